@@ -1,0 +1,1 @@
+"""Holdfast: durable jobs for long-running work."""

@@ -1,0 +1,236 @@
+"""Kinds: the registered functions that run jobs, and the payloads they accept."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, get_type_hints
+
+import msgspec
+
+from holdfast.domain.job import OnLost
+from holdfast.domain.queue import DEFAULT_QUEUE
+from holdfast.domain.retry import DEFAULT_CURVE, Curve
+from holdfast.domain.text import checked_name
+from holdfast.domain.unique import Scope
+from holdfast.errors import InvalidInput, InvalidKind, InvalidPayload, InvalidText, PayloadTooLarge
+
+MAX_PAYLOAD = 256 * 1024
+
+_ESCAPED_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
+
+
+class Context(msgspec.Struct, frozen=True, kw_only=True):
+    """What a handler may know about its own run; it gets one if it asks for it by annotation."""
+
+    job_id: int
+    token: int
+    attempt: int
+    checkpointed: Any = None
+
+
+class KindOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings of a kind: the defaults of its jobs."""
+
+    queue: str = DEFAULT_QUEUE
+    priority: int = 0
+    max_attempts: int | None = 3
+    max_crashes: int | None = 3
+    retry: Curve = DEFAULT_CURVE
+    on_lost: OnLost = OnLost.RETRY
+    unique: tuple[str, ...] = ()
+    unique_scope: Scope = Scope.LIVE
+    unique_period: timedelta | None = None
+    version: str | None = None
+
+    def __post_init__(self) -> None:
+        checked_name(self.queue, what="the queue")
+        for name in ("max_attempts", "max_crashes"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InvalidKind(f"{name} is at least 1, or None for no limit, not {value}")
+        if (self.unique_scope is Scope.PERIOD) != (self.unique_period is not None):
+            raise InvalidKind("unique_period belongs to unique_scope='period', and to no other")
+
+
+class PublishedKind(msgspec.Struct, frozen=True):
+    """A kind as every process sees it in the store."""
+
+    name: str
+    options: str
+    payload_schema: str
+    version: str | None = None
+
+
+class Kind:
+    """A named handler with a typed payload."""
+
+    def __init__(self, name: str, function: Callable[..., Any], options: KindOptions) -> None:
+        self.name = checked_name(name, what="the kind")
+        self.function = function
+        self.options = options
+        self.signature = inspect.signature(function)
+        self._context, self.payload_type = _payload_type(name, function, self.signature)
+        unknown = set(options.unique) - set(self.payload_type.__struct_fields__)
+        if unknown:
+            raise InvalidKind(f"kind {name!r}: unique names {sorted(unknown)[0]!r}, which is no parameter of its handler")
+        self._decoder = msgspec.json.Decoder(self.payload_type)
+        self.payload_schema = _schema(name, self.payload_type)
+
+    def encode(self, payload: Mapping[str, Any], *, limit: int = MAX_PAYLOAD) -> str:
+        """The payload as JSON, checked against the handler's annotations.
+
+        Raises:
+            InvalidPayload: It does not fit; the message names the field.
+            InvalidText: It holds a NUL or half of a character.
+            PayloadTooLarge: It takes more than *limit* bytes.
+        """
+        raw = to_json(payload, what=f"the payload of {self.name!r}")
+        if len(raw) > limit:
+            raise PayloadTooLarge(
+                f"the payload of {self.name!r} takes {len(raw):,} bytes; at most {limit:,} are allowed",
+                kind=self.name,
+                size=len(raw),
+                limit=limit,
+            )
+        self._decode(raw)
+        return raw.decode()
+
+    def decode(self, payload: str) -> dict[str, Any]:
+        """The handler's arguments, or InvalidPayload."""
+        decoded = self._decode(payload)
+        return {name: getattr(decoded, name) for name in self.payload_type.__struct_fields__}
+
+    def call(self, payload: str, context: Context) -> Any:
+        """Run the handler on a stored payload."""
+        arguments = self.decode(payload)
+        if self._context is not None:
+            arguments[self._context] = context
+        return self.function(**arguments)
+
+    def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The payload for a call written like a call of the handler itself."""
+        if not args:
+            return dict(kwargs)
+        names = [name for name in self.signature.parameters if name != self._context]
+        if len(args) > len(names):
+            raise InvalidPayload(f"{self.name!r} takes at most {len(names)} arguments, got {len(args)}")
+        by_position = dict(zip(names, args, strict=False))
+        twice = sorted(by_position.keys() & kwargs.keys())
+        if twice:
+            raise InvalidPayload(f"{self.name!r} got two values for {twice[0]!r}")
+        return {**by_position, **kwargs}
+
+    def published(self) -> PublishedKind:
+        return PublishedKind(
+            name=self.name,
+            options=dump_options(self.options),
+            payload_schema=self.payload_schema,
+            version=self.options.version,
+        )
+
+    def _decode(self, raw: bytes | str) -> msgspec.Struct:
+        try:
+            return self._decoder.decode(raw)
+        except msgspec.ValidationError as error:
+            raise InvalidPayload(f"the payload of {self.name!r} does not fit: {error}", kind=self.name) from None
+        except msgspec.DecodeError as error:
+            raise InvalidPayload(f"the payload of {self.name!r} is not JSON: {error}", kind=self.name) from None
+
+
+def dump_options(options: KindOptions) -> str:
+    """The options as JSON, in the words that ``holdfast.enqueue`` reads in SQL."""
+    period = options.unique_period
+    return msgspec.json.encode(
+        {
+            "queue": options.queue,
+            "priority": options.priority,
+            "max_attempts": options.max_attempts,
+            "max_crashes": options.max_crashes,
+            "retry": None if options.retry == DEFAULT_CURVE else options.retry,
+            "on_lost": options.on_lost,
+            "unique": options.unique,
+            "unique_scope": options.unique_scope,
+            "unique_seconds": None if period is None else period.total_seconds(),
+        }
+    ).decode()
+
+
+def load_options(text: str, *, version: str | None = None) -> KindOptions:
+    """The options that :func:`dump_options` wrote."""
+    raw = msgspec.json.decode(text)
+    seconds = raw.pop("unique_seconds")
+    retry = raw.pop("retry")
+    return msgspec.convert(
+        {
+            **raw,
+            "retry": DEFAULT_CURVE if retry is None else msgspec.convert(retry, Curve),
+            "unique_period": None if seconds is None else timedelta(seconds=seconds),
+            "version": version,
+        },
+        KindOptions,
+    )
+
+
+def to_json(value: Any, *, what: str) -> bytes:
+    """Encode *value* as JSON that every store can keep."""
+    try:
+        raw = msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        raise InvalidText(f"{what} holds half of a character (a lone surrogate)") from None
+    except (TypeError, OverflowError, ValueError, RecursionError) as error:
+        raise InvalidPayload(f"{what} cannot be written as JSON: {error}") from None
+    if b"\\u0000" in raw and _ESCAPED_NUL.search(raw):
+        raise InvalidText(f"{what} holds a NUL character")
+    return raw
+
+
+def suggest(name: str, known: Sequence[str]) -> str:
+    """A hint that names the nearest known kind."""
+    import difflib
+
+    near = difflib.get_close_matches(name, known, n=1)
+    if near:
+        return f"Did you mean {near[0]!r}?"
+    return f"Known kinds: {', '.join(sorted(known)[:10])}." if known else "No kind is registered in this store yet."
+
+
+def _payload_type(
+    name: str, function: Callable[..., Any], signature: inspect.Signature
+) -> tuple[str | None, type[msgspec.Struct]]:
+    """The context parameter's name, if any, and a struct of all the others."""
+    try:
+        hints = get_type_hints(function, include_extras=True)
+    except NameError as error:
+        raise InvalidKind(f"kind {name!r}: an annotation cannot be resolved: {error}") from None
+    context, fields = None, []
+    for parameter in signature.parameters.values():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
+            raise InvalidKind(f"kind {name!r}: parameter {parameter} cannot be filled from a payload by its name")
+        annotation = hints.get(parameter.name, Any)
+        if annotation is Context:
+            context = parameter.name
+        elif parameter.default is parameter.empty:
+            fields.append((parameter.name, annotation))
+        else:
+            fields.append((parameter.name, annotation, _default(parameter.default)))
+    struct = msgspec.defstruct("Payload", fields, kw_only=True, forbid_unknown_fields=True)
+    return context, struct
+
+
+def _default(value: Any) -> Any:
+    """msgspec wants a factory for mutable defaults; a fresh copy per job is what people mean."""
+    if isinstance(value, (list, dict, set, bytearray)):
+        import copy
+
+        return msgspec.field(default_factory=lambda: copy.deepcopy(value))
+    return value
+
+
+def _schema(name: str, payload_type: type[msgspec.Struct]) -> str:
+    try:
+        return msgspec.json.encode(msgspec.json.schema(payload_type)).decode()
+    except (TypeError, InvalidInput) as error:
+        raise InvalidKind(f"kind {name!r}: its payload cannot be typed: {error}") from None

@@ -1,0 +1,50 @@
+"""Queues: named lanes with their own limits and switch."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from holdfast.errors import InvalidInput
+
+DEFAULT_QUEUE = "default"
+
+
+class Queue(Struct, frozen=True):
+    """A queue's settings. ``None`` means no limit; a queue without a row has none."""
+
+    name: str
+    limit: int | None = None
+    worker_limit: int | None = None
+    paused: bool = False
+    note: str | None = None
+
+    @property
+    def limited(self) -> bool:
+        return self.limit is not None or self.worker_limit is not None
+
+
+class Usage(Struct, frozen=True):
+    """How many jobs of a limited queue run now: over all hosts, and on one worker."""
+
+    name: str
+    limit: int | None
+    worker_limit: int | None
+    running: int
+    running_here: int
+
+
+def free_slots(usage: Usage) -> int:
+    """How many more jobs of a queue one worker may start now."""
+    free = [
+        limit - running
+        for limit, running in ((usage.limit, usage.running), (usage.worker_limit, usage.running_here))
+        if limit is not None
+    ]
+    return max(0, min(free))
+
+
+def checked_limit(limit: int | None) -> int | None:
+    """Return *limit* if it makes sense: none, or at least 1 (a queue is paused, not limited to 0)."""
+    if limit is not None and limit < 1:
+        raise InvalidInput(f"a limit is at least 1, not {limit}", hint="Pause the queue to stop it.")
+    return limit

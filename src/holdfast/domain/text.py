@@ -1,0 +1,70 @@
+"""Texts and durations as people write them."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+from holdfast.errors import InvalidInput, InvalidText
+
+_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+
+MAX_NAME = 200
+
+
+def checked_text(text: str, *, what: str) -> str:
+    """Return *text* if every store can keep it.
+
+    Raises:
+        InvalidText: It holds a NUL, or half of a character.
+    """
+    if "\0" in text:
+        raise InvalidText(f"{what} holds a NUL character", what=what)
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise InvalidText(f"{what} holds half of a character (a lone surrogate)", what=what) from None
+    return text
+
+
+def clean_text(text: str, *, limit: int | None = None) -> str:
+    """*text* with what cannot be stored replaced, and cut to *limit* characters."""
+    if limit is not None and len(text) > limit:
+        text = text[: limit - 1] + "…"
+    if "\0" in text:
+        text = text.replace("\0", "\ufffd")
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+def checked_name(text: str, *, what: str) -> str:
+    """Return *text* if it can serve as a name: not empty, not long, all of it storable."""
+    if not text or text != text.strip():
+        raise InvalidInput(f"{what} cannot be empty or begin or end with a space: {text!r}", what=what)
+    if len(text) > MAX_NAME:
+        raise InvalidInput(f"{what} is longer than {MAX_NAME} characters: {text[:40]!r}…", what=what)
+    return checked_text(text, what=what)
+
+
+def parse_duration(text: str) -> timedelta:
+    """Read ``90``, ``1.5h``, ``1h30m`` or ``500ms``; a bare number is seconds."""
+    compact = text.strip().lower()
+    if re.fullmatch(r"\d+(\.\d+)?", compact):
+        return timedelta(seconds=float(compact))
+    if not compact or _PART.sub("", compact):
+        raise InvalidInput(f"not a duration: {text!r}", hint="Write it like 90, 1.5h, 1h30m or 500ms.")
+    return timedelta(seconds=sum(float(n) * _SECONDS[unit] for n, unit in _PART.findall(compact)))
+
+
+def say_duration(delay: timedelta) -> str:
+    """Write a duration for people: ``45 s``, ``3 min``, ``2 h 5 min``, ``4 d``."""
+    seconds = round(delay.total_seconds())
+    if seconds < 120:
+        return f"{seconds} s"
+    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
+    if minutes < 120:
+        return f"{minutes} min"
+    if hours < 48:
+        return f"{hours} h {minutes % 60} min" if minutes % 60 else f"{hours} h"
+    return f"{days} d"

@@ -1,0 +1,267 @@
+"""Every error that Holdfast raises on purpose, in one tree.
+
+::
+
+    HoldfastError
+    ├── InvalidInput            2   the call itself is wrong
+    │   ├── InvalidPayload          a payload does not fit its handler
+    │   ├── PayloadTooLarge
+    │   ├── InvalidText             a NUL or half a character in a text
+    │   ├── InvalidKind             a handler cannot be registered
+    │   └── NoTransaction           the caller's connection would commit at once
+    ├── NotFound                3
+    │   ├── UnknownKind
+    │   ├── NoSuchJob
+    │   ├── JobPruned
+    │   └── NeedNotFound            a dependency names nothing
+    ├── ConfigurationError      4
+    │   ├── UnknownScheme
+    │   ├── MissingDriver
+    │   ├── SchemaTooNew
+    │   ├── SchemaMissing
+    │   ├── NotAStore
+    │   ├── StoreReadOnly
+    │   ├── NetworkFileSystem
+    │   └── OtherDatabase
+    ├── StoreUnavailable        5
+    │   └── StoreFull
+    ├── Conflict                9
+    │   ├── DuplicateJob
+    │   └── JobInUse
+    ├── JobFailed               1   the job whose result was asked for is dead
+    ├── JobCancelled           12
+    ├── WaitTimeout            10
+    └── LeaseLost              15
+
+An error carries a word (``code``), the exit code of the command line, what to do next
+(``hint``) and its facts (``context``).
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class HoldfastError(Exception):
+    """Base of all errors of Holdfast.
+
+    Arguments after the message become ``context``: the facts that a program may want.
+    """
+
+    code: ClassVar[str] = "E_HOLDFAST"
+    exit_code: ClassVar[int] = 1
+    retryable: ClassVar[bool] = False
+    hint: str = ""
+
+    def __init__(self, message: str, /, *, hint: str | None = None, **context: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        self.context = context
+        if hint is not None:
+            self.hint = hint
+
+
+class InvalidInput(HoldfastError):
+    """The call is wrong and will be wrong again: nothing was written."""
+
+    code = "E_INVALID"
+    exit_code = 2
+
+
+class InvalidPayload(InvalidInput):
+    """The payload does not fit the annotations of the handler."""
+
+    code = "E_INVALID_PAYLOAD"
+    hint = "Compare the payload with the handler's annotations; the message names the field."
+
+
+class PayloadTooLarge(InvalidInput):
+    """The payload is larger than the store accepts."""
+
+    code = "E_PAYLOAD_TOO_LARGE"
+    hint = "Keep the data elsewhere (a file, a table) and enqueue its name."
+
+
+class InvalidText(InvalidInput):
+    """A text holds a character that cannot be stored everywhere."""
+
+    code = "E_INVALID_TEXT"
+    hint = "Remove NUL characters and lone surrogates, or encode the bytes (base64) first."
+
+
+class InvalidKind(InvalidInput):
+    """A handler cannot be registered under this name or with these settings."""
+
+    code = "E_INVALID_KIND"
+
+
+class NoTransaction(InvalidInput):
+    """The caller's connection commits every statement by itself."""
+
+    code = "E_NO_TRANSACTION"
+    hint = "Begin a transaction first, or leave the connection out to enqueue at once."
+
+
+class NotFound(HoldfastError):
+    """What was named does not exist."""
+
+    code = "E_NOT_FOUND"
+    exit_code = 3
+
+
+class UnknownKind(NotFound):
+    """No application has registered this kind of job."""
+
+    code = "E_UNKNOWN_KIND"
+    hint = "Register the kind with @app.job, or start a worker of the application that has it."
+
+
+class NoSuchJob(NotFound):
+    """No job has this id."""
+
+    code = "E_NO_SUCH_JOB"
+
+
+class JobPruned(NotFound):
+    """The job ended long ago; its row was removed by retention, its key was kept."""
+
+    code = "E_JOB_PRUNED"
+    hint = "Raise the retention if finished jobs must stay longer."
+
+
+class NeedNotFound(NotFound):
+    """A dependency names a job, key or label that matches nothing."""
+
+    code = "E_NEED_NOT_FOUND"
+    hint = "Labels and keys are looked up at once: enqueue the needed jobs first."
+
+
+class ConfigurationError(HoldfastError):
+    """The set-up or the permissions are wrong."""
+
+    code = "E_CONFIG"
+    exit_code = 4
+
+
+class UnknownScheme(ConfigurationError):
+    """The URL names a store that Holdfast does not have."""
+
+    code = "E_UNKNOWN_SCHEME"
+    hint = "Use sqlite:///path/to/file.db or postgresql://user@host/database."
+
+
+class MissingDriver(ConfigurationError):
+    """The driver for this store is not installed."""
+
+    code = "E_MISSING_DRIVER"
+    hint = "Install it with: pip install 'holdfast[postgres]'"
+
+
+class SchemaTooNew(ConfigurationError):
+    """The store was set up by a newer Holdfast that no longer accepts this one."""
+
+    code = "E_SCHEMA_TOO_NEW"
+    hint = "Upgrade Holdfast on this host."
+
+
+class SchemaMissing(ConfigurationError):
+    """The store is not set up, or older than this code, and may not be changed from here."""
+
+    code = "E_SCHEMA_MISSING"
+    hint = "Let an owner of the database migrate it, then start again."
+
+
+class NotAStore(ConfigurationError):
+    """The file exists and is not a SQLite database."""
+
+    code = "E_NOT_A_STORE"
+    hint = "Name another file: this one is left as it is."
+
+
+class StoreReadOnly(ConfigurationError):
+    """The store can be read but not written."""
+
+    code = "E_STORE_READ_ONLY"
+    hint = "Check owner and mode of the file and of its directory, or the role's privileges."
+
+
+class NetworkFileSystem(ConfigurationError):
+    """SQLite's locks do not hold on a network file system."""
+
+    code = "E_NETWORK_FILE_SYSTEM"
+    hint = "Use a local disk, or PostgreSQL for several hosts."
+
+
+class OtherDatabase(ConfigurationError):
+    """The caller's connection does not lead to this store."""
+
+    code = "E_OTHER_DATABASE"
+    hint = "Enqueue through a connection to the database that the app's URL names."
+
+
+class StoreUnavailable(HoldfastError):
+    """The store did not answer; the same call may work later."""
+
+    code = "E_STORE_UNAVAILABLE"
+    exit_code = 5
+    retryable = True
+
+
+class StoreFull(StoreUnavailable):
+    """The disk of the store is full; nothing was written."""
+
+    code = "E_STORE_FULL"
+    hint = "Free some space, then try again; nothing was half-written."
+
+
+class Conflict(HoldfastError):
+    """Somebody else got there first."""
+
+    code = "E_CONFLICT"
+    exit_code = 9
+
+
+class DuplicateJob(Conflict):
+    """A job with this unique key exists, and the caller asked for an error."""
+
+    code = "E_DUPLICATE_JOB"
+    hint = "Use on_conflict='skip' to get the id of the existing job instead."
+
+
+class JobInUse(Conflict):
+    """The job is held by a live worker or needed by a live job."""
+
+    code = "E_JOB_IN_USE"
+    hint = "Cancel it first, and wait until it has ended."
+
+
+class JobFailed(HoldfastError):
+    """The job is dead: it has used up its attempts."""
+
+    code = "E_JOB_FAILED"
+
+
+class JobCancelled(HoldfastError):
+    """The job was cancelled."""
+
+    code = "E_JOB_CANCELLED"
+    exit_code = 12
+
+
+class WaitTimeout(HoldfastError):
+    """The job had not ended when the time to wait was over."""
+
+    code = "E_WAIT_TIMEOUT"
+    exit_code = 10
+    retryable = True
+
+
+class LeaseLost(HoldfastError):
+    """The lease lapsed and the job was taken over, or it was given back before.
+
+    Whatever this worker did since must not be recorded: the new holder owns the outcome.
+    """
+
+    code = "E_LEASE_LOST"
+    exit_code = 15
+    hint = "Raise the lease time, or let the handler report progress more often."

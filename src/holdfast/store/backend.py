@@ -1,0 +1,70 @@
+"""What a store stands on: something that runs named statements, in transactions."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any, Protocol, TypeVar
+
+from holdfast.domain.job import JobId
+from holdfast.store.flow import Ask, Flow, FlowFunction, P
+
+T = TypeVar("T")
+
+#: The schema that this code writes and reads.
+SCHEMA_VERSION = 1
+#: The oldest code that may work on this schema.
+OLDEST_CODE = 1
+
+
+class Backend(Protocol):
+    """One database, shared by all threads of the process."""
+
+    name: str
+
+    def run(self, ask: Ask, *, repeatable: bool = False) -> list[Any]:
+        """Run one statement in a transaction of its own and return its rows.
+
+        *repeatable*: running it twice is harmless, so that it may be sent again when the
+        connection broke before the answer came.
+        """
+        ...
+
+    def write(self, flow: FlowFunction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a flow in one transaction; all of it is kept, or nothing.
+
+        It runs again from its start when the connection broke, also when the answer to
+        COMMIT was lost, so it must find out by itself that its work is done already.
+        """
+        ...
+
+    def read(self, flow: FlowFunction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a flow that only reads; all its statements see the same moment."""
+        ...
+
+    def draw_ids(self, count: int) -> list[JobId] | None:
+        """Ids for *count* new jobs; None when the enqueue's own transaction draws them."""
+        ...
+
+    def run_on(self, connection: Any, flow: Flow[T]) -> T:
+        """Run a flow on the caller's connection, in the caller's transaction."""
+        ...
+
+    async def arun_on(self, connection: Any, flow: Flow[T]) -> T:
+        """The same on an async connection."""
+        ...
+
+    def migrate(self) -> list[int]:
+        """Bring the schema up to date and return the numbers of the migrations applied."""
+        ...
+
+    def close(self) -> None:
+        """Close all connections; idempotent."""
+        ...
+
+
+class Timeouts:
+    """How long a call to the database may take."""
+
+    statement = timedelta(seconds=30)
+    connect = timedelta(seconds=10)
+    renewal = timedelta(seconds=5)

@@ -1,0 +1,218 @@
+"""What people do to jobs: cancel, retry, hold, change, remove."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any
+
+from msgspec import Struct
+
+from holdfast.domain.history import EventName
+from holdfast.domain.job import LIVE, JobId, State
+from holdfast.domain.queue import DEFAULT_QUEUE
+from holdfast.domain.selector import Selector
+from holdfast.domain.text import checked_name, clean_text
+from holdfast.domain.unique import KeyHolder
+from holdfast.errors import InvalidInput, JobInUse
+from holdfast.store import needs
+from holdfast.store.backend import Backend
+from holdfast.store.events import record
+from holdfast.store.flow import Columns, Flow, ask
+from holdfast.store.needs import Ended
+from holdfast.store.selection import select_ids
+
+CHUNK = 500
+IDLE = (State.HELD, State.WAITING, State.SCHEDULED, State.READY)
+
+Verb = Callable[[list[JobId]], Flow[list[JobId]]]
+
+
+class _Standing(Struct, frozen=True):
+    id: JobId
+    state: State
+
+
+class _Revivable(Struct, frozen=True):
+    id: JobId
+    kind: str
+    key: str | None
+
+
+class Control:
+    """The verbs. Each takes a selector, works in small transactions, and answers the ids it changed.
+
+    A job in a state that the verb does not apply to is left alone. Every change is an
+    event with its actor, a person's name.
+    """
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    def cancel(self, selector: Selector, *, actor: str) -> list[JobId]:
+        """Cancel jobs: at once where nobody runs them; a holder is told with its next renewal."""
+        return self._each(selector, LIVE, lambda ids: _cancel(ids, actor))
+
+    def hold(self, selector: Selector, *, actor: str, note: str | None = None) -> list[JobId]:
+        """Keep jobs that nobody runs from starting until a person lets them go."""
+        text = None if note is None else clean_text(note, limit=1000)
+        return self._each(selector, IDLE[1:], lambda ids: _hold(ids, actor, text))
+
+    def unhold(self, selector: Selector, *, actor: str) -> list[JobId]:
+        """Let held jobs go. Needs that are still live are waited for; failed ones no longer count."""
+        return self._each(selector, (State.HELD,), lambda ids: _unhold(ids, actor))
+
+    def retry(self, selector: Selector, *, actor: str) -> list[JobId]:
+        """Run dead and cancelled jobs again with all their attempts, and scheduled ones now.
+
+        Of several with one unique key only the newest comes back, and none while another
+        job has the key. No new job is made.
+        """
+        revived = self._each(selector, (State.DEAD, State.CANCELLED), lambda ids: _revive(ids, actor), newest=True)
+        return revived + self._each(selector, (State.SCHEDULED,), lambda ids: _hasten(ids, actor))
+
+    def set_priority(self, selector: Selector, priority: int, *, actor: str) -> list[JobId]:
+        """Change the priority of live jobs."""
+        if not -(2**31) <= priority < 2**31:
+            raise InvalidInput(f"a priority fits into 32 bits, {priority} does not")
+        change = _change("set_priority", EventName.REPRIORITISED, {"priority": priority}, actor)
+        return self._each(selector, LIVE, change)
+
+    def move(self, selector: Selector, queue: str = DEFAULT_QUEUE, *, actor: str) -> list[JobId]:
+        """Move jobs to another queue. A running job stays where it is."""
+        checked_name(queue, what="the queue")
+        return self._each(selector, IDLE, _change("set_queue", EventName.MOVED, {"queue": queue}, actor))
+
+    def reschedule(self, selector: Selector, due_at: datetime, *, actor: str) -> list[JobId]:
+        """Change when jobs are due that nobody runs."""
+        if due_at.tzinfo is None:
+            raise InvalidInput("due_at needs a time zone")
+        change = _change("set_due", EventName.RESCHEDULED, {"due_at": due_at}, actor)
+        return self._each(selector, IDLE, change)
+
+    def remove(self, selector: Selector) -> list[JobId]:
+        """Delete jobs with their whole history.
+
+        Raises:
+            JobInUse: One of them is running, or a live job needs it; its chunk is untouched.
+        """
+        return self._each(selector, State, _remove)
+
+    def _each(
+        self, selector: Selector, states: Any, verb: Verb, *, newest: bool = False
+    ) -> list[JobId]:
+        """Apply *verb* to all that match, chunk by chunk, each chunk in one transaction."""
+        narrowed = selector.only(*sorted(states))
+        if narrowed is None:
+            return []
+        ids = self._backend.read(_all_ids, narrowed)
+        if newest:
+            ids.reverse()
+        changed: list[JobId] = []
+        for start in range(0, len(ids), CHUNK):
+            changed += self._backend.write(verb, ids[start : start + CHUNK])
+        return changed
+
+
+def _all_ids(selector: Selector) -> Flow[list[JobId]]:
+    ids: list[JobId] = []
+    while True:
+        page = yield from select_ids(selector, after=ids[-1] if ids else JobId(0), limit=10_000)
+        ids += page
+        if len(page) < 10_000:
+            return ids
+
+
+def _cancel(ids: list[JobId], actor: str) -> Flow[list[JobId]]:
+    rows: list[_Standing] = yield ask("lock_live", _Standing, ids=ids)
+    idle = [job.id for job in rows if job.state is not State.RUNNING]
+    running = [job.id for job in rows if job.state is State.RUNNING]
+    ended: list[Ended] = yield ask("end_idle", Ended, idle=Columns(id=idle, note=[f"cancelled by {actor}"] * len(idle)))
+    told = yield ask("want_cancel", ids=running)
+    asked = [row[0] for row in told]
+    yield from record(EventName.CANCELLED, dict.fromkeys(idle), actor=actor)
+    yield from record(EventName.CANCEL_WANTED, dict.fromkeys(asked), actor=actor)
+    yield from needs.after_end(job.job_id for job in ended if job.needed)
+    return sorted(idle + asked)
+
+
+def _hold(ids: list[JobId], actor: str, note: str | None) -> Flow[list[JobId]]:
+    rows = yield ask("hold_with_note", held=Columns(id=ids, note=[note] * len(ids)))
+    held = sorted(row[0] for row in rows)
+    yield from record(EventName.HELD, dict.fromkeys(held, note), actor=actor)
+    return held
+
+
+def _unhold(ids: list[JobId], actor: str) -> Flow[list[JobId]]:
+    rows: list[_Standing] = yield ask("unhold", _Standing, ids=ids)
+    yield from record(EventName.LET_GO, dict.fromkeys(job.id for job in rows), actor=actor)
+    yield from needs.judge_waiting([job.id for job in rows if job.state is State.WAITING], insist=True)
+    return sorted(job.id for job in rows)
+
+
+def _hasten(ids: list[JobId], actor: str) -> Flow[list[JobId]]:
+    rows = yield ask("hasten", ids=ids)
+    changed = sorted(row[0] for row in rows)
+    yield from record(EventName.RETRIED, dict.fromkeys(changed), actor=actor)
+    return changed
+
+
+def _revive(ids: list[JobId], actor: str) -> Flow[list[JobId]]:
+    rows: list[_Revivable] = yield ask("lock_revivable", _Revivable, ids=ids)
+    keyed = {(job.kind, job.key): job.id for job in rows if job.key is not None}  # ascending: the newest wins
+    chosen = [job.id for job in rows if job.key is None or keyed[job.kind, job.key] == job.id]
+    chosen = yield from _without_taken_keys(chosen, keyed)
+    revived = yield ask("revive", ids=chosen)
+    changed = sorted(row[0] for row in revived)
+    yield from record(EventName.RETRIED, dict.fromkeys(changed), actor=actor)
+    return changed
+
+
+def _without_taken_keys(chosen: list[JobId], keyed: dict[tuple[str, str | None], JobId]) -> Flow[list[JobId]]:
+    """Leave out the jobs whose key another live job has; the others get their keys."""
+    if not keyed:
+        return chosen
+    order = sorted(keyed, key=str)
+    holders: list[KeyHolder] = yield ask("lock_keys", KeyHolder, wanted=_kinds_and_keys(order))
+    rows = yield ask("live_among", ids=[holder.job_id for holder in holders])
+    live = {row[0] for row in rows}
+    blocked = {keyed[h.kind, h.key] for h in holders if h.job_id in live and h.job_id != keyed[h.kind, h.key]}
+    gained = [h for h in holders if h.job_id != keyed[h.kind, h.key] and keyed[h.kind, h.key] not in blocked]
+    lost = [pair for pair in order if pair not in {(h.kind, h.key) for h in holders}]
+    yield ask("own_keys", wanted=_owned([(h.kind, h.key) for h in gained] + lost, keyed))
+    return [job_id for job_id in chosen if job_id not in blocked]
+
+
+def _kinds_and_keys(pairs: Sequence[tuple[str, str | None]]) -> Columns:
+    return Columns(kind=[kind for kind, _ in pairs], key=[key for _, key in pairs])
+
+
+def _owned(pairs: Sequence[tuple[str, str | None]], owner: dict[tuple[str, str | None], JobId]) -> Columns:
+    return Columns(
+        kind=[kind for kind, _ in pairs],
+        key=[key for _, key in pairs],
+        job_id=[owner[pair] for pair in pairs],
+    )
+
+
+def _change(statement: str, event: EventName, values: dict[str, Any], actor: str) -> Verb:
+    def verb(ids: list[JobId]) -> Flow[list[JobId]]:
+        rows = yield ask(statement, ids=ids, **values)
+        changed = sorted(row[0] for row in rows)
+        yield from record(event, dict.fromkeys(changed, values), actor=actor)
+        return changed
+
+    return verb
+
+
+def _remove(ids: list[JobId]) -> Flow[list[JobId]]:
+    rows: list[_Standing] = yield ask("lock_live", _Standing, ids=ids)
+    running = [job.id for job in rows if job.state is State.RUNNING]
+    if running:
+        raise JobInUse(f"job {running[0]} is running and cannot be removed", job_id=running[0])
+    needed = yield ask("needed_by_live", ids=ids)
+    outside = sorted({row[0] for row in needed})
+    if outside:
+        raise JobInUse(f"job {outside[0]} is needed by a live job and cannot be removed", job_id=outside[0])
+    gone = yield ask("forget", ids=ids)
+    return sorted(row[0] for row in gone)

@@ -1,0 +1,66 @@
+"""Store operations as flows: they say which statement comes next and are sent its rows.
+
+A flow knows neither driver nor colour. The same flow runs in Holdfast's own transaction,
+in the caller's (sqlite3, psycopg, SQLAlchemy), and on an async connection, because whoever
+drives it does the talking. A flow may be run again from its start when a connection breaks,
+so it does nothing but ask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, ParamSpec, TypeVar
+
+from msgspec import Struct
+
+
+class Columns:
+    """A table of parameters by column: arrays on PostgreSQL, one JSON text on SQLite."""
+
+    __slots__ = ("columns",)
+
+    def __init__(self, **columns: Sequence[Any]) -> None:
+        self.columns = columns
+
+
+class Ask(Struct, frozen=True):
+    """Run the statement *name*; each row comes back as *rows* (a struct), or as a tuple.
+
+    *where* names the conditions that take the place of ``{where}`` in the statement.
+    """
+
+    name: str
+    parameters: dict[str, Any]
+    rows: type[Struct] | None = None
+    where: tuple[str, ...] = ()
+
+
+class Fill(Struct, frozen=True):
+    """Append many rows to a table by the fastest way of the backend; nothing comes back."""
+
+    table: str
+    columns: tuple[str, ...]
+    values: Sequence[tuple[Any, ...]]
+
+
+T = TypeVar("T")
+P = ParamSpec("P")
+Step = Ask | Fill
+Flow = Generator[Step, list[Any], T]
+FlowFunction = Callable[P, Flow[T]]
+
+
+def ask(name: str, rows: type[Struct] | None = None, /, **parameters: Any) -> Ask:
+    """Short for an :class:`Ask` with keyword parameters."""
+    return Ask(name, parameters, rows)
+
+
+def drive(flow: Flow[T], perform: Callable[[Step], list[Any]]) -> T:
+    """Run *flow* to its end, each step by *perform*."""
+    try:
+        step = next(flow)
+        while True:
+            step = flow.send(perform(step))
+    except StopIteration as stop:
+        result: T = stop.value
+        return result

@@ -1,0 +1,277 @@
+"""Enqueueing: jobs come into the store."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from holdfast.domain.history import EventName
+from holdfast.domain.job import JobId, Lease, OnLost, State
+from holdfast.domain.request import Enqueued, NewJob, due_at, first_state
+from holdfast.domain.text import checked_name, checked_text
+from holdfast.domain.unique import KeyHolder, OnConflict, is_free
+from holdfast.errors import DuplicateJob, InvalidInput, LeaseLost
+from holdfast.store import needs
+from holdfast.store.backend import Backend
+from holdfast.store.events import record
+from holdfast.store.flow import Ask, Columns, Fill, Flow, ask
+from holdfast.store.rows import moment
+
+_JOB = (
+    "id", "kind", "payload", "label", "tags", "key", "parent_id", "actor", "created_at",
+    "max_attempts", "max_crashes", "on_lost", "retry", "after_when", "after_failed",
+)  # fmt: skip
+_LIVE = ("id", "state", "queue", "kind", "priority", "due_at", "careful")
+
+
+class Jobs:
+    """Enqueues jobs, one or many, in a transaction of its own or in the caller's."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    def enqueue(self, request: NewJob, *, holder: Lease | None = None) -> Enqueued:
+        """Enqueue one job.
+
+        - The answer says whether the job was created, and its id in both cases.
+        - When the connection breaks, the job is there once, or an error is raised.
+        - *holder*: the running job on whose behalf it is enqueued, its parent.
+
+        Raises:
+            DuplicateJob: The key is taken, and ``on_conflict`` is ``raise``.
+            NeedNotFound: ``after`` names a job, key or label that does not exist.
+            LeaseLost: *holder* no longer holds its lease; nothing was written.
+        """
+        drawn = self._backend.draw_ids(1)
+        if drawn is not None and request.plain and holder is None:
+            _check(request)
+            self._backend.run(_one(request, drawn[0]), repeatable=True)
+            return Enqueued(drawn[0], True)
+        return self._backend.write(_Enqueue([request], drawn, holder).flow)[0]
+
+    def enqueue_many(self, requests: Sequence[NewJob], *, holder: Lease | None = None) -> list[Enqueued]:
+        """Enqueue many jobs in one transaction: all of them, or none.
+
+        The answers come in the order of *requests*. Of two that share a key, the later
+        one is answered with the id of the earlier.
+        """
+        if not requests:
+            return []
+        drawn = self._backend.draw_ids(len(requests))
+        return self._backend.write(_Enqueue(requests, drawn, holder).flow)
+
+    def enqueue_on(self, connection: Any, requests: Sequence[NewJob]) -> list[Enqueued]:
+        """Enqueue in the caller's transaction: the jobs exist if and only if it commits.
+
+        Raises:
+            OtherDatabase: The connection leads elsewhere.
+            NoTransaction: It is in autocommit mode outside a transaction.
+        """
+        return self._backend.run_on(connection, _Enqueue(requests, None, None).flow())
+
+    async def aenqueue_on(self, connection: Any, requests: Sequence[NewJob]) -> list[Enqueued]:
+        """The same on an async connection."""
+        return await self._backend.arun_on(connection, _Enqueue(requests, None, None).flow())
+
+
+class _Enqueue:
+    """One enqueue call. It may run twice, and then finds out what the first run achieved."""
+
+    def __init__(self, requests: Sequence[NewJob], drawn: list[JobId] | None, holder: Lease | None) -> None:
+        self.requests = requests
+        self.drawn = drawn
+        self.holder = holder
+        self.answers: list[Enqueued] = []
+        for request in requests:
+            _check(request)
+
+    def flow(self) -> Flow[list[Enqueued]]:
+        if self.answers and (yield from self._is_stored()):
+            return self.answers
+        if self.holder is not None:
+            yield from _check_holder(self.holder)
+        ids = self.drawn or (yield from _draw(len(self.requests)))
+        now = moment((yield ask("read_now"))[0][0])
+        self.answers = yield from self._settle_keys(ids)
+        fresh = [i for i, answer in enumerate(self.answers) if answer.created]
+        yield from self._insert(fresh, ids, now)
+        return self.answers
+
+    def _is_stored(self) -> Flow[bool]:
+        created = [answer.id for answer in self.answers if answer.created]
+        rows = yield ask("known_jobs", ids=created)
+        return bool(created) and len(rows) == len(created)
+
+    def _insert(self, fresh: list[int], ids: Sequence[JobId], now: datetime) -> Flow[None]:
+        jobs, live, waiting = [], [], []
+        for i in fresh:
+            request, due = self.requests[i], due_at(self.requests[i], now)
+            state = first_state(request, due, now)
+            if request.after is not None:
+                need_ids = yield from needs.find_needs(request.after)
+                yield ask("write_needs", need=Columns(job_id=[ids[i]] * len(need_ids), need_id=need_ids))
+                state = State.HELD if request.hold else State.WAITING
+                waiting.append(ids[i])
+            jobs.append(_job_row(request, ids[i], now, self.holder))
+            live.append((ids[i], state.value, request.queue, request.kind, request.priority, due, _careful(request)))
+        if jobs:
+            yield Fill("job", _JOB, jobs)
+            yield Fill("live", _LIVE, live)
+        yield from needs.judge_waiting(waiting)
+
+    def _settle_keys(self, ids: Sequence[JobId]) -> Flow[list[Enqueued]]:
+        """Decide for each request whether it becomes a job, by its key."""
+        wanted = self._wanted_keys(ids)
+        answers = [Enqueued(ids[i], True) for i in range(len(self.requests))]
+        if not wanted:
+            return answers
+        order = sorted(wanted)
+        holders: list[KeyHolder] = yield ask(
+            "take_keys", KeyHolder, wanted=self._key_columns([wanted[k] for k in order], ids)
+        )
+        owner = {(h.kind, h.key): h.job_id for h in holders}
+        taken = [h for h in holders if h.job_id != ids[wanted[h.kind, h.key]]]
+        if taken:
+            free = yield from _free_keys(taken)
+            if free:
+                yield ask("give_keys", wanted=self._key_columns([wanted[k] for k in sorted(free)], ids))
+                owner |= {key: ids[wanted[key]] for key in free}
+        for i, request in enumerate(self.requests):
+            if request.unique is not None and owner[_key(request)] != ids[i]:
+                first = wanted[_key(request)]
+                answers[i] = yield from _conflict(request, owner[_key(request)], again=first != i)
+        return answers
+
+    def _wanted_keys(self, ids: Sequence[JobId]) -> dict[tuple[str, str], int]:
+        """Each key and the first request that wants it."""
+        wanted: dict[tuple[str, str], int] = {}
+        for i, request in enumerate(self.requests):
+            if request.unique is not None:
+                wanted.setdefault(_key(request), i)
+        return wanted
+
+    def _key_columns(self, places: list[int], ids: Sequence[JobId]) -> Columns:
+        chosen = [self.requests[i] for i in places]
+        uniques = [request.unique for request in chosen if request.unique is not None]
+        return Columns(
+            kind=[request.kind for request in chosen],
+            key=[unique.key for unique in uniques],
+            job_id=[ids[i] for i in places],
+            scope=[unique.scope for unique in uniques],
+            period=[unique.period for unique in uniques],
+        )
+
+
+def _free_keys(taken: list[KeyHolder]) -> Flow[set[tuple[str, str]]]:
+    """Which of these keys may change hands, looked at under their locks."""
+    rows = yield ask("live_among", ids=[h.job_id for h in taken])
+    live = {row[0] for row in rows}
+    return {(h.kind, h.key) for h in taken if is_free(h, live=h.job_id in live)}
+
+
+def _conflict(request: NewJob, owner: JobId, *, again: bool) -> Flow[Enqueued]:
+    """The answer for a request whose key is taken; *again*: by an earlier request of the same call."""
+    assert request.unique is not None
+    match request.on_conflict:
+        case OnConflict.SKIP:
+            return Enqueued(owner, False)
+        case OnConflict.RAISE:
+            raise DuplicateJob(
+                f"the key {request.unique.key!r} of kind {request.kind!r} is taken by job {owner}", job_id=owner
+            )
+        case OnConflict.REPLACE:
+            if again:
+                raise InvalidInput(f"two requests of one call want to replace the key {request.unique.key!r}")
+            rows = yield ask("replace_job", **_replacement(request, owner))
+            if rows:
+                yield from record(EventName.REPLACED, {owner: None}, actor=request.actor)
+            return Enqueued(owner, False, bool(rows))
+
+
+def _check_holder(holder: Lease) -> Flow[None]:
+    rows = yield ask("check_holder", id=holder.job_id, token=holder.token)
+    if not rows:
+        raise LeaseLost(f"job {holder.job_id} no longer holds its lease; its children were not enqueued")
+
+
+def _draw(count: int) -> Flow[list[JobId]]:
+    rows = yield ask("draw_ids", count=count)
+    if len(rows) == count:
+        return [row[0] for row in rows]
+    return list(range(rows[0][0], rows[0][0] + count))
+
+
+def _one(request: NewJob, job_id: JobId) -> Ask:
+    return ask(
+        "enqueue_one",
+        kind=request.kind,
+        queue=request.queue,
+        hold=request.hold,
+        parent_id=request.parent_id,
+        actor=request.actor,
+        max_attempts=request.max_attempts,
+        max_crashes=request.max_crashes,
+        on_lost=request.on_lost,
+        retry=request.retry,
+        careful=_careful(request),
+        **_replacement(request, job_id),
+    )
+
+
+def _replacement(request: NewJob, job_id: JobId) -> dict[str, Any]:
+    return {
+        "id": job_id,
+        "payload": request.payload,
+        "label": request.label,
+        "tags": request.tags,
+        "priority": request.priority,
+        "delay": request.delay,
+        "run_at": request.run_at,
+    }
+
+
+def _job_row(request: NewJob, job_id: JobId, now: datetime, holder: Lease | None) -> tuple[Any, ...]:
+    after = request.after
+    return (
+        job_id,
+        request.kind,
+        request.payload,
+        request.label,
+        request.tags,
+        request.unique.key if request.unique else None,
+        holder.job_id if holder else request.parent_id,
+        request.actor,
+        now,
+        request.max_attempts,
+        request.max_crashes,
+        request.on_lost,
+        request.retry,
+        after.when if after else None,
+        after.if_not if after else None,
+    )
+
+
+def _key(request: NewJob) -> tuple[str, str]:
+    assert request.unique is not None
+    return (request.kind, request.unique.key)
+
+
+def _careful(request: NewJob) -> bool:
+    return request.on_lost is not OnLost.RETRY
+
+
+def _check(request: NewJob) -> None:
+    """Refuse what no store should have to keep."""
+    checked_name(request.kind, what="the kind")
+    checked_name(request.queue, what="the queue")
+    if request.label is not None:
+        checked_name(request.label, what="the label")
+    if request.unique is not None:
+        checked_text(request.unique.key, what="the key")
+    if not -(2**31) <= request.priority < 2**31:
+        raise InvalidInput(f"a priority fits into 32 bits, {request.priority} does not")
+    if request.delay is not None and request.run_at is not None:
+        raise InvalidInput("a delay and a run_at exclude each other")
+    if request.run_at is not None and request.run_at.tzinfo is None:
+        raise InvalidInput("run_at needs a time zone", hint="Use datetime.now(UTC) or an aware datetime.")

@@ -1,0 +1,218 @@
+"""PostgreSQL connections: a pool, short transactions, and work that is sent again."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import psycopg
+import psycopg_pool
+from psycopg.pq import TransactionStatus
+
+from holdfast.domain.job import JobId
+from holdfast.errors import NoTransaction, OtherDatabase
+from holdfast.store.backend import Timeouts
+from holdfast.store.flow import Ask, Flow, FlowFunction, P, Step, drive
+from holdfast.store.postgres.failures import passes, translate
+from holdfast.store.postgres.schema import check_or_migrate, migrate
+from holdfast.store.postgres.statements import Statements
+
+T = TypeVar("T")
+
+#: Waits before work is sent again, in seconds. Then the caller is told.
+AGAIN_AFTER = (0.05, 0.2, 0.8, 2.0)
+
+#: Every transaction limits its own time; a session setting would not survive PgBouncer.
+_BEGIN = (
+    f"BEGIN; SET LOCAL statement_timeout = {int(Timeouts.statement.total_seconds() * 1000)};"
+    f" SET LOCAL idle_in_transaction_session_timeout = {int(Timeouts.statement.total_seconds() * 1000)}"
+)
+
+
+class PostgresBackend:
+    """One PostgreSQL database, shared by all threads of this process."""
+
+    name = "postgres"
+
+    def __init__(self, url: str, *, schema: str = "holdfast", prepare: bool = True, connections: int = 10) -> None:
+        self.url = url
+        self.statements = Statements(schema)
+        self._ids = _IdSource(self._draw)
+        self._closed = threading.Event()
+        self._pool = psycopg_pool.ConnectionPool(
+            url,
+            min_size=0,
+            max_size=connections,
+            timeout=Timeouts.connect.total_seconds(),
+            kwargs={"autocommit": True, "prepare_threshold": 3 if prepare else None, **_connect_options(url)},
+            open=False,
+            name="holdfast",
+        )
+        with self._translated():
+            # A connection of its own: it fails at once, and with the reason, where a pool would wait.
+            with psycopg.connect(url, autocommit=True, **_connect_options(url)) as connection:
+                self.installation = check_or_migrate(connection, self.statements)
+        self._pool.open()
+
+    # -- Backend ---------------------------------------------------------------------------
+
+    def run(self, ask: Ask, *, repeatable: bool = False) -> list[Any]:
+        def once(connection: psycopg.Connection[Any]) -> list[Any]:
+            return self.statements.perform(connection, ask)
+
+        return self._insist(once) if repeatable else self._once(once)
+
+    def write(self, flow: FlowFunction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        def once(connection: psycopg.Connection[Any]) -> T:
+            return self._transaction(connection, flow(*args, **kwargs), _BEGIN)
+
+        return self._insist(once)
+
+    def read(self, flow: FlowFunction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        def once(connection: psycopg.Connection[Any]) -> T:
+            begin = _BEGIN.replace("BEGIN", "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            return self._transaction(connection, flow(*args, **kwargs), begin)
+
+        return self._insist(once)
+
+    def draw_ids(self, count: int) -> list[JobId] | None:
+        return self._ids.draw(count)
+
+    def run_on(self, connection: Any, flow: Flow[T]) -> T:
+        if not isinstance(connection, psycopg.Connection):
+            raise OtherDatabase(f"this store is PostgreSQL, and {type(connection).__name__} is no psycopg connection")
+        _refuse_autocommit(connection)
+        self._same_installation(drive_one(connection, self.statements))
+        return drive(flow, lambda step: self.statements.perform(connection, step))
+
+    async def arun_on(self, connection: Any, flow: Flow[T]) -> T:
+        if isinstance(connection, psycopg.Connection):
+            return self.run_on(connection, flow)
+        if not isinstance(connection, psycopg.AsyncConnection):
+            raise OtherDatabase(f"this store is PostgreSQL, and {type(connection).__name__} is no psycopg connection")
+        _refuse_autocommit(connection)
+        async with connection.cursor() as cursor:
+            await cursor.execute(_installation_query(self.statements))
+            there = await cursor.fetchone()
+            found = None
+            if there is not None and there[0]:
+                await cursor.execute(self.statements.text(Ask("read_installation", {})))
+                found = await cursor.fetchone()
+        self._same_installation(found)
+        try:
+            step = next(flow)
+            while True:
+                step = flow.send(await self.statements.aperform(connection, step))
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+
+    def migrate(self) -> list[int]:
+        with self._translated(), self._pool.connection() as connection:
+            return migrate(connection, self.statements)
+
+    def close(self) -> None:
+        self._closed.set()
+        self._pool.close()
+
+    # -- sending ---------------------------------------------------------------------------
+
+    def _once(self, work: Callable[[psycopg.Connection[Any]], T]) -> T:
+        with self._translated(), self._pool.connection() as connection:
+            return work(connection)
+
+    def _insist(self, work: Callable[[psycopg.Connection[Any]], T]) -> T:
+        """Send *work* again when the connection broke: its effect is the same once or twice."""
+        for wait in AGAIN_AFTER:
+            try:
+                with self._pool.connection() as connection:
+                    return work(connection)
+            except psycopg.Error as error:
+                if not passes(error) or isinstance(error, psycopg_pool.PoolTimeout):
+                    raise translate(error) from error
+            if self._closed.wait(wait):
+                break
+            self._pool.check()
+        return self._once(work)
+
+    def _transaction(self, connection: psycopg.Connection[Any], flow: Flow[T], begin: str) -> T:
+        connection.execute(begin.encode())
+        try:
+            result = drive(flow, self._performer(connection))
+        except BaseException:
+            if not connection.closed and connection.info.transaction_status != TransactionStatus.IDLE:
+                connection.execute("ROLLBACK")
+            raise
+        connection.execute("COMMIT")
+        return result
+
+    def _performer(self, connection: psycopg.Connection[Any]) -> Callable[[Step], list[Any]]:
+        return lambda step: self.statements.perform(connection, step)
+
+    def _draw(self, count: int) -> list[JobId]:
+        return [JobId(row[0]) for row in self.run(Ask("draw_ids", {"count": count}), repeatable=True)]
+
+    def _same_installation(self, found: tuple[Any, ...] | None) -> None:
+        if found is None or found[0] != self.installation:
+            raise OtherDatabase("the connection does not lead to the database of this app")
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except psycopg.Error as error:
+            raise translate(error) from error
+
+
+class _IdSource:
+    """Draws ids in growing blocks, so that a busy enqueuer asks once for a thousand."""
+
+    LARGEST = 1000
+
+    def __init__(self, draw: Callable[[int], list[JobId]]) -> None:
+        self._draw = draw
+        self._lock = threading.Lock()
+        self._left: list[JobId] = []
+        self._block = 1
+
+    def draw(self, count: int) -> list[JobId]:
+        with self._lock:
+            if len(self._left) < count:
+                self._left += self._draw(max(count - len(self._left), self._block))
+                self._block = min(self._block * 2, self.LARGEST)
+            drawn, self._left = self._left[:count], self._left[count:]
+            return drawn
+
+
+def drive_one(connection: psycopg.Connection[Any], statements: Statements) -> tuple[Any, ...] | None:
+    """The installation that a connection leads to, without spoiling its transaction."""
+    there = connection.execute(_installation_query(statements)).fetchone()
+    if there is None or not there[0]:
+        return None
+    return connection.execute(statements.text(Ask("read_installation", {}))).fetchone()
+
+
+def _installation_query(statements: Statements) -> bytes:
+    return statements.in_schema("SELECT to_regclass('holdfast.meta') IS NOT NULL").encode()
+
+
+def _refuse_autocommit(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
+    idle = connection.info.transaction_status == TransactionStatus.IDLE
+    if connection.autocommit and idle:
+        raise NoTransaction("the connection is in autocommit mode and no transaction is open")
+
+
+def _connect_options(url: str) -> dict[str, Any]:
+    """Client-side limits on dead peers; what the URL says itself wins."""
+    seconds = int(Timeouts.connect.total_seconds())
+    options: dict[str, Any] = {
+        "connect_timeout": seconds,
+        "tcp_user_timeout": int(Timeouts.statement.total_seconds() * 1000),
+        "keepalives_idle": 10,
+        "keepalives_interval": 5,
+        "application_name": "holdfast",
+    }
+    given = psycopg.conninfo.conninfo_to_dict(url)
+    return {name: value for name, value in options.items() if name not in given}

@@ -1,0 +1,101 @@
+-- What people do to jobs, on PostgreSQL.
+
+-- name: lock_live
+SELECT id, state FROM holdfast.live WHERE id = ANY(:ids::bigint[]) ORDER BY id FOR UPDATE
+
+-- name: want_cancel
+-- The holder learns of it with its next renewal.
+UPDATE holdfast.live SET cancel_wanted = true
+WHERE id = ANY(:ids::bigint[]) AND state = 'running' AND NOT cancel_wanted
+RETURNING id
+
+-- name: unhold
+-- A person lets a held job go. With needs it first waits, to be judged anew.
+UPDATE holdfast.live SET note = NULL, state = CASE
+    WHEN EXISTS (SELECT FROM holdfast.need WHERE need.job_id = live.id) THEN 'waiting'
+    WHEN due_at > (SELECT holdfast.now()) THEN 'scheduled' ELSE 'ready' END
+WHERE id = ANY(:ids::bigint[]) AND state = 'held'
+RETURNING id, state
+
+-- name: hasten
+-- A job that waits for its retry, or for its time, runs now.
+UPDATE holdfast.live SET state = 'ready', due_at = (SELECT holdfast.now())
+WHERE id = ANY(:ids::bigint[]) AND state = 'scheduled'
+RETURNING id
+
+-- name: set_priority
+UPDATE holdfast.live SET priority = :priority WHERE id = ANY(:ids::bigint[]) RETURNING id
+
+-- name: set_queue
+-- A running job counts in its queue's limit and stays there.
+UPDATE holdfast.live SET queue = :queue WHERE id = ANY(:ids::bigint[]) AND state <> 'running' RETURNING id
+
+-- name: set_due
+UPDATE holdfast.live SET due_at = :due_at, state = CASE
+    WHEN state IN ('held', 'waiting') THEN state
+    WHEN :due_at > (SELECT holdfast.now()) THEN 'scheduled' ELSE 'ready' END
+WHERE id = ANY(:ids::bigint[]) AND state <> 'running'
+RETURNING id
+
+-- name: lock_revivable
+SELECT ended.id, ended.kind, job.key
+FROM holdfast.ended JOIN holdfast.job ON job.id = ended.id
+WHERE ended.id = ANY(:ids::bigint[]) AND ended.state IN ('dead', 'cancelled')
+ORDER BY ended.id FOR UPDATE OF ended
+
+-- name: revive
+-- Back to life with all its attempts; the token goes on from where it was.
+WITH gone AS (
+    DELETE FROM holdfast.ended WHERE id = ANY(:ids::bigint[]) AND state IN ('dead', 'cancelled') RETURNING *
+)
+INSERT INTO holdfast.live (id, state, queue, kind, priority, due_at, token, careful, needed)
+SELECT gone.id, 'ready', gone.queue, gone.kind, gone.priority, (SELECT holdfast.now()), gone.token,
+    job.on_lost <> 'retry', EXISTS (SELECT FROM holdfast.need WHERE need.need_id = gone.id)
+FROM gone JOIN holdfast.job ON job.id = gone.id
+RETURNING id
+
+-- name: lock_keys
+SELECT kind, key, job_id, scope, expires_at, coalesce(expires_at <= (SELECT holdfast.now()), false) AS expired
+FROM holdfast.key
+WHERE (kind, key) IN (SELECT * FROM unnest(:wanted_kind::text[], :wanted_key::text[]))
+ORDER BY kind, key FOR UPDATE
+
+-- name: own_keys
+-- Revived jobs get their keys back; lock_keys holds the locks.
+INSERT INTO holdfast.key AS taken (kind, key, job_id, scope)
+SELECT wanted.kind, wanted.key, wanted.job_id, 'live'
+FROM unnest(:wanted_kind::text[], :wanted_key::text[], :wanted_job_id::bigint[]) AS wanted (kind, key, job_id)
+ON CONFLICT (kind, key) DO UPDATE SET job_id = excluded.job_id
+
+-- name: needed_by_live
+-- Which of these jobs a waiting or held job still needs.
+SELECT DISTINCT need.need_id FROM holdfast.need JOIN holdfast.live ON live.id = need.job_id
+WHERE need.need_id = ANY(:ids::bigint[])
+
+-- name: write_events
+INSERT INTO holdfast.event (job_id, at, name, actor, detail)
+SELECT fact.job_id, (SELECT holdfast.now()), fact.name, :actor, fact.detail::json
+FROM unnest(:fact_job_id::bigint[], :fact_name::text[], :fact_detail::text[]) AS fact (job_id, name, detail)
+
+-- name: expired
+-- Ended jobs past their time, but never one that a live job needs.
+SELECT id FROM holdfast.ended
+WHERE state = :state AND ended_at < (SELECT holdfast.now()) - :age::interval AND NOT EXISTS (
+    SELECT FROM holdfast.need JOIN holdfast.live ON live.id = need.job_id WHERE need.need_id = ended.id)
+ORDER BY ended_at, id LIMIT :limit::bigint
+FOR UPDATE SKIP LOCKED
+
+-- name: forget
+-- All rows of these jobs. Keys that are still taken stay.
+WITH no_live AS (DELETE FROM holdfast.live WHERE id = ANY(:ids::bigint[])),
+no_ended AS (DELETE FROM holdfast.ended WHERE id = ANY(:ids::bigint[])),
+no_attempt AS (DELETE FROM holdfast.attempt WHERE job_id = ANY(:ids::bigint[])),
+no_event AS (DELETE FROM holdfast.event WHERE job_id = ANY(:ids::bigint[])),
+no_progress AS (DELETE FROM holdfast.progress WHERE job_id = ANY(:ids::bigint[])),
+no_need AS (DELETE FROM holdfast.need WHERE job_id = ANY(:ids::bigint[])),
+no_key AS (
+    DELETE FROM holdfast.key
+    WHERE job_id = ANY(:ids::bigint[])
+        AND (scope = 'live' OR scope = 'period' AND expires_at <= (SELECT holdfast.now())))
+DELETE FROM holdfast.job WHERE id = ANY(:ids::bigint[])
+RETURNING id

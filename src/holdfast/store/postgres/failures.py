@@ -1,0 +1,38 @@
+"""What PostgreSQL's errors mean for the user, and which of them pass."""
+
+from __future__ import annotations
+
+import psycopg
+import psycopg_pool
+from psycopg import errors
+
+from holdfast.errors import SchemaMissing, StoreFull, StoreReadOnly, StoreUnavailable
+
+_PASSING = (errors.DeadlockDetected, errors.SerializationFailure)
+
+
+def passes(error: BaseException) -> bool:
+    """Whether the same work may succeed when it is sent again on another connection."""
+    if isinstance(error, _PASSING):
+        return True
+    if isinstance(error, errors.QueryCanceled | errors.DiskFull | errors.InsufficientPrivilege):
+        return False
+    return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
+
+
+def translate(error: BaseException) -> BaseException:
+    """The error to raise in place of a driver's error."""
+    text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    match error:
+        case errors.DiskFull():
+            return StoreFull(f"the disk of the database is full: {text}")
+        case errors.ReadOnlySqlTransaction() | errors.InsufficientPrivilege():
+            return StoreReadOnly(f"the database cannot be written: {text}")
+        case errors.UndefinedTable() | errors.InvalidSchemaName() | errors.UndefinedFunction():
+            return SchemaMissing(f"the schema is missing or older than this code: {text}")
+        case psycopg_pool.PoolTimeout():
+            return StoreUnavailable("no connection to the database could be had in time")
+        case psycopg.OperationalError() | psycopg.InterfaceError():
+            return StoreUnavailable(f"the database does not answer: {text}")
+        case _:
+            return error

@@ -1,0 +1,70 @@
+-- Enqueueing on PostgreSQL.
+
+-- name: draw_ids
+SELECT nextval('holdfast.job_id') FROM generate_series(1, :count)
+
+-- name: read_now
+SELECT holdfast.now()
+
+-- name: read_installation
+SELECT installation::text FROM holdfast.meta
+
+-- name: enqueue_one
+-- One job without key or needs. Sent again after a lost answer, it changes nothing.
+WITH clock AS (SELECT holdfast.now() AS now),
+asked AS (
+    INSERT INTO holdfast.job (id, kind, payload, label, tags, parent_id, actor, created_at,
+        max_attempts, max_crashes, on_lost, retry)
+    SELECT :id, :kind, :payload::json, :label, :tags::json, :parent_id, :actor, clock.now,
+        :max_attempts, :max_crashes, :on_lost, :retry::json
+    FROM clock
+    ON CONFLICT (id) DO NOTHING
+    RETURNING id
+)
+INSERT INTO holdfast.live (id, state, queue, kind, priority, due_at, careful)
+SELECT asked.id,
+    CASE WHEN :hold THEN 'held' WHEN due.at > clock.now THEN 'scheduled' ELSE 'ready' END,
+    :queue, :kind, :priority, due.at, :careful
+FROM asked, clock, LATERAL (SELECT coalesce(:run_at::timestamptz, clock.now + :delay::interval, clock.now) AS at) AS due
+
+-- name: known_jobs
+-- Which of these ids are stored already: the answer to an enqueue whose COMMIT got none.
+SELECT id FROM holdfast.job WHERE id = ANY(:ids::bigint[])
+
+-- name: check_holder
+-- A running job may enqueue children while it holds its lease; the lock keeps it that way.
+SELECT id FROM holdfast.live WHERE id = :id AND token = :token AND state = 'running' FOR NO KEY UPDATE
+
+-- name: take_keys
+-- Take every key, or lock it where it is taken and tell by whom. Keys come sorted.
+INSERT INTO holdfast.key AS taken (kind, key, job_id, scope, expires_at)
+SELECT wanted.kind, wanted.key, wanted.job_id, wanted.scope, (SELECT holdfast.now()) + wanted.period
+FROM unnest(:wanted_kind::text[], :wanted_key::text[], :wanted_job_id::bigint[], :wanted_scope::text[],
+    :wanted_period::interval[]) AS wanted (kind, key, job_id, scope, period)
+ON CONFLICT (kind, key) DO UPDATE SET job_id = taken.job_id
+RETURNING kind, key, job_id, scope, expires_at, coalesce(expires_at <= (SELECT holdfast.now()), false) AS expired
+
+-- name: give_keys
+-- Hand keys that turned out to be free to their new jobs; take_keys holds their locks.
+UPDATE holdfast.key AS taken SET job_id = wanted.job_id, scope = wanted.scope,
+    expires_at = (SELECT holdfast.now()) + wanted.period
+FROM unnest(:wanted_kind::text[], :wanted_key::text[], :wanted_job_id::bigint[], :wanted_scope::text[],
+    :wanted_period::interval[]) AS wanted (kind, key, job_id, scope, period)
+WHERE taken.kind = wanted.kind AND taken.key = wanted.key
+
+-- name: live_among
+SELECT id FROM holdfast.live WHERE id = ANY(:ids::bigint[])
+
+-- name: replace_job
+-- Only a job that nobody runs can be replaced.
+WITH clock AS (SELECT holdfast.now() AS now),
+moved AS (
+    UPDATE holdfast.live SET priority = :priority, due_at = due.at, state = CASE
+        WHEN state IN ('held', 'waiting') THEN state WHEN due.at > clock.now THEN 'scheduled' ELSE 'ready' END
+    FROM clock, LATERAL (SELECT coalesce(:run_at::timestamptz, clock.now + :delay::interval, clock.now) AS at) AS due
+    WHERE live.id = :id AND live.state <> 'running'
+    RETURNING live.id
+)
+UPDATE holdfast.job SET payload = :payload::json, label = :label, tags = :tags::json
+FROM moved WHERE job.id = moved.id
+RETURNING job.id

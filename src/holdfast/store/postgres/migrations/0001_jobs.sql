@@ -1,0 +1,286 @@
+-- Jobs on PostgreSQL.
+--
+-- A job is three rows in its life: what was asked (job, written once), where it stands
+-- (live, narrow and hot), and how it ended (ended, appended). Ending deletes the live row,
+-- so that claims never meet what has finished, and the payload is never copied.
+-- There are no foreign keys: the hot path does not pay for them, and the store's own
+-- tests hold these tables together.
+
+CREATE TABLE holdfast.meta (
+    only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row),
+    installation uuid NOT NULL DEFAULT gen_random_uuid(),
+    version integer NOT NULL,
+    oldest_code integer NOT NULL
+);
+
+-- The one clock. Tests replace this function to move time.
+CREATE FUNCTION holdfast.now() RETURNS timestamptz
+    LANGUAGE sql VOLATILE PARALLEL SAFE AS 'SELECT clock_timestamp()';
+
+CREATE TABLE holdfast.kind (
+    name text PRIMARY KEY,
+    options json NOT NULL,
+    payload_schema json NOT NULL,
+    version text,
+    published_at timestamptz NOT NULL
+);
+
+CREATE TABLE holdfast.queue (
+    name text PRIMARY KEY,
+    run_limit integer CHECK (run_limit > 0),
+    worker_limit integer CHECK (worker_limit > 0),
+    paused boolean NOT NULL DEFAULT false,
+    note text
+);
+
+CREATE TABLE holdfast.worker (
+    id text PRIMARY KEY,
+    host text NOT NULL,
+    pid integer NOT NULL,
+    version text,
+    queues text[] NOT NULL,
+    kinds text[] NOT NULL,
+    started_at timestamptz NOT NULL,
+    seen_at timestamptz NOT NULL,
+    stopped_at timestamptz
+);
+
+-- Ids are drawn before the insert, so that an enqueue without an answer can be sent again.
+CREATE SEQUENCE holdfast.job_id;
+
+-- What was asked.
+CREATE TABLE holdfast.job (
+    id bigint PRIMARY KEY,
+    kind text NOT NULL,
+    payload json NOT NULL,
+    label text,
+    tags json,
+    key text,
+    parent_id bigint,
+    actor text NOT NULL,
+    created_at timestamptz NOT NULL,
+    max_attempts integer,
+    max_crashes integer,
+    on_lost text NOT NULL CHECK (on_lost IN ('retry', 'dead', 'hold')),
+    retry json,
+    after_when text CHECK (after_when IN ('done', 'ended', 'failed')),
+    after_failed text CHECK (after_failed IN ('cancel', 'hold'))
+);
+CREATE INDEX job_label ON holdfast.job (label text_pattern_ops, id) WHERE label IS NOT NULL;
+CREATE INDEX job_key ON holdfast.job (key, id) WHERE key IS NOT NULL;
+CREATE INDEX job_parent ON holdfast.job (parent_id, id) WHERE parent_id IS NOT NULL;
+
+-- Where it stands.
+CREATE TABLE holdfast.live (
+    id bigint PRIMARY KEY,
+    state text NOT NULL CHECK (state IN ('held', 'waiting', 'scheduled', 'ready', 'running')),
+    queue text NOT NULL,
+    kind text NOT NULL,
+    priority integer NOT NULL,
+    due_at timestamptz NOT NULL,
+    attempts integer NOT NULL DEFAULT 0 CHECK (attempts >= 0),
+    crashes integer NOT NULL DEFAULT 0,
+    token bigint NOT NULL DEFAULT 0,
+    careful boolean NOT NULL DEFAULT false,    -- never prefetched, every start marked: on_lost, or suspect
+    suspect boolean NOT NULL DEFAULT false,    -- its last holder was lost before a marked start
+    needed boolean NOT NULL DEFAULT false,     -- other jobs may wait for it
+    cancel_wanted boolean NOT NULL DEFAULT false,
+    worker text,
+    claimed_at timestamptz,
+    started_at timestamptz,                    -- the start mark: from here on a loss costs an attempt
+    lapses_at timestamptz,
+    note text,
+    CHECK ((state = 'running') = (lapses_at IS NOT NULL)),
+    CHECK ((state = 'running') = (worker IS NOT NULL)),
+    CHECK ((state = 'running') = (claimed_at IS NOT NULL)),
+    CHECK (state = 'running' OR started_at IS NULL)
+) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
+
+-- The claim reads this index and nothing else: only ready jobs are in it, in their order.
+CREATE INDEX live_ready ON holdfast.live (queue, kind, priority DESC, due_at, id) WHERE state = 'ready';
+CREATE INDEX live_due ON holdfast.live (due_at, id) WHERE state = 'scheduled';
+CREATE INDEX live_waiting ON holdfast.live (id) WHERE state = 'waiting';
+CREATE INDEX live_held ON holdfast.live (id) WHERE state = 'held';
+-- Its condition is not "state = 'running'", so that no plan for a settle can be lured to it.
+CREATE INDEX live_running ON holdfast.live (queue, lapses_at) WHERE lapses_at IS NOT NULL;
+
+-- How it ended.
+CREATE TABLE holdfast.ended (
+    id bigint PRIMARY KEY,
+    state text NOT NULL CHECK (state IN ('done', 'dead', 'cancelled')),
+    queue text NOT NULL,
+    kind text NOT NULL,
+    priority integer NOT NULL,
+    due_at timestamptz NOT NULL,
+    attempts integer NOT NULL,
+    crashes integer NOT NULL,
+    token bigint NOT NULL,
+    worker text,
+    started_at timestamptz,
+    ended_at timestamptz NOT NULL,
+    reason text,
+    error text,
+    result json
+) WITH (autovacuum_vacuum_scale_factor = 0.05);
+CREATE INDEX ended_when ON holdfast.ended (state, ended_at, id);
+CREATE INDEX ended_trouble ON holdfast.ended (state, id) WHERE state <> 'done';
+
+-- The moves of a job among live states, as in domain/job.py. Ending and reviving change the table.
+CREATE FUNCTION holdfast.refuse_move() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'job % cannot move from % to %', OLD.id, OLD.state, NEW.state USING ERRCODE = 'check_violation';
+END $$;
+CREATE TRIGGER live_moves BEFORE UPDATE OF state ON holdfast.live FOR EACH ROW
+    WHEN (OLD.state <> NEW.state AND OLD.state || '>' || NEW.state NOT IN (
+        'held>waiting', 'held>scheduled', 'held>ready',
+        'waiting>scheduled', 'waiting>ready', 'waiting>held',
+        'scheduled>ready', 'scheduled>held',
+        'ready>running', 'ready>scheduled', 'ready>held',
+        'running>ready', 'running>scheduled', 'running>held'))
+    EXECUTE FUNCTION holdfast.refuse_move();
+
+-- Who needs whom.
+CREATE TABLE holdfast.need (
+    job_id bigint NOT NULL,
+    need_id bigint NOT NULL,
+    PRIMARY KEY (job_id, need_id)
+);
+CREATE INDEX need_by_need ON holdfast.need (need_id);
+
+-- Unique keys. A key outlives its job's rows when it is taken for ever.
+CREATE TABLE holdfast.key (
+    kind text NOT NULL,
+    key text NOT NULL,
+    job_id bigint NOT NULL,
+    scope text NOT NULL CHECK (scope IN ('live', 'period', 'forever')),
+    expires_at timestamptz,
+    PRIMARY KEY (kind, key),
+    CHECK ((scope = 'period') = (expires_at IS NOT NULL))
+);
+CREATE INDEX key_job ON holdfast.key (job_id);
+
+-- Runs that did not simply succeed. A run that did is read from the job's own columns.
+CREATE TABLE holdfast.attempt (
+    job_id bigint NOT NULL,
+    token bigint NOT NULL,
+    number integer NOT NULL,
+    worker text,
+    started_at timestamptz,
+    ended_at timestamptz NOT NULL,
+    reason text NOT NULL,
+    exit_code integer,
+    error text,
+    PRIMARY KEY (job_id, token)
+);
+
+CREATE TABLE holdfast.event (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    job_id bigint NOT NULL,
+    at timestamptz NOT NULL,
+    name text NOT NULL,
+    actor text NOT NULL,
+    detail json
+);
+CREATE INDEX event_job ON holdfast.event (job_id, id);
+
+-- What a running handler tells, and what it hands to its next attempt.
+CREATE TABLE holdfast.progress (
+    job_id bigint PRIMARY KEY,
+    done bigint,
+    total bigint,
+    message text,
+    checkpoint json,
+    at timestamptz NOT NULL
+) WITH (fillfactor = 70);
+
+-- A job as people see it, whichever table it stands in.
+CREATE VIEW holdfast.job_view AS
+    SELECT job.id, live.kind, live.queue, live.state, live.priority, live.due_at, job.label, job.tags, job.key,
+        job.payload, job.parent_id, job.actor, job.created_at, live.attempts, job.max_attempts, live.crashes,
+        job.max_crashes, job.on_lost, job.retry, job.after_when, job.after_failed, live.token, live.suspect,
+        live.cancel_wanted, live.worker, live.claimed_at, live.started_at, live.lapses_at, live.note,
+        NULL::timestamptz AS ended_at, NULL::text AS reason, NULL::text AS error, NULL::json AS result
+    FROM holdfast.live JOIN holdfast.job ON job.id = live.id
+    UNION ALL
+    SELECT job.id, ended.kind, ended.queue, ended.state, ended.priority, ended.due_at, job.label, job.tags, job.key,
+        job.payload, job.parent_id, job.actor, job.created_at, ended.attempts, job.max_attempts, ended.crashes,
+        job.max_crashes, job.on_lost, job.retry, job.after_when, job.after_failed, ended.token, false,
+        false, ended.worker, NULL, ended.started_at, NULL, NULL,
+        ended.ended_at, ended.reason, ended.error, ended.result
+    FROM holdfast.ended JOIN holdfast.job ON job.id = ended.id;
+
+-- Enqueue from plain SQL, in the caller's transaction: SELECT holdfast.enqueue('mail', '{"to": 7}').
+-- The kind must be published; what is not said comes from its options. When the key is taken,
+-- the id of the job that has it is returned.
+CREATE FUNCTION holdfast.enqueue(
+    kind text,
+    payload json DEFAULT '{}',
+    queue text DEFAULT NULL,
+    priority integer DEFAULT NULL,
+    delay interval DEFAULT NULL,
+    run_at timestamptz DEFAULT NULL,
+    key text DEFAULT NULL,
+    label text DEFAULT NULL
+) RETURNS bigint LANGUAGE plpgsql AS $$
+#variable_conflict use_variable
+DECLARE
+    options json;
+    moment timestamptz := holdfast.now();
+    due timestamptz;
+    new_id bigint;
+    holder holdfast.key;
+    unique_key text := enqueue.key;
+    careful boolean;
+BEGIN
+    SELECT k.options INTO options FROM holdfast.kind k WHERE k.name = enqueue.kind;
+    IF options IS NULL THEN
+        RAISE EXCEPTION 'E_UNKNOWN_KIND: no application has registered kind "%"', enqueue.kind
+            USING HINT = 'See SELECT name FROM holdfast.kind, or start a worker of the application that has it.';
+    END IF;
+    IF octet_length(payload::text) > 262144 THEN
+        RAISE EXCEPTION 'E_PAYLOAD_TOO_LARGE: the payload takes % bytes; at most 262,144 are allowed',
+            octet_length(payload::text) USING HINT = 'Keep the data elsewhere and enqueue its name.';
+    END IF;
+    IF json_typeof(payload) <> 'object' THEN
+        RAISE EXCEPTION 'E_INVALID_PAYLOAD: a payload is a JSON object'
+            USING HINT = 'Name the handler''s parameters: {"name": value}.';
+    END IF;
+    IF delay IS NOT NULL AND run_at IS NOT NULL THEN
+        RAISE EXCEPTION 'E_INVALID: a delay and a run_at exclude each other';
+    END IF;
+    due := coalesce(run_at, moment + coalesce(delay, interval '0'));
+    careful := options->>'on_lost' <> 'retry';
+    new_id := nextval('holdfast.job_id');
+
+    IF unique_key IS NULL AND json_array_length(options->'unique') > 0 THEN
+        SELECT '[' || string_agg((payload->field)::text, ',' ORDER BY place) || ']' INTO unique_key
+        FROM json_array_elements_text(options->'unique') WITH ORDINALITY AS named (field, place);
+    END IF;
+    IF unique_key IS NOT NULL THEN
+        INSERT INTO holdfast.key AS taken (kind, key, job_id, scope, expires_at)
+        VALUES (enqueue.kind, unique_key, new_id, options->>'unique_scope',
+            CASE WHEN options->>'unique_scope' = 'period'
+                THEN moment + make_interval(secs => (options->>'unique_seconds')::float) END)
+        ON CONFLICT ON CONSTRAINT key_pkey DO UPDATE SET job_id = taken.job_id
+        RETURNING * INTO holder;
+        IF holder.job_id <> new_id THEN
+            -- A new statement: it sees the job of whoever held the key when we waited.
+            IF EXISTS (SELECT FROM holdfast.live WHERE live.id = holder.job_id)
+                OR holder.scope = 'forever' OR holder.expires_at > moment THEN
+                RETURN holder.job_id;
+            END IF;
+            UPDATE holdfast.key AS taken SET job_id = new_id, scope = options->>'unique_scope',
+                expires_at = CASE WHEN options->>'unique_scope' = 'period'
+                    THEN moment + make_interval(secs => (options->>'unique_seconds')::float) END
+            WHERE taken.kind = enqueue.kind AND taken.key = unique_key;
+        END IF;
+    END IF;
+
+    INSERT INTO holdfast.job (id, kind, payload, label, key, actor, created_at, max_attempts, max_crashes, on_lost, retry)
+    VALUES (new_id, enqueue.kind, payload, label, unique_key, 'holdfast:sql', moment, (options->>'max_attempts')::integer,
+        (options->>'max_crashes')::integer, options->>'on_lost', CASE WHEN json_typeof(options->'retry') = 'object' THEN options->'retry' END);
+    INSERT INTO holdfast.live (id, state, queue, kind, priority, due_at, careful)
+    VALUES (new_id, CASE WHEN due > moment THEN 'scheduled' ELSE 'ready' END, coalesce(queue, options->>'queue'),
+        enqueue.kind, coalesce(priority, (options->>'priority')::integer), due, careful);
+    RETURN new_id;
+END $$;

@@ -1,0 +1,59 @@
+-- Queues, kinds and workers on PostgreSQL.
+
+-- name: put_queue
+-- What is not said stays; a limit of 0 takes the limit away.
+INSERT INTO holdfast.queue AS known (name, run_limit, worker_limit)
+VALUES (:name, nullif(:run_limit::integer, 0), nullif(:worker_limit::integer, 0))
+ON CONFLICT (name) DO UPDATE SET
+    run_limit = nullif(coalesce(:run_limit::integer, known.run_limit), 0),
+    worker_limit = nullif(coalesce(:worker_limit::integer, known.worker_limit), 0)
+
+-- name: switch_queue
+INSERT INTO holdfast.queue (name, paused, note) VALUES (:name, :paused, :note)
+ON CONFLICT (name) DO UPDATE SET paused = excluded.paused, note = excluded.note
+
+-- name: get_queue
+SELECT name, run_limit, worker_limit, paused, note FROM holdfast.queue WHERE name = :name
+
+-- name: list_queues
+SELECT name, run_limit, worker_limit, paused, note FROM holdfast.queue ORDER BY name
+
+-- name: queue_usage
+SELECT queue.name, queue.run_limit, queue.worker_limit, count(live.id),
+    count(live.id) FILTER (WHERE live.worker = :worker)
+FROM holdfast.queue LEFT JOIN holdfast.live ON live.queue = queue.name AND live.lapses_at IS NOT NULL
+WHERE queue.name = :name GROUP BY queue.name
+
+-- name: publish_kind
+INSERT INTO holdfast.kind (name, options, payload_schema, version, published_at)
+VALUES (:name, :options::json, :payload_schema::json, :version, (SELECT holdfast.now()))
+ON CONFLICT (name) DO UPDATE SET options = excluded.options, payload_schema = excluded.payload_schema,
+    version = excluded.version, published_at = excluded.published_at
+
+-- name: get_kind
+SELECT name, options::text, payload_schema::text, version FROM holdfast.kind WHERE name = :name
+
+-- name: kind_names
+SELECT name FROM holdfast.kind ORDER BY name
+
+-- name: announce_worker
+-- A worker's id is never used again: a second start is a new worker.
+INSERT INTO holdfast.worker (id, host, pid, version, queues, kinds, started_at, seen_at)
+VALUES (:id, :host, :pid, :version, :queues::text[], :kinds::text[], (SELECT holdfast.now()), (SELECT holdfast.now()))
+
+-- name: see_worker
+UPDATE holdfast.worker SET seen_at = (SELECT holdfast.now()) WHERE id = :id RETURNING id
+
+-- name: dismiss_worker
+-- The row stays: attempts tell by it where they ran.
+UPDATE holdfast.worker SET stopped_at = (SELECT holdfast.now()) WHERE id = :id
+
+-- name: list_workers
+SELECT id, host, pid, version, array_to_json(queues)::text AS queues, array_to_json(kinds)::text AS kinds,
+    started_at, seen_at
+FROM holdfast.worker WHERE stopped_at IS NULL AND seen_at > (SELECT holdfast.now()) - :silence::interval ORDER BY started_at, id
+
+-- name: count_workers_for
+-- Live workers that serve this kind on this queue.
+SELECT count(*) FROM holdfast.worker
+WHERE stopped_at IS NULL AND seen_at > (SELECT holdfast.now()) - :silence::interval AND :queue = ANY(queues) AND :kind = ANY(kinds)

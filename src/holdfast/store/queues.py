@@ -1,0 +1,143 @@
+"""Queues, kinds and workers: what the processes tell each other."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.domain.job import WorkerId
+from holdfast.domain.kind import KindOptions, PublishedKind, load_options, suggest
+from holdfast.domain.queue import Queue, checked_limit
+from holdfast.domain.text import checked_name
+from holdfast.errors import Conflict, UnknownKind
+from holdfast.store.backend import Backend
+from holdfast.store.flow import Flow, ask
+
+#: A worker that was not seen for so long is taken for gone.
+SILENCE = timedelta(seconds=60)
+
+
+class Queues:
+    """The settings of queues. They hold from the next claim on, on every host."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    def set_limits(self, name: str, *, limit: int | None = None, worker_limit: int | None = None) -> None:
+        """Limit how many jobs of the queue run, over all hosts and per worker; None leaves as is."""
+        checked_name(name, what="the queue")
+        values = {"run_limit": checked_limit(limit), "worker_limit": checked_limit(worker_limit)}
+        self._backend.run(ask("put_queue", name=name, **values), repeatable=True)
+
+    def clear_limits(self, name: str) -> None:
+        """Take both limits away."""
+        self._backend.run(ask("put_queue", name=name, run_limit=0, worker_limit=0), repeatable=True)
+
+    def pause(self, name: str, *, note: str | None = None) -> None:
+        """Start nothing more of this queue: no claim that begins after this has returned does.
+
+        What runs goes on.
+        """
+        checked_name(name, what="the queue")
+        self._backend.run(ask("switch_queue", name=name, paused=True, note=note), repeatable=True)
+
+    def resume(self, name: str) -> None:
+        """Let the queue start jobs again."""
+        checked_name(name, what="the queue")
+        self._backend.run(ask("switch_queue", name=name, paused=False, note=None), repeatable=True)
+
+    def get(self, name: str) -> Queue:
+        """The settings of a queue; one that was never set has none."""
+        rows: list[Queue] = self._backend.run(ask("get_queue", Queue, name=name), repeatable=True)
+        return rows[0] if rows else Queue(name)
+
+    def list(self) -> list[Queue]:
+        """All queues that have settings, by name."""
+        return self._backend.run(ask("list_queues", Queue), repeatable=True)
+
+
+class Kinds:
+    """The kinds that applications have published, so that every process knows their defaults."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    def publish(self, kinds: list[PublishedKind]) -> None:
+        """Make kinds known, or renew what is known of them."""
+        self._backend.write(_publish, kinds)
+
+    def names(self) -> list[str]:
+        return [row[0] for row in self._backend.run(ask("kind_names"), repeatable=True)]
+
+    def get(self, name: str) -> PublishedKind:
+        """What is known of a kind.
+
+        Raises:
+            UnknownKind: Nobody has published it; the hint names the nearest one.
+        """
+        rows: list[PublishedKind] = self._backend.run(ask("get_kind", PublishedKind, name=name), repeatable=True)
+        if not rows:
+            raise UnknownKind(f"no application has registered kind {name!r}", hint=suggest(name, self.names()), kind=name)
+        return rows[0]
+
+    def options(self, name: str) -> KindOptions:
+        """The defaults for jobs of a kind."""
+        kind = self.get(name)
+        return load_options(kind.options, version=kind.version)
+
+
+class Worker(Struct, frozen=True):
+    """A worker as the others see it. *queues* and *kinds* are JSON lists."""
+
+    id: WorkerId
+    host: str
+    pid: int
+    version: str | None
+    queues: str
+    kinds: str
+    started_at: datetime
+    seen_at: datetime
+
+
+class Workers:
+    """The workers that are alive."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    def announce(
+        self, worker: WorkerId, *, host: str, pid: int, queues: list[str], kinds: list[str], version: str | None = None
+    ) -> None:
+        """Make a new worker known.
+
+        Raises:
+            Conflict: The id was used before: each start needs a new one.
+        """
+        facts = {"host": host, "pid": pid, "queues": queues, "kinds": kinds, "version": version}
+        self._backend.write(_announce, worker, facts)
+
+    def seen(self, worker: WorkerId) -> bool:
+        """Note that a worker is alive; false when nobody announced it."""
+        return bool(self._backend.run(ask("see_worker", id=worker), repeatable=True))
+
+    def dismiss(self, worker: WorkerId) -> None:
+        """Note that a worker has ended."""
+        self._backend.run(ask("dismiss_worker", id=worker), repeatable=True)
+
+    def list(self) -> list[Worker]:
+        """The workers that were seen lately, the oldest first."""
+        return self._backend.run(ask("list_workers", Worker, silence=SILENCE), repeatable=True)
+
+
+def _publish(kinds: list[PublishedKind]) -> Flow[None]:
+    for kind in sorted(kinds, key=lambda kind: kind.name):
+        yield ask("publish_kind", **msgspec.structs.asdict(kind))
+
+
+def _announce(worker: WorkerId, facts: dict[str, object]) -> Flow[None]:
+    rows = yield ask("worker_facts", id=worker)
+    if rows:
+        raise Conflict(f"worker id {worker!r} was used before", hint="Draw a new id for each start.")
+    yield ask("announce_worker", id=worker, **facts)

@@ -1,0 +1,80 @@
+"""Rows to structs: by the field types, one compiled reader per struct and backend."""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from functools import cache
+from typing import Any
+
+from msgspec import Struct
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+Row = Sequence[Any]
+Reader = Callable[[list[Any]], list[Any]]
+
+
+def to_micros(value: datetime | timedelta) -> int:
+    """An instant or a duration as SQLite keeps it."""
+    return (value - EPOCH if isinstance(value, datetime) else value) // _MICROSECOND
+
+
+def from_micros(value: int) -> datetime:
+    return EPOCH + timedelta(microseconds=value)
+
+
+def moment(value: datetime | int) -> datetime:
+    """An instant as a backend gave it: PostgreSQL in the session's zone, SQLite in microseconds."""
+    return value.astimezone(UTC) if isinstance(value, datetime) else from_micros(value)
+
+
+@cache
+def reader(struct: type[Struct], *, micros: bool) -> Reader:
+    """A function from rows to *struct*: columns in the order of its fields.
+
+    *micros*: instants and truth values come as integers (SQLite).
+    """
+    converters = [
+        (position, convert)
+        for position, kind in enumerate(_field_types(struct))
+        if (convert := _converter(kind, micros=micros)) is not None
+    ]
+    def read(rows: list[Any]) -> list[Any]:
+        if not converters:
+            return [struct(*row) for row in rows]
+        built = []
+        for row in rows:
+            values = list(row)
+            for position, convert in converters:
+                if values[position] is not None:
+                    values[position] = convert(values[position])
+            built.append(struct(*values))
+        return built
+
+    return read
+
+
+def _converter(kind: Any, *, micros: bool) -> Callable[[Any], Any] | None:
+    if isinstance(kind, type) and issubclass(kind, StrEnum):
+        return kind
+    if kind is datetime:
+        return moment
+    if micros and kind is bool:
+        return bool
+    return None
+
+
+def _field_types(struct: type[Struct]) -> list[Any]:
+    hints = typing.get_type_hints(struct)
+    return [_without_none(hints[name]) for name in struct.__struct_fields__]
+
+
+def _without_none(kind: Any) -> Any:
+    if typing.get_origin(kind) in (typing.Union, types.UnionType):
+        (kind,) = (part for part in typing.get_args(kind) if part is not type(None))
+    return kind

@@ -1,0 +1,262 @@
+"""SQLite connections: private files, group commits, careful checkpoints."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+from holdfast.domain.job import JobId
+from holdfast.errors import HoldfastError, NoTransaction, OtherDatabase, StoreUnavailable
+from holdfast.store.flow import Ask, Flow, FlowFunction, P, Step, drive
+from holdfast.store.sqlite.failures import translated
+from holdfast.store.sqlite.files import create_private, refuse_network_file_system
+from holdfast.store.sqlite.schema import check_or_migrate, migrate
+from holdfast.store.sqlite.statements import perform
+
+T = TypeVar("T")
+
+#: Before this version, connections that checkpoint at once can lose frames of a reset WAL.
+SAFE_CHECKPOINTS = (3, 51, 3)
+CHECKPOINT_BYTES = 8 * 1024 * 1024
+GROUP = 1000
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+class SqliteBackend:
+    """One SQLite file, shared by all threads of this process and by other processes.
+
+    Writers of one process commit in groups: whoever gets the lock commits for all who wait.
+    """
+
+    name = "sqlite"
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        durability: str = "full",
+        clock: Callable[[], datetime] = utc_now,
+        busy_timeout: float = 30.0,
+    ) -> None:
+        self.path = Path(path).expanduser().absolute()
+        self.clock = clock
+        self._synchronous = "NORMAL" if durability == "fast" else "FULL"
+        self._busy_timeout = busy_timeout
+        self._lock = threading.Lock()
+        self._waiting: deque[_Request] = deque()
+        self._idle_readers: deque[sqlite3.Connection] = deque()
+        self._closed = False
+        self._careful = sqlite3.sqlite_version_info < SAFE_CHECKPOINTS
+        refuse_network_file_system(self.path)
+        create_private(self.path)
+        self._writer = self._connect()
+        self.installation = check_or_migrate(self._writer)
+
+    # -- Backend ---------------------------------------------------------------------------
+
+    def run(self, ask: Ask, *, repeatable: bool = False) -> list[Any]:
+        return self.write(_single, ask)
+
+    def write(self, flow: FlowFunction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        request = _Request(lambda: flow(*args, **kwargs))
+        self._waiting.append(request)
+        with self._lock:
+            if not request.ended:
+                self._commit_group()
+        result: T = request.outcome()
+        return result
+
+    def read(self, flow: FlowFunction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        with self._reader() as connection, translated():
+            connection.execute("BEGIN")
+            try:
+                return drive(flow(*args, **kwargs), self._performer(connection))
+            finally:
+                connection.execute("COMMIT")
+
+    def draw_ids(self, count: int) -> list[JobId] | None:
+        return None
+
+    def run_on(self, connection: Any, flow: Flow[T]) -> T:
+        if not isinstance(connection, sqlite3.Connection):
+            raise OtherDatabase(f"this store is a SQLite file, and {type(connection).__name__} is no sqlite3 connection")
+        self._check_installation(connection)
+        if not connection.in_transaction and _autocommits(connection):
+            raise NoTransaction("the connection is in autocommit mode and no transaction is open")
+        if not connection.in_transaction:
+            connection.execute("BEGIN")
+        with translated():
+            return drive(flow, self._performer(connection))
+
+    async def arun_on(self, connection: Any, flow: Flow[T]) -> T:
+        """A sqlite3 connection has no async form; a local file answers at once."""
+        return self.run_on(connection, flow)
+
+    def migrate(self) -> list[int]:
+        with self._lock, translated():
+            return migrate(self._writer)
+
+    def close(self) -> None:
+        with self._lock, self._checkpoint_lock(wait=True):
+            self._closed = True
+            while self._idle_readers:
+                self._idle_readers.pop().close()
+            self._writer.close()
+
+    # -- writing ---------------------------------------------------------------------------
+
+    def _commit_group(self) -> None:
+        """Commit all that wait, in one transaction, each behind its own savepoint."""
+        group = []
+        while self._waiting and len(group) < GROUP:
+            group.append(self._waiting.popleft())
+        try:
+            with translated():
+                self._run_group(group)
+        except BaseException as error:
+            for request in group:
+                request.fail(error)
+            if not isinstance(error, HoldfastError):
+                raise
+        finally:
+            for request in group:
+                request.ended = True
+        self._checkpoint_if_large()
+
+    def _run_group(self, group: list[_Request]) -> None:
+        if self._closed:
+            raise StoreUnavailable("the store is closed")
+        performer = self._performer(self._writer)
+        self._writer.execute("BEGIN IMMEDIATE")
+        try:
+            for request in group:
+                self._run_request(request, performer)
+            self._writer.execute("COMMIT")
+        except BaseException:
+            # A full disk may have rolled back already.
+            if self._writer.in_transaction:
+                self._writer.execute("ROLLBACK")
+            raise
+
+    def _run_request(self, request: _Request, performer: Callable[[Step], list[Any]]) -> None:
+        self._writer.execute("SAVEPOINT request")
+        try:
+            request.result = drive(request.flow(), performer)
+        except HoldfastError as error:
+            request.error = error
+            self._writer.execute("ROLLBACK TO request")
+        self._writer.execute("RELEASE request")
+
+    def _performer(self, connection: sqlite3.Connection) -> Callable[[Step], list[Any]]:
+        now = self.clock()
+        return lambda step: perform(connection, step, now=now)
+
+    # -- connections -----------------------------------------------------------------------
+
+    def _connect(self) -> sqlite3.Connection:
+        with translated():
+            connection = sqlite3.connect(
+                self.path,
+                timeout=self._busy_timeout,
+                isolation_level=None,
+                check_same_thread=False,
+                cached_statements=256,
+            )
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute(f"PRAGMA synchronous = {self._synchronous}")
+            connection.execute("PRAGMA mmap_size = 0")
+            if self._careful:
+                connection.execute("PRAGMA wal_autocheckpoint = 0")
+            return connection
+
+    @contextmanager
+    def _reader(self) -> Iterator[sqlite3.Connection]:
+        try:
+            connection = self._idle_readers.pop()
+        except IndexError:
+            connection = self._connect()
+        try:
+            yield connection
+        finally:
+            self._idle_readers.append(connection)
+
+    def _check_installation(self, connection: sqlite3.Connection) -> None:
+        try:
+            found = connection.execute("SELECT installation FROM holdfast_meta").fetchone()
+        except sqlite3.Error:
+            found = None
+        if found is None or found[0] != self.installation:
+            raise OtherDatabase("the connection does not lead to the database of this app", url=str(self.path))
+
+    # -- checkpoints -----------------------------------------------------------------------
+
+    def _checkpoint_if_large(self) -> None:
+        if not self._careful:
+            return
+        with suppress(OSError):
+            if os.stat(f"{self.path}-wal").st_size < CHECKPOINT_BYTES:
+                return
+            with self._checkpoint_lock(wait=False) as mine, suppress(sqlite3.Error):
+                if mine:
+                    self._writer.execute("PRAGMA wal_checkpoint(PASSIVE)")
+
+    @contextmanager
+    def _checkpoint_lock(self, *, wait: bool) -> Iterator[bool]:
+        """One checkpoint at a time over all processes; closing the last connection is one too."""
+        if not self._careful:
+            yield True
+            return
+        descriptor = os.open(f"{self.path}-lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            os.close(descriptor)
+            yield False
+            return
+        try:
+            yield True
+        finally:
+            os.close(descriptor)
+
+
+class _Request:
+    """One writer's work and what came of it."""
+
+    __slots__ = ("ended", "error", "flow", "result")
+
+    def __init__(self, flow: Callable[[], Flow[Any]]) -> None:
+        self.flow = flow
+        self.result: Any = None
+        self.error: BaseException | None = None
+        self.ended = False
+
+    def fail(self, error: BaseException) -> None:
+        self.error = error
+
+    def outcome(self) -> Any:
+        if self.error is not None:
+            raise self.error
+        return self.result
+
+
+def _single(ask: Ask) -> Flow[list[Any]]:
+    return (yield ask)
+
+
+def _autocommits(connection: sqlite3.Connection) -> bool:
+    """Whether a statement outside a transaction would be committed at once."""
+    autocommit = getattr(connection, "autocommit", None)
+    if autocommit is True or autocommit is False:
+        return autocommit
+    return connection.isolation_level is None

@@ -1,0 +1,99 @@
+-- What people do to jobs, on SQLite.
+
+-- name: lock_live
+SELECT id, state FROM holdfast_live WHERE id IN (SELECT value FROM json_each(:ids)) ORDER BY id
+
+-- name: want_cancel
+-- The holder learns of it with its next renewal.
+UPDATE holdfast_live SET cancel_wanted = 1
+WHERE id IN (SELECT value FROM json_each(:ids)) AND state = 'running' AND NOT cancel_wanted
+RETURNING id
+
+-- name: unhold
+-- A person lets a held job go. With needs it first waits, to be judged anew.
+UPDATE holdfast_live SET note = NULL, state = CASE
+    WHEN EXISTS (SELECT 1 FROM holdfast_need AS need WHERE need.job_id = holdfast_live.id) THEN 'waiting'
+    WHEN due_at > :now THEN 'scheduled' ELSE 'ready' END
+WHERE id IN (SELECT value FROM json_each(:ids)) AND state = 'held'
+RETURNING id, state
+
+-- name: hasten
+-- A job that waits for its retry, or for its time, runs now.
+UPDATE holdfast_live SET state = 'ready', due_at = :now
+WHERE id IN (SELECT value FROM json_each(:ids)) AND state = 'scheduled'
+RETURNING id
+
+-- name: set_priority
+UPDATE holdfast_live SET priority = :priority WHERE id IN (SELECT value FROM json_each(:ids)) RETURNING id
+
+-- name: set_queue
+-- A running job counts in its queue's limit and stays there.
+UPDATE holdfast_live SET queue = :queue
+WHERE id IN (SELECT value FROM json_each(:ids)) AND state <> 'running' RETURNING id
+
+-- name: set_due
+UPDATE holdfast_live SET due_at = :due_at, state = CASE
+    WHEN state IN ('held', 'waiting') THEN state
+    WHEN :due_at > :now THEN 'scheduled' ELSE 'ready' END
+WHERE id IN (SELECT value FROM json_each(:ids)) AND state <> 'running'
+RETURNING id
+
+-- name: lock_revivable
+SELECT ended.id, ended.kind, job.key
+FROM holdfast_ended AS ended JOIN holdfast_job AS job ON job.id = ended.id
+WHERE ended.id IN (SELECT value FROM json_each(:ids)) AND ended.state IN ('dead', 'cancelled')
+ORDER BY ended.id
+
+-- name: revive
+-- Back to life with all its attempts; the token goes on from where it was.
+INSERT INTO holdfast_live (id, state, queue, kind, priority, due_at, token, careful, needed)
+SELECT ended.id, 'ready', ended.queue, ended.kind, ended.priority, :now, ended.token, job.on_lost <> 'retry',
+    EXISTS (SELECT 1 FROM holdfast_need AS need WHERE need.need_id = ended.id)
+FROM holdfast_ended AS ended JOIN holdfast_job AS job ON job.id = ended.id
+WHERE ended.id IN (SELECT value FROM json_each(:ids)) AND ended.state IN ('dead', 'cancelled');
+DELETE FROM holdfast_ended
+WHERE id IN (SELECT value FROM json_each(:ids)) AND state IN ('dead', 'cancelled')
+RETURNING id
+
+-- name: lock_keys
+SELECT taken.kind, taken.key, job_id, scope, expires_at, coalesce(expires_at <= :now, 0) AS expired
+FROM json_each(:wanted) AS wanted CROSS JOIN holdfast_key AS taken
+    ON taken.kind = wanted.value->>0 AND taken.key = wanted.value->>1
+ORDER BY taken.kind, taken.key
+
+-- name: own_keys
+-- Revived jobs get their keys back.
+INSERT INTO holdfast_key (kind, key, job_id, scope)
+SELECT wanted.value->>0, wanted.value->>1, wanted.value->>2, 'live' FROM json_each(:wanted) AS wanted WHERE true
+ON CONFLICT (kind, key) DO UPDATE SET job_id = excluded.job_id
+
+-- name: needed_by_live
+-- Which of these jobs a waiting or held job still needs.
+SELECT DISTINCT need.need_id FROM holdfast_need AS need JOIN holdfast_live AS live ON live.id = need.job_id
+WHERE need.need_id IN (SELECT value FROM json_each(:ids))
+
+-- name: write_events
+INSERT INTO holdfast_event (job_id, at, name, actor, detail)
+SELECT fact.value->>0, :now, fact.value->>1, :actor, fact.value->>2 FROM json_each(:fact) AS fact
+
+-- name: expired
+-- Ended jobs past their time, but never one that a live job needs.
+SELECT id FROM holdfast_ended AS ended
+WHERE state = :state AND ended_at < :now - :age AND NOT EXISTS (
+    SELECT 1 FROM holdfast_need AS need JOIN holdfast_live AS live ON live.id = need.job_id
+    WHERE need.need_id = ended.id)
+ORDER BY ended_at, id LIMIT :limit
+
+-- name: forget
+-- All rows of these jobs. Keys that are still taken stay.
+DELETE FROM holdfast_live WHERE id IN (SELECT value FROM json_each(:ids));
+DELETE FROM holdfast_ended WHERE id IN (SELECT value FROM json_each(:ids));
+DELETE FROM holdfast_attempt WHERE job_id IN (SELECT value FROM json_each(:ids));
+DELETE FROM holdfast_event WHERE job_id IN (SELECT value FROM json_each(:ids));
+DELETE FROM holdfast_progress WHERE job_id IN (SELECT value FROM json_each(:ids));
+DELETE FROM holdfast_need WHERE job_id IN (SELECT value FROM json_each(:ids));
+DELETE FROM holdfast_key
+WHERE job_id IN (SELECT value FROM json_each(:ids))
+    AND (scope = 'live' OR scope = 'period' AND expires_at <= :now);
+DELETE FROM holdfast_job WHERE id IN (SELECT value FROM json_each(:ids))
+RETURNING id

@@ -1,0 +1,56 @@
+-- Enqueueing on SQLite. Parameters that are tables arrive as JSON: an array of rows.
+
+-- name: draw_ids
+-- Drawn in the enqueue's own transaction: a local COMMIT always answers.
+UPDATE holdfast_meta SET last_job_id = last_job_id + :count;
+SELECT last_job_id - :count + 1 FROM holdfast_meta
+
+-- name: read_now
+SELECT :now
+
+-- name: read_installation
+SELECT installation FROM holdfast_meta
+
+-- name: enqueue_one
+-- One job without key or needs.
+INSERT INTO holdfast_job (id, kind, payload, label, tags, parent_id, actor, created_at,
+    max_attempts, max_crashes, on_lost, retry)
+VALUES (:id, :kind, :payload, :label, :tags, :parent_id, :actor, :now, :max_attempts, :max_crashes, :on_lost, :retry);
+INSERT INTO holdfast_live (id, state, queue, kind, priority, due_at, careful)
+SELECT :id, CASE WHEN :hold THEN 'held' WHEN due.at > :now THEN 'scheduled' ELSE 'ready' END,
+    :queue, :kind, :priority, due.at, :careful
+FROM (SELECT coalesce(:run_at, :now + :delay, :now) AS at) AS due
+
+-- name: known_jobs
+SELECT id FROM holdfast_job WHERE id IN (SELECT value FROM json_each(:ids))
+
+-- name: check_holder
+-- A running job may enqueue children while it holds its lease.
+SELECT id FROM holdfast_live WHERE id = :id AND token = :token AND state = 'running'
+
+-- name: take_keys
+-- Take every key, or tell by whom it is taken.
+INSERT INTO holdfast_key (kind, key, job_id, scope, expires_at)
+SELECT wanted.value->>0, wanted.value->>1, wanted.value->>2, wanted.value->>3, :now + (wanted.value->>4)
+FROM json_each(:wanted) AS wanted WHERE true
+ON CONFLICT (kind, key) DO UPDATE SET job_id = job_id
+RETURNING kind, key, job_id, scope, expires_at, coalesce(expires_at <= :now, 0) AS expired
+
+-- name: give_keys
+-- Hand keys that turned out to be free to their new jobs.
+UPDATE holdfast_key SET job_id = wanted.value->>2, scope = wanted.value->>3, expires_at = :now + (wanted.value->>4)
+FROM json_each(:wanted) AS wanted
+WHERE kind = wanted.value->>0 AND holdfast_key.key = wanted.value->>1
+
+-- name: live_among
+SELECT id FROM holdfast_live WHERE id IN (SELECT value FROM json_each(:ids))
+
+-- name: replace_job
+-- Only a job that nobody runs can be replaced.
+UPDATE holdfast_job SET payload = :payload, label = :label, tags = :tags
+WHERE id = (SELECT id FROM holdfast_live WHERE id = :id AND state <> 'running');
+UPDATE holdfast_live SET priority = :priority, due_at = coalesce(:run_at, :now + :delay, :now), state = CASE
+    WHEN state IN ('held', 'waiting') THEN state
+    WHEN coalesce(:run_at, :now + :delay, :now) > :now THEN 'scheduled' ELSE 'ready' END
+WHERE id = :id AND state <> 'running'
+RETURNING id

@@ -1,0 +1,193 @@
+-- Jobs on SQLite: the same tables as on PostgreSQL, prefixed, so that they may live in the
+-- user's own file. Instants and durations are integers, in microseconds (UTC).
+
+CREATE TABLE holdfast_meta (
+    only_row INTEGER PRIMARY KEY DEFAULT 1 CHECK (only_row = 1),
+    installation TEXT NOT NULL DEFAULT (lower(hex(randomblob(16)))),
+    version INTEGER NOT NULL,
+    oldest_code INTEGER NOT NULL,
+    last_job_id INTEGER NOT NULL DEFAULT 0
+) STRICT;
+
+CREATE TABLE holdfast_kind (
+    name TEXT PRIMARY KEY,
+    options TEXT NOT NULL,
+    payload_schema TEXT NOT NULL,
+    version TEXT,
+    published_at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE holdfast_queue (
+    name TEXT PRIMARY KEY,
+    run_limit INTEGER CHECK (run_limit > 0),
+    worker_limit INTEGER CHECK (worker_limit > 0),
+    paused INTEGER NOT NULL DEFAULT 0,
+    note TEXT
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE holdfast_worker (
+    id TEXT PRIMARY KEY,
+    host TEXT NOT NULL,
+    pid INTEGER NOT NULL,
+    version TEXT,
+    queues TEXT NOT NULL,
+    kinds TEXT NOT NULL,
+    started_at INTEGER NOT NULL,
+    seen_at INTEGER NOT NULL,
+    stopped_at INTEGER
+) STRICT, WITHOUT ROWID;
+
+-- What was asked.
+CREATE TABLE holdfast_job (
+    id INTEGER PRIMARY KEY,
+    kind TEXT NOT NULL,
+    payload TEXT NOT NULL,
+    label TEXT,
+    tags TEXT,
+    key TEXT,
+    parent_id INTEGER,
+    actor TEXT NOT NULL,
+    created_at INTEGER NOT NULL,
+    max_attempts INTEGER,
+    max_crashes INTEGER,
+    on_lost TEXT NOT NULL CHECK (on_lost IN ('retry', 'dead', 'hold')),
+    retry TEXT,
+    after_when TEXT CHECK (after_when IN ('done', 'ended', 'failed')),
+    after_failed TEXT CHECK (after_failed IN ('cancel', 'hold'))
+) STRICT;
+CREATE INDEX holdfast_job_label ON holdfast_job (label, id) WHERE label IS NOT NULL;
+CREATE INDEX holdfast_job_key ON holdfast_job (key, id) WHERE key IS NOT NULL;
+CREATE INDEX holdfast_job_parent ON holdfast_job (parent_id, id) WHERE parent_id IS NOT NULL;
+
+-- Where it stands.
+CREATE TABLE holdfast_live (
+    id INTEGER PRIMARY KEY,
+    state TEXT NOT NULL CHECK (state IN ('held', 'waiting', 'scheduled', 'ready', 'running')),
+    queue TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    priority INTEGER NOT NULL,
+    due_at INTEGER NOT NULL,
+    attempts INTEGER NOT NULL DEFAULT 0 CHECK (attempts >= 0),
+    crashes INTEGER NOT NULL DEFAULT 0,
+    token INTEGER NOT NULL DEFAULT 0,
+    careful INTEGER NOT NULL DEFAULT 0,        -- never prefetched, every start marked: on_lost, or suspect
+    suspect INTEGER NOT NULL DEFAULT 0,        -- its last holder was lost before a marked start
+    needed INTEGER NOT NULL DEFAULT 0,         -- other jobs may wait for it
+    cancel_wanted INTEGER NOT NULL DEFAULT 0,
+    worker TEXT,
+    claimed_at INTEGER,
+    started_at INTEGER,                        -- the start mark: from here on a loss costs an attempt
+    lapses_at INTEGER,
+    note TEXT,
+    CHECK ((state = 'running') = (lapses_at IS NOT NULL)),
+    CHECK ((state = 'running') = (worker IS NOT NULL)),
+    CHECK ((state = 'running') = (claimed_at IS NOT NULL)),
+    CHECK (state = 'running' OR started_at IS NULL)
+) STRICT;
+-- The claim reads this index and nothing else: only ready jobs are in it, in their order.
+CREATE INDEX holdfast_live_ready ON holdfast_live (queue, kind, priority DESC, due_at, id) WHERE state = 'ready';
+CREATE INDEX holdfast_live_due ON holdfast_live (due_at, id) WHERE state = 'scheduled';
+CREATE INDEX holdfast_live_waiting ON holdfast_live (id) WHERE state = 'waiting';
+CREATE INDEX holdfast_live_held ON holdfast_live (id) WHERE state = 'held';
+CREATE INDEX holdfast_live_running ON holdfast_live (queue, lapses_at) WHERE lapses_at IS NOT NULL;
+
+-- How it ended.
+CREATE TABLE holdfast_ended (
+    id INTEGER PRIMARY KEY,
+    state TEXT NOT NULL CHECK (state IN ('done', 'dead', 'cancelled')),
+    queue TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    priority INTEGER NOT NULL,
+    due_at INTEGER NOT NULL,
+    attempts INTEGER NOT NULL,
+    crashes INTEGER NOT NULL,
+    token INTEGER NOT NULL,
+    worker TEXT,
+    started_at INTEGER,
+    ended_at INTEGER NOT NULL,
+    reason TEXT,
+    error TEXT,
+    result TEXT
+) STRICT;
+CREATE INDEX holdfast_ended_when ON holdfast_ended (state, ended_at, id);
+CREATE INDEX holdfast_ended_trouble ON holdfast_ended (state, id) WHERE state <> 'done';
+
+-- The moves of a job among live states, as in domain/job.py. Ending and reviving change the table.
+CREATE TRIGGER holdfast_live_moves BEFORE UPDATE OF state ON holdfast_live
+    WHEN OLD.state <> NEW.state AND OLD.state || '>' || NEW.state NOT IN (
+        'held>waiting', 'held>scheduled', 'held>ready',
+        'waiting>scheduled', 'waiting>ready', 'waiting>held',
+        'scheduled>ready', 'scheduled>held',
+        'ready>running', 'ready>scheduled', 'ready>held',
+        'running>ready', 'running>scheduled', 'running>held')
+    BEGIN SELECT RAISE(ABORT, 'a job cannot make this move'); END;
+
+-- Who needs whom.
+CREATE TABLE holdfast_need (
+    job_id INTEGER NOT NULL,
+    need_id INTEGER NOT NULL,
+    PRIMARY KEY (job_id, need_id)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX holdfast_need_by_need ON holdfast_need (need_id);
+
+-- Unique keys. A key outlives its job's rows when it is taken for ever.
+CREATE TABLE holdfast_key (
+    kind TEXT NOT NULL,
+    key TEXT NOT NULL,
+    job_id INTEGER NOT NULL,
+    scope TEXT NOT NULL CHECK (scope IN ('live', 'period', 'forever')),
+    expires_at INTEGER,
+    PRIMARY KEY (kind, key),
+    CHECK ((scope = 'period') = (expires_at IS NOT NULL))
+) STRICT, WITHOUT ROWID;
+CREATE INDEX holdfast_key_job ON holdfast_key (job_id);
+
+-- Runs that did not simply succeed. A run that did is read from the job's own columns.
+CREATE TABLE holdfast_attempt (
+    job_id INTEGER NOT NULL,
+    token INTEGER NOT NULL,
+    number INTEGER NOT NULL,
+    worker TEXT,
+    started_at INTEGER,
+    ended_at INTEGER NOT NULL,
+    reason TEXT NOT NULL,
+    exit_code INTEGER,
+    error TEXT,
+    PRIMARY KEY (job_id, token)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE holdfast_event (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    job_id INTEGER NOT NULL,
+    at INTEGER NOT NULL,
+    name TEXT NOT NULL,
+    actor TEXT NOT NULL,
+    detail TEXT
+) STRICT;
+CREATE INDEX holdfast_event_job ON holdfast_event (job_id, id);
+
+-- What a running handler tells, and what it hands to its next attempt.
+CREATE TABLE holdfast_progress (
+    job_id INTEGER PRIMARY KEY,
+    done INTEGER,
+    total INTEGER,
+    message TEXT,
+    checkpoint TEXT,
+    at INTEGER NOT NULL
+) STRICT;
+
+-- A job as people see it, whichever table it stands in.
+CREATE VIEW holdfast_job_view AS
+    SELECT job.id, live.kind, live.queue, live.state, live.priority, live.due_at, job.label, job.tags, job.key,
+        job.payload, job.parent_id, job.actor, job.created_at, live.attempts, job.max_attempts, live.crashes,
+        job.max_crashes, job.on_lost, job.retry, job.after_when, job.after_failed, live.token, live.suspect,
+        live.cancel_wanted, live.worker, live.claimed_at, live.started_at, live.lapses_at, live.note,
+        NULL AS ended_at, NULL AS reason, NULL AS error, NULL AS result
+    FROM holdfast_live AS live JOIN holdfast_job AS job ON job.id = live.id
+    UNION ALL
+    SELECT job.id, ended.kind, ended.queue, ended.state, ended.priority, ended.due_at, job.label, job.tags, job.key,
+        job.payload, job.parent_id, job.actor, job.created_at, ended.attempts, job.max_attempts, ended.crashes,
+        job.max_crashes, job.on_lost, job.retry, job.after_when, job.after_failed, ended.token, 0,
+        0, ended.worker, NULL, ended.started_at, NULL, NULL,
+        ended.ended_at, ended.reason, ended.error, ended.result
+    FROM holdfast_ended AS ended JOIN holdfast_job AS job ON job.id = ended.id;

@@ -1,0 +1,61 @@
+-- Dependencies on SQLite.
+
+-- name: ids_by_label
+SELECT id FROM holdfast_job WHERE label IS NOT NULL AND label GLOB :label ORDER BY id
+
+-- name: ids_by_key
+SELECT job_id FROM holdfast_key WHERE kind = :kind AND key = :key
+
+-- name: mark_needed
+UPDATE holdfast_live SET needed = 1 WHERE id IN (SELECT value FROM json_each(:ids))
+RETURNING id
+
+-- name: states_of
+SELECT id, state FROM holdfast_live WHERE id IN (SELECT value FROM json_each(:ids))
+UNION ALL
+SELECT id, state FROM holdfast_ended WHERE id IN (SELECT value FROM json_each(:ids))
+
+-- name: write_needs
+INSERT INTO holdfast_need (job_id, need_id)
+SELECT need.value->>0, need.value->>1 FROM json_each(:need) AS need
+
+-- name: dependents
+SELECT DISTINCT job_id FROM holdfast_need WHERE need_id IN (SELECT value FROM json_each(:ids)) ORDER BY job_id
+
+-- name: waiting_page
+SELECT id FROM holdfast_live WHERE state = 'waiting' AND id > :after ORDER BY id LIMIT :limit
+
+-- name: lock_waiting
+SELECT live.id, job.after_when, job.after_failed
+FROM holdfast_live AS live JOIN holdfast_job AS job ON job.id = live.id
+WHERE live.id IN (SELECT value FROM json_each(:ids)) AND live.state = 'waiting'
+ORDER BY live.id
+
+-- name: need_states
+SELECT need.job_id, need.need_id, coalesce(live.state, ended.state) AS state
+FROM holdfast_need AS need
+LEFT JOIN holdfast_live AS live ON live.id = need.need_id
+LEFT JOIN holdfast_ended AS ended ON ended.id = need.need_id
+WHERE need.job_id IN (SELECT value FROM json_each(:ids))
+ORDER BY need.job_id, need.need_id
+
+-- name: wake
+UPDATE holdfast_live SET note = NULL, state = CASE WHEN due_at > :now THEN 'scheduled' ELSE 'ready' END
+WHERE id IN (SELECT value FROM json_each(:ids)) AND state = 'waiting'
+
+-- name: hold_with_note
+UPDATE holdfast_live SET state = 'held', note = held.value->>1
+FROM json_each(:held) AS held
+WHERE holdfast_live.id = held.value->>0 AND state IN ('waiting', 'scheduled', 'ready')
+RETURNING holdfast_live.id
+
+-- name: end_idle
+-- Cancel jobs that nobody runs.
+INSERT INTO holdfast_ended (id, state, queue, kind, priority, due_at, attempts, crashes, token, ended_at, reason, error)
+SELECT live.id, 'cancelled', live.queue, live.kind, live.priority, live.due_at, live.attempts, live.crashes, live.token,
+    :now, 'cancelled', idle.value->>1
+FROM json_each(:idle) AS idle CROSS JOIN holdfast_live AS live ON live.id = idle.value->>0
+WHERE live.state <> 'running';
+DELETE FROM holdfast_live
+WHERE id IN (SELECT idle.value->>0 FROM json_each(:idle) AS idle) AND state <> 'running'
+RETURNING id, needed

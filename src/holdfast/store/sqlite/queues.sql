@@ -1,0 +1,60 @@
+-- Queues, kinds and workers on SQLite.
+
+-- name: put_queue
+-- What is not said stays; a limit of 0 takes the limit away.
+INSERT INTO holdfast_queue (name, run_limit, worker_limit)
+VALUES (:name, nullif(:run_limit, 0), nullif(:worker_limit, 0))
+ON CONFLICT (name) DO UPDATE SET
+    run_limit = nullif(coalesce(:run_limit, run_limit), 0),
+    worker_limit = nullif(coalesce(:worker_limit, worker_limit), 0)
+
+-- name: switch_queue
+INSERT INTO holdfast_queue (name, paused, note) VALUES (:name, :paused, :note)
+ON CONFLICT (name) DO UPDATE SET paused = excluded.paused, note = excluded.note
+
+-- name: get_queue
+SELECT name, run_limit, worker_limit, paused, note FROM holdfast_queue WHERE name = :name
+
+-- name: list_queues
+SELECT name, run_limit, worker_limit, paused, note FROM holdfast_queue ORDER BY name
+
+-- name: queue_usage
+SELECT queue.name, queue.run_limit, queue.worker_limit, count(live.id),
+    count(live.id) FILTER (WHERE live.worker = :worker)
+FROM holdfast_queue AS queue
+LEFT JOIN holdfast_live AS live ON live.queue = queue.name AND live.lapses_at IS NOT NULL
+WHERE queue.name = :name GROUP BY queue.name
+
+-- name: publish_kind
+INSERT INTO holdfast_kind (name, options, payload_schema, version, published_at)
+VALUES (:name, :options, :payload_schema, :version, :now)
+ON CONFLICT (name) DO UPDATE SET options = excluded.options, payload_schema = excluded.payload_schema,
+    version = excluded.version, published_at = excluded.published_at
+
+-- name: get_kind
+SELECT name, options, payload_schema, version FROM holdfast_kind WHERE name = :name
+
+-- name: kind_names
+SELECT name FROM holdfast_kind ORDER BY name
+
+-- name: announce_worker
+-- A worker's id is never used again: a second start is a new worker.
+INSERT INTO holdfast_worker (id, host, pid, version, queues, kinds, started_at, seen_at)
+VALUES (:id, :host, :pid, :version, :queues, :kinds, :now, :now)
+
+-- name: see_worker
+UPDATE holdfast_worker SET seen_at = :now WHERE id = :id RETURNING id
+
+-- name: dismiss_worker
+-- The row stays: attempts tell by it where they ran.
+UPDATE holdfast_worker SET stopped_at = :now WHERE id = :id
+
+-- name: list_workers
+SELECT id, host, pid, version, queues, kinds, started_at, seen_at
+FROM holdfast_worker WHERE stopped_at IS NULL AND seen_at > :now - :silence ORDER BY started_at, id
+
+-- name: count_workers_for
+-- Live workers that serve this kind on this queue.
+SELECT count(*) FROM holdfast_worker
+WHERE stopped_at IS NULL AND seen_at > :now - :silence
+    AND :queue IN (SELECT value FROM json_each(queues)) AND :kind IN (SELECT value FROM json_each(kinds))

@@ -1,0 +1,67 @@
+"""Run the steps of a flow on a sqlite3 connection."""
+
+from __future__ import annotations
+
+import sqlite3
+from datetime import datetime, timedelta
+from functools import cache
+from typing import Any
+
+import msgspec
+
+from holdfast.domain.selector import Glob
+from holdfast.store import sql
+from holdfast.store.flow import Columns, Fill, Step
+from holdfast.store.rows import reader, to_micros
+
+
+def perform(connection: sqlite3.Connection, step: Step, *, now: datetime) -> list[Any]:
+    """Do one step of a flow; *now* is the time of the whole transaction."""
+    if isinstance(step, Fill):
+        return _fill(connection, step)
+    parameters = {name: to_sql(value) for name, value in step.parameters.items()}
+    parameters["now"] = to_micros(now)
+    rows: list[Any] = []
+    for statement in _parts(step.name, step.where):
+        rows = connection.execute(statement, parameters).fetchall()
+    return rows if step.rows is None else reader(step.rows, micros=True)(rows)
+
+
+def to_sql(value: Any) -> Any:
+    """A parameter as SQLite can take it: instants and durations in microseconds, lists as JSON."""
+    if value is None or isinstance(value, (int, float)):
+        return value
+    if isinstance(value, Glob):
+        return value.as_glob()
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, (datetime, timedelta)):
+        return to_micros(value)
+    if isinstance(value, Columns):
+        columns = [[to_sql(cell) for cell in column] for column in value.columns.values()]
+        return msgspec.json.encode(list(zip(*columns, strict=True))).decode()
+    if isinstance(value, (list, tuple)):
+        return msgspec.json.encode([to_sql(cell) for cell in value]).decode()
+    raise TypeError(f"no way to bind a {type(value).__name__}")
+
+
+def _fill(connection: sqlite3.Connection, fill: Fill) -> list[Any]:
+    names = ", ".join(fill.columns)
+    marks = ", ".join("?" * len(fill.columns))
+    connection.executemany(
+        f"INSERT INTO holdfast_{fill.table} ({names}) VALUES ({marks})",
+        [tuple(map(to_sql, row)) for row in fill.values],
+    )
+    return []
+
+
+@cache
+def _statements() -> dict[str, str]:
+    return sql.statements("sqlite")
+
+
+@cache
+def _parts(name: str, where: tuple[str, ...]) -> list[str]:
+    return [part for part in sql.compose(_statements(), name, where).split(";\n") if part.strip()]
+
+

