@@ -54,7 +54,9 @@ class Layout:
 
 
 def _fill(table: str, columns: str, values: str) -> str:
-    return f"INSERT INTO {table} ({columns}) SELECT {values} FROM generate_series(%(low)s::bigint, %(high)s::bigint) AS n"
+    return (
+        f"INSERT INTO {table} ({columns}) SELECT {values} FROM generate_series(%(low)s::bigint, %(high)s::bigint) AS n"
+    )
 
 
 ONE = Layout(
@@ -97,7 +99,9 @@ HISTORY = Layout(
     """,
     insert=ONE.insert,
     finished=(
-        _fill("ended", f"{NAMES}, state, ended_at, token, attempts", f"n, 'k', 'old', '{PAYLOAD}', 'done', now(), 1, 1"),
+        _fill(
+            "ended", f"{NAMES}, state, ended_at, token, attempts", f"n, 'k', 'old', '{PAYLOAD}', 'done', now(), 1, 1"
+        ),
     ),
     claim=ONE.claim,
     settle="""

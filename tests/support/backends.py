@@ -124,7 +124,9 @@ class PostgresDatabase:
         self._connection.close()
 
     def _empty(self) -> None:
-        there = self.execute("SELECT to_regclass('holdfast.meta') IS NOT NULL AND to_regclass('holdfast.job') IS NOT NULL")
+        there = self.execute(
+            "SELECT to_regclass('holdfast.meta') IS NOT NULL AND to_regclass('holdfast.job') IS NOT NULL"
+        )
         if not there[0][0]:
             self.execute("DROP SCHEMA IF EXISTS holdfast CASCADE")
             self.open()

@@ -243,9 +243,7 @@ def _after_failure(job: Standing, failed: Failed, chance: float) -> Verdict:
     if failed.permanent or _spent(job.attempt, job.max_attempts):
         return _verdict(job, State.DEAD, failed.reason, error=failed.error, exit_code=failed.exit_code)
     delay = failed.after if failed.after is not None else _retry_delay(job, chance)
-    return _verdict(
-        job, _when(delay), failed.reason, error=failed.error, delay=delay, exit_code=failed.exit_code
-    )
+    return _verdict(job, _when(delay), failed.reason, error=failed.error, delay=delay, exit_code=failed.exit_code)
 
 
 def _after_release(job: Standing, released: Released) -> Verdict:

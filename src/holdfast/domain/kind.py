@@ -14,7 +14,7 @@ from holdfast.domain.job import OnLost
 from holdfast.domain.queue import DEFAULT_QUEUE
 from holdfast.domain.retry import DEFAULT_CURVE, Curve
 from holdfast.domain.text import checked_name
-from holdfast.domain.unique import Scope
+from holdfast.domain.unique import Scope, key_from
 from holdfast.errors import InvalidInput, InvalidKind, InvalidPayload, InvalidText, PayloadTooLarge
 
 MAX_PAYLOAD = 256 * 1024
@@ -75,12 +75,12 @@ class Kind:
         self._context, self.payload_type = _payload_type(name, function, self.signature)
         unknown = set(options.unique) - set(self.payload_type.__struct_fields__)
         if unknown:
-            raise InvalidKind(f"kind {name!r}: unique names {sorted(unknown)[0]!r}, which is no parameter of its handler")
+            raise InvalidKind(f"kind {name!r}: unique names {min(unknown)!r}, which is no parameter of its handler")
         self._decoder = msgspec.json.Decoder(self.payload_type)
         self.payload_schema = _schema(name, self.payload_type)
 
-    def encode(self, payload: Mapping[str, Any], *, limit: int = MAX_PAYLOAD) -> str:
-        """The payload as JSON, checked against the handler's annotations.
+    def encode(self, payload: Mapping[str, Any], *, limit: int = MAX_PAYLOAD) -> tuple[str, str | None]:
+        """The payload as JSON, checked against the handler's annotations, and the key that it forms.
 
         Raises:
             InvalidPayload: It does not fit; the message names the field.
@@ -95,20 +95,21 @@ class Kind:
                 size=len(raw),
                 limit=limit,
             )
-        self._decode(raw)
-        return raw.decode()
+        arguments = self._decode(raw)
+        key = key_from(arguments, self.options.unique) if self.options.unique else None
+        return raw.decode(), key
 
     def decode(self, payload: str) -> dict[str, Any]:
         """The handler's arguments, or InvalidPayload."""
         decoded = self._decode(payload)
         return {name: getattr(decoded, name) for name in self.payload_type.__struct_fields__}
 
-    def call(self, payload: str, context: Context) -> Any:
-        """Run the handler on a stored payload."""
+    def arguments(self, payload: str, context: Context) -> dict[str, Any]:
+        """What the handler is called with: the payload, decoded, and the context if it asks for it."""
         arguments = self.decode(payload)
         if self._context is not None:
             arguments[self._context] = context
-        return self.function(**arguments)
+        return arguments
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The payload for a call written like a call of the handler itself."""
@@ -205,7 +206,8 @@ def _payload_type(
         hints = get_type_hints(function, include_extras=True)
     except NameError as error:
         raise InvalidKind(f"kind {name!r}: an annotation cannot be resolved: {error}") from None
-    context, fields = None, []
+    context: str | None = None
+    fields: list[Any] = []
     for parameter in signature.parameters.values():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
             raise InvalidKind(f"kind {name!r}: parameter {parameter} cannot be filled from a payload by its name")

@@ -70,7 +70,7 @@ def next_step(when: When, if_not: IfNot, states: Iterable[State | None]) -> Step
             return Step.START if failed else give_up if ended else Step.WAIT
 
 
-def reason_for(step: Step, when: When, needs: Sequence[NeedState]) -> str:
+def reason_for(when: When, needs: Sequence[NeedState]) -> str:
     """Say in words why a waiting job was cancelled or held."""
     if when is When.FAILED:
         return "every needed job is done, and this one was to run only if one failed"

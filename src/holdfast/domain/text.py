@@ -57,6 +57,16 @@ def parse_duration(text: str) -> timedelta:
     return timedelta(seconds=sum(float(n) * _SECONDS[unit] for n, unit in _PART.findall(compact)))
 
 
+def as_duration(value: timedelta | float | str) -> timedelta:
+    """A duration from a timedelta, a number of seconds, or a text such as ``5m``; never negative."""
+    if isinstance(value, str):
+        return parse_duration(value)
+    duration = value if isinstance(value, timedelta) else timedelta(seconds=value)
+    if duration < timedelta(0):
+        raise InvalidInput(f"a duration cannot be negative: {value}")
+    return duration
+
+
 def say_duration(delay: timedelta) -> str:
     """Write a duration for people: ``45 s``, ``3 min``, ``2 h 5 min``, ``4 d``."""
     seconds = round(delay.total_seconds())

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any
 
 import msgspec
 
 from holdfast.domain.job import JobId
-from holdfast.errors import InvalidInput, InvalidPayload
+from holdfast.errors import InvalidInput
 
 
 class Scope(StrEnum):
@@ -67,13 +66,6 @@ def is_free(holder: KeyHolder, *, live: bool) -> bool:
             return False
 
 
-def key_from(payload: Mapping[str, Any], fields: Sequence[str]) -> str:
-    """The key that the named payload *fields* form: their values as canonical JSON.
-
-    Raises:
-        InvalidPayload: A field is not in the payload.
-    """
-    missing = [name for name in fields if name not in payload]
-    if missing:
-        raise InvalidPayload(f"the unique key needs the field {missing[0]!r}, which the payload lacks")
-    return msgspec.json.encode([payload[name] for name in fields], order="sorted").decode()
+def key_from(payload: msgspec.Struct, fields: Sequence[str]) -> str:
+    """The key that the named *fields* of a decoded payload form: their values as canonical JSON."""
+    return msgspec.json.encode([getattr(payload, name) for name in fields], order="sorted").decode()

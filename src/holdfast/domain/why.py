@@ -105,9 +105,7 @@ def _obstacles(facts: Facts) -> list[Reason]:
             Reason(Because.LIMIT_FULL, f"queue {job.queue!r} already runs {facts.usage.running} of {facts.usage.limit}")
         )
     if facts.workers == 0:
-        reasons.append(
-            Reason(Because.NO_WORKER, f"no live worker serves kind {job.kind!r} on queue {job.queue!r}")
-        )
+        reasons.append(Reason(Because.NO_WORKER, f"no live worker serves kind {job.kind!r} on queue {job.queue!r}"))
     return reasons
 
 

@@ -23,6 +23,7 @@ from holdfast.store.needs import Ended
 from holdfast.store.selection import select_ids
 
 CHUNK = 500
+PAGE = 10_000
 IDLE = (State.HELD, State.WAITING, State.SCHEDULED, State.READY)
 
 Verb = Callable[[list[JobId]], Flow[list[JobId]]]
@@ -98,9 +99,7 @@ class Control:
         """
         return self._each(selector, State, _remove)
 
-    def _each(
-        self, selector: Selector, states: Any, verb: Verb, *, newest: bool = False
-    ) -> list[JobId]:
+    def _each(self, selector: Selector, states: Any, verb: Verb, *, newest: bool = False) -> list[JobId]:
         """Apply *verb* to all that match, chunk by chunk, each chunk in one transaction."""
         narrowed = selector.only(*sorted(states))
         if narrowed is None:
@@ -117,9 +116,9 @@ class Control:
 def _all_ids(selector: Selector) -> Flow[list[JobId]]:
     ids: list[JobId] = []
     while True:
-        page = yield from select_ids(selector, after=ids[-1] if ids else JobId(0), limit=10_000)
+        page = yield from select_ids(selector, after=ids[-1] if ids else JobId(0), limit=PAGE)
         ids += page
-        if len(page) < 10_000:
+        if len(page) < PAGE:
             return ids
 
 
@@ -168,11 +167,11 @@ def _revive(ids: list[JobId], actor: str) -> Flow[list[JobId]]:
     return changed
 
 
-def _without_taken_keys(chosen: list[JobId], keyed: dict[tuple[str, str | None], JobId]) -> Flow[list[JobId]]:
+def _without_taken_keys(chosen: list[JobId], keyed: dict[tuple[str, str], JobId]) -> Flow[list[JobId]]:
     """Leave out the jobs whose key another live job has; the others get their keys."""
     if not keyed:
         return chosen
-    order = sorted(keyed, key=str)
+    order = sorted(keyed)
     holders: list[KeyHolder] = yield ask("lock_keys", KeyHolder, wanted=_kinds_and_keys(order))
     rows = yield ask("live_among", ids=[holder.job_id for holder in holders])
     live = {row[0] for row in rows}
@@ -183,11 +182,11 @@ def _without_taken_keys(chosen: list[JobId], keyed: dict[tuple[str, str | None],
     return [job_id for job_id in chosen if job_id not in blocked]
 
 
-def _kinds_and_keys(pairs: Sequence[tuple[str, str | None]]) -> Columns:
+def _kinds_and_keys(pairs: Sequence[tuple[str, str]]) -> Columns:
     return Columns(kind=[kind for kind, _ in pairs], key=[key for _, key in pairs])
 
 
-def _owned(pairs: Sequence[tuple[str, str | None]], owner: dict[tuple[str, str | None], JobId]) -> Columns:
+def _owned(pairs: Sequence[tuple[str, str]], owner: dict[tuple[str, str], JobId]) -> Columns:
     return Columns(
         kind=[kind for kind, _ in pairs],
         key=[key for _, key in pairs],

@@ -122,7 +122,7 @@ class _Enqueue:
 
     def _settle_keys(self, ids: Sequence[JobId]) -> Flow[list[Enqueued]]:
         """Decide for each request whether it becomes a job, by its key."""
-        wanted = self._wanted_keys(ids)
+        wanted = self._wanted_keys()
         answers = [Enqueued(ids[i], True) for i in range(len(self.requests))]
         if not wanted:
             return answers
@@ -143,7 +143,7 @@ class _Enqueue:
                 answers[i] = yield from _conflict(request, owner[_key(request)], again=first != i)
         return answers
 
-    def _wanted_keys(self, ids: Sequence[JobId]) -> dict[tuple[str, str], int]:
+    def _wanted_keys(self) -> dict[tuple[str, str], int]:
         """Each key and the first request that wants it."""
         wanted: dict[tuple[str, str], int] = {}
         for i, request in enumerate(self.requests):
@@ -199,7 +199,7 @@ def _draw(count: int) -> Flow[list[JobId]]:
     rows = yield ask("draw_ids", count=count)
     if len(rows) == count:
         return [row[0] for row in rows]
-    return list(range(rows[0][0], rows[0][0] + count))
+    return [JobId(rows[0][0] + place) for place in range(count)]
 
 
 def _one(request: NewJob, job_id: JobId) -> Ask:

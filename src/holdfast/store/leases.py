@@ -40,6 +40,7 @@ from holdfast.store.needs import Ended
 TERM = timedelta(seconds=60)
 MAX_ERROR = 64 * 1024
 MAX_MESSAGE = 1000
+FIRST = JobId(0)
 
 
 class Settlement(Struct, frozen=True):
@@ -171,7 +172,7 @@ class Leases:
         """Make scheduled jobs ready whose time has come; answers how many."""
         return len(self._backend.run(ask("promote", limit=limit), repeatable=True))
 
-    def sweep_waiting(self, *, after: JobId = JobId(0), limit: int = 1000) -> JobId | None:
+    def sweep_waiting(self, *, after: JobId = FIRST, limit: int = 1000) -> JobId | None:
         """Judge one page of waiting jobs by their needs; answers where the next page begins.
 
         This is the truth about dependencies: whatever was missed is found here.

@@ -92,18 +92,14 @@ def _step(job: Waiting, needs: list[NeedState], *, insist: bool) -> Step:
     return Step.START if insist and step in (Step.CANCEL, Step.HOLD) else step
 
 
-def _hold(
-    waiting: list[Waiting], steps: dict[JobId, Step], needs: dict[JobId, list[NeedState]]
-) -> Flow[None]:
+def _hold(waiting: list[Waiting], steps: dict[JobId, Step], needs: dict[JobId, list[NeedState]]) -> Flow[None]:
     notes = _notes(Step.HOLD, waiting, steps, needs)
     if notes:
         yield ask("hold_with_note", held=Columns(id=list(notes), note=list(notes.values())))
         yield from record(EventName.HELD, notes, actor=Actor.NEEDS)
 
 
-def _cancel(
-    waiting: list[Waiting], steps: dict[JobId, Step], needs: dict[JobId, list[NeedState]]
-) -> Flow[list[JobId]]:
+def _cancel(waiting: list[Waiting], steps: dict[JobId, Step], needs: dict[JobId, list[NeedState]]) -> Flow[list[JobId]]:
     notes = _notes(Step.CANCEL, waiting, steps, needs)
     if not notes:
         return []
@@ -115,11 +111,7 @@ def _cancel(
 def _notes(
     wanted: Step, waiting: list[Waiting], steps: dict[JobId, Step], needs: dict[JobId, list[NeedState]]
 ) -> dict[JobId, str]:
-    return {
-        job.job_id: reason_for(wanted, job.when, needs[job.job_id])
-        for job in waiting
-        if steps[job.job_id] is wanted
-    }
+    return {job.job_id: reason_for(job.when, needs[job.job_id]) for job in waiting if steps[job.job_id] is wanted}
 
 
 def _dependents(ids: list[JobId]) -> Flow[list[JobId]]:
@@ -140,5 +132,3 @@ def _found(rows: list[tuple[JobId]], what: str) -> list[JobId]:
     if not rows:
         raise NeedNotFound(f"{what}, which this job should start after, matches no job")
     return [row[0] for row in rows]
-
-

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -65,8 +66,18 @@ class Kinds:
         self._backend = backend
 
     def publish(self, kinds: list[PublishedKind]) -> None:
-        """Make kinds known, or renew what is known of them."""
-        self._backend.write(_publish, kinds)
+        """Make kinds known, or renew what is known of them; what is known already costs no write."""
+        changed = self._backend.read(_changed, kinds)
+        if changed:
+            self._backend.write(_publish, changed)
+
+    def publish_on(self, connection: Any, kinds: list[PublishedKind]) -> None:
+        """The same in the caller's transaction."""
+        self._backend.run_on(connection, _publish_changed(kinds))
+
+    async def apublish_on(self, connection: Any, kinds: list[PublishedKind]) -> None:
+        """The same on an async connection."""
+        await self._backend.arun_on(connection, _publish_changed(kinds))
 
     def names(self) -> list[str]:
         return [row[0] for row in self._backend.run(ask("kind_names"), repeatable=True)]
@@ -79,7 +90,9 @@ class Kinds:
         """
         rows: list[PublishedKind] = self._backend.run(ask("get_kind", PublishedKind, name=name), repeatable=True)
         if not rows:
-            raise UnknownKind(f"no application has registered kind {name!r}", hint=suggest(name, self.names()), kind=name)
+            raise UnknownKind(
+                f"no application has registered kind {name!r}", hint=suggest(name, self.names()), kind=name
+            )
         return rows[0]
 
     def options(self, name: str) -> KindOptions:
@@ -134,6 +147,19 @@ class Workers:
 def _publish(kinds: list[PublishedKind]) -> Flow[None]:
     for kind in sorted(kinds, key=lambda kind: kind.name):
         yield ask("publish_kind", **msgspec.structs.asdict(kind))
+
+
+def _changed(kinds: list[PublishedKind]) -> Flow[list[PublishedKind]]:
+    changed = []
+    for kind in kinds:
+        rows = yield ask("get_kind", PublishedKind, name=kind.name)
+        if rows != [kind]:
+            changed.append(kind)
+    return changed
+
+
+def _publish_changed(kinds: list[PublishedKind]) -> Flow[None]:
+    yield from _publish((yield from _changed(kinds)))
 
 
 def _announce(worker: WorkerId, facts: dict[str, object]) -> Flow[None]:

@@ -44,6 +44,7 @@ def reader(struct: type[Struct], *, micros: bool) -> Reader:
         for position, kind in enumerate(_field_types(struct))
         if (convert := _converter(kind, micros=micros)) is not None
     ]
+
     def read(rows: list[Any]) -> list[Any]:
         if not converters:
             return [struct(*row) for row in rows]

@@ -11,33 +11,28 @@ from holdfast.store.flow import Ask, Flow
 
 def conditions(selector: Selector) -> tuple[tuple[str, ...], dict[str, Any]]:
     """The names of the conditions that *selector* asks for, and their parameters."""
-    where: list[str] = []
-    values: dict[str, Any] = {}
+    wanted = {
+        "by_ids": ("ids", list(selector.ids)),
+        "by_keys": ("keys", list(selector.keys)),
+        _label_condition(selector): ("labels", [Glob(label) for label in selector.labels]),
+        "like_queues": ("queues", [Glob(queue) for queue in selector.queues]),
+        "like_kinds": ("kinds", [Glob(kind) for kind in selector.kinds]),
+        _state_condition(selector): ("states", list(selector.states)),
+        "by_error": ("error", selector.error),
+        "since": ("since", selector.since),
+        "until": ("until", selector.until),
+    }
+    asked = {name: pair for name, pair in wanted.items() if pair[1] not in ([], None)}
+    return tuple(asked), dict(asked.values())
 
-    def add(name: str, parameter: str, value: Any) -> None:
-        where.append(name)
-        values[parameter] = value
 
-    if selector.ids:
-        add("by_ids", "ids", list(selector.ids))
-    if selector.keys:
-        add("by_keys", "keys", list(selector.keys))
-    if selector.labels:
-        globs = [Glob(label) for label in selector.labels]
-        exact = all(glob.exact for glob in globs)
-        add("by_labels" if exact else "like_labels", "labels", [str(g) for g in globs] if exact else globs)
-    if selector.queues:
-        add("like_queues", "queues", [Glob(queue) for queue in selector.queues])
-    if selector.kinds:
-        add("like_kinds", "kinds", [Glob(kind) for kind in selector.kinds])
-    if len(selector.states) == 1:
-        where.append(f"only_{selector.states[0]}")
-    elif selector.states:
-        add("by_states", "states", list(selector.states))
-    for name in ("error", "since", "until"):
-        if (value := getattr(selector, name)) is not None:
-            add("by_error" if name == "error" else name, name, value)
-    return tuple(where), values
+def _label_condition(selector: Selector) -> str:
+    """Whole labels can be looked up in the index, patterns cannot."""
+    return "by_labels" if all(Glob(label).exact for label in selector.labels) else "like_labels"
+
+
+def _state_condition(selector: Selector) -> str:
+    return f"only_{selector.states[0]}" if len(selector.states) == 1 else "by_states"
 
 
 def select_ids(selector: Selector, *, after: JobId, limit: int) -> Flow[list[JobId]]:

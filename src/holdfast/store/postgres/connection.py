@@ -50,10 +50,9 @@ class PostgresBackend:
             open=False,
             name="holdfast",
         )
-        with self._translated():
-            # A connection of its own: it fails at once, and with the reason, where a pool would wait.
-            with psycopg.connect(url, autocommit=True, **_connect_options(url)) as connection:
-                self.installation = check_or_migrate(connection, self.statements)
+        # A connection of its own: it fails at once, and with the reason, where a pool would wait.
+        with self._translated(), psycopg.connect(url, autocommit=True, **_connect_options(url)) as connection:
+            self.installation = check_or_migrate(connection, self.statements)
         self._pool.open()
 
     # -- Backend ---------------------------------------------------------------------------

@@ -28,7 +28,9 @@ def check_or_migrate(connection: psycopg.Connection[Any], statements: Statements
         try:
             migrate(connection, statements)
         except errors.InsufficientPrivilege as error:
-            raise SchemaMissing(f"schema {statements.schema!r} is not up to date, and may not be changed: {error}") from error
+            raise SchemaMissing(
+                f"schema {statements.schema!r} is not up to date, and may not be changed: {error}"
+            ) from error
         found = _read_meta(connection, statements)
     assert found is not None
     version, oldest_code, installation = found

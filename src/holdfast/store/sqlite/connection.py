@@ -65,7 +65,7 @@ class SqliteBackend:
 
     # -- Backend ---------------------------------------------------------------------------
 
-    def run(self, ask: Ask, *, repeatable: bool = False) -> list[Any]:
+    def run(self, ask: Ask, *, repeatable: bool = False) -> list[Any]:  # noqa: ARG002 - a local commit always answers
         return self.write(_single, ask)
 
     def write(self, flow: FlowFunction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -85,12 +85,14 @@ class SqliteBackend:
             finally:
                 connection.execute("COMMIT")
 
-    def draw_ids(self, count: int) -> list[JobId] | None:
+    def draw_ids(self, count: int) -> list[JobId] | None:  # noqa: ARG002 - drawn in the flow
         return None
 
     def run_on(self, connection: Any, flow: Flow[T]) -> T:
         if not isinstance(connection, sqlite3.Connection):
-            raise OtherDatabase(f"this store is a SQLite file, and {type(connection).__name__} is no sqlite3 connection")
+            raise OtherDatabase(
+                f"this store is a SQLite file, and {type(connection).__name__} is no sqlite3 connection"
+            )
         self._check_installation(connection)
         if not connection.in_transaction and _autocommits(connection):
             raise NoTransaction("the connection is in autocommit mode and no transaction is open")
@@ -118,7 +120,7 @@ class SqliteBackend:
 
     def _commit_group(self) -> None:
         """Commit all that wait, in one transaction, each behind its own savepoint."""
-        group = []
+        group: list[_Request] = []
         while self._waiting and len(group) < GROUP:
             group.append(self._waiting.popleft())
         try:
@@ -205,7 +207,7 @@ class SqliteBackend:
         if not self._careful:
             return
         with suppress(OSError):
-            if os.stat(f"{self.path}-wal").st_size < CHECKPOINT_BYTES:
+            if Path(f"{self.path}-wal").stat().st_size < CHECKPOINT_BYTES:
                 return
             with self._checkpoint_lock(wait=False) as mine, suppress(sqlite3.Error):
                 if mine:

@@ -49,7 +49,7 @@ def _fill(connection: sqlite3.Connection, fill: Fill) -> list[Any]:
     names = ", ".join(fill.columns)
     marks = ", ".join("?" * len(fill.columns))
     connection.executemany(
-        f"INSERT INTO holdfast_{fill.table} ({names}) VALUES ({marks})",
+        f"INSERT INTO holdfast_{fill.table} ({names}) VALUES ({marks})",  # noqa: S608 - names from our own code
         [tuple(map(to_sql, row)) for row in fill.values],
     )
     return []
@@ -63,5 +63,3 @@ def _statements() -> dict[str, str]:
 @cache
 def _parts(name: str, where: tuple[str, ...]) -> list[str]:
     return [part for part in sql.compose(_statements(), name, where).split(";\n") if part.strip()]
-
-

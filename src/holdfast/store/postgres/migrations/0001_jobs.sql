@@ -254,7 +254,12 @@ BEGIN
 
     IF unique_key IS NULL AND json_array_length(options->'unique') > 0 THEN
         SELECT '[' || string_agg((payload->field)::text, ',' ORDER BY place) || ']' INTO unique_key
-        FROM json_array_elements_text(options->'unique') WITH ORDINALITY AS named (field, place);
+        FROM json_array_elements_text(options->'unique') WITH ORDINALITY AS named (field, place)
+        HAVING count(payload->field) = count(*);
+        IF unique_key IS NULL THEN
+            RAISE EXCEPTION 'E_INVALID_PAYLOAD: the unique key of kind "%" needs the fields %',
+                enqueue.kind, options->'unique' USING HINT = 'Name them in the payload, also those that have a default.';
+        END IF;
     END IF;
     IF unique_key IS NOT NULL THEN
         INSERT INTO holdfast.key AS taken (kind, key, job_id, scope, expires_at)

@@ -1,0 +1,50 @@
+# Holdfast: everything a developer runs. Needs Python 3.11 or later and make, nothing else.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help run test check format bench test-pythons clean
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(READY): requirements/dev.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Holdfast needs Python 3.11 or later; name one with: make PYTHON=python3.12 …" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+run: $(READY) ## see Holdfast at work on a SQLite file
+	@$(BIN)/python examples/first_steps/demo.py
+
+test: $(READY) ## run all tests, with a real PostgreSQL from the development environment
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
+
+check: $(READY) ## lint, types, layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(READY) ## put the code into shape
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(READY) ## measure against raw SQL, PgQueuer and huey
+	$(BIN)/python -m bench.run
+
+test-pythons: ## run the tests on every Python from 3.11 to 3.13 that is found
+	@for version in 3.11 3.12 3.13; do \
+		found=$$(command -v python$$version || ls $(HOME)/.pyenv/versions/$$version.*/bin/python 2>/dev/null | tail -n 1); \
+		if [ -z "$$found" ]; then echo "python$$version: not found, left out"; continue; fi; \
+		echo "python$$version: $$found"; \
+		$(MAKE) --no-print-directory test PYTHON=$$found VENV=.venv-$$version || exit 1; \
+	done
+
+clean: ## remove what make has made
+	rm -rf $(VENV) .venv-* .mypy_cache .ruff_cache .hypothesis build dist

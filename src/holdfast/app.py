@@ -1,0 +1,265 @@
+"""The application: a registry of kinds, a store, and the way from one to the other."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, ParamSpec, Self, TypeVar
+from urllib.parse import parse_qsl, urlsplit, urlunsplit
+
+from holdfast.config import default_url
+from holdfast.domain.job import JobId, OnLost
+from holdfast.domain.kind import MAX_PAYLOAD, Kind, KindOptions, suggest
+from holdfast.domain.retry import DEFAULT_CURVE, Curve, steps
+from holdfast.domain.text import as_duration
+from holdfast.domain.unique import Scope
+from holdfast.enqueuer import Enqueuer, Handler, Sink
+from holdfast.errors import ConfigurationError, InvalidKind, MissingDriver, UnknownKind, UnknownScheme
+from holdfast.ref import JobRef
+from holdfast.store import Store
+from holdfast.store.control import Control
+from holdfast.store.queues import Queues
+from holdfast.store.views import Views
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+Duration = timedelta | float | str
+
+
+class Holdfast:
+    """One application on one store.
+
+    *url* is ``sqlite:///path.db`` or ``postgresql://user@host/database``. Without it the
+    app takes ``HOLDFAST_URL``, then the configuration file, then a SQLite file of the user.
+    Nothing is opened before it is needed.
+    """
+
+    def __init__(self, url: str | None = None, *, max_payload: int = MAX_PAYLOAD) -> None:
+        self._url = url
+        self._max_payload = max_payload
+        self._kinds: dict[str, Kind] = {}
+        self._unpublished: set[str] = set()
+        self._store: Store | None = None
+        self._lock = threading.RLock()
+
+    @property
+    def url(self) -> str:
+        """Where the store is."""
+        if self._url is None:
+            self._url = default_url()
+        return self._url
+
+    @property
+    def store(self) -> Store:
+        """The store, opened now if it was not, with all kinds of this app published."""
+        with self._lock:
+            store = self._open()
+            if self._unpublished:
+                store.kinds.publish([self._kinds[name].published() for name in sorted(self._unpublished)])
+                self._unpublished.clear()
+            return store
+
+    @property
+    def kinds(self) -> Mapping[str, Kind]:
+        """The kinds that this app can run."""
+        return self._kinds
+
+    @property
+    def control(self) -> Control:
+        """What people do to jobs: cancel, retry, hold, change, remove."""
+        return self.store.control
+
+    @property
+    def queues(self) -> Queues:
+        """Limits, pause and resume."""
+        return self.store.queues
+
+    @property
+    def views(self) -> Views:
+        """Lists, counts, history, and why a job is not running."""
+        return self.store.views
+
+    def job(
+        self,
+        name: str | None = None,
+        *,
+        queue: str = "default",
+        priority: int = 0,
+        max_attempts: int | None = 3,
+        max_crashes: int | None = 3,
+        retry: Curve | Sequence[Duration] | None = None,
+        on_lost: str = "retry",
+        unique: Sequence[str] = (),
+        unique_for: Duration | None = None,
+        version: str | None = None,
+    ) -> Callable[[Callable[P, R]], Handler[P, R]]:
+        """Register a function as the handler of a kind of job.
+
+        *name* defaults to the function's. *retry* is a list of delays, the last repeating,
+        or a curve. *on_lost* says what to do when a worker dies in the middle: ``retry``,
+        ``dead`` or ``hold``. *unique* names the parameters that form the unique key;
+        *unique_for* keeps the key for a time, or ``"ever"``.
+
+        Raises:
+            InvalidKind: The name is taken, or a setting makes no sense.
+        """
+        scope, period = _uniqueness(unique_for)
+        options = KindOptions(
+            queue=queue,
+            priority=priority,
+            max_attempts=max_attempts,
+            max_crashes=max_crashes,
+            retry=_curve(retry),
+            on_lost=_on_lost(on_lost),
+            unique=tuple(unique),
+            unique_scope=scope,
+            unique_period=period,
+            version=version,
+        )
+
+        def register(function: Callable[P, R]) -> Handler[P, R]:
+            kind = Kind(name or function.__name__, function, options)
+            with self._lock:
+                if kind.name in self._kinds:
+                    raise InvalidKind(
+                        f"the kind {kind.name!r} is registered already", hint="Give one of the two another name."
+                    )
+                self._kinds[kind.name] = kind
+                self._unpublished.add(kind.name)
+            return Handler(function, Enqueuer(self._sink(), kind))
+
+        return register
+
+    def enqueue(self, kind: str, payload: Mapping[str, Any] | None = None, /, **options: Any) -> JobRef:
+        """Enqueue a job by the name of its kind; *options* are those of :meth:`Handler.options`.
+
+        Raises:
+            UnknownKind: This app has no such kind; the hint names the nearest.
+        """
+        known = self._kinds.get(kind)
+        if known is None:
+            raise UnknownKind(f"this app has no kind {kind!r}", hint=suggest(kind, list(self._kinds)), kind=kind)
+        return Enqueuer(self._sink(), known).options(**options).enqueue(**(payload or {}))
+
+    def get(self, job_id: int) -> JobRef:
+        """A reference to an existing job.
+
+        Raises:
+            NoSuchJob: It does not exist.
+        """
+        job = self.views.get(JobId(job_id))
+        return JobRef(job.id, views=self._views, created=False)
+
+    async def aget(self, job_id: int) -> JobRef:
+        """:meth:`get` for async callers."""
+        import asyncio
+
+        return await asyncio.to_thread(self.get, job_id)
+
+    def close(self) -> None:
+        """Close the store; idempotent. It opens again when it is needed."""
+        with self._lock:
+            if self._store is not None:
+                self._store.close()
+                self._store = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _sink(self) -> Sink:
+        return Sink(
+            store=lambda: self.store,
+            bare_store=self._open,
+            unpublished=lambda: [self._kinds[name].published() for name in sorted(self._unpublished)],
+            max_payload=self._max_payload,
+        )
+
+    def _views(self) -> Views:
+        return self.views
+
+    def _open(self) -> Store:
+        with self._lock:
+            if self._store is None:
+                self._store = open_store(self.url)
+            return self._store
+
+
+def open_store(url: str) -> Store:
+    """Open the store that *url* names; its query may hold ``durability`` or ``schema`` and ``prepare``.
+
+    Raises:
+        UnknownScheme: There is no store for this kind of URL.
+        MissingDriver: The driver is not installed.
+    """
+    scheme = url.partition(":")[0]
+    match scheme:
+        case "sqlite":
+            return _open_sqlite(url)
+        case "postgresql" | "postgres":
+            return _open_postgres(url)
+        case _:
+            raise UnknownScheme(f"there is no store for {scheme!r} URLs", scheme=scheme)
+
+
+def _open_sqlite(url: str) -> Store:
+    from holdfast.store.sqlite.connection import SqliteBackend
+
+    parts = urlsplit(url)
+    path = parts.path.removeprefix("/")
+    options = dict(parse_qsl(parts.query))
+    durability = options.pop("durability", "full")
+    if parts.netloc or path in ("", ":memory:"):
+        raise ConfigurationError(
+            f"{url!r} names no file", hint="Use sqlite:///relative.db or sqlite:////absolute/path.db."
+        )
+    if durability not in ("full", "fast"):
+        raise ConfigurationError(f"durability is 'full' or 'fast', not {durability!r}")
+    _refuse_unknown(options)
+    return Store(SqliteBackend(path, durability=durability))
+
+
+def _open_postgres(url: str) -> Store:
+    try:
+        from holdfast.store.postgres.connection import PostgresBackend
+    except ImportError as error:
+        raise MissingDriver(f"PostgreSQL needs psycopg: {error}") from error
+
+    parts = urlsplit(url)
+    query = dict(parse_qsl(parts.query, keep_blank_values=True))
+    schema = query.pop("schema", "holdfast")
+    prepare = query.pop("prepare", "on")
+    if prepare not in ("on", "off"):
+        raise ConfigurationError(f"prepare is 'on' or 'off', not {prepare!r}")
+    rest = "&".join(part for part in parts.query.split("&") if part.split("=")[0] not in ("schema", "prepare"))
+    return Store(PostgresBackend(urlunsplit(parts._replace(query=rest)), schema=schema, prepare=prepare == "on"))
+
+
+def _refuse_unknown(options: Mapping[str, str]) -> None:
+    if options:
+        raise ConfigurationError(f"the URL has an unknown option {min(options)!r}")
+
+
+def _curve(retry: Curve | Sequence[Duration] | None) -> Curve:
+    if retry is None:
+        return DEFAULT_CURVE
+    return retry if isinstance(retry, Curve) else steps([as_duration(delay) for delay in retry])
+
+
+def _on_lost(word: str) -> OnLost:
+    try:
+        return OnLost(word)
+    except ValueError:
+        raise InvalidKind(f"on_lost is 'retry', 'dead' or 'hold', not {word!r}") from None
+
+
+def _uniqueness(unique_for: Duration | None) -> tuple[Scope, timedelta | None]:
+    if unique_for is None:
+        return Scope.LIVE, None
+    if unique_for == "ever":
+        return Scope.FOREVER, None
+    return Scope.PERIOD, as_duration(unique_for)

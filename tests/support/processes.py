@@ -1,0 +1,152 @@
+"""Real processes for tests: each opens the database by itself, and tells the test what it saw."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sqlite3
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection
+from typing import Any
+
+from holdfast.store import Store
+
+#: Fresh interpreters: nothing of the test's own memory or connections leaks into them.
+_SPAWN = multiprocessing.get_context("spawn")
+
+#: How long a test waits for a process before it calls it hung, in seconds.
+PATIENCE = 60.0
+
+
+def open_store(url: str) -> Store:
+    """A store on the database of a test, in real time."""
+    if url.startswith("sqlite:///"):
+        from holdfast.store.sqlite.connection import SqliteBackend
+
+        return Store(SqliteBackend(_path(url), durability="fast"))
+    from holdfast.store.postgres.connection import PostgresBackend
+
+    return Store(PostgresBackend(url))
+
+
+def connect(url: str, *, autocommit: bool = False) -> Any:
+    """A plain connection to the database of a test, as a user's own code would have."""
+    if url.startswith("sqlite:///"):
+        return sqlite3.connect(_path(url), timeout=30, isolation_level=None if autocommit else "DEFERRED")
+    import psycopg
+
+    return psycopg.connect(url, autocommit=autocommit)
+
+
+def wait_until(condition: Callable[[], Any], *, every: float = 0.02) -> Any:
+    """Ask *condition* again and again until it holds, and return what it said."""
+    never = threading.Event()
+    for _ in range(int(PATIENCE / every)):
+        answer = condition()
+        if answer:
+            return answer
+        never.wait(every)
+    raise AssertionError("waited in vain")
+
+
+class Child:
+    """A process that runs ``work(pipe, *arguments)`` and can be paused, resumed and killed."""
+
+    def __init__(self, work: Callable[..., Any], *arguments: Any) -> None:
+        self._pipe, theirs = _SPAWN.Pipe()
+        self._process = _SPAWN.Process(target=_run, args=(work, theirs, arguments), daemon=True)
+        self._process.start()
+        theirs.close()
+
+    def hear(self) -> Any:
+        """The next thing that the process says; what it raises is raised here."""
+        assert self._pipe.poll(PATIENCE), "the process says nothing"
+        message = self._pipe.recv()
+        if isinstance(message, _Trouble):
+            raise AssertionError(message.text)
+        return message
+
+    def tell(self, message: Any) -> None:
+        self._pipe.send(message)
+
+    def pause(self) -> None:
+        """Stop the process where it is; it has stopped when this returns."""
+        self._signal(signal.SIGSTOP)
+        _, status = os.waitpid(self._pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(status)
+
+    def resume(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def kill(self) -> None:
+        """End the process at once, with no chance to tidy up."""
+        self._signal(signal.SIGKILL)
+        self._process.join(PATIENCE)
+
+    def end(self) -> None:
+        """Wait for the process, or kill it when it hangs; idempotent."""
+        self._pipe.close()
+        self._process.join(1)
+        if self._process.is_alive():
+            self.kill()
+        self._process.close()
+
+    @property
+    def _pid(self) -> int:
+        assert self._process.pid is not None
+        return self._process.pid
+
+    def _signal(self, number: int) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(self._pid, number)
+
+
+@contextmanager
+def children(count: int, work: Callable[..., Any], *arguments: Any) -> Iterator[list[Child]]:
+    """*count* processes that run ``work(pipe, index, *arguments)``."""
+    started = [Child(work, index, *arguments) for index in range(count)]
+    try:
+        yield started
+    finally:
+        for child in started:
+            child.end()
+
+
+def race(count: int, work: Callable[..., Any], *arguments: Any) -> list[Any]:
+    """Run ``work(index, barrier, *arguments)`` in *count* processes at once, and return their answers."""
+    barrier = _SPAWN.Barrier(count, timeout=PATIENCE)
+    with children(count, _racer, work, barrier, *arguments) as racers:
+        return [racer.hear() for racer in racers]
+
+
+class _Trouble:
+    """What a process raised."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+
+def _run(work: Callable[..., Any], pipe: Connection, arguments: tuple[Any, ...]) -> None:
+    try:
+        work(pipe, *arguments)
+    except BaseException:
+        with suppress(OSError):
+            pipe.send(_Trouble(traceback.format_exc()))
+    finally:
+        pipe.close()
+
+
+def _racer(pipe: Connection, index: int, work: Callable[..., Any], barrier: Any, *arguments: Any) -> None:
+    try:
+        pipe.send(work(index, barrier, *arguments))
+    except BaseException:
+        barrier.abort()
+        raise
+
+
+def _path(url: str) -> str:
+    return url.removeprefix("sqlite:///")

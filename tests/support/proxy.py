@@ -1,0 +1,180 @@
+"""A proxy before PostgreSQL that loses answers: the server has done the work, the client never hears of it."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import struct
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+_LENGTH = struct.Struct("!I")
+
+
+class Proxy:
+    """Passes connections on to the server at *url*; clients use :attr:`url` instead."""
+
+    def __init__(self, url: str) -> None:
+        self._directory = Path(tempfile.mkdtemp(prefix="holdfast-proxy-"))
+        self._server = url
+        self.url = make_conninfo(url, host=str(self._directory), port="5432")
+        self.cuts = 0
+        self._losing: list[str] = []
+        self._lock = threading.Lock()
+        self._open: list[socket.socket] = []
+        self._threads: list[threading.Thread] = []
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._listener.bind(str(self._directory / ".s.PGSQL.5432"))
+        self._listener.listen()
+        self._start(self._accept)
+
+    def lose_answer(self, query: str, *, times: int = 1) -> None:
+        """Cut the connection that next sends *query* (a part of its text), once the server has answered."""
+        with self._lock:
+            self._losing += [query] * times
+
+    def close(self) -> None:
+        # A shutdown wakes the thread that accepts; a close alone would not.
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        with self._lock:
+            for end in self._open:
+                _hang_up(end)
+        for thread in self._threads:
+            thread.join(10)
+        for end in self._open:
+            end.close()
+        shutil.rmtree(self._directory)
+
+    def wants_to_lose(self, query: str) -> bool:
+        """Whether the answer to *query* is to be lost; each order is carried out once."""
+        with self._lock:
+            for order in self._losing:
+                if order in query:
+                    self._losing.remove(order)
+                    return True
+        return False
+
+    def has_cut(self) -> None:
+        with self._lock:
+            self.cuts += 1
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                server = _connect(self._server)
+                with self._lock:
+                    self._open += [client, server]
+                session = _Session(self, client, server)
+                self._start(session.forward)
+                self._start(session.answer)
+
+    def _start(self, work: Callable[[], None]) -> None:
+        thread = threading.Thread(target=work, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+
+class _Session:
+    """One connection, read message by message in both directions."""
+
+    def __init__(self, proxy: Proxy, client: socket.socket, server: socket.socket) -> None:
+        self._proxy = proxy
+        self._client = client
+        self._server = server
+        self._prepared: dict[bytes, str] = {}
+        self._losing = threading.Event()
+
+    def forward(self) -> None:
+        """From the client to the server. The first message, the startup, has no type."""
+        with self._hanging_up():
+            self._server.sendall(_untyped(self._client))
+            while True:
+                kind, message = _typed(self._client)
+                query = self._query(kind, message[5:])
+                if query is not None and self._proxy.wants_to_lose(query):
+                    self._losing.set()
+                self._server.sendall(message)
+
+    def answer(self) -> None:
+        """From the server to the client, up to the answer that is to be lost."""
+        with self._hanging_up():
+            while True:
+                kind, message = _typed(self._server)
+                if not self._losing.is_set():
+                    self._client.sendall(message)
+                elif kind == b"Z":  # ready for the next query: this one is over, and committed
+                    self._proxy.has_cut()
+                    return
+
+    def _query(self, kind: bytes, body: bytes) -> str | None:
+        """The text of the query that a message runs: at once (Q), or by a bind (B) to a parsed one (P)."""
+        if kind == b"Q":
+            return body[:-1].decode()
+        if kind == b"P":
+            name, text, _ = body.split(b"\0", 2)
+            self._prepared[name] = text.decode()
+        if kind == b"B":
+            return self._prepared[body.split(b"\0", 2)[1]]
+        return None
+
+    @contextmanager
+    def _hanging_up(self) -> Iterator[None]:
+        """When one direction ends, so does the other."""
+        try:
+            with suppress(OSError, EOFError):
+                yield
+        finally:
+            _hang_up(self._client)
+            _hang_up(self._server)
+
+
+@contextmanager
+def proxy_to(url: str) -> Iterator[Proxy]:
+    proxy = Proxy(url)
+    try:
+        yield proxy
+    finally:
+        proxy.close()
+
+
+def _connect(url: str) -> socket.socket:
+    where = conninfo_to_dict(url)
+    host, port = str(where.get("host") or "localhost"), int(where.get("port") or 5432)
+    if not host.startswith("/"):
+        return socket.create_connection((host, port))
+    server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    server.connect(f"{host}/.s.PGSQL.{port}")
+    return server
+
+
+def _typed(end: socket.socket) -> tuple[bytes, bytes]:
+    kind = _exactly(end, 1)
+    return kind, kind + _untyped(end)
+
+
+def _untyped(end: socket.socket) -> bytes:
+    length = _exactly(end, _LENGTH.size)
+    return length + _exactly(end, _LENGTH.unpack(length)[0] - _LENGTH.size)
+
+
+def _exactly(end: socket.socket, count: int) -> bytes:
+    data = b""
+    while len(data) < count:
+        part = end.recv(count - len(data))
+        if not part:
+            raise EOFError
+        data += part
+    return data
+
+
+def _hang_up(end: socket.socket) -> None:
+    with suppress(OSError):
+        end.shutdown(socket.SHUT_RDWR)
