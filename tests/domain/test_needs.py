@@ -1,0 +1,45 @@
+"""When a waiting job may start."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.domain.job import JobId, State
+from holdfast.domain.needs import IfNot, NeedState, Step, When, next_step, reason_for
+
+READY, DONE, DEAD, CANCELLED = State.READY, State.DONE, State.DEAD, State.CANCELLED
+
+
+@pytest.mark.parametrize(
+    ("when", "states", "step"),
+    [
+        (When.DONE, [DONE, DONE], Step.START),
+        (When.DONE, [DONE, READY], Step.WAIT),
+        (When.DONE, [DEAD, READY], Step.CANCEL),
+        (When.DONE, [CANCELLED], Step.CANCEL),
+        (When.DONE, [None], Step.CANCEL),
+        (When.ENDED, [DEAD, DONE, CANCELLED], Step.START),
+        (When.ENDED, [DEAD, READY], Step.WAIT),
+        (When.FAILED, [DEAD, READY], Step.START),
+        (When.FAILED, [CANCELLED], Step.START),
+        (When.FAILED, [DONE, READY], Step.WAIT),
+        (When.FAILED, [DONE, DONE], Step.CANCEL),
+    ],
+)
+def test_conditions(when, states, step):
+    """Each condition starts, waits or gives up as its needs stand."""
+    assert next_step(when, IfNot.CANCEL, states) is step
+
+
+def test_giving_up_can_mean_holding():
+    """A job may be held for a person where another is cancelled."""
+    assert next_step(When.DONE, IfNot.HOLD, [DEAD]) is Step.HOLD
+    assert next_step(When.FAILED, IfNot.HOLD, [DONE]) is Step.HOLD
+
+
+def test_the_reason_names_the_need():
+    """Whoever asks why a job was cancelled is told by which need."""
+    needs = [NeedState(JobId(9), JobId(1), DONE), NeedState(JobId(9), JobId(2), DEAD)]
+    assert reason_for(When.DONE, needs) == "needed job 2 is dead"
+    assert reason_for(When.DONE, [NeedState(JobId(9), JobId(3), None)]) == "needed job 3 is gone"
+    assert "only if one failed" in reason_for(When.FAILED, needs[:1])

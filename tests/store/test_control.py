@@ -1,0 +1,200 @@
+"""The verbs of people: one test per promise of store/control.py."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from holdfast.domain.job import Done, Failed, State
+from holdfast.domain.needs import After
+from holdfast.domain.selector import Selector
+from holdfast.domain.unique import Scope, Unique
+from holdfast.errors import InvalidInput, JobInUse, NoSuchJob
+from tests.support.jobs import BOOM, only, put, state, states, take, take_one
+
+FATAL = Failed(error="boom", permanent=True)
+ALL = Selector()
+
+
+def kill(store, **options):
+    """A job that is dead."""
+    job_id = put(store, **options)
+    store.leases.settle(take_one(store), FATAL)
+    return job_id
+
+
+@pytest.mark.parametrize("options", [{}, {"hold": True}, {"delay": timedelta(hours=1)}])
+def test_idle_jobs_are_cancelled_at_once(store, options):
+    """Ready, held or scheduled; the event names the person."""
+    job_id = put(store, **options)
+    assert store.control.cancel(only(job_id), actor="ada") == [job_id]
+    job = store.views.get(job_id)
+    assert (job.state, job.reason, job.error) == (State.CANCELLED, "cancelled", "cancelled by ada")
+    assert [(event.name, event.actor) for event in store.views.events(job_id)][1:] == [("cancelled", "ada")]
+
+
+def test_a_running_job_is_asked_to_stop(store):
+    """It goes on until its holder obeys; asking twice is asking once."""
+    job_id = put(store)
+    take_one(store)
+    assert store.control.cancel(only(job_id), actor="ada") == [job_id]
+    assert store.control.cancel(only(job_id), actor="ada") == []
+    assert state(store, job_id) is State.RUNNING
+
+
+def test_what_has_ended_is_not_cancelled(store):
+    """Cancelled never becomes done, and done never cancelled."""
+    job_id = put(store)
+    store.leases.settle(take_one(store), Done())
+    assert store.control.cancel(only(job_id), actor="ada") == []
+    assert state(store, job_id) is State.DONE
+
+
+def test_held_jobs_are_let_go(store):
+    """Back to ready, or scheduled when it is not yet time."""
+    ready, late = put(store), put(store, delay=timedelta(hours=1))
+    assert store.control.hold(ALL, actor="ada", note="wait") == [ready, late]
+    assert store.views.get(ready).note == "wait"
+    assert take(store) == []
+    assert store.control.unhold(ALL, actor="ada") == [ready, late]
+    assert states(store) == {ready: State.READY, late: State.SCHEDULED}
+    assert [event.name for event in store.views.events(ready)] == ["enqueued", "held", "let_go"]
+
+
+def test_a_running_job_cannot_be_held(store):
+    """What runs is cancelled, or left to end."""
+    job_id = put(store)
+    take_one(store)
+    assert store.control.hold(only(job_id), actor="ada") == []
+
+
+def test_dead_jobs_run_again_with_all_their_attempts(store):
+    """The same job, its history kept, its token going on; no new job is made (SPEC 8.22)."""
+    job_id = kill(store)
+    assert store.control.retry(only(job_id), actor="ada") == [job_id]
+    job = store.views.get(job_id)
+    assert (job.state, job.attempts, job.crashes, job.error, job.ended_at) == (State.READY, 0, 0, None, None)
+    lease = take_one(store)
+    assert (lease.token, lease.attempt) == (2, 1)
+    assert len(store.views.attempts(job_id)) == 2
+    assert len(states(store)) == 1
+
+
+def test_retry_finds_jobs_by_their_error(store):
+    """Any part of the text, in any case."""
+    job_id = kill(store)
+    assert store.control.retry(Selector(error="BO"), actor="ada") == [job_id]
+    assert store.control.retry(Selector(error="other"), actor="ada") == []
+
+
+def test_a_scheduled_retry_can_be_hastened(store):
+    """A job that waits for its next attempt runs now, its attempts as they are."""
+    job_id = put(store)
+    store.leases.settle(take_one(store), BOOM)
+    assert store.control.retry(only(job_id), actor="ada") == [job_id]
+    assert take_one(store).attempt == 2
+
+
+def test_done_jobs_are_not_retried(store):
+    """A done job stays done."""
+    put(store)
+    store.leases.settle(take_one(store), Done())
+    assert store.control.retry(ALL, actor="ada") == []
+
+
+def test_of_dead_duplicates_only_the_newest_comes_back(store):
+    """No unique key is broken (SPEC 8.20)."""
+    dead = [kill(store, unique=Unique("k")) for _ in range(3)]
+    assert store.control.retry(ALL, actor="ada") == [dead[-1]]
+    assert put(store, unique=Unique("k")) == dead[-1]
+
+
+def test_a_dead_job_does_not_come_back_beside_a_live_one(store):
+    """The key belongs to the newer job; retrying the old one is no error (SPEC 8.28)."""
+    dead = kill(store, unique=Unique("k"))
+    live = put(store, unique=Unique("k"))
+    assert store.control.retry(only(dead), actor="ada") == []
+    assert states(store) == {dead: State.DEAD, live: State.READY}
+
+
+def test_a_revived_job_has_its_key_again(store):
+    """Also when its scope was for ever."""
+    dead = kill(store, unique=Unique("k", Scope.FOREVER))
+    assert store.control.retry(only(dead), actor="ada") == [dead]
+    assert put(store, unique=Unique("k")) == dead
+
+
+def test_an_older_duplicate_takes_the_key_over_when_it_alone_is_revived(store):
+    """The newest of the chosen ones, even when a newer dead one had the key last."""
+    old = kill(store, unique=Unique("k"))
+    kill(store, unique=Unique("k"))
+    assert store.control.retry(only(old), actor="ada") == [old]
+    assert put(store, unique=Unique("k")) == old
+
+
+def test_priority_queue_and_time_can_be_changed(store, clock):
+    """Each change is an event with its actor."""
+    job_id = put(store)
+    store.control.set_priority(only(job_id), 7, actor="ada")
+    store.control.move(only(job_id), "other", actor="ada")
+    store.control.reschedule(only(job_id), clock.now() + timedelta(hours=1), actor="ada")
+    job = store.views.get(job_id)
+    assert (job.priority, job.queue, job.state) == (7, "other", State.SCHEDULED)
+    store.control.reschedule(only(job_id), clock.now(), actor="ada")
+    assert state(store, job_id) is State.READY
+    names = [event.name for event in store.views.events(job_id)][1:]
+    assert names == ["reprioritised", "moved", "rescheduled", "rescheduled"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda control: control.set_priority(ALL, 2**31, actor="a"),
+        lambda control: control.move(ALL, "", actor="a"),
+    ],
+)
+def test_senseless_changes_are_refused(store, change):
+    """Nothing is changed."""
+    with pytest.raises(InvalidInput):
+        change(store.control)
+
+
+def test_jobs_are_removed_with_their_history(store, database):
+    """No row of theirs is left in any table."""
+    job_id = kill(store, unique=Unique("k"))
+    waiting = put(store, hold=True)
+    assert store.control.remove(ALL) == [job_id, waiting]
+    with pytest.raises(NoSuchJob):
+        store.views.get(job_id)
+    for table in ("job", "live", "ended", "attempt", "event", "progress", "need", "key"):
+        assert database.execute(f"SELECT count(*) FROM holdfast.{table}")[0][0] == 0
+
+
+def test_a_running_job_is_not_removed(store):
+    """What a live holder owns is refused, and everything stays."""
+    put(store)
+    put(store)
+    take_one(store)
+    with pytest.raises(JobInUse) as caught:
+        store.control.remove(ALL)
+    assert caught.value.exit_code == 9
+    assert len(states(store)) == 2
+
+
+def test_a_needed_job_is_not_removed(store):
+    """A live job waits for it."""
+    need = put(store)
+    put(store, kind="later", after=After(ids=(need,)))
+    with pytest.raises(JobInUse):
+        store.control.remove(only(need))
+
+
+def test_a_verb_reaches_thousands_in_chunks(store):
+    """All that match, whatever their number."""
+    from holdfast.domain.request import NewJob
+
+    store.jobs.enqueue_many([NewJob(kind="mail", label="bulk") for _ in range(1200)])
+    put(store)
+    assert len(store.control.cancel(Selector(labels=("bulk",)), actor="ada")) == 1200
+    assert store.views.count(Selector(states=(State.READY,))).count == 1

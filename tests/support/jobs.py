@@ -1,0 +1,55 @@
+"""Short words for the store suite."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from holdfast.domain.job import Failed, JobId, Lease, State, WorkerId
+from holdfast.domain.request import NewJob
+from holdfast.domain.selector import Selector
+from holdfast.store import Store
+from holdfast.store.leases import TERM
+
+WORKER = WorkerId("worker-1")
+BOOM = Failed(error="boom")
+
+
+def put(store: Store, kind: str = "mail", **options) -> JobId:
+    """Enqueue a job and return its id."""
+    return store.jobs.enqueue(NewJob(kind=kind, **options)).id
+
+
+def take(
+    store: Store,
+    limit: int = 1,
+    *,
+    kinds: tuple[str, ...] = ("mail",),
+    queues: tuple[str, ...] = ("default",),
+    **options,
+) -> list[Lease]:
+    """Claim jobs."""
+    options.setdefault("worker", WORKER)
+    return store.leases.claim(options.pop("worker"), queues=list(queues), kinds=list(kinds), limit=limit, **options)
+
+
+def take_one(store: Store, **options) -> Lease:
+    """Claim exactly one job."""
+    (lease,) = take(store, 1, **options)
+    return lease
+
+
+def state(store: Store, job_id: JobId) -> State:
+    return store.views.get(job_id).state
+
+
+def states(store: Store) -> dict[JobId, State]:
+    return {job.id: job.state for job in store.views.all(Selector())}
+
+
+def lapse(clock, term: timedelta = TERM) -> None:
+    """Let all leases of *term* lapse."""
+    clock.advance(term + timedelta(seconds=1))
+
+
+def only(*ids: JobId) -> Selector:
+    return Selector(ids=ids)
