@@ -131,7 +131,7 @@ def _cancel(ids: list[JobId], actor: str) -> Flow[list[JobId]]:
     asked = [row[0] for row in told]
     yield from record(EventName.CANCELLED, dict.fromkeys(idle), actor=actor)
     yield from record(EventName.CANCEL_WANTED, dict.fromkeys(asked), actor=actor)
-    yield from needs.after_end(job.job_id for job in ended if job.needed)
+    yield from needs.after_end(job.id for job in ended if job.needed)
     return sorted(idle + asked)
 
 

@@ -201,12 +201,12 @@ class Leases:
     def _settle_done(self, done: list[Settlement]) -> set[JobId]:
         done.sort(key=lambda settlement: settlement.lease.job_id)
         ended: list[Ended] = self._backend.run(_done_statement(done), repeatable=True)
-        needed = [job.job_id for job in ended if job.needed]
+        needed = [job.id for job in ended if job.needed]
         if needed:
             self._backend.write(needs.after_end, needed)
         if len(ended) == len(done):
             return set()
-        found = {job.job_id for job in ended}
+        found = {job.id for job in ended}
         return self._backend.write(_truly_lost, [s for s in done if s.lease.job_id not in found])
 
 

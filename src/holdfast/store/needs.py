@@ -20,15 +20,15 @@ from holdfast.store.flow import Columns, Flow, ask
 class Waiting(Struct, frozen=True):
     """A waiting job, under its lock, and its condition."""
 
-    job_id: JobId
-    when: When
-    if_not: IfNot
+    id: JobId
+    after_when: When
+    after_failed: IfNot
 
 
 class Ended(Struct, frozen=True):
     """A job that has just ended, and whether others may wait for it."""
 
-    job_id: JobId
+    id: JobId
     needed: bool
 
 
@@ -64,9 +64,9 @@ def judge_waiting(ids: Sequence[JobId], *, insist: bool = False) -> Flow[None]:
         waiting: list[Waiting] = yield ask("lock_waiting", Waiting, ids=ids)
         if not waiting:
             return
-        rows: list[NeedState] = yield ask("need_states", NeedState, ids=[job.job_id for job in waiting])
+        rows: list[NeedState] = yield ask("need_states", NeedState, ids=[job.id for job in waiting])
         needs = _by_job(rows)
-        steps = {job.job_id: _step(job, needs[job.job_id], insist=insist) for job in waiting}
+        steps = {job.id: _step(job, needs[job.id], insist=insist) for job in waiting}
         yield ask("wake", ids=[job_id for job_id, step in steps.items() if step is Step.START])
         yield from _hold(waiting, steps, needs)
         cancelled = yield from _cancel(waiting, steps, needs)
@@ -88,7 +88,7 @@ def sweep(after: JobId, limit: int) -> Flow[JobId | None]:
 
 
 def _step(job: Waiting, needs: list[NeedState], *, insist: bool) -> Step:
-    step = next_step(job.when, job.if_not, [need.state for need in needs])
+    step = next_step(job.after_when, job.after_failed, [need.state for need in needs])
     return Step.START if insist and step in (Step.CANCEL, Step.HOLD) else step
 
 
@@ -105,13 +105,13 @@ def _cancel(waiting: list[Waiting], steps: dict[JobId, Step], needs: dict[JobId,
         return []
     ended: list[Ended] = yield ask("end_idle", Ended, idle=Columns(id=list(notes), note=list(notes.values())))
     yield from record(EventName.CANCELLED, notes, actor=Actor.NEEDS)
-    return [job.job_id for job in ended if job.needed]
+    return [job.id for job in ended if job.needed]
 
 
 def _notes(
     wanted: Step, waiting: list[Waiting], steps: dict[JobId, Step], needs: dict[JobId, list[NeedState]]
 ) -> dict[JobId, str]:
-    return {job.job_id: reason_for(job.when, needs[job.job_id]) for job in waiting if steps[job.job_id] is wanted}
+    return {job.id: reason_for(job.after_when, needs[job.id]) for job in waiting if steps[job.id] is wanted}
 
 
 def _dependents(ids: list[JobId]) -> Flow[list[JobId]]:

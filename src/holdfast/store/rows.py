@@ -34,11 +34,13 @@ def moment(value: datetime | int) -> datetime:
 
 
 @cache
-def reader(struct: type[Struct], *, micros: bool) -> Reader:
-    """A function from rows to *struct*: columns in the order of its fields.
+def reader(struct: type[Struct], columns: tuple[str, ...], *, micros: bool) -> Reader:
+    """A function from rows with these *columns* to *struct*, by position.
 
     *micros*: instants and truth values come as integers (SQLite).
     """
+    if columns != struct.__struct_fields__:
+        raise TypeError(f"{struct.__name__} has the fields {struct.__struct_fields__}, the rows have {columns}")
     converters = [
         (position, convert)
         for position, kind in enumerate(_field_types(struct))

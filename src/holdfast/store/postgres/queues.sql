@@ -13,14 +13,14 @@ INSERT INTO holdfast.queue (name, paused, note) VALUES (:name, :paused, :note)
 ON CONFLICT (name) DO UPDATE SET paused = excluded.paused, note = excluded.note
 
 -- name: get_queue
-SELECT name, run_limit, worker_limit, paused, note FROM holdfast.queue WHERE name = :name
+SELECT name, run_limit AS "limit", worker_limit, paused, note FROM holdfast.queue WHERE name = :name
 
 -- name: list_queues
-SELECT name, run_limit, worker_limit, paused, note FROM holdfast.queue ORDER BY name
+SELECT name, run_limit AS "limit", worker_limit, paused, note FROM holdfast.queue ORDER BY name
 
 -- name: queue_usage
-SELECT queue.name, queue.run_limit, queue.worker_limit, count(live.id),
-    count(live.id) FILTER (WHERE live.worker = :worker)
+SELECT queue.name, queue.run_limit AS "limit", queue.worker_limit, count(live.id) AS running,
+    count(live.id) FILTER (WHERE live.worker = :worker) AS running_here
 FROM holdfast.queue LEFT JOIN holdfast.live ON live.queue = queue.name AND live.lapses_at IS NOT NULL
 WHERE queue.name = :name GROUP BY queue.name
 

@@ -36,7 +36,7 @@ class Statements:
                     copy.write(block)
             return []
         cursor = connection.execute(self.text(step), to_sql(step.parameters))
-        return _rows(step, cursor.fetchall() if cursor.description else [])
+        return _rows(step, cursor, cursor.fetchall() if cursor.description else [])
 
     async def aperform(self, connection: psycopg.AsyncConnection[Any], step: Step) -> list[Any]:
         """The same on an async connection."""
@@ -46,7 +46,7 @@ class Statements:
                     await copy.write(block)
             return []
         cursor = await connection.execute(self.text(step), to_sql(step.parameters))
-        return _rows(step, await cursor.fetchall() if cursor.description else [])
+        return _rows(step, cursor, await cursor.fetchall() if cursor.description else [])
 
     def text(self, ask: Ask) -> bytes:
         """The statement as psycopg wants it."""
@@ -92,8 +92,11 @@ def _scalar(value: Any) -> Any:
     return str(value) if isinstance(value, str) else value
 
 
-def _rows(ask: Ask, rows: list[Any]) -> list[Any]:
-    return rows if ask.rows is None else reader(ask.rows, micros=False)(rows)
+def _rows(ask: Ask, cursor: psycopg.Cursor[Any] | psycopg.AsyncCursor[Any], rows: list[Any]) -> list[Any]:
+    if ask.rows is None:
+        return rows
+    columns = tuple(column.name for column in cursor.description or ())
+    return reader(ask.rows, columns, micros=False)(rows)
 
 
 def _blocks(fill: Fill, size: int = 2000) -> Any:

@@ -21,9 +21,9 @@ WHERE id IN (
             WHERE state = 'ready' AND queue = queues.value AND kind = kinds.value AND (:mark OR NOT careful)
             ORDER BY priority DESC, due_at, id LIMIT :limit)
     ORDER BY first.priority DESC, first.due_at, first.id LIMIT :limit)
-RETURNING id AS job_id, token, kind, queue, (SELECT payload FROM holdfast_job AS job WHERE job.id = holdfast_live.id),
+RETURNING id AS job_id, token, kind, queue, (SELECT payload FROM holdfast_job AS job WHERE job.id = holdfast_live.id) AS payload,
     attempts + CASE WHEN :mark THEN 0 ELSE 1 END AS attempt, :mark AS marked, suspect, priority, due_at,
-    (SELECT checkpoint FROM holdfast_progress WHERE job_id = holdfast_live.id)
+    (SELECT checkpoint FROM holdfast_progress WHERE job_id = holdfast_live.id) AS checkpoint
 
 -- name: limited_queues
 SELECT name FROM holdfast_queue
@@ -57,9 +57,9 @@ WITH running AS (
 UPDATE holdfast_live SET state = 'running', token = token + 1, worker = :worker,
     claimed_at = :now, lapses_at = :now + :term, started_at = :now, attempts = attempts + 1
 WHERE id IN (SELECT id FROM ranked WHERE place <= slots ORDER BY priority DESC, due_at, id LIMIT :limit)
-RETURNING id AS job_id, token, kind, queue, (SELECT payload FROM holdfast_job AS job WHERE job.id = holdfast_live.id),
+RETURNING id AS job_id, token, kind, queue, (SELECT payload FROM holdfast_job AS job WHERE job.id = holdfast_live.id) AS payload,
     attempts AS attempt, 1 AS marked, suspect, priority, due_at,
-    (SELECT checkpoint FROM holdfast_progress WHERE job_id = holdfast_live.id)
+    (SELECT checkpoint FROM holdfast_progress WHERE job_id = holdfast_live.id) AS checkpoint
 
 -- name: renew
 UPDATE holdfast_live SET lapses_at = :now + (held.value->>2)

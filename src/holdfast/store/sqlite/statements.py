@@ -21,10 +21,12 @@ def perform(connection: sqlite3.Connection, step: Step, *, now: datetime) -> lis
         return _fill(connection, step)
     parameters = {name: to_sql(value) for name, value in step.parameters.items()}
     parameters["now"] = to_micros(now)
-    rows: list[Any] = []
     for statement in _parts(step.name, step.where):
-        rows = connection.execute(statement, parameters).fetchall()
-    return rows if step.rows is None else reader(step.rows, micros=True)(rows)
+        cursor = connection.execute(statement, parameters)
+        rows = cursor.fetchall()
+    if step.rows is None:
+        return rows
+    return reader(step.rows, tuple(column[0] for column in cursor.description), micros=True)(rows)
 
 
 def to_sql(value: Any) -> Any:
