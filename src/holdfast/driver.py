@@ -27,20 +27,25 @@ async def driver_connection_async(connection: Any) -> Any:
     if _is_session(connection):
         connection = await connection.connection()
     if hasattr(connection, "get_raw_connection"):
+        if not connection.in_transaction():
+            await connection.begin()
         raw = await connection.get_raw_connection()
         return raw.driver_connection
     return connection
 
 
 def _unwrapped(connection: Any) -> Any:
-    """SQLAlchemy begins its transaction lazily; the driver's own then begins with the first statement."""
+    """SQLAlchemy begins lazily: without a transaction of its own it would have nothing to commit."""
     if hasattr(connection, "exec_driver_sql"):
+        if not connection.in_transaction():
+            connection.begin()
         return connection.connection.driver_connection
     return connection
 
 
 def _is_session(connection: Any) -> bool:
-    return hasattr(connection, "connection") and hasattr(connection, "add") and hasattr(connection, "flush")
+    # Asked of the class: on an instance SQLAlchemy would answer by connecting.
+    return hasattr(type(connection), "add") and hasattr(type(connection), "flush")
 
 
 def _is_async(connection: Any) -> bool:
