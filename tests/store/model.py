@@ -1,0 +1,219 @@
+"""The store as a page of Python: no SQL, no locks, one dictionary. The real one must agree with it.
+
+It uses ``judge`` and ``next_step``, which have tests of their own; everything else (order,
+limits, keys, leases, times, dependencies) is told here a second time, as simply as possible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from holdfast.domain.job import JobId, Lost, OnLost, Outcome, Released, Standing, State, Token, WorkerId, judge
+from holdfast.domain.needs import IfNot, Step, When, next_step
+from tests.support.backends import START
+
+ZERO = timedelta(0)
+IDLE = (State.HELD, State.WAITING, State.SCHEDULED, State.READY)
+
+
+@dataclass
+class ModelJob:
+    id: int
+    kind: str
+    queue: str
+    priority: int
+    due: datetime
+    state: State
+    key: str | None = None
+    max_attempts: int = 3
+    on_lost: OnLost = OnLost.RETRY
+    needs: tuple[int, ...] = ()
+    when: When = When.DONE
+    attempts: int = 0
+    crashes: int = 0
+    token: int = 0
+    suspect: bool = False
+    marked: bool = False
+    cancel_wanted: bool = False
+    worker: str | None = None
+    lapses: datetime | None = None
+    ends: int = 0
+
+    @property
+    def order(self) -> tuple[int, datetime, int]:
+        return (-self.priority, self.due, self.id)
+
+    @property
+    def careful(self) -> bool:
+        return self.suspect or self.on_lost is not OnLost.RETRY
+
+    def leave(self) -> None:
+        """Nobody holds it any more."""
+        self.marked, self.worker, self.lapses = False, None, None
+
+    def seen(self) -> tuple[object, ...]:
+        """What must agree with the store."""
+        return (self.state, self.queue, self.priority, self.due, self.attempts, self.crashes, self.token,
+                self.suspect, self.cancel_wanted, self.worker)  # fmt: skip
+
+
+@dataclass
+class Model:
+    now: datetime = START
+    jobs: dict[int, ModelJob] = field(default_factory=dict)
+    keys: dict[tuple[str, str], int] = field(default_factory=dict)
+    paused: set[str] = field(default_factory=set)
+    limits: dict[str, int] = field(default_factory=dict)
+
+    # -- enqueue ---------------------------------------------------------------------------
+
+    def holder_of(self, kind: str, key: str | None) -> ModelJob | None:
+        """The live job that has the key."""
+        job = self.jobs.get(self.keys.get((kind, key or ""), -1))
+        return job if key and job and not job.state.ended else None
+
+    def enqueue(self, job: ModelJob, delay: timedelta) -> None:
+        job.due = self.now + delay
+        if job.key:
+            self.keys[job.kind, job.key] = job.id
+        self.jobs[job.id] = job
+        if job.state is not State.HELD:
+            job.state = State.SCHEDULED if delay > ZERO else State.READY
+            if job.needs:
+                job.state = State.WAITING
+                self.judge_waiting([job])
+
+    # -- leases ----------------------------------------------------------------------------
+
+    def claim(self, worker: str, kinds: Iterable[str], limit: int, term: timedelta, *, mark: bool) -> list[ModelJob]:
+        ready = sorted(
+            (
+                j
+                for j in self.jobs.values()
+                if j.state is State.READY and j.kind in kinds and j.queue not in self.paused
+            ),
+            key=lambda j: j.order,
+        )
+        taken: list[ModelJob] = []
+        for job in ready:
+            if job.queue in self.limits and len(taken) < limit and self._free(job.queue) > 0:
+                self._lease(job, worker, term, mark=True)
+                taken.append(job)
+        for job in ready:
+            if job.queue not in self.limits and len(taken) < limit and (mark or not job.careful):
+                self._lease(job, worker, term, mark=mark)
+                taken.append(job)
+        return sorted(taken, key=lambda j: j.order)
+
+    def _free(self, queue: str) -> int:
+        return self.limits[queue] - sum(j.state is State.RUNNING and j.queue == queue for j in self.jobs.values())
+
+    def _lease(self, job: ModelJob, worker: str, term: timedelta, *, mark: bool) -> None:
+        job.state, job.worker, job.lapses = State.RUNNING, worker, self.now + term
+        job.token += 1
+        job.marked = mark
+        job.attempts += mark
+
+    def holds(self, job_id: int, token: int) -> bool:
+        job = self.jobs[job_id]
+        return job.state is State.RUNNING and job.token == token
+
+    def mark(self, job_id: int) -> None:
+        job = self.jobs[job_id]
+        job.attempts += not job.marked
+        job.marked = True
+
+    def give_back(self, job_id: int) -> None:
+        job = self.jobs[job_id]
+        if not job.marked:
+            job.state = State.READY
+            job.leave()
+
+    def settle(self, job_id: int, outcome: Outcome) -> None:
+        job = self.jobs[job_id]
+        verdict = judge(self._standing(job), outcome, chance=0.5)
+        job.state, job.attempts, job.crashes, job.suspect = (
+            verdict.state,
+            verdict.attempts,
+            verdict.crashes,
+            verdict.suspect,
+        )
+        if verdict.delay > ZERO:
+            job.due = self.now + verdict.delay
+        job.ends += 1
+        if verdict.state.ended:
+            job.cancel_wanted, job.marked, job.lapses = False, False, None
+            self.tell(job)
+        else:
+            job.leave()
+
+    def take_over(self) -> set[int]:
+        lapsed = [j for j in self.jobs.values() if j.lapses and j.lapses < self.now]
+        for job in lapsed:
+            job.token += 1
+            self.settle(job.id, Lost())
+        return {job.id for job in lapsed}
+
+    def promote(self) -> None:
+        for job in self.jobs.values():
+            if job.state is State.SCHEDULED and job.due <= self.now:
+                job.state = State.READY
+
+    def _standing(self, job: ModelJob) -> Standing:
+        return Standing(
+            JobId(job.id), job.kind, job.queue, Token(job.token), job.attempts, job.max_attempts, job.crashes, 3,
+            job.on_lost, None, job.marked, job.cancel_wanted, False, WorkerId(job.worker or ""), None, None,
+        )  # fmt: skip
+
+    # -- needs -----------------------------------------------------------------------------
+
+    def tell(self, ended: ModelJob) -> None:
+        self.judge_waiting([j for j in self.jobs.values() if ended.id in j.needs])
+
+    def judge_waiting(self, jobs: Iterable[ModelJob], *, insist: bool = False) -> None:
+        for job in jobs:
+            if job.state is not State.WAITING:
+                continue
+            step = next_step(job.when, IfNot.CANCEL, [self.jobs[need].state for need in job.needs])
+            if step is Step.START or (insist and step is Step.CANCEL):
+                job.state = State.SCHEDULED if job.due > self.now else State.READY
+            elif step is Step.CANCEL:
+                job.state = State.CANCELLED
+                self.tell(job)
+
+    # -- people ----------------------------------------------------------------------------
+
+    def cancel(self, job_id: int) -> None:
+        job = self.jobs[job_id]
+        if job.state is State.RUNNING:
+            job.cancel_wanted = True
+        elif job.state in IDLE:
+            job.state, job.suspect = State.CANCELLED, False
+            self.tell(job)
+
+    def hold(self, job_id: int) -> None:
+        job = self.jobs[job_id]
+        if job.state in (State.WAITING, State.SCHEDULED, State.READY):
+            job.state = State.HELD
+
+    def unhold(self, job_id: int) -> None:
+        job = self.jobs[job_id]
+        if job.state is State.HELD:
+            job.state = State.WAITING if job.needs else State.SCHEDULED if job.due > self.now else State.READY
+            self.judge_waiting([job], insist=True)
+
+    def retry(self, job_id: int) -> None:
+        job = self.jobs[job_id]
+        holder = self.holder_of(job.kind, job.key)
+        if job.state in (State.DEAD, State.CANCELLED) and (holder is None or holder is job):
+            job.state, job.attempts, job.crashes, job.due, job.suspect = State.READY, 0, 0, self.now, False
+            job.leave()
+            if job.key:
+                self.keys[job.kind, job.key] = job.id
+        elif job.state is State.SCHEDULED:
+            job.state, job.due = State.READY, self.now
+
+    def released(self, job_id: int) -> None:
+        self.settle(job_id, Released())
