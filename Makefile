@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check format bench test-pythons clean
+.PHONY: help run test check format docs bench test-pythons clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,6 +34,9 @@ check: $(READY) ## lint, types, layers
 format: $(READY) ## put the code into shape
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs: $(READY) ## write the generated pages of docs/reference anew
+	$(BIN)/python docs/reference/generate.py
 
 bench: $(READY) ## measure against raw SQL, PgQueuer and huey
 	$(BIN)/python -m bench.run

@@ -215,8 +215,6 @@ def _after(after: After | JobRef | int | Sequence[JobRef | int] | None) -> After
     if after is None or isinstance(after, After):
         return after
     jobs = [after] if isinstance(after, (JobRef, int)) else list(after)
-    if not jobs:
-        raise InvalidInput("after names no job", hint="Leave it out when there is nothing to wait for.")
     return After(ids=tuple(JobId(job.id if isinstance(job, JobRef) else job) for job in jobs))
 
 

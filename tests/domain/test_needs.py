@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from holdfast.domain.job import JobId, State
-from holdfast.domain.needs import IfNot, NeedState, Step, When, next_step, reason_for
+from holdfast.domain.needs import After, IfNot, NeedState, Step, When, next_step, reason_for
+from holdfast.errors import InvalidInput
 
 READY, DONE, DEAD, CANCELLED = State.READY, State.DONE, State.DEAD, State.CANCELLED
 
@@ -43,3 +44,18 @@ def test_the_reason_names_the_need():
     assert reason_for(When.DONE, needs) == "needed job 2 is dead"
     assert reason_for(When.DONE, [NeedState(JobId(9), JobId(3), None)]) == "needed job 3 is gone"
     assert "only if one failed" in reason_for(When.FAILED, needs[:1])
+
+
+def test_conditions_may_be_written_as_words():
+    """And a word that means nothing is refused at once."""
+    after = After(ids=(JobId(1),), when="ended", if_not="hold")
+    assert (after.when, after.if_not) == (When.ENDED, IfNot.HOLD)
+    for wrong in ({"when": "sometimes"}, {"if_not": "cry"}):
+        with pytest.raises(InvalidInput):
+            After(ids=(JobId(1),), **wrong)
+
+
+def test_after_nothing_is_a_mistake():
+    """An empty list was not meant."""
+    with pytest.raises(InvalidInput):
+        After()

@@ -6,8 +6,10 @@ from collections.abc import Iterable, Sequence
 from enum import StrEnum
 
 from msgspec import Struct
+from msgspec.structs import force_setattr
 
 from holdfast.domain.job import ENDED, JobId, State
+from holdfast.errors import InvalidInput
 
 
 class When(StrEnum):
@@ -33,6 +35,18 @@ class After(Struct, frozen=True, kw_only=True):
     labels: tuple[str, ...] = ()
     when: When = When.DONE
     if_not: IfNot = IfNot.CANCEL
+
+    def __post_init__(self) -> None:
+        """Plain words are welcome."""
+        try:
+            force_setattr(self, "when", When(self.when))
+            force_setattr(self, "if_not", IfNot(self.if_not))
+        except ValueError as error:
+            raise InvalidInput(
+                f"{error}", hint="when is 'done', 'ended' or 'failed'; if_not is 'cancel' or 'hold'."
+            ) from None
+        if not (self.ids or self.keys or self.labels):
+            raise InvalidInput("after names no job", hint="Leave it out when there is nothing to wait for.")
 
 
 class Step(StrEnum):

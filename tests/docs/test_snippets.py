@@ -1,0 +1,25 @@
+"""Every Python block of the README and the guides runs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "guides").glob("*.md"))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_blocks_of_a_page_run(page, tmp_path, monkeypatch):
+    """In their order, in one namespace, in an empty directory."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.delenv("HOLDFAST_URL", raising=False)
+    blocks = re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
+    assert blocks, "a page without an example teaches little"
+    code = "\n".join(blocks)
+    namespace: dict[str, object] = {"__name__": "snippet"}
+    exec(compile(code, str(page), "exec"), namespace)
+    namespace["app"].close()

@@ -1,0 +1,28 @@
+"""The demonstration that ``make run`` shows."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_demonstration_tells_its_story(tmp_path):
+    """Jobs are enqueued, run, fail and are tried again, in words."""
+    done = subprocess.run(
+        [sys.executable, ROOT / "examples/first_steps/demo.py"],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path,
+    )
+    for line in (
+        "job 3 (send), attempt 1: failed, LookupError: there is no such address",
+        "job 3 (send), attempt 2: failed, LookupError: there is no such address",
+        'job 1 (send) is done, "mail to ada sent"',
+        "it waits for job 1 (ready), 2 (ready) to be done",
+    ):
+        assert line in done.stdout
+    assert done.stderr == ""
