@@ -60,12 +60,14 @@ def compete(
     *,
     rounds: int,
     skip: frozenset[tuple[str, str]] = frozenset(),
+    before_round: Callable[[], None] = lambda: None,
 ) -> Samples:
     """Jobs per second by system and step, one value per turn. *skip*: what a system cannot do."""
     samples: Samples = {name: {} for name in systems}
     warm_up(systems, skip)
     order = list(systems)
     for turn in range(rounds):
+        before_round()
         shift = turn % len(order)
         for step in plan:
             for name in order[shift:] + order[:shift]:

@@ -23,7 +23,6 @@ import time
 from dataclasses import dataclass
 
 import psycopg
-
 from tests.support.postgres import DURABLE, bundled_programs, running
 
 COLUMNS = """
@@ -237,7 +236,9 @@ def measure(url: str, layout: Layout, *, jobs: int, batch: int, workers: int, ba
         connection.execute("SELECT pg_stat_force_next_flush()")
         used = connection.execute("SELECT pg_current_wal_lsn() - %s::pg_lsn", wal).fetchone()
         dead = connection.execute("SELECT sum(n_tup_upd + n_tup_del) FROM pg_stat_user_tables").fetchone()
-    assert used and dead and before
+    assert used
+    assert dead
+    assert before
     return {
         "insert_per_s": jobs / inserted,
         "drain_per_s": jobs / seconds,

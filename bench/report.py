@@ -29,9 +29,8 @@ def ratios(rates: Rates, peer: str) -> list[Ratio]:
     """Holdfast against the raw limit, against *peer*, and against itself among many jobs."""
     found = [_against(rates, "raw", step, 0.6 if step in BATCHES else None) for step in ("one", "settle 1", *BATCHES)]
     found.append(_against(rates, "raw", "bulk", 0.5))
-    for step in STEPS:
-        if step in rates.get(peer, {}):
-            found.append(_against(rates, peer, step, 1.5 if step == "bulk" else None))
+    shared = [step for step in STEPS if step in rates.get(peer, {})]
+    found += [_against(rates, peer, step, 1.5 if step == "bulk" else None) for step in shared]
     for crowd in ("finished", "waiting"):
         for system, target in (("holdfast", 0.9), ("raw", None)):
             found += [_among(rates, system, crowd, step, target if step in BATCHES else None) for step in STEPS]

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+from tests.support.postgres import DURABLE, PostgresServer, bundled_programs, running
 
 from bench.contest import Contestant, compete, medians, steps
 from bench.costs import costs
@@ -32,10 +33,11 @@ from bench.raw_sqlite import RawSqlite
 from bench.report import print_report, ratios
 from holdfast.store.postgres.connection import PostgresBackend
 from holdfast.store.sqlite.connection import SqliteBackend
-from tests.support.postgres import DURABLE, PostgresServer, bundled_programs, running
 
 #: Databases beside the empty one, and what they are full of.
 CROWDS = ("finished", "waiting")
+#: Vacuum comes between the rounds, for all alike; its own timing would decide who is slow.
+SETTINGS = {**DURABLE, "autovacuum": "off"}
 #: Ids that raw gives are far above those of the sequence.
 RAW_IDS = 1_000_000_000
 RESULTS = Path(__file__).parent / "results" / "latest.json"
@@ -43,7 +45,7 @@ RESULTS = Path(__file__).parent / "results" / "latest.json"
 
 def bench_postgres(options: argparse.Namespace) -> dict[str, Any]:
     """All systems on one server, each in a database of its own."""
-    with running(bundled_programs(), settings=DURABLE) as server, ExitStack() as stack:
+    with running(bundled_programs(), settings=SETTINGS) as server, ExitStack() as stack:
         _make_databases(server, options.crowd)
         systems: dict[str, Contestant] = {
             "raw": RawPostgres(server.url("raw_empty"), first_id=RAW_IDS),
@@ -55,7 +57,8 @@ def bench_postgres(options: argparse.Namespace) -> dict[str, Any]:
             systems[f"holdfast, {crowd}"] = HoldfastStore(PostgresBackend(server.url(f"holdfast_{crowd}")))
         for system in systems.values():
             stack.callback(system.close)
-        samples = compete(systems, steps(ones=options.ones, jobs=options.jobs), rounds=options.rounds)
+        plan = steps(ones=options.ones, jobs=options.jobs)
+        samples = compete(systems, plan, rounds=options.rounds, before_round=lambda: _vacuum(server))
         spent = _postgres_costs(server, options.jobs)
         return _finish(f"PostgreSQL {server.version}", "pgqueuer", samples, spent)
 
@@ -70,6 +73,14 @@ def _make_databases(server: PostgresServer, crowd: int) -> None:
             fill_postgres(server.url(ours), what, crowd)
             connection.execute(f"CREATE DATABASE {raw} TEMPLATE {ours} STRATEGY file_copy")
         connection.execute("CHECKPOINT")
+
+
+def _vacuum(server: PostgresServer) -> None:
+    with psycopg.connect(server.url(), autocommit=True) as connection:
+        names = [row[0] for row in connection.execute("SELECT datname FROM pg_database WHERE NOT datistemplate")]
+    for name in names:
+        with psycopg.connect(server.url(name), autocommit=True) as connection:
+            connection.execute("VACUUM")
 
 
 def _postgres_costs(server: PostgresServer, jobs: int) -> dict[str, dict[str, float]]:

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
 from holdfast.app import open_store
 from holdfast.domain.request import NewJob
 from holdfast.errors import (

@@ -66,7 +66,7 @@ def test_a_paused_holder_is_refused_before_anybody_claimed_again(real_database):
     store = real_database.open()
     job_id = store.jobs.enqueue(NewJob(kind="import")).id
     with children(1, hold_and_try, real_database.url) as (sleeper,):
-        sleeper.hear()
+        stale = sleeper.hear()
         sleeper.pause()
         wait_until(store.leases.take_over)
         before = everything_about(real_database, job_id)
@@ -75,6 +75,7 @@ def test_a_paused_holder_is_refused_before_anybody_claimed_again(real_database):
 
     assert everything_about(real_database, job_id) == before
     assert store.views.state(job_id) is State.READY
+    assert store.views.get(job_id).token > stale.token
 
 
 @pytest.mark.parametrize("outcome", [Done(), Failed(error="late")], ids=["done", "failed"])
@@ -117,7 +118,9 @@ def wake_up(sleeper):
 def everything_about(database, job_id):
     """All rows that tell of a job, its children included."""
     tables = {"live": "id", "ended": "id", "attempt": "job_id", "event": "job_id", "progress": "job_id"}
-    rows = {name: database.execute(f"SELECT * FROM holdfast.{name} WHERE {key} = {job_id}") for name, key in tables.items()}
+    rows = {
+        name: database.execute(f"SELECT * FROM holdfast.{name} WHERE {key} = {job_id}") for name, key in tables.items()
+    }
     rows["job"] = database.execute("SELECT id, parent_id FROM holdfast.job ORDER BY id")
     return rows
 

@@ -93,7 +93,7 @@ class Leases:
           Jobs that are suspect, or whose ``on_lost`` is not ``retry``, are handed out only so.
         """
         lanes = {"queues": list(queues), "kinds": list(kinds), "worker": worker, "term": term}
-        rows = self._backend.run(ask("limited_queues", queues=lanes["queues"]))
+        rows = self._backend.run(ask("limited_queues", queues=lanes["queues"]), repeatable=True)
         leases: list[Lease] = []
         if rows:
             limited = {**lanes, "queues": [row[0] for row in rows], "limit": limit}
@@ -202,12 +202,15 @@ class Leases:
         done.sort(key=lambda settlement: settlement.lease.job_id)
         ended: list[Ended] = self._backend.run(_done_statement(done), repeatable=True)
         needed = [job.id for job in ended if job.needed]
+        missing = {s.lease.job_id: s for s in done}
+        for job in ended:
+            del missing[job.id]
+        lost: set[JobId] = self._backend.write(_truly_lost, list(missing.values())) if missing else set()
+        # Ends that were recorded by an answer that got lost: nobody has told their dependents.
+        needed += missing.keys() - lost
         if needed:
             self._backend.write(needs.after_end, needed)
-        if len(ended) == len(done):
-            return set()
-        found = {job.id for job in ended}
-        return self._backend.write(_truly_lost, [s for s in done if s.lease.job_id not in found])
+        return lost
 
 
 def _claim_limited(lanes: dict[str, Any]) -> Flow[list[Lease]]:

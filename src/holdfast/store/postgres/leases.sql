@@ -1,6 +1,7 @@
 -- Leases on PostgreSQL: claim, renew, mark, settle, take over.
 -- Every write of a holder names id and token and asks for state 'running': an older token
--- changes no row.
+-- changes no row. "id = ANY(ids)" beside a join with the same ids looks idle: it keeps the plan on
+-- the primary key, where statistics taken at another moment would suggest to read the whole table.
 
 -- name: claim
 -- For each lane (a queue and a kind that the worker knows) the first ready jobs, then the best
@@ -29,7 +30,8 @@ WITH lane AS (
 )
 SELECT taken.id AS job_id, taken.token, taken.kind, taken.queue, job.payload::text,
     taken.attempts + CASE WHEN :mark THEN 0 ELSE 1 END AS attempt, :mark AS marked, taken.suspect,
-    taken.priority, taken.due_at, (SELECT checkpoint::text FROM holdfast.progress WHERE job_id = taken.id)
+    taken.priority, taken.due_at, CASE WHEN taken.token > 1 THEN (
+        SELECT checkpoint::text FROM holdfast.progress WHERE job_id = taken.id) END AS checkpoint
 FROM taken JOIN holdfast.job ON job.id = taken.id
 ORDER BY taken.priority DESC, taken.due_at, taken.id
 
@@ -68,7 +70,8 @@ WITH free AS (
 )
 SELECT taken.id AS job_id, taken.token, taken.kind, taken.queue, job.payload::text, taken.attempts AS attempt,
     true AS marked, taken.suspect, taken.priority, taken.due_at,
-    (SELECT checkpoint::text FROM holdfast.progress WHERE job_id = taken.id)
+    CASE WHEN taken.token > 1 THEN (
+        SELECT checkpoint::text FROM holdfast.progress WHERE job_id = taken.id) END AS checkpoint
 FROM taken JOIN holdfast.job ON job.id = taken.id
 ORDER BY taken.priority DESC, taken.due_at, taken.id
 
@@ -79,7 +82,7 @@ WITH held AS (
     SELECT * FROM unnest(:held_id::bigint[], :held_token::bigint[], :held_term::interval[]) AS held (id, token, term)
 ), mine AS (
     SELECT live.id, live.cancel_wanted FROM held JOIN holdfast.live ON live.id = held.id
-    WHERE live.token = held.token AND live.state = 'running'
+    WHERE live.id = ANY(:held_id::bigint[]) AND live.token = held.token AND live.state = 'running'
 ), renewed AS (
     UPDATE holdfast.live SET lapses_at = (SELECT holdfast.now()) + held.term
     FROM held
@@ -103,7 +106,8 @@ WITH gone AS (
     DELETE FROM holdfast.live
     USING unnest(:held_id::bigint[], :held_token::bigint[], :held_result::text[], :held_ran::interval[])
         AS held (id, token, result, ran)
-    WHERE live.id = held.id AND live.token = held.token AND live.state = 'running'
+    WHERE live.id = ANY(:held_id::bigint[]) AND live.id = held.id AND live.token = held.token
+        AND live.state = 'running'
     RETURNING live.id, live.queue, live.kind, live.priority, live.due_at, live.attempts, live.crashes, live.token,
         live.worker, live.claimed_at, live.started_at, live.needed, held.result, held.ran
 ), kept AS (
@@ -133,7 +137,7 @@ SELECT live.id AS job_id, live.kind, live.queue, live.token, live.attempts, job.
     live.needed, live.worker, live.claimed_at, live.started_at
 FROM holdfast.live JOIN holdfast.job ON job.id = live.id
 JOIN unnest(:held_id::bigint[], :held_token::bigint[]) AS held (id, token) ON live.id = held.id
-WHERE live.token = held.token AND live.state = 'running'
+WHERE live.id = ANY(:held_id::bigint[]) AND live.token = held.token AND live.state = 'running'
 ORDER BY live.id FOR UPDATE OF live
 
 -- name: lock_lapsed
@@ -157,7 +161,8 @@ FROM unnest(:verdict_id::bigint[], :verdict_token::bigint[], :verdict_state::tex
     :verdict_crashes::integer[], :verdict_raised::integer[], :verdict_suspect::boolean[], :verdict_careful::boolean[],
     :verdict_note::text[], :verdict_delay::interval[])
     AS verdict (id, token, state, attempts, crashes, raised, suspect, careful, note, delay)
-WHERE live.id = verdict.id AND live.token = verdict.token AND live.state = 'running'
+WHERE live.id = ANY(:verdict_id::bigint[]) AND live.id = verdict.id AND live.token = verdict.token
+    AND live.state = 'running'
 
 -- name: end_held
 -- A run that ended its job otherwise than done.
@@ -167,7 +172,8 @@ WITH gone AS (
         :verdict_crashes::integer[], :verdict_raised::integer[], :verdict_reason::text[], :verdict_error::text[],
         :verdict_ran::interval[])
         AS verdict (id, token, state, attempts, crashes, raised, reason, error, ran)
-    WHERE live.id = verdict.id AND live.token = verdict.token AND live.state = 'running'
+    WHERE live.id = ANY(:verdict_id::bigint[]) AND live.id = verdict.id AND live.token = verdict.token
+        AND live.state = 'running'
     RETURNING live.id, live.queue, live.kind, live.priority, live.due_at, live.worker, live.claimed_at,
         live.started_at, live.token + verdict.raised AS token, verdict.state, verdict.attempts, verdict.crashes,
         verdict.reason, verdict.error, verdict.ran
@@ -192,7 +198,8 @@ FROM unnest(:run_job_id::bigint[], :run_token::bigint[], :run_number::integer[],
 -- Prefetched jobs that were never begun: back in their places, at no cost, leaving no trace.
 UPDATE holdfast.live SET state = 'ready', worker = NULL, claimed_at = NULL, lapses_at = NULL
 FROM unnest(:held_id::bigint[], :held_token::bigint[]) AS held (id, token)
-WHERE live.id = held.id AND live.token = held.token AND live.state = 'running' AND live.started_at IS NULL
+WHERE live.id = ANY(:held_id::bigint[]) AND live.id = held.id AND live.token = held.token
+    AND live.state = 'running' AND live.started_at IS NULL
 RETURNING live.id
 
 -- name: promote

@@ -139,9 +139,9 @@ class SqliteBackend:
     def _run_group(self, group: list[_Request]) -> None:
         if self._closed:
             raise StoreUnavailable("the store is closed")
-        performer = self._performer(self._writer)
         self._writer.execute("BEGIN IMMEDIATE")
         try:
+            performer = self._performer(self._writer)  # its clock is read after the wait for the lock
             for request in group:
                 self._run_request(request, performer)
             self._writer.execute("COMMIT")

@@ -1,0 +1,228 @@
+"""No statement depends on what the planner happens to know, or on how many jobs there are."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from holdfast.domain.job import Done, Failed, JobId, Lease, State, Token, WorkerId
+from holdfast.domain.needs import After
+from holdfast.domain.request import NewJob
+from holdfast.domain.selector import Selector
+from holdfast.domain.unique import OnConflict, Unique
+from holdfast.store import Store, sql
+from holdfast.store.leases import Settlement
+from holdfast.store.retention import Retention
+from tests.support.backends import available, postgres_url
+from tests.support.plans import BigPostgres, BigSqlite, Cost, Layout
+
+WORKER = WorkerId("w2")
+MINE = {"queues": ["mine", "other"], "kinds": ["mail", "post"]}
+#: The operations deal with a hundred jobs at most; this is what a job may cost, and a call besides.
+PAGES = 40 * 100 + 200
+ROWS = 20 * 100 + 500
+STEPS = 1000 * 100 + 20_000
+
+
+def leases(layout: Layout, *, token: int = 1, count: int = 100) -> list[Lease]:
+    """What a worker holds that claimed the first running jobs."""
+    now = datetime.now(UTC)
+    ids = layout.ids("running", count)
+    return [Lease(job_id, Token(token), "mail", "mine", "{}", 1, False, False, 0, now, None) for job_id in ids]
+
+
+def settle(outcome, **options):
+    return lambda store, layout: store.leases.settle_many(
+        [Settlement(lease, outcome) for lease in leases(layout, **options)]
+    )
+
+
+def claim(**options):
+    return lambda store, layout: store.leases.claim(WORKER, **{**MINE, **options}, limit=100)
+
+
+def enqueue(make):
+    """Enqueue a hundred jobs, one call for all of them."""
+    return lambda store, layout: store.jobs.enqueue_many([make(n, layout) for n in range(1, 101)])
+
+
+def first(store: Store, block: str, layout: Layout, verb: str, *args, **options):
+    return getattr(store.control, verb)(Selector(ids=tuple(layout.ids(block))), *args, actor="ann", **options)
+
+
+def verb(name: str, block: str, *args):
+    return lambda store, layout: first(store, block, layout, name, *args)
+
+
+def page(*, before: bool = False, **selected):
+    """A page of a list, from its top or from the middle of the newest block."""
+    return lambda store, layout: store.views.page(
+        Selector(**selected), before=JobId(2 * layout.live - 2 * layout.later // 3) if before else None, limit=50
+    )
+
+
+def below(**selected):
+    """A page that begins below the last job that matches, or close to it."""
+    return lambda store, layout: store.views.page(Selector(**selected), before=JobId(2 * layout.mine // 2), limit=50)
+
+
+def count(**selected):
+    return lambda store, layout: store.views.count(Selector(**selected), cap=100)
+
+
+def keyed(n: int, layout: Layout) -> NewJob:
+    return NewJob(kind="mail", unique=Unique(f"key-{10 * n}"), on_conflict=OnConflict.REPLACE)
+
+
+OPERATIONS = {
+    "claim": claim(),
+    "claim marked": claim(mark=True),
+    "claim limited": claim(queues=["narrow"]),
+    "renew": lambda store, layout: store.leases.renew(leases(layout)),
+    "mark": lambda store, layout: store.leases.mark(leases(layout)[0]),
+    "settle done": settle(Done()),
+    "settle again": settle(Done(), token=0),
+    "settle failed": settle(Failed(error="boom")),
+    "settle dead": settle(Failed(error="boom", permanent=True)),
+    "give back": lambda store, layout: store.leases.give_back(leases(layout)),
+    "take over": lambda store, layout: store.leases.take_over(limit=100),
+    "promote": lambda store, layout: store.leases.promote(limit=100),
+    "sweep": lambda store, layout: store.leases.sweep_waiting(limit=100),
+    "sweep on": lambda store, layout: store.leases.sweep_waiting(after=layout.ids("waiting", 900)[-1], limit=100),
+    "report": lambda store, layout: store.leases.report(leases(layout)[0], done=1),
+    "enqueue": lambda store, layout: store.jobs.enqueue(NewJob(kind="mail")),
+    "enqueue a child": lambda store, layout: store.jobs.enqueue(NewJob(kind="mail"), holder=leases(layout)[0]),
+    "enqueue keys": enqueue(keyed),
+    "enqueue after ids": lambda store, layout: store.jobs.enqueue(
+        NewJob(kind="mail", after=After(ids=(*layout.ids("later"), *layout.ids("ended", 80))))
+    ),
+    "enqueue after key": lambda store, layout: store.jobs.enqueue(
+        NewJob(kind="mail", after=After(keys=(("mail", "key-1000"),)))
+    ),
+    "enqueue after label": lambda store, layout: store.jobs.enqueue(
+        NewJob(kind="mail", after=After(labels=("batch-7",)))
+    ),
+    "cancel": verb("cancel", "later"),
+    "cancel running": verb("cancel", "running"),
+    "hold": verb("hold", "later"),
+    "unhold": verb("unhold", "held"),
+    "retry": verb("retry", "ended"),
+    "hasten": verb("retry", "scheduled"),
+    "set priority": verb("set_priority", "later", 7),
+    "move": verb("move", "later", "other"),
+    "reschedule": verb("reschedule", "later", datetime(2040, 1, 1, tzinfo=UTC)),
+    "remove": lambda store, layout: store.control.remove(Selector(ids=tuple(layout.ids("ended")))),
+    "prune": lambda store, layout: store.pruner.prune(
+        Retention(done=timedelta(hours=1), cancelled=timedelta(hours=1), dead=timedelta(days=900)), limit=100
+    ),
+    "get": lambda store, layout: store.views.get(layout.ids("ended")[50]),
+    "state": lambda store, layout: store.views.state(layout.ids("ended")[50]),
+    "attempts": lambda store, layout: store.views.attempts(JobId(200)),
+    "events": lambda store, layout: store.views.events(JobId(200)),
+    "needs": lambda store, layout: store.views.needs(layout.ids("waiting")[50]),
+    "why": lambda store, layout: store.views.why(layout.ids("scheduled", 1)[0] - 2),
+    "page": page(),
+    "page further": page(before=True),
+    "page of ids": lambda store, layout: store.views.page(Selector(ids=tuple(layout.ids("later"))), limit=50),
+    "page of a label": page(labels=("batch-7",)),
+    "page of labels": page(labels=("batch-7", "batch-8")),
+    "page of an unknown label": page(labels=("nothing",)),
+    "page of a label, held": page(labels=("batch-7",), states=(State.HELD,)),
+    "page of a label, ready": page(labels=("batch-7",), states=(State.READY,)),
+    "page of keys": page(keys=("key-20", "key-40")),
+    "count": count(),
+    "count a label": count(labels=("batch-7",)),
+    "count keys": count(keys=("key-20", "key-40")),
+    **{f"page of {state}": page(states=(state,)) for state in State},
+    **{f"page of {state} further": page(states=(state,), before=True) for state in State},
+    **{f"last page of {state}": below(states=(state,)) for state in State},
+    **{f"count {state}": count(states=(state,)) for state in State},
+}
+
+#: Statements that meet no table that grows with the jobs, and parts of others.
+SMALL = {
+    *("read_now", "read_installation", "draw_ids", "limited_queues", "lock_queues"),
+    *("put_queue", "switch_queue", "get_queue", "list_queues", "publish_kind", "get_kind", "kind_names"),
+    *("announce_worker", "see_worker", "dismiss_worker", "list_workers", "count_workers_for", "worker_facts"),
+}
+CHECKED_ELSEWHERE = {"known_jobs"}
+
+
+@pytest.fixture(scope="module")
+def postgres_stores():
+    """All servers' stores, filled at once."""
+    names = [name for name in available() if name.startswith("postgres") and name != "postgres-url"]
+    urls = [postgres_url(name) for name in names]
+    with ThreadPoolExecutor() as pool:
+        stores = dict(zip(names, pool.map(BigPostgres, urls), strict=True))
+    yield stores
+    for store in stores.values():
+        store.close()
+
+
+@pytest.fixture(
+    scope="module", params=[name for name in available() if name.startswith("postgres") and name != "postgres-url"]
+)
+def postgres(request, postgres_stores):
+    return postgres_stores[request.param]
+
+
+@pytest.fixture(scope="module", params=BigPostgres.STATISTICS)
+def big_postgres(request, postgres):
+    postgres.use_statistics(request.param)
+    return postgres
+
+
+@pytest.fixture(scope="module")
+def sqlite(tmp_path_factory):
+    store = BigSqlite(tmp_path_factory.mktemp("plans") / "jobs.db")
+    yield store
+    store.close()
+
+
+@pytest.fixture(scope="module", params=BigSqlite.STATISTICS)
+def big_sqlite(request, sqlite):
+    sqlite.use_statistics(request.param)
+    return sqlite
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_postgres_touches_only_what_it_needs(big_postgres, operation):
+    """With two million jobs, whatever the statistics, a generic plan reads no table as a whole."""
+    for cost in observed(big_postgres, operation):
+        assert not cost.walked, f"{cost.statement} walks {cost.walked}\n{cost.plan}"
+        assert cost.work <= PAGES, f"{cost.statement} touches {cost.work} pages\n{cost.plan}"
+        assert cost.rows <= ROWS, f"{cost.statement} meets {cost.rows} rows in one place\n{cost.plan}"
+        assert not cost.compiled, f"{cost.statement} looks so costly that PostgreSQL compiles it\n{cost.plan}"
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_sqlite_touches_only_what_it_needs(big_sqlite, operation):
+    """With a hundred thousand jobs, analysed or not, a statement takes as many steps as with a few."""
+    for cost in observed(big_sqlite, operation):
+        assert cost.work <= STEPS, f"{cost.statement} takes {cost.work} steps\n{cost.plan}"
+        listed = cost.statement in ("select_jobs", "select_ids", "count_jobs")
+        assert listed or not cost.walked, f"{cost.statement} walks {cost.walked}\n{cost.plan}"
+
+
+@pytest.mark.parametrize("backend", ["sqlite", "postgres"])
+def test_every_statement_is_observed(sqlite, backend):
+    """A statement on a table that grows belongs to an operation whose plans are tested."""
+    asked = {cost.statement for operation in OPERATIONS for cost in observed(sqlite, operation)}
+    known = sql.statements(backend)
+    conditions = {
+        name
+        for name, text in known.items()
+        if not text.startswith(("SELECT", "WITH", "INSERT", "UPDATE", "DELETE", "("))
+    }
+    single = {"enqueue_one"} if backend == "postgres" else {"enqueue_one"}
+    assert known.keys() - conditions - SMALL - CHECKED_ELSEWHERE - single == asked - SMALL
+
+
+def observed(big: BigPostgres | BigSqlite, operation: str) -> list[Cost]:
+    costs = big.observe(OPERATIONS[operation])
+    assert costs, "the operation asked for nothing"
+    return costs
