@@ -11,14 +11,14 @@ from datetime import timedelta
 import pytest
 
 from holdfast.domain.job import Done, Released
-from holdfast.store.flow import Columns, ask
+from holdfast.store.flow import ById, ask
 from tests.support.jobs import lapse, put, take_one
 
 TERM = timedelta(seconds=60)
 
 
 def held(lease, **more):
-    return Columns(id=[lease.job_id], token=[lease.token], **{name: [value] for name, value in more.items()})
+    return ById(id=[lease.job_id], token=[lease.token], **{name: [value] for name, value in more.items()})
 
 
 def put_back_columns(lease):

@@ -128,7 +128,7 @@ class Observed:
 
     def __init__(
         self,
-        explain: Callable[[Ask], Cost],
+        explain: Callable[[Ask], list[Cost]],
         perform: Callable[[Step], list[Any]],
         drawn: Callable[[int], list[JobId] | None],
     ) -> None:
@@ -147,15 +147,15 @@ class Observed:
 
     def _do(self, step: Step) -> list[Any]:
         if isinstance(step, Ask):
-            self.costs.append(self._explain(step))
+            self.costs += self._explain(step)
         return self._perform(step)
 
 
 class BigPostgres:
     """A PostgreSQL database of its own, with the planner's statistics of several moments at hand."""
 
-    #: Nobody has looked; a few jobs, and none ran; a few jobs, and all ran; all as it is.
-    STATISTICS = ("empty", "idle", "busy", "fresh")
+    #: Nobody has looked; a few jobs, and none ran; a few, and all ran; none in large tables; all as it is.
+    STATISTICS = ("empty", "idle", "busy", "drained", "fresh")
 
     layout = Layout(
         ended=1_000_000,
@@ -177,7 +177,6 @@ class BigPostgres:
         self._connection = psycopg.connect(url, autocommit=True)
         self._tables = [row[0] for row in self._run("SELECT tablename FROM pg_tables WHERE schemaname = 'holdfast'")]
         self._load()
-        self._run("SET plan_cache_mode = force_generic_plan")
 
     def close(self) -> None:
         self._connection.close()
@@ -207,16 +206,20 @@ class BigPostgres:
             operation(Store(backend), self.layout)
         return backend.costs
 
-    def _explain(self, ask: Ask) -> Cost:
-        """Run *ask* by its generic plan, with the types that psycopg would declare."""
+    def _explain(self, ask: Ask) -> list[Cost]:
+        """Run *ask* prepared, by the plan for any parameters and by the one for these."""
         text, values = self._numbered(ask)
         types = ", ".join(self._types(values))
         given = psycopg.ClientCursor(self._connection).mogrify(", ".join(["%s"] * len(values)), values)
-        with self._connection.transaction(force_rollback=True):
-            self._run(f"PREPARE asked {f'({types})' if types else ''} AS {text}")
-            found = self._run(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) EXECUTE asked {f'({given})' if given else ''}")
-            self._run("DEALLOCATE asked")
-        return _postgres_cost(ask.name, found[0][0][0])
+        execute = f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) EXECUTE asked {f'({given})' if given else ''}"
+        costs = []
+        self._run(f"PREPARE asked {f'({types})' if types else ''} AS {text}")
+        for mode in ("generic", "custom"):
+            with self._connection.transaction(force_rollback=True):
+                self._run(f"SET LOCAL plan_cache_mode = force_{mode}_plan")
+                costs.append(_postgres_cost(ask.name, mode, self._run(execute)[0][0][0]))
+        self._run("DEALLOCATE asked")
+        return costs
 
     def _numbered(self, ask: Ask) -> tuple[str, list[Any]]:
         text = self._statements.text(ask).decode()
@@ -254,6 +257,10 @@ class BigPostgres:
                 self._run(load_script(layout))
             self._run(f"ANALYZE {names}")
             self._keep(moment)
+        self._run(
+            "INSERT INTO kept_sizes SELECT 'drained', oid, pg_relation_size(oid) / 8192, 0"
+            f" FROM pg_class WHERE oid IN ({_OURS})"
+        )
 
     def _keep(self, moment: str) -> None:
         """Lay the statistics of this moment aside, under the ids of tables that do not exist."""
@@ -282,11 +289,11 @@ def _shelf(moment: str) -> int:
     return 10**8 * (1 + BigPostgres.STATISTICS.index(moment))
 
 
-def _postgres_cost(statement: str, explained: dict[str, Any]) -> Cost:
+def _postgres_cost(statement: str, mode: str, explained: dict[str, Any]) -> Cost:
     nodes = list(_nodes(explained["Plan"]))
     root = explained["Plan"]
     return Cost(
-        statement=statement,
+        statement=f"{statement} ({mode})",
         work=root["Shared Hit Blocks"] + root["Shared Read Blocks"],
         rows=max(round(_touched(node) * node["Actual Loops"]) for node in nodes),
         walked={node["Relation Name"] for node in nodes if node["Node Type"] == "Seq Scan"} & BIG,
@@ -362,7 +369,7 @@ class BigSqlite:
     def _perform(self, step: Step) -> list[Any]:
         return sqlite_statements.perform(self._connection, step, now=self._now)
 
-    def _explain(self, ask: Ask) -> Cost:
+    def _explain(self, ask: Ask) -> list[Cost]:
         parameters = {name: sqlite_statements.to_sql(value) for name, value in ask.parameters.items()}
         lines = [
             row[3]
@@ -371,14 +378,9 @@ class BigSqlite:
                 f"EXPLAIN QUERY PLAN {part}", {**parameters, "now": to_micros(self._now)}
             )
         ]
-        return Cost(
-            statement=ask.name,
-            work=self._steps(ask),
-            rows=0,
-            walked={line for line in lines if _walks(line)},
-            compiled=False,
-            plan="\n".join(lines),
-        )
+        walked = {line for line in lines if _walks(line)}
+        cost = Cost(ask.name, self._steps(ask), 0, walked, False, "\n".join(lines))
+        return [cost]
 
     def _steps(self, ask: Ask) -> int:
         """How many instructions of SQLite's machine *ask* takes, to the nearest hundred."""

@@ -29,6 +29,10 @@ class Backend(Protocol):
         """
         ...
 
+    def look(self, ask: Ask) -> list[Any]:
+        """Read with one statement; no writer waits for it."""
+        ...
+
     def write(self, flow: FlowFunction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a flow in one transaction; all of it is kept, or nothing.
 

@@ -18,7 +18,7 @@ from holdfast.errors import InvalidInput, JobInUse
 from holdfast.store import needs
 from holdfast.store.backend import Backend
 from holdfast.store.events import record
-from holdfast.store.flow import Columns, Flow, ask
+from holdfast.store.flow import ById, Flow, Rows, ask
 from holdfast.store.needs import Ended
 from holdfast.store.selection import select_ids
 
@@ -126,7 +126,7 @@ def _cancel(ids: list[JobId], actor: str) -> Flow[list[JobId]]:
     rows: list[_Standing] = yield ask("lock_live", _Standing, ids=ids)
     idle = [job.id for job in rows if job.state is not State.RUNNING]
     running = [job.id for job in rows if job.state is State.RUNNING]
-    ended: list[Ended] = yield ask("end_idle", Ended, idle=Columns(id=idle, note=[f"cancelled by {actor}"] * len(idle)))
+    ended: list[Ended] = yield ask("end_idle", Ended, idle=ById(id=idle, note=[f"cancelled by {actor}"] * len(idle)))
     told = yield ask("want_cancel", ids=running)
     asked = [row[0] for row in told]
     yield from record(EventName.CANCELLED, dict.fromkeys(idle), actor=actor)
@@ -136,7 +136,7 @@ def _cancel(ids: list[JobId], actor: str) -> Flow[list[JobId]]:
 
 
 def _hold(ids: list[JobId], actor: str, note: str | None) -> Flow[list[JobId]]:
-    rows = yield ask("hold_with_note", held=Columns(id=ids, note=[note] * len(ids)))
+    rows = yield ask("hold_with_note", held=ById(id=ids, note=[note] * len(ids)))
     held = sorted(row[0] for row in rows)
     yield from record(EventName.HELD, dict.fromkeys(held, note), actor=actor)
     return held
@@ -182,12 +182,12 @@ def _without_taken_keys(chosen: list[JobId], keyed: dict[tuple[str, str], JobId]
     return [job_id for job_id in chosen if job_id not in blocked]
 
 
-def _kinds_and_keys(pairs: Sequence[tuple[str, str]]) -> Columns:
-    return Columns(kind=[kind for kind, _ in pairs], key=[key for _, key in pairs])
+def _kinds_and_keys(pairs: Sequence[tuple[str, str]]) -> Rows:
+    return Rows(kind=[kind for kind, _ in pairs], key=[key for _, key in pairs])
 
 
-def _owned(pairs: Sequence[tuple[str, str]], owner: dict[tuple[str, str], JobId]) -> Columns:
-    return Columns(
+def _owned(pairs: Sequence[tuple[str, str]], owner: dict[tuple[str, str], JobId]) -> Rows:
+    return Rows(
         kind=[kind for kind, _ in pairs],
         key=[key for _, key in pairs],
         job_id=[owner[pair] for pair in pairs],

@@ -8,7 +8,7 @@ import msgspec
 
 from holdfast.domain.history import EventName
 from holdfast.domain.job import JobId
-from holdfast.store.flow import Columns, Flow, ask
+from holdfast.store.flow import Flow, Rows, ask
 
 
 def record(name: EventName, facts: Mapping[JobId, object], *, actor: str) -> Flow[None]:
@@ -23,7 +23,7 @@ def record_all(facts: Sequence[tuple[JobId, EventName, object]], *, actor: str) 
     yield ask(
         "write_events",
         actor=actor,
-        fact=Columns(
+        fact=Rows(
             job_id=[job_id for job_id, _, _ in facts],
             name=[name for _, name, _ in facts],
             detail=[None if detail is None else msgspec.json.encode(detail).decode() for _, _, detail in facts],

@@ -14,13 +14,19 @@ from typing import Any, ParamSpec, TypeVar
 from msgspec import Struct
 
 
-class Columns:
-    """A table of parameters by column: arrays on PostgreSQL, one JSON text on SQLite."""
+class Rows:
+    """A table of parameters, by column; it reaches the statement as JSON, an array of objects."""
 
     __slots__ = ("columns",)
 
     def __init__(self, **columns: Sequence[Any]) -> None:
         self.columns = columns
+
+
+class ById(Rows):
+    """The same with a column ``id``: on PostgreSQL an object that is looked up by it."""
+
+    __slots__ = ()
 
 
 class Ask(Struct, frozen=True):

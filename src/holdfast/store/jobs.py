@@ -15,7 +15,7 @@ from holdfast.errors import DuplicateJob, InvalidInput, LeaseLost
 from holdfast.store import needs
 from holdfast.store.backend import Backend
 from holdfast.store.events import record
-from holdfast.store.flow import Ask, Columns, Fill, Flow, ask
+from holdfast.store.flow import Ask, Fill, Flow, Rows, ask
 from holdfast.store.rows import moment
 
 _JOB = (
@@ -110,7 +110,7 @@ class _Enqueue:
             state = first_state(request, due, now)
             if request.after is not None:
                 need_ids = yield from needs.find_needs(request.after)
-                yield ask("write_needs", need=Columns(job_id=[ids[i]] * len(need_ids), need_id=need_ids))
+                yield ask("write_needs", need=Rows(job_id=[ids[i]] * len(need_ids), need_id=need_ids))
                 state = State.HELD if request.hold else State.WAITING
                 waiting.append(ids[i])
             jobs.append(_job_row(request, ids[i], now, self.holder))
@@ -151,10 +151,10 @@ class _Enqueue:
                 wanted.setdefault(_key(request), i)
         return wanted
 
-    def _key_columns(self, places: list[int], ids: Sequence[JobId]) -> Columns:
+    def _key_columns(self, places: list[int], ids: Sequence[JobId]) -> Rows:
         chosen = [self.requests[i] for i in places]
         uniques = [request.unique for request in chosen if request.unique is not None]
-        return Columns(
+        return Rows(
             kind=[request.kind for request in chosen],
             key=[unique.key for unique in uniques],
             job_id=[ids[i] for i in places],

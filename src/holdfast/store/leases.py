@@ -34,7 +34,7 @@ from holdfast.errors import LeaseLost
 from holdfast.store import needs
 from holdfast.store.backend import Backend
 from holdfast.store.events import record_all
-from holdfast.store.flow import Ask, Columns, Flow, ask
+from holdfast.store.flow import Ask, ById, Flow, Rows, ask
 from holdfast.store.needs import Ended
 
 TERM = timedelta(seconds=60)
@@ -93,7 +93,7 @@ class Leases:
           Jobs that are suspect, or whose ``on_lost`` is not ``retry``, are handed out only so.
         """
         lanes = {"queues": list(queues), "kinds": list(kinds), "worker": worker, "term": term}
-        rows = self._backend.run(ask("limited_queues", queues=lanes["queues"]), repeatable=True)
+        rows = self._backend.look(ask("limited_queues", queues=lanes["queues"]))
         leases: list[Lease] = []
         if rows:
             limited = {**lanes, "queues": [row[0] for row in rows], "limit": limit}
@@ -112,7 +112,7 @@ class Leases:
         """
         if not leases:
             return []
-        held = Columns(
+        held = ById(
             id=[lease.job_id for lease in leases],
             token=[lease.token for lease in leases],
             term=[term] * len(leases),
@@ -223,7 +223,7 @@ def _done_statement(done: list[Settlement]) -> Ask:
     return ask(
         "settle_done",
         Ended,
-        held=Columns(
+        held=ById(
             id=[s.lease.job_id for s in done],
             token=[s.lease.token for s in done],
             result=[s.outcome.result for s in done if isinstance(s.outcome, Done)],
@@ -271,9 +271,9 @@ def _write_ends(ends: list[_End], *, raised: int, actor: Actor) -> Flow[None]:
     yield from needs.after_end(end.job.job_id for end in over if end.job.needed)
 
 
-def _put_back_columns(ends: list[_End], raised: int) -> Columns:
+def _put_back_columns(ends: list[_End], raised: int) -> Rows:
     verdicts = [end.verdict for end in ends]
-    return Columns(
+    return ById(
         id=[end.job.job_id for end in ends],
         token=[end.job.token for end in ends],
         state=[verdict.state for verdict in verdicts],
@@ -283,12 +283,12 @@ def _put_back_columns(ends: list[_End], raised: int) -> Columns:
         suspect=[verdict.suspect for verdict in verdicts],
         careful=[end.verdict.suspect or end.job.on_lost is not OnLost.RETRY for end in ends],
         note=[verdict.note for verdict in verdicts],
-        delay=[verdict.delay for verdict in verdicts],
+        delay=[verdict.delay or None for verdict in verdicts],
     )
 
 
-def _end_columns(ends: list[_End], raised: int) -> Columns:
-    return Columns(
+def _end_columns(ends: list[_End], raised: int) -> Rows:
+    return ById(
         id=[end.job.job_id for end in ends],
         token=[end.job.token for end in ends],
         state=[end.verdict.state for end in ends],
@@ -301,8 +301,8 @@ def _end_columns(ends: list[_End], raised: int) -> Columns:
     )
 
 
-def _attempt_columns(ends: list[_End]) -> Columns:
-    return Columns(
+def _attempt_columns(ends: list[_End]) -> Rows:
+    return Rows(
         job_id=[end.job.job_id for end in ends],
         token=[end.job.token for end in ends],
         number=[end.job.attempt for end in ends],
@@ -319,7 +319,7 @@ def _truly_lost(settlements: Sequence[Settlement]) -> Flow[set[JobId]]:
     """Of settlements that changed no row, those that were not recorded before either."""
     if not settlements:
         return set()
-    held = Columns(
+    held = ById(
         id=[s.lease.job_id for s in settlements],
         token=[s.lease.token for s in settlements],
         reason=[_reason(s.outcome) for s in settlements],
@@ -356,8 +356,8 @@ def _event_detail(end: _End) -> dict[str, Any]:
     return {"state": end.verdict.state, "reason": end.verdict.reason, "token": end.job.token}
 
 
-def _held(leases: Sequence[Lease]) -> Columns:
-    return Columns(id=[lease.job_id for lease in leases], token=[lease.token for lease in leases])
+def _held(leases: Sequence[Lease]) -> Rows:
+    return ById(id=[lease.job_id for lease in leases], token=[lease.token for lease in leases])
 
 
 def _clean(error: str | None) -> str | None:

@@ -14,7 +14,7 @@ from holdfast.domain.request import Actor
 from holdfast.domain.selector import Glob
 from holdfast.errors import NeedNotFound
 from holdfast.store.events import record
-from holdfast.store.flow import Columns, Flow, ask
+from holdfast.store.flow import ById, Flow, ask
 
 
 class Waiting(Struct, frozen=True):
@@ -95,7 +95,7 @@ def _step(job: Waiting, needs: list[NeedState], *, insist: bool) -> Step:
 def _hold(waiting: list[Waiting], steps: dict[JobId, Step], needs: dict[JobId, list[NeedState]]) -> Flow[None]:
     notes = _notes(Step.HOLD, waiting, steps, needs)
     if notes:
-        yield ask("hold_with_note", held=Columns(id=list(notes), note=list(notes.values())))
+        yield ask("hold_with_note", held=ById(id=list(notes), note=list(notes.values())))
         yield from record(EventName.HELD, notes, actor=Actor.NEEDS)
 
 
@@ -103,7 +103,7 @@ def _cancel(waiting: list[Waiting], steps: dict[JobId, Step], needs: dict[JobId,
     notes = _notes(Step.CANCEL, waiting, steps, needs)
     if not notes:
         return []
-    ended: list[Ended] = yield ask("end_idle", Ended, idle=Columns(id=list(notes), note=list(notes.values())))
+    ended: list[Ended] = yield ask("end_idle", Ended, idle=ById(id=list(notes), note=list(notes.values())))
     yield from record(EventName.CANCELLED, notes, actor=Actor.NEEDS)
     return [job.id for job in ended if job.needed]
 

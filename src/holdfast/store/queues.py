@@ -51,12 +51,12 @@ class Queues:
 
     def get(self, name: str) -> Queue:
         """The settings of a queue; one that was never set has none."""
-        rows: list[Queue] = self._backend.run(ask("get_queue", Queue, name=name), repeatable=True)
+        rows: list[Queue] = self._backend.look(ask("get_queue", Queue, name=name))
         return rows[0] if rows else Queue(name)
 
     def list(self) -> list[Queue]:
         """All queues that have settings, by name."""
-        return self._backend.run(ask("list_queues", Queue), repeatable=True)
+        return self._backend.look(ask("list_queues", Queue))
 
 
 class Kinds:
@@ -80,7 +80,7 @@ class Kinds:
         await self._backend.arun_on(connection, _publish_changed(kinds))
 
     def names(self) -> list[str]:
-        return [row[0] for row in self._backend.run(ask("kind_names"), repeatable=True)]
+        return [row[0] for row in self._backend.look(ask("kind_names"))]
 
     def get(self, name: str) -> PublishedKind:
         """What is known of a kind.
@@ -88,7 +88,7 @@ class Kinds:
         Raises:
             UnknownKind: Nobody has published it; the hint names the nearest one.
         """
-        rows: list[PublishedKind] = self._backend.run(ask("get_kind", PublishedKind, name=name), repeatable=True)
+        rows: list[PublishedKind] = self._backend.look(ask("get_kind", PublishedKind, name=name))
         if not rows:
             raise UnknownKind(
                 f"no application has registered kind {name!r}", hint=suggest(name, self.names()), kind=name
@@ -141,7 +141,7 @@ class Workers:
 
     def list(self) -> list[Worker]:
         """The workers that were seen lately, the oldest first."""
-        return self._backend.run(ask("list_workers", Worker, silence=SILENCE), repeatable=True)
+        return self._backend.look(ask("list_workers", Worker, silence=SILENCE))
 
 
 def _publish(kinds: list[PublishedKind]) -> Flow[None]:

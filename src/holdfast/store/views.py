@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from msgspec import Struct
 
@@ -54,7 +53,7 @@ class Views:
 
     def state(self, job_id: JobId) -> State:
         """The state of one job, for those who poll."""
-        rows = self._backend.run(ask("state_of", id=job_id), repeatable=True)
+        rows = self._backend.look(ask("state_of", id=job_id))
         return State(rows[0][0]) if rows else self.get(job_id).state
 
     def page(self, selector: Selector, *, before: JobId | None = None, limit: int = 50) -> Page:
@@ -62,7 +61,7 @@ class Views:
         where, values = conditions(selector)
         if before is not None:
             where, values = (*where, "before"), {**values, "before": before}
-        jobs = self._backend.read(_ask, Ask("select_jobs", {**values, "limit": limit}, Job, where))
+        jobs = self._backend.look(Ask("select_jobs", {**values, "limit": limit}, Job, where))
         return Page(jobs, jobs[-1].id if len(jobs) == limit else None)
 
     def all(self, selector: Selector, *, limit: int = 500) -> Iterator[Job]:
@@ -78,7 +77,7 @@ class Views:
     def count(self, selector: Selector, *, cap: int = COUNT_CAP) -> Count:
         """How many jobs match, counted up to *cap*."""
         where, values = conditions(selector)
-        rows = self._backend.read(_ask, Ask("count_jobs", {**values, "limit": cap + 1}, None, where))
+        rows = self._backend.look(Ask("count_jobs", {**values, "limit": cap + 1}, None, where))
         return Count(min(rows[0][0], cap), rows[0][0] > cap)
 
     def attempts(self, job_id: JobId) -> list[Attempt]:
@@ -91,15 +90,11 @@ class Views:
 
     def needs(self, job_id: JobId) -> list[NeedState]:
         """The jobs that a job needs, and how they stand."""
-        return self._backend.read(_ask, ask("need_states", NeedState, ids=[job_id]))
+        return self._backend.look(ask("need_states", NeedState, ids=[job_id]))
 
     def why(self, job_id: JobId) -> list[Reason]:
         """Why a job is not running, in words, the nearest reason first."""
         return explain(self._backend.read(_facts, job_id))
-
-
-def _ask(question: Ask) -> Flow[list[Any]]:
-    return (yield question)
 
 
 def _get(job_id: JobId) -> Flow[Job]:

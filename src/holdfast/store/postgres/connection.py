@@ -46,12 +46,12 @@ class PostgresBackend:
             min_size=0,
             max_size=connections,
             timeout=Timeouts.connect.total_seconds(),
-            kwargs={"autocommit": True, "prepare_threshold": 3 if prepare else None, **_connect_options(url)},
+            kwargs=_prepared(url) if prepare else {"prepare_threshold": None, **_connect_options(url)},
             open=False,
             name="holdfast",
         )
         # A connection of its own: it fails at once, and with the reason, where a pool would wait.
-        with self._translated(), psycopg.connect(url, autocommit=True, **_connect_options(url)) as connection:
+        with self._translated(), psycopg.connect(url, **_connect_options(url)) as connection:
             self.installation = check_or_migrate(connection, self.statements)
         self._pool.open()
 
@@ -62,6 +62,9 @@ class PostgresBackend:
             return self.statements.perform(connection, ask)
 
         return self._insist(once) if repeatable else self._once(once)
+
+    def look(self, ask: Ask) -> list[Any]:
+        return self.run(ask, repeatable=True)
 
     def write(self, flow: FlowFunction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         def once(connection: psycopg.Connection[Any]) -> T:
@@ -203,6 +206,18 @@ def _refuse_autocommit(connection: psycopg.Connection[Any] | psycopg.AsyncConnec
         raise NoTransaction("the connection is in autocommit mode and no transaction is open")
 
 
+def _prepared(url: str) -> dict[str, Any]:
+    """Prepared statements are planned once, for tables of any size to come.
+
+    A plan made while a table was empty would read all of it when it is full, so reading a
+    whole table is never a plan; and since every statement then has only one good plan, it
+    need not be weighed again at each call.
+    """
+    given = psycopg.conninfo.conninfo_to_dict(url).get("options") or ""
+    options = f"{given} -c enable_seqscan=off -c plan_cache_mode=force_generic_plan"
+    return {**_connect_options(url), "options": options.strip(), "prepare_threshold": 2}
+
+
 def _connect_options(url: str) -> dict[str, Any]:
     """Client-side limits on dead peers; what the URL says itself wins."""
     seconds = int(Timeouts.connect.total_seconds())
@@ -212,6 +227,7 @@ def _connect_options(url: str) -> dict[str, Any]:
         "keepalives_idle": 10,
         "keepalives_interval": 5,
         "application_name": "holdfast",
+        "autocommit": True,
     }
     given = psycopg.conninfo.conninfo_to_dict(url)
     return {name: value for name, value in options.items() if name not in given}

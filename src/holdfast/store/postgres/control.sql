@@ -39,7 +39,7 @@ RETURNING id
 
 -- name: lock_revivable
 SELECT ended.id, ended.kind, job.key
-FROM holdfast.ended JOIN holdfast.job ON job.id = ended.id
+FROM holdfast.ended CROSS JOIN LATERAL (SELECT key FROM holdfast.job WHERE job.id = ended.id LIMIT 1) AS job
 WHERE ended.id = ANY(:ids::bigint[]) AND ended.state IN ('dead', 'cancelled')
 ORDER BY ended.id FOR UPDATE OF ended
 
@@ -50,21 +50,21 @@ WITH gone AS (
 )
 INSERT INTO holdfast.live (id, state, queue, kind, priority, due_at, token, careful, needed)
 SELECT gone.id, 'ready', gone.queue, gone.kind, gone.priority, (SELECT holdfast.now()), gone.token,
-    job.on_lost <> 'retry', EXISTS (SELECT FROM holdfast.need WHERE need.need_id = gone.id)
-FROM gone JOIN holdfast.job ON job.id = gone.id
+    (SELECT on_lost <> 'retry' FROM holdfast.job WHERE job.id = gone.id),
+    EXISTS (SELECT FROM holdfast.need WHERE need.need_id = gone.id)
+FROM gone
 RETURNING id
 
 -- name: lock_keys
-SELECT kind, key, job_id, scope, expires_at, coalesce(expires_at <= (SELECT holdfast.now()), false) AS expired
-FROM holdfast.key
-WHERE (kind, key) IN (SELECT * FROM unnest(:wanted_kind::text[], :wanted_key::text[]))
-ORDER BY kind, key FOR UPDATE
+SELECT taken.kind, taken.key, taken.job_id, taken.scope, taken.expires_at,
+    coalesce(taken.expires_at <= (SELECT holdfast.now()), false) AS expired
+FROM jsonb_to_recordset(:wanted::jsonb) AS wanted (kind text, key text) CROSS JOIN LATERAL (
+    SELECT * FROM holdfast.key WHERE key.kind = wanted.kind AND key.key = wanted.key LIMIT 1 FOR UPDATE) AS taken
 
 -- name: own_keys
 -- Revived jobs get their keys back; lock_keys holds the locks.
 INSERT INTO holdfast.key AS taken (kind, key, job_id, scope)
-SELECT wanted.kind, wanted.key, wanted.job_id, 'live'
-FROM unnest(:wanted_kind::text[], :wanted_key::text[], :wanted_job_id::bigint[]) AS wanted (kind, key, job_id)
+SELECT kind, key, job_id, 'live' FROM jsonb_to_recordset(:wanted::jsonb) AS wanted (kind text, key text, job_id bigint)
 ON CONFLICT (kind, key) DO UPDATE SET job_id = excluded.job_id
 
 -- name: needed_by_live
@@ -74,8 +74,8 @@ WHERE need.need_id = ANY(:ids::bigint[])
 
 -- name: write_events
 INSERT INTO holdfast.event (job_id, at, name, actor, detail)
-SELECT fact.job_id, (SELECT holdfast.now()), fact.name, :actor, fact.detail::json
-FROM unnest(:fact_job_id::bigint[], :fact_name::text[], :fact_detail::text[]) AS fact (job_id, name, detail)
+SELECT job_id, (SELECT holdfast.now()), name, :actor, detail::json
+FROM jsonb_to_recordset(:fact::jsonb) AS fact (job_id bigint, name text, detail text)
 
 -- name: expired
 -- Ended jobs past their time, but never one that a live job needs.

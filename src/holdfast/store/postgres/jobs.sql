@@ -38,19 +38,17 @@ SELECT id FROM holdfast.live WHERE id = :id AND token = :token AND state = 'runn
 -- name: take_keys
 -- Take every key, or lock it where it is taken and tell by whom. Keys come sorted.
 INSERT INTO holdfast.key AS taken (kind, key, job_id, scope, expires_at)
-SELECT wanted.kind, wanted.key, wanted.job_id, wanted.scope, (SELECT holdfast.now()) + wanted.period
-FROM unnest(:wanted_kind::text[], :wanted_key::text[], :wanted_job_id::bigint[], :wanted_scope::text[],
-    :wanted_period::interval[]) AS wanted (kind, key, job_id, scope, period)
+SELECT kind, key, job_id, scope, (SELECT holdfast.now()) + period
+FROM jsonb_to_recordset(:wanted::jsonb) AS wanted (kind text, key text, job_id bigint, scope text, period interval)
 ON CONFLICT (kind, key) DO UPDATE SET job_id = taken.job_id
 RETURNING kind, key, job_id, scope, expires_at, coalesce(expires_at <= (SELECT holdfast.now()), false) AS expired
 
 -- name: give_keys
--- Hand keys that turned out to be free to their new jobs; take_keys holds their locks.
-UPDATE holdfast.key AS taken SET job_id = wanted.job_id, scope = wanted.scope,
-    expires_at = (SELECT holdfast.now()) + wanted.period
-FROM unnest(:wanted_kind::text[], :wanted_key::text[], :wanted_job_id::bigint[], :wanted_scope::text[],
-    :wanted_period::interval[]) AS wanted (kind, key, job_id, scope, period)
-WHERE taken.kind = wanted.kind AND taken.key = wanted.key
+-- Hand keys that turned out to be free to their new jobs; their rows are locked.
+INSERT INTO holdfast.key AS taken (kind, key, job_id, scope, expires_at)
+SELECT kind, key, job_id, scope, (SELECT holdfast.now()) + period
+FROM jsonb_to_recordset(:wanted::jsonb) AS wanted (kind text, key text, job_id bigint, scope text, period interval)
+ON CONFLICT (kind, key) DO UPDATE SET job_id = excluded.job_id, scope = excluded.scope, expires_at = excluded.expires_at
 
 -- name: live_among
 SELECT id FROM holdfast.live WHERE id = ANY(:ids::bigint[])

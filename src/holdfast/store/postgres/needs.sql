@@ -19,7 +19,7 @@ SELECT id, state FROM holdfast.ended WHERE id = ANY(:ids::bigint[])
 
 -- name: write_needs
 INSERT INTO holdfast.need (job_id, need_id)
-SELECT * FROM unnest(:need_job_id::bigint[], :need_need_id::bigint[])
+SELECT job_id, need_id FROM jsonb_to_recordset(:need::jsonb) AS need (job_id bigint, need_id bigint)
 
 -- name: dependents
 SELECT DISTINCT job_id FROM holdfast.need WHERE need_id = ANY(:ids::bigint[]) ORDER BY job_id
@@ -29,17 +29,16 @@ SELECT id FROM holdfast.live WHERE state = 'waiting' AND id > :after ORDER BY id
 
 -- name: lock_waiting
 SELECT live.id, job.after_when, job.after_failed
-FROM holdfast.live JOIN holdfast.job ON job.id = live.id
+FROM holdfast.live CROSS JOIN LATERAL (SELECT * FROM holdfast.job WHERE job.id = live.id LIMIT 1) AS job
 WHERE live.id = ANY(:ids::bigint[]) AND live.state = 'waiting'
 ORDER BY live.id FOR UPDATE OF live
 
 -- name: need_states
-SELECT need.job_id, need.need_id, coalesce(live.state, ended.state) AS state
-FROM holdfast.need
-LEFT JOIN holdfast.live ON live.id = need.need_id
-LEFT JOIN holdfast.ended ON ended.id = need.need_id
-WHERE need.job_id = ANY(:ids::bigint[])
-ORDER BY need.job_id, need.need_id
+SELECT job_id, need_id, coalesce(
+    (SELECT state FROM holdfast.live WHERE live.id = need_id),
+    (SELECT state FROM holdfast.ended WHERE ended.id = need_id)) AS state
+FROM holdfast.need WHERE job_id = ANY(:ids::bigint[])
+ORDER BY job_id, need_id
 
 -- name: wake
 UPDATE holdfast.live SET note = NULL,
@@ -47,18 +46,16 @@ UPDATE holdfast.live SET note = NULL,
 WHERE id = ANY(:ids::bigint[]) AND state = 'waiting'
 
 -- name: hold_with_note
-UPDATE holdfast.live SET state = 'held', note = held.note
-FROM unnest(:held_id::bigint[], :held_note::text[]) AS held (id, note)
-WHERE live.id = held.id AND live.state IN ('waiting', 'scheduled', 'ready')
-RETURNING live.id
+UPDATE holdfast.live SET state = 'held', note = :held::jsonb->id::text->>'note'
+WHERE id = ANY(ARRAY(SELECT jsonb_object_keys(:held::jsonb)::bigint)) AND state IN ('waiting', 'scheduled', 'ready')
+RETURNING id
 
 -- name: end_idle
 -- Cancel jobs that nobody runs.
 WITH gone AS (
     DELETE FROM holdfast.live
-    USING unnest(:idle_id::bigint[], :idle_note::text[]) AS idle (id, note)
-    WHERE live.id = idle.id AND live.state <> 'running'
-    RETURNING live.*, idle.note AS error
+    WHERE id = ANY(ARRAY(SELECT jsonb_object_keys(:idle::jsonb)::bigint)) AND state <> 'running'
+    RETURNING *, :idle::jsonb->id::text->>'note' AS error
 ), kept AS (
     INSERT INTO holdfast.ended (id, state, queue, kind, priority, due_at, attempts, crashes, token, ended_at, reason, error)
     SELECT id, 'cancelled', queue, kind, priority, due_at, attempts, crashes, token, (SELECT holdfast.now()),

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime
-from functools import cache
 from typing import Any
 
+import msgspec
 import psycopg
 
 from holdfast.domain.selector import Glob
 from holdfast.store import sql
-from holdfast.store.flow import Ask, Columns, Fill, Step
+from holdfast.store.flow import Ask, ById, Fill, Rows, Step
 from holdfast.store.rows import reader
+
+_encoder = msgspec.json.Encoder()
 
 _UNSAFE = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
@@ -66,30 +69,30 @@ def quoted(name: str) -> str:
 
 
 def to_sql(parameters: dict[str, Any]) -> dict[str, Any]:
-    """Parameters as psycopg can take them: tables become one array per column."""
-    plain: dict[str, Any] = {}
-    for name, value in parameters.items():
-        if isinstance(value, Columns):
-            for column, cells in value.columns.items():
-                plain[f"{name}_{column}"] = _array(cells)
-        elif isinstance(value, (list, tuple)):
-            plain[name] = _array(value)
-        else:
-            plain[name] = _scalar(value)
-    return plain
+    """Parameters as psycopg can take them: tables become JSON."""
+    return {name: _plain(value) for name, value in parameters.items()}
 
 
-def _array(cells: Any) -> list[Any]:
-    if cells and isinstance(cells[0], str):
-        return [_scalar(cell) for cell in cells]
-    return list(cells)
-
-
-def _scalar(value: Any) -> Any:
+def _plain(value: Any) -> Any:
+    if isinstance(value, ById):
+        return _encoder.encode(_by_id(value)).decode()
+    if isinstance(value, Rows):
+        names = tuple(value.columns)
+        return _encoder.encode(
+            [dict(zip(names, row, strict=True)) for row in zip(*value.columns.values(), strict=True)]
+        ).decode()
+    if isinstance(value, (list, tuple)):
+        return [_plain(cell) for cell in value] if value and isinstance(value[0], str) else list(value)
     if isinstance(value, Glob):
         return value.as_like()
     # psycopg would send an enum's name.
     return str(value) if isinstance(value, str) else value
+
+
+def _by_id(table: ById) -> dict[int, dict[str, Any]]:
+    names = tuple(name for name in table.columns if name != "id")
+    rows = zip(*(table.columns[name] for name in names), strict=True)
+    return {key: dict(zip(names, row, strict=True)) for key, row in zip(table.columns["id"], rows, strict=True)}
 
 
 def _rows(ask: Ask, cursor: psycopg.Cursor[Any] | psycopg.AsyncCursor[Any], rows: list[Any]) -> list[Any]:
@@ -99,23 +102,26 @@ def _rows(ask: Ask, cursor: psycopg.Cursor[Any] | psycopg.AsyncCursor[Any], rows
     return reader(ask.rows, columns, micros=False)(rows)
 
 
-def _blocks(fill: Fill, size: int = 2000) -> Any:
+def _blocks(fill: Fill, size: int = 5000) -> Iterator[str]:
     """The rows in COPY's text format, in large blocks."""
-    values = fill.values
-    for start in range(0, len(values), size):
-        yield "".join(["\t".join(map(_cell, row)) + "\n" for row in values[start : start + size]])
+    for start in range(0, len(fill.values), size):
+        columns = zip(*fill.values[start : start + size], strict=True)
+        texts = zip(*map(_text_column, columns), strict=True)
+        yield "\n".join(map("\t".join, texts)) + "\n"
 
 
-@cache
-def _moment(value: datetime) -> str:
-    return value.isoformat()
+def _text_column(cells: tuple[Any, ...]) -> list[str]:
+    """Most columns of a bulk hold one value throughout: it is written out once."""
+    if cells.count(cells[0]) == len(cells):
+        return [_text(cells[0])] * len(cells)
+    return list(map(_text, cells))
 
 
-def _cell(value: Any) -> str:
-    if value is None:
-        return "\\N"
+def _text(value: Any) -> str:
     if isinstance(value, str):
         return value.translate(_UNSAFE) if ("\\" in value or not value.isprintable()) else str(value)
+    if value is None:
+        return "\\N"
     if isinstance(value, bool):
         return "t" if value else "f"
-    return _moment(value) if isinstance(value, datetime) else str(value)
+    return value.isoformat() if isinstance(value, datetime) else str(value)

@@ -25,7 +25,8 @@ T = TypeVar("T")
 
 #: Before this version, connections that checkpoint at once can lose frames of a reset WAL.
 SAFE_CHECKPOINTS = (3, 51, 3)
-CHECKPOINT_BYTES = 8 * 1024 * 1024
+#: Row changes of this process between two checkpoints.
+CHECKPOINT_CHANGES = 5000
 GROUP = 1000
 
 
@@ -57,6 +58,7 @@ class SqliteBackend:
         self._waiting: deque[_Request] = deque()
         self._idle_readers: deque[sqlite3.Connection] = deque()
         self._closed = False
+        self._checkpointed = 0
         self._careful = sqlite3.sqlite_version_info < SAFE_CHECKPOINTS
         refuse_network_file_system(self.path)
         create_private(self.path)
@@ -67,6 +69,10 @@ class SqliteBackend:
 
     def run(self, ask: Ask, *, repeatable: bool = False) -> list[Any]:  # noqa: ARG002 - a local commit always answers
         return self.write(_single, ask)
+
+    def look(self, ask: Ask) -> list[Any]:
+        with self._reader() as connection, translated():
+            return perform(connection, ask, now=self.clock())
 
     def write(self, flow: FlowFunction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         request = _Request(lambda: flow(*args, **kwargs))
@@ -204,14 +210,15 @@ class SqliteBackend:
     # -- checkpoints -----------------------------------------------------------------------
 
     def _checkpoint_if_large(self) -> None:
-        if not self._careful:
+        """The log's file never shrinks, so its size tells nothing: count what was written."""
+        if self._closed or not self._careful:
             return
-        with suppress(OSError):
-            if Path(f"{self.path}-wal").stat().st_size < CHECKPOINT_BYTES:
-                return
-            with self._checkpoint_lock(wait=False) as mine, suppress(sqlite3.Error):
-                if mine:
-                    self._writer.execute("PRAGMA wal_checkpoint(PASSIVE)")
+        if self._writer.total_changes - self._checkpointed < CHECKPOINT_CHANGES:
+            return
+        self._checkpointed = self._writer.total_changes
+        with self._checkpoint_lock(wait=False) as mine, suppress(sqlite3.Error):
+            if mine:
+                self._writer.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
     @contextmanager
     def _checkpoint_lock(self, *, wait: bool) -> Iterator[bool]:

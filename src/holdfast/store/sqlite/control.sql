@@ -58,13 +58,13 @@ RETURNING id
 -- name: lock_keys
 SELECT taken.kind, taken.key, job_id, scope, expires_at, coalesce(expires_at <= :now, 0) AS expired
 FROM json_each(:wanted) AS wanted CROSS JOIN holdfast_key AS taken
-    ON taken.kind = wanted.value->>0 AND taken.key = wanted.value->>1
+    ON taken.kind = wanted.value->>'kind' AND taken.key = wanted.value->>'key'
 ORDER BY taken.kind, taken.key
 
 -- name: own_keys
 -- Revived jobs get their keys back.
 INSERT INTO holdfast_key (kind, key, job_id, scope)
-SELECT wanted.value->>0, wanted.value->>1, wanted.value->>2, 'live' FROM json_each(:wanted) AS wanted WHERE true
+SELECT wanted.value->>'kind', wanted.value->>'key', wanted.value->>'job_id', 'live' FROM json_each(:wanted) AS wanted WHERE true
 ON CONFLICT (kind, key) DO UPDATE SET job_id = excluded.job_id
 
 -- name: needed_by_live
@@ -74,7 +74,7 @@ WHERE need.need_id IN (SELECT value FROM json_each(:ids))
 
 -- name: write_events
 INSERT INTO holdfast_event (job_id, at, name, actor, detail)
-SELECT fact.value->>0, :now, fact.value->>1, :actor, fact.value->>2 FROM json_each(:fact) AS fact
+SELECT fact.value->>'job_id', :now, fact.value->>'name', :actor, fact.value->>'detail' FROM json_each(:fact) AS fact
 
 -- name: expired
 -- Ended jobs past their time, but never one that a live job needs.

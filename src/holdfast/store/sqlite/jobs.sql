@@ -1,4 +1,4 @@
--- Enqueueing on SQLite. Parameters that are tables arrive as JSON: an array of rows.
+-- Enqueueing on SQLite. Tables of parameters arrive as JSON: an array of objects.
 
 -- name: draw_ids
 -- Drawn in the enqueue's own transaction: a local COMMIT always answers.
@@ -31,16 +31,18 @@ SELECT id FROM holdfast_live WHERE id = :id AND token = :token AND state = 'runn
 -- name: take_keys
 -- Take every key, or tell by whom it is taken.
 INSERT INTO holdfast_key (kind, key, job_id, scope, expires_at)
-SELECT wanted.value->>0, wanted.value->>1, wanted.value->>2, wanted.value->>3, :now + (wanted.value->>4)
+SELECT wanted.value->>'kind', wanted.value->>'key', wanted.value->>'job_id', wanted.value->>'scope', :now + (wanted.value->>'period')
 FROM json_each(:wanted) AS wanted WHERE true
 ON CONFLICT (kind, key) DO UPDATE SET job_id = job_id
 RETURNING kind, key, job_id, scope, expires_at, coalesce(expires_at <= :now, 0) AS expired
 
 -- name: give_keys
 -- Hand keys that turned out to be free to their new jobs.
-UPDATE holdfast_key SET job_id = wanted.value->>2, scope = wanted.value->>3, expires_at = :now + (wanted.value->>4)
-FROM json_each(:wanted) AS wanted
-WHERE kind = wanted.value->>0 AND holdfast_key.key = wanted.value->>1
+INSERT INTO holdfast_key (kind, key, job_id, scope, expires_at)
+SELECT wanted.value->>'kind', wanted.value->>'key', wanted.value->>'job_id', wanted.value->>'scope',
+    :now + (wanted.value->>'period')
+FROM json_each(:wanted) AS wanted WHERE true
+ON CONFLICT (kind, key) DO UPDATE SET job_id = excluded.job_id, scope = excluded.scope, expires_at = excluded.expires_at
 
 -- name: live_among
 SELECT id FROM holdfast_live WHERE id IN (SELECT value FROM json_each(:ids))

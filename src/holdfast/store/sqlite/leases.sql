@@ -62,9 +62,9 @@ RETURNING id AS job_id, token, kind, queue, (SELECT payload FROM holdfast_job AS
     (SELECT checkpoint FROM holdfast_progress WHERE job_id = holdfast_live.id) AS checkpoint
 
 -- name: renew
-UPDATE holdfast_live SET lapses_at = :now + (held.value->>2)
+UPDATE holdfast_live SET lapses_at = :now + (held.value->>'term')
 FROM json_each(:held) AS held
-WHERE holdfast_live.id = held.value->>0 AND token = held.value->>1 AND state = 'running'
+WHERE holdfast_live.id = held.value->>'id' AND token = held.value->>'token' AND state = 'running'
 RETURNING holdfast_live.id AS job_id, 1 AS renewed, cancel_wanted
 
 -- name: mark
@@ -80,32 +80,32 @@ INSERT INTO holdfast_ended (id, state, queue, kind, priority, due_at, attempts, 
     started_at, ended_at, reason, result)
 SELECT live.id, 'done', live.queue, live.kind, live.priority, live.due_at,
     live.attempts + CASE WHEN live.started_at IS NULL THEN 1 ELSE 0 END, live.crashes, live.token, live.worker,
-    coalesce(:now - (held.value->>3), live.started_at, live.claimed_at), :now, 'done', held.value->>2
-FROM json_each(:held) AS held CROSS JOIN holdfast_live AS live ON live.id = held.value->>0
-WHERE live.token = held.value->>1 AND live.state = 'running';
+    coalesce(:now - (held.value->>'ran'), live.started_at, live.claimed_at), :now, 'done', held.value->>'result'
+FROM json_each(:held) AS held CROSS JOIN holdfast_live AS live ON live.id = held.value->>'id'
+WHERE live.token = held.value->>'token' AND live.state = 'running';
 DELETE FROM holdfast_live
 WHERE id IN (
-    SELECT live.id FROM json_each(:held) AS held CROSS JOIN holdfast_live AS live ON live.id = held.value->>0
-    WHERE live.token = held.value->>1 AND live.state = 'running')
+    SELECT live.id FROM json_each(:held) AS held CROSS JOIN holdfast_live AS live ON live.id = held.value->>'id'
+    WHERE live.token = held.value->>'token' AND live.state = 'running')
 RETURNING id, needed
 
 -- name: settled_before
 -- Ends that are recorded already, by this very token and outcome: a settle sent again is a success.
-SELECT ended.id FROM json_each(:held) AS held CROSS JOIN holdfast_ended AS ended ON ended.id = held.value->>0
-WHERE ended.token = held.value->>1 AND ended.reason = held.value->>2
+SELECT ended.id FROM json_each(:held) AS held CROSS JOIN holdfast_ended AS ended ON ended.id = held.value->>'id'
+WHERE ended.token = held.value->>'token' AND ended.reason = held.value->>'reason'
 UNION
 SELECT attempt.job_id FROM json_each(:held) AS held
-CROSS JOIN holdfast_attempt AS attempt ON attempt.job_id = held.value->>0
-WHERE attempt.token = held.value->>1 AND attempt.reason = held.value->>2
+CROSS JOIN holdfast_attempt AS attempt ON attempt.job_id = held.value->>'id'
+WHERE attempt.token = held.value->>'token' AND attempt.reason = held.value->>'reason'
 
 -- name: lock_held
 -- The row's own numbers, for judge().
 SELECT live.id AS job_id, live.kind, live.queue, live.token, live.attempts, job.max_attempts, live.crashes,
     job.max_crashes, job.on_lost, job.retry, live.started_at IS NOT NULL AS marked, live.cancel_wanted,
     live.needed, live.worker, live.claimed_at, live.started_at
-FROM json_each(:held) AS held CROSS JOIN holdfast_live AS live ON live.id = held.value->>0
+FROM json_each(:held) AS held CROSS JOIN holdfast_live AS live ON live.id = held.value->>'id'
 JOIN holdfast_job AS job ON job.id = live.id
-WHERE live.token = held.value->>1 AND live.state = 'running'
+WHERE live.token = held.value->>'token' AND live.state = 'running'
 ORDER BY live.id
 
 -- name: lock_lapsed
@@ -120,39 +120,39 @@ ORDER BY live.lapses_at, live.id LIMIT :limit
 -- name: put_back
 -- A run that did not end its job: it is ready, scheduled or held again. *raised* is 1 when the
 -- job is taken over, so that the old holder is shut out for good.
-UPDATE holdfast_live SET state = verdict.value->>2, attempts = verdict.value->>3, crashes = verdict.value->>4,
-    token = token + (verdict.value->>5), suspect = verdict.value->>6, careful = verdict.value->>7,
-    note = verdict.value->>8,
-    due_at = CASE WHEN verdict.value->>9 > 0 THEN :now + (verdict.value->>9) ELSE due_at END,
+UPDATE holdfast_live SET state = verdict.value->>'state', attempts = verdict.value->>'attempts', crashes = verdict.value->>'crashes',
+    token = token + (verdict.value->>'raised'), suspect = verdict.value->>'suspect', careful = verdict.value->>'careful',
+    note = verdict.value->>'note',
+    due_at = coalesce(:now + (verdict.value->>'delay'), due_at),
     worker = NULL, claimed_at = NULL, started_at = NULL, lapses_at = NULL
 FROM json_each(:verdict) AS verdict
-WHERE holdfast_live.id = verdict.value->>0 AND token = verdict.value->>1 AND state = 'running'
+WHERE holdfast_live.id = verdict.value->>'id' AND token = verdict.value->>'token' AND state = 'running'
 
 -- name: end_held
 -- A run that ended its job otherwise than done.
 INSERT INTO holdfast_ended (id, state, queue, kind, priority, due_at, attempts, crashes, token, worker,
     started_at, ended_at, reason, error)
-SELECT live.id, verdict.value->>2, live.queue, live.kind, live.priority, live.due_at, verdict.value->>3,
-    verdict.value->>4, live.token + (verdict.value->>5), live.worker,
-    coalesce(:now - (verdict.value->>8), live.started_at, live.claimed_at), :now, verdict.value->>6, verdict.value->>7
-FROM json_each(:verdict) AS verdict CROSS JOIN holdfast_live AS live ON live.id = verdict.value->>0
-WHERE live.token = verdict.value->>1 AND live.state = 'running';
+SELECT live.id, verdict.value->>'state', live.queue, live.kind, live.priority, live.due_at, verdict.value->>'attempts',
+    verdict.value->>'crashes', live.token + (verdict.value->>'raised'), live.worker,
+    coalesce(:now - (verdict.value->>'ran'), live.started_at, live.claimed_at), :now, verdict.value->>'reason', verdict.value->>'error'
+FROM json_each(:verdict) AS verdict CROSS JOIN holdfast_live AS live ON live.id = verdict.value->>'id'
+WHERE live.token = verdict.value->>'token' AND live.state = 'running';
 DELETE FROM holdfast_live
 WHERE id IN (
-    SELECT live.id FROM json_each(:verdict) AS verdict CROSS JOIN holdfast_live AS live ON live.id = verdict.value->>0
-    WHERE live.token = verdict.value->>1 AND live.state = 'running')
+    SELECT live.id FROM json_each(:verdict) AS verdict CROSS JOIN holdfast_live AS live ON live.id = verdict.value->>'id'
+    WHERE live.token = verdict.value->>'token' AND live.state = 'running')
 
 -- name: write_attempts
 INSERT INTO holdfast_attempt (job_id, token, number, worker, started_at, ended_at, reason, exit_code, error)
-SELECT run.value->>0, run.value->>1, run.value->>2, run.value->>3, coalesce(:now - (run.value->>5), run.value->>4), :now,
-    run.value->>6, run.value->>7, run.value->>8
+SELECT run.value->>'job_id', run.value->>'token', run.value->>'number', run.value->>'worker', coalesce(:now - (run.value->>'ran'), run.value->>'started_at'), :now,
+    run.value->>'reason', run.value->>'exit_code', run.value->>'error'
 FROM json_each(:run) AS run
 
 -- name: give_back
 -- Prefetched jobs that were never begun: back in their places, at no cost, leaving no trace.
 UPDATE holdfast_live SET state = 'ready', worker = NULL, claimed_at = NULL, lapses_at = NULL
 FROM json_each(:held) AS held
-WHERE holdfast_live.id = held.value->>0 AND token = held.value->>1 AND state = 'running' AND started_at IS NULL
+WHERE holdfast_live.id = held.value->>'id' AND token = held.value->>'token' AND state = 'running' AND started_at IS NULL
 RETURNING holdfast_live.id
 
 -- name: promote

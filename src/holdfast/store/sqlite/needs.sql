@@ -17,7 +17,7 @@ SELECT id, state FROM holdfast_ended WHERE id IN (SELECT value FROM json_each(:i
 
 -- name: write_needs
 INSERT INTO holdfast_need (job_id, need_id)
-SELECT need.value->>0, need.value->>1 FROM json_each(:need) AS need
+SELECT need.value->>'job_id', need.value->>'need_id' FROM json_each(:need) AS need
 
 -- name: dependents
 SELECT DISTINCT job_id FROM holdfast_need WHERE need_id IN (SELECT value FROM json_each(:ids)) ORDER BY job_id
@@ -44,18 +44,18 @@ UPDATE holdfast_live SET note = NULL, state = CASE WHEN due_at > :now THEN 'sche
 WHERE id IN (SELECT value FROM json_each(:ids)) AND state = 'waiting'
 
 -- name: hold_with_note
-UPDATE holdfast_live SET state = 'held', note = held.value->>1
+UPDATE holdfast_live SET state = 'held', note = held.value->>'note'
 FROM json_each(:held) AS held
-WHERE holdfast_live.id = held.value->>0 AND state IN ('waiting', 'scheduled', 'ready')
+WHERE holdfast_live.id = held.value->>'id' AND state IN ('waiting', 'scheduled', 'ready')
 RETURNING holdfast_live.id
 
 -- name: end_idle
 -- Cancel jobs that nobody runs.
 INSERT INTO holdfast_ended (id, state, queue, kind, priority, due_at, attempts, crashes, token, ended_at, reason, error)
 SELECT live.id, 'cancelled', live.queue, live.kind, live.priority, live.due_at, live.attempts, live.crashes, live.token,
-    :now, 'cancelled', idle.value->>1
-FROM json_each(:idle) AS idle CROSS JOIN holdfast_live AS live ON live.id = idle.value->>0
+    :now, 'cancelled', idle.value->>'note'
+FROM json_each(:idle) AS idle CROSS JOIN holdfast_live AS live ON live.id = idle.value->>'id'
 WHERE live.state <> 'running';
 DELETE FROM holdfast_live
-WHERE id IN (SELECT idle.value->>0 FROM json_each(:idle) AS idle) AND state <> 'running'
+WHERE id IN (SELECT idle.value->>'id' FROM json_each(:idle) AS idle) AND state <> 'running'
 RETURNING id, needed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from functools import cache
 from typing import Any
@@ -11,8 +12,10 @@ import msgspec
 
 from holdfast.domain.selector import Glob
 from holdfast.store import sql
-from holdfast.store.flow import Columns, Fill, Step
+from holdfast.store.flow import Fill, Rows, Step
 from holdfast.store.rows import reader, to_micros
+
+_encoder = msgspec.json.Encoder()
 
 
 def perform(connection: sqlite3.Connection, step: Step, *, now: datetime) -> list[Any]:
@@ -39,12 +42,25 @@ def to_sql(value: Any) -> Any:
         return str(value)
     if isinstance(value, (datetime, timedelta)):
         return to_micros(value)
-    if isinstance(value, Columns):
-        columns = [[to_sql(cell) for cell in column] for column in value.columns.values()]
-        return msgspec.json.encode(list(zip(*columns, strict=True))).decode()
+    if isinstance(value, Rows):
+        return _encoder.encode(_objects(value)).decode()
     if isinstance(value, (list, tuple)):
         return msgspec.json.encode([to_sql(cell) for cell in value]).decode()
     raise TypeError(f"no way to bind a {type(value).__name__}")
+
+
+def _objects(rows: Rows) -> list[dict[str, Any]]:
+    names = tuple(rows.columns)
+    columns = [_column(cells) for cells in rows.columns.values()]
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _column(cells: Sequence[Any]) -> Sequence[Any]:
+    """Instants and durations in microseconds; a column holds one type."""
+    first = next((cell for cell in cells if cell is not None), None)
+    if isinstance(first, (datetime, timedelta)):
+        return [None if cell is None else to_micros(cell) for cell in cells]
+    return cells
 
 
 def _fill(connection: sqlite3.Connection, fill: Fill) -> list[Any]:
@@ -52,9 +68,13 @@ def _fill(connection: sqlite3.Connection, fill: Fill) -> list[Any]:
     marks = ", ".join("?" * len(fill.columns))
     connection.executemany(
         f"INSERT INTO holdfast_{fill.table} ({names}) VALUES ({marks})",  # noqa: S608 - names from our own code
-        [tuple(map(to_sql, row)) for row in fill.values],
+        [[_cell(value) for value in row] for row in fill.values],
     )
     return []
+
+
+def _cell(value: Any) -> Any:
+    return to_micros(value) if isinstance(value, datetime) else value
 
 
 @cache
