@@ -12,6 +12,7 @@ import pytest
 
 from holdfast.domain.job import Done, Released
 from holdfast.store.flow import ById, ask
+from tests.support.backends import START
 from tests.support.jobs import lapse, put, take_one
 
 TERM = timedelta(seconds=60)
@@ -155,4 +156,49 @@ def test_what_was_begun_is_not_given_back(store, database):
     store.leases.mark(lease)
     before = everything(database)
     assert store.backend.run(STATEMENTS["give_back"](lease)) == []
+    assert everything(database) == before
+
+
+# -- people -------------------------------------------------------------------------------------
+# A verb first selects its jobs and then writes; between the two a worker may claim one of them.
+
+FOR_IDLE_JOBS = {
+    "set_queue": lambda job_id: ask("set_queue", ids=[job_id], queue="other"),
+    "set_due": lambda job_id: ask("set_due", ids=[job_id], due_at=START),
+    "end_idle": lambda job_id: ask("end_idle", idle=ById(id=[job_id], note=["forged"])),
+    "hold_with_note": lambda job_id: ask("hold_with_note", held=ById(id=[job_id], note=["forged"])),
+    "unhold": lambda job_id: ask("unhold", ids=[job_id]),
+    "hasten": lambda job_id: ask("hasten", ids=[job_id]),
+    "wake": lambda job_id: ask("wake", ids=[job_id]),
+    "revive": lambda job_id: ask("revive", ids=[job_id]),
+    "replace_job": lambda job_id: ask(
+        "replace_job", id=job_id, payload="{}", label=None, tags=None, priority=9, delay=None, run_at=None
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FOR_IDLE_JOBS)
+def test_a_verb_leaves_a_running_job_alone(store, database, name):
+    """Though it was idle when the verb chose it."""
+    job_id = put(store)
+    take_one(store)
+    before = everything(database)
+    assert store.backend.run(FOR_IDLE_JOBS[name](job_id)) == []
+    assert everything(database) == before
+
+
+def test_a_cancel_is_wanted_only_of_what_runs(store, database):
+    """A job that was released meanwhile is not marked for a cancel that nobody would carry out."""
+    job_id = put(store)
+    before = everything(database)
+    assert store.backend.run(ask("want_cancel", ids=[job_id])) == []
+    assert everything(database) == before
+
+
+def test_a_done_job_is_not_revived(store, database):
+    """Nothing leads out of done, whatever was selected."""
+    job_id = put(store)
+    store.leases.settle(take_one(store), Done())
+    before = everything(database)
+    assert store.backend.run(ask("revive", ids=[job_id])) == []
     assert everything(database) == before

@@ -196,3 +196,15 @@ def test_a_failure_after_a_loss_goes_on_counting(store, clock):
     store.leases.promote()
     store.leases.settle(take_one(store, mark=True), Failed(error="again"))
     assert state(store, job_id) is State.DEAD
+
+
+@pytest.mark.parametrize("outcome", [Done(), BOOM])
+def test_the_new_holders_end_is_not_the_old_ones(store, clock, outcome):
+    """The same outcome under another token is no settle sent again: the old holder is told that it lost."""
+    put(store)
+    stale = take_one(store)
+    lapse(clock)
+    store.leases.take_over()
+    store.leases.settle(take_one(store, mark=True), outcome)
+    with pytest.raises(LeaseLost):
+        store.leases.settle(stale, outcome)

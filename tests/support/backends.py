@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
+from urllib.parse import urlsplit, urlunsplit
 
 from holdfast.store import Store
 from holdfast.store.sqlite.connection import SqliteBackend
@@ -179,10 +180,22 @@ def available() -> list[str]:
 def postgres_url(name: str) -> str:
     """The URL of the database for a PostgreSQL backend name; starts its server."""
     if name == "postgres-url":
-        return os.environ["HOLDFAST_TEST_POSTGRES_URL"]
+        return _own_database(os.environ["HOLDFAST_TEST_POSTGRES_URL"])
     programs = system_programs() if name == "postgres-system" else bundled_programs()
     assert programs is not None
     return _server(programs).url()
+
+
+@cache
+def _own_database(url: str) -> str:
+    """A database of this test process on the server that *url* names, made anew."""
+    import psycopg
+
+    name = f"holdfast_test_{os.environ.get('PYTEST_XDIST_WORKER', 'main')}"
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+        connection.execute(f"CREATE DATABASE {name}")
+    return urlunsplit(urlsplit(url)._replace(path=f"/{name}"))
 
 
 @contextmanager
