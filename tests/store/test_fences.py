@@ -87,6 +87,18 @@ def test_an_old_token_writes_nothing(store, database, clock, name):
 
 
 @pytest.mark.parametrize("name", STATEMENTS)
+def test_an_old_token_writes_nothing_to_an_unmarked_run(store, database, name):
+    """After a release, while the next holder has the job but has not begun it."""
+    put(store)
+    stale = take_one(store)
+    store.leases.settle(stale, Released())
+    take_one(store)
+    before = everything(database)
+    assert store.backend.run(STATEMENTS[name](stale)) == []
+    assert everything(database) == before
+
+
+@pytest.mark.parametrize("name", STATEMENTS)
 def test_a_job_that_does_not_run_is_not_written(store, database, name):
     """After a release the token is still the newest, but nobody holds the job."""
     put(store)

@@ -154,7 +154,7 @@ class Observed:
 class BigPostgres:
     """A PostgreSQL database of its own, with the planner's statistics of several moments at hand."""
 
-    #: Nobody has looked; a few jobs, and none ran; a few, and all ran; none in large tables; all as it is.
+    #: Nobody has looked; a few jobs, and none ran; a few, and all ran; no live ones any more; all as it is.
     STATISTICS = ("empty", "idle", "busy", "drained", "fresh")
 
     layout = Layout(
@@ -211,15 +211,24 @@ class BigPostgres:
         text, values = self._numbered(ask)
         types = ", ".join(self._types(values))
         given = psycopg.ClientCursor(self._connection).mogrify(", ".join(["%s"] * len(values)), values)
-        execute = f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) EXECUTE asked {f'({given})' if given else ''}"
+        execute = f"EXECUTE asked {f'({given})' if given else ''}"
         costs = []
         self._run(f"PREPARE asked {f'({types})' if types else ''} AS {text}")
         for mode in ("generic", "custom"):
             with self._connection.transaction(force_rollback=True):
                 self._run(f"SET LOCAL plan_cache_mode = force_{mode}_plan")
-                costs.append(_postgres_cost(ask.name, mode, self._run(execute)[0][0][0]))
+                costs.append(_postgres_cost(ask.name, mode, self._explained(execute)))
         self._run("DEALLOCATE asked")
         return costs
+
+    def _explained(self, execute: str) -> dict[str, Any]:
+        """The plan with what it did, or what it would do when that takes too long."""
+        try:
+            with self._connection.transaction():
+                self._run("SET LOCAL statement_timeout = '2s'")
+                return self._run(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {execute}")[0][0][0]
+        except psycopg.errors.QueryCanceled:
+            return self._run(f"EXPLAIN (FORMAT JSON) {execute}")[0][0][0]
 
     def _numbered(self, ask: Ask) -> tuple[str, list[Any]]:
         text = self._statements.text(ask).decode()
@@ -257,9 +266,10 @@ class BigPostgres:
                 self._run(load_script(layout))
             self._run(f"ANALYZE {names}")
             self._keep(moment)
+        self._keep("drained")
         self._run(
-            "INSERT INTO kept_sizes SELECT 'drained', oid, pg_relation_size(oid) / 8192, 0"
-            f" FROM pg_class WHERE oid IN ({_OURS})"
+            "UPDATE kept_sizes AS kept SET reltuples = 0 FROM pg_class WHERE kept.moment = 'drained'"
+            " AND pg_class.oid = kept.oid AND (pg_class.relname = 'live' OR pg_class.relname LIKE 'live%')"
         )
 
     def _keep(self, moment: str) -> None:
@@ -273,6 +283,8 @@ class BigPostgres:
         )
 
 
+#: The figure of a statement that did not come to its end.
+NEVER = 10**9
 _UNKNOWN = 705  # the type of a parameter that psycopg leaves open
 _OURS = "SELECT oid::bigint FROM pg_class WHERE relnamespace = 'holdfast'::regnamespace AND relkind IN ('r', 'i')"
 _SLOTS = [f"{part}{n}" for part in ("stakind", "staop", "stacoll", "stanumbers", "stavalues") for n in range(1, 6)]
@@ -290,12 +302,12 @@ def _shelf(moment: str) -> int:
 
 
 def _postgres_cost(statement: str, mode: str, explained: dict[str, Any]) -> Cost:
-    nodes = list(_nodes(explained["Plan"]))
     root = explained["Plan"]
+    nodes = list(_nodes(root))
     return Cost(
         statement=f"{statement} ({mode})",
-        work=root["Shared Hit Blocks"] + root["Shared Read Blocks"],
-        rows=max(round(_touched(node) * node["Actual Loops"]) for node in nodes),
+        work=_pages(root),
+        rows=max(_touched(node) for node in nodes),
         walked={node["Relation Name"] for node in nodes if node["Node Type"] == "Seq Scan"} & BIG,
         compiled="JIT" in explained,
         plan="\n".join(_outline(root)),
@@ -308,15 +320,18 @@ def _nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from _nodes(child)
 
 
-def _touched(node: dict[str, Any]) -> float:
+def _pages(node: dict[str, Any]) -> int:
+    return node.get("Shared Hit Blocks", NEVER) + node.get("Shared Read Blocks", NEVER)
+
+
+def _touched(node: dict[str, Any]) -> int:
     dropped = sum(value for key, value in node.items() if key.startswith("Rows Removed by"))
-    return node["Actual Rows"] + dropped
+    return round((node.get("Actual Rows", NEVER) + dropped) * node.get("Actual Loops", 1))
 
 
 def _outline(node: dict[str, Any], depth: int = 0) -> Iterator[str]:
     words = [node["Node Type"], node.get("Relation Name"), node.get("Index Name"), node.get("Index Cond")]
-    pages = node["Shared Hit Blocks"] + node["Shared Read Blocks"]
-    told = f"rows={_touched(node):.0f}x{node['Actual Loops']} expected={node['Plan Rows']} pages={pages}"
+    told = f"rows={_touched(node)} expected={node['Plan Rows']} pages={_pages(node)}"
     yield "  " * depth + " ".join(word for word in words if word) + f" [{told}]"
     for child in node.get("Plans", []):
         yield from _outline(child, depth + 1)
