@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
 from holdfast.config import default_url
 from holdfast.domain.job import JobId, OnLost
 from holdfast.domain.kind import MAX_PAYLOAD, Kind, KindOptions, suggest
+from holdfast.domain.request import NewJob
 from holdfast.domain.retry import DEFAULT_CURVE, Curve, steps
 from holdfast.domain.text import as_duration
 from holdfast.domain.unique import Scope
@@ -21,6 +22,9 @@ from holdfast.store import Store
 from holdfast.store.control import Control
 from holdfast.store.queues import Queues
 from holdfast.store.views import Views
+
+if TYPE_CHECKING:
+    from holdfast.run.worker import Worker
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -91,6 +95,8 @@ class Holdfast:
         max_crashes: int | None = 3,
         retry: Curve | Sequence[Duration] | None = None,
         on_lost: str = "retry",
+        timeout: Duration | None = "1h",
+        lease: Duration = "60s",
         unique: Sequence[str] = (),
         unique_for: Duration | None = None,
         version: str | None = None,
@@ -99,7 +105,8 @@ class Holdfast:
 
         *name* defaults to the function's. *retry* is a list of delays, the last repeating,
         or a curve. *on_lost* says what to do when a worker dies in the middle: ``retry``,
-        ``dead`` or ``hold``. *unique* names the parameters that form the unique key;
+        ``dead`` or ``hold``. *timeout* limits a run; *lease* is how long a silent worker keeps
+        its job. *unique* names the parameters that form the unique key;
         *unique_for* keeps the key for a time, or ``"ever"``.
 
         Raises:
@@ -113,6 +120,8 @@ class Holdfast:
             max_crashes=max_crashes,
             retry=_curve(retry),
             on_lost=_on_lost(on_lost),
+            timeout=None if timeout is None else as_duration(timeout),
+            lease=as_duration(lease),
             unique=tuple(unique),
             unique_scope=scope,
             unique_period=period,
@@ -138,10 +147,44 @@ class Holdfast:
         Raises:
             UnknownKind: This app has no such kind; the hint names the nearest.
         """
+        return self._enqueuer(kind).options(**options).enqueue(**(payload or {}))
+
+    def request(self, kind: str, payload: Mapping[str, Any], options: dict[str, Any]) -> NewJob:
+        """What :meth:`enqueue` would ask of the store: for running jobs, which enqueue under their own token."""
+        return self._enqueuer(kind).options(**options).request(payload)
+
+    def worker(
+        self,
+        *,
+        queues: Sequence[str] | None = None,
+        slots: int = 8,
+        drain: bool = False,
+        grace: Duration = 30,
+        heartbeat: Duration = 10,
+        poll: Duration = 1,
+    ) -> Worker:
+        """A worker for this app's kinds; ``run()`` works until ``stop()`` is called.
+
+        *queues* defaults to those of the kinds. *drain*: end when nothing is ready or running.
+        """
+        from holdfast.run.worker import Worker, WorkerOptions
+
+        served = queues or sorted({kind.options.queue for kind in self._kinds.values()}) or ["default"]
+        options = WorkerOptions(
+            queues=tuple(served),
+            slots=slots,
+            drain=drain,
+            grace=as_duration(grace),
+            heartbeat=as_duration(heartbeat).total_seconds(),
+            poll=as_duration(poll).total_seconds(),
+        )
+        return Worker(self.store, self._kinds, options=options, request=self.request)
+
+    def _enqueuer(self, kind: str) -> Enqueuer:
         known = self._kinds.get(kind)
         if known is None:
             raise UnknownKind(f"this app has no kind {kind!r}", hint=suggest(kind, list(self._kinds)), kind=kind)
-        return Enqueuer(self._sink(), known).options(**options).enqueue(**(payload or {}))
+        return Enqueuer(self._sink(), known)
 
     def get(self, job_id: int) -> JobRef:
         """A reference to an existing job.

@@ -117,14 +117,14 @@ class Enqueuer:
         Raises:
             InvalidPayload: The arguments do not fit the handler's annotations.
         """
-        request = self._request(self._kind.bind(args, kwargs))
+        request = self.request(self._kind.bind(args, kwargs))
         if self._options.connection is None:
             return self._ref(self._sink.store().jobs.enqueue(request))
         return self._refs(self._enqueue_on([request]))[0]
 
     def enqueue_many(self, payloads: Sequence[Mapping[str, Any]]) -> list[JobRef]:
         """Enqueue one job per payload in one transaction: all of them, or none."""
-        requests = [self._request(payload) for payload in payloads]
+        requests = [self.request(payload) for payload in payloads]
         if self._options.connection is None:
             return self._refs(self._sink.store().jobs.enqueue_many(requests))
         return self._refs(self._enqueue_on(requests))
@@ -139,7 +139,7 @@ class Enqueuer:
             import asyncio
 
             return await asyncio.to_thread(self.enqueue_many, payloads)
-        requests = [self._request(payload) for payload in payloads]
+        requests = [self.request(payload) for payload in payloads]
         connection = await driver_connection_async(self._options.connection)
         store = self._sink.bare_store()
         await store.kinds.apublish_on(connection, self._sink.unpublished())
@@ -151,7 +151,7 @@ class Enqueuer:
         store.kinds.publish_on(connection, self._sink.unpublished())
         return store.jobs.enqueue_on(connection, requests)
 
-    def _request(self, payload: Mapping[str, Any]) -> NewJob:
+    def request(self, payload: Mapping[str, Any]) -> NewJob:
         options, defaults = self._options, self._kind.options
         text, key = self._kind.encode(payload, limit=self._sink.max_payload)
         return NewJob(

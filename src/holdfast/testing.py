@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import secrets
-import time
-import traceback
 from collections.abc import Iterator
 from datetime import timedelta
 
-import msgspec
-
 from holdfast.app import Holdfast
-from holdfast.domain.job import Done, Failed, Lease, Outcome, WorkerId
-from holdfast.domain.kind import Context, to_json
-from holdfast.errors import HoldfastError, InvalidPayload
-from holdfast.store.leases import Settlement
+from holdfast.domain.job import WorkerId
+from holdfast.run import clock
+from holdfast.run.context import RunContext
+from holdfast.run.handler import run_handler
+from holdfast.run.held import Run
+from holdfast.store.leases import TERM, Settlement
 
 
 def drain(app: Holdfast) -> int:
@@ -32,30 +30,9 @@ def run_ready(app: Holdfast) -> Iterator[Settlement]:
         leases = store.leases.claim(worker, queues=queues, kinds=kinds, limit=1, mark=True)
         if not leases:
             return
-        settlement = _run(app, leases[0])
+        run = Run(leases[0], app.kinds[leases[0].kind], dated=clock.now(), term=TERM)
+        run.begun_at = clock.now()
+        outcome = run_handler(run, RunContext(run, store, worker, app.request))
+        settlement = Settlement(run.lease, outcome, timedelta(seconds=clock.now() - run.begun_at))
         store.leases.settle_many([settlement])
         yield settlement
-
-
-def _run(app: Holdfast, lease: Lease) -> Settlement:
-    began = time.monotonic()
-    outcome = _outcome(app, lease)
-    return Settlement(lease, outcome, timedelta(seconds=time.monotonic() - began))
-
-
-def _outcome(app: Holdfast, lease: Lease) -> Outcome:
-    checkpoint = None if lease.checkpoint is None else msgspec.json.decode(lease.checkpoint)
-    context = Context(job_id=lease.job_id, token=lease.token, attempt=lease.attempt, checkpointed=checkpoint)
-    kind = app.kinds[lease.kind]
-    try:
-        arguments = kind.arguments(lease.payload, context)
-    except InvalidPayload as error:
-        return Failed(error=str(error), reason="bad_payload", permanent=True)
-    try:
-        value = kind.function(**arguments)
-    except Exception as error:  # noqa: BLE001 - whatever a handler raises is a failure of its job alone
-        return Failed(error="".join(traceback.format_exception_only(error)).strip())
-    try:
-        return Done(to_json(value, what="the result").decode())
-    except HoldfastError:
-        return Done()

@@ -127,7 +127,9 @@ class Model:
 
     def give_back(self, job_id: int) -> None:
         job = self.jobs[job_id]
-        if not job.marked:
+        if not job.marked and job.cancel_wanted:
+            self.settle(job_id, Released())
+        elif not job.marked:
             job.state = State.READY
             job.leave()
 
@@ -147,6 +149,7 @@ class Model:
             job.cancel_wanted, job.marked, job.lapses = False, False, None
             self.tell(job)
         else:
+            job.cancel_wanted = False
             job.leave()
 
     def take_over(self) -> set[int]:
@@ -212,8 +215,8 @@ class Model:
             job.leave()
             if job.key:
                 self.keys[job.kind, job.key] = job.id
-        elif job.state is State.SCHEDULED:
+            if job.needs:
+                job.state = State.WAITING
+                self.judge_waiting([job], insist=True)
+        elif job.state is State.SCHEDULED and job.attempts:
             job.state, job.due = State.READY, self.now
-
-    def released(self, job_id: int) -> None:
-        self.settle(job_id, Released())

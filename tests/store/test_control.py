@@ -198,3 +198,47 @@ def test_a_verb_reaches_thousands_in_chunks(store):
     put(store)
     assert len(store.control.cancel(Selector(labels=("bulk",)), actor="ada")) == 1200
     assert store.views.count(Selector(states=(State.READY,))).count == 1
+
+
+def test_a_retried_job_waits_for_its_needs_again(store):
+    """A job never starts before its needs, whoever revives it (I13)."""
+    need = put(store)
+    later = put(store, kind="later", after=After(ids=(need,)))
+    store.control.cancel(only(later), actor="ada")
+    assert store.control.retry(only(later), actor="ada") == [later]
+    assert state(store, later) is State.WAITING
+    store.leases.settle(take_one(store), Done())
+    assert state(store, later) is State.READY
+
+
+def test_retry_leaves_delayed_jobs_alone(store):
+    """Only what failed before is hastened; another time is set with reschedule."""
+    put(store, delay=timedelta(hours=1))
+    assert store.control.retry(ALL, actor="ada") == []
+
+
+def test_a_need_and_its_dependent_are_removed_together(store):
+    """Nobody else needs them."""
+    need = put(store)
+    later = put(store, kind="later", after=After(ids=(need,)))
+    assert store.control.remove(only(need, later)) == [need, later]
+
+
+@pytest.mark.parametrize("actor", ["", "holdfast:worker", "nul\0", "half \ud83d"])
+def test_an_actor_is_a_persons_name(store, actor):
+    """Not empty, storable, and none of the system's own."""
+    job_id = put(store)
+    with pytest.raises(InvalidInput):
+        store.control.cancel(only(job_id), actor=actor)
+    assert state(store, job_id) is State.READY
+
+
+def test_a_dead_job_takes_a_key_back_whose_row_is_gone(store, clock):
+    """The newer job that had the key was pruned; the key is free, and the revived job has it."""
+    dead = kill(store, unique=Unique("k"))
+    put(store, unique=Unique("k"))
+    store.leases.settle(take_one(store), Done())
+    clock.advance(days=31)
+    store.pruner.prune()
+    assert store.control.retry(only(dead), actor="ada") == [dead]
+    assert put(store, unique=Unique("k")) == dead

@@ -305,6 +305,24 @@ def test_unbegun_jobs_are_given_back(store):
     assert store.leases.give_back([]) == 0
 
 
+def test_a_wanted_cancel_is_not_given_back(store):
+    """A prefetched job that shall be cancelled is cancelled, not handed to the next worker."""
+    job_id = put(store)
+    lease = take_one(store)
+    store.control.cancel(only(job_id), actor="ada")
+    assert store.leases.give_back([lease]) == 1
+    assert state(store, job_id) is State.CANCELLED
+
+
+def test_a_cancel_is_wanted_of_one_run(store):
+    """A job that came back from its holder is free of it."""
+    job_id = put(store, on_lost=OnLost.HOLD)
+    lease = take_one(store, mark=True)
+    store.control.cancel(only(job_id), actor="ada")
+    store.leases.settle(lease, Released(interrupted=True))
+    assert state(store, job_id) is State.CANCELLED
+
+
 # -- promote, report --------------------------------------------------------------------------
 
 

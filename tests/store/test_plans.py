@@ -12,6 +12,7 @@ from holdfast.domain.needs import After
 from holdfast.domain.request import NewJob
 from holdfast.domain.selector import Selector
 from holdfast.domain.unique import OnConflict, Unique
+from holdfast.errors import NoSuchJob
 from holdfast.store import Store, sql
 from holdfast.store.leases import Settlement
 from holdfast.store.retention import Retention
@@ -26,21 +27,26 @@ ROWS = 20 * 100 + 500
 STEPS = 1000 * 100 + 20_000
 
 
-def leases(layout: Layout, *, token: int = 1, count: int = 100) -> list[Lease]:
+def leases(layout: Layout, *, token: int = 1) -> list[Lease]:
     """What a worker holds that claimed the first running jobs."""
     now = datetime.now(UTC)
-    ids = layout.ids("running", count)
+    ids = layout.ids("running")
     return [Lease(job_id, Token(token), "mail", "mine", "{}", 1, False, False, 0, now, None) for job_id in ids]
 
 
-def settle(outcome, **options):
-    return lambda store, layout: store.leases.settle_many(
-        [Settlement(lease, outcome) for lease in leases(layout, **options)]
-    )
+def settle(outcome, *, token: int = 1, lost: int = 0):
+    def operation(store: Store, layout: Layout) -> None:
+        settlements = [Settlement(lease, outcome) for lease in leases(layout, token=token)]
+        assert len(store.leases.settle_many(settlements)) == lost
+
+    return operation
 
 
 def claim(**options):
-    return lambda store, layout: store.leases.claim(WORKER, **{**MINE, **options}, limit=100)
+    def operation(store: Store, layout: Layout) -> None:
+        assert len(store.leases.claim(WORKER, **{**MINE, **options}, limit=100)) == 100
+
+    return operation
 
 
 def enqueue(make):
@@ -48,12 +54,11 @@ def enqueue(make):
     return lambda store, layout: store.jobs.enqueue_many([make(n, layout) for n in range(1, 101)])
 
 
-def first(store: Store, block: str, layout: Layout, verb: str, *args, **options):
-    return getattr(store.control, verb)(Selector(ids=tuple(layout.ids(block))), *args, actor="ann", **options)
-
-
 def verb(name: str, block: str, *args):
-    return lambda store, layout: first(store, block, layout, name, *args)
+    """What a person does to the first hundred jobs of a block."""
+    return lambda store, layout: getattr(store.control, name)(
+        Selector(ids=tuple(layout.ids(block))), *args, actor="ann"
+    )
 
 
 def page(*, before: bool = False, **selected):
@@ -73,7 +78,14 @@ def count(**selected):
 
 
 def keyed(n: int, layout: Layout) -> NewJob:
-    return NewJob(kind="mail", unique=Unique(f"key-{10 * n}"), on_conflict=OnConflict.REPLACE)
+    """Most keys are those of ended jobs, and free; some are taken, some new."""
+    place = {0: 20 * n + 1, 1: 20 * n + 2}.get(n % 20, 20 * n)
+    return NewJob(kind="mail", unique=Unique(f"key-{place}"), on_conflict=OnConflict.REPLACE)
+
+
+def get_unknown(store: Store, layout: Layout) -> None:
+    with pytest.raises(NoSuchJob):
+        store.views.get(JobId(10**8))
 
 
 OPERATIONS = {
@@ -83,7 +95,7 @@ OPERATIONS = {
     "renew": lambda store, layout: store.leases.renew(leases(layout)),
     "mark": lambda store, layout: store.leases.mark(leases(layout)[0]),
     "settle done": settle(Done()),
-    "settle again": settle(Done(), token=0),
+    "settle again": settle(Done(), token=0, lost=100),
     "settle failed": settle(Failed(error="boom")),
     "settle dead": settle(Failed(error="boom", permanent=True)),
     "give back": lambda store, layout: store.leases.give_back(leases(layout)),
@@ -118,6 +130,7 @@ OPERATIONS = {
         Retention(done=timedelta(hours=1), cancelled=timedelta(hours=1), dead=timedelta(days=900)), limit=100
     ),
     "get": lambda store, layout: store.views.get(layout.ids("ended")[50]),
+    "get unknown": get_unknown,
     "state": lambda store, layout: store.views.state(layout.ids("ended")[50]),
     "attempts": lambda store, layout: store.views.attempts(JobId(200)),
     "events": lambda store, layout: store.views.events(JobId(200)),
@@ -147,25 +160,26 @@ SMALL = {
     *("put_queue", "switch_queue", "get_queue", "list_queues", "publish_kind", "get_kind", "kind_names"),
     *("announce_worker", "see_worker", "dismiss_worker", "list_workers", "count_workers_for", "worker_facts"),
 }
-#: One is asked only after a broken connection, the other only where ids are drawn beforehand.
-UNSEEN = {"known_jobs", "enqueue_one"}
+#: Some are asked only after a broken connection, one only where ids are drawn beforehand.
+UNSEEN = {"known_jobs", "asked", "enqueue_one"}
+
+
+#: Statistics can be set only where the tests own the server.
+SERVERS = [name for name in available() if name in ("postgres", "postgres-system")]
 
 
 @pytest.fixture(scope="module")
 def postgres_stores():
-    """All servers' stores, filled at once."""
-    names = [name for name in available() if name.startswith("postgres") and name != "postgres-url"]
-    urls = [postgres_url(name) for name in names]
+    """The stores on all servers, filled at the same time."""
+    urls = [postgres_url(name) for name in SERVERS]
     with ThreadPoolExecutor() as pool:
-        stores = dict(zip(names, pool.map(BigPostgres, urls), strict=True))
+        stores = dict(zip(SERVERS, pool.map(BigPostgres, urls), strict=True))
     yield stores
     for store in stores.values():
         store.close()
 
 
-@pytest.fixture(
-    scope="module", params=[name for name in available() if name.startswith("postgres") and name != "postgres-url"]
-)
+@pytest.fixture(scope="module", params=SERVERS)
 def postgres(request, postgres_stores):
     return postgres_stores[request.param]
 

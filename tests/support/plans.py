@@ -22,7 +22,7 @@ from psycopg.adapt import PyFormat, Transformer
 from holdfast.domain.job import JobId
 from holdfast.store import Store
 from holdfast.store.flow import Ask, Step, drive
-from holdfast.store.postgres.connection import PostgresBackend
+from holdfast.store.postgres.connection import PostgresBackend, _prepared
 from holdfast.store.postgres.statements import Statements
 from holdfast.store.postgres.statements import to_sql as to_postgres
 from holdfast.store.rows import to_micros
@@ -94,7 +94,8 @@ SELECT 2 * n - 1, 2 * (n - $waiting + $ended / 2) FROM series WHERE n >= $waitin
 UNION ALL SELECT 2 * n - 1, 2 * (n - $waiting + $later) - 1 FROM series WHERE n >= $waiting AND n < $held
 UNION ALL SELECT 2 * (n + $waiting) - 1, 2 * n - 1 FROM series WHERE n <= $running;
 INSERT INTO holdfast.key (kind, key, job_id, scope)
-SELECT 'mail', 'key-' || n, n, 'forever' FROM series WHERE n <= $live + $ended AND n % 20 < 2;
+SELECT 'mail', 'key-' || n, n, CASE n % 20 WHEN 0 THEN 'live' ELSE 'forever' END
+FROM series WHERE n <= $live + $ended AND n % 20 < 2;
 INSERT INTO holdfast.attempt (job_id, token, number, ended_at, reason)
 SELECT n, 1, 1, at(0), 'error' FROM series WHERE n <= ($live + $ended) AND n % 20 = 0;
 INSERT INTO holdfast.event (job_id, at, name, actor)
@@ -128,7 +129,7 @@ class Observed:
 
     def __init__(
         self,
-        explain: Callable[[Ask], list[Cost]],
+        explain: Callable[[Ask], Cost],
         perform: Callable[[Step], list[Any]],
         drawn: Callable[[int], list[JobId] | None],
     ) -> None:
@@ -140,6 +141,9 @@ class Observed:
     def run(self, ask: Ask, *, repeatable: bool = False) -> list[Any]:
         return self._do(ask)
 
+    def look(self, ask: Ask) -> list[Any]:
+        return self._do(ask)
+
     def write(self, flow, /, *args, **kwargs):
         return drive(flow(*args, **kwargs), self._do)
 
@@ -147,7 +151,7 @@ class Observed:
 
     def _do(self, step: Step) -> list[Any]:
         if isinstance(step, Ask):
-            self.costs += self._explain(step)
+            self.costs.append(self._explain(step))
         return self._perform(step)
 
 
@@ -174,7 +178,7 @@ class BigPostgres:
         url = psycopg.conninfo.make_conninfo(server_url, dbname=DATABASE)
         PostgresBackend(url).close()
         self._statements = Statements("holdfast")
-        self._connection = psycopg.connect(url, autocommit=True)
+        self._connection = psycopg.connect(url, **_prepared(url))
         self._tables = [row[0] for row in self._run("SELECT tablename FROM pg_tables WHERE schemaname = 'holdfast'")]
         self._load()
 
@@ -202,33 +206,26 @@ class BigPostgres:
             lambda step: self._statements.perform(self._connection, step),
             lambda count: [JobId(10**9 + n) for n in range(count)],
         )
-        with self._connection.transaction(force_rollback=True):
+        # A statement that takes too long is the last of the costs, and says so.
+        with suppress(psycopg.errors.QueryCanceled), self._connection.transaction(force_rollback=True):
+            self._run("SET LOCAL statement_timeout = '1s'")
             operation(Store(backend), self.layout)
         return backend.costs
 
-    def _explain(self, ask: Ask) -> list[Cost]:
-        """Run *ask* prepared, by the plan for any parameters and by the one for these."""
+    def _explain(self, ask: Ask) -> Cost:
+        """Run *ask* as a statement that was prepared on a worker's connection, with the same types."""
         text, values = self._numbered(ask)
         types = ", ".join(self._types(values))
         given = psycopg.ClientCursor(self._connection).mogrify(", ".join(["%s"] * len(values)), values)
         execute = f"EXECUTE asked {f'({given})' if given else ''}"
-        costs = []
         self._run(f"PREPARE asked {f'({types})' if types else ''} AS {text}")
-        for mode in ("generic", "custom"):
-            with self._connection.transaction(force_rollback=True):
-                self._run(f"SET LOCAL plan_cache_mode = force_{mode}_plan")
-                costs.append(_postgres_cost(ask.name, mode, self._explained(execute)))
-        self._run("DEALLOCATE asked")
-        return costs
-
-    def _explained(self, execute: str) -> dict[str, Any]:
-        """The plan with what it did, or what it would do when that takes too long."""
         try:
-            with self._connection.transaction():
-                self._run("SET LOCAL statement_timeout = '2s'")
-                return self._run(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {execute}")[0][0][0]
+            with self._connection.transaction(force_rollback=True):
+                found = self._run(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {execute}")
         except psycopg.errors.QueryCanceled:
-            return self._run(f"EXPLAIN (FORMAT JSON) {execute}")[0][0][0]
+            found = self._run(f"EXPLAIN (FORMAT JSON) {execute}")
+        self._run("DEALLOCATE asked")
+        return _postgres_cost(ask.name, found[0][0][0])
 
     def _numbered(self, ask: Ask) -> tuple[str, list[Any]]:
         text = self._statements.text(ask).decode()
@@ -301,11 +298,11 @@ def _shelf(moment: str) -> int:
     return 10**8 * (1 + BigPostgres.STATISTICS.index(moment))
 
 
-def _postgres_cost(statement: str, mode: str, explained: dict[str, Any]) -> Cost:
+def _postgres_cost(statement: str, explained: dict[str, Any]) -> Cost:
     root = explained["Plan"]
     nodes = list(_nodes(root))
     return Cost(
-        statement=f"{statement} ({mode})",
+        statement=statement,
         work=_pages(root),
         rows=max(_touched(node) for node in nodes),
         walked={node["Relation Name"] for node in nodes if node["Node Type"] == "Seq Scan"} & BIG,
@@ -384,7 +381,7 @@ class BigSqlite:
     def _perform(self, step: Step) -> list[Any]:
         return sqlite_statements.perform(self._connection, step, now=self._now)
 
-    def _explain(self, ask: Ask) -> list[Cost]:
+    def _explain(self, ask: Ask) -> Cost:
         parameters = {name: sqlite_statements.to_sql(value) for name, value in ask.parameters.items()}
         lines = [
             row[3]
@@ -394,8 +391,7 @@ class BigSqlite:
             )
         ]
         walked = {line for line in lines if _walks(line)}
-        cost = Cost(ask.name, self._steps(ask), 0, walked, False, "\n".join(lines))
-        return [cost]
+        return Cost(ask.name, self._steps(ask), 0, walked, False, "\n".join(lines))
 
     def _steps(self, ask: Ask) -> int:
         """How many instructions of SQLite's machine *ask* takes, to the nearest hundred."""

@@ -45,8 +45,8 @@ MOVES: dict[State, frozenset[State]] = {
     State.READY: frozenset({State.RUNNING, State.SCHEDULED, State.HELD, State.CANCELLED}),
     State.RUNNING: frozenset({State.READY, State.SCHEDULED, State.HELD, *ENDED}),
     State.DONE: frozenset(),
-    State.DEAD: frozenset({State.READY}),
-    State.CANCELLED: frozenset({State.READY}),
+    State.DEAD: frozenset({State.READY, State.WAITING}),
+    State.CANCELLED: frozenset({State.READY, State.WAITING}),
 }
 
 
@@ -278,6 +278,8 @@ def _unmarked_loss(job: Standing, lost: Lost) -> Verdict:
 
 
 def _in_doubt(job: Standing, reason: str, note: str, *, crashes: int | None = None) -> Verdict:
+    if job.cancel_wanted:
+        return _verdict(job, State.CANCELLED, reason, crashes=crashes, error=note)
     if job.on_lost is OnLost.HOLD:
         return _verdict(job, State.HELD, reason, crashes=crashes, note=note)
     return _verdict(job, State.DEAD, reason, crashes=crashes, error=note)

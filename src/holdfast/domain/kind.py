@@ -10,6 +10,7 @@ from typing import Any, get_type_hints
 
 import msgspec
 
+from holdfast.domain.context import Context
 from holdfast.domain.job import OnLost
 from holdfast.domain.queue import DEFAULT_QUEUE
 from holdfast.domain.retry import DEFAULT_CURVE, Curve
@@ -18,17 +19,9 @@ from holdfast.domain.unique import Scope, key_from
 from holdfast.errors import InvalidInput, InvalidKind, InvalidPayload, InvalidText, PayloadTooLarge
 
 MAX_PAYLOAD = 256 * 1024
+MIN_LEASE = timedelta(seconds=1)
 
 _ESCAPED_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
-
-
-class Context(msgspec.Struct, frozen=True, kw_only=True):
-    """What a handler may know about its own run; it gets one if it asks for it by annotation."""
-
-    job_id: int
-    token: int
-    attempt: int
-    checkpointed: Any = None
 
 
 class KindOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,6 +33,8 @@ class KindOptions(msgspec.Struct, frozen=True, kw_only=True):
     max_crashes: int | None = 3
     retry: Curve = DEFAULT_CURVE
     on_lost: OnLost = OnLost.RETRY
+    timeout: timedelta | None = timedelta(hours=1)
+    lease: timedelta = timedelta(seconds=60)
     unique: tuple[str, ...] = ()
     unique_scope: Scope = Scope.LIVE
     unique_period: timedelta | None = None
@@ -51,6 +46,10 @@ class KindOptions(msgspec.Struct, frozen=True, kw_only=True):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise InvalidKind(f"{name} is at least 1, or None for no limit, not {value}")
+        if self.lease < MIN_LEASE:
+            raise InvalidKind(f"a lease takes at least {MIN_LEASE.total_seconds():.0f} s, not {self.lease}")
+        if self.timeout is not None and self.timeout <= timedelta(0):
+            raise InvalidKind("a timeout is longer than nothing, or None for no limit")
         if (self.unique_scope is Scope.PERIOD) != (self.unique_period is not None):
             raise InvalidKind("unique_period belongs to unique_scope='period', and to no other")
 
@@ -71,6 +70,7 @@ class Kind:
         self.name = checked_name(name, what="the kind")
         self.function = function
         self.options = options
+        self.is_async = inspect.iscoroutinefunction(function)
         self.signature = inspect.signature(function)
         self._context, self.payload_type = _payload_type(name, function, self.signature)
         unknown = set(options.unique) - set(self.payload_type.__struct_fields__)
@@ -152,6 +152,8 @@ def dump_options(options: KindOptions) -> str:
             "max_crashes": options.max_crashes,
             "retry": None if options.retry == DEFAULT_CURVE else options.retry,
             "on_lost": options.on_lost,
+            "timeout_seconds": None if options.timeout is None else options.timeout.total_seconds(),
+            "lease_seconds": options.lease.total_seconds(),
             "unique": options.unique,
             "unique_scope": options.unique_scope,
             "unique_seconds": None if period is None else period.total_seconds(),
@@ -162,12 +164,14 @@ def dump_options(options: KindOptions) -> str:
 def load_options(text: str, *, version: str | None = None) -> KindOptions:
     """The options that :func:`dump_options` wrote."""
     raw = msgspec.json.decode(text)
-    seconds = raw.pop("unique_seconds")
+    seconds, timeout, lease = raw.pop("unique_seconds"), raw.pop("timeout_seconds"), raw.pop("lease_seconds")
     retry = raw.pop("retry")
     return msgspec.convert(
         {
             **raw,
             "retry": DEFAULT_CURVE if retry is None else msgspec.convert(retry, Curve),
+            "timeout": None if timeout is None else timedelta(seconds=timeout),
+            "lease": timedelta(seconds=lease),
             "unique_period": None if seconds is None else timedelta(seconds=seconds),
             "version": version,
         },

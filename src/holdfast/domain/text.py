@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Container
 from datetime import timedelta
 
 from holdfast.errors import InvalidInput, InvalidText
@@ -45,6 +46,14 @@ def checked_name(text: str, *, what: str) -> str:
     if len(text) > MAX_NAME:
         raise InvalidInput(f"{what} is longer than {MAX_NAME} characters: {text[:40]!r}…", what=what)
     return checked_text(text, what=what)
+
+
+def checked_actor(name: str, *, system: Container[str] = ()) -> str:
+    """Return *name* if it can stand for a person, or is one of the *system*'s own actors."""
+    checked_name(name, what="the actor")
+    if name.startswith("holdfast:") and name not in system:
+        raise InvalidInput(f"{name!r} is no person: names that begin with 'holdfast:' are the system's own")
+    return name
 
 
 def parse_duration(text: str) -> timedelta:

@@ -21,8 +21,8 @@ class Backend(Protocol):
 
     name: str
 
-    def run(self, ask: Ask, *, repeatable: bool = False) -> list[Any]:
-        """Run one statement in a transaction of its own and return its rows.
+    def run(self, ask: Ask, *, repeatable: bool = False, timeout: timedelta | None = None) -> list[Any]:
+        """Run one statement in a transaction of its own and return its rows; *timeout* limits its time.
 
         *repeatable*: running it twice is harmless, so that it may be sent again when the
         connection broke before the answer came.
@@ -36,8 +36,8 @@ class Backend(Protocol):
     def write(self, flow: FlowFunction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a flow in one transaction; all of it is kept, or nothing.
 
-        It runs again from its start when the connection broke, also when the answer to
-        COMMIT was lost, so it must find out by itself that its work is done already.
+        When the connection breaks it runs again from its start, unless the transaction was
+        committed: then only the answer to COMMIT was lost, and the result is returned.
         """
         ...
 

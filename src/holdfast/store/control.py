@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any
 
@@ -12,8 +12,8 @@ from holdfast.domain.history import EventName
 from holdfast.domain.job import LIVE, JobId, State
 from holdfast.domain.queue import DEFAULT_QUEUE
 from holdfast.domain.selector import Selector
-from holdfast.domain.text import checked_name, clean_text
-from holdfast.domain.unique import KeyHolder
+from holdfast.domain.text import checked_actor, checked_name, clean_text
+from holdfast.domain.unique import KeyHolder, Scope
 from holdfast.errors import InvalidInput, JobInUse
 from holdfast.store import needs
 from holdfast.store.backend import Backend
@@ -24,12 +24,13 @@ from holdfast.store.selection import select_ids
 
 CHUNK = 500
 PAGE = 10_000
+MAY_HOLD = (State.WAITING, State.SCHEDULED, State.READY)
 IDLE = (State.HELD, State.WAITING, State.SCHEDULED, State.READY)
 
 Verb = Callable[[list[JobId]], Flow[list[JobId]]]
 
 
-class _Standing(Struct, frozen=True):
+class _Place(Struct, frozen=True):
     id: JobId
     state: State
 
@@ -43,8 +44,8 @@ class _Revivable(Struct, frozen=True):
 class Control:
     """The verbs. Each takes a selector, works in small transactions, and answers the ids it changed.
 
-    A job in a state that the verb does not apply to is left alone. Every change is an
-    event with its actor, a person's name.
+    A job in a state that the verb does not apply to is left alone. Every change but a removal
+    is an event with its actor, a person's name.
     """
 
     def __init__(self, backend: Backend) -> None:
@@ -52,44 +53,46 @@ class Control:
 
     def cancel(self, selector: Selector, *, actor: str) -> list[JobId]:
         """Cancel jobs: at once where nobody runs them; a holder is told with its next renewal."""
-        return self._each(selector, LIVE, lambda ids: _cancel(ids, actor))
+        return self._each(selector, LIVE, lambda ids: _cancel(ids, actor), actor=actor)
 
     def hold(self, selector: Selector, *, actor: str, note: str | None = None) -> list[JobId]:
         """Keep jobs that nobody runs from starting until a person lets them go."""
         text = None if note is None else clean_text(note, limit=1000)
-        return self._each(selector, IDLE[1:], lambda ids: _hold(ids, actor, text))
+        return self._each(selector, MAY_HOLD, lambda ids: _hold(ids, actor, text), actor=actor)
 
     def unhold(self, selector: Selector, *, actor: str) -> list[JobId]:
         """Let held jobs go. Needs that are still live are waited for; failed ones no longer count."""
-        return self._each(selector, (State.HELD,), lambda ids: _unhold(ids, actor))
+        return self._each(selector, (State.HELD,), lambda ids: _unhold(ids, actor), actor=actor)
 
     def retry(self, selector: Selector, *, actor: str) -> list[JobId]:
-        """Run dead and cancelled jobs again with all their attempts, and scheduled ones now.
+        """Run dead and cancelled jobs again with all their attempts, and those that wait for a retry now.
 
-        Of several with one unique key only the newest comes back, and none while another
-        job has the key. No new job is made.
+        Needs that are still live are waited for. Of several with one unique key only the newest
+        comes back, and none while another job has the key. No new job is made.
         """
-        revived = self._each(selector, (State.DEAD, State.CANCELLED), lambda ids: _revive(ids, actor), newest=True)
-        return revived + self._each(selector, (State.SCHEDULED,), lambda ids: _hasten(ids, actor))
+        dead, waiting = (State.DEAD, State.CANCELLED), (State.SCHEDULED,)
+        revived = self._each(selector, dead, lambda ids: _revive(ids, actor), actor=actor, newest=True)
+        return revived + self._each(selector, waiting, lambda ids: _hasten(ids, actor), actor=actor)
 
     def set_priority(self, selector: Selector, priority: int, *, actor: str) -> list[JobId]:
         """Change the priority of live jobs."""
         if not -(2**31) <= priority < 2**31:
             raise InvalidInput(f"a priority fits into 32 bits, {priority} does not")
         change = _change("set_priority", EventName.REPRIORITISED, {"priority": priority}, actor)
-        return self._each(selector, LIVE, change)
+        return self._each(selector, LIVE, change, actor=actor)
 
     def move(self, selector: Selector, queue: str = DEFAULT_QUEUE, *, actor: str) -> list[JobId]:
         """Move jobs to another queue. A running job stays where it is."""
         checked_name(queue, what="the queue")
-        return self._each(selector, IDLE, _change("set_queue", EventName.MOVED, {"queue": queue}, actor))
+        change = _change("set_queue", EventName.MOVED, {"queue": queue}, actor)
+        return self._each(selector, IDLE, change, actor=actor)
 
     def reschedule(self, selector: Selector, due_at: datetime, *, actor: str) -> list[JobId]:
         """Change when jobs are due that nobody runs."""
         if due_at.tzinfo is None:
             raise InvalidInput("due_at needs a time zone")
         change = _change("set_due", EventName.RESCHEDULED, {"due_at": due_at}, actor)
-        return self._each(selector, IDLE, change)
+        return self._each(selector, IDLE, change, actor=actor)
 
     def remove(self, selector: Selector) -> list[JobId]:
         """Delete jobs with their whole history.
@@ -99,8 +102,12 @@ class Control:
         """
         return self._each(selector, State, _remove)
 
-    def _each(self, selector: Selector, states: Any, verb: Verb, *, newest: bool = False) -> list[JobId]:
+    def _each(
+        self, selector: Selector, states: Iterable[State], verb: Verb, *, actor: str | None = None, newest: bool = False
+    ) -> list[JobId]:
         """Apply *verb* to all that match, chunk by chunk, each chunk in one transaction."""
+        if actor is not None:
+            checked_actor(actor)
         narrowed = selector.only(*sorted(states))
         if narrowed is None:
             return []
@@ -123,7 +130,7 @@ def _all_ids(selector: Selector) -> Flow[list[JobId]]:
 
 
 def _cancel(ids: list[JobId], actor: str) -> Flow[list[JobId]]:
-    rows: list[_Standing] = yield ask("lock_live", _Standing, ids=ids)
+    rows: list[_Place] = yield ask("lock_live", _Place, ids=ids)
     idle = [job.id for job in rows if job.state is not State.RUNNING]
     running = [job.id for job in rows if job.state is State.RUNNING]
     ended: list[Ended] = yield ask("end_idle", Ended, idle=ById(id=idle, note=[f"cancelled by {actor}"] * len(idle)))
@@ -143,7 +150,7 @@ def _hold(ids: list[JobId], actor: str, note: str | None) -> Flow[list[JobId]]:
 
 
 def _unhold(ids: list[JobId], actor: str) -> Flow[list[JobId]]:
-    rows: list[_Standing] = yield ask("unhold", _Standing, ids=ids)
+    rows: list[_Place] = yield ask("unhold", _Place, ids=ids)
     yield from record(EventName.LET_GO, dict.fromkeys(job.id for job in rows), actor=actor)
     yield from needs.judge_waiting([job.id for job in rows if job.state is State.WAITING], insist=True)
     return sorted(job.id for job in rows)
@@ -161,9 +168,10 @@ def _revive(ids: list[JobId], actor: str) -> Flow[list[JobId]]:
     keyed = {(job.kind, job.key): job.id for job in rows if job.key is not None}  # ascending: the newest wins
     chosen = [job.id for job in rows if job.key is None or keyed[job.kind, job.key] == job.id]
     chosen = yield from _without_taken_keys(chosen, keyed)
-    revived = yield ask("revive", ids=chosen)
-    changed = sorted(row[0] for row in revived)
+    revived: list[_Place] = yield ask("revive", _Place, ids=chosen)
+    changed = sorted(job.id for job in revived)
     yield from record(EventName.RETRIED, dict.fromkeys(changed), actor=actor)
+    yield from needs.judge_waiting([job.id for job in revived if job.state is State.WAITING], insist=True)
     return changed
 
 
@@ -171,26 +179,23 @@ def _without_taken_keys(chosen: list[JobId], keyed: dict[tuple[str, str], JobId]
     """Leave out the jobs whose key another live job has; the others get their keys."""
     if not keyed:
         return chosen
-    order = sorted(keyed)
-    holders: list[KeyHolder] = yield ask("lock_keys", KeyHolder, wanted=_kinds_and_keys(order))
+    holders: list[KeyHolder] = yield ask("take_keys", KeyHolder, wanted=_wanted(keyed))
     rows = yield ask("live_among", ids=[holder.job_id for holder in holders])
     live = {row[0] for row in rows}
-    blocked = {keyed[h.kind, h.key] for h in holders if h.job_id in live and h.job_id != keyed[h.kind, h.key]}
-    gained = [h for h in holders if h.job_id != keyed[h.kind, h.key] and keyed[h.kind, h.key] not in blocked]
-    lost = [pair for pair in order if pair not in {(h.kind, h.key) for h in holders}]
-    yield ask("own_keys", wanted=_owned([(h.kind, h.key) for h in gained] + lost, keyed))
-    return [job_id for job_id in chosen if job_id not in blocked]
+    blocked = {(h.kind, h.key) for h in holders if h.job_id in live and h.job_id != keyed[h.kind, h.key]}
+    yield ask("own_keys", wanted=_wanted({pair: job for pair, job in keyed.items() if pair not in blocked}))
+    without = {keyed[pair] for pair in blocked}
+    return [job_id for job_id in chosen if job_id not in without]
 
 
-def _kinds_and_keys(pairs: Sequence[tuple[str, str]]) -> Rows:
-    return Rows(kind=[kind for kind, _ in pairs], key=[key for _, key in pairs])
-
-
-def _owned(pairs: Sequence[tuple[str, str]], owner: dict[tuple[str, str], JobId]) -> Rows:
+def _wanted(keyed: dict[tuple[str, str], JobId]) -> Rows:
+    order = sorted(keyed)
     return Rows(
-        kind=[kind for kind, _ in pairs],
-        key=[key for _, key in pairs],
-        job_id=[owner[pair] for pair in pairs],
+        kind=[kind for kind, _ in order],
+        key=[key for _, key in order],
+        job_id=[keyed[pair] for pair in order],
+        scope=[Scope.LIVE] * len(order),
+        period=[None] * len(order),
     )
 
 
@@ -205,13 +210,14 @@ def _change(statement: str, event: EventName, values: dict[str, Any], actor: str
 
 
 def _remove(ids: list[JobId]) -> Flow[list[JobId]]:
-    rows: list[_Standing] = yield ask("lock_live", _Standing, ids=ids)
+    yield ask("lock_ended", ids=ids)
+    rows: list[_Place] = yield ask("lock_live", _Place, ids=ids)
     running = [job.id for job in rows if job.state is State.RUNNING]
     if running:
         raise JobInUse(f"job {running[0]} is running and cannot be removed", job_id=running[0])
     needed = yield ask("needed_by_live", ids=ids)
-    outside = sorted({row[0] for row in needed})
-    if outside:
-        raise JobInUse(f"job {outside[0]} is needed by a live job and cannot be removed", job_id=outside[0])
+    if needed:
+        job_id = min(row[0] for row in needed)
+        raise JobInUse(f"job {job_id} is needed by a live job and cannot be removed", job_id=job_id)
     gone = yield ask("forget", ids=ids)
     return sorted(row[0] for row in gone)

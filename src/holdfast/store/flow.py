@@ -8,7 +8,7 @@ so it does nothing but ask.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from typing import Any, ParamSpec, TypeVar
 
 from msgspec import Struct
@@ -67,6 +67,17 @@ def drive(flow: Flow[T], perform: Callable[[Step], list[Any]]) -> T:
         step = next(flow)
         while True:
             step = flow.send(perform(step))
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
+
+
+async def adrive(flow: Flow[T], perform: Callable[[Step], Awaitable[list[Any]]]) -> T:
+    """The same, each step awaited."""
+    try:
+        step = next(flow)
+        while True:
+            step = flow.send(await perform(step))
     except StopIteration as stop:
         result: T = stop.value
         return result

@@ -8,10 +8,10 @@ from typing import Any
 
 from holdfast.domain.history import EventName
 from holdfast.domain.job import JobId, Lease, OnLost, State
-from holdfast.domain.request import Enqueued, NewJob, due_at, first_state
-from holdfast.domain.text import checked_name, checked_text
+from holdfast.domain.request import Actor, Enqueued, NewJob, due_at, first_state
+from holdfast.domain.text import checked_actor, checked_name, checked_text
 from holdfast.domain.unique import KeyHolder, OnConflict, is_free
-from holdfast.errors import DuplicateJob, InvalidInput, LeaseLost
+from holdfast.errors import DuplicateJob, InvalidInput, LeaseLost, StoreUnavailable
 from holdfast.store import needs
 from holdfast.store.backend import Backend
 from holdfast.store.events import record
@@ -22,6 +22,7 @@ _JOB = (
     "id", "kind", "payload", "label", "tags", "key", "parent_id", "actor", "created_at",
     "max_attempts", "max_crashes", "on_lost", "retry", "after_when", "after_failed",
 )  # fmt: skip
+SYSTEM = frozenset(str(actor) for actor in Actor)
 _LIVE = ("id", "state", "queue", "kind", "priority", "due_at", "careful")
 
 
@@ -46,9 +47,19 @@ class Jobs:
         drawn = self._backend.draw_ids(1)
         if drawn is not None and request.plain and holder is None:
             _check(request)
-            self._backend.run(_one(request, drawn[0]), repeatable=True)
-            return Enqueued(drawn[0], True)
+            return self._enqueue_one(request, drawn[0])
         return self._backend.write(_Enqueue([request], drawn, holder).flow)[0]
+
+    def _enqueue_one(self, request: NewJob, job_id: JobId) -> Enqueued:
+        """The common case, in one statement. When it inserts nothing it was sent twice."""
+        if not self._backend.run(_one(request, job_id), repeatable=True):
+            rows = self._backend.look(ask("asked", id=job_id))
+            if rows != [(request.kind, request.payload, request.actor)]:
+                raise StoreUnavailable(
+                    f"job id {job_id} is taken: the database has lost ids that it gave out before",
+                    hint="Was it restored from a backup, or did a standby take over that lagged behind? Try again.",
+                )
+        return Enqueued(job_id, True)
 
     def enqueue_many(self, requests: Sequence[NewJob], *, holder: Lease | None = None) -> list[Enqueued]:
         """Enqueue many jobs in one transaction: all of them, or none.
@@ -76,32 +87,24 @@ class Jobs:
 
 
 class _Enqueue:
-    """One enqueue call. It may run twice, and then finds out what the first run achieved."""
+    """One enqueue call, in one transaction."""
 
     def __init__(self, requests: Sequence[NewJob], drawn: list[JobId] | None, holder: Lease | None) -> None:
         self.requests = requests
         self.drawn = drawn
         self.holder = holder
-        self.answers: list[Enqueued] = []
         for request in requests:
             _check(request)
 
     def flow(self) -> Flow[list[Enqueued]]:
-        if self.answers and (yield from self._is_stored()):
-            return self.answers
         if self.holder is not None:
             yield from _check_holder(self.holder)
         ids = self.drawn or (yield from _draw(len(self.requests)))
         now = moment((yield ask("read_now"))[0][0])
-        self.answers = yield from self._settle_keys(ids)
-        fresh = [i for i, answer in enumerate(self.answers) if answer.created]
+        answers = yield from self._settle_keys(ids)
+        fresh = [i for i, answer in enumerate(answers) if answer.created]
         yield from self._insert(fresh, ids, now)
-        return self.answers
-
-    def _is_stored(self) -> Flow[bool]:
-        created = [answer.id for answer in self.answers if answer.created]
-        rows = yield ask("known_jobs", ids=created)
-        return bool(created) and len(rows) == len(created)
+        return answers
 
     def _insert(self, fresh: list[int], ids: Sequence[JobId], now: datetime) -> Flow[None]:
         jobs, live, waiting = [], [], []
@@ -265,6 +268,7 @@ def _check(request: NewJob) -> None:
     """Refuse what no store should have to keep."""
     checked_name(request.kind, what="the kind")
     checked_name(request.queue, what="the queue")
+    checked_actor(request.actor, system=SYSTEM)
     if request.label is not None:
         checked_name(request.label, what="the label")
     if request.unique is not None:

@@ -154,9 +154,7 @@ class Leases:
 
     def give_back(self, leases: Sequence[Lease]) -> int:
         """Return prefetched jobs that were never begun: at no cost, to their places."""
-        if not leases:
-            return 0
-        return len(self._backend.run(ask("give_back", held=_held(leases)), repeatable=True))
+        return self._backend.write(_give_back, list(leases)) if leases else 0
 
     def take_over(self, *, limit: int = 100) -> list[TakenOver]:
         """End leases that have lapsed, and judge their jobs as the rules say.
@@ -230,6 +228,19 @@ def _done_statement(done: list[Settlement]) -> Ask:
             ran=[s.ran for s in done],
         ),
     )
+
+
+def _give_back(leases: list[Lease]) -> Flow[int]:
+    rows = yield ask("give_back", held=_held(leases))
+    back = {row[0] for row in rows}
+    # Of the rest, what was begun or is lost stays as it is; what shall be cancelled ends here.
+    rest: list[Standing] = yield ask(
+        "lock_held", Standing, held=_held([lease for lease in leases if lease.job_id not in back])
+    )
+    unbegun = [job for job in rest if job.cancel_wanted and not job.marked]
+    ends = [_End(job, judge(job, Released(), chance=0.5), None) for job in unbegun]
+    yield from _write_ends(ends, raised=0, actor=Actor.WORKER)
+    return len(back) + len(ends)
 
 
 def _settle_others(settlements: list[Settlement], chance: Callable[[], float]) -> Flow[set[JobId]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any, TypeVar
 
 import psycopg
@@ -12,9 +13,9 @@ import psycopg_pool
 from psycopg.pq import TransactionStatus
 
 from holdfast.domain.job import JobId
-from holdfast.errors import NoTransaction, OtherDatabase
+from holdfast.errors import NoTransaction, OtherDatabase, StoreUnavailable
 from holdfast.store.backend import Timeouts
-from holdfast.store.flow import Ask, Flow, FlowFunction, P, Step, drive
+from holdfast.store.flow import Ask, Flow, FlowFunction, P, Step, adrive, drive
 from holdfast.store.postgres.failures import passes, translate
 from holdfast.store.postgres.schema import check_or_migrate, migrate
 from holdfast.store.postgres.statements import Statements
@@ -24,12 +25,6 @@ T = TypeVar("T")
 #: Waits before work is sent again, in seconds. Then the caller is told.
 AGAIN_AFTER = (0.05, 0.2, 0.8, 2.0)
 
-#: Every transaction limits its own time; a session setting would not survive PgBouncer.
-_BEGIN = (
-    f"BEGIN; SET LOCAL statement_timeout = {int(Timeouts.statement.total_seconds() * 1000)};"
-    f" SET LOCAL idle_in_transaction_session_timeout = {int(Timeouts.statement.total_seconds() * 1000)}"
-)
-
 
 class PostgresBackend:
     """One PostgreSQL database, shared by all threads of this process."""
@@ -38,6 +33,7 @@ class PostgresBackend:
 
     def __init__(self, url: str, *, schema: str = "holdfast", prepare: bool = True, connections: int = 10) -> None:
         self.url = url
+        self._prepared = prepare
         self.statements = Statements(schema)
         self._ids = _IdSource(self._draw)
         self._closed = threading.Event()
@@ -57,9 +53,11 @@ class PostgresBackend:
 
     # -- Backend ---------------------------------------------------------------------------
 
-    def run(self, ask: Ask, *, repeatable: bool = False) -> list[Any]:
+    def run(self, ask: Ask, *, repeatable: bool = False, timeout: timedelta | None = None) -> list[Any]:
         def once(connection: psycopg.Connection[Any]) -> list[Any]:
-            return self.statements.perform(connection, ask)
+            if self._prepared and timeout is None:
+                return self.statements.perform(connection, ask)
+            return self._transaction(connection, _single(ask), _begin(timeout or Timeouts.statement))
 
         return self._insist(once) if repeatable else self._once(once)
 
@@ -68,13 +66,13 @@ class PostgresBackend:
 
     def write(self, flow: FlowFunction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         def once(connection: psycopg.Connection[Any]) -> T:
-            return self._transaction(connection, flow(*args, **kwargs), _BEGIN)
+            return self._transaction(connection, flow(*args, **kwargs), _begin(Timeouts.statement))
 
         return self._insist(once)
 
     def read(self, flow: FlowFunction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         def once(connection: psycopg.Connection[Any]) -> T:
-            begin = _BEGIN.replace("BEGIN", "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            begin = _begin(Timeouts.statement, mode="ISOLATION LEVEL REPEATABLE READ READ ONLY")
             return self._transaction(connection, flow(*args, **kwargs), begin)
 
         return self._insist(once)
@@ -86,8 +84,9 @@ class PostgresBackend:
         if not isinstance(connection, psycopg.Connection):
             raise OtherDatabase(f"this store is PostgreSQL, and {type(connection).__name__} is no psycopg connection")
         _refuse_autocommit(connection)
-        self._same_installation(drive_one(connection, self.statements))
-        return drive(flow, lambda step: self.statements.perform(connection, step))
+        with self._translated():
+            self._same_installation(_installation(connection, self.statements))
+            return drive(flow, self._performer(connection))
 
     async def arun_on(self, connection: Any, flow: Flow[T]) -> T:
         if isinstance(connection, psycopg.Connection):
@@ -95,21 +94,9 @@ class PostgresBackend:
         if not isinstance(connection, psycopg.AsyncConnection):
             raise OtherDatabase(f"this store is PostgreSQL, and {type(connection).__name__} is no psycopg connection")
         _refuse_autocommit(connection)
-        async with connection.cursor() as cursor:
-            await cursor.execute(_installation_query(self.statements))
-            there = await cursor.fetchone()
-            found = None
-            if there is not None and there[0]:
-                await cursor.execute(self.statements.text(Ask("read_installation", {})))
-                found = await cursor.fetchone()
-        self._same_installation(found)
-        try:
-            step = next(flow)
-            while True:
-                step = flow.send(await self.statements.aperform(connection, step))
-        except StopIteration as stop:
-            result: T = stop.value
-            return result
+        with self._translated():
+            self._same_installation(await _ainstallation(connection, self.statements))
+            return await adrive(flow, lambda step: self.statements.aperform(connection, step))
 
     def migrate(self) -> list[int]:
         with self._translated(), self._pool.connection() as connection:
@@ -143,12 +130,39 @@ class PostgresBackend:
         connection.execute(begin.encode())
         try:
             result = drive(flow, self._performer(connection))
+            written = connection.execute("SELECT pg_current_xact_id_if_assigned()::text").fetchone()
         except BaseException:
             if not connection.closed and connection.info.transaction_status != TransactionStatus.IDLE:
                 connection.execute("ROLLBACK")
             raise
-        connection.execute("COMMIT")
+        try:
+            connection.execute("COMMIT")
+        except psycopg.OperationalError:
+            if not connection.closed or written is None or written[0] is None or not self._committed(written[0]):
+                raise
         return result
+
+    def _committed(self, transaction: str) -> bool:
+        """What became of a transaction whose COMMIT got no answer: the server knows.
+
+        Raises:
+            StoreUnavailable: It could not be asked, or has forgotten.
+        """
+        for wait in (*AGAIN_AFTER, *AGAIN_AFTER):
+            rows = self._ask_status(transaction)
+            if rows in ("committed", "aborted"):
+                return rows == "committed"
+            self._closed.wait(wait)
+        raise StoreUnavailable("the database did not say whether the last transaction was committed")
+
+    def _ask_status(self, transaction: str) -> str | None:
+        try:
+            with self._pool.connection() as connection:
+                row = connection.execute("SELECT pg_xact_status(%s::xid8)", (transaction,)).fetchone()
+                return None if row is None else row[0]
+        except psycopg.Error:
+            self._pool.check()
+            return None
 
     def _performer(self, connection: psycopg.Connection[Any]) -> Callable[[Step], list[Any]]:
         return lambda step: self.statements.perform(connection, step)
@@ -166,6 +180,18 @@ class PostgresBackend:
             yield
         except psycopg.Error as error:
             raise translate(error) from error
+
+
+def _begin(timeout: timedelta, *, mode: str = "") -> str:
+    """Every transaction limits its own time; a session setting would not survive PgBouncer."""
+    limit = int(timeout.total_seconds() * 1000)
+    return (
+        f"BEGIN {mode}; SET LOCAL statement_timeout = {limit}; SET LOCAL idle_in_transaction_session_timeout = {limit}"
+    )
+
+
+def _single(ask: Ask) -> Flow[list[Any]]:
+    return (yield ask)
 
 
 class _IdSource:
@@ -188,12 +214,19 @@ class _IdSource:
             return drawn
 
 
-def drive_one(connection: psycopg.Connection[Any], statements: Statements) -> tuple[Any, ...] | None:
+def _installation(connection: psycopg.Connection[Any], statements: Statements) -> tuple[Any, ...] | None:
     """The installation that a connection leads to, without spoiling its transaction."""
     there = connection.execute(_installation_query(statements)).fetchone()
     if there is None or not there[0]:
         return None
     return connection.execute(statements.text(Ask("read_installation", {}))).fetchone()
+
+
+async def _ainstallation(connection: psycopg.AsyncConnection[Any], statements: Statements) -> tuple[Any, ...] | None:
+    there = await (await connection.execute(_installation_query(statements))).fetchone()
+    if there is None or not there[0]:
+        return None
+    return await (await connection.execute(statements.text(Ask("read_installation", {})))).fetchone()
 
 
 def _installation_query(statements: Statements) -> bytes:
@@ -214,7 +247,8 @@ def _prepared(url: str) -> dict[str, Any]:
     need not be weighed again at each call.
     """
     given = psycopg.conninfo.conninfo_to_dict(url).get("options") or ""
-    options = f"{given} -c enable_seqscan=off -c plan_cache_mode=force_generic_plan"
+    limit = int(Timeouts.statement.total_seconds() * 1000)
+    options = f"{given} -c enable_seqscan=off -c plan_cache_mode=force_generic_plan -c statement_timeout={limit}"
     return {**_connect_options(url), "options": options.strip(), "prepare_threshold": 2}
 
 

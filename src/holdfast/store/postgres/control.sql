@@ -3,6 +3,9 @@
 -- name: lock_live
 SELECT id, state FROM holdfast.live WHERE id = ANY(:ids::bigint[]) ORDER BY id FOR UPDATE
 
+-- name: lock_ended
+SELECT id FROM holdfast.ended WHERE id = ANY(:ids::bigint[]) ORDER BY id FOR UPDATE
+
 -- name: want_cancel
 -- The holder learns of it with its next renewal.
 UPDATE holdfast.live SET cancel_wanted = true
@@ -18,9 +21,9 @@ WHERE id = ANY(:ids::bigint[]) AND state = 'held'
 RETURNING id, state
 
 -- name: hasten
--- A job that waits for its retry, or for its time, runs now.
+-- A job that waits for its retry runs now.
 UPDATE holdfast.live SET state = 'ready', due_at = (SELECT holdfast.now())
-WHERE id = ANY(:ids::bigint[]) AND state = 'scheduled'
+WHERE id = ANY(:ids::bigint[]) AND state = 'scheduled' AND attempts > 0
 RETURNING id
 
 -- name: set_priority
@@ -44,33 +47,30 @@ WHERE ended.id = ANY(:ids::bigint[]) AND ended.state IN ('dead', 'cancelled')
 ORDER BY ended.id FOR UPDATE OF ended
 
 -- name: revive
--- Back to life with all its attempts; the token goes on from where it was.
+-- Back to life with all its attempts; the token goes on from where it was. With needs it first waits,
+-- to be judged anew.
 WITH gone AS (
     DELETE FROM holdfast.ended WHERE id = ANY(:ids::bigint[]) AND state IN ('dead', 'cancelled') RETURNING *
 )
 INSERT INTO holdfast.live (id, state, queue, kind, priority, due_at, token, careful, needed)
-SELECT gone.id, 'ready', gone.queue, gone.kind, gone.priority, (SELECT holdfast.now()), gone.token,
+SELECT gone.id, CASE WHEN EXISTS (SELECT FROM holdfast.need WHERE need.job_id = gone.id) THEN 'waiting' ELSE 'ready' END,
+    gone.queue, gone.kind, gone.priority, (SELECT holdfast.now()), gone.token,
     (SELECT on_lost <> 'retry' FROM holdfast.job WHERE job.id = gone.id),
     EXISTS (SELECT FROM holdfast.need WHERE need.need_id = gone.id)
 FROM gone
-RETURNING id
-
--- name: lock_keys
-SELECT taken.kind, taken.key, taken.job_id, taken.scope, taken.expires_at,
-    coalesce(taken.expires_at <= (SELECT holdfast.now()), false) AS expired
-FROM jsonb_to_recordset(:wanted::jsonb) AS wanted (kind text, key text) CROSS JOIN LATERAL (
-    SELECT * FROM holdfast.key WHERE key.kind = wanted.kind AND key.key = wanted.key LIMIT 1 FOR UPDATE) AS taken
+RETURNING id, state
 
 -- name: own_keys
--- Revived jobs get their keys back; lock_keys holds the locks.
+-- Revived jobs get their keys back; take_keys holds the locks.
 INSERT INTO holdfast.key AS taken (kind, key, job_id, scope)
 SELECT kind, key, job_id, 'live' FROM jsonb_to_recordset(:wanted::jsonb) AS wanted (kind text, key text, job_id bigint)
 ON CONFLICT (kind, key) DO UPDATE SET job_id = excluded.job_id
 
 -- name: needed_by_live
--- Which of these jobs a waiting or held job still needs.
-SELECT DISTINCT need.need_id FROM holdfast.need JOIN holdfast.live ON live.id = need.job_id
-WHERE need.need_id = ANY(:ids::bigint[])
+-- Which of these jobs a live job needs that is none of them.
+SELECT DISTINCT need_id FROM holdfast.need
+WHERE need_id = ANY(:ids::bigint[]) AND job_id <> ALL(:ids::bigint[])
+    AND EXISTS (SELECT FROM holdfast.live WHERE live.id = need.job_id)
 
 -- name: write_events
 INSERT INTO holdfast.event (job_id, at, name, actor, detail)

@@ -6,16 +6,17 @@ import psycopg
 import psycopg_pool
 from psycopg import errors
 
-from holdfast.errors import SchemaMissing, StoreFull, StoreReadOnly, StoreUnavailable
+from holdfast.errors import InvalidInput, SchemaMissing, StoreFull, StoreReadOnly, StoreUnavailable
 
-_PASSING = (errors.DeadlockDetected, errors.SerializationFailure)
+#: A server that was just promoted, or is about to be, refuses writes for a moment.
+_PASSING = (errors.DeadlockDetected, errors.SerializationFailure, errors.ReadOnlySqlTransaction)
 
 
 def passes(error: BaseException) -> bool:
     """Whether the same work may succeed when it is sent again on another connection."""
     if isinstance(error, _PASSING):
         return True
-    if isinstance(error, errors.QueryCanceled | errors.DiskFull | errors.InsufficientPrivilege):
+    if isinstance(error, errors.QueryCanceled | errors.DiskFull):
         return False
     return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
 
@@ -30,6 +31,8 @@ def translate(error: BaseException) -> BaseException:
             return StoreReadOnly(f"the database cannot be written: {text}")
         case errors.UndefinedTable() | errors.InvalidSchemaName() | errors.UndefinedFunction():
             return SchemaMissing(f"the schema is missing or older than this code: {text}")
+        case psycopg.DataError():
+            return InvalidInput(f"the database cannot keep this: {text}")
         case psycopg_pool.PoolTimeout():
             return StoreUnavailable("no connection to the database could be had in time")
         case psycopg.OperationalError() | psycopg.InterfaceError():

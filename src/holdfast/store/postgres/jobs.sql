@@ -26,10 +26,10 @@ SELECT asked.id,
     CASE WHEN :hold THEN 'held' WHEN due.at > clock.now THEN 'scheduled' ELSE 'ready' END,
     :queue, :kind, :priority, due.at, :careful
 FROM asked, clock, LATERAL (SELECT coalesce(:run_at::timestamptz, clock.now + :delay::interval, clock.now) AS at) AS due
+RETURNING id
 
--- name: known_jobs
--- Which of these ids are stored already: the answer to an enqueue whose COMMIT got none.
-SELECT id FROM holdfast.job WHERE id = ANY(:ids::bigint[])
+-- name: asked
+SELECT kind, payload::text, actor FROM holdfast.job WHERE id = :id
 
 -- name: check_holder
 -- A running job may enqueue children while it holds its lease; the lock keeps it that way.

@@ -159,7 +159,7 @@ UPDATE holdfast.live SET
     careful = (:verdict::jsonb->id::text->>'careful')::boolean,
     note = :verdict::jsonb->id::text->>'note',
     due_at = coalesce((SELECT holdfast.now()) + (:verdict::jsonb->id::text->>'delay')::interval, due_at),
-    worker = NULL, claimed_at = NULL, started_at = NULL, lapses_at = NULL
+    cancel_wanted = false, worker = NULL, claimed_at = NULL, started_at = NULL, lapses_at = NULL
 WHERE id = ANY(ARRAY(SELECT jsonb_object_keys(:verdict::jsonb)::bigint))
     AND token = (:verdict::jsonb->id::text->>'token')::bigint AND state = 'running'
 
@@ -191,6 +191,7 @@ FROM jsonb_to_recordset(:run::jsonb) AS run (job_id bigint, token bigint, number
 UPDATE holdfast.live SET state = 'ready', worker = NULL, claimed_at = NULL, lapses_at = NULL
 WHERE id = ANY(ARRAY(SELECT jsonb_object_keys(:held::jsonb)::bigint))
     AND token = (:held::jsonb->id::text->>'token')::bigint AND state = 'running' AND started_at IS NULL
+    AND NOT cancel_wanted
 RETURNING id
 
 -- name: promote

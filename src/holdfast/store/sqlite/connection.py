@@ -9,12 +9,12 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
 from holdfast.domain.job import JobId
-from holdfast.errors import HoldfastError, NoTransaction, OtherDatabase, StoreUnavailable
+from holdfast.errors import NoTransaction, OtherDatabase, StoreUnavailable
 from holdfast.store.flow import Ask, Flow, FlowFunction, P, Step, drive
 from holdfast.store.sqlite.failures import translated
 from holdfast.store.sqlite.files import create_private, refuse_network_file_system
@@ -67,7 +67,8 @@ class SqliteBackend:
 
     # -- Backend ---------------------------------------------------------------------------
 
-    def run(self, ask: Ask, *, repeatable: bool = False) -> list[Any]:  # noqa: ARG002 - a local commit always answers
+    def run(self, ask: Ask, *, repeatable: bool = False, timeout: timedelta | None = None) -> list[Any]:
+        del repeatable, timeout  # a local commit always answers; the busy timeout limits every wait
         return self.write(_single, ask)
 
     def look(self, ask: Ask) -> list[Any]:
@@ -102,9 +103,10 @@ class SqliteBackend:
         self._check_installation(connection)
         if not connection.in_transaction and _autocommits(connection):
             raise NoTransaction("the connection is in autocommit mode and no transaction is open")
-        if not connection.in_transaction:
-            connection.execute("BEGIN")
         with translated():
+            if not connection.in_transaction:
+                # Not a plain BEGIN: a transaction that reads first could not become a writer later.
+                connection.execute("BEGIN IMMEDIATE")
             return drive(flow, self._performer(connection))
 
     async def arun_on(self, connection: Any, flow: Flow[T]) -> T:
@@ -118,9 +120,15 @@ class SqliteBackend:
     def close(self) -> None:
         with self._lock, self._checkpoint_lock(wait=True):
             self._closed = True
-            while self._idle_readers:
-                self._idle_readers.pop().close()
+            self._close_readers()
             self._writer.close()
+
+    def _close_readers(self, *, only_if_closed: bool = False) -> None:
+        if only_if_closed and not self._closed:
+            return
+        with suppress(IndexError):
+            while True:
+                self._idle_readers.pop().close()
 
     # -- writing ---------------------------------------------------------------------------
 
@@ -132,11 +140,13 @@ class SqliteBackend:
         try:
             with translated():
                 self._run_group(group)
-        except BaseException as error:
+        except Exception as error:  # noqa: BLE001 - each of them raises it in its own thread
             for request in group:
-                request.fail(error)
-            if not isinstance(error, HoldfastError):
-                raise
+                request.error = error
+        except BaseException:
+            for request in group:
+                request.error = StoreUnavailable("the thread that wrote for all was interrupted; nothing was written")
+            raise
         finally:
             for request in group:
                 request.ended = True
@@ -161,7 +171,9 @@ class SqliteBackend:
         self._writer.execute("SAVEPOINT request")
         try:
             request.result = drive(request.flow(), performer)
-        except HoldfastError as error:
+        except Exception as error:
+            if not self._writer.in_transaction:  # a full disk: SQLite has rolled everything back
+                raise
             request.error = error
             self._writer.execute("ROLLBACK TO request")
         self._writer.execute("RELEASE request")
@@ -190,6 +202,8 @@ class SqliteBackend:
 
     @contextmanager
     def _reader(self) -> Iterator[sqlite3.Connection]:
+        if self._closed:
+            raise StoreUnavailable("the store is closed")
         try:
             connection = self._idle_readers.pop()
         except IndexError:
@@ -198,6 +212,7 @@ class SqliteBackend:
             yield connection
         finally:
             self._idle_readers.append(connection)
+            self._close_readers(only_if_closed=True)
 
     def _check_installation(self, connection: sqlite3.Connection) -> None:
         try:
@@ -250,12 +265,10 @@ class _Request:
         self.error: BaseException | None = None
         self.ended = False
 
-    def fail(self, error: BaseException) -> None:
-        self.error = error
-
     def outcome(self) -> Any:
         if self.error is not None:
-            raise self.error
+            with translated():
+                raise self.error
         return self.result
 
 

@@ -3,6 +3,9 @@
 -- name: lock_live
 SELECT id, state FROM holdfast_live WHERE id IN (SELECT value FROM json_each(:ids)) ORDER BY id
 
+-- name: lock_ended
+SELECT id FROM holdfast_ended WHERE id IN (SELECT value FROM json_each(:ids)) ORDER BY id
+
 -- name: want_cancel
 -- The holder learns of it with its next renewal.
 UPDATE holdfast_live SET cancel_wanted = 1
@@ -18,9 +21,9 @@ WHERE id IN (SELECT value FROM json_each(:ids)) AND state = 'held'
 RETURNING id, state
 
 -- name: hasten
--- A job that waits for its retry, or for its time, runs now.
+-- A job that waits for its retry runs now.
 UPDATE holdfast_live SET state = 'ready', due_at = :now
-WHERE id IN (SELECT value FROM json_each(:ids)) AND state = 'scheduled'
+WHERE id IN (SELECT value FROM json_each(:ids)) AND state = 'scheduled' AND attempts > 0
 RETURNING id
 
 -- name: set_priority
@@ -45,21 +48,18 @@ WHERE ended.id IN (SELECT value FROM json_each(:ids)) AND ended.state IN ('dead'
 ORDER BY ended.id
 
 -- name: revive
--- Back to life with all its attempts; the token goes on from where it was.
+-- Back to life with all its attempts; the token goes on from where it was. With needs it first waits,
+-- to be judged anew.
 INSERT INTO holdfast_live (id, state, queue, kind, priority, due_at, token, careful, needed)
-SELECT ended.id, 'ready', ended.queue, ended.kind, ended.priority, :now, ended.token, job.on_lost <> 'retry',
+SELECT ended.id,
+    CASE WHEN EXISTS (SELECT 1 FROM holdfast_need AS need WHERE need.job_id = ended.id) THEN 'waiting' ELSE 'ready' END,
+    ended.queue, ended.kind, ended.priority, :now, ended.token, job.on_lost <> 'retry',
     EXISTS (SELECT 1 FROM holdfast_need AS need WHERE need.need_id = ended.id)
 FROM holdfast_ended AS ended JOIN holdfast_job AS job ON job.id = ended.id
-WHERE ended.id IN (SELECT value FROM json_each(:ids)) AND ended.state IN ('dead', 'cancelled');
+WHERE ended.id IN (SELECT value FROM json_each(:ids)) AND ended.state IN ('dead', 'cancelled')
+RETURNING id, state;
 DELETE FROM holdfast_ended
 WHERE id IN (SELECT value FROM json_each(:ids)) AND state IN ('dead', 'cancelled')
-RETURNING id
-
--- name: lock_keys
-SELECT taken.kind, taken.key, job_id, scope, expires_at, coalesce(expires_at <= :now, 0) AS expired
-FROM json_each(:wanted) AS wanted CROSS JOIN holdfast_key AS taken
-    ON taken.kind = wanted.value->>'kind' AND taken.key = wanted.value->>'key'
-ORDER BY taken.kind, taken.key
 
 -- name: own_keys
 -- Revived jobs get their keys back.
@@ -68,9 +68,9 @@ SELECT wanted.value->>'kind', wanted.value->>'key', wanted.value->>'job_id', 'li
 ON CONFLICT (kind, key) DO UPDATE SET job_id = excluded.job_id
 
 -- name: needed_by_live
--- Which of these jobs a waiting or held job still needs.
+-- Which of these jobs a live job needs that is none of them.
 SELECT DISTINCT need.need_id FROM holdfast_need AS need JOIN holdfast_live AS live ON live.id = need.job_id
-WHERE need.need_id IN (SELECT value FROM json_each(:ids))
+WHERE need.need_id IN (SELECT value FROM json_each(:ids)) AND need.job_id NOT IN (SELECT value FROM json_each(:ids))
 
 -- name: write_events
 INSERT INTO holdfast_event (job_id, at, name, actor, detail)

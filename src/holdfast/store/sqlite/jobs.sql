@@ -20,9 +20,10 @@ INSERT INTO holdfast_live (id, state, queue, kind, priority, due_at, careful)
 SELECT :id, CASE WHEN :hold THEN 'held' WHEN due.at > :now THEN 'scheduled' ELSE 'ready' END,
     :queue, :kind, :priority, due.at, :careful
 FROM (SELECT coalesce(:run_at, :now + :delay, :now) AS at) AS due
+RETURNING id
 
--- name: known_jobs
-SELECT id FROM holdfast_job WHERE id IN (SELECT value FROM json_each(:ids))
+-- name: asked
+SELECT kind, payload, actor FROM holdfast_job WHERE id = :id
 
 -- name: check_holder
 -- A running job may enqueue children while it holds its lease.

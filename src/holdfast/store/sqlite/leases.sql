@@ -124,7 +124,7 @@ UPDATE holdfast_live SET state = verdict.value->>'state', attempts = verdict.val
     token = token + (verdict.value->>'raised'), suspect = verdict.value->>'suspect', careful = verdict.value->>'careful',
     note = verdict.value->>'note',
     due_at = coalesce(:now + (verdict.value->>'delay'), due_at),
-    worker = NULL, claimed_at = NULL, started_at = NULL, lapses_at = NULL
+    cancel_wanted = false, worker = NULL, claimed_at = NULL, started_at = NULL, lapses_at = NULL
 FROM json_each(:verdict) AS verdict
 WHERE holdfast_live.id = verdict.value->>'id' AND token = verdict.value->>'token' AND state = 'running'
 
@@ -153,6 +153,7 @@ FROM json_each(:run) AS run
 UPDATE holdfast_live SET state = 'ready', worker = NULL, claimed_at = NULL, lapses_at = NULL
 FROM json_each(:held) AS held
 WHERE holdfast_live.id = held.value->>'id' AND token = held.value->>'token' AND state = 'running' AND started_at IS NULL
+    AND NOT cancel_wanted
 RETURNING holdfast_live.id
 
 -- name: promote

@@ -24,12 +24,16 @@ def perform(connection: sqlite3.Connection, step: Step, *, now: datetime) -> lis
         return _fill(connection, step)
     parameters = {name: to_sql(value) for name, value in step.parameters.items()}
     parameters["now"] = to_micros(now)
+    rows: list[Any] = []
     for statement in _parts(step.name, step.where):
         cursor = connection.execute(statement, parameters)
-        rows = cursor.fetchall()
-    if step.rows is None:
-        return rows
-    return reader(step.rows, tuple(column[0] for column in cursor.description), micros=True)(rows)
+        if cursor.description is None:
+            continue
+        found = cursor.fetchall()
+        if step.rows is not None:
+            found = reader(step.rows, tuple(column[0] for column in cursor.description), micros=True)(found)
+        rows += found
+    return rows
 
 
 def to_sql(value: Any) -> Any:

@@ -1,0 +1,94 @@
+"""Run one handler and say how it ended."""
+
+from __future__ import annotations
+
+import json
+import traceback
+from typing import Any
+
+from holdfast.domain.context import Context
+from holdfast.domain.job import Done, EndReason, Failed, Outcome, Released, Stopped
+from holdfast.domain.kind import to_json
+from holdfast.domain.raised import Cancelled, Fail, Release, Retry
+from holdfast.domain.text import clean_text
+from holdfast.errors import HoldfastError, InvalidPayload
+from holdfast.run.held import Run, StopReason
+
+MAX_RESULT = 256 * 1024
+
+
+def run_handler(run: Run, context: Context) -> Outcome:
+    """Call the handler in this thread. Whatever it raises is the failure of its job alone."""
+    try:
+        arguments = run.kind.arguments(run.lease.payload, context)
+    except InvalidPayload as error:
+        return bad_payload(error)
+    try:
+        value = run.kind.function(**arguments)
+    except BaseException as error:  # noqa: BLE001 - SystemExit of a handler must not end the worker
+        return outcome_of(error, run.stop_reason)
+    return done(value)
+
+
+def bad_payload(error: InvalidPayload) -> Failed:
+    return Failed(error=str(error), reason=EndReason.BAD_PAYLOAD, permanent=True)
+
+
+def done(value: Any) -> Done:
+    """A success stays one: a result that cannot be kept is replaced by the reason."""
+    if value is None:
+        return Done()
+    try:
+        text = to_json(value, what="the result").decode()
+    except HoldfastError:
+        text = _mended(value)
+    if len(text) > MAX_RESULT and len(text.encode()) > MAX_RESULT:
+        size = len(text.encode())
+        text = json.dumps({"dropped": f"the result takes {size:,} bytes; at most {MAX_RESULT:,} are kept"})
+    return Done(text)
+
+
+def _mended(value: Any) -> str:
+    """Odd text is mended; what is no JSON at all is told by its type."""
+    try:
+        return clean_text(json.dumps(value, ensure_ascii=False, allow_nan=False))
+    except (TypeError, ValueError, RecursionError):
+        return json.dumps({"dropped": f"the result, a {type(value).__name__}, cannot be written as JSON"})
+
+
+def outcome_of(error: BaseException, stop_reason: StopReason | None) -> Outcome:
+    """What an exception means for the job."""
+    match error:
+        case Cancelled():
+            return _stopped(stop_reason)
+        case Release():
+            return Released(delay=error.delay)
+        case Retry():
+            return Failed(error=say(error), after=error.after)
+        case Fail():
+            return Failed(error=say(error), permanent=error.permanent)
+        case _ if stop_reason is StopReason.RUN_TIMEOUT:
+            return Failed(error=say(error), reason=EndReason.RUN_TIMEOUT)
+        case _:
+            return Failed(error=say(error))
+
+
+def _stopped(stop_reason: StopReason | None) -> Outcome:
+    """A handler that obeyed: what it was told decides."""
+    match stop_reason:
+        case StopReason.RUN_TIMEOUT:
+            return Failed(error="the run took longer than its timeout", reason=EndReason.RUN_TIMEOUT)
+        case StopReason.SHUTDOWN | StopReason.LEASE_LOST:
+            return Released(interrupted=True)
+        case StopReason.CANCELLED | None:
+            return Stopped()
+
+
+def say(error: BaseException) -> str:
+    """The error for people: its last line first, then where it came from."""
+    try:
+        last = "".join(traceback.format_exception_only(error)).strip()
+        where = "".join(traceback.format_tb(error.__traceback__)[1:])
+    except Exception:  # noqa: BLE001 - an exception whose own text fails
+        return f"{type(error).__name__} (its text cannot be read)"
+    return f"{last}\n\n{where}".strip()
