@@ -69,7 +69,7 @@ def run_until_quiet(app: holdfast.Holdfast) -> None:
                 case Done(result):
                     say(f"  job {job.job_id} ({job.kind}), attempt {job.attempt}: done, {result}")
                 case Failed(error=error):
-                    say(f"  job {job.job_id} ({job.kind}), attempt {job.attempt}: failed, {error}")
+                    say(f"  job {job.job_id} ({job.kind}), attempt {job.attempt}: failed, {first_line(error)}")
         if app.views.count(holdfast.Selector(states=(holdfast.State.SCHEDULED,))).count == 0:
             return
         bell.wait(0.1)
@@ -77,8 +77,12 @@ def run_until_quiet(app: holdfast.Holdfast) -> None:
 
 def describe(ref: holdfast.JobRef) -> str:
     job = ref.job()
-    ending = f", {job.result or job.error}" if job.state.ended else ""
+    ending = f", {job.result or first_line(job.error)}" if job.state.ended else ""
     return f"job {job.id} ({job.kind}) is {job.state}{ending}"
+
+
+def first_line(text: str | None) -> str:
+    return (text or "").partition("\n")[0]
 
 
 def why(app: holdfast.Holdfast, ref: holdfast.JobRef) -> str:

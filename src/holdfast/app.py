@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import re
 import threading
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
-from urllib.parse import parse_qsl, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
 
 from holdfast.config import default_url
 from holdfast.domain.job import JobId, OnLost
@@ -47,6 +50,7 @@ class Holdfast:
         self._unpublished: set[str] = set()
         self._store: Store | None = None
         self._lock = threading.RLock()
+        _apps.add(self)
 
     @property
     def url(self) -> str:
@@ -128,18 +132,24 @@ class Holdfast:
             version=version,
         )
 
+        if callable(name):
+            raise InvalidKind("@app.job needs parentheses", hint="Write @app.job() above the function.")
+
         def register(function: Callable[P, R]) -> Handler[P, R]:
             kind = Kind(name or function.__name__, function, options)
-            with self._lock:
-                if kind.name in self._kinds:
-                    raise InvalidKind(
-                        f"the kind {kind.name!r} is registered already", hint="Give one of the two another name."
-                    )
-                self._kinds[kind.name] = kind
-                self._unpublished.add(kind.name)
+            self._register(kind)
             return Handler(function, Enqueuer(self._sink(), kind))
 
         return register
+
+    def _register(self, kind: Kind) -> None:
+        with self._lock:
+            if kind.name in self._kinds:
+                raise InvalidKind(
+                    f"the kind {kind.name!r} is registered already", hint="Give one of the two another name."
+                )
+            self._kinds[kind.name] = kind
+            self._unpublished.add(kind.name)
 
     def enqueue(self, kind: str, payload: Mapping[str, Any] | None = None, /, **options: Any) -> JobRef:
         """Enqueue a job by the name of its kind; *options* are those of :meth:`Handler.options`.
@@ -232,6 +242,22 @@ class Holdfast:
             return self._store
 
 
+#: Apps whose connections a forked child must not touch: they belong to the parent.
+_apps: weakref.WeakSet[Holdfast] = weakref.WeakSet()
+
+
+def _forget_stores() -> None:
+    for app in list(_apps):
+        app._lock = threading.RLock()  # noqa: SLF001 - perhaps another thread held it when the process forked
+        if app._store is not None:  # noqa: SLF001
+            _inherited.append(app._store)  # noqa: SLF001 - kept, since closing it would close the parent's
+            app._store = None  # noqa: SLF001
+
+
+_inherited: list[Store] = []
+os.register_at_fork(after_in_child=_forget_stores)
+
+
 def open_store(url: str) -> Store:
     """Open the store that *url* names; its query may hold ``durability`` or ``schema`` and ``prepare``.
 
@@ -253,10 +279,10 @@ def _open_sqlite(url: str) -> Store:
     from holdfast.store.sqlite.connection import SqliteBackend
 
     parts = urlsplit(url)
-    path = parts.path.removeprefix("/")
+    path = unquote(parts.path.removeprefix("/"))
     options = dict(parse_qsl(parts.query))
     durability = options.pop("durability", "full")
-    if parts.netloc or path in ("", ":memory:"):
+    if parts.netloc or parts.fragment or "\0" in path or path in ("", ":memory:"):
         raise ConfigurationError(
             f"{url!r} names no file", hint="Use sqlite:///relative.db or sqlite:////absolute/path.db."
         )
@@ -276,6 +302,8 @@ def _open_postgres(url: str) -> Store:
     query = dict(parse_qsl(parts.query, keep_blank_values=True))
     schema = query.pop("schema", "holdfast")
     prepare = query.pop("prepare", "on")
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,62}", schema):
+        raise ConfigurationError(f"{schema!r} is no name for a schema", hint="Use letters, digits and underscores.")
     if prepare not in ("on", "off"):
         raise ConfigurationError(f"prepare is 'on' or 'off', not {prepare!r}")
     rest = "&".join(part for part in parts.query.split("&") if part.split("=")[0] not in ("schema", "prepare"))
@@ -290,6 +318,8 @@ def _refuse_unknown(options: Mapping[str, str]) -> None:
 def _curve(retry: Curve | Sequence[Duration] | None) -> Curve:
     if retry is None:
         return DEFAULT_CURVE
+    if isinstance(retry, str):
+        raise InvalidKind("retry is a list of delays", hint=f"Write retry=[{retry!r}].")
     return retry if isinstance(retry, Curve) else steps([as_duration(delay) for delay in retry])
 
 

@@ -100,7 +100,7 @@ class Enqueuer:
                 delay=None if delay is None else as_duration(delay),
                 run_at=run_at,
                 label=label,
-                tags=tuple(tags),
+                tags=(tags,) if isinstance(tags, str) else tuple(tags),
                 key=key,
                 key_for=key_for if key_for is None or key_for == "ever" else as_duration(key_for),
                 on_conflict=conflict,
@@ -157,7 +157,7 @@ class Enqueuer:
         return NewJob(
             kind=self._kind.name,
             payload=text,
-            queue=options.queue or defaults.queue,
+            queue=defaults.queue if options.queue is None else options.queue,
             priority=defaults.priority if options.priority is None else options.priority,
             delay=options.delay,
             run_at=options.run_at,
@@ -177,8 +177,10 @@ class Enqueuer:
     def _unique(self, own_key: str | None) -> Unique | None:
         """The caller's key, or the one that the payload forms."""
         options, defaults = self._options, self._kind.options
-        key = options.key or own_key
+        key = own_key if options.key is None else options.key
         if key is None:
+            if options.key_for is not None:
+                raise InvalidInput("key_for belongs to a key")
             return None
         if options.key_for == "ever":
             return Unique(key, Scope.FOREVER)
@@ -215,10 +217,14 @@ def _after(after: After | JobRef | int | Sequence[JobRef | int] | None) -> After
     if after is None or isinstance(after, After):
         return after
     jobs = [after] if isinstance(after, (JobRef, int)) else list(after)
+    if not all(isinstance(job, (JobRef, int)) for job in jobs):
+        raise InvalidInput(f"after is a job, its id, or a list of them, not {after!r}")
     return After(ids=tuple(JobId(job.id if isinstance(job, JobRef) else job) for job in jobs))
 
 
 def _tags(tags: tuple[str, ...]) -> str | None:
     if not tags:
         return None
+    if not all(isinstance(tag, str) for tag in tags):
+        raise InvalidInput(f"tags are texts, not {tags!r}")
     return to_json([checked_name(tag, what="a tag") for tag in tags], what="the tags").decode()

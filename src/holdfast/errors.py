@@ -59,6 +59,8 @@ class HoldfastError(Exception):
         self.context = context
         if hint is not None:
             self.hint = hint
+        if self.hint:
+            self.add_note(self.hint)
 
 
 class InvalidInput(HoldfastError):

@@ -264,7 +264,7 @@ def test_a_lost_lease_stops_the_handler_and_drops_its_outcome(app, real_database
     """The zombie writes nothing (SPEC 8.2)."""
     begun, seen = threading.Event(), threading.Event()
 
-    @app.job(lease=1, max_attempts=5)
+    @app.job(lease=1, max_attempts=5, retry=["0s"])
     def held(me: holdfast.Context) -> str:
         if me.token > 1:
             return "second"

@@ -50,6 +50,10 @@ def test_an_unknown_scheme_is_refused(url):
         "sqlite:///x.db?durability=low",
         "sqlite:///x.db?nope=1",
         "postgresql://h/d?prepare=maybe",
+        "postgresql://h/d?schema=a'b",
+        "postgresql://h/d?schema=",
+        "sqlite:///x#y.db",
+        "sqlite:///x%00.db",
     ],
 )
 def test_a_url_that_makes_no_sense_is_refused(url):
@@ -267,8 +271,8 @@ def test_a_role_that_may_not_set_up_is_told(postgres):
 
 
 def test_another_schema_is_another_store(postgres):
-    """Its name is part of the URL, and may be any name."""
-    store = open_store(f'{postgres.url}&schema=Odd "name"')
+    """Its name is part of the URL."""
+    store = open_store(f"{postgres.url}&schema=Elsewhere_2")
     try:
         assert put(store) == 1
         assert states(postgres.open()) == {}
@@ -276,7 +280,7 @@ def test_another_schema_is_another_store(postgres):
         assert len(states(store)) == 2
     finally:
         store.close()
-        postgres.execute('DROP SCHEMA "Odd ""name""" CASCADE')
+        postgres.execute('DROP SCHEMA "Elsewhere_2" CASCADE')
 
 
 def test_without_prepared_statements_everything_works(postgres):

@@ -89,7 +89,7 @@ def test_a_lost_answer_to_a_single_enqueue_doubles_nothing(postgres, proxy, stor
     proxy.lose_answer(ENQUEUE_ONE, times=times)
     answer = store.jobs.enqueue(NewJob(kind="mail"))
 
-    assert proxy.cuts == 1
+    assert proxy.cuts == times
     assert postgres.execute("SELECT id FROM holdfast.job JOIN holdfast.live USING (id)") == [(answer.id,)]
 
 

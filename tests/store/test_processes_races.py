@@ -201,8 +201,9 @@ def start_dependents(store: Store, worker: str) -> list[int]:
 def count_dependents(database):
     """How many dependents stand where, by the state of their need. Ready and done ones could start."""
     rows = database.execute(
-        "SELECT view.state, need.state, count(*) FROM holdfast.job_view AS view"
-        " JOIN holdfast.need AS edge ON edge.job_id = view.id JOIN holdfast.job_view AS need ON need.id = edge.need_id"
+        "WITH seen AS (SELECT id, state FROM holdfast.live UNION ALL SELECT id, state FROM holdfast.ended)"
+        " SELECT view.state, need.state, count(*) FROM seen AS view"
+        " JOIN holdfast.need AS edge ON edge.job_id = view.id JOIN seen AS need ON need.id = edge.need_id"
         " GROUP BY view.state, need.state"
     )
     counts: Counter[tuple[str, str]] = Counter()

@@ -14,7 +14,7 @@ from holdfast.domain.context import Context
 from holdfast.domain.job import OnLost
 from holdfast.domain.queue import DEFAULT_QUEUE
 from holdfast.domain.retry import DEFAULT_CURVE, Curve
-from holdfast.domain.text import checked_name
+from holdfast.domain.text import checked_name, checked_number
 from holdfast.domain.unique import Scope, key_from
 from holdfast.errors import InvalidInput, InvalidKind, InvalidPayload, InvalidText, PayloadTooLarge
 
@@ -44,7 +44,7 @@ class KindOptions(msgspec.Struct, frozen=True, kw_only=True):
         checked_name(self.queue, what="the queue")
         for name in ("max_attempts", "max_crashes"):
             value = getattr(self, name)
-            if value is not None and value < 1:
+            if value is not None and checked_number(value, what=name) < 1:
                 raise InvalidKind(f"{name} is at least 1, or None for no limit, not {value}")
         if self.lease < MIN_LEASE:
             raise InvalidKind(f"a lease takes at least {MIN_LEASE.total_seconds():.0f} s, not {self.lease}")
@@ -70,6 +70,8 @@ class Kind:
         self.name = checked_name(name, what="the kind")
         self.function = function
         self.options = options
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise InvalidKind(f"kind {name!r}: a generator cannot be a handler", hint="Return a value, or a list.")
         self.is_async = inspect.iscoroutinefunction(function)
         self.signature = inspect.signature(function)
         self._context, self.payload_type = _payload_type(name, function, self.signature)
@@ -208,7 +210,7 @@ def _payload_type(
     """The context parameter's name, if any, and a struct of all the others."""
     try:
         hints = get_type_hints(function, include_extras=True)
-    except NameError as error:
+    except (NameError, TypeError, SyntaxError) as error:
         raise InvalidKind(f"kind {name!r}: an annotation cannot be resolved: {error}") from None
     context: str | None = None
     fields: list[Any] = []

@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import force_setattr
 
 from holdfast.domain.job import ENDED, JobId, State
+from holdfast.domain.text import checked_text
 from holdfast.errors import InvalidInput
 
 
@@ -38,6 +39,12 @@ class After(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Plain words are welcome."""
+        for name in ("ids", "keys", "labels"):
+            if isinstance(getattr(self, name), (str, int)):
+                raise InvalidInput(f"{name} is a list", hint=f"Write {name}=({getattr(self, name)!r},).")
+            force_setattr(self, name, tuple(getattr(self, name)))
+        for text in (*self.labels, *(part for pair in self.keys for part in pair)):
+            checked_text(text, what="a name in after")
         try:
             force_setattr(self, "when", When(self.when))
             force_setattr(self, "if_not", IfNot(self.if_not))

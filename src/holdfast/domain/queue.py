@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from holdfast.domain.text import checked_number
 from holdfast.errors import InvalidInput
 
 DEFAULT_QUEUE = "default"
@@ -45,6 +46,6 @@ def free_slots(usage: Usage) -> int:
 
 def checked_limit(limit: int | None) -> int | None:
     """Return *limit* if it makes sense: none, or at least 1 (a queue is paused, not limited to 0)."""
-    if limit is not None and limit < 1:
+    if limit is not None and checked_number(limit, what="a limit") < 1:
         raise InvalidInput(f"a limit is at least 1, not {limit}", hint="Pause the queue to stop it.")
     return limit

@@ -12,6 +12,9 @@ _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 
 MAX_NAME = 200
+MAX_KEY = 1000
+#: A hundred years.
+LONGEST = timedelta(days=36_525)
 
 
 def checked_text(text: str, *, what: str) -> str:
@@ -20,6 +23,8 @@ def checked_text(text: str, *, what: str) -> str:
     Raises:
         InvalidText: It holds a NUL, or half of a character.
     """
+    if not isinstance(text, str):
+        raise InvalidInput(f"{what} is a text, not {text!r}", what=what)
     if "\0" in text:
         raise InvalidText(f"{what} holds a NUL character", what=what)
     if not text.isascii():
@@ -41,11 +46,20 @@ def clean_text(text: str, *, limit: int | None = None) -> str:
 
 def checked_name(text: str, *, what: str) -> str:
     """Return *text* if it can serve as a name: not empty, not long, all of it storable."""
+    if not isinstance(text, str):
+        raise InvalidInput(f"{what} is a text, not {text!r}", what=what)
     if not text or text != text.strip():
         raise InvalidInput(f"{what} cannot be empty or begin or end with a space: {text!r}", what=what)
     if len(text) > MAX_NAME:
         raise InvalidInput(f"{what} is longer than {MAX_NAME} characters: {text[:40]!r}…", what=what)
     return checked_text(text, what=what)
+
+
+def checked_number(number: int, *, what: str) -> int:
+    """Return *number* if it is a whole number of 32 bits."""
+    if not isinstance(number, int) or not -(2**31) <= number < 2**31:
+        raise InvalidInput(f"{what} is a whole number of 32 bits, not {number!r}")
+    return number
 
 
 def checked_actor(name: str, *, system: Container[str] = ()) -> str:
@@ -60,19 +74,27 @@ def parse_duration(text: str) -> timedelta:
     """Read ``90``, ``1.5h``, ``1h30m`` or ``500ms``; a bare number is seconds."""
     compact = text.strip().lower()
     if re.fullmatch(r"\d+(\.\d+)?", compact):
-        return timedelta(seconds=float(compact))
+        return _checked_duration(timedelta(seconds=min(float(compact), 1e12)))
     if not compact or _PART.sub("", compact):
         raise InvalidInput(f"not a duration: {text!r}", hint="Write it like 90, 1.5h, 1h30m or 500ms.")
-    return timedelta(seconds=sum(float(n) * _SECONDS[unit] for n, unit in _PART.findall(compact)))
+    seconds = sum(float(n) * _SECONDS[unit] for n, unit in _PART.findall(compact))
+    return _checked_duration(timedelta(seconds=min(seconds, 1e12)))
 
 
 def as_duration(value: timedelta | float | str) -> timedelta:
     """A duration from a timedelta, a number of seconds, or a text such as ``5m``; never negative."""
     if isinstance(value, str):
         return parse_duration(value)
-    duration = value if isinstance(value, timedelta) else timedelta(seconds=value)
-    if duration < timedelta(0):
-        raise InvalidInput(f"a duration cannot be negative: {value}")
+    try:
+        duration = value if isinstance(value, timedelta) else timedelta(seconds=value)
+    except (TypeError, ValueError, OverflowError):
+        raise InvalidInput(f"not a duration: {value!r}") from None
+    return _checked_duration(duration)
+
+
+def _checked_duration(duration: timedelta) -> timedelta:
+    if not timedelta(0) <= duration <= LONGEST:
+        raise InvalidInput(f"a duration is between nothing and {LONGEST.days} days, not {duration}")
     return duration
 
 

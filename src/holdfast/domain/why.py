@@ -88,6 +88,8 @@ def _not_due(job: Job, now: datetime) -> Reason:
 
 
 def _needs(job: Job, needs: Sequence[NeedState]) -> str:
+    if all(need.state is None or need.state.ended for need in needs):
+        return "its needs have ended; a sweep lets it go on"
     open_needs = [need for need in needs if need.state is not None and not need.state.ended]
     shown = ", ".join(f"{need.need_id} ({need.state.value})" for need in open_needs[:5] if need.state)
     more = f" and {len(open_needs) - 5} more" if len(open_needs) > 5 else ""

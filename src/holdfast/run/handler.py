@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import traceback
 from typing import Any
@@ -28,6 +29,20 @@ def run_handler(run: Run, context: Context) -> Outcome:
     except BaseException as error:  # noqa: BLE001 - SystemExit of a handler must not end the worker
         return outcome_of(error, run.stop_reason)
     return done(value)
+
+
+async def await_handler(run: Run, context: Context) -> Outcome:
+    """The same for a coroutine, on the loop that runs it."""
+    try:
+        arguments = run.kind.arguments(run.lease.payload, context)
+    except InvalidPayload as error:
+        return bad_payload(error)
+    try:
+        return done(await run.kind.function(**arguments))
+    except asyncio.CancelledError:
+        return outcome_of(Cancelled(), run.stop_reason)
+    except BaseException as error:  # noqa: BLE001 - SystemExit of a handler must not end the loop
+        return outcome_of(error, run.stop_reason)
 
 
 def bad_payload(error: InvalidPayload) -> Failed:

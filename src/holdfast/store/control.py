@@ -12,7 +12,7 @@ from holdfast.domain.history import EventName
 from holdfast.domain.job import LIVE, JobId, State
 from holdfast.domain.queue import DEFAULT_QUEUE
 from holdfast.domain.selector import Selector
-from holdfast.domain.text import checked_actor, checked_name, clean_text
+from holdfast.domain.text import checked_actor, checked_name, checked_number, clean_text
 from holdfast.domain.unique import KeyHolder, Scope
 from holdfast.errors import InvalidInput, JobInUse
 from holdfast.store import needs
@@ -76,8 +76,7 @@ class Control:
 
     def set_priority(self, selector: Selector, priority: int, *, actor: str) -> list[JobId]:
         """Change the priority of live jobs."""
-        if not -(2**31) <= priority < 2**31:
-            raise InvalidInput(f"a priority fits into 32 bits, {priority} does not")
+        checked_number(priority, what="a priority")
         change = _change("set_priority", EventName.REPRIORITISED, {"priority": priority}, actor)
         return self._each(selector, LIVE, change, actor=actor)
 
@@ -89,7 +88,7 @@ class Control:
 
     def reschedule(self, selector: Selector, due_at: datetime, *, actor: str) -> list[JobId]:
         """Change when jobs are due that nobody runs."""
-        if due_at.tzinfo is None:
+        if not isinstance(due_at, datetime) or due_at.tzinfo is None:
             raise InvalidInput("due_at needs a time zone")
         change = _change("set_due", EventName.RESCHEDULED, {"due_at": due_at}, actor)
         return self._each(selector, IDLE, change, actor=actor)
@@ -109,7 +108,7 @@ class Control:
         if actor is not None:
             checked_actor(actor)
         narrowed = selector.only(*sorted(states))
-        if narrowed is None:
+        if narrowed.empty:
             return []
         ids = self._backend.read(_all_ids, narrowed)
         if newest:

@@ -9,7 +9,7 @@ from typing import Any
 from holdfast.domain.history import EventName
 from holdfast.domain.job import JobId, Lease, OnLost, State
 from holdfast.domain.request import Actor, Enqueued, NewJob, due_at, first_state
-from holdfast.domain.text import checked_actor, checked_name, checked_text
+from holdfast.domain.text import MAX_KEY, checked_actor, checked_name, checked_number, checked_text
 from holdfast.domain.unique import KeyHolder, OnConflict, is_free
 from holdfast.errors import DuplicateJob, InvalidInput, LeaseLost, StoreUnavailable
 from holdfast.store import needs
@@ -273,9 +273,10 @@ def _check(request: NewJob) -> None:
         checked_name(request.label, what="the label")
     if request.unique is not None:
         checked_text(request.unique.key, what="the key")
-    if not -(2**31) <= request.priority < 2**31:
-        raise InvalidInput(f"a priority fits into 32 bits, {request.priority} does not")
+        if len(request.unique.key) > MAX_KEY:
+            raise InvalidInput(f"a key has at most {MAX_KEY:,} characters, this one has {len(request.unique.key):,}")
+    checked_number(request.priority, what="a priority")
     if request.delay is not None and request.run_at is not None:
         raise InvalidInput("a delay and a run_at exclude each other")
-    if request.run_at is not None and request.run_at.tzinfo is None:
+    if request.run_at is not None and (not isinstance(request.run_at, datetime) or request.run_at.tzinfo is None):
         raise InvalidInput("run_at needs a time zone", hint="Use datetime.now(UTC) or an aware datetime.")

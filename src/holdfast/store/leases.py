@@ -159,6 +159,7 @@ class Leases:
     def take_over(self, *, limit: int = 100) -> list[TakenOver]:
         """End leases that have lapsed, and judge their jobs as the rules say.
 
+        - Queue by queue, the longest lapsed first, no more than *limit*.
         - The token is raised: the old holder can no longer write anything.
         - A marked start costs an attempt and counts as a crash; an unmarked one costs
           nothing, and makes the job suspect.

@@ -43,7 +43,8 @@ def find_needs(after: After) -> Flow[list[JobId]]:
         rows = yield ask("ids_by_key", kind=kind, key=key)
         wanted |= dict.fromkeys(_found(rows, f"the key {key!r} of kind {kind!r}"), f"key {key!r}")
     for label in after.labels:
-        rows = yield ask("ids_by_label", label=Glob(label))
+        glob = Glob(label)
+        rows = yield ask("ids_by_label" if glob.exact else "ids_by_pattern", label=str(label) if glob.exact else glob)
         wanted |= dict.fromkeys(_found(rows, f"the label {label!r}"), f"label {label!r}")
     ids = sorted(wanted)
     yield ask("mark_needed", ids=ids)

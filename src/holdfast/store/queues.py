@@ -11,7 +11,7 @@ from msgspec import Struct
 from holdfast.domain.job import WorkerId
 from holdfast.domain.kind import KindOptions, PublishedKind, load_options, suggest
 from holdfast.domain.queue import Queue, checked_limit
-from holdfast.domain.text import checked_name
+from holdfast.domain.text import checked_name, clean_text
 from holdfast.errors import Conflict, UnknownKind
 from holdfast.store.backend import Backend
 from holdfast.store.flow import Flow, ask
@@ -34,6 +34,7 @@ class Queues:
 
     def clear_limits(self, name: str) -> None:
         """Take both limits away."""
+        checked_name(name, what="the queue")
         self._backend.run(ask("put_queue", name=name, run_limit=0, worker_limit=0), repeatable=True)
 
     def pause(self, name: str, *, note: str | None = None) -> None:
@@ -42,7 +43,8 @@ class Queues:
         What runs goes on.
         """
         checked_name(name, what="the queue")
-        self._backend.run(ask("switch_queue", name=name, paused=True, note=note), repeatable=True)
+        text = None if note is None else clean_text(note, limit=1000)
+        self._backend.run(ask("switch_queue", name=name, paused=True, note=text), repeatable=True)
 
     def resume(self, name: str) -> None:
         """Let the queue start jobs again."""
@@ -53,6 +55,10 @@ class Queues:
         """The settings of a queue; one that was never set has none."""
         rows: list[Queue] = self._backend.look(ask("get_queue", Queue, name=name))
         return rows[0] if rows else Queue(name)
+
+    def in_use(self) -> list[str]:
+        """The names of queues that hold ready jobs."""
+        return [row[0] for row in self._backend.look(ask("queues_in_use"))]
 
     def list(self) -> list[Queue]:
         """All queues that have settings, by name."""

@@ -12,27 +12,36 @@ from holdfast.store.flow import Ask, Flow
 def conditions(selector: Selector) -> tuple[tuple[str, ...], dict[str, Any]]:
     """The names of the conditions that *selector* asks for, and their parameters."""
     wanted = {
-        "by_ids": ("ids", list(selector.ids)),
-        "by_keys": ("keys", list(selector.keys)),
-        _label_condition(selector): ("labels", [Glob(label) for label in selector.labels]),
-        "like_queues": ("queues", [Glob(queue) for queue in selector.queues]),
-        "like_kinds": ("kinds", [Glob(kind) for kind in selector.kinds]),
-        _state_condition(selector): ("states", list(selector.states)),
+        "by_ids": ("ids", _list(selector.ids)),
+        "by_keys": ("keys", _list(selector.keys)),
+        _label_condition(selector): ("labels", _globs(selector.labels)),
+        "like_queues": ("queues", _globs(selector.queues)),
+        "like_kinds": ("kinds", _globs(selector.kinds)),
+        _state_condition(selector): ("states", _list(selector.states)),
         "by_error": ("error", selector.error),
         "since": ("since", selector.since),
         "until": ("until", selector.until),
     }
-    asked = {name: pair for name, pair in wanted.items() if pair[1] not in ([], None)}
+    asked = {name: pair for name, pair in wanted.items() if pair[1] is not None}
     return tuple(asked), dict(asked.values())
 
 
 def _label_condition(selector: Selector) -> str:
     """Whole labels can be looked up in the index, patterns cannot."""
-    return "by_labels" if all(Glob(label).exact for label in selector.labels) else "like_labels"
+    return "by_labels" if all(Glob(label).exact for label in selector.labels or ()) else "like_labels"
 
 
 def _state_condition(selector: Selector) -> str:
-    return f"only_{selector.states[0]}" if len(selector.states) == 1 else "by_states"
+    states = selector.states or ()
+    return f"only_{states[0]}" if len(states) == 1 else "by_states"
+
+
+def _list(values: tuple[Any, ...] | None) -> list[Any] | None:
+    return None if values is None else list(values)
+
+
+def _globs(values: tuple[str, ...] | None) -> list[Glob] | None:
+    return None if values is None else [Glob(value) for value in values]
 
 
 def select_ids(selector: Selector, *, after: JobId, limit: int) -> Flow[list[JobId]]:

@@ -12,7 +12,7 @@ from holdfast.domain.needs import NeedState
 from holdfast.domain.queue import Queue, Usage
 from holdfast.domain.selector import Selector
 from holdfast.domain.why import Facts, Reason, explain
-from holdfast.errors import JobPruned, NoSuchJob
+from holdfast.errors import InvalidInput, JobPruned, NoSuchJob
 from holdfast.store.backend import Backend
 from holdfast.store.flow import Ask, Flow, ask
 from holdfast.store.queues import SILENCE
@@ -58,6 +58,8 @@ class Views:
 
     def page(self, selector: Selector, *, before: JobId | None = None, limit: int = 50) -> Page:
         """Jobs that match, the newest first; *before* is the ``next`` of the page before."""
+        if limit < 1:
+            raise InvalidInput(f"a page holds at least one job, not {limit}")
         where, values = conditions(selector)
         if before is not None:
             where, values = (*where, "before"), {**values, "before": before}
@@ -98,6 +100,8 @@ class Views:
 
 
 def _get(job_id: JobId) -> Flow[Job]:
+    if not isinstance(job_id, int) or not 0 <= job_id < 2**63:
+        raise NoSuchJob(f"{job_id!r} is no job's id")
     rows: list[Job] = yield Ask("select_jobs", {"ids": [job_id], "limit": 1}, Job, ("by_ids",))
     if rows:
         return rows[0]

@@ -7,11 +7,9 @@ import threading
 from collections import deque
 from datetime import timedelta
 
-from holdfast.domain.job import Outcome
-from holdfast.errors import InvalidPayload
 from holdfast.run import clock
 from holdfast.run.execute import Finish, MakeContext
-from holdfast.run.handler import bad_payload, done, outcome_of
+from holdfast.run.handler import await_handler
 from holdfast.run.held import Run
 from holdfast.store.leases import Settlement
 
@@ -67,23 +65,9 @@ class LoopExecutor:
 
     async def _run(self, run: Run) -> None:
         run.begun_at = began = clock.now()
-        outcome = await self._outcome(run)
+        outcome = await await_handler(run, self._context(run))
         run.on_stop(None)
         with self._lock:
             self._running -= 1
         self._finish([Settlement(run.lease, outcome, timedelta(seconds=clock.now() - began))])
         self._begin_waiting()
-
-    async def _outcome(self, run: Run) -> Outcome:
-        try:
-            arguments = run.kind.arguments(run.lease.payload, self._context(run))
-        except InvalidPayload as error:
-            return bad_payload(error)
-        try:
-            return done(await run.kind.function(**arguments))
-        except asyncio.CancelledError:
-            from holdfast.domain.raised import Cancelled
-
-            return outcome_of(Cancelled(), run.stop_reason)
-        except BaseException as error:  # noqa: BLE001 - SystemExit of a handler must not end the loop
-            return outcome_of(error, run.stop_reason)

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import psycopg
 import psycopg_pool
 from psycopg.pq import TransactionStatus
+from psycopg.rows import tuple_row
 
 from holdfast.domain.job import JobId
 from holdfast.errors import NoTransaction, OtherDatabase, StoreUnavailable
@@ -21,6 +22,8 @@ from holdfast.store.postgres.schema import check_or_migrate, migrate
 from holdfast.store.postgres.statements import Statements
 
 T = TypeVar("T")
+
+_NEVER_A_PLAN = ("enable_seqscan", "enable_bitmapscan", "enable_sort", "enable_hashjoin", "enable_mergejoin")
 
 #: Waits before work is sent again, in seconds. Then the caller is told.
 AGAIN_AFTER = (0.05, 0.2, 0.8, 2.0)
@@ -86,7 +89,9 @@ class PostgresBackend:
         _refuse_autocommit(connection)
         with self._translated():
             self._same_installation(_installation(connection, self.statements))
-            return drive(flow, self._performer(connection))
+            # A savepoint: a refused enqueue leaves nothing behind, whatever the caller does next.
+            with connection.transaction():
+                return drive(flow, self._performer(connection))
 
     async def arun_on(self, connection: Any, flow: Flow[T]) -> T:
         if isinstance(connection, psycopg.Connection):
@@ -96,7 +101,8 @@ class PostgresBackend:
         _refuse_autocommit(connection)
         with self._translated():
             self._same_installation(await _ainstallation(connection, self.statements))
-            return await adrive(flow, lambda step: self.statements.aperform(connection, step))
+            async with connection.transaction():
+                return await adrive(flow, lambda step: self.statements.aperform(connection, step))
 
     def migrate(self) -> list[int]:
         with self._translated(), self._pool.connection() as connection:
@@ -216,17 +222,19 @@ class _IdSource:
 
 def _installation(connection: psycopg.Connection[Any], statements: Statements) -> tuple[Any, ...] | None:
     """The installation that a connection leads to, without spoiling its transaction."""
-    there = connection.execute(_installation_query(statements)).fetchone()
+    cursor = connection.cursor(row_factory=tuple_row)
+    there = cursor.execute(_installation_query(statements)).fetchone()
     if there is None or not there[0]:
         return None
-    return connection.execute(statements.text(Ask("read_installation", {}))).fetchone()
+    return cursor.execute(statements.text(Ask("read_installation", {}))).fetchone()
 
 
 async def _ainstallation(connection: psycopg.AsyncConnection[Any], statements: Statements) -> tuple[Any, ...] | None:
-    there = await (await connection.execute(_installation_query(statements))).fetchone()
+    cursor = connection.cursor(row_factory=tuple_row)
+    there = await (await cursor.execute(_installation_query(statements))).fetchone()
     if there is None or not there[0]:
         return None
-    return await (await connection.execute(statements.text(Ask("read_installation", {})))).fetchone()
+    return await (await cursor.execute(statements.text(Ask("read_installation", {})))).fetchone()
 
 
 def _installation_query(statements: Statements) -> bytes:
@@ -242,13 +250,19 @@ def _refuse_autocommit(connection: psycopg.Connection[Any] | psycopg.AsyncConnec
 def _prepared(url: str) -> dict[str, Any]:
     """Prepared statements are planned once, for tables of any size to come.
 
-    A plan made while a table was empty would read all of it when it is full, so reading a
-    whole table is never a plan; and since every statement then has only one good plan, it
-    need not be weighed again at each call.
+    A plan made while a table was empty would read, hash or sort all of it when it is full, so
+    none of that is ever a plan: rows are found by an index, in its order. And since every
+    statement then has only one good plan, it need not be weighed again at each call.
     """
     given = psycopg.conninfo.conninfo_to_dict(url).get("options") or ""
     limit = int(Timeouts.statement.total_seconds() * 1000)
-    options = f"{given} -c enable_seqscan=off -c plan_cache_mode=force_generic_plan -c statement_timeout={limit}"
+    settings = {
+        "plan_cache_mode": "force_generic_plan",
+        "jit": "off",
+        "statement_timeout": limit,
+        **dict.fromkeys(_NEVER_A_PLAN, "off"),
+    }
+    options = " ".join([str(given), *(f"-c {name}={value}" for name, value in settings.items())])
     return {**_connect_options(url), "options": options.strip(), "prepare_threshold": 2}
 
 

@@ -21,9 +21,9 @@ WHERE id = ANY(:ids::bigint[]) AND state = 'held'
 RETURNING id, state
 
 -- name: hasten
--- A job that waits for its retry runs now.
+-- A job that waits for its retry runs now. (The odd comparison keeps the plan on the primary key.)
 UPDATE holdfast.live SET state = 'ready', due_at = (SELECT holdfast.now())
-WHERE id = ANY(:ids::bigint[]) AND state = 'scheduled' AND attempts > 0
+WHERE id = ANY(:ids::bigint[]) AND state || '' = 'scheduled' AND attempts > 0
 RETURNING id
 
 -- name: set_priority
@@ -43,14 +43,14 @@ RETURNING id
 -- name: lock_revivable
 SELECT ended.id, ended.kind, job.key
 FROM holdfast.ended CROSS JOIN LATERAL (SELECT key FROM holdfast.job WHERE job.id = ended.id LIMIT 1) AS job
-WHERE ended.id = ANY(:ids::bigint[]) AND ended.state IN ('dead', 'cancelled')
+WHERE ended.id = ANY(:ids::bigint[]) AND (ended.state = 'done') IS FALSE
 ORDER BY ended.id FOR UPDATE OF ended
 
 -- name: revive
 -- Back to life with all its attempts; the token goes on from where it was. With needs it first waits,
 -- to be judged anew.
 WITH gone AS (
-    DELETE FROM holdfast.ended WHERE id = ANY(:ids::bigint[]) AND state IN ('dead', 'cancelled') RETURNING *
+    DELETE FROM holdfast.ended WHERE id = ANY(:ids::bigint[]) AND (state = 'done') IS FALSE RETURNING *
 )
 INSERT INTO holdfast.live (id, state, queue, kind, priority, due_at, token, careful, needed)
 SELECT gone.id, CASE WHEN EXISTS (SELECT FROM holdfast.need WHERE need.job_id = gone.id) THEN 'waiting' ELSE 'ready' END,
@@ -70,7 +70,7 @@ ON CONFLICT (kind, key) DO UPDATE SET job_id = excluded.job_id
 -- Which of these jobs a live job needs that is none of them.
 SELECT DISTINCT need_id FROM holdfast.need
 WHERE need_id = ANY(:ids::bigint[]) AND job_id <> ALL(:ids::bigint[])
-    AND EXISTS (SELECT FROM holdfast.live WHERE live.id = need.job_id)
+    AND (SELECT true FROM holdfast.live WHERE live.id = need.job_id)
 
 -- name: write_events
 INSERT INTO holdfast.event (job_id, at, name, actor, detail)
@@ -81,7 +81,9 @@ FROM jsonb_to_recordset(:fact::jsonb) AS fact (job_id bigint, name text, detail 
 -- Ended jobs past their time, but never one that a live job needs.
 SELECT id FROM holdfast.ended
 WHERE state = :state AND ended_at < (SELECT holdfast.now()) - :age::interval AND NOT EXISTS (
-    SELECT FROM holdfast.need JOIN holdfast.live ON live.id = need.job_id WHERE need.need_id = ended.id)
+    SELECT FROM holdfast.need
+    WHERE need.need_id = ended.id AND (SELECT true FROM holdfast.live WHERE live.id = need.job_id)
+    OFFSET 0)
 ORDER BY ended_at, id LIMIT :limit::bigint
 FOR UPDATE SKIP LOCKED
 

@@ -16,7 +16,7 @@ def passes(error: BaseException) -> bool:
     """Whether the same work may succeed when it is sent again on another connection."""
     if isinstance(error, _PASSING):
         return True
-    if isinstance(error, errors.QueryCanceled | errors.DiskFull):
+    if isinstance(error, errors.QueryCanceled | errors.DiskFull | errors.ProgramLimitExceeded):
         return False
     return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
 

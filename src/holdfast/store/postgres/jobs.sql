@@ -54,7 +54,7 @@ ON CONFLICT (kind, key) DO UPDATE SET job_id = excluded.job_id, scope = excluded
 SELECT id FROM holdfast.live WHERE id = ANY(:ids::bigint[])
 
 -- name: replace_job
--- Only a job that nobody runs can be replaced.
+-- Only a job that nobody runs can be replaced. What the old one had reached is forgotten.
 WITH clock AS (SELECT holdfast.now() AS now),
 moved AS (
     UPDATE holdfast.live SET priority = :priority, due_at = due.at, state = CASE
@@ -62,6 +62,8 @@ moved AS (
     FROM clock, LATERAL (SELECT coalesce(:run_at::timestamptz, clock.now + :delay::interval, clock.now) AS at) AS due
     WHERE live.id = :id AND live.state <> 'running'
     RETURNING live.id
+), forgotten AS (
+    DELETE FROM holdfast.progress USING moved WHERE progress.job_id = moved.id
 )
 UPDATE holdfast.job SET payload = :payload::json, label = :label, tags = :tags::json
 FROM moved WHERE job.id = moved.id

@@ -144,7 +144,7 @@ SELECT live.id AS job_id, live.kind, live.queue, live.token, live.attempts, job.
     live.needed, live.worker, live.claimed_at, live.started_at
 FROM holdfast.live CROSS JOIN LATERAL (SELECT * FROM holdfast.job WHERE job.id = live.id LIMIT 1) AS job
 WHERE live.lapses_at < (SELECT holdfast.now())
-ORDER BY live.lapses_at, live.id LIMIT :limit::bigint
+ORDER BY live.queue, live.lapses_at LIMIT :limit::bigint
 FOR UPDATE OF live SKIP LOCKED
 
 -- name: put_back

@@ -1,6 +1,9 @@
 -- Dependencies on PostgreSQL.
 
 -- name: ids_by_label
+SELECT id FROM holdfast.job WHERE label = :label ORDER BY id
+
+-- name: ids_by_pattern
 SELECT id FROM holdfast.job WHERE label LIKE :label ORDER BY id
 
 -- name: ids_by_key
@@ -22,7 +25,8 @@ INSERT INTO holdfast.need (job_id, need_id)
 SELECT job_id, need_id FROM jsonb_to_recordset(:need::jsonb) AS need (job_id bigint, need_id bigint)
 
 -- name: dependents
-SELECT DISTINCT job_id FROM holdfast.need WHERE need_id = ANY(:ids::bigint[]) ORDER BY job_id
+SELECT DISTINCT job_id
+FROM (SELECT job_id FROM holdfast.need WHERE need_id = ANY(:ids::bigint[]) OFFSET 0) AS found ORDER BY job_id
 
 -- name: waiting_page
 SELECT id FROM holdfast.live WHERE state = 'waiting' AND id > :after ORDER BY id LIMIT :limit::bigint

@@ -18,11 +18,23 @@ SELECT name, run_limit AS "limit", worker_limit, paused, note FROM holdfast.queu
 -- name: list_queues
 SELECT name, run_limit AS "limit", worker_limit, paused, note FROM holdfast.queue ORDER BY name
 
+-- name: queues_in_use
+-- One step through the index per queue, however many jobs each holds.
+WITH RECURSIVE found (name) AS (
+    (SELECT queue FROM holdfast.live WHERE state = 'ready' ORDER BY queue, kind LIMIT 1)
+    UNION ALL
+    SELECT (SELECT queue FROM holdfast.live WHERE state = 'ready' AND queue > found.name ORDER BY queue, kind LIMIT 1)
+    FROM found WHERE found.name IS NOT NULL
+)
+SELECT name FROM found WHERE name IS NOT NULL
+
 -- name: queue_usage
-SELECT queue.name, queue.run_limit AS "limit", queue.worker_limit, count(live.id) AS running,
-    count(live.id) FILTER (WHERE live.worker = :worker) AS running_here
-FROM holdfast.queue LEFT JOIN holdfast.live ON live.queue = queue.name AND live.lapses_at IS NOT NULL
-WHERE queue.name = :name GROUP BY queue.name
+SELECT queue.name, queue.run_limit AS "limit", queue.worker_limit, running.everywhere AS running,
+    running.here AS running_here
+FROM holdfast.queue CROSS JOIN LATERAL (
+    SELECT count(*) AS everywhere, count(*) FILTER (WHERE live.worker = :worker) AS here
+    FROM holdfast.live WHERE live.queue = queue.name AND live.lapses_at IS NOT NULL) AS running
+WHERE queue.name = :name
 
 -- name: publish_kind
 INSERT INTO holdfast.kind (name, options, payload_schema, version, published_at)

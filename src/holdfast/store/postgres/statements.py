@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import psycopg
+from psycopg.rows import tuple_row
 
 from holdfast.domain.selector import Glob
 from holdfast.store import sql
@@ -38,7 +39,7 @@ class Statements:
                 for block in _blocks(step):
                     copy.write(block)
             return []
-        cursor = connection.execute(self.text(step), to_sql(step.parameters))
+        cursor = connection.cursor(row_factory=tuple_row).execute(self.text(step), to_sql(step.parameters))
         return _rows(step, cursor, cursor.fetchall() if cursor.description else [])
 
     async def aperform(self, connection: psycopg.AsyncConnection[Any], step: Step) -> list[Any]:
@@ -48,7 +49,7 @@ class Statements:
                 for block in _blocks(step):
                     await copy.write(block)
             return []
-        cursor = await connection.execute(self.text(step), to_sql(step.parameters))
+        cursor = await connection.cursor(row_factory=tuple_row).execute(self.text(step), to_sql(step.parameters))
         return _rows(step, cursor, await cursor.fetchall() if cursor.description else [])
 
     def text(self, ask: Ask) -> bytes:

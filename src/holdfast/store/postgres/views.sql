@@ -2,21 +2,36 @@
 -- for those that a selector asks for.
 
 -- name: select_jobs
-SELECT seen.id, seen.kind, seen.queue, seen.state, seen.priority, seen.due_at, seen.label, seen.tags::text, seen.key,
-    seen.payload::text, seen.parent_id, seen.actor, seen.created_at, seen.attempts, seen.max_attempts,
-    seen.crashes, seen.max_crashes, seen.on_lost, seen.retry::text, seen.after_when, seen.after_failed, seen.token,
-    seen.suspect, seen.cancel_wanted, seen.worker, seen.claimed_at, seen.started_at, seen.lapses_at, seen.note,
-    seen.ended_at, seen.reason, seen.error, seen.result::text, told.done AS progress_done,
-    told.total AS progress_total, told.message AS progress_message, told.checkpoint::text
-FROM holdfast.job_view AS seen LEFT JOIN holdfast.progress AS told ON told.job_id = seen.id
-WHERE {where}
-ORDER BY seen.id DESC LIMIT :limit::bigint
+-- A page of each view, then the newest of both: an order over the two at once would sort them all.
+WITH page AS (
+    (SELECT seen.* FROM holdfast.live_view AS seen WHERE {where} ORDER BY seen.id DESC LIMIT :limit::bigint)
+    UNION ALL
+    (SELECT seen.* FROM holdfast.ended_view AS seen WHERE {where} ORDER BY seen.id DESC LIMIT :limit::bigint)
+    ORDER BY id DESC LIMIT :limit::bigint
+)
+SELECT id, kind, queue, state, priority, due_at, label, tags, key, payload, parent_id, actor, created_at, attempts,
+    max_attempts, crashes, max_crashes, on_lost, retry, after_when, after_failed, token, suspect, cancel_wanted,
+    worker, claimed_at, started_at, lapses_at, note, ended_at, reason, error, result, progress_done, progress_total,
+    progress_message, checkpoint
+FROM page ORDER BY id DESC
 
 -- name: select_ids
-SELECT seen.id FROM holdfast.job_view AS seen WHERE {where} ORDER BY seen.id LIMIT :limit::bigint
+WITH page AS (
+    (SELECT seen.id FROM holdfast.live_view AS seen WHERE {where} ORDER BY seen.id LIMIT :limit::bigint)
+    UNION ALL
+    (SELECT seen.id FROM holdfast.ended_view AS seen WHERE {where} ORDER BY seen.id LIMIT :limit::bigint)
+    ORDER BY id LIMIT :limit::bigint
+)
+SELECT id FROM page ORDER BY id
 
 -- name: count_jobs
-SELECT count(*) FROM (SELECT 1 FROM holdfast.job_view AS seen WHERE {where} LIMIT :limit::bigint) AS capped
+WITH page AS (
+    (SELECT seen.id FROM holdfast.live_view AS seen WHERE {where} ORDER BY seen.id DESC LIMIT :limit::bigint)
+    UNION ALL
+    (SELECT seen.id FROM holdfast.ended_view AS seen WHERE {where} ORDER BY seen.id DESC LIMIT :limit::bigint)
+    ORDER BY id DESC LIMIT :limit::bigint
+)
+SELECT count(*) FROM page
 
 -- name: state_of
 SELECT state FROM holdfast.live WHERE id = :id UNION ALL SELECT state FROM holdfast.ended WHERE id = :id
@@ -38,19 +53,24 @@ SELECT at, name, actor, detail::text FROM holdfast.event WHERE job_id = :id ORDE
 
 -- name: count_ahead
 SELECT count(*) FROM (
-    SELECT 1 FROM holdfast.live
-    WHERE state = 'ready' AND queue = :queue AND kind = :kind
-        AND (priority > :priority OR priority = :priority AND (due_at, id) < (:due_at::timestamptz, :id::bigint))
+    (SELECT 1 FROM holdfast.live
+    WHERE state = 'ready' AND queue = :queue AND kind = :kind AND priority > :priority
+    ORDER BY priority DESC, due_at, id LIMIT 1000)
+    UNION ALL
+    (SELECT 1 FROM holdfast.live
+    WHERE state = 'ready' AND queue = :queue AND kind = :kind AND priority = :priority
+        AND (due_at, id) < (:due_at::timestamptz, :id::bigint)
+    ORDER BY due_at, id LIMIT 1000)
     LIMIT 1000) AS capped
 
 -- name: by_ids
 seen.id = ANY(:ids::bigint[])
 
 -- name: by_keys
-seen.key = ANY(:keys::text[])
+seen.id = ANY(ARRAY(SELECT job.id FROM holdfast.job WHERE job.key = ANY(:keys::text[])))
 
 -- name: by_labels
-seen.label = ANY(:labels::text[])
+seen.id = ANY(ARRAY(SELECT job.id FROM holdfast.job WHERE job.label = ANY(:labels::text[])))
 
 -- name: like_labels
 seen.label LIKE ANY(:labels::text[])
@@ -79,28 +99,30 @@ seen.id < :before
 -- name: after
 seen.id > :after
 
--- One state is a constant, so that the planner can use the index that is made for it.
+-- One state is a constant, so that the planner can use the index that is made for it, and reads no
+-- more than one of the two views.
 
 -- name: only_held
-seen.state = 'held'
+seen.state = 'held' AND NOT seen.over
 
 -- name: only_waiting
-seen.state = 'waiting'
+seen.state = 'waiting' AND NOT seen.over
 
 -- name: only_scheduled
-seen.state = 'scheduled'
+seen.state = 'scheduled' AND NOT seen.over
 
 -- name: only_ready
-seen.state = 'ready'
+seen.state = 'ready' AND NOT seen.over
 
 -- name: only_running
-seen.state = 'running'
+seen.id = ANY(ARRAY(
+    SELECT live.id FROM holdfast.live WHERE live.lapses_at IS NOT NULL ORDER BY live.queue, live.lapses_at)) AND NOT seen.over
 
 -- name: only_done
-seen.state = 'done'
+seen.state = 'done' AND seen.over
 
 -- name: only_dead
-seen.state = 'dead'
+seen.state = 'dead' AND seen.over
 
 -- name: only_cancelled
-seen.state = 'cancelled'
+seen.state = 'cancelled' AND seen.over

@@ -6,6 +6,7 @@ import fcntl
 import os
 import sqlite3
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -19,7 +20,7 @@ from holdfast.store.flow import Ask, Flow, FlowFunction, P, Step, drive
 from holdfast.store.sqlite.failures import translated
 from holdfast.store.sqlite.files import create_private, refuse_network_file_system
 from holdfast.store.sqlite.schema import check_or_migrate, migrate
-from holdfast.store.sqlite.statements import perform
+from holdfast.store.sqlite.statements import perform, plain_cursor
 
 T = TypeVar("T")
 
@@ -63,7 +64,11 @@ class SqliteBackend:
         refuse_network_file_system(self.path)
         create_private(self.path)
         self._writer = self._connect()
-        self.installation = check_or_migrate(self._writer)
+        try:
+            self.installation = check_or_migrate(self._writer)
+        except BaseException:
+            self._writer.close()
+            raise
 
     # -- Backend ---------------------------------------------------------------------------
 
@@ -79,7 +84,7 @@ class SqliteBackend:
         request = _Request(lambda: flow(*args, **kwargs))
         self._waiting.append(request)
         with self._lock:
-            if not request.ended:
+            while not request.ended:
                 self._commit_group()
         result: T = request.outcome()
         return result
@@ -107,7 +112,20 @@ class SqliteBackend:
             if not connection.in_transaction:
                 # Not a plain BEGIN: a transaction that reads first could not become a writer later.
                 connection.execute("BEGIN IMMEDIATE")
-            return drive(flow, self._performer(connection))
+            return self._drive_in_savepoint(connection, flow)
+
+    def _drive_in_savepoint(self, connection: sqlite3.Connection, flow: Flow[T]) -> T:
+        """A refused enqueue leaves nothing behind in the caller's transaction, whatever comes next."""
+        connection.execute("SAVEPOINT holdfast")
+        try:
+            result = drive(flow, self._performer(connection))
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK TO holdfast")
+                connection.execute("RELEASE holdfast")
+            raise
+        connection.execute("RELEASE holdfast")
+        return result
 
     async def arun_on(self, connection: Any, flow: Flow[T]) -> T:
         """A sqlite3 connection has no async form; a local file answers at once."""
@@ -119,6 +137,9 @@ class SqliteBackend:
 
     def close(self) -> None:
         with self._lock, self._checkpoint_lock(wait=True):
+            if not self._closed and self._careful and self._writer.total_changes:
+                with suppress(sqlite3.Error):
+                    self._writer.execute("PRAGMA wal_checkpoint(PASSIVE)")
             self._closed = True
             self._close_readers()
             self._writer.close()
@@ -193,12 +214,30 @@ class SqliteBackend:
                 check_same_thread=False,
                 cached_statements=256,
             )
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute(f"PRAGMA synchronous = {self._synchronous}")
-            connection.execute("PRAGMA mmap_size = 0")
-            if self._careful:
-                connection.execute("PRAGMA wal_autocheckpoint = 0")
+            try:
+                self._switch_to_wal(connection)
+                connection.execute(f"PRAGMA synchronous = {self._synchronous}")
+                connection.execute("PRAGMA mmap_size = 0")
+                if self._careful:
+                    connection.execute("PRAGMA wal_autocheckpoint = 0")
+            except BaseException:
+                connection.close()
+                raise
             return connection
+
+    def _switch_to_wal(self, connection: sqlite3.Connection) -> None:
+        """Processes that open a new file at once would find it locked here, busy timeout or not."""
+        deadline, pause = time.monotonic() + self._busy_timeout, threading.Event()
+        while True:
+            try:
+                connection.execute("PRAGMA journal_mode = WAL")
+            except sqlite3.OperationalError as error:
+                locked = error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+                if not locked or time.monotonic() > deadline:
+                    raise
+                pause.wait(0.01)
+            else:
+                return
 
     @contextmanager
     def _reader(self) -> Iterator[sqlite3.Connection]:
@@ -216,10 +255,10 @@ class SqliteBackend:
 
     def _check_installation(self, connection: sqlite3.Connection) -> None:
         try:
-            found = connection.execute("SELECT installation FROM holdfast_meta").fetchone()
-        except sqlite3.Error:
+            (found,) = plain_cursor(connection).execute("SELECT installation FROM holdfast_meta").fetchone()
+        except (sqlite3.Error, TypeError):
             found = None
-        if found is None or found[0] != self.installation:
+        if found not in (self.installation, self.installation.encode()):
             raise OtherDatabase("the connection does not lead to the database of this app", url=str(self.path))
 
     # -- checkpoints -----------------------------------------------------------------------
@@ -241,7 +280,11 @@ class SqliteBackend:
         if not self._careful:
             yield True
             return
-        descriptor = os.open(f"{self.path}-lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            descriptor = os.open(f"{self.path}-lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError:  # a directory that cannot be written: nobody here checkpoints either
+            yield False
+            return
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError:

@@ -49,9 +49,11 @@ ON CONFLICT (kind, key) DO UPDATE SET job_id = excluded.job_id, scope = excluded
 SELECT id FROM holdfast_live WHERE id IN (SELECT value FROM json_each(:ids))
 
 -- name: replace_job
--- Only a job that nobody runs can be replaced.
+-- Only a job that nobody runs can be replaced. What the old one had reached is forgotten.
 UPDATE holdfast_job SET payload = :payload, label = :label, tags = :tags
 WHERE id = (SELECT id FROM holdfast_live WHERE id = :id AND state <> 'running');
+DELETE FROM holdfast_progress
+WHERE job_id = (SELECT id FROM holdfast_live WHERE id = :id AND state <> 'running');
 UPDATE holdfast_live SET priority = :priority, due_at = coalesce(:run_at, :now + :delay, :now), state = CASE
     WHEN state IN ('held', 'waiting') THEN state
     WHEN coalesce(:run_at, :now + :delay, :now) > :now THEN 'scheduled' ELSE 'ready' END

@@ -115,7 +115,7 @@ SELECT live.id AS job_id, live.kind, live.queue, live.token, live.attempts, job.
     live.needed, live.worker, live.claimed_at, live.started_at
 FROM holdfast_live AS live JOIN holdfast_job AS job ON job.id = live.id
 WHERE live.lapses_at < :now
-ORDER BY live.lapses_at, live.id LIMIT :limit
+ORDER BY live.queue, live.lapses_at LIMIT :limit
 
 -- name: put_back
 -- A run that did not end its job: it is ready, scheduled or held again. *raised* is 1 when the

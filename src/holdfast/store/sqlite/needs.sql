@@ -1,6 +1,9 @@
 -- Dependencies on SQLite.
 
 -- name: ids_by_label
+SELECT id FROM holdfast_job WHERE label = :label ORDER BY id
+
+-- name: ids_by_pattern
 SELECT id FROM holdfast_job WHERE label IS NOT NULL AND label GLOB :label ORDER BY id
 
 -- name: ids_by_key

@@ -18,6 +18,16 @@ SELECT name, run_limit AS "limit", worker_limit, paused, note FROM holdfast_queu
 -- name: list_queues
 SELECT name, run_limit AS "limit", worker_limit, paused, note FROM holdfast_queue ORDER BY name
 
+-- name: queues_in_use
+-- One step through the index per queue, however many jobs each holds.
+WITH RECURSIVE found (name) AS (
+    SELECT min(queue) FROM holdfast_live WHERE state = 'ready'
+    UNION ALL
+    SELECT (SELECT min(queue) FROM holdfast_live WHERE state = 'ready' AND queue > found.name)
+    FROM found WHERE found.name IS NOT NULL
+)
+SELECT name FROM found WHERE name IS NOT NULL
+
 -- name: queue_usage
 SELECT queue.name, queue.run_limit AS "limit", queue.worker_limit, count(live.id) AS running,
     count(live.id) FILTER (WHERE live.worker = :worker) AS running_here

@@ -26,7 +26,7 @@ def perform(connection: sqlite3.Connection, step: Step, *, now: datetime) -> lis
     parameters["now"] = to_micros(now)
     rows: list[Any] = []
     for statement in _parts(step.name, step.where):
-        cursor = connection.execute(statement, parameters)
+        cursor = plain_cursor(connection).execute(statement, parameters)
         if cursor.description is None:
             continue
         found = cursor.fetchall()
@@ -34,6 +34,13 @@ def perform(connection: sqlite3.Connection, step: Step, *, now: datetime) -> lis
             found = reader(step.rows, tuple(column[0] for column in cursor.description), micros=True)(found)
         rows += found
     return rows
+
+
+def plain_cursor(connection: sqlite3.Connection) -> sqlite3.Cursor:
+    """A cursor that gives tuples, whatever the caller has told the connection to give."""
+    cursor = connection.cursor()
+    cursor.row_factory = None
+    return cursor
 
 
 def to_sql(value: Any) -> Any:

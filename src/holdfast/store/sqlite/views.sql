@@ -2,21 +2,36 @@
 -- for those that a selector asks for.
 
 -- name: select_jobs
-SELECT seen.id, seen.kind, seen.queue, seen.state, seen.priority, seen.due_at, seen.label, seen.tags, seen.key,
-    seen.payload, seen.parent_id, seen.actor, seen.created_at, seen.attempts, seen.max_attempts, seen.crashes,
-    seen.max_crashes, seen.on_lost, seen.retry, seen.after_when, seen.after_failed, seen.token, seen.suspect,
-    seen.cancel_wanted, seen.worker, seen.claimed_at, seen.started_at, seen.lapses_at, seen.note, seen.ended_at,
-    seen.reason, seen.error, seen.result, told.done AS progress_done, told.total AS progress_total,
-    told.message AS progress_message, told.checkpoint
-FROM holdfast_job_view AS seen LEFT JOIN holdfast_progress AS told ON told.job_id = seen.id
-WHERE {where}
-ORDER BY seen.id DESC LIMIT :limit
+-- A page of each view, then the newest of both: an order over the two at once would sort them all.
+WITH page AS (
+    SELECT * FROM (SELECT seen.* FROM holdfast_live_view AS seen WHERE {where} ORDER BY seen.id DESC LIMIT :limit)
+    UNION ALL
+    SELECT * FROM (SELECT seen.* FROM holdfast_ended_view AS seen WHERE {where} ORDER BY seen.id DESC LIMIT :limit)
+    ORDER BY id DESC LIMIT :limit
+)
+SELECT id, kind, queue, state, priority, due_at, label, tags, key, payload, parent_id, actor, created_at, attempts,
+    max_attempts, crashes, max_crashes, on_lost, retry, after_when, after_failed, token, suspect, cancel_wanted,
+    worker, claimed_at, started_at, lapses_at, note, ended_at, reason, error, result, progress_done, progress_total,
+    progress_message, checkpoint
+FROM page ORDER BY id DESC
 
 -- name: select_ids
-SELECT seen.id FROM holdfast_job_view AS seen WHERE {where} ORDER BY seen.id LIMIT :limit
+WITH page AS (
+    SELECT * FROM (SELECT seen.id FROM holdfast_live_view AS seen WHERE {where} ORDER BY seen.id LIMIT :limit)
+    UNION ALL
+    SELECT * FROM (SELECT seen.id FROM holdfast_ended_view AS seen WHERE {where} ORDER BY seen.id LIMIT :limit)
+    ORDER BY id LIMIT :limit
+)
+SELECT id FROM page ORDER BY id
 
 -- name: count_jobs
-SELECT count(*) FROM (SELECT 1 FROM holdfast_job_view AS seen WHERE {where} LIMIT :limit)
+WITH page AS (
+    SELECT * FROM (SELECT seen.id FROM holdfast_live_view AS seen WHERE {where} ORDER BY seen.id DESC LIMIT :limit)
+    UNION ALL
+    SELECT * FROM (SELECT seen.id FROM holdfast_ended_view AS seen WHERE {where} ORDER BY seen.id DESC LIMIT :limit)
+    ORDER BY id DESC LIMIT :limit
+)
+SELECT count(*) FROM page
 
 -- name: state_of
 SELECT state FROM holdfast_live WHERE id = :id UNION ALL SELECT state FROM holdfast_ended WHERE id = :id
@@ -47,10 +62,10 @@ SELECT count(*) FROM (
 seen.id IN (SELECT value FROM json_each(:ids))
 
 -- name: by_keys
-seen.key IN (SELECT value FROM json_each(:keys))
+seen.id IN (SELECT job.id FROM holdfast_job AS job WHERE job.key IN (SELECT value FROM json_each(:keys)))
 
 -- name: by_labels
-seen.label IN (SELECT value FROM json_each(:labels))
+seen.id IN (SELECT job.id FROM holdfast_job AS job WHERE job.label IN (SELECT value FROM json_each(:labels)))
 
 -- name: like_labels
 EXISTS (SELECT 1 FROM json_each(:labels) AS wanted WHERE seen.label GLOB wanted.value)
@@ -79,28 +94,29 @@ seen.id < :before
 -- name: after
 seen.id > :after
 
--- One state is a constant, so that the planner can use the index that is made for it.
+-- One state is a constant, so that the planner can use the index that is made for it, and reads no
+-- more than one of the two views.
 
 -- name: only_held
-seen.state = 'held'
+seen.state = 'held' AND NOT seen.over
 
 -- name: only_waiting
-seen.state = 'waiting'
+seen.state = 'waiting' AND NOT seen.over
 
 -- name: only_scheduled
-seen.state = 'scheduled'
+seen.state = 'scheduled' AND NOT seen.over
 
 -- name: only_ready
-seen.state = 'ready'
+seen.state = 'ready' AND NOT seen.over
 
 -- name: only_running
-seen.state = 'running'
+seen.id IN (SELECT live.id FROM holdfast_live AS live WHERE live.lapses_at IS NOT NULL) AND NOT seen.over
 
 -- name: only_done
-seen.state = 'done'
++seen.state = 'done' AND seen.over
 
 -- name: only_dead
-seen.state = 'dead'
+seen.state = 'dead' AND seen.state <> 'done' AND seen.over
 
 -- name: only_cancelled
-seen.state = 'cancelled'
+seen.state = 'cancelled' AND seen.state <> 'done' AND seen.over

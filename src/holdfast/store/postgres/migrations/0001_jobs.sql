@@ -68,7 +68,6 @@ CREATE TABLE holdfast.job (
 );
 CREATE INDEX job_label ON holdfast.job (label text_pattern_ops, id) WHERE label IS NOT NULL;
 CREATE INDEX job_key ON holdfast.job (key, id) WHERE key IS NOT NULL;
-CREATE INDEX job_parent ON holdfast.job (parent_id, id) WHERE parent_id IS NOT NULL;
 
 -- Where it stands.
 CREATE TABLE holdfast.live (
@@ -98,6 +97,7 @@ CREATE TABLE holdfast.live (
 
 -- The claim reads this index and nothing else: only ready jobs are in it, in their order.
 CREATE INDEX live_ready ON holdfast.live (queue, kind, priority DESC, due_at, id) WHERE state = 'ready';
+CREATE INDEX live_scheduled ON holdfast.live (id) WHERE state = 'scheduled';
 CREATE INDEX live_due ON holdfast.live (due_at, id) WHERE state = 'scheduled';
 CREATE INDEX live_waiting ON holdfast.live (id) WHERE state = 'waiting';
 CREATE INDEX live_held ON holdfast.live (id) WHERE state = 'held';
@@ -193,21 +193,25 @@ CREATE TABLE holdfast.progress (
     at timestamptz NOT NULL
 ) WITH (fillfactor = 70);
 
--- A job as people see it, whichever table it stands in.
-CREATE VIEW holdfast.job_view AS
-    SELECT job.id, live.kind, live.queue, live.state, live.priority, live.due_at, job.label, job.tags, job.key,
-        job.payload, job.parent_id, job.actor, job.created_at, live.attempts, job.max_attempts, live.crashes,
-        job.max_crashes, job.on_lost, job.retry, job.after_when, job.after_failed, live.token, live.suspect,
-        live.cancel_wanted, live.worker, live.claimed_at, live.started_at, live.lapses_at, live.note,
-        NULL::timestamptz AS ended_at, NULL::text AS reason, NULL::text AS error, NULL::json AS result
-    FROM holdfast.live JOIN holdfast.job ON job.id = live.id
-    UNION ALL
-    SELECT job.id, ended.kind, ended.queue, ended.state, ended.priority, ended.due_at, job.label, job.tags, job.key,
-        job.payload, job.parent_id, job.actor, job.created_at, ended.attempts, job.max_attempts, ended.crashes,
-        job.max_crashes, job.on_lost, job.retry, job.after_when, job.after_failed, ended.token, false,
-        false, ended.worker, NULL, ended.started_at, NULL, NULL,
-        ended.ended_at, ended.reason, ended.error, ended.result
-    FROM holdfast.ended JOIN holdfast.job ON job.id = ended.id;
+-- A job as people see it, while it is live and when it has ended. A list asks both, each for a page.
+CREATE VIEW holdfast.live_view AS
+    SELECT live.id, live.kind, live.queue, live.state, live.priority, live.due_at, job.label, job.tags::text,
+        job.key, job.payload::text, job.parent_id, job.actor, job.created_at, live.attempts, job.max_attempts,
+        live.crashes, job.max_crashes, job.on_lost, job.retry::text, job.after_when, job.after_failed, live.token,
+        live.suspect, live.cancel_wanted, live.worker, live.claimed_at, live.started_at, live.lapses_at, live.note,
+        NULL::timestamptz AS ended_at, NULL::text AS reason, NULL::text AS error, NULL::text AS result,
+        told.done AS progress_done, told.total AS progress_total, told.message AS progress_message,
+        told.checkpoint::text, false AS over
+    FROM holdfast.live LEFT JOIN holdfast.job ON job.id = live.id LEFT JOIN holdfast.progress AS told ON told.job_id = live.id;
+CREATE VIEW holdfast.ended_view AS
+    SELECT ended.id, ended.kind, ended.queue, ended.state, ended.priority, ended.due_at, job.label, job.tags::text,
+        job.key, job.payload::text, job.parent_id, job.actor, job.created_at, ended.attempts, job.max_attempts,
+        ended.crashes, job.max_crashes, job.on_lost, job.retry::text, job.after_when, job.after_failed, ended.token,
+        false AS suspect, false AS cancel_wanted, ended.worker, NULL::timestamptz AS claimed_at, ended.started_at,
+        NULL::timestamptz AS lapses_at, NULL::text AS note, ended.ended_at, ended.reason, ended.error,
+        ended.result::text, told.done AS progress_done, told.total AS progress_total,
+        told.message AS progress_message, told.checkpoint::text, true AS over
+    FROM holdfast.ended LEFT JOIN holdfast.job ON job.id = ended.id LEFT JOIN holdfast.progress AS told ON told.job_id = ended.id;
 
 -- Enqueue from plain SQL, in the caller's transaction: SELECT holdfast.enqueue('mail', '{"to": 7}').
 -- The kind must be published; what is not said comes from its options. When the key is taken,

@@ -41,7 +41,7 @@ CREATE TABLE holdfast_worker (
 CREATE TABLE holdfast_job (
     id INTEGER PRIMARY KEY,
     kind TEXT NOT NULL,
-    payload TEXT NOT NULL,
+    payload TEXT NOT NULL CHECK (json_valid(payload)),
     label TEXT,
     tags TEXT,
     key TEXT,
@@ -57,7 +57,6 @@ CREATE TABLE holdfast_job (
 ) STRICT;
 CREATE INDEX holdfast_job_label ON holdfast_job (label, id) WHERE label IS NOT NULL;
 CREATE INDEX holdfast_job_key ON holdfast_job (key, id) WHERE key IS NOT NULL;
-CREATE INDEX holdfast_job_parent ON holdfast_job (parent_id, id) WHERE parent_id IS NOT NULL;
 
 -- Where it stands.
 CREATE TABLE holdfast_live (
@@ -86,6 +85,7 @@ CREATE TABLE holdfast_live (
 ) STRICT;
 -- The claim reads this index and nothing else: only ready jobs are in it, in their order.
 CREATE INDEX holdfast_live_ready ON holdfast_live (queue, kind, priority DESC, due_at, id) WHERE state = 'ready';
+CREATE INDEX holdfast_live_scheduled ON holdfast_live (id) WHERE state = 'scheduled';
 CREATE INDEX holdfast_live_due ON holdfast_live (due_at, id) WHERE state = 'scheduled';
 CREATE INDEX holdfast_live_waiting ON holdfast_live (id) WHERE state = 'waiting';
 CREATE INDEX holdfast_live_held ON holdfast_live (id) WHERE state = 'held';
@@ -176,18 +176,20 @@ CREATE TABLE holdfast_progress (
     at INTEGER NOT NULL
 ) STRICT;
 
--- A job as people see it, whichever table it stands in.
-CREATE VIEW holdfast_job_view AS
-    SELECT job.id, live.kind, live.queue, live.state, live.priority, live.due_at, job.label, job.tags, job.key,
+-- A job as people see it, while it is live and when it has ended. A list asks both, each for a page.
+CREATE VIEW holdfast_live_view AS
+    SELECT live.id, live.kind, live.queue, live.state, live.priority, live.due_at, job.label, job.tags, job.key,
         job.payload, job.parent_id, job.actor, job.created_at, live.attempts, job.max_attempts, live.crashes,
         job.max_crashes, job.on_lost, job.retry, job.after_when, job.after_failed, live.token, live.suspect,
         live.cancel_wanted, live.worker, live.claimed_at, live.started_at, live.lapses_at, live.note,
-        NULL AS ended_at, NULL AS reason, NULL AS error, NULL AS result
-    FROM holdfast_live AS live JOIN holdfast_job AS job ON job.id = live.id
-    UNION ALL
-    SELECT job.id, ended.kind, ended.queue, ended.state, ended.priority, ended.due_at, job.label, job.tags, job.key,
-        job.payload, job.parent_id, job.actor, job.created_at, ended.attempts, job.max_attempts, ended.crashes,
-        job.max_crashes, job.on_lost, job.retry, job.after_when, job.after_failed, ended.token, 0,
-        0, ended.worker, NULL, ended.started_at, NULL, NULL,
-        ended.ended_at, ended.reason, ended.error, ended.result
-    FROM holdfast_ended AS ended JOIN holdfast_job AS job ON job.id = ended.id;
+        NULL AS ended_at, NULL AS reason, NULL AS error, NULL AS result, told.done AS progress_done,
+        told.total AS progress_total, told.message AS progress_message, told.checkpoint, 0 AS over
+    FROM holdfast_live AS live LEFT JOIN holdfast_job AS job ON job.id = live.id LEFT JOIN holdfast_progress AS told ON told.job_id = live.id;
+CREATE VIEW holdfast_ended_view AS
+    SELECT ended.id, ended.kind, ended.queue, ended.state, ended.priority, ended.due_at, job.label, job.tags,
+        job.key, job.payload, job.parent_id, job.actor, job.created_at, ended.attempts, job.max_attempts,
+        ended.crashes, job.max_crashes, job.on_lost, job.retry, job.after_when, job.after_failed, ended.token,
+        0 AS suspect, 0 AS cancel_wanted, ended.worker, NULL AS claimed_at, ended.started_at, NULL AS lapses_at,
+        NULL AS note, ended.ended_at, ended.reason, ended.error, ended.result, told.done AS progress_done,
+        told.total AS progress_total, told.message AS progress_message, told.checkpoint, 1 AS over
+    FROM holdfast_ended AS ended LEFT JOIN holdfast_job AS job ON job.id = ended.id LEFT JOIN holdfast_progress AS told ON told.job_id = ended.id;
