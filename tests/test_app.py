@@ -279,3 +279,110 @@ def test_a_result_that_is_not_json_does_not_undo_a_success(app):
     ref = odd.enqueue()
     drain(app)
     assert "cannot be written" in ref.result()["dropped"]
+
+
+def test_a_forked_child_has_its_own_connections(app, add, real_database):
+    """It leaves the parent's alone, and both go on."""
+    import os
+
+    add.enqueue(1)
+    pid = os.fork()
+    if pid == 0:
+        try:
+            add.enqueue_many([{"a": 2}] * 10)
+            os._exit(0)
+        finally:
+            os._exit(1)
+    add.enqueue_many([{"a": 3}] * 10)
+    _, status = os.waitpid(pid, 0)
+    assert status == 0
+    assert app.views.count(holdfast.Selector()).count == 21
+
+
+def test_awaiting_can_be_given_up(add):
+    """A cancelled wait holds no thread, so the loop can end."""
+
+    async def story():
+        refs = [add.enqueue(n) for n in range(20)]
+        waits = [asyncio.ensure_future(ref.aresult()) for ref in refs]
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(asyncio.shield(waits[0]), 0.1)
+        assert (await add.aenqueue(99)).created
+        for wait in waits:
+            wait.cancel()
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"key": ""},
+        {"queue": ""},
+        {"label": 5},
+        {"key": 5},
+        {"tags": [5]},
+        {"priority": 1.5},
+        {"priority": "1"},
+        {"delay": float("nan")},
+        {"delay": float("inf")},
+        {"delay": "99999999999d"},
+        {"run_at": "2030-01-01"},
+        {"key_for": "1h"},
+        {"after": "label"},
+        {"actor": "holdfast:sql2"},
+        {"key": "k" * 1001},
+    ],
+)
+def test_odd_options_have_an_error_of_ours(app, add, options):
+    """Not one of the driver's, and nothing is enqueued."""
+    with pytest.raises(InvalidInput):
+        add.options(**options).enqueue(1)
+    assert app.views.count(holdfast.Selector()).count == 0
+
+
+def test_a_bare_decorator_is_refused(app):
+    """With the parentheses in the hint."""
+    with pytest.raises(InvalidKind, match="parentheses"):
+
+        @app.job
+        def job() -> None: ...
+
+
+def test_generators_are_refused(app):
+    """Their call would do nothing."""
+    with pytest.raises(InvalidKind):
+
+        @app.job()
+        def job():
+            yield 1
+
+
+def test_draining_serves_every_queue_and_colour(app):
+    """Also a queue that no kind names, and coroutines."""
+
+    @app.job()
+    async def co(n: int) -> int:
+        return n
+
+    ref = co.options(queue="elsewhere").enqueue(7)
+    assert drain(app) == 1
+    assert ref.result() == 7
+
+
+def test_hints_are_shown(app, add):
+    """A person who sees the traceback sees what to do."""
+    with pytest.raises(InvalidInput) as caught:
+        add.options(delay="soon")
+    assert any("1h30m" in note for note in caught.value.__notes__)
+
+
+def test_replacing_forgets_what_the_old_payload_had_reached(app, add):
+    """A checkpoint belongs to the payload that wrote it."""
+    ref = add.options(key="k").enqueue(1)
+    store = app.store
+    (lease,) = store.leases.claim("w", queues=["default"], kinds=["add"])
+    store.leases.report(lease, checkpoint="500")
+    store.leases.give_back([lease])
+    add.options(key="k", on_conflict="replace").enqueue(2)
+    assert ref.job().checkpoint is None

@@ -9,7 +9,8 @@ import pytest
 
 from holdfast.domain.job import Done, Failed, Released, Stopped
 from holdfast.domain.raised import Cancelled, Fail, Release, Retry, Snooze
-from holdfast.run.handler import MAX_RESULT, done, outcome_of, say
+from holdfast.domain.result import MAX_RESULT
+from holdfast.run.handler import done, outcome_of, say
 from holdfast.run.held import StopReason
 
 MINUTE = timedelta(minutes=1)

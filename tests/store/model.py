@@ -98,14 +98,12 @@ class Model:
         )
         taken: list[ModelJob] = []
         for job in ready:
-            if job.queue in self.limits and len(taken) < limit and self._free(job.queue) > 0:
-                self._lease(job, worker, term, mark=True)
+            limited = job.queue in self.limits
+            may = self._free(job.queue) > 0 if limited else mark or not job.careful
+            if may and len(taken) < limit:
+                self._lease(job, worker, term, mark=mark or limited)
                 taken.append(job)
-        for job in ready:
-            if job.queue not in self.limits and len(taken) < limit and (mark or not job.careful):
-                self._lease(job, worker, term, mark=mark)
-                taken.append(job)
-        return sorted(taken, key=lambda j: j.order)
+        return taken
 
     def _free(self, queue: str) -> int:
         return self.limits[queue] - sum(j.state is State.RUNNING and j.queue == queue for j in self.jobs.values())

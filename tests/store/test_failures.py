@@ -315,3 +315,57 @@ def test_postgres_urls_are_those_of_libpq():
     store = open_store(url.replace("postgresql://", "postgres://"))
     assert store.backend.name == "postgres"
     store.close()
+
+
+def test_a_bad_value_of_one_thread_spoils_no_other(tmp_path):
+    """Whatever goes wrong inside a request stays there."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    store = open_store(f"sqlite:///{tmp_path}/jobs.db?durability=fast")
+    put(store)
+    (lease,) = store.leases.claim("w", queues=["default"], kinds=["mail"])
+
+    def work(n: int) -> None:
+        if n % 2:
+            put(store)
+            return
+        with pytest.raises(OverflowError):
+            store.leases.report(lease, done=2**70)
+
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(work, range(200)))
+    assert len(states(store)) == 101
+    store.close()
+
+
+def test_a_closed_store_does_not_read_either(tmp_path):
+    """No connection is opened behind its back."""
+    store = open_store(f"sqlite:///{tmp_path}/jobs.db")
+    store.close()
+    with pytest.raises(StoreUnavailable):
+        states(store)
+
+
+def test_the_log_does_not_grow_for_ever(tmp_path):
+    """Short-lived processes leave it to nobody: each checkpoints what it wrote when it closes."""
+    keeper = open_store(f"sqlite:///{tmp_path}/jobs.db")
+    sizes = []
+    for _ in range(4):
+        store = open_store(f"sqlite:///{tmp_path}/jobs.db")
+        store.jobs.enqueue_many([NewJob(kind="mail", payload=f'{{"x":"{"y" * 500}"}}') for _ in range(1000)])
+        store.close()
+        sizes.append((tmp_path / "jobs.db-wal").stat().st_size)
+    keeper.close()
+    assert sizes[-1] < 2 * sizes[0]
+
+
+def test_what_the_database_cannot_keep_is_an_error_of_ours(postgres):
+    """Not one of the driver's."""
+    from holdfast.errors import InvalidInput
+
+    store = postgres.open()
+    (answer,) = store.jobs.enqueue_many([NewJob(kind="mail")])
+    (lease,) = store.leases.claim("w", queues=["default"], kinds=["mail"])
+    with pytest.raises(InvalidInput):
+        store.leases.report(lease, done=2**70)
+    assert answer.created

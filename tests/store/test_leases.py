@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from holdfast.domain.job import Done, Failed, OnLost, Released, State, Stopped, WorkerId
-from holdfast.errors import LeaseLost
+from holdfast.errors import InvalidInput, LeaseLost
 from holdfast.store.leases import TERM, Settlement
 from tests.support.backends import START
 from tests.support.jobs import BOOM, lapse, only, put, state, states, take, take_one
@@ -289,6 +289,25 @@ def test_odd_error_text_never_costs_the_job(store):
     (attempt,) = store.views.attempts(job_id)
     assert attempt.error.startswith("\ufffd ?")
     assert len(attempt.error) == 64 * 1024
+
+
+@pytest.mark.parametrize("result", ["x" * 300_000, '"half \ud83d"', '"nul \0"', "not json", '"' + "y" * 300_000 + '"'])
+def test_an_odd_result_never_undoes_a_success(store, result):
+    """Nor that of its neighbours in the group (SPEC 8.12)."""
+    ids = [put(store) for _ in range(3)]
+    leases = take(store, 3)
+    outcomes = [Done("1"), Done(result), Done("3")]
+    assert store.leases.settle_many([Settlement(*pair) for pair in zip(leases, outcomes, strict=True)]) == set()
+    assert [states(store)[job_id] for job_id in ids] == [State.DONE] * 3
+    assert [store.views.get(ids[n]).result for n in (0, 2)] == ["1", "3"]
+
+
+@pytest.mark.parametrize("checkpoint", ["x" * 70_000, '"' + "y" * 70_000 + '"', "{", '"\ud83d"'])
+def test_a_checkpoint_is_json_of_bounded_size(store, checkpoint):
+    """What cannot be handed to the next attempt is refused at once."""
+    put(store)
+    with pytest.raises(InvalidInput):
+        store.leases.report(take_one(store), checkpoint=checkpoint)
 
 
 # -- give back ------------------------------------------------------------------------------

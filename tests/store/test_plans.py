@@ -157,7 +157,7 @@ OPERATIONS = {
 
 #: Statements that meet no table that grows with the jobs, and parts of others.
 SMALL = {
-    *("read_now", "read_installation", "draw_ids", "limited_queues", "lock_queues"),
+    *("read_now", "read_installation", "draw_ids", "lock_queues"),
     *("put_queue", "switch_queue", "get_queue", "list_queues", "publish_kind", "get_kind", "kind_names"),
     *("announce_worker", "see_worker", "dismiss_worker", "list_workers", "count_workers_for", "worker_facts"),
 }

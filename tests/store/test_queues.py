@@ -67,6 +67,14 @@ def test_limited_and_free_queues_are_claimed_together(store):
     assert [lease.marked for lease in leases] == [True, False, False]
 
 
+def test_urgency_holds_across_limited_and_free_queues(store):
+    """A free queue's urgent job comes before a limited queue's idle one."""
+    store.queues.set_limits("tight", limit=5)
+    put(store, queue="tight", priority=-9)
+    urgent = put(store, priority=9)
+    assert take_one(store, queues=("default", "tight")).job_id == urgent
+
+
 def test_a_limited_queue_is_never_prefetched(store):
     """Its jobs come with marked starts."""
     store.queues.set_limits("default", limit=5)

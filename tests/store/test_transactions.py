@@ -228,3 +228,65 @@ def test_a_rolled_back_transaction_frees_its_key(make_store, ship, connect):
     connection.rollback()
     answer = make_store().jobs.enqueue(NewJob(kind="ship", unique=Unique("k")))
     assert answer.created
+
+
+def test_a_refused_enqueue_leaves_no_key_behind(store, ship, connect):
+    """The caller may catch the error and commit: the key is still free (a savepoint)."""
+    connection = connect()
+    with pytest.raises(holdfast.HoldfastError):
+        ship.options(connection=connection, key="pay-1", key_for="ever", after=999).enqueue(n=1)
+    connection.commit()
+    assert ship.options(key="pay-1", key_for="ever").enqueue(n=1).created
+
+
+def test_an_async_refusal_leaves_no_key_behind_either(database, store, ship):
+    """The same on psycopg's async connection."""
+    if database.name == "sqlite":
+        return
+
+    async def enqueue():
+        import psycopg
+
+        async with await psycopg.AsyncConnection.connect(database.url) as connection:
+            with pytest.raises(holdfast.HoldfastError):
+                await ship.options(connection=connection, key="k", after=999).aenqueue(n=1)
+
+    asyncio.run(enqueue())
+    assert ship.options(key="k").enqueue(n=1).created
+
+
+def test_the_callers_row_factory_is_left_alone(database, store, ship, connect):
+    """A connection that gives dictionaries serves as well."""
+    connection = connect()
+    if database.name == "sqlite":
+        connection.row_factory = lambda cursor, row: dict(zip([c[0] for c in cursor.description], row, strict=True))
+    else:
+        from psycopg.rows import dict_row
+
+        connection.row_factory = dict_row
+    ref = ship.options(connection=connection).enqueue(n=1)
+    connection.commit()
+    assert ref.id in states(store)
+
+
+def test_callers_on_one_sqlite_file_wait_for_each_other(tmp_path):
+    """A transaction that read first could not become a writer later; so it begins as one."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    app = holdfast.Holdfast(f"sqlite:///{tmp_path}/jobs.db?durability=fast")
+
+    @app.job()
+    def ship(n: int) -> None: ...
+
+    app.store  # noqa: B018 - opened before the race
+
+    def work(n: int) -> None:
+        for _ in range(20):
+            with closing(sqlite3.connect(tmp_path / "jobs.db", timeout=30)) as connection:
+                ship.options(connection=connection).enqueue(n=n)
+                connection.commit()
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
+    assert len(states(app.store)) == 80
+    app.close()

@@ -11,11 +11,9 @@ from holdfast.domain.context import Context
 from holdfast.domain.job import Done, EndReason, Failed, Outcome, Released, Stopped
 from holdfast.domain.kind import to_json
 from holdfast.domain.raised import Cancelled, Fail, Release, Retry
-from holdfast.domain.text import clean_text
+from holdfast.domain.result import dropped, kept_result
 from holdfast.errors import HoldfastError, InvalidPayload
 from holdfast.run.held import Run, StopReason
-
-MAX_RESULT = 256 * 1024
 
 
 def run_handler(run: Run, context: Context) -> Outcome:
@@ -50,25 +48,20 @@ def bad_payload(error: InvalidPayload) -> Failed:
 
 
 def done(value: Any) -> Done:
-    """A success stays one: a result that cannot be kept is replaced by the reason."""
+    """A success stays one: a result that cannot be kept is mended, or replaced by the reason."""
     if value is None:
         return Done()
     try:
-        text = to_json(value, what="the result").decode()
+        return Done(kept_result(to_json(value, what="the result").decode()))
     except HoldfastError:
-        text = _mended(value)
-    if len(text) > MAX_RESULT and len(text.encode()) > MAX_RESULT:
-        size = len(text.encode())
-        text = json.dumps({"dropped": f"the result takes {size:,} bytes; at most {MAX_RESULT:,} are kept"})
-    return Done(text)
+        return Done(_mended(value))
 
 
-def _mended(value: Any) -> str:
-    """Odd text is mended; what is no JSON at all is told by its type."""
+def _mended(value: Any) -> str | None:
     try:
-        return clean_text(json.dumps(value, ensure_ascii=False, allow_nan=False))
+        return kept_result(json.dumps(value, ensure_ascii=False, allow_nan=False))
     except (TypeError, ValueError, RecursionError):
-        return json.dumps({"dropped": f"the result, a {type(value).__name__}, cannot be written as JSON"})
+        return dropped(f"the result, a {type(value).__name__}, cannot be written as JSON")
 
 
 def outcome_of(error: BaseException, stop_reason: StopReason | None) -> Outcome:

@@ -29,8 +29,9 @@ from holdfast.domain.job import (
     judge,
 )
 from holdfast.domain.request import Actor
+from holdfast.domain.result import is_json, kept_result
 from holdfast.domain.text import clean_text
-from holdfast.errors import LeaseLost
+from holdfast.errors import InvalidInput, LeaseLost
 from holdfast.store import needs
 from holdfast.store.backend import Backend
 from holdfast.store.events import record_all
@@ -40,6 +41,7 @@ from holdfast.store.needs import Ended
 TERM = timedelta(seconds=60)
 MAX_ERROR = 64 * 1024
 MAX_MESSAGE = 1000
+MAX_CHECKPOINT = 64 * 1024
 FIRST = JobId(0)
 
 
@@ -93,13 +95,10 @@ class Leases:
           Jobs that are suspect, or whose ``on_lost`` is not ``retry``, are handed out only so.
         """
         lanes = {"queues": list(queues), "kinds": list(kinds), "worker": worker, "term": term}
-        rows = self._backend.look(ask("limited_queues", queues=lanes["queues"]))
-        leases: list[Lease] = []
-        if rows:
-            limited = {**lanes, "queues": [row[0] for row in rows], "limit": limit}
-            leases = self._backend.write(_claim_limited, limited)
-        if len(leases) < limit:
-            leases += self._backend.run(ask("claim", Lease, limit=limit - len(leases), mark=mark, **lanes))
+        lanes |= {"limit": limit, "mark": mark}
+        leases: list[Lease] = self._backend.run(ask("claim", Lease, **lanes))
+        if leases and leases[-1].token == 0:
+            leases = self._backend.write(_claim_ranked, lanes)
         leases.sort(key=lambda lease: (-lease.priority, lease.due_at, lease.job_id))
         return leases
 
@@ -193,6 +192,8 @@ class Leases:
             LeaseLost: The job was taken over or given back; nothing was written.
         """
         text = None if message is None else clean_text(message, limit=MAX_MESSAGE)
+        if checkpoint is not None and not is_json(checkpoint, limit=MAX_CHECKPOINT):
+            raise InvalidInput(f"a checkpoint is JSON of at most {MAX_CHECKPOINT:,} bytes")
         told = {"done": done, "total": total, "message": text, "checkpoint": checkpoint}
         if not self._backend.run(ask("report", id=lease.job_id, token=lease.token, **told), repeatable=True):
             raise _lost(lease)
@@ -212,9 +213,9 @@ class Leases:
         return lost
 
 
-def _claim_limited(lanes: dict[str, Any]) -> Flow[list[Lease]]:
+def _claim_ranked(lanes: dict[str, Any]) -> Flow[list[Lease]]:
     yield ask("lock_queues", queues=lanes["queues"])
-    leases: list[Lease] = yield ask("claim_limited", Lease, **lanes)
+    leases: list[Lease] = yield ask("claim_ranked", Lease, **lanes)
     return leases
 
 
@@ -225,7 +226,7 @@ def _done_statement(done: list[Settlement]) -> Ask:
         held=ById(
             id=[s.lease.job_id for s in done],
             token=[s.lease.token for s in done],
-            result=[s.outcome.result for s in done if isinstance(s.outcome, Done)],
+            result=[kept_result(s.outcome.result) for s in done if isinstance(s.outcome, Done)],
             ran=[s.ran for s in done],
         ),
     )

@@ -9,14 +9,16 @@
 
 -- name: claim
 -- For each lane (a queue and a kind that the worker knows) the first ready jobs, then the best
--- of all. Paused and limited queues are left out; careful jobs go only to those who mark.
-WITH lane AS (
+-- of all. Paused queues are left out; careful jobs go only to those who mark. When one of the
+-- queues is limited nothing is taken, and a row without an id says: ask claim_ranked.
+WITH limited AS (
+    SELECT name FROM holdfast.queue
+    WHERE name = ANY(:queues::text[]) AND (run_limit IS NOT NULL OR worker_limit IS NOT NULL)
+), lane AS (
     SELECT queues.name AS queue, kinds.name AS kind
     FROM unnest(:queues::text[]) AS queues (name) CROSS JOIN unnest(:kinds::text[]) AS kinds (name)
-    WHERE NOT EXISTS (
-        SELECT FROM holdfast.queue
-        WHERE queue.name = queues.name
-            AND (queue.paused OR queue.run_limit IS NOT NULL OR queue.worker_limit IS NOT NULL))
+    WHERE NOT EXISTS (SELECT FROM limited)
+        AND NOT EXISTS (SELECT FROM holdfast.queue WHERE queue.name = queues.name AND queue.paused)
 ), taken AS (
     UPDATE holdfast.live SET state = 'running', token = token + 1, worker = :worker,
         claimed_at = (SELECT holdfast.now()), lapses_at = (SELECT holdfast.now()) + :term::interval,
@@ -36,42 +38,48 @@ SELECT id AS job_id, token, kind, queue, (SELECT payload::text FROM holdfast.job
     attempts + CASE WHEN :mark THEN 0 ELSE 1 END AS attempt, :mark AS marked, suspect, priority, due_at,
     CASE WHEN token > 1 THEN (SELECT checkpoint::text FROM holdfast.progress WHERE job_id = taken.id) END AS checkpoint
 FROM taken
-
--- name: limited_queues
-SELECT name FROM holdfast.queue
-WHERE name = ANY(:queues::text[]) AND (run_limit IS NOT NULL OR worker_limit IS NOT NULL)
+UNION ALL
+SELECT NULL, 0, '', '', '', 0, false, false, 0, NULL, NULL WHERE EXISTS (SELECT FROM limited)
 
 -- name: lock_queues
 -- Claims of one limited queue come one after the other. The count must follow in a statement
 -- of its own: in this one it would see the time before the wait for the lock.
-SELECT name FROM holdfast.queue WHERE name = ANY(:queues::text[]) ORDER BY name FOR UPDATE
+SELECT name FROM holdfast.queue
+WHERE name = ANY(:queues::text[]) AND (run_limit IS NOT NULL OR worker_limit IS NOT NULL) ORDER BY name FOR UPDATE
 
--- name: claim_limited
--- As many as there are free slots, under the queues' locks; always marked.
-WITH free AS (
-    SELECT queue.name, greatest(0, least(queue.run_limit - running.everywhere, queue.worker_limit - running.here)) AS slots
-    FROM holdfast.queue CROSS JOIN LATERAL (
+-- name: claim_ranked
+-- The best of all queues, of limited ones no more than they have free slots, under their locks.
+-- Jobs of limited queues come marked.
+WITH served AS (
+    SELECT queues.name, queue.run_limit IS NOT NULL OR queue.worker_limit IS NOT NULL AS limited,
+        greatest(0, coalesce(least(queue.run_limit - running.everywhere, queue.worker_limit - running.here),
+            :limit::bigint)) AS slots
+    FROM unnest(:queues::text[]) AS queues (name) LEFT JOIN holdfast.queue ON queue.name = queues.name
+    CROSS JOIN LATERAL (
         SELECT count(*) AS everywhere, count(*) FILTER (WHERE live.worker = :worker) AS here
         FROM holdfast.live WHERE live.queue = queue.name AND live.lapses_at IS NOT NULL) AS running
-    WHERE queue.name = ANY(:queues::text[]) AND NOT queue.paused
+    WHERE queue.paused IS NOT TRUE
 ), ranked AS (
-    SELECT first.*, free.slots,
-        row_number() OVER (PARTITION BY free.name ORDER BY first.priority DESC, first.due_at, first.id) AS place
-    FROM free CROSS JOIN unnest(:kinds::text[]) AS kinds (name) CROSS JOIN LATERAL (
+    SELECT first.*, served.slots,
+        row_number() OVER (PARTITION BY served.name ORDER BY first.priority DESC, first.due_at, first.id) AS place
+    FROM served CROSS JOIN unnest(:kinds::text[]) AS kinds (name) CROSS JOIN LATERAL (
         SELECT id, priority, due_at FROM holdfast.live
-        WHERE state = 'ready' AND queue = free.name AND kind = kinds.name
-        ORDER BY priority DESC, due_at, id LIMIT least(free.slots, :limit::bigint)
+        WHERE state = 'ready' AND queue = served.name AND kind = kinds.name AND (:mark OR served.limited OR NOT careful)
+        ORDER BY priority DESC, due_at, id LIMIT least(served.slots, :limit::bigint)
         FOR UPDATE SKIP LOCKED) AS first
 ), taken AS (
     UPDATE holdfast.live SET state = 'running', token = token + 1, worker = :worker,
         claimed_at = (SELECT holdfast.now()), lapses_at = (SELECT holdfast.now()) + :term::interval,
-        started_at = (SELECT holdfast.now()), attempts = attempts + 1
+        started_at = CASE WHEN :mark OR queue = ANY(ARRAY(SELECT name FROM served WHERE limited))
+            THEN (SELECT holdfast.now()) END,
+        attempts = attempts + CASE WHEN :mark OR queue = ANY(ARRAY(SELECT name FROM served WHERE limited))
+            THEN 1 ELSE 0 END
     WHERE id = ANY(ARRAY(
         SELECT id FROM ranked WHERE place <= slots ORDER BY priority DESC, due_at, id LIMIT :limit::bigint))
-    RETURNING id, token, kind, queue, attempts, suspect, priority, due_at
+    RETURNING id, token, kind, queue, attempts, suspect, priority, due_at, started_at IS NOT NULL AS marked
 )
 SELECT id AS job_id, token, kind, queue, (SELECT payload::text FROM holdfast.job WHERE job.id = taken.id) AS payload,
-    attempts AS attempt, true AS marked, suspect, priority, due_at,
+    attempts + CASE WHEN marked THEN 0 ELSE 1 END AS attempt, marked, suspect, priority, due_at,
     CASE WHEN token > 1 THEN (SELECT checkpoint::text FROM holdfast.progress WHERE job_id = taken.id) END AS checkpoint
 FROM taken
 

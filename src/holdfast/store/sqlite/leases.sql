@@ -4,7 +4,8 @@
 
 -- name: claim
 -- For each lane (a queue and a kind that the worker knows) the first ready jobs, then the best
--- of all. Paused and limited queues are left out; careful jobs go only to those who mark.
+-- of all. Paused queues are left out; careful jobs go only to those who mark. When one of the
+-- queues is limited nothing is taken, and a row without an id says: ask claim_ranked.
 UPDATE holdfast_live SET state = 'running', token = token + 1, worker = :worker,
     claimed_at = :now, lapses_at = :now + :term,
     started_at = CASE WHEN :mark THEN :now END,
@@ -14,52 +15,59 @@ WHERE id IN (
     FROM json_each(:queues) AS queues CROSS JOIN json_each(:kinds) AS kinds CROSS JOIN holdfast_live AS first
     WHERE NOT EXISTS (
             SELECT 1 FROM holdfast_queue AS queue
-            WHERE queue.name = queues.value
-                AND (queue.paused OR queue.run_limit IS NOT NULL OR queue.worker_limit IS NOT NULL))
+            WHERE queue.name IN (SELECT value FROM json_each(:queues))
+                AND (queue.run_limit IS NOT NULL OR queue.worker_limit IS NOT NULL))
+        AND NOT EXISTS (SELECT 1 FROM holdfast_queue AS queue WHERE queue.name = queues.value AND queue.paused)
         AND first.id IN (
             SELECT id FROM holdfast_live
             WHERE state = 'ready' AND queue = queues.value AND kind = kinds.value AND (:mark OR NOT careful)
             ORDER BY priority DESC, due_at, id LIMIT :limit)
     ORDER BY first.priority DESC, first.due_at, first.id LIMIT :limit)
-RETURNING id AS job_id, token, kind, queue, (SELECT payload FROM holdfast_job AS job WHERE job.id = holdfast_live.id) AS payload,
+RETURNING id AS job_id, token, kind, queue,
+    (SELECT payload FROM holdfast_job AS job WHERE job.id = holdfast_live.id) AS payload,
     attempts + CASE WHEN :mark THEN 0 ELSE 1 END AS attempt, :mark AS marked, suspect, priority, due_at,
-    (SELECT checkpoint FROM holdfast_progress WHERE job_id = holdfast_live.id) AS checkpoint
-
--- name: limited_queues
-SELECT name FROM holdfast_queue
-WHERE name IN (SELECT value FROM json_each(:queues)) AND (run_limit IS NOT NULL OR worker_limit IS NOT NULL)
+    (SELECT checkpoint FROM holdfast_progress WHERE job_id = holdfast_live.id) AS checkpoint;
+SELECT NULL AS job_id, 0 AS token, '' AS kind, '' AS queue, '' AS payload, 0 AS attempt, 0 AS marked, 0 AS suspect,
+    0 AS priority, NULL AS due_at, NULL AS checkpoint
+FROM holdfast_queue
+WHERE name IN (SELECT value FROM json_each(:queues)) AND (run_limit IS NOT NULL OR worker_limit IS NOT NULL) LIMIT 1
 
 -- name: lock_queues
 -- Claims come one after the other anyway.
 SELECT name FROM holdfast_queue WHERE name IN (SELECT value FROM json_each(:queues)) ORDER BY name
 
--- name: claim_limited
--- As many as there are free slots; always marked.
-WITH running AS (
-    SELECT queue.name, queue.run_limit, queue.worker_limit, count(live.id) AS everywhere,
-        count(live.id) FILTER (WHERE live.worker = :worker) AS here
-    FROM holdfast_queue AS queue
-    LEFT JOIN holdfast_live AS live ON live.queue = queue.name AND live.lapses_at IS NOT NULL
-    WHERE queue.name IN (SELECT value FROM json_each(:queues)) AND NOT queue.paused
-    GROUP BY queue.name
-), free AS MATERIALIZED (
-    SELECT name, max(0, min(coalesce(run_limit - everywhere, :limit), coalesce(worker_limit - here, :limit))) AS slots
-    FROM running
+-- name: claim_ranked
+-- The best of all queues, of limited ones no more than they have free slots. Jobs of limited
+-- queues come marked.
+WITH served AS MATERIALIZED (
+    SELECT queues.value AS name, queue.run_limit IS NOT NULL OR queue.worker_limit IS NOT NULL AS limited,
+        max(0, min(
+            coalesce(queue.run_limit - (
+                SELECT count(*) FROM holdfast_live AS live
+                WHERE live.queue = queue.name AND live.lapses_at IS NOT NULL), :limit),
+            coalesce(queue.worker_limit - (
+                SELECT count(*) FROM holdfast_live AS live
+                WHERE live.queue = queue.name AND live.lapses_at IS NOT NULL AND live.worker = :worker), :limit))) AS slots
+    FROM json_each(:queues) AS queues LEFT JOIN holdfast_queue AS queue ON queue.name = queues.value
+    WHERE queue.paused IS NOT 1
 ), ranked AS (
-    SELECT first.id, first.priority, first.due_at, free.slots,
-        row_number() OVER (PARTITION BY free.name ORDER BY first.priority DESC, first.due_at, first.id) AS place
-    FROM free CROSS JOIN json_each(:kinds) AS kinds CROSS JOIN holdfast_live AS first
+    SELECT first.id, first.priority, first.due_at, served.slots,
+        row_number() OVER (PARTITION BY served.name ORDER BY first.priority DESC, first.due_at, first.id) AS place
+    FROM served CROSS JOIN json_each(:kinds) AS kinds CROSS JOIN holdfast_live AS first
     WHERE first.id IN (
         SELECT id FROM holdfast_live
-        WHERE state = 'ready' AND queue = free.name AND kind = kinds.value
+        WHERE state = 'ready' AND queue = served.name AND kind = kinds.value AND (:mark OR served.limited OR NOT careful)
         ORDER BY priority DESC, due_at, id LIMIT :limit)
 )
 UPDATE holdfast_live SET state = 'running', token = token + 1, worker = :worker,
-    claimed_at = :now, lapses_at = :now + :term, started_at = :now, attempts = attempts + 1
+    claimed_at = :now, lapses_at = :now + :term,
+    started_at = CASE WHEN :mark OR queue IN (SELECT name FROM served WHERE limited) THEN :now END,
+    attempts = attempts + CASE WHEN :mark OR queue IN (SELECT name FROM served WHERE limited) THEN 1 ELSE 0 END
 WHERE id IN (SELECT id FROM ranked WHERE place <= slots ORDER BY priority DESC, due_at, id LIMIT :limit)
-RETURNING id AS job_id, token, kind, queue, (SELECT payload FROM holdfast_job AS job WHERE job.id = holdfast_live.id) AS payload,
-    attempts AS attempt, 1 AS marked, suspect, priority, due_at,
-    (SELECT checkpoint FROM holdfast_progress WHERE job_id = holdfast_live.id) AS checkpoint
+RETURNING id AS job_id, token, kind, queue,
+    (SELECT payload FROM holdfast_job AS job WHERE job.id = holdfast_live.id) AS payload,
+    attempts + CASE WHEN started_at IS NULL THEN 1 ELSE 0 END AS attempt, started_at IS NOT NULL AS marked, suspect,
+    priority, due_at, (SELECT checkpoint FROM holdfast_progress WHERE job_id = holdfast_live.id) AS checkpoint
 
 -- name: renew
 UPDATE holdfast_live SET lapses_at = :now + (held.value->>'term')
