@@ -10,7 +10,7 @@ import threading
 from pathlib import Path
 
 import holdfast
-from holdfast.domain.job import Done, Failed
+from holdfast.domain.verdict import Done, Failed
 from holdfast.testing import run_ready
 
 

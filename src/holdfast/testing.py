@@ -13,7 +13,8 @@ from holdfast.run import clock
 from holdfast.run.context import RunContext
 from holdfast.run.handler import await_handler, run_handler
 from holdfast.run.held import Run
-from holdfast.store.leases import TERM, Settlement
+from holdfast.store.leases import TERM
+from holdfast.store.settlement import Settlement
 
 
 def drain(app: Holdfast) -> int:

@@ -8,24 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.domain.job import (
-    ENDED,
-    LIVE,
-    MOVES,
-    Done,
-    Failed,
-    JobId,
-    Lost,
-    OnLost,
-    Outcome,
-    Released,
-    Standing,
-    State,
-    Stopped,
-    Token,
-    WorkerId,
-    judge,
-)
+from holdfast.domain.job import ENDED, LIVE, MOVES, JobId, OnLost, State, Token, WorkerId
+from holdfast.domain.verdict import Done, Failed, Lost, Outcome, Released, Standing, Stopped, judge
 
 MINUTE = timedelta(minutes=1)
 

@@ -7,9 +7,9 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.domain.job import Done, Failed, Released, Stopped
 from holdfast.domain.raised import Cancelled, Fail, Release, Retry, Snooze
 from holdfast.domain.result import MAX_RESULT
+from holdfast.domain.verdict import Done, Failed, Released, Stopped
 from holdfast.run.handler import done, outcome_of, say
 from holdfast.run.held import StopReason
 

@@ -10,8 +10,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from holdfast.domain.job import JobId, Lost, OnLost, Outcome, Released, Standing, State, Token, WorkerId, judge
+from holdfast.domain.job import JobId, OnLost, State, Token, WorkerId
 from holdfast.domain.needs import IfNot, Step, When, next_step
+from holdfast.domain.verdict import Lost, Outcome, Released, Standing, judge
 from tests.support.backends import START
 
 ZERO = timedelta(0)

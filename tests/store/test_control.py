@@ -6,10 +6,11 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.domain.job import Done, Failed, State
+from holdfast.domain.job import State
 from holdfast.domain.needs import After
 from holdfast.domain.selector import Selector
 from holdfast.domain.unique import Scope, Unique
+from holdfast.domain.verdict import Done, Failed
 from holdfast.errors import InvalidInput, JobInUse, NoSuchJob
 from tests.support.jobs import BOOM, only, put, state, states, take, take_one
 

@@ -10,7 +10,7 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.domain.job import Done, Released
+from holdfast.domain.verdict import Done, Released
 from holdfast.store.flow import ById, ask
 from tests.support.backends import START
 from tests.support.jobs import lapse, put, take_one

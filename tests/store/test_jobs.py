@@ -6,10 +6,11 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.domain.job import Done, JobId, State
+from holdfast.domain.job import JobId, State
 from holdfast.domain.request import NewJob
 from holdfast.domain.selector import Selector
 from holdfast.domain.unique import OnConflict, Scope, Unique
+from holdfast.domain.verdict import Done
 from holdfast.errors import DuplicateJob, InvalidInput, InvalidText, LeaseLost
 from tests.support.backends import START
 from tests.support.jobs import BOOM, only, put, state, states, take, take_one

@@ -6,9 +6,11 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.domain.job import Done, Failed, OnLost, Released, State, Stopped, WorkerId
+from holdfast.domain.job import OnLost, State, WorkerId
+from holdfast.domain.verdict import Done, Failed, Released, Stopped
 from holdfast.errors import InvalidInput, LeaseLost
-from holdfast.store.leases import TERM, Settlement
+from holdfast.store.leases import TERM
+from holdfast.store.settlement import Settlement
 from tests.support.backends import START
 from tests.support.jobs import BOOM, lapse, only, put, state, states, take, take_one
 

@@ -6,10 +6,11 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.domain.job import Done, Failed, JobId, State
+from holdfast.domain.job import JobId, State
 from holdfast.domain.needs import After, IfNot, When
 from holdfast.domain.request import NewJob
 from holdfast.domain.unique import Unique
+from holdfast.domain.verdict import Done, Failed
 from holdfast.errors import NeedNotFound
 from tests.support.jobs import only, put, state, states, take, take_one
 

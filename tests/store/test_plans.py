@@ -7,15 +7,16 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from holdfast.domain.job import Done, Failed, JobId, Lease, State, Token, WorkerId
+from holdfast.domain.job import JobId, Lease, State, Token, WorkerId
 from holdfast.domain.needs import After
 from holdfast.domain.request import NewJob
 from holdfast.domain.selector import Selector
 from holdfast.domain.unique import OnConflict, Unique
+from holdfast.domain.verdict import Done, Failed
 from holdfast.errors import NoSuchJob
 from holdfast.store import Store, sql
-from holdfast.store.leases import Settlement
 from holdfast.store.retention import Retention
+from holdfast.store.settlement import Settlement
 from tests.support.backends import available, postgres_url
 from tests.support.plans import BigPostgres, BigSqlite, Cost, Layout
 

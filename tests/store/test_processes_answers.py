@@ -12,12 +12,13 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.domain.job import Done, Failed, Lease, Released, State
+from holdfast.domain.job import Lease, State
 from holdfast.domain.needs import After
 from holdfast.domain.request import NewJob
 from holdfast.domain.unique import Unique
+from holdfast.domain.verdict import Done, Failed, Released
 from holdfast.store import Store
-from holdfast.store.leases import Settlement
+from holdfast.store.settlement import Settlement
 from tests.support.backends import available, open_database
 from tests.support.processes import connect, open_store
 from tests.support.proxy import proxy_to

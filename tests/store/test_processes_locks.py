@@ -11,10 +11,11 @@ from time import monotonic
 
 import pytest
 
-from holdfast.domain.job import Done, Lease, State
+from holdfast.domain.job import Lease, State
 from holdfast.domain.request import NewJob
+from holdfast.domain.verdict import Done
 from holdfast.store import Store
-from holdfast.store.leases import Settlement
+from holdfast.store.settlement import Settlement
 from tests.support.backends import available, open_database
 from tests.support.processes import children, connect
 

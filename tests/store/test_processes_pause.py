@@ -6,8 +6,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from holdfast.domain.job import Done, Failed, Lease, Released, State
+from holdfast.domain.job import Lease, State
 from holdfast.domain.request import NewJob
+from holdfast.domain.verdict import Done, Failed, Released
 from holdfast.errors import LeaseLost
 from holdfast.store import Store
 from tests.support.processes import children, open_store, wait_until

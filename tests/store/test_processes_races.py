@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.domain.job import Done, Failed, Lease, State
+from holdfast.domain.job import Lease, State
 from holdfast.domain.needs import After
 from holdfast.domain.request import Enqueued, NewJob
 from holdfast.domain.unique import Unique
+from holdfast.domain.verdict import Done, Failed
 from holdfast.store import Store
-from holdfast.store.leases import Settlement
+from holdfast.store.settlement import Settlement
 from tests.support.processes import connect, open_store, race
 
 RACERS = 8

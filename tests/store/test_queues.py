@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.domain.job import Done, State, WorkerId
+from holdfast.domain.job import State, WorkerId
 from holdfast.domain.kind import Kind, KindOptions
 from holdfast.domain.queue import Queue
+from holdfast.domain.verdict import Done
 from holdfast.errors import Conflict, InvalidInput, UnknownKind
 from tests.support.jobs import lapse, only, put, state, take, take_one
 

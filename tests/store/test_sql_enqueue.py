@@ -7,7 +7,8 @@ from datetime import timedelta
 import pytest
 
 import holdfast
-from holdfast.domain.job import Done, State
+from holdfast.domain.job import State
+from holdfast.domain.verdict import Done
 from tests.support.backends import START, available, open_database
 from tests.support.jobs import take_one
 

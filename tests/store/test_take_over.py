@@ -6,8 +6,9 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.domain.job import Done, Failed, OnLost, Released, State, Stopped
+from holdfast.domain.job import OnLost, State
 from holdfast.domain.request import NewJob
+from holdfast.domain.verdict import Done, Failed, Released, Stopped
 from holdfast.errors import LeaseLost
 from tests.support.jobs import BOOM, lapse, only, put, state, take, take_one
 
@@ -178,7 +179,7 @@ def test_a_take_over_needs_no_knowledge_of_the_kind(store, clock):
 
 def test_a_crash_that_the_worker_saw_counts(store):
     """A child that died under its worker costs an attempt and a crash."""
-    from holdfast.domain.job import Lost
+    from holdfast.domain.verdict import Lost
 
     job_id = put(store, max_crashes=1)
     store.leases.settle(take_one(store), Lost("crashed", begun=True))

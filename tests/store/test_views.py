@@ -6,11 +6,12 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.domain.job import Done, Failed, JobId, State, WorkerId
+from holdfast.domain.job import JobId, State, WorkerId
 from holdfast.domain.needs import After
 from holdfast.domain.request import NewJob
 from holdfast.domain.selector import Selector
 from holdfast.domain.unique import Scope, Unique
+from holdfast.domain.verdict import Done, Failed
 from holdfast.domain.why import Because
 from holdfast.errors import JobPruned, NoSuchJob
 from holdfast.store.retention import Retention

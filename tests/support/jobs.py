@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from holdfast.domain.job import Failed, JobId, Lease, State, WorkerId
+from holdfast.domain.job import JobId, Lease, State, WorkerId
 from holdfast.domain.request import NewJob
 from holdfast.domain.selector import Selector
+from holdfast.domain.verdict import Failed
 from holdfast.store import Store
 from holdfast.store.leases import TERM
 

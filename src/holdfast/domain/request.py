@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from holdfast.domain.job import JobId, OnLost, State
+from holdfast.domain.job import JobId, OnLost
 from holdfast.domain.needs import After
 from holdfast.domain.queue import DEFAULT_QUEUE
 from holdfast.domain.unique import OnConflict, Unique
@@ -65,10 +65,3 @@ def due_at(request: NewJob, now: datetime) -> datetime:
     if request.run_at is not None:
         return request.run_at
     return now if request.delay is None else now + request.delay
-
-
-def first_state(request: NewJob, due: datetime, now: datetime) -> State:
-    """The state in which *request* begins, its needs left aside."""
-    if request.hold:
-        return State.HELD
-    return State.SCHEDULED if due > now else State.READY

@@ -8,10 +8,11 @@ import traceback
 from typing import Any
 
 from holdfast.domain.context import Context
-from holdfast.domain.job import Done, EndReason, Failed, Outcome, Released, Stopped
+from holdfast.domain.job import EndReason
 from holdfast.domain.kind import to_json
 from holdfast.domain.raised import Cancelled, Fail, Release, Retry
 from holdfast.domain.result import dropped, kept_result
+from holdfast.domain.verdict import Done, Failed, Outcome, Released, Stopped
 from holdfast.errors import HoldfastError, InvalidPayload
 from holdfast.run.held import Run, StopReason
 

@@ -10,7 +10,7 @@ from holdfast.domain.job import JobId, Lease
 from holdfast.errors import HoldfastError
 from holdfast.run.held import Held
 from holdfast.store import Store
-from holdfast.store.leases import Settlement
+from holdfast.store.settlement import Settlement
 
 GROUP = 1000
 #: A settlement waits no longer than this for company.

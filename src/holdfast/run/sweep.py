@@ -9,8 +9,8 @@ from collections.abc import Callable
 from holdfast.domain.job import JobId
 from holdfast.run import clock
 from holdfast.store import Store
-from holdfast.store.leases import TakenOver
 from holdfast.store.retention import Retention
+from holdfast.store.settlement import TakenOver
 
 PROMOTE_EVERY = 1.0
 TAKE_OVER_EVERY = 5.0

@@ -14,10 +14,11 @@ from typing import Any
 from msgspec import Struct
 
 from holdfast.domain.context import Context
-from holdfast.domain.job import Done, JobId, Lease, OnLost, Released, State, WorkerId
+from holdfast.domain.job import JobId, Lease, OnLost, State, WorkerId
 from holdfast.domain.kind import Kind
 from holdfast.domain.request import NewJob
 from holdfast.domain.selector import Selector
+from holdfast.domain.verdict import Done, Released
 from holdfast.run import clock
 from holdfast.run.context import RunContext
 from holdfast.run.execute import Executor
@@ -29,8 +30,8 @@ from holdfast.run.part import Mover
 from holdfast.run.settler import Settler
 from holdfast.run.sweep import Sweeper
 from holdfast.store import Store
-from holdfast.store.leases import Settlement
 from holdfast.store.retention import Retention
+from holdfast.store.settlement import Settlement
 
 log = logging.getLogger("holdfast")
 

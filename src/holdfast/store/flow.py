@@ -45,8 +45,7 @@ class Fill(Struct, frozen=True):
     """Append many rows to a table by the fastest way of the backend; nothing comes back."""
 
     table: str
-    columns: tuple[str, ...]
-    values: Sequence[tuple[Any, ...]]
+    columns: dict[str, list[Any]]
 
 
 T = TypeVar("T")

@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast.domain.history import EventName
 from holdfast.domain.job import JobId, Lease, OnLost, State
-from holdfast.domain.request import Actor, Enqueued, NewJob, due_at, first_state
+from holdfast.domain.request import Actor, Enqueued, NewJob, due_at
 from holdfast.domain.text import MAX_KEY, checked_actor, checked_name, checked_number, checked_text
 from holdfast.domain.unique import KeyHolder, OnConflict, is_free
 from holdfast.errors import DuplicateJob, InvalidInput, LeaseLost, StoreUnavailable
@@ -18,12 +18,7 @@ from holdfast.store.events import record
 from holdfast.store.flow import Ask, Fill, Flow, Rows, ask
 from holdfast.store.rows import moment
 
-_JOB = (
-    "id", "kind", "payload", "label", "tags", "key", "parent_id", "actor", "created_at",
-    "max_attempts", "max_crashes", "on_lost", "retry", "after_when", "after_failed",
-)  # fmt: skip
 SYSTEM = frozenset(str(actor) for actor in Actor)
-_LIVE = ("id", "state", "queue", "kind", "priority", "due_at", "careful")
 
 
 class Jobs:
@@ -46,7 +41,7 @@ class Jobs:
         """
         drawn = self._backend.draw_ids(1)
         if drawn is not None and request.plain and holder is None:
-            _check(request)
+            _check(request, set())
             return self._enqueue_one(request, drawn[0])
         return self._backend.write(_Enqueue([request], drawn, holder).flow)[0]
 
@@ -93,8 +88,9 @@ class _Enqueue:
         self.requests = requests
         self.drawn = drawn
         self.holder = holder
+        seen: set[tuple[str, str, str]] = set()
         for request in requests:
-            _check(request)
+            _check(request, seen)
 
     def flow(self) -> Flow[list[Enqueued]]:
         if self.holder is not None:
@@ -107,20 +103,12 @@ class _Enqueue:
         return answers
 
     def _insert(self, fresh: list[int], ids: Sequence[JobId], now: datetime) -> Flow[None]:
-        jobs, live, waiting = [], [], []
-        for i in fresh:
-            request, due = self.requests[i], due_at(self.requests[i], now)
-            state = first_state(request, due, now)
-            if request.after is not None:
-                need_ids = yield from needs.find_needs(request.after)
-                yield ask("write_needs", need=Rows(job_id=[ids[i]] * len(need_ids), need_id=need_ids))
-                state = State.HELD if request.hold else State.WAITING
-                waiting.append(ids[i])
-            jobs.append(_job_row(request, ids[i], now, self.holder))
-            live.append((ids[i], state.value, request.queue, request.kind, request.priority, due, _careful(request)))
-        if jobs:
-            yield Fill("job", _JOB, jobs)
-            yield Fill("live", _LIVE, live)
+        if not fresh:
+            return
+        requests, own = [self.requests[i] for i in fresh], [ids[i] for i in fresh]
+        waiting = yield from _write_needs(requests, own)
+        yield Fill("job", _job_columns(requests, own, now, self.holder))
+        yield Fill("live", _live_columns(requests, own, now))
         yield from needs.judge_waiting(waiting)
 
     def _settle_keys(self, ids: Sequence[JobId]) -> Flow[list[Enqueued]]:
@@ -234,25 +222,58 @@ def _replacement(request: NewJob, job_id: JobId) -> dict[str, Any]:
     }
 
 
-def _job_row(request: NewJob, job_id: JobId, now: datetime, holder: Lease | None) -> tuple[Any, ...]:
-    after = request.after
-    return (
-        job_id,
-        request.kind,
-        request.payload,
-        request.label,
-        request.tags,
-        request.unique.key if request.unique else None,
-        holder.job_id if holder else request.parent_id,
-        request.actor,
-        now,
-        request.max_attempts,
-        request.max_crashes,
-        request.on_lost,
-        request.retry,
-        after.when if after else None,
-        after.if_not if after else None,
-    )
+def _write_needs(requests: list[NewJob], ids: list[JobId]) -> Flow[list[JobId]]:
+    """Write down who needs whom; answers the jobs that have needs."""
+    waiting = []
+    for request, job_id in zip(requests, ids, strict=True):
+        if request.after is not None:
+            found = yield from needs.find_needs(request.after)
+            yield ask("write_needs", need=Rows(job_id=[job_id] * len(found), need_id=found))
+            waiting.append(job_id)
+    return waiting
+
+
+def _job_columns(requests: list[NewJob], ids: list[JobId], now: datetime, holder: Lease | None) -> dict[str, list[Any]]:
+    """What was asked, column by column: most of a bulk's columns hold one value throughout."""
+    return {
+        "id": ids,
+        "kind": [request.kind for request in requests],
+        "payload": [request.payload for request in requests],
+        "label": [request.label for request in requests],
+        "tags": [request.tags for request in requests],
+        "key": [request.unique.key if request.unique else None for request in requests],
+        "parent_id": [holder.job_id if holder else request.parent_id for request in requests],
+        "actor": [request.actor for request in requests],
+        "created_at": [now] * len(requests),
+        "max_attempts": [request.max_attempts for request in requests],
+        "max_crashes": [request.max_crashes for request in requests],
+        "on_lost": [request.on_lost for request in requests],
+        "retry": [request.retry for request in requests],
+        "after_when": [request.after.when if request.after else None for request in requests],
+        "after_failed": [request.after.if_not if request.after else None for request in requests],
+    }
+
+
+def _live_columns(requests: list[NewJob], ids: list[JobId], now: datetime) -> dict[str, list[Any]]:
+    """Where the jobs stand at first."""
+    dues = [due_at(request, now) for request in requests]
+    return {
+        "id": ids,
+        "state": [_first_state(request, due, now) for request, due in zip(requests, dues, strict=True)],
+        "queue": [request.queue for request in requests],
+        "kind": [request.kind for request in requests],
+        "priority": [request.priority for request in requests],
+        "due_at": dues,
+        "careful": [_careful(request) for request in requests],
+    }
+
+
+def _first_state(request: NewJob, due: datetime, now: datetime) -> State:
+    if request.hold:
+        return State.HELD
+    if request.after is not None:
+        return State.WAITING
+    return State.SCHEDULED if due > now else State.READY
 
 
 def _key(request: NewJob) -> tuple[str, str]:
@@ -264,11 +285,14 @@ def _careful(request: NewJob) -> bool:
     return request.on_lost is not OnLost.RETRY
 
 
-def _check(request: NewJob) -> None:
-    """Refuse what no store should have to keep."""
-    checked_name(request.kind, what="the kind")
-    checked_name(request.queue, what="the queue")
-    checked_actor(request.actor, system=SYSTEM)
+def _check(request: NewJob, seen: set[tuple[str, str, str]]) -> None:
+    """Refuse what no store should have to keep; names that were *seen* need no second look."""
+    names = (request.kind, request.queue, request.actor)
+    if names not in seen:
+        checked_name(request.kind, what="the kind")
+        checked_name(request.queue, what="the queue")
+        checked_actor(request.actor, system=SYSTEM)
+        seen.add(names)
     if request.label is not None:
         checked_name(request.label, what="the label")
     if request.unique is not None:

@@ -9,48 +9,21 @@ from typing import Any
 
 from msgspec import Struct
 
-from holdfast.domain.history import EventName
-from holdfast.domain.job import (
-    Done,
-    EndReason,
-    Failed,
-    JobId,
-    Lease,
-    Lost,
-    OnLost,
-    Outcome,
-    Released,
-    Standing,
-    State,
-    Stopped,
-    Token,
-    Verdict,
-    WorkerId,
-    judge,
-)
-from holdfast.domain.request import Actor
-from holdfast.domain.result import is_json, kept_result
+from holdfast.domain.job import JobId, Lease, WorkerId
+from holdfast.domain.result import is_json
 from holdfast.domain.text import clean_text
+from holdfast.domain.verdict import Done, Outcome
 from holdfast.errors import InvalidInput, LeaseLost
-from holdfast.store import needs
+from holdfast.store import needs, settlement
 from holdfast.store.backend import Backend
-from holdfast.store.events import record_all
-from holdfast.store.flow import Ask, ById, Flow, Rows, ask
+from holdfast.store.flow import ById, Flow, ask
 from holdfast.store.needs import Ended
+from holdfast.store.settlement import Settlement, TakenOver
 
 TERM = timedelta(seconds=60)
-MAX_ERROR = 64 * 1024
 MAX_MESSAGE = 1000
 MAX_CHECKPOINT = 64 * 1024
 FIRST = JobId(0)
-
-
-class Settlement(Struct, frozen=True):
-    """How one run ended. *ran* is how long it took, by the holder's monotonic clock."""
-
-    lease: Lease
-    outcome: Outcome
-    ran: timedelta | None = None
 
 
 class Renewal(Struct, frozen=True):
@@ -59,14 +32,6 @@ class Renewal(Struct, frozen=True):
     job_id: JobId
     renewed: bool
     cancel_wanted: bool
-
-
-class TakenOver(Struct, frozen=True):
-    """A lapsed lease that was ended, and what became of its job."""
-
-    job_id: JobId
-    token: Token
-    state: State
 
 
 class Leases:
@@ -148,12 +113,12 @@ class Leases:
         others = [s for s in settlements if not isinstance(s.outcome, Done)]
         lost = self._settle_done(done) if done else set()
         if others:
-            lost |= self._backend.write(_settle_others, others, self._chance)
+            lost |= self._backend.write(settlement.settle_others, others, self._chance)
         return lost
 
     def give_back(self, leases: Sequence[Lease]) -> int:
         """Return prefetched jobs that were never begun: at no cost, to their places."""
-        return self._backend.write(_give_back, list(leases)) if leases else 0
+        return self._backend.write(settlement.give_back, list(leases)) if leases else 0
 
     def take_over(self, *, limit: int = 100) -> list[TakenOver]:
         """End leases that have lapsed, and judge their jobs as the rules say.
@@ -164,7 +129,7 @@ class Leases:
           nothing, and makes the job suspect.
         - No lease is handed out, and no kind needs to be known.
         """
-        return self._backend.write(_take_over, limit, self._chance)
+        return self._backend.write(settlement.take_over, limit, self._chance)
 
     def promote(self, *, limit: int = 1000) -> int:
         """Make scheduled jobs ready whose time has come; answers how many."""
@@ -199,13 +164,13 @@ class Leases:
             raise _lost(lease)
 
     def _settle_done(self, done: list[Settlement]) -> set[JobId]:
-        done.sort(key=lambda settlement: settlement.lease.job_id)
-        ended: list[Ended] = self._backend.run(_done_statement(done), repeatable=True)
+        done.sort(key=lambda each: each.lease.job_id)
+        ended: list[Ended] = self._backend.run(settlement.done_statement(done), repeatable=True)
         needed = [job.id for job in ended if job.needed]
         missing = {s.lease.job_id: s for s in done}
         for job in ended:
             del missing[job.id]
-        lost: set[JobId] = self._backend.write(_truly_lost, list(missing.values())) if missing else set()
+        lost: set[JobId] = self._backend.write(settlement.truly_lost, list(missing.values())) if missing else set()
         # Ends that were recorded by an answer that got lost: nobody has told their dependents.
         needed += missing.keys() - lost
         if needed:
@@ -217,164 +182,6 @@ def _claim_ranked(lanes: dict[str, Any]) -> Flow[list[Lease]]:
     yield ask("lock_queues", queues=lanes["queues"])
     leases: list[Lease] = yield ask("claim_ranked", Lease, **lanes)
     return leases
-
-
-def _done_statement(done: list[Settlement]) -> Ask:
-    return ask(
-        "settle_done",
-        Ended,
-        held=ById(
-            id=[s.lease.job_id for s in done],
-            token=[s.lease.token for s in done],
-            result=[kept_result(s.outcome.result) for s in done if isinstance(s.outcome, Done)],
-            ran=[s.ran for s in done],
-        ),
-    )
-
-
-def _give_back(leases: list[Lease]) -> Flow[int]:
-    rows = yield ask("give_back", held=_held(leases))
-    back = {row[0] for row in rows}
-    # Of the rest, what was begun or is lost stays as it is; what shall be cancelled ends here.
-    rest: list[Standing] = yield ask(
-        "lock_held", Standing, held=_held([lease for lease in leases if lease.job_id not in back])
-    )
-    unbegun = [job for job in rest if job.cancel_wanted and not job.marked]
-    ends = [_End(job, judge(job, Released(), chance=0.5), None) for job in unbegun]
-    yield from _write_ends(ends, raised=0, actor=Actor.WORKER)
-    return len(back) + len(ends)
-
-
-def _settle_others(settlements: list[Settlement], chance: Callable[[], float]) -> Flow[set[JobId]]:
-    by_id = {s.lease.job_id: s for s in settlements}
-    rows: list[Standing] = yield ask("lock_held", Standing, held=_held([s.lease for s in settlements]))
-    ends = [_End(job, judge(job, by_id[job.job_id].outcome, chance=chance()), by_id[job.job_id].ran) for job in rows]
-    yield from _write_ends(ends, raised=0, actor=Actor.WORKER)
-    missing = [s for s in settlements if s.lease.job_id not in {job.job_id for job in rows}]
-    return (yield from _truly_lost(missing))
-
-
-def _take_over(limit: int, chance: Callable[[], float]) -> Flow[list[TakenOver]]:
-    rows: list[Standing] = yield ask("lock_lapsed", Standing, limit=limit)
-    ends = [_End(job, judge(job, Lost(), chance=chance()), None) for job in rows]
-    yield from _write_ends(ends, raised=1, actor=Actor.SWEEPER)
-    return [TakenOver(end.job.job_id, Token(end.job.token + 1), end.verdict.state) for end in ends]
-
-
-class _End(Struct, frozen=True):
-    """A run, under its row's lock, and the verdict on it."""
-
-    job: Standing
-    verdict: Verdict
-    ran: timedelta | None
-
-
-def _write_ends(ends: list[_End], *, raised: int, actor: Actor) -> Flow[None]:
-    """Write verdicts: the job's new place, its attempt, its event, its dependents' news."""
-    back = [end for end in ends if not end.verdict.state.ended]
-    over = [end for end in ends if end.verdict.state.ended]
-    if back:
-        yield ask("put_back", verdict=_put_back_columns(back, raised))
-    if over:
-        yield ask("end_held", verdict=_end_columns(over, raised))
-    begun = [end for end in ends if not end.verdict.suspect]
-    if begun:
-        yield ask("write_attempts", run=_attempt_columns(begun))
-    yield from record_all([(end.job.job_id, _event_name(end.verdict), _event_detail(end)) for end in ends], actor=actor)
-    yield from needs.after_end(end.job.job_id for end in over if end.job.needed)
-
-
-def _put_back_columns(ends: list[_End], raised: int) -> Rows:
-    verdicts = [end.verdict for end in ends]
-    return ById(
-        id=[end.job.job_id for end in ends],
-        token=[end.job.token for end in ends],
-        state=[verdict.state for verdict in verdicts],
-        attempts=[verdict.attempts for verdict in verdicts],
-        crashes=[verdict.crashes for verdict in verdicts],
-        raised=[raised] * len(ends),
-        suspect=[verdict.suspect for verdict in verdicts],
-        careful=[end.verdict.suspect or end.job.on_lost is not OnLost.RETRY for end in ends],
-        note=[verdict.note for verdict in verdicts],
-        delay=[verdict.delay or None for verdict in verdicts],
-    )
-
-
-def _end_columns(ends: list[_End], raised: int) -> Rows:
-    return ById(
-        id=[end.job.job_id for end in ends],
-        token=[end.job.token for end in ends],
-        state=[end.verdict.state for end in ends],
-        attempts=[end.verdict.attempts for end in ends],
-        crashes=[end.verdict.crashes for end in ends],
-        raised=[raised] * len(ends),
-        reason=[end.verdict.reason for end in ends],
-        error=[_clean(end.verdict.error) for end in ends],
-        ran=[end.ran for end in ends],
-    )
-
-
-def _attempt_columns(ends: list[_End]) -> Rows:
-    return Rows(
-        job_id=[end.job.job_id for end in ends],
-        token=[end.job.token for end in ends],
-        number=[end.job.attempt for end in ends],
-        worker=[end.job.worker for end in ends],
-        started_at=[end.job.started_at or end.job.claimed_at for end in ends],
-        ran=[end.ran for end in ends],
-        reason=[end.verdict.reason for end in ends],
-        exit_code=[end.verdict.exit_code for end in ends],
-        error=[_clean(end.verdict.error) for end in ends],
-    )
-
-
-def _truly_lost(settlements: Sequence[Settlement]) -> Flow[set[JobId]]:
-    """Of settlements that changed no row, those that were not recorded before either."""
-    if not settlements:
-        return set()
-    held = ById(
-        id=[s.lease.job_id for s in settlements],
-        token=[s.lease.token for s in settlements],
-        reason=[_reason(s.outcome) for s in settlements],
-    )
-    rows = yield ask("settled_before", held=held)
-    return {s.lease.job_id for s in settlements} - {row[0] for row in rows}
-
-
-def _reason(outcome: Outcome) -> str:
-    match outcome:
-        case Done():
-            return EndReason.DONE
-        case Failed() | Lost():
-            return outcome.reason
-        case Released():
-            return EndReason.RELEASED
-        case Stopped():
-            return EndReason.CANCELLED
-
-
-def _event_name(verdict: Verdict) -> EventName:
-    match verdict.reason:
-        case EndReason.LEASE_LOST:
-            return EventName.TAKEN_OVER
-        case EndReason.RELEASED:
-            return EventName.RELEASED
-        case EndReason.CANCELLED:
-            return EventName.CANCELLED
-        case _:
-            return EventName.FAILED
-
-
-def _event_detail(end: _End) -> dict[str, Any]:
-    return {"state": end.verdict.state, "reason": end.verdict.reason, "token": end.job.token}
-
-
-def _held(leases: Sequence[Lease]) -> Rows:
-    return ById(id=[lease.job_id for lease in leases], token=[lease.token for lease in leases])
-
-
-def _clean(error: str | None) -> str | None:
-    return None if error is None else clean_text(error, limit=MAX_ERROR)
 
 
 def _lost(lease: Lease) -> LeaseLost:

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from holdfast.domain.context import Context
 from holdfast.run.held import Run
-from holdfast.store.leases import Settlement
+from holdfast.store.settlement import Settlement
 
 Finish = Callable[[list[Settlement]], None]
 MakeContext = Callable[[Run], Context]

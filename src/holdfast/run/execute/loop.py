@@ -11,7 +11,7 @@ from holdfast.run import clock
 from holdfast.run.execute import Finish, MakeContext
 from holdfast.run.handler import await_handler
 from holdfast.run.held import Run
-from holdfast.store.leases import Settlement
+from holdfast.store.settlement import Settlement
 
 
 class LoopExecutor:

@@ -103,16 +103,16 @@ def _rows(ask: Ask, cursor: psycopg.Cursor[Any] | psycopg.AsyncCursor[Any], rows
     return reader(ask.rows, columns, micros=False)(rows)
 
 
-def _blocks(fill: Fill, size: int = 5000) -> Iterator[str]:
-    """The rows in COPY's text format, in large blocks."""
-    for start in range(0, len(fill.values), size):
-        columns = zip(*fill.values[start : start + size], strict=True)
-        texts = zip(*map(_text_column, columns), strict=True)
-        yield "\n".join(map("\t".join, texts)) + "\n"
+def _blocks(fill: Fill, size: int = 2000) -> Iterator[str]:
+    """The rows in COPY's text format; the server works on one block while the next is written."""
+    count = len(next(iter(fill.columns.values())))
+    for start in range(0, count, size):
+        texts = [_texts(column[start : start + size]) for column in fill.columns.values()]
+        yield "\n".join(map("\t".join, zip(*texts, strict=True))) + "\n"
 
 
-def _text_column(cells: tuple[Any, ...]) -> list[str]:
-    """Most columns of a bulk hold one value throughout: it is written out once."""
+def _texts(cells: list[Any]) -> list[str]:
+    """A column of one value throughout is written out once."""
     if cells.count(cells[0]) == len(cells):
         return [_text(cells[0])] * len(cells)
     return list(map(_text, cells))

@@ -79,13 +79,9 @@ def _fill(connection: sqlite3.Connection, fill: Fill) -> list[Any]:
     marks = ", ".join("?" * len(fill.columns))
     connection.executemany(
         f"INSERT INTO holdfast_{fill.table} ({names}) VALUES ({marks})",  # noqa: S608 - names from our own code
-        [[_cell(value) for value in row] for row in fill.values],
+        zip(*map(_column, fill.columns.values()), strict=True),
     )
     return []
-
-
-def _cell(value: Any) -> Any:
-    return to_micros(value) if isinstance(value, datetime) else value
 
 
 @cache
