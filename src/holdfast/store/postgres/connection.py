@@ -27,6 +27,7 @@ _NEVER_A_PLAN = ("enable_seqscan", "enable_bitmapscan", "enable_sort", "enable_h
 
 #: Waits before work is sent again, in seconds. Then the caller is told.
 AGAIN_AFTER = (0.05, 0.2, 0.8, 2.0)
+STATUS_EVERY = timedelta(milliseconds=100)
 
 
 class PostgresBackend:
@@ -144,7 +145,7 @@ class PostgresBackend:
         try:
             connection.execute("COMMIT")
         except psycopg.OperationalError:
-            if not connection.closed or written is None or written[0] is None or not self._committed(written[0]):
+            if written is None or written[0] is None or not self._committed(written[0]):
                 raise
         return result
 
@@ -154,20 +155,20 @@ class PostgresBackend:
         Raises:
             StoreUnavailable: It could not be asked, or has forgotten.
         """
-        for wait in (*AGAIN_AFTER, *AGAIN_AFTER):
-            rows = self._ask_status(transaction)
-            if rows in ("committed", "aborted"):
-                return rows == "committed"
-            self._closed.wait(wait)
+        for _ in range(int(Timeouts.statement / STATUS_EVERY)):
+            status = self._ask_status(transaction)
+            if status in ("committed", "aborted"):
+                return status == "committed"
+            self._closed.wait(STATUS_EVERY.total_seconds())
         raise StoreUnavailable("the database did not say whether the last transaction was committed")
 
     def _ask_status(self, transaction: str) -> str | None:
+        """Ask on a new connection: those of the pool may have broken together."""
         try:
-            with self._pool.connection() as connection:
+            with psycopg.connect(self.url, **_connect_options(self.url)) as connection:
                 row = connection.execute("SELECT pg_xact_status(%s::xid8)", (transaction,)).fetchone()
                 return None if row is None else row[0]
         except psycopg.Error:
-            self._pool.check()
             return None
 
     def _performer(self, connection: psycopg.Connection[Any]) -> Callable[[Step], list[Any]]:
