@@ -14,7 +14,12 @@ import holdfast
 from holdfast import errors
 
 ROOT = Path(__file__).parents[1]
-SOURCES = sorted((ROOT / "src").rglob("*.py")) + sorted((ROOT / "src").rglob("*.sql"))
+SOURCES = [
+    *sorted((ROOT / "src").rglob("*.py")),
+    *sorted((ROOT / "src").rglob("*.sql")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted(ROOT.glob("*.md")),
+]
 
 #: One word per concept: what each of these would be called here.
 BANNED = {
@@ -106,7 +111,8 @@ def test_layers_hold():
 
 def test_no_tracked_file_names_a_registry_or_this_machine():
     """The project speaks of itself alone."""
-    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.split()
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    assert "README.md" in listed
     hosts = re.compile("|".join(["pypi" + r"\.org", "pythonhosted" + r"\.org", "registry" + r"\.npmjs", "/" + "work/"]))
     for name in listed:
         path = ROOT / name

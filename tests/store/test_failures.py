@@ -346,6 +346,16 @@ def test_a_closed_store_does_not_read_either(tmp_path):
         states(store)
 
 
+def test_a_deleted_file_is_noticed(tmp_path):
+    """Nothing is acknowledged that nobody could ever read."""
+    store = open_store(f"sqlite:///{tmp_path}/jobs.db")
+    put(store)
+    (tmp_path / "jobs.db").unlink()
+    with pytest.raises(StoreUnavailable, match="deleted"):
+        put(store)
+    store.close()
+
+
 def test_the_log_does_not_grow_for_ever(tmp_path):
     """Short-lived processes leave it to nobody: each checkpoints what it wrote when it closes."""
     keeper = open_store(f"sqlite:///{tmp_path}/jobs.db")

@@ -241,7 +241,7 @@ def test_a_stopped_run_is_cancelled(store):
 
 
 def test_a_release_costs_no_attempt(store):
-    """The job is ready again, in its old place."""
+    """The job is ready again, in its old place: a shutdown refunds the attempt (SPEC 8.11)."""
     job_id = put(store)
     store.leases.settle(take_one(store, mark=True), Released())
     job = store.views.get(job_id)

@@ -174,6 +174,24 @@ def test_needs_work_in_bulk(store):
     assert all(state(store, job_id) is State.READY for job_id in ids)
 
 
+def test_thousands_may_need_one(store):
+    """Their needs are looked up once, and all start when it is done."""
+    need = put(store)
+    requests = [NewJob(kind="later", after=After(ids=(need,))) for _ in range(2000)]
+    store.jobs.enqueue_many(requests)
+    end(store)
+    assert len(take(store, 5000, kinds=("later",))) == 2000
+
+
+def test_a_chain_of_hundreds_is_cancelled_to_its_end(store):
+    """However long it is."""
+    last = put(store)
+    for _ in range(300):
+        last = put(store, kind="later", after=After(ids=(last,)))
+    store.control.cancel(only(1), actor="ada")
+    assert state(store, last) is State.CANCELLED
+
+
 def test_a_retried_need_is_waited_for_again(store):
     """A dependent that ended in a failure stays cancelled; a new one waits for the revived need."""
     need = put(store)

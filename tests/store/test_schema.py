@@ -133,6 +133,42 @@ def _migrated(path, *, start: int) -> list[tuple[str, str]]:
     return connection.execute("SELECT name, sql FROM sqlite_master ORDER BY name").fetchall()
 
 
+def test_postgres_schemas_are_alike_however_they_came_to_be():
+    """A schema that was migrated step by step has the same catalogue as one made at once."""
+    import psycopg
+
+    from holdfast.store.postgres import schema
+    from holdfast.store.postgres.statements import Statements
+    from tests.support.backends import postgres_url
+
+    with psycopg.connect(postgres_url("postgres"), autocommit=True) as connection:
+        catalogues = []
+        for name, rounds in (("at_once", 1), ("step_by_step", 3)):
+            connection.execute(f"DROP SCHEMA IF EXISTS {name} CASCADE")
+            for _ in range(rounds):
+                schema.migrate(connection, Statements(name))
+            catalogues.append(_catalogue(connection, name))
+            connection.execute(f"DROP SCHEMA {name} CASCADE")
+    assert catalogues[0] == catalogues[1]
+    assert len(catalogues[0]) > 100
+
+
+def _catalogue(connection, name: str) -> list[tuple[str, ...]]:
+    """Every column, index, constraint, trigger and function of a schema, without its name."""
+    rows = connection.execute(
+        """
+        SELECT 'column', table_name, column_name, data_type || ' ' || is_nullable || ' ' || coalesce(column_default, '')
+        FROM information_schema.columns WHERE table_schema = %(name)s
+        UNION ALL SELECT 'index', tablename, indexname, indexdef FROM pg_indexes WHERE schemaname = %(name)s
+        UNION ALL SELECT 'check', conrelid::regclass::text, conname, pg_get_constraintdef(oid)
+        FROM pg_constraint WHERE connamespace = %(name)s::regnamespace
+        UNION ALL SELECT 'function', proname, '', prosrc FROM pg_proc WHERE pronamespace = %(name)s::regnamespace
+        """,
+        {"name": name},
+    ).fetchall()
+    return sorted(tuple(part.replace(name, "schema") for part in row) for row in rows)
+
+
 def test_a_store_of_a_newer_version_is_refused(store, database):
     """Only when it says that it needs newer code; otherwise older code may go on."""
     newer = SCHEMA_VERSION + 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import psycopg
 import pytest
 
 import holdfast
@@ -11,8 +12,6 @@ from holdfast.domain.job import State
 from holdfast.domain.verdict import Done
 from tests.support.backends import START, available, open_database
 from tests.support.jobs import take_one
-
-psycopg = pytest.importorskip("psycopg")
 
 POSTGRES = [name for name in available() if name != "sqlite"]
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from holdfast.domain.history import EventName
 from holdfast.domain.job import JobId, Lease, OnLost, State
+from holdfast.domain.needs import After
 from holdfast.domain.request import Actor, Enqueued, NewJob, due_at
 from holdfast.domain.text import MAX_KEY, checked_actor, checked_name, checked_number, checked_text
 from holdfast.domain.unique import KeyHolder, OnConflict, is_free
@@ -224,13 +225,16 @@ def _replacement(request: NewJob, job_id: JobId) -> dict[str, Any]:
 
 def _write_needs(requests: list[NewJob], ids: list[JobId]) -> Flow[list[JobId]]:
     """Write down who needs whom; answers the jobs that have needs."""
-    waiting = []
+    found: dict[After, list[JobId]] = {}
+    pairs: list[tuple[JobId, JobId]] = []
     for request, job_id in zip(requests, ids, strict=True):
         if request.after is not None:
-            found = yield from needs.find_needs(request.after)
-            yield ask("write_needs", need=Rows(job_id=[job_id] * len(found), need_id=found))
-            waiting.append(job_id)
-    return waiting
+            if request.after not in found:
+                found[request.after] = yield from needs.find_needs(request.after)
+            pairs += [(job_id, need_id) for need_id in found[request.after]]
+    if pairs:
+        yield ask("write_needs", need=Rows(job_id=[pair[0] for pair in pairs], need_id=[pair[1] for pair in pairs]))
+    return sorted({job_id for job_id, _ in pairs})
 
 
 def _job_columns(requests: list[NewJob], ids: list[JobId], now: datetime, holder: Lease | None) -> dict[str, list[Any]]:

@@ -64,6 +64,7 @@ class SqliteBackend:
         refuse_network_file_system(self.path)
         create_private(self.path)
         self._writer = self._connect()
+        self._inode = self.path.stat().st_ino
         try:
             self.installation = check_or_migrate(self._writer)
         except BaseException:
@@ -176,6 +177,7 @@ class SqliteBackend:
     def _run_group(self, group: list[_Request]) -> None:
         if self._closed:
             raise StoreUnavailable("the store is closed")
+        self._refuse_deleted_file()
         self._writer.execute("BEGIN IMMEDIATE")
         try:
             performer = self._performer(self._writer)  # its clock is read after the wait for the lock
@@ -187,6 +189,17 @@ class SqliteBackend:
             if self._writer.in_transaction:
                 self._writer.execute("ROLLBACK")
             raise
+
+    def _refuse_deleted_file(self) -> None:
+        """What is written to a file that nobody can open any more would be acknowledged and lost."""
+        try:
+            inode = self.path.stat().st_ino
+        except OSError:
+            inode = None
+        if inode != self._inode:
+            raise StoreUnavailable(
+                f"{self.path} was deleted or replaced while it was open", hint="Open the store anew."
+            )
 
     def _run_request(self, request: _Request, performer: Callable[[Step], list[Any]]) -> None:
         self._writer.execute("SAVEPOINT request")
