@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -53,7 +54,8 @@ def test_killed_writers_damage_and_lose_nothing(path, tmp_path, round_):
     assert acknowledged <= {row[0] for row in query(path, "SELECT id FROM holdfast_live")}
     assert query(path, "SELECT id FROM holdfast_job EXCEPT SELECT id FROM holdfast_live") == []
     assert query(path, "SELECT count(*) % 7 FROM holdfast_job") == [(0,)]
-    assert open_store(url).jobs.enqueue(NewJob(kind="mail")).id > max(acknowledged)
+    with closing(open_store(url)) as store:
+        assert store.jobs.enqueue(NewJob(kind="mail")).id > max(acknowledged)
 
 
 def test_a_lease_is_not_born_stale(path):
@@ -68,6 +70,7 @@ def test_a_lease_is_not_born_stale(path):
         store.leases.renew([lease], term=timedelta(seconds=0.5))
 
     assert store.views.get(lease.job_id).lapses_at > until
+    store.close()
 
 
 def query(path, text):

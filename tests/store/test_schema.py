@@ -130,7 +130,9 @@ def _migrated(path, *, start: int) -> list[tuple[str, str]]:
     if start:
         connection.execute("INSERT INTO holdfast_meta (version, oldest_code) VALUES (?, 1)", (start,))
     migrate(connection)
-    return connection.execute("SELECT name, sql FROM sqlite_master ORDER BY name").fetchall()
+    found = connection.execute("SELECT name, sql FROM sqlite_master ORDER BY name").fetchall()
+    connection.close()
+    return found
 
 
 def test_postgres_schemas_are_alike_however_they_came_to_be():
