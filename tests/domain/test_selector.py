@@ -11,7 +11,7 @@ from holdfast.domain.selector import Selector
 from holdfast.errors import InvalidInput
 
 
-@pytest.mark.parametrize("name", ["ids", "keys", "labels", "queues", "kinds", "states"])
+@pytest.mark.parametrize("name", ["ids", "keys", "labels", "tags", "queues", "kinds", "states"])
 def test_an_empty_list_selects_nothing(name):
     """It came out of somebody's computation, and does not mean everything."""
     assert Selector(**{name: []}).empty

@@ -69,12 +69,13 @@ def test_all_pages_are_one_iterator(store):
 def test_conditions_select(store):
     """Every condition of a selector, alone and together."""
     a = put(store, kind="a", queue="q1", label="run-1", unique=Unique("key"))
-    b = put(store, kind="b", queue="q2", label="run-2", delay=HOUR)
+    b = put(store, kind="b", queue="q2", label="run-2", delay=HOUR, tags='["web","slow"]')
     c = put(store, kind="c", label="other", hold=True)
     assert ids(store, ids=(a, c)) == [c, a]
     assert ids(store, keys=("key",)) == [a]
     assert ids(store, labels=("run-1",)) == [a]
     assert ids(store, labels=("run-*", "other")) == [c, b, a]
+    assert ids(store, tags=("slow", "none")) == [b]
     assert ids(store, queues=("q1", "q2")) == [b, a]
     assert ids(store, queues=("q*",)) == [b, a]
     assert ids(store, kinds=("b",)) == [b]

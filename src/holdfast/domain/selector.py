@@ -13,6 +13,8 @@ from holdfast.domain.job import JobId, State
 from holdfast.domain.text import checked_text
 from holdfast.errors import InvalidInput
 
+_LISTS = ("ids", "keys", "labels", "tags", "queues", "kinds", "states")
+
 
 class Selector(Struct, frozen=True, kw_only=True):
     """Jobs that meet every condition given; a list of values means any of them.
@@ -24,6 +26,7 @@ class Selector(Struct, frozen=True, kw_only=True):
     ids: tuple[JobId, ...] | None = None
     keys: tuple[str, ...] | None = None
     labels: tuple[str, ...] | None = None
+    tags: tuple[str, ...] | None = None
     queues: tuple[str, ...] | None = None
     kinds: tuple[str, ...] | None = None
     states: tuple[State, ...] | None = None
@@ -33,7 +36,7 @@ class Selector(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Refuse what was not meant: a text where a list belongs would be read letter by letter."""
-        for name in ("keys", "labels", "queues", "kinds"):
+        for name in ("keys", "labels", "tags", "queues", "kinds"):
             force_setattr(self, name, _texts(name, getattr(self, name)))
         force_setattr(self, "states", _states(self.states))
         force_setattr(self, "ids", _ids(self.ids))
@@ -47,7 +50,7 @@ class Selector(Struct, frozen=True, kw_only=True):
     @property
     def empty(self) -> bool:
         """Whether it can match nothing."""
-        return any(getattr(self, name) == () for name in ("ids", "keys", "labels", "queues", "kinds", "states"))
+        return any(getattr(self, name) == () for name in _LISTS)
 
     def only(self, *states: State) -> Selector:
         """The same selector, narrowed to *states*."""

@@ -15,6 +15,7 @@ def conditions(selector: Selector) -> tuple[tuple[str, ...], dict[str, Any]]:
         "by_ids": ("ids", _list(selector.ids)),
         "by_keys": ("keys", _list(selector.keys)),
         _label_condition(selector): ("labels", _globs(selector.labels)),
+        "by_tags": ("tags", _list(selector.tags)),
         "like_queues": ("queues", _globs(selector.queues)),
         "like_kinds": ("kinds", _globs(selector.kinds)),
         _state_condition(selector): ("states", _list(selector.states)),

@@ -75,6 +75,9 @@ seen.id = ANY(ARRAY(SELECT job.id FROM holdfast.job WHERE job.label = ANY(:label
 -- name: like_labels
 seen.label LIKE ANY(:labels::text[])
 
+-- name: by_tags
+seen.tags::jsonb ?| :tags::text[]
+
 -- name: like_queues
 seen.queue LIKE ANY(:queues::text[])
 

@@ -70,6 +70,9 @@ seen.id IN (SELECT job.id FROM holdfast_job AS job WHERE job.label IN (SELECT va
 -- name: like_labels
 EXISTS (SELECT 1 FROM json_each(:labels) AS wanted WHERE seen.label GLOB wanted.value)
 
+-- name: by_tags
+EXISTS (SELECT 1 FROM json_each(seen.tags) AS tag WHERE tag.value IN (SELECT value FROM json_each(:tags)))
+
 -- name: like_queues
 EXISTS (SELECT 1 FROM json_each(:queues) AS wanted WHERE seen.queue GLOB wanted.value)
 
