@@ -201,3 +201,10 @@ def test_a_retried_need_is_waited_for_again(store):
     assert state(store, later) is State.WAITING
     end(store)
     assert state(store, later) is State.READY
+
+
+def test_waking_is_told_in_the_history(store):
+    """With the system as its actor."""
+    later = put(store, kind="later", after=After(ids=(put(store),)))
+    end(store)
+    assert [(event.name, event.actor) for event in store.views.events(later)][1:] == [("woken", "holdfast:needs")]

@@ -131,6 +131,7 @@ OPERATIONS = {
     "prune": lambda store, layout: store.pruner.prune(
         Retention(done=timedelta(hours=1), cancelled=timedelta(hours=1), dead=timedelta(days=900)), limit=100
     ),
+    "prune keys": lambda store, layout: store.pruner.prune_keys(limit=100),
     "get": lambda store, layout: store.views.get(layout.ids("ended")[50]),
     "get unknown": get_unknown,
     "state": lambda store, layout: store.views.state(layout.ids("ended")[50]),
@@ -160,7 +161,15 @@ OPERATIONS = {
 SMALL = {
     *("read_now", "read_installation", "draw_ids", "lock_queues"),
     *("put_queue", "switch_queue", "get_queue", "list_queues", "publish_kind", "get_kind", "kind_names"),
-    *("announce_worker", "see_worker", "dismiss_worker", "list_workers", "count_workers_for", "worker_facts"),
+    *(
+        "announce_worker",
+        "see_worker",
+        "dismiss_worker",
+        "list_workers",
+        "count_workers_for",
+        "worker_facts",
+        "forget_workers",
+    ),
 }
 #: Some are asked only after a broken connection, one only where ids are drawn beforehand.
 UNSEEN = {"asked", "enqueue_one", "ids_by_pattern"}

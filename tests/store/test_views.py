@@ -13,7 +13,7 @@ from holdfast.domain.selector import Selector
 from holdfast.domain.unique import Scope, Unique
 from holdfast.domain.verdict import Done, Failed
 from holdfast.domain.why import Because
-from holdfast.errors import JobPruned, NoSuchJob
+from holdfast.errors import Conflict, JobPruned, NoSuchJob
 from holdfast.store.retention import Retention
 from tests.support.backends import START
 from tests.support.jobs import lapse, put, take, take_one
@@ -243,3 +243,29 @@ def test_a_need_of_a_live_job_is_never_pruned(store, clock):
     put(store, kind="later", after=After(ids=(done, other)))
     clock.advance(days=31)
     assert store.pruner.prune()[State.DONE] == 0
+
+
+def test_keys_are_forgotten_when_their_period_is_over(store, clock, database):
+    """Also when the job went before them; but not the key of a job that lives."""
+    put(store, unique=Unique("gone", Scope.PERIOD, timedelta(days=60)))
+    store.leases.settle(take_one(store), Done())
+    clock.advance(days=31)
+    store.pruner.prune()
+    put(store, unique=Unique("lives", Scope.PERIOD, timedelta(days=1)))
+    assert store.pruner.prune_keys() == 0
+    clock.advance(days=30)
+    assert [store.pruner.prune_keys(limit=1) for _ in range(2)] == [1, 0]
+    assert database.execute("SELECT key FROM holdfast.key") == [("lives",)]
+
+
+def test_workers_are_forgotten_after_the_last_job_that_they_ran(store, clock):
+    """As long as some ended job is kept, its attempts can tell where they ran."""
+    facts = {"host": "here", "pid": 1, "queues": ["default"], "kinds": ["mail"]}
+    store.workers.announce(WorkerId("old"), **facts)
+    clock.advance(days=2)
+    store.workers.announce(WorkerId("new"), **facts)
+    clock.advance(days=89)
+    assert store.pruner.prune_workers(Retention(done=timedelta(0))) == 0
+    assert store.pruner.prune_workers() == 1
+    with pytest.raises(Conflict):
+        store.workers.announce(WorkerId("new"), **facts)

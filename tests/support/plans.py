@@ -138,7 +138,7 @@ class Observed:
         self._explain = explain
         self._perform = perform
 
-    def run(self, ask: Ask, *, repeatable: bool = False) -> list[Any]:
+    def run(self, ask: Ask, *, repeatable: bool = False, timeout: timedelta | None = None) -> list[Any]:
         return self._do(ask)
 
     def look(self, ask: Ask) -> list[Any]:

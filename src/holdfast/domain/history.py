@@ -20,6 +20,8 @@ class EventName(StrEnum):
     """Every change of a job that history tells."""
 
     ENQUEUED = "enqueued"
+    WOKEN = "woken"
+    DUE = "due"
     STARTED = "started"
     DONE = "done"
     FAILED = "failed"

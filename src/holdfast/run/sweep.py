@@ -73,4 +73,7 @@ class Sweeper:
         return self._cursor is not None
 
     def _prune(self) -> bool:
-        return 1000 in self._store.pruner.prune(self._retention, limit=1000).values()
+        pruner = self._store.pruner
+        counts = [*pruner.prune(self._retention, limit=1000).values(), pruner.prune_keys(limit=1000)]
+        counts.append(pruner.prune_workers(self._retention, limit=1000))
+        return 1000 in counts

@@ -70,5 +70,8 @@ class Timeouts:
     """How long a call to the database may take."""
 
     statement = timedelta(seconds=30)
-    connect = timedelta(seconds=10)
+    #: The client's own limit: a server that is gone ends no statement.
+    call = timedelta(seconds=35)
+    connect = timedelta(seconds=4)
     renewal = timedelta(seconds=5)
+    migration = timedelta(hours=1)

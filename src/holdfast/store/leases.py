@@ -9,13 +9,16 @@ from typing import Any
 
 from msgspec import Struct
 
+from holdfast.domain.history import EventName
 from holdfast.domain.job import JobId, Lease, WorkerId
+from holdfast.domain.request import Actor
 from holdfast.domain.result import is_json
 from holdfast.domain.text import clean_text
 from holdfast.domain.verdict import Done, Outcome
 from holdfast.errors import InvalidInput, LeaseLost
 from holdfast.store import needs, settlement
-from holdfast.store.backend import Backend
+from holdfast.store.backend import Backend, Timeouts
+from holdfast.store.events import record
 from holdfast.store.flow import ById, Flow, ask
 from holdfast.store.needs import Ended
 from holdfast.store.settlement import Settlement, TakenOver
@@ -81,7 +84,7 @@ class Leases:
             token=[lease.token for lease in leases],
             term=[term] * len(leases),
         )
-        return self._backend.run(ask("renew", Renewal, held=held), repeatable=True)
+        return self._backend.run(ask("renew", Renewal, held=held), repeatable=True, timeout=Timeouts.renewal)
 
     def mark(self, lease: Lease) -> int:
         """Mark durably that the run begins, and return its attempt number; idempotent.
@@ -133,7 +136,7 @@ class Leases:
 
     def promote(self, *, limit: int = 1000) -> int:
         """Make scheduled jobs ready whose time has come; answers how many."""
-        return len(self._backend.run(ask("promote", limit=limit), repeatable=True))
+        return self._backend.write(_promote, limit)
 
     def sweep_waiting(self, *, after: JobId = FIRST, limit: int = 1000) -> JobId | None:
         """Judge one page of waiting jobs by their needs; answers where the next page begins.
@@ -176,6 +179,12 @@ class Leases:
         if needed:
             self._backend.write(needs.after_end, needed)
         return lost
+
+
+def _promote(limit: int) -> Flow[int]:
+    rows = yield ask("promote", limit=limit)
+    yield from record(EventName.DUE, dict.fromkeys(row[0] for row in rows), actor=Actor.SWEEPER)
+    return len(rows)
 
 
 def _claim_ranked(lanes: dict[str, Any]) -> Flow[list[Lease]]:

@@ -68,7 +68,7 @@ def judge_waiting(ids: Sequence[JobId], *, insist: bool = False) -> Flow[None]:
         rows: list[NeedState] = yield ask("need_states", NeedState, ids=[job.id for job in waiting])
         needs = _by_job(rows)
         steps = {job.id: _step(job, needs[job.id], insist=insist) for job in waiting}
-        yield ask("wake", ids=[job_id for job_id, step in steps.items() if step is Step.START])
+        yield from _wake([job_id for job_id, step in steps.items() if step is Step.START])
         yield from _hold(waiting, steps, needs)
         cancelled = yield from _cancel(waiting, steps, needs)
         ids = yield from _dependents(cancelled)
@@ -91,6 +91,12 @@ def sweep(after: JobId, limit: int) -> Flow[JobId | None]:
 def _step(job: Waiting, needs: list[NeedState], *, insist: bool) -> Step:
     step = next_step(job.after_when, job.after_failed, [need.state for need in needs])
     return Step.START if insist and step in (Step.CANCEL, Step.HOLD) else step
+
+
+def _wake(ids: list[JobId]) -> Flow[None]:
+    if ids:
+        yield ask("wake", ids=ids)
+        yield from record(EventName.WOKEN, dict.fromkeys(ids), actor=Actor.NEEDS)
 
 
 def _hold(waiting: list[Waiting], steps: dict[JobId, Step], needs: dict[JobId, list[NeedState]]) -> Flow[None]:

@@ -20,6 +20,10 @@ class Retention(Struct, frozen=True, kw_only=True):
     cancelled: timedelta = timedelta(days=30)
     dead: timedelta = timedelta(days=90)
 
+    @property
+    def by_state(self) -> dict[State, timedelta]:
+        return {State.DONE: self.done, State.CANCELLED: self.cancelled, State.DEAD: self.dead}
+
 
 class Pruner:
     """Forgets what is past its time."""
@@ -32,11 +36,24 @@ class Pruner:
 
         A job that a live job needs stays. A key that is taken for ever outlives its job.
         """
-        ages = retention or Retention()
-        wanted = {State.DONE: ages.done, State.CANCELLED: ages.cancelled, State.DEAD: ages.dead}
+        ages = (retention or Retention()).by_state
         return {
-            state: self._backend.write(_prune, state, age, limit) if age > ZERO else 0 for state, age in wanted.items()
+            state: self._backend.write(_prune, state, age, limit) if age > ZERO else 0 for state, age in ages.items()
         }
+
+    def prune_keys(self, *, limit: int = 1000) -> int:
+        """Remove up to *limit* keys whose period is over and whose job no longer lives; answers how many."""
+        return len(self._backend.run(ask("forget_keys", limit=limit), repeatable=True))
+
+    def prune_workers(self, retention: Retention | None = None, *, limit: int = 1000) -> int:
+        """Remove up to *limit* workers that ended, or fell silent, before every kept job did; answers how many.
+
+        While some jobs are kept for ever, so are the workers that ran them.
+        """
+        ages = (retention or Retention()).by_state.values()
+        if ZERO in ages:
+            return 0
+        return len(self._backend.run(ask("forget_workers", age=max(ages), limit=limit), repeatable=True))
 
 
 def _prune(state: State, age: timedelta, limit: int) -> Flow[int]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, TypeVar
 
 import psycopg
-import psycopg_pool
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
@@ -18,6 +18,7 @@ from holdfast.errors import NoTransaction, OtherDatabase, StoreUnavailable
 from holdfast.store.backend import Timeouts
 from holdfast.store.flow import Ask, Flow, FlowFunction, P, Step, adrive, drive
 from holdfast.store.postgres.failures import passes, translate
+from holdfast.store.postgres.pool import Pool
 from holdfast.store.postgres.schema import check_or_migrate, migrate
 from holdfast.store.postgres.statements import Statements
 
@@ -41,29 +42,26 @@ class PostgresBackend:
         self.statements = Statements(schema)
         self._ids = _IdSource(self._draw)
         self._closed = threading.Event()
-        self._pool = psycopg_pool.ConnectionPool(
+        self._pool = Pool(
             url,
-            min_size=0,
-            max_size=connections,
-            timeout=Timeouts.connect.total_seconds(),
-            kwargs=_prepared(url) if prepare else {"prepare_threshold": None, **_connect_options(url)},
-            open=False,
-            name="holdfast",
+            _prepared(url) if prepare else {"prepare_threshold": None, **_connect_options(url)},
+            size=connections,
+            patience=Timeouts.statement.total_seconds(),
         )
         # A connection of its own: it fails at once, and with the reason, where a pool would wait.
         with self._translated(), psycopg.connect(url, **_connect_options(url)) as connection:
             self.installation = check_or_migrate(connection, self.statements)
-        self._pool.open()
 
     # -- Backend ---------------------------------------------------------------------------
 
     def run(self, ask: Ask, *, repeatable: bool = False, timeout: timedelta | None = None) -> list[Any]:
         def once(connection: psycopg.Connection[Any]) -> list[Any]:
-            if self._prepared and timeout is None:
+            if self._prepared:
                 return self.statements.perform(connection, ask)
             return self._transaction(connection, _single(ask), _begin(timeout or Timeouts.statement))
 
-        return self._insist(once) if repeatable else self._once(once)
+        limit = timeout or Timeouts.call
+        return self._insist(once, limit) if repeatable else self._once(once, limit)
 
     def look(self, ask: Ask) -> list[Any]:
         return self.run(ask, repeatable=True)
@@ -106,8 +104,7 @@ class PostgresBackend:
                 return await adrive(flow, lambda step: self.statements.aperform(connection, step))
 
     def migrate(self) -> list[int]:
-        with self._translated(), self._pool.connection() as connection:
-            return migrate(connection, self.statements)
+        return self._once(lambda connection: migrate(connection, self.statements), Timeouts.migration)
 
     def close(self) -> None:
         self._closed.set()
@@ -115,23 +112,25 @@ class PostgresBackend:
 
     # -- sending ---------------------------------------------------------------------------
 
-    def _once(self, work: Callable[[psycopg.Connection[Any]], T]) -> T:
-        with self._translated(), self._pool.connection() as connection:
+    def _once(self, work: Callable[[psycopg.Connection[Any]], T], limit: timedelta = Timeouts.call) -> T:
+        with self._translated(), self._pool.connection(limit=limit.total_seconds()) as connection:
             return work(connection)
 
-    def _insist(self, work: Callable[[psycopg.Connection[Any]], T]) -> T:
-        """Send *work* again when the connection broke: its effect is the same once or twice."""
+    def _insist(self, work: Callable[[psycopg.Connection[Any]], T], limit: timedelta = Timeouts.call) -> T:
+        """Send *work* again when the connection broke, until *limit*: its effect is the same once or twice."""
+        began = time.monotonic()
         for wait in AGAIN_AFTER:
+            left = limit.total_seconds() - (time.monotonic() - began)
             try:
-                with self._pool.connection() as connection:
+                with self._pool.connection(limit=left) as connection:
                     return work(connection)
             except psycopg.Error as error:
-                if not passes(error) or isinstance(error, psycopg_pool.PoolTimeout):
+                left = limit.total_seconds() - (time.monotonic() - began)
+                if not passes(error) or left < wait:
                     raise translate(error) from error
             if self._closed.wait(wait):
                 break
-            self._pool.check()
-        return self._once(work)
+        return self._once(work, limit)
 
     def _transaction(self, connection: psycopg.Connection[Any], flow: Flow[T], begin: str) -> T:
         connection.execute(begin.encode())

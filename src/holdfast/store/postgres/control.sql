@@ -101,3 +101,19 @@ no_key AS (
         AND (scope = 'live' OR scope = 'period' AND expires_at <= (SELECT holdfast.now())))
 DELETE FROM holdfast.job WHERE id = ANY(:ids::bigint[])
 RETURNING id
+
+-- name: forget_keys
+-- Keys whose period is over. One that a live job has stays: it is taken until the job ends.
+DELETE FROM holdfast.key
+WHERE ctid = ANY(ARRAY(
+    SELECT ctid FROM holdfast.key WHERE expires_at <= (SELECT holdfast.now())
+        AND NOT EXISTS (SELECT FROM holdfast.live WHERE live.id = job_id OFFSET 0)
+    ORDER BY expires_at LIMIT :limit::bigint FOR UPDATE SKIP LOCKED))
+RETURNING key
+
+-- name: forget_workers
+DELETE FROM holdfast.worker
+WHERE id = ANY(ARRAY(
+    SELECT id FROM holdfast.worker WHERE seen_at < (SELECT holdfast.now()) - :age::interval
+    ORDER BY seen_at LIMIT :limit::bigint FOR UPDATE SKIP LOCKED))
+RETURNING id

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import psycopg
-import psycopg_pool
 from psycopg import errors
 
 from holdfast.errors import InvalidInput, SchemaMissing, StoreFull, StoreReadOnly, StoreUnavailable
@@ -33,8 +32,6 @@ def translate(error: BaseException) -> BaseException:
             return SchemaMissing(f"the schema is missing or older than this code: {text}")
         case psycopg.DataError():
             return InvalidInput(f"the database cannot keep this: {text}")
-        case psycopg_pool.PoolTimeout():
-            return StoreUnavailable("no connection to the database could be had in time")
         case psycopg.OperationalError() | psycopg.InterfaceError():
             return StoreUnavailable(f"the database does not answer: {text}")
         case _:

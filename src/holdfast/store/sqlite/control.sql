@@ -97,3 +97,17 @@ WHERE job_id IN (SELECT value FROM json_each(:ids))
     AND (scope = 'live' OR scope = 'period' AND expires_at <= :now);
 DELETE FROM holdfast_job WHERE id IN (SELECT value FROM json_each(:ids))
 RETURNING id
+
+-- name: forget_keys
+-- Keys whose period is over. One that a live job has stays: it is taken until the job ends.
+DELETE FROM holdfast_key
+WHERE (kind, key) IN (
+    SELECT kind, key FROM holdfast_key
+    WHERE expires_at <= :now AND NOT EXISTS (SELECT 1 FROM holdfast_live AS live WHERE live.id = job_id)
+    ORDER BY expires_at LIMIT :limit)
+RETURNING key
+
+-- name: forget_workers
+DELETE FROM holdfast_worker
+WHERE id IN (SELECT id FROM holdfast_worker WHERE seen_at < :now - :age ORDER BY seen_at LIMIT :limit)
+RETURNING id

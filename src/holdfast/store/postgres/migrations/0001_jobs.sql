@@ -158,6 +158,7 @@ CREATE TABLE holdfast.key (
     CHECK ((scope = 'period') = (expires_at IS NOT NULL))
 );
 CREATE INDEX key_job ON holdfast.key (job_id);
+CREATE INDEX key_expiry ON holdfast.key (expires_at) WHERE expires_at IS NOT NULL;
 
 -- Runs that did not simply succeed. A run that did is read from the job's own columns.
 CREATE TABLE holdfast.attempt (

@@ -141,6 +141,7 @@ CREATE TABLE holdfast_key (
     CHECK ((scope = 'period') = (expires_at IS NOT NULL))
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX holdfast_key_job ON holdfast_key (job_id);
+CREATE INDEX holdfast_key_expiry ON holdfast_key (expires_at) WHERE expires_at IS NOT NULL;
 
 -- Runs that did not simply succeed. A run that did is read from the job's own columns.
 CREATE TABLE holdfast_attempt (
