@@ -9,7 +9,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from holdfast.store import Store
+from holdfast.store.backend import Ear
 from tests.support.backends import Clock, Database, available, open_database, stop_servers
+from tests.support.ears import Listener
 
 settings.register_profile("holdfast", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
 settings.load_profile("holdfast")
@@ -57,3 +59,19 @@ def store(database: Database) -> Store:
 @pytest.fixture
 def clock(database: Database) -> Clock:
     return database.clock
+
+
+@pytest.fixture
+def listen(make_store: Callable[[], Store]) -> Iterator[Callable[[], Listener]]:
+    """Starts somebody who listens for rings."""
+    ears: list[Ear] = []
+
+    def start() -> Listener:
+        listener = Listener(make_store())
+        ears.append(listener.ear)
+        listener.settle()
+        return listener
+
+    yield start
+    for ear in ears:
+        ear.close()

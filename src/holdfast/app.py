@@ -13,10 +13,10 @@ from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
 
 from holdfast.config import default_url
 from holdfast.domain.job import JobId, OnLost
-from holdfast.domain.kind import MAX_PAYLOAD, Kind, KindOptions, suggest
+from holdfast.domain.kind import MAX_PAYLOAD, ExecutorName, Kind, KindOptions, suggest
 from holdfast.domain.request import NewJob
 from holdfast.domain.retry import DEFAULT_CURVE, Curve, steps
-from holdfast.domain.text import as_duration
+from holdfast.domain.text import as_bytes, as_duration
 from holdfast.domain.unique import Scope
 from holdfast.enqueuer import Enqueuer, Handler, Sink
 from holdfast.errors import ConfigurationError, InvalidKind, MissingDriver, UnknownKind, UnknownScheme
@@ -40,11 +40,12 @@ class Holdfast:
 
     *url* is ``sqlite:///path.db`` or ``postgresql://user@host/database``. Without it the
     app takes ``HOLDFAST_URL``, then the configuration file, then a SQLite file of the user.
-    Nothing is opened before it is needed.
+    Nothing is opened before it is needed. *version* names the code: attempts tell which one ran them.
     """
 
-    def __init__(self, url: str | None = None, *, max_payload: int = MAX_PAYLOAD) -> None:
+    def __init__(self, url: str | None = None, *, max_payload: int = MAX_PAYLOAD, version: str | None = None) -> None:
         self._url = url
+        self._version = version
         self._max_payload = max_payload
         self._kinds: dict[str, Kind] = {}
         self._unpublished: set[str] = set()
@@ -104,6 +105,8 @@ class Holdfast:
         unique: Sequence[str] = (),
         unique_for: Duration | None = None,
         version: str | None = None,
+        executor: str | None = None,
+        memory: int | str | None = None,
     ) -> Callable[[Callable[P, R]], Handler[P, R]]:
         """Register a function as the handler of a kind of job.
 
@@ -111,7 +114,9 @@ class Holdfast:
         or a curve. *on_lost* says what to do when a worker dies in the middle: ``retry``,
         ``dead`` or ``hold``. *timeout* limits a run; *lease* is how long a silent worker keeps
         its job. *unique* names the parameters that form the unique key;
-        *unique_for* keeps the key for a time, or ``"ever"``.
+        *unique_for* keeps the key for a time, or ``"ever"``. *executor* is ``thread`` (the default
+        for functions), ``async`` (for coroutines) or ``process``; a process that takes more than
+        *memory* (``"512M"``) is killed.
 
         Raises:
             InvalidKind: The name is taken, or a setting makes no sense.
@@ -130,6 +135,8 @@ class Holdfast:
             unique_scope=scope,
             unique_period=period,
             version=version,
+            executor=_executor(executor),
+            memory=None if memory is None else as_bytes(memory),
         )
 
         if callable(name):
@@ -172,11 +179,15 @@ class Holdfast:
         grace: Duration = 30,
         heartbeat: Duration = 10,
         poll: Duration = 1,
+        child_jobs: int = 1000,
+        child_memory: int | str = "512M",
     ) -> Worker:
         """A worker for this app's kinds; ``run()`` works until ``stop()`` is called.
 
         *queues* defaults to those of the kinds. *drain*: end when nothing is ready or running.
+        A process child is replaced after *child_jobs* jobs, or when it has grown to *child_memory*.
         """
+        from holdfast.run.children import ChildOptions
         from holdfast.run.worker import Worker, WorkerOptions
 
         served = queues or sorted({kind.options.queue for kind in self._kinds.values()}) or ["default"]
@@ -187,6 +198,8 @@ class Holdfast:
             grace=as_duration(grace),
             heartbeat=as_duration(heartbeat).total_seconds(),
             poll=as_duration(poll).total_seconds(),
+            version=self._version,
+            children=ChildOptions(child_jobs, as_bytes(child_memory)),
         )
         return Worker(self.store, self._kinds, options=options, request=self.request)
 
@@ -244,6 +257,11 @@ class Holdfast:
 
 #: Apps whose connections a forked child must not touch: they belong to the parent.
 _apps: weakref.WeakSet[Holdfast] = weakref.WeakSet()
+
+
+def all_apps() -> list[Holdfast]:
+    """The apps of this process."""
+    return list(_apps)
 
 
 def _forget_stores() -> None:
@@ -328,6 +346,13 @@ def _on_lost(word: str) -> OnLost:
         return OnLost(word)
     except ValueError:
         raise InvalidKind(f"on_lost is 'retry', 'dead' or 'hold', not {word!r}") from None
+
+
+def _executor(word: str | None) -> ExecutorName | None:
+    try:
+        return None if word is None else ExecutorName(word)
+    except ValueError:
+        raise InvalidKind(f"executor is 'thread', 'async' or 'process', not {word!r}") from None
 
 
 def _uniqueness(unique_for: Duration | None) -> tuple[Scope, timedelta | None]:

@@ -267,3 +267,7 @@ class LeaseLost(HoldfastError):
     code = "E_LEASE_LOST"
     exit_code = 15
     hint = "Raise the lease time, or let the handler report progress more often."
+
+    @classmethod
+    def of(cls, job_id: int, token: int) -> LeaseLost:
+        return cls(f"job {job_id} is no longer leased under token {token}", job_id=job_id, token=token)

@@ -13,6 +13,7 @@ from holdfast.run import clock
 from holdfast.run.context import RunContext
 from holdfast.run.handler import await_handler, run_handler
 from holdfast.run.held import Run
+from holdfast.run.reports import Reporter
 from holdfast.store.leases import TERM
 from holdfast.store.settlement import Settlement
 
@@ -39,7 +40,7 @@ def run_ready(app: Holdfast) -> Iterator[Settlement]:
 def _settled(app: Holdfast, worker: WorkerId, lease: Lease) -> Settlement:
     run = Run(lease, app.kinds[lease.kind], dated=clock.now(), term=TERM)
     run.begun_at = clock.now()
-    context = RunContext(run, app.store, worker, app.request)
+    context = RunContext(run, Reporter(run, app.store).tell, worker, app.request)
     outcome = asyncio.run(await_handler(run, context)) if run.kind.is_async else run_handler(run, context)
     settlement = Settlement(run.lease, outcome, timedelta(seconds=clock.now() - run.begun_at))
     app.store.leases.settle_many([settlement])

@@ -12,7 +12,7 @@ from holdfast.errors import InvalidInput, LeaseLost
 from holdfast.store.leases import TERM
 from holdfast.store.settlement import Settlement
 from tests.support.backends import START
-from tests.support.jobs import BOOM, lapse, only, put, state, states, take, take_one
+from tests.support.jobs import BOOM, WORKER, lapse, only, put, state, states, take, take_one
 
 SECOND, HOUR = timedelta(seconds=1), timedelta(hours=1)
 
@@ -390,3 +390,31 @@ def test_workers_are_told_apart(store):
     job_id = put(store)
     take_one(store, worker=WorkerId("other"))
     assert store.views.get(job_id).worker == "other"
+
+
+# -- leases that their holder does not know of ----------------------------------------------------
+
+
+def test_what_a_worker_holds_without_knowing_goes_back(store):
+    """The answer to its claim was lost. Nothing was begun, so nothing is paid."""
+    known, marked, plain = put(store), put(store), put(store)
+    for job, mark in ((known, False), (marked, True), (plain, False)):
+        assert take_one(store, mark=mark).job_id == job
+    assert store.leases.forsake(WORKER, queues=["default"], known=[known]) == 2
+    assert states(store) == {known: State.RUNNING, marked: State.READY, plain: State.READY}
+    assert {store.views.get(job).attempts for job in (marked, plain)} == {0}
+
+
+def test_nobody_forsakes_what_another_holds(store):
+    put(store)
+    take_one(store)
+    assert store.leases.forsake(WorkerId("other"), queues=["default"], known=[]) == 0
+
+
+def test_a_cancel_reaches_what_is_forsaken(store):
+    """It was wanted while the holder did not know that it held the job."""
+    job_id = put(store)
+    take_one(store)
+    store.control.cancel(only(job_id), actor="ada")
+    store.leases.forsake(WORKER, queues=["default"], known=[])
+    assert state(store, job_id) is State.CANCELLED

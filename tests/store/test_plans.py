@@ -101,6 +101,11 @@ OPERATIONS = {
     "settle dead": settle(Failed(error="boom", permanent=True)),
     "give back": lambda store, layout: store.leases.give_back(leases(layout)),
     "take over": lambda store, layout: store.leases.take_over(limit=100),
+    "forsake": lambda store, layout: store.leases.forsake(
+        WorkerId("w-0"), queues=["default"], known=[lease.job_id for lease in leases(layout)]
+    ),
+    "steps": lambda store, layout: store.steps.kept(leases(layout)[0]),
+    "keep a step": lambda store, layout: store.steps.keep(leases(layout)[0], "one", "1"),
     "promote": lambda store, layout: store.leases.promote(limit=100),
     "queues in use": lambda store, layout: store.queues.in_use(),
     "sweep": lambda store, layout: store.leases.sweep_waiting(limit=100),

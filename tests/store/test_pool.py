@@ -33,9 +33,9 @@ def test_a_connection_is_used_again(pool):
 
 def test_no_more_connections_than_allowed(pool):
     """Whoever waits in vain is told what to do."""
-    with pool.connection(limit=5), pool.connection(limit=5):
-        with pytest.raises(StoreUnavailable, match="all 2 connections"), pool.connection(limit=5):
-            pass
+    refused = pytest.raises(StoreUnavailable, match="all 2 connections")
+    with pool.connection(limit=5), pool.connection(limit=5), refused, pool.connection(limit=5):
+        pass
 
 
 def test_a_connection_that_the_server_closed_is_not_handed_out(pool):

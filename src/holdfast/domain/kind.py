@@ -6,6 +6,7 @@ import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from enum import StrEnum
 from typing import Any, get_type_hints
 
 import msgspec
@@ -24,6 +25,14 @@ MIN_LEASE = timedelta(seconds=1)
 _ESCAPED_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 
 
+class ExecutorName(StrEnum):
+    """Where a handler runs."""
+
+    THREAD = "thread"
+    ASYNC = "async"
+    PROCESS = "process"
+
+
 class KindOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The settings of a kind: the defaults of its jobs."""
 
@@ -39,6 +48,10 @@ class KindOptions(msgspec.Struct, frozen=True, kw_only=True):
     unique_scope: Scope = Scope.LIVE
     unique_period: timedelta | None = None
     version: str | None = None
+    #: None: threads for functions, the loop for coroutines.
+    executor: ExecutorName | None = None
+    #: A process child that takes more bytes is killed.
+    memory: int | None = None
 
     def __post_init__(self) -> None:
         checked_name(self.queue, what="the queue")
@@ -48,6 +61,8 @@ class KindOptions(msgspec.Struct, frozen=True, kw_only=True):
                 raise InvalidKind(f"{name} is at least 1, or None for no limit, not {value}")
         if self.lease < MIN_LEASE:
             raise InvalidKind(f"a lease takes at least {MIN_LEASE.total_seconds():.0f} s, not {self.lease}")
+        if self.memory is not None and self.executor is not ExecutorName.PROCESS:
+            raise InvalidKind("only a process can have a memory cap", hint='Add executor="process".')
         if self.timeout is not None and self.timeout <= timedelta(0):
             raise InvalidKind("a timeout is longer than nothing, or None for no limit")
         if (self.unique_scope is Scope.PERIOD) != (self.unique_period is not None):
@@ -73,6 +88,14 @@ class Kind:
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise InvalidKind(f"kind {name!r}: a generator cannot be a handler", hint="Return a value, or a list.")
         self.is_async = inspect.iscoroutinefunction(function)
+        self.executor = options.executor or (ExecutorName.ASYNC if self.is_async else ExecutorName.THREAD)
+        if (self.executor is ExecutorName.THREAD and self.is_async) or (
+            self.executor is ExecutorName.ASYNC and not self.is_async
+        ):
+            raise InvalidKind(
+                f"kind {name!r}: executor={str(self.executor)!r} does not fit its handler",
+                hint="Coroutines run on the loop (async), plain functions in threads; both can run in a process.",
+            )
         self.signature = inspect.signature(function)
         self._context, self.payload_type = _payload_type(name, function, self.signature)
         unknown = set(options.unique) - set(self.payload_type.__struct_fields__)
@@ -159,6 +182,8 @@ def dump_options(options: KindOptions) -> str:
             "unique": options.unique,
             "unique_scope": options.unique_scope,
             "unique_seconds": None if period is None else period.total_seconds(),
+            "executor": options.executor,
+            "memory": options.memory,
         }
     ).decode()
 

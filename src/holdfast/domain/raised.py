@@ -40,5 +40,13 @@ class Snooze(Release):
         super().__init__(why, delay=delay)
 
 
+class Asleep(BaseException):
+    """The handler sleeps: its slot goes to others until it comes back. Not an Exception, so that none catches it."""
+
+    def __init__(self, delay: timedelta) -> None:
+        super().__init__(f"asleep for {delay}")
+        self.delay = delay
+
+
 class Cancelled(Exception):
     """The handler has stopped because it was told to."""

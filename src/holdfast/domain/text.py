@@ -81,6 +81,22 @@ def parse_duration(text: str) -> timedelta:
     return _checked_duration(timedelta(seconds=min(seconds, 1e12)))
 
 
+def as_bytes(size: int | str) -> int:
+    """A size in bytes; ``"512M"`` and the like count in powers of 1024.
+
+    Raises:
+        InvalidInput: It is no size.
+    """
+    if isinstance(size, str):
+        found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", size.strip(), re.IGNORECASE)
+        if not found:
+            raise InvalidInput(f"{size!r} is no size", hint='Write a number of bytes, or "512M", "8G".')
+        size = int(float(found[1]) * 1024 ** " KMGT".index(found[2].upper() or " "))
+    if size <= 0:
+        raise InvalidInput(f"a size is more than nothing, not {size}")
+    return size
+
+
 def as_duration(value: timedelta | float | str) -> timedelta:
     """A duration from a timedelta, a number of seconds, or a text such as ``5m``; never negative."""
     if isinstance(value, str):

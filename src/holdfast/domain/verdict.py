@@ -78,6 +78,8 @@ class Lost(Struct, frozen=True):
 
     reason: str = EndReason.LEASE_LOST
     begun: bool = False
+    error: str | None = None
+    exit_code: int | None = None
 
 
 Outcome = Done | Failed | Released | Stopped | Lost
@@ -145,11 +147,11 @@ def _after_loss(job: Standing, lost: Lost, chance: float) -> Verdict:
         return _in_doubt(job, lost.reason, "its holder was lost, its effect is in doubt", crashes=crashes)
     if job.cancel_wanted:
         return _verdict(job, State.CANCELLED, lost.reason, crashes=crashes)
-    error = f"the worker was lost during attempt {job.attempt}"
+    error = lost.error or f"the worker was lost during attempt {job.attempt}"
     if _spent(job.attempt, job.max_attempts) or _spent(crashes, job.max_crashes):
-        return _verdict(job, State.DEAD, lost.reason, crashes=crashes, error=error)
+        return _verdict(job, State.DEAD, lost.reason, crashes=crashes, error=error, exit_code=lost.exit_code)
     delay = _retry_delay(job, chance)
-    return _verdict(job, _when(delay), lost.reason, crashes=crashes, error=error, delay=delay)
+    return _verdict(job, _when(delay), lost.reason, crashes=crashes, error=error, delay=delay, exit_code=lost.exit_code)
 
 
 def _unmarked_loss(job: Standing, lost: Lost) -> Verdict:

@@ -1,43 +1,47 @@
-"""The context of a run in a worker."""
+"""The context of a run, in the worker or in a child of it."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable, Mapping
-from datetime import timedelta
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from typing import Any, TypeVar
 
 import msgspec
 
-from holdfast.domain.context import Context
+from holdfast.domain.context import Context, Duration
 from holdfast.domain.job import WorkerId
 from holdfast.domain.kind import to_json
+from holdfast.domain.raised import Asleep
 from holdfast.domain.request import Enqueued, NewJob
-from holdfast.errors import LeaseLost
+from holdfast.domain.text import as_duration
+from holdfast.errors import InvalidInput
 from holdfast.run import clock
-from holdfast.run.held import Run, StopReason
-from holdfast.store import Store
+from holdfast.run.held import Run
+from holdfast.run.reports import Enqueue, Keep, Message, Recall, Renew, Report
+from holdfast.store.steps import Step
 
 T = TypeVar("T")
 
 logger = logging.getLogger("holdfast.job")
 
+Tell = Callable[[Message], Any]
+MakeRequest = Callable[[str, Mapping[str, Any], dict[str, Any]], NewJob]
+
 
 class RunContext(Context):
-    """Writes through the worker's store, under the run's token."""
+    """Tells what the handler says to whoever holds the lease."""
 
-    def __init__(
-        self,
-        run: Run,
-        store: Store,
-        worker: WorkerId,
-        request: Callable[[str, Mapping[str, Any], dict[str, Any]], NewJob],
-    ) -> None:
+    def __init__(self, run: Run, tell: Tell, worker: WorkerId, request: MakeRequest) -> None:
         lease = run.lease
         self._run = run
-        self._store = store
+        self._tell = tell
         self._request = request
-        self.job_id = lease.job_id
+        self._used: set[str] = set()
+        self._sleeps = 0
+        self.id = lease.job_id
         self.attempt = lease.attempt
         self.token = lease.token
         self.worker = worker
@@ -50,43 +54,65 @@ class RunContext(Context):
 
     @property
     def log(self) -> logging.LoggerAdapter[logging.Logger]:  # type: ignore[override]
-        facts = {"job": self.job_id, "attempt": self.attempt, "token": self.token, "worker": self.worker}
+        facts = {"job": self.id, "attempt": self.attempt, "token": self.token, "worker": self.worker}
         return logging.LoggerAdapter(logger, facts)
 
     @property
-    def remaining(self) -> timedelta | None:
+    def deadline(self) -> datetime | None:  # type: ignore[override]
         timeout = self._run.kind.options.timeout
         if timeout is None:
             return None
-        begun = self._run.begun_at or clock.now()
-        return max(timeout - timedelta(seconds=clock.now() - begun), timedelta(0))
+        ran = clock.now() - (self._run.begun_at or clock.now())
+        return datetime.fromtimestamp(datetime.now(UTC).timestamp() - ran + timeout.total_seconds(), UTC)
 
     def progress(self, done: int, total: int | None = None, message: str | None = None) -> None:
-        self._fenced(lambda: self._store.leases.report(self._run.lease, done=done, total=total, message=message))
+        self._tell(Report(done=done, total=total, message=message))
 
     def checkpoint(self, value: Any) -> None:
-        text = to_json(value, what="the checkpoint").decode()
-        self._fenced(lambda: self._store.leases.report(self._run.lease, checkpoint=text))
+        self._tell(Report(checkpoint=to_json(value, what="the checkpoint").decode()))
 
     def enqueue(self, kind: str, payload: Mapping[str, Any] | None = None, /, **options: Any) -> Enqueued:
-        request = self._request(kind, payload or {}, options)
-        return self._fenced(lambda: self._store.jobs.enqueue(request, holder=self._run.lease))
+        enqueued: Enqueued = self._tell(Enqueue(self._request(kind, payload or {}, options)))
+        return enqueued
 
     def heartbeat(self) -> None:
-        before = clock.now()
-        answers = self._store.leases.renew([self._run.lease], term=timedelta(seconds=self._run.term))
-        if not answers:
-            self._run.stop(StopReason.LEASE_LOST)
-            raise LeaseLost(f"job {self.job_id} was taken over", job_id=self.job_id, token=self.token)
-        if answers[0].renewed:
-            self._run.dated = before
-        if answers[0].cancel_wanted:
-            self._run.stop(StopReason.CANCELLED)
+        self._tell(Renew())
 
-    def _fenced(self, write: Callable[[], T]) -> T:
-        """A write that is refused tells the handler to stop, whatever it does with the error."""
-        try:
-            return write()
-        except LeaseLost:
-            self._run.stop(StopReason.LEASE_LOST)
-            raise
+    def step(self, name: str, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
+        known = self._recall(name)
+        value: T = _value(known or self._keep(name, function(*args, **kwargs)))
+        return value
+
+    async def astep(self, name: str, function: Callable[..., Awaitable[T]], /, *args: Any, **kwargs: Any) -> T:
+        known = await asyncio.to_thread(self._recall, name)
+        if known is None:
+            known = await asyncio.to_thread(self._keep, name, await function(*args, **kwargs))
+        value: T = _value(known)
+        return value
+
+    def sleep(self, duration: Duration) -> None:
+        self._sleeps += 1
+        name = f"sleep {self._sleeps}"
+        step: Step = self._recall(name) or self._tell(Keep(name=name, delay=as_duration(duration)))
+        if step.remaining is not None and step.remaining > timedelta(0):
+            raise Asleep(step.remaining)
+
+    @cached_property
+    def _kept(self) -> dict[str, Step]:
+        kept: dict[str, Step] = self._tell(Recall())
+        return kept
+
+    def _recall(self, name: str) -> Step | None:
+        if name in self._used:
+            raise InvalidInput(f"the step {name!r} was used before in this run", hint="Give each step its own name.")
+        self._used.add(name)
+        return self._kept.get(name)
+
+    def _keep(self, name: str, value: Any) -> Step:
+        result = to_json(value, what=f"the result of step {name!r}").decode()
+        step: Step = self._tell(Keep(name=name, result=result))
+        return step
+
+
+def _value(step: Step) -> Any:
+    return None if step.result is None else msgspec.json.decode(step.result)

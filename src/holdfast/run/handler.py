@@ -10,9 +10,9 @@ from typing import Any
 from holdfast.domain.context import Context
 from holdfast.domain.job import EndReason
 from holdfast.domain.kind import to_json
-from holdfast.domain.raised import Cancelled, Fail, Release, Retry
+from holdfast.domain.raised import Asleep, Cancelled, Fail, Release, Retry
 from holdfast.domain.result import dropped, kept_result
-from holdfast.domain.verdict import Done, Failed, Outcome, Released, Stopped
+from holdfast.domain.verdict import Done, Failed, Lost, Outcome, Released, Stopped
 from holdfast.errors import HoldfastError, InvalidPayload
 from holdfast.run.held import Run, StopReason
 
@@ -44,6 +44,21 @@ async def await_handler(run: Run, context: Context) -> Outcome:
         return outcome_of(error, run.stop_reason)
 
 
+def result_of(outcome: Outcome) -> str:
+    """One word for metrics."""
+    match outcome:
+        case Done():
+            return "done"
+        case Failed():
+            return "failed"
+        case Released():
+            return "released"
+        case Stopped():
+            return "cancelled"
+        case Lost():
+            return "crashed"
+
+
 def bad_payload(error: InvalidPayload) -> Failed:
     return Failed(error=str(error), reason=EndReason.BAD_PAYLOAD, permanent=True)
 
@@ -70,7 +85,7 @@ def outcome_of(error: BaseException, stop_reason: StopReason | None) -> Outcome:
     match error:
         case Cancelled():
             return _stopped(stop_reason)
-        case Release():
+        case Release() | Asleep():
             return Released(delay=error.delay)
         case Retry():
             return Failed(error=say(error), after=error.after)

@@ -1,4 +1,4 @@
-"""The heartbeat: it renews all leases, brings cancels, and fences its own worker."""
+"""The heartbeat: it renews all leases and brings cancels."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from collections.abc import Callable
 from datetime import timedelta
 
 from holdfast.domain.job import WorkerId
-from holdfast.errors import HoldfastError
+from holdfast.errors import StoreUnavailable
 from holdfast.run import clock
 from holdfast.run.held import Held, Run, StopReason
+from holdfast.run.part import Ticked
 from holdfast.store import Store
 
 log = logging.getLogger("holdfast")
 
 INTERVAL = 10.0
-#: Shares of a lease after which, without a renewal, handlers are told to stop, and killed.
-TELL, KILL = 0.60, 0.85
+#: After a failed renewal the next one follows so soon, in seconds.
+AGAIN = 1.0
 
 
 class Heartbeat:
@@ -26,7 +27,7 @@ class Heartbeat:
     name = "heartbeat"
 
     def __init__(
-        self, store: Store, worker: WorkerId, held: Held, *, interval: float = INTERVAL, lost: Callable[[Run], None]
+        self, store: Store, worker: WorkerId, held: Held, *, interval: float, lost: Callable[[Run], None]
     ) -> None:
         self.bell = threading.Event()
         self.beaten_at = clock.now()
@@ -36,44 +37,47 @@ class Heartbeat:
         self._interval = interval
         self._lost = lost
 
-    def tick(self) -> float:
-        """Renew what is held; where that fails, stop what could be taken over soon."""
+    def tick(self) -> Ticked:
+        """Renew what is held. The guard stops what could not be renewed for too long."""
+        runs = self._held.all()
+        self._warn_if_late(runs)
         try:
-            self._renew(self._held.all())
+            self._renew(runs)
             self._store.workers.seen(self._worker)
-        except HoldfastError as error:
+        except StoreUnavailable as error:
             log.warning("a heartbeat failed: %s", error)
-            self.fence()
-            return min(1.0, self._interval)
+            return Ticked(min(AGAIN, self._interval), considered=len(runs))
         self.beaten_at = clock.now()
-        self.fence()
-        return self._interval
+        return Ticked(self._interval, considered=len(runs), processed=len(runs))
 
-    @property
-    def fenced(self) -> bool:
-        """Whether some lease has gone without a renewal for too long: nothing new may be claimed."""
-        return any(run.lapsed_share >= TELL for run in self._held.all())
-
-    def fence(self) -> None:
-        """Stop handlers before anybody may take their jobs over, by this machine's own clock."""
-        for run in self._held.all():
-            if run.lapsed_share >= TELL:
-                run.stop(StopReason.LEASE_LOST)
+    def _warn_if_late(self, runs: list[Run]) -> None:
+        """Code that holds the interpreter's lock starves this thread: say who was at work."""
+        late = clock.now() - self.beaten_at
+        if late > 2 * self._interval + 1:
+            kinds = sorted({run.kind.name for run in runs if run.begun_at is not None})
+            log.warning("the heartbeat comes %.0f s late; running: %s", late, ", ".join(kinds) or "nothing")
 
     def _renew(self, runs: list[Run]) -> None:
-        before = clock.now()
         by_term: dict[float, list[Run]] = {}
         for run in runs:
             by_term.setdefault(run.term, []).append(run)
         for term, group in by_term.items():
+            before = clock.now()
             answers = self._store.leases.renew([run.lease for run in group], term=timedelta(seconds=term))
             known = {answer.job_id: answer for answer in answers}
             for run in group:
                 answer = known.get(run.lease.job_id)
                 if answer is None:
-                    self._lost(run)
+                    self._gone(run)
                     continue
                 if answer.renewed:
-                    run.dated = before
+                    run.date(before)
                 if answer.cancel_wanted:
                     run.stop(StopReason.CANCELLED)
+
+    def _gone(self, run: Run) -> None:
+        """Not held any more: taken over, or settled just now, which is no loss."""
+        if not run.ended:
+            self._lost(run)
+            run.stop(StopReason.LEASE_LOST)
+            run.kill()

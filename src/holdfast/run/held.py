@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from datetime import timedelta
 from enum import StrEnum
-from typing import Any
 
 from holdfast.domain.job import JobId, Lease
 from holdfast.domain.kind import Kind
 from holdfast.run import clock
+
+Hook = Callable[[], object]
 
 
 class StopReason(StrEnum):
@@ -22,20 +24,28 @@ class StopReason(StrEnum):
 
 
 class Run:
-    """One run: its lease, how long it holds, and whether it has begun or is to stop."""
+    """One run: its lease, how long it holds, whether it has begun, is to stop, or has ended."""
 
-    __slots__ = ("_interrupt", "_lock", "begun_at", "dated", "kind", "lease", "stop_reason", "stopping", "term")
+    __slots__ = (
+        *("_dated", "_interrupt", "_kill", "_lock", "begun_at", "claimed_at", "dated"),
+        *("ended", "kind", "lease", "stop_reason", "stopping", "term", "told_at"),
+    )
 
     def __init__(self, lease: Lease, kind: Kind, *, dated: float, term: timedelta) -> None:
         self.lease = lease
         self.kind = kind
         self.dated = dated
+        self.claimed_at = dated
         self.term = term.total_seconds()
         self.begun_at: float | None = None
+        self.told_at: float | None = None
+        self.ended = False
         self.stopping = threading.Event()
         self.stop_reason: StopReason | None = None
         self._lock = threading.Lock()
-        self._interrupt: Any = None
+        self._interrupt: Hook | None = None
+        self._kill: Hook | None = None
+        self._dated: Hook | None = None
 
     @property
     def lapsed_share(self) -> float:
@@ -45,17 +55,39 @@ class Run:
     def stop(self, reason: StopReason) -> None:
         """Tell the handler to stop; the first reason stays."""
         with self._lock:
-            if self.stop_reason is None:
-                self.stop_reason = reason
+            if self.stop_reason is not None:
+                return
+            self.stop_reason = reason
+            self.told_at = clock.now()
             self.stopping.set()
             interrupt = self._interrupt
         if interrupt is not None:
             interrupt()
 
-    def on_stop(self, interrupt: Any) -> None:
-        """Call *interrupt* when the run is to stop: at once if it is already."""
+    def kill(self) -> None:
+        """End the handler where its executor can; a thread cannot be ended."""
+        with self._lock:
+            kill, self._kill = self._kill, None
+        if kill is not None:
+            kill()
+
+    def date(self, moment: float) -> None:
+        """The lease was claimed or renewed by a call that was sent at *moment*."""
+        self.dated = moment
+        if self._dated is not None:
+            self._dated()
+
+    @property
+    def lapses_at(self) -> float:
+        """When somebody else may take the job over, by this machine's clock."""
+        return self.dated + self.term
+
+    def attach(self, *, interrupt: Hook | None = None, kill: Hook | None = None, dated: Hook | None = None) -> None:
+        """How to tell and how to end the handler, and whom a renewal concerns; told at once if it is to stop."""
         with self._lock:
             self._interrupt = interrupt
+            self._kill = kill
+            self._dated = dated
             stopping = self.stopping.is_set()
         if stopping and interrupt is not None:
             interrupt()
@@ -65,12 +97,14 @@ class Held:
     """All runs of a worker, by job."""
 
     def __init__(self) -> None:
+        self.added = threading.Event()
         self._lock = threading.Lock()
         self._runs: dict[JobId, Run] = {}
 
     def add(self, runs: list[Run]) -> None:
         with self._lock:
             self._runs.update({run.lease.job_id: run for run in runs})
+        self.added.set()
 
     def drop(self, leases: list[Lease]) -> None:
         """Forget runs that were settled; one that was claimed anew meanwhile stays."""

@@ -7,32 +7,53 @@ import threading
 from collections.abc import Callable
 from typing import Protocol
 
+from msgspec import Struct
+
 log = logging.getLogger("holdfast")
 
 #: After a bad tick a part rests so long, longer each time, and no longer than the last.
-BACKOFF = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+BACKOFF = (0.1, 0.2, 0.5, 1.0, 2.0)
+
+
+class Ticked(Struct, frozen=True):
+    """What a tick did, and after how many seconds the next one is due.
+
+    *skipped*: it did nothing, since another one was under way.
+    """
+
+    rest: float
+    considered: int = 0
+    processed: int = 0
+    swept: int = 0
+    skipped: bool = False
+
+    def __add__(self, other: Ticked) -> Ticked:
+        return Ticked(
+            min(self.rest, other.rest),
+            self.considered + other.considered,
+            self.processed + other.processed,
+            self.swept + other.swept,
+            self.skipped or other.skipped,
+        )
 
 
 class Part(Protocol):
-    """Something that moves.
-
-    ``tick`` does what is due now, never waits for long, and answers after how many seconds
-    it wants to be called again; ``bell`` calls it sooner.
-    """
+    """Something that moves: ``tick`` does what is due now and never waits for long; ``bell`` calls it sooner."""
 
     name: str
     bell: threading.Event
 
-    def tick(self) -> float: ...
+    def tick(self) -> Ticked: ...
 
 
 class Mover:
     """A thread that ticks a part until it is stopped. A bad tick is told and survived."""
 
-    def __init__(self, part: Part, *, told: Callable[[str, str], None] | None = None) -> None:
+    def __init__(self, part: Part, *, told: Callable[[str, str], None]) -> None:
         self._part = part
-        self._told = told or (lambda *_: None)
+        self._told = told
         self._stopping = threading.Event()
+        self._ticking = threading.Lock()
         self._failures = 0
         self._thread: threading.Thread | None = None
 
@@ -49,21 +70,27 @@ class Mover:
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(timeout)
 
-    def tick(self) -> float:
-        """One tick, by hand or by the thread; its failures are counted, never raised."""
+    def tick(self) -> Ticked:
+        """One tick, by hand or by the thread. It never overlaps itself; its failures are counted, not raised."""
+        if not self._ticking.acquire(blocking=False):
+            self._told(self._part.name, "skipped")
+            return Ticked(0.0, skipped=True)
         try:
-            rest = self._part.tick()
+            ticked = self._part.tick()
         except Exception:
             log.exception("a tick of %s failed", self._part.name)
             self._told(self._part.name, "error")
             self._failures += 1
-            return BACKOFF[min(self._failures, len(BACKOFF)) - 1]
+            return Ticked(BACKOFF[min(self._failures, len(BACKOFF)) - 1])
+        finally:
+            self._ticking.release()
         self._failures = 0
         self._told(self._part.name, "processed")
-        return rest
+        return ticked
 
     def _run(self) -> None:
         while not self._stopping.is_set():
-            rest = self.tick()
-            self._part.bell.wait(rest)
+            rest = self.tick().rest
+            if rest > 0:
+                self._part.bell.wait(rest)
             self._part.bell.clear()

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable
 
 from holdfast.domain.job import JobId, Lease
-from holdfast.errors import HoldfastError
+from holdfast.domain.verdict import Failed
+from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.run.held import Held
+from holdfast.run.part import Ticked
 from holdfast.store import Store
 from holdfast.store.settlement import Settlement
 
+log = logging.getLogger("holdfast")
+
 GROUP = 1000
-#: A settlement waits no longer than this for company.
-PATIENCE = 0.05
+#: A settlement waits so long for company, in seconds, unless there is enough of it.
+COMPANY = 0.002
+ENOUGH = 200
+IDLE = 60.0
 
 
 class Settler:
@@ -28,33 +35,61 @@ class Settler:
         self._held = held
         self._settled = settled
         self._waiting: deque[Settlement] = deque()
-        self._empty = threading.Condition()
+        self._unbegun: deque[Lease] = deque()
+        self._pause = threading.Event()
 
-    def put(self, settlements: list[Settlement]) -> None:
-        """Hand settlements over; they are written soon."""
-        self._waiting.extend(settlements)
-        self.bell.set()
+    def put(self, settlement: Settlement) -> None:
+        """Hand a settlement over; it is written soon."""
+        self._waiting.append(settlement)
+        if not self.bell.is_set():
+            self.bell.set()
 
-    def tick(self) -> float:
+    def tick(self) -> Ticked:
         """Write one group. What could not be written is tried again: it is safe to write it twice."""
+        if self._unbegun:
+            self._give_back()
+        if 0 < len(self._waiting) < ENOUGH:
+            self._pause.wait(COMPANY)
         group: list[Settlement] = []
         while self._waiting and len(group) < GROUP:
             group.append(self._waiting.popleft())
         if group:
-            try:
-                lost = self._store.leases.settle_many(group)
-            except HoldfastError:
-                self._waiting.extendleft(reversed(group))
-                raise
-            self._held.drop([settlement.lease for settlement in group])
-            self._settled(group, lost)
-        return 0.0 if self._waiting else PATIENCE
+            self._write(group)
+        return Ticked(0.0 if self._waiting else IDLE, considered=len(group), processed=len(group))
 
     def give_back(self, leases: list[Lease]) -> None:
-        """Return unbegun jobs to the store."""
-        if leases:
-            self._store.leases.give_back(leases)
-            self._held.drop(leases)
+        """Return unbegun jobs to the store, soon."""
+        self._unbegun.extend(leases)
+        self.bell.set()
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self._waiting) + len(self._unbegun)
+
+    def _give_back(self) -> None:
+        leases = [self._unbegun.popleft() for _ in range(len(self._unbegun))]
+        try:
+            self._store.leases.give_back(leases)
+        except StoreUnavailable:
+            self._unbegun.extendleft(reversed(leases))
+            raise
+        self._held.drop(leases)
+
+    def _write(self, group: list[Settlement]) -> None:
+        try:
+            lost = self._store.leases.settle_many(group)
+        except StoreUnavailable:
+            self._waiting.extendleft(reversed(group))
+            raise
+        except HoldfastError as error:
+            if len(group) > 1:
+                for settlement in group:  # one of them cannot be kept: the others must not wait for it
+                    self._write([settlement])
+                return
+            lost = self._write_refusal(group[0], error)
+        self._held.drop([settlement.lease for settlement in group])
+        self._settled(group, lost)
+
+    def _write_refusal(self, settlement: Settlement, error: HoldfastError) -> set[JobId]:
+        log.error("the outcome of job %d cannot be kept: %s", settlement.lease.job_id, error)
+        failed = Failed(error=f"its outcome cannot be kept: {error}")
+        return self._store.leases.settle_many([Settlement(settlement.lease, failed, settlement.ran)])

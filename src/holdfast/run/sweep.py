@@ -7,10 +7,11 @@ import threading
 from collections.abc import Callable
 
 from holdfast.domain.job import JobId
+from holdfast.errors import StoreUnavailable
 from holdfast.run import clock
+from holdfast.run.part import Ticked
 from holdfast.store import Store
 from holdfast.store.retention import Retention
-from holdfast.store.settlement import TakenOver
 
 PROMOTE_EVERY = 1.0
 TAKE_OVER_EVERY = 5.0
@@ -19,7 +20,11 @@ PRUNE_EVERY = 60.0
 
 
 class Sweeper:
-    """Runs on every worker, without a leader: each step is safe beside the same step elsewhere."""
+    """Runs on every worker, without a leader: each step is safe beside the same step elsewhere.
+
+    At first, and after an outage, nothing is taken over before *heartbeat* seconds have passed,
+    so that holders who are alive renew first.
+    """
 
     name = "sweeper"
 
@@ -27,53 +32,65 @@ class Sweeper:
         self,
         store: Store,
         *,
+        heartbeat: float,
         retention: Retention | None = None,
-        ready: Callable[[], None] = lambda: None,
-        taken: Callable[[list[TakenOver]], None] | None = None,
+        swept: Callable[[str, int], None],
     ) -> None:
         self.bell = threading.Event()
         self._store = store
+        self._heartbeat = heartbeat
         self._retention = retention
-        self._ready = ready
-        self._taken = taken or (lambda _: None)
+        self._swept = swept
         self._cursor: JobId | None = None
-        self._due = {"promote": 0.0, "take_over": 0.0, "needs": 0.0, "prune": clock.now() + PRUNE_EVERY}
+        now = clock.now()
+        self._due = {"promote": 0.0, "take_over": now + heartbeat, "needs": 0.0, "prune": now + PRUNE_EVERY}
 
-    def tick(self) -> float:
-        """Do what is due; answers when the next step is."""
+    def tick(self) -> Ticked:
+        """Do what is due."""
         steps = {
             "promote": (self._promote, PROMOTE_EVERY),
             "take_over": (self._take_over, TAKE_OVER_EVERY),
             "needs": (self._sweep_needs, NEEDS_EVERY),
             "prune": (self._prune, PRUNE_EVERY),
         }
+        total = 0
         for name, (step, every) in steps.items():
             if clock.now() >= self._due[name]:
                 # Before the step: one that fails is tried again in its time, and holds up no other.
                 self._due[name] = clock.now() + every * random.uniform(0.8, 1.2)
-                if step():
-                    self._due[name] = clock.now()
-        return max(0.0, min(self._due.values()) - clock.now())
+                total += self._do(name, step)
+        return Ticked(max(0.0, min(self._due.values()) - clock.now()), processed=total, swept=total)
 
-    def _promote(self) -> bool:
+    def _do(self, name: str, step: Callable[[], tuple[int, bool]]) -> int:
+        try:
+            count, more = step()
+        except StoreUnavailable:
+            self._due["take_over"] = clock.now() + self._heartbeat
+            raise
+        if more:
+            self._due[name] = clock.now()
+        return count
+
+    def _promote(self) -> tuple[int, bool]:
         count = self._store.leases.promote(limit=1000)
-        if count:
-            self._ready()
-        return count == 1000
+        return count, count == 1000
 
-    def _take_over(self) -> bool:
-        taken = self._store.leases.take_over(limit=100)
-        if taken:
-            self._taken(taken)
-            self._ready()
-        return len(taken) == 100
+    def _take_over(self) -> tuple[int, bool]:
+        count = len(self._store.leases.take_over(limit=100))
+        self._swept("lease", count)
+        return count, count == 100
 
-    def _sweep_needs(self) -> bool:
+    def _sweep_needs(self) -> tuple[int, bool]:
         self._cursor = self._store.leases.sweep_waiting(after=self._cursor or JobId(0), limit=500)
-        return self._cursor is not None
+        return 0, self._cursor is not None
 
-    def _prune(self) -> bool:
+    def _prune(self) -> tuple[int, bool]:
         pruner = self._store.pruner
-        counts = [*pruner.prune(self._retention, limit=1000).values(), pruner.prune_keys(limit=1000)]
-        counts.append(pruner.prune_workers(self._retention, limit=1000))
-        return 1000 in counts
+        counts = {
+            "job": sum(pruner.prune(self._retention, limit=1000).values()),
+            "key": pruner.prune_keys(limit=1000),
+            "worker": pruner.prune_workers(self._retention, limit=1000),
+        }
+        for table, count in counts.items():
+            self._swept(table, count)
+        return sum(counts.values()), max(counts.values()) >= 1000

@@ -8,28 +8,34 @@ import secrets
 import socket
 import threading
 from collections.abc import Callable, Mapping
-from datetime import timedelta
-from typing import Any
+from datetime import UTC, datetime, timedelta
 
 from msgspec import Struct
 
 from holdfast.domain.context import Context
-from holdfast.domain.job import JobId, Lease, OnLost, State, WorkerId
-from holdfast.domain.kind import Kind
-from holdfast.domain.request import NewJob
+from holdfast.domain.job import JobId, Lease, State, WorkerId
+from holdfast.domain.kind import ExecutorName, Kind
 from holdfast.domain.selector import Selector
-from holdfast.domain.verdict import Done, Released
+from holdfast.domain.verdict import Released
+from holdfast.errors import HoldfastError
 from holdfast.run import clock
-from holdfast.run.context import RunContext
+from holdfast.run.children import ChildOptions
+from holdfast.run.claimer import Claimer
+from holdfast.run.context import MakeRequest, RunContext, Tell
+from holdfast.run.counts import Counts
+from holdfast.run.crew import Crew
 from holdfast.run.execute import Executor
-from holdfast.run.execute.thread import ThreadExecutor
+from holdfast.run.execute.thread import thread_executor
+from holdfast.run.guard import Guard
+from holdfast.run.handler import result_of
 from holdfast.run.heartbeat import INTERVAL, Heartbeat
 from holdfast.run.held import Held, Run, StopReason
-from holdfast.run.pace import Pace
-from holdfast.run.part import Mover
+from holdfast.run.part import Mover, Ticked
+from holdfast.run.reports import Reporter
 from holdfast.run.settler import Settler
 from holdfast.run.sweep import Sweeper
 from holdfast.store import Store
+from holdfast.store.backend import Ear
 from holdfast.store.retention import Retention
 from holdfast.store.settlement import Settlement
 
@@ -37,8 +43,8 @@ log = logging.getLogger("holdfast")
 
 POLL = 1.0
 GRACE = timedelta(seconds=30)
-
-MakeRequest = Callable[[str, Mapping[str, Any], dict[str, Any]], NewJob]
+#: Handlers that were told to stop at the end of the grace get so many seconds more.
+LAST_WORDS = 1.0
 
 
 class WorkerOptions(Struct, frozen=True, kw_only=True):
@@ -51,207 +57,234 @@ class WorkerOptions(Struct, frozen=True, kw_only=True):
     heartbeat: float = INTERVAL
     poll: float = POLL
     retention: Retention | None = None
+    version: str | None = None
+    children: ChildOptions = ChildOptions()
 
 
 class Worker:
     """One process's share of the work. ``run`` works until ``stop`` is called."""
 
-    name = "control"
-
     def __init__(
         self, store: Store, kinds: Mapping[str, Kind], *, options: WorkerOptions, request: MakeRequest
     ) -> None:
         self.id = WorkerId(f"{socket.gethostname()[:40]}-{secrets.token_hex(8)}")
-        self.bell = threading.Event()
-        self.counts: dict[str, int] = {}
+        self.counts = Counts()
         self._store = store
         self._kinds = dict(kinds)
         self._options = options
         self._request = request
         self._stopping = threading.Event()
+        self._started = threading.Lock()
         self._held = Held()
-        self._pace = Pace()
-        self._settler = Settler(store, self._held, settled=self._count)
+        self._settler = Settler(store, self._held, settled=self._settled)
+        self._crew = Crew(self._held, self._settler, self._make_executor)
+        self._guard = Guard(self._held)
         self._heartbeat = Heartbeat(store, self.id, self._held, interval=options.heartbeat, lost=self._lost)
-        self._sweeper = Sweeper(store, retention=options.retention, ready=self.bell.set)
-        self._threads = ThreadExecutor(
-            options.slots, context=self._context, finish=self._finish, group=lambda run: self._pace.group(run.kind.name)
+        self._sweeper = Sweeper(
+            store, heartbeat=options.heartbeat, retention=options.retention, swept=self.counts.sweep
         )
-        self._loop: Executor | None = None
-        self._movers = [Mover(part) for part in (self._heartbeat, self._settler, self._sweeper)]
+        self._ear: Ear | None = None
+        self._claimer = Claimer(
+            store,
+            self.id,
+            self._kinds,
+            self._crew,
+            queues=options.queues,
+            slots=options.slots,
+            poll=self._poll,
+            fenced=lambda: self._guard.fenced,
+        )
+        self._control = Mover(self._claimer, told=self.counts.ticked)
+        self._sweeping = Mover(self._sweeper, told=self.counts.ticked)
+        #: These go on until the last handler has ended.
+        self._keepers = [Mover(part, told=self.counts.ticked) for part in (self._guard, self._heartbeat, self._settler)]
 
     # -- life ------------------------------------------------------------------------------
 
-    def run(self) -> None:
-        """Work until :meth:`stop` is called, or, draining, until nothing is left; then wind down."""
+    def run(self, *, exits: bool = False) -> None:
+        """Work until :meth:`stop` is called, or, draining, until nothing is left; then wind down.
+
+        A second run does nothing, nor does any where ``HOLDFAST_WORKER`` is ``off``.
+
+        *exits*: the process ends right after. Handlers in threads that do not end within the
+        grace then lose their jobs; otherwise their leases are kept until they end by themselves.
+        """
+        if os.environ.get("HOLDFAST_WORKER") == "off":
+            log.info("HOLDFAST_WORKER is off: this process runs no jobs")
+            return
+        if not self._started.acquire(blocking=False):
+            return
         self._announce()
-        for mover in self._movers:
+        for mover in (*self._keepers, self._sweeping):
             mover.start()
-        control = Mover(self)
-        while not self._stopping.is_set():
-            rest = control.tick()
-            if self._options.drain and rest > 0 and self._drained():
-                break
-            if rest > 0:
-                self.bell.wait(rest)
-            self.bell.clear()
-        self._wind_down()
+        self._ear = self._store.backend.listen(self._claimer.rung)
+        self._work()
+        self._ear.close()
+        self._wind_down(exits=exits)
+
+    def start(self) -> None:
+        """:meth:`run` in a thread, for a program that does other things as well; a second start does nothing."""
+        threading.Thread(target=self.run, name="holdfast-worker", daemon=True).start()
 
     def stop(self) -> None:
         """Claim nothing more, and let what runs end within the grace; idempotent."""
         self._stopping.set()
-        self.bell.set()
+        self._claimer.bell.set()
 
-    def tick(self) -> float:
-        """Claim what there is room for; answers when to look again."""
-        self._watch_timeouts()
-        if self._heartbeat.fenced:
-            return 0.5
-        claimed = self._claim_short()
-        claimed += self._claim_long(more=claimed == 0)
-        return 0.0 if claimed else self._options.poll
+    def abandon(self) -> None:
+        """Let everything go at once: the process ends with this. What runs in children is killed."""
+        self.stop()
+        for run in self._held.all():
+            run.kill()
+        self._release_rest()
 
-    # -- claiming --------------------------------------------------------------------------
+    def tick(self) -> Ticked:
+        """One round by hand, for tests and admin: sweep, claim, run what was claimed, settle; answers what it did."""
+        swept = self._sweeping.tick()
+        claimed = self._control.tick()
+        self._keepers[0].tick()
+        self._await_runs(float("inf"))
+        return swept + claimed + self._keepers[2].tick()
 
-    def _claim_short(self) -> int:
-        """Fetch short jobs ahead, in large groups."""
-        kinds = [name for name, kind in self._kinds.items() if self._pace.is_short(name) and not _careful(kind)]
-        if not kinds:
-            return 0
-        target = max(self._pace.ahead(kinds, self._options.slots), self._options.slots)
-        room = target - self._waiting
-        if room * 2 < target:
-            return 0
-        return self._take(kinds, room, mark=False)
+    def health(self) -> dict[str, float]:
+        """How many seconds ago the last heartbeat was, and how long it may be at most."""
+        return {"heartbeat_age": clock.now() - self._heartbeat.beaten_at, "limit": 3 * self._options.heartbeat + 5}
 
-    def _claim_long(self, *, more: bool) -> int:
-        """Take jobs for free slots, to be begun at once; *more*: short kinds too, for their suspects."""
-        free = self._options.slots - self._running - self._waiting
-        if free <= 0:
-            return 0
-        kinds = [name for name, kind in self._kinds.items() if more or not self._pace.is_short(name) or _careful(kind)]
-        return self._take(kinds, free, mark=True) if kinds else 0
+    @property
+    def stopping(self) -> bool:
+        return self._stopping.is_set()
 
-    def _take(self, kinds: list[str], limit: int, *, mark: bool) -> int:
-        taken = 0
-        for term, group in _by_lease(self._kinds, kinds).items():
-            dated = clock.now()
-            leases = self._store.leases.claim(
-                self.id, queues=self._options.queues, kinds=group, limit=limit - taken, term=term, mark=mark
-            )
-            self._begin([Run(lease, self._kinds[lease.kind], dated=dated, term=term) for lease in leases])
-            taken += len(leases)
-            if taken >= limit:
-                break
-        return taken
+    def _work(self) -> None:
+        while not self._stopping.is_set():
+            rest = self._control.tick().rest
+            if self._options.drain and rest > 0 and self._drained():
+                return
+            if rest > 0:
+                self._claimer.bell.wait(rest)
+            self._claimer.bell.clear()
 
-    def _begin(self, runs: list[Run]) -> None:
-        self._held.add(runs)
-        plain = [run for run in runs if not run.kind.is_async]
-        coroutines = [run for run in runs if run.kind.is_async]
-        if plain:
-            self._threads.submit(plain)
-        if coroutines:
-            self._loop_executor().submit(coroutines)
-
-    def _loop_executor(self) -> Executor:
-        if self._loop is None:
-            from holdfast.run.execute.loop import LoopExecutor
-
-            self._loop = LoopExecutor(self._options.slots, context=self._context, finish=self._finish)
-        return self._loop
+    def _poll(self) -> float:
+        """Where rings arrive, looking is only the second way to learn of new jobs."""
+        return self._options.poll * (2 if self._ear is not None and self._ear.works else 1)
 
     # -- what runs -------------------------------------------------------------------------
 
-    @property
-    def _executors(self) -> list[Executor]:
-        return [self._threads] if self._loop is None else [self._threads, self._loop]
+    def _make_executor(self, name: ExecutorName) -> Executor:
+        slots, finish = self._options.slots, self._finish
+        match name:
+            case ExecutorName.THREAD:
+                return thread_executor(slots, context=self._context, finish=finish)
+            case ExecutorName.ASYNC:
+                from holdfast.run.execute.loop import LoopExecutor
 
-    @property
-    def _waiting(self) -> int:
-        return sum(executor.waiting for executor in self._executors)
+                return LoopExecutor(slots, context=self._context, finish=finish)
+            case ExecutorName.PROCESS:
+                from holdfast.run.execute.process import ProcessExecutor
 
-    @property
-    def _running(self) -> int:
-        return sum(executor.running for executor in self._executors)
+                children = self._options.children
+                return ProcessExecutor(
+                    self._kinds, slots, worker=self.id, tell=self._tell, finish=finish, options=children
+                )
 
     def _context(self, run: Run) -> Context:
-        return RunContext(run, self._store, self.id, self._request)
+        return RunContext(run, self._tell(run), self.id, self._request)
 
-    def _finish(self, settlements: list[Settlement]) -> None:
-        """Called by executors when runs have ended."""
-        for settlement in settlements:
-            if settlement.ran is not None:
-                self._pace.learn(settlement.lease.kind, settlement.ran.total_seconds())
-        self._settler.put(settlements)
-        if self._waiting < self._options.slots:
-            self.bell.set()
+    def _tell(self, run: Run) -> Tell:
+        return Reporter(run, self._store).tell
 
-    def _watch_timeouts(self) -> None:
-        now = clock.now()
-        for run in self._held.all():
-            timeout = run.kind.options.timeout
-            if timeout is not None and run.begun_at is not None and now - run.begun_at > timeout.total_seconds():
-                run.stop(StopReason.RUN_TIMEOUT)
+    def _finish(self, run: Run, settlement: Settlement) -> None:
+        """Called by executors when a run has ended."""
+        if settlement.ran is not None:
+            self._claimer.pace.learn(run.kind.name, settlement.ran.total_seconds())
+        self._settler.put(settlement)
+        if self._crew.waiting < self._options.slots and not self._claimer.bell.is_set():
+            self._claimer.bell.set()
 
     def _lost(self, run: Run) -> None:
-        """The lease is gone: stop the handler; its outcome will be refused."""
-        self._tally("lease_lost")
-        run.stop(StopReason.LEASE_LOST)
+        """The lease is gone; its outcome will be refused."""
+        log.warning("the lease on job %d was lost; its handler is told to stop", run.lease.job_id)
+        self.counts.lost += 1
 
-    def _count(self, settlements: list[Settlement], lost: set[JobId]) -> None:
+    def _settled(self, settlements: list[Settlement], lost: set[JobId]) -> None:
+        now = datetime.now(UTC)
         for settlement in settlements:
-            refused = settlement.lease.job_id in lost
-            self._tally("refused" if refused else "done" if isinstance(settlement.outcome, Done) else "not_done")
-
-    def _tally(self, name: str) -> None:
-        self.counts[name] = self.counts.get(name, 0) + 1
+            lease = settlement.lease
+            if lease.job_id in lost:
+                self.counts.refused += 1
+                continue
+            self.counts.completed[lease.queue, lease.kind, result_of(settlement.outcome)] += 1
+            if settlement.ran is not None:
+                ran = settlement.ran.total_seconds()
+                self.counts.runs.add((lease.queue, lease.kind), ran)
+                waited = (now - lease.due_at).total_seconds() - ran if lease.due_at else 0.0
+                self.counts.waits.add((lease.queue, lease.kind), max(0.0, waited))
 
     # -- end -------------------------------------------------------------------------------
 
     def _drained(self) -> bool:
         """Nothing of the known kinds is ready or running, here or elsewhere."""
-        if self._waiting or self._running or len(self._settler) or len(self._held):
+        if self._crew.waiting or self._crew.running or len(self._settler) or len(self._held):
             return False
         left = Selector(queues=self._options.queues, kinds=tuple(self._kinds), states=(State.READY, State.RUNNING))
         return self._store.views.count(left, cap=1).count == 0
 
-    def _wind_down(self) -> None:
-        self._stopping.set()
-        unbegun = [run.lease for executor in self._executors for run in executor.take_back()]
-        self._settler.give_back([lease for lease in unbegun if not lease.marked])
-        self._settler.put([_released(lease) for lease in unbegun if lease.marked])
+    def _wind_down(self, *, exits: bool) -> None:
+        self._sweeping.stop(timeout=5)
+        self._crew.give_back()
         self._await_runs(clock.now() + self._options.grace.total_seconds())
         for run in self._held.all():
             run.stop(StopReason.SHUTDOWN)
-        self._await_runs(clock.now() + 1.0)
-        self._flush()
-        for mover in reversed(self._movers):
-            mover.stop(timeout=5)
-        for executor in self._executors:
-            executor.close()
-        self._release_rest()
-        self._store.workers.dismiss(self.id)
+        self._await_runs(clock.now() + LAST_WORDS)
+        for run in self._held.all():
+            run.kill()
+        self._await_runs(clock.now() + LAST_WORDS, killable=True)
+        if exits:
+            self._close()
+            self._release_rest()
+        elif self._crew.running:
+            log.warning("%d handlers go on; their leases are kept until they end", self._crew.running)
+            threading.Thread(target=self._outlast, name="holdfast-last", daemon=True).start()
+        else:
+            self._close()
 
-    def _await_runs(self, deadline: float) -> None:
+    def _outlast(self) -> None:
+        """An embedded worker cannot end its threads: it keeps their leases."""
+        self._await_runs(float("inf"))
+        self._close()
+
+    def _close(self) -> None:
+        self._flush()
+        self._crew.close()
+        for mover in reversed(self._keepers):
+            mover.stop(timeout=5)
+        self._try(lambda: self._store.workers.dismiss(self.id))
+
+    def _await_runs(self, deadline: float, *, killable: bool = False) -> None:
         wake = threading.Event()
-        while self._running and clock.now() < deadline:
-            self._watch_timeouts()
-            wake.wait(0.02)
+        while clock.now() < deadline and (self._crew.killable if killable else self._crew.running + self._crew.waiting):
+            wake.wait(0.01)
 
     def _flush(self) -> None:
-        mover = Mover(self._settler)
-        tries = 0
-        while len(self._settler) and tries < 100:
-            if mover.tick() > 0 and len(self._settler):
-                tries += 1
+        """Write the last outcomes; what cannot be written within a few seconds is taken over later."""
+        deadline = clock.now() + 5
+        wake = threading.Event()
+        while len(self._settler) and clock.now() < deadline:
+            self._settler.bell.set()
+            wake.wait(0.01)
 
     def _release_rest(self) -> None:
-        """The last act: threads that still run lose their jobs; whoever embeds a worker keeps them."""
+        """The last act before the process ends: threads that still run lose their jobs, at no cost."""
         rest = [_released(run.lease) for run in self._held.all()]
         if rest:
-            log.warning("%d handlers did not end within the grace; their jobs are released", len(rest))
-            self._store.leases.settle_many(rest)
+            log.warning("%d handlers did not end in time; their jobs are released", len(rest))
+            self._try(lambda: self._store.leases.settle_many(rest))
+
+    def _try(self, work: Callable[[], object]) -> None:
+        """At the end nothing can be done about a store that is gone: leases lapse by themselves."""
+        try:
+            work()
+        except HoldfastError as error:
+            log.warning("the store could not be told: %s", error)
 
     def _announce(self) -> None:
         self._store.workers.announce(
@@ -260,19 +293,9 @@ class Worker:
             pid=os.getpid(),
             queues=list(self._options.queues),
             kinds=sorted(self._kinds),
+            version=self._options.version,
         )
 
 
 def _released(lease: Lease) -> Settlement:
     return Settlement(lease, Released(interrupted=True))
-
-
-def _careful(kind: Kind) -> bool:
-    return kind.options.on_lost is not OnLost.RETRY
-
-
-def _by_lease(kinds: Mapping[str, Kind], names: list[str]) -> dict[timedelta, list[str]]:
-    groups: dict[timedelta, list[str]] = {}
-    for name in names:
-        groups.setdefault(kinds[name].options.lease, []).append(name)
-    return groups

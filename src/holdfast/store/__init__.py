@@ -12,6 +12,7 @@ from holdfast.store.jobs import Jobs
 from holdfast.store.leases import Leases
 from holdfast.store.queues import Kinds, Queues, Workers
 from holdfast.store.retention import Pruner
+from holdfast.store.steps import Steps
 from holdfast.store.views import Views
 
 
@@ -22,6 +23,7 @@ class Store:
         self.backend = backend
         self.jobs = Jobs(backend)
         self.leases = Leases(backend)
+        self.steps = Steps(backend)
         self.control = Control(backend)
         self.queues = Queues(backend)
         self.kinds = Kinds(backend)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, Protocol, TypeVar
 
@@ -14,6 +15,19 @@ T = TypeVar("T")
 SCHEMA_VERSION = 1
 #: The oldest code that may work on this schema.
 OLDEST_CODE = 1
+
+
+class Ear(Protocol):
+    """Somebody who listens for rings."""
+
+    @property
+    def works(self) -> bool:
+        """Whether rings arrive; where they do not, only polling finds new jobs."""
+        ...
+
+    def close(self) -> None:
+        """Stop listening; idempotent."""
+        ...
 
 
 class Backend(Protocol):
@@ -55,6 +69,14 @@ class Backend(Protocol):
 
     async def arun_on(self, connection: Any, flow: Flow[T]) -> T:
         """The same on an async connection."""
+        ...
+
+    def ring(self) -> None:
+        """Wake workers that listen; a hint that may get lost. It neither waits nor fails."""
+        ...
+
+    def listen(self, heard: Callable[[], None]) -> Ear:
+        """Call *heard*, from another thread, when somebody rings, and once when listening begins anew."""
         ...
 
     def migrate(self) -> list[int]:

@@ -116,6 +116,8 @@ class Control:
         changed: list[JobId] = []
         for start in range(0, len(ids), CHUNK):
             changed += self._backend.write(verb, ids[start : start + CHUNK])
+        if changed:
+            self._backend.ring()
         return changed
 
 

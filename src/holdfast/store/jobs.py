@@ -43,8 +43,11 @@ class Jobs:
         drawn = self._backend.draw_ids(1)
         if drawn is not None and request.plain and holder is None:
             _check(request, set())
-            return self._enqueue_one(request, drawn[0])
-        return self._backend.write(_Enqueue([request], drawn, holder).flow)[0]
+            enqueued = self._enqueue_one(request, drawn[0])
+        else:
+            enqueued = self._backend.write(_Enqueue([request], drawn, holder).flow)[0]
+        self._backend.ring()
+        return enqueued
 
     def _enqueue_one(self, request: NewJob, job_id: JobId) -> Enqueued:
         """The common case, in one statement. When it inserts nothing it was sent twice."""
@@ -66,7 +69,9 @@ class Jobs:
         if not requests:
             return []
         drawn = self._backend.draw_ids(len(requests))
-        return self._backend.write(_Enqueue(requests, drawn, holder).flow)
+        enqueued = self._backend.write(_Enqueue(requests, drawn, holder).flow)
+        self._backend.ring()
+        return enqueued
 
     def enqueue_on(self, connection: Any, requests: Sequence[NewJob]) -> list[Enqueued]:
         """Enqueue in the caller's transaction: the jobs exist if and only if it commits.

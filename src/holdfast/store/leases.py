@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
@@ -22,6 +22,8 @@ from holdfast.store.events import record
 from holdfast.store.flow import ById, Flow, ask
 from holdfast.store.needs import Ended
 from holdfast.store.settlement import Settlement, TakenOver
+
+T = TypeVar("T")
 
 TERM = timedelta(seconds=60)
 MAX_MESSAGE = 1000
@@ -94,7 +96,7 @@ class Leases:
         """
         rows = self._backend.run(ask("mark", id=lease.job_id, token=lease.token), repeatable=True)
         if not rows:
-            raise _lost(lease)
+            raise LeaseLost.of(lease.job_id, lease.token)
         number: int = rows[0][0]
         return number
 
@@ -105,7 +107,7 @@ class Leases:
             LeaseLost: The job was taken over or given back; nothing was written.
         """
         if self.settle_many([Settlement(lease, outcome, ran)]):
-            raise _lost(lease)
+            raise LeaseLost.of(lease.job_id, lease.token)
 
     def settle_many(self, settlements: Sequence[Settlement]) -> set[JobId]:
         """Record how many runs ended; answers the jobs whose lease was lost.
@@ -117,11 +119,19 @@ class Leases:
         lost = self._settle_done(done) if done else set()
         if others:
             lost |= self._backend.write(settlement.settle_others, others, self._chance)
+            self._backend.ring()
         return lost
 
     def give_back(self, leases: Sequence[Lease]) -> int:
         """Return prefetched jobs that were never begun: at no cost, to their places."""
-        return self._backend.write(settlement.give_back, list(leases)) if leases else 0
+        return self._ring_for(self._backend.write(settlement.give_back, list(leases)) if leases else 0)
+
+    def forsake(self, worker: WorkerId, *, queues: Sequence[str], known: Sequence[JobId]) -> int:
+        """Give back what *worker* holds without knowing: the answer to a claim was lost; answers how many.
+
+        Nothing of it was begun, so it costs no attempt. No claim of this worker may be under way.
+        """
+        return self._ring_for(self._backend.write(settlement.forsake, worker, list(queues), list(known)))
 
     def take_over(self, *, limit: int = 100) -> list[TakenOver]:
         """End leases that have lapsed, and judge their jobs as the rules say.
@@ -132,11 +142,11 @@ class Leases:
           nothing, and makes the job suspect.
         - No lease is handed out, and no kind needs to be known.
         """
-        return self._backend.write(settlement.take_over, limit, self._chance)
+        return self._ring_for(self._backend.write(settlement.take_over, limit, self._chance))
 
     def promote(self, *, limit: int = 1000) -> int:
         """Make scheduled jobs ready whose time has come; answers how many."""
-        return self._backend.write(_promote, limit)
+        return self._ring_for(self._backend.write(_promote, limit))
 
     def sweep_waiting(self, *, after: JobId = FIRST, limit: int = 1000) -> JobId | None:
         """Judge one page of waiting jobs by their needs; answers where the next page begins.
@@ -164,7 +174,7 @@ class Leases:
             raise InvalidInput(f"a checkpoint is JSON of at most {MAX_CHECKPOINT:,} bytes")
         told = {"done": done, "total": total, "message": text, "checkpoint": checkpoint}
         if not self._backend.run(ask("report", id=lease.job_id, token=lease.token, **told), repeatable=True):
-            raise _lost(lease)
+            raise LeaseLost.of(lease.job_id, lease.token)
 
     def _settle_done(self, done: list[Settlement]) -> set[JobId]:
         done.sort(key=lambda each: each.lease.job_id)
@@ -178,7 +188,14 @@ class Leases:
         needed += missing.keys() - lost
         if needed:
             self._backend.write(needs.after_end, needed)
+            self._backend.ring()
         return lost
+
+    def _ring_for(self, found: T) -> T:
+        """Wake workers if there is something new for them."""
+        if found:
+            self._backend.ring()
+        return found
 
 
 def _promote(limit: int) -> Flow[int]:
@@ -191,9 +208,3 @@ def _claim_ranked(lanes: dict[str, Any]) -> Flow[list[Lease]]:
     yield ask("lock_queues", queues=lanes["queues"])
     leases: list[Lease] = yield ask("claim_ranked", Lease, **lanes)
     return leases
-
-
-def _lost(lease: Lease) -> LeaseLost:
-    return LeaseLost(
-        f"job {lease.job_id} is no longer leased under token {lease.token}", job_id=lease.job_id, token=lease.token
-    )

@@ -31,11 +31,13 @@ class Queues:
         checked_name(name, what="the queue")
         values = {"run_limit": checked_limit(limit), "worker_limit": checked_limit(worker_limit)}
         self._backend.run(ask("put_queue", name=name, **values), repeatable=True)
+        self._backend.ring()
 
     def clear_limits(self, name: str) -> None:
         """Take both limits away."""
         checked_name(name, what="the queue")
         self._backend.run(ask("put_queue", name=name, run_limit=0, worker_limit=0), repeatable=True)
+        self._backend.ring()
 
     def pause(self, name: str, *, note: str | None = None) -> None:
         """Start nothing more of this queue: no claim that begins after this has returned does.
@@ -50,6 +52,7 @@ class Queues:
         """Let the queue start jobs again."""
         checked_name(name, what="the queue")
         self._backend.run(ask("switch_queue", name=name, paused=False, note=None), repeatable=True)
+        self._backend.ring()
 
     def get(self, name: str) -> Queue:
         """The settings of a queue; one that was never set has none."""

@@ -69,6 +69,8 @@ def _converter(kind: Any, *, micros: bool) -> Callable[[Any], Any] | None:
         return moment
     if micros and kind is bool:
         return bool
+    if micros and kind is timedelta:
+        return lambda value: timedelta(microseconds=value)
     return None
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from holdfast.domain.history import EventName
-from holdfast.domain.job import EndReason, JobId, Lease, OnLost, State, Token
+from holdfast.domain.job import EndReason, JobId, Lease, OnLost, State, Token, WorkerId
 from holdfast.domain.request import Actor
 from holdfast.domain.result import kept_result
 from holdfast.domain.text import clean_text
@@ -71,6 +71,16 @@ def settle_others(settlements: list[Settlement], chance: Callable[[], float]) ->
     yield from _write_ends(ends, raised=0, actor=Actor.WORKER)
     missing = [s for s in settlements if s.lease.job_id not in {job.job_id for job in rows}]
     return (yield from truly_lost(missing))
+
+
+def forsake(worker: WorkerId, queues: list[str], known: list[JobId]) -> Flow[int]:
+    rows: list[Standing] = yield ask("lock_unknown", Standing, worker=worker, queues=queues, known=known)
+    unbegun = [job for job in rows if not job.marked and not job.cancel_wanted]
+    if unbegun:
+        yield ask("give_back", held=ById(id=[job.job_id for job in unbegun], token=[job.token for job in unbegun]))
+    ends = [_End(job, judge(job, Released(), chance=0.5), None) for job in rows if job.marked or job.cancel_wanted]
+    yield from _write_ends(ends, raised=0, actor=Actor.WORKER)
+    return len(rows)
 
 
 def take_over(limit: int, chance: Callable[[], float]) -> Flow[list[TakenOver]]:

@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
+import threading
+from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
 from holdfast.domain.context import Context
+from holdfast.domain.verdict import Outcome, Released
 from holdfast.run.held import Run
 from holdfast.store.settlement import Settlement
 
-Finish = Callable[[list[Settlement]], None]
+Finish = Callable[[Run, Settlement], None]
 MakeContext = Callable[[Run], Context]
 
 
 class Executor(Protocol):
     """A place for some runs at a time."""
 
+    waiting: Waiting
+
     def submit(self, runs: list[Run]) -> None:
         """Take runs to be begun as soon as there is room, in their order."""
-        ...
-
-    def take_back(self) -> list[Run]:
-        """Give back the runs that have not begun."""
-        ...
-
-    @property
-    def waiting(self) -> int:
-        """How many runs have not begun."""
         ...
 
     @property
@@ -35,5 +31,39 @@ class Executor(Protocol):
         ...
 
     def close(self) -> None:
-        """Let idle threads end; what still runs is left alone."""
+        """Let what is idle end; what still runs is left alone."""
         ...
+
+
+class Waiting:
+    """Runs that have not begun. Taking one from it needs no lock."""
+
+    def __init__(self) -> None:
+        self._runs: deque[Run] = deque()
+        self.some = threading.Condition()
+
+    def put(self, runs: list[Run]) -> None:
+        self._runs.extend(runs)
+
+    def take(self) -> Run | None:
+        try:
+            return self._runs.popleft()
+        except IndexError:
+            return None
+
+    def take_back(self, *, claimed_before: float = float("inf")) -> list[Run]:
+        """The runs that were claimed before a moment and have not begun: they will not."""
+        back: list[Run] = []
+        while self._runs and self._runs[0].claimed_at < claimed_before:
+            run = self.take()
+            if run is not None:
+                back.append(run)
+        return back
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+
+def told_before(run: Run) -> Outcome | None:
+    """How a run ends that was told to stop before it began."""
+    return Released() if run.stopping.is_set() else None

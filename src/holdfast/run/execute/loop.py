@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections import deque
 from datetime import timedelta
 
 from holdfast.run import clock
-from holdfast.run.execute import Finish, MakeContext
+from holdfast.run.execute import Finish, MakeContext, Waiting, told_before
 from holdfast.run.handler import await_handler
 from holdfast.run.held import Run
 from holdfast.store.settlement import Settlement
@@ -18,34 +17,19 @@ class LoopExecutor:
     """Runs as many coroutines at a time as there are slots."""
 
     def __init__(self, slots: int, *, context: MakeContext, finish: Finish) -> None:
+        self.waiting = Waiting()
+        self.running = 0
         self._slots = slots
         self._context = context
         self._finish = finish
-        self._queue: deque[Run] = deque()
-        self._lock = threading.Lock()
-        self._running = 0
+        self._runs: set[asyncio.Task[None]] = set()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._serve, name="holdfast-loop", daemon=True)
         self._thread.start()
 
     def submit(self, runs: list[Run]) -> None:
-        with self._lock:
-            self._queue.extend(runs)
+        self.waiting.put(runs)
         self._loop.call_soon_threadsafe(self._begin_waiting)
-
-    def take_back(self) -> list[Run]:
-        with self._lock:
-            unbegun = list(self._queue)
-            self._queue.clear()
-            return unbegun
-
-    @property
-    def waiting(self) -> int:
-        return len(self._queue)
-
-    @property
-    def running(self) -> int:
-        return self._running
 
     def close(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -56,18 +40,29 @@ class LoopExecutor:
         self._loop.close()
 
     def _begin_waiting(self) -> None:
-        with self._lock:
-            while self._queue and self._running < self._slots:
-                run = self._queue.popleft()
-                self._running += 1
-                running = self._loop.create_task(self._run(run))
-                run.on_stop(lambda running=running: self._loop.call_soon_threadsafe(running.cancel))
+        while self.running < self._slots:
+            self.running += 1  # before it is taken: a run is always seen waiting or running
+            run = self.waiting.take()
+            if run is None:
+                self.running -= 1
+                return
+            self._runs.add(running := self._loop.create_task(self._run(run)))
+            running.add_done_callback(self._runs.discard)
 
     async def _run(self, run: Run) -> None:
+        self._finish(run, await self._settlement(run))
+        self.running -= 1
+        self._begin_waiting()
+
+    async def _settlement(self, run: Run) -> Settlement:
+        before = told_before(run)
+        if before is not None:
+            return Settlement(run.lease, before)
+        running = asyncio.current_task()
+        assert running is not None
+        run.attach(interrupt=lambda: self._loop.call_soon_threadsafe(running.cancel))
         run.begun_at = began = clock.now()
         outcome = await await_handler(run, self._context(run))
-        run.on_stop(None)
-        with self._lock:
-            self._running -= 1
-        self._finish([Settlement(run.lease, outcome, timedelta(seconds=clock.now() - began))])
-        self._begin_waiting()
+        run.ended = True
+        run.attach()
+        return Settlement(run.lease, outcome, timedelta(seconds=clock.now() - began))

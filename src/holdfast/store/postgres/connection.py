@@ -17,6 +17,7 @@ from holdfast.domain.job import JobId
 from holdfast.errors import NoTransaction, OtherDatabase, StoreUnavailable
 from holdfast.store.backend import Timeouts
 from holdfast.store.flow import Ask, Flow, FlowFunction, P, Step, adrive, drive
+from holdfast.store.postgres.bell import PostgresEar, Ringer
 from holdfast.store.postgres.failures import passes, translate
 from holdfast.store.postgres.pool import Pool
 from holdfast.store.postgres.schema import check_or_migrate, migrate
@@ -28,6 +29,11 @@ _NEVER_A_PLAN = ("enable_seqscan", "enable_bitmapscan", "enable_sort", "enable_h
 
 #: Waits before work is sent again, in seconds. Then the caller is told.
 AGAIN_AFTER = (0.05, 0.2, 0.8, 2.0)
+#: Rings go over this channel; the schema's name takes the place of the first part.
+CHANNEL = "holdfast.ready"
+#: In a caller's transaction: one constant payload, delivered with its commit. A setting switches it off.
+NOTIFY = """SELECT pg_notify('holdfast.ready', '')
+WHERE current_setting('holdfast' || '.notify', true) IS DISTINCT FROM 'off'"""
 STATUS_EVERY = timedelta(milliseconds=100)
 
 
@@ -41,6 +47,8 @@ class PostgresBackend:
         self._prepared = prepare
         self.statements = Statements(schema)
         self._ids = _IdSource(self._draw)
+        self._channel = self.statements.in_schema(CHANNEL)
+        self._ringer = Ringer(self._notify)
         self._closed = threading.Event()
         self._pool = Pool(
             url,
@@ -90,7 +98,9 @@ class PostgresBackend:
             self._same_installation(_installation(connection, self.statements))
             # A savepoint: a refused enqueue leaves nothing behind, whatever the caller does next.
             with connection.transaction():
-                return drive(flow, self._performer(connection))
+                result = drive(flow, self._performer(connection))
+                connection.execute(self.statements.in_schema(NOTIFY).encode())
+                return result
 
     async def arun_on(self, connection: Any, flow: Flow[T]) -> T:
         if isinstance(connection, psycopg.Connection):
@@ -101,12 +111,21 @@ class PostgresBackend:
         with self._translated():
             self._same_installation(await _ainstallation(connection, self.statements))
             async with connection.transaction():
-                return await adrive(flow, lambda step: self.statements.aperform(connection, step))
+                result = await adrive(flow, lambda step: self.statements.aperform(connection, step))
+                await connection.execute(self.statements.in_schema(NOTIFY).encode())
+                return result
+
+    def ring(self) -> None:
+        self._ringer.ring()
+
+    def listen(self, heard: Callable[[], None]) -> PostgresEar:
+        return PostgresEar(lambda: psycopg.connect(self.url, **_connect_options(self.url)), self._channel, heard=heard)
 
     def migrate(self) -> list[int]:
         return self._once(lambda connection: migrate(connection, self.statements), Timeouts.migration)
 
     def close(self) -> None:
+        self._ringer.close()
         self._closed.set()
         self._pool.close()
 
@@ -172,6 +191,10 @@ class PostgresBackend:
 
     def _performer(self, connection: psycopg.Connection[Any]) -> Callable[[Step], list[Any]]:
         return lambda step: self.statements.perform(connection, step)
+
+    def _notify(self) -> None:
+        notify = ("SELECT pg_notify(%s, '')", (self._channel,))
+        self._once(lambda connection: connection.execute(*notify), Timeouts.renewal)
 
     def _draw(self, count: int) -> list[JobId]:
         return [JobId(row[0]) for row in self.run(Ask("draw_ids", {"count": count}), repeatable=True)]

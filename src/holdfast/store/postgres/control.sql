@@ -93,6 +93,7 @@ WITH no_live AS (DELETE FROM holdfast.live WHERE id = ANY(:ids::bigint[])),
 no_ended AS (DELETE FROM holdfast.ended WHERE id = ANY(:ids::bigint[])),
 no_attempt AS (DELETE FROM holdfast.attempt WHERE job_id = ANY(:ids::bigint[])),
 no_event AS (DELETE FROM holdfast.event WHERE job_id = ANY(:ids::bigint[])),
+no_step AS (DELETE FROM holdfast.step WHERE job_id = ANY(:ids::bigint[])),
 no_progress AS (DELETE FROM holdfast.progress WHERE job_id = ANY(:ids::bigint[])),
 no_need AS (DELETE FROM holdfast.need WHERE job_id = ANY(:ids::bigint[])),
 no_key AS (

@@ -155,6 +155,16 @@ WHERE live.lapses_at < (SELECT holdfast.now())
 ORDER BY live.queue, live.lapses_at LIMIT :limit::bigint
 FOR UPDATE OF live SKIP LOCKED
 
+-- name: lock_unknown
+-- What a worker holds without knowing of it.
+SELECT live.id AS job_id, live.kind, live.queue, live.token, live.attempts, job.max_attempts, live.crashes,
+    job.max_crashes, job.on_lost, job.retry::text, live.started_at IS NOT NULL AS marked, live.cancel_wanted,
+    live.needed, live.worker, live.claimed_at, live.started_at
+FROM holdfast.live CROSS JOIN LATERAL (SELECT * FROM holdfast.job WHERE job.id = live.id LIMIT 1) AS job
+WHERE live.queue = ANY(:queues::text[]) AND live.lapses_at IS NOT NULL AND live.worker = :worker
+    AND NOT live.id = ANY(:known::bigint[])
+FOR UPDATE OF live
+
 -- name: put_back
 -- A run that did not end its job: it is ready, scheduled or held again. *raised* is 1 when the
 -- job is taken over, so that the old holder is shut out for good.
@@ -221,3 +231,17 @@ ON CONFLICT (job_id) DO UPDATE SET done = coalesce(excluded.done, known.done),
     total = coalesce(excluded.total, known.total), message = coalesce(excluded.message, known.message),
     checkpoint = coalesce(excluded.checkpoint, known.checkpoint), at = excluded.at
 RETURNING job_id
+
+-- name: steps
+-- What earlier runs of a job have finished. *remaining* is how long a sleep goes on.
+SELECT name, result::text, until - (SELECT holdfast.now()) AS remaining FROM holdfast.step WHERE job_id = :id
+
+-- name: keep_step
+-- The first result of a step stays, whoever asks again.
+WITH holder AS (
+    SELECT id FROM holdfast.live WHERE id = :id AND token = :token AND state = 'running' FOR NO KEY UPDATE
+)
+INSERT INTO holdfast.step AS known (job_id, name, result, until)
+SELECT id, :name, :result::json, (SELECT holdfast.now()) + :delay::interval FROM holder
+ON CONFLICT (job_id, name) DO UPDATE SET result = known.result
+RETURNING name, result::text, until - (SELECT holdfast.now()) AS remaining

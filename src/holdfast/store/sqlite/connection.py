@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from holdfast.domain.job import JobId
 from holdfast.errors import NoTransaction, OtherDatabase, StoreUnavailable
 from holdfast.store.flow import Ask, Flow, FlowFunction, P, Step, drive
+from holdfast.store.sqlite.bell import Doorbells, SqliteEar
 from holdfast.store.sqlite.failures import translated
 from holdfast.store.sqlite.files import create_private, refuse_network_file_system
 from holdfast.store.sqlite.schema import check_or_migrate, migrate
@@ -59,6 +60,7 @@ class SqliteBackend:
         self._waiting: deque[_Request] = deque()
         self._idle_readers: deque[sqlite3.Connection] = deque()
         self._closed = False
+        self._doorbells = Doorbells(self.path)
         self._checkpointed = 0
         self._careful = sqlite3.sqlite_version_info < SAFE_CHECKPOINTS
         refuse_network_file_system(self.path)
@@ -132,6 +134,12 @@ class SqliteBackend:
         """A sqlite3 connection has no async form; a local file answers at once."""
         return self.run_on(connection, flow)
 
+    def ring(self) -> None:
+        self._doorbells.ring()
+
+    def listen(self, heard: Callable[[], None]) -> SqliteEar:
+        return SqliteEar(self._doorbells, heard=heard)
+
     def migrate(self) -> list[int]:
         with self._lock, translated():
             return migrate(self._writer)
@@ -142,6 +150,7 @@ class SqliteBackend:
                 with suppress(sqlite3.Error):
                     self._writer.execute("PRAGMA wal_checkpoint(PASSIVE)")
             self._closed = True
+            self._doorbells.close()
             self._close_readers()
             self._writer.close()
 

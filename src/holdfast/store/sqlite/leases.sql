@@ -125,6 +125,15 @@ FROM holdfast_live AS live JOIN holdfast_job AS job ON job.id = live.id
 WHERE live.lapses_at < :now
 ORDER BY live.queue, live.lapses_at LIMIT :limit
 
+-- name: lock_unknown
+-- What a worker holds without knowing of it.
+SELECT live.id AS job_id, live.kind, live.queue, live.token, live.attempts, job.max_attempts, live.crashes,
+    job.max_crashes, job.on_lost, job.retry, live.started_at IS NOT NULL AS marked, live.cancel_wanted,
+    live.needed, live.worker, live.claimed_at, live.started_at
+FROM holdfast_live AS live JOIN holdfast_job AS job ON job.id = live.id
+WHERE live.queue IN (SELECT value FROM json_each(:queues)) AND live.lapses_at IS NOT NULL AND live.worker = :worker
+    AND live.id NOT IN (SELECT value FROM json_each(:known))
+
 -- name: put_back
 -- A run that did not end its job: it is ready, scheduled or held again. *raised* is 1 when the
 -- job is taken over, so that the old holder is shut out for good.
@@ -180,3 +189,15 @@ ON CONFLICT (job_id) DO UPDATE SET done = coalesce(excluded.done, known.done),
     total = coalesce(excluded.total, known.total), message = coalesce(excluded.message, known.message),
     checkpoint = coalesce(excluded.checkpoint, known.checkpoint), at = excluded.at
 RETURNING job_id
+
+-- name: steps
+-- What earlier runs of a job have finished. *remaining* is how long a sleep goes on.
+SELECT name, result, until - :now AS remaining FROM holdfast_step WHERE job_id = :id
+
+-- name: keep_step
+-- The first result of a step stays, whoever asks again.
+INSERT INTO holdfast_step AS known (job_id, name, result, until)
+SELECT id, :name, :result, :now + :delay
+FROM holdfast_live WHERE id = :id AND token = :token AND state = 'running'
+ON CONFLICT (job_id, name) DO UPDATE SET result = known.result
+RETURNING name, result, until - :now AS remaining

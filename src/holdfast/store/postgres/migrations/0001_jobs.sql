@@ -194,6 +194,15 @@ CREATE TABLE holdfast.progress (
     at timestamptz NOT NULL
 ) WITH (fillfactor = 70);
 
+-- What a handler has finished for good, or sleeps for, across its attempts.
+CREATE TABLE holdfast.step (
+    job_id bigint NOT NULL,
+    name text NOT NULL,
+    result json,
+    until timestamptz,
+    PRIMARY KEY (job_id, name)
+);
+
 -- A job as people see it, while it is live and when it has ended. A list asks both, each for a page.
 CREATE VIEW holdfast.live_view AS
     SELECT live.id, live.kind, live.queue, live.state, live.priority, live.due_at, job.label, job.tags::text,
@@ -292,5 +301,7 @@ BEGIN
     INSERT INTO holdfast.live (id, state, queue, kind, priority, due_at, careful)
     VALUES (new_id, CASE WHEN due > moment THEN 'scheduled' ELSE 'ready' END, coalesce(queue, options->>'queue'),
         enqueue.kind, coalesce(priority, (options->>'priority')::integer), due, careful);
+    -- Wakes workers when the caller commits; the setting holdfast.notify = off switches it off.
+    PERFORM pg_notify('holdfast.ready', '') WHERE current_setting('holdfast' || '.notify', true) IS DISTINCT FROM 'off';
     RETURN new_id;
 END $$;

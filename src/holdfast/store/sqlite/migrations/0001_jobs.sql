@@ -177,6 +177,15 @@ CREATE TABLE holdfast_progress (
     at INTEGER NOT NULL
 ) STRICT;
 
+-- What a handler has finished for good, or sleeps for, across its attempts.
+CREATE TABLE holdfast_step (
+    job_id INTEGER NOT NULL,
+    name TEXT NOT NULL,
+    result TEXT,
+    until INTEGER,
+    PRIMARY KEY (job_id, name)
+) STRICT, WITHOUT ROWID;
+
 -- A job as people see it, while it is live and when it has ended. A list asks both, each for a page.
 CREATE VIEW holdfast_live_view AS
     SELECT live.id, live.kind, live.queue, live.state, live.priority, live.due_at, job.label, job.tags, job.key,

@@ -1,0 +1,128 @@
+"""A child of a worker: it runs handlers of the process executor, one at a time.
+
+Started by the supervisor with the descriptor of its line to the worker. What a handler says goes
+to the worker, which holds the leases; a child opens no store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import os
+import queue
+import runpy
+import signal
+import socket
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from holdfast import app, errors
+from holdfast.domain.job import EndReason, WorkerId
+from holdfast.domain.kind import Kind
+from holdfast.domain.verdict import Failed, Outcome
+from holdfast.run import clock
+from holdfast.run.channel import Channel
+from holdfast.run.children import Answer, Begin, Ended, Hello, Stop, ToChild
+from holdfast.run.context import RunContext
+from holdfast.run.handler import await_handler, run_handler, say
+from holdfast.run.held import Run, StopReason
+from holdfast.run.reports import ANSWERS, Message
+from holdfast.store.leases import TERM
+
+MAIN = "__holdfast_main__"
+
+
+class Child:
+    """Runs what it is told to, in its main thread; another thread hears what the worker says meanwhile."""
+
+    def __init__(self, line: socket.socket, hello: Hello) -> None:
+        self._line: Channel[ToChild] = Channel(line, ToChild)
+        self._hello = hello
+        self._begins: queue.SimpleQueue[Begin | None] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[Answer | None] = queue.SimpleQueue()
+        self._asking = threading.Lock()
+        self._run: Run | None = None
+        threading.Thread(target=self._hear, name="holdfast-line", daemon=True).start()
+
+    def serve(self) -> None:
+        """Until the worker hangs up."""
+        while (begin := self._begins.get()) is not None:
+            outcome = self._outcome(begin)
+            facts = msgspec.to_builtins(outcome)
+            self._line.send(Ended(type(outcome).__name__, facts, _resident()))
+
+    def _outcome(self, begin: Begin) -> Outcome:
+        try:
+            kind, application = self._find(begin.lease.kind)
+        except BaseException as error:  # noqa: BLE001 - a module that cannot be imported hurts its own jobs alone
+            return Failed(error=f"the handler cannot be loaded: {say(error)}", reason=EndReason.CANNOT_START)
+        self._run = run = Run(begin.lease, kind, dated=clock.now(), term=TERM)
+        run.begun_at = clock.now()
+        context = RunContext(run, self._tell, WorkerId(self._hello.worker), application.request)
+        return asyncio.run(await_handler(run, context)) if kind.is_async else run_handler(run, context)
+
+    def _find(self, name: str) -> tuple[Kind, app.Holdfast]:
+        """The kind, from the module that registers it."""
+        module = self._hello.modules[name]
+        if module == "__main__" and self._hello.main is not None:
+            if MAIN not in sys.modules:
+                sys.modules[MAIN] = sys.modules["__main__"]
+                _keep.append(runpy.run_path(self._hello.main, run_name=MAIN))
+        else:
+            importlib.import_module(module)
+        for application in app.all_apps():
+            if name in application.kinds:
+                return application.kinds[name], application
+        raise errors.UnknownKind(f"the module {module!r} registers no kind {name!r} when it is imported")
+
+    def _tell(self, message: Message) -> Any:
+        with self._asking:
+            self._line.send(message)
+            answer = self._answers.get()
+        if answer is None:
+            os._exit(1)  # the worker is gone; so is the lease
+        if answer.error is not None:
+            raise getattr(errors, answer.error, errors.HoldfastError)(answer.message)
+        return msgspec.convert(answer.value, ANSWERS[type(message)], strict=False)
+
+    def _hear(self) -> None:
+        while (message := self._line.receive()) is not None:
+            match message:
+                case Begin():
+                    self._begins.put(message)
+                case Answer():
+                    self._answers.put(message)
+                case Stop():
+                    if self._run is not None:
+                        self._run.stop(StopReason(message.reason))
+        self._begins.put(None)
+        self._answers.put(None)
+
+
+#: The globals of the main program, which would be cleared when nobody holds them.
+_keep: list[dict[str, Any]] = []
+
+
+def _resident() -> int:
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0
+
+
+def main() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    line = socket.socket(fileno=int(sys.argv[1]))
+    hello = Channel[Hello](line, Hello).receive()
+    if hello is None:
+        return
+    sys.path[:] = hello.path
+    Child(line, hello).serve()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""Messages between two processes of one machine, over a socket."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from contextlib import suppress
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+_LENGTH = struct.Struct("!I")
+
+T = TypeVar("T")
+
+
+class Channel(Generic[T]):
+    """Sends values as JSON and receives values of one type. Any thread may send; one receives."""
+
+    def __init__(self, line: socket.socket, receives: Any) -> None:
+        self._line = line
+        self._decoder: msgspec.json.Decoder[T] = msgspec.json.Decoder(receives)
+        self._sending = threading.Lock()
+
+    def send(self, value: Any) -> None:
+        """Raises OSError when the other side is gone."""
+        body = msgspec.json.encode(value)
+        with self._sending:
+            self._line.sendall(_LENGTH.pack(len(body)) + body)
+
+    def receive(self) -> T | None:
+        """The next value; None when the other side is gone."""
+        head = self._exactly(_LENGTH.size)
+        body = None if head is None else self._exactly(_LENGTH.unpack(head)[0])
+        return None if body is None else self._decoder.decode(body)
+
+    def shut(self) -> None:
+        """End the talk from another thread: whoever receives learns that it is over."""
+        with suppress(OSError):
+            self._line.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self._line.close()
+
+    def _exactly(self, size: int) -> bytes | None:
+        parts: list[bytes] = []
+        while size:
+            try:
+                part = self._line.recv(min(size, 1 << 20))
+            except OSError:
+                return None
+            if not part:
+                return None
+            parts.append(part)
+            size -= len(part)
+        return b"".join(parts)

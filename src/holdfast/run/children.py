@@ -1,0 +1,145 @@
+"""Children as the worker sees them: started and watched by the supervisor, spoken to over a line of their own."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import subprocess
+import sys
+import threading
+from typing import Any
+
+from msgspec import Struct
+
+from holdfast.domain.job import Lease
+from holdfast.run.channel import Channel
+from holdfast.run.reports import Message
+from holdfast.run.supervisor import Exited, Kill, Limits, Start
+
+#: How long the supervisor may take to tell of a child's end, in seconds.
+PATIENCE = 10.0
+
+
+class ChildOptions(Struct, frozen=True):
+    """A child is replaced after so many jobs, or when it has grown to so many bytes."""
+
+    jobs: int = 1000
+    memory: int = 512 * 1024 * 1024
+
+
+class Hello(Struct, frozen=True):
+    """What a new child has to know: where modules are found, the main program, and the module of each kind."""
+
+    path: list[str]
+    main: str | None
+    worker: str
+    modules: dict[str, str]
+
+
+class Begin(Struct, frozen=True, tag=True):
+    """Run a job."""
+
+    lease: Lease
+
+
+class Stop(Struct, frozen=True, tag=True):
+    """Tell the handler to stop."""
+
+    reason: str
+
+
+class Answer(Struct, frozen=True, tag=True):
+    """The answer to a message: JSON, or an error by its name."""
+
+    value: Any = None
+    error: str | None = None
+    message: str = ""
+
+
+class Ended(Struct, frozen=True, tag=True):
+    """How the run ended, and how large the child has grown, in bytes."""
+
+    outcome: str
+    facts: dict[str, Any]
+    resident: int
+
+
+ToChild = Begin | Stop | Answer
+FromChild = Ended | Message
+
+
+class Supervised:
+    """The supervisor of this worker, started with the first child, and anew when it was killed."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._told = threading.Condition()
+        self._exits: dict[str, Exited] = {}
+        self._line: Channel[Exited] | None = None
+        self._lines: socket.socket | None = None
+
+    def start(self) -> tuple[str, socket.socket]:
+        """A new child; answers its name and our end of its line."""
+        name = secrets.token_hex(8)
+        ours, theirs = socket.socketpair()
+        with self._lock, theirs:
+            line, lines = self._connected()
+            line.send(Start(name, [sys.executable, "-m", "holdfast.child"]))
+            socket.send_fds(lines, [b"!"], [theirs.fileno()])
+        return name, ours
+
+    def limit(self, child: str, *, until: float | None = None, memory: int | None = None) -> None:
+        self._send(Limits(child, until, memory))
+
+    def kill(self, child: str) -> None:
+        self._send(Kill(child))
+
+    def exit_of(self, child: str) -> Exited | None:
+        """How a child ended that hung up; None when the supervisor went with it."""
+        with self._told:
+            self._told.wait_for(lambda: child in self._exits or self._line is None, PATIENCE)
+            return self._exits.pop(child, None)
+
+    def close(self) -> None:
+        with self._lock:
+            if self._line is not None:
+                self._line.shut()
+
+    def _send(self, order: Kill | Limits) -> None:
+        line = self._line
+        if line is not None:
+            try:
+                line.send(order)
+            except OSError:
+                return  # it is gone, and its children with it
+
+    def _connected(self) -> tuple[Channel[Exited], socket.socket]:
+        if self._line is None or self._lines is None:
+            orders, their_orders = socket.socketpair()
+            self._lines, their_lines = socket.socketpair()
+            with their_orders, their_lines:
+                descriptors = [their_orders.fileno(), their_lines.fileno()]
+                process = subprocess.Popen(  # noqa: S603 - our own module
+                    [sys.executable, "-m", "holdfast.run.supervisor", *map(str, descriptors)],
+                    pass_fds=descriptors,
+                    stdin=subprocess.DEVNULL,
+                    start_new_session=True,
+                )
+            self._line = Channel(orders, Exited)
+            threading.Thread(
+                target=self._hear, args=(self._line, self._lines, process), name="holdfast-children", daemon=True
+            ).start()
+        return self._line, self._lines
+
+    def _hear(self, line: Channel[Exited], lines: socket.socket, process: subprocess.Popen[bytes]) -> None:
+        while (exited := line.receive()) is not None:
+            with self._told:
+                self._exits[exited.child] = exited
+                self._told.notify_all()
+        with self._told:
+            if self._line is line:
+                self._line = self._lines = None
+            self._told.notify_all()
+        line.close()
+        lines.close()
+        process.wait()

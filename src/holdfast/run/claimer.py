@@ -1,0 +1,147 @@
+"""The claimer: it takes as much work as there is room for, and gives back what it cannot begin."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import Protocol
+
+from holdfast.domain.job import JobId, Lease, OnLost, WorkerId
+from holdfast.domain.kind import Kind
+from holdfast.errors import StoreUnavailable
+from holdfast.run import clock
+from holdfast.run.held import Run
+from holdfast.run.pace import Pace
+from holdfast.run.part import Ticked
+from holdfast.store import Store
+
+#: What was fetched ahead and not begun for so long, in seconds, is given back: others may be idle.
+STALE = 0.5
+FIRST_REST = 0.02
+
+
+class Room(Protocol):
+    """The executors as the claimer sees them."""
+
+    @property
+    def waiting(self) -> int: ...
+
+    @property
+    def running(self) -> int: ...
+
+    def begin(self, runs: list[Run]) -> None: ...
+
+    def give_back(self, *, claimed_before: float) -> int: ...
+
+    def known(self) -> list[JobId]: ...
+
+
+class Claimer:
+    """Claims short jobs ahead, in groups, and long ones only for free slots.
+
+    With nothing to do it looks again after 20 ms, then after longer and longer rests, up to *poll*.
+    """
+
+    name = "claimer"
+
+    def __init__(
+        self,
+        store: Store,
+        worker: WorkerId,
+        kinds: Mapping[str, Kind],
+        room: Room,
+        *,
+        queues: Sequence[str],
+        slots: int,
+        poll: Callable[[], float],
+        fenced: Callable[[], bool],
+    ) -> None:
+        self.bell = threading.Event()
+        self.pace = Pace()
+        self._store = store
+        self._worker = worker
+        self._kinds = kinds
+        self._room = room
+        self._queues = list(queues)
+        self._slots = slots
+        self._poll = poll
+        self._fenced = fenced
+        self._in_doubt = False
+        self._rest = FIRST_REST
+        self._blocked_until = 0.0
+        self._careful = {name for name, kind in kinds.items() if kind.options.on_lost is not OnLost.RETRY}
+
+    def tick(self) -> Ticked:
+        """Claim what there is room for."""
+        self._return_stale()
+        if self._fenced():
+            return Ticked(0.5)
+        if self._in_doubt:
+            self._reconcile()
+        claimed = self._claim_ahead() or self._claim_for_slots()
+        if claimed:
+            self._rest = FIRST_REST
+            return Ticked(0.0, considered=claimed, processed=claimed)
+        if self._room.waiting:
+            return Ticked(STALE)
+        poll = self._poll()
+        self._rest = min(self._rest * 2, poll)
+        return Ticked(min(self._rest, poll) * random.uniform(0.8, 1.0))
+
+    def rung(self) -> None:
+        """Something may have changed: look now, and again soon."""
+        self._rest = FIRST_REST
+        self.bell.set()
+
+    def _claim_ahead(self) -> int:
+        """Fetch short jobs in large groups, when half of what should lie ready is gone."""
+        kinds = [name for name in self._kinds if self.pace.is_short(name) and name not in self._careful]
+        if not kinds or self._rest > FIRST_REST or clock.now() < self._blocked_until:
+            return 0
+        target = max(self.pace.ahead(kinds, self._slots), self._slots)
+        room = target - self._room.waiting
+        return self._claim(kinds, room, mark=False) if room * 2 >= target else 0
+
+    def _claim_for_slots(self) -> int:
+        """Take jobs of all kinds for free slots, to be begun at once."""
+        free = self._slots - self._room.running - self._room.waiting
+        return self._claim(list(self._kinds), free, mark=True) if free > 0 else 0
+
+    def _claim(self, kinds: list[str], limit: int, *, mark: bool) -> int:
+        taken = 0
+        for term, group in _by_lease(self._kinds, kinds).items():
+            dated = clock.now()
+            leases = self._ask(group, limit - taken, term, mark=mark)
+            self._room.begin([Run(lease, self._kinds[lease.kind], dated=dated, term=term) for lease in leases])
+            taken += len(leases)
+            if taken >= limit:
+                break
+        return taken
+
+    def _ask(self, kinds: list[str], limit: int, term: timedelta, *, mark: bool) -> list[Lease]:
+        try:
+            return self._store.leases.claim(
+                self._worker, queues=self._queues, kinds=kinds, limit=limit, term=term, mark=mark
+            )
+        except StoreUnavailable:
+            self._in_doubt = True  # perhaps only the answer was lost
+            raise
+
+    def _reconcile(self) -> None:
+        """Give back what a claim took whose answer never came. No claim is under way: only this part claims."""
+        self._store.leases.forsake(self._worker, queues=self._queues, known=self._room.known())
+        self._in_doubt = False
+
+    def _return_stale(self) -> None:
+        """Jobs behind one that takes long after all go back to where another worker can take them."""
+        if self._room.waiting and self._room.give_back(claimed_before=clock.now() - STALE):
+            self._blocked_until = clock.now() + 2 * STALE
+
+
+def _by_lease(kinds: Mapping[str, Kind], names: list[str]) -> dict[timedelta, list[str]]:
+    groups: dict[timedelta, list[str]] = {}
+    for name in names:
+        groups.setdefault(kinds[name].options.lease, []).append(name)
+    return groups

@@ -1,0 +1,73 @@
+"""The crew: all executors of a worker as one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from holdfast.domain.job import JobId
+from holdfast.domain.kind import ExecutorName
+from holdfast.domain.verdict import Released
+from holdfast.run.execute import Executor
+from holdfast.run.held import Held, Run
+from holdfast.run.settler import Settler
+from holdfast.store.settlement import Settlement
+
+
+class Crew:
+    """Hands each run to the executor of its kind. Executors are made when they are first needed."""
+
+    def __init__(self, held: Held, settler: Settler, make: Callable[[ExecutorName], Executor]) -> None:
+        self._held = held
+        self._settler = settler
+        self._make = make
+        self._executors: dict[ExecutorName, Executor] = {}
+
+    def begin(self, runs: list[Run]) -> None:
+        """Hold runs and have them begun as soon as there is room."""
+        if not runs:
+            return
+        self._held.add(runs)
+        groups: dict[ExecutorName, list[Run]] = {}
+        for run in runs:
+            groups.setdefault(run.kind.executor, []).append(run)
+        for name, group in groups.items():
+            if name not in self._executors:
+                self._executors[name] = self._make(name)
+            self._executors[name].submit(group)
+
+    def give_back(self, *, claimed_before: float = float("inf")) -> int:
+        """Return to the store what was claimed before a moment and has not begun."""
+        unbegun = [
+            run.lease for executor in self._all for run in executor.waiting.take_back(claimed_before=claimed_before)
+        ]
+        for lease in unbegun:
+            if lease.marked:
+                self._settler.put(Settlement(lease, Released()))
+        self._settler.give_back([lease for lease in unbegun if not lease.marked])
+        return len(unbegun)
+
+    def known(self) -> list[JobId]:
+        """The jobs that this worker knows it holds."""
+        return [run.lease.job_id for run in self._held.all()]
+
+    @property
+    def waiting(self) -> int:
+        return sum(len(executor.waiting) for executor in self._all)
+
+    @property
+    def running(self) -> int:
+        return sum(executor.running for executor in self._all)
+
+    @property
+    def killable(self) -> int:
+        """How many runs are under way that can be ended from outside."""
+        executor = self._executors.get(ExecutorName.PROCESS)
+        return 0 if executor is None else executor.running
+
+    def close(self) -> None:
+        for executor in self._all:
+            executor.close()
+
+    @property
+    def _all(self) -> list[Executor]:
+        return list(self._executors.values())

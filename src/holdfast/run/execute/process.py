@@ -1,0 +1,174 @@
+"""Handlers in child processes, one per slot, reused between jobs. A child can be killed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from holdfast.domain.job import EndReason
+from holdfast.domain.kind import ExecutorName, Kind
+from holdfast.domain.raised import Cancelled
+from holdfast.domain.verdict import Done, Failed, Lost, Outcome, Released, Stopped
+from holdfast.errors import HoldfastError
+from holdfast.run.channel import Channel
+from holdfast.run.children import Answer, Begin, ChildOptions, Ended, FromChild, Hello, Stop, Supervised
+from holdfast.run.context import Tell
+from holdfast.run.execute import Finish
+from holdfast.run.execute.slots import SlotExecutor
+from holdfast.run.handler import outcome_of
+from holdfast.run.held import Run
+from holdfast.run.reports import Message
+from holdfast.run.supervisor import Exited
+
+OUTCOMES: dict[str, type[Outcome]] = {kind.__name__: kind for kind in (Done, Failed, Released, Stopped)}
+
+
+class ProcessExecutor(SlotExecutor):
+    """Slots whose runs happen in children of one supervisor."""
+
+    def __init__(
+        self,
+        kinds: Mapping[str, Kind],
+        slots: int,
+        *,
+        worker: str,
+        tell: Callable[[Run], Tell],
+        finish: Finish,
+        options: ChildOptions,
+    ) -> None:
+        self._supervised = Supervised()
+        modules = {name: _module(kind) for name, kind in kinds.items() if kind.executor is ExecutorName.PROCESS}
+        hello = Hello(sys.path, _main_path(), worker, modules)
+
+        def make_slot() -> tuple[Callable[[Run], Outcome], Callable[[], None]]:
+            child = Child(self._supervised, hello, options, tell=tell)
+            return child.perform, child.close
+
+        super().__init__("child", slots, make_slot=make_slot, finish=finish)
+
+    def close(self) -> None:
+        super().close()
+        self._supervised.close()
+
+
+class Child:
+    """The child of one slot: started when it is needed, replaced when it has grown old or has died."""
+
+    def __init__(
+        self,
+        supervised: Supervised,
+        hello: Hello,
+        options: ChildOptions,
+        *,
+        tell: Callable[[Run], Tell],
+    ) -> None:
+        self._supervised = supervised
+        self._hello = hello
+        self._options = options
+        self._tell = tell
+        self._name = ""
+        self._line: Channel[FromChild] | None = None
+        self._jobs = 0
+
+    def perform(self, run: Run) -> Outcome:
+        """Have the run done by the child; whatever happens to the child is an outcome of this run alone."""
+        try:
+            line = self._started()
+            self._limit(run)
+            run.attach(
+                interrupt=lambda: self._interrupt(run),
+                kill=lambda: self._supervised.kill(self._name),
+                dated=lambda: self._limit(run),
+            )
+            line.send(Begin(run.lease))
+        except OSError as error:
+            self.close()
+            return Failed(error=f"no child process could be started: {error}", reason=EndReason.CANNOT_START)
+        try:
+            return self._listen(run, line)
+        finally:
+            run.attach()
+            self._supervised.limit(self._name)
+
+    def close(self) -> None:
+        """The child ends when its line does."""
+        if self._line is not None:
+            self._line.close()
+            self._line = None
+            self._jobs = 0
+
+    def _started(self) -> Channel[FromChild]:
+        if self._line is None:
+            self._name, line = self._supervised.start()
+            self._line = Channel(line, FromChild)
+            self._line.send(self._hello)
+        return self._line
+
+    def _listen(self, run: Run, line: Channel[FromChild]) -> Outcome:
+        tell = self._tell(run)
+        while (message := line.receive()) is not None:
+            if isinstance(message, Ended):
+                self._retire_if_old(message)
+                return msgspec.convert(message.facts, OUTCOMES[message.outcome], strict=False)
+            try:
+                line.send(_answered(tell, message))
+            except OSError:
+                break
+        self.close()
+        return _after_exit(self._supervised.exit_of(self._name), run)
+
+    def _retire_if_old(self, ended: Ended) -> None:
+        self._jobs += 1
+        if self._jobs >= self._options.jobs or ended.resident >= self._options.memory:
+            self.close()
+
+    def _limit(self, run: Run) -> None:
+        self._supervised.limit(self._name, until=run.lapses_at, memory=run.kind.options.memory)
+
+    def _interrupt(self, run: Run) -> None:
+        line = self._line
+        if line is not None and run.stop_reason is not None:
+            try:
+                line.send(Stop(run.stop_reason))
+            except OSError:
+                return  # it has ended by itself
+
+
+def _answered(tell: Tell, message: Message) -> Answer:
+    try:
+        return Answer(msgspec.to_builtins(tell(message)))
+    except HoldfastError as error:
+        return Answer(error=type(error).__name__, message=str(error))
+
+
+def _after_exit(exited: Exited | None, run: Run) -> Outcome:
+    """A child that died: because we ended it, or by its own doing."""
+    if run.stop_reason is not None:
+        return outcome_of(Cancelled(), run.stop_reason)
+    if exited is None:
+        return Lost(reason=EndReason.CRASHED, begun=True, error="the child process was lost with its supervisor")
+    if exited.oom:
+        cap = run.kind.options.memory or 0
+        error = f"the child process took more than {cap / 1024**2:.0f} MiB of memory and was killed"
+        return Lost(reason=EndReason.OOM, begun=True, error=error, exit_code=exited.status)
+    if exited.status < 0:
+        error = f"the child process was killed by signal {-exited.status}"
+        return Lost(reason=f"signal_{-exited.status}", begun=True, error=error, exit_code=exited.status)
+    error = f"the child process ended by itself with exit code {exited.status}"
+    return Lost(reason=f"exit_{exited.status}", begun=True, error=error, exit_code=exited.status)
+
+
+def _module(kind: Kind) -> str:
+    """The module that registers a kind when it is imported."""
+    module = kind.function.__module__
+    spec = getattr(sys.modules.get(module), "__spec__", None)
+    return module if spec is None else str(spec.name)
+
+
+def _main_path() -> str | None:
+    """The program that a child has to load for kinds that are defined in it."""
+    main = sys.modules.get("__main__")
+    path = getattr(main, "__file__", None)
+    return None if path is None else str(path)

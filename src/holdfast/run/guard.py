@@ -1,0 +1,47 @@
+"""The guard: what time does to runs. It asks no database, so nothing can hold it up."""
+
+from __future__ import annotations
+
+from holdfast.run import clock
+from holdfast.run.held import Held, Run, StopReason
+from holdfast.run.part import Ticked
+
+#: Shares of a lease after which, without a renewal, handlers are told to stop, and killed.
+TELL, KILL = 0.60, 0.85
+#: A handler that was told to stop is killed after so many seconds, where its executor can.
+OBEY = 5.0
+LOOK_EVERY = 0.1
+
+
+class Guard:
+    """Fences this worker by its own clock, before anybody may take its jobs over; ends runs past their timeout."""
+
+    name = "guard"
+
+    def __init__(self, held: Held, *, obey: float = OBEY) -> None:
+        self.bell = held.added
+        self._held = held
+        self._obey = obey
+
+    def tick(self) -> Ticked:
+        runs = self._held.all()
+        now = clock.now()
+        for run in runs:
+            if not run.ended:
+                self._look(run, now)
+        return Ticked(LOOK_EVERY if runs else 60.0, considered=len(runs))
+
+    @property
+    def fenced(self) -> bool:
+        """Whether some lease has gone without a renewal for too long: nothing new may be claimed."""
+        return any(run.lapsed_share >= TELL for run in self._held.all())
+
+    def _look(self, run: Run, now: float) -> None:
+        share = (now - run.dated) / run.term
+        if share >= TELL:
+            run.stop(StopReason.LEASE_LOST)
+        timeout = run.kind.options.timeout
+        if timeout is not None and run.begun_at is not None and now - run.begun_at > timeout.total_seconds():
+            run.stop(StopReason.RUN_TIMEOUT)
+        if share >= KILL or (run.told_at is not None and now - run.told_at > self._obey):
+            run.kill()

@@ -1,0 +1,105 @@
+"""Waking workers on SQLite: each listens on a datagram socket in a directory beside the file."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+log = logging.getLogger("holdfast")
+
+#: The longest path that every system allows for a socket.
+LONGEST_PATH = 100
+
+
+class Doorbells:
+    """The directory of sockets. Whoever has changed something sends one byte to each."""
+
+    def __init__(self, database: Path) -> None:
+        self.directory = Path(f"{database}-bells")
+        self._sender: socket.socket | None = None
+
+    def ring(self) -> None:
+        """Wake all who listen. A socket that nobody reads any more is removed."""
+        try:
+            names = os.listdir(self.directory)  # noqa: PTH208 - names, not paths: this is called at every enqueue
+        except OSError:
+            return  # nobody has ever listened here
+        for name in names:
+            try:
+                with _reachable(self.directory, name) as address:
+                    self._socket().sendto(b"!", address)
+            except (ConnectionRefusedError, FileNotFoundError):
+                with suppress(OSError):
+                    (self.directory / name).unlink()
+            except OSError:
+                continue  # its buffer is full: it has been rung already
+
+    def close(self) -> None:
+        if self._sender is not None:
+            self._sender.close()
+
+    def _socket(self) -> socket.socket:
+        if self._sender is None:
+            self._sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+            self._sender.setblocking(False)
+        return self._sender
+
+
+class SqliteEar:
+    """Listens on a socket of its own."""
+
+    def __init__(self, doorbells: Doorbells, *, heard: Callable[[], None]) -> None:
+        self._heard = heard
+        self._path = doorbells.directory / secrets.token_hex(6)
+        self._closed = threading.Event()
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.works = self._bind(doorbells.directory)
+        if self.works:
+            self._thread = threading.Thread(target=self._work, name="holdfast-ear", daemon=True)
+            self._thread.start()
+
+    def close(self) -> None:
+        if self._closed.is_set():
+            return
+        self._closed.set()
+        if self.works:
+            with suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
+            self._thread.join(2)
+            self._path.unlink(missing_ok=True)
+        self._socket.close()
+
+    def _bind(self, directory: Path) -> bool:
+        try:
+            directory.mkdir(mode=0o700, exist_ok=True)
+            with _reachable(directory, self._path.name) as address:
+                self._socket.bind(address)
+        except OSError as error:
+            log.warning("no doorbell beside the SQLite file (%s); new jobs are found by polling", error)
+            return False
+        return True
+
+    def _work(self) -> None:
+        with suppress(OSError):
+            while self._socket.recv(64):  # a socket that was shut gives nothing
+                self._heard()
+
+
+@contextmanager
+def _reachable(directory: Path, name: str) -> Iterator[str]:
+    """The address of a socket; one whose path is too long is reached through an open directory."""
+    path = str(directory / name)
+    if len(os.fsencode(path)) <= LONGEST_PATH:
+        yield path
+        return
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{descriptor}/{name}"
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,26 @@
+"""Something that listens for rings, for tests."""
+
+from __future__ import annotations
+
+import threading
+
+
+class Listener:
+    """Counts what it hears, and lets a test wait for the next ring."""
+
+    def __init__(self, store):
+        self._rung = threading.Event()
+        self.ear = store.backend.listen(self._rung.set)
+
+    def hears(self, *, within=5.0):
+        heard = self._rung.wait(within)
+        self._rung.clear()
+        return heard
+
+    def settle(self):
+        """Wait until it listens, and forget what it has heard so far."""
+        if not self.ear.works:
+            assert self.hears()
+        assert self.ear.works
+        while self.hears(within=0.05):
+            pass
