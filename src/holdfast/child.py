@@ -62,7 +62,10 @@ class Child:
             return Failed(error=f"the handler cannot be loaded: {say(error)}", reason=EndReason.CANNOT_START)
         self._run = run = Run(begin.lease, kind, dated=clock.now(), term=TERM)
         run.begun_at = clock.now()
-        context = RunContext(run, self._tell, WorkerId(self._hello.worker), application.request)
+
+        def context(run: Run) -> RunContext:
+            return RunContext(run, self._tell, WorkerId(self._hello.worker), application.request)
+
         return asyncio.run(await_handler(run, context)) if kind.is_async else run_handler(run, context)
 
     def _find(self, name: str) -> tuple[Kind, app.Holdfast]:

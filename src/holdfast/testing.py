@@ -40,7 +40,10 @@ def run_ready(app: Holdfast) -> Iterator[Settlement]:
 def _settled(app: Holdfast, worker: WorkerId, lease: Lease) -> Settlement:
     run = Run(lease, app.kinds[lease.kind], dated=clock.now(), term=TERM)
     run.begun_at = clock.now()
-    context = RunContext(run, Reporter(run, app.store).tell, worker, app.request)
+
+    def context(run: Run) -> RunContext:
+        return RunContext(run, Reporter(run, app.store).tell, worker, app.request)
+
     outcome = asyncio.run(await_handler(run, context)) if run.kind.is_async else run_handler(run, context)
     settlement = Settlement(run.lease, outcome, timedelta(seconds=clock.now() - run.begun_at))
     app.store.leases.settle_many([settlement])

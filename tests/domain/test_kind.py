@@ -146,7 +146,7 @@ def test_a_stored_payload_that_does_not_fit_any_more_is_refused_before_the_run()
 def test_the_context_is_not_part_of_the_payload():
     """A parameter annotated with Context is filled by the worker."""
     context = Told()
-    assert make(plain).arguments('{"n":1}', context) == {"n": 1, "word": "x", "job": context}
+    assert make(plain).arguments('{"n":1}', lambda: context) == {"n": 1, "word": "x", "job": context}
     with pytest.raises(InvalidPayload):
         make(plain).encode({"n": 1, "job": 5})
 

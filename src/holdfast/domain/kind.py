@@ -129,11 +129,11 @@ class Kind:
         decoded = self._decode(payload)
         return {name: getattr(decoded, name) for name in self.payload_type.__struct_fields__}
 
-    def arguments(self, payload: str, context: Context) -> dict[str, Any]:
+    def arguments(self, payload: str, context: Callable[[], Context]) -> dict[str, Any]:
         """What the handler is called with: the payload, decoded, and the context if it asks for it."""
         arguments = self.decode(payload)
         if self._context is not None:
-            arguments[self._context] = context
+            arguments[self._context] = context()
         return arguments
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
@@ -45,7 +46,10 @@ class RunContext(Context):
         self.attempt = lease.attempt
         self.token = lease.token
         self.worker = worker
-        self.stopping = run.stopping
+
+    @property
+    def stopping(self) -> threading.Event:  # type: ignore[override]
+        return self._run.stopping
 
     @property
     def checkpointed(self) -> Any:

@@ -20,21 +20,19 @@ class Guard:
 
     def __init__(self, held: Held, *, obey: float = OBEY) -> None:
         self.bell = held.added
+        #: Some lease has gone without a renewal for too long: nothing new may be claimed.
+        self.fenced = False
         self._held = held
         self._obey = obey
 
     def tick(self) -> Ticked:
         runs = self._held.all()
         now = clock.now()
+        self.fenced = any(now - run.dated >= TELL * run.term for run in runs)
         for run in runs:
             if not run.ended:
                 self._look(run, now)
         return Ticked(LOOK_EVERY if runs else 60.0, considered=len(runs))
-
-    @property
-    def fenced(self) -> bool:
-        """Whether some lease has gone without a renewal for too long: nothing new may be claimed."""
-        return any(run.lapsed_share >= TELL for run in self._held.all())
 
     def _look(self, run: Run, now: float) -> None:
         share = (now - run.dated) / run.term

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import traceback
+from collections.abc import Callable
 from typing import Any
 
 from holdfast.domain.context import Context
@@ -16,11 +17,13 @@ from holdfast.domain.verdict import Done, Failed, Lost, Outcome, Released, Stopp
 from holdfast.errors import HoldfastError, InvalidPayload
 from holdfast.run.held import Run, StopReason
 
+MakeContext = Callable[[Run], Context]
 
-def run_handler(run: Run, context: Context) -> Outcome:
+
+def run_handler(run: Run, context: MakeContext) -> Outcome:
     """Call the handler in this thread. Whatever it raises is the failure of its job alone."""
     try:
-        arguments = run.kind.arguments(run.lease.payload, context)
+        arguments = run.kind.arguments(run.lease.payload, lambda: context(run))
     except InvalidPayload as error:
         return bad_payload(error)
     try:
@@ -30,10 +33,10 @@ def run_handler(run: Run, context: Context) -> Outcome:
     return done(value)
 
 
-async def await_handler(run: Run, context: Context) -> Outcome:
+async def await_handler(run: Run, context: MakeContext) -> Outcome:
     """The same for a coroutine, on the loop that runs it."""
     try:
-        arguments = run.kind.arguments(run.lease.payload, context)
+        arguments = run.kind.arguments(run.lease.payload, lambda: context(run))
     except InvalidPayload as error:
         return bad_payload(error)
     try:

@@ -13,6 +13,9 @@ from holdfast.run import clock
 
 Hook = Callable[[], object]
 
+#: Runs are told to stop, and attached to, so seldom that they share one lock.
+_rare = threading.Lock()
+
 
 class StopReason(StrEnum):
     """Why a handler is told to stop."""
@@ -27,8 +30,8 @@ class Run:
     """One run: its lease, how long it holds, whether it has begun, is to stop, or has ended."""
 
     __slots__ = (
-        *("_dated", "_interrupt", "_kill", "_lock", "begun_at", "claimed_at", "dated"),
-        *("ended", "kind", "lease", "stop_reason", "stopping", "term", "told_at"),
+        *("_dated", "_interrupt", "_kill", "_stopping", "begun_at", "claimed_at", "dated"),
+        *("ended", "kind", "lease", "stop_reason", "term", "told_at"),
     )
 
     def __init__(self, lease: Lease, kind: Kind, *, dated: float, term: timedelta) -> None:
@@ -40,33 +43,38 @@ class Run:
         self.begun_at: float | None = None
         self.told_at: float | None = None
         self.ended = False
-        self.stopping = threading.Event()
         self.stop_reason: StopReason | None = None
-        self._lock = threading.Lock()
+        self._stopping: threading.Event | None = None
         self._interrupt: Hook | None = None
         self._kill: Hook | None = None
         self._dated: Hook | None = None
 
     @property
-    def lapsed_share(self) -> float:
-        """How much of the lease has passed since it was last dated, 1 being all of it."""
-        return (clock.now() - self.dated) / self.term
+    def stopping(self) -> threading.Event:
+        """Set when the handler should stop. Most handlers never ask for it, so it is made when one does."""
+        with _rare:
+            if self._stopping is None:
+                self._stopping = threading.Event()
+                if self.stop_reason is not None:
+                    self._stopping.set()
+            return self._stopping
 
     def stop(self, reason: StopReason) -> None:
         """Tell the handler to stop; the first reason stays."""
-        with self._lock:
+        with _rare:
             if self.stop_reason is not None:
                 return
             self.stop_reason = reason
             self.told_at = clock.now()
-            self.stopping.set()
+            if self._stopping is not None:
+                self._stopping.set()
             interrupt = self._interrupt
         if interrupt is not None:
             interrupt()
 
     def kill(self) -> None:
         """End the handler where its executor can; a thread cannot be ended."""
-        with self._lock:
+        with _rare:
             kill, self._kill = self._kill, None
         if kill is not None:
             kill()
@@ -84,12 +92,11 @@ class Run:
 
     def attach(self, *, interrupt: Hook | None = None, kill: Hook | None = None, dated: Hook | None = None) -> None:
         """How to tell and how to end the handler, and whom a renewal concerns; told at once if it is to stop."""
-        with self._lock:
+        with _rare:
             self._interrupt = interrupt
             self._kill = kill
             self._dated = dated
-            stopping = self.stopping.is_set()
-        if stopping and interrupt is not None:
+        if self.stop_reason is not None and interrupt is not None:
             interrupt()
 
 

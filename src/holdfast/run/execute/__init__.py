@@ -7,13 +7,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from holdfast.domain.context import Context
 from holdfast.domain.verdict import Outcome, Released
 from holdfast.run.held import Run
 from holdfast.store.settlement import Settlement
 
 Finish = Callable[[Run, Settlement], None]
-MakeContext = Callable[[Run], Context]
 
 
 class Executor(Protocol):
@@ -66,4 +64,4 @@ class Waiting:
 
 def told_before(run: Run) -> Outcome | None:
     """How a run ends that was told to stop before it began."""
-    return Released() if run.stopping.is_set() else None
+    return None if run.stop_reason is None else Released()

@@ -7,8 +7,8 @@ import threading
 from datetime import timedelta
 
 from holdfast.run import clock
-from holdfast.run.execute import Finish, MakeContext, Waiting, told_before
-from holdfast.run.handler import await_handler
+from holdfast.run.execute import Finish, Waiting, told_before
+from holdfast.run.handler import MakeContext, await_handler
 from holdfast.run.held import Run
 from holdfast.store.settlement import Settlement
 
@@ -62,7 +62,7 @@ class LoopExecutor:
         assert running is not None
         run.attach(interrupt=lambda: self._loop.call_soon_threadsafe(running.cancel))
         run.begun_at = began = clock.now()
-        outcome = await await_handler(run, self._context(run))
+        outcome = await await_handler(run, self._context)
         run.ended = True
         run.attach()
         return Settlement(run.lease, outcome, timedelta(seconds=clock.now() - began))
