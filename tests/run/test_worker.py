@@ -4,38 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from contextlib import contextmanager
 
 import pytest
 
 import holdfast
 from holdfast import Selector, State
+from tests.support.workers import drain, working
 
 
 @pytest.fixture
 def app(real_database):
     with holdfast.Holdfast(real_database.url) as app:
         yield app
-
-
-def drain(app, **options):
-    worker = app.worker(drain=True, poll=0.02, **options)
-    worker.run()
-    return worker
-
-
-@contextmanager
-def working(app, **options):
-    """A worker in a thread, stopped at the end."""
-    worker = app.worker(**{"poll": 0.02, "heartbeat": 0.05, "grace": 5, **options})
-    thread = threading.Thread(target=worker.run)
-    thread.start()
-    try:
-        yield worker
-    finally:
-        worker.stop()
-        thread.join(30)
-        assert not thread.is_alive()
 
 
 def count(app, *states: State) -> int:

@@ -57,6 +57,14 @@ def wait_until(condition: Callable[[], Any], *, every: float = 0.02) -> Any:
     raise AssertionError("waited in vain")
 
 
+def gone(pid: int) -> bool:
+    """Whether a process has ended; one that nobody has collected yet has."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
 class Child:
     """A process that runs ``work(pipe, *arguments)`` and can be paused, resumed and killed."""
 

@@ -1,0 +1,99 @@
+"""Kinds for the process executor: children import this module."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import holdfast
+
+
+def double(n: int) -> int:
+    return n * 2
+
+
+def who(me: holdfast.Context) -> list[object]:
+    return [os.getpid(), me.id, me.attempt, me.token, me.worker, me.deadline is not None]
+
+
+def talk(me: holdfast.Context) -> object:
+    """Uses everything that a context can do."""
+    begin = me.checkpointed or 0
+    me.progress(1, 2, "half")
+    me.checkpoint(begin + 1)
+    me.heartbeat()
+    if me.attempt == 1:
+        raise holdfast.Retry("again", after=0)
+    child = me.enqueue("double", {"n": 4}, label="kids")
+    return [begin, child.id, me.step("once", lambda: 7)]
+
+
+async def rest(n: int) -> int:
+    return n + 1
+
+
+def wait_for_stop(me: holdfast.Context) -> None:
+    me.progress(1)
+    me.stopping.wait(60)
+    me.check()
+
+
+def ignore_all(path: str) -> None:
+    """Holds the interpreter's lock in C: no thread of this process can do anything."""
+    Path(path).write_text(str(os.getpid()))
+    ctypes.PyDLL(None).sleep(60)
+
+
+def hold_lock_briefly() -> str:
+    ctypes.PyDLL(None).sleep(3)
+    return "done"
+
+
+def kill_self() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def leave() -> None:
+    os._exit(3)
+
+
+def grow() -> None:
+    held = []
+    while True:
+        held.append(bytearray(8 << 20))
+        time.sleep(0.005)
+
+
+def big() -> int:
+    return len(bytearray(64 << 20))
+
+
+def daemonise(path: str) -> None:
+    """Leaves a process behind that left the session."""
+    code = f"import os,time; open({path!r},'w').write(str(os.getpid())); time.sleep(60)"
+    subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
+    while not Path(path).exists() or not Path(path).read_text():
+        time.sleep(0.01)
+    os._exit(0)
+
+
+def register(app: holdfast.Holdfast) -> dict[str, object]:
+    """Register all of them; answers the handlers by name."""
+    options = {"executor": "process", "retry": ["0s"]}
+    handlers = {f.__name__: app.job(**options)(f) for f in (double, who, talk, rest, wait_for_stop)}
+    once = {"executor": "process", "max_attempts": 1}
+    handlers |= {f.__name__: app.job(**once)(f) for f in (big, daemonise, leave)}
+    handlers["hold_lock_briefly"] = app.job(executor="process", lease=1)(hold_lock_briefly)
+    handlers["kill_self"] = app.job(**options, max_crashes=2)(kill_self)
+    handlers["ignore_all"] = app.job(executor="process", max_attempts=1, timeout=0.5, lease=60)(ignore_all)
+    handlers["grow"] = app.job(**options, max_crashes=2, memory="120M")(grow)
+    return handlers
+
+
+APP = holdfast.Holdfast("sqlite:///never-opened.db")
+register(APP)

@@ -1,0 +1,163 @@
+"""Handlers in child processes: they talk like any handler, and die alone."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast import Selector, State
+from tests.run.process_jobs import register
+from tests.support.processes import gone, wait_until
+from tests.support.workers import drain, working
+
+
+@pytest.fixture
+def app(real_database):
+    with holdfast.Holdfast(real_database.url) as app:
+        yield app
+
+
+@pytest.fixture
+def jobs(app):
+    return register(app)
+
+
+def test_children_run_jobs_and_are_used_again(app, jobs):
+    """As many children as slots, whatever the number of jobs."""
+    doubles = jobs["double"].enqueue_many([{"n": n} for n in range(50)])
+    refs = jobs["who"].enqueue_many([{}] * 20)
+    worker = drain(app, slots=2)
+    assert [ref.result() for ref in doubles] == [n * 2 for n in range(50)]
+    facts = [ref.result() for ref in refs]
+    assert 1 <= len({pid for pid, *_ in facts}) <= 2
+    assert os.getpid() not in {pid for pid, *_ in facts}
+    assert [fact[1:] for fact in facts] == [[ref.id, 1, 1, worker.id, True] for ref in refs]
+
+
+def test_a_child_can_say_what_any_handler_can(app, jobs):
+    """Progress, checkpoint, heartbeat, children, steps, over the line to its worker."""
+    ref = jobs["talk"].enqueue()
+    drain(app)
+    begin, child, step = ref.result()
+    assert (begin, step) == (1, 7)
+    assert app.get(child).job().parent_id == ref.id
+    job = ref.job()
+    assert (job.progress_done, job.progress_total, job.progress_message) == (1, 2, "half")
+
+
+def test_coroutines_can_run_in_children(app, jobs):
+    ref = jobs["rest"].enqueue(1)
+    drain(app)
+    assert ref.result() == 2
+
+
+def test_a_child_is_replaced_when_it_has_grown_old(app, jobs):
+    """After so many jobs, or so much memory."""
+    refs = jobs["who"].enqueue_many([{}] * 6)
+    drain(app, slots=1, child_jobs=2)
+    assert len({ref.result()[0] for ref in refs}) == 3
+
+
+def test_a_child_that_dies_is_a_crash_and_ends_dead(app, jobs):
+    """Its neighbours lose nothing (SPEC 8.6)."""
+    bad = jobs["kill_self"].enqueue()
+    good = jobs["double"].enqueue_many([{"n": n} for n in range(10)])
+    drain(app, slots=2)
+    job = bad.job()
+    assert (job.state, job.crashes, job.reason) == (State.DEAD, 2, "signal_9")
+    assert [attempt.reason for attempt in app.views.attempts(bad.id)] == ["signal_9", "signal_9"]
+    assert all(ref.job().attempts == 1 for ref in good)
+
+
+def test_an_exit_of_the_child_is_told(app, jobs):
+    ref = jobs["leave"].enqueue()
+    drain(app)
+    assert (ref.state, ref.job().reason) == (State.DEAD, "exit_3")
+
+
+def test_a_child_beyond_its_memory_is_killed_and_ends_dead(app, jobs):
+    """It counts as a crash, with its own reason."""
+    ref = jobs["grow"].enqueue()
+    drain(app)
+    job = ref.job()
+    assert (job.state, job.crashes, job.reason) == (State.DEAD, 2, "oom")
+    assert "120 MiB" in job.error
+
+
+def test_a_cancel_reaches_the_child(app, jobs):
+    ref = jobs["wait_for_stop"].enqueue()
+    with working(app):
+        wait_until(lambda: ref.job().progress_done == 1)
+        app.control.cancel(Selector(ids=(ref.id,)), actor="ada")
+        assert ref.wait(20).state is State.CANCELLED
+
+
+def test_a_child_that_does_not_listen_is_killed_at_its_timeout(app, jobs, tmp_path):
+    """Even one that holds the interpreter's lock."""
+    path = tmp_path / "pid"
+    ref = jobs["ignore_all"].enqueue(str(path))
+    with working(app):
+        job = ref.wait(30)
+    assert (job.state, job.reason) == (State.DEAD, "run_timeout")
+    wait_until(lambda: gone(int(path.read_text())))
+
+
+def test_a_child_that_holds_the_interpreters_lock_loses_no_lease(app, jobs):
+    """The worker that renews is another process."""
+    ref = jobs["hold_lock_briefly"].enqueue()
+    with working(app, heartbeat=0.2):
+        job = ref.wait(30)
+    assert (job.state, job.token) == (State.DONE, 1)
+
+
+def test_what_a_child_leaves_behind_is_ended(app, jobs, tmp_path):
+    """Also what has left its session (I16)."""
+    path = tmp_path / "pid"
+    ref = jobs["daemonise"].enqueue(str(path))
+    drain(app)
+    assert ref.job().reason == "exit_0"
+    wait_until(lambda: gone(int(path.read_text())))
+
+
+def test_the_end_of_the_supervisor_hurts_only_what_ran(app, jobs):
+    """A new one is started with the next child."""
+    first = jobs["wait_for_stop"].enqueue()
+    with working(app, slots=1):
+        wait_until(lambda: first.job().progress_done == 1)
+        os.kill(supervisor_pid(), signal.SIGKILL)
+        wait_until(lambda: first.job().crashes == 1)
+        app.control.cancel(Selector(ids=(first.id,)), actor="ada")
+        first.wait(20)
+        assert jobs["double"].enqueue(4).result(20) == 8
+
+
+def supervisor_pid() -> int:
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            if parent == os.getpid() and b"holdfast.run.supervisor" in (entry / "cmdline").read_bytes():
+                return int(entry.name)
+        except OSError:
+            continue
+    raise AssertionError("no supervisor runs")
+
+
+def test_a_handler_that_cannot_be_imported_hurts_only_itself(app, jobs):
+    """With the reason on its attempt."""
+    broken = app.job(executor="process", max_attempts=1)(_from("tests.run.broken_module"))
+    bad, good = broken.enqueue(), jobs["double"].enqueue(2)
+    drain(app)
+    assert (bad.state, bad.job().reason) == (State.DEAD, "cannot_start")
+    assert "raised at import" in bad.job().error
+    assert good.result() == 4
+
+
+def _from(module: str):
+    def broken() -> None: ...
+
+    broken.__module__ = module
+    return broken
