@@ -60,6 +60,13 @@ class Holdfast:
             self._url = default_url()
         return self._url
 
+    def use(self, url: str) -> None:
+        """Work on another store from now on."""
+        with self._lock:
+            self.close()
+            self._url = url
+            self._unpublished = set(self._kinds)
+
     @property
     def store(self) -> Store:
         """The store, opened now if it was not, with all kinds of this app published."""

@@ -41,7 +41,7 @@ def end_columns(lease):
 
 
 STATEMENTS = {
-    "renew": lambda lease: ask("renew", held=held(lease, term=TERM * 9)),
+    "renew": lambda lease: ask("renew", held=held(lease, term=TERM * 9, mark=True)),
     "mark": lambda lease: ask("mark", id=lease.job_id, token=lease.token),
     "settle_done": lambda lease: ask("settle_done", held=held(lease, result=None, ran=None)),
     "lock_held": lambda lease: ask("lock_held", held=held(lease)),

@@ -392,6 +392,17 @@ def test_workers_are_told_apart(store):
     assert store.views.get(job_id).worker == "other"
 
 
+def test_a_renewal_marks_the_runs_that_are_under_way(store):
+    """Once; those that have not begun stay unmarked."""
+    begun, unbegun = put(store), put(store)
+    leases = take(store, 2)
+    for _ in range(2):
+        store.leases.renew(leases, begun=[begun])
+    jobs = {job: store.views.get(job) for job in (begun, unbegun)}
+    assert (jobs[begun].attempts, jobs[begun].started_at) == (1, START)
+    assert (jobs[unbegun].attempts, jobs[unbegun].started_at) == (0, None)
+
+
 # -- leases that their holder does not know of ----------------------------------------------------
 
 

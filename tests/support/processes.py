@@ -97,6 +97,10 @@ class Child:
         self._signal(signal.SIGKILL)
         self._process.join(PATIENCE)
 
+    @property
+    def alive(self) -> bool:
+        return self._process.is_alive()
+
     def end(self) -> None:
         """Wait for the process, or kill it when it hangs; idempotent."""
         self._pipe.close()

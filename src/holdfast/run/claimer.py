@@ -35,6 +35,9 @@ class Room(Protocol):
 
     def give_back(self, *, claimed_before: float) -> int: ...
 
+    @property
+    def suspects(self) -> int: ...
+
     def known(self) -> list[JobId]: ...
 
 
@@ -80,7 +83,7 @@ class Claimer:
             return Ticked(0.5)
         if self._in_doubt:
             self._reconcile()
-        claimed = self._claim_ahead() or self._claim_for_slots()
+        claimed = self._claim_plain() or self._claim_marked()
         if claimed:
             self._rest = FIRST_REST
             return Ticked(0.0, considered=claimed, processed=claimed)
@@ -95,22 +98,39 @@ class Claimer:
         self._rest = FIRST_REST
         self.bell.set()
 
-    def _claim_ahead(self) -> int:
+    def _claim_plain(self) -> int:
+        """Short jobs ahead, then long ones for free slots. Their starts are marked at the next heartbeat."""
+        if self._rest > FIRST_REST:
+            return 0  # nothing was there lately: one statement that finds everything is enough
+        plain = [name for name in self._kinds if name not in self._careful]
+        return self._claim_ahead(plain) or self._claim(plain, self._free, mark=False)
+
+    def _claim_ahead(self, plain: list[str]) -> int:
         """Fetch short jobs in large groups, when half of what should lie ready is gone."""
-        kinds = [name for name in self._kinds if self.pace.is_short(name) and name not in self._careful]
-        if not kinds or self._rest > FIRST_REST or clock.now() < self._blocked_until:
+        kinds = [name for name in plain if self.pace.is_short(name)]
+        if not kinds or clock.now() < self._blocked_until:
             return 0
         target = max(self.pace.ahead(kinds, self._slots), self._slots)
         room = target - self._room.waiting
         return self._claim(kinds, room, mark=False) if room * 2 >= target else 0
 
-    def _claim_for_slots(self) -> int:
-        """Take jobs of all kinds for free slots, to be begun at once."""
-        free = self._slots - self._room.running - self._room.waiting
-        return self._claim(list(self._kinds), free, mark=True) if free > 0 else 0
+    def _claim_marked(self) -> int:
+        """One job of any kind, its start marked: suspects come only so, and only one of them runs here at a time.
+
+        If it kills this worker, it alone pays for that.
+        """
+        if self._free <= 0 or self._room.suspects:
+            return 0
+        return self._claim(list(self._kinds), 1, mark=True)
+
+    @property
+    def _free(self) -> int:
+        return self._slots - self._room.running - self._room.waiting
 
     def _claim(self, kinds: list[str], limit: int, *, mark: bool) -> int:
         taken = 0
+        if limit <= 0:
+            return taken
         for term, group in _by_lease(self._kinds, kinds).items():
             dated = clock.now()
             leases = self._ask(group, limit - taken, term, mark=mark)

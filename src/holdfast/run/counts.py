@@ -33,6 +33,7 @@ class Counts:
         self.ticks: Counter[tuple[str, str]] = Counter()
         self.completed: Counter[tuple[str, str, str]] = Counter()
         self.swept: Counter[str] = Counter()
+        self.enqueued = 0
         self.lost = 0
         self.refused = 0
         self.waits = Spread(WAIT_BUCKETS)

@@ -51,6 +51,11 @@ class Crew:
         return [run.lease.job_id for run in self._held.all()]
 
     @property
+    def suspects(self) -> int:
+        """How many of them may have killed their last worker."""
+        return sum(run.lease.suspect for run in self._held.all())
+
+    @property
     def waiting(self) -> int:
         return sum(len(executor.waiting) for executor in self._all)
 

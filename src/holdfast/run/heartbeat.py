@@ -63,7 +63,9 @@ class Heartbeat:
             by_term.setdefault(run.term, []).append(run)
         for term, group in by_term.items():
             before = clock.now()
-            answers = self._store.leases.renew([run.lease for run in group], term=timedelta(seconds=term))
+            begun = {run.lease.job_id for run in group if run.begun_at is not None}
+            leases = [run.lease for run in group]
+            answers = self._store.leases.renew(leases, term=timedelta(seconds=term), begun=begun)
             known = {answer.job_id: answer for answer in answers}
             for run in group:
                 answer = known.get(run.lease.job_id)

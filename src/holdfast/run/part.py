@@ -9,6 +9,8 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from holdfast.run import clock
+
 log = logging.getLogger("holdfast")
 
 #: After a bad tick a part rests so long, longer each time, and no longer than the last.
@@ -55,6 +57,7 @@ class Mover:
         self._stopping = threading.Event()
         self._ticking = threading.Lock()
         self._failures = 0
+        self._moved_at = clock.now()
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
@@ -70,6 +73,11 @@ class Mover:
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(timeout)
 
+    @property
+    def quiet_for(self) -> float:
+        """Seconds since the last tick ended."""
+        return clock.now() - self._moved_at
+
     def tick(self) -> Ticked:
         """One tick, by hand or by the thread. It never overlaps itself; its failures are counted, not raised."""
         if not self._ticking.acquire(blocking=False):
@@ -83,6 +91,7 @@ class Mover:
             self._failures += 1
             return Ticked(BACKOFF[min(self._failures, len(BACKOFF)) - 1])
         finally:
+            self._moved_at = clock.now()
             self._ticking.release()
         self._failures = 0
         self._told(self._part.name, "processed")

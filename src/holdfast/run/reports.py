@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -61,9 +62,10 @@ ANSWERS: dict[type[Message], Any] = {
 class Reporter:
     """Answers the messages of one run, under its token."""
 
-    def __init__(self, run: Run, store: Store) -> None:
+    def __init__(self, run: Run, store: Store, *, enqueued: Callable[[], None] = lambda: None) -> None:
         self._run = run
         self._store = store
+        self._enqueued = enqueued
 
     def tell(self, message: Message) -> Any:
         """Do what *message* says. A refused write tells the handler to stop, whatever it does with the error."""
@@ -79,6 +81,7 @@ class Reporter:
             case Report():
                 return self._store.leases.report(lease, **msgspec.structs.asdict(message))
             case Enqueue():
+                self._enqueued()
                 return self._store.jobs.enqueue(message.request, holder=lease)
             case Renew():
                 return self._renew()
@@ -90,7 +93,8 @@ class Reporter:
     def _renew(self) -> None:
         before = clock.now()
         run = self._run
-        answers = self._store.leases.renew([run.lease], term=timedelta(seconds=run.term))
+        mine = [run.lease]
+        answers = self._store.leases.renew(mine, term=timedelta(seconds=run.term), begun=[run.lease.job_id])
         if not answers:
             raise LeaseLost.of(run.lease.job_id, run.lease.token)
         if answers[0].renewed:

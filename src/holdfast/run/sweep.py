@@ -49,7 +49,7 @@ class Sweeper:
         """Do what is due."""
         steps = {
             "promote": (self._promote, PROMOTE_EVERY),
-            "take_over": (self._take_over, TAKE_OVER_EVERY),
+            "take_over": (self._take_over, min(TAKE_OVER_EVERY, 2 * self._heartbeat)),
             "needs": (self._sweep_needs, NEEDS_EVERY),
             "prune": (self._prune, PRUNE_EVERY),
         }

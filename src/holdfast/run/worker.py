@@ -16,7 +16,7 @@ from holdfast.domain.context import Context
 from holdfast.domain.job import JobId, Lease, State, WorkerId
 from holdfast.domain.kind import ExecutorName, Kind
 from holdfast.domain.selector import Selector
-from holdfast.domain.verdict import Released
+from holdfast.domain.verdict import Failed, Lost, Released
 from holdfast.errors import HoldfastError
 from holdfast.run import clock
 from holdfast.run.children import ChildOptions
@@ -42,8 +42,10 @@ from holdfast.store.settlement import Settlement
 log = logging.getLogger("holdfast")
 
 POLL = 1.0
+#: A part that has not moved for so many seconds hangs.
+HANGS = 180.0
 GRACE = timedelta(seconds=30)
-#: Handlers that were told to stop at the end of the grace get so many seconds more.
+#: Handlers are told to stop so many seconds before the end of the grace.
 LAST_WORDS = 1.0
 
 
@@ -79,10 +81,9 @@ class Worker:
         self._settler = Settler(store, self._held, settled=self._settled)
         self._crew = Crew(self._held, self._settler, self._make_executor)
         self._guard = Guard(self._held)
-        self._heartbeat = Heartbeat(store, self.id, self._held, interval=options.heartbeat, lost=self._lost)
-        self._sweeper = Sweeper(
-            store, heartbeat=options.heartbeat, retention=options.retention, swept=self.counts.sweep
-        )
+        interval = _interval(options.heartbeat, self._kinds)
+        self._heartbeat = Heartbeat(store, self.id, self._held, interval=interval, lost=self._lost)
+        self._sweeper = Sweeper(store, heartbeat=interval, retention=options.retention, swept=self.counts.sweep)
         self._ear: Ear | None = None
         self._claimer = Claimer(
             store,
@@ -146,13 +147,33 @@ class Worker:
         self._await_runs(float("inf"))
         return swept + claimed + self._keepers[2].tick()
 
-    def health(self) -> dict[str, float]:
-        """How many seconds ago the last heartbeat was, and how long it may be at most."""
-        return {"heartbeat_age": clock.now() - self._heartbeat.beaten_at, "limit": 3 * self._options.heartbeat + 5}
+    @property
+    def queues(self) -> list[str]:
+        return list(self._options.queues)
 
     @property
-    def stopping(self) -> bool:
-        return self._stopping.is_set()
+    def kinds(self) -> list[str]:
+        return sorted(self._kinds)
+
+    @property
+    def running(self) -> int:
+        """How many jobs run here now."""
+        return self._crew.running
+
+    @property
+    def heartbeat_age(self) -> float:
+        """Seconds since the last heartbeat that reached the store."""
+        return clock.now() - self._heartbeat.beaten_at
+
+    @property
+    def alive(self) -> bool:
+        """Whether its parts still move: a worker that cannot reach its store is alive, one that hangs is not."""
+        return all(mover.quiet_for < HANGS for mover in (*self._keepers, self._sweeping))
+
+    @property
+    def ready(self) -> bool:
+        """Whether it claims jobs, and its store answers."""
+        return not self._stopping.is_set() and self.heartbeat_age < 3 * self._options.heartbeat
 
     def _work(self) -> None:
         while not self._stopping.is_set():
@@ -190,7 +211,10 @@ class Worker:
         return RunContext(run, self._tell(run), self.id, self._request)
 
     def _tell(self, run: Run) -> Tell:
-        return Reporter(run, self._store).tell
+        return Reporter(run, self._store, enqueued=self._enqueued).tell
+
+    def _enqueued(self) -> None:
+        self.counts.enqueued += 1
 
     def _finish(self, run: Run, settlement: Settlement) -> None:
         """Called by executors when a run has ended."""
@@ -212,12 +236,20 @@ class Worker:
             if lease.job_id in lost:
                 self.counts.refused += 1
                 continue
-            self.counts.completed[lease.queue, lease.kind, result_of(settlement.outcome)] += 1
+            result = result_of(settlement.outcome)
+            self.counts.completed[lease.queue, lease.kind, result] += 1
+            if isinstance(settlement.outcome, Failed | Lost):
+                self._log_failure(lease, settlement.outcome)
             if settlement.ran is not None:
                 ran = settlement.ran.total_seconds()
                 self.counts.runs.add((lease.queue, lease.kind), ran)
                 waited = (now - lease.due_at).total_seconds() - ran if lease.due_at else 0.0
                 self.counts.waits.add((lease.queue, lease.kind), max(0.0, waited))
+
+    def _log_failure(self, lease: Lease, outcome: Failed | Lost) -> None:
+        facts = {"job": lease.job_id, "kind": lease.kind, "attempt": lease.attempt, "token": lease.token}
+        first = (outcome.error or outcome.reason).partition("\n")[0]
+        log.warning("a run failed (%s): %s", outcome.reason, first, extra={**facts, "worker": self.id})
 
     # -- end -------------------------------------------------------------------------------
 
@@ -231,10 +263,13 @@ class Worker:
     def _wind_down(self, *, exits: bool) -> None:
         self._sweeping.stop(timeout=5)
         self._crew.give_back()
-        self._await_runs(clock.now() + self._options.grace.total_seconds())
+        self._flush()
+        grace = self._options.grace.total_seconds()
+        last_words = min(LAST_WORDS, max(0.2, grace / 4))
+        self._await_runs(clock.now() + grace - last_words)
         for run in self._held.all():
             run.stop(StopReason.SHUTDOWN)
-        self._await_runs(clock.now() + LAST_WORDS)
+        self._await_runs(clock.now() + last_words)
         for run in self._held.all():
             run.kill()
         self._await_runs(clock.now() + LAST_WORDS, killable=True)
@@ -295,6 +330,11 @@ class Worker:
             kinds=sorted(self._kinds),
             version=self._options.version,
         )
+
+
+def _interval(longest: float, kinds: Mapping[str, Kind]) -> float:
+    """A lease survives several heartbeats that fail, the shortest one too."""
+    return min([longest, *(kind.options.lease.total_seconds() / 5 for kind in kinds.values())])
 
 
 def _released(lease: Lease) -> Settlement:

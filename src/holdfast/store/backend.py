@@ -95,5 +95,6 @@ class Timeouts:
     #: The client's own limit: a server that is gone ends no statement.
     call = timedelta(seconds=35)
     connect = timedelta(seconds=4)
-    renewal = timedelta(seconds=5)
+    #: For renewals and claims: a worker must learn soon that its database is gone.
+    brief = timedelta(seconds=5)
     migration = timedelta(hours=1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -66,14 +66,16 @@ class Leases:
         """
         lanes = {"queues": list(queues), "kinds": list(kinds), "worker": worker, "term": term}
         lanes |= {"limit": limit, "mark": mark}
-        leases: list[Lease] = self._backend.run(ask("claim", Lease, **lanes))
+        leases: list[Lease] = self._backend.run(ask("claim", Lease, **lanes), timeout=Timeouts.brief)
         if leases and leases[-1].token == 0:
             leases = self._backend.write(_claim_ranked, lanes)
         leases.sort(key=lambda lease: (-lease.priority, lease.due_at, lease.job_id))
         return leases
 
-    def renew(self, leases: Sequence[Lease], *, term: timedelta = TERM) -> list[Renewal]:
+    def renew(self, leases: Sequence[Lease], *, term: timedelta = TERM, begun: Container[JobId] = ()) -> list[Renewal]:
         """Extend leases by *term* from now; what is missing in the answer is lost.
+
+        - The runs of *begun* are under way: their starts are marked, if they were not before.
 
         - A lease that lapsed but that nobody took over is renewed.
         - A row that somebody else has locked holds up no other renewal.
@@ -85,8 +87,9 @@ class Leases:
             id=[lease.job_id for lease in leases],
             token=[lease.token for lease in leases],
             term=[term] * len(leases),
+            mark=[lease.job_id in begun for lease in leases],
         )
-        return self._backend.run(ask("renew", Renewal, held=held), repeatable=True, timeout=Timeouts.renewal)
+        return self._backend.run(ask("renew", Renewal, held=held), repeatable=True, timeout=Timeouts.brief)
 
     def mark(self, lease: Lease) -> int:
         """Mark durably that the run begins, and return its attempt number; idempotent.

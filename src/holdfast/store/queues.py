@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -13,11 +14,27 @@ from holdfast.domain.kind import KindOptions, PublishedKind, load_options, sugge
 from holdfast.domain.queue import Queue, checked_limit
 from holdfast.domain.text import checked_name, clean_text
 from holdfast.errors import Conflict, UnknownKind
-from holdfast.store.backend import Backend
+from holdfast.store.backend import Backend, Timeouts
 from holdfast.store.flow import Flow, ask
 
 #: A worker that was not seen for so long is taken for gone.
 SILENCE = timedelta(seconds=60)
+
+
+class Depth(Struct, frozen=True):
+    """How full a queue is; *lapsed* of its running jobs have lost their holder."""
+
+    queue: str
+    ready: int
+    running: int
+    lapsed: int
+
+
+class Age(Struct, frozen=True):
+    """How long the oldest ready job of a queue has waited."""
+
+    queue: str
+    age: timedelta
 
 
 class Queues:
@@ -58,6 +75,15 @@ class Queues:
         """The settings of a queue; one that was never set has none."""
         rows: list[Queue] = self._backend.look(ask("get_queue", Queue, name=name))
         return rows[0] if rows else Queue(name)
+
+    def depths(self, names: Sequence[str], *, cap: int = 10_000) -> list[Depth]:
+        """How many jobs of these queues are ready and running, each counted up to *cap*."""
+        return self._backend.look(ask("queue_depths", Depth, queues=[*names], limit=cap))
+
+    def oldest_ready(self, names: Sequence[str], kinds: Sequence[str]) -> dict[str, timedelta]:
+        """How long the oldest ready job of these kinds has waited, by queue; a queue without one is missing."""
+        ages: list[Age] = self._backend.look(ask("oldest_ready", Age, queues=[*names], kinds=[*kinds]))
+        return {found.queue: found.age for found in ages}
 
     def in_use(self) -> list[str]:
         """The names of queues that hold ready jobs."""
@@ -142,7 +168,8 @@ class Workers:
 
     def seen(self, worker: WorkerId) -> bool:
         """Note that a worker is alive; false when nobody announced it."""
-        return bool(self._backend.run(ask("see_worker", id=worker), repeatable=True))
+        seen = self._backend.run(ask("see_worker", id=worker), repeatable=True, timeout=Timeouts.brief)
+        return bool(seen)
 
     def dismiss(self, worker: WorkerId) -> None:
         """Note that a worker has ended."""

@@ -194,7 +194,7 @@ class PostgresBackend:
 
     def _notify(self) -> None:
         notify = ("SELECT pg_notify(%s, '')", (self._channel,))
-        self._once(lambda connection: connection.execute(*notify), Timeouts.renewal)
+        self._once(lambda connection: connection.execute(*notify), Timeouts.brief)
 
     def _draw(self, count: int) -> list[JobId]:
         return [JobId(row[0]) for row in self.run(Ask("draw_ids", {"count": count}), repeatable=True)]

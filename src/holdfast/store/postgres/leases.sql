@@ -86,12 +86,18 @@ FROM taken
 -- name: renew
 -- SKIP LOCKED: a long transaction of the user on one job must not cost the other leases.
 -- A lease that was skipped is still the holder's, it was only not extended this time.
+-- A run that is under way is marked: from here on the loss of the holder costs an attempt.
 WITH mine AS (
     SELECT id, cancel_wanted FROM holdfast.live
     WHERE id = ANY(ARRAY(SELECT jsonb_object_keys(:held::jsonb)::bigint))
         AND token = (:held::jsonb->id::text->>'token')::bigint AND state = 'running'
 ), renewed AS (
-    UPDATE holdfast.live SET lapses_at = (SELECT holdfast.now()) + (:held::jsonb->id::text->>'term')::interval
+    UPDATE holdfast.live SET lapses_at = (SELECT holdfast.now()) + (:held::jsonb->id::text->>'term')::interval,
+        attempts = attempts + CASE
+            WHEN started_at IS NULL AND (:held::jsonb->id::text->>'mark')::boolean THEN 1 ELSE 0 END,
+        started_at = CASE
+            WHEN started_at IS NULL AND (:held::jsonb->id::text->>'mark')::boolean THEN (SELECT holdfast.now())
+            ELSE started_at END
     WHERE id = ANY(ARRAY(
             SELECT id FROM holdfast.live WHERE id = ANY(ARRAY(SELECT jsonb_object_keys(:held::jsonb)::bigint))
             ORDER BY id FOR UPDATE SKIP LOCKED))

@@ -69,3 +69,33 @@ FROM holdfast.worker WHERE stopped_at IS NULL AND seen_at > (SELECT holdfast.now
 -- Live workers that serve this kind on this queue.
 SELECT count(*) FROM holdfast.worker
 WHERE stopped_at IS NULL AND seen_at > (SELECT holdfast.now()) - :silence::interval AND :queue = ANY(queues) AND :kind = ANY(kinds)
+
+-- name: queue_depths
+-- Ready and running jobs of each queue, counted up to a limit, and how many leases have lapsed.
+SELECT queues.name AS queue,
+    (SELECT count(*) FROM (
+        SELECT FROM holdfast.live WHERE state = 'ready' AND queue = queues.name LIMIT :limit::bigint) AS found) AS ready,
+    (SELECT count(*) FROM (
+        SELECT FROM holdfast.live WHERE queue = queues.name AND lapses_at IS NOT NULL LIMIT :limit::bigint) AS found) AS running,
+    (SELECT count(*) FROM (
+        SELECT FROM holdfast.live WHERE queue = queues.name AND lapses_at < (SELECT holdfast.now())
+        LIMIT :limit::bigint) AS found) AS lapsed
+FROM unnest(:queues::text[]) AS queues (name)
+
+-- name: oldest_ready
+-- How long the oldest ready job of each queue has waited: a look at the first of every kind and priority.
+WITH RECURSIVE lane (queue, kind, priority) AS (
+    SELECT queues.name, kinds.name, (
+        SELECT max(priority) FROM holdfast.live
+        WHERE state = 'ready' AND live.queue = queues.name AND live.kind = kinds.name)
+    FROM unnest(:queues::text[]) AS queues (name) CROSS JOIN unnest(:kinds::text[]) AS kinds (name)
+    UNION ALL
+    SELECT queue, kind, (
+        SELECT max(live.priority) FROM holdfast.live
+        WHERE state = 'ready' AND live.queue = lane.queue AND live.kind = lane.kind AND live.priority < lane.priority)
+    FROM lane WHERE priority IS NOT NULL
+)
+SELECT queue, (SELECT holdfast.now()) - min((
+    SELECT min(due_at) FROM holdfast.live
+    WHERE state = 'ready' AND live.queue = lane.queue AND live.kind = lane.kind AND live.priority = lane.priority)) AS age
+FROM lane WHERE priority IS NOT NULL GROUP BY queue

@@ -70,7 +70,10 @@ RETURNING id AS job_id, token, kind, queue,
     priority, due_at, (SELECT checkpoint FROM holdfast_progress WHERE job_id = holdfast_live.id) AS checkpoint
 
 -- name: renew
-UPDATE holdfast_live SET lapses_at = :now + (held.value->>'term')
+-- A run that is under way is marked: from here on the loss of the holder costs an attempt.
+UPDATE holdfast_live SET lapses_at = :now + (held.value->>'term'),
+    attempts = attempts + CASE WHEN started_at IS NULL AND held.value->>'mark' THEN 1 ELSE 0 END,
+    started_at = CASE WHEN started_at IS NULL AND held.value->>'mark' THEN :now ELSE started_at END
 FROM json_each(:held) AS held
 WHERE holdfast_live.id = held.value->>'id' AND token = held.value->>'token' AND state = 'running'
 RETURNING holdfast_live.id AS job_id, 1 AS renewed, cancel_wanted

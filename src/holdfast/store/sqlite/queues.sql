@@ -68,3 +68,34 @@ FROM holdfast_worker WHERE stopped_at IS NULL AND seen_at > :now - :silence ORDE
 SELECT count(*) FROM holdfast_worker
 WHERE stopped_at IS NULL AND seen_at > :now - :silence
     AND :queue IN (SELECT value FROM json_each(queues)) AND :kind IN (SELECT value FROM json_each(kinds))
+
+-- name: queue_depths
+-- Ready and running jobs of each queue, counted up to a limit, and how many leases have lapsed.
+SELECT queues.value AS queue,
+    (SELECT count(*) FROM (
+        SELECT 1 FROM holdfast_live AS live WHERE state = 'ready' AND live.queue = queues.value LIMIT :limit)) AS ready,
+    (SELECT count(*) FROM (
+        SELECT 1 FROM holdfast_live AS live
+        WHERE live.queue = queues.value AND live.lapses_at IS NOT NULL LIMIT :limit)) AS running,
+    (SELECT count(*) FROM (
+        SELECT 1 FROM holdfast_live AS live
+        WHERE live.queue = queues.value AND live.lapses_at < :now LIMIT :limit)) AS lapsed
+FROM json_each(:queues) AS queues
+
+-- name: oldest_ready
+-- How long the oldest ready job of each queue has waited: a look at the first of every kind and priority.
+WITH RECURSIVE lane (queue, kind, priority) AS (
+    SELECT queues.value, kinds.value, (
+        SELECT max(priority) FROM holdfast_live AS live
+        WHERE state = 'ready' AND live.queue = queues.value AND live.kind = kinds.value)
+    FROM json_each(:queues) AS queues CROSS JOIN json_each(:kinds) AS kinds
+    UNION ALL
+    SELECT queue, kind, (
+        SELECT max(live.priority) FROM holdfast_live AS live
+        WHERE state = 'ready' AND live.queue = lane.queue AND live.kind = lane.kind AND live.priority < lane.priority)
+    FROM lane WHERE priority IS NOT NULL
+)
+SELECT queue, :now - min((
+    SELECT min(due_at) FROM holdfast_live AS live
+    WHERE state = 'ready' AND live.queue = lane.queue AND live.kind = lane.kind AND live.priority = lane.priority)) AS age
+FROM lane WHERE priority IS NOT NULL GROUP BY queue

@@ -1,0 +1,5 @@
+"""``python -m holdfast`` is the ``holdfast`` program."""
+
+from holdfast.cli import main
+
+main()

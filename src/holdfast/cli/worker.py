@@ -1,0 +1,158 @@
+"""``holdfast worker``: run jobs until told to stop."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+import socket
+import sys
+import threading
+from urllib.parse import urlsplit, urlunsplit
+
+import click
+
+from holdfast import logs
+from holdfast.app import Holdfast
+from holdfast.errors import ConfigurationError
+from holdfast.run.worker import Worker
+
+#: How long the second signal may take to give jobs back, in seconds.
+LAST_ACT = 0.7
+SECOND_SIGNAL = 130
+
+
+@click.command("worker")
+@click.option("--app", "target", metavar="MODULE:APP", help="The application whose kinds to run.")
+@click.option("-q", "--queue", "queues", multiple=True, help="A queue to serve; repeatable. [those of the kinds]")
+@click.option("--slots", default=8, show_default=True, type=click.IntRange(1, 10_000), help="Jobs at a time.")
+@click.option("--drain", is_flag=True, help="End when nothing is ready or running.")
+@click.option("--grace", default="30s", show_default=True, help="How long jobs may go on after a first signal.")
+@click.option("--metrics", metavar="HOST:PORT", help="Serve /metrics, /livez and /readyz here.")
+@click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info")
+@click.option("--url", help="The store. [HOLDFAST_URL, else the configuration, else the app's own]")
+def command(
+    *,
+    target: str | None,
+    queues: tuple[str, ...],
+    slots: int,
+    drain: bool,
+    grace: str,
+    metrics: str | None,
+    log_format: str,
+    log_level: str,
+    url: str | None,
+) -> None:
+    """Run jobs: claim what is ready, run it, record how it ended.
+
+    The current directory is importable. Without --app only built-in kinds run.
+
+    The first SIGINT or SIGTERM stops claiming: what runs may end within the grace, the rest is
+    given back without losing an attempt. The second one leaves at once.
+
+    \b
+    Examples:
+      holdfast worker --app shop.jobs:app
+      holdfast worker --app shop.jobs:app -q mail -q default --slots 16
+      holdfast worker --app shop.jobs:app --drain
+    """
+    logs.configure(style=log_format, level=log_level)
+    app = load_app(target, url=url)
+    worker = app.worker(queues=queues or None, slots=slots, drain=drain, grace=grace)
+    server = None
+    if metrics is not None:
+        from holdfast.run.metrics import MetricsServer
+
+        server = MetricsServer(metrics, worker, app.store)
+        _say(f"metrics on port {server.port}")
+    Signals(worker, grace).start()
+    _say(f"worker {worker.id}: {slots} slots, queues {', '.join(worker.queues)}, store {masked(app.url)}")
+    _say(f"kinds: {', '.join(worker.kinds) or 'none (name an application with --app)'}")
+    worker.run(exits=True)
+    _say(f"ended; {_summary(worker)}")
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Threads that still run have lost their jobs: they must not go on for a moment longer.
+    os._exit(0)
+
+
+class Signals:
+    """Two levels of stop, heard in a thread: a handler that runs in the main one could find it holding a lock."""
+
+    def __init__(self, worker: Worker, grace: str) -> None:
+        self._worker = worker
+        self._grace = grace
+        self._line, wake = socket.socketpair()
+        self._line.setblocking(True)
+        wake.setblocking(False)
+        self._wake = wake
+
+    def start(self) -> None:
+        signal.set_wakeup_fd(self._wake.fileno(), warn_on_full_buffer=False)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: None)
+        threading.Thread(target=self._hear, name="holdfast-signals", daemon=True).start()
+
+    def _hear(self) -> None:
+        seen = 0
+        while True:
+            for number in self._line.recv(64):
+                if number in (signal.SIGINT, signal.SIGTERM):
+                    seen += 1
+                    self._first() if seen == 1 else self._second()
+
+    def _first(self) -> None:
+        _say(f"stopping: {self._worker.running} jobs may end within {self._grace}; once more to leave at once")
+        self._worker.stop()
+
+    def _second(self) -> None:
+        _say("leaving at once; jobs that ran are given back")
+        last = threading.Thread(target=self._worker.abandon, daemon=True)
+        last.start()
+        last.join(LAST_ACT)
+        os._exit(SECOND_SIGNAL)
+
+
+def load_app(target: str | None, *, url: str | None = None) -> Holdfast:
+    """The application that ``MODULE:APP`` names, or an empty one.
+
+    Raises:
+        ConfigurationError: The module cannot be imported, or holds no such application.
+    """
+    if target is None:
+        return Holdfast(url)
+    name, _, attribute = target.partition(":")
+    sys.path.insert(0, str(os.getcwd()))  # noqa: PTH109 - the path as the shell sees it
+    try:
+        module = importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not (name == error.name or name.startswith(f"{error.name}.")):
+            raise
+        hint = "The current directory is importable; is this the right one?"
+        raise ConfigurationError(f"there is no module {name!r}", hint=hint) from None
+    app = getattr(module, attribute or "app", None)
+    if not isinstance(app, Holdfast):
+        found = [key for key, value in vars(module).items() if isinstance(value, Holdfast)]
+        hint = f"Did you mean {name}:{found[0]}?" if found else "Name it as MODULE:APP."
+        raise ConfigurationError(f"{name!r} has no application {attribute or 'app'!r}", hint=hint)
+    if url is not None:
+        app.use(url)
+    return app
+
+
+def masked(url: str) -> str:
+    """The URL without its password."""
+    parts = urlsplit(url)
+    if parts.password is None:
+        return url
+    return urlunsplit(parts._replace(netloc=parts.netloc.replace(f":{parts.password}@", ":***@")))
+
+
+def _summary(worker: Worker) -> str:
+    results = worker.counts.results
+    return ", ".join(f"{count} {result}" for result, count in sorted(results.items())) or "nothing was run"
+
+
+def _say(text: str) -> None:
+    click.echo(text, err=True)

@@ -1,0 +1,54 @@
+"""Logs of Holdfast's processes: text for people, JSON for programs."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+
+#: The facts that a record may carry besides its message.
+FACTS = ("job", "kind", "attempt", "token", "worker")
+
+
+def configure(*, style: str = "text", level: str = "info") -> None:
+    """Send Holdfast's logs to stderr; *style* is ``text`` or ``json``."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter() if style == "json" else TextFormatter())
+    logger = logging.getLogger("holdfast")
+    logger.handlers[:] = [handler]
+    logger.setLevel(level.upper())
+    logger.propagate = False
+
+
+def facts_of(record: logging.LogRecord) -> dict[str, object]:
+    return {name: value for name in FACTS if (value := getattr(record, name, None)) is not None}
+
+
+def _time(record: logging.LogRecord) -> str:
+    return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+class TextFormatter(logging.Formatter):
+    """One line, then the traceback if there is one."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        facts = "".join(f" {name}={value}" for name, value in facts_of(record).items())
+        line = f"{_time(record)} {record.levelname.lower():7} {record.getMessage()}{facts}"
+        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object per line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "time": _time(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            **facts_of(record),
+        }
+        if record.exc_info:
+            line["error"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str, ensure_ascii=False)
