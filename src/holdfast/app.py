@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
-from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from holdfast.config import default_url
 from holdfast.domain.job import JobId, OnLost
@@ -323,16 +323,16 @@ def _open_postgres(url: str) -> Store:
     except ImportError as error:
         raise MissingDriver(f"PostgreSQL needs psycopg: {error}") from error
 
-    parts = urlsplit(url)
-    query = dict(parse_qsl(parts.query, keep_blank_values=True))
+    server, _, text = url.partition("?")
+    query = dict(parse_qsl(text, keep_blank_values=True))
     schema = query.pop("schema", "holdfast")
     prepare = query.pop("prepare", "on")
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,62}", schema):
         raise ConfigurationError(f"{schema!r} is no name for a schema", hint="Use letters, digits and underscores.")
     if prepare not in ("on", "off"):
         raise ConfigurationError(f"prepare is 'on' or 'off', not {prepare!r}")
-    rest = "&".join(part for part in parts.query.split("&") if part.split("=")[0] not in ("schema", "prepare"))
-    return Store(PostgresBackend(urlunsplit(parts._replace(query=rest)), schema=schema, prepare=prepare == "on"))
+    rest = "&".join(part for part in text.split("&") if part.split("=")[0] not in ("schema", "prepare"))
+    return Store(PostgresBackend(f"{server}?{rest}" if rest else server, schema=schema, prepare=prepare == "on"))
 
 
 def _refuse_unknown(options: Mapping[str, str]) -> None:

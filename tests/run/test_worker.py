@@ -304,3 +304,24 @@ def test_draining_leaves_what_is_for_later(app):
     job.enqueue(2)
     drain(app)
     assert (count(app, State.SCHEDULED), count(app, State.DONE)) == (1, 1)
+
+
+def test_a_backlog_of_short_jobs_does_not_starve_the_others(app):
+    """A kind that is not known to be short waits for its turn, no longer."""
+    begun = []
+
+    @app.job()
+    def short(n: int) -> None:
+        begun.append(n)
+
+    @app.job()
+    def other() -> None:
+        begun.append("other")
+
+    worker = app.worker(slots=2, drain=True, poll=0.02)
+    worker._claimer.pace.learn("short", 0.0001)
+    short.enqueue_many([{"n": n} for n in range(500)])
+    other.enqueue()
+    short.enqueue_many([{"n": n} for n in range(500, 3000)])
+    worker.run()
+    assert begun.index("other") < 2000

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from urllib.parse import urlencode
 
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
@@ -25,6 +26,8 @@ class Proxy:
         self.url = make_conninfo(url, host=str(self._directory), port="5432")
         self.cuts = 0
         self._losing: list[str] = []
+        self._swallowing = threading.Event()
+        self._age = 0
         self._lock = threading.Lock()
         self._open: list[socket.socket] = []
         self._threads: list[threading.Thread] = []
@@ -33,10 +36,33 @@ class Proxy:
         self._listener.listen()
         self._start(self._accept)
 
+    @property
+    def uri(self) -> str:
+        """The same as a URL."""
+        return f"postgresql:///?{urlencode(conninfo_to_dict(self.url))}"
+
     def lose_answer(self, query: str, *, times: int = 1) -> None:
         """Cut the connection that next sends *query* (a part of its text), once the server has answered."""
         with self._lock:
             self._losing += [query] * times
+
+    def black_hole(self) -> None:
+        """From now on nothing that is sent arrives anywhere, and nobody is told."""
+        self._swallowing.set()
+
+    def heal(self) -> None:
+        """New connections work again. Those of before stay as they are: open, and silent for ever."""
+        with self._lock:
+            self._age += 1
+        self._swallowing.clear()
+
+    def swallows(self, age: int) -> bool:
+        """Whether what is sent over a connection of that age is lost."""
+        return self._swallowing.is_set() or age != self._age
+
+    @property
+    def age(self) -> int:
+        return self._age
 
     def close(self) -> None:
         # A shutdown wakes the thread that accepts; a close alone would not.
@@ -91,13 +117,18 @@ class _Session:
         self._server = server
         self._prepared: dict[bytes, str] = {}
         self._losing = threading.Event()
+        self._age = proxy.age
 
     def forward(self) -> None:
         """From the client to the server. The first message, the startup, has no type."""
         with self._hanging_up():
-            self._server.sendall(_untyped(self._client))
+            startup = _untyped(self._client)
+            if not self._proxy.swallows(self._age):
+                self._server.sendall(startup)
             while True:
                 kind, message = _typed(self._client)
+                if self._proxy.swallows(self._age):
+                    continue
                 query = self._query(kind, message[5:])
                 if query is not None and self._proxy.wants_to_lose(query):
                     self._losing.set()
@@ -108,6 +139,8 @@ class _Session:
         with self._hanging_up():
             while True:
                 kind, message = _typed(self._server)
+                if self._proxy.swallows(self._age):
+                    continue
                 if not self._losing.is_set():
                     self._client.sendall(message)
                 elif kind == b"Z":  # ready for the next query: this one is over, and committed

@@ -38,6 +38,8 @@ class Room(Protocol):
     @property
     def suspects(self) -> int: ...
 
+    def long_runs(self, pace: Pace) -> int: ...
+
     def known(self) -> list[JobId]: ...
 
 
@@ -99,20 +101,22 @@ class Claimer:
         self.bell.set()
 
     def _claim_plain(self) -> int:
-        """Short jobs ahead, then long ones for free slots. Their starts are marked at the next heartbeat."""
+        """Jobs of all kinds, in their order, for the slots that are soon free; then short ones ahead.
+
+        Their starts are marked at the next heartbeat.
+        """
         if self._rest > FIRST_REST:
             return 0  # nothing was there lately: one statement that finds everything is enough
         plain = [name for name in self._kinds if name not in self._careful]
-        return self._claim_ahead(plain) or self._claim(plain, self._free, mark=False)
-
-    def _claim_ahead(self, plain: list[str]) -> int:
-        """Fetch short jobs in large groups, when half of what should lie ready is gone."""
-        kinds = [name for name in plain if self.pace.is_short(name)]
-        if not kinds or clock.now() < self._blocked_until:
+        short = [name for name in plain if self.pace.is_short(name)]
+        ahead = self.pace.ahead(short, self._slots) if short and clock.now() >= self._blocked_until else 0
+        target = max(ahead, self._slots)
+        if self._room.waiting * 2 > target:
             return 0
-        target = max(self.pace.ahead(kinds, self._slots), self._slots)
-        room = target - self._room.waiting
-        return self._claim(kinds, room, mark=False) if room * 2 >= target else 0
+        claimed = 0
+        if len(short) < len(plain):
+            claimed = self._claim(plain, self._slots - self._room.long_runs(self.pace), mark=False)
+        return claimed + self._claim(short, ahead - self._room.waiting, mark=False)
 
     def _claim_marked(self) -> int:
         """One job of any kind, its start marked: suspects come only so, and only one of them runs here at a time.
@@ -129,7 +133,7 @@ class Claimer:
 
     def _claim(self, kinds: list[str], limit: int, *, mark: bool) -> int:
         taken = 0
-        if limit <= 0:
+        if limit <= 0 or not kinds:
             return taken
         for term, group in _by_lease(self._kinds, kinds).items():
             dated = clock.now()

@@ -7,8 +7,10 @@ from collections.abc import Callable
 from holdfast.domain.job import JobId
 from holdfast.domain.kind import ExecutorName
 from holdfast.domain.verdict import Released
+from holdfast.run import clock
 from holdfast.run.execute import Executor
 from holdfast.run.held import Held, Run
+from holdfast.run.pace import SHORT, Pace
 from holdfast.run.settler import Settler
 from holdfast.store.settlement import Settlement
 
@@ -54,6 +56,14 @@ class Crew:
     def suspects(self) -> int:
         """How many of them may have killed their last worker."""
         return sum(run.lease.suspect for run in self._held.all())
+
+    def long_runs(self, pace: Pace) -> int:
+        """How many runs occupy a slot, or soon will, for longer than short jobs do."""
+        late = clock.now() - SHORT
+        return sum(
+            not run.ended and ((run.begun_at is not None and run.begun_at < late) or not pace.is_short(run.kind.name))
+            for run in self._held.all()
+        )
 
     @property
     def waiting(self) -> int:

@@ -94,7 +94,7 @@ class Timeouts:
     statement = timedelta(seconds=30)
     #: The client's own limit: a server that is gone ends no statement.
     call = timedelta(seconds=35)
-    connect = timedelta(seconds=4)
+    connect = timedelta(seconds=3)
     #: For renewals and claims: a worker must learn soon that its database is gone.
     brief = timedelta(seconds=5)
     migration = timedelta(hours=1)

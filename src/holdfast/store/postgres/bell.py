@@ -24,8 +24,8 @@ COALESCE = 0.005
 #: How long the test of a new ear may take, and the waits before the next one, in seconds.
 TEST = 2.0
 BACKOFF = (0.1, 0.5, 1.0, 2.0)
-#: Where rings do not arrive, this long passes before the next try.
-DEAF = 300.0
+#: Where rings do not arrive, so many seconds pass before the next try, and more after each.
+DEAF = (5.0, 30.0, 300.0)
 
 
 class Ringer:
@@ -84,6 +84,7 @@ class PostgresEar:
         self._heard = heard
         self._works = threading.Event()
         self._closed = threading.Event()
+        self._deaf = 0
         self._end, self._ended = os.pipe()
         self._thread = threading.Thread(target=self._work, name="holdfast-ear", daemon=True)
         self._thread.start()
@@ -114,9 +115,12 @@ class PostgresEar:
     def _listen(self, connection: psycopg.Connection[Any]) -> None:
         connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._channel)))
         if not self._tested(connection):
-            log.warning("NOTIFY does not reach this worker (is PgBouncer between?); new jobs are found by polling")
-            self._closed.wait(DEAF)
+            if self._deaf == 0:
+                log.warning("NOTIFY does not reach this worker (is PgBouncer between?); new jobs are found by polling")
+            self._closed.wait(DEAF[min(self._deaf, len(DEAF) - 1)])
+            self._deaf += 1
             return
+        self._deaf = 0
         self._works.set()
         # Listen first, then read: what came before the LISTEN was told to nobody.
         self._heard()

@@ -97,7 +97,7 @@ def _silent(connection: Connection) -> bool:
 
 
 class Calls:
-    """The calls under way. One that passes its limit is broken off, and with it those that have waited as long."""
+    """The calls under way. One that passes its limit is broken off, and with it those that have waited half as long."""
 
     def __init__(self) -> None:
         self._under_way: dict[int, tuple[Connection, float, float]] = {}
@@ -137,11 +137,11 @@ class Calls:
             self.break_off(time.monotonic())
 
     def break_off(self, now: float) -> None:
-        """Break off what waits in vain, and what has waited as long: the peer is gone for all of them."""
+        """Break off what waits in vain, and what has waited half as long: the peer is gone for all of them."""
         calls = list(self._under_way.values())
         late = [limit for _, since, limit in calls if now - since > limit]
         for connection, since, _ in calls:
-            if late and now - since > min(late):
+            if late and now - since > min(late) / 2:
                 _hang_up(connection)
 
 
