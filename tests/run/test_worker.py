@@ -9,6 +9,7 @@ import pytest
 
 import holdfast
 from holdfast import Selector, State
+from tests.support.processes import wait_until
 from tests.support.workers import drain, working
 
 
@@ -325,3 +326,19 @@ def test_a_backlog_of_short_jobs_does_not_starve_the_others(app):
     short.enqueue_many([{"n": n} for n in range(500, 3000)])
     worker.run()
     assert begun.index("other") < 2000
+
+
+def test_every_slot_is_used(app):
+    """Also by jobs that come one by one while others run."""
+    together = threading.Barrier(4)
+
+    @app.job()
+    def meet() -> None:
+        together.wait(20)
+
+    with working(app, slots=4) as worker:
+        refs = []
+        for n in range(4):
+            refs.append(meet.enqueue())
+            wait_until(lambda n=n: worker.running > n or together.n_waiting == 0)
+        assert [ref.wait(20).state for ref in refs] == [State.DONE] * 4

@@ -30,7 +30,9 @@ def from_micros(value: int) -> datetime:
 
 def moment(value: datetime | int) -> datetime:
     """An instant as a backend gave it: PostgreSQL in the session's zone, SQLite in microseconds."""
-    return value.astimezone(UTC) if isinstance(value, datetime) else from_micros(value)
+    if not isinstance(value, datetime):
+        return from_micros(value)
+    return value if value.tzinfo is UTC else value.astimezone(UTC)
 
 
 @cache

@@ -27,15 +27,14 @@ class SlotExecutor:
         self._make_slot = make_slot
         self._finish = finish
         self._closed = False
-        self._idle = 0
         self._busy: list[bool] = []
 
     def submit(self, runs: list[Run]) -> None:
         self.waiting.put(runs)
         with self.waiting.some:
-            while len(self._busy) < self._slots and len(self.waiting) > self._idle:
+            while len(self._busy) < self._slots and len(self.waiting) > self._busy.count(False):
                 self._add_thread()
-            self.waiting.some.notify(min(len(runs), self._idle))
+            self.waiting.some.notify(len(runs))
 
     @property
     def running(self) -> int:
@@ -49,7 +48,6 @@ class SlotExecutor:
     def _add_thread(self) -> None:
         place = len(self._busy)
         self._busy.append(False)
-        self._idle += 1
         name = f"holdfast-{self._name}-{place}"
         threading.Thread(target=self._work, args=(place,), name=name, daemon=True).start()
 

@@ -282,6 +282,7 @@ def _prepared(url: str) -> dict[str, Any]:
     settings = {
         "plan_cache_mode": "force_generic_plan",
         "jit": "off",
+        "timezone": "UTC",
         "statement_timeout": limit,
         **dict.fromkeys(_NEVER_A_PLAN, "off"),
     }

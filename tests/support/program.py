@@ -1,0 +1,58 @@
+"""The ``holdfast`` program as a user runs it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+class Program:
+    """One run of the program, with what it said."""
+
+    def __init__(self, *arguments: str, url: str, **environment: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "holdfast", *arguments],
+            cwd=ROOT,
+            env={**os.environ, "HOLDFAST_URL": url, **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.pid = self._process.pid
+
+    def send(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+
+    def said(self, text: str) -> str:
+        """Read stderr until a line holds *text*, and return it."""
+        assert self._process.stderr is not None
+        for line in self._process.stderr:
+            if text in line:
+                return line
+        raise AssertionError(f"the program ended without saying {text!r}")
+
+    def end(self) -> tuple[int, str]:
+        """Its exit code, and the rest of what it said."""
+        _, err = self._process.communicate(timeout=60)
+        return self._process.returncode, err
+
+    def close(self) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.communicate()
+
+
+@contextmanager
+def program(*arguments: str, url: str, **environment: str) -> Iterator[Program]:
+    started = Program(*arguments, url=url, **environment)
+    try:
+        yield started
+    finally:
+        started.close()
