@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check format docs bench test-pythons clean
+.PHONY: help run test check services chaos format docs bench test-pythons clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,6 +24,12 @@ run: $(READY) ## see Holdfast at work on a SQLite file
 
 test: $(READY) ## run all tests, with a real PostgreSQL from the development environment
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
+
+services: ## install what the tests can use of the system's packages (Debian, as root)
+	@command -v pgbouncer >/dev/null || { apt-get update -q && apt-get install -q -y --no-install-recommends pgbouncer; }
+
+chaos: $(READY) ## kill ten thousand workers (or HOLDFAST_KILLS=n), and PostgreSQL under load
+	HOLDFAST_KILLS=$${HOLDFAST_KILLS:-10000} HOLDFAST_PATIENCE=600 $(BIN)/python -m pytest -n 2 tests/run -k faults
 
 check: $(READY) ## lint, types, layers
 	$(BIN)/ruff check .

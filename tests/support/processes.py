@@ -23,7 +23,7 @@ _CLEAN = multiprocessing.get_context("forkserver")
 _CLEAN.set_forkserver_preload(["pytest", "holdfast.store.sqlite.connection", "holdfast.store.postgres.connection"])
 
 #: How long a test waits for a process before it calls it hung, in seconds.
-PATIENCE = 60.0
+PATIENCE = float(os.environ.get("HOLDFAST_PATIENCE", "60"))
 
 
 def open_store(url: str) -> Store:
