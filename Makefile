@@ -46,6 +46,7 @@ docs: $(READY) ## write the generated pages of docs/reference anew
 
 bench: $(READY) ## measure against raw SQL, PgQueuer and huey
 	$(BIN)/python -m bench.run
+	$(BIN)/python -m bench.workers
 
 test-pythons: ## run the tests on every Python from 3.11 to 3.13 that is found
 	@for version in 3.11 3.12 3.13; do \

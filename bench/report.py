@@ -17,12 +17,13 @@ class Ratio:
     name: str
     value: float
     target: float | None = None
+    at_most: bool = False
 
     @property
     def verdict(self) -> str:
         if self.target is None:
             return ""
-        return "ok" if self.value >= self.target else "MISSED"
+        return "ok" if (self.value <= self.target if self.at_most else self.value >= self.target) else "MISSED"
 
 
 def ratios(rates: Rates, peer: str) -> list[Ratio]:
@@ -59,7 +60,11 @@ def print_report(title: str, rates: Rates, costs: dict[str, dict[str, float]], f
         cells = "".join(f"{steps[step]:>13,.0f}" if step in steps else f"{'-':>13}" for step in STEPS)
         cost = costs.get(system)
         print(f"  {system:22}{cells}" + (f"{cost['wal_bytes']:>11,.0f}{cost['dead_rows']:>10.2f}" if cost else ""))
+    print_ratios(found)
+
+
+def print_ratios(found: list[Ratio]) -> None:
     print(f"\n  {'ratio':46}{'value':>7}{'target':>9}")
     for ratio in found:
-        target = "" if ratio.target is None else f">= {ratio.target}"
+        target = "" if ratio.target is None else f"{'<=' if ratio.at_most else '>='} {ratio.target}"
         print(f"  {ratio.name:46}{ratio.value:>7.2f}{target:>9}  {ratio.verdict}".rstrip())

@@ -256,7 +256,7 @@ def test_a_context_is_given_to_whoever_asks(app):
 
     @app.job()
     def who(me: holdfast.Context) -> list[int]:
-        return [me.job_id, me.attempt, me.token]
+        return [me.id, me.attempt, me.token]
 
     ref = who.enqueue()
     drain(app)

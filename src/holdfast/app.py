@@ -54,17 +54,23 @@ class Holdfast:
         _apps.add(self)
 
     @property
+    def configured_url(self) -> str | None:
+        """What the app was told, if anything."""
+        return self._url
+
+    @property
     def url(self) -> str:
         """Where the store is."""
         if self._url is None:
             self._url = default_url()
         return self._url
 
-    def use(self, url: str) -> None:
-        """Work on another store from now on."""
+    def use(self, url: str | None, store: Store | None = None) -> None:
+        """Work on another store from now on: the one at *url*, or one that is open already."""
         with self._lock:
             self.close()
             self._url = url
+            self._store = store
             self._unpublished = set(self._kinds)
 
     @property
@@ -128,6 +134,8 @@ class Holdfast:
         Raises:
             InvalidKind: The name is taken, or a setting makes no sense.
         """
+        if callable(name):
+            raise InvalidKind("@app.job needs parentheses", hint="Write @app.job() above the function.")
         scope, period = _uniqueness(unique_for)
         options = KindOptions(
             queue=queue,
@@ -136,7 +144,7 @@ class Holdfast:
             max_crashes=max_crashes,
             retry=_curve(retry),
             on_lost=_on_lost(on_lost),
-            timeout=None if timeout is None else as_duration(timeout),
+            timeout=as_duration(timeout) if timeout is not None else None,
             lease=as_duration(lease),
             unique=tuple(unique),
             unique_scope=scope,
@@ -145,9 +153,6 @@ class Holdfast:
             executor=_executor(executor),
             memory=None if memory is None else as_bytes(memory),
         )
-
-        if callable(name):
-            raise InvalidKind("@app.job needs parentheses", hint="Write @app.job() above the function.")
 
         def register(function: Callable[P, R]) -> Handler[P, R]:
             kind = Kind(name or function.__name__, function, options)

@@ -59,8 +59,8 @@ class Enqueuer:
     """Enqueues jobs of one kind, with options."""
 
     def __init__(self, sink: Sink, kind: Kind, options: Options | None = None) -> None:
+        self.kind = kind
         self._sink = sink
-        self._kind = kind
         self._options = options or Options()
 
     def options(
@@ -93,7 +93,7 @@ class Enqueuer:
             raise InvalidInput(f"on_conflict is 'skip', 'replace' or 'raise', not {on_conflict!r}") from None
         return Enqueuer(
             self._sink,
-            self._kind,
+            self.kind,
             Options(
                 queue=queue,
                 priority=priority,
@@ -117,7 +117,7 @@ class Enqueuer:
         Raises:
             InvalidPayload: The arguments do not fit the handler's annotations.
         """
-        request = self.request(self._kind.bind(args, kwargs))
+        request = self.request(self.kind.bind(args, kwargs))
         if self._options.connection is None:
             return self._ref(self._sink.store().jobs.enqueue(request))
         return self._refs(self._enqueue_on([request]))[0]
@@ -131,7 +131,7 @@ class Enqueuer:
 
     async def aenqueue(self, *args: Any, **kwargs: Any) -> JobRef:
         """:meth:`enqueue` for async callers."""
-        return (await self.aenqueue_many([self._kind.bind(args, kwargs)]))[0]
+        return (await self.aenqueue_many([self.kind.bind(args, kwargs)]))[0]
 
     async def aenqueue_many(self, payloads: Sequence[Mapping[str, Any]]) -> list[JobRef]:
         """:meth:`enqueue_many` for async callers."""
@@ -152,10 +152,10 @@ class Enqueuer:
         return store.jobs.enqueue_on(connection, requests)
 
     def request(self, payload: Mapping[str, Any]) -> NewJob:
-        options, defaults = self._options, self._kind.options
-        text, key = self._kind.encode(payload, limit=self._sink.max_payload)
+        options, defaults = self._options, self.kind.options
+        text, key = self.kind.encode(payload, limit=self._sink.max_payload)
         return NewJob(
-            kind=self._kind.name,
+            kind=self.kind.name,
             payload=text,
             queue=defaults.queue if options.queue is None else options.queue,
             priority=defaults.priority if options.priority is None else options.priority,
@@ -176,7 +176,7 @@ class Enqueuer:
 
     def _unique(self, own_key: str | None) -> Unique | None:
         """The caller's key, or the one that the payload forms."""
-        options, defaults = self._options, self._kind.options
+        options, defaults = self._options, self.kind.options
         key = own_key if options.key is None else options.key
         if key is None:
             if options.key_for is not None:
@@ -202,6 +202,7 @@ class Handler(Generic[P, R]):
 
     def __init__(self, function: Callable[P, R], enqueuer: Enqueuer) -> None:
         self._function = function
+        self.kind = enqueuer.kind
         self.options = enqueuer.options
         self.enqueue = enqueuer.enqueue
         self.enqueue_many = enqueuer.enqueue_many

@@ -57,7 +57,11 @@ def test_a_worker_fences_itself_before_others_may_take_over(run, clock):
     held.add([run])
     run.attach(kill=lambda: killed.append(True))
     keeper = Guard(held, obey=1000)
-    for share, told, dead in ((0.59, None, []), (0.61, StopReason.LEASE_LOST, []), (0.86, StopReason.LEASE_LOST, [True])):
+    for share, told, dead in (
+        (0.59, None, []),
+        (0.61, StopReason.LEASE_LOST, []),
+        (0.86, StopReason.LEASE_LOST, [True]),
+    ):
         clock.at = 1000.0 + share * 60
         keeper.tick()
         assert (run.stop_reason, killed) == (told, dead), share

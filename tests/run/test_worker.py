@@ -9,6 +9,7 @@ import pytest
 
 import holdfast
 from holdfast import Selector, State
+from holdfast.domain.request import NewJob
 from tests.support.processes import wait_until
 from tests.support.workers import drain, working
 
@@ -66,7 +67,9 @@ def test_bad_handlers_hurt_only_themselves(app, colour):
             raise SystemExit(3)
         if n == 1:
             raise Awful
-        return object() if n == 2 else n
+        if n == 2:
+            return object()
+        return "x" * (10 << 20) if n == 3 else n
 
     if colour == "thread":
 
@@ -80,8 +83,15 @@ def test_bad_handlers_hurt_only_themselves(app, colour):
             return act(n)
 
     refs = job.enqueue_many([{"n": n} for n in range(5)])
+    odd = app.store.jobs.enqueue(NewJob(kind="job", payload='{"n": "not a number"}')).id
     drain(app)
     assert [ref.state for ref in refs] == [State.DEAD, State.DEAD, State.DONE, State.DONE, State.DONE]
+    errors = [ref.job().error for ref in refs[:2]]
+    assert "SystemExit: 3" in errors[0]
+    assert "Awful: <exception str() failed>" in errors[1]
+    assert "cannot be written as JSON" in refs[2].job().result
+    assert "10,485,762 bytes" in refs[3].job().result
+    assert (app.get(odd).job().reason, "$.n" in app.get(odd).job().error) == ("bad_payload", True)
 
 
 def test_what_a_handler_asks_for_happens(app):

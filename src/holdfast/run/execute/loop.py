@@ -22,7 +22,7 @@ class LoopExecutor:
         self._slots = slots
         self._context = context
         self._finish = finish
-        self._runs: set[asyncio.Task[None]] = set()
+        self._runs: set[asyncio.Future[None]] = set()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._serve, name="holdfast-loop", daemon=True)
         self._thread.start()
