@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,7 @@ def test_the_blocks_of_a_page_run(page, tmp_path, monkeypatch):
     blocks = re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
     assert blocks, "a page without an example teaches little"
     code = "\n".join(blocks)
-    namespace: dict[str, object] = {"__name__": "snippet"}
-    exec(compile(code, str(page), "exec"), namespace)
-    namespace["app"].close()
+    module = types.ModuleType("snippet")
+    monkeypatch.setitem(sys.modules, "snippet", module)
+    exec(compile(code, str(page), "exec", dont_inherit=True), vars(module))
+    module.app.close()
