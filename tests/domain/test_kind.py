@@ -13,10 +13,11 @@ import msgspec
 import pytest
 
 from holdfast.domain.context import Context
-from holdfast.domain.kind import Kind, KindOptions, dump_options, load_options, suggest
+from holdfast.domain.kind import ExecutorName, Kind, KindOptions, dump_options, load_options, suggest
 from holdfast.domain.retry import Curve
 from holdfast.domain.unique import Scope
 from holdfast.errors import InvalidInput, InvalidKind, InvalidPayload, InvalidText, PayloadTooLarge
+from holdfast.testing import FakeContext
 
 
 class Colour(enum.Enum):
@@ -37,17 +38,6 @@ def rich(
     home: Address,
     tags: list[str] = [],  # noqa: B006
 ) -> None: ...
-
-
-class Told(Context):
-    """A context without a worker behind it."""
-
-    remaining = None
-
-    def progress(self, done, total=None, message=None): ...
-    def checkpoint(self, value): ...
-    def enqueue(self, kind, payload=None, /, **options): ...
-    def heartbeat(self): ...
 
 
 def plain(n: int, word: str = "x", *, job: Context) -> None: ...
@@ -145,7 +135,7 @@ def test_a_stored_payload_that_does_not_fit_any_more_is_refused_before_the_run()
 
 def test_the_context_is_not_part_of_the_payload():
     """A parameter annotated with Context is filled by the worker."""
-    context = Told()
+    context = FakeContext()
     assert make(plain).arguments('{"n":1}', lambda: context) == {"n": 1, "word": "x", "job": context}
     with pytest.raises(InvalidPayload):
         make(plain).encode({"n": 1, "job": 5})
@@ -206,3 +196,26 @@ def test_a_near_miss_is_suggested():
     """A typing mistake is answered with the right name."""
     assert suggest("mial", ["mail", "import"]) == "Did you mean 'mail'?"
     assert "No kind" in suggest("x", [])
+
+
+async def coroutine() -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("function", "options"),
+    [
+        (plain, {"executor": ExecutorName.ASYNC}),
+        (coroutine, {"executor": ExecutorName.THREAD}),
+        (plain, {"memory": 1 << 20}),
+    ],
+)
+def test_an_executor_has_to_fit_its_handler(function, options):
+    """Coroutines run on the loop, functions in threads, and only processes have a memory cap."""
+    with pytest.raises(InvalidKind):
+        make(function, **options)
+
+
+def test_executors_are_chosen_by_the_handler():
+    assert make(plain).executor is ExecutorName.THREAD
+    assert make(coroutine).executor is ExecutorName.ASYNC
+    assert make(coroutine, executor=ExecutorName.PROCESS).executor is ExecutorName.PROCESS

@@ -7,7 +7,15 @@ from datetime import timedelta
 import pytest
 
 from holdfast.domain.selector import Glob
-from holdfast.domain.text import as_duration, checked_name, checked_text, clean_text, parse_duration, say_duration
+from holdfast.domain.text import (
+    as_bytes,
+    as_duration,
+    checked_name,
+    checked_text,
+    clean_text,
+    parse_duration,
+    say_duration,
+)
 from holdfast.errors import InvalidInput, InvalidText
 
 
@@ -77,3 +85,16 @@ def test_only_the_star_is_special_in_a_pattern():
     assert Glob("50%_*").as_like() == r"50\%\_%"
     assert Glob("a[b]?*").as_glob() == "a[[]b][?]*"
     assert not Glob("a*").exact
+
+
+@pytest.mark.parametrize(
+    ("size", "found"), [(5, 5), ("5", 5), ("2K", 2048), ("1.5m", 1572864), ("8GiB", 8 << 30), ("1 TB", 1 << 40)]
+)
+def test_sizes_as_people_write_them(size, found):
+    assert as_bytes(size) == found
+
+
+@pytest.mark.parametrize("size", ["", "much", "5X", "-1", 0, -1])
+def test_what_is_no_size_is_refused(size):
+    with pytest.raises(InvalidInput):
+        as_bytes(size)

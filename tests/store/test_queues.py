@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 from holdfast.domain.job import State, WorkerId
@@ -9,6 +11,7 @@ from holdfast.domain.kind import Kind, KindOptions
 from holdfast.domain.queue import Queue
 from holdfast.domain.verdict import Done
 from holdfast.errors import Conflict, InvalidInput, UnknownKind
+from holdfast.store.queues import Depth
 from tests.support.jobs import lapse, only, put, state, take, take_one
 
 OTHER = WorkerId("worker-2")
@@ -204,3 +207,26 @@ def test_attempts_tell_where_they_ran(store):
         assert (attempt.host, attempt.pid, attempt.version) == ("h", 7, "1.2")
     assert (running.reason, ended.reason) == (None, "done")
     assert state(store, job_id) is State.DONE
+
+
+def test_how_full_queues_are(store, clock):
+    """Ready, running and lapsed, counted up to a cap."""
+    for _ in range(4):
+        put(store)
+    take(store, 2)
+    put(store, queue="other", hold=True)
+    clock.advance(minutes=2)
+    assert store.queues.depths(["default", "other"], cap=10) == [Depth("default", 2, 2, 2), Depth("other", 0, 0, 0)]
+    assert store.queues.depths(["default"], cap=1) == [Depth("default", 1, 1, 1)]
+
+
+def test_how_long_the_oldest_ready_job_has_waited(store, clock):
+    """Whatever its kind and its priority."""
+    put(store, priority=-5)
+    clock.advance(minutes=1)
+    put(store, priority=5)
+    put(store, kind="later")
+    clock.advance(minutes=1)
+    ages = store.queues.oldest_ready(["default", "empty"], ["mail", "later"])
+    assert ages == {"default": timedelta(minutes=2)}
+    assert store.queues.oldest_ready(["default"], ["later"]) == {"default": timedelta(minutes=1)}

@@ -144,6 +144,9 @@ class Observed:
     def look(self, ask: Ask) -> list[Any]:
         return self._do(ask)
 
+    def ring(self) -> None:
+        """Nobody listens."""
+
     def write(self, flow, /, *args, **kwargs):
         return drive(flow(*args, **kwargs), self._do)
 
