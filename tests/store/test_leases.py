@@ -357,6 +357,24 @@ def test_due_jobs_become_ready(store, clock):
     assert [(event.name, event.actor) for event in store.views.events(soon)][1:] == [("due", "holdfast:sweeper")]
 
 
+def test_the_next_due_job_is_known(store, clock):
+    """None without one, less than nothing when it is due."""
+    assert store.leases.next_due() is None
+    put(store, delay=HOUR)
+    put(store, delay=SECOND)
+    assert store.leases.next_due() == SECOND
+    clock.advance(2 * SECOND)
+    assert store.leases.next_due() == -SECOND
+
+
+def test_a_lapsed_lease_is_seen(store, clock):
+    put(store)
+    take_one(store)
+    assert not store.leases.any_lapsed()
+    lapse(clock)
+    assert store.leases.any_lapsed()
+
+
 def test_promotion_goes_in_steps(store, clock):
     """No more than the limit at once."""
     for _ in range(3):

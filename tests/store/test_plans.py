@@ -107,6 +107,8 @@ OPERATIONS = {
     "steps": lambda store, layout: store.steps.kept(leases(layout)[0]),
     "keep a step": lambda store, layout: store.steps.keep(leases(layout)[0], "one", "1"),
     "promote": lambda store, layout: store.leases.promote(limit=100),
+    "next due": lambda store, layout: store.leases.next_due(),
+    "any lapsed": lambda store, layout: store.leases.any_lapsed(),
     "queue depths": lambda store, layout: store.queues.depths(["default", "other"], cap=100),
     "oldest ready": lambda store, layout: store.queues.oldest_ready(["default", "other"], ["mail", "later"]),
     "queues in use": lambda store, layout: store.queues.in_use(),

@@ -13,7 +13,8 @@ from holdfast.run.part import Ticked
 from holdfast.store import Store
 from holdfast.store.retention import Retention
 
-PROMOTE_EVERY = 1.0
+#: With nothing due soon, one looks so often for what is; with news, so often at most.
+LOOK_EVERY, PROMOTE_EVERY = 3.0, 1.0
 TAKE_OVER_EVERY = 5.0
 NEEDS_EVERY = 30.0
 PRUNE_EVERY = 60.0
@@ -42,13 +43,14 @@ class Sweeper:
         self._retention = retention
         self._swept = swept
         self._cursor: JobId | None = None
+        self._looked_at = 0.0
         now = clock.now()
         self._due = {"promote": 0.0, "take_over": now + heartbeat, "needs": 0.0, "prune": now + PRUNE_EVERY}
 
     def tick(self) -> Ticked:
         """Do what is due."""
         steps = {
-            "promote": (self._promote, PROMOTE_EVERY),
+            "promote": (self._promote, LOOK_EVERY),
             "take_over": (self._take_over, min(TAKE_OVER_EVERY, 2 * self._heartbeat)),
             "needs": (self._sweep_needs, NEEDS_EVERY),
             "prune": (self._prune, PRUNE_EVERY),
@@ -71,11 +73,27 @@ class Sweeper:
             self._due[name] = clock.now()
         return count
 
+    def rung(self) -> None:
+        """Something new may be due soon: look again, once a second at most."""
+        soon = self._looked_at + PROMOTE_EVERY
+        if self._due["promote"] > soon:
+            self._due["promote"] = soon
+            self.bell.set()
+
     def _promote(self) -> tuple[int, bool]:
+        self._looked_at = clock.now()
+        wait = self._store.leases.next_due()
+        if wait is None or wait.total_seconds() > 0:
+            rest = LOOK_EVERY if wait is None else min(wait.total_seconds(), LOOK_EVERY)
+            self._due["promote"] = clock.now() + rest
+            return 0, False
         count = self._store.leases.promote(limit=1000)
-        return count, count == 1000
+        self._due["promote"] = clock.now()  # the next one may be due in a moment
+        return count, False
 
     def _take_over(self) -> tuple[int, bool]:
+        if not self._store.leases.any_lapsed():
+            return 0, False
         count = len(self._store.leases.take_over(limit=100))
         self._swept("lease", count)
         return count, count == 100

@@ -118,7 +118,7 @@ class Worker:
         self._announce()
         for mover in (*self._keepers, self._sweeping):
             mover.start()
-        self._ear = self._store.backend.listen(self._claimer.rung)
+        self._ear = self._store.backend.listen(self._rung)
         self._work()
         self._ear.close()
         self._wind_down(exits=exits)
@@ -184,9 +184,13 @@ class Worker:
                 self._claimer.bell.wait(rest)
             self._claimer.bell.clear()
 
+    def _rung(self) -> None:
+        self._claimer.rung()
+        self._sweeper.rung()
+
     def _poll(self) -> float:
-        """Where rings arrive, looking is only the second way to learn of new jobs."""
-        return self._options.poll * (2 if self._ear is not None and self._ear.works else 1)
+        """Where every enqueue rings, looking is only the second way to learn of new jobs."""
+        return self._options.poll * (2 if self._ear is not None and self._ear.hears_all else 1)
 
     # -- what runs -------------------------------------------------------------------------
 

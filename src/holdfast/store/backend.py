@@ -25,6 +25,11 @@ class Ear(Protocol):
         """Whether rings arrive; where they do not, only polling finds new jobs."""
         ...
 
+    @property
+    def hears_all(self) -> bool:
+        """Whether an enqueue in a caller's own transaction rings as well."""
+        ...
+
     def close(self) -> None:
         """Stop listening; idempotent."""
         ...

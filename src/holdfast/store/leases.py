@@ -39,6 +39,10 @@ class Renewal(Struct, frozen=True):
     cancel_wanted: bool
 
 
+class _Wait(Struct, frozen=True):
+    wait: timedelta
+
+
 class Leases:
     """Claims jobs for workers and ends their runs. Every write is fenced by the token."""
 
@@ -147,6 +151,15 @@ class Leases:
         """
         return self._ring_for(self._backend.write(settlement.take_over, limit, self._chance))
 
+    def next_due(self) -> timedelta | None:
+        """How long until the next scheduled job is due, less than nothing when one is; None without one."""
+        rows: list[_Wait] = self._backend.look(ask("next_due", _Wait))
+        return rows[0].wait if rows else None
+
+    def any_lapsed(self) -> bool:
+        """Whether there is a lease to take over."""
+        return bool(self._backend.look(ask("any_lapsed")))
+
     def promote(self, *, limit: int = 1000) -> int:
         """Make scheduled jobs ready whose time has come; answers how many."""
         return self._ring_for(self._backend.write(_promote, limit))
@@ -156,6 +169,8 @@ class Leases:
 
         This is the truth about dependencies: whatever was missed is found here.
         """
+        if not self._backend.look(ask("waiting_page", after=after, limit=1)):
+            return None
         return self._backend.write(needs.sweep, after, limit)
 
     def report(

@@ -37,9 +37,12 @@ class Pruner:
         A job that a live job needs stays. A key that is taken for ever outlives its job.
         """
         ages = (retention or Retention()).by_state
-        return {
-            state: self._backend.write(_prune, state, age, limit) if age > ZERO else 0 for state, age in ages.items()
-        }
+        return {state: self._prune(state, age, limit) if age > ZERO else 0 for state, age in ages.items()}
+
+    def _prune(self, state: State, age: timedelta, limit: int) -> int:
+        if not self._backend.look(ask("expired", state=state, age=age, limit=1)):
+            return 0
+        return self._backend.write(_prune, state, age, limit)
 
     def prune_keys(self, *, limit: int = 1000) -> int:
         """Remove up to *limit* keys whose period is over and whose job no longer lives; answers how many."""

@@ -93,6 +93,10 @@ class PostgresEar:
     def works(self) -> bool:
         return self._works.is_set()
 
+    @property
+    def hears_all(self) -> bool:
+        return self.works
+
     def close(self) -> None:
         if not self._closed.is_set():
             self._closed.set()

@@ -151,6 +151,9 @@ WHERE live.id = ANY(ARRAY(SELECT jsonb_object_keys(:held::jsonb)::bigint))
     AND live.token = (:held::jsonb->live.id::text->>'token')::bigint AND live.state = 'running'
 ORDER BY live.id FOR UPDATE OF live
 
+-- name: any_lapsed
+SELECT id FROM holdfast.live WHERE lapses_at < (SELECT holdfast.now()) LIMIT 1
+
 -- name: lock_lapsed
 -- Leases that nobody renewed. SKIP LOCKED leaves out those that are being settled or renewed now.
 SELECT live.id AS job_id, live.kind, live.queue, live.token, live.attempts, job.max_attempts, live.crashes,
@@ -217,6 +220,11 @@ WHERE id = ANY(ARRAY(SELECT jsonb_object_keys(:held::jsonb)::bigint))
     AND token = (:held::jsonb->id::text->>'token')::bigint AND state = 'running' AND started_at IS NULL
     AND NOT cancel_wanted
 RETURNING id
+
+-- name: next_due
+-- How long until the next scheduled job is due: less than nothing when one is.
+SELECT due_at - (SELECT holdfast.now()) AS wait FROM holdfast.live WHERE state = 'scheduled'
+ORDER BY due_at, id LIMIT 1
 
 -- name: promote
 -- Scheduled jobs whose time has come become ready.

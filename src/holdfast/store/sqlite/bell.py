@@ -55,6 +55,7 @@ class SqliteEar:
     """Listens on a socket of its own."""
 
     def __init__(self, doorbells: Doorbells, *, heard: Callable[[], None]) -> None:
+        self.hears_all = False  # nobody knows when a caller commits
         self._heard = heard
         self._path = doorbells.directory / secrets.token_hex(6)
         self._closed = threading.Event()

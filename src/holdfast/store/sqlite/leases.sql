@@ -119,6 +119,9 @@ JOIN holdfast_job AS job ON job.id = live.id
 WHERE live.token = held.value->>'token' AND live.state = 'running'
 ORDER BY live.id
 
+-- name: any_lapsed
+SELECT id FROM holdfast_live WHERE lapses_at < :now LIMIT 1
+
 -- name: lock_lapsed
 -- Leases that nobody renewed.
 SELECT live.id AS job_id, live.kind, live.queue, live.token, live.attempts, job.max_attempts, live.crashes,
@@ -175,6 +178,10 @@ FROM json_each(:held) AS held
 WHERE holdfast_live.id = held.value->>'id' AND token = held.value->>'token' AND state = 'running' AND started_at IS NULL
     AND NOT cancel_wanted
 RETURNING holdfast_live.id
+
+-- name: next_due
+-- How long until the next scheduled job is due: less than nothing when one is.
+SELECT due_at - :now AS wait FROM holdfast_live WHERE state = 'scheduled' ORDER BY due_at, id LIMIT 1
 
 -- name: promote
 -- Scheduled jobs whose time has come become ready.
