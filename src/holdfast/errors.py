@@ -27,7 +27,8 @@
     │   └── StoreFull
     ├── Conflict                9
     │   ├── DuplicateJob
-    │   └── JobInUse
+    │   ├── JobInUse
+    │   └── JobLocked               a user's own transaction holds the job's row
     ├── JobFailed               1   the job whose result was asked for is dead
     ├── JobCancelled           12
     ├── WaitTimeout            10
@@ -235,6 +236,14 @@ class JobInUse(Conflict):
 
     code = "E_JOB_IN_USE"
     hint = "Cancel it first, and wait until it has ended."
+
+
+class JobLocked(Conflict):
+    """Another transaction holds the row of a job for longer than a moment."""
+
+    code = "E_JOB_LOCKED"
+    retryable = True
+    hint = "Look for a transaction that has locked rows of Holdfast's tables, and commit it."
 
 
 class JobFailed(HoldfastError):

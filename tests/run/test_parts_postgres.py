@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import psycopg
 import pytest
 
 import holdfast
 from holdfast import State
+from holdfast.run import clock
+from holdfast.run.held import Run
 from tests.support.backends import open_database
 from tests.support.proxy import proxy_to
 
@@ -60,3 +63,26 @@ def test_an_outcome_that_cannot_be_kept_holds_up_no_other(database):
         finally:
             database.execute("DROP TRIGGER refuse ON holdfast.ended")
             database.execute("DROP FUNCTION refuse")
+
+
+def test_a_row_that_a_user_has_locked_holds_up_no_other(database):
+    """Its own job is settled when the lock is gone: no success is run again (SPEC 8.31)."""
+    with make_app(database.url) as app, psycopg.connect(database.url) as user:
+        worker = app.worker(poll=0.02)
+        locked, *others = [app.enqueue("double", {"n": n}) for n in range(20)]
+        (lease,) = [lease for lease in claim_all(app, worker) if lease.job_id == locked.id]
+        user.execute("SELECT FROM holdfast.live WHERE id = %s FOR UPDATE", (locked.id,))
+        worker.start()
+        assert [ref.result(20) for ref in others] == [n * 2 for n in range(1, 20)]
+        assert (locked.state, lease.token) == (State.RUNNING, 1)
+        user.rollback()
+        assert locked.wait(20).token == 1
+        worker.stop()
+
+
+def claim_all(app, worker):
+    """Have the worker hold all jobs, finished and unsettled."""
+    leases = app.store.leases.claim(worker.id, queues=["default"], kinds=["double"], limit=100)
+    kind = app.kinds["double"]
+    worker._crew.begin([Run(lease, kind, dated=clock.now(), term=kind.options.lease) for lease in leases])
+    return leases

@@ -9,7 +9,8 @@ from collections.abc import Callable
 
 from holdfast.domain.job import JobId, Lease
 from holdfast.domain.verdict import Failed
-from holdfast.errors import HoldfastError, StoreUnavailable
+from holdfast.errors import HoldfastError, JobLocked, StoreUnavailable
+from holdfast.run import clock
 from holdfast.run.held import Held
 from holdfast.run.part import Ticked
 from holdfast.store import Store
@@ -22,6 +23,8 @@ GROUP = 1000
 COMPANY = 0.002
 ENOUGH = 200
 IDLE = 60.0
+#: A job whose row somebody has locked is settled so many seconds later.
+LOCKED = 5.0
 
 
 class Settler:
@@ -36,6 +39,7 @@ class Settler:
         self._settled = settled
         self._waiting: deque[Settlement] = deque()
         self._unbegun: deque[Lease] = deque()
+        self._aside: deque[tuple[float, Settlement]] = deque()
         self._pause = threading.Event()
 
     def put(self, settlement: Settlement) -> None:
@@ -48,6 +52,8 @@ class Settler:
         """Write one group. What could not be written is tried again: it is safe to write it twice."""
         if self._unbegun:
             self._give_back()
+        while self._aside and self._aside[0][0] <= clock.now():
+            self._waiting.append(self._aside.popleft()[1])
         if 0 < len(self._waiting) < ENOUGH:
             self._pause.wait(COMPANY)
         group: list[Settlement] = []
@@ -55,7 +61,8 @@ class Settler:
             group.append(self._waiting.popleft())
         if group:
             self._write(group)
-        return Ticked(0.0 if self._waiting else IDLE, considered=len(group), processed=len(group))
+        rest = LOCKED if self._aside else IDLE
+        return Ticked(0.0 if self._waiting else rest, considered=len(group), processed=len(group))
 
     def give_back(self, leases: list[Lease]) -> None:
         """Return unbegun jobs to the store, soon."""
@@ -63,7 +70,7 @@ class Settler:
         self.bell.set()
 
     def __len__(self) -> int:
-        return len(self._waiting) + len(self._unbegun)
+        return len(self._waiting) + len(self._unbegun) + len(self._aside)
 
     def _give_back(self) -> None:
         leases = [self._unbegun.popleft() for _ in range(len(self._unbegun))]
@@ -84,6 +91,9 @@ class Settler:
             if len(group) > 1:
                 for settlement in group:  # one of them cannot be kept: the others must not wait for it
                     self._write([settlement])
+                return
+            if isinstance(error, JobLocked):
+                self._aside.append((clock.now() + LOCKED, group[0]))
                 return
             lost = self._write_refusal(group[0], error)
         self._held.drop([settlement.lease for settlement in group])

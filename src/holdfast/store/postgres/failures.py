@@ -5,7 +5,7 @@ from __future__ import annotations
 import psycopg
 from psycopg import errors
 
-from holdfast.errors import InvalidInput, SchemaMissing, StoreFull, StoreReadOnly, StoreUnavailable
+from holdfast.errors import InvalidInput, JobLocked, SchemaMissing, StoreFull, StoreReadOnly, StoreUnavailable
 
 #: A server that was just promoted, or is about to be, refuses writes for a moment.
 _PASSING = (errors.DeadlockDetected, errors.SerializationFailure, errors.ReadOnlySqlTransaction)
@@ -15,7 +15,9 @@ def passes(error: BaseException) -> bool:
     """Whether the same work may succeed when it is sent again on another connection."""
     if isinstance(error, _PASSING):
         return True
-    if isinstance(error, errors.QueryCanceled | errors.DiskFull | errors.ProgramLimitExceeded):
+    if isinstance(
+        error, errors.LockNotAvailable | errors.QueryCanceled | errors.DiskFull | errors.ProgramLimitExceeded
+    ):
         return False
     return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
 
@@ -24,6 +26,8 @@ def translate(error: BaseException) -> BaseException:
     """The error to raise in place of a driver's error."""
     text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     match error:
+        case errors.LockNotAvailable():
+            return JobLocked(f"a job's row is locked by another transaction: {text}")
         case errors.DiskFull():
             return StoreFull(f"the disk of the database is full: {text}")
         case errors.ReadOnlySqlTransaction() | errors.InsufficientPrivilege():

@@ -114,10 +114,12 @@ WHERE id = :id AND token = :token AND state = 'running'
 RETURNING attempts
 
 -- name: settle_done
--- The common end, in one statement: the live row goes, the ended row comes.
+-- The common end, in one statement: the live row goes, the ended row comes. A row that a user's own
+-- transaction has locked must not hold up the others for long, so the wait for locks is limited.
 WITH gone AS (
     DELETE FROM holdfast.live
-    WHERE id = ANY(ARRAY(SELECT jsonb_object_keys(:held::jsonb)::bigint))
+    WHERE (SELECT set_config('lock_timeout', '2s', true)) IS NOT NULL
+        AND id = ANY(ARRAY(SELECT jsonb_object_keys(:held::jsonb)::bigint))
         AND token = (:held::jsonb->id::text->>'token')::bigint AND state = 'running'
     RETURNING *
 ), kept AS (
@@ -143,11 +145,13 @@ WHERE job_id = ANY(ARRAY(SELECT jsonb_object_keys(:held::jsonb)::bigint))
 
 -- name: lock_held
 -- The row's own numbers, for judge(): read under a lock that lasts until the verdict is written.
+-- The wait for it is limited, as in settle_done.
 SELECT live.id AS job_id, live.kind, live.queue, live.token, live.attempts, job.max_attempts, live.crashes,
     job.max_crashes, job.on_lost, job.retry::text, live.started_at IS NOT NULL AS marked, live.cancel_wanted,
     live.needed, live.worker, live.claimed_at, live.started_at
 FROM holdfast.live CROSS JOIN LATERAL (SELECT * FROM holdfast.job WHERE job.id = live.id LIMIT 1) AS job
-WHERE live.id = ANY(ARRAY(SELECT jsonb_object_keys(:held::jsonb)::bigint))
+WHERE (SELECT set_config('lock_timeout', '2s', true)) IS NOT NULL
+    AND live.id = ANY(ARRAY(SELECT jsonb_object_keys(:held::jsonb)::bigint))
     AND live.token = (:held::jsonb->live.id::text->>'token')::bigint AND live.state = 'running'
 ORDER BY live.id FOR UPDATE OF live
 
