@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import threading
 
 import pytest
@@ -12,6 +13,15 @@ from holdfast import Selector, State
 from holdfast.domain.request import NewJob
 from tests.support.processes import wait_until
 from tests.support.workers import drain, working
+
+
+@dataclasses.dataclass
+class Picky:
+    n: int
+
+    def __post_init__(self) -> None:
+        if self.n > 1:
+            raise LookupError("too many")
 
 
 @pytest.fixture
@@ -352,3 +362,54 @@ def test_every_slot_is_used(app):
             refs.append(meet.enqueue())
             wait_until(lambda n=n: worker.running > n or together.n_waiting == 0)
         assert [ref.wait(20).state for ref in refs] == [State.DONE] * 4
+
+
+def test_a_hostile_result_stays_a_success(app):
+    """Whatever its own code raises when it is written down."""
+
+    class Hostile:
+        __slots__ = ()
+
+        @property
+        def __dict__(self):
+            raise MemoryError
+
+    @dataclasses.dataclass
+    class Odd:
+        @property
+        def n(self) -> int:
+            raise LookupError
+
+    @app.job()
+    def hostile(n: int) -> object:
+        return [Hostile(), Odd(), {Hostile(): 1}, b"\xff", float("nan")][n]
+
+    refs = [hostile.enqueue(n) for n in range(5)]
+    drain(app)
+    assert [ref.state for ref in refs] == [State.DONE] * 5
+
+
+def test_a_payload_whose_own_type_raises_is_a_bad_payload(app):
+    """Not the end of a slot."""
+
+    @app.job()
+    def pick(picky: Picky) -> int:
+        return picky.n
+
+    good = pick.enqueue({"n": 1})
+    odd = app.store.jobs.enqueue(NewJob(kind="pick", payload='{"picky": {"n": 2}}')).id
+    drain(app, slots=1)
+    assert good.result(20) == 1
+    assert app.get(odd).job().reason == "bad_payload"
+
+
+def test_a_coroutine_that_cancels_itself_has_failed(app):
+    """Nobody asked for a cancel."""
+
+    @app.job(max_attempts=1)
+    async def confused() -> None:
+        raise asyncio.CancelledError
+
+    ref = confused.enqueue()
+    drain(app)
+    assert (ref.state, ref.job().reason) == (State.DEAD, "handler_error")

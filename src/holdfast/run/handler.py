@@ -14,7 +14,7 @@ from holdfast.domain.kind import to_json
 from holdfast.domain.raised import Asleep, Cancelled, Fail, Release, Retry
 from holdfast.domain.result import dropped, kept_result
 from holdfast.domain.verdict import Done, Failed, Lost, Outcome, Released, Stopped
-from holdfast.errors import HoldfastError, InvalidPayload
+from holdfast.errors import InvalidPayload
 from holdfast.run.held import Run, StopReason
 
 MakeContext = Callable[[Run], Context]
@@ -22,29 +22,38 @@ MakeContext = Callable[[Run], Context]
 
 def run_handler(run: Run, context: MakeContext) -> Outcome:
     """Call the handler in this thread. Whatever it raises is the failure of its job alone."""
+    arguments = _arguments(run, context)
+    if isinstance(arguments, Failed):
+        return arguments
     try:
-        arguments = run.kind.arguments(run.lease.payload, lambda: context(run))
-    except InvalidPayload as error:
-        return bad_payload(error)
-    try:
-        value = run.kind.function(**arguments)
+        return done(run.kind.function(**arguments))
     except BaseException as error:  # noqa: BLE001 - SystemExit of a handler must not end the worker
         return outcome_of(error, run.stop_reason)
-    return done(value)
 
 
 async def await_handler(run: Run, context: MakeContext) -> Outcome:
     """The same for a coroutine, on the loop that runs it."""
-    try:
-        arguments = run.kind.arguments(run.lease.payload, lambda: context(run))
-    except InvalidPayload as error:
-        return bad_payload(error)
+    arguments = _arguments(run, context)
+    if isinstance(arguments, Failed):
+        return arguments
     try:
         return done(await run.kind.function(**arguments))
-    except asyncio.CancelledError:
-        return outcome_of(Cancelled(), run.stop_reason)
+    except asyncio.CancelledError as error:
+        # Nobody asked for it: something inside the handler cancelled itself.
+        return outcome_of(error if run.stop_reason is None else Cancelled(), run.stop_reason)
     except BaseException as error:  # noqa: BLE001 - SystemExit of a handler must not end the loop
         return outcome_of(error, run.stop_reason)
+
+
+def _arguments(run: Run, context: MakeContext) -> dict[str, Any] | Failed:
+    """What the handler is called with. A payload that cannot be read now could not be read later either."""
+    try:
+        return run.kind.arguments(run.lease.payload, lambda: context(run))
+    except InvalidPayload as error:
+        text = str(error)
+    except Exception as error:  # noqa: BLE001 - whatever the user's own types raise
+        text = say(error)
+    return Failed(error=text, reason=EndReason.BAD_PAYLOAD, permanent=True)
 
 
 def result_of(outcome: Outcome) -> str:
@@ -62,24 +71,20 @@ def result_of(outcome: Outcome) -> str:
             return "crashed"
 
 
-def bad_payload(error: InvalidPayload) -> Failed:
-    return Failed(error=str(error), reason=EndReason.BAD_PAYLOAD, permanent=True)
-
-
 def done(value: Any) -> Done:
     """A success stays one: a result that cannot be kept is mended, or replaced by the reason."""
     if value is None:
         return Done()
     try:
         return Done(kept_result(to_json(value, what="the result").decode()))
-    except HoldfastError:
+    except Exception:  # noqa: BLE001 - whatever the value's own code raises
         return Done(_mended(value))
 
 
 def _mended(value: Any) -> str | None:
     try:
         return kept_result(json.dumps(value, ensure_ascii=False, allow_nan=False))
-    except (TypeError, ValueError, RecursionError):
+    except Exception:  # noqa: BLE001 - as above
         return dropped(f"the result, a {type(value).__name__}, cannot be written as JSON")
 
 
