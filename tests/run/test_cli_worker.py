@@ -11,7 +11,7 @@ import urllib.request
 import pytest
 
 import holdfast
-from holdfast import State
+from holdfast import Selector, State
 from tests.run import cli_jobs
 from tests.support.processes import gone, wait_until
 from tests.support.program import program
@@ -62,6 +62,18 @@ def test_the_first_signal_lets_go_without_burning_an_attempt(app, url, tmp_path,
     assert time.monotonic() - began < 10
     assert "once more to leave at once" in said
     assert [(ref.state, ref.job().attempts) for ref in refs + waiting] == [(State.READY, 0)] * 6
+
+
+def test_a_first_signal_under_load_burns_no_attempt(app, url):
+    """Thousands of jobs are fetched ahead, begun, ended and unsettled at that moment."""
+    app.store.jobs.enqueue_many([app.request("double", {"n": n}, {}) for n in range(20_000)])
+    with program(*APP, "--grace", "5s", url=url) as worker:
+        wait_until(lambda: app.views.count(Selector(states=(State.DONE,)), cap=500).capped)
+        worker.send(signal.SIGTERM)
+        code, _ = worker.end()
+    assert code == 0
+    ends = {(job.state, job.attempts) for job in app.views.all(Selector(), limit=5000)}
+    assert ends == {(State.DONE, 1), (State.READY, 0)}
 
 
 def test_the_second_signal_leaves_at_once(app, url, tmp_path):

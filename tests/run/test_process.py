@@ -60,6 +60,9 @@ def test_a_child_is_replaced_when_it_has_grown_old(app, jobs):
     refs = jobs["who"].enqueue_many([{}] * 6)
     drain(app, slots=1, child_jobs=2)
     assert len({ref.result()[0] for ref in refs}) == 3
+    refs = jobs["who"].enqueue_many([{}] * 3)
+    drain(app, slots=1, child_memory="1M")
+    assert len({ref.result()[0] for ref in refs}) == 3
 
 
 def test_a_child_that_dies_is_a_crash_and_ends_dead(app, jobs):

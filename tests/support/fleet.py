@@ -44,6 +44,7 @@ def make_app(url: str, *, lease: float = LEASE) -> holdfast.Holdfast:
         """Waits until a file is there, or until it is told to stop."""
         while not Path(path).exists():
             if me.stopping.wait(0.02):
+                Path(f"{path}-stopped").touch()
                 me.check()
         return "patient"
 
