@@ -75,8 +75,9 @@ class Claimer:
         self._fenced = fenced
         self._in_doubt = False
         self._rest = FIRST_REST
+        self._turn = False
         self._blocked_until = 0.0
-        self._careful = {name for name, kind in kinds.items() if kind.options.on_lost is not OnLost.RETRY}
+        self._plain = [name for name, kind in kinds.items() if kind.options.on_lost is OnLost.RETRY]
 
     def tick(self) -> Ticked:
         """Claim what there is room for."""
@@ -85,7 +86,7 @@ class Claimer:
             return Ticked(0.5)
         if self._in_doubt:
             self._reconcile()
-        claimed = self._claim_plain() or self._claim_marked()
+        claimed = self._claim_something()
         if claimed:
             self._rest = FIRST_REST
             return Ticked(0.0, considered=claimed, processed=claimed)
@@ -100,22 +101,26 @@ class Claimer:
         self._rest = FIRST_REST
         self.bell.set()
 
+    def _claim_something(self) -> int:
+        """Plain jobs and suspects. With nothing to do, one statement a time is enough: they take turns."""
+        if self._rest <= FIRST_REST:
+            return self._claim_plain() or self._claim_marked()
+        self._turn = not self._turn
+        return self._claim_plain() if self._turn and self._plain else self._claim_marked()
+
     def _claim_plain(self) -> int:
         """Jobs of all kinds, in their order, for the slots that are soon free; then short ones ahead.
 
-        Their starts are marked at the next heartbeat.
+        Their starts are marked by the first heartbeat that finds them under way for a while.
         """
-        if self._rest > FIRST_REST:
-            return 0  # nothing was there lately: one statement that finds everything is enough
-        plain = [name for name in self._kinds if name not in self._careful]
-        short = [name for name in plain if self.pace.is_short(name)]
+        short = [name for name in self._plain if self.pace.is_short(name)]
         ahead = self.pace.ahead(short, self._slots) if short and clock.now() >= self._blocked_until else 0
         target = max(ahead, self._slots)
         if self._room.waiting * 2 > target:
             return 0
         claimed = 0
-        if len(short) < len(plain):
-            claimed = self._claim(plain, self._slots - self._room.long_runs(self.pace), mark=False)
+        if len(short) < len(self._plain):
+            claimed = self._claim(self._plain, self._slots - self._room.long_runs(self.pace), mark=False)
         return claimed + self._claim(short, ahead - self._room.waiting, mark=False)
 
     def _claim_marked(self) -> int:

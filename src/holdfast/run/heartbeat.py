@@ -17,6 +17,8 @@ from holdfast.store import Store
 log = logging.getLogger("holdfast")
 
 INTERVAL = 10.0
+#: A run that has taken so many seconds is marked: from then on the loss of its worker costs an attempt.
+MARK_AFTER = 0.5
 #: After a failed renewal the next one follows so soon, in seconds.
 AGAIN = 1.0
 
@@ -63,7 +65,7 @@ class Heartbeat:
             by_term.setdefault(run.term, []).append(run)
         for term, group in by_term.items():
             before = clock.now()
-            begun = {run.lease.job_id for run in group if run.begun_at is not None}
+            begun = {run.lease.job_id for run in group if run.under_way_for(before) > MARK_AFTER}
             leases = [run.lease for run in group]
             answers = self._store.leases.renew(leases, term=timedelta(seconds=term), begun=begun)
             known = {answer.job_id: answer for answer in answers}

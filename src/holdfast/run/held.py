@@ -59,6 +59,10 @@ class Run:
                     self._stopping.set()
             return self._stopping
 
+    def under_way_for(self, now: float) -> float:
+        """Seconds since it has begun; nothing before, and after its end."""
+        return 0.0 if self.begun_at is None or self.ended else now - self.begun_at
+
     def stop(self, reason: StopReason) -> None:
         """Tell the handler to stop; the first reason stays."""
         with _rare:
