@@ -16,10 +16,10 @@ from holdfast.domain.job import JobId, OnLost
 from holdfast.domain.kind import MAX_PAYLOAD, ExecutorName, Kind, KindOptions, suggest
 from holdfast.domain.request import NewJob
 from holdfast.domain.retry import DEFAULT_CURVE, Curve, steps
-from holdfast.domain.text import as_bytes, as_duration
+from holdfast.domain.text import as_bytes, as_duration, checked_name
 from holdfast.domain.unique import Scope
 from holdfast.enqueuer import Enqueuer, Handler, Sink
-from holdfast.errors import ConfigurationError, InvalidKind, MissingDriver, UnknownKind, UnknownScheme
+from holdfast.errors import ConfigurationError, InvalidInput, InvalidKind, MissingDriver, UnknownKind, UnknownScheme
 from holdfast.ref import JobRef
 from holdfast.store import Store
 from holdfast.store.control import Control
@@ -202,7 +202,11 @@ class Holdfast:
         from holdfast.run.children import ChildOptions
         from holdfast.run.worker import Worker, WorkerOptions
 
+        if isinstance(queues, str) or not isinstance(slots, int) or slots < 1:
+            raise InvalidInput(f"queues is a list of names and slots at least 1, not {queues!r} and {slots!r}")
         served = queues or sorted({kind.options.queue for kind in self._kinds.values()}) or ["default"]
+        for name in served:
+            checked_name(name, what="the queue")
         options = WorkerOptions(
             queues=tuple(served),
             slots=slots,
@@ -324,7 +328,7 @@ def _open_sqlite(url: str) -> Store:
 
 def _open_postgres(url: str) -> Store:
     try:
-        from holdfast.store.postgres.connection import PostgresBackend
+        from holdfast.store.postgres.connection import PostgresBackend, readable
     except ImportError as error:
         raise MissingDriver(f"PostgreSQL needs psycopg: {error}") from error
 
@@ -337,7 +341,12 @@ def _open_postgres(url: str) -> Store:
     if prepare not in ("on", "off"):
         raise ConfigurationError(f"prepare is 'on' or 'off', not {prepare!r}")
     rest = "&".join(part for part in text.split("&") if part.split("=")[0] not in ("schema", "prepare"))
-    return Store(PostgresBackend(f"{server}?{rest}" if rest else server, schema=schema, prepare=prepare == "on"))
+    target = f"{server}?{rest}" if rest else server
+    if not readable(target):
+        raise ConfigurationError(
+            "the URL of the database cannot be read", hint="Write @, : and / in a password as %40, %3A and %2F."
+        )
+    return Store(PostgresBackend(target, schema=schema, prepare=prepare == "on"))
 
 
 def _refuse_unknown(options: Mapping[str, str]) -> None:

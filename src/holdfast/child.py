@@ -11,23 +11,25 @@ import ctypes
 import importlib
 import os
 import queue
-import runpy
 import signal
 import socket
 import sys
 import threading
+import types
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from holdfast import app, errors
-from holdfast.domain.job import EndReason, WorkerId
+from holdfast.domain.job import EndReason, Lease, WorkerId
 from holdfast.domain.kind import Kind
+from holdfast.domain.text import clean_text
 from holdfast.domain.verdict import Failed, Outcome
 from holdfast.run import clock
 from holdfast.run.channel import Channel
-from holdfast.run.children import Answer, Begin, Ended, Hello, Stop, ToChild
+from holdfast.run.children import Answer, Begin, Ended, Hello, Ready, Said, Stop, ToChild
 from holdfast.run.context import RunContext
 from holdfast.run.handler import await_handler, run_handler, say
 from holdfast.run.held import Run, StopReason
@@ -48,14 +50,20 @@ class Child:
         self._answers: queue.SimpleQueue[Answer | None] = queue.SimpleQueue()
         self._asking = threading.Lock()
         self._run: Run | None = None
+        self._pid = os.getpid()
+        self._line.send(Ready())
         threading.Thread(target=self._hear, name="holdfast-line", daemon=True).start()
 
     def serve(self) -> None:
         """Until the worker hangs up."""
         while (begin := self._begins.get()) is not None:
             outcome = self._outcome(begin)
-            facts = msgspec.to_builtins(outcome)
-            self._line.send(Ended(type(outcome).__name__, facts, _resident()))
+            if os.getpid() != self._pid:
+                os._exit(0)  # a fork that a handler left behind: it has no say here
+            if isinstance(outcome, Failed):
+                outcome = msgspec.structs.replace(outcome, error=clean_text(outcome.error))
+            lease, facts = begin.lease, msgspec.to_builtins(outcome)
+            self._line.send(Ended(lease.token, lease.job_id, type(outcome).__name__, facts, _resident()))
 
     def _outcome(self, begin: Begin) -> Outcome:
         try:
@@ -66,7 +74,8 @@ class Child:
         run.begun_at = clock.now()
 
         def context(run: Run) -> RunContext:
-            return RunContext(run, self._tell, WorkerId(self._hello.worker), application.request)
+            tell = partial(self._tell, run.lease)
+            return RunContext(run, tell, WorkerId(self._hello.worker), application.request)
 
         return asyncio.run(await_handler(run, context)) if kind.is_async else run_handler(run, context)
 
@@ -75,8 +84,7 @@ class Child:
         module = self._hello.modules[name]
         if module == "__main__" and self._hello.main is not None:
             if MAIN not in sys.modules:
-                sys.modules[MAIN] = sys.modules["__main__"]
-                _keep.append(runpy.run_path(self._hello.main, run_name=MAIN))
+                _load_main(self._hello.main)
         else:
             importlib.import_module(module)
         for application in app.all_apps():
@@ -84,9 +92,11 @@ class Child:
                 return application.kinds[name], application
         raise errors.UnknownKind(f"the module {module!r} registers no kind {name!r} when it is imported")
 
-    def _tell(self, message: Message) -> Any:
+    def _tell(self, lease: Lease, message: Message) -> Any:
+        if os.getpid() != self._pid:
+            raise errors.LeaseLost("a forked process does not hold its parent's lease")
         with self._asking:
-            self._line.send(message)
+            self._line.send(Said(lease.token, lease.job_id, message))
             answer = self._answers.get()
         if answer is None:
             os._exit(1)  # the worker is gone; so is the lease
@@ -108,8 +118,13 @@ class Child:
         self._answers.put(None)
 
 
-#: The globals of the main program, which would be cleared when nobody holds them.
-_keep: list[dict[str, Any]] = []
+def _load_main(path: str) -> None:
+    """Load the main program as a module that is not the main one: what stands behind its guard does not run."""
+    module = types.ModuleType(MAIN)
+    module.__file__ = path
+    sys.modules[MAIN] = module
+    code = compile(Path(path).read_bytes(), path, "exec", dont_inherit=True)
+    exec(code, vars(module))  # noqa: S102 - the very program that started the worker
 
 
 def _resident() -> int:

@@ -21,6 +21,11 @@ def configure(*, style: str = "text", level: str = "info") -> None:
     logger.propagate = False
 
 
+def is_json() -> bool:
+    """Whether the logs of this process are for programs."""
+    return any(isinstance(handler.formatter, JsonFormatter) for handler in logging.getLogger("holdfast").handlers)
+
+
 def facts_of(record: logging.LogRecord) -> dict[str, object]:
     return {name: value for name in FACTS if (value := getattr(record, name, None)) is not None}
 

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -82,12 +83,62 @@ def daemonise(path: str) -> None:
     os._exit(0)
 
 
+def background(path: str) -> None:
+    """Leaves a process behind, and ends well."""
+    code = f"import os,time; open({path!r},'w').write(str(os.getpid())); time.sleep(60)"
+    subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
+    while not Path(path).exists() or not Path(path).read_text():
+        time.sleep(0.01)
+
+
+def fork() -> str:
+    """Leaves a copy of this process behind, which goes on where it stands."""
+    if os.fork() == 0:
+        time.sleep(0.3)
+        return "from the fork"
+    return "from the parent"
+
+
+def linger(me: holdfast.Context) -> str:
+    """Leaves a thread behind that speaks for a job that has ended."""
+
+    def later() -> None:
+        time.sleep(0.3)
+        try:
+            me.checkpoint("stray")
+        except holdfast.LeaseLost:
+            Path(f"stray-refused-{os.getpid()}").touch()
+
+    threading.Thread(target=later, daemon=True).start()
+    return "ended"
+
+
+def outlast(me: holdfast.Context) -> list[object]:
+    """Runs long enough to meet what others left behind."""
+    time.sleep(0.8)
+    return [me.id, me.checkpointed]
+
+
+def odd(what: str, me: holdfast.Context) -> str:
+    if what == "float":
+        me.progress(0.5, 1.0)  # type: ignore[arg-type]
+    if what == "huge":
+        me.progress(10**30)
+    if what == "surrogate":
+        raise ValueError("bad \udc80 text")
+    if what == "message":
+        me.progress(1, 2, "x\udc80")
+    return "fine"
+
+
 def register(app: holdfast.Holdfast) -> dict[str, object]:
     """Register all of them; answers the handlers by name."""
     options = {"executor": "process", "retry": ["0s"]}
     handlers = {f.__name__: app.job(**options)(f) for f in (double, who, talk, rest, wait_for_stop)}
     once = {"executor": "process", "max_attempts": 1}
-    handlers |= {f.__name__: app.job(**once)(f) for f in (big, daemonise, leave)}
+    handlers |= {
+        f.__name__: app.job(**once)(f) for f in (background, big, daemonise, fork, leave, linger, odd, outlast)
+    }
     handlers["hold_lock_briefly"] = app.job(executor="process", lease=1)(hold_lock_briefly)
     handlers["kill_self"] = app.job(**options, max_crashes=2)(kill_self)
     handlers["ignore_all"] = app.job(executor="process", max_attempts=1, timeout=0.5, lease=60)(ignore_all)

@@ -138,10 +138,11 @@ def test_metrics_and_health(app, url):
 
 def test_metrics_beyond_the_loopback_need_a_token(app, url):
     """No open port without authentication."""
-    with program(*APP, "--metrics", "0.0.0.0:0", url=url) as worker:
-        code, said = worker.end()
-    assert code == 4
-    assert "HOLDFAST_METRICS_TOKEN" in said
+    for nothing in ({}, {"HOLDFAST_METRICS_TOKEN": ""}):
+        with program(*APP, "--metrics", "0.0.0.0:0", url=url, **nothing) as worker:
+            code, said = worker.end()
+        assert code == 4
+        assert "HOLDFAST_METRICS_TOKEN" in said
     with program(*APP, "--metrics", "0.0.0.0:0", url=url, HOLDFAST_METRICS_TOKEN="secret") as worker:
         port = worker.said("metrics on port").split()[-1]
         assert fetch(port, "/metrics")[0] == 401
@@ -175,6 +176,10 @@ def test_logs_are_json_when_asked(app, url, tmp_path):
     ("arguments", "code", "says"),
     [
         (["--app", "tests.run.nothing:app"], 4, "there is no module 'tests.run.nothing'"),
+        (["--app", "./ok:app"], 4, "Write MODULE:APP"),
+        (["--app", "tests.run.broken_module:app"], 4, "cannot be imported: RuntimeError: raised at import"),
+        (["--url", "postgresql://[bad/db"], 4, "cannot be read"),
+        (["--url", "postgresql://u:p@w@h/db"], 4, "%40"),
         (["--app", "tests.run.cli_jobs:ap"], 4, "Did you mean tests.run.cli_jobs:app?"),
         (["--slots", "0"], 2, "--slots"),
         (["--metrics", "here"], 2, "HOST:PORT"),

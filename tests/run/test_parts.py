@@ -9,6 +9,7 @@ import pytest
 import holdfast
 from holdfast import State
 from holdfast.domain.job import WorkerId
+from holdfast.errors import InvalidInput
 from holdfast.run import guard
 from holdfast.run.guard import Guard
 from holdfast.run.held import Held, Run, StopReason
@@ -138,12 +139,11 @@ def test_a_worker_can_be_switched_off(app, monkeypatch):
 
 def test_a_second_start_does_nothing(app):
     worker = app.worker(poll=0.02)
-    worker.start()
-    worker.start()
-    assert app.enqueue("double", {"n": 2}).result(20) == 4
-    assert len(app.store.workers.list()) == 1
-    worker.stop()
-    wait_until(lambda: not app.store.workers.list())
+    with worker:
+        worker.start()
+        assert app.enqueue("double", {"n": 2}).result(20) == 4
+        assert len(app.store.workers.list()) == 1
+    assert not app.store.workers.list(), "the end of the block waits for the worker"
 
 
 def test_an_embedded_worker_keeps_the_lease_of_a_thread_that_does_not_end(app):
@@ -187,3 +187,9 @@ def test_what_waits_behind_a_long_job_goes_back(app):
     free.set()
     worker.stop()
     thread.join(30)
+
+
+@pytest.mark.parametrize("options", [{"queues": "default"}, {"slots": 0}, {"slots": "x"}, {"queues": [""]}])
+def test_senseless_workers_are_refused(app, options):
+    with pytest.raises(InvalidInput):
+        app.worker(**options)

@@ -10,6 +10,7 @@ from holdfast import State
 from holdfast.run import clock
 from holdfast.run.held import Run
 from tests.support.backends import open_database
+from tests.support.processes import wait_until
 from tests.support.proxy import proxy_to
 
 
@@ -86,3 +87,26 @@ def claim_all(app, worker):
     kind = app.kinds["double"]
     worker._crew.begin([Run(lease, kind, dated=clock.now(), term=kind.options.lease) for lease in leases])
     return leases
+
+
+def test_outcomes_wait_while_the_database_is_read_only(database):
+    """As after a failover to a standby: nothing that has ended runs again."""
+    with make_app(database.url) as app, psycopg.connect(database.url, autocommit=True) as admin:
+        refs = [app.enqueue("double", {"n": n}) for n in range(3)]
+        worker = app.worker(poll=0.02)
+        claim_all(app, worker)
+        wait_until(lambda: len(worker._settler) == 3)
+        switch(admin, "on")
+        try:
+            worker._keepers[2].tick()
+            assert len(worker._settler) == 3
+        finally:
+            switch(admin, "off")
+        worker._keepers[2].tick()
+        assert [(ref.state, ref.job().token) for ref in refs] == [(State.DONE, 1)] * 3
+
+
+def switch(admin, state):
+    admin.execute("SET default_transaction_read_only = off")
+    admin.execute(f"ALTER DATABASE postgres SET default_transaction_read_only = {state}")
+    admin.execute("SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = 'holdfast'")

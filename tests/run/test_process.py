@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 import holdfast
 from holdfast import Selector, State
+from holdfast.errors import InvalidKind
 from tests.run.process_jobs import register
 from tests.support.processes import gone, wait_until
 from tests.support.workers import drain, working
@@ -163,4 +166,77 @@ def _from(module: str):
     def broken() -> None: ...
 
     broken.__module__ = module
+    broken.__qualname__ = "broken"
     return broken
+
+
+def test_a_fork_has_no_say(app, jobs):
+    """A copy of the child that a handler left behind ends no other job."""
+    first = jobs["fork"].enqueue()
+    rest = [jobs["outlast"].options(after=first).enqueue() for _ in range(2)]
+    drain(app, slots=1)
+    assert first.result() == "from the parent"
+    assert [ref.result() for ref in rest] == [[ref.id, None] for ref in rest]
+
+
+def test_a_thread_that_outlives_its_run_writes_nothing(app, jobs, monkeypatch, tmp_path):
+    """Its token is over, though its process runs the next job."""
+    monkeypatch.chdir(tmp_path)
+    first = jobs["linger"].enqueue()
+    after = jobs["outlast"].options(after=first).enqueue()
+    drain(app, slots=1)
+    assert after.result() == [after.id, None]
+    assert (after.job().checkpoint, first.job().checkpoint) == (None, None)
+    assert list(tmp_path.glob("stray-refused-*"))
+
+
+def test_odd_words_hurt_only_their_own_job(app, jobs):
+    """Each with its own error; the slot goes on."""
+    refs = {what: jobs["odd"].enqueue(what) for what in ("float", "huge", "surrogate", "message", "none")}
+    drain(app, slots=1)
+    assert {what: ref.state for what, ref in refs.items()} == {
+        "float": State.DEAD,
+        "huge": State.DEAD,
+        "surrogate": State.DEAD,
+        "message": State.DONE,
+        "none": State.DONE,
+    }
+    assert "whole numbers, not 0.5" in refs["float"].job().error
+    assert refs["surrogate"].job().reason == "handler_error"
+    assert "bad" in refs["surrogate"].job().error
+
+
+def test_a_kind_that_no_child_could_find_is_refused_at_the_start(app):
+    """Not at every attempt of every job."""
+
+    @app.job(executor="process")
+    def inner() -> None: ...
+
+    with pytest.raises(InvalidKind, match="top of its module"):
+        app.worker()
+
+
+def test_a_program_without_a_guard_is_told(tmp_path):
+    """Its children would start workers of their own."""
+    script = tmp_path / "main.py"
+    script.write_text(
+        "import holdfast\n"
+        "app = holdfast.Holdfast('sqlite:///jobs.db')\n"
+        "@app.job(executor='process', max_attempts=1)\n"
+        "def double(n: int) -> int:\n    return n * 2\n"
+        "ref = double.enqueue(1)\n"
+        "app.worker(drain=True, poll=0.02).run()\n"
+        "print(app.get(1).job().error)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, str(script)], check=False, cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    assert '__name__ == "__main__"' in done.stdout, done
+
+
+def test_what_children_started_ends_with_the_worker(app, jobs, tmp_path):
+    """Also after a clean end, and though it has left the child's session."""
+    path = tmp_path / "pid"
+    jobs["background"].enqueue(str(path))
+    drain(app)
+    wait_until(lambda: gone(int(path.read_text())))

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import os
+import re
 import signal
 import socket
 import sys
 import threading
+import traceback
+from pathlib import Path
+from types import ModuleType
 from urllib.parse import urlsplit, urlunsplit
 
 import click
@@ -16,6 +21,8 @@ from holdfast import logs
 from holdfast.app import Holdfast
 from holdfast.errors import ConfigurationError
 from holdfast.run.worker import Worker
+
+log = logging.getLogger("holdfast")
 
 #: How long the second signal may take to give jobs back, in seconds.
 LAST_ACT = 0.7
@@ -31,7 +38,7 @@ SECOND_SIGNAL = 130
 @click.option("--metrics", metavar="HOST:PORT", help="Serve /metrics, /livez and /readyz here.")
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info")
-@click.option("--url", help="The store. [HOLDFAST_URL, else the configuration, else the app's own]")
+@click.option("--url", help="The store. [the app's own, else HOLDFAST_URL, else the configuration]")
 def command(
     *,
     target: str | None,
@@ -97,10 +104,17 @@ class Signals:
     def _hear(self) -> None:
         seen = 0
         while True:
-            for number in self._line.recv(64):
+            for number in self._heard():
                 if number in (signal.SIGINT, signal.SIGTERM):
                     seen += 1
                     self._first() if seen == 1 else self._second()
+
+    def _heard(self) -> bytes:
+        try:
+            return self._line.recv(64)
+        except OSError:
+            # A handler has closed what is not its own: a worker that cannot hear must not go on.
+            os._exit(1)
 
     def _first(self) -> None:
         _say(f"stopping: {self._worker.running} jobs may end within {self._grace}; once more to leave at once")
@@ -123,14 +137,9 @@ def load_app(target: str | None, *, url: str | None = None) -> Holdfast:
     if target is None:
         return Holdfast(url)
     name, _, attribute = target.partition(":")
-    sys.path.insert(0, str(os.getcwd()))  # noqa: PTH109 - the path as the shell sees it
-    try:
-        module = importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not (name == error.name or name.startswith(f"{error.name}.")):
-            raise
-        hint = "The current directory is importable; is this the right one?"
-        raise ConfigurationError(f"there is no module {name!r}", hint=hint) from None
+    if not re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*", name) or not (attribute or "app").isidentifier():
+        raise ConfigurationError(f"{target!r} is no application", hint="Write MODULE:APP, for example shop.jobs:app.")
+    module = _imported(name)
     app = getattr(module, attribute or "app", None)
     if not isinstance(app, Holdfast):
         found = [key for key, value in vars(module).items() if isinstance(value, Holdfast)]
@@ -139,6 +148,31 @@ def load_app(target: str | None, *, url: str | None = None) -> Holdfast:
     if url is not None:
         app.use(url)
     return app
+
+
+def _imported(name: str) -> ModuleType:
+    """The module, with the current directory on the path. What it raises is told by its last line."""
+    try:
+        sys.path.insert(0, str(Path.cwd()))
+    except FileNotFoundError:
+        raise ConfigurationError("the current directory does not exist any more") from None
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
+            hint = "The current directory is importable; is this the right one? Write MODULE:APP."
+            raise ConfigurationError(f"there is no module {name!r}", hint=hint) from None
+        raise _not_imported(name, error) from error
+    except (Exception, SystemExit) as error:
+        raise _not_imported(name, error) from error
+
+
+def _not_imported(name: str, error: BaseException) -> ConfigurationError:
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    last = "".join(traceback.format_exception_only(error)).strip().splitlines()[-1]
+    return ConfigurationError(
+        f"the module {name!r} cannot be imported: {last}", hint=f"See {where.filename}, line {where.lineno}."
+    )
 
 
 def masked(url: str) -> str:
@@ -155,4 +189,8 @@ def _summary(worker: Worker) -> str:
 
 
 def _say(text: str) -> None:
-    click.echo(text, err=True)
+    """A line for people; where programs read the log, it is a line of the log."""
+    if logs.is_json():
+        log.info(text)
+    else:
+        click.echo(text, err=True)

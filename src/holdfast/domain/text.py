@@ -81,6 +81,13 @@ def parse_duration(text: str) -> timedelta:
     return _checked_duration(timedelta(seconds=min(seconds, 1e12)))
 
 
+def checked_count(count: int) -> int:
+    """Return *count* if it is a whole number that every store can keep."""
+    if isinstance(count, bool) or not isinstance(count, int) or not -(2**63) <= count < 2**63:
+        raise InvalidInput(f"progress is counted in whole numbers, not {count!r}")
+    return count
+
+
 def as_bytes(size: int | str) -> int:
     """A size in bytes; ``"512M"`` and the like count in powers of 1024.
 

@@ -56,16 +56,30 @@ class Answer(Struct, frozen=True, tag=True):
     message: str = ""
 
 
-class Ended(Struct, frozen=True, tag=True):
-    """How the run ended, and how large the child has grown, in bytes."""
+class Ready(Struct, frozen=True, tag=True):
+    """The child is up and waits for runs."""
 
+
+class Said(Struct, frozen=True, tag=True):
+    """What the handler of a run says. The token tells which run: a thread may outlive its own."""
+
+    token: int
+    job_id: int
+    message: Message
+
+
+class Ended(Struct, frozen=True, tag=True):
+    """How a run ended, and how large the child has grown, in bytes."""
+
+    token: int
+    job_id: int
     outcome: str
     facts: dict[str, Any]
     resident: int
 
 
 ToChild = Begin | Stop | Answer
-FromChild = Ended | Message
+FromChild = Ready | Said | Ended
 
 
 class Supervised:

@@ -17,11 +17,12 @@ from holdfast.domain.job import WorkerId
 from holdfast.domain.kind import to_json
 from holdfast.domain.raised import Asleep
 from holdfast.domain.request import Enqueued, NewJob
-from holdfast.domain.text import as_duration
+from holdfast.domain.text import as_duration, checked_count, checked_name, clean_text
 from holdfast.errors import InvalidInput
 from holdfast.run import clock
 from holdfast.run.held import Run
 from holdfast.run.reports import Enqueue, Keep, Message, Recall, Renew, Report
+from holdfast.store.leases import MAX_MESSAGE
 from holdfast.store.steps import Step
 
 T = TypeVar("T")
@@ -70,7 +71,9 @@ class RunContext(Context):
         return datetime.fromtimestamp(datetime.now(UTC).timestamp() - ran + timeout.total_seconds(), UTC)
 
     def progress(self, done: int, total: int | None = None, message: str | None = None) -> None:
-        self._tell(Report(done=done, total=total, message=message))
+        text = None if message is None else clean_text(message, limit=MAX_MESSAGE)
+        counted = [None if count is None else checked_count(count) for count in (done, total)]
+        self._tell(Report(done=counted[0], total=counted[1], message=text))
 
     def checkpoint(self, value: Any) -> None:
         self._tell(Report(checkpoint=to_json(value, what="the checkpoint").decode()))
@@ -107,6 +110,7 @@ class RunContext(Context):
         return kept
 
     def _recall(self, name: str) -> Step | None:
+        checked_name(name, what="the step")
         if name in self._used:
             raise InvalidInput(f"the step {name!r} was used before in this run", hint="Give each step its own name.")
         self._used.add(name)

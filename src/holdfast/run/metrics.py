@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 import ipaddress
 import os
+import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -74,7 +75,7 @@ class MetricsServer:
 
     def __init__(self, address: str, worker: Worker, store: Store) -> None:
         host, port = parse_address(address)
-        token = os.environ.get(TOKEN)
+        token = os.environ.get(TOKEN) or None
         if token is None and not _is_loopback(host):
             raise ConfigurationError(
                 f"metrics on {host} would be open to everyone", hint=f"Set {TOKEN}, or listen on 127.0.0.1."
@@ -87,9 +88,11 @@ class MetricsServer:
             "/readyz": lambda: _health(worker.ready),
         }
         try:
-            self._server = _Server((host, port), _handler(pages, token))
+            kind = _Server6 if ":" in host else _Server
+            self._server = kind((host, port), _handler(pages, token))
         except OSError as error:
-            raise ConfigurationError(f"cannot listen on {address}: {error}") from None
+            hint = "Is another worker using the port? Port 0 takes any that is free."
+            raise ConfigurationError(f"cannot listen on {address}: {error}", hint=hint) from None
         self.port: int = self._server.server_address[1]
         self._thread = threading.Thread(target=self._server.serve_forever, name="holdfast-metrics", daemon=True)
         self._thread.start()
@@ -109,10 +112,14 @@ class _Server(ThreadingHTTPServer):
         self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
 
 
+class _Server6(_Server):
+    address_family = socket.AF_INET6
+
+
 def parse_address(address: str) -> tuple[str, int]:
     """``HOST:PORT`` as two values; ``:PORT`` alone is the loopback."""
     host, _, port = address.rpartition(":")
-    if not port.isdigit() or int(port) > 65535:
+    if not port.isascii() or not port.isdigit() or int(port) > 65535:
         raise InvalidInput(f"{address!r} is no HOST:PORT", hint="For example 127.0.0.1:9100.")
     return host.strip("[]") or "127.0.0.1", int(port)
 

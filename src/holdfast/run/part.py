@@ -9,6 +9,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from holdfast.errors import HoldfastError
 from holdfast.run import clock
 
 log = logging.getLogger("holdfast")
@@ -85,8 +86,10 @@ class Mover:
             return Ticked(0.0, skipped=True)
         try:
             ticked = self._part.tick()
-        except Exception:
-            log.exception("a tick of %s failed", self._part.name)
+        except Exception as error:
+            # What Holdfast raises on purpose says enough; a traceback at every try would bury it.
+            unexpected = not isinstance(error, HoldfastError)
+            log.warning("a tick of %s failed: %s", self._part.name, error, exc_info=unexpected)
             self._told(self._part.name, "error")
             self._failures += 1
             return Ticked(BACKOFF[min(self._failures, len(BACKOFF)) - 1])

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from holdfast.domain.job import JobId, Lease
 from holdfast.domain.verdict import Failed
-from holdfast.errors import HoldfastError, JobLocked, StoreUnavailable
+from holdfast.errors import HoldfastError, InvalidInput, JobLocked
 from holdfast.run import clock
 from holdfast.run.held import Held
 from holdfast.run.part import Ticked
@@ -76,7 +76,7 @@ class Settler:
         leases = [self._unbegun.popleft() for _ in range(len(self._unbegun))]
         try:
             self._store.leases.give_back(leases)
-        except StoreUnavailable:
+        except Exception:
             self._unbegun.extendleft(reversed(leases))
             raise
         self._held.drop(leases)
@@ -84,10 +84,7 @@ class Settler:
     def _write(self, group: list[Settlement]) -> None:
         try:
             lost = self._store.leases.settle_many(group)
-        except StoreUnavailable:
-            self._waiting.extendleft(reversed(group))
-            raise
-        except HoldfastError as error:
+        except (InvalidInput, JobLocked) as error:
             if len(group) > 1:
                 for settlement in group:  # one of them cannot be kept: the others must not wait for it
                     self._write([settlement])
@@ -96,6 +93,9 @@ class Settler:
                 self._aside.append((clock.now() + LOCKED, group[0]))
                 return
             lost = self._write_refusal(group[0], error)
+        except Exception:
+            self._waiting.extendleft(reversed(group))
+            raise
         self._held.drop([settlement.lease for settlement in group])
         self._settled(group, lost)
 

@@ -88,8 +88,10 @@ class Supervisor:
                 self._obey(order)
             self._enforce()
             self._reap()
-        for child in self._children.values():
+        for name, child in self._children.items():
             self._end(child)
+            child.process.wait()
+            _end_orphans(name)
 
     def _obey(self, order: Order) -> None:
         match order:

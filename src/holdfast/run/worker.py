@@ -9,6 +9,7 @@ import socket
 import threading
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
+from typing import Self
 
 from msgspec import Struct
 
@@ -17,7 +18,7 @@ from holdfast.domain.job import JobId, Lease, State, WorkerId
 from holdfast.domain.kind import ExecutorName, Kind
 from holdfast.domain.selector import Selector
 from holdfast.domain.verdict import Failed, Lost, Released
-from holdfast.errors import HoldfastError
+from holdfast.errors import ConfigurationError, HoldfastError
 from holdfast.run import clock
 from holdfast.run.children import ChildOptions
 from holdfast.run.claimer import Claimer
@@ -25,6 +26,7 @@ from holdfast.run.context import MakeRequest, RunContext, Tell
 from holdfast.run.counts import Counts
 from holdfast.run.crew import Crew
 from holdfast.run.execute import Executor
+from holdfast.run.execute.process import importable
 from holdfast.run.execute.thread import thread_executor
 from holdfast.run.guard import Guard
 from holdfast.run.handler import result_of
@@ -33,6 +35,7 @@ from holdfast.run.held import Held, Run, StopReason
 from holdfast.run.part import Mover, Ticked
 from holdfast.run.reports import Reporter
 from holdfast.run.settler import Settler
+from holdfast.run.supervisor import MARK
 from holdfast.run.sweep import Sweeper
 from holdfast.store import Store
 from holdfast.store.backend import Ear
@@ -42,6 +45,8 @@ from holdfast.store.settlement import Settlement
 log = logging.getLogger("holdfast")
 
 POLL = 1.0
+#: Errors are logged by their first line, up to so many characters; the attempt has all of it.
+LONGEST_LINE = 300
 #: A part that has not moved for so many seconds hangs.
 HANGS = 180.0
 GRACE = timedelta(seconds=30)
@@ -73,10 +78,14 @@ class Worker:
         self.counts = Counts()
         self._store = store
         self._kinds = dict(kinds)
+        for kind in kinds.values():
+            if kind.executor is ExecutorName.PROCESS:
+                importable(kind)
         self._options = options
         self._request = request
         self._stopping = threading.Event()
         self._started = threading.Lock()
+        self._thread: threading.Thread | None = None
         self._held = Held()
         self._settler = Settler(store, self._held, settled=self._settled)
         self._crew = Crew(self._held, self._settler, self._make_executor)
@@ -113,6 +122,11 @@ class Worker:
         if os.environ.get("HOLDFAST_WORKER") == "off":
             log.info("HOLDFAST_WORKER is off: this process runs no jobs")
             return
+        if os.environ.get(MARK):
+            raise ConfigurationError(
+                "a child process must not start a worker",
+                hint='Put what starts it behind if __name__ == "__main__": children load the program too.',
+            )
         if not self._started.acquire(blocking=False):
             return
         self._announce()
@@ -124,8 +138,27 @@ class Worker:
         self._wind_down(exits=exits)
 
     def start(self) -> None:
-        """:meth:`run` in a thread, for a program that does other things as well; a second start does nothing."""
-        threading.Thread(target=self.run, name="holdfast-worker", daemon=True).start()
+        """:meth:`run` in a thread, for a program that does other things as well; a second start does nothing.
+
+        ``with app.worker():`` starts it, and at the end stops it and waits.
+        """
+        if self._thread is not None:
+            return
+        self._thread = threading.Thread(target=self.run, name="holdfast-worker", daemon=True)
+        self._thread.start()
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait until a worker that was started has wound down; a program that ends before loses what runs."""
+        if self._thread is not None:
+            self._thread.join(timeout)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+        self.join()
 
     def stop(self) -> None:
         """Claim nothing more, and let what runs end within the grace; idempotent."""
@@ -252,7 +285,7 @@ class Worker:
 
     def _log_failure(self, lease: Lease, outcome: Failed | Lost) -> None:
         facts = {"job": lease.job_id, "kind": lease.kind, "attempt": lease.attempt, "token": lease.token}
-        first = (outcome.error or outcome.reason).partition("\n")[0]
+        first = (outcome.error or outcome.reason).partition("\n")[0][:LONGEST_LINE]
         log.warning("a run failed (%s): %s", outcome.reason, first, extra={**facts, "worker": self.id})
 
     # -- end -------------------------------------------------------------------------------

@@ -7,13 +7,14 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from holdfast.domain.job import EndReason
+from holdfast.domain.job import EndReason, Lease
 from holdfast.domain.kind import ExecutorName, Kind
 from holdfast.domain.raised import Cancelled
 from holdfast.domain.verdict import Done, Failed, Lost, Outcome, Released, Stopped
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, InvalidKind, LeaseLost
+from holdfast.run import clock
 from holdfast.run.channel import Channel
-from holdfast.run.children import Answer, Begin, ChildOptions, Ended, FromChild, Hello, Stop, Supervised
+from holdfast.run.children import Answer, Begin, ChildOptions, Ended, FromChild, Hello, Ready, Said, Stop, Supervised
 from holdfast.run.context import Tell
 from holdfast.run.execute import Finish
 from holdfast.run.execute.slots import SlotExecutor
@@ -39,7 +40,7 @@ class ProcessExecutor(SlotExecutor):
         options: ChildOptions,
     ) -> None:
         self._supervised = Supervised()
-        modules = {name: _module(kind) for name, kind in kinds.items() if kind.executor is ExecutorName.PROCESS}
+        modules = {name: importable(kind) for name, kind in kinds.items() if kind.executor is ExecutorName.PROCESS}
         hello = Hello(sys.path, _main_path(), worker, modules)
 
         def make_slot() -> tuple[Callable[[Run], Outcome], Callable[[], None]]:
@@ -75,14 +76,14 @@ class Child:
     def perform(self, run: Run) -> Outcome:
         """Have the run done by the child; whatever happens to the child is an outcome of this run alone."""
         try:
-            line = self._started()
-            self._limit(run)
+            line = self._started(run)
             run.attach(
                 interrupt=lambda: self._interrupt(run),
                 kill=lambda: self._supervised.kill(self._name),
                 dated=lambda: self._limit(run),
             )
             line.send(Begin(run.lease))
+            run.begun_at = clock.now()
         except OSError as error:
             self.close()
             return Failed(error=f"no child process could be started: {error}", reason=EndReason.CANNOT_START)
@@ -99,23 +100,30 @@ class Child:
             self._line = None
             self._jobs = 0
 
-    def _started(self) -> Channel[FromChild]:
+    def _started(self, run: Run) -> Channel[FromChild]:
+        """A child that is up. Its start is no part of the run: what is lost meanwhile costs no attempt."""
         if self._line is None:
             self._name, line = self._supervised.start()
             self._line = Channel(line, FromChild)
+            self._limit(run)
             self._line.send(self._hello)
+            if not isinstance(self._line.receive(), Ready):
+                raise OSError("it ended before it was ready")
+        self._limit(run)
         return self._line
 
     def _listen(self, run: Run, line: Channel[FromChild]) -> Outcome:
         tell = self._tell(run)
         while (message := line.receive()) is not None:
-            if isinstance(message, Ended):
+            mine = not isinstance(message, Ready) and _is_of(message, run.lease)
+            if isinstance(message, Ended) and mine:
                 self._retire_if_old(message)
                 return msgspec.convert(message.facts, OUTCOMES[message.outcome], strict=False)
-            try:
-                line.send(_answered(tell, message))
-            except OSError:
-                break
+            if isinstance(message, Said):
+                try:
+                    line.send(_answered(tell, message.message) if mine else _refused(message))
+                except OSError:
+                    break
         self.close()
         return _after_exit(self._supervised.exit_of(self._name), run)
 
@@ -136,11 +144,22 @@ class Child:
                 return  # it has ended by itself
 
 
+def _is_of(message: Said | Ended, lease: Lease) -> bool:
+    """Whether it comes from this run, and not from a thread or a fork that another one left behind."""
+    return (message.job_id, message.token) == (lease.job_id, lease.token)
+
+
 def _answered(tell: Tell, message: Message) -> Answer:
     try:
         return Answer(msgspec.to_builtins(tell(message)))
-    except HoldfastError as error:
-        return Answer(error=type(error).__name__, message=str(error))
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is raised in the handler, and nowhere else
+        name = type(error).__name__ if isinstance(error, HoldfastError) else HoldfastError.__name__
+        return Answer(error=name, message=str(error))
+
+
+def _refused(said: Said) -> Answer:
+    error = LeaseLost.of(said.job_id, said.token)
+    return Answer(error=type(error).__name__, message=str(error))
 
 
 def _after_exit(exited: Exited | None, run: Run) -> Outcome:
@@ -160,9 +179,22 @@ def _after_exit(exited: Exited | None, run: Run) -> Outcome:
     return Lost(reason=f"exit_{exited.status}", begun=True, error=error, exit_code=exited.status)
 
 
-def _module(kind: Kind) -> str:
-    """The module that registers a kind when it is imported."""
+def importable(kind: Kind) -> str:
+    """The module that registers a kind when it is imported.
+
+    Raises:
+        InvalidKind: No child could find the kind: it is defined inside a function, or typed in.
+    """
     module = kind.function.__module__
+    if "<locals>" in kind.function.__qualname__:
+        raise InvalidKind(
+            f"kind {kind.name!r}: a handler for processes has to be defined at the top of its module",
+            hint="Children import the module and look for the kind there.",
+        )
+    if module == "__main__" and _main_path() is None:
+        raise InvalidKind(
+            f"kind {kind.name!r}: children cannot load a program that is typed in", hint="Run it from a file."
+        )
     spec = getattr(sys.modules.get(module), "__spec__", None)
     return module if spec is None else str(spec.name)
 

@@ -9,6 +9,7 @@ from datetime import timedelta
 from holdfast.domain.verdict import Outcome
 from holdfast.run import clock
 from holdfast.run.execute import Finish, Waiting, told_before
+from holdfast.run.handler import outcome_of
 from holdfast.run.held import Run
 from holdfast.store.settlement import Settlement
 
@@ -80,7 +81,10 @@ class SlotExecutor:
         before = told_before(run)
         if before is not None:
             return Settlement(run.lease, before)
-        run.begun_at = began = clock.now()
-        outcome = perform(run)
+        try:
+            outcome = perform(run)
+        except BaseException as error:  # noqa: BLE001 - a slot survives whatever happens in it
+            outcome = outcome_of(error, run.stop_reason)
         run.ended = True
-        return Settlement(run.lease, outcome, timedelta(seconds=clock.now() - began))
+        ran = None if run.begun_at is None else timedelta(seconds=clock.now() - run.begun_at)
+        return Settlement(run.lease, outcome, ran)

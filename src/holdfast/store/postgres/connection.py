@@ -291,6 +291,15 @@ def _prepared(url: str) -> dict[str, Any]:
     return {**_connect_options(url), "options": options.strip(), "prepare_threshold": 2}
 
 
+def readable(url: str) -> bool:
+    """Whether libpq understands *url*, with one ``@`` at most: a second one belongs to a password."""
+    try:
+        psycopg.conninfo.conninfo_to_dict(url)
+    except psycopg.ProgrammingError:
+        return False
+    return url.partition("?")[0].count("@") <= 1
+
+
 def _connect_options(url: str) -> dict[str, Any]:
     """Client-side limits on dead peers; what the URL says itself wins."""
     seconds = int(Timeouts.connect.total_seconds())
