@@ -301,6 +301,8 @@ def main(arguments: list[str]) -> None:
             told["postgres"], ratios = drains_postgres(server, options)
             url = server.url("holdfast")
             found += ratios + two_processes(url, options) + memory(url, options)
+            # A million jobs have come and gone, and autovacuum is off here.
+            _vacuum(server, ["holdfast"])
             found += latency(url, options, "PostgreSQL")
             found += idle(url, options, statement_counter(server), "PostgreSQL")
     if options.only != "postgres":

@@ -14,26 +14,42 @@ from holdfast.errors import ConfigurationError
 KNOWN = frozenset({"url"})
 
 
-def default_url(*, environ: Mapping[str, str] = os.environ, directory: Path | None = None) -> str:
+def default_url(
+    *, environ: Mapping[str, str] = os.environ, directory: Path | None = None, file: Path | None = None
+) -> str:
     """``HOLDFAST_URL``, else ``url`` of the nearest configuration file, else a SQLite file of the user."""
+    return origin_of_url(environ=environ, directory=directory, file=file)[0]
+
+
+def origin_of_url(
+    *, environ: Mapping[str, str] = os.environ, directory: Path | None = None, file: Path | None = None
+) -> tuple[str, str]:
+    """The URL, and where it comes from. *file* is the configuration to use instead of the nearest."""
     if url := environ.get("HOLDFAST_URL"):
-        return url
-    configured = read_configuration(directory or Path.cwd()).get("url")
-    return configured or f"sqlite:///{user_data(environ) / 'holdfast.db'}"
+        return url, "HOLDFAST_URL"
+    settings, source = (_from(file), file) if file is not None else read_configuration(directory or Path.cwd())
+    if "url" in settings:
+        return settings["url"], str(source)
+    return f"sqlite:///{user_data(environ) / 'holdfast.db'}", "default"
 
 
-def read_configuration(directory: Path) -> dict[str, Any]:
-    """The settings in ``holdfast.toml``, or in ``[tool.holdfast]`` of ``pyproject.toml``, here or above.
+def read_configuration(directory: Path) -> tuple[dict[str, Any], Path | None]:
+    """The settings in ``holdfast.toml``, or in ``[tool.holdfast]`` of ``pyproject.toml``, here or above; and the file.
 
     Raises:
         ConfigurationError: The file cannot be read, or holds a setting that does not exist.
     """
     for folder in (directory, *directory.parents):
-        if (file := folder / "holdfast.toml").is_file():
-            return _checked(_load(file), file)
-        if (file := folder / "pyproject.toml").is_file() and (found := _load(file).get("tool", {}).get("holdfast")):
-            return _checked(found, file)
-    return {}
+        for file in (folder / "holdfast.toml", folder / "pyproject.toml"):
+            if file.is_file() and (found := _from(file)):
+                return found, file
+    return {}, None
+
+
+def _from(file: Path) -> dict[str, Any]:
+    """The settings of one file; in a ``pyproject.toml`` they have a table of their own."""
+    found = _load(file)
+    return _checked(found.get("tool", {}).get("holdfast", {}) if file.name == "pyproject.toml" else found, file)
 
 
 def user_data(environ: Mapping[str, str]) -> Path:

@@ -2,48 +2,121 @@
 
 from __future__ import annotations
 
-import importlib
+import os
+import sys
+from typing import Any, NoReturn
 
 import click
 
 from holdfast._version import __version__
+from holdfast.cli.output import Format, PipeClosed
+from holdfast.cli.session import Session
+from holdfast.cli.shared import Group
 from holdfast.errors import HoldfastError
 
-COMMANDS = {"worker": "Run jobs."}
+COMMANDS = {
+    "worker": ("worker:command", "Run jobs."),
+    "enqueue": ("enqueue:command", "Enqueue a job by the name of its kind."),
+    "ls": ("look:ls", "List jobs, the newest first."),
+    "show": ("look:show", "Show one job with its history."),
+    "why": ("look:why", "Say why a job is not running."),
+    "wait": ("wait:command", "Wait until jobs have ended; the exit code tells how."),
+    "cancel": ("verbs:cancel", "Cancel jobs."),
+    "retry": ("verbs:retry", "Run dead and cancelled jobs again."),
+    "hold": ("verbs:hold", "Keep jobs from starting."),
+    "unhold": ("verbs:unhold", "Let held jobs go."),
+    "set": ("verbs:change", "Change priority, queue or time of jobs."),
+    "rm": ("verbs:rm", "Remove jobs with their history."),
+    "queue": ("queues:queue", "Look at queues, limit, pause and resume them."),
+    "workers": ("queues:workers", "List the workers that are alive."),
+    "config": ("about:config", "Show the configuration and where it comes from."),
+    "exit-codes": ("about:exit_codes", "List the exit codes."),
+    "explain": ("about:explain", "Explain an error code."),
+}
+INTERRUPTED = 130
 
 
-class LazyGroup(click.Group):
-    """Knows the names of its commands, and imports only the one that is called."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        del ctx
-        return sorted(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        del ctx
-        if cmd_name not in COMMANDS:
-            return None
-        command: click.Command = importlib.import_module(f"holdfast.cli.{cmd_name}").command
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        del ctx
-        with formatter.section("Commands"):
-            formatter.write_dl(sorted(COMMANDS.items()))
-
-
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Group, lazy=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="holdfast")
 def cli() -> None:
-    """Durable jobs for long-running work."""
+    """Durable jobs for long-running work.
+
+    Every command prints text for people, and with -o json or -o ndjson for programs. The exit codes
+    are fixed: see holdfast exit-codes.
+    """
 
 
-def main() -> None:
-    """The ``holdfast`` program: errors become one line, a hint and an exit code."""
+def main(arguments: list[str] | None = None) -> NoReturn:
+    """The ``holdfast`` program: every failure becomes one line and a hint, or one JSON document, and an exit code."""
+    words = sys.argv[1:] if arguments is None else arguments
+    session = Session(format=asked_format(words))
+    code = _run(words, session)
     try:
-        cli.main(standalone_mode=True)
+        session.close()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        code = _quiet_end()
+    sys.exit(code)
+
+
+def _run(words: list[str], session: Session) -> int:
+    try:
+        code = cli.main(words, prog_name="holdfast", standalone_mode=False, obj=session)
+        return code if isinstance(code, int) else 0
     except HoldfastError as error:
-        click.echo(f"error: {error.message} [{error.code}]", err=True)
-        if error.hint:
-            click.echo(f"hint: {error.hint}", err=True)
-        raise SystemExit(error.exit_code) from None
+        if session.settings.get("verbose"):
+            sys.excepthook(type(error), error, error.__traceback__)
+        session.output.error(told(error))
+        return error.exit_code
+    except click.UsageError as error:
+        session.output.error(_usage(error))
+        return 2
+    except click.ClickException as error:
+        session.output.error({"code": "E_USAGE", "message": error.format_message(), "hint": "", "retryable": False})
+        return 2
+    except PipeClosed:
+        return _quiet_end()
+    except (KeyboardInterrupt, click.Abort):
+        session.output.note("interrupted")
+        return INTERRUPTED
+
+
+def told(error: HoldfastError) -> dict[str, Any]:
+    """An error as programs see it."""
+    return {
+        "code": error.code,
+        "message": error.message,
+        "hint": error.hint,
+        "retryable": error.retryable,
+        "retry_after_s": None,
+        "next": None,
+        "context": {name: str(value) for name, value in error.context.items()},
+    }
+
+
+def asked_format(words: list[str]) -> Format:
+    """The format that the line asks for, also when the line cannot be understood otherwise."""
+    for word, value in zip(words, [*words[1:], ""], strict=True):
+        found = value if word in ("-o", "--output") else word.removeprefix("--output=").removeprefix("-o")
+        if word.startswith(("-o", "--output")) and found in list(Format):
+            return Format(found)
+    return Format.TEXT
+
+
+def _usage(error: click.UsageError) -> dict[str, Any]:
+    place = error.ctx.command_path if error.ctx is not None else "holdfast"
+    return {
+        "code": "E_USAGE",
+        "message": error.format_message(),
+        "hint": f"See {place} --help.",
+        "retryable": False,
+        "retry_after_s": None,
+        "next": f"{place} --help",
+        "context": {},
+    }
+
+
+def _quiet_end() -> int:
+    """What is left in the buffer goes nowhere, and that is no failure."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0

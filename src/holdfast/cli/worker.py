@@ -19,6 +19,8 @@ import click
 
 from holdfast import logs
 from holdfast.app import Holdfast
+from holdfast.cli.session import Session
+from holdfast.cli.shared import command as shared_command
 from holdfast.errors import ConfigurationError
 from holdfast.run.worker import Worker
 
@@ -29,7 +31,7 @@ LAST_ACT = 0.7
 SECOND_SIGNAL = 130
 
 
-@click.command("worker")
+@shared_command("worker")
 @click.option("--app", "target", metavar="MODULE:APP", help="The application whose kinds to run.")
 @click.option("-q", "--queue", "queues", multiple=True, help="A queue to serve; repeatable. [those of the kinds]")
 @click.option("--slots", default=8, show_default=True, type=click.IntRange(1, 10_000), help="Jobs at a time.")
@@ -38,8 +40,8 @@ SECOND_SIGNAL = 130
 @click.option("--metrics", metavar="HOST:PORT", help="Serve /metrics, /livez and /readyz here.")
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info")
-@click.option("--url", help="The store. [the app's own, else HOLDFAST_URL, else the configuration]")
 def command(
+    session: Session,
     *,
     target: str | None,
     queues: tuple[str, ...],
@@ -49,11 +51,11 @@ def command(
     metrics: str | None,
     log_format: str,
     log_level: str,
-    url: str | None,
 ) -> None:
     """Run jobs: claim what is ready, run it, record how it ended.
 
-    The current directory is importable. Without --app only built-in kinds run.
+    The current directory is importable. Without --app only built-in kinds run. The store is the app's
+    own, unless --url names another; without either it is HOLDFAST_URL, or what the configuration says.
 
     The first SIGINT or SIGTERM stops claiming: what runs may end within the grace, the rest is
     given back without losing an attempt. The second one leaves at once.
@@ -65,7 +67,7 @@ def command(
       holdfast worker --app shop.jobs:app --drain
     """
     logs.configure(style=log_format, level=log_level)
-    app = load_app(target, url=url)
+    app = load_app(target, url=session.settings.get("url"))
     worker = app.worker(queues=queues or None, slots=slots, drain=drain, grace=grace)
     server = None
     if metrics is not None:

@@ -23,6 +23,7 @@ class Crew:
         self._settler = settler
         self._make = make
         self._executors: dict[ExecutorName, Executor] = {}
+        self._all: list[Executor] = []
 
     def begin(self, runs: list[Run]) -> None:
         """Hold runs and have them begun as soon as there is room."""
@@ -35,6 +36,7 @@ class Crew:
         for name, group in groups.items():
             if name not in self._executors:
                 self._executors[name] = self._make(name)
+                self._all = list(self._executors.values())
             self._executors[name].submit(group)
 
     def give_back(self, *, claimed_before: float = float("inf")) -> int:
@@ -82,7 +84,3 @@ class Crew:
     def close(self) -> None:
         for executor in self._all:
             executor.close()
-
-    @property
-    def _all(self) -> list[Executor]:
-        return list(self._executors.values())

@@ -258,7 +258,7 @@ class Worker:
         if settlement.ran is not None:
             self._claimer.pace.learn(run.kind.name, settlement.ran.total_seconds())
         self._settler.put(settlement)
-        if self._crew.waiting < self._options.slots and not self._claimer.bell.is_set():
+        if not self._claimer.bell.is_set() and self._crew.waiting < self._options.slots:
             self._claimer.bell.set()
 
     def _lost(self, run: Run) -> None:

@@ -24,7 +24,7 @@ class Rows:
 
 
 class ById(Rows):
-    """The same with a column ``id``: on PostgreSQL an object that is looked up by it."""
+    """The same with a column ``id``: an object of objects, whose keys are the ids."""
 
     __slots__ = ()
 

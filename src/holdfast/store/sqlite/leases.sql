@@ -26,7 +26,7 @@ WHERE id IN (
 RETURNING id AS job_id, token, kind, queue,
     (SELECT payload FROM holdfast_job AS job WHERE job.id = holdfast_live.id) AS payload,
     attempts + CASE WHEN :mark THEN 0 ELSE 1 END AS attempt, :mark AS marked, suspect, priority, due_at,
-    (SELECT checkpoint FROM holdfast_progress WHERE job_id = holdfast_live.id) AS checkpoint;
+    CASE WHEN token > 1 THEN (SELECT checkpoint FROM holdfast_progress WHERE job_id = holdfast_live.id) END AS checkpoint;
 SELECT NULL AS job_id, 0 AS token, '' AS kind, '' AS queue, '' AS payload, 0 AS attempt, 0 AS marked, 0 AS suspect,
     0 AS priority, NULL AS due_at, NULL AS checkpoint
 FROM holdfast_queue
@@ -75,7 +75,7 @@ UPDATE holdfast_live SET lapses_at = :now + (held.value->>'term'),
     attempts = attempts + CASE WHEN started_at IS NULL AND held.value->>'mark' THEN 1 ELSE 0 END,
     started_at = CASE WHEN started_at IS NULL AND held.value->>'mark' THEN :now ELSE started_at END
 FROM json_each(:held) AS held
-WHERE holdfast_live.id = held.value->>'id' AND token = held.value->>'token' AND state = 'running'
+WHERE holdfast_live.id = CAST(held.key AS INTEGER) AND token = held.value->>'token' AND state = 'running'
 RETURNING holdfast_live.id AS job_id, 1 AS renewed, cancel_wanted
 
 -- name: mark
@@ -92,21 +92,21 @@ INSERT INTO holdfast_ended (id, state, queue, kind, priority, due_at, attempts, 
 SELECT live.id, 'done', live.queue, live.kind, live.priority, live.due_at,
     live.attempts + CASE WHEN live.started_at IS NULL THEN 1 ELSE 0 END, live.crashes, live.token, live.worker,
     coalesce(:now - (held.value->>'ran'), live.started_at, live.claimed_at), :now, 'done', held.value->>'result'
-FROM json_each(:held) AS held CROSS JOIN holdfast_live AS live ON live.id = held.value->>'id'
+FROM json_each(:held) AS held CROSS JOIN holdfast_live AS live ON live.id = CAST(held.key AS INTEGER)
 WHERE live.token = held.value->>'token' AND live.state = 'running';
 DELETE FROM holdfast_live
 WHERE id IN (
-    SELECT live.id FROM json_each(:held) AS held CROSS JOIN holdfast_live AS live ON live.id = held.value->>'id'
+    SELECT live.id FROM json_each(:held) AS held CROSS JOIN holdfast_live AS live ON live.id = CAST(held.key AS INTEGER)
     WHERE live.token = held.value->>'token' AND live.state = 'running')
 RETURNING id, needed
 
 -- name: settled_before
 -- Ends that are recorded already, by this very token and outcome: a settle sent again is a success.
-SELECT ended.id FROM json_each(:held) AS held CROSS JOIN holdfast_ended AS ended ON ended.id = held.value->>'id'
+SELECT ended.id FROM json_each(:held) AS held CROSS JOIN holdfast_ended AS ended ON ended.id = CAST(held.key AS INTEGER)
 WHERE ended.token = held.value->>'token' AND ended.reason = held.value->>'reason'
 UNION
 SELECT attempt.job_id FROM json_each(:held) AS held
-CROSS JOIN holdfast_attempt AS attempt ON attempt.job_id = held.value->>'id'
+CROSS JOIN holdfast_attempt AS attempt ON attempt.job_id = CAST(held.key AS INTEGER)
 WHERE attempt.token = held.value->>'token' AND attempt.reason = held.value->>'reason'
 
 -- name: lock_held
@@ -114,7 +114,7 @@ WHERE attempt.token = held.value->>'token' AND attempt.reason = held.value->>'re
 SELECT live.id AS job_id, live.kind, live.queue, live.token, live.attempts, job.max_attempts, live.crashes,
     job.max_crashes, job.on_lost, job.retry, live.started_at IS NOT NULL AS marked, live.cancel_wanted,
     live.needed, live.worker, live.claimed_at, live.started_at
-FROM json_each(:held) AS held CROSS JOIN holdfast_live AS live ON live.id = held.value->>'id'
+FROM json_each(:held) AS held CROSS JOIN holdfast_live AS live ON live.id = CAST(held.key AS INTEGER)
 JOIN holdfast_job AS job ON job.id = live.id
 WHERE live.token = held.value->>'token' AND live.state = 'running'
 ORDER BY live.id
@@ -149,7 +149,7 @@ UPDATE holdfast_live SET state = verdict.value->>'state', attempts = verdict.val
     due_at = coalesce(:now + (verdict.value->>'delay'), due_at),
     cancel_wanted = false, worker = NULL, claimed_at = NULL, started_at = NULL, lapses_at = NULL
 FROM json_each(:verdict) AS verdict
-WHERE holdfast_live.id = verdict.value->>'id' AND token = verdict.value->>'token' AND state = 'running'
+WHERE holdfast_live.id = CAST(verdict.key AS INTEGER) AND token = verdict.value->>'token' AND state = 'running'
 
 -- name: end_held
 -- A run that ended its job otherwise than done.
@@ -158,11 +158,11 @@ INSERT INTO holdfast_ended (id, state, queue, kind, priority, due_at, attempts, 
 SELECT live.id, verdict.value->>'state', live.queue, live.kind, live.priority, live.due_at, verdict.value->>'attempts',
     verdict.value->>'crashes', live.token + (verdict.value->>'raised'), live.worker,
     coalesce(:now - (verdict.value->>'ran'), live.started_at, live.claimed_at), :now, verdict.value->>'reason', verdict.value->>'error'
-FROM json_each(:verdict) AS verdict CROSS JOIN holdfast_live AS live ON live.id = verdict.value->>'id'
+FROM json_each(:verdict) AS verdict CROSS JOIN holdfast_live AS live ON live.id = CAST(verdict.key AS INTEGER)
 WHERE live.token = verdict.value->>'token' AND live.state = 'running';
 DELETE FROM holdfast_live
 WHERE id IN (
-    SELECT live.id FROM json_each(:verdict) AS verdict CROSS JOIN holdfast_live AS live ON live.id = verdict.value->>'id'
+    SELECT live.id FROM json_each(:verdict) AS verdict CROSS JOIN holdfast_live AS live ON live.id = CAST(verdict.key AS INTEGER)
     WHERE live.token = verdict.value->>'token' AND live.state = 'running')
 
 -- name: write_attempts
@@ -175,7 +175,7 @@ FROM json_each(:run) AS run
 -- Prefetched jobs that were never begun: back in their places, at no cost, leaving no trace.
 UPDATE holdfast_live SET state = 'ready', worker = NULL, claimed_at = NULL, lapses_at = NULL
 FROM json_each(:held) AS held
-WHERE holdfast_live.id = held.value->>'id' AND token = held.value->>'token' AND state = 'running' AND started_at IS NULL
+WHERE holdfast_live.id = CAST(held.key AS INTEGER) AND token = held.value->>'token' AND state = 'running' AND started_at IS NULL
     AND NOT cancel_wanted
 RETURNING holdfast_live.id
 

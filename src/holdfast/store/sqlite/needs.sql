@@ -49,7 +49,7 @@ WHERE id IN (SELECT value FROM json_each(:ids)) AND state = 'waiting'
 -- name: hold_with_note
 UPDATE holdfast_live SET state = 'held', note = held.value->>'note'
 FROM json_each(:held) AS held
-WHERE holdfast_live.id = held.value->>'id' AND state IN ('waiting', 'scheduled', 'ready')
+WHERE holdfast_live.id = CAST(held.key AS INTEGER) AND state IN ('waiting', 'scheduled', 'ready')
 RETURNING holdfast_live.id
 
 -- name: end_idle
@@ -57,8 +57,8 @@ RETURNING holdfast_live.id
 INSERT INTO holdfast_ended (id, state, queue, kind, priority, due_at, attempts, crashes, token, ended_at, reason, error)
 SELECT live.id, 'cancelled', live.queue, live.kind, live.priority, live.due_at, live.attempts, live.crashes, live.token,
     :now, 'cancelled', idle.value->>'note'
-FROM json_each(:idle) AS idle CROSS JOIN holdfast_live AS live ON live.id = idle.value->>'id'
+FROM json_each(:idle) AS idle CROSS JOIN holdfast_live AS live ON live.id = CAST(idle.key AS INTEGER)
 WHERE live.state <> 'running';
 DELETE FROM holdfast_live
-WHERE id IN (SELECT idle.value->>'id' FROM json_each(:idle) AS idle) AND state <> 'running'
+WHERE id IN (SELECT CAST(idle.key AS INTEGER) FROM json_each(:idle) AS idle) AND state <> 'running'
 RETURNING id, needed

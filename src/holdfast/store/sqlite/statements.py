@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.domain.selector import Glob
 from holdfast.store import sql
-from holdfast.store.flow import Fill, Rows, Step
+from holdfast.store.flow import ById, Fill, Rows, Step
 from holdfast.store.rows import reader, to_micros
 
 _encoder = msgspec.json.Encoder()
@@ -53,6 +53,8 @@ def to_sql(value: Any) -> Any:
         return str(value)
     if isinstance(value, (datetime, timedelta)):
         return to_micros(value)
+    if isinstance(value, ById):
+        return _encoder.encode(_by_id(value)).decode()
     if isinstance(value, Rows):
         return _encoder.encode(_objects(value)).decode()
     if isinstance(value, (list, tuple)):
@@ -64,6 +66,13 @@ def _objects(rows: Rows) -> list[dict[str, Any]]:
     names = tuple(rows.columns)
     columns = [_column(cells) for cells in rows.columns.values()]
     return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _by_id(table: ById) -> dict[int, dict[str, Any]]:
+    """An object whose keys are the ids: they need not be found in each row's own JSON."""
+    names = tuple(name for name in table.columns if name != "id")
+    rows = zip(*(_column(table.columns[name]) for name in names), strict=True)
+    return {key: dict(zip(names, row, strict=True)) for key, row in zip(table.columns["id"], rows, strict=True)}
 
 
 def _column(cells: Sequence[Any]) -> Sequence[Any]:

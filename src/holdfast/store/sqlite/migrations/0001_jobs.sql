@@ -113,8 +113,10 @@ CREATE INDEX holdfast_ended_when ON holdfast_ended (state, ended_at, id);
 CREATE INDEX holdfast_ended_trouble ON holdfast_ended (state, id) WHERE state <> 'done';
 
 -- The moves of a job among live states, as in domain/job.py. Ending and reviving change the table.
-CREATE TRIGGER holdfast_live_moves BEFORE UPDATE OF state ON holdfast_live
-    WHEN OLD.state <> NEW.state AND OLD.state || '>' || NEW.state NOT IN (
+-- The claim's own move is asked for first: it is by far the most frequent.
+CREATE TRIGGER holdfast_live_moves AFTER UPDATE OF state ON holdfast_live
+    WHEN (OLD.state <> 'ready' OR NEW.state <> 'running') AND OLD.state <> NEW.state
+        AND OLD.state || '>' || NEW.state NOT IN (
         'held>waiting', 'held>scheduled', 'held>ready',
         'waiting>scheduled', 'waiting>ready', 'waiting>held',
         'scheduled>ready', 'scheduled>held',

@@ -1,0 +1,118 @@
+"""``enqueue``: a job by the name of its kind."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from holdfast.cli.session import Session
+from holdfast.cli.shared import command as shared_command
+from holdfast.domain.kind import PublishedKind, load_options
+from holdfast.domain.needs import After
+from holdfast.domain.request import NewJob
+from holdfast.domain.text import as_duration
+from holdfast.domain.unique import Scope, Unique
+from holdfast.errors import InvalidInput, InvalidPayload
+
+
+@shared_command("enqueue")
+@click.argument("kind")
+@click.option("-p", "--payload", default="{}", metavar="JSON|@FILE|-", help="The handler's parameters, by name.")
+@click.option("-q", "--queue", help="Another queue than the kind's.")
+@click.option("--priority", type=int, help="Higher is sooner.")
+@click.option("--delay", metavar="TIME", help="Not before: 90s, 2h, 1d.")
+@click.option("-l", "--label", help="A name to find it by.")
+@click.option("--key", help="A unique key: if a live job has it, no new one is made.")
+@click.option(
+    "--after", multiple=True, type=int, metavar="ID", help="Start when this job is done; several are allowed."
+)
+@click.option("--hold", is_flag=True, help="Keep it from starting until holdfast unhold.")
+def command(session: Session, *, kind: str, payload: str, **options: Any) -> None:
+    """Enqueue a job of a kind that an application has registered.
+
+    \b
+    Examples:
+      holdfast enqueue send_mail -p '{"to": "ada@example.com"}'
+      holdfast enqueue import_file -p @parameters.json --delay 2h --label nightly
+    """
+    published = session.store.kinds.get(kind)
+    request = _request(published, _read(payload), session.actor, options)
+    answer = session.store.jobs.enqueue(request)
+    data = {"id": answer.id, "created": answer.created, "kind": kind, "queue": request.queue}
+    text = (
+        str(answer.id)
+        if session.output.quiet
+        else f"job {answer.id}" + ("" if answer.created else " was there already")
+    )
+    session.output.value(data, lambda: [text])
+
+
+def _request(published: PublishedKind, payload: str, actor: str, options: dict[str, Any]) -> NewJob:
+    known = load_options(published.options, version=published.version)
+    values = _checked(published, payload)
+    key = options["key"] or _key(values, known.unique)
+    unique = (
+        None if key is None else Unique(key, known.unique_scope if known.unique else Scope.LIVE, known.unique_period)
+    )
+    return NewJob(
+        kind=published.name,
+        payload=payload,
+        queue=options["queue"] or known.queue,
+        priority=known.priority if options["priority"] is None else options["priority"],
+        delay=None if options["delay"] is None else as_duration(options["delay"]),
+        label=options["label"],
+        unique=unique,
+        after=After(ids=tuple(options["after"])) if options["after"] else None,
+        hold=options["hold"],
+        max_attempts=known.max_attempts,
+        max_crashes=known.max_crashes,
+        on_lost=known.on_lost,
+        retry=known.retry.dumps(),
+        actor=actor,
+    )
+
+
+def _key(values: dict[str, Any], fields: tuple[str, ...]) -> str | None:
+    """The unique key that the kind forms of its payload."""
+    if not fields:
+        return None
+    for name in fields:
+        if name not in values:
+            raise InvalidPayload(f"the unique key needs the parameter {name!r}", hint="Name it, or give a --key.")
+    return msgspec.json.encode([values[name] for name in fields], order="sorted").decode()
+
+
+def _read(payload: str) -> str:
+    """The JSON itself, or what a file or stdin holds."""
+    if payload == "-":
+        return sys.stdin.read()
+    if payload.startswith("@"):
+        try:
+            return Path(payload[1:]).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise InvalidInput(f"the payload cannot be read: {error}") from None
+    return payload
+
+
+def _checked(published: PublishedKind, payload: str) -> dict[str, Any]:
+    """The payload's values, compared with the names that the handler takes; the worker checks their types."""
+    try:
+        values = msgspec.json.decode(payload)
+    except msgspec.DecodeError as error:
+        raise InvalidPayload(f"the payload is not JSON: {error}") from None
+    if not isinstance(values, dict):
+        raise InvalidPayload("a payload is a JSON object", hint='Name the handler\'s parameters: {"name": value}.')
+    schema = msgspec.json.decode(published.payload_schema)
+    shape = schema.get("$defs", {}).get("Payload", schema)
+    known, needed = set(shape.get("properties", {})), set(shape.get("required", ()))
+    for name in sorted(set(values) - known):
+        raise InvalidPayload(
+            f"{published.name!r} has no parameter {name!r}", hint=f"It takes: {', '.join(sorted(known))}."
+        )
+    for name in sorted(needed - set(values)):
+        raise InvalidPayload(f"{published.name!r} needs the parameter {name!r}")
+    return values

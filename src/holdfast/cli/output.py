@@ -1,0 +1,140 @@
+"""What a command prints: one value as text for people, as one JSON document, or line by line."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable
+from enum import StrEnum
+from typing import Any, TextIO
+
+import msgspec
+
+SCHEMA_VERSION = 1
+#: Everything below a space, DEL and the C1 controls, which a terminal would obey.
+_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if code not in (0x09, 0x0A)}
+
+
+class PipeClosed(Exception):
+    """Whoever read our output has seen enough. Not an OSError: click would call that a failure."""
+
+
+class Format(StrEnum):
+    """How to print."""
+
+    TEXT = "text"
+    JSON = "json"
+    NDJSON = "ndjson"
+
+
+class Output:
+    """Prints to stdout what programs read, and to stderr what only people want to know."""
+
+    def __init__(self, format: Format, *, quiet: bool = False, color: bool | None = None) -> None:  # noqa: A002
+        self.format = format
+        self.quiet = quiet
+        self.began = time.monotonic()
+        self._color = color
+        self._out: TextIO = sys.stdout
+        self._lines = 0
+
+    @property
+    def color(self) -> bool:
+        """Only for people: on a terminal that can, and when nobody forbids it."""
+        if self._color is not None:
+            return self._color
+        wanted = "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+        return self.format is Format.TEXT and wanted and self._out.isatty()
+
+    def value(self, data: Any, text: Callable[[], Iterable[str]]) -> None:
+        """Print one value; *text* gives its lines for people."""
+        match self.format:
+            case Format.TEXT:
+                self.lines(text())
+            case Format.JSON:
+                self._write(json_line(self._envelope("success", data)))
+            case Format.NDJSON:
+                self._write(json_line(builtins(data)))
+                self._end({"status": "success"})
+
+    def items(self, name: str, items: Iterable[Any], text: Callable[[Iterable[Any]], Iterable[str]]) -> None:
+        """Print many values, one after the other, in flat memory; *name* is their place in the JSON document."""
+        match self.format:
+            case Format.TEXT:
+                self.lines(text(items))
+            case Format.JSON:
+                self._stream(name, items)
+            case Format.NDJSON:
+                for item in items:
+                    self._write(json_line(builtins(item)))
+                self._end({"status": "success"})
+
+    def lines(self, lines: Iterable[str]) -> None:
+        """Print lines for people, made harmless."""
+        for line in lines:
+            self._write(harmless(line))
+
+    def note(self, text: str) -> None:
+        """A line for people beside the data; not with ``--quiet``."""
+        if not self.quiet:
+            _tell(text)
+
+    def error(self, error: dict[str, Any], *, data: Any = None, status: str = "error") -> None:
+        """Tell of a failure: for programs on stdout, for people on stderr."""
+        match self.format:
+            case Format.TEXT:
+                _tell(f"error: {error['message']} [{error['code']}]")
+                if error.get("hint"):
+                    _tell(f"hint: {error['hint']}")
+            case Format.JSON:
+                self._write(json_line(self._envelope(status, data, error)))
+            case Format.NDJSON:
+                self._end({"status": status, "error": error, **({"summary": data} if data else {})})
+
+    def _envelope(self, status: str, data: Any, error: dict[str, Any] | None = None) -> dict[str, Any]:
+        return {
+            "status": status,
+            "schema_version": SCHEMA_VERSION,
+            "data": builtins(data),
+            "error": error,
+            "meta": {"duration_ms": round((time.monotonic() - self.began) * 1000)},
+        }
+
+    def _stream(self, name: str, items: Iterable[Any]) -> None:
+        """The envelope around a list that is never held as a whole."""
+        head = f'{{"status": "success", "schema_version": {SCHEMA_VERSION}, "data": {{{json.dumps(name)}: ['
+        self._write(head, end="")
+        for count, item in enumerate(items):
+            self._write((", " if count else "") + json_line(builtins(item)), end="")
+        duration = round((time.monotonic() - self.began) * 1000)
+        self._write(f']}}, "error": null, "meta": {{"duration_ms": {duration}}}}}')
+
+    def _end(self, meta: dict[str, Any]) -> None:
+        self._write(json_line({"_meta": {**meta, "lines": self._lines}}))
+
+    def _write(self, text: str, end: str = "\n") -> None:
+        try:
+            self._out.write(text + end)
+        except BrokenPipeError:
+            raise PipeClosed from None
+        self._lines += 1
+
+
+def builtins(value: Any) -> Any:
+    """Structs, instants and enums as JSON has them; times end in Z."""
+    return msgspec.to_builtins(value, str_keys=True)
+
+
+def json_line(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def harmless(text: str) -> str:
+    """The text without anything that a terminal would obey, or that cannot be printed."""
+    return text.translate(_CONTROLS).encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def _tell(text: str) -> None:
+    sys.stderr.write(harmless(text) + "\n")

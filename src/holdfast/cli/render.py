@@ -1,0 +1,105 @@
+"""Jobs and tables as text for people."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from itertools import chain, islice
+from typing import Any
+
+import msgspec
+
+from holdfast.cli.output import builtins, harmless
+from holdfast.domain.history import Attempt, Event
+from holdfast.domain.job import Job
+
+#: Rows that are looked at before the widths of columns are fixed.
+FIRST = 100
+_JSON = ("payload", "result", "checkpoint", "tags", "retry")
+
+
+def job_data(job: Job) -> dict[str, Any]:
+    """A job for programs: what is JSON in the store is JSON here too."""
+    data: dict[str, Any] = builtins(job)
+    for name in _JSON:
+        if data.get(name) is not None:
+            data[name] = msgspec.json.decode(data[name])
+    return data
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    """Columns as wide as the first rows need; the last one takes what the terminal has left."""
+    clean = ([harmless(cell).replace("\n", " ").replace("\t", " ") for cell in row] for row in rows)
+    first = list(islice(clean, FIRST))
+    widths = [max(len(row[place]) for row in [list(heads), *first]) for place in range(len(heads))]
+    room = shutil.get_terminal_size((120, 24)).columns
+    for row in chain([list(heads)], first, clean):
+        cells = [cell.ljust(width) for cell, width in zip(row[:-1], widths[:-1], strict=True)]
+        line = "  ".join([*cells, row[-1]]).rstrip()
+        yield line if len(line) <= room else f"{line[: max(1, room - 1)]}…"
+
+
+def age(moment: datetime | None) -> str:
+    """How long ago, or how soon, in one word."""
+    if moment is None:
+        return ""
+    seconds = (datetime.now(UTC) - moment).total_seconds()
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
+        if abs(seconds) >= size or unit == "s":
+            return f"{int(abs(seconds) // size)}{unit}" + (" ago" if seconds >= 0 else "")
+    return ""
+
+
+JOB_HEADS = ("ID", "STATE", "KIND", "QUEUE", "TRIES", "AGE", "LABEL", "NOTE")
+
+
+def job_row(job: Job) -> list[str]:
+    tries = f"{job.attempts}/{job.max_attempts or '∞'}"
+    note = job.note or (job.error or "").partition("\n")[0] or _progress(job)
+    return [str(job.id), job.state, job.kind, job.queue, tries, age(job.created_at), job.label or "", note]
+
+
+def _progress(job: Job) -> str:
+    if job.progress_done is None:
+        return ""
+    share = f"/{job.progress_total}" if job.progress_total else ""
+    return f"{job.progress_done}{share} {job.progress_message or ''}".strip()
+
+
+def job_lines(job: Job, attempts: list[Attempt], events: list[Event], reasons: list[str]) -> Iterator[str]:
+    """All there is to say about one job."""
+    yield f"job {job.id}  {job.state}  {job.kind}"
+    facts = {
+        "queue": f"{job.queue}, priority {job.priority}",
+        "label": job.label,
+        "key": job.key,
+        "enqueued": f"{stamp(job.created_at)} by {job.actor}",
+        "due": stamp(job.due_at),
+        "ended": stamp(job.ended_at),
+        "worker": job.worker,
+        "progress": _progress(job),
+        "payload": job.payload,
+        "result": job.result,
+        "error": job.error,
+        "note": job.note,
+        "why": "; ".join(reasons),
+    }
+    for name, value in facts.items():
+        if value:
+            first, *more = str(value).splitlines()
+            yield f"  {name:9} {first}"
+            yield from (f"            {line}" for line in more)
+    if attempts:
+        yield "attempts"
+        for attempt in attempts:
+            ended = attempt.reason or "running"
+            begun = stamp(attempt.started_at)
+            yield f"  {attempt.number}  {begun}  {ended}  token {attempt.token}  {attempt.worker or ''}".rstrip()
+    yield "history"
+    for event in events:
+        yield f"  {stamp(event.at)}  {event.name}  {event.actor}  {event.detail or ''}".rstrip()
+
+
+def stamp(moment: datetime | None) -> str:
+    return "" if moment is None else moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -1,0 +1,81 @@
+"""Options that every command takes, before or after its name; and the program around them all."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from holdfast.cli.output import Format
+from holdfast.cli.session import Session
+
+
+def _keep(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
+    """Remember a shared option that was given; the last one on the line counts."""
+    given = ctx.get_parameter_source(param.name or "") is click.core.ParameterSource.COMMANDLINE
+    if given and param.name is not None:
+        ctx.ensure_object(Session).set(param.name, value)
+    return value
+
+
+def shared_options() -> list[click.Option]:
+    formats = click.Choice([str(known) for known in Format])
+    options: list[dict[str, Any]] = [
+        {"param_decls": ["-o", "--output"], "type": formats, "help": "How to print: for people, or for programs."},
+        {"param_decls": ["--quiet"], "is_flag": True, "help": "Print the data alone."},
+        {"param_decls": ["--verbose"], "is_flag": True, "help": "Say more, with tracebacks of what went wrong."},
+        {"param_decls": ["--no-color"], "is_flag": True, "help": "Print without colours, as NO_COLOR does."},
+        {"param_decls": ["--url"], "metavar": "URL", "help": "The store: sqlite:///file.db or postgresql://…"},
+        {"param_decls": ["--config"], "metavar": "FILE", "help": "The configuration file to use."},
+    ]
+    return [click.Option(expose_value=False, callback=_keep, is_eager=True, **option) for option in options]
+
+
+class Command(click.Command):
+    """A command with the shared options."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params += shared_options()
+
+
+class Group(click.Group):
+    """A group of commands with the shared options; those named in *lazy* are imported when they are called."""
+
+    command_class = Command
+    group_class = type
+
+    def __init__(self, *args: Any, lazy: dict[str, tuple[str, str]] | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params += shared_options()
+        self._lazy = lazy or {}
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted({*super().list_commands(ctx), *self._lazy})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in self._lazy:
+            module, _, name = self._lazy[cmd_name][0].partition(":")
+            command: click.Command = getattr(importlib.import_module(f"holdfast.cli.{module}"), name)
+            return command
+        return super().get_command(ctx, cmd_name)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        if not self._lazy:
+            super().format_commands(ctx, formatter)
+            return
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in sorted(self._lazy.items())])
+
+
+def command(name: str) -> Callable[[Callable[..., Any]], Command]:
+    """A command that gets the session first."""
+
+    def make(function: Callable[..., Any]) -> Command:
+        made = click.command(name, cls=Command)(click.make_pass_decorator(Session, ensure=True)(function))
+        assert isinstance(made, Command)
+        return made
+
+    return make

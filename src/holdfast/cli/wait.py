@@ -1,0 +1,55 @@
+"""``wait``: until jobs have ended."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import click
+
+from holdfast.cli.render import JOB_HEADS, job_data, job_row, table
+from holdfast.cli.select import is_everything, selecting
+from holdfast.cli.session import POLL, Session
+from holdfast.cli.shared import command as shared_command
+from holdfast.domain.job import LIVE, Job, State
+from holdfast.domain.selector import Selector
+from holdfast.domain.text import as_duration
+from holdfast.errors import InvalidInput, NoSuchJob, WaitTimeout
+
+CODES = {State.DONE: 0, State.DEAD: 1, State.CANCELLED: 12}
+PARTIAL = 6
+
+
+@shared_command("wait")
+@selecting
+@click.option("--timeout", metavar="TIME", help="Give up after so long, with exit 10.")
+def command(session: Session, *, selector: Selector, timeout: str | None) -> int:
+    """Wait until all jobs that match now have ended.
+
+    Exit 0 when all are done, 1 when all are dead, 12 when all were cancelled, 6 when they differ.
+    """
+    if is_everything(selector):
+        raise InvalidInput("which jobs should be waited for?", hint="Give ids, or --label, --queue … or --filter.")
+    ids = tuple(job.id for job in session.store.views.all(selector))
+    if not ids:
+        raise NoSuchJob("no job matches", hint="holdfast ls with the same options shows what does.")
+    _wait(session, Selector(ids=ids), None if timeout is None else as_duration(timeout).total_seconds())
+    jobs = list(session.store.views.all(Selector(ids=ids)))
+    if session.output.format == "text":
+        session.output.lines(table(JOB_HEADS, (job_row(job) for job in jobs)))
+    else:
+        session.output.items("jobs", (job_data(job) for job in jobs), lambda _: ())
+    return exit_code(jobs)
+
+
+def exit_code(jobs: list[Job]) -> int:
+    codes = {CODES[job.state] for job in jobs}
+    return codes.pop() if len(codes) == 1 else PARTIAL
+
+
+def _wait(session: Session, selector: Selector, seconds: float | None) -> None:
+    began, bell = time.monotonic(), threading.Event()
+    while left := session.store.views.count(selector.only(*LIVE), cap=1_000_000).count:
+        if seconds is not None and time.monotonic() - began > seconds:
+            raise WaitTimeout(f"{left} jobs had not ended in time", left=left)
+        bell.wait(POLL.total_seconds())

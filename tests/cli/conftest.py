@@ -1,0 +1,61 @@
+"""The program, called in this process."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import holdfast
+from holdfast.cli import main
+
+
+class Answer:
+    """What one call printed, and its exit code."""
+
+    def __init__(self, code, out, err):
+        self.code, self.out, self.err = code, out, err
+
+    @property
+    def document(self):
+        """The one JSON document on stdout."""
+        return json.loads(self.out)
+
+    @property
+    def data(self):
+        return self.document["data"]
+
+    @property
+    def lines(self):
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+@pytest.fixture
+def app(real_database):
+    with holdfast.Holdfast(real_database.url) as app:
+
+        @app.job()
+        def mail(to: int, subject: str = "hello") -> str:
+            return f"{subject} {to}"
+
+        @app.job(max_attempts=1, queue="slow")
+        def broken() -> None:
+            raise ValueError("no good\x1b[31m")
+
+        assert app.store
+        yield app
+
+
+@pytest.fixture
+def run(app, real_database, capsys, monkeypatch):
+    """Calls ``holdfast`` with words on the store of the test."""
+    monkeypatch.setenv("HOLDFAST_URL", real_database.url)
+
+    def call(*words) -> Answer:
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main([str(word) for word in words])
+        captured = capsys.readouterr()
+        return Answer(ended.value.code, captured.out, captured.err)
+
+    return call
