@@ -1,4 +1,4 @@
-"""A process that is paused past its lease must find itself shut out when it wakes up (SPEC 8.1, 8.29)."""
+"""A process that is paused past its lease must find itself shut out when it wakes up (SPEC 8.1, SPEC 8.29)."""
 
 from __future__ import annotations
 

@@ -158,7 +158,7 @@ def enqueue_and_maybe_roll_back(index, barrier, url, rounds) -> list[tuple[Enque
 
 
 def test_enqueue_after_never_misses_the_end_of_its_need(real_database):
-    """A job that is enqueued while its need ends starts or is given up, without any sweep, and not before the end."""
+    """It starts or is given up while its need ends, without any sweep, and not before the end (SPEC 8.32)."""
     store = real_database.open()
     rounds = 30
     store.jobs.enqueue_many([NewJob(kind="need") for _ in range(rounds)])
