@@ -181,7 +181,7 @@ RETURNING holdfast_live.id
 
 -- name: next_due
 -- How long until the next scheduled job is due: less than nothing when one is.
-SELECT due_at - :now AS wait FROM holdfast_live WHERE state = 'scheduled' ORDER BY due_at, id LIMIT 1
+SELECT due_at - :now AS wait FROM holdfast_live WHERE state = 'scheduled' AND due_at > 0 ORDER BY due_at, id LIMIT 1
 
 -- name: promote
 -- Scheduled jobs whose time has come become ready.
