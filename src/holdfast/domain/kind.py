@@ -213,7 +213,8 @@ def to_json(value: Any, *, what: str) -> bytes:
     except UnicodeEncodeError:
         raise InvalidText(f"{what} holds half of a character (a lone surrogate)") from None
     except (TypeError, OverflowError, ValueError, RecursionError) as error:
-        raise InvalidPayload(f"{what} cannot be written as JSON: {error}") from None
+        hint = "Use what JSON knows, dataclasses, instants, UUIDs, decimals and enums."
+        raise InvalidPayload(f"{what} cannot be written as JSON: {error}", hint=hint) from None
     if b"\\u0000" in raw and _ESCAPED_NUL.search(raw):
         raise InvalidText(f"{what} holds a NUL character")
     return raw
