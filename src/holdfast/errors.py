@@ -208,6 +208,7 @@ class StoreUnavailable(HoldfastError):
     code = "E_STORE_UNAVAILABLE"
     exit_code = 5
     retryable = True
+    hint = "Is the database running, and does the URL lead to it? The same call may succeed later."
 
 
 class StoreFull(StoreUnavailable):
