@@ -47,12 +47,13 @@ GOOD = {
     ("workers",): [],
     ("config", "show"): ["--origin"],
     ("exit-codes",): [],
+    ("completion",): ["fish"],
     ("explain",): ["E_LEASE_LOST"],
 }
 #: A worker runs until it is told to stop: it has tests of its own.
 ELSEWHERE = {("worker",)}
 #: Commands that need no store.
-STORELESS = {("config", "show"), ("exit-codes",), ("explain",)}
+STORELESS = {("completion",), ("config", "show"), ("exit-codes",), ("explain",)}
 
 
 @pytest.fixture

@@ -177,3 +177,22 @@ def test_codes_are_explained(run):
     codes = run("exit-codes", "-o", "json").data["exit_codes"]
     assert {code["code"]: code["name"] for code in codes}[7] == "aborted"
     assert json.dumps(codes)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shells_learn_the_commands(run, shell):
+    """The script calls the program back, which answers with its own words."""
+    assert "_HOLDFAST_COMPLETE" in run("completion", shell).out
+
+
+def test_a_shell_is_answered(run, monkeypatch):
+    """As its script asks."""
+    for name, value in (("_HOLDFAST_COMPLETE", "bash_complete"), ("COMP_WORDS", "holdfast re"), ("COMP_CWORD", "1")):
+        monkeypatch.setenv(name, value)
+    assert run().out == "plain,retry\n"
+
+
+def test_the_program_alone_shows_its_commands(run):
+    """Whoever types only its name learns what there is."""
+    answer = run()
+    assert "worker" in answer.out + answer.err

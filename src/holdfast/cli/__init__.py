@@ -29,6 +29,7 @@ COMMANDS = {
     "rm": ("verbs:rm", "Remove jobs with their history."),
     "queue": ("queues:queue", "Look at queues, limit, pause and resume them."),
     "workers": ("queues:workers", "List the workers that are alive."),
+    "completion": ("about:completion", "Print the completion script of a shell."),
     "config": ("about:config", "Show the configuration and where it comes from."),
     "exit-codes": ("about:exit_codes", "List the exit codes."),
     "explain": ("about:explain", "Explain an error code."),
@@ -68,6 +69,9 @@ def _run(words: list[str], session: Session) -> int:
             sys.excepthook(type(error), error, error.__traceback__)
         session.output.error(told(error))
         return error.exit_code
+    except click.exceptions.NoArgsIsHelpError as error:
+        sys.stderr.write(error.format_message() + "\n")  # a name alone is a question, not a mistake
+        return 2
     except click.UsageError as error:
         session.output.error(_usage(error))
         return 2
@@ -96,7 +100,7 @@ def told(error: HoldfastError) -> dict[str, Any]:
 
 def asked_format(words: list[str]) -> Format:
     """The format that the line asks for, also when the line cannot be understood otherwise."""
-    for word, value in zip(words, [*words[1:], ""], strict=True):
+    for word, value in zip(words, [*words[1:], ""], strict=False):
         found = value if word in ("-o", "--output") else word.removeprefix("--output=").removeprefix("-o")
         if word.startswith(("-o", "--output")) and found in list(Format):
             return Format(found)

@@ -64,6 +64,26 @@ def explain(session: Session, *, code: str) -> None:
     session.output.value(data, lambda: [*lines, *(["", f"What to do: {found.hint}"] if found.hint else [])])
 
 
+@command("completion")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(session: Session, *, shell: str) -> None:
+    """Print the script that makes a shell complete commands and options.
+
+    \b
+    Examples:
+      holdfast completion bash >> ~/.bashrc
+      holdfast completion fish > ~/.config/fish/completions/holdfast.fish
+    """
+    from click.shell_completion import get_completion_class
+
+    from holdfast.cli import cli
+
+    kind = get_completion_class(shell)
+    assert kind is not None
+    script = kind(cli, {}, "holdfast", "_HOLDFAST_COMPLETE").source()
+    session.output.value({"shell": shell, "script": script}, script.splitlines)
+
+
 def all_errors() -> list[type[HoldfastError]]:
     classes = [value for value in vars(errors).values() if inspect.isclass(value)]
     return [found for found in classes if issubclass(found, HoldfastError)]
