@@ -117,7 +117,7 @@ def test_immediate_restarts_under_load(app, audit, database, tmp_path):
     long_ref = app.enqueue("patience", {"path": str(path)})
     waits = []
     with fleet(database.url, 2, lease=LEASE), Enqueuer(app) as enqueued:
-        wait_until(lambda: long_ref.state is State.RUNNING)
+        wait_until((tmp_path / "go-begun").exists)
         for _ in range(RESTARTS):
             database.restart()
             waits.append(seconds_until_work_goes_on(app))
@@ -134,7 +134,7 @@ def test_all_backends_terminated_every_second(app, audit, database, tmp_path):
     path = tmp_path / "go"
     long_ref = app.enqueue("patience", {"path": str(path)})
     with fleet(database.url, 2, lease=LEASE), Enqueuer(app) as enqueued:
-        wait_until(lambda: long_ref.state is State.RUNNING)
+        wait_until((tmp_path / "go-begun").exists)
         for _ in range(SECONDS):
             database.execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
@@ -156,7 +156,7 @@ def test_a_black_hole(app, audit, database, tmp_path, seconds):
     with proxy_to(database.url) as proxy:
         long_ref = app.enqueue("patience", {"path": str(path)})
         with fleet(proxy.uri, 2, lease=LEASE), Enqueuer(app) as enqueued:
-            wait_until(lambda: long_ref.state is State.RUNNING)
+            wait_until((tmp_path / "go-begun").exists)
             proxy.black_hole()
             threading.Event().wait(seconds)
             proxy.heal()

@@ -41,7 +41,8 @@ def make_app(url: str, *, lease: float = LEASE) -> holdfast.Holdfast:
 
     @app.job(**patient)
     def patience(path: str, me: holdfast.Context) -> str:
-        """Waits until a file is there, or until it is told to stop."""
+        """Tells that it has begun, and waits until a file is there, or until it is told to stop."""
+        Path(f"{path}-begun").touch()
         while not Path(path).exists():
             if me.stopping.wait(0.02):
                 Path(f"{path}-stopped").touch()
