@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from pathlib import Path
 
 import holdfast
@@ -35,7 +34,7 @@ def obedient(path: str, me: holdfast.Context) -> None:
 @app.job(executor="process")
 def child(path: str) -> None:
     Path(path).write_text(str(os.getpid()))
-    time.sleep(60)
+    threading.Event().wait(60)
 
 
 @app.job(executor="process", lease=2)

@@ -8,10 +8,12 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import holdfast
+
+#: Nothing sets it: to wait for it is to take one's time.
+NEVER = threading.Event()
 
 
 def double(n: int) -> int:
@@ -67,34 +69,27 @@ def grow() -> None:
     held = []
     while True:
         held.append(bytearray(8 << 20))
-        time.sleep(0.005)
-
-
-def big() -> int:
-    return len(bytearray(64 << 20))
+        NEVER.wait(0.005)
 
 
 def daemonise(path: str) -> None:
-    """Leaves a process behind that left the session."""
-    code = f"import os,time; open({path!r},'w').write(str(os.getpid())); time.sleep(60)"
-    subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
-    while not Path(path).exists() or not Path(path).read_text():
-        time.sleep(0.01)
+    """Leaves a process behind that left the session, and dies."""
+    background(path)
     os._exit(0)
 
 
 def background(path: str) -> None:
-    """Leaves a process behind, and ends well."""
-    code = f"import os,time; open({path!r},'w').write(str(os.getpid())); time.sleep(60)"
+    """Leaves a process behind that left the session, and ends well."""
+    code = f"import os, signal; open({path!r}, 'w').write(str(os.getpid())); signal.pause()"
     subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
     while not Path(path).exists() or not Path(path).read_text():
-        time.sleep(0.01)
+        NEVER.wait(0.01)
 
 
 def fork() -> str:
     """Leaves a copy of this process behind, which goes on where it stands."""
     if os.fork() == 0:
-        time.sleep(0.3)
+        NEVER.wait(0.3)
         return "from the fork"
     return "from the parent"
 
@@ -103,7 +98,7 @@ def linger(me: holdfast.Context) -> str:
     """Leaves a thread behind that speaks for a job that has ended."""
 
     def later() -> None:
-        time.sleep(0.3)
+        NEVER.wait(0.3)
         try:
             me.checkpoint("stray")
         except holdfast.LeaseLost:
@@ -115,7 +110,7 @@ def linger(me: holdfast.Context) -> str:
 
 def outlast(me: holdfast.Context) -> list[object]:
     """Runs long enough to meet what others left behind."""
-    time.sleep(0.8)
+    NEVER.wait(0.8)
     return [me.id, me.checkpointed]
 
 
@@ -136,9 +131,7 @@ def register(app: holdfast.Holdfast) -> dict[str, object]:
     options = {"executor": "process", "retry": ["0s"]}
     handlers = {f.__name__: app.job(**options)(f) for f in (double, who, talk, rest, wait_for_stop)}
     once = {"executor": "process", "max_attempts": 1}
-    handlers |= {
-        f.__name__: app.job(**once)(f) for f in (background, big, daemonise, fork, leave, linger, odd, outlast)
-    }
+    handlers |= {f.__name__: app.job(**once)(f) for f in (background, daemonise, fork, leave, linger, odd, outlast)}
     handlers["hold_lock_briefly"] = app.job(executor="process", lease=1)(hold_lock_briefly)
     handlers["kill_self"] = app.job(**options, max_crashes=2)(kill_self)
     handlers["ignore_all"] = app.job(executor="process", max_attempts=1, timeout=0.5, lease=60)(ignore_all)

@@ -89,28 +89,19 @@ def test_the_second_signal_leaves_at_once(app, url, tmp_path):
         code, _ = worker.end()
     assert code == 130
     assert time.monotonic() - began < 2
-    wait_until(lambda: gone(int(paths[1].read_text())))
+    assert wait_until(lambda: gone(int(paths[1].read_text())))
     assert [(ref.state, ref.job().attempts) for ref in refs] == [(State.READY, 0)] * 2
 
 
-def test_no_child_outlives_a_killed_worker(app, url, tmp_path):
-    """The supervisor ends it when its worker is gone."""
+@pytest.mark.parametrize(("kind", "number"), [("child", signal.SIGKILL), ("brief_child", signal.SIGSTOP)])
+def test_no_child_outlives_its_worker(app, url, tmp_path, kind, number):
+    """The supervisor ends it when the worker was killed, and when the lease of a frozen one is over (SPEC 8.29)."""
     path = tmp_path / "child"
-    app.enqueue("child", {"path": str(path)})
+    app.enqueue(kind, {"path": str(path)})
     with program(*APP, url=url) as worker:
         pid = int(wait_until(lambda: path.exists() and path.read_text()))
-        worker.send(signal.SIGKILL)
-        wait_until(lambda: gone(pid))
-
-
-def test_no_child_outlives_the_lease_of_a_frozen_worker(app, url, tmp_path):
-    """The supervisor keeps time when the worker cannot (SPEC 8.29)."""
-    path = tmp_path / "child"
-    app.enqueue("brief_child", {"path": str(path)})
-    with program(*APP, url=url) as worker:
-        pid = int(wait_until(lambda: path.exists() and path.read_text()))
-        worker.send(signal.SIGSTOP)
-        wait_until(lambda: gone(pid))
+        worker.send(number)
+        assert wait_until(lambda: gone(pid))
         worker.send(signal.SIGCONT)
 
 

@@ -109,7 +109,7 @@ def test_a_child_that_does_not_listen_is_killed_at_its_timeout(app, jobs, tmp_pa
     with working(app):
         job = ref.wait(30)
     assert (job.state, job.reason) == (State.DEAD, "run_timeout")
-    wait_until(lambda: gone(int(path.read_text())))
+    assert wait_until(lambda: gone(int(path.read_text())))
 
 
 def test_a_child_that_holds_the_interpreters_lock_loses_no_lease(app, jobs):
@@ -126,7 +126,7 @@ def test_what_a_child_leaves_behind_is_ended(app, jobs, tmp_path):
     ref = jobs["daemonise"].enqueue(str(path))
     drain(app)
     assert ref.job().reason == "exit_0"
-    wait_until(lambda: gone(int(path.read_text())))
+    assert wait_until(lambda: gone(int(path.read_text())))
 
 
 def test_the_end_of_the_supervisor_hurts_only_what_ran(app, jobs):
@@ -239,4 +239,4 @@ def test_what_children_started_ends_with_the_worker(app, jobs, tmp_path):
     path = tmp_path / "pid"
     jobs["background"].enqueue(str(path))
     drain(app)
-    wait_until(lambda: gone(int(path.read_text())))
+    assert wait_until(lambda: gone(int(path.read_text())))

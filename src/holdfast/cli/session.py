@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,9 +12,6 @@ from holdfast.cli.output import Format, Output
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
     from holdfast.store import Store
-
-#: How a shared option is spelt, and what it means.
-POLL = timedelta(milliseconds=200)
 
 
 class Session:

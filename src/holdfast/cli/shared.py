@@ -44,9 +44,6 @@ class Command(click.Command):
 class Group(click.Group):
     """A group of commands with the shared options; those named in *lazy* are imported when they are called."""
 
-    command_class = Command
-    group_class = type
-
     def __init__(self, *args: Any, lazy: dict[str, tuple[str, str]] | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.params += shared_options()

@@ -9,7 +9,7 @@ import click
 
 from holdfast.cli.render import JOB_HEADS, job_data, job_row, table
 from holdfast.cli.select import is_everything, selecting
-from holdfast.cli.session import POLL, Session
+from holdfast.cli.session import Session
 from holdfast.cli.shared import command as shared_command
 from holdfast.domain.job import LIVE, Job, State
 from holdfast.domain.selector import Selector
@@ -18,6 +18,8 @@ from holdfast.errors import InvalidInput, NoSuchJob, WaitTimeout
 
 CODES = {State.DONE: 0, State.DEAD: 1, State.CANCELLED: 12}
 PARTIAL = 6
+#: How often the store is asked, in seconds.
+POLL = 0.2
 
 
 @shared_command("wait")
@@ -52,4 +54,4 @@ def _wait(session: Session, selector: Selector, seconds: float | None) -> None:
     while left := session.store.views.count(selector.only(*LIVE), cap=1_000_000).count:
         if seconds is not None and time.monotonic() - began > seconds:
             raise WaitTimeout(f"{left} jobs had not ended in time", left=left)
-        bell.wait(POLL.total_seconds())
+        bell.wait(POLL)
