@@ -34,6 +34,8 @@ GOOD = {
     ("enqueue",): ["mail", "-p", '{"to": 2}'],
     ("wait",): ["3"],
     ("cancel",): ["1"],
+    ("pause",): ["1"],
+    ("resume",): ["1"],
     ("retry",): ["1"],
     ("hold",): ["1"],
     ("unhold",): ["1"],
@@ -112,7 +114,7 @@ def test_what_matches_nothing_is_exit_3(run, words):
     assert (answer.code, answer.document["error"]["code"]) == (3, "E_NO_SUCH_JOB")
 
 
-@pytest.mark.parametrize("verb", ["cancel", "retry", "hold", "unhold", "rm", "wait"])
+@pytest.mark.parametrize("verb", ["cancel", "pause", "resume", "retry", "hold", "unhold", "rm", "wait"])
 def test_no_verb_takes_silence_for_everything(run, filled, verb):
     assert run(verb).code == 2
 

@@ -187,7 +187,7 @@ def test_shells_learn_the_commands(run, shell):
 
 def test_a_shell_is_answered(run, monkeypatch):
     """As its script asks."""
-    for name, value in (("_HOLDFAST_COMPLETE", "bash_complete"), ("COMP_WORDS", "holdfast re"), ("COMP_CWORD", "1")):
+    for name, value in (("_HOLDFAST_COMPLETE", "bash_complete"), ("COMP_WORDS", "holdfast retr"), ("COMP_CWORD", "1")):
         monkeypatch.setenv(name, value)
     assert run().out == "plain,retry\n"
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.domain.job import ENDED, LIVE, MOVES, JobId, OnLost, State, Token, WorkerId
+from holdfast.domain.job import ENDED, LIVE, MOVES, JobId, OnLost, State, Token, Wanted, WorkerId
 from holdfast.domain.verdict import Done, Failed, Lost, Outcome, Released, Standing, Stopped, judge
 
 MINUTE = timedelta(minutes=1)
@@ -27,7 +27,7 @@ def standing(**changes) -> Standing:
         "on_lost": OnLost.RETRY,
         "retry": None,
         "marked": True,
-        "cancel_wanted": False,
+        "wanted": None,
         "needed": False,
         "worker": WorkerId("w"),
         "claimed_at": None,
@@ -137,12 +137,31 @@ def test_a_job_that_kills_its_worker_ends_dead():
 @pytest.mark.parametrize("outcome", [Failed(error="x"), Released(), Lost(), Stopped()])
 def test_a_wanted_cancel_wins_over_another_try(outcome):
     """A job that shall be cancelled is not tried again."""
-    assert verdict(outcome, cancel_wanted=True).state is State.CANCELLED
+    assert verdict(outcome, wanted=Wanted.CANCEL).state is State.CANCELLED
 
 
 def test_a_success_counts_though_a_cancel_was_wanted():
     """A run that finished has finished."""
-    assert verdict(Done(), cancel_wanted=True).state is State.DONE
+    assert verdict(Done(), wanted=Wanted.CANCEL).state is State.DONE
+
+
+@pytest.mark.parametrize("outcome", [Failed(error="x"), Released(), Lost(), Lost(begun=True)])
+def test_a_wanted_pause_holds_what_has_another_try(outcome):
+    """Whatever became of the run, the job waits for a person; what it cost stays as it is without."""
+    paused, plain = verdict(outcome, wanted=Wanted.PAUSE), verdict(outcome)
+    assert (paused.state, paused.attempts, paused.crashes) == (State.HELD, plain.attempts, plain.crashes)
+
+
+@pytest.mark.parametrize(("outcome", "state"), [(Done(), State.DONE), (Failed(error="x", permanent=True), State.DEAD)])
+def test_a_wanted_pause_holds_nothing_that_has_ended(outcome, state):
+    assert verdict(outcome, wanted=Wanted.PAUSE).state is state
+
+
+@pytest.mark.parametrize("on_lost", OnLost)
+def test_a_paused_run_is_held_whatever_its_on_lost(on_lost):
+    """A person lets it go on, so nothing runs twice by itself."""
+    result = verdict(Released(interrupted=True), wanted=Wanted.PAUSE, on_lost=on_lost)
+    assert (result.state, result.attempts) == (State.HELD, 0)
 
 
 OUTCOMES = st.one_of(
@@ -159,11 +178,11 @@ OUTCOMES = st.one_of(
     attempts=st.integers(1, 5),
     crashes=st.integers(0, 5),
     marked=st.booleans(),
-    cancel_wanted=st.booleans(),
+    wanted=st.sampled_from([None, *Wanted]),
     on_lost=st.sampled_from(OnLost),
     chance=st.floats(0, 1),
 )
-def test_a_verdict_is_a_legal_move(outcome, attempts, crashes, marked, cancel_wanted, on_lost, chance):
+def test_a_verdict_is_a_legal_move(outcome, attempts, crashes, marked, wanted, on_lost, chance):
     """Whatever the outcome, the job moves where it may, and attempts never pass their limit to live on."""
     job = standing(
         attempts=attempts if marked else attempts - 1,
@@ -171,7 +190,7 @@ def test_a_verdict_is_a_legal_move(outcome, attempts, crashes, marked, cancel_wa
         crashes=crashes,
         max_crashes=5,
         marked=marked,
-        cancel_wanted=cancel_wanted,
+        wanted=wanted,
         on_lost=on_lost,
     )
     result = judge(job, outcome, chance=chance)

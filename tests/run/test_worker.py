@@ -184,6 +184,30 @@ def test_a_cancel_reaches_the_handler(app):
         assert [ref.wait(20).state for ref in refs] == [State.CANCELLED, State.CANCELLED]
 
 
+def test_a_paused_job_stops_and_goes_on_where_it_was(app):
+    """The handler is told within a heartbeat; the next run gets the checkpoint, and no attempt was lost."""
+    begun = threading.Event()
+
+    @app.job()
+    def long(me: holdfast.Context) -> object:
+        if me.checkpointed:
+            return [me.attempt, me.checkpointed]
+        me.checkpoint("half")
+        begun.set()
+        me.stopping.wait(20)
+        me.check()
+        return "too far"
+
+    ref = long.enqueue()
+    with working(app):
+        begun.wait(20)
+        app.control.pause(Selector(ids=(ref.id,)), actor="ada")
+        assert wait_until(lambda: ref.state is State.HELD)
+        app.control.resume(Selector(ids=(ref.id,)), actor="ada")
+        assert ref.wait(20).state is State.DONE
+    assert ref.result() == [1, "half"]
+
+
 def test_a_run_has_a_timeout(app):
     """The handler is told; its job failed with the reason."""
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from holdfast.domain.job import JobId, OnLost, State, Token, WorkerId
+from holdfast.domain.job import JobId, OnLost, State, Token, Wanted, WorkerId
 from holdfast.domain.needs import IfNot, Step, When, next_step
 from holdfast.domain.verdict import Lost, Outcome, Released, Standing, judge
 from tests.support.backends import START
@@ -37,7 +37,7 @@ class ModelJob:
     token: int = 0
     suspect: bool = False
     marked: bool = False
-    cancel_wanted: bool = False
+    wanted: Wanted | None = None
     worker: str | None = None
     lapses: datetime | None = None
     ends: int = 0
@@ -57,7 +57,7 @@ class ModelJob:
     def seen(self) -> tuple[object, ...]:
         """What must agree with the store."""
         return (self.state, self.queue, self.priority, self.due, self.attempts, self.crashes, self.token,
-                self.suspect, self.cancel_wanted, self.worker)  # fmt: skip
+                self.suspect, self.wanted, self.worker)  # fmt: skip
 
 
 @dataclass
@@ -126,7 +126,7 @@ class Model:
 
     def give_back(self, job_id: int) -> None:
         job = self.jobs[job_id]
-        if not job.marked and job.cancel_wanted:
+        if not job.marked and job.wanted:
             self.settle(job_id, Released())
         elif not job.marked:
             job.state = State.READY
@@ -145,10 +145,10 @@ class Model:
             job.due = self.now + verdict.delay
         job.ends += 1
         if verdict.state.ended:
-            job.cancel_wanted, job.marked, job.lapses = False, False, None
+            job.wanted, job.marked, job.lapses = None, False, None
             self.tell(job)
         else:
-            job.cancel_wanted = False
+            job.wanted = None
             job.leave()
 
     def take_over(self) -> set[int]:
@@ -166,7 +166,7 @@ class Model:
     def _standing(self, job: ModelJob) -> Standing:
         return Standing(
             JobId(job.id), job.kind, job.queue, Token(job.token), job.attempts, job.max_attempts, job.crashes, 3,
-            job.on_lost, None, job.marked, job.cancel_wanted, False, WorkerId(job.worker or ""), None, None,
+            job.on_lost, None, job.marked, job.wanted, False, WorkerId(job.worker or ""), None, None,
         )  # fmt: skip
 
     # -- needs -----------------------------------------------------------------------------
@@ -190,10 +190,22 @@ class Model:
     def cancel(self, job_id: int) -> None:
         job = self.jobs[job_id]
         if job.state is State.RUNNING:
-            job.cancel_wanted = True
+            job.wanted = Wanted.CANCEL
         elif job.state in IDLE:
             job.state, job.suspect = State.CANCELLED, False
             self.tell(job)
+
+    def pause(self, job_id: int) -> None:
+        job = self.jobs[job_id]
+        if job.state is State.RUNNING:
+            job.wanted = job.wanted or Wanted.PAUSE
+        self.hold(job_id)
+
+    def resume(self, job_id: int) -> None:
+        job = self.jobs[job_id]
+        if job.wanted is Wanted.PAUSE:
+            job.wanted = None
+        self.unhold(job_id)
 
     def hold(self, job_id: int) -> None:
         job = self.jobs[job_id]

@@ -6,11 +6,11 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.domain.job import State
+from holdfast.domain.job import State, Wanted
 from holdfast.domain.needs import After
 from holdfast.domain.selector import Selector
 from holdfast.domain.unique import Scope, Unique
-from holdfast.domain.verdict import Done, Failed
+from holdfast.domain.verdict import Done, Failed, Released
 from holdfast.errors import InvalidInput, JobInUse, NoSuchJob
 from tests.support.jobs import BOOM, only, put, state, states, take, take_one
 
@@ -243,3 +243,50 @@ def test_a_dead_job_takes_a_key_back_whose_row_is_gone(store, clock):
     store.pruner.prune()
     assert store.control.retry(only(dead), actor="ada") == [dead]
     assert put(store, unique=Unique("k")) == dead
+
+
+def test_a_paused_job_goes_back_and_is_held(store):
+    """Its holder learns of it with the next renewal; the attempt is not lost, the checkpoint stays."""
+    job_id = put(store)
+    lease = take_one(store)
+    store.leases.report(lease, checkpoint="7")
+    assert store.control.pause(only(job_id), actor="ada") == [job_id]
+    assert store.control.pause(only(job_id), actor="ada") == [], "it is told once"
+    (renewal,) = store.leases.renew([lease])
+    assert renewal.wanted is Wanted.PAUSE
+    store.leases.settle(lease, Released(interrupted=True))
+    job = store.views.get(job_id)
+    assert (job.state, job.attempts, job.note, job.checkpoint) == (State.HELD, 0, "paused by ada", "7")
+    assert store.control.resume(only(job_id), actor="ada") == [job_id]
+    assert take_one(store).checkpoint == "7"
+
+
+def test_a_pause_that_nobody_obeyed_can_be_taken_back(store):
+    job_id = put(store)
+    lease = take_one(store)
+    store.control.pause(only(job_id), actor="ada", note="lunch")
+    assert store.control.resume(only(job_id), actor="ada") == [job_id]
+    store.leases.settle(lease, Released())
+    job = store.views.get(job_id)
+    assert (job.state, job.note) == (State.READY, None)
+    assert [event.name for event in store.views.events(job_id)][1:3] == ["pause_wanted", "let_go"]
+
+
+def test_a_cancel_outweighs_a_pause(store):
+    """In either order."""
+    first, second = put(store), put(store)
+    leases = {lease.job_id: lease for lease in (take_one(store), take_one(store))}
+    store.control.pause(only(first), actor="ada")
+    assert store.control.cancel(only(first), actor="ada") == [first]
+    store.control.cancel(only(second), actor="ada")
+    assert store.control.pause(only(second), actor="ada") == []
+    for lease in leases.values():
+        store.leases.settle(lease, Released())
+    assert {store.views.get(job_id).state for job_id in leases} == {State.CANCELLED}
+
+
+def test_an_idle_job_is_paused_at_once(store):
+    job_id = put(store)
+    assert store.control.pause(only(job_id), actor="ada", note="lunch") == [job_id]
+    job = store.views.get(job_id)
+    assert (job.state, job.note) == (State.HELD, "lunch")

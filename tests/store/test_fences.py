@@ -10,6 +10,7 @@ from datetime import timedelta
 
 import pytest
 
+from holdfast.domain.job import Wanted
 from holdfast.domain.verdict import Done, Released
 from holdfast.store.flow import ById, ask
 from tests.support.backends import START
@@ -202,11 +203,12 @@ def test_a_verb_leaves_a_running_job_alone(store, database, name):
     assert everything(database) == before
 
 
-def test_a_cancel_is_wanted_only_of_what_runs(store, database):
-    """A job that was released meanwhile is not marked for a cancel that nobody would carry out."""
+@pytest.mark.parametrize("wanted", Wanted)
+def test_a_cancel_or_a_pause_is_wanted_only_of_what_runs(store, database, wanted):
+    """A job that was released meanwhile is not marked for a wish that nobody would carry out."""
     job_id = put(store)
     before = everything(database)
-    assert store.backend.run(ask("want_cancel", ids=[job_id])) == []
+    assert store.backend.run(ask("want", ids=[job_id], wanted=wanted, note=None)) == []
     assert everything(database) == before
 
 

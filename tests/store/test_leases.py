@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.domain.job import OnLost, State, WorkerId
+from holdfast.domain.job import OnLost, State, Wanted, WorkerId
 from holdfast.domain.verdict import Done, Failed, Released, Stopped
 from holdfast.errors import InvalidInput, LeaseLost
 from holdfast.store.leases import TERM
@@ -150,7 +150,7 @@ def test_a_renewal_brings_the_news_of_a_cancel(store):
     lease = take_one(store)
     store.control.cancel(only(job_id), actor="ada")
     (renewal,) = store.leases.renew([lease])
-    assert renewal.cancel_wanted
+    assert renewal.wanted is Wanted.CANCEL
 
 
 def test_renewing_nothing_is_no_work(store):

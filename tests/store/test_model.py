@@ -216,7 +216,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     # -- people, time ----------------------------------------------------------------------
 
-    @rule(job=jobs, verb=st.sampled_from(["cancel", "hold", "unhold", "retry"]))
+    @rule(job=jobs, verb=st.sampled_from(["cancel", "pause", "resume", "hold", "unhold", "retry"]))
     def act(self, job, verb):
         getattr(self.store.control, verb)(Selector(ids=(JobId(job),)), actor="ada")
         getattr(self.model, verb)(job)
@@ -258,7 +258,7 @@ class StoreMachine(RuleBasedStateMachine):
         for job_id, expected in self.model.jobs.items():
             job = found[job_id]
             seen = (job.state, job.queue, job.priority, job.due_at, job.attempts, job.crashes, job.token,
-                    job.suspect, job.cancel_wanted, job.worker)  # fmt: skip
+                    job.suspect, job.wanted, job.worker)  # fmt: skip
             wanted = expected.seen()
             if job.state.ended and job.state is not State.DONE:
                 seen, wanted = seen[:-1], wanted[:-1]  # who held it last is told by its attempts

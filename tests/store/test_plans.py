@@ -131,6 +131,8 @@ OPERATIONS = {
     "cancel running": verb("cancel", "running"),
     "hold": verb("hold", "later"),
     "unhold": verb("unhold", "held"),
+    "pause": verb("pause", "running"),
+    "resume": verb("resume", "running"),
     "retry": verb("retry", "ended"),
     "hasten": verb("retry", "scheduled"),
     "set priority": verb("set_priority", "later", 7),

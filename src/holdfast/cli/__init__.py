@@ -22,6 +22,8 @@ COMMANDS = {
     "why": ("look:why", "Say why a job is not running."),
     "wait": ("wait:command", "Wait until jobs have ended; the exit code tells how."),
     "cancel": ("verbs:cancel", "Cancel jobs."),
+    "pause": ("verbs:pause", "Hold jobs, running ones too."),
+    "resume": ("verbs:resume", "Let paused and held jobs go on."),
     "retry": ("verbs:retry", "Run dead and cancelled jobs again."),
     "hold": ("verbs:hold", "Keep jobs from starting."),
     "unhold": ("verbs:unhold", "Let held jobs go."),

@@ -1,144 +1,165 @@
-"""What people do to jobs: cancel, retry, hold, unhold, set, rm."""
+"""What people do to jobs: cancel, pause, resume, retry, hold, unhold, set, rm."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import Any
 
 import click
+from msgspec import Struct
 
 from holdfast.cli.select import is_everything, selecting
 from holdfast.cli.session import Session
-from holdfast.cli.shared import command
+from holdfast.cli.shared import Command, command
 from holdfast.domain.filter import parse_moment
 from holdfast.domain.job import JobId
 from holdfast.domain.selector import Selector
 from holdfast.errors import InvalidInput, NoSuchJob
 from holdfast.store.control import Control
 
-Verb = Callable[[Control, Selector], list[JobId]]
+#: More jobs than this are counted as this many.
+CAP = 1_000_000
 
-dry_run = click.option("--dry-run", is_flag=True, help="Say how many jobs match, and change nothing.")
-yes = click.option("--yes", is_flag=True, help="Do not ask.")
+#: Changes the chosen jobs and answers which; gets the options of its command.
+Act = Callable[..., list[JobId]]
+
+note = click.option("--note", metavar="TEXT", help="Why, for those who look later.")
 
 
-@command("cancel")
-@selecting
-@dry_run
-@yes
-def cancel(session: Session, *, selector: Selector, dry_run: bool, yes: bool) -> None:
+class Changed(Struct, frozen=True):
+    """What a verb did: how many jobs matched, and which of them were changed."""
+
+    verb: str
+    matched: int
+    changed: int
+    dry_run: bool
+    ids: list[JobId]
+
+
+def verb(name: str, *options: Any, destructive: bool = False) -> Callable[[Act], Command]:
+    """A command that does one thing to the jobs it is given; a *destructive* one asks before it takes several."""
+
+    def make(act: Act) -> Command:
+        def run(session: Session, selector: Selector, *, dry_run: bool, yes: bool = True, **given: Any) -> None:
+            matched = _count(session, selector, name)
+            if not dry_run:
+                _sure(session, name, matched, yes=yes)
+            ids = [] if dry_run else act(session.store.control, selector, actor=session.actor, **given)
+            done = Changed(name, matched, len(ids), dry_run, ids)
+            session.output.value(done, lambda: [_line(done)])
+
+        run.__doc__ = act.__doc__
+        function: Callable[..., Any] = run
+        if destructive:
+            function = click.option("--yes", is_flag=True, help="Do not ask.")(function)
+        function = click.option("--dry-run", is_flag=True, help="Say how many jobs match; change nothing.")(function)
+        for option in reversed(options):
+            function = option(function)
+        return command(name)(selecting(function))
+
+    return make
+
+
+@verb("cancel", destructive=True)
+def cancel(control: Control, chosen: Selector, *, actor: str) -> list[JobId]:
     """Cancel jobs: at once where nobody runs them; a running one is told at its worker's next heartbeat."""
-    _sure(session, selector, "cancel", yes=yes or dry_run)
-    _act(
-        session,
-        selector,
-        "cancel",
-        lambda control, chosen: control.cancel(chosen, actor=session.actor),
-        dry_run=dry_run,
-    )
+    return control.cancel(chosen, actor=actor)
 
 
-@command("retry")
-@selecting
-@dry_run
-def retry(session: Session, *, selector: Selector, dry_run: bool) -> None:
+@verb("pause", note)
+def pause(control: Control, chosen: Selector, *, actor: str, note: str | None) -> list[JobId]:
+    """Hold jobs, running ones too.
+
+    A running one is told to stop at its worker's next heartbeat; it loses no attempt, and its checkpoint
+    waits for the run after resume.
+    """
+    return control.pause(chosen, actor=actor, note=note)
+
+
+@verb("resume")
+def resume(control: Control, chosen: Selector, *, actor: str) -> list[JobId]:
+    """Let paused and held jobs go on."""
+    return control.resume(chosen, actor=actor)
+
+
+@verb("retry")
+def retry(control: Control, chosen: Selector, *, actor: str) -> list[JobId]:
     """Run dead and cancelled jobs again, with all their attempts; those that wait for a retry run now."""
-    _act(
-        session, selector, "retry", lambda control, chosen: control.retry(chosen, actor=session.actor), dry_run=dry_run
-    )
+    return control.retry(chosen, actor=actor)
 
 
-@command("hold")
-@selecting
-@click.option("--note", metavar="TEXT", help="Why, for those who look later.")
-@dry_run
-def hold(session: Session, *, selector: Selector, note: str | None, dry_run: bool) -> None:
+@verb("hold", note)
+def hold(control: Control, chosen: Selector, *, actor: str, note: str | None) -> list[JobId]:
     """Keep jobs that nobody runs from starting until somebody lets them go."""
-    verb: Verb = lambda control, chosen: control.hold(chosen, actor=session.actor, note=note)  # noqa: E731
-    _act(session, selector, "hold", verb, dry_run=dry_run)
+    return control.hold(chosen, actor=actor, note=note)
 
 
-@command("unhold")
-@selecting
-@dry_run
-def unhold(session: Session, *, selector: Selector, dry_run: bool) -> None:
+@verb("unhold")
+def unhold(control: Control, chosen: Selector, *, actor: str) -> list[JobId]:
     """Let held jobs go."""
-    _act(
-        session,
-        selector,
-        "unhold",
-        lambda control, chosen: control.unhold(chosen, actor=session.actor),
-        dry_run=dry_run,
-    )
+    return control.unhold(chosen, actor=actor)
 
 
-@command("rm")
-@selecting
-@dry_run
-@yes
-def rm(session: Session, *, selector: Selector, dry_run: bool, yes: bool) -> None:
+@verb("rm", destructive=True)
+def rm(control: Control, chosen: Selector, *, actor: str) -> list[JobId]:  # noqa: ARG001 - nothing is left to tell of
     """Remove jobs with their whole history. A running job, or one that a live job needs, is refused (exit 9)."""
-    _sure(session, selector, "remove", yes=yes or dry_run)
-    _act(session, selector, "rm", lambda control, chosen: control.remove(chosen), dry_run=dry_run)
+    return control.remove(chosen)
 
 
-@command("set")
-@selecting
-@click.option("--priority", type=int, help="The new priority: higher is sooner.")
-@click.option("--to-queue", metavar="QUEUE", help="Move to this queue.")
-@click.option("--run-at", metavar="WHEN", help="A moment (RFC 3339), or now.")
-@dry_run
+@verb(
+    "set",
+    click.option("--priority", type=int, help="The new priority: higher is sooner."),
+    click.option("--to-queue", metavar="QUEUE", help="Move to this queue."),
+    click.option("--run-at", metavar="WHEN", help="A moment (RFC 3339), or now."),
+)
 def change(
-    session: Session,
+    control: Control,
+    chosen: Selector,
     *,
-    selector: Selector,
+    actor: str,
     priority: int | None,
     to_queue: str | None,
     run_at: str | None,
-    dry_run: bool,
-) -> None:
+) -> list[JobId]:
     """Change priority, queue or time of jobs that have not ended."""
-    verbs: list[Verb] = []
+    if priority is None and to_queue is None and run_at is None:
+        raise InvalidInput("nothing to change", hint="Give --priority, --to-queue or --run-at.")
+    changed: set[JobId] = set()
     if priority is not None:
-        verbs.append(lambda control, chosen: control.set_priority(chosen, priority, actor=session.actor))
+        changed |= set(control.set_priority(chosen, priority, actor=actor))
     if to_queue is not None:
-        verbs.append(lambda control, chosen: control.move(chosen, to_queue, actor=session.actor))
+        changed |= set(control.move(chosen, to_queue, actor=actor))
     if run_at is not None:
         now = datetime.now(UTC)
         moment = now if run_at == "now" else parse_moment(run_at, now=now)
-        verbs.append(lambda control, chosen: control.reschedule(chosen, moment, actor=session.actor))
-    if not verbs:
-        raise InvalidInput("nothing to change", hint="Give --priority, --to-queue or --run-at.")
-
-    def all_of_them(control: Control, chosen: Selector) -> list[JobId]:
-        return sorted({job_id for verb in verbs for job_id in verb(control, chosen)})
-
-    _act(session, selector, "set", all_of_them, dry_run=dry_run)
+        changed |= set(control.reschedule(chosen, moment, actor=actor))
+    return sorted(changed)
 
 
-def _act(session: Session, selector: Selector, name: str, verb: Verb, *, dry_run: bool) -> None:
-    """Count, act, tell. What matches nothing is an error, so that a misspelt label is noticed."""
+def _count(session: Session, selector: Selector, name: str) -> int:
+    """How many jobs are meant. What matches nothing is an error, so that a misspelt label is noticed."""
     if is_everything(selector):
         raise InvalidInput(
             f"which jobs should {name} take?", hint="Give ids, or --label, --queue, --state … or --filter."
         )
-    matched = session.store.views.count(selector, cap=1_000_000).count
+    matched = session.store.views.count(selector, cap=CAP).count
     if not matched:
         raise NoSuchJob("no job matches", hint="holdfast ls with the same options shows what does.")
-    changed = [] if dry_run else verb(session.store.control, selector)
-    data = {"verb": name, "matched": matched, "changed": len(changed), "dry_run": dry_run, "ids": changed}
-    text = f"{matched} jobs match; nothing was changed" if dry_run else f"{name}: {len(changed)} of {matched} jobs"
-    session.output.value(data, lambda: [text])
+    return matched
 
 
-def _sure(session: Session, selector: Selector, name: str, *, yes: bool) -> None:
+def _sure(session: Session, name: str, matched: int, *, yes: bool) -> None:
     """Ask before more than one job is lost; a program says --yes."""
-    if yes or is_everything(selector) or (selector.ids is not None and len(selector.ids) == 1):
-        return
-    matched = session.store.views.count(selector, cap=1_000_000).count
-    if matched <= 1:
+    if yes or matched == 1:
         return
     if session.output.format != "text" or not sys.stdin.isatty():
         raise InvalidInput(f"this would {name} {matched} jobs", hint="Add --yes, or look first with --dry-run.")
-    click.confirm(f"{name.capitalize()} {matched} jobs?", abort=True, err=True)
+    click.confirm(f"{name} {matched} jobs?", abort=True, err=True)
+
+
+def _line(done: Changed) -> str:
+    if done.dry_run:
+        return f"{done.matched} jobs match; nothing was changed"
+    return f"{done.verb}: {done.changed} of {done.matched} jobs"

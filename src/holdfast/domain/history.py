@@ -29,6 +29,7 @@ class EventName(StrEnum):
     TAKEN_OVER = "taken_over"
     CANCELLED = "cancelled"
     CANCEL_WANTED = "cancel_wanted"
+    PAUSE_WANTED = "pause_wanted"
     HELD = "held"
     LET_GO = "let_go"
     RETRIED = "retried"

@@ -54,6 +54,13 @@ class OnLost(StrEnum):
     HOLD = "hold"
 
 
+class Wanted(StrEnum):
+    """What a person asks of the holder of a running job."""
+
+    CANCEL = "cancel"
+    PAUSE = "pause"
+
+
 class EndReason(StrEnum):
     """Why a run ended. Commands add ``exit_N`` and ``signal_N``."""
 
@@ -95,7 +102,7 @@ class Job(Struct, frozen=True):
     after_failed: str | None
     token: Token
     suspect: bool
-    cancel_wanted: bool
+    wanted: Wanted | None
     worker: WorkerId | None
     claimed_at: datetime | None
     started_at: datetime | None

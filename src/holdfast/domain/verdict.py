@@ -7,7 +7,7 @@ from typing import assert_never
 
 from msgspec import Struct
 
-from holdfast.domain.job import EndReason, JobId, OnLost, State, Token, WorkerId
+from holdfast.domain.job import EndReason, JobId, OnLost, State, Token, Wanted, WorkerId
 from holdfast.domain.retry import DEFAULT_CURVE, Curve, delay_after
 
 ZERO = timedelta(0)
@@ -27,7 +27,7 @@ class Standing(Struct, frozen=True):
     on_lost: OnLost
     retry: str | None
     marked: bool
-    cancel_wanted: bool
+    wanted: Wanted | None
     needed: bool
     worker: WorkerId | None
     claimed_at: datetime | None
@@ -122,21 +122,23 @@ def judge(job: Standing, outcome: Outcome, *, chance: float) -> Verdict:
 
 
 def _after_failure(job: Standing, failed: Failed, chance: float) -> Verdict:
-    if job.cancel_wanted:
+    if job.wanted is Wanted.CANCEL:
         return _verdict(job, State.CANCELLED, failed.reason, error=failed.error, exit_code=failed.exit_code)
     if failed.permanent or _spent(job.attempt, job.max_attempts):
         return _verdict(job, State.DEAD, failed.reason, error=failed.error, exit_code=failed.exit_code)
     delay = failed.after if failed.after is not None else _retry_delay(job, chance)
-    return _verdict(job, _when(delay), failed.reason, error=failed.error, delay=delay, exit_code=failed.exit_code)
+    state = _again(job, delay)
+    return _verdict(job, state, failed.reason, error=failed.error, delay=delay, exit_code=failed.exit_code)
 
 
 def _after_release(job: Standing, released: Released) -> Verdict:
-    if released.interrupted and job.marked and job.on_lost is not OnLost.RETRY:
+    paused = job.wanted is Wanted.PAUSE  # a person lets it go on, so its effect is theirs to judge
+    if released.interrupted and job.marked and job.on_lost is not OnLost.RETRY and not paused:
         return _in_doubt(job, EndReason.RELEASED, "the run was interrupted, its effect is in doubt")
     refunded = job.attempt - 1
-    if job.cancel_wanted:
+    if job.wanted is Wanted.CANCEL:
         return _verdict(job, State.CANCELLED, EndReason.RELEASED, attempts=refunded)
-    return _verdict(job, _when(released.delay), EndReason.RELEASED, attempts=refunded, delay=released.delay)
+    return _verdict(job, _again(job, released.delay), EndReason.RELEASED, attempts=refunded, delay=released.delay)
 
 
 def _after_loss(job: Standing, lost: Lost, chance: float) -> Verdict:
@@ -145,24 +147,25 @@ def _after_loss(job: Standing, lost: Lost, chance: float) -> Verdict:
     crashes = job.crashes + 1
     if job.on_lost is not OnLost.RETRY:
         return _in_doubt(job, lost.reason, "its holder was lost, its effect is in doubt", crashes=crashes)
-    if job.cancel_wanted:
+    if job.wanted is Wanted.CANCEL:
         return _verdict(job, State.CANCELLED, lost.reason, crashes=crashes)
     error = lost.error or f"the worker was lost during attempt {job.attempt}"
     if _spent(job.attempt, job.max_attempts) or _spent(crashes, job.max_crashes):
         return _verdict(job, State.DEAD, lost.reason, crashes=crashes, error=error, exit_code=lost.exit_code)
     delay = _retry_delay(job, chance)
-    return _verdict(job, _when(delay), lost.reason, crashes=crashes, error=error, delay=delay, exit_code=lost.exit_code)
+    state = _again(job, delay)
+    return _verdict(job, state, lost.reason, crashes=crashes, error=error, delay=delay, exit_code=lost.exit_code)
 
 
 def _unmarked_loss(job: Standing, lost: Lost) -> Verdict:
     """Nobody knows whether it had begun: it goes back for nothing, and is marked next time."""
-    if job.cancel_wanted:
+    if job.wanted is Wanted.CANCEL:
         return _verdict(job, State.CANCELLED, lost.reason, attempts=job.attempts)
-    return _verdict(job, State.READY, lost.reason, attempts=job.attempts, suspect=True)
+    return _verdict(job, _again(job, ZERO), lost.reason, attempts=job.attempts, suspect=True)
 
 
 def _in_doubt(job: Standing, reason: str, note: str, *, crashes: int | None = None) -> Verdict:
-    if job.cancel_wanted:
+    if job.wanted is Wanted.CANCEL:
         return _verdict(job, State.CANCELLED, reason, crashes=crashes, error=note)
     if job.on_lost is OnLost.HOLD:
         return _verdict(job, State.HELD, reason, crashes=crashes, note=note)
@@ -202,7 +205,10 @@ def _retry_delay(job: Standing, chance: float) -> timedelta:
     return delay_after(curve, job.attempt, chance=chance)
 
 
-def _when(delay: timedelta) -> State:
+def _again(job: Standing, delay: timedelta) -> State:
+    """Where a job goes that has another run to come."""
+    if job.wanted is Wanted.PAUSE:
+        return State.HELD
     return State.SCHEDULED if delay > ZERO else State.READY
 
 

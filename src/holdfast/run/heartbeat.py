@@ -1,4 +1,4 @@
-"""The heartbeat: it renews all leases and brings cancels."""
+"""The heartbeat: it renews all leases and brings what people want."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from datetime import timedelta
 from holdfast.domain.job import WorkerId
 from holdfast.errors import StoreUnavailable
 from holdfast.run import clock
-from holdfast.run.held import Held, Run, StopReason
+from holdfast.run.held import STOP_FOR, Held, Run, StopReason
 from holdfast.run.part import Ticked
 from holdfast.store import Store
 
@@ -76,8 +76,8 @@ class Heartbeat:
                     continue
                 if answer.renewed:
                     run.date(before)
-                if answer.cancel_wanted:
-                    run.stop(StopReason.CANCELLED)
+                if answer.wanted is not None:
+                    run.stop(STOP_FOR[answer.wanted])
 
     def _gone(self, run: Run) -> None:
         """Not held any more: taken over, or settled just now, which is no loss."""

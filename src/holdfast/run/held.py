@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from enum import StrEnum
 
-from holdfast.domain.job import JobId, Lease
+from holdfast.domain.job import JobId, Lease, Wanted
 from holdfast.domain.kind import Kind
 from holdfast.run import clock
 
@@ -21,9 +21,14 @@ class StopReason(StrEnum):
     """Why a handler is told to stop."""
 
     CANCELLED = "cancelled"
+    PAUSED = "paused"
     LEASE_LOST = "lease_lost"
     RUN_TIMEOUT = "run_timeout"
     SHUTDOWN = "shutdown"
+
+
+#: Why a handler is stopped when a person wants something of its job.
+STOP_FOR = {Wanted.CANCEL: StopReason.CANCELLED, Wanted.PAUSE: StopReason.PAUSED}
 
 
 class Run:

@@ -12,7 +12,7 @@ from msgspec import Struct
 from holdfast.domain.request import Enqueued, NewJob
 from holdfast.errors import LeaseLost
 from holdfast.run import clock
-from holdfast.run.held import Run, StopReason
+from holdfast.run.held import STOP_FOR, Run, StopReason
 from holdfast.store import Store
 from holdfast.store.steps import Step
 
@@ -99,5 +99,5 @@ class Reporter:
             raise LeaseLost.of(run.lease.job_id, run.lease.token)
         if answers[0].renewed:
             run.date(before)
-        if answers[0].cancel_wanted:
-            run.stop(StopReason.CANCELLED)
+        if answers[0].wanted is not None:
+            run.stop(STOP_FOR[answers[0].wanted])

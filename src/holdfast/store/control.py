@@ -1,4 +1,4 @@
-"""What people do to jobs: cancel, retry, hold, change, remove."""
+"""What people do to jobs: cancel, pause, retry, hold, change, remove."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from holdfast.domain.history import EventName
-from holdfast.domain.job import LIVE, JobId, State
+from holdfast.domain.job import LIVE, JobId, State, Wanted
 from holdfast.domain.queue import DEFAULT_QUEUE
 from holdfast.domain.selector import Selector
 from holdfast.domain.text import checked_actor, checked_name, checked_number, clean_text
@@ -54,6 +54,20 @@ class Control:
     def cancel(self, selector: Selector, *, actor: str) -> list[JobId]:
         """Cancel jobs: at once where nobody runs them; a holder is told with its next renewal."""
         return self._each(selector, LIVE, lambda ids: _cancel(ids, actor), actor=actor)
+
+    def pause(self, selector: Selector, *, actor: str, note: str | None = None) -> list[JobId]:
+        """Hold jobs; a running one is told to stop, goes back without losing an attempt, and is held then.
+
+        Its checkpoint stays for the run after :meth:`resume`. A handler that ends its job first has won.
+        """
+        text = clean_text(note or f"paused by {actor}", limit=1000)
+        held = self._each(selector, MAY_HOLD, lambda ids: _hold(ids, actor, text), actor=actor)
+        return held + self._each(selector, (State.RUNNING,), lambda ids: _pause(ids, actor, text), actor=actor)
+
+    def resume(self, selector: Selector, *, actor: str) -> list[JobId]:
+        """Let held jobs go, and forget a pause that no handler has obeyed yet."""
+        freed = self._each(selector, (State.RUNNING,), lambda ids: _unpause(ids, actor), actor=actor)
+        return freed + self.unhold(selector, actor=actor)
 
     def hold(self, selector: Selector, *, actor: str, note: str | None = None) -> list[JobId]:
         """Keep jobs that nobody runs from starting until a person lets them go."""
@@ -135,12 +149,26 @@ def _cancel(ids: list[JobId], actor: str) -> Flow[list[JobId]]:
     idle = [job.id for job in rows if job.state is not State.RUNNING]
     running = [job.id for job in rows if job.state is State.RUNNING]
     ended: list[Ended] = yield ask("end_idle", Ended, idle=ById(id=idle, note=[f"cancelled by {actor}"] * len(idle)))
-    told = yield ask("want_cancel", ids=running)
+    told = yield ask("want", ids=running, wanted=Wanted.CANCEL, note=None)
     asked = [row[0] for row in told]
     yield from record(EventName.CANCELLED, dict.fromkeys(idle), actor=actor)
     yield from record(EventName.CANCEL_WANTED, dict.fromkeys(asked), actor=actor)
     yield from needs.after_end(job.id for job in ended if job.needed)
     return sorted(idle + asked)
+
+
+def _pause(ids: list[JobId], actor: str, note: str) -> Flow[list[JobId]]:
+    rows = yield ask("want", ids=ids, wanted=Wanted.PAUSE, note=note)
+    asked = sorted(row[0] for row in rows)
+    yield from record(EventName.PAUSE_WANTED, dict.fromkeys(asked, note), actor=actor)
+    return asked
+
+
+def _unpause(ids: list[JobId], actor: str) -> Flow[list[JobId]]:
+    rows = yield ask("unwant_pause", ids=ids)
+    freed = sorted(row[0] for row in rows)
+    yield from record(EventName.LET_GO, dict.fromkeys(freed), actor=actor)
+    return freed
 
 
 def _hold(ids: list[JobId], actor: str, note: str | None) -> Flow[list[JobId]]:

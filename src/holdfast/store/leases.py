@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from msgspec import Struct
 
 from holdfast.domain.history import EventName
-from holdfast.domain.job import JobId, Lease, WorkerId
+from holdfast.domain.job import JobId, Lease, Wanted, WorkerId
 from holdfast.domain.request import Actor
 from holdfast.domain.result import is_json
 from holdfast.domain.text import clean_text
@@ -36,7 +36,7 @@ class Renewal(Struct, frozen=True):
 
     job_id: JobId
     renewed: bool
-    cancel_wanted: bool
+    wanted: Wanted | None
 
 
 class _Wait(Struct, frozen=True):
@@ -83,7 +83,7 @@ class Leases:
 
         - A lease that lapsed but that nobody took over is renewed.
         - A row that somebody else has locked holds up no other renewal.
-        - The answer tells for which jobs a cancel is wanted.
+        - The answer tells for which jobs a cancel or a pause is wanted.
         """
         if not leases:
             return []

@@ -54,11 +54,11 @@ def done_statement(done: list[Settlement]) -> Ask:
 def give_back(leases: list[Lease]) -> Flow[int]:
     rows = yield ask("give_back", held=held_by(leases))
     back = {row[0] for row in rows}
-    # Of the rest, what was begun or is lost stays as it is; what shall be cancelled ends here.
+    # Of the rest, what was begun or is lost stays as it is; what a person wants of it is done here.
     rest: list[Standing] = yield ask(
         "lock_held", Standing, held=held_by([lease for lease in leases if lease.job_id not in back])
     )
-    unbegun = [job for job in rest if job.cancel_wanted and not job.marked]
+    unbegun = [job for job in rest if job.wanted and not job.marked]
     ends = [_End(job, judge(job, Released(), chance=0.5), None) for job in unbegun]
     yield from _write_ends(ends, raised=0, actor=Actor.WORKER)
     return len(back) + len(ends)
@@ -75,10 +75,10 @@ def settle_others(settlements: list[Settlement], chance: Callable[[], float]) ->
 
 def forsake(worker: WorkerId, queues: list[str], known: list[JobId]) -> Flow[int]:
     rows: list[Standing] = yield ask("lock_unknown", Standing, worker=worker, queues=queues, known=known)
-    unbegun = [job for job in rows if not job.marked and not job.cancel_wanted]
+    unbegun = [job for job in rows if not job.marked and not job.wanted]
     if unbegun:
         yield ask("give_back", held=ById(id=[job.job_id for job in unbegun], token=[job.token for job in unbegun]))
-    ends = [_End(job, judge(job, Released(), chance=0.5), None) for job in rows if job.marked or job.cancel_wanted]
+    ends = [_End(job, judge(job, Released(), chance=0.5), None) for job in rows if job.marked or job.wanted]
     yield from _write_ends(ends, raised=0, actor=Actor.WORKER)
     return len(rows)
 

@@ -6,10 +6,16 @@ SELECT id, state FROM holdfast.live WHERE id = ANY(:ids::bigint[]) ORDER BY id F
 -- name: lock_ended
 SELECT id FROM holdfast.ended WHERE id = ANY(:ids::bigint[]) ORDER BY id FOR UPDATE
 
--- name: want_cancel
--- The holder learns of it with its next renewal.
-UPDATE holdfast.live SET cancel_wanted = true
-WHERE id = ANY(:ids::bigint[]) AND state = 'running' AND NOT cancel_wanted
+-- name: want
+-- The holder learns of it with its next renewal. A cancel outweighs a pause.
+UPDATE holdfast.live SET wanted = :wanted, note = coalesce(:note, note)
+WHERE id = ANY(:ids::bigint[]) AND state = 'running' AND wanted IS DISTINCT FROM :wanted
+    AND wanted IS DISTINCT FROM 'cancel'
+RETURNING id
+
+-- name: unwant_pause
+UPDATE holdfast.live SET wanted = NULL, note = NULL
+WHERE id = ANY(:ids::bigint[]) AND state = 'running' AND wanted = 'pause'
 RETURNING id
 
 -- name: unhold

@@ -88,7 +88,7 @@ FROM taken
 -- A lease that was skipped is still the holder's, it was only not extended this time.
 -- A run that is under way is marked: from here on the loss of the holder costs an attempt.
 WITH mine AS (
-    SELECT id, cancel_wanted FROM holdfast.live
+    SELECT id, wanted FROM holdfast.live
     WHERE id = ANY(ARRAY(SELECT jsonb_object_keys(:held::jsonb)::bigint))
         AND token = (:held::jsonb->id::text->>'token')::bigint AND state = 'running'
 ), renewed AS (
@@ -104,7 +104,7 @@ WITH mine AS (
         AND token = (:held::jsonb->id::text->>'token')::bigint AND state = 'running'
     RETURNING id
 )
-SELECT id AS job_id, id IN (SELECT id FROM renewed) AS renewed, cancel_wanted FROM mine
+SELECT id AS job_id, id IN (SELECT id FROM renewed) AS renewed, wanted FROM mine
 
 -- name: mark
 -- The durable start mark: from here on the loss of the holder costs an attempt.
@@ -147,7 +147,7 @@ WHERE job_id = ANY(ARRAY(SELECT jsonb_object_keys(:held::jsonb)::bigint))
 -- The row's own numbers, for judge(): read under a lock that lasts until the verdict is written.
 -- The wait for it is limited, as in settle_done.
 SELECT live.id AS job_id, live.kind, live.queue, live.token, live.attempts, job.max_attempts, live.crashes,
-    job.max_crashes, job.on_lost, job.retry::text, live.started_at IS NOT NULL AS marked, live.cancel_wanted,
+    job.max_crashes, job.on_lost, job.retry::text, live.started_at IS NOT NULL AS marked, live.wanted,
     live.needed, live.worker, live.claimed_at, live.started_at
 FROM holdfast.live CROSS JOIN LATERAL (SELECT * FROM holdfast.job WHERE job.id = live.id LIMIT 1) AS job
 WHERE (SELECT set_config('lock_timeout', '2s', true)) IS NOT NULL
@@ -161,7 +161,7 @@ SELECT id FROM holdfast.live WHERE lapses_at < (SELECT holdfast.now()) LIMIT 1
 -- name: lock_lapsed
 -- Leases that nobody renewed. SKIP LOCKED leaves out those that are being settled or renewed now.
 SELECT live.id AS job_id, live.kind, live.queue, live.token, live.attempts, job.max_attempts, live.crashes,
-    job.max_crashes, job.on_lost, job.retry::text, live.started_at IS NOT NULL AS marked, live.cancel_wanted,
+    job.max_crashes, job.on_lost, job.retry::text, live.started_at IS NOT NULL AS marked, live.wanted,
     live.needed, live.worker, live.claimed_at, live.started_at
 FROM holdfast.live CROSS JOIN LATERAL (SELECT * FROM holdfast.job WHERE job.id = live.id LIMIT 1) AS job
 WHERE live.lapses_at < (SELECT holdfast.now())
@@ -171,7 +171,7 @@ FOR UPDATE OF live SKIP LOCKED
 -- name: lock_unknown
 -- What a worker holds without knowing of it.
 SELECT live.id AS job_id, live.kind, live.queue, live.token, live.attempts, job.max_attempts, live.crashes,
-    job.max_crashes, job.on_lost, job.retry::text, live.started_at IS NOT NULL AS marked, live.cancel_wanted,
+    job.max_crashes, job.on_lost, job.retry::text, live.started_at IS NOT NULL AS marked, live.wanted,
     live.needed, live.worker, live.claimed_at, live.started_at
 FROM holdfast.live CROSS JOIN LATERAL (SELECT * FROM holdfast.job WHERE job.id = live.id LIMIT 1) AS job
 WHERE live.queue = ANY(:queues::text[]) AND live.lapses_at IS NOT NULL AND live.worker = :worker
@@ -188,9 +188,9 @@ UPDATE holdfast.live SET
     token = token + (:verdict::jsonb->id::text->>'raised')::integer,
     suspect = (:verdict::jsonb->id::text->>'suspect')::boolean,
     careful = (:verdict::jsonb->id::text->>'careful')::boolean,
-    note = :verdict::jsonb->id::text->>'note',
+    note = coalesce(:verdict::jsonb->id::text->>'note', CASE WHEN :verdict::jsonb->id::text->>'state' = 'held' THEN note END),
     due_at = coalesce((SELECT holdfast.now()) + (:verdict::jsonb->id::text->>'delay')::interval, due_at),
-    cancel_wanted = false, worker = NULL, claimed_at = NULL, started_at = NULL, lapses_at = NULL
+    wanted = NULL, worker = NULL, claimed_at = NULL, started_at = NULL, lapses_at = NULL
 WHERE id = ANY(ARRAY(SELECT jsonb_object_keys(:verdict::jsonb)::bigint))
     AND token = (:verdict::jsonb->id::text->>'token')::bigint AND state = 'running'
 
@@ -222,7 +222,7 @@ FROM jsonb_to_recordset(:run::jsonb) AS run (job_id bigint, token bigint, number
 UPDATE holdfast.live SET state = 'ready', worker = NULL, claimed_at = NULL, lapses_at = NULL
 WHERE id = ANY(ARRAY(SELECT jsonb_object_keys(:held::jsonb)::bigint))
     AND token = (:held::jsonb->id::text->>'token')::bigint AND state = 'running' AND started_at IS NULL
-    AND NOT cancel_wanted
+    AND wanted IS NULL
 RETURNING id
 
 -- name: next_due

@@ -6,10 +6,16 @@ SELECT id, state FROM holdfast_live WHERE id IN (SELECT value FROM json_each(:id
 -- name: lock_ended
 SELECT id FROM holdfast_ended WHERE id IN (SELECT value FROM json_each(:ids)) ORDER BY id
 
--- name: want_cancel
--- The holder learns of it with its next renewal.
-UPDATE holdfast_live SET cancel_wanted = 1
-WHERE id IN (SELECT value FROM json_each(:ids)) AND state = 'running' AND NOT cancel_wanted
+-- name: want
+-- The holder learns of it with its next renewal. A cancel outweighs a pause.
+UPDATE holdfast_live SET wanted = :wanted, note = coalesce(:note, note)
+WHERE id IN (SELECT value FROM json_each(:ids)) AND state = 'running' AND wanted IS NOT :wanted
+    AND wanted IS NOT 'cancel'
+RETURNING id
+
+-- name: unwant_pause
+UPDATE holdfast_live SET wanted = NULL, note = NULL
+WHERE id IN (SELECT value FROM json_each(:ids)) AND state = 'running' AND wanted = 'pause'
 RETURNING id
 
 -- name: unhold

@@ -76,7 +76,7 @@ UPDATE holdfast_live SET lapses_at = :now + (held.value->>'term'),
     started_at = CASE WHEN started_at IS NULL AND held.value->>'mark' THEN :now ELSE started_at END
 FROM json_each(:held) AS held
 WHERE holdfast_live.id = CAST(held.key AS INTEGER) AND token = held.value->>'token' AND state = 'running'
-RETURNING holdfast_live.id AS job_id, 1 AS renewed, cancel_wanted
+RETURNING holdfast_live.id AS job_id, 1 AS renewed, wanted
 
 -- name: mark
 -- The durable start mark: from here on the loss of the holder costs an attempt.
@@ -112,7 +112,7 @@ WHERE attempt.token = held.value->>'token' AND attempt.reason = held.value->>'re
 -- name: lock_held
 -- The row's own numbers, for judge().
 SELECT live.id AS job_id, live.kind, live.queue, live.token, live.attempts, job.max_attempts, live.crashes,
-    job.max_crashes, job.on_lost, job.retry, live.started_at IS NOT NULL AS marked, live.cancel_wanted,
+    job.max_crashes, job.on_lost, job.retry, live.started_at IS NOT NULL AS marked, live.wanted,
     live.needed, live.worker, live.claimed_at, live.started_at
 FROM json_each(:held) AS held CROSS JOIN holdfast_live AS live ON live.id = CAST(held.key AS INTEGER)
 JOIN holdfast_job AS job ON job.id = live.id
@@ -125,7 +125,7 @@ SELECT id FROM holdfast_live WHERE lapses_at < :now LIMIT 1
 -- name: lock_lapsed
 -- Leases that nobody renewed.
 SELECT live.id AS job_id, live.kind, live.queue, live.token, live.attempts, job.max_attempts, live.crashes,
-    job.max_crashes, job.on_lost, job.retry, live.started_at IS NOT NULL AS marked, live.cancel_wanted,
+    job.max_crashes, job.on_lost, job.retry, live.started_at IS NOT NULL AS marked, live.wanted,
     live.needed, live.worker, live.claimed_at, live.started_at
 FROM holdfast_live AS live JOIN holdfast_job AS job ON job.id = live.id
 WHERE live.lapses_at < :now
@@ -134,7 +134,7 @@ ORDER BY live.queue, live.lapses_at LIMIT :limit
 -- name: lock_unknown
 -- What a worker holds without knowing of it.
 SELECT live.id AS job_id, live.kind, live.queue, live.token, live.attempts, job.max_attempts, live.crashes,
-    job.max_crashes, job.on_lost, job.retry, live.started_at IS NOT NULL AS marked, live.cancel_wanted,
+    job.max_crashes, job.on_lost, job.retry, live.started_at IS NOT NULL AS marked, live.wanted,
     live.needed, live.worker, live.claimed_at, live.started_at
 FROM holdfast_live AS live JOIN holdfast_job AS job ON job.id = live.id
 WHERE live.queue IN (SELECT value FROM json_each(:queues)) AND live.lapses_at IS NOT NULL AND live.worker = :worker
@@ -145,9 +145,9 @@ WHERE live.queue IN (SELECT value FROM json_each(:queues)) AND live.lapses_at IS
 -- job is taken over, so that the old holder is shut out for good.
 UPDATE holdfast_live SET state = verdict.value->>'state', attempts = verdict.value->>'attempts', crashes = verdict.value->>'crashes',
     token = token + (verdict.value->>'raised'), suspect = verdict.value->>'suspect', careful = verdict.value->>'careful',
-    note = verdict.value->>'note',
+    note = coalesce(verdict.value->>'note', CASE WHEN verdict.value->>'state' = 'held' THEN note END),
     due_at = coalesce(:now + (verdict.value->>'delay'), due_at),
-    cancel_wanted = false, worker = NULL, claimed_at = NULL, started_at = NULL, lapses_at = NULL
+    wanted = NULL, worker = NULL, claimed_at = NULL, started_at = NULL, lapses_at = NULL
 FROM json_each(:verdict) AS verdict
 WHERE holdfast_live.id = CAST(verdict.key AS INTEGER) AND token = verdict.value->>'token' AND state = 'running'
 
@@ -176,7 +176,7 @@ FROM json_each(:run) AS run
 UPDATE holdfast_live SET state = 'ready', worker = NULL, claimed_at = NULL, lapses_at = NULL
 FROM json_each(:held) AS held
 WHERE holdfast_live.id = CAST(held.key AS INTEGER) AND token = held.value->>'token' AND state = 'running' AND started_at IS NULL
-    AND NOT cancel_wanted
+    AND wanted IS NULL
 RETURNING holdfast_live.id
 
 -- name: next_due

@@ -10,7 +10,7 @@ WITH page AS (
     ORDER BY id DESC LIMIT :limit
 )
 SELECT id, kind, queue, state, priority, due_at, label, tags, key, payload, parent_id, actor, created_at, attempts,
-    max_attempts, crashes, max_crashes, on_lost, retry, after_when, after_failed, token, suspect, cancel_wanted,
+    max_attempts, crashes, max_crashes, on_lost, retry, after_when, after_failed, token, suspect, wanted,
     worker, claimed_at, started_at, lapses_at, note, ended_at, reason, error, result, progress_done, progress_total,
     progress_message, checkpoint
 FROM page ORDER BY id DESC

@@ -83,7 +83,7 @@ CREATE TABLE holdfast.live (
     careful boolean NOT NULL DEFAULT false,    -- never prefetched, every start marked: on_lost, or suspect
     suspect boolean NOT NULL DEFAULT false,    -- its last holder was lost before a marked start
     needed boolean NOT NULL DEFAULT false,     -- other jobs may wait for it
-    cancel_wanted boolean NOT NULL DEFAULT false,
+    wanted text CHECK (wanted IN ('cancel', 'pause')),  -- what a person asks of its holder
     worker text,
     claimed_at timestamptz,
     started_at timestamptz,                    -- the start mark: from here on a loss costs an attempt
@@ -210,7 +210,7 @@ CREATE VIEW holdfast.live_view AS
     SELECT live.id, live.kind, live.queue, live.state, live.priority, live.due_at, job.label, job.tags::text,
         job.key, job.payload::text, job.parent_id, job.actor, job.created_at, live.attempts, job.max_attempts,
         live.crashes, job.max_crashes, job.on_lost, job.retry::text, job.after_when, job.after_failed, live.token,
-        live.suspect, live.cancel_wanted, live.worker, live.claimed_at, live.started_at, live.lapses_at, live.note,
+        live.suspect, live.wanted, live.worker, live.claimed_at, live.started_at, live.lapses_at, live.note,
         NULL::timestamptz AS ended_at, NULL::text AS reason, NULL::text AS error, NULL::text AS result,
         told.done AS progress_done, told.total AS progress_total, told.message AS progress_message,
         told.checkpoint::text, false AS over
@@ -219,7 +219,7 @@ CREATE VIEW holdfast.ended_view AS
     SELECT ended.id, ended.kind, ended.queue, ended.state, ended.priority, ended.due_at, job.label, job.tags::text,
         job.key, job.payload::text, job.parent_id, job.actor, job.created_at, ended.attempts, job.max_attempts,
         ended.crashes, job.max_crashes, job.on_lost, job.retry::text, job.after_when, job.after_failed, ended.token,
-        false AS suspect, false AS cancel_wanted, ended.worker, NULL::timestamptz AS claimed_at, ended.started_at,
+        false AS suspect, NULL::text AS wanted, ended.worker, NULL::timestamptz AS claimed_at, ended.started_at,
         NULL::timestamptz AS lapses_at, NULL::text AS note, ended.ended_at, ended.reason, ended.error,
         ended.result::text, told.done AS progress_done, told.total AS progress_total,
         told.message AS progress_message, told.checkpoint::text, true AS over

@@ -72,7 +72,7 @@ CREATE TABLE holdfast_live (
     careful INTEGER NOT NULL DEFAULT 0,        -- never prefetched, every start marked: on_lost, or suspect
     suspect INTEGER NOT NULL DEFAULT 0,        -- its last holder was lost before a marked start
     needed INTEGER NOT NULL DEFAULT 0,         -- other jobs may wait for it
-    cancel_wanted INTEGER NOT NULL DEFAULT 0,
+    wanted TEXT CHECK (wanted IN ('cancel', 'pause')),  -- what a person asks of its holder
     worker TEXT,
     claimed_at INTEGER,
     started_at INTEGER,                        -- the start mark: from here on a loss costs an attempt
@@ -193,7 +193,7 @@ CREATE VIEW holdfast_live_view AS
     SELECT live.id, live.kind, live.queue, live.state, live.priority, live.due_at, job.label, job.tags, job.key,
         job.payload, job.parent_id, job.actor, job.created_at, live.attempts, job.max_attempts, live.crashes,
         job.max_crashes, job.on_lost, job.retry, job.after_when, job.after_failed, live.token, live.suspect,
-        live.cancel_wanted, live.worker, live.claimed_at, live.started_at, live.lapses_at, live.note,
+        live.wanted, live.worker, live.claimed_at, live.started_at, live.lapses_at, live.note,
         NULL AS ended_at, NULL AS reason, NULL AS error, NULL AS result, told.done AS progress_done,
         told.total AS progress_total, told.message AS progress_message, told.checkpoint, 0 AS over
     FROM holdfast_live AS live LEFT JOIN holdfast_job AS job ON job.id = live.id LEFT JOIN holdfast_progress AS told ON told.job_id = live.id;
@@ -201,7 +201,7 @@ CREATE VIEW holdfast_ended_view AS
     SELECT ended.id, ended.kind, ended.queue, ended.state, ended.priority, ended.due_at, job.label, job.tags,
         job.key, job.payload, job.parent_id, job.actor, job.created_at, ended.attempts, job.max_attempts,
         ended.crashes, job.max_crashes, job.on_lost, job.retry, job.after_when, job.after_failed, ended.token,
-        0 AS suspect, 0 AS cancel_wanted, ended.worker, NULL AS claimed_at, ended.started_at, NULL AS lapses_at,
+        0 AS suspect, NULL AS wanted, ended.worker, NULL AS claimed_at, ended.started_at, NULL AS lapses_at,
         NULL AS note, ended.ended_at, ended.reason, ended.error, ended.result, told.done AS progress_done,
         told.total AS progress_total, told.message AS progress_message, told.checkpoint, 1 AS over
     FROM holdfast_ended AS ended LEFT JOIN holdfast_job AS job ON job.id = ended.id LEFT JOIN holdfast_progress AS told ON told.job_id = ended.id;
