@@ -1,14 +1,21 @@
 """Holdfast: a durable job system for long-running work."""
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from holdfast._version import __version__
-from holdfast.app import Holdfast
-from holdfast.domain.context import Context
-from holdfast.domain.job import Job, State
-from holdfast.domain.needs import After
-from holdfast.domain.raised import Cancelled, Fail, Release, Retry, Snooze
-from holdfast.domain.selector import Selector
-from holdfast.errors import HoldfastError, LeaseLost
-from holdfast.ref import JobRef
+
+if TYPE_CHECKING:
+    from holdfast.app import Holdfast
+    from holdfast.domain.context import Context
+    from holdfast.domain.job import Job, State
+    from holdfast.domain.needs import After
+    from holdfast.domain.raised import Cancelled, Fail, Release, Retry, Snooze
+    from holdfast.domain.selector import Selector
+    from holdfast.errors import HoldfastError, LeaseLost
+    from holdfast.ref import JobRef
 
 __all__ = [
     "After",
@@ -27,3 +34,33 @@ __all__ = [
     "State",
     "__version__",
 ]
+
+#: Where each name lives: a program that only asks for help need not load them all.
+_HOMES = {
+    "After": "domain.needs",
+    "Cancelled": "domain.raised",
+    "Context": "domain.context",
+    "Fail": "domain.raised",
+    "Holdfast": "app",
+    "HoldfastError": "errors",
+    "Job": "domain.job",
+    "JobRef": "ref",
+    "LeaseLost": "errors",
+    "Release": "domain.raised",
+    "Retry": "domain.raised",
+    "Selector": "domain.selector",
+    "Snooze": "domain.raised",
+    "State": "domain.job",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
+    value = getattr(import_module(f"holdfast.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

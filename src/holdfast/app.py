@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
-from urllib.parse import parse_qsl, unquote, urlsplit
 
 from holdfast.config import default_url
 from holdfast.domain.job import JobId, OnLost
@@ -19,11 +17,12 @@ from holdfast.domain.retry import DEFAULT_CURVE, Curve, steps
 from holdfast.domain.text import as_bytes, as_duration, checked_name
 from holdfast.domain.unique import Scope
 from holdfast.enqueuer import Enqueuer, Handler, Sink
-from holdfast.errors import ConfigurationError, InvalidInput, InvalidKind, MissingDriver, UnknownKind, UnknownScheme
+from holdfast.errors import InvalidInput, InvalidKind, UnknownKind
 from holdfast.ref import JobRef
 from holdfast.store import Store
 from holdfast.store.control import Control
 from holdfast.store.queues import Queues
+from holdfast.store.url import open_store
 from holdfast.store.views import Views
 
 if TYPE_CHECKING:
@@ -290,68 +289,6 @@ def _forget_stores() -> None:
 
 _inherited: list[Store] = []
 os.register_at_fork(after_in_child=_forget_stores)
-
-
-def open_store(url: str) -> Store:
-    """Open the store that *url* names; its query may hold ``durability`` or ``schema`` and ``prepare``.
-
-    Raises:
-        UnknownScheme: There is no store for this kind of URL.
-        MissingDriver: The driver is not installed.
-    """
-    scheme = url.partition(":")[0]
-    match scheme:
-        case "sqlite":
-            return _open_sqlite(url)
-        case "postgresql" | "postgres":
-            return _open_postgres(url)
-        case _:
-            raise UnknownScheme(f"there is no store for {scheme!r} URLs", scheme=scheme)
-
-
-def _open_sqlite(url: str) -> Store:
-    from holdfast.store.sqlite.connection import SqliteBackend
-
-    parts = urlsplit(url)
-    path = unquote(parts.path.removeprefix("/"))
-    options = dict(parse_qsl(parts.query))
-    durability = options.pop("durability", "full")
-    if parts.netloc or parts.fragment or "\0" in path or path in ("", ":memory:"):
-        raise ConfigurationError(
-            f"{url!r} names no file", hint="Use sqlite:///relative.db or sqlite:////absolute/path.db."
-        )
-    if durability not in ("full", "fast"):
-        raise ConfigurationError(f"durability is 'full' or 'fast', not {durability!r}")
-    _refuse_unknown(options)
-    return Store(SqliteBackend(path, durability=durability))
-
-
-def _open_postgres(url: str) -> Store:
-    try:
-        from holdfast.store.postgres.connection import PostgresBackend, readable
-    except ImportError as error:
-        raise MissingDriver(f"PostgreSQL needs psycopg: {error}") from error
-
-    server, _, text = url.partition("?")
-    query = dict(parse_qsl(text, keep_blank_values=True))
-    schema = query.pop("schema", "holdfast")
-    prepare = query.pop("prepare", "on")
-    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,62}", schema):
-        raise ConfigurationError(f"{schema!r} is no name for a schema", hint="Use letters, digits and underscores.")
-    if prepare not in ("on", "off"):
-        raise ConfigurationError(f"prepare is 'on' or 'off', not {prepare!r}")
-    rest = "&".join(part for part in text.split("&") if part.split("=")[0] not in ("schema", "prepare"))
-    target = f"{server}?{rest}" if rest else server
-    if not readable(target):
-        raise ConfigurationError(
-            "the URL of the database cannot be read", hint="Write @, : and / in a password as %40, %3A and %2F."
-        )
-    return Store(PostgresBackend(target, schema=schema, prepare=prepare == "on"))
-
-
-def _refuse_unknown(options: Mapping[str, str]) -> None:
-    if options:
-        raise ConfigurationError(f"the URL has an unknown option {min(options)!r}")
 
 
 def _curve(retry: Curve | Sequence[Duration] | None) -> Curve:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -61,6 +60,8 @@ def user_data(environ: Mapping[str, str]) -> Path:
 
 
 def _load(file: Path) -> dict[str, Any]:
+    import tomllib  # most machines have no such file
+
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.app import open_store
 from holdfast.domain.request import NewJob
 from holdfast.errors import (
     ConfigurationError,
@@ -26,6 +25,7 @@ from holdfast.errors import (
 from holdfast.store import Store
 from holdfast.store.sqlite.connection import SqliteBackend
 from holdfast.store.sqlite.files import refuse_network_file_system
+from holdfast.store.url import open_store
 from tests.support.backends import available, open_database, postgres_url
 from tests.support.jobs import put, states
 
@@ -123,7 +123,7 @@ def test_a_full_disk_writes_nothing_by_halves(tmp_path):
 READ_ONLY = """
 import os, sys
 import holdfast, holdfast.store.sqlite.connection
-from holdfast.app import open_store
+from holdfast.store.url import open_store
 from holdfast.domain.request import NewJob
 if os.geteuid() == 0:
     os.setgid(65534)

@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterable
 from enum import StrEnum
 from typing import Any, TextIO
 
-import msgspec
-
 SCHEMA_VERSION = 1
 #: Everything below a space, DEL and the C1 controls, which a terminal would obey.
 _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if code not in (0x09, 0x0A)}
@@ -124,10 +122,14 @@ class Output:
 
 def builtins(value: Any) -> Any:
     """Structs, instants and enums as JSON has them; times end in Z."""
+    import msgspec
+
     return msgspec.to_builtins(value, str_keys=True)
 
 
 def json_line(value: Any) -> str:
+    import msgspec
+
     return msgspec.json.encode(value).decode()
 
 

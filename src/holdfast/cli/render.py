@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import chain, islice
@@ -14,6 +14,8 @@ from holdfast.cli.output import builtins, harmless
 from holdfast.domain.history import Attempt, Event
 from holdfast.domain.job import Job
 
+#: The room for a line where nobody says how wide it is.
+WIDE = 120
 #: Rows that are looked at before the widths of columns are fixed.
 FIRST = 100
 _JSON = ("payload", "result", "checkpoint", "tags", "retry")
@@ -33,11 +35,21 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
     clean = ([harmless(cell).replace("\n", " ").replace("\t", " ") for cell in row] for row in rows)
     first = list(islice(clean, FIRST))
     widths = [max(len(row[place]) for row in [list(heads), *first]) for place in range(len(heads))]
-    room = shutil.get_terminal_size((120, 24)).columns
+    room = columns()
     for row in chain([list(heads)], first, clean):
         cells = [cell.ljust(width) for cell, width in zip(row[:-1], widths[:-1], strict=True)]
         line = "  ".join([*cells, row[-1]]).rstrip()
         yield line if len(line) <= room else f"{line[: max(1, room - 1)]}…"
+
+
+def columns() -> int:
+    """How wide the terminal is; COLUMNS overrules, and a pipe has room enough."""
+    if (told := os.environ.get("COLUMNS", "")).isdecimal() and int(told):
+        return int(told)
+    try:
+        return os.get_terminal_size(1).columns or WIDE
+    except OSError:
+        return WIDE
 
 
 def age(moment: datetime | None) -> str:

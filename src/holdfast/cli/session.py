@@ -47,9 +47,12 @@ class Session:
 
         return Holdfast(self.url)
 
-    @property
+    @cached_property
     def store(self) -> Store:
-        return self.app.store
+        """The store alone: most commands need no more, and answer sooner."""
+        from holdfast.store.url import open_store
+
+        return open_store(self.url)
 
     @property
     def actor(self) -> str:
@@ -60,5 +63,6 @@ class Session:
             return "unknown"
 
     def close(self) -> None:
-        if "app" in vars(self):
-            self.app.close()
+        for name in ("app", "store"):
+            if name in vars(self):
+                vars(self)[name].close()

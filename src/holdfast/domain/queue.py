@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from msgspec import Struct
 
 from holdfast.domain.text import checked_number
 from holdfast.errors import InvalidInput
 
 DEFAULT_QUEUE = "default"
+#: A worker that was not seen for so long is taken for gone.
+SILENCE = timedelta(seconds=60)
 
 
 class Queue(Struct, frozen=True):

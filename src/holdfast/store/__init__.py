@@ -6,30 +6,79 @@ has a test for each of them and runs on SQLite and PostgreSQL.
 
 from __future__ import annotations
 
-from holdfast.store.backend import Backend
-from holdfast.store.control import Control
-from holdfast.store.jobs import Jobs
-from holdfast.store.leases import Leases
-from holdfast.store.queues import Kinds, Queues, Workers
-from holdfast.store.retention import Pruner
-from holdfast.store.steps import Steps
-from holdfast.store.views import Views
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from holdfast.store.backend import Backend
+    from holdfast.store.control import Control
+    from holdfast.store.jobs import Jobs
+    from holdfast.store.leases import Leases
+    from holdfast.store.queues import Kinds, Queues, Workers
+    from holdfast.store.retention import Pruner
+    from holdfast.store.steps import Steps
+    from holdfast.store.views import Views
 
 
 class Store:
-    """All nouns of one database."""
+    """All nouns of one database. Each loads when it is first used: a program that lists jobs answers sooner."""
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
-        self.jobs = Jobs(backend)
-        self.leases = Leases(backend)
-        self.steps = Steps(backend)
-        self.control = Control(backend)
-        self.queues = Queues(backend)
-        self.kinds = Kinds(backend)
-        self.workers = Workers(backend)
-        self.views = Views(backend)
-        self.pruner = Pruner(backend)
+
+    @cached_property
+    def jobs(self) -> Jobs:
+        from holdfast.store.jobs import Jobs
+
+        return Jobs(self.backend)
+
+    @cached_property
+    def leases(self) -> Leases:
+        from holdfast.store.leases import Leases
+
+        return Leases(self.backend)
+
+    @cached_property
+    def steps(self) -> Steps:
+        from holdfast.store.steps import Steps
+
+        return Steps(self.backend)
+
+    @cached_property
+    def control(self) -> Control:
+        from holdfast.store.control import Control
+
+        return Control(self.backend)
+
+    @cached_property
+    def queues(self) -> Queues:
+        from holdfast.store.queues import Queues
+
+        return Queues(self.backend)
+
+    @cached_property
+    def kinds(self) -> Kinds:
+        from holdfast.store.queues import Kinds
+
+        return Kinds(self.backend)
+
+    @cached_property
+    def workers(self) -> Workers:
+        from holdfast.store.queues import Workers
+
+        return Workers(self.backend)
+
+    @cached_property
+    def views(self) -> Views:
+        from holdfast.store.views import Views
+
+        return Views(self.backend)
+
+    @cached_property
+    def pruner(self) -> Pruner:
+        from holdfast.store.retention import Pruner
+
+        return Pruner(self.backend)
 
     def close(self) -> None:
         """Close all connections; idempotent."""

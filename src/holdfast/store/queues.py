@@ -11,14 +11,11 @@ from msgspec import Struct
 
 from holdfast.domain.job import WorkerId
 from holdfast.domain.kind import KindOptions, PublishedKind, load_options, suggest
-from holdfast.domain.queue import Queue, checked_limit
+from holdfast.domain.queue import SILENCE, Queue, checked_limit
 from holdfast.domain.text import checked_name, clean_text
 from holdfast.errors import Conflict, UnknownKind
 from holdfast.store.backend import Backend, Timeouts
 from holdfast.store.flow import Flow, ask
-
-#: A worker that was not seen for so long is taken for gone.
-SILENCE = timedelta(seconds=60)
 
 
 class Depth(Struct, frozen=True):

@@ -8,8 +8,9 @@ several, divided by ``;``: SQLite has no common table expression that writes.
 from __future__ import annotations
 
 import re
-from importlib import resources
+from pathlib import Path
 
+_HERE = Path(__file__).parent
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)")
 _COMMENT = re.compile(r"^\s*--.*$\n?", re.MULTILINE)
@@ -18,10 +19,7 @@ _COMMENT = re.compile(r"^\s*--.*$\n?", re.MULTILINE)
 def statements(backend: str) -> dict[str, str]:
     """All statements of *backend* (``sqlite`` or ``postgres``) by name, without comments."""
     found: dict[str, str] = {}
-    folder = resources.files("holdfast.store") / backend
-    for file in sorted(folder.iterdir(), key=lambda entry: entry.name):
-        if not file.name.endswith(".sql"):
-            continue
+    for file in sorted((_HERE / backend).glob("*.sql")):
         parts = _NAME.split(file.read_text(encoding="utf-8"))
         for name, text in zip(parts[1::2], parts[2::2], strict=True):
             if name in found:
@@ -32,8 +30,7 @@ def statements(backend: str) -> dict[str, str]:
 
 def migrations(backend: str) -> list[str]:
     """The numbered migrations of *backend*, the oldest first."""
-    folder = resources.files("holdfast.store") / backend / "migrations"
-    files = sorted((f for f in folder.iterdir() if f.name.endswith(".sql")), key=lambda f: f.name)
+    files = sorted((_HERE / backend / "migrations").glob("*.sql"))
     return [file.read_text(encoding="utf-8") for file in files]
 
 

@@ -9,13 +9,12 @@ from msgspec import Struct
 from holdfast.domain.history import Attempt, Event, WorkerFacts, all_attempts, all_events
 from holdfast.domain.job import Job, JobId, State
 from holdfast.domain.needs import NeedState
-from holdfast.domain.queue import Queue, Usage
+from holdfast.domain.queue import SILENCE, Queue, Usage
 from holdfast.domain.selector import Selector
 from holdfast.domain.why import Facts, Reason, explain
 from holdfast.errors import InvalidInput, JobPruned, NoSuchJob
 from holdfast.store.backend import Backend
 from holdfast.store.flow import Ask, Flow, ask
-from holdfast.store.queues import SILENCE
 from holdfast.store.rows import moment
 from holdfast.store.selection import conditions
 

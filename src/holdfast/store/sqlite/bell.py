@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import os
-import secrets
 import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-
-log = logging.getLogger("holdfast")
 
 #: The longest path that every system allows for a socket.
 LONGEST_PATH = 100
@@ -57,7 +53,7 @@ class SqliteEar:
     def __init__(self, doorbells: Doorbells, *, heard: Callable[[], None]) -> None:
         self.hears_all = False  # nobody knows when a caller commits
         self._heard = heard
-        self._path = doorbells.directory / secrets.token_hex(6)
+        self._path = doorbells.directory / os.urandom(6).hex()
         self._closed = threading.Event()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.works = self._bind(doorbells.directory)
@@ -82,6 +78,9 @@ class SqliteEar:
             with _reachable(directory, self._path.name) as address:
                 self._socket.bind(address)
         except OSError as error:
+            import logging
+
+            log = logging.getLogger("holdfast")
             log.warning("no doorbell beside the SQLite file (%s); new jobs are found by polling", error)
             return False
         return True

@@ -1,0 +1,72 @@
+"""From a URL to a store. Drivers load when a URL asks for them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from holdfast.errors import ConfigurationError, MissingDriver, UnknownScheme
+from holdfast.store import Store
+
+
+def open_store(url: str) -> Store:
+    """Open the store that *url* names; its query may hold ``durability`` or ``schema`` and ``prepare``.
+
+    Raises:
+        UnknownScheme: There is no store for this kind of URL.
+        MissingDriver: The driver is not installed.
+    """
+    scheme = url.partition(":")[0]
+    match scheme:
+        case "sqlite":
+            return _open_sqlite(url)
+        case "postgresql" | "postgres":
+            return _open_postgres(url)
+        case _:
+            raise UnknownScheme(f"there is no store for {scheme!r} URLs", scheme=scheme)
+
+
+def _open_sqlite(url: str) -> Store:
+    from holdfast.store.sqlite.connection import SqliteBackend
+
+    parts = urlsplit(url)
+    path = unquote(parts.path.removeprefix("/"))
+    options = dict(parse_qsl(parts.query))
+    durability = options.pop("durability", "full")
+    if parts.netloc or parts.fragment or "\0" in path or path in ("", ":memory:"):
+        raise ConfigurationError(
+            f"{url!r} names no file", hint="Use sqlite:///relative.db or sqlite:////absolute/path.db."
+        )
+    if durability not in ("full", "fast"):
+        raise ConfigurationError(f"durability is 'full' or 'fast', not {durability!r}")
+    _refuse_unknown(options)
+    return Store(SqliteBackend(path, durability=durability))
+
+
+def _open_postgres(url: str) -> Store:
+    try:
+        from holdfast.store.postgres.connection import PostgresBackend, readable
+    except ImportError as error:
+        raise MissingDriver(f"PostgreSQL needs psycopg: {error}") from error
+
+    server, _, text = url.partition("?")
+    query = dict(parse_qsl(text, keep_blank_values=True))
+    schema = query.pop("schema", "holdfast")
+    prepare = query.pop("prepare", "on")
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,62}", schema):
+        raise ConfigurationError(f"{schema!r} is no name for a schema", hint="Use letters, digits and underscores.")
+    if prepare not in ("on", "off"):
+        raise ConfigurationError(f"prepare is 'on' or 'off', not {prepare!r}")
+    rest = "&".join(part for part in text.split("&") if part.split("=")[0] not in ("schema", "prepare"))
+    target = f"{server}?{rest}" if rest else server
+    if not readable(target):
+        raise ConfigurationError(
+            "the URL of the database cannot be read", hint="Write @, : and / in a password as %40, %3A and %2F."
+        )
+    return Store(PostgresBackend(target, schema=schema, prepare=prepare == "on"))
+
+
+def _refuse_unknown(options: Mapping[str, str]) -> None:
+    if options:
+        raise ConfigurationError(f"the URL has an unknown option {min(options)!r}")
