@@ -1,44 +1,87 @@
-"""Where the store is when nobody says."""
+"""Settings and where they come from."""
 
 from __future__ import annotations
 
 import pytest
 
 import holdfast
-from holdfast.config import default_url
+from holdfast.config import SETTINGS, settings
 from holdfast.errors import ConfigurationError
 
 
-def test_the_environment_comes_first(tmp_path):
-    """``HOLDFAST_URL`` wins over every file."""
-    (tmp_path / "holdfast.toml").write_text('url = "sqlite:///file.db"')
-    assert default_url(environ={"HOLDFAST_URL": "sqlite:///env.db"}, directory=tmp_path) == "sqlite:///env.db"
+def url(directory, **environ):
+    found = settings(environ=environ, directory=directory)["url"]
+    return found.value, found.origin
 
 
-def test_then_the_nearest_configuration_file(tmp_path):
-    """Here or above; ``holdfast.toml`` before ``pyproject.toml``."""
+def test_weak_and_strong(tmp_path):
+    """holdfast.toml, then [tool.holdfast], then the environment; each overrules those before."""
+    (tmp_path / "holdfast.toml").write_text('url = "sqlite:///own.db"\nslots = 3')
+    assert url(tmp_path) == ("sqlite:///own.db", str(tmp_path / "holdfast.toml"))
+    (tmp_path / "pyproject.toml").write_text('[tool.holdfast]\nurl = "sqlite:///pyproject.db"')
+    assert url(tmp_path) == ("sqlite:///pyproject.db", str(tmp_path / "pyproject.toml"))
+    assert settings(environ={}, directory=tmp_path)["slots"].value == 3
+    assert url(tmp_path, HOLDFAST_URL="sqlite:///env.db") == ("sqlite:///env.db", "HOLDFAST_URL")
+
+
+def test_the_nearest_folder_counts(tmp_path):
+    """A project file without settings is passed by; of two folders only the nearer is read."""
     below = tmp_path / "a" / "b"
     below.mkdir(parents=True)
-    (tmp_path / "pyproject.toml").write_text('[tool.holdfast]\nurl = "sqlite:///pyproject.db"')
-    assert default_url(environ={}, directory=below) == "sqlite:///pyproject.db"
+    (tmp_path / "pyproject.toml").write_text('[tool.holdfast]\nurl = "sqlite:///above.db"\nslots = 3')
     (below / "pyproject.toml").write_text('[project]\nname = "other"')
-    assert default_url(environ={}, directory=below) == "sqlite:///pyproject.db"
-    (tmp_path / "holdfast.toml").write_text('url = "sqlite:///own.db"')
-    assert default_url(environ={}, directory=below) == "sqlite:///own.db"
+    assert url(below)[0] == "sqlite:///above.db"
+    (below / "holdfast.toml").write_text("slots = 5")
+    assert url(below)[1] == "default"
 
 
 def test_then_a_file_of_the_user(tmp_path):
     """Below the user's data directory."""
-    url = default_url(environ={"HOME": "/home/ada", "XDG_DATA_HOME": "/data"}, directory=tmp_path)
-    assert url == "sqlite:////data/holdfast/holdfast.db"
+    assert url(tmp_path, HOME="/home/ada", XDG_DATA_HOME="/data")[0] == "sqlite:////data/holdfast/holdfast.db"
 
 
-@pytest.mark.parametrize("text", ["url = ", 'urll = "x"', "url = 5", b"\xff\xfe"])
-def test_a_broken_file_is_an_error(tmp_path, text):
-    """It names the file."""
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("url = ", "cannot be read"),
+        ('urll = "x"', "no setting 'urll'"),
+        ("url = 5", "url must be a text, not 5"),
+        ("slots = true", "slots must be a whole number"),
+        ('queues = "mail"', "queues must be a list of texts"),
+        ("queues = [1]", "queues must be a list of texts"),
+        ('output = "yaml"', "output must be text or json or ndjson"),
+        (b"\xff\xfe", "cannot be read"),
+    ],
+)
+def test_a_broken_file_is_an_error(tmp_path, text, says):
+    """It names the file and the setting."""
     (tmp_path / "holdfast.toml").write_bytes(text if isinstance(text, bytes) else text.encode())
-    with pytest.raises(ConfigurationError, match=r"holdfast\.toml"):
-        default_url(environ={}, directory=tmp_path)
+    with pytest.raises(ConfigurationError, match=says) as caught:
+        settings(environ={}, directory=tmp_path)
+    assert "holdfast.toml" in caught.value.message
+
+
+def test_an_unknown_key_has_a_suggestion(tmp_path):
+    (tmp_path / "holdfast.toml").write_text("slot = 3")
+    with pytest.raises(ConfigurationError) as caught:
+        settings(environ={}, directory=tmp_path)
+    assert caught.value.hint == "Did you mean 'slots'?"
+
+
+def test_every_setting_can_come_from_the_environment(tmp_path):
+    """Lists are divided by commas."""
+    texts = {"slots": "4", "queues": "mail, default", "output": "json", "log_level": "debug", "log_format": "json"}
+    environ = {setting.variable: texts.get(name, "x") for name, setting in SETTINGS.items()}
+    found = settings(environ=environ, directory=tmp_path)
+    assert found["slots"].value == 4
+    assert found["queues"].value == ["mail", "default"]
+    assert {each.origin for each in found.values()} == set(environ)
+
+
+@pytest.mark.parametrize(("variable", "text"), [("HOLDFAST_SLOTS", "many"), ("HOLDFAST_OUTPUT", "yaml")])
+def test_a_wrong_variable_is_named(tmp_path, variable, text):
+    with pytest.raises(ConfigurationError, match=variable):
+        settings(environ={variable: text}, directory=tmp_path)
 
 
 def test_an_app_without_a_url_asks_the_configuration(tmp_path, monkeypatch):

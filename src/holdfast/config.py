@@ -1,54 +1,84 @@
-"""Where the store is, when nobody says: environment, configuration file, the user's own file."""
+"""Settings and where they come from: defaults, configuration files, the environment. Flags overrule them all."""
 
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from holdfast.errors import ConfigurationError
 
-KNOWN = frozenset({"url"})
+
+class Setting(NamedTuple):
+    """One setting: the type of its value, its default, and what it means."""
+
+    name: str
+    type: type[str | int | list[str]]
+    default: str | int | list[str] | None
+    text: str
+    #: The only values it may have, where there are few.
+    choices: tuple[str, ...] = ()
+
+    @property
+    def variable(self) -> str:
+        """Its name in the environment."""
+        return f"HOLDFAST_{self.name.upper()}"
 
 
-def default_url(
+class Found(NamedTuple):
+    """A setting's value and where it came from: a file, a variable, a flag, or ``default``."""
+
+    name: str
+    value: Any
+    origin: str
+
+
+SETTINGS = {
+    setting.name: setting
+    for setting in (
+        Setting("url", str, None, "The store."),
+        Setting("app", str, None, "The application whose kinds a worker runs, as MODULE:APP."),
+        Setting("queues", list, [], "The queues a worker serves; none means those of its kinds."),
+        Setting("slots", int, 8, "Jobs that a worker runs at a time."),
+        Setting("grace", str, "30s", "How long jobs may go on after a first signal."),
+        Setting("metrics", str, None, "HOST:PORT where a worker serves /metrics, /livez and /readyz."),
+        Setting("log_format", str, "text", "How a worker writes its log.", ("text", "json")),
+        Setting("log_level", str, "info", "What a worker writes to its log.", ("debug", "info", "warning", "error")),
+        Setting("output", str, "text", "How commands print.", ("text", "json", "ndjson")),
+        Setting("api_key_sha256", str, None, "SHA-256 of the key that HOLDFAST_API_KEY must hold for changes."),
+    )
+}
+FILES = ("holdfast.toml", "pyproject.toml")
+
+
+def settings(
     *, environ: Mapping[str, str] = os.environ, directory: Path | None = None, file: Path | None = None
-) -> str:
-    """``HOLDFAST_URL``, else ``url`` of the nearest configuration file, else a SQLite file of the user."""
-    return origin_of_url(environ=environ, directory=directory, file=file)[0]
+) -> dict[str, Found]:
+    """Every setting with its value: a variable before a file, a file before the default.
 
-
-def origin_of_url(
-    *, environ: Mapping[str, str] = os.environ, directory: Path | None = None, file: Path | None = None
-) -> tuple[str, str]:
-    """The URL, and where it comes from. *file* is the configuration to use instead of the nearest."""
-    if url := environ.get("HOLDFAST_URL"):
-        return url, "HOLDFAST_URL"
-    settings, source = (_from(file), file) if file is not None else read_configuration(directory or Path.cwd())
-    if "url" in settings:
-        return settings["url"], str(source)
-    return f"sqlite:///{user_data(environ) / 'holdfast.db'}", "default"
-
-
-def read_configuration(directory: Path) -> tuple[dict[str, Any], Path | None]:
-    """The settings in ``holdfast.toml``, or in ``[tool.holdfast]`` of ``pyproject.toml``, here or above; and the file.
+    The files are those of the nearest folder that has any, here or above; where both set a value,
+    ``[tool.holdfast]`` of ``pyproject.toml`` is the stronger one. *file* is read instead of them.
 
     Raises:
-        ConfigurationError: The file cannot be read, or holds a setting that does not exist.
+        ConfigurationError: A file cannot be read, a setting does not exist, or has a wrong value.
     """
-    for folder in (directory, *directory.parents):
-        for file in (folder / "holdfast.toml", folder / "pyproject.toml"):
-            if file.is_file() and (found := _from(file)):
-                return found, file
-    return {}, None
+    found = {name: Found(name, setting.default, "default") for name, setting in SETTINGS.items()}
+    found["url"] = Found("url", f"sqlite:///{user_data(environ) / 'holdfast.db'}", "default")
+    for source in (file,) if file is not None else _nearest(directory or Path.cwd()):
+        found |= {name: Found(name, value, str(source)) for name, value in _from(source).items()}
+    for name, setting in SETTINGS.items():
+        if text := environ.get(setting.variable):
+            found[name] = Found(name, _checked(setting, _parsed(setting, text), setting.variable), setting.variable)
+    return found
 
 
-def _from(file: Path) -> dict[str, Any]:
-    """The settings of one file; in a ``pyproject.toml`` they have a table of their own."""
-    found = _load(file)
-    return _checked(found.get("tool", {}).get("holdfast", {}) if file.name == "pyproject.toml" else found, file)
+def default_url() -> str:
+    """The store when nobody says: ``HOLDFAST_URL``, a configuration file, or a SQLite file of the user."""
+    url: str = settings()["url"].value
+    return url
 
 
 def user_data(environ: Mapping[str, str]) -> Path:
@@ -59,6 +89,24 @@ def user_data(environ: Mapping[str, str]) -> Path:
     return Path(environ.get("XDG_DATA_HOME") or home / ".local" / "share") / "holdfast"
 
 
+def _nearest(directory: Path) -> list[Path]:
+    for folder in (directory, *directory.parents):
+        files = [folder / name for name in FILES if (folder / name).is_file()]
+        if found := [file for file in files if _from(file)]:
+            return found
+    return []
+
+
+def _from(file: Path) -> dict[str, Any]:
+    """The settings of one file; in a ``pyproject.toml`` they have a table of their own."""
+    found = _load(file)
+    if file.name == "pyproject.toml":
+        found = found.get("tool", {}).get("holdfast", {})
+    for name in found.keys() - SETTINGS.keys():
+        raise ConfigurationError(f"{file}: there is no setting {name!r}", hint=_nearest_name(name))
+    return {name: _checked(SETTINGS[name], value, str(file)) for name, value in found.items()}
+
+
 def _load(file: Path) -> dict[str, Any]:
     import tomllib  # most machines have no such file
 
@@ -66,16 +114,30 @@ def _load(file: Path) -> dict[str, Any]:
         return tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigurationError(
-            f"{file} cannot be read: {error}", hint="Mend the file, or set HOLDFAST_URL."
+            f"{file} cannot be read: {error}", hint="Mend the file, or name another with --config."
         ) from None
 
 
-def _checked(settings: dict[str, Any], file: Path) -> dict[str, Any]:
-    unknown = sorted(settings.keys() - KNOWN)
-    if unknown:
-        raise ConfigurationError(
-            f"{file}: there is no setting {unknown[0]!r}", hint=f"The settings are: {', '.join(sorted(KNOWN))}."
-        )
-    if not isinstance(settings.get("url", ""), str):
-        raise ConfigurationError(f"{file}: the url must be a text")
-    return settings
+def _parsed(setting: Setting, text: str) -> Any:
+    """A value from the environment, where everything is text."""
+    if setting.type is list:
+        return [part.strip() for part in text.split(",") if part.strip()]
+    return int(text) if setting.type is int and re.fullmatch(r"\d{1,9}", text) else text
+
+
+def _checked(setting: Setting, value: Any, source: str) -> Any:
+    fits = isinstance(value, setting.type) and not isinstance(value, bool)
+    if setting.type is list and fits:
+        fits = all(isinstance(part, str) for part in value)
+    if not fits or (setting.choices and value not in setting.choices):
+        kinds = {str: "a text", int: "a whole number", list: "a list of texts"}
+        wanted = " or ".join(setting.choices) or kinds[setting.type]
+        raise ConfigurationError(f"{source}: {setting.name} must be {wanted}, not {value!r}", hint=setting.text)
+    return value
+
+
+def _nearest_name(name: str) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(name, SETTINGS, n=1)
+    return f"Did you mean {near[0]!r}?" if near else f"The settings are: {', '.join(SETTINGS)}."

@@ -15,6 +15,7 @@
     │   ├── JobPruned
     │   └── NeedNotFound            a dependency names nothing
     ├── ConfigurationError      4
+    │   ├── Refused                 changes need a key
     │   ├── UnknownScheme
     │   ├── MissingDriver
     │   ├── SchemaTooNew
@@ -144,6 +145,13 @@ class ConfigurationError(HoldfastError):
 
     code = "E_CONFIG"
     exit_code = 4
+
+
+class Refused(ConfigurationError):
+    """Changes on this store need a key, and the right one was not given."""
+
+    code = "E_REFUSED"
+    hint = "Set HOLDFAST_API_KEY to the key of this store."
 
 
 class UnknownScheme(ConfigurationError):

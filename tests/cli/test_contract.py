@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import subprocess
 import sys
 
-import click
+import jsonschema
 import pytest
 
-from holdfast.cli import COMMANDS, cli
+import holdfast
+from holdfast.cli import COMMANDS
 from holdfast.cli.about import all_errors
 from holdfast.cli.exits import EXITS
 from tests.support.program import ROOT
+from tests.support.reference import HERE, generate
+
+LEAVES = dict(generate.commands())
 
 
-def leaves(group=cli, path=()):
-    """All commands of the tree, by their words."""
-    with click.Context(group) as ctx:
-        for name in group.list_commands(ctx):
-            found = group.get_command(ctx, name)
-            if isinstance(found, click.Group):
-                yield from leaves(found, (*path, name))
-            else:
-                yield (*path, name)
+def checker(path, part=None):
+    """Compares with the schema of a command, or a part of it; what it does not name is an error here."""
+    schema = json.loads((HERE / "schemas" / f"{'-'.join(path)}.json").read_text())
+    for shape in (schema, *schema["$defs"].values()):
+        if "properties" in shape and "additionalProperties" not in shape:
+            shape["additionalProperties"] = False
+    if part is not None:
+        schema = {"$defs": schema["$defs"], "$ref": f"#/$defs/{part}"}
+    return jsonschema.Draft202012Validator(schema)
 
 
 #: Words that make each command succeed on a store whose job 1 is ready. A new command needs its own here.
@@ -63,24 +68,26 @@ def filled(app):
     app.enqueue("mail", {"to": 1})
     app.enqueue("broken", hold=True)
     done = app.enqueue("mail", {"to": 3}, hold=True)
-    app.control.cancel(__import__("holdfast").Selector(ids=(done.id,)), actor="ada")
+    app.control.cancel(holdfast.Selector(ids=(done.id,)), actor="ada")
     return app
 
 
 def test_every_command_is_in_the_walk():
     """So that a new one cannot escape."""
-    assert set(leaves()) == set(GOOD) | ELSEWHERE
-    assert {path[0] for path in leaves()} == set(COMMANDS)
+    assert set(LEAVES) == set(GOOD) | ELSEWHERE
+    assert {path[0] for path in LEAVES} == set(COMMANDS)
 
 
 @pytest.mark.parametrize("path", GOOD, ids=" ".join)
 def test_success_is_one_document(run, filled, path):
-    """With the envelope; line by line in ndjson, the last line being the summary."""
+    """As its schema says; line by line in ndjson, the last line being the summary."""
     answer = run("-o", "json", *path, *GOOD[path])
     assert answer.code == (12 if path == ("wait",) else 0), answer.err
-    assert answer.document.keys() == {"status", "schema_version", "data", "error", "meta"}
     assert answer.document["status"] == "success"
+    checker(path).validate(answer.document)
     lines = run(*path, *GOOD[path], "-o", "ndjson").lines
+    for line in lines:
+        checker(path, "line").validate(line)
     assert lines[-1]["_meta"]["status"] in ("success", "error")
     assert lines[-1]["_meta"]["lines"] == len(lines) - 1
 
@@ -88,6 +95,7 @@ def test_success_is_one_document(run, filled, path):
 @pytest.mark.parametrize("path", GOOD, ids=" ".join)
 def test_a_bad_flag_is_one_document_too(run, path):
     answer = run(*path, *GOOD[path], "--no-such-flag", "-o", "json")
+    checker(path).validate(answer.document)
     assert (answer.code, answer.document["error"]["code"]) == (2, "E_USAGE")
     assert answer.document["error"]["next"].endswith("--help")
 
@@ -95,6 +103,7 @@ def test_a_bad_flag_is_one_document_too(run, path):
 @pytest.mark.parametrize("path", sorted(set(GOOD) - STORELESS), ids=" ".join)
 def test_a_store_that_does_not_answer_is_exit_5(run, path):
     answer = run(*path, *GOOD[path], "-o", "json", "--url", "postgresql://nobody@/none?host=/nowhere")
+    checker(path).validate(answer.document)
     assert (answer.code, answer.document["status"]) == (5, "error")
 
 
@@ -105,7 +114,22 @@ def test_a_newer_schema_is_exit_4(run, real_database, path):
         answer = run(*path, *GOOD[path], "-o", "json")
     finally:
         real_database.execute("UPDATE holdfast.meta SET version = 1, oldest_code = 1")
+    checker(path).validate(answer.document)
     assert (answer.code, answer.document["error"]["code"]) == (4, "E_SCHEMA_TOO_NEW")
+
+
+@pytest.mark.parametrize("path", sorted(path for path in GOOD if LEAVES[path].changes), ids=" ".join)
+def test_a_change_needs_the_key_where_one_is_asked_for(run, filled, monkeypatch, path):
+    """Exit 4 without it, and with another; nothing is changed."""
+    monkeypatch.setenv("HOLDFAST_API_KEY_SHA256", hashlib.sha256(b"sesame").hexdigest())
+    before = run("show", "1", "-o", "json").data
+    for key in ("", "open"):
+        monkeypatch.setenv("HOLDFAST_API_KEY", key)
+        answer = run(*path, *GOOD[path], "-o", "json")
+        assert (answer.code, answer.document["error"]["code"]) == (4, "E_REFUSED")
+    assert run("show", "1", "-o", "json").data == before
+    monkeypatch.setenv("HOLDFAST_API_KEY", "sesame")
+    assert run(*path, *GOOD[path]).code == 0
 
 
 @pytest.mark.parametrize("words", [["show", "999"], ["why", "999"], ["wait", "999"], ["cancel", "999"], ["rm", "999"]])
@@ -132,7 +156,7 @@ def test_shared_options_stand_where_one_likes(run, filled):
 
 def test_text_is_harmless(run, filled):
     """What a terminal would obey is shown, not sent."""
-    filled.control.unhold(__import__("holdfast").Selector(ids=(2,)), actor="ada")
+    filled.control.unhold(holdfast.Selector(ids=(2,)), actor="ada")
     filled.worker(drain=True, poll=0.02).run()
     for words in (["ls"], ["show", "2"]):
         assert "\x1b" not in run(*words).out

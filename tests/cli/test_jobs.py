@@ -159,7 +159,7 @@ def test_the_configuration_says_where_it_comes_from(run, tmp_path, monkeypatch):
     (tmp_path / "other.toml").write_text('url = "sqlite:///there.db"')
 
     def origin(*words):
-        (setting,) = run("config", "show", *words, "-o", "json").data["settings"]
+        setting, *_ = run("config", "show", *words, "-o", "json").data["settings"]
         return setting["value"], setting["origin"]
 
     assert origin()[1] == "HOLDFAST_URL"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -13,6 +13,9 @@ from holdfast.cli.output import Format, PipeClosed
 from holdfast.cli.session import Session
 from holdfast.cli.shared import Group
 from holdfast.errors import HoldfastError
+
+if TYPE_CHECKING:
+    from holdfast.cli.answers import Failure
 
 COMMANDS = {
     "worker": ("worker:command", "Run jobs."),
@@ -67,7 +70,7 @@ def _run(words: list[str], session: Session) -> int:
         code = cli.main(words, prog_name="holdfast", standalone_mode=False, obj=session)
         return code if isinstance(code, int) else 0
     except HoldfastError as error:
-        if session.settings.get("verbose"):
+        if session.flags.get("verbose"):
             sys.excepthook(type(error), error, error.__traceback__)
         session.output.error(told(error))
         return error.exit_code
@@ -78,7 +81,7 @@ def _run(words: list[str], session: Session) -> int:
         session.output.error(_usage(error))
         return 2
     except click.ClickException as error:
-        session.output.error({"code": "E_USAGE", "message": error.format_message(), "hint": "", "retryable": False})
+        session.output.error(failure("E_USAGE", error.format_message()))
         return 2
     except PipeClosed:
         return _quiet_end()
@@ -87,39 +90,30 @@ def _run(words: list[str], session: Session) -> int:
         return INTERRUPTED
 
 
-def told(error: HoldfastError) -> dict[str, Any]:
+def told(error: HoldfastError) -> Failure:
     """An error as programs see it."""
-    return {
-        "code": error.code,
-        "message": error.message,
-        "hint": error.hint,
-        "retryable": error.retryable,
-        "retry_after_s": None,
-        "next": None,
-        "context": {name: str(value) for name, value in error.context.items()},
-    }
+    context = {name: str(value) for name, value in error.context.items()}
+    return failure(error.code, error.message, hint=error.hint, retryable=error.retryable, context=context)
 
 
-def asked_format(words: list[str]) -> Format:
+def failure(code: str, message: str, **more: Any) -> Failure:
+    from holdfast.cli.answers import Failure
+
+    return Failure(code=code, message=message, **more)
+
+
+def asked_format(words: list[str]) -> Format | None:
     """The format that the line asks for, also when the line cannot be understood otherwise."""
     for word, value in zip(words, [*words[1:], ""], strict=False):
         found = value if word in ("-o", "--output") else word.removeprefix("--output=").removeprefix("-o")
         if word.startswith(("-o", "--output")) and found in list(Format):
             return Format(found)
-    return Format.TEXT
+    return None
 
 
-def _usage(error: click.UsageError) -> dict[str, Any]:
+def _usage(error: click.UsageError) -> Failure:
     place = error.ctx.command_path if error.ctx is not None else "holdfast"
-    return {
-        "code": "E_USAGE",
-        "message": error.format_message(),
-        "hint": f"See {place} --help.",
-        "retryable": False,
-        "retry_after_s": None,
-        "next": f"{place} --help",
-        "context": {},
-    }
+    return failure("E_USAGE", error.format_message(), hint=f"See {place} --help.", next=f"{place} --help")
 
 
 def _quiet_end() -> int:

@@ -1,20 +1,54 @@
-"""``config``, ``exit-codes`` and ``explain``: the program about itself."""
+"""``config``, ``exit-codes``, ``explain`` and ``completion``: the program about itself."""
 
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import click
+from msgspec import Struct
 
 from holdfast import errors
+from holdfast.cli.answers import Items
 from holdfast.cli.exits import EXITS
-from holdfast.cli.render import table
+from holdfast.cli.render import masked, table
 from holdfast.cli.session import Session
 from holdfast.cli.shared import Group, command
-from holdfast.cli.worker import masked
-from holdfast.config import origin_of_url
-from holdfast.domain.kind import suggest
 from holdfast.errors import HoldfastError, NotFound
+
+
+class SettingFacts(Struct, frozen=True):
+    """A setting that is in force, and where it comes from."""
+
+    name: str
+    value: Any
+    origin: str
+
+
+class ExitCode(Struct, frozen=True):
+    """What an exit code says."""
+
+    code: int
+    name: str
+    meaning: str
+
+
+class Explained(Struct, frozen=True):
+    """What an error code says."""
+
+    code: str
+    exit_code: int
+    meaning: str
+    hint: str
+    retryable: bool
+
+
+class Script(Struct, frozen=True):
+    """A script for a shell."""
+
+    shell: str
+    script: str
 
 
 @click.group("config", cls=Group)
@@ -22,49 +56,71 @@ def config() -> None:
     """Show the configuration and where it comes from."""
 
 
-@command("show")
+@command("show", answers=Items("settings", SettingFacts))
 @click.option("--origin", is_flag=True, help="Say where each value came from.")
 def show(session: Session, *, origin: bool) -> None:
-    """Show every setting that is in force."""
-    given = session.settings.get("url")
-    url, source = (given, "--url") if given else origin_of_url(file=session.config)
-    settings = [{"name": "url", "value": masked(url), "origin": source}]
-    heads = ("SETTING", "VALUE", "ORIGIN") if origin else ("SETTING", "VALUE")
-    rows = [[row["name"], row["value"], row["origin"]][: len(heads)] for row in settings]
-    session.output.value({"settings": settings}, lambda: table(heads, rows))
+    """Show every setting that is in force.
+
+    From weak to strong: the default, holdfast.toml, [tool.holdfast] of pyproject.toml, HOLDFAST_*, flags.
+    """
+    found = [_setting(session, *each) for each in session.configured.values()]
+    session.output.items("settings", found, lambda rows: _settings_table(rows, origin=origin))
 
 
 config.add_command(show)
 
 
-@command("exit-codes")
+def _setting(session: Session, name: str, value: Any, origin: str) -> SettingFacts:
+    if name in session.flags:
+        value, origin = session.flags[name], f"--{name}"
+    return SettingFacts(name, masked(value) if name == "url" else value, origin)
+
+
+def _settings_table(settings: Iterable[SettingFacts], *, origin: bool) -> Iterator[str]:
+    heads = ("SETTING", "VALUE", "ORIGIN") if origin else ("SETTING", "VALUE")
+    rows = ([each.name, _shown(each.value), each.origin][: len(heads)] for each in settings)
+    return table(heads, rows)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(value)
+    return "" if value is None else str(value)
+
+
+@command("exit-codes", answers=Items("exit_codes", ExitCode))
 def exit_codes(session: Session) -> None:
     """List the exit codes, which are the same for all commands."""
-    rows = [{"code": code, "name": name, "meaning": text} for code, (name, text) in EXITS.items()]
-    lines = [[str(code), name, text] for code, (name, text) in EXITS.items()]
-    session.output.items("exit_codes", rows, lambda _: table(("CODE", "NAME", "MEANING"), lines))
+    codes = [ExitCode(code, name, text) for code, (name, text) in EXITS.items()]
+    session.output.items(
+        "exit_codes",
+        codes,
+        lambda rows: table(("CODE", "NAME", "MEANING"), ([str(row.code), row.name, row.meaning] for row in rows)),
+    )
 
 
-@command("explain")
+@command("explain", answers=Explained)
 @click.argument("code")
 def explain(session: Session, *, code: str) -> None:
     """Explain an error code, like E_LEASE_LOST: what it means and what to do."""
     known = {found.code: found for found in all_errors()}
     found = known.get(code.upper())
     if found is None:
-        raise NotFound(f"there is no error code {code!r}", hint=suggest(code.upper(), list(known)))
-    data = {
-        "code": found.code,
-        "exit_code": found.exit_code,
-        "meaning": inspect.getdoc(found) or "",
-        "hint": found.hint,
-        "retryable": found.retryable,
-    }
-    lines = [f"{found.code} (exit {found.exit_code})", "", str(data["meaning"])]
-    session.output.value(data, lambda: [*lines, *(["", f"What to do: {found.hint}"] if found.hint else [])])
+        raise NotFound(f"there is no error code {code!r}", hint=_nearest(code.upper(), list(known)))
+    meaning = inspect.getdoc(found) or ""
+    lines = [f"{found.code} (exit {found.exit_code})", "", meaning]
+    facts = Explained(found.code, found.exit_code, meaning, found.hint, found.retryable)
+    session.output.value(facts, lambda: [*lines, *(["", f"What to do: {found.hint}"] if found.hint else [])])
 
 
-@command("completion")
+def _nearest(code: str, known: list[str]) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(code, known, n=1)
+    return f"Did you mean {near[0]}?" if near else "docs/reference/errors.md lists them all."
+
+
+@command("completion", answers=Script)
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(session: Session, *, shell: str) -> None:
     """Print the script that makes a shell complete commands and options.
@@ -81,7 +137,7 @@ def completion(session: Session, *, shell: str) -> None:
     kind = get_completion_class(shell)
     assert kind is not None
     script = kind(cli, {}, "holdfast", "_HOLDFAST_COMPLETE").source()
-    session.output.value({"shell": shell, "script": script}, script.splitlines)
+    session.output.value(Script(shell, script), script.splitlines)
 
 
 def all_errors() -> list[type[HoldfastError]]:

@@ -8,9 +8,11 @@ from typing import Any
 
 import click
 import msgspec
+from msgspec import Struct
 
 from holdfast.cli.session import Session
 from holdfast.cli.shared import command as shared_command
+from holdfast.domain.job import JobId
 from holdfast.domain.kind import PublishedKind, load_options
 from holdfast.domain.needs import After
 from holdfast.domain.request import NewJob
@@ -19,7 +21,16 @@ from holdfast.domain.unique import Scope, Unique
 from holdfast.errors import InvalidInput, InvalidPayload
 
 
-@shared_command("enqueue")
+class Placed(Struct, frozen=True):
+    """The job; not *created*: another with its key was there already."""
+
+    id: JobId
+    created: bool
+    kind: str
+    queue: str
+
+
+@shared_command("enqueue", answers=Placed, changes=True)
 @click.argument("kind")
 @click.option("-p", "--payload", default="{}", metavar="JSON|@FILE|-", help="The handler's parameters, by name.")
 @click.option("-q", "--queue", help="Another queue than the kind's.")
@@ -42,13 +53,9 @@ def command(session: Session, *, kind: str, payload: str, **options: Any) -> Non
     published = session.store.kinds.get(kind)
     request = _request(published, _read(payload), session.actor, options)
     answer = session.store.jobs.enqueue(request)
-    data = {"id": answer.id, "created": answer.created, "kind": kind, "queue": request.queue}
-    text = (
-        str(answer.id)
-        if session.output.quiet
-        else f"job {answer.id}" + ("" if answer.created else " was there already")
-    )
-    session.output.value(data, lambda: [text])
+    text = f"job {answer.id}" + ("" if answer.created else " was there already")
+    placed = Placed(answer.id, answer.created, kind, request.queue)
+    session.output.value(placed, lambda: [str(answer.id) if session.output.quiet else text])
 
 
 def _request(published: PublishedKind, payload: str, actor: str, options: dict[str, Any]) -> NewJob:

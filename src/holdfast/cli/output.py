@@ -8,9 +8,14 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from enum import StrEnum
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, Literal, TextIO, TypeVar
 
-SCHEMA_VERSION = 1
+if TYPE_CHECKING:
+    from holdfast.cli.answers import Failure
+
+T = TypeVar("T")
+Status = Literal["success", "partial_failure", "error"]
+
 #: Everything below a space, DEL and the C1 controls, which a terminal would obey.
 _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if code not in (0x09, 0x0A)}
 
@@ -55,19 +60,29 @@ class Output:
                 self._write(json_line(self._envelope("success", data)))
             case Format.NDJSON:
                 self._write(json_line(builtins(data)))
-                self._end({"status": "success"})
+                self._end("success")
 
-    def items(self, name: str, items: Iterable[Any], text: Callable[[Iterable[Any]], Iterable[str]]) -> None:
-        """Print many values, one after the other, in flat memory; *name* is their place in the JSON document."""
+    def items(
+        self,
+        name: str,
+        items: Iterable[T],
+        text: Callable[[Iterable[T]], Iterable[str]],
+        *,
+        facts: Callable[[T], Any] = lambda item: item,
+    ) -> None:
+        """Print many values, one after the other, in flat memory.
+
+        *name* is their place in the JSON document, *facts* what programs see of each.
+        """
         match self.format:
             case Format.TEXT:
                 self.lines(text(items))
             case Format.JSON:
-                self._stream(name, items)
+                self._stream(name, map(facts, items))
             case Format.NDJSON:
-                for item in items:
+                for item in map(facts, items):
                     self._write(json_line(builtins(item)))
-                self._end({"status": "success"})
+                self._end("success")
 
     def lines(self, lines: Iterable[str]) -> None:
         """Print lines for people, made harmless."""
@@ -79,38 +94,41 @@ class Output:
         if not self.quiet:
             _tell(text)
 
-    def error(self, error: dict[str, Any], *, data: Any = None, status: str = "error") -> None:
+    def error(self, error: Failure, *, data: Any = None, status: Status = "error") -> None:
         """Tell of a failure: for programs on stdout, for people on stderr."""
         match self.format:
             case Format.TEXT:
-                _tell(f"error: {error['message']} [{error['code']}]")
-                if error.get("hint"):
-                    _tell(f"hint: {error['hint']}")
+                _tell(f"error: {error.message} [{error.code}]")
+                if error.hint:
+                    _tell(f"hint: {error.hint}")
             case Format.JSON:
                 self._write(json_line(self._envelope(status, data, error)))
             case Format.NDJSON:
-                self._end({"status": status, "error": error, **({"summary": data} if data else {})})
+                self._end(status, error, data)
 
-    def _envelope(self, status: str, data: Any, error: dict[str, Any] | None = None) -> dict[str, Any]:
-        return {
-            "status": status,
-            "schema_version": SCHEMA_VERSION,
-            "data": builtins(data),
-            "error": error,
-            "meta": {"duration_ms": round((time.monotonic() - self.began) * 1000)},
-        }
+    def _envelope(self, status: Status, data: Any, error: Failure | None = None) -> Any:
+        from holdfast.cli.answers import Envelope, Meta
+
+        return Envelope(status=status, data=builtins(data), error=error, meta=Meta(self._duration()))
+
+    def _duration(self) -> int:
+        return round((time.monotonic() - self.began) * 1000)
 
     def _stream(self, name: str, items: Iterable[Any]) -> None:
         """The envelope around a list that is never held as a whole."""
+        from holdfast.cli.answers import SCHEMA_VERSION
+
         head = f'{{"status": "success", "schema_version": {SCHEMA_VERSION}, "data": {{{json.dumps(name)}: ['
         self._write(head, end="")
         for count, item in enumerate(items):
             self._write((", " if count else "") + json_line(builtins(item)), end="")
-        duration = round((time.monotonic() - self.began) * 1000)
-        self._write(f']}}, "error": null, "meta": {{"duration_ms": {duration}}}}}')
+        self._write(f']}}, "error": null, "meta": {{"duration_ms": {self._duration()}}}}}')
 
-    def _end(self, meta: dict[str, Any]) -> None:
-        self._write(json_line({"_meta": {**meta, "lines": self._lines}}))
+    def _end(self, status: Status, error: Failure | None = None, summary: Any = None) -> None:
+        from holdfast.cli.answers import LastLine
+
+        end = LastLine(status=status, lines=self._lines, error=error, summary=builtins(summary))
+        self._write(json_line({"_meta": end}))
 
     def _write(self, text: str, end: str = "\n") -> None:
         try:

@@ -6,11 +6,9 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import chain, islice
-from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
-import msgspec
-
-from holdfast.cli.output import builtins, harmless
+from holdfast.cli.output import harmless
 from holdfast.domain.history import Attempt, Event
 from holdfast.domain.job import Job
 
@@ -18,16 +16,6 @@ from holdfast.domain.job import Job
 WIDE = 120
 #: Rows that are looked at before the widths of columns are fixed.
 FIRST = 100
-_JSON = ("payload", "result", "checkpoint", "tags", "retry")
-
-
-def job_data(job: Job) -> dict[str, Any]:
-    """A job for programs: what is JSON in the store is JSON here too."""
-    data: dict[str, Any] = builtins(job)
-    for name in _JSON:
-        if data.get(name) is not None:
-            data[name] = msgspec.json.decode(data[name])
-    return data
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
@@ -64,6 +52,10 @@ def age(moment: datetime | None) -> str:
 
 
 JOB_HEADS = ("ID", "STATE", "KIND", "QUEUE", "TRIES", "AGE", "LABEL", "NOTE")
+
+
+def job_table(jobs: Iterable[Job]) -> Iterator[str]:
+    return table(JOB_HEADS, (job_row(job) for job in jobs))
 
 
 def job_row(job: Job) -> list[str]:
@@ -115,3 +107,11 @@ def job_lines(job: Job, attempts: list[Attempt], events: list[Event], reasons: l
 
 def stamp(moment: datetime | None) -> str:
     return "" if moment is None else moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def masked(url: str) -> str:
+    """The URL without its password."""
+    parts = urlsplit(url)
+    if parts.password is None:
+        return url
+    return urlunsplit(parts._replace(netloc=parts.netloc.replace(f":{parts.password}@", ":***@")))

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import getpass
+import os
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.output import Format, Output
+from holdfast.config import Found, settings
+from holdfast.errors import ConfigurationError, Refused
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
@@ -15,31 +18,45 @@ if TYPE_CHECKING:
 
 
 class Session:
-    """Holds what the shared options say, wherever on the line they stood."""
+    """Holds what the shared options say, wherever on the line they stood, and what else is set."""
 
-    def __init__(self, *, format: Format = Format.TEXT) -> None:  # noqa: A002
-        self.settings: dict[str, Any] = {"output": format}
+    def __init__(self, *, format: Format | None = None) -> None:  # noqa: A002
+        #: What the line says, by the names of the options.
+        self.flags: dict[str, Any] = {} if format is None else {"output": format}
 
     def set(self, name: str, value: Any) -> None:
-        self.settings[name] = value
+        self.flags[name] = value
+
+    @cached_property
+    def configured(self) -> dict[str, Found]:
+        """Every setting with its origin, without the flags."""
+        given = self.flags.get("config")
+        return settings(file=None if given is None else Path(given))
+
+    def setting(self, name: str, flag: Any = None) -> Any:
+        """What is in force: the flag, or what is configured."""
+        return self.configured[name].value if flag is None or flag == () else flag
 
     @cached_property
     def output(self) -> Output:
-        color = False if self.settings.get("no_color") else None
-        return Output(Format(self.settings["output"]), quiet=bool(self.settings.get("quiet")), color=color)
+        color = False if self.flags.get("no_color") else None
+        return Output(self._format(), quiet=bool(self.flags.get("quiet")), color=color)
+
+    def _format(self) -> Format:
+        try:
+            return Format(self.setting("output", self.flags.get("output")))
+        except ConfigurationError:
+            return Format.TEXT  # the command itself will tell what is wrong with the file
 
     @property
     def url(self) -> str:
-        """``--url``, else what the configuration says."""
-        from holdfast.config import default_url
-
-        given: str | None = self.settings.get("url")
-        return given or default_url(file=self.config)
+        url: str = self.setting("url", self.flags.get("url"))
+        return url
 
     @property
-    def config(self) -> Path | None:
-        given = self.settings.get("config")
-        return None if given is None else Path(given)
+    def asked_url(self) -> str | None:
+        """The store that the line itself asks for; None leaves it to the application."""
+        return self.url if self.flags.keys() & {"url", "config"} else None
 
     @cached_property
     def app(self) -> Holdfast:
@@ -61,6 +78,22 @@ class Session:
             return getpass.getuser()
         except (KeyError, OSError):
             return "unknown"
+
+    def check_key(self) -> None:
+        """Refuse a change where the configuration asks for a key and the environment does not hold it.
+
+        Raises:
+            Refused: ``HOLDFAST_API_KEY`` is missing or wrong.
+        """
+        wanted: str | None = self.setting("api_key_sha256")
+        if wanted is None:
+            return
+        import hashlib
+        import hmac
+
+        key = os.environ.get("HOLDFAST_API_KEY", "")
+        if not hmac.compare_digest(hashlib.sha256(key.encode()).hexdigest(), wanted.lower()):
+            raise Refused("changes on this store need a key" + (", and this is another one" if key else ""))
 
     def close(self) -> None:
         for name in ("app", "store"):

@@ -34,11 +34,21 @@ def shared_options() -> list[click.Option]:
 
 
 class Command(click.Command):
-    """A command with the shared options."""
+    """A command with the shared options.
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    *answers* is the type of what it prints for programs; one that *changes* the store may need a key.
+    """
+
+    def __init__(self, *args: Any, answers: Any = None, changes: bool = False, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.params += shared_options()
+        self.answers = answers
+        self.changes = changes
+
+    def invoke(self, ctx: click.Context) -> Any:
+        if self.changes:
+            ctx.ensure_object(Session).check_key()
+        return super().invoke(ctx)
 
 
 class Group(click.Group):
@@ -67,11 +77,12 @@ class Group(click.Group):
             formatter.write_dl([(name, text) for name, (_, text) in sorted(self._lazy.items())])
 
 
-def command(name: str) -> Callable[[Callable[..., Any]], Command]:
+def command(name: str, *, answers: Any, changes: bool = False) -> Callable[[Callable[..., Any]], Command]:
     """A command that gets the session first."""
 
     def make(function: Callable[..., Any]) -> Command:
-        made = click.command(name, cls=Command)(click.make_pass_decorator(Session, ensure=True)(function))
+        passing = click.make_pass_decorator(Session, ensure=True)(function)
+        made = click.command(name, cls=Command, answers=answers, changes=changes)(passing)
         assert isinstance(made, Command)
         return made
 

@@ -57,7 +57,7 @@ def verb(name: str, *options: Any, destructive: bool = False) -> Callable[[Act],
         function = click.option("--dry-run", is_flag=True, help="Say how many jobs match; change nothing.")(function)
         for option in reversed(options):
             function = option(function)
-        return command(name)(selecting(function))
+        return command(name, answers=Changed, changes=True)(selecting(function))
 
     return make
 

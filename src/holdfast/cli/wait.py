@@ -7,7 +7,8 @@ import time
 
 import click
 
-from holdfast.cli.render import JOB_HEADS, job_data, job_row, table
+from holdfast.cli.answers import Items, JobFacts, job_facts
+from holdfast.cli.render import job_table
 from holdfast.cli.select import is_everything, selecting
 from holdfast.cli.session import Session
 from holdfast.cli.shared import command as shared_command
@@ -22,7 +23,7 @@ PARTIAL = 6
 POLL = 0.2
 
 
-@shared_command("wait")
+@shared_command("wait", answers=Items("jobs", JobFacts))
 @selecting
 @click.option("--timeout", metavar="TIME", help="Give up after so long, with exit 10.")
 def command(session: Session, *, selector: Selector, timeout: str | None) -> int:
@@ -37,10 +38,7 @@ def command(session: Session, *, selector: Selector, timeout: str | None) -> int
         raise NoSuchJob("no job matches", hint="holdfast ls with the same options shows what does.")
     _wait(session, Selector(ids=ids), None if timeout is None else as_duration(timeout).total_seconds())
     jobs = list(session.store.views.all(Selector(ids=ids)))
-    if session.output.format == "text":
-        session.output.lines(table(JOB_HEADS, (job_row(job) for job in jobs)))
-    else:
-        session.output.items("jobs", (job_data(job) for job in jobs), lambda _: ())
+    session.output.items("jobs", jobs, job_table, facts=job_facts)
     return exit_code(jobs)
 
 

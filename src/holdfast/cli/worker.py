@@ -13,12 +13,14 @@ import threading
 import traceback
 from pathlib import Path
 from types import ModuleType
-from urllib.parse import urlsplit, urlunsplit
+from typing import Any
 
 import click
+from msgspec import Struct
 
 from holdfast import logs
 from holdfast.app import Holdfast
+from holdfast.cli.render import masked
 from holdfast.cli.session import Session
 from holdfast.cli.shared import command as shared_command
 from holdfast.errors import ConfigurationError
@@ -31,27 +33,23 @@ LAST_ACT = 0.7
 SECOND_SIGNAL = 130
 
 
-@shared_command("worker")
-@click.option("--app", "target", metavar="MODULE:APP", help="The application whose kinds to run.")
+class Ran(Struct, frozen=True):
+    """What a worker did until it ended: how many runs ended how."""
+
+    worker: str
+    results: dict[str, int]
+
+
+@shared_command("worker", answers=Ran)
+@click.option("--app", metavar="MODULE:APP", help="The application whose kinds to run.")
 @click.option("-q", "--queue", "queues", multiple=True, help="A queue to serve; repeatable. [those of the kinds]")
-@click.option("--slots", default=8, show_default=True, type=click.IntRange(1, 10_000), help="Jobs at a time.")
+@click.option("--slots", type=click.IntRange(1, 10_000), help="Jobs at a time. [8]")
 @click.option("--drain", is_flag=True, help="End when nothing is ready or running.")
-@click.option("--grace", default="30s", show_default=True, help="How long jobs may go on after a first signal.")
+@click.option("--grace", metavar="TIME", help="How long jobs may go on after a first signal. [30s]")
 @click.option("--metrics", metavar="HOST:PORT", help="Serve /metrics, /livez and /readyz here.")
-@click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
-@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info")
-def command(
-    session: Session,
-    *,
-    target: str | None,
-    queues: tuple[str, ...],
-    slots: int,
-    drain: bool,
-    grace: str,
-    metrics: str | None,
-    log_format: str,
-    log_level: str,
-) -> None:
+@click.option("--log-format", type=click.Choice(["text", "json"]), help="How to write the log. [text]")
+@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="What to log. [info]")
+def command(session: Session, *, drain: bool, **flags: Any) -> None:
     """Run jobs: claim what is ready, run it, record how it ended.
 
     The current directory is importable. Without --app only built-in kinds run. The store is the app's
@@ -66,24 +64,29 @@ def command(
       holdfast worker --app shop.jobs:app -q mail -q default --slots 16
       holdfast worker --app shop.jobs:app --drain
     """
-    logs.configure(style=log_format, level=log_level)
-    app = load_app(target, url=session.settings.get("url"))
-    worker = app.worker(queues=queues or None, slots=slots, drain=drain, grace=grace)
-    server = None
-    if metrics is not None:
-        from holdfast.run.metrics import MetricsServer
-
-        server = MetricsServer(metrics, worker, app.store)
-        _say(f"metrics on port {server.port}")
-    Signals(worker, grace).start()
-    _say(f"worker {worker.id}: {slots} slots, queues {', '.join(worker.queues)}, store {masked(app.url)}")
+    asked = {name: session.setting(name, flag) for name, flag in flags.items()}
+    logs.configure(style=asked["log_format"], level=asked["log_level"])
+    app = load_app(asked["app"], url=session.asked_url)
+    worker = app.worker(queues=asked["queues"] or None, slots=asked["slots"], drain=drain, grace=asked["grace"])
+    if asked["metrics"] is not None:
+        serve_metrics(asked["metrics"], worker, app)
+    Signals(worker, asked["grace"]).start()
+    _say(f"worker {worker.id}: {asked['slots']} slots, queues {', '.join(worker.queues)}, store {masked(app.url)}")
     _say(f"kinds: {', '.join(worker.kinds) or 'none (name an application with --app)'}")
     worker.run(exits=True)
     _say(f"ended; {_summary(worker)}")
+    session.output.value(Ran(worker.id, dict(worker.counts.results)), lambda: ())
     sys.stdout.flush()
     sys.stderr.flush()
     # Threads that still run have lost their jobs: they must not go on for a moment longer.
     os._exit(0)
+
+
+def serve_metrics(address: str, worker: Worker, app: Holdfast) -> None:
+    from holdfast.run.metrics import MetricsServer
+
+    server = MetricsServer(address, worker, app.store)
+    _say(f"metrics on port {server.port}")
 
 
 class Signals:
@@ -175,14 +178,6 @@ def _not_imported(name: str, error: BaseException) -> ConfigurationError:
     return ConfigurationError(
         f"the module {name!r} cannot be imported: {last}", hint=f"See {where.filename}, line {where.lineno}."
     )
-
-
-def masked(url: str) -> str:
-    """The URL without its password."""
-    parts = urlsplit(url)
-    if parts.password is None:
-        return url
-    return urlunsplit(parts._replace(netloc=parts.netloc.replace(f":{parts.password}@", ":***@")))
 
 
 def _summary(worker: Worker) -> str:
