@@ -18,6 +18,7 @@
     │   ├── Refused                 changes need a key
     │   ├── UnknownScheme
     │   ├── MissingDriver
+    │   ├── StoreMoved              another store has taken its place
     │   ├── SchemaTooNew
     │   ├── SchemaMissing
     │   ├── NotAStore
@@ -29,6 +30,7 @@
     ├── Conflict                9
     │   ├── DuplicateJob
     │   ├── JobInUse
+    │   ├── StoreInUse              a holder is alive, or jobs are there already
     │   └── JobLocked               a user's own transaction holds the job's row
     ├── JobFailed               1   the job whose result was asked for is dead
     ├── JobCancelled           12
@@ -168,6 +170,13 @@ class MissingDriver(ConfigurationError):
     hint = "Install it with: pip install 'holdfast[postgres]'"
 
 
+class StoreMoved(ConfigurationError):
+    """The store was copied to another, which has taken its place: this one takes and starts nothing any more."""
+
+    code = "E_STORE_MOVED"
+    hint = "Change the URL to that of the other store."
+
+
 class SchemaTooNew(ConfigurationError):
     """The store was set up by a newer Holdfast that no longer accepts this one."""
 
@@ -245,6 +254,12 @@ class JobInUse(Conflict):
 
     code = "E_JOB_IN_USE"
     hint = "Cancel it first, and wait until it has ended."
+
+
+class StoreInUse(Conflict):
+    """Somebody works on the store, or has worked on it, who would be hurt."""
+
+    code = "E_STORE_IN_USE"
 
 
 class JobLocked(Conflict):

@@ -52,13 +52,16 @@ GOOD = {
     ("queue", "pause"): ["default"],
     ("queue", "resume"): ["default"],
     ("workers",): [],
+    ("db", "migrate"): [],
+    ("db", "check"): [],
+    ("db", "vacuum"): [],
     ("config", "show"): ["--origin"],
     ("exit-codes",): [],
     ("completion",): ["fish"],
     ("explain",): ["E_LEASE_LOST"],
 }
-#: A worker runs until it is told to stop: it has tests of its own.
-ELSEWHERE = {("worker",)}
+#: These end only when told to, or need more than a store: they have tests of their own.
+ELSEWHERE = {("worker",), ("db", "backup"), ("db", "copy"), ("db", "roles")}
 #: Commands that need no store.
 STORELESS = {("completion",), ("config", "show"), ("exit-codes",), ("explain",)}
 

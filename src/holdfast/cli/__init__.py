@@ -34,6 +34,7 @@ COMMANDS = {
     "rm": ("verbs:rm", "Remove jobs with their history."),
     "queue": ("queues:queue", "Look at queues, limit, pause and resume them."),
     "workers": ("queues:workers", "List the workers that are alive."),
+    "db": ("db:db", "Migrate, check, back up, vacuum or move the store."),
     "completion": ("about:completion", "Print the completion script of a shell."),
     "config": ("about:config", "Show the configuration and where it comes from."),
     "exit-codes": ("about:exit_codes", "List the exit codes."),

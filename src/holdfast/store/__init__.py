@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from holdfast.store.queues import Kinds, Queues, Workers
     from holdfast.store.retention import Pruner
     from holdfast.store.steps import Steps
+    from holdfast.store.upkeep import Upkeep
     from holdfast.store.views import Views
 
 
@@ -79,6 +80,12 @@ class Store:
         from holdfast.store.retention import Pruner
 
         return Pruner(self.backend)
+
+    @cached_property
+    def upkeep(self) -> Upkeep:
+        from holdfast.store.upkeep import Upkeep
+
+        return Upkeep(self.backend)
 
     def close(self) -> None:
         """Close all connections; idempotent."""

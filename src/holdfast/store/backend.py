@@ -84,6 +84,11 @@ class Backend(Protocol):
         """Call *heard*, from another thread, when somebody rings, and once when listening begins anew."""
         ...
 
+    @property
+    def tools(self) -> Any:
+        """What can be done with the database as a whole: see :class:`holdfast.store.upkeep.Tools`."""
+        ...
+
     def migrate(self) -> list[int]:
         """Bring the schema up to date and return the numbers of the migrations applied."""
         ...

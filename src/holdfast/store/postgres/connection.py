@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, TypeVar
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
 from psycopg.pq import TransactionStatus
@@ -22,6 +23,9 @@ from holdfast.store.postgres.failures import passes, translate
 from holdfast.store.postgres.pool import Pool
 from holdfast.store.postgres.schema import check_or_migrate, migrate
 from holdfast.store.postgres.statements import Statements
+
+if TYPE_CHECKING:
+    from holdfast.store.postgres.upkeep import PostgresUpkeep
 
 T = TypeVar("T")
 
@@ -123,6 +127,16 @@ class PostgresBackend:
 
     def migrate(self) -> list[int]:
         return self._once(lambda connection: migrate(connection, self.statements), Timeouts.migration)
+
+    @cached_property
+    def tools(self) -> PostgresUpkeep:
+        from holdfast.store.postgres.upkeep import PostgresUpkeep
+
+        return PostgresUpkeep(self)
+
+    def connect(self, *, autocommit: bool = False) -> psycopg.Connection[Any]:
+        """A connection beside the pool, for what is seldom done."""
+        return psycopg.connect(self.url, **{**_connect_options(self.url), "autocommit": autocommit})
 
     def close(self) -> None:
         self._ringer.close()

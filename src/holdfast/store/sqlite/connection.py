@@ -11,8 +11,9 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.domain.job import JobId
 from holdfast.errors import NoTransaction, OtherDatabase, StoreUnavailable
@@ -22,6 +23,9 @@ from holdfast.store.sqlite.failures import translated
 from holdfast.store.sqlite.files import create_private, refuse_network_file_system
 from holdfast.store.sqlite.schema import check_or_migrate, migrate
 from holdfast.store.sqlite.statements import perform, plain_cursor
+
+if TYPE_CHECKING:
+    from holdfast.store.sqlite.upkeep import SqliteUpkeep
 
 T = TypeVar("T")
 
@@ -65,7 +69,7 @@ class SqliteBackend:
         self._careful = sqlite3.sqlite_version_info < SAFE_CHECKPOINTS
         refuse_network_file_system(self.path)
         create_private(self.path)
-        self._writer = self._connect()
+        self._writer = self.connect()
         self._inode = self.path.stat().st_ino
         try:
             self.installation = check_or_migrate(self._writer)
@@ -143,6 +147,18 @@ class SqliteBackend:
     def migrate(self) -> list[int]:
         with self._lock, translated():
             return migrate(self._writer)
+
+    @cached_property
+    def tools(self) -> SqliteUpkeep:
+        from holdfast.store.sqlite.upkeep import SqliteUpkeep
+
+        return SqliteUpkeep(self)
+
+    @contextmanager
+    def checkpointing(self) -> Iterator[None]:
+        """Nobody else writes or checkpoints meanwhile."""
+        with self._lock, self._checkpoint_lock(wait=True):
+            yield
 
     def close(self) -> None:
         with self._lock, self._checkpoint_lock(wait=True):
@@ -227,7 +243,7 @@ class SqliteBackend:
 
     # -- connections -----------------------------------------------------------------------
 
-    def _connect(self) -> sqlite3.Connection:
+    def connect(self) -> sqlite3.Connection:
         with translated():
             connection = sqlite3.connect(
                 self.path,
@@ -268,7 +284,7 @@ class SqliteBackend:
         try:
             connection = self._idle_readers.pop()
         except IndexError:
-            connection = self._connect()
+            connection = self.connect()
         try:
             yield connection
         finally:

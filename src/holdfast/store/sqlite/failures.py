@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from holdfast.errors import NotAStore, StoreFull, StoreReadOnly, StoreUnavailable
+from holdfast.errors import NotAStore, StoreFull, StoreMoved, StoreReadOnly, StoreUnavailable
 
 
 @contextmanager
@@ -32,6 +32,8 @@ def _translate(error: sqlite3.Error) -> Exception:
             return StoreUnavailable(f"another process kept the store locked for too long: {error}")
         case sqlite3.SQLITE_CANTOPEN:
             return StoreUnavailable(f"the store cannot be opened: {error}")
+        case sqlite3.SQLITE_CONSTRAINT if str(error).startswith("E_STORE_MOVED: "):
+            return StoreMoved(str(error).removeprefix("E_STORE_MOVED: "))
         case sqlite3.SQLITE_IOERR:
             return StoreUnavailable(f"the disk failed: {error}")
         case _:

@@ -1,0 +1,36 @@
+-- Whether the tables agree with each other, on PostgreSQL. Each statement finds what should not be.
+
+-- name: job_without_place
+SELECT id FROM holdfast.job AS job
+WHERE NOT EXISTS (SELECT FROM holdfast.live AS live WHERE live.id = job.id)
+    AND NOT EXISTS (SELECT FROM holdfast.ended AS ended WHERE ended.id = job.id)
+LIMIT :limit::bigint
+
+-- name: job_in_two_places
+SELECT live.id FROM holdfast.live AS live JOIN holdfast.ended AS ended ON ended.id = live.id LIMIT :limit::bigint
+
+-- name: place_without_job
+SELECT id FROM holdfast.live AS live WHERE NOT EXISTS (SELECT FROM holdfast.job AS job WHERE job.id = live.id)
+UNION ALL
+SELECT id FROM holdfast.ended AS ended WHERE NOT EXISTS (SELECT FROM holdfast.job AS job WHERE job.id = ended.id)
+LIMIT :limit::bigint
+
+-- name: waiting_for_nothing
+SELECT id FROM holdfast.live AS live
+WHERE state = 'waiting' AND NOT EXISTS (SELECT FROM holdfast.need AS need WHERE need.job_id = live.id)
+LIMIT :limit::bigint
+
+-- name: attempts_past_limit
+SELECT live.id FROM holdfast.live AS live JOIN holdfast.job AS job ON job.id = live.id
+WHERE live.attempts > job.max_attempts OR live.crashes > job.max_crashes
+LIMIT :limit::bigint
+
+-- name: any_job
+SELECT id FROM holdfast.job LIMIT 1
+
+-- name: any_holder
+-- Somebody who may claim or settle now: a worker that was seen, or a lease that has not lapsed.
+SELECT id FROM holdfast.worker WHERE stopped_at IS NULL AND seen_at > (SELECT holdfast.now()) - :silence::interval
+UNION ALL
+SELECT worker FROM holdfast.live WHERE state = 'running' AND lapses_at > (SELECT holdfast.now())
+LIMIT 1

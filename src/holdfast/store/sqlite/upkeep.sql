@@ -1,0 +1,36 @@
+-- Whether the tables agree with each other, on SQLite. Each statement finds what should not be.
+
+-- name: job_without_place
+SELECT id FROM holdfast_job AS job
+WHERE NOT EXISTS (SELECT 1 FROM holdfast_live AS live WHERE live.id = job.id)
+    AND NOT EXISTS (SELECT 1 FROM holdfast_ended AS ended WHERE ended.id = job.id)
+LIMIT :limit
+
+-- name: job_in_two_places
+SELECT live.id FROM holdfast_live AS live JOIN holdfast_ended AS ended ON ended.id = live.id LIMIT :limit
+
+-- name: place_without_job
+SELECT id FROM holdfast_live AS live WHERE NOT EXISTS (SELECT 1 FROM holdfast_job AS job WHERE job.id = live.id)
+UNION ALL
+SELECT id FROM holdfast_ended AS ended WHERE NOT EXISTS (SELECT 1 FROM holdfast_job AS job WHERE job.id = ended.id)
+LIMIT :limit
+
+-- name: waiting_for_nothing
+SELECT id FROM holdfast_live AS live
+WHERE state = 'waiting' AND NOT EXISTS (SELECT 1 FROM holdfast_need AS need WHERE need.job_id = live.id)
+LIMIT :limit
+
+-- name: attempts_past_limit
+SELECT live.id FROM holdfast_live AS live JOIN holdfast_job AS job ON job.id = live.id
+WHERE live.attempts > job.max_attempts OR live.crashes > job.max_crashes
+LIMIT :limit
+
+-- name: any_job
+SELECT id FROM holdfast_job LIMIT 1
+
+-- name: any_holder
+-- Somebody who may claim or settle now: a worker that was seen, or a lease that has not lapsed.
+SELECT id FROM holdfast_worker WHERE stopped_at IS NULL AND seen_at > :now - :silence
+UNION ALL
+SELECT worker FROM holdfast_live WHERE state = 'running' AND lapses_at > :now
+LIMIT 1
