@@ -52,6 +52,7 @@ GOOD = {
     ("queue", "pause"): ["default"],
     ("queue", "resume"): ["default"],
     ("workers",): [],
+    ("top",): [],
     ("db", "migrate"): [],
     ("db", "check"): [],
     ("db", "vacuum"): [],

@@ -140,6 +140,7 @@ def test_queues_and_workers(run, app):
     assert found == {
         "name": "default",
         "ready": 1,
+        "lapsed": 0,
         "running": 0,
         "limit": 2,
         "worker_limit": 1,

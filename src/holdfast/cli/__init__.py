@@ -34,6 +34,7 @@ COMMANDS = {
     "rm": ("verbs:rm", "Remove jobs with their history."),
     "queue": ("queues:queue", "Look at queues, limit, pause and resume them."),
     "workers": ("queues:workers", "List the workers that are alive."),
+    "top": ("top:command", "Watch states, queues, workers and running jobs."),
     "db": ("db:db", "Migrate, check, back up, vacuum or move the store."),
     "completion": ("about:completion", "Print the completion script of a shell."),
     "config": ("about:config", "Show the configuration and where it comes from."),
@@ -87,7 +88,7 @@ def _run(words: list[str], session: Session) -> int:
     except PipeClosed:
         return _quiet_end()
     except (KeyboardInterrupt, click.Abort):
-        session.output.note("interrupted")
+        session.output.error(failure("E_INTERRUPTED", "interrupted"))
         return INTERRUPTED
 
 

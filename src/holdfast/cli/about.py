@@ -12,6 +12,7 @@ from msgspec import Struct
 from holdfast import errors
 from holdfast.cli.answers import Items
 from holdfast.cli.exits import EXITS
+from holdfast.cli.output import Line
 from holdfast.cli.render import masked, table
 from holdfast.cli.session import Session
 from holdfast.cli.shared import Group, command
@@ -76,7 +77,7 @@ def _setting(session: Session, name: str, value: Any, origin: str) -> SettingFac
     return SettingFacts(name, masked(value) if name == "url" else value, origin)
 
 
-def _settings_table(settings: Iterable[SettingFacts], *, origin: bool) -> Iterator[str]:
+def _settings_table(settings: Iterable[SettingFacts], *, origin: bool) -> Iterator[Line]:
     heads = ("SETTING", "VALUE", "ORIGIN") if origin else ("SETTING", "VALUE")
     rows = ([each.name, _shown(each.value), each.origin][: len(heads)] for each in settings)
     return table(heads, rows)

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Literal, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TextIO, TypeVar
 
 if TYPE_CHECKING:
     from holdfast.cli.answers import Failure
@@ -32,6 +32,19 @@ class Format(StrEnum):
     NDJSON = "ndjson"
 
 
+class Line(NamedTuple):
+    """A line of a table, harmless already; *paint* says from where to where which style holds on a terminal."""
+
+    text: str
+    paint: tuple[tuple[int, int, str], ...] = ()
+
+    def painted(self) -> str:
+        text = self.text
+        for begin, end, style in reversed(self.paint):
+            text = f"{text[:begin]}\x1b[{style}m{text[begin:end]}\x1b[0m{text[end:]}"
+        return text
+
+
 class Output:
     """Prints to stdout what programs read, and to stderr what only people want to know."""
 
@@ -42,6 +55,7 @@ class Output:
         self._color = color
         self._out: TextIO = sys.stdout
         self._lines = 0
+        self._open = False
 
     @property
     def color(self) -> bool:
@@ -51,7 +65,7 @@ class Output:
         wanted = "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
         return self.format is Format.TEXT and wanted and self._out.isatty()
 
-    def value(self, data: Any, text: Callable[[], Iterable[str]]) -> None:
+    def value(self, data: Any, text: Callable[[], Iterable[str | Line]]) -> None:
         """Print one value; *text* gives its lines for people."""
         match self.format:
             case Format.TEXT:
@@ -66,7 +80,7 @@ class Output:
         self,
         name: str,
         items: Iterable[T],
-        text: Callable[[Iterable[T]], Iterable[str]],
+        text: Callable[[Iterable[T]], Iterable[str | Line]],
         *,
         facts: Callable[[T], Any] = lambda item: item,
     ) -> None:
@@ -84,10 +98,13 @@ class Output:
                     self._write(json_line(builtins(item)))
                 self._end("success")
 
-    def lines(self, lines: Iterable[str]) -> None:
-        """Print lines for people, made harmless."""
+    def lines(self, lines: Iterable[str | Line]) -> None:
+        """Print lines for people, made harmless; painted where there are colours."""
         for line in lines:
-            self._write(harmless(line))
+            if isinstance(line, Line):
+                self._write(line.painted() if self.color else line.text)
+            else:
+                self._write(harmless(line))
 
     def note(self, text: str) -> None:
         """A line for people beside the data; not with ``--quiet``."""
@@ -101,6 +118,8 @@ class Output:
                 _tell(f"error: {error.message} [{error.code}]")
                 if error.hint:
                     _tell(f"hint: {error.hint}")
+            case Format.JSON if self._open:
+                self._close(status, error)
             case Format.JSON:
                 self._write(json_line(self._envelope(status, data, error)))
             case Format.NDJSON:
@@ -115,14 +134,23 @@ class Output:
         return round((time.monotonic() - self.began) * 1000)
 
     def _stream(self, name: str, items: Iterable[Any]) -> None:
-        """The envelope around a list that is never held as a whole."""
+        """The envelope around a list that is never held as a whole. What fails on the way is told at its end."""
         from holdfast.cli.answers import SCHEMA_VERSION
 
-        head = f'{{"status": "success", "schema_version": {SCHEMA_VERSION}, "data": {{{json.dumps(name)}: ['
-        self._write(head, end="")
-        for count, item in enumerate(items):
-            self._write((", " if count else "") + json_line(builtins(item)), end="")
-        self._write(f']}}, "error": null, "meta": {{"duration_ms": {self._duration()}}}}}')
+        self._write(f'{{"schema_version": {SCHEMA_VERSION}, "data": {{{json.dumps(name)}: [', end="")
+        try:
+            for count, item in enumerate(items):
+                self._write((", " if count else "") + json_line(builtins(item)), end="")
+        except Exception as error:
+            self._open = not isinstance(error, PipeClosed)
+            raise
+        self._close("success")
+
+    def _close(self, status: Status, error: Failure | None = None) -> None:
+        """The end of a document whose list was open."""
+        meta = f'{{"duration_ms": {self._duration()}}}'
+        self._write(f']}}, "status": "{status}", "error": {json_line(builtins(error))}, "meta": {meta}}}')
+        self._open = False
 
     def _end(self, status: Status, error: Failure | None = None, summary: Any = None) -> None:
         from holdfast.cli.answers import LastLine

@@ -3,44 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from datetime import datetime
 
 import click
-import msgspec
-from msgspec import Struct
 
 from holdfast.cli.answers import Items
+from holdfast.cli.output import Line
 from holdfast.cli.render import age, table
 from holdfast.cli.session import Session
 from holdfast.cli.shared import Group, command
-from holdfast.domain.queue import DEFAULT_QUEUE, Queue
 from holdfast.errors import InvalidInput
-from holdfast.store.queues import Worker
-
-
-class QueueFacts(Struct, frozen=True):
-    """A queue: its settings, and how full it is."""
-
-    name: str
-    ready: int
-    running: int
-    limit: int | None
-    worker_limit: int | None
-    paused: bool
-    note: str | None
-
-
-class WorkerFacts(Struct, frozen=True):
-    """A worker that is alive."""
-
-    id: str
-    host: str
-    pid: int
-    version: str | None
-    queues: list[str]
-    kinds: list[str]
-    started_at: datetime
-    seen_at: datetime
+from holdfast.store.overview import QueueFacts, WorkerFacts, all_queues, queue_facts, worker_facts
 
 
 @click.group("queue", cls=Group)
@@ -51,9 +23,7 @@ def queue() -> None:
 @command("ls", answers=Items("queues", QueueFacts))
 def ls(session: Session) -> None:
     """List queues that have settings or jobs, and how full they are."""
-    known = {found.name: found for found in session.store.queues.list()}
-    names = sorted({*known, *session.store.queues.in_use(), DEFAULT_QUEUE})
-    session.output.items("queues", [_facts(session, known.get(name) or Queue(name)) for name in names], _table)
+    session.output.items("queues", all_queues(session.store), queue_table)
 
 
 @command("show", answers=QueueFacts)
@@ -102,29 +72,15 @@ for _command in (ls, show, change, pause, resume):
 @command("workers", answers=Items("workers", WorkerFacts))
 def workers(session: Session) -> None:
     """List the workers that are alive."""
-    session.output.items("workers", [worker_facts(found) for found in session.store.workers.list()], _worker_table)
-
-
-def worker_facts(found: Worker) -> WorkerFacts:
-    queues, kinds = msgspec.json.decode(found.queues), msgspec.json.decode(found.kinds)
-    return WorkerFacts(
-        found.id, found.host, found.pid, found.version, queues, kinds, found.started_at, found.seen_at
-    )  # fmt: skip
-
-
-def _facts(session: Session, found: Queue) -> QueueFacts:
-    (depth,) = session.store.queues.depths([found.name])
-    return QueueFacts(
-        found.name, depth.ready, depth.running, found.limit, found.worker_limit, found.paused, found.note
-    )  # fmt: skip
+    session.output.items("workers", [worker_facts(found) for found in session.store.workers.list()], worker_table)
 
 
 def _tell(session: Session, name: str) -> None:
-    facts = _facts(session, session.store.queues.get(name))
-    session.output.value(facts, lambda: _table([facts]))
+    (facts,) = queue_facts(session.store, [session.store.queues.get(name)])
+    session.output.value(facts, lambda: queue_table([facts]))
 
 
-def _table(queues: Iterable[QueueFacts]) -> Iterator[str]:
+def queue_table(queues: Iterable[QueueFacts]) -> Iterator[Line]:
     heads = ("QUEUE", "READY", "RUNNING", "LIMIT", "PER WORKER", "STATE", "NOTE")
     return table(heads, (_row(facts) for facts in queues))
 
@@ -135,7 +91,7 @@ def _row(facts: QueueFacts) -> list[str]:
     return [facts.name, str(facts.ready), str(facts.running), *limits, state, facts.note or ""]
 
 
-def _worker_table(workers: Iterable[WorkerFacts]) -> Iterator[str]:
+def worker_table(workers: Iterable[WorkerFacts]) -> Iterator[Line]:
     return table(("WORKER", "HOST", "PID", "VERSION", "SEEN", "QUEUES", "KINDS"), (_worker_row(w) for w in workers))
 
 

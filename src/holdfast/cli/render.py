@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import chain, islice
 from urllib.parse import urlsplit, urlunsplit
 
-from holdfast.cli.output import harmless
+from holdfast.cli.output import Line, harmless
 from holdfast.domain.history import Attempt, Event
 from holdfast.domain.job import Job
 
@@ -16,18 +16,45 @@ from holdfast.domain.job import Job
 WIDE = 120
 #: Rows that are looked at before the widths of columns are fixed.
 FIRST = 100
+#: How words of a table are painted on a terminal: by the codes of ECMA-48.
+STYLES = {
+    "done": "32",
+    "ok": "32",
+    "dead": "31",
+    "fail": "31;1",
+    "running": "36",
+    "held": "33",
+    "paused": "33",
+    "warn": "33",
+    "cancelled": "2",
+}
+HEAD = "1"
 
 
-def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[Line]:
     """Columns as wide as the first rows need; the last one takes what the terminal has left."""
     clean = ([harmless(cell).replace("\n", " ").replace("\t", " ") for cell in row] for row in rows)
     first = list(islice(clean, FIRST))
     widths = [max(len(row[place]) for row in [list(heads), *first]) for place in range(len(heads))]
     room = columns()
-    for row in chain([list(heads)], first, clean):
-        cells = [cell.ljust(width) for cell, width in zip(row[:-1], widths[:-1], strict=True)]
-        line = "  ".join([*cells, row[-1]]).rstrip()
-        yield line if len(line) <= room else f"{line[: max(1, room - 1)]}…"
+    yield _line(heads, widths, room, dict.fromkeys(heads, HEAD))
+    for row in chain(first, clean):
+        yield _line(row, widths, room, STYLES)
+
+
+def _line(row: Sequence[str], widths: Sequence[int], room: int, styles: Mapping[str, str]) -> Line:
+    text, paint = "", []
+    for cell, width in zip(row, widths, strict=True):
+        if cell in styles and len(text) + len(cell) < room:
+            paint.append((len(text), len(text) + len(cell), styles[cell]))
+        text += f"{cell.ljust(width)}  "
+    return cut(text.rstrip(), tuple(paint), room=room)
+
+
+def cut(text: str, paint: tuple[tuple[int, int, str], ...] = (), *, room: int | None = None) -> Line:
+    """A line no longer than the terminal is wide."""
+    room = columns() if room is None else room
+    return Line(text if len(text) <= room else f"{text[: max(1, room - 1)]}…", paint)
 
 
 def columns() -> int:
@@ -45,30 +72,43 @@ def age(moment: datetime | None) -> str:
     if moment is None:
         return ""
     seconds = (datetime.now(UTC) - moment).total_seconds()
-    for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
-        if abs(seconds) >= size or unit == "s":
-            return f"{int(abs(seconds) // size)}{unit}" + (" ago" if seconds >= 0 else "")
-    return ""
+    return span(abs(seconds)) + (" ago" if seconds >= 0 else "")
+
+
+def span(seconds: float) -> str:
+    """A duration in its largest unit."""
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds >= size:
+            return f"{int(seconds // size)}{unit}"
+    return f"{int(seconds)}s"
 
 
 JOB_HEADS = ("ID", "STATE", "KIND", "QUEUE", "TRIES", "AGE", "LABEL", "NOTE")
 
 
-def job_table(jobs: Iterable[Job]) -> Iterator[str]:
+def job_table(jobs: Iterable[Job]) -> Iterator[Line]:
     return table(JOB_HEADS, (job_row(job) for job in jobs))
 
 
 def job_row(job: Job) -> list[str]:
     tries = f"{job.attempts}/{job.max_attempts or '∞'}"
-    note = job.note or (job.error or "").partition("\n")[0] or _progress(job)
+    note = job.note or (job.error or "").partition("\n")[0] or progress(job)
     return [str(job.id), job.state, job.kind, job.queue, tries, age(job.created_at), job.label or "", note]
 
 
-def _progress(job: Job) -> str:
+def progress(job: Job, *, now: datetime | None = None) -> str:
+    """How far a job is; with its rate and the time left where they are known."""
     if job.progress_done is None:
         return ""
-    share = f"/{job.progress_total}" if job.progress_total else ""
-    return f"{job.progress_done}{share} {job.progress_message or ''}".strip()
+    words = [f"{job.progress_done}/{job.progress_total}" if job.progress_total else str(job.progress_done)]
+    begun = job.started_at or job.claimed_at
+    took = 0.0 if begun is None or job.ended_at is not None else ((now or datetime.now(UTC)) - begun).total_seconds()
+    if job.progress_done > 0 and took > 0:
+        rate = job.progress_done / took
+        words.append(f"{rate:.3g}/s")
+        if job.progress_total and job.progress_total > job.progress_done:
+            words.append(f"{span((job.progress_total - job.progress_done) / rate)} left")
+    return " ".join([*words, job.progress_message or ""]).strip()
 
 
 def job_lines(job: Job, attempts: list[Attempt], events: list[Event], reasons: list[str]) -> Iterator[str]:
@@ -82,7 +122,7 @@ def job_lines(job: Job, attempts: list[Attempt], events: list[Event], reasons: l
         "due": stamp(job.due_at),
         "ended": stamp(job.ended_at),
         "worker": job.worker,
-        "progress": _progress(job),
+        "progress": progress(job),
         "payload": job.payload,
         "result": job.result,
         "error": job.error,

@@ -8,6 +8,7 @@ import time
 import click
 
 from holdfast.cli.answers import Items, JobFacts, job_facts
+from holdfast.cli.progress import progress
 from holdfast.cli.render import job_table
 from holdfast.cli.select import is_everything, selecting
 from holdfast.cli.session import Session
@@ -48,8 +49,10 @@ def exit_code(jobs: list[Job]) -> int:
 
 
 def _wait(session: Session, selector: Selector, seconds: float | None) -> None:
-    began, bell = time.monotonic(), threading.Event()
-    while left := session.store.views.count(selector.only(*LIVE), cap=1_000_000).count:
-        if seconds is not None and time.monotonic() - began > seconds:
-            raise WaitTimeout(f"{left} jobs had not ended in time", left=left)
-        bell.wait(POLL)
+    began, bell, total = time.monotonic(), threading.Event(), len(selector.ids or ())
+    with progress(session.output, "waiting for jobs", total) as tell:
+        while left := session.store.views.count(selector.only(*LIVE), cap=1_000_000).count:
+            if seconds is not None and time.monotonic() - began > seconds:
+                raise WaitTimeout(f"{left} jobs had not ended in time", left=left)
+            tell(total - left)
+            bell.wait(POLL)

@@ -1,0 +1,106 @@
+"""What is going on, in one look: for the terminal, the dashboard, and checks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.domain.job import ENDED, Job, State
+from holdfast.domain.queue import DEFAULT_QUEUE, Queue
+from holdfast.domain.selector import Selector
+from holdfast.store.queues import Worker
+from holdfast.store.views import Count
+
+if TYPE_CHECKING:
+    from holdfast.store import Store
+
+#: Jobs of one state are counted up to this many.
+CAP = 10_000
+#: Running jobs that are told one by one.
+RUNNING = 20
+
+
+class QueueFacts(Struct, frozen=True):
+    """A queue: its settings, and how full it is. *lapsed* of the running jobs have lost their holder."""
+
+    name: str
+    ready: int
+    running: int
+    lapsed: int
+    limit: int | None
+    worker_limit: int | None
+    paused: bool
+    note: str | None
+
+
+class WorkerFacts(Struct, frozen=True):
+    """A worker that is alive."""
+
+    id: str
+    host: str
+    pid: int
+    version: str | None
+    queues: list[str]
+    kinds: list[str]
+    started_at: datetime
+    seen_at: datetime
+
+
+class Overview(Struct, frozen=True):
+    """How many jobs are in each state, all queues, all workers that are alive, and the newest jobs that run."""
+
+    counts: dict[State, Count]
+    queues: list[QueueFacts]
+    workers: list[WorkerFacts]
+    running: list[Job]
+
+
+def overview(store: Store) -> Overview:
+    """Look at everything. The cost does not grow with what has ended."""
+    return Overview(
+        counts={state: store.views.count(Selector(states=(state,)), cap=CAP) for state in State},
+        queues=all_queues(store),
+        workers=[worker_facts(found) for found in store.workers.list()],
+        running=store.views.page(Selector(states=(State.RUNNING,)), limit=RUNNING).jobs,
+    )
+
+
+def all_queues(store: Store) -> list[QueueFacts]:
+    """The queues that have settings or ready jobs, and the default one."""
+    known = {found.name: found for found in store.queues.list()}
+    names = sorted({*known, *store.queues.in_use(), DEFAULT_QUEUE})
+    return queue_facts(store, (known.get(name) or Queue(name) for name in names))
+
+
+def queue_facts(store: Store, queues: Iterable[Queue]) -> list[QueueFacts]:
+    """How full each queue is."""
+    known = {queue.name: queue for queue in queues}
+    depths = {depth.queue: depth for depth in store.queues.depths(list(known))}
+    return [
+        QueueFacts(
+            name=queue.name,
+            ready=depths[queue.name].ready,
+            running=depths[queue.name].running,
+            lapsed=depths[queue.name].lapsed,
+            limit=queue.limit,
+            worker_limit=queue.worker_limit,
+            paused=queue.paused,
+            note=queue.note,
+        )
+        for queue in known.values()
+    ]
+
+
+def worker_facts(found: Worker) -> WorkerFacts:
+    values = msgspec.structs.asdict(found)
+    lists = {name: msgspec.json.decode(values[name]) for name in ("queues", "kinds")}
+    return WorkerFacts(**{**values, **lists})
+
+
+def all_live(counts: dict[State, Count]) -> int:
+    """Jobs that have not ended."""
+    return sum(count.count for state, count in counts.items() if state not in ENDED)
