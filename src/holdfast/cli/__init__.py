@@ -35,6 +35,7 @@ COMMANDS = {
     "queue": ("queues:queue", "Look at queues, limit, pause and resume them."),
     "workers": ("queues:workers", "List the workers that are alive."),
     "top": ("top:command", "Watch states, queues, workers and running jobs."),
+    "doctor": ("doctor:command", "Check the environment and the store, and say what to mend."),
     "db": ("db:db", "Migrate, check, back up, vacuum or move the store."),
     "completion": ("about:completion", "Print the completion script of a shell."),
     "config": ("about:config", "Show the configuration and where it comes from."),

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 from psycopg import sql
 from psycopg.sql import Identifier
 
+from holdfast.domain.health import Check, fail, ok, warn
 from holdfast.store.postgres.failures import translate
 from holdfast.store.rows import from_micros
 
@@ -29,6 +32,10 @@ ROLES: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "worker": {"SELECT, INSERT, UPDATE, DELETE": ("*",)},
 }
+OLDEST_SERVER = 140000
+#: Seconds.
+CLOCKS_APART = 2.0
+OLD_TRANSACTION = timedelta(minutes=5)
 #: Rows that a cursor fetches at a time.
 FETCH = 2000
 #: How PostgreSQL's types are told as SQLite keeps them.
@@ -72,6 +79,53 @@ class PostgresUpkeep:
         )
         with self._connection() as connection:
             return [f"the index {name} is not valid" for (name,) in connection.execute(query, (self._named(),))]
+
+    def health(self) -> Iterator[Check]:
+        """The server's version and clock, what this user may do, and what keeps vacuum from its work."""
+        with self._connection() as connection:
+            yield self._version(connection)
+            yield self._clock(connection)
+            yield self._privileges(connection)
+            yield from self._vacuum_health(connection)
+
+    def _version(self, connection: Connection) -> Check:
+        if connection.info.server_version < OLDEST_SERVER:
+            return fail("server", f"PostgreSQL {connection.info.server_version // 10000} is too old", "Upgrade to 14.")
+        return ok("server", f"PostgreSQL {connection.info.server_version // 10000}")
+
+    def _clock(self, connection: Connection) -> Check:
+        before = time.time()
+        (theirs,) = connection.execute("SELECT extract(epoch FROM clock_timestamp())::float8").fetchone() or (0.0,)
+        apart = abs(theirs - (before + time.time()) / 2)
+        if apart > CLOCKS_APART:
+            return warn("clock", f"this host's clock is {apart:.1f} s off the database's", "Run NTP on both hosts.")
+        return ok("clock", f"{apart * 1000:.0f} ms off the database's")
+
+    def _privileges(self, connection: Connection) -> Check:
+        query = (
+            "SELECT tablename FROM pg_tables, format('%%I.%%I', schemaname, tablename) AS name"
+            " WHERE schemaname = %s AND tablename <> 'meta' AND NOT (has_table_privilege(name, 'SELECT') AND"
+            " has_table_privilege(name, 'INSERT') AND has_table_privilege(name, 'UPDATE') AND"
+            " has_table_privilege(name, 'DELETE')) ORDER BY tablename"
+        )
+        missing = [name for (name,) in connection.execute(query, (self._schema,))]
+        if missing:
+            text = f"this user may not change {', '.join(missing)}"
+            return warn("privileges", text, "Grant it the role of its work: see holdfast db roles.")
+        return ok("privileges", "this user may do all that a worker does")
+
+    def _vacuum_health(self, connection: Connection) -> Iterator[Check]:
+        (on,) = connection.execute("SELECT current_setting('autovacuum')").fetchone() or ("on",)
+        if on != "on":
+            yield fail("vacuum", "autovacuum is off: claims will grow slower and slower", "Set autovacuum = on.")
+        query = (
+            "SELECT pid, extract(epoch FROM clock_timestamp() - xact_start)::int FROM pg_stat_activity"
+            " WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_xmin IS NOT NULL"
+            " AND xact_start < clock_timestamp() - %s ORDER BY xact_start LIMIT 3"
+        )
+        for pid, seconds in connection.execute(query, (OLD_TRANSACTION,)):
+            text = f"a transaction of backend {pid} is open for {seconds:,} s: vacuum cannot do its work"
+            yield warn("vacuum", text, f"Find out what it does, or SELECT pg_terminate_backend({pid}).")
 
     def vacuum(self) -> None:
         """Vacuum and analyse every table. Nobody waits."""

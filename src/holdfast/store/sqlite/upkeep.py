@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from holdfast.domain.health import Check, ok, warn
 from holdfast.store.sqlite.failures import translated
 from holdfast.store.sqlite.files import create_private
 
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 
 #: While a store is closed, these refuse what would be lost or done twice.
 _GUARDS = {"holdfast_closed_job": "INSERT ON holdfast_job", "holdfast_closed_live": "UPDATE OF state ON holdfast_live"}
+#: Bytes.
+LITTLE_ROOM, LARGE_LOG = 500_000_000, 200_000_000
 #: Pages that a backup copies between two looks of writers.
 BACKUP_PAGES = 1000
 
@@ -42,6 +46,24 @@ class SqliteUpkeep:
     def damage(self) -> list[str]:
         with self._connection() as connection:
             return [row[0] for row in connection.execute("PRAGMA integrity_check(10)") if row[0] != "ok"]
+
+    def health(self) -> Iterator[Check]:
+        """The file, its disk, its log and the sockets beside it."""
+        path = self._backend.path
+        mode = path.stat().st_mode & 0o777
+        if mode & 0o077:
+            yield warn("permissions", f"others may read {path} (mode {mode:o})", f"chmod 600 {path}")
+        else:
+            yield ok("permissions", f"only you can read {path}")
+        free = shutil.disk_usage(path.parent).free
+        if free < LITTLE_ROOM:
+            yield warn("disk", f"{free / 1e6:,.0f} MB are free", "Make room, or move the store: holdfast db copy.")
+        else:
+            yield ok("disk", f"{free / 1e9:,.0f} GB are free")
+        log = Path(f"{path}-wal")
+        if log.exists() and log.stat().st_size > LARGE_LOG:
+            text = f"its log has {log.stat().st_size / 1e6:,.0f} MB: somebody keeps a transaction open"
+            yield warn("log", text, "End programs that read the file, then run holdfast db vacuum.")
 
     def vacuum(self) -> None:
         """Rewrite the file without its gaps. Writers wait meanwhile."""

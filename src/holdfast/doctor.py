@@ -1,0 +1,111 @@
+"""The doctor: looks at the environment and the store, and says what to mend and how."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sqlite3
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from holdfast.config import SETTINGS, settings
+from holdfast.domain.health import Check, fail, ok, warn
+from holdfast.domain.job import State
+from holdfast.errors import HoldfastError
+from holdfast.store.overview import Overview, overview
+
+if TYPE_CHECKING:
+    from holdfast.store import Store
+
+OLDEST_PYTHON = (3, 11)
+#: STRICT tables need it.
+OLDEST_SQLITE = (3, 37, 0)
+#: Variables that are no settings, but ours all the same.
+OTHER_VARIABLES = {"HOLDFAST_API_KEY", "HOLDFAST_METRICS_TOKEN", "HOLDFAST_WORKER", "HOLDFAST_CHILD"}
+
+
+def examine(open_store: Callable[[], Store]) -> Iterator[Check]:
+    """Every check that applies here, the environment first. A store that cannot be opened ends the list."""
+    yield from environment()
+    yield from configuration(os.environ)
+    try:
+        store = open_store()
+    except HoldfastError as error:
+        yield fail("store", error.message, error.hint)
+        return
+    yield from of_store(store)
+
+
+def environment() -> Iterator[Check]:
+    """Python, SQLite and the system."""
+    version = platform.python_version()
+    if sys.version_info < OLDEST_PYTHON:
+        yield fail("python", f"Python {version} is too old", "Install Python 3.11 or later.")
+    else:
+        yield ok("python", f"Python {version}")
+    if sqlite3.sqlite_version_info < OLDEST_SQLITE:
+        yield fail("sqlite", f"SQLite {sqlite3.sqlite_version} is too old", "Use a Python with SQLite 3.37 or later.")
+    else:
+        yield ok("sqlite", f"SQLite {sqlite3.sqlite_version}")
+    if not sys.platform.startswith("linux"):
+        text = f"{platform.system()}: workers run, but without memory caps and subreaper"
+        yield warn("system", text, "Run workers that need them on Linux.")
+
+
+def configuration(environ: Mapping[str, str]) -> Iterator[Check]:
+    """The files and variables. One that looks like ours but is not is a mistake, or of another program."""
+    try:
+        found = settings(environ=environ)
+    except HoldfastError as error:
+        yield fail("configuration", error.message, error.hint)
+    else:
+        origins = sorted({each.origin for each in found.values()} - {"default"})
+        yield ok("configuration", f"from {', '.join(origins)}" if origins else "all defaults")
+    known = {setting.variable for setting in SETTINGS.values()} | OTHER_VARIABLES
+    for name in sorted(name for name in environ if name.startswith("HOLDFAST_") and name not in known):
+        yield warn("configuration", f"the variable {name} means nothing", "See holdfast config show --origin.")
+
+
+def of_store(store: Store) -> Iterator[Check]:
+    """The database and what is in it."""
+    tools = store.upkeep.tools
+    yield ok("store", f"{tools.server}, {tools.size() / 1e6:,.1f} MB")
+    yield from tools.health()
+    seen = overview(store)
+    yield from workers(seen)
+    yield from queues(seen)
+    if dead := seen.counts[State.DEAD].count:
+        yield warn("dead jobs", f"{dead:,} jobs are dead", "See holdfast ls --state dead, then holdfast retry or rm.")
+
+
+def workers(seen: Overview) -> Iterator[Check]:
+    """Whether somebody works, and whether all work with the same code."""
+    if not seen.workers:
+        waits = sum(queue.ready for queue in seen.queues)
+        if waits:
+            yield warn("workers", f"no worker is alive, and {waits:,} jobs are ready", "Start one: holdfast up.")
+        else:
+            yield ok("workers", "none is alive, and nothing waits for one")
+        return
+    yield ok("workers", f"{len(seen.workers)} alive")
+    versions = sorted({worker.version or "none" for worker in seen.workers})
+    if len(versions) > 1:
+        yield warn("versions", f"workers run different code: {', '.join(versions)}", "Restart the older ones.")
+
+
+def queues(seen: Overview) -> Iterator[Check]:
+    """Queues that nobody serves, that are paused, or whose jobs have lost their holders."""
+    served = {name for worker in seen.workers for name in worker.queues}
+    for queue in seen.queues:
+        if queue.ready and seen.workers and queue.name not in served:
+            text = f"{queue.ready:,} jobs wait in {queue.name!r}, which no worker serves"
+            yield warn(
+                "queue", text, f"Start one with --queue {queue.name}, or move them with holdfast set --to-queue."
+            )
+        if queue.paused:
+            note = f": {queue.note}" if queue.note else ""
+            yield warn("queue", f"{queue.name!r} is paused{note}", f"holdfast queue resume {queue.name}")
+        if queue.lapsed:
+            text = f"{queue.lapsed:,} leases of {queue.name!r} have lapsed and nobody has taken them over"
+            yield warn("leases", text, "Any worker of this store does it within seconds: start one.")

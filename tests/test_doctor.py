@@ -1,0 +1,126 @@
+"""The doctor: every finding has its fix."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import psycopg
+import pytest
+
+from holdfast import Selector, doctor
+from holdfast.domain.health import Level
+from holdfast.domain.job import WorkerId
+from holdfast.domain.verdict import Failed
+from holdfast.store.url import open_store
+from tests.support.backends import open_database
+from tests.support.jobs import lapse, put, take_one
+
+
+def found(checks, level=Level.WARN):
+    """Names and messages of what is not in order; each says what to do."""
+    chosen = [check for check in checks if check.level is level]
+    assert all(check.fix for check in chosen)
+    return {check.name: check.message for check in chosen}
+
+
+def alive(store, name="w", queues=("default",), version=None):
+    store.workers.announce(WorkerId(name), host="h", pid=1, queues=[*queues], kinds=["mail"], version=version)
+
+
+def test_a_good_environment_is_in_order():
+    assert {check.level for check in doctor.environment()} == {Level.OK}
+
+
+def test_an_empty_store_is_in_order(store):
+    checks = list(doctor.of_store(store))
+    assert {check.level for check in checks} == {Level.OK}
+    assert checks[0].name == "store"
+
+
+def test_unknown_variables_are_told():
+    """Kubernetes, for one, sets HOLDFAST_PORT for a service of that name: no reason to fail."""
+    environ = {"HOLDFAST_SLOT": "3", "HOLDFAST_SLOTS": "3", "HOLDFAST_API_KEY": "x"}
+    assert found(doctor.configuration(environ)) == {"configuration": "the variable HOLDFAST_SLOT means nothing"}
+
+
+def test_a_broken_configuration_is_told():
+    assert "HOLDFAST_SLOTS" in found(doctor.configuration({"HOLDFAST_SLOTS": "many"}), Level.FAIL)["configuration"]
+
+
+def test_a_store_that_cannot_be_opened_is_told(tmp_path):
+    checks = list(doctor.examine(lambda: open_store(f"postgresql://nobody@/none?host={tmp_path}")))
+    assert checks[-1].name == "store"
+    assert checks[-1].level is Level.FAIL
+
+
+def test_ready_jobs_without_a_worker(store):
+    put(store)
+    assert found(doctor.of_store(store))["workers"] == "no worker is alive, and 1 jobs are ready"
+    alive(store)
+    assert found(doctor.of_store(store)) == {}
+
+
+def test_a_queue_that_nobody_serves(store):
+    put(store, queue="other")
+    alive(store)
+    assert found(doctor.of_store(store))["queue"] == "1 jobs wait in 'other', which no worker serves"
+
+
+def test_a_paused_queue(store):
+    store.queues.pause("default", note="deploy")
+    assert found(doctor.of_store(store))["queue"] == "'default' is paused: deploy"
+
+
+def test_lapsed_leases_and_dead_jobs(store, clock):
+    put(store)
+    put(store)
+    store.leases.settle(take_one(store), Failed(error="x", permanent=True))
+    take_one(store)
+    lapse(clock)
+    told = found(doctor.of_store(store))
+    assert told["leases"].startswith("1 leases of 'default' have lapsed")
+    assert told["dead jobs"] == "1 jobs are dead"
+    store.control.retry(Selector(), actor="ada")
+
+
+def test_workers_with_different_code(store):
+    alive(store, "a", version="1")
+    alive(store, "b", version="2")
+    assert found(doctor.of_store(store))["versions"] == "workers run different code: 1, 2"
+
+
+def test_a_file_that_others_may_read(tmp_path):
+    path = tmp_path / "jobs.db"
+    store = open_store(f"sqlite:///{path}")
+    path.chmod(0o644)
+    assert found(doctor.of_store(store))["permissions"] == f"others may read {path} (mode 644)"
+    store.close()
+
+
+@pytest.fixture
+def server(tmp_path):
+    with open_database("postgres", tmp_path, real_time=True) as database:
+        yield database.open()
+
+
+def test_what_a_user_may_not_do(server):
+    server.upkeep.tools.apply([*server.upkeep.tools.roles(), "DROP ROLE IF EXISTS looker"])
+    server.upkeep.tools.apply(["CREATE ROLE looker LOGIN IN ROLE holdfast_reader"])
+    reader = open_store(f"{server.backend.url}&user=looker")
+    assert "may not change attempt, ended" in found(reader.upkeep.tools.health())["privileges"]
+    reader.close()
+    server.upkeep.tools.apply(["DROP ROLE looker"])
+
+
+def test_a_transaction_that_keeps_vacuum_from_its_work(server, monkeypatch):
+    monkeypatch.setattr("holdfast.store.postgres.upkeep.OLD_TRANSACTION", timedelta(0))
+    with psycopg.connect(server.backend.url) as idle:
+        idle.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        idle.execute("SELECT 1")
+        told = found(server.upkeep.tools.health())
+        assert told["vacuum"].startswith(f"a transaction of backend {idle.info.backend_pid} is open")
+
+
+def test_clocks_that_differ(server, monkeypatch):
+    monkeypatch.setattr("holdfast.store.postgres.upkeep.CLOCKS_APART", -1.0)
+    assert "off the database's" in found(server.upkeep.tools.health())["clock"]
