@@ -32,6 +32,7 @@
     │   ├── JobInUse
     │   ├── StoreInUse              a holder is alive, or jobs are there already
     │   └── JobLocked               a user's own transaction holds the job's row
+    ├── NotStarted              1   a process ended before it was ready
     ├── JobFailed               1   the job whose result was asked for is dead
     ├── JobCancelled           12
     ├── WaitTimeout            10
@@ -268,6 +269,12 @@ class JobLocked(Conflict):
     code = "E_JOB_LOCKED"
     retryable = True
     hint = "Look for a transaction that has locked rows of Holdfast's tables, and commit it."
+
+
+class NotStarted(HoldfastError):
+    """A process that was started ended before it was ready."""
+
+    code = "E_NOT_STARTED"
 
 
 class JobFailed(HoldfastError):

@@ -52,6 +52,8 @@ GOOD = {
     ("queue", "pause"): ["default"],
     ("queue", "resume"): ["default"],
     ("workers",): [],
+    ("down",): [],
+    ("service", "install"): ["--dry-run"],
     ("top",): [],
     ("doctor",): [],
     ("db", "migrate"): [],
@@ -63,9 +65,25 @@ GOOD = {
     ("explain",): ["E_LEASE_LOST"],
 }
 #: These end only when told to, or need more than a store: they have tests of their own.
-ELSEWHERE = {("worker",), ("db", "backup"), ("db", "copy"), ("db", "roles")}
+ELSEWHERE = {
+    ("worker",),
+    ("up",),
+    ("status",),
+    ("service", "uninstall"),
+    ("db", "backup"),
+    ("db", "copy"),
+    ("db", "roles"),
+}
 #: Commands that need no store; the doctor tells of one that does not answer as a finding.
-STORELESS = {("doctor",), ("completion",), ("config", "show"), ("exit-codes",), ("explain",)}
+STORELESS = {
+    ("doctor",),
+    ("down",),
+    ("service", "install"),
+    ("completion",),
+    ("config", "show"),
+    ("exit-codes",),
+    ("explain",),
+}
 
 
 @pytest.fixture
@@ -184,3 +202,11 @@ def test_help_loads_little():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     loaded = set(done.stdout.splitlines()[-1].split())
     assert not loaded & {"rich", "psycopg", "asyncio", "starlette", "prometheus_client", "sqlite3"}
+
+
+def test_a_defect_of_ours_is_one_document_too(run, monkeypatch):
+    """With the traceback on stderr, for the report."""
+    monkeypatch.setitem(COMMANDS, "nothing", ("look:nothing", "There is no such function."))
+    answer = run("nothing", "-o", "json")
+    assert (answer.code, answer.document["error"]["code"]) == (1, "E_INTERNAL")
+    assert "Traceback" in answer.err

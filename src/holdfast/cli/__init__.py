@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from holdfast.cli.answers import Failure
 
 COMMANDS = {
+    "up": ("up:up", "Run everything for a store in one process."),
+    "down": ("up:down", "Stop what up has started."),
+    "status": ("up:status", "Show what is up."),
+    "service": ("service:service", "Run it as a service of systemd."),
     "worker": ("worker:command", "Run jobs."),
     "enqueue": ("enqueue:command", "Enqueue a job by the name of its kind."),
     "ls": ("look:ls", "List jobs, the newest first."),
@@ -88,6 +92,10 @@ def _run(words: list[str], session: Session) -> int:
         return 2
     except PipeClosed:
         return _quiet_end()
+    except Exception as error:  # noqa: BLE001 - a program that reads our answer must get one
+        sys.excepthook(type(error), error, error.__traceback__)
+        session.output.error(failure("E_INTERNAL", f"this is a defect of Holdfast: {type(error).__name__}: {error}"))
+        return 1
     except (KeyboardInterrupt, click.Abort):
         session.output.error(failure("E_INTERRUPTED", "interrupted"))
         return INTERRUPTED
