@@ -91,6 +91,7 @@ def test_the_second_signal_leaves_at_once(app, url, tmp_path):
     assert time.monotonic() - began < 2
     assert wait_until(lambda: gone(int(paths[1].read_text())))
     assert [(ref.state, ref.job().attempts) for ref in refs] == [(State.READY, 0)] * 2
+    assert app.store.workers.list() == [], "nobody waits for one that has left"
 
 
 @pytest.mark.parametrize(("kind", "number"), [("child", signal.SIGKILL), ("brief_child", signal.SIGSTOP)])

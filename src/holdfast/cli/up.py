@@ -162,11 +162,15 @@ def _terminate(up: Up) -> None:
 
 @command("status", answers=Items("up", Up))
 def status(session: Session) -> None:
-    """Show what is up: yours on every store, or what --url names. Exit 3 when nothing is."""
+    """Show what is up: yours on every store, or what --url names. Exit 3 when nothing is; --quiet prints pids."""
     found = [each for _, each in all_up(session.asked_url)]
     if not found:
         raise NotFound("nothing is up", hint="Start it with holdfast up; workers of other kinds: holdfast workers.")
-    session.output.items("up", found, _table)
+    session.output.items("up", found, _pids if session.output.quiet else _table)
+
+
+def _pids(found: Iterable[Up]) -> Iterator[str]:
+    return (str(each.pid) for each in found)
 
 
 def _table(found: Iterable[Up]) -> Iterator[Line]:

@@ -171,6 +171,7 @@ class Worker:
         for run in self._held.all():
             run.kill()
         self._release_rest()
+        self._try(lambda: self._store.workers.dismiss(self.id))
 
     def tick(self) -> Ticked:
         """One round by hand, for tests and admin: sweep, claim, run what was claimed, settle; answers what it did."""
