@@ -107,7 +107,7 @@ def test_what_a_user_may_not_do(server):
     server.upkeep.tools.apply([*server.upkeep.tools.roles(), "DROP ROLE IF EXISTS looker"])
     server.upkeep.tools.apply(["CREATE ROLE looker LOGIN IN ROLE holdfast_reader"])
     reader = open_store(f"{server.backend.url}&user=looker")
-    assert "may not change attempt, ended" in found(reader.upkeep.tools.health())["privileges"]
+    assert "may not change attempt, batch, ended" in found(reader.upkeep.tools.health())["privileges"]
     reader.close()
     server.upkeep.tools.apply(["DROP ROLE looker"])
 

@@ -42,13 +42,13 @@ SETTINGS = {
         Setting("url", str, None, "The store."),
         Setting("app", str, None, "The application whose kinds a worker runs, as MODULE:APP."),
         Setting("queues", list, [], "The queues a worker serves; none means those of its kinds."),
-        Setting("slots", int, 8, "Jobs that a worker runs at a time."),
+        Setting("slots", int, 8, "Jobs that a worker runs at a time: 1 to 10,000."),
         Setting("grace", str, "30s", "How long jobs may go on after a first signal."),
         Setting("metrics", str, None, "HOST:PORT where a worker serves /metrics, /livez and /readyz."),
         Setting("log_format", str, "text", "How a worker writes its log.", ("text", "json")),
         Setting("log_level", str, "info", "What a worker writes to its log.", ("debug", "info", "warning", "error")),
         Setting("output", str, "text", "How commands print.", ("text", "json", "ndjson")),
-        Setting("api_key_sha256", str, None, "SHA-256 of the key that HOLDFAST_API_KEY must hold for changes."),
+        Setting("api_key_sha256", str, None, "SHA-256, in hex, of the key that changes need in HOLDFAST_API_KEY."),
     )
 }
 FILES = ("holdfast.toml", "pyproject.toml")
@@ -101,7 +101,10 @@ def _from(file: Path) -> dict[str, Any]:
     """The settings of one file; in a ``pyproject.toml`` they have a table of their own."""
     found = _load(file)
     if file.name == "pyproject.toml":
-        found = found.get("tool", {}).get("holdfast", {})
+        tools = found.get("tool", {})
+        found = tools.get("holdfast", {}) if isinstance(tools, dict) else {}
+        if not isinstance(found, dict):
+            raise ConfigurationError(f"{file}: [tool.holdfast] must be a table")
     for name in found.keys() - SETTINGS.keys():
         raise ConfigurationError(f"{file}: there is no setting {name!r}", hint=_nearest_name(name))
     return {name: _checked(SETTINGS[name], value, str(file)) for name, value in found.items()}
@@ -112,7 +115,7 @@ def _load(file: Path) -> dict[str, Any]:
 
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))
-    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:  # TOML and text that cannot be decoded among them
         raise ConfigurationError(
             f"{file} cannot be read: {error}", hint="Mend the file, or name another with --config."
         ) from None
@@ -129,6 +132,10 @@ def _checked(setting: Setting, value: Any, source: str) -> Any:
     fits = isinstance(value, setting.type) and not isinstance(value, bool)
     if setting.type is list and fits:
         fits = all(isinstance(part, str) for part in value)
+    if setting.name == "slots" and fits:
+        fits = 1 <= value <= 10_000
+    if setting.name == "api_key_sha256" and fits:
+        fits = re.fullmatch(r"[0-9a-fA-F]{64}", value) is not None
     if not fits or (setting.choices and value not in setting.choices):
         kinds = {str: "a text", int: "a whole number", list: "a list of texts"}
         wanted = " or ".join(setting.choices) or kinds[setting.type]

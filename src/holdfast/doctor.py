@@ -34,7 +34,10 @@ def examine(open_store: Callable[[], Store]) -> Iterator[Check]:
     except HoldfastError as error:
         yield fail("store", error.message, error.hint)
         return
-    yield from of_store(store)
+    try:
+        yield from of_store(store)
+    except HoldfastError as error:
+        yield fail("store", error.message, error.hint or "See holdfast db check.")
 
 
 def environment() -> Iterator[Check]:

@@ -13,6 +13,7 @@
     │   ├── UnknownKind
     │   ├── NoSuchJob
     │   ├── JobPruned
+    │   ├── NoSuchBatch
     │   └── NeedNotFound            a dependency names nothing
     ├── ConfigurationError      4
     │   ├── Refused                 changes need a key
@@ -30,8 +31,11 @@
     ├── Conflict                9
     │   ├── DuplicateJob
     │   ├── JobInUse
+    │   ├── BatchHeld               another run works on the batch
     │   ├── StoreInUse              a holder is alive, or jobs are there already
     │   └── JobLocked               a user's own transaction holds the job's row
+    ├── BatchPaused            11
+    ├── Drift                  14   code or input has changed under an open run
     ├── NotStarted              1   a process ended before it was ready
     ├── JobFailed               1   the job whose result was asked for is dead
     ├── JobCancelled           12
@@ -136,6 +140,13 @@ class JobPruned(NotFound):
     hint = "Raise the retention if finished jobs must stay longer."
 
 
+class NoSuchBatch(NotFound):
+    """There is no batch with this id."""
+
+    code = "E_NO_SUCH_BATCH"
+    hint = "See holdfast batch ls."
+
+
 class NeedNotFound(NotFound):
     """A dependency names a job, key or label that matches nothing."""
 
@@ -183,6 +194,10 @@ class SchemaTooNew(ConfigurationError):
 
     code = "E_SCHEMA_TOO_NEW"
     hint = "Upgrade Holdfast on this host."
+
+
+#: What to do when a store is looked at that nobody has made.
+NO_STORE = "Is the URL right? The first enqueue makes a store, and so do holdfast up and holdfast db migrate."
 
 
 class SchemaMissing(ConfigurationError):
@@ -257,6 +272,13 @@ class JobInUse(Conflict):
     hint = "Cancel it first, and wait until it has ended."
 
 
+class BatchHeld(Conflict):
+    """Another run works on this batch, and is alive."""
+
+    code = "E_BATCH_HELD"
+    hint = "Wait for it (--wait), stop it, or join it with --allow-concurrent."
+
+
 class StoreInUse(Conflict):
     """Somebody works on the store, or has worked on it, who would be hurt."""
 
@@ -269,6 +291,22 @@ class JobLocked(Conflict):
     code = "E_JOB_LOCKED"
     retryable = True
     hint = "Look for a transaction that has locked rows of Holdfast's tables, and commit it."
+
+
+class BatchPaused(HoldfastError):
+    """A person has paused the batch: it starts nothing until it is resumed."""
+
+    code = "E_PAUSED"
+    exit_code = 11
+    hint = "Let it go on with holdfast batch resume, then run it again."
+
+
+class Drift(HoldfastError):
+    """The version of the function, or an input that it declares, has changed under an open run."""
+
+    code = "E_DRIFT"
+    exit_code = 14
+    hint = "Accept it with --accept-drift, or begin anew with --fresh."
 
 
 class NotStarted(HoldfastError):

@@ -7,6 +7,8 @@ import logging
 import sys
 from datetime import UTC, datetime
 
+from holdfast.domain.text import harmless
+
 #: The facts that a record may carry besides its message.
 FACTS = ("job", "kind", "attempt", "token", "worker")
 
@@ -40,7 +42,7 @@ class TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         facts = "".join(f" {name}={value}" for name, value in facts_of(record).items())
         line = f"{_time(record)} {record.levelname.lower():7} {record.getMessage()}{facts}"
-        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+        return harmless(f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line)
 
 
 class JsonFormatter(logging.Formatter):

@@ -136,7 +136,7 @@ def test_a_newer_schema_is_exit_4(run, real_database, path):
     try:
         answer = run(*path, *GOOD[path], "-o", "json")
     finally:
-        real_database.execute("UPDATE holdfast.meta SET version = 1, oldest_code = 1")
+        real_database.execute("UPDATE holdfast.meta SET version = 2, oldest_code = 2")
     checker(path).validate(answer.document)
     assert (answer.code, answer.document["error"]["code"]) == (4, "E_SCHEMA_TOO_NEW")
 

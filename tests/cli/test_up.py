@@ -96,10 +96,10 @@ def test_down_now_waits_for_no_job(app, holdfast_, tmp_path):
 
 
 def test_one_that_does_not_come_up_says_why(holdfast_):
-    """The end of its log is the message."""
+    """In the words of the process itself, with its own code."""
     code, out, _ = holdfast_("up", "--metrics", "no-port", "--detach", "-o", "json")
     error = json.loads(out)["error"]
-    assert (code, error["code"]) == (1, "E_NOT_STARTED")
+    assert (code, error["code"]) == (2, "E_INVALID")
     assert "metrics" in error["message"].lower() or "port" in error["message"].lower()
 
 

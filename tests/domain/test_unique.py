@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from holdfast.domain.job import JobId
-from holdfast.domain.queue import Usage, checked_limit, free_slots
+from holdfast.domain.queue import Usage, free_slots
 from holdfast.domain.unique import KeyHolder, Scope, Unique, is_free
 from holdfast.errors import InvalidInput
 
@@ -47,10 +47,3 @@ def test_a_senseless_key_is_refused():
 def test_free_slots_respect_both_limits(usage, free):
     """The tighter limit rules, and a lowered limit never gives a negative count."""
     assert free_slots(usage) == free
-
-
-def test_a_limit_of_zero_is_a_pause():
-    """A queue is paused, not limited to nothing."""
-    with pytest.raises(InvalidInput) as caught:
-        checked_limit(0)
-    assert "Pause" in caught.value.hint

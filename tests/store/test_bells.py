@@ -34,7 +34,7 @@ def test_a_bulk_enqueue_rings(store, listen):
         lambda store, job: store.control.unhold(Selector(ids=(job,)), actor="ada"),
         lambda store, job: store.queues.resume("default"),
         lambda store, job: store.queues.set_limits("default", limit=3),
-        lambda store, job: store.queues.clear_limits("default"),
+        lambda store, job: store.queues.set_limits("default", limit=0),
     ],
     ids=["unhold", "resume", "set_limits", "clear_limits"],
 )

@@ -229,7 +229,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(queue=st.sampled_from(QUEUES), limit=st.sampled_from([None, 1, 2]))
     def limit(self, queue, limit):
         if limit is None:
-            self.store.queues.clear_limits(queue)
+            self.store.queues.set_limits(queue, limit=0, worker_limit=0)
             self.model.limits.pop(queue, None)
         else:
             self.store.queues.set_limits(queue, limit=limit)

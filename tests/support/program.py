@@ -43,6 +43,14 @@ class Program:
         _, err = self._process.communicate(timeout=60)
         return self._process.returncode, err
 
+    def read(self) -> tuple[str, str]:
+        """All that it printed until its end: to stdout, and to stderr."""
+        return self._process.communicate(timeout=60)
+
+    @property
+    def code(self) -> int:
+        return self._process.wait(60)
+
     def close(self) -> None:
         if self._process.poll() is None:
             self._process.kill()

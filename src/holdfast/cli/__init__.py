@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import NoReturn
 
 import click
 
 from holdfast._version import __version__
-from holdfast.cli.output import Format, PipeClosed
+from holdfast.cli.failures import not_written, quiet_end, tell_safely
+from holdfast.cli.output import Format, mend_streams
 from holdfast.cli.session import Session
 from holdfast.cli.shared import Group
-from holdfast.errors import HoldfastError
-
-if TYPE_CHECKING:
-    from holdfast.cli.answers import Failure
 
 COMMANDS = {
     "up": ("up:up", "Run everything for a store in one process."),
@@ -46,7 +42,6 @@ COMMANDS = {
     "exit-codes": ("about:exit_codes", "List the exit codes."),
     "explain": ("about:explain", "Explain an error code."),
 }
-INTERRUPTED = 130
 
 
 @click.group(cls=Group, lazy=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
@@ -62,55 +57,25 @@ def cli() -> None:
 def main(arguments: list[str] | None = None) -> NoReturn:
     """The ``holdfast`` program: every failure becomes one line and a hint, or one JSON document, and an exit code."""
     words = sys.argv[1:] if arguments is None else arguments
+    mend_streams()
     session = Session(format=asked_format(words))
     code = _run(words, session)
     try:
         session.close()
         sys.stdout.flush()
     except BrokenPipeError:
-        code = _quiet_end()
+        code = quiet_end()
+    except OSError as error:
+        code = not_written(error)
     sys.exit(code)
 
 
 def _run(words: list[str], session: Session) -> int:
     try:
         code = cli.main(words, prog_name="holdfast", standalone_mode=False, obj=session)
-        return code if isinstance(code, int) else 0
-    except HoldfastError as error:
-        if session.flags.get("verbose"):
-            sys.excepthook(type(error), error, error.__traceback__)
-        session.output.error(told(error))
-        return error.exit_code
-    except click.exceptions.NoArgsIsHelpError as error:
-        sys.stderr.write(error.format_message() + "\n")  # a name alone is a question, not a mistake
-        return 2
-    except click.UsageError as error:
-        session.output.error(_usage(error))
-        return 2
-    except click.ClickException as error:
-        session.output.error(failure("E_USAGE", error.format_message()))
-        return 2
-    except PipeClosed:
-        return _quiet_end()
-    except Exception as error:  # noqa: BLE001 - a program that reads our answer must get one
-        sys.excepthook(type(error), error, error.__traceback__)
-        session.output.error(failure("E_INTERNAL", f"this is a defect of Holdfast: {type(error).__name__}: {error}"))
-        return 1
-    except (KeyboardInterrupt, click.Abort):
-        session.output.error(failure("E_INTERRUPTED", "interrupted"))
-        return INTERRUPTED
-
-
-def told(error: HoldfastError) -> Failure:
-    """An error as programs see it."""
-    context = {name: str(value) for name, value in error.context.items()}
-    return failure(error.code, error.message, hint=error.hint, retryable=error.retryable, context=context)
-
-
-def failure(code: str, message: str, **more: Any) -> Failure:
-    from holdfast.cli.answers import Failure
-
-    return Failure(code=code, message=message, **more)
+    except BaseException as error:  # noqa: BLE001 - whoever reads our answer must get one
+        return tell_safely(error, session)
+    return code if isinstance(code, int) else 0
 
 
 def asked_format(words: list[str]) -> Format | None:
@@ -120,14 +85,3 @@ def asked_format(words: list[str]) -> Format | None:
         if word.startswith(("-o", "--output")) and found in list(Format):
             return Format(found)
     return None
-
-
-def _usage(error: click.UsageError) -> Failure:
-    place = error.ctx.command_path if error.ctx is not None else "holdfast"
-    return failure("E_USAGE", error.format_message(), hint=f"See {place} --help.", next=f"{place} --help")
-
-
-def _quiet_end() -> int:
-    """What is left in the buffer goes nowhere, and that is no failure."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return 0

@@ -13,10 +13,11 @@ from holdfast import errors
 from holdfast.cli.answers import Items
 from holdfast.cli.exits import EXITS
 from holdfast.cli.output import Line
-from holdfast.cli.render import masked, table
+from holdfast.cli.render import table
 from holdfast.cli.session import Session
 from holdfast.cli.shared import Group, command
 from holdfast.errors import HoldfastError, NotFound
+from holdfast.store.url import masked
 
 
 class SettingFacts(Struct, frozen=True):

@@ -54,7 +54,8 @@ def _imported(name: str) -> ModuleType:
 
 def _not_imported(name: str, error: BaseException) -> ConfigurationError:
     where = traceback.extract_tb(error.__traceback__)[-1]
+    file, line = where.filename, where.lineno
+    if isinstance(error, SyntaxError):
+        file, line = error.filename or file, error.lineno
     last = "".join(traceback.format_exception_only(error)).strip().splitlines()[-1]
-    return ConfigurationError(
-        f"the module {name!r} cannot be imported: {last}", hint=f"See {where.filename}, line {where.lineno}."
-    )
+    return ConfigurationError(f"the module {name!r} cannot be imported: {last}", hint=f"See {file}, line {line}.")

@@ -7,13 +7,13 @@ from pathlib import Path
 import click
 from msgspec import Struct
 
-from holdfast.cli.render import masked, table
+from holdfast.cli.render import table
 from holdfast.cli.session import Session
 from holdfast.cli.shared import Group, command
-from holdfast.errors import InvalidInput
+from holdfast.errors import InvalidInput, NotAStore
 from holdfast.store.backend import SCHEMA_VERSION
 from holdfast.store.upkeep import Finding, Vacuumed
-from holdfast.store.url import open_store
+from holdfast.store.url import masked, open_store
 
 UNSOUND = 1
 
@@ -70,7 +70,10 @@ def check(session: Session) -> int:
 
     Exit 1 when something is wrong.
     """
-    findings = session.store.upkeep.check()
+    try:
+        findings = session.store.upkeep.check()
+    except NotAStore as error:
+        findings = [Finding("the file is a store", ok=False, detail=error.message)]
     sound = all(finding.ok for finding in findings)
     rows = [["ok" if finding.ok else "WRONG", finding.check, finding.detail] for finding in findings]
     session.output.value(Checked(sound, findings), lambda: table(("", "CHECK", "DETAIL"), rows))

@@ -16,7 +16,7 @@ from holdfast.domain.job import JobId
 from holdfast.domain.kind import PublishedKind, load_options
 from holdfast.domain.needs import After
 from holdfast.domain.request import NewJob
-from holdfast.domain.text import as_duration
+from holdfast.domain.text import as_duration, checked_name
 from holdfast.domain.unique import Scope, Unique
 from holdfast.errors import InvalidInput, InvalidPayload
 
@@ -32,7 +32,13 @@ class Placed(Struct, frozen=True):
 
 @shared_command("enqueue", answers=Placed, changes=True)
 @click.argument("kind")
-@click.option("-p", "--payload", default="{}", metavar="JSON|@FILE|-", help="The handler's parameters, by name.")
+@click.option(
+    "-p",
+    "--payload",
+    default="{}",
+    metavar="JSON|@FILE|-",
+    help="The handler's parameters.",
+)
 @click.option("-q", "--queue", help="Another queue than the kind's.")
 @click.option("--priority", type=int, help="Higher is sooner.")
 @click.option("--delay", metavar="TIME", help="Not before: 90s, 2h, 1d.")
@@ -44,6 +50,8 @@ class Placed(Struct, frozen=True):
 @click.option("--hold", is_flag=True, help="Keep it from starting until holdfast unhold.")
 def command(session: Session, *, kind: str, payload: str, **options: Any) -> None:
     """Enqueue a job of a kind that an application has registered.
+
+    The names of the parameters are checked at once, their types by the worker.
 
     \b
     Examples:
@@ -61,14 +69,14 @@ def command(session: Session, *, kind: str, payload: str, **options: Any) -> Non
 def _request(published: PublishedKind, payload: str, actor: str, options: dict[str, Any]) -> NewJob:
     known = load_options(published.options, version=published.version)
     values = _checked(published, payload)
-    key = options["key"] or _key(values, known.unique)
+    key = _key(values, known.unique) if options["key"] is None else checked_name(options["key"], what="the key")
     unique = (
         None if key is None else Unique(key, known.unique_scope if known.unique else Scope.LIVE, known.unique_period)
     )
     return NewJob(
         kind=published.name,
         payload=payload,
-        queue=options["queue"] or known.queue,
+        queue=known.queue if options["queue"] is None else options["queue"],
         priority=known.priority if options["priority"] is None else options["priority"],
         delay=None if options["delay"] is None else as_duration(options["delay"]),
         label=options["label"],
@@ -109,8 +117,8 @@ def _checked(published: PublishedKind, payload: str) -> dict[str, Any]:
     """The payload's values, compared with the names that the handler takes; the worker checks their types."""
     try:
         values = msgspec.json.decode(payload)
-    except msgspec.DecodeError as error:
-        raise InvalidPayload(f"the payload is not JSON: {error}") from None
+    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError) as error:
+        raise InvalidPayload(f"the payload is not JSON: {error}", hint="Write it in quotes: '{\"to\": 1}'.") from None
     if not isinstance(values, dict):
         raise InvalidPayload("a payload is a JSON object", hint='Name the handler\'s parameters: {"name": value}.')
     schema = msgspec.json.decode(published.payload_schema)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from itertools import islice
+from itertools import chain, islice
 
 import click
 from msgspec import Struct
 
 from holdfast.cli.answers import Items, JobFacts, job_facts
 from holdfast.cli.render import job_lines, job_table
-from holdfast.cli.select import selecting
+from holdfast.cli.select import is_everything, refuse_missing, selecting
 from holdfast.cli.session import Session
 from holdfast.cli.shared import command
 from holdfast.domain.history import Attempt, Event
@@ -20,7 +20,7 @@ from holdfast.domain.why import Reason
 
 @command("ls", answers=Items("jobs", JobFacts))
 @selecting
-@click.option("-n", "--limit", default=50, show_default=True, type=click.IntRange(1), help="At most so many jobs.")
+@click.option("-n", "--limit", default=50, show_default=True, type=click.IntRange(1, 2**31), help="At most so many.")
 @click.option("--all", "everything", is_flag=True, help="All that match, however many.")
 def ls(session: Session, *, selector: Selector, limit: int, everything: bool) -> None:
     """List jobs, the newest first.
@@ -31,9 +31,13 @@ def ls(session: Session, *, selector: Selector, limit: int, everything: bool) ->
       holdfast ls --state dead --kind 'mail-*' --since 1d
       holdfast ls --label nightly --all -o ndjson
     """
+    refuse_missing(session, selector)
     found = session.store.views.all(selector)
     jobs = found if everything else islice(found, limit)
-    session.output.items("jobs", jobs, job_table, facts=job_facts)
+    first = next(jobs := iter(jobs), None)
+    if first is None:
+        session.output.note("no jobs yet" if is_everything(selector) else "no job matches")
+    session.output.items("jobs", chain([] if first is None else [first], jobs), job_table, facts=job_facts)
 
 
 class Shown(Struct, frozen=True):

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import sys
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TextIO, TypeVar
+
+from holdfast.domain.text import harmless
 
 if TYPE_CHECKING:
     from holdfast.cli.answers import Failure
@@ -16,12 +20,27 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Status = Literal["success", "partial_failure", "error"]
 
-#: Everything below a space, DEL and the C1 controls, which a terminal would obey.
-_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if code not in (0x09, 0x0A)}
-
 
 class PipeClosed(Exception):
     """Whoever read our output has seen enough. Not an OSError: click would call that a failure."""
+
+
+class NotWritten(Exception):
+    """The output cannot be written, for a reason that is no reader's: a full disk, say."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+def mend_streams() -> None:
+    """Make sure that there is somewhere to read from and to write to, and that every text can be written."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115 - for the whole run
+        elif mode == "w" and hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
 
 
 class Format(StrEnum):
@@ -48,21 +67,40 @@ class Line(NamedTuple):
 class Output:
     """Prints to stdout what programs read, and to stderr what only people want to know."""
 
-    def __init__(self, format: Format, *, quiet: bool = False, color: bool | None = None) -> None:  # noqa: A002
+    def __init__(
+        self,
+        format: Format,  # noqa: A002
+        *,
+        quiet: bool = False,
+        color: bool | None = None,
+        began: float | None = None,
+    ) -> None:
         self.format = format
         self.quiet = quiet
-        self.began = time.monotonic()
+        self.began = time.monotonic() if began is None else began
         self._color = color
         self._out: TextIO = sys.stdout
+        if format is not Format.TEXT and isinstance(self._out, io.TextIOWrapper):
+            self._out.reconfigure(encoding="utf-8")  # JSON is UTF-8, whatever the terminal is
         self._lines = 0
         self._open = False
+
+    def keep_stdout(self) -> None:
+        """For programs, stdout is ours alone: whatever the user's own code prints goes to stderr from now on."""
+        if self.format is not Format.TEXT:
+            self._out.flush()
+            self._out = os.fdopen(os.dup(self._out.fileno()), "w", encoding="utf-8")
+            os.dup2(2, 1)
+
+    def flush(self) -> None:
+        self._out.flush()
 
     @property
     def color(self) -> bool:
         """Only for people: on a terminal that can, and when nobody forbids it."""
         if self._color is not None:
             return self._color
-        wanted = "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+        wanted = "NO_COLOR" not in os.environ and os.environ.get("TERM", "dumb") != "dumb"
         return self.format is Format.TEXT and wanted and self._out.isatty()
 
     def value(self, data: Any, text: Callable[[], Iterable[str | Line]]) -> None:
@@ -141,7 +179,7 @@ class Output:
         try:
             for count, item in enumerate(items):
                 self._write((", " if count else "") + json_line(builtins(item)), end="")
-        except Exception as error:
+        except BaseException as error:
             self._open = not isinstance(error, PipeClosed)
             raise
         self._close("success")
@@ -163,6 +201,8 @@ class Output:
             self._out.write(text + end)
         except BrokenPipeError:
             raise PipeClosed from None
+        except OSError as error:
+            raise NotWritten(error) from None
         self._lines += 1
 
 
@@ -176,13 +216,12 @@ def builtins(value: Any) -> Any:
 def json_line(value: Any) -> str:
     import msgspec
 
-    return msgspec.json.encode(value).decode()
-
-
-def harmless(text: str) -> str:
-    """The text without anything that a terminal would obey, or that cannot be printed."""
-    return text.translate(_CONTROLS).encode("utf-8", "backslashreplace").decode("utf-8")
+    try:
+        return msgspec.json.encode(value).decode()
+    except UnicodeEncodeError:  # half a character, from the environment or a file's name
+        return json.dumps(builtins(value))
 
 
 def _tell(text: str) -> None:
-    sys.stderr.write(harmless(text) + "\n")
+    with suppress(OSError):
+        sys.stderr.write(harmless(text) + "\n")

@@ -11,7 +11,7 @@ from holdfast.cli.output import Line
 from holdfast.cli.render import age, table
 from holdfast.cli.session import Session
 from holdfast.cli.shared import Group, command
-from holdfast.errors import InvalidInput
+from holdfast.errors import InvalidInput, NotFound
 from holdfast.store.overview import QueueFacts, WorkerFacts, all_queues, queue_facts, worker_facts
 
 
@@ -29,22 +29,21 @@ def ls(session: Session) -> None:
 @command("show", answers=QueueFacts)
 @click.argument("name")
 def show(session: Session, *, name: str) -> None:
-    """Show one queue."""
+    """Show one queue: one that has settings or jobs."""
+    if name not in {found.name for found in all_queues(session.store)}:
+        raise NotFound(f"there is no queue {name[:100]!r}", hint="holdfast queue ls lists them.")
     _tell(session, name)
 
 
 @command("set", answers=QueueFacts, changes=True)
 @click.argument("name")
-@click.option("--limit", type=click.IntRange(0), help="Running jobs over all hosts; 0 takes both limits away.")
-@click.option("--worker-limit", type=click.IntRange(1), help="Running jobs per worker.")
+@click.option("--limit", type=click.IntRange(0), help="Running jobs over all hosts; 0 takes the limit away.")
+@click.option("--worker-limit", type=click.IntRange(0), help="Running jobs per worker; 0 takes the limit away.")
 def change(session: Session, *, name: str, limit: int | None, worker_limit: int | None) -> None:
     """Limit how many jobs of a queue run at a time."""
     if limit is None and worker_limit is None:
         raise InvalidInput("nothing to change", hint="Give --limit or --worker-limit.")
-    if limit == 0:
-        session.store.queues.clear_limits(name)
-    else:
-        session.store.queues.set_limits(name, limit=limit, worker_limit=worker_limit)
+    session.store.queues.set_limits(name, limit=limit, worker_limit=worker_limit)
     _tell(session, name)
 
 

@@ -6,11 +6,11 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import chain, islice
-from urllib.parse import urlsplit, urlunsplit
 
-from holdfast.cli.output import Line, harmless
+from holdfast.cli.output import Line
 from holdfast.domain.history import Attempt, Event
 from holdfast.domain.job import Job
+from holdfast.domain.text import harmless
 
 #: The room for a line where nobody says how wide it is.
 WIDE = 120
@@ -147,11 +147,3 @@ def job_lines(job: Job, attempts: list[Attempt], events: list[Event], reasons: l
 
 def stamp(moment: datetime | None) -> str:
     return "" if moment is None else moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-
-
-def masked(url: str) -> str:
-    """The URL without its password."""
-    parts = urlsplit(url)
-    if parts.password is None:
-        return url
-    return urlunsplit(parts._replace(netloc=parts.netloc.replace(f":{parts.password}@", ":***@")))

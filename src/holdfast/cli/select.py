@@ -8,9 +8,10 @@ from typing import Any
 import click
 from msgspec import structs
 
+from holdfast.cli.session import Session
 from holdfast.domain.filter import make_selector, parse_filter
 from holdfast.domain.selector import Selector
-from holdfast.errors import InvalidInput
+from holdfast.errors import InvalidInput, NoSuchJob
 
 _OPTIONS = (
     ("--key", "key", "Jobs with this unique key."),
@@ -32,7 +33,7 @@ def selecting(function: Callable[..., Any]) -> Callable[..., Any]:
     choose.__click_params__ = list(getattr(function, "__click_params__", ()))  # type: ignore[attr-defined]
     decorated: Any = choose
     decorated = click.option("--filter", "filter_", metavar="FILTER", help="state=dead kind=mail-* since=1h")(decorated)
-    decorated = click.option("--until", metavar="WHEN", help="Enqueued before: 1h ago, or a moment.")(decorated)
+    decorated = click.option("--until", metavar="WHEN", help="Enqueued before: 1h, 2d, or a moment.")(decorated)
     decorated = click.option("--since", metavar="WHEN", help="Enqueued since: 1h, 2d, or a moment.")(decorated)
     decorated = click.option("--error", metavar="TEXT", help="Jobs whose error holds this text.")(decorated)
     for short, name, text in reversed(_OPTIONS):
@@ -63,6 +64,20 @@ def _both(first: Selector, second: Selector) -> Selector:
         if value is not None:
             conditions[name] = value
     return Selector(**conditions)
+
+
+def refuse_missing(session: Session, selector: Selector) -> None:
+    """An id that does not exist is a mistake, also beside others that do.
+
+    Raises:
+        NoSuchJob: It names them.
+    """
+    if selector.ids is None:
+        return
+    found = {job.id for job in session.store.views.all(Selector(ids=selector.ids))}
+    missing = [str(job_id) for job_id in selector.ids if job_id not in found]
+    if missing:
+        raise NoSuchJob(f"there is no job {', '.join(missing[:10])}")
 
 
 def is_everything(selector: Selector) -> bool:

@@ -17,6 +17,7 @@ from holdfast.cli.shared import Group, command
 from holdfast.cli.up import shared_words, words
 from holdfast.cli.worker import working
 from holdfast.errors import Conflict, InvalidInput, NotFound
+from holdfast.store.url import masked
 
 
 class Unit(Struct, frozen=True):
@@ -50,12 +51,18 @@ def install(session: Session, *, name: str, dry_run: bool, force: bool, **flags:
       systemctl --user enable --now holdfast
     """
     file = _file(name)
+    if session.flags.get("url", "") != masked(session.flags.get("url", "")):
+        raise InvalidInput(
+            "a unit is no place for a password",
+            hint="Put the url into holdfast.toml here (mode 600), or into ~/.pgpass, and leave --url out.",
+        )
     text = unit_text([sys.executable, "-m", "holdfast", "up", *words(flags), *shared_words(session)], Path.cwd())
     if not dry_run:
         if file.exists() and not force:
             raise Conflict(f"{file} is there already", hint="Take --force to overwrite it, or another --name.")
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")
+        file.chmod(0o600)
     follow = ["systemctl --user daemon-reload", f"systemctl --user enable --now {name}"]
     lines = text.splitlines() if dry_run else [f"written: {file}", "next:", *(f"  {line}" for line in follow)]
     session.output.value(Unit(str(file), text, follow), lambda: lines)

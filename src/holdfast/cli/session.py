@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import os
+import time
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,9 @@ class Session:
 
     def __init__(self, *, format: Format | None = None) -> None:  # noqa: A002
         #: What the line says, by the names of the options.
+        self.began = time.monotonic()
+        #: Whether the command may make a store that is not there.
+        self.creates = False
         self.flags: dict[str, Any] = {} if format is None else {"output": format}
 
     def set(self, name: str, value: Any) -> None:
@@ -40,7 +44,7 @@ class Session:
     @cached_property
     def output(self) -> Output:
         color = False if self.flags.get("no_color") else None
-        return Output(self._format(), quiet=bool(self.flags.get("quiet")), color=color)
+        return Output(self._format(), quiet=bool(self.flags.get("quiet")), color=color, began=self.began)
 
     def _format(self) -> Format:
         try:
@@ -69,7 +73,8 @@ class Session:
         """The store alone: most commands need no more, and answer sooner."""
         from holdfast.store.url import open_store
 
-        return open_store(self.url)
+        default = "url" not in self.flags and self.configured["url"].origin == "default"
+        return open_store(self.url, create=self.creates or default)
 
     @property
     def actor(self) -> str:

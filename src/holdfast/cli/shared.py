@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 from collections.abc import Callable
 from typing import Any
@@ -46,8 +47,10 @@ class Command(click.Command):
         self.changes = changes
 
     def invoke(self, ctx: click.Context) -> Any:
+        session = ctx.ensure_object(Session)
+        session.creates = self.changes
         if self.changes:
-            ctx.ensure_object(Session).check_key()
+            session.check_key()
         return super().invoke(ctx)
 
 
@@ -68,6 +71,16 @@ class Group(click.Group):
             command: click.Command = getattr(importlib.import_module(f"holdfast.cli.{module}"), name)
             return command
         return super().get_command(ctx, cmd_name)
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        """As click does it, with the nearest command named when there is none of this name."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            near = difflib.get_close_matches(args[0], self.list_commands(ctx), n=1)
+            if not near:
+                raise
+            raise click.UsageError(f"{error.message} Did you mean {near[0]!r}?", ctx) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         if not self._lazy:

@@ -13,6 +13,7 @@ from holdfast.run.worker import Worker
 #: How long the second signal may take to give jobs back, in seconds.
 LAST_ACT = 0.7
 SECOND_SIGNAL = 130
+STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 Say = Callable[[str], None]
 
@@ -31,15 +32,16 @@ class Signals:
 
     def start(self) -> None:
         signal.set_wakeup_fd(self._wake.fileno(), warn_on_full_buffer=False)
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda *_: None)
+        for number in STOPS:
+            if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup leaves SIGHUP
+                signal.signal(number, lambda *_: None)
         threading.Thread(target=self._hear, name="holdfast-signals", daemon=True).start()
 
     def _hear(self) -> None:
         seen = 0
         while True:
             for number in self._heard():
-                if number in (signal.SIGINT, signal.SIGTERM):
+                if number in STOPS:
                     seen += 1
                     self._first() if seen == 1 else self._second()
 

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterable, Iterator
@@ -14,13 +15,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 import click
+import msgspec
 from msgspec import Struct
 
 from holdfast import logs
 from holdfast.cli.answers import Items
 from holdfast.cli.apps import load_app
 from holdfast.cli.output import Line
-from holdfast.cli.render import age, masked, table
+from holdfast.cli.render import age, table
 from holdfast.cli.session import Session
 from holdfast.cli.shared import command
 from holdfast.cli.standing import Standing, Up, all_up
@@ -28,6 +30,7 @@ from holdfast.cli.worker import say, serve, working
 from holdfast.domain.text import as_duration
 from holdfast.errors import Conflict, NotFound, NotStarted, WaitTimeout
 from holdfast.run.worker import Worker
+from holdfast.store.url import masked
 
 #: How often a process is asked for, in seconds, and how long it may take to come up.
 LOOK_EVERY, COME_UP = 0.05, 30.0
@@ -62,6 +65,7 @@ def up(session: Session, *, detach: bool, **flags: Any) -> None:
         found = _detach(standing, session, flags)
         session.output.value(found, lambda: [f"up: pid {found.pid}, log {found.log}"])
         return
+    session.output.keep_stdout()
     logs.configure(style=asked["log_format"], level=asked["log_level"])
     standing.take()
     say("up; leave with Ctrl-C, look with holdfast top")
@@ -95,9 +99,10 @@ def _detach(standing: Standing, session: Session, flags: dict[str, Any]) -> Up:
     standing.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(standing.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     begun = os.fstat(descriptor).st_size
-    line = [sys.executable, "-m", "holdfast", "up", *words(flags), *shared_words(session)]
+    line = [sys.executable, "-m", "holdfast", "up", "-o", "json", *words(flags), *shared_words(session)]
+    answer = tempfile.TemporaryFile()  # noqa: SIM115 - the process that inherits it may outlive us
     process = subprocess.Popen(  # noqa: S603 - this very program
-        line, stdin=subprocess.DEVNULL, stdout=descriptor, stderr=descriptor, start_new_session=True
+        line, stdin=subprocess.DEVNULL, stdout=answer, stderr=descriptor, start_new_session=True
     )
     os.close(descriptor)
     pause, began = threading.Event(), time.monotonic()
@@ -106,8 +111,22 @@ def _detach(standing: Standing, session: Session, flags: dict[str, Any]) -> Up:
         if found is not None and found.pid == process.pid:
             return found
         pause.wait(LOOK_EVERY)
+    answer.seek(0)
     said = standing.log.read_bytes()[begun:].decode(errors="replace").splitlines()[-TAIL:]
-    raise NotStarted(f"it did not come up: {'; '.join(said)}", hint=f"See {standing.log}.")
+    raise _why_not(answer.read(), said, process.returncode, standing)
+
+
+def _why_not(answer: bytes, said: list[str], code: int | None, standing: Standing) -> NotStarted:
+    """What the process itself says, with its own code; else the end of its log."""
+    try:
+        told = msgspec.json.decode(answer)["error"]
+    except (msgspec.DecodeError, KeyError):
+        told = None
+    if told is None:
+        return NotStarted(f"it did not come up: {'; '.join(said)}", hint=f"See {standing.log}.")
+    error = NotStarted(f"it did not come up: {told['message']}", hint=told["hint"])
+    error.code, error.exit_code, error.retryable = told["code"], code or 1, told["retryable"]  # type: ignore[misc]
+    return error
 
 
 def shared_words(session: Session) -> Iterator[str]:

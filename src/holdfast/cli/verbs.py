@@ -10,7 +10,7 @@ from typing import Any
 import click
 from msgspec import Struct
 
-from holdfast.cli.select import is_everything, selecting
+from holdfast.cli.select import is_everything, refuse_missing, selecting
 from holdfast.cli.session import Session
 from holdfast.cli.shared import Command, command
 from holdfast.domain.filter import parse_moment
@@ -144,6 +144,7 @@ def _count(session: Session, selector: Selector, name: str) -> int:
         raise InvalidInput(
             f"which jobs should {name} take?", hint="Give ids, or --label, --queue, --state … or --filter."
         )
+    refuse_missing(session, selector)
     matched = session.store.views.count(selector, cap=CAP).count
     if not matched:
         raise NoSuchJob("no job matches", hint="holdfast ls with the same options shows what does.")
@@ -161,5 +162,9 @@ def _sure(session: Session, name: str, matched: int, *, yes: bool) -> None:
 
 def _line(done: Changed) -> str:
     if done.dry_run:
-        return f"{done.matched} jobs match; nothing was changed"
-    return f"{done.verb}: {done.changed} of {done.matched} jobs"
+        return f"{_jobs(done.matched)} would be asked; nothing was changed"
+    return f"{done.verb}: {done.changed} of {_jobs(done.matched)}"
+
+
+def _jobs(count: int) -> str:
+    return "1 job" if count == 1 else f"{count:,} jobs"

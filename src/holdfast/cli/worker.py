@@ -14,11 +14,11 @@ from msgspec import Struct
 from holdfast import logs
 from holdfast.app import Holdfast
 from holdfast.cli.apps import load_app
-from holdfast.cli.render import masked
 from holdfast.cli.session import Session
 from holdfast.cli.shared import command as shared_command
 from holdfast.cli.signals import Signals
 from holdfast.run.worker import Worker
+from holdfast.store.url import masked
 
 log = logging.getLogger("holdfast")
 
@@ -66,6 +66,7 @@ def command(session: Session, *, drain: bool, **flags: Any) -> None:
       holdfast worker --app shop.jobs:app --drain
     """
     asked = {name: session.setting(name, flag) for name, flag in flags.items()}
+    session.output.keep_stdout()
     logs.configure(style=asked["log_format"], level=asked["log_level"])
     serve(session, load_app(asked["app"], url=session.asked_url), asked, drain=drain)
 
@@ -89,6 +90,7 @@ def serve(
     worker.run(exits=True)
     say(f"ended; {_summary(worker)}")
     session.output.value(Ran(worker.id, dict(worker.counts.results)), lambda: ())
+    session.output.flush()
     sys.stdout.flush()
     sys.stderr.flush()
     # Threads that still run have lost their jobs: they must not go on for a moment longer.

@@ -72,7 +72,7 @@ def parse_moment(text: str, *, now: datetime) -> datetime:
 
 
 def _number(text: str) -> int:
-    if not (text.isascii() and text.isdigit()):
+    if not (text.isascii() and text.isdigit() and len(text) < 20):
         raise InvalidInput(
             f"{text!r} is no job's id", hint="An id is a number; find jobs by label or key with holdfast ls."
         )

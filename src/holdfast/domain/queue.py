@@ -49,7 +49,7 @@ def free_slots(usage: Usage) -> int:
 
 
 def checked_limit(limit: int | None) -> int | None:
-    """Return *limit* if it makes sense: none, or at least 1 (a queue is paused, not limited to 0)."""
-    if limit is not None and checked_number(limit, what="a limit") < 1:
-        raise InvalidInput(f"a limit is at least 1, not {limit}", hint="Pause the queue to stop it.")
+    """Return *limit* if it makes sense: a number of jobs, or 0 for no limit (a queue is stopped by a pause)."""
+    if limit is not None and checked_number(limit, what="a limit") < 0:
+        raise InvalidInput(f"a limit is at least 1, or 0 for none, not {limit}", hint="Pause the queue to stop it.")
     return limit

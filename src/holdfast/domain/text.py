@@ -13,6 +13,8 @@ _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 60
 
 MAX_NAME = 200
 MAX_KEY = 1000
+#: Everything below a space, DEL and the C1 controls, which a terminal would obey.
+_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if code not in (0x09, 0x0A)}
 #: A hundred years.
 LONGEST = timedelta(days=36_525)
 
@@ -42,6 +44,11 @@ def clean_text(text: str, *, limit: int | None = None) -> str:
     if "\0" in text:
         text = text.replace("\0", "\ufffd")
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+def harmless(text: str) -> str:
+    """The text without anything that a terminal would obey, or that cannot be printed."""
+    return text.translate(_CONTROLS).encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def checked_name(text: str, *, what: str) -> str:

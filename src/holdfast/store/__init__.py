@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from holdfast.store.backend import Backend
+    from holdfast.store.batches import Batches
     from holdfast.store.control import Control
     from holdfast.store.jobs import Jobs
     from holdfast.store.leases import Leases
@@ -80,6 +81,12 @@ class Store:
         from holdfast.store.retention import Pruner
 
         return Pruner(self.backend)
+
+    @cached_property
+    def batches(self) -> Batches:
+        from holdfast.store.batches import Batches
+
+        return Batches(self.backend)
 
     @cached_property
     def upkeep(self) -> Upkeep:

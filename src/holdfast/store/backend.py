@@ -12,9 +12,9 @@ from holdfast.store.flow import Ask, Flow, FlowFunction, P
 T = TypeVar("T")
 
 #: The schema that this code writes and reads.
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 #: The oldest code that may work on this schema.
-OLDEST_CODE = 1
+OLDEST_CODE = 2
 
 
 class Ear(Protocol):

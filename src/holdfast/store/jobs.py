@@ -87,6 +87,11 @@ class Jobs:
         return await self._backend.arun_on(connection, _Enqueue(requests, None, None).flow())
 
 
+def enqueue_flow(requests: Sequence[NewJob], drawn: list[JobId] | None) -> Flow[list[Enqueued]]:
+    """The enqueue as part of another flow."""
+    return _Enqueue(requests, drawn, None).flow()
+
+
 class _Enqueue:
     """One enqueue call, in one transaction."""
 

@@ -41,16 +41,10 @@ class Queues:
         self._backend = backend
 
     def set_limits(self, name: str, *, limit: int | None = None, worker_limit: int | None = None) -> None:
-        """Limit how many jobs of the queue run, over all hosts and per worker; None leaves as is."""
+        """Limit how many jobs of the queue run, over all hosts and per worker; None leaves as is, 0 is no limit."""
         checked_name(name, what="the queue")
         values = {"run_limit": checked_limit(limit), "worker_limit": checked_limit(worker_limit)}
         self._backend.run(ask("put_queue", name=name, **values), repeatable=True)
-        self._backend.ring()
-
-    def clear_limits(self, name: str) -> None:
-        """Take both limits away."""
-        checked_name(name, what="the queue")
-        self._backend.run(ask("put_queue", name=name, run_limit=0, worker_limit=0), repeatable=True)
         self._backend.ring()
 
     def pause(self, name: str, *, note: str | None = None) -> None:

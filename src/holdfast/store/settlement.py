@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
+from holdfast.domain.batch import DRIVER
 from holdfast.domain.history import EventName
-from holdfast.domain.job import EndReason, JobId, Lease, OnLost, State, Token, WorkerId
+from holdfast.domain.job import EndReason, JobId, Lease, OnLost, State, Token, Wanted, WorkerId
 from holdfast.domain.request import Actor
 from holdfast.domain.result import kept_result
 from holdfast.domain.text import clean_text
@@ -17,6 +18,7 @@ from holdfast.domain.verdict import Done, Failed, Lost, Outcome, Released, Stand
 from holdfast.store import needs
 from holdfast.store.events import record_all
 from holdfast.store.flow import Ask, ById, Flow, Rows, ask
+from holdfast.store.holdings import return_units
 from holdfast.store.needs import Ended
 
 MAX_ERROR = 64 * 1024
@@ -85,9 +87,22 @@ def forsake(worker: WorkerId, queues: list[str], known: list[JobId]) -> Flow[int
 
 def take_over(limit: int, chance: Callable[[], float]) -> Flow[list[TakenOver]]:
     rows: list[Standing] = yield ask("lock_lapsed", Standing, limit=limit)
-    ends = [_End(job, judge(job, Lost(), chance=chance()), None) for job in rows]
+    ends = [_End(job, judge(_unwanted(job), Lost(), chance=chance()), None) for job in rows]
     yield from _write_ends(ends, raised=1, actor=Actor.SWEEPER)
     return [TakenOver(end.job.job_id, Token(end.job.token + 1), end.verdict.state) for end in ends]
+
+
+def seize(held: list[tuple[JobId, Token]]) -> Flow[None]:
+    """End leases whose holders are known to be gone, though they have not lapsed; their jobs are over."""
+    told = ById(id=[job_id for job_id, _ in held], token=[token for _, token in held])
+    rows: list[Standing] = yield ask("lock_held", Standing, held=told)
+    ends = [_End(job, judge(_unwanted(job), Lost(), chance=0.5), None) for job in rows]
+    yield from _write_ends(ends, raised=1, actor=Actor.CLIENT)
+
+
+def _unwanted(job: Standing) -> Standing:
+    """A foreground run that was lost is over: the next one has a job of its own."""
+    return structs.replace(job, wanted=Wanted.CANCEL, on_lost=OnLost.RETRY) if job.kind == DRIVER else job
 
 
 class _End(Struct, frozen=True):
@@ -109,6 +124,7 @@ def _write_ends(ends: list[_End], *, raised: int, actor: Actor) -> Flow[None]:
     begun = [end for end in ends if not end.verdict.suspect]
     if begun:
         yield ask("write_attempts", run=_attempt_columns(begun))
+    yield from return_units(end.job.job_id for end in ends)
     yield from record_all([(end.job.job_id, _event_name(end.verdict), _event_detail(end)) for end in ends], actor=actor)
     yield from needs.after_end(end.job.job_id for end in over if end.job.needed)
 

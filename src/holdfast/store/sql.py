@@ -16,10 +16,10 @@ _PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)")
 _COMMENT = re.compile(r"^\s*--.*$\n?", re.MULTILINE)
 
 
-def statements(backend: str) -> dict[str, str]:
-    """All statements of *backend* (``sqlite`` or ``postgres``) by name, without comments."""
+def statements(backend: str, *, noun: str = "*") -> dict[str, str]:
+    """All statements of *backend* (``sqlite`` or ``postgres``), or of one noun, by name, without comments."""
     found: dict[str, str] = {}
-    for file in sorted((_HERE / backend).glob("*.sql")):
+    for file in sorted((_HERE / backend).glob(f"{noun}.sql")):
         parts = _NAME.split(file.read_text(encoding="utf-8"))
         for name, text in zip(parts[1::2], parts[2::2], strict=True):
             if name in found:

@@ -10,24 +10,27 @@ from holdfast.errors import ConfigurationError, MissingDriver, UnknownScheme
 from holdfast.store import Store
 
 
-def open_store(url: str) -> Store:
+def open_store(url: str, *, create: bool = True) -> Store:
     """Open the store that *url* names; its query may hold ``durability`` or ``schema`` and ``prepare``.
 
     Raises:
+        SchemaMissing: There is none, and *create* is not wanted.
         UnknownScheme: There is no store for this kind of URL.
         MissingDriver: The driver is not installed.
     """
     scheme = url.partition(":")[0]
     match scheme:
         case "sqlite":
-            return _open_sqlite(url)
+            return _open_sqlite(url, create=create)
         case "postgresql" | "postgres":
-            return _open_postgres(url)
+            return _open_postgres(url, create=create)
         case _:
+            if not re.fullmatch(r"[a-z][a-z0-9+]{0,20}", scheme):
+                raise UnknownScheme("this is no URL")  # it may hold a password, so it is not repeated
             raise UnknownScheme(f"there is no store for {scheme!r} URLs", scheme=scheme)
 
 
-def _open_sqlite(url: str) -> Store:
+def _open_sqlite(url: str, *, create: bool) -> Store:
     from holdfast.store.sqlite.connection import SqliteBackend
 
     parts = urlsplit(url)
@@ -41,10 +44,10 @@ def _open_sqlite(url: str) -> Store:
     if durability not in ("full", "fast"):
         raise ConfigurationError(f"durability is 'full' or 'fast', not {durability!r}")
     _refuse_unknown(options)
-    return Store(SqliteBackend(path, durability=durability))
+    return Store(SqliteBackend(path, durability=durability, create=create))
 
 
-def _open_postgres(url: str) -> Store:
+def _open_postgres(url: str, *, create: bool) -> Store:
     try:
         from holdfast.store.postgres.connection import PostgresBackend, readable
     except ImportError as error:
@@ -64,7 +67,13 @@ def _open_postgres(url: str) -> Store:
         raise ConfigurationError(
             "the URL of the database cannot be read", hint="Write @, : and / in a password as %40, %3A and %2F."
         )
-    return Store(PostgresBackend(target, schema=schema, prepare=prepare == "on"))
+    return Store(PostgresBackend(target, schema=schema, prepare=prepare == "on", create=create))
+
+
+def masked(url: str) -> str:
+    """The URL without its passwords, wherever they stand."""
+    text = re.sub(r"(//[^:/?#@]*:).*@", r"\1***@", url)
+    return re.sub(r"(password=)[^&\s]*", r"\1***", text, flags=re.IGNORECASE)
 
 
 def _refuse_unknown(options: Mapping[str, str]) -> None:

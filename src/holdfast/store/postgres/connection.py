@@ -46,7 +46,9 @@ class PostgresBackend:
 
     name = "postgres"
 
-    def __init__(self, url: str, *, schema: str = "holdfast", prepare: bool = True, connections: int = 10) -> None:
+    def __init__(
+        self, url: str, *, schema: str = "holdfast", prepare: bool = True, create: bool = True, connections: int = 10
+    ) -> None:
         self.url = url
         self._prepared = prepare
         self.statements = Statements(schema)
@@ -62,7 +64,7 @@ class PostgresBackend:
         )
         # A connection of its own: it fails at once, and with the reason, where a pool would wait.
         with self._translated(), psycopg.connect(url, **_connect_options(url)) as connection:
-            self.installation = check_or_migrate(connection, self.statements)
+            self.installation = check_or_migrate(connection, self.statements, create=create)
 
     # -- Backend ---------------------------------------------------------------------------
 

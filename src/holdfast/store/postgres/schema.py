@@ -7,7 +7,7 @@ from typing import Any
 import psycopg
 from psycopg import errors
 
-from holdfast.errors import SchemaMissing, SchemaTooNew
+from holdfast.errors import NO_STORE, SchemaMissing, SchemaTooNew
 from holdfast.store import sql
 from holdfast.store.backend import OLDEST_CODE, SCHEMA_VERSION
 from holdfast.store.postgres.statements import Statements, quoted
@@ -16,7 +16,7 @@ from holdfast.store.postgres.statements import Statements, quoted
 _LOCK = 0x686F6C6466617374
 
 
-def check_or_migrate(connection: psycopg.Connection[Any], statements: Statements) -> str:
+def check_or_migrate(connection: psycopg.Connection[Any], statements: Statements, *, create: bool = True) -> str:
     """Make sure that this code may work on the store, and return the installation's id.
 
     Raises:
@@ -24,6 +24,8 @@ def check_or_migrate(connection: psycopg.Connection[Any], statements: Statements
         SchemaMissing: It is not there, or too old, and this role may not change it.
     """
     found = _read_meta(connection, statements)
+    if found is None and not create:
+        raise SchemaMissing(f"there is no store in schema {statements.schema!r}", hint=NO_STORE)
     if found is None or found[0] < SCHEMA_VERSION:
         try:
             migrate(connection, statements)

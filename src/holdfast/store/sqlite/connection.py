@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.domain.job import JobId
-from holdfast.errors import NoTransaction, OtherDatabase, StoreUnavailable
+from holdfast.errors import NO_STORE, NoTransaction, OtherDatabase, SchemaMissing, StoreUnavailable
 from holdfast.store.flow import Ask, Flow, FlowFunction, P, Step, drive
 from holdfast.store.sqlite.bell import Doorbells, SqliteEar
 from holdfast.store.sqlite.failures import translated
 from holdfast.store.sqlite.files import create_private, refuse_network_file_system
-from holdfast.store.sqlite.schema import check_or_migrate, migrate
+from holdfast.store.sqlite.schema import check_or_migrate, holds_store, migrate
 from holdfast.store.sqlite.statements import perform, plain_cursor
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ class SqliteBackend:
         durability: str = "full",
         clock: Callable[[], datetime] = utc_now,
         busy_timeout: float = 30.0,
+        create: bool = True,
     ) -> None:
         self.path = Path(path).expanduser().absolute()
         self.clock = clock
@@ -68,7 +69,10 @@ class SqliteBackend:
         self._checkpointed = 0
         self._careful = sqlite3.sqlite_version_info < SAFE_CHECKPOINTS
         refuse_network_file_system(self.path)
-        create_private(self.path)
+        if create:
+            create_private(self.path)
+        elif not holds_store(self.path):
+            raise SchemaMissing(f"there is no store at {self.path}", hint=NO_STORE)
         self._writer = self.connect()
         self._inode = self.path.stat().st_ino
         try:

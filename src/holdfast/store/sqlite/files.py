@@ -16,6 +16,8 @@ def create_private(path: Path) -> None:
 
     An existing file is not opened: closing a second descriptor would drop SQLite's locks.
     """
+    if path.is_dir():
+        raise StoreReadOnly(f"{path} is a directory, not a file", path=str(path), hint="Name a file in it.")
     try:
         if not path.parent.exists():
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

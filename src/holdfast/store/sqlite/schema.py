@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from urllib.parse import quote
 
 from holdfast.errors import SchemaTooNew
 from holdfast.store import sql
@@ -33,6 +36,14 @@ def check_or_migrate(connection: sqlite3.Connection) -> str:
     return installation
 
 
+def holds_store(path: Path) -> bool:
+    """Whether there is a store in the file; nothing is written, and nothing made."""
+    if not path.is_file():
+        return False
+    with translated(), closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)) as connection:
+        return _read_meta(connection) is not None
+
+
 def migrate(connection: sqlite3.Connection) -> list[int]:
     """Apply the migrations that are missing, all of them in one transaction."""
     connection.execute("BEGIN IMMEDIATE")
@@ -46,7 +57,7 @@ def migrate(connection: sqlite3.Connection) -> list[int]:
                 applied.append(number)
         if applied:
             connection.execute(
-                "INSERT INTO holdfast_meta (version, oldest_code) VALUES (?, ?)"
+                "INSERT INTO holdfast_meta (only_row, version, oldest_code) VALUES (1, ?, ?)"
                 " ON CONFLICT (only_row) DO UPDATE SET version = excluded.version, oldest_code = excluded.oldest_code",
                 (applied[-1], OLDEST_CODE),
             )

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.domain.health import Check, ok, warn
+from holdfast.errors import NotAStore
 from holdfast.store.sqlite.failures import translated
 from holdfast.store.sqlite.files import create_private
 
@@ -78,6 +79,8 @@ class SqliteUpkeep:
         with self._connection() as connection, closing(sqlite3.connect(file)) as target:
             connection.backup(target, pages=BACKUP_PAGES)
             target.execute("PRAGMA journal_mode = DELETE")
+            if target.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
+                raise NotAStore(f"{self._backend.path} is damaged", hint="See holdfast db check; nothing was written.")
         with file.open("rb") as written:
             os.fsync(written.fileno())
 

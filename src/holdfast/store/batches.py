@@ -1,0 +1,264 @@
+"""Batches: their identity, their ledger, and who works on them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from msgspec import Struct
+
+from holdfast.domain.batch import (
+    AbortedBy,
+    Batch,
+    BatchId,
+    BatchState,
+    Counters,
+    Unit,
+    UnitEnd,
+    UnitKey,
+    UnitState,
+    counters,
+    state_after,
+)
+from holdfast.domain.job import JobId, Wanted, WorkerId
+from holdfast.errors import BatchHeld, LeaseLost, NoSuchBatch
+from holdfast.store.backend import Backend
+from holdfast.store.flow import Flow, ask
+from holdfast.store.holdings import InHand, count, decode
+from holdfast.store.leases import TERM
+from holdfast.store.ledger import NOTHING, Flushed, Next, flush, plan, write_ends
+from holdfast.store.opening import Holder, Opened, Opening, open_batch
+
+FIRST = BatchId(2**62)
+
+
+class _Name(Struct, frozen=True):
+    name: str
+    n: int
+
+
+class Batches:
+    """Opens batches, writes their ledgers, and lets people steer them."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    # -- runs ------------------------------------------------------------------------------
+
+    def open(self, opening: Opening, *, worker: WorkerId, term: timedelta = TERM) -> Opened:
+        """Begin a run: go on with the open batch of this identity, or begin a new generation.
+
+        - A batch that ended clean, or was cancelled, is followed by a new generation; one that ended
+          with failures is opened again.
+        - The run's own job is leased in the same transaction; whoever else works on the batch is a conflict.
+
+        Raises:
+            BatchHeld: A live holder works on it, and *join* is not asked for.
+            BatchPaused: A person has paused it.
+            Drift: The version or an input changed under an open run.
+        """
+        while True:
+            drawn = self._backend.draw_ids(1)
+            opened = self._backend.write(open_batch, opening, drawn, worker, term)
+            if opened is not None:
+                return opened
+
+    def flush(self, run: Opened, ends: Sequence[UnitEnd] = (), ask_for: Next = NOTHING) -> Flushed:
+        """Write how units ended, and take the next: all of it in one transaction, under the run's lease.
+
+        - No unit is taken that is over, or that another holder has in hand.
+        - A suspect is taken only when nothing else is in hand, and nothing beside it.
+        - While a person wants a pause or a cancel, nothing is taken.
+
+        Raises:
+            LeaseLost: The run's job was taken over; nothing was written.
+        """
+        return self._backend.write(flush, run, list(ends), ask_for)
+
+    def end_on(self, connection: Any, run: Opened, end: UnitEnd) -> None:
+        """Write the end of one unit in the caller's transaction: effect and ledger are kept together, or not at all.
+
+        Raises:
+            LeaseLost: The run's job was taken over; roll back.
+        """
+        self._backend.run_on(connection, write_ends(run, [end]))
+
+    def plan(self, run: Opened, units: Sequence[InHand]) -> None:
+        """Put keys into the ledger, where they wait; known ones stay as they are."""
+        if units:
+            self._backend.write(plan, run, list(units))
+
+    def end(self, run: Opened, aborted_by: AbortedBy | None, total: int, *, complete: bool) -> tuple[Batch, Counters]:
+        """End a run and say where the batch stands. *complete*: the run has met every key of its input."""
+        return self._backend.write(_end, run, aborted_by, total, complete)
+
+    def holders(self, batch_id: BatchId) -> list[Holder]:
+        """Who works on a batch now."""
+        return self._backend.look(ask("holders", Holder, batch_id=batch_id))
+
+    # -- people ----------------------------------------------------------------------------
+
+    def pause(self, batch_id: BatchId) -> bool:
+        """Start nothing more; what runs ends. Answers whether that changed anything."""
+        return self._backend.write(_pause, batch_id)
+
+    def resume(self, batch_id: BatchId) -> bool:
+        """Let a paused batch go on: workers do by themselves, a foreground run when it is started again."""
+        return self._backend.write(_resume, batch_id)
+
+    def cancel(self, batch_id: BatchId) -> int:
+        """Cancel every unit that has not ended, also of a batch that is paused or not begun; answers how many.
+
+        A unit under way may finish, and its outcome counts. The batch never becomes done.
+        """
+        return self._backend.write(_cancel, batch_id)
+
+    def retry_failed(self, batch_id: BatchId) -> int:
+        """Let failed units run again, with all their attempts; answers how many. An ended batch is open again."""
+        return self._backend.write(_retry_failed, batch_id)
+
+    def remove(self, batch_id: BatchId) -> None:
+        """Forget a batch with its ledger.
+
+        Raises:
+            BatchHeld: Somebody works on it.
+        """
+        self._backend.write(_remove, batch_id)
+
+    # -- views -----------------------------------------------------------------------------
+
+    def get(self, batch_id: BatchId) -> Batch:
+        """One batch.
+
+        Raises:
+            NoSuchBatch: It does not exist.
+        """
+        return self._backend.read(_get, batch_id)
+
+    def page(self, *, before: BatchId = FIRST, limit: int = 50) -> list[Batch]:
+        """Batches, the newest first."""
+        return self._backend.look(ask("list_batches", Batch, before=before, limit=limit))
+
+    def counters(self, batch_id: BatchId) -> Counters:
+        """How many units stand where; equal to a recount at every commit."""
+        rows: list[_Name] = self._backend.look(ask("counted", _Name, batch_id=batch_id))
+        return counters({row.name: row.n for row in rows})
+
+    def recount(self, batch_id: BatchId) -> dict[str, int]:
+        """The units of the ledger, counted one by one."""
+        rows: list[_Name] = self._backend.look(ask("recount", _Name, batch_id=batch_id))
+        return {row.name: row.n for row in rows}
+
+    def units(
+        self, batch_id: BatchId, *, state: UnitState | None = None, after: UnitKey | str = "", limit: int = 500
+    ) -> list[Unit]:
+        """A page of the ledger, by key."""
+        told = {"batch_id": batch_id, "state": state, "after": after, "limit": limit}
+        return self._backend.look(ask("list_units", Unit, **told))
+
+
+#: Changes that people make are counted under this job, which never exists.
+PEOPLE = JobId(0)
+
+
+def _get(batch_id: BatchId) -> Flow[Batch]:
+    rows: list[Batch] = yield ask("get_batch", Batch, id=batch_id)
+    if not rows:
+        raise NoSuchBatch(f"there is no batch {batch_id}", batch_id=batch_id)
+    return rows[0]
+
+
+def _locked(batch_id: BatchId) -> Flow[Batch]:
+    rows: list[Batch] = yield ask("lock_batch", Batch, id=batch_id)
+    if not rows:
+        raise NoSuchBatch(f"there is no batch {batch_id}", batch_id=batch_id)
+    return rows[0]
+
+
+def _counted(batch_id: BatchId) -> Flow[Counters]:
+    rows: list[_Name] = yield ask("counted", _Name, batch_id=batch_id)
+    return counters({row.name: row.n for row in rows})
+
+
+def _end(run: Opened, aborted_by: AbortedBy | None, total: int, complete: bool) -> Flow[tuple[Batch, Counters]]:  # noqa: FBT001
+    rows = yield ask("check_holder", id=run.lease.job_id, token=run.lease.token)
+    if not rows:
+        raise LeaseLost.of(run.lease.job_id, run.lease.token)
+    batch = yield from _locked(run.batch.id)
+    yield ask("drop_holdings", ids=[run.lease.job_id])
+    holders: list[Holder] = yield ask("holders", Holder, batch_id=batch.id)
+    if complete and aborted_by is None and not holders:
+        gone = yield ask("gone_units", batch_id=batch.id, passes=batch.passes)
+        yield from count(batch.id, run.lease.job_id, {"skipped": len(gone)})
+        total += len(gone)
+    counted = yield from _counted(batch.id)
+    if not holders:
+        known = counted.over if aborted_by is AbortedBy.CANCEL else max(total, counted.over)
+        state = state_after(counted, known, aborted_by)
+        yield ask("end_batch", id=batch.id, state=state, aborted_by=aborted_by, total=known)
+    return (yield from _get(batch.id)), counted
+
+
+def _pause(batch_id: BatchId) -> Flow[bool]:
+    batch = yield from _locked(batch_id)
+    if batch.state.ended or batch.state is BatchState.PAUSED or batch.wanted is not None:
+        return False
+    holders: list[Holder] = yield ask("holders", Holder, batch_id=batch_id)
+    if holders:
+        yield ask("want_batch", id=batch_id, wanted=Wanted.PAUSE)
+    else:
+        yield ask("switch_batch", id=batch_id, state=BatchState.PAUSED)
+    return True
+
+
+def _resume(batch_id: BatchId) -> Flow[bool]:
+    batch = yield from _locked(batch_id)
+    if batch.wanted == Wanted.PAUSE and batch.state is BatchState.RUNNING:
+        yield ask("switch_batch", id=batch_id, state=BatchState.RUNNING)
+        return True
+    if batch.state is not BatchState.PAUSED:
+        return False
+    yield ask("switch_batch", id=batch_id, state=BatchState.STOPPED if batch.passes else BatchState.READY)
+    return True
+
+
+def _cancel(batch_id: BatchId) -> Flow[int]:
+    batch = yield from _locked(batch_id)
+    if batch.state.ended and batch.state is not BatchState.CANCELLED:
+        return 0
+    rows = yield ask("in_hand", batch_id=batch_id, job_id=PEOPLE)
+    held = [key for row in rows for key, _ in decode(row[0])]
+    gone = yield ask("cancel_units", batch_id=batch_id, held=held)
+    yield from count(batch_id, PEOPLE, {"cancelled": len(gone)})
+    holders: list[Holder] = yield ask("holders", Holder, batch_id=batch_id)
+    if holders:
+        yield ask("want_batch", id=batch_id, wanted=Wanted.CANCEL)
+    else:
+        counted = yield from _counted(batch_id)
+        facts = {"state": BatchState.CANCELLED, "aborted_by": AbortedBy.CANCEL, "total": counted.over}
+        yield ask("end_batch", id=batch_id, **facts)
+    return len(gone)
+
+
+def _retry_failed(batch_id: BatchId) -> Flow[int]:
+    batch = yield from _locked(batch_id)
+    if batch.state is BatchState.CANCELLED:
+        return 0
+    reopened = {}
+    for state in (UnitState.FAILED, UnitState.IN_DOUBT):
+        rows = yield ask("reopen_units", batch_id=batch_id, state=state)
+        reopened[str(state)] = -len(rows)
+    yield from count(batch_id, PEOPLE, reopened)
+    found = -sum(reopened.values())
+    if found and batch.state.ended:
+        yield ask("switch_batch", id=batch_id, state=BatchState.STOPPED)
+    return found
+
+
+def _remove(batch_id: BatchId) -> Flow[None]:
+    yield from _locked(batch_id)
+    holders: list[Holder] = yield ask("holders", Holder, batch_id=batch_id)
+    if holders:
+        raise BatchHeld(f"batch {batch_id} is held by a run", batch_id=batch_id, owner=holders[0].owner)
+    yield ask("forget_batch", id=batch_id)

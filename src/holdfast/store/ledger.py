@@ -1,0 +1,138 @@
+"""The ledger of a batch: how units ended, and which to take next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct, structs
+
+from holdfast.domain.batch import Batch, Unit, UnitEnd, UnitKey, UnitState, deltas
+from holdfast.domain.job import Wanted
+from holdfast.errors import LeaseLost
+from holdfast.store.flow import Flow, Rows, ask
+from holdfast.store.holdings import MAX_CRASHES, InHand, count, decode, hold
+from holdfast.store.opening import Opened
+
+
+class Next(Struct, frozen=True, kw_only=True):
+    """What a run wants next. *in_hand* are the units that are still running.
+
+    *candidates* are the next keys of a foreground run's input; without them the next *limit* waiting units
+    of the ledger are taken. *doubt*: if the holder is lost, its units wait for a person.
+    """
+
+    in_hand: Sequence[InHand] = ()
+    candidates: Sequence[InHand] | None = None
+    limit: int = 0
+    retry_failed: bool = True
+    doubt: bool = False
+
+
+NOTHING = Next()
+
+
+class Flushed(Struct, frozen=True):
+    """What came of a flush: the units that were taken, how many candidates were looked at, what a person wants."""
+
+    taken: list[Unit]
+    looked: int
+    wanted: Wanted | None
+    over: int = 0
+
+
+def flush(run: Opened, ends: list[UnitEnd], ask_for: Next) -> Flow[Flushed]:
+    yield from write_ends(run, ends)
+    locked: list[Batch] = yield ask("lock_batch", Batch, id=run.batch.id)
+    wanted = None if locked[0].wanted is None else Wanted(locked[0].wanted)
+    choice = _Choice(run, ask_for)
+    if wanted is None and ask_for.candidates is not None:
+        yield from choice.among(ask_for.candidates)
+    elif wanted is None and ask_for.limit:
+        yield from choice.next(ask_for.limit)
+    held = [*ask_for.in_hand, *((unit.key, unit.place) for unit in choice.taken)]
+    yield from hold(run.batch, run.lease, held, alone=choice.alone, doubt=ask_for.doubt)
+    return Flushed(choice.taken, choice.looked, wanted, choice.over)
+
+
+def write_ends(run: Opened, ends: list[UnitEnd]) -> Flow[None]:
+    rows = yield ask("check_holder", id=run.lease.job_id, token=run.lease.token)
+    if not rows:
+        raise LeaseLost.of(run.lease.job_id, run.lease.token)
+    if ends:
+        yield ask("put_units", batch_id=run.batch.id, passes=run.batch.passes, unit=_columns(ends))
+        yield from count(run.batch.id, run.lease.job_id, deltas(ends))
+
+
+def _columns(ends: list[UnitEnd]) -> Rows:
+    names = ("key", "place", "state", "attempts", "crashes", "label", "warning", "error", "data", "took_ms")
+    columns = {name: [getattr(end, name) for end in ends] for name in names}
+    return Rows(**columns, suspect=[False] * len(ends))
+
+
+class _Choice:
+    """Which units to take next: none that is over, none that another holder has; a suspect only alone."""
+
+    def __init__(self, run: Opened, ask_for: Next) -> None:
+        self.taken: list[Unit] = []
+        self.looked = 0
+        self.over = 0
+        self.alone = False
+        self._run = run
+        self._mine = {key for key, _ in ask_for.in_hand}
+        self._retry = ask_for.retry_failed
+
+    def among(self, candidates: Sequence[InHand]) -> Flow[None]:
+        keys = [key for key, _ in candidates]
+        rows: list[Unit] = yield ask("units_by_key", Unit, batch_id=self._run.batch.id, keys=keys)
+        known = {unit.key: unit for unit in rows}
+        others = yield from self._others()
+        for key, place in candidates:
+            unit = known.get(key) or Unit(key, place, UnitState.PENDING, 0, 0, 0, False)
+            if self._may_run(unit) and key not in others:
+                if not self._take(structs.replace(unit, place=place)):
+                    return
+            else:
+                self.over += unit.state is not UnitState.PENDING
+            self.looked += 1
+
+    def next(self, limit: int) -> Flow[None]:
+        others = yield from self._others()
+        rows: list[Unit] = yield ask(
+            "open_units",
+            Unit,
+            batch_id=self._run.batch.id,
+            retry=self._retry,
+            passes=self._run.batch.passes,
+            crashes=MAX_CRASHES,
+            limit=limit + len(others) + len(self._mine),
+        )
+        for unit in rows:
+            if len(self.taken) >= limit:
+                return
+            if unit.key not in others and not self._take(unit):
+                return
+
+    def _others(self) -> Flow[set[UnitKey]]:
+        rows = yield ask("in_hand", batch_id=self._run.batch.id, job_id=self._run.lease.job_id)
+        return {key for row in rows for key, _ in decode(row[0])} | self._mine
+
+    def _may_run(self, unit: Unit) -> bool:
+        if unit.state is UnitState.FAILED:
+            return self._retry and unit.passes < self._run.batch.passes and unit.crashes < MAX_CRASHES
+        return unit.state is UnitState.PENDING
+
+    def _take(self, unit: Unit) -> bool:
+        """Take a unit if it may run beside the others; a suspect waits until nothing else is in hand."""
+        if self.alone or (unit.suspect and (self.taken or self._mine)):
+            return False
+        self.alone = unit.suspect
+        self.taken.append(unit)
+        return True
+
+
+def plan(run: Opened, units: list[InHand]) -> Flow[None]:
+    rows = yield ask("check_holder", id=run.lease.job_id, token=run.lease.token)
+    if not rows:
+        raise LeaseLost.of(run.lease.job_id, run.lease.token)
+    table = Rows(key=[key for key, _ in units], place=[place for _, place in units])
+    yield ask("plan_units", batch_id=run.batch.id, passes=run.batch.passes, unit=table)

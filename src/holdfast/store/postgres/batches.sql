@@ -1,0 +1,157 @@
+-- Batches on PostgreSQL.
+
+-- name: latest_batch
+SELECT id, identity, generation, kind, arguments::text, source, name, state, wanted, aborted_by, total, passes,
+    version, inputs::text, code, options::text, actor, created_at, started_at, ended_at
+FROM holdfast.batch WHERE identity = :identity ORDER BY generation DESC LIMIT 1 FOR UPDATE
+
+-- name: lock_batch
+-- Whoever takes units of a batch, or gives them back, holds this lock.
+SELECT id, identity, generation, kind, arguments::text, source, name, state, wanted, aborted_by, total, passes,
+    version, inputs::text, code, options::text, actor, created_at, started_at, ended_at
+FROM holdfast.batch WHERE id = :id FOR UPDATE
+
+-- name: get_batch
+SELECT id, identity, generation, kind, arguments::text, source, name, state, wanted, aborted_by, total, passes,
+    version, inputs::text, code, options::text, actor, created_at, started_at, ended_at
+FROM holdfast.batch WHERE id = :id
+
+-- name: list_batches
+SELECT id, identity, generation, kind, arguments::text, source, name, state, wanted, aborted_by, total, passes,
+    version, inputs::text, code, options::text, actor, created_at, started_at, ended_at
+FROM holdfast.batch WHERE id < :before ORDER BY id DESC LIMIT :limit::bigint
+
+-- name: add_batch
+INSERT INTO holdfast.batch (identity, generation, kind, arguments, source, name, state, options, actor, created_at)
+VALUES (:identity, :generation, :kind, :arguments::json, :source, :name, 'ready', :options::json, :actor,
+    (SELECT holdfast.now()))
+ON CONFLICT (identity, generation) DO NOTHING
+RETURNING id
+
+-- name: begin_batch
+UPDATE holdfast.batch SET state = 'running', passes = passes + 1, aborted_by = NULL, ended_at = NULL,
+    started_at = coalesce(started_at, (SELECT holdfast.now())), total = coalesce(:total::bigint, total), version = :version,
+    inputs = :inputs::json, code = :code
+WHERE id = :id
+RETURNING passes
+
+-- name: end_batch
+UPDATE holdfast.batch SET state = :state, aborted_by = :aborted_by, wanted = NULL,
+    total = coalesce(:total::bigint, total), ended_at = (SELECT holdfast.now())
+WHERE id = :id AND state <> 'cancelled'
+
+-- name: want_batch
+UPDATE holdfast.batch SET wanted = :wanted
+WHERE id = :id AND state IN ('ready', 'running', 'stopped', 'paused') AND wanted IS DISTINCT FROM 'cancel'
+RETURNING id
+
+-- name: switch_batch
+UPDATE holdfast.batch SET state = :state, wanted = NULL, ended_at = (SELECT holdfast.now()) WHERE id = :id
+
+-- name: claim_driver
+-- The driver's own job, which no worker knows: it is claimed by whoever made it.
+UPDATE holdfast.live SET state = 'running', token = token + 1, worker = :worker, attempts = attempts + 1,
+    claimed_at = (SELECT holdfast.now()), started_at = (SELECT holdfast.now()),
+    lapses_at = (SELECT holdfast.now()) + :term::interval
+WHERE id = :id AND state = 'ready'
+RETURNING token
+
+-- name: holders
+-- Who works on a batch: leases that have not ended, and for how long they still hold.
+SELECT holding.job_id, holding.token, holding.owner::text, live.claimed_at,
+    live.lapses_at - (SELECT holdfast.now()) AS remaining
+FROM holdfast.holding CROSS JOIN LATERAL (
+    SELECT claimed_at, lapses_at, state, token FROM holdfast.live WHERE live.id = holding.job_id LIMIT 1) AS live
+WHERE holding.batch_id = :batch_id AND live.state = 'running' AND live.token = holding.token
+
+-- name: in_hand
+SELECT units::text FROM holdfast.holding WHERE batch_id = :batch_id AND job_id <> :job_id
+
+-- name: hold_units
+INSERT INTO holdfast.holding AS mine (job_id, batch_id, token, passes, units, alone, doubt, owner)
+VALUES (:job_id, :batch_id, :token, :passes, :units::json, :alone, :doubt, :owner::json)
+ON CONFLICT (job_id) DO UPDATE SET batch_id = excluded.batch_id, token = excluded.token, passes = excluded.passes,
+    units = excluded.units, alone = excluded.alone, doubt = excluded.doubt
+
+-- name: drop_holdings
+DELETE FROM holdfast.holding WHERE job_id = ANY(:ids::bigint[])
+RETURNING job_id, batch_id, passes, units::text, alone, doubt
+
+-- name: units_by_key
+SELECT key, place, state, passes, attempts, crashes, suspect, NULL AS label, NULL AS warning, NULL AS error,
+    NULL AS data, NULL::bigint AS took_ms
+FROM holdfast.unit WHERE batch_id = :batch_id AND key = ANY(:keys::text[])
+
+-- name: open_units
+-- Units that may run, in their order. Those that somebody has in hand are among them.
+SELECT key, place, state, passes, attempts, crashes, suspect, NULL AS label, NULL AS warning, NULL AS error,
+    NULL AS data, NULL::bigint AS took_ms
+FROM holdfast.unit
+WHERE batch_id = :batch_id AND state IN ('pending', 'failed', 'in_doubt')
+    AND (state = 'pending' OR state = 'failed' AND :retry AND passes < :passes AND crashes < :crashes)
+ORDER BY place LIMIT :limit::bigint
+
+-- name: put_units
+INSERT INTO holdfast.unit (batch_id, key, place, state, passes, attempts, crashes, suspect, label, warning, error, data,
+    took_ms)
+SELECT :batch_id, key, place, state, :passes, attempts, crashes, suspect, label, warning, error, data::json, took_ms
+FROM jsonb_to_recordset(:unit::jsonb) AS unit (key text, place bigint, state text, attempts integer, crashes integer,
+    suspect boolean, label text, warning text, error text, data text, took_ms bigint)
+ON CONFLICT (batch_id, key) DO UPDATE SET place = excluded.place, state = excluded.state, passes = excluded.passes,
+    attempts = excluded.attempts, crashes = excluded.crashes, suspect = excluded.suspect, label = excluded.label,
+    warning = excluded.warning, error = excluded.error, data = excluded.data, took_ms = excluded.took_ms
+
+-- name: plan_units
+-- New keys wait; those that wait already are told to be of this run.
+INSERT INTO holdfast.unit AS known (batch_id, key, place, state, passes)
+SELECT :batch_id, key, place, 'pending', :passes
+FROM jsonb_to_recordset(:unit::jsonb) AS unit (key text, place bigint)
+ON CONFLICT (batch_id, key) DO UPDATE SET passes = excluded.passes, place = excluded.place
+    WHERE known.state = 'pending'
+
+-- name: suspect_units
+-- A holder was lost while it had these in hand.
+INSERT INTO holdfast.unit AS known (batch_id, key, place, state, passes, crashes, suspect)
+SELECT :batch_id, key, place, :state, :passes, :crashes, true
+FROM jsonb_to_recordset(:unit::jsonb) AS unit (key text, place bigint)
+ON CONFLICT (batch_id, key) DO UPDATE SET suspect = true, crashes = known.crashes + excluded.crashes,
+    state = CASE WHEN known.state = 'pending' THEN excluded.state ELSE known.state END
+    WHERE known.state = 'pending' OR known.state = 'failed' AND known.passes < excluded.passes
+RETURNING key, place, state, passes, attempts, crashes, suspect, label, warning, error, data::text, took_ms
+
+-- name: count_units
+INSERT INTO holdfast.unit_count AS counted (batch_id, job_id, name, n)
+SELECT :batch_id, :job_id, name, n FROM jsonb_to_recordset(:delta::jsonb) AS delta (name text, n bigint)
+ON CONFLICT (batch_id, job_id, name) DO UPDATE SET n = counted.n + excluded.n
+
+-- name: counted
+SELECT name, sum(n)::bigint AS n FROM holdfast.unit_count WHERE batch_id = :batch_id GROUP BY name
+
+-- name: recount
+SELECT state AS name, count(*) AS n FROM holdfast.unit WHERE batch_id = :batch_id GROUP BY state
+
+-- name: gone_units
+-- Units that waited for a run, and that the run did not meet.
+UPDATE holdfast.unit SET state = 'skipped', label = 'gone'
+WHERE batch_id = :batch_id AND state = 'pending' AND passes < :passes
+RETURNING key
+
+-- name: cancel_units
+UPDATE holdfast.unit SET state = 'cancelled'
+WHERE batch_id = :batch_id AND state = 'pending' AND NOT key = ANY(:held::text[])
+RETURNING key
+
+-- name: reopen_units
+-- Failed units wait again, with all their attempts, also those that killed their process.
+UPDATE holdfast.unit SET state = 'pending', crashes = 0, suspect = false WHERE batch_id = :batch_id AND state = :state
+RETURNING key
+
+-- name: list_units
+SELECT key, place, state, passes, attempts, crashes, suspect, label, warning, error, data::text, took_ms
+FROM holdfast.unit WHERE batch_id = :batch_id AND key > :after AND (:state::text IS NULL OR state = :state::text)
+ORDER BY key LIMIT :limit::bigint
+
+-- name: forget_batch
+WITH no_unit AS (DELETE FROM holdfast.unit WHERE batch_id = :id),
+no_count AS (DELETE FROM holdfast.unit_count WHERE batch_id = :id)
+DELETE FROM holdfast.batch WHERE id = :id RETURNING id

@@ -1,0 +1,157 @@
+-- Batches on SQLite.
+
+-- name: latest_batch
+SELECT id, identity, generation, kind, arguments, source, name, state, wanted, aborted_by, total, passes,
+    version, inputs, code, options, actor, created_at, started_at, ended_at
+FROM holdfast_batch WHERE identity = :identity ORDER BY generation DESC LIMIT 1
+
+-- name: lock_batch
+-- Whoever takes units of a batch, or gives them back, holds this lock.
+SELECT id, identity, generation, kind, arguments, source, name, state, wanted, aborted_by, total, passes,
+    version, inputs, code, options, actor, created_at, started_at, ended_at
+FROM holdfast_batch WHERE id = :id
+
+-- name: get_batch
+SELECT id, identity, generation, kind, arguments, source, name, state, wanted, aborted_by, total, passes,
+    version, inputs, code, options, actor, created_at, started_at, ended_at
+FROM holdfast_batch WHERE id = :id
+
+-- name: list_batches
+SELECT id, identity, generation, kind, arguments, source, name, state, wanted, aborted_by, total, passes,
+    version, inputs, code, options, actor, created_at, started_at, ended_at
+FROM holdfast_batch WHERE id < :before ORDER BY id DESC LIMIT :limit
+
+-- name: add_batch
+INSERT INTO holdfast_batch (identity, generation, kind, arguments, source, name, state, options, actor, created_at)
+VALUES (:identity, :generation, :kind, :arguments, :source, :name, 'ready', :options, :actor,
+    :now)
+ON CONFLICT (identity, generation) DO NOTHING
+RETURNING id
+
+-- name: begin_batch
+UPDATE holdfast_batch SET state = 'running', passes = passes + 1, aborted_by = NULL, ended_at = NULL,
+    started_at = coalesce(started_at, :now), total = coalesce(:total, total), version = :version,
+    inputs = :inputs, code = :code
+WHERE id = :id
+RETURNING passes
+
+-- name: end_batch
+UPDATE holdfast_batch SET state = :state, aborted_by = :aborted_by, wanted = NULL,
+    total = coalesce(:total, total), ended_at = :now
+WHERE id = :id AND state <> 'cancelled'
+
+-- name: want_batch
+UPDATE holdfast_batch SET wanted = :wanted
+WHERE id = :id AND state IN ('ready', 'running', 'stopped', 'paused') AND wanted IS NOT 'cancel'
+RETURNING id
+
+-- name: switch_batch
+UPDATE holdfast_batch SET state = :state, wanted = NULL, ended_at = :now WHERE id = :id
+
+-- name: claim_driver
+-- The driver's own job, which no worker knows: it is claimed by whoever made it.
+UPDATE holdfast_live SET state = 'running', token = token + 1, worker = :worker, attempts = attempts + 1,
+    claimed_at = :now, started_at = :now,
+    lapses_at = :now + :term
+WHERE id = :id AND state = 'ready'
+RETURNING token
+
+-- name: holders
+-- Who works on a batch: leases that have not ended, and for how long they still hold.
+SELECT holding.job_id, holding.token, holding.owner, live.claimed_at,
+    live.lapses_at - :now AS remaining
+FROM holdfast_holding AS holding CROSS JOIN holdfast_live AS live ON live.id = holding.job_id
+WHERE holding.batch_id = :batch_id AND live.state = 'running' AND live.token = holding.token
+
+-- name: in_hand
+SELECT units FROM holdfast_holding WHERE batch_id = :batch_id AND job_id <> :job_id
+
+-- name: hold_units
+INSERT INTO holdfast_holding (job_id, batch_id, token, passes, units, alone, doubt, owner)
+VALUES (:job_id, :batch_id, :token, :passes, :units, :alone, :doubt, :owner)
+ON CONFLICT (job_id) DO UPDATE SET batch_id = excluded.batch_id, token = excluded.token, passes = excluded.passes,
+    units = excluded.units, alone = excluded.alone, doubt = excluded.doubt
+
+-- name: drop_holdings
+DELETE FROM holdfast_holding WHERE job_id IN (SELECT value FROM json_each(:ids))
+RETURNING job_id, batch_id, passes, units, alone, doubt
+
+-- name: units_by_key
+SELECT key, place, state, passes, attempts, crashes, suspect, NULL AS label, NULL AS warning, NULL AS error,
+    NULL AS data, NULL AS took_ms
+FROM holdfast_unit WHERE batch_id = :batch_id AND key IN (SELECT value FROM json_each(:keys))
+
+-- name: open_units
+-- Units that may run, in their order. Those that somebody has in hand are among them.
+SELECT key, place, state, passes, attempts, crashes, suspect, NULL AS label, NULL AS warning, NULL AS error,
+    NULL AS data, NULL AS took_ms
+FROM holdfast_unit
+WHERE batch_id = :batch_id AND state IN ('pending', 'failed', 'in_doubt')
+    AND (state = 'pending' OR state = 'failed' AND :retry AND passes < :passes AND crashes < :crashes)
+ORDER BY place LIMIT :limit
+
+-- name: put_units
+INSERT INTO holdfast_unit (batch_id, key, place, state, passes, attempts, crashes, suspect, label, warning, error, data,
+    took_ms)
+SELECT :batch_id, unit.value->>'key', unit.value->>'place', unit.value->>'state', :passes, unit.value->>'attempts',
+    unit.value->>'crashes', unit.value->>'suspect', unit.value->>'label', unit.value->>'warning', unit.value->>'error',
+    unit.value->>'data', unit.value->>'took_ms'
+FROM json_each(:unit) AS unit WHERE true
+ON CONFLICT (batch_id, key) DO UPDATE SET place = excluded.place, state = excluded.state, passes = excluded.passes,
+    attempts = excluded.attempts, crashes = excluded.crashes, suspect = excluded.suspect, label = excluded.label,
+    warning = excluded.warning, error = excluded.error, data = excluded.data, took_ms = excluded.took_ms
+
+-- name: plan_units
+-- New keys wait; those that wait already are told to be of this run.
+INSERT INTO holdfast_unit AS known (batch_id, key, place, state, passes)
+SELECT :batch_id, unit.value->>'key', unit.value->>'place', 'pending', :passes
+FROM json_each(:unit) AS unit WHERE true
+ON CONFLICT (batch_id, key) DO UPDATE SET passes = excluded.passes, place = excluded.place
+    WHERE known.state = 'pending'
+
+-- name: suspect_units
+-- A holder was lost while it had these in hand.
+INSERT INTO holdfast_unit AS known (batch_id, key, place, state, passes, crashes, suspect)
+SELECT :batch_id, unit.value->>'key', unit.value->>'place', :state, :passes, :crashes, true
+FROM json_each(:unit) AS unit WHERE true
+ON CONFLICT (batch_id, key) DO UPDATE SET suspect = true, crashes = known.crashes + excluded.crashes,
+    state = CASE WHEN known.state = 'pending' THEN excluded.state ELSE known.state END
+    WHERE known.state = 'pending' OR known.state = 'failed' AND known.passes < excluded.passes
+RETURNING key, place, state, passes, attempts, crashes, suspect, label, warning, error, data, took_ms
+
+-- name: count_units
+INSERT INTO holdfast_unit_count AS counted (batch_id, job_id, name, n)
+SELECT :batch_id, :job_id, delta.value->>'name', delta.value->>'n' FROM json_each(:delta) AS delta WHERE true
+ON CONFLICT (batch_id, job_id, name) DO UPDATE SET n = counted.n + excluded.n
+
+-- name: counted
+SELECT name, sum(n) AS n FROM holdfast_unit_count WHERE batch_id = :batch_id GROUP BY name
+
+-- name: recount
+SELECT state AS name, count(*) AS n FROM holdfast_unit WHERE batch_id = :batch_id GROUP BY state
+
+-- name: gone_units
+-- Units that waited for a run, and that the run did not meet.
+UPDATE holdfast_unit SET state = 'skipped', label = 'gone'
+WHERE batch_id = :batch_id AND state = 'pending' AND passes < :passes
+RETURNING key
+
+-- name: cancel_units
+UPDATE holdfast_unit SET state = 'cancelled'
+WHERE batch_id = :batch_id AND state = 'pending' AND NOT key IN (SELECT value FROM json_each(:held))
+RETURNING key
+
+-- name: reopen_units
+-- Failed units wait again, with all their attempts, also those that killed their process.
+UPDATE holdfast_unit SET state = 'pending', crashes = 0, suspect = false WHERE batch_id = :batch_id AND state = :state
+RETURNING key
+
+-- name: list_units
+SELECT key, place, state, passes, attempts, crashes, suspect, label, warning, error, data, took_ms
+FROM holdfast_unit WHERE batch_id = :batch_id AND key > :after AND (:state IS NULL OR state = :state)
+ORDER BY key LIMIT :limit
+
+-- name: forget_batch
+DELETE FROM holdfast_unit WHERE batch_id = :id;
+DELETE FROM holdfast_unit_count WHERE batch_id = :id;
+DELETE FROM holdfast_batch WHERE id = :id RETURNING id
