@@ -8,6 +8,7 @@ import psycopg
 import pytest
 
 import holdfast
+from holdfast.domain.batch import UnitEnd, UnitState
 from holdfast.domain.job import State, WorkerId
 from holdfast.domain.needs import After
 from holdfast.domain.request import NewJob
@@ -15,6 +16,8 @@ from holdfast.domain.selector import Selector
 from holdfast.domain.unique import Scope, Unique
 from holdfast.domain.verdict import Done, Failed
 from holdfast.errors import InvalidInput, StoreInUse, StoreMoved, StoreReadOnly, StoreUnavailable
+from holdfast.store.ledger import Next
+from holdfast.store.opening import Opening
 from holdfast.store.upkeep import CHECKS, TABLES
 from holdfast.store.url import open_store
 from tests.support.backends import open_database
@@ -41,6 +44,12 @@ def fill(store):
     jobs["waiting"] = put(store, after=After(ids=(jobs["held"],)))
     jobs["later"] = put(store, delay=timedelta(days=1), max_attempts=None)
     store.control.set_priority(Selector(ids=(jobs["later"],)), 9, actor="ada")
+    opening = Opening(identity="i", kind="mail", arguments="{}", source="range", actor="ada", owner="{}")
+    run = store.batches.open(opening, worker=WorkerId("w"))
+    (unit,) = store.batches.flush(run, ask_for=Next(candidates=[("1", 0)])).taken
+    store.batches.flush(run, [UnitEnd(key=unit.key, place=0, state=UnitState.DONE, data='{"x": 1}')])
+    store.batches.end(run, None, 1, complete=True)
+    store.leases.settle(run.lease, Done())
     gone = put(store)
     store.control.cancel(Selector(ids=(gone,)), actor="ada")
     store.control.remove(Selector(ids=(gone,)))
@@ -51,7 +60,10 @@ def told(store):
     """All that can be seen of a store."""
     jobs = list(store.views.all(Selector()))
     history = {job.id: (store.views.attempts(job.id), store.views.events(job.id)) for job in jobs}
-    return jobs, history, store.queues.list(), store.kinds.get("mail")
+    batches = [
+        (batch, store.batches.units(batch.id), store.batches.counters(batch.id)) for batch in store.batches.page()
+    ]
+    return jobs, history, store.queues.list(), store.kinds.get("mail"), batches
 
 
 @pytest.fixture

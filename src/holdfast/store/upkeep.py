@@ -19,7 +19,10 @@ from holdfast.store.backend import Backend
 from holdfast.store.flow import Flow, ask
 
 #: All tables but ``meta``, in an order in which they may be filled.
-TABLES = ("kind", "queue", "worker", "job", "live", "ended", "need", "key", "attempt", "event", "progress", "step")
+TABLES = (
+    *("kind", "queue", "worker", "job", "live", "ended", "need", "key", "attempt", "event", "progress", "step"),
+    *("batch", "unit", "unit_count", "holding"),
+)
 #: Wrong rows that are named; the rest is only known to be there.
 SHOWN = 10
 

@@ -198,6 +198,11 @@ class PostgresUpkeep:
             yield fill
             query = "SELECT setval('holdfast.job_id', greatest(last_value, %s)) FROM holdfast.job_id"
             connection.execute(self._backend.statements.in_schema(query).encode(), (last_id,))
+            query = (
+                "SELECT setval(pg_get_serial_sequence('holdfast.batch', 'id'), (SELECT max(id) FROM holdfast.batch))"
+                " WHERE EXISTS (SELECT FROM holdfast.batch)"
+            )
+            connection.execute(self._backend.statements.in_schema(query).encode())
 
     def _fill(self, connection: Connection, table: str, columns: list[str], rows: Iterator[Any]) -> int:
         names = sql.SQL(", ").join(map(Identifier, columns))
@@ -216,9 +221,12 @@ class PostgresUpkeep:
     def _types(self, connection: Connection, table: str) -> dict[str, str]:
         query = (
             "SELECT column_name, data_type FROM information_schema.columns"
-            " WHERE table_schema = %s AND table_name = %s AND is_identity = 'NO' ORDER BY ordinal_position"
+            " WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position"
         )
-        return dict(connection.execute(query, (self._schema, table)).fetchall())
+        found = dict(connection.execute(query, (self._schema, table)).fetchall())
+        if table == "event":
+            del found["id"]  # the numbers of events are drawn anew where they are copied to
+        return found
 
     def _tables(self, connection: Connection) -> list[str]:
         query = "SELECT tablename FROM pg_tables WHERE schemaname = %s ORDER BY tablename"
