@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from holdfast import errors
-from holdfast.cli import cli
+from holdfast.cli import answers, cli
 from holdfast.cli.answers import schema
 from holdfast.cli.exits import EXITS
 from holdfast.cli.shared import Command, shared_options
@@ -129,11 +129,15 @@ def schema_files() -> dict[str, str]:
     """One JSON Schema for each command."""
     return {
         f"schemas/{'-'.join(path)}.json": json.dumps(
-            schema(f"holdfast {' '.join(path)}", command.answers), indent=2, sort_keys=True
+            schema(f"holdfast {' '.join(path)}", _answers(command)), indent=2, sort_keys=True
         )
         + "\n"
         for path, command in commands()
     }
+
+
+def _answers(command: Command) -> object:
+    return getattr(answers, command.answers) if isinstance(command.answers, str) else command.answers
 
 
 def pages() -> dict[str, str]:

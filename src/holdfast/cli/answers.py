@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
 
+from holdfast.cli.shared import Items
+from holdfast.domain.history import Attempt, Event
 from holdfast.domain.job import Job
+from holdfast.domain.why import Reason
 
 SCHEMA_VERSION = 1
 #: What is JSON in the store is JSON in an answer too.
@@ -51,18 +54,29 @@ class LastLine(Struct, frozen=True, kw_only=True, omit_defaults=True):
     summary: Any = None
 
 
-class Items(NamedTuple):
-    """An answer of many: a list under *name* in JSON, one line each in NDJSON."""
-
-    name: str
-    type: Any
-
-
 JobFacts = msgspec.defstruct(
     "JobFacts",
     [(field.name, Any if field.name in _JSON else field.type) for field in msgspec.structs.fields(Job)],
     frozen=True,
 )
+
+
+class Shown(Struct, frozen=True):
+    """One job: where it stands and why, its attempts, its history."""
+
+    job: JobFacts  # type: ignore[valid-type]
+    attempts: list[Attempt]
+    events: list[Event]
+    why: list[str]
+
+
+class Reasons(Struct, frozen=True):
+    """Why a job is not running, the nearest reason first."""
+
+    reasons: list[Reason]
+
+
+JOBS = Items("jobs", JobFacts)
 
 
 def job_facts(job: Job) -> dict[str, Any]:

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from itertools import chain, islice
+from typing import Any
 
 import click
-from msgspec import Struct
 
-from holdfast.cli.answers import Items, JobFacts, job_facts
 from holdfast.cli.render import job_lines, job_table
 from holdfast.cli.select import is_everything, refuse_missing, selecting
 from holdfast.cli.session import Session
 from holdfast.cli.shared import command
-from holdfast.domain.history import Attempt, Event
-from holdfast.domain.job import JobId
+from holdfast.domain.job import Job, JobId
 from holdfast.domain.selector import Selector
-from holdfast.domain.why import Reason
 
 
-@command("ls", answers=Items("jobs", JobFacts))
+@command("ls", answers="JOBS")
 @selecting
 @click.option("-n", "--limit", default=50, show_default=True, type=click.IntRange(1, 2**31), help="At most so many.")
 @click.option("--all", "everything", is_flag=True, help="All that match, however many.")
@@ -37,19 +34,10 @@ def ls(session: Session, *, selector: Selector, limit: int, everything: bool) ->
     first = next(jobs := iter(jobs), None)
     if first is None:
         session.output.note("no jobs yet" if is_everything(selector) else "no job matches")
-    session.output.items("jobs", chain([] if first is None else [first], jobs), job_table, facts=job_facts)
+    session.output.items("jobs", chain([] if first is None else [first], jobs), job_table, facts=_facts)
 
 
-class Shown(Struct, frozen=True):
-    """One job: where it stands and why, its attempts, its history."""
-
-    job: JobFacts  # type: ignore[valid-type]
-    attempts: list[Attempt]
-    events: list[Event]
-    why: list[str]
-
-
-@command("show", answers=Shown)
+@command("show", answers="Shown")
 @click.argument("job_id", type=click.IntRange(0))
 def show(session: Session, *, job_id: int) -> None:
     """Show one job: where it stands, why, its attempts and its history."""
@@ -57,19 +45,24 @@ def show(session: Session, *, job_id: int) -> None:
     job = views.get(JobId(job_id))
     attempts, events = views.attempts(job.id), views.events(job.id)
     reasons = [] if job.state.ended else [reason.text for reason in views.why(job.id)]
-    shown = Shown(job_facts(job), attempts, events, reasons)
+    from holdfast.cli.answers import Shown
+
+    shown = Shown(_facts(job), attempts, events, reasons)
     session.output.value(shown, lambda: job_lines(job, attempts, events, reasons))
 
 
-class Reasons(Struct, frozen=True):
-    """Why a job is not running, the nearest reason first."""
-
-    reasons: list[Reason]
-
-
-@command("why", answers=Reasons)
+@command("why", answers="Reasons")
 @click.argument("job_id", type=click.IntRange(0))
 def why(session: Session, *, job_id: int) -> None:
     """Say why a job is not running, the nearest reason first."""
+    from holdfast.cli.answers import Reasons
+
     reasons = session.store.views.why(JobId(job_id))
     session.output.value(Reasons(reasons), lambda: [reason.text for reason in reasons])
+
+
+def _facts(job: Job) -> Any:
+    """A job for programs. What it takes to tell them is loaded when one asks."""
+    from holdfast.cli.answers import job_facts
+
+    return job_facts(job)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import sys
 import time
@@ -175,7 +174,7 @@ class Output:
         """The envelope around a list that is never held as a whole. What fails on the way is told at its end."""
         from holdfast.cli.answers import SCHEMA_VERSION
 
-        self._write(f'{{"schema_version": {SCHEMA_VERSION}, "data": {{{json.dumps(name)}: [', end="")
+        self._write(f'{{"schema_version": {SCHEMA_VERSION}, "data": {{{json_line(name)}: [', end="")
         try:
             for count, item in enumerate(items):
                 self._write((", " if count else "") + json_line(builtins(item)), end="")
@@ -219,6 +218,8 @@ def json_line(value: Any) -> str:
     try:
         return msgspec.json.encode(value).decode()
     except UnicodeEncodeError:  # half a character, from the environment or a file's name
+        import json
+
         return json.dumps(builtins(value))
 
 

@@ -6,11 +6,14 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import chain, islice
+from typing import TYPE_CHECKING
 
 from holdfast.cli.output import Line
-from holdfast.domain.history import Attempt, Event
-from holdfast.domain.job import Job
 from holdfast.domain.text import harmless
+
+if TYPE_CHECKING:
+    from holdfast.domain.history import Attempt, Event
+    from holdfast.domain.job import Job
 
 #: The room for a line where nobody says how wide it is.
 WIDE = 120

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import os
 import time
 from functools import cached_property
@@ -79,6 +78,8 @@ class Session:
     @property
     def actor(self) -> str:
         """Who does this, for the history."""
+        import getpass
+
         try:
             return getpass.getuser()
         except (KeyError, OSError):

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
@@ -34,10 +33,18 @@ def shared_options() -> list[click.Option]:
     return [click.Option(expose_value=False, callback=_keep, is_eager=True, **option) for option in options]
 
 
+class Items(NamedTuple):
+    """An answer of many: a list under *name* in JSON, one line each in NDJSON."""
+
+    name: str
+    type: Any
+
+
 class Command(click.Command):
     """A command with the shared options.
 
-    *answers* is the type of what it prints for programs; one that *changes* the store may need a key.
+    *answers* is the type of what it prints for programs, or the name of one in cli/answers.py, which
+    then need not be loaded before a program asks; one that *changes* the store may need a key.
     """
 
     def __init__(self, *args: Any, answers: Any = None, changes: bool = False, **kwargs: Any) -> None:
@@ -77,6 +84,8 @@ class Group(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
+            import difflib
+
             near = difflib.get_close_matches(args[0], self.list_commands(ctx), n=1)
             if not near:
                 raise

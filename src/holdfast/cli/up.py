@@ -19,12 +19,11 @@ import msgspec
 from msgspec import Struct
 
 from holdfast import logs
-from holdfast.cli.answers import Items
 from holdfast.cli.apps import load_app
 from holdfast.cli.output import Line
 from holdfast.cli.render import age, table
 from holdfast.cli.session import Session
-from holdfast.cli.shared import command
+from holdfast.cli.shared import Items, command
 from holdfast.cli.standing import Standing, Up, all_up
 from holdfast.cli.worker import say, serve, working
 from holdfast.domain.text import as_duration

@@ -7,7 +7,7 @@ import time
 
 import click
 
-from holdfast.cli.answers import Items, JobFacts, job_facts
+from holdfast.cli.answers import job_facts
 from holdfast.cli.progress import progress
 from holdfast.cli.render import job_table
 from holdfast.cli.select import is_everything, refuse_missing, selecting
@@ -24,7 +24,7 @@ PARTIAL = 6
 POLL = 0.2
 
 
-@shared_command("wait", answers=Items("jobs", JobFacts))
+@shared_command("wait", answers="JOBS")
 @selecting
 @click.option("--timeout", metavar="TIME", help="Give up after so long, with exit 10.")
 def command(session: Session, *, selector: Selector, timeout: str | None) -> int:
