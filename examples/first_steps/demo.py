@@ -11,6 +11,7 @@ from pathlib import Path
 
 import holdfast
 from holdfast.domain.verdict import Done, Failed
+from holdfast.ref import JobRef
 from holdfast.testing import run_ready
 
 
@@ -75,7 +76,7 @@ def run_until_quiet(app: holdfast.Holdfast) -> None:
         bell.wait(0.1)
 
 
-def describe(ref: holdfast.JobRef) -> str:
+def describe(ref: JobRef) -> str:
     job = ref.job()
     ending = f", {job.result or first_line(job.error)}" if job.state.ended else ""
     return f"job {job.id} ({job.kind}) is {job.state}{ending}"
@@ -85,11 +86,11 @@ def first_line(text: str | None) -> str:
     return (text or "").partition("\n")[0]
 
 
-def why(app: holdfast.Holdfast, ref: holdfast.JobRef) -> str:
+def why(app: holdfast.Holdfast, ref: JobRef) -> str:
     return f"why does job {ref.id} not run? {app.views.why(ref.id)[0].text}"
 
 
-def history(app: holdfast.Holdfast, ref: holdfast.JobRef) -> list[str]:
+def history(app: holdfast.Holdfast, ref: JobRef) -> list[str]:
     return [f"{event.at:%H:%M:%S} {event.name} by {event.actor}" for event in app.views.events(ref.id)]
 
 

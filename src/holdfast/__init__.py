@@ -10,28 +10,28 @@ from holdfast._version import __version__
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
     from holdfast.domain.context import Context
-    from holdfast.domain.job import Job, State
+    from holdfast.domain.job import State
     from holdfast.domain.needs import After
-    from holdfast.domain.raised import Cancelled, Fail, Release, Retry, Snooze
+    from holdfast.domain.raised import Cancelled, Fail, Fatal, Release, Retry, Skip, Snooze
     from holdfast.domain.selector import Selector
-    from holdfast.errors import HoldfastError, LeaseLost
-    from holdfast.ref import JobRef
+    from holdfast.errors import HoldfastError
+    from holdfast.run.batch.unit import Unit
 
 __all__ = [
     "After",
     "Cancelled",
     "Context",
     "Fail",
+    "Fatal",
     "Holdfast",
     "HoldfastError",
-    "Job",
-    "JobRef",
-    "LeaseLost",
     "Release",
     "Retry",
     "Selector",
+    "Skip",
     "Snooze",
     "State",
+    "Unit",
     "__version__",
 ]
 
@@ -41,16 +41,16 @@ _HOMES = {
     "Cancelled": "domain.raised",
     "Context": "domain.context",
     "Fail": "domain.raised",
+    "Fatal": "domain.raised",
     "Holdfast": "app",
     "HoldfastError": "errors",
-    "Job": "domain.job",
-    "JobRef": "ref",
-    "LeaseLost": "errors",
     "Release": "domain.raised",
     "Retry": "domain.raised",
     "Selector": "domain.selector",
+    "Skip": "domain.raised",
     "Snooze": "domain.raised",
     "State": "domain.job",
+    "Unit": "run.batch.unit",
 }
 
 

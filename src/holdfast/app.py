@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
@@ -26,6 +26,7 @@ from holdfast.store.url import open_store
 from holdfast.store.views import Views
 
 if TYPE_CHECKING:
+    from holdfast.batch import BatchResult, Bound, UnitFunction
     from holdfast.run.worker import Worker
 
 P = ParamSpec("P")
@@ -217,6 +218,49 @@ class Holdfast:
             children=ChildOptions(child_jobs, as_bytes(child_memory)),
         )
         return Worker(self.store, self._kinds, options=options, request=self.request)
+
+    def unit(
+        self,
+        name: str | None = None,
+        *,
+        retries: int = 0,
+        retry: Curve | Sequence[Duration] | None = None,
+        max_failures: int = 5,
+        on_lost: str = "retry",
+        version: str | None = None,
+        operational: Sequence[str] = (),
+    ) -> Callable[[Callable[P, R]], UnitFunction[P, R]]:
+        """Make a function the unit of batches: its first parameter is the key of the unit.
+
+        *retries* are made within a run, with the delays of *retry*. *max_failures* in a row stop a run.
+        *on_lost* ``hold``: units of a run that was lost are in doubt, and wait for a person. *version*
+        guards against drift; *operational* arguments do not belong to the identity.
+        """
+        from holdfast.batch import UNIT_CURVE, UnitFunction, UnitOptions
+
+        def make(function: Callable[P, R]) -> UnitFunction[P, R]:
+            options = UnitOptions(
+                name=checked_name(name or function.__name__, what="the name"),
+                retries=retries,
+                curve=UNIT_CURVE if retry is None else _curve(retry),
+                max_failures=max_failures,
+                on_lost=on_lost,
+                version=version,
+                operational=tuple(operational),
+            )
+            return UnitFunction(function, options)
+
+        return make
+
+    def run(self, units: UnitFunction[..., Any] | Bound, keys: Iterable[Any], **options: Any) -> BatchResult:
+        """Run a unit function over *keys* in this process, resumable; *options* are those of ``RunOptions``.
+
+        The same call again goes on where the last one stopped, and runs failed units again.
+        """
+        from holdfast.batch import Bound, RunOptions, run_batch
+
+        bound = units if isinstance(units, Bound) else units.bind()
+        return run_batch(self.store, bound, keys, RunOptions(**options))
 
     def _enqueuer(self, kind: str) -> Enqueuer:
         known = self._kinds.get(kind)

@@ -14,9 +14,9 @@ import termios
 import pytest
 
 import holdfast
-from holdfast.cli.output import Line
 from holdfast.cli.render import table
 from holdfast.domain.request import NewJob
+from holdfast.output import Line
 from tests.support.processes import PATIENCE, wait_until
 from tests.support.program import ROOT
 

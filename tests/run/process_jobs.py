@@ -11,6 +11,7 @@ import threading
 from pathlib import Path
 
 import holdfast
+import holdfast.errors
 
 #: Nothing sets it: to wait for it is to take one's time.
 NEVER = threading.Event()
@@ -101,7 +102,7 @@ def linger(me: holdfast.Context) -> str:
         NEVER.wait(0.3)
         try:
             me.checkpoint("stray")
-        except holdfast.LeaseLost:
+        except holdfast.errors.LeaseLost:
             Path(f"stray-refused-{os.getpid()}").touch()
 
     threading.Thread(target=later, daemon=True).start()

@@ -73,7 +73,7 @@ def test_a_run_reads_no_more_than_it_takes(big, real_database):
     store.backend.write = watched
     flushed = store.batches.flush(run, ask_for=Next(limit=50))
     mine = [(unit.key, unit.place) for unit in flushed.taken]
-    store.batches.flush(run, ask_for=Next(candidates=keys(*range(50, 100)), in_hand=mine))
+    store.batches.flush(run, ask_for=Next(candidates=keys(*range(50, 100)), in_hand=mine, limit=50))
     begin(store, "one", dead=(run.lease.job_id,))
     store.backend.write = perform
     names = {ask.name for ask in seen}

@@ -32,7 +32,7 @@ def keys(*values):
 
 
 def take(store, run, *values, in_hand=(), **options):
-    return store.batches.flush(run, ask_for=Next(candidates=keys(*values), in_hand=in_hand, **options))
+    return store.batches.flush(run, ask_for=Next(candidates=keys(*values), in_hand=in_hand, limit=100, **options))
 
 
 def taken(flushed):
@@ -221,7 +221,7 @@ def test_a_paused_batch_starts_nothing(store):
     (unit,) = take(store, run, 1).taken
     assert store.batches.pause(run.batch.id)
     assert not store.batches.pause(run.batch.id)
-    flushed = store.batches.flush(run, [done(unit)], Next(candidates=keys(2)))
+    flushed = store.batches.flush(run, [done(unit)], Next(candidates=keys(2), limit=1))
     assert (flushed.taken, flushed.wanted) == ([], Wanted.PAUSE)
     batch, _ = leave(store, run, AbortedBy.PAUSE, complete=False)
     assert batch.state is BatchState.PAUSED

@@ -46,7 +46,7 @@ def fill(store):
     store.control.set_priority(Selector(ids=(jobs["later"],)), 9, actor="ada")
     opening = Opening(identity="i", kind="mail", arguments="{}", source="range", actor="ada", owner="{}")
     run = store.batches.open(opening, worker=WorkerId("w"))
-    (unit,) = store.batches.flush(run, ask_for=Next(candidates=[("1", 0)])).taken
+    (unit,) = store.batches.flush(run, ask_for=Next(candidates=[("1", 0)], limit=1)).taken
     store.batches.flush(run, [UnitEnd(key=unit.key, place=0, state=UnitState.DONE, data='{"x": 1}')])
     store.batches.end(run, None, 1, complete=True)
     store.leases.settle(run.lease, Done())

@@ -9,9 +9,9 @@ import click
 
 from holdfast._version import __version__
 from holdfast.cli.failures import not_written, quiet_end, tell_safely
-from holdfast.cli.output import Format, mend_streams
 from holdfast.cli.session import Session
 from holdfast.cli.shared import Group
+from holdfast.output import Format, mend_streams
 
 COMMANDS = {
     "up": ("up:up", "Run everything for a store in one process."),

@@ -11,11 +11,11 @@ from msgspec import Struct
 
 from holdfast import errors
 from holdfast.cli.exits import EXITS
-from holdfast.cli.output import Line
 from holdfast.cli.render import table
 from holdfast.cli.session import Session
 from holdfast.cli.shared import Group, Items, command
 from holdfast.errors import HoldfastError, NotFound
+from holdfast.output import Line
 from holdfast.store.url import masked
 
 

@@ -1,8 +1,8 @@
-"""What commands print for programs, as types: the envelope around all answers, and the schema of each."""
+"""What commands print for programs, as types, and the schema of each."""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -11,47 +11,10 @@ from holdfast.cli.shared import Items
 from holdfast.domain.history import Attempt, Event
 from holdfast.domain.job import Job
 from holdfast.domain.why import Reason
+from holdfast.envelope import SCHEMA_VERSION, Envelope, LastLine
 
-SCHEMA_VERSION = 1
 #: What is JSON in the store is JSON in an answer too.
 _JSON = ("payload", "result", "checkpoint", "tags", "retry")
-
-
-class Failure(Struct, frozen=True, kw_only=True):
-    """What went wrong, why, and what to do next."""
-
-    code: str
-    message: str
-    hint: str = ""
-    retryable: bool = False
-    #: Seconds to wait before the same command may succeed.
-    retry_after_s: float | None = None
-    #: The command to run next.
-    next: str | None = None
-    context: dict[str, str] = {}
-
-
-class Meta(Struct, frozen=True):
-    duration_ms: int
-
-
-class Envelope(Struct, frozen=True, kw_only=True):
-    """Every command prints one of these with ``-o json``."""
-
-    status: Literal["success", "partial_failure", "error"]
-    schema_version: int = SCHEMA_VERSION
-    data: Any = None
-    error: Failure | None = None
-    meta: Meta
-
-
-class LastLine(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the last line of ``-o ndjson`` holds under ``_meta``; *lines* counts the lines before it."""
-
-    status: Literal["success", "partial_failure", "error"]
-    lines: int
-    error: Failure | None = None
-    summary: Any = None
 
 
 JobFacts = msgspec.defstruct(

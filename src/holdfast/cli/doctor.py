@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from holdfast.cli.output import Line
 from holdfast.cli.render import table
 from holdfast.cli.session import Session
 from holdfast.cli.shared import command as shared_command
 from holdfast.doctor import examine
 from holdfast.domain.health import Check, Level
+from holdfast.output import Line
 
 UNWELL = 1
 

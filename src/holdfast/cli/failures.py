@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.output import NotWritten, PipeClosed
 from holdfast.cli.session import Session
 from holdfast.errors import HoldfastError
+from holdfast.output import NotWritten, PipeClosed
 
 if TYPE_CHECKING:
-    from holdfast.cli.answers import Failure
+    from holdfast.envelope import Failure
 
 USAGE, SYSTEM, INTERRUPTED = 2, 4, 130
 
@@ -69,7 +69,7 @@ def told(error: HoldfastError) -> Failure:
 
 
 def failure(code: str, message: str, **more: Any) -> Failure:
-    from holdfast.cli.answers import Failure
+    from holdfast.envelope import Failure
 
     return Failure(code=code, message=message, **more)
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from holdfast.cli.output import Format, Output
+from holdfast.output import Format, Output
 
 Tell = Callable[[int], None]
 

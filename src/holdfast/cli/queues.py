@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator
 
 import click
 
-from holdfast.cli.output import Line
 from holdfast.cli.render import age, table
 from holdfast.cli.session import Session
 from holdfast.cli.shared import Group, Items, command
 from holdfast.errors import InvalidInput, NotFound
+from holdfast.output import Line
 from holdfast.store.overview import QueueFacts, WorkerFacts, all_queues, queue_facts, worker_facts
 
 

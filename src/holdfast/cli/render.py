@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from itertools import chain, islice
 from typing import TYPE_CHECKING
 
-from holdfast.cli.output import Line
 from holdfast.domain.text import harmless
+from holdfast.output import Line
 
 if TYPE_CHECKING:
     from holdfast.domain.history import Attempt, Event

@@ -8,9 +8,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.cli.output import Format, Output
 from holdfast.config import Found, settings
 from holdfast.errors import ConfigurationError, Refused
+from holdfast.output import Format, Output
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import click
 
-from holdfast.cli.output import Format
 from holdfast.cli.session import Session
+from holdfast.output import Format
 
 
 def _keep(ctx: click.Context, param: click.Parameter, value: Any) -> Any:

@@ -10,13 +10,13 @@ from typing import Any
 
 import click
 
-from holdfast.cli.output import Line
 from holdfast.cli.queues import queue_table
 from holdfast.cli.render import age, cut, progress, table
 from holdfast.cli.session import Session
 from holdfast.cli.shared import Items
 from holdfast.cli.shared import command as shared_command
 from holdfast.domain.job import State
+from holdfast.output import Line
 from holdfast.store.overview import Overview, overview
 from holdfast.store.url import masked
 

@@ -20,7 +20,6 @@ from msgspec import Struct
 
 from holdfast import logs
 from holdfast.cli.apps import load_app
-from holdfast.cli.output import Line
 from holdfast.cli.render import age, table
 from holdfast.cli.session import Session
 from holdfast.cli.shared import Items, command
@@ -28,6 +27,7 @@ from holdfast.cli.standing import Standing, Up, all_up
 from holdfast.cli.worker import say, serve, working
 from holdfast.domain.text import as_duration
 from holdfast.errors import Conflict, NotFound, NotStarted, WaitTimeout
+from holdfast.output import Line
 from holdfast.run.worker import Worker
 from holdfast.store.url import masked
 

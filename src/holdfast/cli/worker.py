@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -16,11 +17,15 @@ from holdfast.app import Holdfast
 from holdfast.cli.apps import load_app
 from holdfast.cli.session import Session
 from holdfast.cli.shared import command as shared_command
-from holdfast.cli.signals import Signals
+from holdfast.run.signals import Signals
 from holdfast.run.worker import Worker
 from holdfast.store.url import masked
 
 log = logging.getLogger("holdfast")
+
+#: How long the second signal may take to give jobs back, in seconds.
+LAST_ACT = 0.7
+SECOND_SIGNAL = 130
 
 OPTIONS = (
     click.option("--app", metavar="MODULE:APP", help="The application whose kinds to run."),
@@ -83,7 +88,7 @@ def serve(
     worker = app.worker(queues=asked["queues"] or None, slots=asked["slots"], drain=drain, grace=asked["grace"])
     if asked["metrics"] is not None:
         _serve_metrics(asked["metrics"], worker, app)
-    Signals(worker, asked["grace"], say).start()
+    Signals(lambda: _stop(worker, asked["grace"]), lambda: _leave(worker)).start()
     told(worker)
     say(f"worker {worker.id}: {asked['slots']} slots, queues {', '.join(worker.queues)}, store {masked(app.url)}")
     say(f"kinds: {', '.join(worker.kinds) or 'none (name an application with --app)'}")
@@ -95,6 +100,19 @@ def serve(
     sys.stderr.flush()
     # Threads that still run have lost their jobs: they must not go on for a moment longer.
     os._exit(0)
+
+
+def _stop(worker: Worker, grace: str) -> None:
+    say(f"stopping: {worker.running} jobs may end within {grace}; once more to leave at once")
+    worker.stop()
+
+
+def _leave(worker: Worker) -> None:
+    say("leaving at once; jobs that ran are given back")
+    last = threading.Thread(target=worker.abandon, daemon=True)
+    last.start()
+    last.join(LAST_ACT)
+    os._exit(SECOND_SIGNAL)
 
 
 def _serve_metrics(address: str, worker: Worker, app: Holdfast) -> None:

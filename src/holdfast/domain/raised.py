@@ -48,5 +48,13 @@ class Asleep(BaseException):
         self.delay = delay
 
 
+class Skip(Exception):
+    """A unit of a batch need not be done; the reason is kept."""
+
+
+class Fatal(Exception):
+    """A unit of a batch has met something that makes it senseless to go on with any other."""
+
+
 class Cancelled(Exception):
     """The handler has stopped because it was told to."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import Any, Protocol, TypeVar
 
@@ -74,6 +75,10 @@ class Backend(Protocol):
 
     async def arun_on(self, connection: Any, flow: Flow[T]) -> T:
         """The same on an async connection."""
+        ...
+
+    def transaction(self) -> AbstractContextManager[Any]:
+        """A connection of its own, in a transaction: committed at the end, rolled back when something is raised."""
         ...
 
     def ring(self) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -83,6 +84,17 @@ class Batches:
             LeaseLost: The run's job was taken over; roll back.
         """
         self._backend.run_on(connection, write_ends(run, [end]))
+
+    @contextmanager
+    def transaction(self, run: Opened, end: Callable[[], UnitEnd]) -> Iterator[Any]:
+        """A connection to the store's own database, in a transaction that ends with the unit's row and a commit.
+
+        Raises:
+            LeaseLost: The run's job was taken over; nothing was written.
+        """
+        with self._backend.transaction() as connection:
+            yield connection
+            self.end_on(connection, run, end())
 
     def plan(self, run: Opened, units: Sequence[InHand]) -> None:
         """Put keys into the ledger, where they wait; known ones stay as they are."""
@@ -191,10 +203,10 @@ def _end(run: Opened, aborted_by: AbortedBy | None, total: int, complete: bool) 
     if complete and aborted_by is None and not holders:
         gone = yield ask("gone_units", batch_id=batch.id, passes=batch.passes)
         yield from count(batch.id, run.lease.job_id, {"skipped": len(gone)})
-        total += len(gone)
     counted = yield from _counted(batch.id)
     if not holders:
-        known = counted.over if aborted_by is AbortedBy.CANCEL else max(total, counted.over)
+        over = aborted_by is AbortedBy.CANCEL or (complete and aborted_by is None)
+        known = counted.over if over else max(total, counted.over)
         state = state_after(counted, known, aborted_by)
         yield ask("end_batch", id=batch.id, state=state, aborted_by=aborted_by, total=known)
     return (yield from _get(batch.id)), counted

@@ -17,8 +17,8 @@ from holdfast.store.opening import Opened
 class Next(Struct, frozen=True, kw_only=True):
     """What a run wants next. *in_hand* are the units that are still running.
 
-    *candidates* are the next keys of a foreground run's input; without them the next *limit* waiting units
-    of the ledger are taken. *doubt*: if the holder is lost, its units wait for a person.
+    Of *candidates*, the next keys of a foreground run's input, at most *limit* are taken; without them the next
+    waiting units of the ledger. *doubt*: if the holder is lost, its units wait for a person.
     """
 
     in_hand: Sequence[InHand] = ()
@@ -46,7 +46,7 @@ def flush(run: Opened, ends: list[UnitEnd], ask_for: Next) -> Flow[Flushed]:
     wanted = None if locked[0].wanted is None else Wanted(locked[0].wanted)
     choice = _Choice(run, ask_for)
     if wanted is None and ask_for.candidates is not None:
-        yield from choice.among(ask_for.candidates)
+        yield from choice.among(ask_for.candidates, ask_for.limit)
     elif wanted is None and ask_for.limit:
         yield from choice.next(ask_for.limit)
     held = [*ask_for.in_hand, *((unit.key, unit.place) for unit in choice.taken)]
@@ -81,12 +81,14 @@ class _Choice:
         self._mine = {key for key, _ in ask_for.in_hand}
         self._retry = ask_for.retry_failed
 
-    def among(self, candidates: Sequence[InHand]) -> Flow[None]:
+    def among(self, candidates: Sequence[InHand], limit: int) -> Flow[None]:
         keys = [key for key, _ in candidates]
         rows: list[Unit] = yield ask("units_by_key", Unit, batch_id=self._run.batch.id, keys=keys)
         known = {unit.key: unit for unit in rows}
         others = yield from self._others()
         for key, place in candidates:
+            if len(self.taken) >= limit:
+                return
             unit = known.get(key) or Unit(key, place, UnitState.PENDING, 0, 0, 0, False)
             if self._may_run(unit) and key not in others:
                 if not self._take(structs.replace(unit, place=place)):

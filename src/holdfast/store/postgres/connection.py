@@ -121,6 +121,11 @@ class PostgresBackend:
                 await connection.execute(self.statements.in_schema(NOTIFY).encode())
                 return result
 
+    @contextmanager
+    def transaction(self) -> Iterator[psycopg.Connection[Any]]:
+        with self._translated(), self.connect() as connection:
+            yield connection
+
     def ring(self) -> None:
         self._ringer.ring()
 

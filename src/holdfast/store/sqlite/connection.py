@@ -9,7 +9,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
@@ -141,6 +141,17 @@ class SqliteBackend:
     async def arun_on(self, connection: Any, flow: Flow[T]) -> T:
         """A sqlite3 connection has no async form; a local file answers at once."""
         return self.run_on(connection, flow)
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        with translated(), closing(self.connect()) as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield connection
+                connection.execute("COMMIT")
+            finally:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
 
     def ring(self) -> None:
         self._doorbells.ring()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TextIO, TypeVar
 from holdfast.domain.text import harmless
 
 if TYPE_CHECKING:
-    from holdfast.cli.answers import Failure
+    from holdfast.envelope import Failure
 
 T = TypeVar("T")
 Status = Literal["success", "partial_failure", "error"]
@@ -102,13 +102,18 @@ class Output:
         wanted = "NO_COLOR" not in os.environ and os.environ.get("TERM", "dumb") != "dumb"
         return self.format is Format.TEXT and wanted and self._out.isatty()
 
-    def value(self, data: Any, text: Callable[[], Iterable[str | Line]]) -> None:
-        """Print one value; *text* gives its lines for people."""
+    def value(self, data: Any, text: Callable[[], Iterable[str | Line]], *, ndjson_summary: bool = False) -> None:
+        """Print one value; *text* gives its lines for people.
+
+        *ndjson_summary*: lines were printed before, and this is their summary.
+        """
         match self.format:
             case Format.TEXT:
                 self.lines(text())
             case Format.JSON:
                 self._write(json_line(self._envelope("success", data)))
+            case Format.NDJSON if ndjson_summary:
+                self._end("success", summary=data)
             case Format.NDJSON:
                 self._write(json_line(builtins(data)))
                 self._end("success")
@@ -134,6 +139,13 @@ class Output:
                 for item in map(facts, items):
                     self._write(json_line(builtins(item)))
                 self._end("success")
+
+    def lines_of(self, items: Iterable[Any], *, checkpoint: int) -> None:
+        """Print lines for programs, and that all up to number *checkpoint* are durable."""
+        for item in items:
+            self._write(json_line(item))
+        self._write(json_line({"_meta": {"checkpoint": checkpoint}}))
+        self.flush()
 
     def lines(self, lines: Iterable[str | Line]) -> None:
         """Print lines for people, made harmless; painted where there are colours."""
@@ -163,7 +175,7 @@ class Output:
                 self._end(status, error, data)
 
     def _envelope(self, status: Status, data: Any, error: Failure | None = None) -> Any:
-        from holdfast.cli.answers import Envelope, Meta
+        from holdfast.envelope import Envelope, Meta
 
         return Envelope(status=status, data=builtins(data), error=error, meta=Meta(self._duration()))
 
@@ -172,7 +184,7 @@ class Output:
 
     def _stream(self, name: str, items: Iterable[Any]) -> None:
         """The envelope around a list that is never held as a whole. What fails on the way is told at its end."""
-        from holdfast.cli.answers import SCHEMA_VERSION
+        from holdfast.envelope import SCHEMA_VERSION
 
         self._write(f'{{"schema_version": {SCHEMA_VERSION}, "data": {{{json_line(name)}: [', end="")
         try:
@@ -190,7 +202,7 @@ class Output:
         self._open = False
 
     def _end(self, status: Status, error: Failure | None = None, summary: Any = None) -> None:
-        from holdfast.cli.answers import LastLine
+        from holdfast.envelope import LastLine
 
         end = LastLine(status=status, lines=self._lines, error=error, summary=builtins(summary))
         self._write(json_line({"_meta": end}))

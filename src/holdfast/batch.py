@@ -1,0 +1,301 @@
+"""Batches as users see them: a unit function, its arguments, and a run over many keys."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import os
+import sys
+import threading
+import typing
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Generic, NoReturn, ParamSpec, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.config import settings
+from holdfast.domain.batch import AbortedBy, Batch, BatchId, Summary, exit_code, identity, summarise, unit_key
+from holdfast.domain.breaker import Limits
+from holdfast.domain.job import WorkerId
+from holdfast.domain.kind import to_json
+from holdfast.domain.request import Actor
+from holdfast.domain.retry import Curve
+from holdfast.domain.text import as_duration, checked_name
+from holdfast.errors import BatchHeld, InvalidInput, InvalidKind
+from holdfast.output import Format, Output
+from holdfast.report import Report
+from holdfast.run.batch import owner
+from holdfast.run.batch.driver import Driver, Outcome, Plan
+from holdfast.run.batch.unit import Run, Unit
+from holdfast.run.signals import Signals
+from holdfast.store import Store
+from holdfast.store.opening import Opened, Opening
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Duration = timedelta | float | str
+
+SECOND_SIGNAL = 130
+#: How often a run that waits for another looks again, in seconds.
+LOOK_AGAIN = 0.5
+#: Tries of one unit follow each other by this curve: seconds, not minutes.
+UNIT_CURVE = Curve(base=1.0, cap=30.0)
+
+
+class UnitOptions(Struct, frozen=True, kw_only=True):
+    """How the units of a function are to be run."""
+
+    name: str
+    retries: int = 0
+    curve: Curve = UNIT_CURVE
+    max_failures: int = 5
+    on_lost: str = "retry"
+    version: str | None = None
+    operational: tuple[str, ...] = ()
+
+
+class UnitFunction(Generic[P, R]):
+    """A function that does one unit; call it as before, or :meth:`bind` its arguments and run it over many keys."""
+
+    def __init__(self, function: Callable[P, R], options: UnitOptions) -> None:
+        if options.on_lost not in ("retry", "hold"):
+            raise InvalidKind(f"on_lost is 'retry' or 'hold', not {options.on_lost!r}")
+        self.options = options
+        self.function = function
+        self._signature = inspect.signature(function)
+        self._hints = typing.get_type_hints(function)
+        self._names = [name for name in self._signature.parameters if self._hints.get(name) is not Unit]
+        if not self._names:
+            raise InvalidKind(f"{options.name!r} takes no key", hint="Its first parameter is the key of the unit.")
+        self.__wrapped__ = function
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.function(*args, **kwargs)
+
+    def bind(self, **arguments: Any) -> Bound:
+        """The function with its arguments: all of them belong to the batch's identity, but for operational ones.
+
+        Raises:
+            InvalidInput: There is no such parameter, or its value cannot be written as JSON.
+        """
+        for name, value in arguments.items():
+            if name not in self._names[1:]:
+                known = ", ".join(self._names[1:]) or "none"
+                raise InvalidInput(f"{self.options.name!r} has no argument {name!r}", hint=f"It has: {known}.")
+            to_json(value, what=f"the argument {name!r}")
+        return Bound(self, arguments)
+
+    def caller(self, arguments: Mapping[str, Any]) -> Callable[[Unit], Any]:
+        """A function of a unit alone."""
+        wanting = [name for name, hint in self._hints.items() if hint is Unit and name != "return"]
+        function = self.function
+        if wanting:
+            (name,) = wanting
+            return lambda unit: function(unit.key, **arguments, **{name: unit})  # type: ignore[arg-type]
+        return lambda unit: function(unit.key, **arguments)
+
+    def decoder(self) -> Callable[[str], Any]:
+        """From a key in the ledger to what the function takes."""
+        kind = self._hints.get(self._names[0], Any)
+        if kind is int:
+            return int
+        return msgspec.json.Decoder(kind).decode
+
+    @property
+    def code(self) -> str | None:
+        """A digest of the source, to tell when it was edited under an open run."""
+        try:
+            return hashlib.sha256(inspect.getsource(self.function).encode()).hexdigest()[:16]
+        except (OSError, TypeError):
+            return None
+
+
+class Bound(Struct, frozen=True):
+    """A unit function with its arguments."""
+
+    function: UnitFunction[Any, Any]
+    arguments: dict[str, Any]
+
+    @property
+    def lasting(self) -> dict[str, Any]:
+        """The arguments that make two runs the same."""
+        return {name: value for name, value in self.arguments.items() if name not in self.function.options.operational}
+
+
+class RunOptions(Struct, frozen=True, kw_only=True):
+    """How a run is to go; see :meth:`holdfast.Holdfast.run`."""
+
+    jobs: int = 1
+    name: str | None = None
+    source: str | None = None
+    max_failures: int | None = None
+    max_total_failures: int | None = None
+    max_failure_rate: float | None = None
+    deadline: timedelta | None = None
+    limit: int | None = None
+    resume_from: Any = None
+    retry_failed: bool = True
+    fresh: bool = False
+    allow_concurrent: bool = False
+    accept_drift: bool = False
+    wait: bool = False
+    inputs: Sequence[str | Path] = ()
+    progress_every: int = 10
+    output: str | Output | None = None
+    actor: str = Actor.CLIENT
+
+
+class BatchResult(Struct, frozen=True):
+    """How a run ended: the batch, its counts, and the exit code that says both."""
+
+    batch: Batch
+    summary: Summary
+    exit_code: int
+
+    def exit(self) -> NoReturn:
+        """End the program with the exit code of the run."""
+        sys.exit(self.exit_code)
+
+
+def run_batch(store: Store, bound: Bound, keys: Iterable[Any], options: RunOptions) -> BatchResult:
+    """Run *bound* over *keys* in this process, and write the ledger as it goes.
+
+    Raises:
+        BatchHeld: Another run of this identity is alive.
+        BatchPaused: A person has paused it.
+        Drift: The version or a declared input changed under an open run.
+    """
+    if not isinstance(options.jobs, int) or not 1 <= options.jobs <= 1000:
+        raise InvalidInput(f"jobs is a number from 1 to 1,000, not {options.jobs!r}")
+    output = _output(options.output)
+    opened = _open(store, _opening(bound, keys, options), wait=options.wait, output=output)
+    report = Report(output, opened, total=_length(keys), every=options.progress_every)
+    run = _shared(store, bound, opened)
+    driver = Driver(store, opened, run, _plan(bound, options), keys, told=report.units)
+    report.began()
+    outcome = _drive(driver, report)
+    summary = summarise(outcome.counters, outcome.total, outcome.aborted_by)
+    code = exit_code(outcome.counters, outcome.aborted_by)
+    report.ended(summary, code)
+    return BatchResult(store.batches.get(opened.batch.id), summary, code)
+
+
+def _drive(driver: Driver, report: Report) -> Outcome:
+    """With signals where they can be heard: in the main thread."""
+    if threading.current_thread() is not threading.main_thread():
+        return driver.run()
+
+    def first() -> None:
+        report.note("stopping: units under way may end; once more to leave at once")
+        driver.stop(AbortedBy.SIGNAL)
+
+    with Signals(first, lambda: os._exit(SECOND_SIGNAL)):
+        return driver.run()
+
+
+def _opening(bound: Bound, keys: Iterable[Any], options: RunOptions) -> Opening:
+    function = bound.function.options
+    source = options.name or options.source or source_of(keys)
+    return Opening(
+        identity=identity(function.name, bound.lasting, source),
+        kind=function.name,
+        arguments=to_json(bound.arguments, what="the arguments").decode(),
+        source=source,
+        name=None if options.name is None else checked_name(options.name, what="the name"),
+        actor=options.actor,
+        owner=msgspec.json.encode(owner.this_process()).decode(),
+        version=function.version,
+        inputs=_digests(options.inputs),
+        code=bound.function.code,
+        total=_length(keys),
+        fresh=options.fresh,
+        join=options.allow_concurrent,
+        accept_drift=options.accept_drift,
+    )
+
+
+def source_of(keys: Iterable[Any]) -> str:
+    """Where keys come from, as far as it belongs to the identity: a range is its bounds, a list may change."""
+    if isinstance(keys, range):
+        return f"range {keys.start}-{keys[-1]}" if len(keys) else "range"
+    return "keys"
+
+
+def _length(keys: Iterable[Any]) -> int | None:
+    return len(keys) if isinstance(keys, typing.Sized) else None
+
+
+def _digests(files: Sequence[str | Path]) -> str | None:
+    if not files:
+        return None
+    found = {str(file): hashlib.sha256(Path(file).read_bytes()).hexdigest() for file in files}
+    return msgspec.json.encode(found, order="sorted").decode()
+
+
+def _open(store: Store, opening: Opening, *, wait: bool, output: Output) -> Opened:
+    """Open the batch; a dead owner is replaced at once, a live one is waited for, or is the answer."""
+    worker = WorkerId(f"run-{os.urandom(6).hex()}")
+    pause, told = threading.Event(), False
+    while True:
+        try:
+            return store.batches.open(opening, worker=worker)
+        except BatchHeld as held:
+            holders = store.batches.holders(BatchId(held.context["batch_id"]))
+            dead = tuple(holder.job_id for holder in holders if owner.is_dead(holder.owner))
+            if dead and set(dead) - set(opening.dead):
+                opening = msgspec.structs.replace(opening, dead=dead)
+                continue
+            if not wait:
+                raise _who(held, [holder.owner for holder in holders]) from None
+            if not told:
+                output.note("waiting for the run that holds this batch")
+                told = True
+            pause.wait(LOOK_AGAIN)
+
+
+def _who(held: BatchHeld, owners: list[str]) -> BatchHeld:
+    if not owners:
+        return held
+    return BatchHeld(f"{held.message}: {owner.say(owners[0])}", **held.context)
+
+
+def _shared(store: Store, bound: Bound, opened: Opened) -> Run:
+    options = bound.function.options
+    return Run(
+        batch_id=opened.batch.id,
+        identity=opened.batch.identity,
+        generation=opened.batch.generation,
+        function=bound.function.caller(bound.arguments),
+        decode=bound.function.decoder(),
+        retries=options.retries,
+        curve=options.curve,
+        transaction=lambda end: store.batches.transaction(opened, end),
+    )
+
+
+def _plan(bound: Bound, options: RunOptions) -> Plan:
+    function = bound.function.options
+    return Plan(
+        jobs=options.jobs,
+        limits=Limits(
+            in_a_row=function.max_failures if options.max_failures is None else options.max_failures,
+            total=options.max_total_failures,
+            rate=options.max_failure_rate,
+        ),
+        deadline=None if options.deadline is None else as_duration(options.deadline),
+        limit=options.limit,
+        retry_failed=options.retry_failed,
+        doubt=function.on_lost == "hold",
+        resume_from=None if options.resume_from is None else unit_key(options.resume_from),
+    )
+
+
+def _output(asked: str | Output | None) -> Output:
+    if isinstance(asked, Output):
+        return asked
+    if asked == "none":
+        return Output(Format.TEXT, quiet=True)
+    return Output(Format(asked or settings()["output"].value))

@@ -1,0 +1,46 @@
+"""The envelope around all answers for programs."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from msgspec import Struct
+
+SCHEMA_VERSION = 1
+
+
+class Failure(Struct, frozen=True, kw_only=True):
+    """What went wrong, why, and what to do next."""
+
+    code: str
+    message: str
+    hint: str = ""
+    retryable: bool = False
+    #: Seconds to wait before the same command may succeed.
+    retry_after_s: float | None = None
+    #: The command to run next.
+    next: str | None = None
+    context: dict[str, str] = {}
+
+
+class Meta(Struct, frozen=True):
+    duration_ms: int
+
+
+class Envelope(Struct, frozen=True, kw_only=True):
+    """Every command prints one of these with ``-o json``."""
+
+    status: Literal["success", "partial_failure", "error"]
+    schema_version: int = SCHEMA_VERSION
+    data: Any = None
+    error: Failure | None = None
+    meta: Meta
+
+
+class LastLine(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the last line of ``-o ndjson`` holds under ``_meta``; *lines* counts the lines before it."""
+
+    status: Literal["success", "partial_failure", "error"]
+    lines: int
+    error: Failure | None = None
+    summary: Any = None

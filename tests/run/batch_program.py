@@ -1,0 +1,79 @@
+"""A program over a range of units, for tests that interrupt it: every effect is a row in a table of its own.
+
+``python -m tests.run.batch_program URL EFFECTS --count N --jobs N …``
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sqlite3
+import sys
+import time
+from contextlib import closing
+
+import holdfast
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("url")
+    parser.add_argument("effects")
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--count", type=int, default=200)
+    parser.add_argument("--jobs", type=int, default=4)
+    parser.add_argument("--nap", type=float, default=0.001)
+    parser.add_argument("--fail", default="", help="keys that fail, divided by commas")
+    parser.add_argument("--kill", type=int, help="the key that kills the process")
+    parser.add_argument("--tx", action="store_true")
+    parser.add_argument("--max-failures", type=int, default=0)
+    parser.add_argument("--deadline", type=float)
+    parser.add_argument("--limit", type=int)
+    parser.add_argument("--fresh", action="store_true")
+    parser.add_argument("--allow-concurrent", action="store_true")
+    parser.add_argument("--wait", action="store_true")
+    parser.add_argument("--version", default="1")
+    parser.add_argument("-o", "--output", default="json")
+    asked = parser.parse_args()
+    app = holdfast.Holdfast(asked.url)
+    failing = {int(key) for key in asked.fail.split(",") if key}
+
+    @app.unit(version=asked.version)
+    def effect(key: int, unit: holdfast.Unit) -> None:
+        if key == asked.kill:
+            os.kill(os.getpid(), 9)
+        if key in failing:
+            raise ValueError(f"no {key}")
+        time.sleep(asked.nap)
+        if asked.tx:
+            with unit.transaction() as connection:
+                connection.execute(_insert(asked.url), {"key": key})
+            return
+        with closing(sqlite3.connect(asked.effects, timeout=60)) as connection, connection:
+            connection.execute("PRAGMA synchronous = OFF")
+            connection.execute("INSERT INTO effect VALUES (?)", (key,))
+
+    options = {"deadline": asked.deadline, "limit": asked.limit, "fresh": asked.fresh, "wait": asked.wait}
+    try:
+        result = app.run(
+            effect,
+            range(asked.first, asked.first + asked.count),
+            name="effects",
+            jobs=asked.jobs,
+            output=asked.output,
+            max_failures=asked.max_failures,
+            allow_concurrent=asked.allow_concurrent,
+            **options,
+        )
+    except holdfast.HoldfastError as error:
+        sys.stderr.write(f"{error.code} {error.message}\n")
+        sys.exit(error.exit_code)
+    result.exit()
+
+
+def _insert(url: str) -> str:
+    return "INSERT INTO effect VALUES (:key)" if url.startswith("sqlite") else "INSERT INTO effect VALUES (%(key)s)"
+
+
+if __name__ == "__main__":
+    main()

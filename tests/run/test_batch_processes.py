@@ -1,0 +1,300 @@
+"""Batches as programs: interrupted, broken, killed and resumed."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+
+from holdfast.domain.batch import BatchState
+from holdfast.run.batch.crew import GROUP
+from tests.support.processes import PATIENCE, connect, wait_until
+from tests.support.program import ROOT
+
+COUNT = 300
+
+
+class Effects:
+    """What units have done, and how often."""
+
+    def __init__(self, path):
+        self.path = path
+        self._run("CREATE TABLE effect (key INTEGER)")
+
+    def _run(self, query):
+        connection = sqlite3.connect(self.path, timeout=60)
+        try:
+            with connection:
+                return connection.execute(query).fetchall()
+        finally:
+            connection.close()
+
+    def counts(self):
+        return Counter(key for (key,) in self._run("SELECT key FROM effect"))
+
+    def __len__(self):
+        return self._run("SELECT count(*) FROM effect")[0][0]
+
+
+@pytest.fixture
+def effects(tmp_path):
+    return Effects(tmp_path / "effects.db")
+
+
+@pytest.fixture
+def start(real_database, effects):
+    """Starts the program; what it left running is killed at the end."""
+    started = []
+
+    def begin(*words):
+        line = [sys.executable, "-m", "tests.run.batch_program", real_database.url, str(effects.path), *map(str, words)]
+        process = subprocess.Popen(line, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        started.append(process)
+        return process
+
+    yield begin
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def run(start):
+    """Runs the program to its end: its exit code and its document."""
+
+    def call(*words):
+        process = start(*words)
+        out, err = process.communicate(timeout=PATIENCE)
+        return process.returncode, json.loads(out) if out.strip() else {"stderr": err}
+
+    return call
+
+
+def check(real_database):
+    """Counters equal rows, and nothing is in anybody's hand."""
+    store = real_database.open()
+    (batch, *_) = store.batches.page()
+    counted, rows = store.batches.counters(batch.id), store.batches.recount(batch.id)
+    for state in ("done", "failed", "skipped", "cancelled", "in_doubt"):
+        assert getattr(counted, state) == rows.get(state, 0), (state, counted, rows)
+    return batch, counted
+
+
+def test_a_clean_run_is_exit_0(run, effects, real_database):
+    code, document = run("--count", COUNT, "--jobs", 8)
+    assert (code, document["status"]) == (0, "success")
+    assert effects.counts() == dict.fromkeys(range(COUNT), 1)
+    batch, counted = check(real_database)
+    assert (batch.state, batch.total, counted.done) == (BatchState.DONE, COUNT, COUNT)
+    code, document = run("--count", COUNT)
+    assert (code, document["data"]["generation"]) == (0, 2)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_first_signal_is_exit_7_and_resumable(start, run, effects, real_database, number):
+    """SPEC 8.5: SIGTERM is the same. Units under way end; nothing is repeated."""
+    process = start("--count", COUNT, "--nap", "0.01")
+    wait_until(lambda: len(effects) > 20)
+    process.send_signal(number)
+    out, _ = process.communicate(timeout=PATIENCE)
+    document = json.loads(out)
+    assert (process.returncode, document["error"]["code"]) == (7, "E_ABORTED")
+    assert "tests.run.batch_program" in document["error"]["next"]
+    assert document["data"]["summary"]["succeeded"] == len(effects)
+    assert check(real_database)[0].state is BatchState.STOPPED
+    assert run("--count", COUNT)[0] == 0
+    assert effects.counts() == dict.fromkeys(range(COUNT), 1)
+
+
+def test_a_second_signal_is_exit_130(start, effects):
+    process = start("--count", 10, "--jobs", 1, "--nap", "30")
+    wait_until(lambda: b"batch_program" in _cmdline(process.pid) and _threads(process.pid) > 3)
+    process.send_signal(signal.SIGINT)
+    wait_until(lambda: "stopping" in process.stderr.readline())
+    process.send_signal(signal.SIGINT)
+    assert process.wait(5) == 130
+
+
+def _cmdline(pid):
+    with open(f"/proc/{pid}/cmdline", "rb") as file:  # noqa: PTH123
+        return file.read()
+
+
+def _threads(pid):
+    return len(os.listdir(f"/proc/{pid}/task"))  # noqa: PTH208
+
+
+def test_killed_three_times_and_resumed(start, run, effects, real_database):
+    """SPEC 8.3, 8.34: no unit is lost, and no more are repeated than were unwritten."""
+    for _ in range(3):
+        before = len(effects)
+        process = start("--count", COUNT, "--jobs", 4, "--nap", "0.003")
+        wait_until(lambda before=before: len(effects) > before + 30)
+        process.kill()
+        process.wait()
+    code, _ = run("--count", COUNT)
+    counts = effects.counts()
+    assert code == 0
+    assert set(counts) == set(range(COUNT))
+    assert sum(counts.values()) - COUNT <= 3 * (GROUP + 4)
+    check(real_database)
+
+
+def test_exactly_once_where_the_effect_is_in_the_same_database(start, run, real_database):
+    """With unit.transaction() a kill repeats nothing at all."""
+    connection = connect(real_database.url, autocommit=True)
+    connection.execute("DROP TABLE IF EXISTS effect")
+    connection.execute("CREATE TABLE effect (key INTEGER)")
+
+    def made():
+        return [key for (key,) in connection.execute("SELECT key FROM effect").fetchall()]
+
+    for _ in range(2):
+        before = len(made())
+        process = start("--count", COUNT, "--jobs", 2, "--tx")
+        wait_until(lambda before=before: len(made()) > before + 20)
+        process.kill()
+        process.wait()
+    assert run("--count", COUNT, "--tx")[0] == 0
+    assert sorted(made()) == list(range(COUNT))
+    check(real_database)
+    connection.execute("DROP TABLE effect")
+    connection.close()
+
+
+def test_a_unit_that_kills_its_process_is_set_aside(run, effects, real_database):
+    """Its neighbours lose nothing, and the run after its last crash goes on without it."""
+    codes = []
+    while not codes or codes[-1] == -9:
+        codes.append(run("--count", 20, "--jobs", 4, "--kill", 7)[0])
+        assert len(codes) < 10
+    assert codes == [-9, -9, -9, -9, 6]
+    assert set(effects.counts()) == set(range(20)) - {7}
+    store = real_database.open()
+    (batch, *_) = store.batches.page()
+    (killer,) = store.batches.units(batch.id, state="failed")
+    assert (killer.key, killer.label) == ("7", "crashed")
+
+
+def test_failures_have_their_exit_codes(run, real_database):
+    """Some failed: 6; the same command runs them again; all failed: 1."""
+    code, document = run("--count", 20, "--fail", "3,5")
+    assert (code, document["status"], document["error"]["code"]) == (6, "partial_failure", "E_PARTIAL_FAILURE")
+    assert (document["data"]["summary"]["succeeded"], document["data"]["summary"]["failed"]) == (18, 2)
+    code, document = run("--count", 20)
+    assert (code, document["data"]["summary"]["failed"], document["data"]["generation"]) == (0, 0, 1)
+    code, document = run("--count", 2, "--fail", "0,1", "--fresh")
+    assert (code, document["error"]["code"]) == (1, "E_ALL_FAILED")
+    check(real_database)
+
+
+def test_the_breaker_trips_and_the_streak_goes_back(run, real_database):
+    """SPEC 8.4: exit 8; the streak is pending, its attempts unburned; mended, it is run."""
+    fail = ",".join(map(str, range(50, 100)))
+    code, document = run("--count", 200, "--jobs", 1, "--fail", fail, "--max-failures", 5)
+    summary = document["data"]["summary"]
+    assert (code, summary["aborted_by"], summary["max_failures_hit"]) == (8, "max_failures", True)
+    assert (summary["succeeded"], summary["failed"], summary["returned"]) == (50, 0, 5)
+    store = real_database.open()
+    (batch, *_) = store.batches.page()
+    pending = store.batches.units(batch.id, state="pending")
+    assert sorted(int(unit.key) for unit in pending) == [50, 51, 52, 53, 54]
+    assert {unit.attempts for unit in pending} == {0}
+    check(real_database)
+    assert run("--count", 200)[0] == 0
+
+
+def test_a_second_run_of_one_identity_is_exit_9(start, run, effects):
+    """SPEC 8.18: with the owner's pid and command; --wait waits for it."""
+    first = start("--count", COUNT, "--nap", "0.02")
+    wait_until(lambda: len(effects) > 2)
+    code, told = run("--count", COUNT)
+    assert code == 9
+    assert f"pid {first.pid}" in told["stderr"]
+    assert "batch_program" in told["stderr"]
+    waiting = start("--count", COUNT, "--wait")
+    assert first.wait(PATIENCE) == 0
+    assert waiting.wait(PATIENCE) == 0
+
+
+def test_one_that_joins_shares_the_ledger(start, run, effects, real_database):
+    first = start("--count", COUNT, "--nap", "0.01", "--jobs", 2)
+    wait_until(lambda: len(effects) > 2)
+    second = start("--count", COUNT, "--nap", "0.01", "--jobs", 2, "--allow-concurrent")
+    assert {first.wait(PATIENCE), second.wait(PATIENCE)} == {0}
+    assert effects.counts() == dict.fromkeys(range(COUNT), 1)
+    assert check(real_database)[0].state is BatchState.DONE
+
+
+def test_time_and_number_can_be_limited(run, effects):
+    code, document = run("--count", COUNT, "--nap", "0.01", "--deadline", "0.3")
+    assert (code, document["error"]["code"]) == (10, "E_DEADLINE")
+    before = len(effects)
+    code, _ = run("--count", COUNT, "--limit", 7)
+    assert (code, len(effects) - before) == (0, 7)
+
+
+def test_drift_is_exit_14(run):
+    assert run("--count", COUNT, "--limit", 5)[0] == 0
+    assert run("--count", COUNT, "--version", "2")[0] == 14
+
+
+@pytest.mark.parametrize(("verb", "code"), [("pause", 11), ("cancel", 12)])
+def test_a_foreground_run_obeys(start, effects, real_database, verb, code):
+    """Within about a second; every unit of a cancelled batch has ended."""
+    process = start("--count", COUNT, "--nap", "0.02", "--jobs", 2)
+    wait_until(lambda: len(effects) > 5)
+    store = real_database.open()
+    (batch, *_) = store.batches.page()
+    getattr(store.batches, verb)(batch.id)
+    assert process.wait(PATIENCE) == code
+    batch, counted = check(real_database)
+    if verb == "cancel":
+        assert (batch.state, counted.done + counted.cancelled) == (BatchState.CANCELLED, COUNT)
+    else:
+        assert batch.state is BatchState.PAUSED
+
+
+def test_keys_may_come_and_go(run, effects, real_database):
+    """A changed key set is no drift: new keys are added, what waited and vanished is skipped."""
+    assert run("--count", 100, "--limit", 30)[0] == 0
+    code, document = run("--first", 10, "--count", 100)
+    assert (code, document["data"]["summary"]["succeeded"]) == (0, 110)
+    assert effects.counts() == dict.fromkeys(range(110), 1)
+    check(real_database)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_whatever_happens_no_unit_is_lost(start, run, effects, real_database, seed):
+    """Random signals, kills, failures and key sets, one to sixteen jobs."""
+    luck = random.Random(seed)
+    kills, last = 0, COUNT
+    for _ in range(6):
+        before = len(effects)
+        last += luck.choice([0, 0, 20])
+        fail = ",".join(str(luck.randrange(last)) for _ in range(luck.choice([0, 3])))
+        jobs = luck.choice([1, 2, 4, 16])
+        process = start("--count", last, "--jobs", jobs, "--nap", "0.004", "--fail", fail)
+        wait_until(lambda before=before, p=process: len(effects) > before + 20 or p.poll() is not None)
+        number = luck.choice([signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+        kills += GROUP + jobs if number is signal.SIGKILL else 0
+        process.send_signal(number)
+        process.wait(PATIENCE)
+        check(real_database)
+    code, _ = run("--count", last)
+    while code == 6:
+        code, _ = run("--count", last)
+    counts = effects.counts()
+    assert code == 0
+    assert set(counts) == set(range(last))
+    assert sum(counts.values()) - last <= kills
+    batch, counted = check(real_database)
+    assert (batch.state, counted.done) == (BatchState.DONE, last)
