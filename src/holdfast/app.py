@@ -229,12 +229,14 @@ class Holdfast:
         on_lost: str = "retry",
         version: str | None = None,
         operational: Sequence[str] = (),
+        keys: Callable[[], Iterable[Any]] | None = None,
     ) -> Callable[[Callable[P, R]], UnitFunction[P, R]]:
         """Make a function the unit of batches: its first parameter is the key of the unit.
 
         *retries* are made within a run, with the delays of *retry*. *max_failures* in a row stop a run.
         *on_lost* ``hold``: units of a run that was lost are in doubt, and wait for a person. *version*
-        guards against drift; *operational* arguments do not belong to the identity.
+        guards against drift; *operational* arguments do not belong to the identity. *keys* lists all keys
+        there are, for ``--all``.
         """
         from holdfast.batch import UNIT_CURVE, UnitFunction, UnitOptions
 
@@ -248,7 +250,7 @@ class Holdfast:
                 version=version,
                 operational=tuple(operational),
             )
-            return UnitFunction(function, options)
+            return UnitFunction(function, options, store=lambda: self.store, keys=keys)
 
         return make
 

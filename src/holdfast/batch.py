@@ -8,8 +8,9 @@ import os
 import sys
 import threading
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
+from itertools import islice
 from pathlib import Path
 from typing import Any, Generic, NoReturn, ParamSpec, TypeVar
 
@@ -60,11 +61,21 @@ class UnitOptions(Struct, frozen=True, kw_only=True):
 class UnitFunction(Generic[P, R]):
     """A function that does one unit; call it as before, or :meth:`bind` its arguments and run it over many keys."""
 
-    def __init__(self, function: Callable[P, R], options: UnitOptions) -> None:
+    def __init__(
+        self,
+        function: Callable[P, R],
+        options: UnitOptions,
+        *,
+        store: Callable[[], Store] | None = None,
+        keys: Callable[[], Iterable[Any]] | None = None,
+    ) -> None:
         if options.on_lost not in ("retry", "hold"):
             raise InvalidKind(f"on_lost is 'retry' or 'hold', not {options.on_lost!r}")
         self.options = options
         self.function = function
+        #: The store of its application, and all keys that there are.
+        self.store = store
+        self.keys = keys
         self._signature = inspect.signature(function)
         self._hints = typing.get_type_hints(function)
         self._names = [name for name in self._signature.parameters if self._hints.get(name) is not Unit]
@@ -99,10 +110,14 @@ class UnitFunction(Generic[P, R]):
 
     def decoder(self) -> Callable[[str], Any]:
         """From a key in the ledger to what the function takes."""
-        kind = self._hints.get(self._names[0], Any)
-        if kind is int:
+        if self.key_type is int:
             return int
-        return msgspec.json.Decoder(kind).decode
+        return msgspec.json.Decoder(self.key_type).decode
+
+    @property
+    def key_type(self) -> Any:
+        """What its first parameter is annotated with."""
+        return self._hints.get(self._names[0], Any)
 
     @property
     def code(self) -> str | None:
@@ -134,7 +149,7 @@ class RunOptions(Struct, frozen=True, kw_only=True):
     max_failures: int | None = None
     max_total_failures: int | None = None
     max_failure_rate: float | None = None
-    deadline: timedelta | None = None
+    deadline: Duration | None = None
     limit: int | None = None
     resume_from: Any = None
     retry_failed: bool = True
@@ -181,6 +196,43 @@ def run_batch(store: Store, bound: Bound, keys: Iterable[Any], options: RunOptio
     code = exit_code(outcome.counters, outcome.aborted_by)
     report.ended(summary, code)
     return BatchResult(store.batches.get(opened.batch.id), summary, code)
+
+
+class Found(Struct, frozen=True):
+    """What a run would find."""
+
+    batch: int | None
+    generation: int
+    ended_clean: bool
+    units: int
+    over: int
+
+    @property
+    def summary(self) -> Summary:
+        """The same as a run would tell it: what is over has succeeded, or never will be run."""
+        total = self.units + self.over
+        return Summary(total=total, succeeded=self.over, failed=0, skipped=0, cancelled=0, pending=self.units)
+
+
+def would_run(store: Store, bound: Bound, keys: Iterable[Any], options: RunOptions) -> Found:
+    """Look at the ledger, and say what a run would do; nothing is written."""
+    opening = _opening(bound, keys, options)
+    latest = store.batches.latest(opening.identity)
+    clean = latest is not None and latest.state == "done"
+    if latest is None or clean or latest.state == "cancelled" or options.fresh:
+        generation = 1 if latest is None else latest.generation + 1
+        return Found(None if latest is None else latest.id, generation, clean, sum(1 for _ in keys), 0)
+    counts = [0, 0]
+    for chunk in _chunks(keys, 1000):
+        over = store.batches.over(latest.id, [unit_key(key) for key in chunk], retry_failed=options.retry_failed)
+        counts = [counts[0] + len(chunk) - over, counts[1] + over]
+    return Found(latest.id, latest.generation, clean, counts[0], counts[1])
+
+
+def _chunks(keys: Iterable[Any], size: int) -> Iterator[list[Any]]:
+    found = iter(keys)
+    while chunk := list(islice(found, size)):
+        yield chunk
 
 
 def _drive(driver: Driver, report: Report) -> Outcome:

@@ -86,10 +86,11 @@ class Output:
 
     def keep_stdout(self) -> None:
         """For programs, stdout is ours alone: whatever the user's own code prints goes to stderr from now on."""
-        if self.format is not Format.TEXT:
-            self._out.flush()
-            self._out = os.fdopen(os.dup(self._out.fileno()), "w", encoding="utf-8")
-            os.dup2(2, 1)
+        if self.format is Format.TEXT or self._out is not sys.__stdout__:
+            return
+        self._out.flush()
+        self._out = os.fdopen(os.dup(self._out.fileno()), "w", encoding="utf-8")
+        os.dup2(2, 1)
 
     def flush(self) -> None:
         self._out.flush()

@@ -32,9 +32,10 @@ RESUMABLE = frozenset({7, 8, 10, 11})
 class RunAnswer(Struct, frozen=True):
     """What a run prints for programs."""
 
-    batch: int
+    batch: int | None
     generation: int
     summary: Summary
+    dry_run: bool = False
 
 
 class UnitLine(Struct, frozen=True, omit_defaults=True):

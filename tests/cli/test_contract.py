@@ -14,6 +14,7 @@ import holdfast
 from holdfast.cli import COMMANDS
 from holdfast.cli.about import all_errors
 from holdfast.cli.exits import EXITS
+from tests.cli import batch_units
 from tests.support.program import ROOT
 from tests.support.reference import HERE, generate
 
@@ -46,6 +47,16 @@ GOOD = {
     ("unhold",): ["1"],
     ("set",): ["1", "--priority", "5"],
     ("rm",): ["1"],
+    ("batch", "run"): ["tests.cli.batch_units:greet", "--all"],
+    ("batch", "ls"): [],
+    ("batch", "show"): ["1"],
+    ("batch", "units"): ["1"],
+    ("batch", "attach"): ["1"],
+    ("batch", "pause"): ["1"],
+    ("batch", "resume"): ["1"],
+    ("batch", "cancel"): ["1"],
+    ("batch", "retry-failed"): ["1"],
+    ("batch", "rm"): ["1"],
     ("queue", "ls"): [],
     ("queue", "show"): ["default"],
     ("queue", "set"): ["default", "--limit", "3"],
@@ -86,12 +97,21 @@ STORELESS = {
 }
 
 
+@pytest.fixture(autouse=True)
+def _own_store(real_database):
+    """The application of the batch's function is that of the test."""
+    batch_units.app.use(real_database.url)
+    yield
+    batch_units.app.close()
+
+
 @pytest.fixture
 def filled(app):
     app.enqueue("mail", {"to": 1})
     app.enqueue("broken", hold=True)
     done = app.enqueue("mail", {"to": 3}, hold=True)
     app.control.cancel(holdfast.Selector(ids=(done.id,)), actor="ada")
+    app.run(app.unit(name="count")(lambda n: None), [1, 2], output="none")
     return app
 
 
@@ -109,7 +129,7 @@ def test_success_is_one_document(run, filled, path):
     assert answer.document["status"] == "success"
     checker(path).validate(answer.document)
     lines = run(*path, *GOOD[path], "-o", "ndjson").lines
-    for line in lines:
+    for line in lines if path != ("batch", "run") else lines[-1:]:
         checker(path, "line").validate(line)
     assert lines[-1]["_meta"]["status"] in ("success", "error")
     assert lines[-1]["_meta"]["lines"] == len(lines) - 1
@@ -174,11 +194,12 @@ def test_shared_options_stand_where_one_likes(run, filled):
     """Before and after the command; the last one counts."""
     assert run("-o", "json", "ls").data == run("ls", "-o", "json").data
     assert run("-o", "json", "queue", "ls").data == run("queue", "-o", "json", "ls").data
-    assert run("-o", "json", "ls", "-o", "ndjson").lines[-1]["_meta"]["lines"] == 3
+    assert run("-o", "json", "ls", "-o", "ndjson").lines[-1]["_meta"]["lines"] == 4
 
 
-def test_text_is_harmless(run, filled):
+def test_text_is_harmless(run, filled, monkeypatch):
     """What a terminal would obey is shown, not sent."""
+    monkeypatch.setenv("COLUMNS", "200")
     filled.control.unhold(holdfast.Selector(ids=(2,)), actor="ada")
     filled.worker(drain=True, poll=0.02).run()
     for words in (["ls"], ["show", "2"]):

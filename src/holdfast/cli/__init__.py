@@ -32,6 +32,7 @@ COMMANDS = {
     "unhold": ("verbs:unhold", "Let held jobs go."),
     "set": ("verbs:change", "Change priority, queue or time of jobs."),
     "rm": ("verbs:rm", "Remove jobs with their history."),
+    "batch": ("batch:batch", "Run a function over many units; look at batches and steer them."),
     "queue": ("queues:queue", "Look at queues, limit, pause and resume them."),
     "workers": ("queues:workers", "List the workers that are alive."),
     "top": ("top:command", "Watch states, queues, workers and running jobs."),

@@ -8,6 +8,7 @@ import sys
 import traceback
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from holdfast.app import Holdfast
 from holdfast.errors import ConfigurationError
@@ -33,6 +34,25 @@ def load_app(target: str | None, *, url: str | None = None) -> Holdfast:
     if url is not None:
         app.use(url)
     return app
+
+
+def load_object(target: str) -> Any:
+    """What ``MODULE:NAME`` names.
+
+    Raises:
+        ConfigurationError: The module cannot be imported, or holds no such name.
+    """
+    name, _, attribute = target.partition(":")
+    if not re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*", name) or not attribute.isidentifier():
+        raise ConfigurationError(f"{target!r} names nothing", hint="Write MODULE:NAME, for example shop.jobs:resync.")
+    module = _imported(name)
+    if not hasattr(module, attribute):
+        raise ConfigurationError(f"{name!r} has no {attribute!r}", hint=f"Its names: {_names(module)}.")
+    return getattr(module, attribute)
+
+
+def _names(module: ModuleType) -> str:
+    return ", ".join(sorted(name for name in vars(module) if not name.startswith("_")))[:200]
 
 
 def _imported(name: str) -> ModuleType:

@@ -102,6 +102,8 @@ class Session:
             raise Refused("changes on this store need a key" + (", and this is another one" if key else ""))
 
     def close(self) -> None:
+        if "output" in vars(self):
+            self.output.flush()
         for name in ("app", "store"):
             if name in vars(self):
                 vars(self)[name].close()

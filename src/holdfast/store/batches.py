@@ -148,6 +148,17 @@ class Batches:
         """
         return self._backend.read(_get, batch_id)
 
+    def latest(self, identity: str) -> Batch | None:
+        """The last generation of an identity."""
+        rows: list[Batch] = self._backend.read(_latest, identity)
+        return rows[0] if rows else None
+
+    def over(self, batch_id: BatchId, keys: Sequence[UnitKey], *, retry_failed: bool = True) -> int:
+        """How many of these units a run would not run."""
+        rows: list[Unit] = self._backend.look(ask("units_by_key", Unit, batch_id=batch_id, keys=list(keys)))
+        again = (UnitState.PENDING, UnitState.FAILED) if retry_failed else (UnitState.PENDING,)
+        return sum(unit.state not in again for unit in rows)
+
     def page(self, *, before: BatchId = FIRST, limit: int = 50) -> list[Batch]:
         """Batches, the newest first."""
         return self._backend.look(ask("list_batches", Batch, before=before, limit=limit))
@@ -172,6 +183,10 @@ class Batches:
 
 #: Changes that people make are counted under this job, which never exists.
 PEOPLE = JobId(0)
+
+
+def _latest(identity: str) -> Flow[list[Batch]]:
+    return (yield ask("find_batch", Batch, identity=identity))
 
 
 def _get(batch_id: BatchId) -> Flow[Batch]:

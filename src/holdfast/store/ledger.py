@@ -93,6 +93,7 @@ class _Choice:
             if self._may_run(unit) and key not in others:
                 if not self._take(structs.replace(unit, place=place)):
                     return
+                others.add(key)  # it may come once more
             else:
                 self.over += unit.state is not UnitState.PENDING
             self.looked += 1

@@ -5,6 +5,11 @@ SELECT id, identity, generation, kind, arguments, source, name, state, wanted, a
     version, inputs, code, options, actor, created_at, started_at, ended_at
 FROM holdfast_batch WHERE identity = :identity ORDER BY generation DESC LIMIT 1
 
+-- name: find_batch
+SELECT id, identity, generation, kind, arguments, source, name, state, wanted, aborted_by, total, passes,
+    version, inputs, code, options, actor, created_at, started_at, ended_at
+FROM holdfast_batch WHERE identity = :identity ORDER BY generation DESC LIMIT 1
+
 -- name: lock_batch
 -- Whoever takes units of a batch, or gives them back, holds this lock.
 SELECT id, identity, generation, kind, arguments, source, name, state, wanted, aborted_by, total, passes,

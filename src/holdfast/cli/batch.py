@@ -1,0 +1,283 @@
+"""``batch``: long work over many units, run here, looked at and steered from anywhere."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import click
+import msgspec
+from msgspec import Struct
+
+from holdfast.batch import RunOptions, UnitFunction, UnitOptions, run_batch, would_run
+from holdfast.cli.apps import load_object
+from holdfast.cli.keys import keys_from, parse_arguments, typed
+from holdfast.cli.progress import progress
+from holdfast.cli.render import age, table
+from holdfast.cli.session import Session
+from holdfast.cli.shared import Group, Items, command
+from holdfast.domain.batch import KEPT, Batch, BatchId, Summary, UnitState, exit_code, summarise
+from holdfast.errors import ConfigurationError
+from holdfast.output import Line
+from holdfast.report import RunAnswer, UnitLine
+from holdfast.store import Store
+
+#: How often a watcher looks, in seconds.
+LOOK_EVERY = 0.5
+NOTHING_TO_DO = 13
+
+
+class BatchFacts(Struct, frozen=True):
+    """A batch and how far it is."""
+
+    id: int
+    generation: int
+    kind: str
+    name: str | None
+    source: str
+    arguments: Any
+    state: str
+    aborted_by: str | None
+    runs: int
+    created_at: Any
+    ended_at: Any
+    summary: Summary
+    holders: list[str]
+
+
+class Steered(Struct, frozen=True):
+    """What a verb did to a batch; *units* counts those that it changed."""
+
+    batch: int
+    verb: str
+    changed: bool
+    units: int | None = None
+
+
+@click.group("batch", cls=Group)
+def batch() -> None:
+    """Run a function over many units, resumable; look at batches, pause, resume, cancel and retry them."""
+
+
+def _run_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    options = (
+        click.option("--range", "range_", metavar="LO-HI", help="Whole numbers, both ends included."),
+        click.option("--ids", metavar="A,B,…", help="These keys."),
+        click.option("--all", "everything", is_flag=True, help="All keys, as the function's own keys= lists them."),
+        click.option("--from", "file", metavar="FILE", help="One key per line; - is stdin."),
+        click.option("--set", "arguments", multiple=True, metavar="NAME=JSON", help="An argument of the function."),
+        click.option("--name", help="A name for the batch, instead of where its keys come from."),
+        click.option("--jobs", default=1, show_default=True, type=click.IntRange(1, 1000), help="Units at a time."),
+        click.option("--max-failures", type=click.IntRange(0), help="Stop after so many in a row; 0 is never. [5]"),
+        click.option("--max-total-failures", type=click.IntRange(1), help="Stop after so many in all."),
+        click.option("--max-failure-rate", type=click.FloatRange(0, 1), help="Stop when more than this share fails."),
+        click.option("--deadline", metavar="TIME", help="Stop after so long, with exit 10."),
+        click.option("--limit", type=click.IntRange(1), help="Run no more than so many units now."),
+        click.option("--only", metavar="A,B,…", help="Of the keys, run only these."),
+        click.option("--resume-from", metavar="KEY", help="Begin at this key, in the order of the input."),
+        click.option("--retry-failed/--no-retry-failed", default=True, help="Run failed units of earlier runs again."),
+        click.option("--fresh", is_flag=True, help="Begin a new generation, whatever became of the last."),
+        click.option("--once", is_flag=True, help="Do nothing when the last generation ended clean: exit 13."),
+        click.option("--allow-concurrent", is_flag=True, help="Join a run that is under way."),
+        click.option("--wait", is_flag=True, help="Wait for a run that is under way."),
+        click.option("--accept-drift", is_flag=True, help="Go on though version or inputs have changed."),
+        click.option("--input", "inputs", multiple=True, metavar="FILE", help="A file whose change is drift."),
+        click.option("--progress-every", default=10, show_default=True, help="A line of progress every so many units."),
+        click.option("--dry-run", is_flag=True, help="Say what would be run; run nothing."),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+@command("run", answers=RunAnswer, changes=True)
+@click.argument("target", metavar="MODULE:FUNCTION")
+@_run_options
+def run(session: Session, *, target: str, dry_run: bool, once: bool, **asked: Any) -> int:
+    """Run a function over many units, here and now; the same line again goes on where it stopped.
+
+    The function's first parameter is the key. Ctrl-C lets units under way end (exit 7), twice leaves
+    at once (130). Exit 6: some failed; 1: all failed; 8: too many failures; 9: another run is at it.
+
+    \b
+    Examples:
+      holdfast batch run mail.jobs:resync --range 53000-53100 --jobs 8
+      holdfast batch run mail.jobs:resync --from ids.txt --set replace=true
+    """
+    function = _function(target)
+    bound = function.bind(**parse_arguments(asked.pop("arguments")))
+    keys, source = keys_from(function, asked)
+    only = asked.pop("only")
+    if only is not None:
+        wanted = {word.strip() for word in only.split(",")}
+        keys = [key for key in keys if str(key) in wanted]
+    if asked["resume_from"] is not None:
+        asked["resume_from"] = typed(function, asked["resume_from"])
+    options = RunOptions(source=source, output=session.output, actor=session.actor, **asked)
+    store = _store(session, function)
+    found = would_run(store, bound, keys if dry_run else (), options)
+    if dry_run or (once and found.ended_clean):
+        told = RunAnswer(found.batch, found.generation, found.summary, dry_run=True)
+        text = "nothing to do: it ended clean" if once and found.ended_clean else f"{found.units:,} units would be run"
+        session.output.value(told, lambda: [text])
+        return NOTHING_TO_DO if once and found.ended_clean else 0
+    session.output.keep_stdout()
+    return run_batch(store, bound, keys, options).exit_code
+
+
+def _function(target: str) -> UnitFunction[..., Any]:
+    found = load_object(target)
+    if isinstance(found, UnitFunction):
+        return found
+    if not callable(found):
+        raise ConfigurationError(f"{target} is no function", hint="Name a function whose first parameter is the key.")
+    return UnitFunction(found, UnitOptions(name=target))
+
+
+def _store(session: Session, function: UnitFunction[..., Any]) -> Store:
+    """The store of the function's own application, unless the line names another."""
+    own = function.store
+    return own() if own is not None and session.asked_url is None else session.store
+
+
+@command("ls", answers=Items("batches", BatchFacts))
+@click.option("-n", "--limit", default=20, show_default=True, type=click.IntRange(1, 1000), help="At most so many.")
+def ls(session: Session, *, limit: int) -> None:
+    """List batches, the newest first."""
+    found = [_facts(session.store, each) for each in session.store.batches.page(limit=limit)]
+    session.output.items("batches", found, _table)
+
+
+@command("show", answers=BatchFacts)
+@click.argument("batch_id", type=click.IntRange(1))
+def show(session: Session, *, batch_id: int) -> None:
+    """Show one batch: its counts, who works on it, what stopped it."""
+    facts = _facts(session.store, session.store.batches.get(BatchId(batch_id)))
+    session.output.value(facts, lambda: _lines(facts))
+
+
+@command("units", answers=Items("units", UnitLine))
+@click.argument("batch_id", type=click.IntRange(1))
+@click.option("-s", "--state", type=click.Choice([state.value for state in KEPT]), help="Only these.")
+def units(session: Session, *, batch_id: int, state: str | None) -> None:
+    """List the units of a batch's ledger, by key."""
+    session.store.batches.get(BatchId(batch_id))
+    found = _units(session.store, BatchId(batch_id), state)
+    session.output.items("units", found, _unit_table)
+
+
+@command("attach", answers=BatchFacts)
+@click.argument("batch_id", type=click.IntRange(1))
+def attach(session: Session, *, batch_id: int) -> int:
+    """Watch a batch from here until its run ends; the exit code is that of the run."""
+    store, pause = session.store, threading.Event()
+    found = _facts(store, store.batches.get(BatchId(batch_id)))
+    with progress(session.output, f"batch {batch_id}", found.summary.total) as tell:
+        while store.batches.holders(BatchId(batch_id)):
+            found = _facts(store, store.batches.get(BatchId(batch_id)))
+            tell(found.summary.total - found.summary.pending)
+            pause.wait(LOOK_EVERY)
+    found = _facts(store, store.batches.get(BatchId(batch_id)))
+    session.output.value(found, lambda: _lines(found))
+    return exit_code(store.batches.counters(BatchId(batch_id)), found.summary.aborted_by)
+
+
+def _verb(name: str, text: str, act: Callable[[Store, BatchId], bool | int]) -> Any:
+    @command(name, answers=Steered, changes=True)
+    @click.argument("batch_id", type=click.IntRange(1))
+    def verb(session: Session, *, batch_id: int) -> None:
+        answer = act(session.store, BatchId(batch_id))
+        units = None if isinstance(answer, bool) else answer
+        done = Steered(batch_id, name, bool(answer), units)
+        told = "" if units is None else f", {units:,} units"
+        session.output.value(
+            done, lambda: [f"{name} {batch_id}{told}" if answer else f"{name} {batch_id}: nothing to do"]
+        )
+
+    verb.help = text
+    return verb
+
+
+def _removed(store: Store, batch_id: BatchId) -> bool:
+    store.batches.remove(batch_id)
+    return True
+
+
+for _command in (
+    run,
+    ls,
+    show,
+    units,
+    attach,
+    _verb("pause", "Start no more units; what runs may end.", lambda store, i: store.batches.pause(i)),
+    _verb("resume", "Let a paused batch go on when it is run again.", lambda store, i: store.batches.resume(i)),
+    _verb("cancel", "Cancel every unit that has not ended.", lambda store, i: store.batches.cancel(i)),
+    _verb(
+        "retry-failed", "Let failed units run again in the next run.", lambda store, i: store.batches.retry_failed(i)
+    ),
+    _verb("rm", "Forget a batch with its ledger, if nobody runs it.", _removed),
+):
+    batch.add_command(_command)
+
+
+def _facts(store: Store, found: Batch) -> BatchFacts:
+    counted = store.batches.counters(found.id)
+    total = max(found.total or 0, counted.over)
+    return BatchFacts(
+        id=found.id,
+        generation=found.generation,
+        kind=found.kind,
+        name=found.name,
+        source=found.source,
+        arguments=msgspec.json.decode(found.arguments),
+        state=found.state,
+        aborted_by=found.aborted_by,
+        runs=found.passes,
+        created_at=found.created_at,
+        ended_at=found.ended_at,
+        summary=summarise(counted, total, None if found.aborted_by is None else found.aborted_by),  # type: ignore[arg-type]
+        holders=[holder.owner for holder in store.batches.holders(found.id)],
+    )
+
+
+def _units(store: Store, batch_id: BatchId, state: str | None) -> Iterator[UnitLine]:
+    after = ""
+    wanted = None if state is None else UnitState(state)
+    while page := store.batches.units(batch_id, state=wanted, after=after):
+        for unit in page:
+            data = None if unit.data is None else msgspec.json.decode(unit.data)
+            key = msgspec.json.decode(unit.key)
+            yield UnitLine(key, unit.state, unit.took_ms, unit.attempts, unit.label, unit.warning, data, unit.error)
+        after = page[-1].key
+
+
+def _table(batches: Iterable[BatchFacts]) -> Iterator[Line]:
+    heads = ("ID", "STATE", "FUNCTION", "OVER", "DONE", "FAILED", "PENDING", "RUNS", "AGE")
+    return table(heads, (_row(each) for each in batches))
+
+
+def _row(facts: BatchFacts) -> list[str]:
+    counts = [facts.summary.succeeded, facts.summary.failed, facts.summary.pending, facts.runs]
+    over = facts.name or facts.source
+    return [str(facts.id), facts.state, facts.kind, over, *(f"{n:,}" for n in counts), age(facts.created_at)]
+
+
+def _lines(facts: BatchFacts) -> Iterator[str]:
+    yield f"batch {facts.id}  {facts.state}  {facts.kind} over {facts.name or facts.source}"
+    yield f"  generation {facts.generation}, {facts.runs} runs"
+    if facts.arguments:
+        yield f"  arguments {msgspec.json.encode(facts.arguments).decode()}"
+    for name, value in msgspec.to_builtins(facts.summary).items():
+        if value and name != "labels":
+            yield f"  {name.replace('_', ' '):9} {value}"
+    yield from (f"  {label:9} {count}" for label, count in facts.summary.labels.items())
+    yield from (f"  held by   {holder}" for holder in facts.holders)
+
+
+def _unit_table(found: Iterable[UnitLine]) -> Iterator[Line]:
+    def row(unit: UnitLine) -> list[str]:
+        note = (unit.error or unit.warning or "").partition("\n")[0]
+        return [str(unit.key), unit.status, str(unit.attempts), unit.label or "", note]
+
+    return table(("KEY", "STATE", "TRIES", "LABEL", "NOTE"), (row(unit) for unit in found))

@@ -1,0 +1,137 @@
+"""``holdfast batch``."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cli import batch_units
+from tests.cli.test_contract import checker
+
+PLAIN = ["batch", "run", "tests.cli.batch_units:plain"]
+GREET = ["batch", "run", "tests.cli.batch_units:greet"]
+
+
+@pytest.fixture(autouse=True)
+def _own_store(real_database):
+    """The module's application is that of the test."""
+    batch_units.app.use(real_database.url)
+    yield
+    batch_units.app.close()
+
+
+@pytest.fixture
+def batch(run):
+    """Runs a command of ``batch`` with -o json; the answer fits its schema."""
+
+    def call(*words):
+        answer = run("batch", *words, "-o", "json")
+        checker(("batch", words[0])).validate(answer.document)
+        return answer
+
+    return call
+
+
+def test_a_plain_function_is_enough(batch):
+    answer = batch("run", PLAIN[2], "--range", "1-5")
+    assert answer.code == 6
+    assert answer.document["status"] == "partial_failure"
+    assert (answer.data["summary"]["succeeded"], answer.data["summary"]["failed"]) == (4, 1)
+    (failed,) = batch("units", "1", "--state", "failed").data["units"]
+    assert (failed["key"], failed["status"], failed["error"].startswith("ValueError")) == (3, "failed", True)
+
+
+def test_outcomes_are_counted_by_label(batch):
+    answer = batch("run", GREET[2], "--ids", "a,skip,c", "--set", "loud=true")
+    summary = answer.data["summary"]
+    assert (answer.code, summary["succeeded"], summary["skipped"], summary["labels"]) == (0, 2, 1, {"loud": 2})
+    units = {unit["key"]: unit for unit in batch("units", "1").data["units"]}
+    assert units["a"]["data"] == "hello a"
+    assert units["skip"]["warning"] == "not today"
+
+
+def test_other_arguments_are_another_batch(batch):
+    """SPEC 8.19."""
+    assert batch("run", GREET[2], "--ids", "a").data["batch"] == 1
+    assert batch("run", GREET[2], "--ids", "a", "--set", "loud=true").data["batch"] == 2
+    assert batch("run", GREET[2], "--all").data["batch"] == 3
+    again = batch("run", GREET[2], "--ids", "a").data
+    assert (again["batch"], again["generation"]) == (4, 2)
+
+
+def test_keys_come_from_a_file_or_stdin(batch, run, tmp_path, monkeypatch):
+    (tmp_path / "keys").write_text("a\n\n b \n")
+    answer = batch("run", GREET[2], "--from", str(tmp_path / "keys"))
+    assert answer.data["summary"]["succeeded"] == 2
+    assert batch("run", GREET[2], "--from", str(tmp_path / "nothing")).code == 2
+
+
+def test_ndjson_is_a_line_per_unit(run):
+    lines = run(*GREET, "--all", "-o", "ndjson").lines
+    assert [line.get("key") for line in lines] == ["a", "b", None, None]
+    assert lines[2] == {"_meta": {"checkpoint": 2}}
+    assert lines[3]["_meta"]["status"] == "success"
+    assert lines[3]["_meta"]["lines"] == 3
+
+
+def test_a_dry_run_writes_nothing(batch, run):
+    answer = batch("run", PLAIN[2], "--range", "1-5", "--dry-run")
+    assert (answer.code, answer.data["summary"]["pending"], answer.data["dry_run"]) == (0, 5, True)
+    assert batch("ls").data["batches"] == []
+    batch("run", PLAIN[2], "--range", "1-5")
+    assert batch("run", PLAIN[2], "--range", "1-5", "--dry-run").data["summary"]["pending"] == 1
+
+
+def test_once_is_exit_13_when_there_is_nothing_to_do(batch):
+    assert batch("run", GREET[2], "--all", "--once").code == 0
+    assert batch("run", GREET[2], "--all", "--once").code == 13
+
+
+def test_only_and_limit_and_resume_from(batch):
+    assert batch("run", PLAIN[2], "--range", "1-9", "--only", "2,4").data["summary"]["succeeded"] == 2
+    assert batch("run", PLAIN[2], "--range", "10-19", "--limit", "3").data["summary"]["pending"] == 7
+    assert batch("run", PLAIN[2], "--range", "10-19", "--resume-from", "18").data["summary"]["succeeded"] == 5
+
+
+def test_a_batch_is_steered(batch):
+    """Pause, resume, cancel, retry failed, rm: each says what it changed."""
+    batch("run", PLAIN[2], "--range", "1-5")
+    assert batch("retry-failed", "1").data == {"batch": 1, "verb": "retry-failed", "changed": True, "units": 1}
+    assert batch("pause", "1").data["changed"]
+    assert batch("run", PLAIN[2], "--range", "1-5").code == 11
+    assert batch("resume", "1").data["changed"]
+    assert batch("cancel", "1").data["units"] == 1
+    shown = batch("show", "1").data
+    assert (shown["state"], shown["summary"]["cancelled"], shown["holders"]) == ("cancelled", 1, [])
+    assert batch("attach", "1").code == 12
+    assert batch("rm", "1").data["changed"]
+    assert batch("show", "1").code == 3
+
+
+def test_the_shell_is_shown_harmless_text(run):
+    run(*PLAIN, "--range", "1-5")
+    assert "\x1b" not in run("batch", "units", "1").out
+    assert "partial" in run("batch", "ls").out
+    assert "failed" in run("batch", "show", "1").out
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["run", PLAIN[2]], 2),
+        (["run", PLAIN[2], "--range", "5-1"], 2),
+        (["run", PLAIN[2], "--range", "x"], 2),
+        (["run", PLAIN[2], "--ids", "x"], 2),
+        (["run", PLAIN[2], "--all"], 2),
+        (["run", PLAIN[2], "--range", "1-2", "--set", "nope=1"], 2),
+        (["run", PLAIN[2], "--range", "1-2", "--set", "nope"], 2),
+        (["run", "tests.cli.batch_units:nope", "--range", "1-2"], 4),
+        (["run", "nope", "--range", "1-2"], 4),
+        (["run", "tests.cli.batch_units:__doc__", "--range", "1-2"], 4),
+        (["units", "99"], 3),
+        (["cancel", "99"], 3),
+    ],
+    ids=lambda value: " ".join(value)[-40:] if isinstance(value, list) else str(value),
+)
+def test_mistakes_are_told(batch, words, code):
+    answer = batch(*words)
+    assert (answer.code, answer.document["error"]["code"] != "E_INTERNAL") == (code, True)

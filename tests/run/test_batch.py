@@ -1,0 +1,211 @@
+"""Batches in one process: outcomes, retries, and what a unit may know."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+import holdfast
+from holdfast import Fatal, Skip, Unit
+from holdfast.batch import source_of
+from holdfast.domain.batch import AbortedBy, BatchState, identity, unit_key
+from holdfast.domain.breaker import RATE_AFTER, Breaker, Limits
+from holdfast.errors import InvalidInput, InvalidKind
+from tests.support.processes import wait_until
+
+
+@pytest.fixture
+def app(real_database):
+    with holdfast.Holdfast(real_database.url) as app:
+        yield app
+
+
+def run(app, function, keys, **options):
+    return app.run(function, keys, output="none", **options)
+
+
+def test_units_say_how_they_ended(app):
+    """Done with a label, a warning, data; skipped; failed."""
+
+    @app.unit()
+    def work(key: str, unit: Unit) -> object:
+        match key:
+            case "skip":
+                raise Skip("no need")
+            case "fail":
+                raise ValueError("bad")
+            case "warn":
+                unit.warn("odd")
+            case "label":
+                unit.done("duplicate", {"of": 1})
+            case "exit":
+                raise SystemExit(3)
+        return key
+
+    result = run(app, work, ["skip", "fail", "warn", "label", "plain", "exit"], max_failures=0)
+    units = {unit.key: unit for unit in app.store.batches.units(result.batch.id)}
+    assert {key: str(unit.state) for key, unit in units.items()} == {
+        '"skip"': "skipped", '"fail"': "failed", '"warn"': "done", '"label"': "done", '"plain"': "done", '"exit"': "failed",
+    }  # fmt: skip
+    assert units['"fail"'].error.startswith("ValueError: bad")
+    assert (units['"label"'].label, units['"label"'].data) == ("duplicate", '{"of":1}')
+    assert (units['"warn"'].warning, units['"skip"'].warning) == ("odd", "no need")
+    summary = result.summary
+    assert (summary.succeeded, summary.failed, summary.skipped, summary.warned) == (3, 2, 1, 1)
+    assert (result.exit_code, summary.labels, result.batch.state) == (6, {"duplicate": 1}, BatchState.PARTIAL)
+
+
+def test_a_unit_is_tried_again_within_a_run(app):
+    tries = []
+
+    @app.unit(retries=2, retry=["0s"])
+    def flaky(key: int, unit: Unit) -> None:
+        tries.append(unit.attempt)
+        if len(tries) < 3:
+            raise ValueError
+
+    result = run(app, flaky, [1])
+    (unit,) = app.store.batches.units(result.batch.id)
+    assert (result.exit_code, tries, unit.attempts) == (0, [1, 2, 3], 3)
+
+
+def test_fatal_stops_the_whole_run(app):
+    """Exit 8: mend the cause, then go on."""
+
+    @app.unit()
+    def work(key: int) -> None:
+        if key == 5:
+            raise Fatal("the disk is gone")
+
+    result = run(app, work, range(1000))
+    assert (result.exit_code, result.summary.aborted_by) == (8, AbortedBy.FATAL)
+    assert result.summary.pending > 900
+
+
+def test_arguments_reach_the_function_and_the_identity(app):
+    seen = []
+
+    @app.unit(operational=["speed"])
+    def work(key: int, *, replace: bool = False, speed: int = 1) -> None:
+        seen.append((key, replace, speed))
+
+    first = run(app, work.bind(replace=True, speed=1), [1])
+    again = run(app, work.bind(replace=True, speed=9), [1])
+    other = run(app, work.bind(replace=False), [1])
+    assert seen == [(1, True, 1), (1, True, 9), (1, False, 1)]
+    assert (again.batch.generation, again.batch.identity) == (2, first.batch.identity)
+    assert other.batch.identity != first.batch.identity
+    with pytest.raises(InvalidInput, match="no argument 'nope'"):
+        work.bind(nope=1)
+    assert work(7, replace=True) is None, "it can be called as before"
+
+
+def test_a_unit_knows_its_key_and_a_key_for_others(app):
+    """The idempotency key is the same at every attempt, and for no other unit."""
+    seen = {}
+
+    @app.unit()
+    def work(key: list[int], unit: Unit) -> None:
+        assert unit.key == key
+        if unit.idempotency_key not in seen:
+            seen[unit.idempotency_key] = unit.attempt
+            raise ValueError
+
+    result = run(app, work, [[1, 2], [3]], max_failures=0)
+    assert result.exit_code == 1
+    assert run(app, work, [[1, 2], [3]]).exit_code == 0
+    assert len(seen) == 2
+
+
+def test_an_empty_batch_ends_at_once(app):
+    @app.unit()
+    def work(key: int) -> None: ...
+
+    result = run(app, work, [])
+    assert (result.exit_code, result.batch.state, result.summary.total) == (0, BatchState.DONE, 0)
+
+
+def test_a_key_that_comes_twice_is_one_unit(app):
+    seen = []
+
+    @app.unit()
+    def work(key: int) -> None:
+        seen.append(key)
+
+    result = run(app, work, [1, 2, 1, 1])
+    assert (sorted(seen), result.summary.total) == ([1, 2], 2)
+
+
+def test_a_run_in_another_thread_hears_no_signals(app):
+    """It runs all the same, and can be paused from outside."""
+    begun = threading.Event()
+
+    @app.unit()
+    def work(key: int, unit: Unit) -> None:
+        begun.set()
+        unit.sleep(30)
+
+    results = []
+    thread = threading.Thread(target=lambda: results.append(run(app, work, range(3))))
+    thread.start()
+    begun.wait(20)
+    (batch,) = app.store.batches.page()
+    app.store.batches.pause(batch.id)
+    thread.join(20)
+    (result,) = results
+    assert (result.exit_code, result.summary.pending) == (11, 3)
+    assert wait_until(lambda: app.store.batches.get(batch.id).state is BatchState.PAUSED)
+
+
+def test_units_run_side_by_side(app):
+    together = threading.Barrier(4, timeout=20)
+
+    @app.unit()
+    def work(key: int) -> None:
+        together.wait()
+
+    assert run(app, work, range(8), jobs=4).exit_code == 0
+
+
+def test_a_rate_of_failures_trips_the_breaker():
+    breaker = Breaker(Limits(in_a_row=0, rate=0.5))
+    ends = [breaker.count(failed=n % 3 != 0) for n in range(RATE_AFTER + 10)]
+    assert ends[RATE_AFTER - 2] is None
+    assert ends[-1] is AbortedBy.MAX_FAILURE_RATE
+    total = Breaker(Limits(in_a_row=0, total=3))
+    assert [total.count(failed=n % 2 == 0) for n in range(5)][-1] is AbortedBy.MAX_TOTAL_FAILURES
+
+
+def test_a_success_resets_the_streak():
+    breaker = Breaker(Limits(in_a_row=2))
+    assert [breaker.count(failed=failed) for failed in (True, False, True)] == [None, None, None]
+    assert breaker.count(failed=True) is AbortedBy.MAX_FAILURES
+
+
+@pytest.mark.parametrize("bad", [{"in_a_row": -1}, {"total": -1}, {"rate": 2.0}])
+def test_senseless_limits_are_refused(bad):
+    with pytest.raises(InvalidInput):
+        Limits(**bad)
+
+
+def test_keys_and_identities():
+    assert (unit_key(5), unit_key("5"), unit_key([1, "a"])) == ("5", '"5"', '[1,"a"]')
+    for bad in (object(), "x" * 2000, "a\0b"):
+        with pytest.raises(InvalidInput):
+            unit_key(bad)
+    assert identity("f", {"a": 1, "b": 2}, "s") == identity("f", {"b": 2, "a": 1}, "s")
+    assert identity("f", {"a": 1}, "s") != identity("f", {"a": 2}, "s")
+    assert source_of(range(5, 8)) == "range 5-7"
+
+
+def test_a_function_without_a_key_is_refused(app):
+    with pytest.raises(InvalidKind, match="takes no key"):
+
+        @app.unit()
+        def work(unit: Unit) -> None: ...
+
+    with pytest.raises(InvalidKind, match="on_lost"):
+        app.unit(on_lost="maybe")(lambda key: None)
+    with pytest.raises(InvalidInput, match="jobs"):
+        run(app, app.unit(name="x")(lambda key: None), [1], jobs=0)
