@@ -47,6 +47,8 @@ docs: $(READY) ## write the generated pages of docs/reference anew
 bench: $(READY) ## measure against raw SQL, PgQueuer and huey
 	$(BIN)/python -m bench.run
 	$(BIN)/python -m bench.workers
+	$(BIN)/python -m bench.raw_batch
+	$(BIN)/python -m bench.cli
 
 test-pythons: ## run the tests on every Python from 3.11 to 3.13 that is found
 	@for version in 3.11 3.12 3.13; do \

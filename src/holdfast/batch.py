@@ -10,6 +10,7 @@ import threading
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Generic, NoReturn, ParamSpec, TypeVar
@@ -81,6 +82,7 @@ class UnitFunction(Generic[P, R]):
         self._names = [name for name in self._signature.parameters if self._hints.get(name) is not Unit]
         if not self._names:
             raise InvalidKind(f"{options.name!r} takes no key", hint="Its first parameter is the key of the unit.")
+        self._wanting = next((name for name, hint in self._hints.items() if hint is Unit), None)
         self.__wrapped__ = function
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -101,12 +103,16 @@ class UnitFunction(Generic[P, R]):
 
     def caller(self, arguments: Mapping[str, Any]) -> Callable[[Unit], Any]:
         """A function of a unit alone."""
-        wanting = [name for name, hint in self._hints.items() if hint is Unit and name != "return"]
-        function = self.function
-        if wanting:
-            (name,) = wanting
-            return lambda unit: function(unit.key, **arguments, **{name: unit})  # type: ignore[arg-type]
+        function, wanting = self.function, self._wanting
+        if wanting is not None:
+            return lambda unit: function(unit.key, **arguments, **{wanting: unit})  # type: ignore[arg-type]
         return lambda unit: function(unit.key, **arguments)
+
+    def plain(self, arguments: Mapping[str, Any]) -> Callable[[Any], Any] | None:
+        """A function of the key alone, where it wants to know no more."""
+        if self._wanting is not None:
+            return None
+        return partial(self.function, **arguments) if arguments else self.function
 
     def decoder(self) -> Callable[[str], Any]:
         """From a key in the ledger to what the function takes."""
@@ -321,6 +327,7 @@ def _shared(store: Store, bound: Bound, opened: Opened) -> Run:
         identity=opened.batch.identity,
         generation=opened.batch.generation,
         function=bound.function.caller(bound.arguments),
+        plain=bound.function.plain(bound.arguments),
         decode=bound.function.decoder(),
         retries=options.retries,
         curve=options.curve,

@@ -9,10 +9,14 @@ import argparse
 import os
 import sqlite3
 import sys
-import time
+import threading
 from contextlib import closing
+from pathlib import Path
 
 import holdfast
+
+#: Nothing sets it: to wait for it is to take one's time.
+NEVER = threading.Event()
 
 
 def main() -> None:
@@ -44,7 +48,9 @@ def main() -> None:
             os.kill(os.getpid(), 9)
         if key in failing:
             raise ValueError(f"no {key}")
-        time.sleep(asked.nap)
+        if asked.nap > 1:
+            Path(f"{asked.effects}-begun").touch()
+        NEVER.wait(asked.nap)
         if asked.tx:
             with unit.transaction() as connection:
                 connection.execute(_insert(asked.url), {"key": key})

@@ -148,6 +148,25 @@ def test_one_that_joins_takes_what_the_other_has_not(store):
     assert batch.state is BatchState.RUNNING, "the other is still at it"
 
 
+def test_a_run_notices_that_another_has_been_there(store):
+    """Though it is gone again: a run that takes all keys for new ones must not repeat what the other did."""
+    run = begin(store)
+    joined = begin(store, join=True)
+    finish(store, joined, 1)
+    leave(store, joined, AbortedBy.SIGNAL, complete=False)
+    flushed = store.batches.flush(run, ask_for=Next(candidates=keys(1, 2), limit=9, fresh=True))
+    assert taken(flushed) == [2]
+
+
+def test_a_fresh_run_looks_nothing_up(store):
+    """Where every key is new, its units are simply appended; the counters are as ever."""
+    run = begin(store)
+    flushed = store.batches.flush(run, ask_for=Next(candidates=keys(1, 2, 3), limit=2, fresh=True))
+    assert (taken(flushed), flushed.looked) == ([1, 2], 2)
+    store.batches.flush(run, [done(unit) for unit in flushed.taken], Next(fresh=True))
+    assert check(store, run.batch.id).done == 2
+
+
 def test_a_dead_owner_is_replaced_at_once(store):
     """Its lease has not lapsed, but the caller knows that it is gone; what it had in hand is suspect."""
     run = begin(store)

@@ -166,6 +166,9 @@ def counters(rows: Mapping[str, int]) -> Counters:
 
 def deltas(ends: list[UnitEnd]) -> dict[str, int]:
     """What the ends of units change in the counters."""
+    plain = (UnitState.DONE, UnitState.PENDING, None, None)
+    if all((end.state, end.before, end.label, end.warning) == plain for end in ends):
+        return {"done": len(ends)} if ends else {}
     changed: dict[str, int] = {}
 
     def add(name: str, n: int) -> None:

@@ -38,6 +38,11 @@ class Breaker:
         #: Why it tripped.
         self.tripped: AbortedBy | None = None
 
+    @property
+    def indifferent(self) -> bool:
+        """Whether a success would change nothing."""
+        return not self.streak and self._limits.rate is None
+
     def count(self, *, failed: bool) -> AbortedBy | None:
         """Count one end; says whether that was too much."""
         self._ended += 1

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
+from typing import Any
 
 from msgspec import Struct, structs
 
-from holdfast.domain.batch import Batch, Unit, UnitEnd, UnitKey, UnitState, deltas
+from holdfast.domain.batch import Unit, UnitEnd, UnitKey, UnitState, deltas
 from holdfast.domain.job import Wanted
 from holdfast.errors import LeaseLost
-from holdfast.store.flow import Flow, Rows, ask
+from holdfast.store.flow import Fill, Flow, Rows, ask
 from holdfast.store.holdings import MAX_CRASHES, InHand, count, decode, hold
 from holdfast.store.opening import Opened
 
@@ -26,6 +28,8 @@ class Next(Struct, frozen=True, kw_only=True):
     limit: int = 0
     retry_failed: bool = True
     doubt: bool = False
+    #: No key of this run comes twice, and none has a row yet: nothing need be looked up.
+    fresh: bool = False
 
 
 NOTHING = Next()
@@ -41,38 +45,60 @@ class Flushed(Struct, frozen=True):
 
 
 def flush(run: Opened, ends: list[UnitEnd], ask_for: Next) -> Flow[Flushed]:
-    yield from write_ends(run, ends)
-    locked: list[Batch] = yield ask("lock_batch", Batch, id=run.batch.id)
-    wanted = None if locked[0].wanted is None else Wanted(locked[0].wanted)
-    choice = _Choice(run, ask_for)
-    if wanted is None and ask_for.candidates is not None:
+    standing = yield from write_ends(run, ends, fresh=ask_for.fresh)
+    choice = _Choice(run, ask_for, shared=standing.shared)
+    if standing.wanted is None and ask_for.candidates is not None:
         yield from choice.among(ask_for.candidates, ask_for.limit)
-    elif wanted is None and ask_for.limit:
+    elif standing.wanted is None and ask_for.limit:
         yield from choice.next(ask_for.limit)
     held = [*ask_for.in_hand, *((unit.key, unit.place) for unit in choice.taken)]
     yield from hold(run.batch, run.lease, held, alone=choice.alone, doubt=ask_for.doubt)
-    return Flushed(choice.taken, choice.looked, wanted, choice.over)
+    return Flushed(choice.taken, choice.looked, standing.wanted, choice.over)
 
 
-def write_ends(run: Opened, ends: list[UnitEnd]) -> Flow[None]:
-    rows = yield ask("check_holder", id=run.lease.job_id, token=run.lease.token)
+class Standing(Struct, frozen=True):
+    """How a run stands: what a person wants of its batch, and whether it shares it with another run."""
+
+    wanted: Wanted | None
+    shared: bool
+
+
+def write_ends(run: Opened, ends: list[UnitEnd], *, fresh: bool = False) -> Flow[Standing]:
+    """Write how units ended, and lock the batch; *fresh*: none of them has a row yet.
+
+    Raises:
+        LeaseLost: The run's job was taken over; nothing was written.
+    """
+    told = {"job_id": run.lease.job_id, "token": run.lease.token, "batch_id": run.batch.id}
+    rows: list[Standing] = yield ask("check_run", Standing, **told)
     if not rows:
         raise LeaseLost.of(run.lease.job_id, run.lease.token)
+    if ends and fresh and not rows[0].shared:
+        size = len(ends)
+        same: dict[str, list[Any]] = {"batch_id": [run.batch.id] * size, "passes": [run.batch.passes] * size}
+        yield Fill("unit", {**_columns(ends), **same})
+    elif ends:
+        table = Rows(**_columns(ends), suspect=[False] * len(ends))
+        yield ask("put_units", batch_id=run.batch.id, passes=run.batch.passes, unit=table)
     if ends:
-        yield ask("put_units", batch_id=run.batch.id, passes=run.batch.passes, unit=_columns(ends))
         yield from count(run.batch.id, run.lease.job_id, deltas(ends))
+    return rows[0]
 
 
-def _columns(ends: list[UnitEnd]) -> Rows:
-    names = ("key", "place", "state", "attempts", "crashes", "label", "warning", "error", "data", "took_ms")
-    columns = {name: [getattr(end, name) for end in ends] for name in names}
-    return Rows(**columns, suspect=[False] * len(ends))
+_NAMES = ("key", "place", "state", "attempts", "crashes", "label", "warning", "error", "data", "took_ms")
+_cells = attrgetter(
+    "key", "place", "state.value", "attempts", "crashes", "label", "warning", "error", "data", "took_ms"
+)
+
+
+def _columns(ends: list[UnitEnd]) -> dict[str, list[Any]]:
+    return dict(zip(_NAMES, map(list, zip(*map(_cells, ends), strict=True)), strict=True))
 
 
 class _Choice:
     """Which units to take next: none that is over, none that another holder has; a suspect only alone."""
 
-    def __init__(self, run: Opened, ask_for: Next) -> None:
+    def __init__(self, run: Opened, ask_for: Next, *, shared: bool) -> None:
         self.taken: list[Unit] = []
         self.looked = 0
         self.over = 0
@@ -80,8 +106,14 @@ class _Choice:
         self._run = run
         self._mine = {key for key, _ in ask_for.in_hand}
         self._retry = ask_for.retry_failed
+        self._fresh = ask_for.fresh and not shared
+        self._shared = shared
 
     def among(self, candidates: Sequence[InHand], limit: int) -> Flow[None]:
+        if self._fresh:
+            self.taken = [Unit(key, place, UnitState.PENDING, 0, 0, 0, False) for key, place in candidates[:limit]]
+            self.looked = len(self.taken)
+            return
         keys = [key for key, _ in candidates]
         rows: list[Unit] = yield ask("units_by_key", Unit, batch_id=self._run.batch.id, keys=keys)
         known = {unit.key: unit for unit in rows}
@@ -116,6 +148,8 @@ class _Choice:
                 return
 
     def _others(self) -> Flow[set[UnitKey]]:
+        if not self._shared:
+            return set(self._mine)
         rows = yield ask("in_hand", batch_id=self._run.batch.id, job_id=self._run.lease.job_id)
         return {key for row in rows for key, _ in decode(row[0])} | self._mine
 
@@ -134,8 +168,6 @@ class _Choice:
 
 
 def plan(run: Opened, units: list[InHand]) -> Flow[None]:
-    rows = yield ask("check_holder", id=run.lease.job_id, token=run.lease.token)
-    if not rows:
-        raise LeaseLost.of(run.lease.job_id, run.lease.token)
+    yield from write_ends(run, [])
     table = Rows(key=[key for key, _ in units], place=[place for _, place in units])
     yield ask("plan_units", batch_id=run.batch.id, passes=run.batch.passes, unit=table)

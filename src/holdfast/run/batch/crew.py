@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from holdfast.domain.batch import Unit as UnitRow
 from holdfast.domain.batch import UnitState
 from holdfast.domain.breaker import Breaker
+from holdfast.run import clock
 from holdfast.run.batch.unit import Ended, Run
 
 #: Ends that may wait to be written: a kill repeats no more than these, and those under way.
 GROUP = 50
+#: Quick units are handed out several at a time: no more than so many, while they take less than so many seconds.
+SLICE, QUICK = 25, 0.005
 
 
 class Crew:
@@ -21,20 +24,29 @@ class Crew:
     def __init__(self, run: Run, jobs: int, breaker: Breaker) -> None:
         #: Set when the driver should look: ends are waiting, or nothing is left to do.
         self.news = threading.Event()
+        #: Writes what has ended, in the thread that calls it; false when somebody else is at it.
+        self.write: Callable[[], bool] = lambda: False
         self._run = run
         self._waiting: deque[UnitRow] = deque()
         self._ended: deque[Ended] = deque()
         self._flushing = 0
         self._breaker = breaker
         self._work = threading.Condition()
+        self._order = threading.Lock()
         self._busy = 0
+        #: Units that were handed out, but wait for another in the hand of the same thread.
+        self._ahead = 0
         self._closed = False
         self._threads = [threading.Thread(target=self._serve, name=f"unit-{n}", daemon=True) for n in range(jobs)]
+
+    def start(self) -> None:
         for thread in self._threads:
             thread.start()
 
     def add(self, rows: Iterable[UnitRow]) -> None:
+        """More to do; and everything that was taken is in the ledger."""
         with self._work:
+            self._flushing = 0
             self._waiting.extend(rows)
             self._work.notify_all()
 
@@ -50,18 +62,12 @@ class Crew:
             return not self._busy and (not self._waiting or self._run.stopping.is_set())
 
     def take(self) -> list[Ended]:
-        """What has ended since the last call; it counts as unwritten until :meth:`written`."""
+        """What has ended since the last call; it counts as unwritten until :meth:`add`."""
         ended = []
         while self._ended:
             ended.append(self._ended.popleft())
         self._flushing += len(ended)
         return ended
-
-    def written(self) -> None:
-        """Everything that was taken is in the ledger."""
-        with self._work:
-            self._flushing = 0
-            self._work.notify_all()
 
     def leave(self) -> None:
         """Begin nothing more; what no thread has begun is forgotten here, and stays pending in the ledger."""
@@ -71,24 +77,40 @@ class Crew:
             self._work.notify_all()
 
     def _serve(self) -> None:
-        while (row := self._next()) is not None:
-            self._over(self._run.run(row))
+        size = 1
+        while rows := self._next(size):
+            began = clock.now()
+            for row in rows:
+                stopped = self._run.stopping.is_set()
+                self._note(Ended(row, None, written=False) if stopped else self._run.run(row))
+            self._over(len(rows))
+            size = min(size * 2, SLICE) if clock.now() - began < QUICK else 1
 
-    def _next(self) -> UnitRow | None:
+    def _next(self, size: int) -> list[UnitRow]:
+        """The next units for one thread: several at a time while they are quick."""
         with self._work:
             while not self._closed:
-                room = len(self._ended) + self._flushing < GROUP
-                if self._waiting and room and not self._run.stopping.is_set():
-                    self._busy += 1
-                    return self._waiting.popleft()
+                fair = -(-len(self._waiting) // len(self._threads))  # a share for every thread
+                room = min(size, GROUP - len(self._ended) - self._flushing - self._ahead, fair)
+                if room > 0 and not self._run.stopping.is_set():
+                    self._busy += room
+                    self._ahead += room - 1
+                    return [self._waiting.popleft() for _ in range(room)]
                 self._work.wait()
-        return None
+        return []
 
-    def _over(self, ended: Ended) -> None:
-        with self._work:
-            self._busy -= 1
+    def _note(self, ended: Ended) -> None:
+        with self._order:
             self._ended.append(ended)
             if ended.end is not None and self._breaker.count(failed=ended.end.state is UnitState.FAILED):
                 self._run.stopping.set()  # at once: the driver will tell why when it looks
-            if len(self._ended) + self._flushing >= GROUP or not self._waiting or self._run.stopping.is_set():
-                self.news.set()
+
+    def _over(self, count: int) -> None:
+        with self._work:
+            self._busy -= count
+            self._ahead -= count - 1
+            full = len(self._ended) + self._flushing >= GROUP or not self._waiting or self._run.stopping.is_set()
+            self._work.notify_all()
+        # To hand a group over to another thread takes longer than to write it.
+        if full and not self.write():
+            self.news.set()

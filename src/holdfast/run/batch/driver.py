@@ -68,6 +68,8 @@ class Driver:
         self._plan = plan
         self._told = told
         self._keys = _numbered(keys, plan.resume_from)
+        #: A range in the first run of a generation: every key is new, and comes once.
+        self._fresh = isinstance(keys, range) and opened.created
         self._next_keys: list[InHand] = []
         self._exhausted = False
         self._met = 0
@@ -82,6 +84,9 @@ class Driver:
         self._unwritten: list[UnitEnd] = []
         self._began = self._flushed = clock.now()
         self._crew = Crew(run, plan.jobs, Breaker(plan.limits))  # it counts the same ends in the same order
+        self._crew.write = self._write_for_the_crew
+        self._turning = threading.Lock()
+        self._error: BaseException | None = None
         self._pulse = Mover(_Pulse(store, opened, self._lost), told=lambda *_: None)
 
     def stop(self, why: AbortedBy = AbortedBy.SIGNAL) -> None:
@@ -94,10 +99,18 @@ class Driver:
     def run(self) -> Outcome:
         """Drive the batch; comes back when nothing of it runs here any more."""
         self._pulse.start()
+        self._crew.start()
         try:
-            while not self._over():
-                self._turn()
-            return self._finish()
+            while True:
+                with self._turning:
+                    if self._error is not None:
+                        raise self._error
+                    if self._over():
+                        return self._finish()
+                    written = self._write_if_due()
+                if not written:
+                    self._crew.news.wait(max(0.0, FLUSH_EVERY - (clock.now() - self._flushed)))
+                    self._crew.news.clear()
         except LeaseLost:
             self.stop(AbortedBy.LEASE_LOST)
             counted = self._store.batches.counters(self._opened.batch.id)
@@ -108,14 +121,29 @@ class Driver:
 
     # -- the loop --------------------------------------------------------------------------
 
-    def _turn(self) -> None:
+    def _write_if_due(self) -> bool:
         self._collect()
         self._look_at_the_clock()
-        if self._due():
+        due = self._due()
+        if due:
             self._flush()
-        else:
-            self._crew.news.wait(max(0.0, FLUSH_EVERY - (clock.now() - self._flushed)))
-            self._crew.news.clear()
+        return due
+
+    def _write_for_the_crew(self) -> bool:
+        """The same, called by the thread of a unit that has ended; what it meets is raised in the driver's own."""
+        if not self._turning.acquire(blocking=False):
+            return False
+        try:
+            if self._error is None:
+                self._write_if_due()
+            if self._over():
+                self._crew.news.set()
+        except BaseException as error:  # noqa: BLE001 - see above
+            self._error = error
+            self.stop(AbortedBy.LEASE_LOST)
+        finally:
+            self._turning.release()
+        return True
 
     def _over(self) -> bool:
         if self._run.stopping.is_set():
@@ -153,6 +181,10 @@ class Driver:
                 self._count(ended, ended.end)
 
     def _count(self, ended: Ended, end: UnitEnd) -> None:
+        if end.state is not UnitState.FAILED and self._breaker.indifferent:
+            if not ended.written:
+                self._unwritten.append(end)
+            return
         failed = end.state is UnitState.FAILED
         if failed and self._breaker.tripped is not None:
             end = _returned(end, ended.row)  # it failed with the others, after all was stopped
@@ -190,10 +222,10 @@ class Driver:
             limit=max(0, room),
             retry_failed=self._plan.retry_failed,
             doubt=self._plan.doubt,
+            fresh=self._fresh,
         )
         flushed = self._store.batches.flush(self._opened, ends, ask_for)
         self._flushed = clock.now()
-        self._crew.written()
         self._next_keys = self._next_keys[flushed.looked :]
         self._skipping = not flushed.taken and flushed.looked > 0
         self._begin(flushed.taken)

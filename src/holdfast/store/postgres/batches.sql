@@ -53,6 +53,20 @@ RETURNING id
 -- name: switch_batch
 UPDATE holdfast.batch SET state = :state, wanted = NULL, ended_at = (SELECT holdfast.now()) WHERE id = :id
 
+-- name: check_run
+-- A run may write while it holds its lease; the locks keep it that way, and serialise who takes units.
+-- Answers what a person wants of the batch, and whether another holder works on it, or has written to its ledger.
+WITH mine AS (
+    SELECT id FROM holdfast.live WHERE id = :job_id AND token = :token AND state = 'running' FOR NO KEY UPDATE
+), locked AS (
+    SELECT id, wanted FROM holdfast.batch WHERE id = :batch_id AND EXISTS (SELECT FROM mine) FOR UPDATE
+)
+SELECT wanted, EXISTS (
+    SELECT FROM holdfast.holding WHERE holding.batch_id = locked.id AND holding.job_id <> :job_id)
+    OR EXISTS (
+    SELECT FROM holdfast.unit_count WHERE unit_count.batch_id = locked.id AND unit_count.job_id <> :job_id) AS shared
+FROM locked
+
 -- name: claim_driver
 -- The driver's own job, which no worker knows: it is claimed by whoever made it.
 UPDATE holdfast.live SET state = 'running', token = token + 1, worker = :worker, attempts = attempts + 1,
@@ -92,7 +106,7 @@ FROM holdfast.unit WHERE batch_id = :batch_id AND key = ANY(:keys::text[])
 SELECT key, place, state, passes, attempts, crashes, suspect, NULL AS label, NULL AS warning, NULL AS error,
     NULL AS data, NULL::bigint AS took_ms
 FROM holdfast.unit
-WHERE batch_id = :batch_id AND state IN ('pending', 'failed', 'in_doubt')
+WHERE batch_id = :batch_id AND state <> 'done'
     AND (state = 'pending' OR state = 'failed' AND :retry AND passes < :passes AND crashes < :crashes)
 ORDER BY place LIMIT :limit::bigint
 

@@ -53,6 +53,16 @@ RETURNING id
 -- name: switch_batch
 UPDATE holdfast_batch SET state = :state, wanted = NULL, ended_at = :now WHERE id = :id
 
+-- name: check_run
+-- A run may write while it holds its lease.
+-- Answers what a person wants of the batch, and whether another holder works on it, or has written to its ledger.
+SELECT batch.wanted, EXISTS (
+    SELECT 1 FROM holdfast_holding AS holding WHERE holding.batch_id = batch.id AND holding.job_id <> :job_id)
+    OR EXISTS (
+    SELECT 1 FROM holdfast_unit_count AS counted WHERE counted.batch_id = batch.id AND counted.job_id <> :job_id) AS shared
+FROM holdfast_live AS live CROSS JOIN holdfast_batch AS batch ON batch.id = :batch_id
+WHERE live.id = :job_id AND live.token = :token AND live.state = 'running'
+
 -- name: claim_driver
 -- The driver's own job, which no worker knows: it is claimed by whoever made it.
 UPDATE holdfast_live SET state = 'running', token = token + 1, worker = :worker, attempts = attempts + 1,
@@ -91,7 +101,7 @@ FROM holdfast_unit WHERE batch_id = :batch_id AND key IN (SELECT value FROM json
 SELECT key, place, state, passes, attempts, crashes, suspect, NULL AS label, NULL AS warning, NULL AS error,
     NULL AS data, NULL AS took_ms
 FROM holdfast_unit
-WHERE batch_id = :batch_id AND state IN ('pending', 'failed', 'in_doubt')
+WHERE batch_id = :batch_id AND state <> 'done'
     AND (state = 'pending' OR state = 'failed' AND :retry AND passes < :passes AND crashes < :crashes)
 ORDER BY place LIMIT :limit
 

@@ -43,7 +43,7 @@ CREATE TABLE holdfast.unit (
     took_ms bigint,
     PRIMARY KEY (batch_id, key)
 ) WITH (fillfactor = 90);
-CREATE INDEX unit_open ON holdfast.unit (batch_id, place) WHERE state IN ('pending', 'failed', 'in_doubt');
+CREATE INDEX unit_open ON holdfast.unit (batch_id, place) WHERE state <> 'done';
 
 -- What a holder has in hand: the units it runs. The right to it is the lease of its job.
 CREATE TABLE holdfast.holding (

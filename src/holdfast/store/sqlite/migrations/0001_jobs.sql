@@ -1,6 +1,9 @@
 -- Jobs on SQLite: the same tables as on PostgreSQL, prefixed, so that they may live in the
 -- user's own file. Instants and durations are integers, in microseconds (UTC).
 
+-- Closed sets are spelt with OR, the most frequent word first: for a list after IN, SQLite builds a table
+-- anew at every row, which costs more than the row.
+
 CREATE TABLE holdfast_meta (
     only_row INTEGER PRIMARY KEY DEFAULT 1 CHECK (only_row = 1),
     installation TEXT NOT NULL DEFAULT (lower(hex(randomblob(16)))),
@@ -50,10 +53,10 @@ CREATE TABLE holdfast_job (
     created_at INTEGER NOT NULL,
     max_attempts INTEGER,
     max_crashes INTEGER,
-    on_lost TEXT NOT NULL CHECK (on_lost IN ('retry', 'dead', 'hold')),
+    on_lost TEXT NOT NULL CHECK (on_lost = 'retry' OR on_lost = 'dead' OR on_lost = 'hold'),
     retry TEXT,
-    after_when TEXT CHECK (after_when IN ('done', 'ended', 'failed')),
-    after_failed TEXT CHECK (after_failed IN ('cancel', 'hold'))
+    after_when TEXT CHECK (after_when = 'done' OR after_when = 'ended' OR after_when = 'failed'),
+    after_failed TEXT CHECK (after_failed = 'cancel' OR after_failed = 'hold')
 ) STRICT;
 CREATE INDEX holdfast_job_label ON holdfast_job (label, id) WHERE label IS NOT NULL;
 CREATE INDEX holdfast_job_key ON holdfast_job (key, id) WHERE key IS NOT NULL;
@@ -61,7 +64,7 @@ CREATE INDEX holdfast_job_key ON holdfast_job (key, id) WHERE key IS NOT NULL;
 -- Where it stands.
 CREATE TABLE holdfast_live (
     id INTEGER PRIMARY KEY,
-    state TEXT NOT NULL CHECK (state IN ('held', 'waiting', 'scheduled', 'ready', 'running')),
+    state TEXT NOT NULL CHECK (state = 'ready' OR state = 'running' OR state = 'held' OR state = 'waiting' OR state = 'scheduled'),
     queue TEXT NOT NULL,
     kind TEXT NOT NULL,
     priority INTEGER NOT NULL,
@@ -72,7 +75,7 @@ CREATE TABLE holdfast_live (
     careful INTEGER NOT NULL DEFAULT 0,        -- never prefetched, every start marked: on_lost, or suspect
     suspect INTEGER NOT NULL DEFAULT 0,        -- its last holder was lost before a marked start
     needed INTEGER NOT NULL DEFAULT 0,         -- other jobs may wait for it
-    wanted TEXT CHECK (wanted IN ('cancel', 'pause')),  -- what a person asks of its holder
+    wanted TEXT CHECK (wanted = 'cancel' OR wanted = 'pause'),  -- what a person asks of its holder
     worker TEXT,
     claimed_at INTEGER,
     started_at INTEGER,                        -- the start mark: from here on a loss costs an attempt
@@ -94,7 +97,7 @@ CREATE INDEX holdfast_live_running ON holdfast_live (queue, lapses_at) WHERE lap
 -- How it ended.
 CREATE TABLE holdfast_ended (
     id INTEGER PRIMARY KEY,
-    state TEXT NOT NULL CHECK (state IN ('done', 'dead', 'cancelled')),
+    state TEXT NOT NULL CHECK (state = 'done' OR state = 'dead' OR state = 'cancelled'),
     queue TEXT NOT NULL,
     kind TEXT NOT NULL,
     priority INTEGER NOT NULL,
@@ -137,7 +140,7 @@ CREATE TABLE holdfast_key (
     kind TEXT NOT NULL,
     key TEXT NOT NULL,
     job_id INTEGER NOT NULL,
-    scope TEXT NOT NULL CHECK (scope IN ('live', 'period', 'forever')),
+    scope TEXT NOT NULL CHECK (scope = 'live' OR scope = 'period' OR scope = 'forever'),
     expires_at INTEGER,
     PRIMARY KEY (kind, key),
     CHECK ((scope = 'period') = (expires_at IS NOT NULL))

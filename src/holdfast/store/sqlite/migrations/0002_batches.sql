@@ -9,8 +9,9 @@ CREATE TABLE holdfast_batch (
     source TEXT NOT NULL,
     name TEXT,
     state TEXT NOT NULL
-        CHECK (state IN ('ready', 'running', 'paused', 'stopped', 'done', 'partial', 'failed', 'cancelled')),
-    wanted TEXT CHECK (wanted IN ('pause', 'cancel')),
+        CHECK (state = 'ready' OR state = 'running' OR state = 'done' OR state = 'paused' OR state = 'stopped'
+            OR state = 'partial' OR state = 'failed' OR state = 'cancelled'),
+    wanted TEXT CHECK (wanted = 'pause' OR wanted = 'cancel'),
     aborted_by TEXT,
     total INTEGER,
     passes INTEGER NOT NULL DEFAULT 0,         -- how many runs have begun
@@ -31,7 +32,8 @@ CREATE TABLE holdfast_unit (
     batch_id INTEGER NOT NULL,
     key TEXT NOT NULL,
     place INTEGER NOT NULL,
-    state TEXT NOT NULL CHECK (state IN ('pending', 'done', 'failed', 'skipped', 'cancelled', 'in_doubt')),
+    state TEXT NOT NULL CHECK (state = 'done' OR state = 'pending' OR state = 'failed' OR state = 'skipped'
+        OR state = 'cancelled' OR state = 'in_doubt'),
     passes INTEGER NOT NULL,                   -- the run of the batch that wrote it last
     attempts INTEGER NOT NULL DEFAULT 0,
     crashes INTEGER NOT NULL DEFAULT 0,
@@ -43,7 +45,7 @@ CREATE TABLE holdfast_unit (
     took_ms INTEGER,
     PRIMARY KEY (batch_id, key)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX holdfast_unit_open ON holdfast_unit (batch_id, place) WHERE state IN ('pending', 'failed', 'in_doubt');
+CREATE INDEX holdfast_unit_open ON holdfast_unit (batch_id, place) WHERE state <> 'done';
 
 -- What a holder has in hand: the units it runs. The right to it is the lease of its job.
 CREATE TABLE holdfast_holding (
