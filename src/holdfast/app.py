@@ -27,6 +27,7 @@ from holdfast.store.views import Views
 
 if TYPE_CHECKING:
     from holdfast.batch import BatchResult, Bound, UnitFunction
+    from holdfast.loop import Loop
     from holdfast.run.worker import Worker
 
 P = ParamSpec("P")
@@ -263,6 +264,21 @@ class Holdfast:
 
         bound = units if isinstance(units, Bound) else units.bind()
         return run_batch(self.store, bound, keys, RunOptions(**options))
+
+    def session(self, name: str, arguments: Mapping[str, Any] | None = None, **options: Any) -> Loop:
+        """A batch as a loop of your own: ``with app.session("resync") as run: for key in run.pending(keys): …``
+
+        *name* and *arguments* are its identity; *options* are those of :meth:`run`.
+
+        Raises:
+            BatchHeld: Another run of this identity is alive.
+            BatchPaused: A person has paused it.
+        """
+        from holdfast.batch import Bound, RunOptions, UnitFunction, UnitOptions
+        from holdfast.loop import Loop
+
+        function = UnitFunction(lambda key: None, UnitOptions(name=checked_name(name, what="the name")))  # noqa: ARG005
+        return Loop(self.store, Bound(function, dict(arguments or {})), RunOptions(**options))
 
     def _enqueuer(self, kind: str) -> Enqueuer:
         known = self._kinds.get(kind)

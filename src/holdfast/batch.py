@@ -13,20 +13,21 @@ from datetime import timedelta
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Generic, NoReturn, ParamSpec, TypeVar
+from typing import Any, Generic, NamedTuple, NoReturn, ParamSpec, TypeVar
 
 import msgspec
 from msgspec import Struct
 
 from holdfast.config import settings
-from holdfast.domain.batch import AbortedBy, Batch, BatchId, Summary, exit_code, identity, summarise, unit_key
+from holdfast.domain.batch import AbortedBy, Batch, BatchId, Summary, UnitKey, exit_code, identity, summarise, unit_key
 from holdfast.domain.breaker import Limits
 from holdfast.domain.job import WorkerId
 from holdfast.domain.kind import to_json
 from holdfast.domain.request import Actor
 from holdfast.domain.retry import Curve
 from holdfast.domain.text import as_duration, checked_name
-from holdfast.errors import BatchHeld, InvalidInput, InvalidKind
+from holdfast.envelope import failure_of
+from holdfast.errors import BatchHeld, BatchPaused, Drift, HoldfastError, InvalidInput, InvalidKind
 from holdfast.output import Format, Output
 from holdfast.report import Report
 from holdfast.run.batch import owner
@@ -170,11 +171,20 @@ class RunOptions(Struct, frozen=True, kw_only=True):
 
 
 class BatchResult(Struct, frozen=True):
-    """How a run ended: the batch, its counts, and the exit code that says both."""
+    """How a run ended: the batch, its counts, and the exit code that says both.
 
-    batch: Batch
-    summary: Summary
+    *error*: it could not begin, because another run is alive, a person has paused it, or of drift.
+    """
+
+    batch: Batch | None
+    summary: Summary | None
     exit_code: int
+    error: HoldfastError | None = None
+
+    def check(self) -> None:
+        """Raise what kept the run from beginning, if anything did."""
+        if self.error is not None:
+            raise self.error
 
     def exit(self) -> NoReturn:
         """End the program with the exit code of the run."""
@@ -184,17 +194,16 @@ class BatchResult(Struct, frozen=True):
 def run_batch(store: Store, bound: Bound, keys: Iterable[Any], options: RunOptions) -> BatchResult:
     """Run *bound* over *keys* in this process, and write the ledger as it goes.
 
-    Raises:
-        BatchHeld: Another run of this identity is alive.
-        BatchPaused: A person has paused it.
-        Drift: The version or a declared input changed under an open run.
+    That another run is alive, that a person has paused it, or drift, is told and answered, not raised.
     """
     if not isinstance(options.jobs, int) or not 1 <= options.jobs <= 1000:
         raise InvalidInput(f"jobs is a number from 1 to 1,000, not {options.jobs!r}")
-    output = _output(options.output)
-    opened = _open(store, _opening(bound, keys, options), wait=options.wait, output=output)
-    report = Report(output, opened, total=_length(keys), every=options.progress_every)
-    run = _shared(store, bound, opened)
+    try:
+        begun = begin(store, bound, keys, options)
+    except (BatchHeld, BatchPaused, Drift) as error:
+        _output(options.output).error(failure_of(error))
+        return BatchResult(None, None, error.exit_code, error)
+    opened, report, run = begun
     driver = Driver(store, opened, run, _plan(bound, options), keys, told=report.units)
     report.began()
     outcome = _drive(driver, report)
@@ -202,6 +211,28 @@ def run_batch(store: Store, bound: Bound, keys: Iterable[Any], options: RunOptio
     code = exit_code(outcome.counters, outcome.aborted_by)
     report.ended(summary, code)
     return BatchResult(store.batches.get(opened.batch.id), summary, code)
+
+
+class Begun(NamedTuple):
+    """A run that has begun: its lease, what tells of it, and what its units share."""
+
+    opened: Opened
+    report: Report
+    run: Run
+
+
+def begin(store: Store, bound: Bound, keys: Iterable[Any], options: RunOptions) -> Begun:
+    """Open the batch.
+
+    Raises:
+        BatchHeld: Another run of this identity is alive.
+        BatchPaused: A person has paused it.
+        Drift: The version or a declared input changed under an open run.
+    """
+    output = _output(options.output)
+    opened = _open(store, _opening(bound, keys, options), wait=options.wait, output=output)
+    report = Report(output, opened, total=_length(keys), every=options.progress_every)
+    return Begun(opened, report, _shared(store, bound, opened))
 
 
 class Found(Struct, frozen=True):
@@ -336,20 +367,31 @@ def _shared(store: Store, bound: Bound, opened: Opened) -> Run:
 
 
 def _plan(bound: Bound, options: RunOptions) -> Plan:
-    function = bound.function.options
     return Plan(
         jobs=options.jobs,
-        limits=Limits(
-            in_a_row=function.max_failures if options.max_failures is None else options.max_failures,
-            total=options.max_total_failures,
-            rate=options.max_failure_rate,
-        ),
+        limits=limits_of(bound, options),
         deadline=None if options.deadline is None else as_duration(options.deadline),
         limit=options.limit,
         retry_failed=options.retry_failed,
-        doubt=function.on_lost == "hold",
-        resume_from=None if options.resume_from is None else unit_key(options.resume_from),
+        doubt=bound.function.options.on_lost == "hold",
+        resume_from=None if options.resume_from is None else _resume_key(bound.function, options.resume_from),
     )
+
+
+def limits_of(bound: Bound, options: RunOptions) -> Limits:
+    """When the breaker trips."""
+    own = bound.function.options.max_failures
+    return Limits(
+        in_a_row=own if options.max_failures is None else options.max_failures,
+        total=options.max_total_failures,
+        rate=options.max_failure_rate,
+    )
+
+
+def _resume_key(function: UnitFunction[..., Any], value: Any) -> UnitKey:
+    """A key that came as a word from a line is that of the function's type."""
+    is_number = function.key_type is int and isinstance(value, str) and value.lstrip("-").isdecimal()
+    return unit_key(int(value) if is_number else value)
 
 
 def _output(asked: str | Output | None) -> Output:

@@ -6,6 +6,8 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from holdfast.errors import HoldfastError
+
 SCHEMA_VERSION = 1
 
 
@@ -21,6 +23,12 @@ class Failure(Struct, frozen=True, kw_only=True):
     #: The command to run next.
     next: str | None = None
     context: dict[str, str] = {}
+
+
+def failure_of(error: HoldfastError) -> Failure:
+    """An error as programs see it."""
+    context = {name: str(value) for name, value in error.context.items()}
+    return Failure(code=error.code, message=error.message, hint=error.hint, retryable=error.retryable, context=context)
 
 
 class Meta(Struct, frozen=True):

@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import os
 import sqlite3
-import sys
 import threading
 from contextlib import closing
 from pathlib import Path
@@ -60,21 +59,16 @@ def main() -> None:
             connection.execute("INSERT INTO effect VALUES (?)", (key,))
 
     options = {"deadline": asked.deadline, "limit": asked.limit, "fresh": asked.fresh, "wait": asked.wait}
-    try:
-        result = app.run(
-            effect,
-            range(asked.first, asked.first + asked.count),
-            name="effects",
-            jobs=asked.jobs,
-            output=asked.output,
-            max_failures=asked.max_failures,
-            allow_concurrent=asked.allow_concurrent,
-            **options,
-        )
-    except holdfast.HoldfastError as error:
-        sys.stderr.write(f"{error.code} {error.message}\n")
-        sys.exit(error.exit_code)
-    result.exit()
+    app.run(
+        effect,
+        range(asked.first, asked.first + asked.count),
+        name="effects",
+        jobs=asked.jobs,
+        output=asked.output,
+        max_failures=asked.max_failures,
+        allow_concurrent=asked.allow_concurrent,
+        **options,
+    ).exit()
 
 
 def _insert(url: str) -> str:

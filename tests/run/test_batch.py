@@ -209,3 +209,74 @@ def test_a_function_without_a_key_is_refused(app):
         app.unit(on_lost="maybe")(lambda key: None)
     with pytest.raises(InvalidInput, match="jobs"):
         run(app, app.unit(name="x")(lambda key: None), [1], jobs=0)
+
+
+# -- the loop form -----------------------------------------------------------------------------
+
+
+def loop(app, keys, *, fail=(), stop_at=None, **options):
+    """A loop of one's own; answers what it did, and the run."""
+    did = []
+    with app.session("looped", {"replace": True}, output="none", **options) as run:
+        for key in run.pending(keys):
+            with run.unit(key) as unit:
+                if key == stop_at:
+                    run.stop()
+                if key in fail:
+                    raise ValueError(key)
+                unit.done("seen")
+                did.append(key)
+    return did, run
+
+
+def test_a_loop_becomes_resumable(app):
+    """It skips what is over, runs failed units again, and says how it went."""
+    did, run = loop(app, range(120), fail={7}, stop_at=60)
+    assert (run.exit_code, run.summary.aborted_by, run.summary.failed) == (7, AbortedBy.SIGNAL, 1)
+    more, run = loop(app, range(120))
+    assert (run.exit_code, run.summary.succeeded, run.summary.labels) == (0, 120, {"seen": 120})
+    assert sorted(did + more) == list(range(120))
+    again, run = loop(app, range(120))
+    assert len(again) == 120, "it ended clean: a new generation"
+
+
+def test_the_breaker_of_a_loop(app):
+    did, run = loop(app, range(120), fail=set(range(50, 120)), max_failures=5)
+    assert (len(did), run.exit_code, run.summary.returned, run.summary.failed) == (50, 8, 5, 0)
+    counted, rows = app.store.batches.counters(1), app.store.batches.recount(1)
+    assert (counted.done, rows["done"], rows["pending"]) == (50, 50, 5)
+
+
+def test_skips_and_other_ends_of_a_loop(app):
+    with app.session("looped", output="none") as run:
+        for key in run.pending(["a", "b", "c"]):
+            with run.unit(key):
+                if key == "a":
+                    raise Skip("no")
+                if key == "b":
+                    raise Fatal("stop")
+    assert (run.exit_code, run.summary.skipped, run.summary.aborted_by) == (8, 1, AbortedBy.FATAL)
+
+
+def test_what_breaks_out_of_a_loop_leaves_it_resumable(app):
+    def broken():
+        with app.session("looped", output="none") as run:
+            for key in run.pending(range(3)):
+                with run.unit(key):
+                    raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        broken()
+    (batch,) = app.store.batches.page()
+    assert batch.state is BatchState.STOPPED
+    assert app.store.batches.holders(batch.id) == []
+
+
+def test_two_loops_of_one_identity_conflict(app):
+    with app.session("looped", output="none") as run:
+        with pytest.raises(holdfast.HoldfastError, match="held by another run"):
+            app.session("looped", output="none")
+        for key in run.pending([1]):
+            with run.unit(key):
+                pass
+    assert run.exit_code == 0

@@ -209,8 +209,9 @@ def test_a_second_run_of_one_identity_is_exit_9(start, run, effects):
     wait_until(lambda: len(effects) > 2)
     code, told = run("--count", COUNT)
     assert code == 9
-    assert f"pid {first.pid}" in told["stderr"]
-    assert "batch_program" in told["stderr"]
+    assert told["error"]["code"] == "E_BATCH_HELD"
+    assert f"pid {first.pid}" in told["error"]["message"]
+    assert "batch_program" in told["error"]["message"]
     waiting = start("--count", COUNT, "--wait")
     assert first.wait(PATIENCE) == 0
     assert waiting.wait(PATIENCE) == 0

@@ -12,13 +12,13 @@ from msgspec import Struct
 
 from holdfast.batch import RunOptions, UnitFunction, UnitOptions, run_batch, would_run
 from holdfast.cli.apps import load_object
-from holdfast.cli.keys import keys_from, parse_arguments, typed
 from holdfast.cli.progress import progress
 from holdfast.cli.render import age, table
 from holdfast.cli.session import Session
 from holdfast.cli.shared import Group, Items, command
 from holdfast.domain.batch import KEPT, Batch, BatchId, Summary, UnitState, exit_code, summarise
 from holdfast.errors import ConfigurationError
+from holdfast.options import Asked, own_options, parse_arguments
 from holdfast.output import Line
 from holdfast.report import RunAnswer, UnitLine
 from holdfast.store import Store
@@ -60,41 +60,25 @@ def batch() -> None:
     """Run a function over many units, resumable; look at batches, pause, resume, cancel and retry them."""
 
 
-def _run_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    options = (
-        click.option("--range", "range_", metavar="LO-HI", help="Whole numbers, both ends included."),
-        click.option("--ids", metavar="A,B,…", help="These keys."),
-        click.option("--all", "everything", is_flag=True, help="All keys, as the function's own keys= lists them."),
-        click.option("--from", "file", metavar="FILE", help="One key per line; - is stdin."),
-        click.option("--set", "arguments", multiple=True, metavar="NAME=JSON", help="An argument of the function."),
-        click.option("--name", help="A name for the batch, instead of where its keys come from."),
-        click.option("--jobs", default=1, show_default=True, type=click.IntRange(1, 1000), help="Units at a time."),
-        click.option("--max-failures", type=click.IntRange(0), help="Stop after so many in a row; 0 is never. [5]"),
-        click.option("--max-total-failures", type=click.IntRange(1), help="Stop after so many in all."),
-        click.option("--max-failure-rate", type=click.FloatRange(0, 1), help="Stop when more than this share fails."),
-        click.option("--deadline", metavar="TIME", help="Stop after so long, with exit 10."),
-        click.option("--limit", type=click.IntRange(1), help="Run no more than so many units now."),
-        click.option("--only", metavar="A,B,…", help="Of the keys, run only these."),
-        click.option("--resume-from", metavar="KEY", help="Begin at this key, in the order of the input."),
-        click.option("--retry-failed/--no-retry-failed", default=True, help="Run failed units of earlier runs again."),
-        click.option("--fresh", is_flag=True, help="Begin a new generation, whatever became of the last."),
-        click.option("--once", is_flag=True, help="Do nothing when the last generation ended clean: exit 13."),
-        click.option("--allow-concurrent", is_flag=True, help="Join a run that is under way."),
-        click.option("--wait", is_flag=True, help="Wait for a run that is under way."),
-        click.option("--accept-drift", is_flag=True, help="Go on though version or inputs have changed."),
-        click.option("--input", "inputs", multiple=True, metavar="FILE", help="A file whose change is drift."),
-        click.option("--progress-every", default=10, show_default=True, help="A line of progress every so many units."),
-        click.option("--dry-run", is_flag=True, help="Say what would be run; run nothing."),
-    )
-    for option in reversed(options):
-        function = option(function)
-    return function
-
-
 @command("run", answers=RunAnswer, changes=True)
 @click.argument("target", metavar="MODULE:FUNCTION")
-@_run_options
-def run(session: Session, *, target: str, dry_run: bool, once: bool, **asked: Any) -> int:
+@own_options
+@click.option("--set", "arguments", multiple=True, metavar="NAME=JSON", help="An argument of the function.")
+@click.option("--name", help="A name for the batch, instead of where its keys come from.")
+@click.option("--input", "inputs", multiple=True, metavar="FILE", help="A file whose change is drift.")
+@click.option("--once", is_flag=True, help="Do nothing when the last generation ended clean: exit 13.")
+@click.option("--dry-run", is_flag=True, help="Say what would be run; run nothing.")
+def run(
+    session: Session,
+    *,
+    target: str,
+    batch: Asked,
+    arguments: tuple[str, ...],
+    name: str | None,
+    inputs: tuple[str, ...],
+    once: bool,
+    dry_run: bool,
+) -> int:
     """Run a function over many units, here and now; the same line again goes on where it stopped.
 
     The function's first parameter is the key. Ctrl-C lets units under way end (exit 7), twice leaves
@@ -106,15 +90,10 @@ def run(session: Session, *, target: str, dry_run: bool, once: bool, **asked: An
       holdfast batch run mail.jobs:resync --from ids.txt --set replace=true
     """
     function = _function(target)
-    bound = function.bind(**parse_arguments(asked.pop("arguments")))
-    keys, source = keys_from(function, asked)
-    only = asked.pop("only")
-    if only is not None:
-        wanted = {word.strip() for word in only.split(",")}
-        keys = [key for key in keys if str(key) in wanted]
-    if asked["resume_from"] is not None:
-        asked["resume_from"] = typed(function, asked["resume_from"])
-    options = RunOptions(source=source, output=session.output, actor=session.actor, **asked)
+    bound = function.bind(**parse_arguments(arguments))
+    keys = batch.keys(function)
+    asked = {**batch.run, "name": name, "inputs": inputs, "output": session.output, "actor": session.actor}
+    options = RunOptions(**asked)
     store = _store(session, function)
     found = would_run(store, bound, keys if dry_run else (), options)
     if dry_run or (once and found.ended_clean):

@@ -35,7 +35,9 @@ def tell(error: BaseException, session: Session) -> int:
         case HoldfastError():
             if session.flags.get("verbose"):
                 sys.excepthook(type(error), error, error.__traceback__)
-            session.output.error(told(error))
+            from holdfast.envelope import failure_of
+
+            session.output.error(failure_of(error))
             return error.exit_code
         case click.exceptions.NoArgsIsHelpError():
             sys.stderr.write(error.format_message() + "\n")  # a name alone is a question, not a mistake
@@ -60,12 +62,6 @@ def tell(error: BaseException, session: Session) -> int:
             text = f"this is a defect of Holdfast: {type(error).__name__}: {error}"
             session.output.error(failure("E_INTERNAL", text, hint="Please report it, with what stands above."))
             return 1
-
-
-def told(error: HoldfastError) -> Failure:
-    """An error as programs see it."""
-    context = {name: str(value) for name, value in error.context.items()}
-    return failure(error.code, error.message, hint=error.hint, retryable=error.retryable, context=context)
 
 
 def failure(code: str, message: str, **more: Any) -> Failure:

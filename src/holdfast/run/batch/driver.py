@@ -87,7 +87,7 @@ class Driver:
         self._crew.write = self._write_for_the_crew
         self._turning = threading.Lock()
         self._error: BaseException | None = None
-        self._pulse = Mover(_Pulse(store, opened, self._lost), told=lambda *_: None)
+        self._pulse = Mover(Pulse(store, opened, self._lost), told=lambda *_: None)
 
     def stop(self, why: AbortedBy = AbortedBy.SIGNAL) -> None:
         """Begin nothing more; what runs may end. The first reason stays."""
@@ -190,23 +190,16 @@ class Driver:
             end = _returned(end, ended.row)  # it failed with the others, after all was stopped
         elif self._breaker.count(failed=failed) is not None and failed:
             self._unwritten.append(end)
-            self._trip(ended.row)
+            self._trip(end)
             return
         self._streak = [*self._streak, end] if failed else []
         if not ended.written:
             self._unwritten.append(end)
 
-    def _trip(self, last: UnitRow) -> None:
+    def _trip(self, last: UnitEnd) -> None:
         """The streak that tripped the breaker goes back: its units wait for the cause to be mended."""
         assert self._breaker.tripped is not None
-        fresh = {end.key for end in self._unwritten}
-        returned = {end.key: end for end in self._streak}
-        self._unwritten = [
-            _returned(end, None) if end.key in returned or end.key == last.key else end for end in self._unwritten
-        ]
-        for end in returned.values():
-            if end.key not in fresh:
-                self._unwritten.append(structs.replace(_returned(end, None), before=UnitState.FAILED))
+        self._unwritten = give_back(self._unwritten, [*self._streak, last])
         self._streak = []
         self.stop(self._breaker.tripped)
 
@@ -280,7 +273,7 @@ class Driver:
         self.stop(AbortedBy.LEASE_LOST)
 
 
-class _Pulse:
+class Pulse:
     """Renews the lease of the run's own job."""
 
     name = "pulse"
@@ -308,6 +301,15 @@ def _numbered(keys: Iterable[Any], resume_from: UnitKey | None) -> Iterator[InHa
         waiting = waiting and key != resume_from
         if not waiting:
             yield key, place
+
+
+def give_back(unwritten: Sequence[UnitEnd], streak: Sequence[UnitEnd]) -> list[UnitEnd]:
+    """The ends to write when a *streak* of failures goes back: those that are in the ledger already are taken back."""
+    keys = {end.key for end in streak}
+    fresh = {end.key for end in unwritten}
+    ends = [_returned(end, None) if end.key in keys else end for end in unwritten]
+    written = [end for end in streak if end.key not in fresh]
+    return ends + [structs.replace(_returned(end, None), before=UnitState.FAILED) for end in written]
 
 
 def _returned(end: UnitEnd, row: UnitRow | None) -> UnitEnd:

@@ -1,0 +1,152 @@
+"""One definition of options for click, typer, argparse and Django: the same contract in each."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+
+import click
+import click.testing
+import pytest
+import typer
+import typer.testing
+
+import holdfast
+from holdfast import options
+from holdfast.errors import InvalidInput
+
+
+@pytest.fixture
+def work(real_database):
+    with holdfast.Holdfast(real_database.url) as app:
+
+        @app.unit(keys=lambda: range(1, 4))
+        def work(n: int, *, loud: bool = False) -> None:
+            if n == 3:
+                raise ValueError("three")
+
+        def run(batch, *, loud=False):
+            app.run(work.bind(loud=loud), batch.keys(work), **batch.run).exit()
+
+        yield run
+
+
+def by_click(run):
+    @click.command()
+    @click.option("--loud", is_flag=True)
+    @options.click
+    def command(batch, loud):
+        run(batch, loud=loud)
+
+    def call(words):
+        answer = click.testing.CliRunner().invoke(command, words)
+        return answer.exit_code, answer.stdout
+
+    return call
+
+
+def by_typer(run):
+    program = typer.Typer()
+
+    @program.command()
+    @options.typer
+    def command(batch: options.Asked, loud: bool = False):
+        run(batch, loud=loud)
+
+    def call(words):
+        answer = typer.testing.CliRunner().invoke(program, words)
+        return answer.exit_code, answer.stdout
+
+    return call
+
+
+def by_argparse(run, capsys):
+    def call(words):
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--loud", action="store_true")
+        options.add_arguments(parser)
+        found = parser.parse_args(words)
+        with pytest.raises(SystemExit) as ended:
+            run(options.asked(found), loud=found.loud)
+        return ended.value.code, capsys.readouterr().out
+
+    return call
+
+
+def by_django(run, capsys):
+    from django.conf import settings
+    from django.core.management import call_command
+    from django.core.management.base import BaseCommand
+
+    if not settings.configured:
+        settings.configure()
+
+    class Command(BaseCommand):
+        def add_arguments(self, parser):
+            parser.add_argument("--loud", action="store_true")
+            options.add_arguments(parser)
+
+        def handle(self, *_, **values):
+            run(options.asked(values), loud=values["loud"])
+
+    def call(words):
+        with pytest.raises(SystemExit) as ended:
+            call_command(Command(), *words)
+        return ended.value.code, capsys.readouterr().out
+
+    return call
+
+
+@pytest.fixture(params=["click", "typer", "argparse", "django"])
+def call(request, work, capsys):
+    match request.param:
+        case "click":
+            return by_click(work)
+        case "typer":
+            return by_typer(work)
+        case "argparse":
+            return by_argparse(work, capsys)
+        case _:
+            return by_django(work, capsys)
+
+
+def test_the_contract_holds_in_every_framework(call):
+    """Exit codes, the document, resumption, other arguments as another batch."""
+    code, out = call(["--range", "1-5", "--jobs", "2", "--output", "json"])
+    document = json.loads(out)
+    assert (code, document["error"]["code"]) == (6, "E_PARTIAL_FAILURE")
+    assert (document["data"]["summary"]["succeeded"], document["data"]["summary"]["failed"]) == (4, 1)
+    code, out = call(["--range", "1-5", "--no-retry-failed", "--output", "json"])
+    assert (code, json.loads(out)["data"]["batch"]) == (6, document["data"]["batch"])
+    code, out = call(["--ids", "1,2", "--loud", "--output", "json"])
+    assert (code, json.loads(out)["data"]["summary"]["succeeded"]) == (0, 2)
+    code, out = call(["--all", "--limit", "2", "--output", "json"])
+    assert (code, json.loads(out)["data"]["summary"]["pending"]) == (0, 1)
+
+
+def test_every_option_reaches_the_run():
+    given = {"range": "1-9", "jobs": 3, "max_failures": 0, "deadline": "2h", "fresh": True, "no_retry_failed": True}
+    found = options.Asked(given).run
+    assert found == {
+        "jobs": 3, "max_failures": 0, "max_total_failures": None, "max_failure_rate": None, "deadline": "2h",
+        "limit": None, "resume_from": None, "fresh": True, "allow_concurrent": False, "wait": False,
+        "accept_drift": False, "progress_every": 10, "output": None, "retry_failed": False, "source": "range 1-9",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("given", [{}, {"range": "1-2", "ids": "1"}, {"range": "2-1"}, {"range": "x"}])
+def test_units_are_named_in_exactly_one_way(given, work):
+    app = holdfast.Holdfast("sqlite:///never-opened.db")
+    with pytest.raises(InvalidInput):
+        options.Asked(given).keys(app.unit(name="x")(lambda key: None))
+
+
+def test_lines_come_from_stdin(monkeypatch, tmp_path):
+    app = holdfast.Holdfast("sqlite:///never-opened.db")
+    function = app.unit(name="x")(lambda key: None)
+    (tmp_path / "keys").write_text("a\n\nb\n")
+    with (tmp_path / "keys").open() as lines:
+        monkeypatch.setattr(sys, "stdin", lines)
+        assert list(options.Asked({"from": "-"}).keys(function)) == ["a", "b"]
+    assert list(options.Asked({"from": str(tmp_path / "keys"), "only": "b"}).keys(function)) == ["b"]
