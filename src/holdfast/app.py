@@ -26,9 +26,10 @@ from holdfast.store.url import open_store
 from holdfast.store.views import Views
 
 if TYPE_CHECKING:
-    from holdfast.batch import BatchResult, Bound, UnitFunction
+    from holdfast.batch import BatchResult
     from holdfast.loop import Loop
     from holdfast.run.worker import Worker
+    from holdfast.units import Bound, UnitFunction
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -239,7 +240,7 @@ class Holdfast:
         guards against drift; *operational* arguments do not belong to the identity. *keys* lists all keys
         there are, for ``--all``.
         """
-        from holdfast.batch import UNIT_CURVE, UnitFunction, UnitOptions
+        from holdfast.units import UNIT_CURVE, UnitFunction, UnitOptions
 
         def make(function: Callable[P, R]) -> UnitFunction[P, R]:
             options = UnitOptions(
@@ -260,7 +261,8 @@ class Holdfast:
 
         The same call again goes on where the last one stopped, and runs failed units again.
         """
-        from holdfast.batch import Bound, RunOptions, run_batch
+        from holdfast.batch import RunOptions, run_batch
+        from holdfast.units import Bound
 
         bound = units if isinstance(units, Bound) else units.bind()
         return run_batch(self.store, bound, keys, RunOptions(**options))
@@ -274,8 +276,9 @@ class Holdfast:
             BatchHeld: Another run of this identity is alive.
             BatchPaused: A person has paused it.
         """
-        from holdfast.batch import Bound, RunOptions, UnitFunction, UnitOptions
+        from holdfast.batch import RunOptions
         from holdfast.loop import Loop
+        from holdfast.units import Bound, UnitFunction, UnitOptions
 
         function = UnitFunction(lambda key: None, UnitOptions(name=checked_name(name, what="the name")))  # noqa: ARG005
         return Loop(self.store, Bound(function, dict(arguments or {})), RunOptions(**options))

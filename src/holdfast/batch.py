@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 import os
 import sys
 import threading
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
-from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, NoReturn, ParamSpec, TypeVar
+from typing import Any, NamedTuple, NoReturn, ParamSpec, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -24,18 +22,18 @@ from holdfast.domain.breaker import Limits
 from holdfast.domain.job import WorkerId
 from holdfast.domain.kind import to_json
 from holdfast.domain.request import Actor
-from holdfast.domain.retry import Curve
 from holdfast.domain.text import as_duration, checked_name
 from holdfast.envelope import failure_of
-from holdfast.errors import BatchHeld, BatchPaused, Drift, HoldfastError, InvalidInput, InvalidKind
+from holdfast.errors import BatchHeld, BatchPaused, Drift, HoldfastError, InvalidInput
 from holdfast.output import Format, Output
 from holdfast.report import Report
 from holdfast.run.batch import owner
 from holdfast.run.batch.driver import Driver, Outcome, Plan
-from holdfast.run.batch.unit import Run, Unit
+from holdfast.run.batch.unit import Run
 from holdfast.run.signals import Signals
 from holdfast.store import Store
 from holdfast.store.opening import Opened, Opening
+from holdfast.units import Bound, UnitFunction
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -44,107 +42,6 @@ Duration = timedelta | float | str
 SECOND_SIGNAL = 130
 #: How often a run that waits for another looks again, in seconds.
 LOOK_AGAIN = 0.5
-#: Tries of one unit follow each other by this curve: seconds, not minutes.
-UNIT_CURVE = Curve(base=1.0, cap=30.0)
-
-
-class UnitOptions(Struct, frozen=True, kw_only=True):
-    """How the units of a function are to be run."""
-
-    name: str
-    retries: int = 0
-    curve: Curve = UNIT_CURVE
-    max_failures: int = 5
-    on_lost: str = "retry"
-    version: str | None = None
-    operational: tuple[str, ...] = ()
-
-
-class UnitFunction(Generic[P, R]):
-    """A function that does one unit; call it as before, or :meth:`bind` its arguments and run it over many keys."""
-
-    def __init__(
-        self,
-        function: Callable[P, R],
-        options: UnitOptions,
-        *,
-        store: Callable[[], Store] | None = None,
-        keys: Callable[[], Iterable[Any]] | None = None,
-    ) -> None:
-        if options.on_lost not in ("retry", "hold"):
-            raise InvalidKind(f"on_lost is 'retry' or 'hold', not {options.on_lost!r}")
-        self.options = options
-        self.function = function
-        #: The store of its application, and all keys that there are.
-        self.store = store
-        self.keys = keys
-        self._signature = inspect.signature(function)
-        self._hints = typing.get_type_hints(function)
-        self._names = [name for name in self._signature.parameters if self._hints.get(name) is not Unit]
-        if not self._names:
-            raise InvalidKind(f"{options.name!r} takes no key", hint="Its first parameter is the key of the unit.")
-        self._wanting = next((name for name, hint in self._hints.items() if hint is Unit), None)
-        self.__wrapped__ = function
-
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        return self.function(*args, **kwargs)
-
-    def bind(self, **arguments: Any) -> Bound:
-        """The function with its arguments: all of them belong to the batch's identity, but for operational ones.
-
-        Raises:
-            InvalidInput: There is no such parameter, or its value cannot be written as JSON.
-        """
-        for name, value in arguments.items():
-            if name not in self._names[1:]:
-                known = ", ".join(self._names[1:]) or "none"
-                raise InvalidInput(f"{self.options.name!r} has no argument {name!r}", hint=f"It has: {known}.")
-            to_json(value, what=f"the argument {name!r}")
-        return Bound(self, arguments)
-
-    def caller(self, arguments: Mapping[str, Any]) -> Callable[[Unit], Any]:
-        """A function of a unit alone."""
-        function, wanting = self.function, self._wanting
-        if wanting is not None:
-            return lambda unit: function(unit.key, **arguments, **{wanting: unit})  # type: ignore[arg-type]
-        return lambda unit: function(unit.key, **arguments)
-
-    def plain(self, arguments: Mapping[str, Any]) -> Callable[[Any], Any] | None:
-        """A function of the key alone, where it wants to know no more."""
-        if self._wanting is not None:
-            return None
-        return partial(self.function, **arguments) if arguments else self.function
-
-    def decoder(self) -> Callable[[str], Any]:
-        """From a key in the ledger to what the function takes."""
-        if self.key_type is int:
-            return int
-        return msgspec.json.Decoder(self.key_type).decode
-
-    @property
-    def key_type(self) -> Any:
-        """What its first parameter is annotated with."""
-        return self._hints.get(self._names[0], Any)
-
-    @property
-    def code(self) -> str | None:
-        """A digest of the source, to tell when it was edited under an open run."""
-        try:
-            return hashlib.sha256(inspect.getsource(self.function).encode()).hexdigest()[:16]
-        except (OSError, TypeError):
-            return None
-
-
-class Bound(Struct, frozen=True):
-    """A unit function with its arguments."""
-
-    function: UnitFunction[Any, Any]
-    arguments: dict[str, Any]
-
-    @property
-    def lasting(self) -> dict[str, Any]:
-        """The arguments that make two runs the same."""
-        return {name: value for name, value in self.arguments.items() if name not in self.function.options.operational}
 
 
 class RunOptions(Struct, frozen=True, kw_only=True):

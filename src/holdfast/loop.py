@@ -12,7 +12,7 @@ from typing import Any, NoReturn, Self
 
 import msgspec
 
-from holdfast.batch import SECOND_SIGNAL, Bound, RunOptions, begin, limits_of
+from holdfast.batch import SECOND_SIGNAL, RunOptions, begin, limits_of
 from holdfast.domain.batch import AbortedBy, Summary, UnitEnd, UnitKey, UnitState, exit_code, summarise, unit_key
 from holdfast.domain.batch import Unit as UnitRow
 from holdfast.domain.breaker import Breaker
@@ -28,6 +28,7 @@ from holdfast.run.signals import Signals
 from holdfast.store import Store
 from holdfast.store.holdings import InHand
 from holdfast.store.ledger import Next
+from holdfast.units import Bound
 
 
 class Loop:

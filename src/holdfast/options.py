@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from holdfast.batch import UnitFunction
 from holdfast.errors import InvalidInput
+from holdfast.units import UnitFunction
 
 
 class Option(NamedTuple):

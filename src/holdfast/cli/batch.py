@@ -10,7 +10,7 @@ import click
 import msgspec
 from msgspec import Struct
 
-from holdfast.batch import RunOptions, UnitFunction, UnitOptions, run_batch, would_run
+from holdfast.batch import RunOptions, run_batch, would_run
 from holdfast.cli.apps import load_object
 from holdfast.cli.progress import progress
 from holdfast.cli.render import age, table
@@ -22,6 +22,7 @@ from holdfast.options import Asked, own_options, parse_arguments
 from holdfast.output import Line
 from holdfast.report import RunAnswer, UnitLine
 from holdfast.store import Store
+from holdfast.units import UnitFunction, UnitOptions
 
 #: How often a watcher looks, in seconds.
 LOOK_EVERY = 0.5
