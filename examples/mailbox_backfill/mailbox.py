@@ -1,0 +1,100 @@
+"""A mailbox whose messages are indexed anew: a backfill over a range of ids that survives whatever happens to it.
+
+    python mailbox.py make --messages 500          # a mailbox of made-up messages, some of them broken
+    python mailbox.py resync --range 1-500 --jobs 4
+    python mailbox.py count                        # how many messages are indexed
+
+Stop it with Ctrl-C, kill it with -9, and give the same line again: it goes on where it was.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import click
+
+import holdfast
+from holdfast import options
+
+app = holdfast.Holdfast()  # the store: HOLDFAST_URL, or what holdfast.toml says
+MAILBOX, INDEX = Path("mailbox.db"), Path("index.db")
+
+
+@app.unit(retries=1, retry=["10ms"], operational=["nap"])
+def resync(mid: int, *, replace: bool = False, nap: float = 0.0, unit: holdfast.Unit) -> None:
+    """Index one message."""
+    with opened(MAILBOX) as mailbox:
+        row = mailbox.execute("SELECT subject, body FROM message WHERE id = ?", (mid,)).fetchone()
+    if row is None:
+        raise holdfast.Skip("there is no such message")
+    subject, body = row
+    if body is None:
+        raise ValueError("the body cannot be read")
+    if not subject:
+        unit.warn("no subject")
+    unit.sleep(nap)  # a server that takes its time; it wakes when the run is to stop
+    with opened(INDEX) as index:
+        index.execute("INSERT INTO effect VALUES (?)", (mid,))  # counts how often it was done
+        done = index.execute("INSERT OR IGNORE INTO entry VALUES (?, ?)", (mid, len(body)))
+        if done.rowcount == 0 and not replace:
+            unit.done("duplicate")
+        elif done.rowcount == 0:
+            index.execute("UPDATE entry SET words = ? WHERE mid = ?", (len(body), mid))
+            unit.done("replaced")
+        else:
+            unit.done("new")
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[sqlite3.Connection]:
+    with closing(sqlite3.connect(path, timeout=30)) as connection, connection:
+        yield connection
+
+
+@click.group()
+def program() -> None:
+    """A mailbox and its index."""
+
+
+@program.command()
+@click.option("--messages", default=500, show_default=True, help="How many.")
+@click.option("--broken", default="", help="Messages whose body cannot be read: 7,8,9.")
+def make(messages: int, broken: str) -> None:
+    """Make a mailbox of made-up messages, and an empty index."""
+    unreadable = {int(mid) for mid in broken.split(",") if mid}
+    with opened(MAILBOX) as mailbox:
+        mailbox.execute("CREATE TABLE IF NOT EXISTS message (id INTEGER PRIMARY KEY, subject TEXT, body TEXT)")
+        rows = (_message(n, readable=n not in unreadable) for n in range(1, messages + 1))
+        mailbox.executemany("INSERT OR REPLACE INTO message VALUES (?, ?, ?)", rows)
+    with opened(INDEX) as index:
+        index.execute("CREATE TABLE IF NOT EXISTS entry (mid INTEGER PRIMARY KEY, words INTEGER)")
+        index.execute("CREATE TABLE IF NOT EXISTS effect (mid INTEGER)")
+
+
+def _message(n: int, *, readable: bool) -> tuple[int, str, str | None]:
+    return n, f"message {n}" if n % 50 else "", "word " * n if readable else None
+
+
+@program.command("resync")
+@click.option("--replace", is_flag=True, help="Write entries anew that are there already.")
+@click.option("--nap", default=0.0, help="How long each message takes, in seconds.")
+@options.click
+def command(*, batch: options.Asked, replace: bool, nap: float) -> None:
+    """Index messages, resumable."""
+    app.run(resync.bind(replace=replace, nap=nap), batch.keys(resync), **batch.run).exit()
+
+
+@program.command()
+def count() -> None:
+    """Say how many messages are indexed, and how often one was indexed more than once."""
+    with opened(INDEX) as index:
+        (entries,) = index.execute("SELECT count(*) FROM entry").fetchone()
+        (effects,) = index.execute("SELECT count(*) FROM effect").fetchone()
+    click.echo(f"{entries} messages are indexed, {effects - entries} of them more than once")
+
+
+if __name__ == "__main__":
+    program()
