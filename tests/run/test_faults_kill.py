@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 
 import pytest
 
@@ -64,6 +65,27 @@ def test_a_poison_job_costs_no_neighbour_an_attempt(app, audit, real_database):
     assert {(ref.job().state, ref.job().attempts) for ref in before + after} == {(State.DONE, 1)}
 
 
+def pause_outside_a_write(worker, database):
+    """Stop a worker where it holds no lock of the file: SQLite lets nobody write while a frozen process does."""
+    while True:
+        worker.pause()
+        if database.name != "sqlite" or not _write_locked(database.path):
+            return
+        worker.resume()
+
+
+def _write_locked(path):
+    connection = sqlite3.connect(path, timeout=0.2, isolation_level=None)
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("ROLLBACK")
+    except sqlite3.OperationalError:
+        return True
+    finally:
+        connection.close()
+    return False
+
+
 def test_a_paused_worker_wakes_up_as_a_zombie(app, audit, real_database, tmp_path):
     """SIGSTOP past the lease, SIGCONT: its handler is cancelled, its outcome refused (SPEC 8.2, 8.29)."""
     path = tmp_path / "go"
@@ -71,7 +93,7 @@ def test_a_paused_worker_wakes_up_as_a_zombie(app, audit, real_database, tmp_pat
     with fleet(real_database.url, 1) as first:
         wait_until(lambda: ref.job().started_at)
         holder = ref.job().worker
-        first.workers[0].pause()
+        pause_outside_a_write(first.workers[0], real_database)
         with fleet(real_database.url, 1) as second:
             wait_until(lambda: ref.job().worker not in (None, holder))
             assert ref.job().token > 1
