@@ -19,6 +19,8 @@ from holdfast.store import Store
 
 #: What was fetched ahead and not begun for so long, in seconds, is given back: others may be idle.
 STALE = 0.5
+#: While plain jobs wait here, a marked one is looked for so seldom, in seconds.
+MARKED_EVERY = 1.0
 FIRST_REST = 0.02
 
 
@@ -73,6 +75,9 @@ class Claimer:
         self._slots = slots
         self._poll = poll
         self._fenced = fenced
+        #: The last job that was taken marked though it need not be, and when a marked one was looked for.
+        self._marked: JobId | None = None
+        self._looked_marked = clock.now()
         self._in_doubt = False
         self._rest = FIRST_REST
         self._turn = False
@@ -126,10 +131,14 @@ class Claimer:
     def _claim_marked(self) -> int:
         """One job of any kind, its start marked: suspects come only so, and only one of them runs here at a time.
 
-        If it kills this worker, it alone pays for that.
+        If it kills this worker, it alone pays for that. A plain job may come so too, when it is the first in
+        line: it would pay if another killed the worker meanwhile, so this is seldom done beside plain jobs.
         """
-        if self._free <= 0 or self._room.suspects:
+        if self._free <= 0 or self._room.suspects or self._marked in self._room.known():
             return 0
+        if self._room.waiting and clock.now() - self._looked_marked < MARKED_EVERY:
+            return 0
+        self._looked_marked = clock.now()
         return self._claim(list(self._kinds), 1, mark=True)
 
     @property
@@ -144,6 +153,8 @@ class Claimer:
             dated = clock.now()
             leases = self._ask(group, limit - taken, term, mark=mark)
             self._room.begin([Run(lease, self._kinds[lease.kind], dated=dated, term=term) for lease in leases])
+            if mark and leases and self._kinds[leases[0].kind].options.on_lost is OnLost.RETRY:
+                self._marked = leases[0].job_id
             taken += len(leases)
             if taken >= limit:
                 break
