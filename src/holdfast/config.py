@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from holdfast.domain.text import nearest
 from holdfast.errors import ConfigurationError
 
 
@@ -144,7 +145,5 @@ def _checked(setting: Setting, value: Any, source: str) -> Any:
 
 
 def _nearest_name(name: str) -> str:
-    import difflib
-
-    near = difflib.get_close_matches(name, SETTINGS, n=1)
-    return f"Did you mean {near[0]!r}?" if near else f"The settings are: {', '.join(SETTINGS)}."
+    near = nearest(name, SETTINGS)
+    return f"Did you mean {near!r}?" if near else f"The settings are: {', '.join(SETTINGS)}."

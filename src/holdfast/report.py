@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from holdfast.domain.batch import Batch, Summary, UnitEnd
+from holdfast.domain.batch import Batch, Summary, Unit, UnitEnd
+from holdfast.domain.text import span
 from holdfast.envelope import Failure
 from holdfast.output import Format, Output
 from holdfast.run.batch.owner import command_line
@@ -85,7 +86,7 @@ class Report:
         self._ended += len(ends)
         self._failed += sum(end.state == "failed" for end in ends)
         if self._output.format is Format.NDJSON:
-            self._output.lines_of([_line(end) for end in ends], checkpoint=self._ended)
+            self._output.lines_of([unit_line(end) for end in ends], checkpoint=self._ended)
         elif self._output.format is Format.TEXT and self._ended - self._told >= self._every:
             self._told = self._ended
             self.note(self._progress())
@@ -96,7 +97,7 @@ class Report:
         if self._failed:
             words.append(f"{self._failed:,} failed")
         if self._total and self._total > self._ended:
-            words.append(f"{_span((self._total - self._ended) / rate)} left")
+            words.append(f"{span((self._total - self._ended) / rate)} left")
         return ", ".join(words)
 
     def ended(self, summary: Summary, code: int) -> None:
@@ -117,7 +118,8 @@ class Report:
         self._output.error(failure, data=answer, status="partial_failure" if code == 6 else "error")
 
 
-def _line(end: UnitEnd) -> UnitLine:
+def unit_line(end: UnitEnd | Unit) -> UnitLine:
+    """A unit for programs: as it has just ended, or as the ledger keeps it."""
     return UnitLine(
         key=msgspec.json.decode(end.key),
         status=end.state,
@@ -135,10 +137,3 @@ def _said(batch: Batch, summary: Summary) -> str:
     told = {name.replace("_", " "): getattr(summary, name) for name in names} | summary.labels
     words = [f"{summary.succeeded:,} of {summary.total:,} done", *(f"{n:,} {name}" for name, n in told.items() if n)]
     return f"batch {batch.id}: {', '.join(words)}"
-
-
-def _span(seconds: float) -> str:
-    for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
-        if seconds >= size:
-            return f"{int(seconds // size)}{unit}"
-    return f"{int(seconds)}s"

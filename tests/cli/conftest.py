@@ -8,6 +8,7 @@ import pytest
 
 import holdfast
 from holdfast.cli import main
+from tests.cli import batch_units
 
 
 class Answer:
@@ -59,3 +60,11 @@ def run(app, real_database, capsys, monkeypatch):
         return Answer(ended.value.code, captured.out, captured.err)
 
     return call
+
+
+@pytest.fixture
+def own_store(real_database):
+    """The application of tests/cli/batch_units.py works on the store of the test."""
+    batch_units.app.use(real_database.url)
+    yield
+    batch_units.app.close()

@@ -4,19 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cli import batch_units
 from tests.cli.test_contract import checker
+
+pytestmark = pytest.mark.usefixtures("own_store")
 
 PLAIN = ["batch", "run", "tests.cli.batch_units:plain"]
 GREET = ["batch", "run", "tests.cli.batch_units:greet"]
-
-
-@pytest.fixture(autouse=True)
-def _own_store(real_database):
-    """The module's application is that of the test."""
-    batch_units.app.use(real_database.url)
-    yield
-    batch_units.app.close()
 
 
 @pytest.fixture

@@ -14,9 +14,10 @@ import holdfast
 from holdfast.cli import COMMANDS
 from holdfast.cli.about import all_errors
 from holdfast.cli.exits import EXITS
-from tests.cli import batch_units
 from tests.support.program import ROOT
 from tests.support.reference import HERE, generate
+
+pytestmark = pytest.mark.usefixtures("own_store")
 
 LEAVES = dict(generate.commands())
 
@@ -95,14 +96,6 @@ STORELESS = {
     ("exit-codes",),
     ("explain",),
 }
-
-
-@pytest.fixture(autouse=True)
-def _own_store(real_database):
-    """The application of the batch's function is that of the test."""
-    batch_units.app.use(real_database.url)
-    yield
-    batch_units.app.close()
 
 
 @pytest.fixture

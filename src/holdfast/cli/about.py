@@ -14,6 +14,7 @@ from holdfast.cli.exits import EXITS
 from holdfast.cli.render import table
 from holdfast.cli.session import Session
 from holdfast.cli.shared import Group, Items, command
+from holdfast.domain.text import nearest
 from holdfast.errors import HoldfastError, NotFound
 from holdfast.output import Line
 from holdfast.store.url import masked
@@ -115,10 +116,8 @@ def explain(session: Session, *, code: str) -> None:
 
 
 def _nearest(code: str, known: list[str]) -> str:
-    import difflib
-
-    near = difflib.get_close_matches(code, known, n=1)
-    return f"Did you mean {near[0]}?" if near else "docs/reference/errors.md lists them all."
+    near = nearest(code, known)
+    return f"Did you mean {near}?" if near else "docs/reference/errors.md lists them all."
 
 
 @command("completion", answers=Script)

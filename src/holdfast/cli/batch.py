@@ -20,7 +20,7 @@ from holdfast.domain.batch import KEPT, Batch, BatchId, Summary, UnitState, exit
 from holdfast.errors import ConfigurationError
 from holdfast.options import Asked, own_options, parse_arguments
 from holdfast.output import Line
-from holdfast.report import RunAnswer, UnitLine
+from holdfast.report import RunAnswer, UnitLine, unit_line
 from holdfast.store import Store
 from holdfast.units import UnitFunction, UnitOptions
 
@@ -225,10 +225,7 @@ def _units(store: Store, batch_id: BatchId, state: str | None) -> Iterator[UnitL
     after = ""
     wanted = None if state is None else UnitState(state)
     while page := store.batches.units(batch_id, state=wanted, after=after):
-        for unit in page:
-            data = None if unit.data is None else msgspec.json.decode(unit.data)
-            key = msgspec.json.decode(unit.key)
-            yield UnitLine(key, unit.state, unit.took_ms, unit.attempts, unit.label, unit.warning, data, unit.error)
+        yield from map(unit_line, page)
         after = page[-1].key
 
 

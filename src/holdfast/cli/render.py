@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from itertools import chain, islice
 from typing import TYPE_CHECKING
 
-from holdfast.domain.text import harmless
+from holdfast.domain.text import harmless, span
 from holdfast.output import Line
 
 if TYPE_CHECKING:
@@ -76,14 +76,6 @@ def age(moment: datetime | None) -> str:
         return ""
     seconds = (datetime.now(UTC) - moment).total_seconds()
     return span(abs(seconds)) + (" ago" if seconds >= 0 else "")
-
-
-def span(seconds: float) -> str:
-    """A duration in its largest unit."""
-    for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
-        if seconds >= size:
-            return f"{int(seconds // size)}{unit}"
-    return f"{int(seconds)}s"
 
 
 JOB_HEADS = ("ID", "STATE", "KIND", "QUEUE", "TRIES", "AGE", "LABEL", "NOTE")

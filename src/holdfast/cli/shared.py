@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import click
 
 from holdfast.cli.session import Session
+from holdfast.domain.text import nearest
 from holdfast.output import Format
 
 
@@ -84,12 +85,10 @@ class Group(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
-            import difflib
-
-            near = difflib.get_close_matches(args[0], self.list_commands(ctx), n=1)
-            if not near:
+            near = nearest(args[0], self.list_commands(ctx))
+            if near is None:
                 raise
-            raise click.UsageError(f"{error.message} Did you mean {near[0]!r}?", ctx) from None
+            raise click.UsageError(f"{error.message} Did you mean {near!r}?", ctx) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         if not self._lazy:

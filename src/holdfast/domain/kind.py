@@ -15,7 +15,7 @@ from holdfast.domain.context import Context
 from holdfast.domain.job import OnLost
 from holdfast.domain.queue import DEFAULT_QUEUE
 from holdfast.domain.retry import DEFAULT_CURVE, Curve
-from holdfast.domain.text import checked_name, checked_number
+from holdfast.domain.text import checked_name, checked_number, nearest
 from holdfast.domain.unique import Scope, key_from
 from holdfast.errors import InvalidInput, InvalidKind, InvalidPayload, InvalidText, PayloadTooLarge
 
@@ -222,11 +222,9 @@ def to_json(value: Any, *, what: str) -> bytes:
 
 def suggest(name: str, known: Sequence[str]) -> str:
     """A hint that names the nearest known kind."""
-    import difflib
-
-    near = difflib.get_close_matches(name, known, n=1)
-    if near:
-        return f"Did you mean {near[0]!r}?"
+    near = nearest(name, known)
+    if near is not None:
+        return f"Did you mean {near!r}?"
     return f"Known kinds: {', '.join(sorted(known)[:10])}." if known else "No kind is registered in this store yet."
 
 

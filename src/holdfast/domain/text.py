@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from datetime import timedelta
 
 from holdfast.errors import InvalidInput, InvalidText
@@ -139,3 +139,18 @@ def say_duration(delay: timedelta) -> str:
     if hours < 48:
         return f"{hours} h {minutes % 60} min" if minutes % 60 else f"{hours} h"
     return f"{days} d"
+
+
+def span(seconds: float) -> str:
+    """A duration in its largest unit."""
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds >= size:
+            return f"{int(seconds // size)}{unit}"
+    return f"{int(seconds)}s"
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """The known word that was probably meant."""
+    import difflib  # only mistakes need it
+
+    return next(iter(difflib.get_close_matches(word, list(known), n=1)), None)

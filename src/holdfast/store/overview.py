@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
-from holdfast.domain.job import ENDED, Job, State
+from holdfast.domain.job import Job, State
 from holdfast.domain.queue import DEFAULT_QUEUE, Queue
 from holdfast.domain.selector import Selector
 from holdfast.store.queues import Worker
@@ -99,8 +99,3 @@ def worker_facts(found: Worker) -> WorkerFacts:
     values = msgspec.structs.asdict(found)
     lists = {name: msgspec.json.decode(values[name]) for name in ("queues", "kinds")}
     return WorkerFacts(**{**values, **lists})
-
-
-def all_live(counts: dict[State, Count]) -> int:
-    """Jobs that have not ended."""
-    return sum(count.count for state, count in counts.items() if state not in ENDED)
