@@ -6,16 +6,15 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
+from holdfast import words
 from holdfast.config import default_url
-from holdfast.domain.job import JobId, OnLost
-from holdfast.domain.kind import MAX_PAYLOAD, ExecutorName, Kind, KindOptions, suggest
+from holdfast.domain.job import JobId
+from holdfast.domain.kind import MAX_PAYLOAD, Kind, KindOptions, suggest
 from holdfast.domain.request import NewJob
-from holdfast.domain.retry import DEFAULT_CURVE, Curve, steps
+from holdfast.domain.retry import Curve
 from holdfast.domain.text import as_bytes, as_duration, checked_name
-from holdfast.domain.unique import Scope
 from holdfast.enqueuer import Enqueuer, Handler, Sink
 from holdfast.errors import InvalidInput, InvalidKind, UnknownKind
 from holdfast.ref import JobRef
@@ -24,17 +23,18 @@ from holdfast.store.control import Control
 from holdfast.store.queues import Queues
 from holdfast.store.url import open_store
 from holdfast.store.views import Views
+from holdfast.words import Duration
 
 if TYPE_CHECKING:
     from holdfast.batch import BatchResult
+    from holdfast.domain.batch import Batch
+    from holdfast.inbox import Inbox
     from holdfast.loop import Loop
     from holdfast.run.worker import Worker
     from holdfast.units import Bound, UnitFunction
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-Duration = timedelta | float | str
 
 
 class Holdfast:
@@ -50,6 +50,7 @@ class Holdfast:
         self._version = version
         self._max_payload = max_payload
         self._kinds: dict[str, Kind] = {}
+        self._units: dict[str, UnitFunction[..., Any]] = {}
         self._unpublished: set[str] = set()
         self._store: Store | None = None
         self._lock = threading.RLock()
@@ -138,21 +139,21 @@ class Holdfast:
         """
         if callable(name):
             raise InvalidKind("@app.job needs parentheses", hint="Write @app.job() above the function.")
-        scope, period = _uniqueness(unique_for)
+        scope, period = words.uniqueness(unique_for)
         options = KindOptions(
             queue=queue,
             priority=priority,
             max_attempts=max_attempts,
             max_crashes=max_crashes,
-            retry=_curve(retry),
-            on_lost=_on_lost(on_lost),
+            retry=words.curve(retry),
+            on_lost=words.on_lost(on_lost),
             timeout=as_duration(timeout) if timeout is not None else None,
             lease=as_duration(lease),
             unique=tuple(unique),
             unique_scope=scope,
             unique_period=period,
             version=version,
-            executor=_executor(executor),
+            executor=words.executor(executor),
             memory=None if memory is None else as_bytes(memory),
         )
 
@@ -201,12 +202,14 @@ class Holdfast:
         *queues* defaults to those of the kinds. *drain*: end when nothing is ready or running.
         A process child is replaced after *child_jobs* jobs, or when it has grown to *child_memory*.
         """
+        from holdfast.domain.sharding import is_shard
         from holdfast.run.children import ChildOptions
         from holdfast.run.worker import Worker, WorkerOptions
 
         if isinstance(queues, str) or not isinstance(slots, int) or slots < 1:
             raise InvalidInput(f"queues is a list of names and slots at least 1, not {queues!r} and {slots!r}")
-        served = queues or sorted({kind.options.queue for kind in self._kinds.values()}) or ["default"]
+        kinds = {**self._kinds, **{n: kind for n, kind in self._unit_kinds().items() if is_shard(n)}}
+        served = queues or sorted({kind.options.queue for kind in kinds.values()}) or ["default"]
         for name in served:
             checked_name(name, what="the queue")
         options = WorkerOptions(
@@ -219,7 +222,7 @@ class Holdfast:
             version=self._version,
             children=ChildOptions(child_jobs, as_bytes(child_memory)),
         )
-        return Worker(self.store, self._kinds, options=options, request=self.request)
+        return Worker(self.store, kinds, options=options, request=self.request)
 
     def unit(
         self,
@@ -227,18 +230,32 @@ class Holdfast:
         *,
         retries: int = 0,
         retry: Curve | Sequence[Duration] | None = None,
+        timeout: Duration | None = None,
+        executor: str = "thread",
+        memory: int | str | None = None,
         max_failures: int = 5,
         on_lost: str = "retry",
+        rate: float | None = None,
+        queue: str = "default",
+        lease: Duration = "60s",
+        conflicts: Sequence[str] = (),
         version: str | None = None,
         operational: Sequence[str] = (),
         keys: Callable[[], Iterable[Any]] | None = None,
     ) -> Callable[[Callable[P, R]], UnitFunction[P, R]]:
         """Make a function the unit of batches: its first parameter is the key of the unit.
 
-        *retries* are made within a run, with the delays of *retry*. *max_failures* in a row stop a run.
-        *on_lost* ``hold``: units of a run that was lost are in doubt, and wait for a person. *version*
-        guards against drift; *operational* arguments do not belong to the identity. *keys* lists all keys
-        there are, for ``--all``.
+        *retries* are made within a run, with the delays of *retry*; each may take *timeout*. *executor*
+        ``process`` runs units in child processes, which are killed when they take longer, or more than *memory*.
+        *max_failures* in a row stop a run. *on_lost* ``hold``: units of a run that was lost are in doubt, and
+        wait for a person. At most *rate* units begin in a second. *queue* is where shards wait for workers,
+        *lease* how long a silent worker keeps them.
+        *conflicts* are services that write the same data (``pid:PATH``, ``systemd:NAME``, ``pm2:NAME``,
+        ``worker:QUEUE``). *version* guards against drift; *operational* arguments do not belong to the
+        identity. *keys* lists all keys there are, for ``--all``.
+
+        Raises:
+            InvalidKind: The name is taken, or a setting makes no sense.
         """
         from holdfast.units import UNIT_CURVE, UnitFunction, UnitOptions
 
@@ -246,26 +263,74 @@ class Holdfast:
             options = UnitOptions(
                 name=checked_name(name or function.__name__, what="the name"),
                 retries=retries,
-                curve=UNIT_CURVE if retry is None else _curve(retry),
+                curve=UNIT_CURVE if retry is None else words.curve(retry),
+                timeout=None if timeout is None else as_duration(timeout),
+                executor=executor,
+                memory=None if memory is None else as_bytes(memory),
                 max_failures=max_failures,
                 on_lost=on_lost,
+                rate=rate,
+                queue=checked_name(queue, what="the queue"),
+                lease=as_duration(lease),
+                conflicts=tuple(conflicts),
                 version=version,
                 operational=tuple(operational),
             )
-            return UnitFunction(function, options, store=lambda: self.store, keys=keys)
+            made = UnitFunction(function, options, store=lambda: self.store, keys=keys)
+            self._add_unit(made)
+            return made
 
         return make
 
-    def run(self, units: UnitFunction[..., Any] | Bound, keys: Iterable[Any], **options: Any) -> BatchResult:
-        """Run a unit function over *keys* in this process, resumable; *options* are those of ``RunOptions``.
+    def _add_unit(self, unit: UnitFunction[..., Any]) -> None:
+        with self._lock:
+            if unit.options.name in self._units:
+                raise InvalidKind(
+                    f"the unit {unit.options.name!r} is registered already", hint="Give one of the two another name."
+                )
+            self._units[unit.options.name] = unit
 
+    def find_kind(self, name: str) -> Kind | None:
+        """A kind by its name, also one that runs units."""
+        return self._kinds.get(name) or self._unit_kinds().get(name)
+
+    def _unit_kinds(self) -> dict[str, Kind]:
+        """The kinds that run units: shards on workers, and units in children."""
+        if not self._units:
+            return {}
+        from holdfast.shards import kinds_of
+
+        return {kind.name: kind for unit in self._units.values() for kind in kinds_of(unit)}
+
+    def run(self, units: UnitFunction[..., Any] | Bound, keys: Iterable[Any], **options: Any) -> BatchResult:
+        """Run a unit function over *keys*, resumable; *options* are those of ``RunOptions``.
+
+        It runs in this process, or with ``where="workers"`` on the workers, and comes back when it has ended.
         The same call again goes on where the last one stopped, and runs failed units again.
         """
-        from holdfast.batch import RunOptions, run_batch
-        from holdfast.units import Bound
+        from holdfast.batch import RunOptions
+        from holdfast.submission import run_anywhere
 
-        bound = units if isinstance(units, Bound) else units.bind()
-        return run_batch(self.store, bound, keys, RunOptions(**options))
+        return run_anywhere(self.store, _bound(units), keys, RunOptions(**options))
+
+    def submit(self, units: UnitFunction[..., Any] | Bound, keys: Iterable[Any], **options: Any) -> Batch:
+        """Have the workers run a unit function over *keys*, ``shards=3`` at a time; comes back at once.
+
+        Raises:
+            BatchHeld: Another run of this identity is alive, or the workers have it already.
+            BatchPaused: A person has paused it.
+            Drift: The version or a declared input changed under an open run.
+        """
+        from holdfast.batch import RunOptions
+        from holdfast.submission import submit_batch
+
+        return submit_batch(self.store, _bound(units), keys, RunOptions(**options))
+
+    def inbox(self, name: str) -> Inbox:
+        """The results that units hand over under this name, for their consumers."""
+        from holdfast.inbox import Inbox
+
+        return Inbox(lambda: self.store, checked_name(name, what="the inbox"))
 
     def session(self, name: str, arguments: Mapping[str, Any] | None = None, **options: Any) -> Loop:
         """A batch as a loop of your own: ``with app.session("resync") as run: for key in run.pending(keys): …``
@@ -335,6 +400,12 @@ class Holdfast:
             return self._store
 
 
+def _bound(units: UnitFunction[..., Any] | Bound) -> Bound:
+    from holdfast.units import Bound
+
+    return units if isinstance(units, Bound) else units.bind()
+
+
 #: Apps whose connections a forked child must not touch: they belong to the parent.
 _apps: weakref.WeakSet[Holdfast] = weakref.WeakSet()
 
@@ -354,33 +425,3 @@ def _forget_stores() -> None:
 
 _inherited: list[Store] = []
 os.register_at_fork(after_in_child=_forget_stores)
-
-
-def _curve(retry: Curve | Sequence[Duration] | None) -> Curve:
-    if retry is None:
-        return DEFAULT_CURVE
-    if isinstance(retry, str):
-        raise InvalidKind("retry is a list of delays", hint=f"Write retry=[{retry!r}].")
-    return retry if isinstance(retry, Curve) else steps([as_duration(delay) for delay in retry])
-
-
-def _on_lost(word: str) -> OnLost:
-    try:
-        return OnLost(word)
-    except ValueError:
-        raise InvalidKind(f"on_lost is 'retry', 'dead' or 'hold', not {word!r}") from None
-
-
-def _executor(word: str | None) -> ExecutorName | None:
-    try:
-        return None if word is None else ExecutorName(word)
-    except ValueError:
-        raise InvalidKind(f"executor is 'thread', 'async' or 'process', not {word!r}") from None
-
-
-def _uniqueness(unique_for: Duration | None) -> tuple[Scope, timedelta | None]:
-    if unique_for is None:
-        return Scope.LIVE, None
-    if unique_for == "ever":
-        return Scope.FOREVER, None
-    return Scope.PERIOD, as_duration(unique_for)

@@ -7,36 +7,54 @@ import os
 import sys
 import threading
 import typing
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
-from itertools import islice
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn, ParamSpec, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import msgspec
 from msgspec import Struct
 
 from holdfast.config import settings
-from holdfast.domain.batch import AbortedBy, Batch, BatchId, Summary, UnitKey, exit_code, identity, summarise, unit_key
+from holdfast.domain.batch import (
+    AbortedBy,
+    Batch,
+    BatchId,
+    Counters,
+    Summary,
+    UnitEnd,
+    UnitKey,
+    exit_code,
+    identity,
+    summarise,
+    unit_key,
+)
 from holdfast.domain.breaker import Limits
 from holdfast.domain.job import WorkerId
 from holdfast.domain.kind import to_json
 from holdfast.domain.request import Actor
+from holdfast.domain.sharding import SHARDS
 from holdfast.domain.text import as_duration, checked_name
+from holdfast.domain.verdict import Done
 from holdfast.envelope import failure_of
-from holdfast.errors import BatchHeld, BatchPaused, Drift, HoldfastError, InvalidInput
-from holdfast.output import Format, Output
+from holdfast.errors import BatchHeld, BatchPaused, Drift, HoldfastError, InvalidInput, ServiceRunning
+from holdfast.output import Format, Output, Silent
 from holdfast.report import Report
 from holdfast.run.batch import owner
-from holdfast.run.batch.driver import Driver, Outcome, Plan
+from holdfast.run.batch.driver import Driver, Plan, Pulse
+from holdfast.run.batch.probes import first_running
+from holdfast.run.batch.source import Keys
 from holdfast.run.batch.unit import Run
+from holdfast.run.part import Mover
 from holdfast.run.signals import Signals
+from holdfast.shards import Telling, run_of
 from holdfast.store import Store
 from holdfast.store.opening import Opened, Opening
 from holdfast.units import Bound, UnitFunction
 
-P = ParamSpec("P")
-R = TypeVar("R")
+T = TypeVar("T")
 Duration = timedelta | float | str
 
 SECOND_SIGNAL = 130
@@ -65,6 +83,12 @@ class RunOptions(Struct, frozen=True, kw_only=True):
     progress_every: int = 10
     output: str | Output | None = None
     actor: str = Actor.CLIENT
+    where: str = "here"
+    shards: int = SHARDS
+    queue: str | None = None
+    priority: int = 0
+    rate: float | None = None
+    conflicts: Sequence[str] = ()
 
 
 class BatchResult(Struct, frozen=True):
@@ -95,19 +119,35 @@ def run_batch(store: Store, bound: Bound, keys: Iterable[Any], options: RunOptio
     """
     if not isinstance(options.jobs, int) or not 1 <= options.jobs <= 1000:
         raise InvalidInput(f"jobs is a number from 1 to 1,000, not {options.jobs!r}")
-    try:
-        begun = begin(store, bound, keys, options)
-    except (BatchHeld, BatchPaused, Drift) as error:
-        _output(options.output).error(failure_of(error))
-        return BatchResult(None, None, error.exit_code, error)
+    begun = attempt(lambda: begin(store, bound, keys, options), output_of(options.output))
+    if isinstance(begun, BatchResult):
+        return begun
     opened, report, run = begun
-    driver = Driver(store, opened, run, _plan(bound, options), keys, told=report.units)
-    report.began()
-    outcome = _drive(driver, report)
-    summary = summarise(outcome.counters, outcome.total, outcome.aborted_by)
-    code = exit_code(outcome.counters, outcome.aborted_by)
+    source = Keys(keys, resume_from=_resume_key(bound.function, options.resume_from), first=opened.created)
+    telling = Telling(bound.function)
+
+    def told(ends: Sequence[UnitEnd]) -> None:
+        report.units(ends)
+        telling.units(ends)
+
+    driver = Driver(store, opened, run, _plan(bound, options), source, told=told)
+    with report:
+        aborted = _drive(store, begun, driver, telling)
+    batch, counted, aborted = _end(store, opened, source, aborted)
+    summary = summarise(counted, batch.total or 0, aborted)
+    code = exit_code(counted, aborted)
+    telling.end(summary)
     report.ended(summary, code)
-    return BatchResult(store.batches.get(opened.batch.id), summary, code)
+    return BatchResult(batch, summary, code)
+
+
+def attempt(begin: Callable[[], T], output: Output) -> T | BatchResult:
+    """Begin a run; what kept it from beginning is told, and is its result."""
+    try:
+        return begin()
+    except (BatchHeld, ServiceRunning, BatchPaused, Drift) as error:
+        output.error(failure_of(error))
+        return BatchResult(None, None, error.exit_code, error)
 
 
 class Begun(NamedTuple):
@@ -123,66 +163,65 @@ def begin(store: Store, bound: Bound, keys: Iterable[Any], options: RunOptions) 
 
     Raises:
         BatchHeld: Another run of this identity is alive.
+        ServiceRunning: A service that writes the same data is running.
         BatchPaused: A person has paused it.
         Drift: The version or a declared input changed under an open run.
     """
-    output = _output(options.output)
-    opened = _open(store, _opening(bound, keys, options), wait=options.wait, output=output)
-    report = Report(output, opened, total=_length(keys), every=options.progress_every)
-    return Begun(opened, report, _shared(store, bound, opened))
+    output = output_of(options.output)
+    opened = open_batch(store, bound, keys, options, output)
+    report = Report(
+        output,
+        opened.batch,
+        total=_length(keys),
+        every=options.progress_every,
+        created=opened.created,
+        edited=opened.edited,
+    )
+    return Begun(opened, report, run_of(store, bound, opened))
 
 
-class Found(Struct, frozen=True):
-    """What a run would find."""
-
-    batch: int | None
-    generation: int
-    ended_clean: bool
-    units: int
-    over: int
-
-    @property
-    def summary(self) -> Summary:
-        """The same as a run would tell it: what is over has succeeded, or never will be run."""
-        total = self.units + self.over
-        return Summary(total=total, succeeded=self.over, failed=0, skipped=0, cancelled=0, pending=self.units)
-
-
-def would_run(store: Store, bound: Bound, keys: Iterable[Any], options: RunOptions) -> Found:
-    """Look at the ledger, and say what a run would do; nothing is written."""
-    opening = _opening(bound, keys, options)
-    latest = store.batches.latest(opening.identity)
-    clean = latest is not None and latest.state == "done"
-    if latest is None or clean or latest.state == "cancelled" or options.fresh:
-        generation = 1 if latest is None else latest.generation + 1
-        return Found(None if latest is None else latest.id, generation, clean, sum(1 for _ in keys), 0)
-    counts = [0, 0]
-    for chunk in _chunks(keys, 1000):
-        over = store.batches.over(latest.id, [unit_key(key) for key in chunk], retry_failed=options.retry_failed)
-        counts = [counts[0] + len(chunk) - over, counts[1] + over]
-    return Found(latest.id, latest.generation, clean, counts[0], counts[1])
-
-
-def _chunks(keys: Iterable[Any], size: int) -> Iterator[list[Any]]:
-    found = iter(keys)
-    while chunk := list(islice(found, size)):
-        yield chunk
-
-
-def _drive(driver: Driver, report: Report) -> Outcome:
-    """With signals where they can be heard: in the main thread."""
-    if threading.current_thread() is not threading.main_thread():
-        return driver.run()
+def _drive(store: Store, begun: Begun, driver: Driver, telling: Telling) -> AbortedBy | None:
+    """Renew the lease all the while, and hear signals."""
 
     def first() -> None:
-        report.note("stopping: units under way may end; once more to leave at once")
+        begun.report.note("stopping: units under way may end; once more to leave at once")
         driver.stop(AbortedBy.SIGNAL)
 
-    with Signals(first, lambda: os._exit(SECOND_SIGNAL)):
-        return driver.run()
+    lost = partial(driver.stop, AbortedBy.LEASE_LOST)
+    pulse = Mover(Pulse(store, begun.opened, begun.run, lost=lost), told=lambda *_: None)
+    pulse.start()
+    try:
+        with heard(first):
+            return driver.run() if telling.begin(begun.opened.batch) else AbortedBy.FATAL
+    finally:
+        pulse.stop(timeout=1)
 
 
-def _opening(bound: Bound, keys: Iterable[Any], options: RunOptions) -> Opening:
+def heard(first: Callable[[], None]) -> AbstractContextManager[object]:
+    """Signals where they can be heard, in the main thread: the first calls *first*, the second leaves at once."""
+    if threading.current_thread() is not threading.main_thread():
+        return nullcontext()
+    return Signals(first, lambda: os._exit(SECOND_SIGNAL))
+
+
+def _end(
+    store: Store, opened: Opened, source: Keys, aborted: AbortedBy | None
+) -> tuple[Batch, Counters, AbortedBy | None]:
+    """Write where the batch stands, and end the run's own job."""
+    if aborted is AbortedBy.LEASE_LOST:
+        return store.batches.get(opened.batch.id), store.batches.counters(opened.batch.id), aborted
+    if aborted is AbortedBy.CANCEL:
+        for keys in source.rest():
+            store.batches.plan(opened, keys)
+        store.batches.cancel(opened.batch.id)
+    aborted = None if aborted is AbortedBy.LIMIT and source.complete else aborted
+    total = max(source.met, opened.batch.total or 0)
+    batch, counted = store.batches.end(opened, aborted, total, complete=source.complete)
+    store.leases.settle(opened.lease, Done())
+    return batch, counted, aborted
+
+
+def opening_of(bound: Bound, keys: Iterable[Any], options: RunOptions) -> Opening:
     function = bound.function.options
     source = options.name or options.source or source_of(keys)
     return Opening(
@@ -221,6 +260,25 @@ def _digests(files: Sequence[str | Path]) -> str | None:
     return msgspec.json.encode(found, order="sorted").decode()
 
 
+def open_batch(store: Store, bound: Bound, keys: Iterable[Any], options: RunOptions, output: Output) -> Opened:
+    """Open the batch, when no service is in the way."""
+    probes = [*bound.function.options.conflicts, *options.conflicts]
+    if not options.allow_concurrent:
+        _await_services(store, probes, wait=options.wait, output=output)
+    return _open(store, opening_of(bound, keys, options), wait=options.wait, output=output)
+
+
+def _await_services(store: Store, probes: Sequence[str], *, wait: bool, output: Output) -> None:
+    pause, told = threading.Event(), False
+    while (running := first_running(probes, store)) is not None:
+        if not wait:
+            raise ServiceRunning(f"{running} is running")
+        if not told:
+            output.note(f"waiting for the end of {running}")
+            told = True
+        pause.wait(LOOK_AGAIN)
+
+
 def _open(store: Store, opening: Opening, *, wait: bool, output: Output) -> Opened:
     """Open the batch; a dead owner is replaced at once, a live one is waited for, or is the answer."""
     worker = WorkerId(f"run-{os.urandom(6).hex()}")
@@ -248,21 +306,6 @@ def _who(held: BatchHeld, owners: list[str]) -> BatchHeld:
     return BatchHeld(f"{held.message}: {owner.say(owners[0])}", **held.context)
 
 
-def _shared(store: Store, bound: Bound, opened: Opened) -> Run:
-    options = bound.function.options
-    return Run(
-        batch_id=opened.batch.id,
-        identity=opened.batch.identity,
-        generation=opened.batch.generation,
-        function=bound.function.caller(bound.arguments),
-        plain=bound.function.plain(bound.arguments),
-        decode=bound.function.decoder(),
-        retries=options.retries,
-        curve=options.curve,
-        transaction=lambda end: store.batches.transaction(opened, end),
-    )
-
-
 def _plan(bound: Bound, options: RunOptions) -> Plan:
     return Plan(
         jobs=options.jobs,
@@ -271,8 +314,16 @@ def _plan(bound: Bound, options: RunOptions) -> Plan:
         limit=options.limit,
         retry_failed=options.retry_failed,
         doubt=bound.function.options.on_lost == "hold",
-        resume_from=None if options.resume_from is None else _resume_key(bound.function, options.resume_from),
+        rate=rate_of(bound, options),
     )
+
+
+def rate_of(bound: Bound, options: RunOptions) -> float | None:
+    """How many units may begin in a second."""
+    rate = bound.function.options.rate if options.rate is None else options.rate
+    if rate is not None and not (isinstance(rate, int | float) and rate > 0):
+        raise InvalidInput(f"a rate is a number of units in a second, above 0, not {rate!r}")
+    return rate
 
 
 def limits_of(bound: Bound, options: RunOptions) -> Limits:
@@ -285,15 +336,17 @@ def limits_of(bound: Bound, options: RunOptions) -> Limits:
     )
 
 
-def _resume_key(function: UnitFunction[..., Any], value: Any) -> UnitKey:
+def _resume_key(function: UnitFunction[..., Any], value: Any) -> UnitKey | None:
     """A key that came as a word from a line is that of the function's type."""
+    if value is None:
+        return None
     is_number = function.key_type is int and isinstance(value, str) and value.lstrip("-").isdecimal()
     return unit_key(int(value) if is_number else value)
 
 
-def _output(asked: str | Output | None) -> Output:
+def output_of(asked: str | Output | None) -> Output:
     if isinstance(asked, Output):
         return asked
     if asked == "none":
-        return Output(Format.TEXT, quiet=True)
+        return Silent()
     return Output(Format(asked or settings()["output"].value))

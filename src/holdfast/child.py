@@ -88,8 +88,9 @@ class Child:
         else:
             importlib.import_module(module)
         for application in app.all_apps():
-            if name in application.kinds:
-                return application.kinds[name], application
+            kind = application.find_kind(name)
+            if kind is not None:
+                return kind, application
         raise errors.UnknownKind(f"the module {module!r} registers no kind {name!r} when it is imported")
 
     def _tell(self, lease: Lease, message: Message) -> Any:

@@ -279,6 +279,20 @@ class BatchHeld(Conflict):
     hint = "Wait for it (--wait), stop it, or join it with --allow-concurrent."
 
 
+class ServiceRunning(Conflict):
+    """A service that is known to write the same data is running."""
+
+    code = "E_SERVICE_RUNNING"
+    hint = "Stop it, wait for its end (--wait), or go on beside it with --allow-concurrent."
+
+
+class ResultLost(Conflict):
+    """The consumer took longer than it had: another has the result now, or it has expired."""
+
+    code = "E_RESULT_LOST"
+    hint = "Take fewer results at a time, or ask for a longer term."
+
+
 class StoreInUse(Conflict):
     """Somebody works on the store, or has worked on it, who would be hurt."""
 
@@ -307,6 +321,12 @@ class Drift(HoldfastError):
     code = "E_DRIFT"
     exit_code = 14
     hint = "Accept it with --accept-drift, or begin anew with --fresh."
+
+
+class CommandFailed(HoldfastError):
+    """A program that a unit ran ended with an error, or could not be started."""
+
+    code = "E_COMMAND_FAILED"
 
 
 class NotStarted(HoldfastError):

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from itertools import islice
 from typing import Any, NoReturn, Self
 
 import msgspec
 
-from holdfast.batch import SECOND_SIGNAL, RunOptions, begin, limits_of
+from holdfast.batch import RunOptions, begin, heard, limits_of
 from holdfast.domain.batch import AbortedBy, Summary, UnitEnd, UnitKey, UnitState, exit_code, summarise, unit_key
 from holdfast.domain.batch import Unit as UnitRow
 from holdfast.domain.breaker import Breaker
@@ -24,7 +23,6 @@ from holdfast.run.batch.driver import FLUSH_EVERY, Pulse, give_back
 from holdfast.run.batch.unit import Run, Unit
 from holdfast.run.handler import say
 from holdfast.run.part import Mover
-from holdfast.run.signals import Signals
 from holdfast.store import Store
 from holdfast.store.holdings import InHand
 from holdfast.store.ledger import Next
@@ -57,12 +55,12 @@ class Loop:
         self.exit_code: int | None = None
 
     def __enter__(self) -> Self:
-        pulse = Mover(Pulse(self._store, self._opened, lambda: self.stop(AbortedBy.LEASE_LOST)), told=lambda *_: None)
+        lost = partial(self.stop, AbortedBy.LEASE_LOST)
+        pulse = Mover(Pulse(self._store, self._opened, self._run, lost=lost), told=lambda *_: None)
         pulse.start()
         self._stack.callback(pulse.stop, timeout=1)
-        if threading.current_thread() is threading.main_thread():
-            self._stack.enter_context(Signals(self.stop, lambda: os._exit(SECOND_SIGNAL)))
-        self._begun.report.began()
+        self._stack.enter_context(heard(self.stop))
+        self._stack.enter_context(self._begun.report)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -80,7 +78,7 @@ class Loop:
     def stop(self, why: AbortedBy = AbortedBy.SIGNAL) -> None:
         """Begin no more units; the first reason stays."""
         self._aborted = self._aborted or why
-        self._run.stopping.set()
+        self._run.stop()
 
     def pending(self, keys: Iterable[Any]) -> Iterator[Any]:
         """Those of *keys* that are to be run, in their order, until the run has to stop."""
@@ -148,6 +146,6 @@ class Loop:
         self._flushed = clock.now()
         self._rows.update((row.key, row) for row in flushed.taken)
         self._begun.report.units([end for end in ends if end.state is not UnitState.PENDING])
-        if flushed.wanted is not None:
-            self.stop(AbortedBy(flushed.wanted))
+        if flushed.stop is not None:
+            self.stop(flushed.stop)
         return flushed.looked

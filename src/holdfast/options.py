@@ -14,12 +14,15 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import date
 from functools import wraps
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
+from holdfast.domain.sharding import SHARDS
+from holdfast.epochs import epochs
 from holdfast.errors import InvalidInput
 from holdfast.units import UnitFunction
 
@@ -40,7 +43,7 @@ class Option(NamedTuple):
 
 #: Where the keys come from: exactly one of them is to be given.
 SOURCES = (
-    Option("range", str, None, "Whole numbers, both ends included.", "LO-HI"),
+    Option("range", str, None, "Whole numbers or, as FROM..TO, days; both ends included.", "LO-HI"),
     Option("ids", str, None, "These keys.", "A,B,…"),
     Option("all", bool, False, "All keys, as the function's own keys= lists them."),
     Option("from", str, None, "One key per line; - is stdin.", "FILE"),
@@ -53,6 +56,7 @@ RUNNING = (
     Option("max_failure_rate", float, None, "Stop when more than this share fails.", "SHARE"),
     Option("deadline", str, None, "Stop after so long, with exit 10.", "TIME"),
     Option("limit", int, None, "Run no more than so many units now.", "N"),
+    Option("epochs", str, None, "Cut the range into units of N keys or days, or of a year or month.", "N|year|month"),
     Option("only", str, None, "Of the keys, run only these.", "A,B,…"),
     Option("resume_from", str, None, "Begin at this key, in the order of the input.", "KEY"),
     Option("no_retry_failed", bool, False, "Leave failed units of earlier runs alone."),
@@ -60,6 +64,10 @@ RUNNING = (
     Option("allow_concurrent", bool, False, "Join a run that is under way."),
     Option("wait", bool, False, "Wait for a run that is under way."),
     Option("accept_drift", bool, False, "Go on though version or inputs have changed."),
+    Option("where", str, "here", "Where it runs: here, or on the workers. [here]", "here|workers"),
+    Option("shards", int, SHARDS, f"On workers, units at a time. [{SHARDS}]", "N"),
+    Option("rate", float, None, "Begin no more than so many units in a second.", "N"),
+    Option("conflicts", str, None, "Services that must not run: pid:PATH, systemd:NAME, pm2:NAME.", "A,B,…"),
     Option("progress_every", int, 10, "A line of progress every so many units. [10]", "N"),
 )
 OUTPUT = Option("output", str, None, "How to print: text, json or ndjson.", "FORMAT")
@@ -76,7 +84,8 @@ class Asked:
     def source(self) -> str:
         """What the keys are called in the identity."""
         name, value = self._given()
-        return "all" if name == "all" else f"{name} {value}"
+        cut = "" if self._values["epochs"] is None else f" by {self._values['epochs']}"
+        return "all" if name == "all" else f"{name} {value}{cut}"
 
     def keys(self, function: UnitFunction[..., Any]) -> Iterable[Any]:
         """The keys, as *function* takes them.
@@ -92,7 +101,13 @@ class Asked:
 
     def _keys(self, function: UnitFunction[..., Any]) -> Iterable[Any]:
         name, value = self._given()
+        cut = self._values["epochs"]
+        if cut is not None and name != "range":
+            raise InvalidInput("only a range can be cut into epochs", hint="Add --range LO-HI, or --range FROM..TO.")
         match name:
+            case "range" if cut is not None:
+                spread = parse_range(value)
+                return epochs(spread[0], spread[-1], cut)  # type: ignore[arg-type] # two numbers, or two days
             case "range":
                 return parse_range(value)
             case "ids":
@@ -116,9 +131,10 @@ class Asked:
     def run(self) -> dict[str, Any]:
         """The options of :meth:`holdfast.Holdfast.run`."""
         values = {option.name: self._values[option.name] for option in (*RUNNING, OUTPUT)}
-        del values["only"]
+        del values["only"], values["epochs"]
         retry = not values.pop("no_retry_failed")
-        return {**values, "retry_failed": retry, "source": self.source}
+        conflicts = [word.strip() for word in (values.pop("conflicts") or "").split(",") if word.strip()]
+        return {**values, "retry_failed": retry, "conflicts": conflicts, "source": self.source}
 
 
 def take(values: dict[str, Any]) -> Asked:
@@ -206,12 +222,22 @@ def asked(namespace: Any) -> Asked:
     return Asked(namespace if isinstance(namespace, Mapping) else vars(namespace))
 
 
-def parse_range(text: str) -> range:
-    """``LO-HI``, both ends included; negative numbers too."""
+def parse_range(text: str) -> Sequence[int] | Sequence[date]:
+    """``LO-HI``, both ends included, negative numbers too; or days, ``2024-01-01..2024-12-31``."""
+    if ".." in text:
+        return _parse_days(text)
     found = re.fullmatch(r"(-?\d{1,18})-(-?\d{1,18})", text)
     if found is None or int(found[1]) > int(found[2]):
         raise InvalidInput(f"{text!r} is no range", hint="Write LO-HI, for example 1-100, both ends included.")
     return range(int(found[1]), int(found[2]) + 1)
+
+
+def _parse_days(text: str) -> list[date]:
+    first, _, last = text.partition("..")
+    try:
+        return [low for low, _ in epochs(date.fromisoformat(first), date.fromisoformat(last), 1)]
+    except ValueError:
+        raise InvalidInput(f"{text!r} is no range of days", hint="Write 2024-01-01..2024-12-31.") from None
 
 
 def parse_arguments(pairs: Iterable[str]) -> dict[str, Any]:

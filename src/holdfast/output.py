@@ -218,6 +218,19 @@ class Output:
         self._lines += 1
 
 
+class Silent(Output):
+    """Says nothing: for programs that look at the result themselves."""
+
+    def __init__(self) -> None:
+        super().__init__(Format.TEXT, quiet=True)
+
+    def value(self, data: Any, text: Callable[[], Iterable[str | Line]], *, ndjson_summary: bool = False) -> None:
+        """Nothing."""
+
+    def error(self, error: Failure, *, data: Any = None, status: Status = "error") -> None:
+        """Nothing."""
+
+
 def builtins(value: Any) -> Any:
     """Structs, instants and enums as JSON has them; times end in Z."""
     import msgspec

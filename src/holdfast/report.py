@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any
+from contextlib import ExitStack
+from typing import Any, Self
 
 import msgspec
 from msgspec import Struct
@@ -13,8 +14,8 @@ from holdfast.domain.batch import Batch, Summary, Unit, UnitEnd
 from holdfast.domain.text import span
 from holdfast.envelope import Failure
 from holdfast.output import Format, Output
+from holdfast.progress import Tell, has_bar, progress
 from holdfast.run.batch.owner import command_line
-from holdfast.store.opening import Opened
 
 #: Codes, words and hints of the ends of a run, by exit code. Exit 0 needs none.
 ENDS: dict[int, tuple[str, str, str]] = {
@@ -55,40 +56,67 @@ class UnitLine(Struct, frozen=True, omit_defaults=True):
 class Report:
     """Tells of one run."""
 
-    def __init__(self, output: Output, opened: Opened, *, total: int | None, every: int) -> None:
+    def __init__(
+        self, output: Output, batch: Batch, *, total: int | None, every: int, created: bool, edited: bool = False
+    ) -> None:
         self._output = output
-        self._opened = opened
+        self._batch = batch
+        self._created = created
+        self._edited = edited
         self._total = total
         self._every = max(1, every)
         self._ended = 0
         self._failed = 0
         self._told = 0
         self._began = time.monotonic()
+        self._stack = ExitStack()
+        #: The bar of a terminal; without it there are lines.
+        self._bar: Tell | None = None
+
+    def __enter__(self) -> Self:
+        self.began()
+        if has_bar(self._output):
+            what = f"batch {self._batch.id}"
+            self._bar = self._stack.enter_context(progress(self._output, what, self._total))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+        self._bar = None
 
     def began(self) -> None:
-        batch = self._opened.batch
+        batch = self._batch
         known = "" if batch.name is None else f" {batch.name!r}"
         head = f"batch {batch.id}{known}, generation {batch.generation}: {batch.kind} over {batch.source}"
-        if self._opened.created and batch.generation > 1:
+        if self._created and batch.generation > 1:
             self.note(f"{head}; the last generation has ended, this is a new one")
-        elif self._opened.created:
+        elif self._created:
             self.note(head)
         else:
             self.note(f"{head}; going on, run {batch.passes}")
-        if self._opened.edited:
+        if self._edited:
             self.note("warning: the function was edited since the last run of this batch")
 
     def note(self, text: str) -> None:
         self._output.note(text)
 
-    def units(self, ends: Sequence[UnitEnd]) -> None:
+    def units(self, ends: Sequence[UnitEnd | Unit]) -> None:
         """Tell of units that are in the ledger now."""
         self._ended += len(ends)
         self._failed += sum(end.state == "failed" for end in ends)
         if self._output.format is Format.NDJSON:
             self._output.lines_of([unit_line(end) for end in ends], checkpoint=self._ended)
-        elif self._output.format is Format.TEXT and self._ended - self._told >= self._every:
-            self._told = self._ended
+        self.far(self._ended, self._failed)
+
+    def far(self, ended: int, failed: int) -> None:
+        """Tell people how many units have ended, and how many of them failed."""
+        if self._output.format is not Format.TEXT:
+            return
+        self._ended, self._failed = ended, failed
+        if self._bar is not None:
+            self._bar(ended, failed)
+        elif self._output.format is Format.TEXT and ended - self._told >= self._every:
+            self._told = ended
             self.note(self._progress())
 
     def _progress(self) -> str:
@@ -101,7 +129,7 @@ class Report:
         return ", ".join(words)
 
     def ended(self, summary: Summary, code: int) -> None:
-        batch = self._opened.batch
+        batch = self._batch
         answer = RunAnswer(batch.id, batch.generation, summary)
         if code == 0:
             self._output.value(answer, lambda: [_said(batch, summary)], ndjson_summary=True)
@@ -133,7 +161,7 @@ def unit_line(end: UnitEnd | Unit) -> UnitLine:
 
 
 def _said(batch: Batch, summary: Summary) -> str:
-    names = ("failed", "skipped", "cancelled", "in_doubt", "pending", "warned", "returned")
+    names = ("failed", "skipped", "cancelled", "in_doubt", "in_inbox", "pending", "warned", "returned")
     told = {name.replace("_", " "): getattr(summary, name) for name in names} | summary.labels
     words = [f"{summary.succeeded:,} of {summary.total:,} done", *(f"{n:,} {name}" for name, n in told.items() if n)]
     return f"batch {batch.id}: {', '.join(words)}"

@@ -6,6 +6,7 @@ import hashlib
 import inspect
 import typing
 from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
 from functools import partial
 from typing import Any, Generic, ParamSpec, TypeVar
 
@@ -13,10 +14,12 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.domain.kind import to_json
+from holdfast.domain.queue import DEFAULT_QUEUE
 from holdfast.domain.retry import Curve
 from holdfast.errors import InvalidInput, InvalidKind
 from holdfast.run.batch.unit import Unit
 from holdfast.store import Store
+from holdfast.store.leases import TERM
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -35,6 +38,21 @@ class UnitOptions(Struct, frozen=True, kw_only=True):
     on_lost: str = "retry"
     version: str | None = None
     operational: tuple[str, ...] = ()
+    timeout: timedelta | None = None
+    executor: str = "thread"
+    memory: int | None = None
+    queue: str = DEFAULT_QUEUE
+    lease: timedelta = TERM
+    rate: float | None = None
+    conflicts: tuple[str, ...] = ()
+
+
+class Hooks(Struct):
+    """What is called beside the units: at the beginning of a run, for units that have ended, at its end."""
+
+    begin: list[Callable[[Any], object]] = []
+    unit: list[Callable[[Any], object]] = []
+    end: list[Callable[[Any], object]] = []
 
 
 class UnitFunction(Generic[P, R]):
@@ -50,6 +68,8 @@ class UnitFunction(Generic[P, R]):
     ) -> None:
         if options.on_lost not in ("retry", "hold"):
             raise InvalidKind(f"on_lost is 'retry' or 'hold', not {options.on_lost!r}")
+        if options.executor not in ("thread", "process"):
+            raise InvalidKind(f"executor is 'thread' or 'process', not {options.executor!r}")
         self.options = options
         self.function = function
         #: The store of its application, and all keys that there are.
@@ -61,6 +81,12 @@ class UnitFunction(Generic[P, R]):
         if not self._names:
             raise InvalidKind(f"{options.name!r} takes no key", hint="Its first parameter is the key of the unit.")
         self._wanting = next((name for name, hint in self._hints.items() if hint is Unit), None)
+        if options.timeout is not None and options.executor == "thread" and self._wanting is None:
+            raise InvalidKind(
+                f"{options.name!r} cannot be told that its time is up",
+                hint='Give it a parameter unit: holdfast.Unit and call unit.check(), or add executor="process".',
+            )
+        self.hooks = Hooks()
         self.__wrapped__ = function
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -78,6 +104,21 @@ class UnitFunction(Generic[P, R]):
                 raise InvalidInput(f"{self.options.name!r} has no argument {name!r}", hint=f"It has: {known}.")
             to_json(value, what=f"the argument {name!r}")
         return Bound(self, arguments)
+
+    def on_begin(self, hook: Callable[[Any], object]) -> Callable[[Any], object]:
+        """Call *hook* with the batch before the first unit of a run or shard; if it raises, the run stops."""
+        self.hooks.begin.append(hook)
+        return hook
+
+    def on_unit(self, hook: Callable[[Any], object]) -> Callable[[Any], object]:
+        """Call *hook* for each unit that has ended and is in the ledger: key, status, attempts, label, data, error."""
+        self.hooks.unit.append(hook)
+        return hook
+
+    def on_end(self, hook: Callable[[Any], object]) -> Callable[[Any], object]:
+        """Call *hook* with the summary when a run has ended; on workers once, when the batch has."""
+        self.hooks.end.append(hook)
+        return hook
 
     def caller(self, arguments: Mapping[str, Any]) -> Callable[[Unit], Any]:
         """A function of a unit alone."""

@@ -82,6 +82,7 @@ ELSEWHERE = {
     ("up",),
     ("status",),
     ("service", "uninstall"),
+    ("batch", "export"),
     ("db", "backup"),
     ("db", "copy"),
     ("db", "roles"),

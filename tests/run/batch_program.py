@@ -1,6 +1,6 @@
 """A program over a range of units, for tests that interrupt it: every effect is a row in a table of its own.
 
-``python -m tests.run.batch_program URL EFFECTS --count N --jobs N …``
+``python -m tests.run.batch_program URL EFFECTS --count N --jobs N …``; with ``--work`` it is a worker instead.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from contextlib import closing
 from pathlib import Path
 
 import holdfast
+from holdfast.run.signals import Signals
 
 #: Nothing sets it: to wait for it is to take one's time.
 NEVER = threading.Event()
@@ -36,12 +37,15 @@ def main() -> None:
     parser.add_argument("--allow-concurrent", action="store_true")
     parser.add_argument("--wait", action="store_true")
     parser.add_argument("--version", default="1")
+    parser.add_argument("--where", default="here")
+    parser.add_argument("--shards", type=int, default=3)
+    parser.add_argument("--work", action="store_true")
     parser.add_argument("-o", "--output", default="json")
     asked = parser.parse_args()
     app = holdfast.Holdfast(asked.url)
     failing = {int(key) for key in asked.fail.split(",") if key}
 
-    @app.unit(version=asked.version)
+    @app.unit(version=asked.version, lease=2)
     def effect(key: int, unit: holdfast.Unit) -> None:
         if key == asked.kill:
             os.kill(os.getpid(), 9)
@@ -58,6 +62,12 @@ def main() -> None:
             connection.execute("PRAGMA synchronous = OFF")
             connection.execute("INSERT INTO effect VALUES (?)", (key,))
 
+    if asked.work:
+        worker = app.worker(slots=4, grace=5, poll=0.1, heartbeat=0.4)
+        with Signals(worker.stop, lambda: os._exit(130)):
+            worker.run(exits=True)
+        return
+
     options = {"deadline": asked.deadline, "limit": asked.limit, "fresh": asked.fresh, "wait": asked.wait}
     app.run(
         effect,
@@ -67,6 +77,8 @@ def main() -> None:
         output=asked.output,
         max_failures=asked.max_failures,
         allow_concurrent=asked.allow_concurrent,
+        where=asked.where,
+        shards=asked.shards,
         **options,
     ).exit()
 

@@ -56,6 +56,17 @@ def test_units_say_how_they_ended(app):
     assert (result.exit_code, summary.labels, result.batch.state) == (6, {"duplicate": 1}, BatchState.PARTIAL)
 
 
+def test_a_run_can_be_silent(app, capfd):
+    """For programs that look at the result themselves."""
+
+    @app.unit()
+    def work(key: int) -> None:
+        assert key
+
+    assert run(app, work, [0, 1]).exit_code == 6
+    assert capfd.readouterr() == ("", "")
+
+
 def test_a_unit_is_tried_again_within_a_run(app):
     tries = []
 

@@ -290,3 +290,71 @@ def test_whatever_happens_no_unit_is_lost(start, run, effects, real_database, se
     assert sum(counts.values()) - last <= kills
     batch, counted = check(real_database)
     assert (batch.state, counted.done) == (BatchState.DONE, last)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_whatever_happens_to_workers_no_unit_is_lost(start, run, effects, real_database, seed):
+    """The same with two workers that are stopped and killed: what they had in hand comes back."""
+    luck = random.Random(seed)
+    store, kills = real_database.open(), 0
+    runner = start("--count", COUNT, "--where", "workers", "--nap", "0.004", "--fail", "7,11")
+    workers = [start("--work", "--nap", "0.004", "--fail", "7,11") for _ in range(2)]
+    for _ in range(6):
+        before = len(effects)
+        wait_until(lambda before=before: len(effects) > before + 20 or runner.poll() is not None)
+        victim = luck.randrange(2)
+        number = luck.choice([signal.SIGTERM, signal.SIGKILL, signal.SIGKILL])
+        kills += GROUP + 3 if number is signal.SIGKILL else 0
+        workers[victim].send_signal(number)
+        workers[victim].wait(PATIENCE)
+        workers[victim] = start("--work", "--nap", "0.004", "--fail", "7,11")
+        for holder in store.batches.page()[:1]:
+            counted, rows = store.batches.counters(holder.id), store.batches.recount(holder.id)
+            assert counted.done <= rows["done"] <= COUNT
+    assert runner.wait(PATIENCE) == 6
+    counts = effects.counts()
+    assert set(counts) == set(range(COUNT)) - {7, 11}
+    assert sum(counts.values()) - len(counts) <= kills
+    batch, counted = check(real_database)
+    assert (batch.state, counted.done, counted.failed) == (BatchState.PARTIAL, COUNT - 2, 2)
+    code, document = run("--count", COUNT)
+    assert (code, document["data"]["summary"]["succeeded"]) == (0, COUNT)
+
+
+def test_exactly_once_on_two_workers(start, run, real_database):
+    """In the same database, however often workers are killed."""
+    connection = connect(real_database.url, autocommit=True)
+    connection.execute("DROP TABLE IF EXISTS effect")
+    connection.execute("CREATE TABLE effect (key INTEGER)")
+
+    def made():
+        return [key for (key,) in connection.execute("SELECT key FROM effect").fetchall()]
+
+    runner = start("--count", COUNT, "--where", "workers", "--tx")
+    workers = [start("--work", "--tx") for _ in range(2)]
+    for turn in range(3):
+        before = len(made())
+        wait_until(lambda before=before: len(made()) > before + 20 or runner.poll() is not None)
+        workers[turn % 2].kill()
+        workers[turn % 2].wait()
+        workers[turn % 2] = start("--work", "--tx")
+    assert runner.wait(PATIENCE) == 0
+    assert sorted(made()) == list(range(COUNT))
+    check(real_database)
+    connection.execute("DROP TABLE effect")
+    connection.close()
+
+
+def test_ctrl_c_of_who_watches_stops_the_batch(start, run, effects, real_database):
+    """As it would stop a run in this process: exit 7, and the same command goes on."""
+    worker = start("--work", "--nap", "0.01")
+    watching = start("--count", COUNT, "--where", "workers", "--nap", "0.01")
+    wait_until(lambda: len(effects) > 5)
+    watching.send_signal(signal.SIGINT)
+    out, _ = watching.communicate(timeout=PATIENCE)
+    assert (watching.returncode, json.loads(out)["error"]["code"]) == (7, "E_ABORTED")
+    assert check(real_database)[0].state is BatchState.STOPPED
+    assert run("--count", COUNT, "--where", "workers", "--nap", "0")[0] == 0
+    assert effects.counts() == dict.fromkeys(range(COUNT), 1)
+    worker.terminate()
+    assert worker.wait(PATIENCE) == 0

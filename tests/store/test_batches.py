@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from holdfast.domain.batch import AbortedBy, BatchState, UnitEnd, UnitState, unit_key
-from holdfast.domain.job import State, Wanted, WorkerId
+from holdfast.domain.job import State, WorkerId
 from holdfast.domain.selector import Selector
 from holdfast.domain.verdict import Done
 from holdfast.errors import BatchHeld, BatchPaused, Drift, LeaseLost, NoSuchBatch
@@ -241,7 +241,7 @@ def test_a_paused_batch_starts_nothing(store):
     assert store.batches.pause(run.batch.id)
     assert not store.batches.pause(run.batch.id)
     flushed = store.batches.flush(run, [done(unit)], Next(candidates=keys(2), limit=1))
-    assert (flushed.taken, flushed.wanted) == ([], Wanted.PAUSE)
+    assert (flushed.taken, flushed.stop) == ([], AbortedBy.PAUSE)
     batch, _ = leave(store, run, AbortedBy.PAUSE, complete=False)
     assert batch.state is BatchState.PAUSED
     with pytest.raises(BatchPaused):
@@ -268,7 +268,7 @@ def test_cancel_ends_every_unit(store, stand):
         leave(store, run, AbortedBy.PAUSE if stand == "paused" else AbortedBy.SIGNAL, complete=False)
     assert store.batches.cancel(run.batch.id) == (2 if stand == "running" else 3)
     if stand == "running":
-        assert store.batches.flush(run, [done(unit)], Next(limit=1)).wanted is Wanted.CANCEL
+        assert store.batches.flush(run, [done(unit)], Next(limit=1)).stop is AbortedBy.CANCEL
         leave(store, run, AbortedBy.CANCEL, complete=False)
     batch, counted = store.batches.get(run.batch.id), check(store, run.batch.id)
     assert batch.state is BatchState.CANCELLED

@@ -10,18 +10,22 @@ import click
 import msgspec
 from msgspec import Struct
 
-from holdfast.batch import RunOptions, run_batch, would_run
+from holdfast.batch import RunOptions
 from holdfast.cli.apps import load_object
-from holdfast.cli.progress import progress
+from holdfast.cli.export import all_units, export
 from holdfast.cli.render import age, table
 from holdfast.cli.session import Session
 from holdfast.cli.shared import Group, Items, command
-from holdfast.domain.batch import KEPT, Batch, BatchId, Summary, UnitState, exit_code, summarise
+from holdfast.domain.batch import Batch, BatchId, BatchState, Summary, UnitState, exit_code, summarise
+from holdfast.domain.sharding import sharding_of
 from holdfast.errors import ConfigurationError
 from holdfast.options import Asked, own_options, parse_arguments
 from holdfast.output import Line
-from holdfast.report import RunAnswer, UnitLine, unit_line
+from holdfast.preview import would_run
+from holdfast.progress import progress
+from holdfast.report import RunAnswer, UnitLine
 from holdfast.store import Store
+from holdfast.submission import run_anywhere
 from holdfast.units import UnitFunction, UnitOptions
 
 #: How often a watcher looks, in seconds.
@@ -103,7 +107,7 @@ def run(
         session.output.value(told, lambda: [text])
         return NOTHING_TO_DO if once and found.ended_clean else 0
     session.output.keep_stdout()
-    return run_batch(store, bound, keys, options).exit_code
+    return run_anywhere(store, bound, keys, options).exit_code
 
 
 def _function(target: str) -> UnitFunction[..., Any]:
@@ -139,11 +143,11 @@ def show(session: Session, *, batch_id: int) -> None:
 
 @command("units", answers=Items("units", UnitLine))
 @click.argument("batch_id", type=click.IntRange(1))
-@click.option("-s", "--state", type=click.Choice([state.value for state in KEPT]), help="Only these.")
+@click.option("-s", "--state", type=click.Choice([state.value for state in UnitState]), help="Only these.")
 def units(session: Session, *, batch_id: int, state: str | None) -> None:
     """List the units of a batch's ledger, by key."""
     session.store.batches.get(BatchId(batch_id))
-    found = _units(session.store, BatchId(batch_id), state)
+    found = all_units(session.store, BatchId(batch_id), state)
     session.output.items("units", found, _unit_table)
 
 
@@ -154,13 +158,21 @@ def attach(session: Session, *, batch_id: int) -> int:
     store, pause = session.store, threading.Event()
     found = _facts(store, store.batches.get(BatchId(batch_id)))
     with progress(session.output, f"batch {batch_id}", found.summary.total) as tell:
-        while store.batches.holders(BatchId(batch_id)):
+        while _is_under_way(store, BatchId(batch_id)):
             found = _facts(store, store.batches.get(BatchId(batch_id)))
-            tell(found.summary.total - found.summary.pending)
+            tell(found.summary.total - found.summary.pending, found.summary.failed)
             pause.wait(LOOK_EVERY)
     found = _facts(store, store.batches.get(BatchId(batch_id)))
     session.output.value(found, lambda: _lines(found))
     return exit_code(store.batches.counters(BatchId(batch_id)), found.summary.aborted_by)
+
+
+def _is_under_way(store: Store, batch_id: BatchId) -> bool:
+    """Whether somebody works on it, or the workers will."""
+    found = store.batches.get(batch_id)
+    return (found.state is BatchState.RUNNING and sharding_of(found) is not None) or bool(
+        store.batches.holders(batch_id)
+    )
 
 
 def _verb(name: str, text: str, act: Callable[[Store, BatchId], bool | int]) -> Any:
@@ -190,8 +202,13 @@ for _command in (
     show,
     units,
     attach,
+    export,
     _verb("pause", "Start no more units; what runs may end.", lambda store, i: store.batches.pause(i)),
-    _verb("resume", "Let a paused batch go on when it is run again.", lambda store, i: store.batches.resume(i)),
+    _verb(
+        "resume",
+        "Let a paused batch go on: the workers do, a run here when it is started again.",
+        lambda store, i: store.batches.resume(i),
+    ),
     _verb("cancel", "Cancel every unit that has not ended.", lambda store, i: store.batches.cancel(i)),
     _verb(
         "retry-failed", "Let failed units run again in the next run.", lambda store, i: store.batches.retry_failed(i)
@@ -219,14 +236,6 @@ def _facts(store: Store, found: Batch) -> BatchFacts:
         summary=summarise(counted, total, None if found.aborted_by is None else found.aborted_by),  # type: ignore[arg-type]
         holders=[holder.owner for holder in store.batches.holders(found.id)],
     )
-
-
-def _units(store: Store, batch_id: BatchId, state: str | None) -> Iterator[UnitLine]:
-    after = ""
-    wanted = None if state is None else UnitState(state)
-    while page := store.batches.units(batch_id, state=wanted, after=after):
-        yield from map(unit_line, page)
-        after = page[-1].key
 
 
 def _table(batches: Iterable[BatchFacts]) -> Iterator[Line]:

@@ -8,7 +8,6 @@ import time
 import click
 
 from holdfast.cli.answers import job_facts
-from holdfast.cli.progress import progress
 from holdfast.cli.render import job_table
 from holdfast.cli.select import is_everything, refuse_missing, selecting
 from holdfast.cli.session import Session
@@ -17,6 +16,7 @@ from holdfast.domain.job import LIVE, Job, State
 from holdfast.domain.selector import Selector
 from holdfast.domain.text import as_duration
 from holdfast.errors import InvalidInput, NoSuchJob, WaitTimeout
+from holdfast.progress import progress
 
 CODES = {State.DONE: 0, State.DEAD: 1, State.CANCELLED: 12}
 PARTIAL = 6
@@ -56,5 +56,5 @@ def _wait(session: Session, selector: Selector, seconds: float | None) -> None:
         while left := session.store.views.count(selector.only(*LIVE), cap=1_000_000).count:
             if seconds is not None and time.monotonic() - began > seconds:
                 raise WaitTimeout(f"{left} jobs had not ended in time", left=left)
-            tell(total - left)
+            tell(total - left, 0)
             bell.wait(POLL)

@@ -23,7 +23,7 @@ DRIVER = "holdfast.driver"
 
 
 class UnitState(StrEnum):
-    """Where a unit stands. One that a holder has in hand is running; the ledger need not say so."""
+    """Where a unit stands. It is running while a holder has it in hand, or while its result waits in an inbox."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -34,8 +34,6 @@ class UnitState(StrEnum):
     IN_DOUBT = "in_doubt"
 
 
-#: What the ledger keeps of a unit.
-KEPT = tuple(state for state in UnitState if state is not UnitState.RUNNING)
 #: Units that are over, whatever comes.
 OVER = frozenset({UnitState.DONE, UnitState.SKIPPED, UnitState.CANCELLED})
 
@@ -120,8 +118,18 @@ class Unit(Struct, frozen=True):
     took_ms: int | None = None
 
 
+class Handed(Struct, frozen=True):
+    """A result that is handed over: the inbox it goes to, and its JSON."""
+
+    inbox: str
+    data: str
+
+
 class UnitEnd(Struct, frozen=True, kw_only=True):
-    """How one run of a unit ended. *before* is what the ledger had of it, for the counters."""
+    """How one run of a unit ended. *before* is what the ledger had of it, for the counters.
+
+    With a result that is *handed* over it is running still, until that is acknowledged.
+    """
 
     key: UnitKey
     place: int
@@ -134,6 +142,7 @@ class UnitEnd(Struct, frozen=True, kw_only=True):
     error: str | None = None
     data: str | None = None
     took_ms: int | None = None
+    handed: Handed | None = None
 
 
 class Counters(Struct, frozen=True, kw_only=True):
@@ -144,6 +153,7 @@ class Counters(Struct, frozen=True, kw_only=True):
     skipped: int = 0
     cancelled: int = 0
     in_doubt: int = 0
+    in_inbox: int = 0
     warned: int = 0
     returned: int = 0
     labels: dict[str, int] = {}
@@ -155,6 +165,8 @@ class Counters(Struct, frozen=True, kw_only=True):
 
 
 LABEL = "label:"
+#: Under which name a state is counted, where that is not its own.
+_COUNTED = {UnitState.PENDING: "returned", UnitState.RUNNING: "in_inbox"}
 
 
 def counters(rows: Mapping[str, int]) -> Counters:
@@ -177,13 +189,10 @@ def deltas(ends: list[UnitEnd]) -> dict[str, int]:
     for end in ends:
         if end.before is not UnitState.PENDING:
             add(end.before, -1)
-        if end.state is not UnitState.PENDING:
-            add(end.state, 1)
-        else:
-            add("returned", 1)
+        add(_COUNTED.get(end.state, end.state), 1)
         if end.warning is not None and end.state is UnitState.DONE:
             add("warned", 1)
-        if end.label is not None and end.state in OVER:
+        if end.label is not None and (end.state in OVER or end.handed):
             add(f"{LABEL}{end.label}", 1)
     return {name: n for name, n in changed.items() if n}
 
@@ -198,6 +207,7 @@ class Summary(Struct, frozen=True, kw_only=True):
     cancelled: int
     pending: int
     in_doubt: int = 0
+    in_inbox: int = 0
     warned: int = 0
     returned: int = 0
     aborted: bool = False
@@ -213,8 +223,9 @@ def summarise(counted: Counters, total: int, aborted_by: AbortedBy | None) -> Su
         failed=counted.failed,
         skipped=counted.skipped,
         cancelled=counted.cancelled,
-        pending=max(0, total - counted.over),
+        pending=max(0, total - counted.over - counted.in_inbox),
         in_doubt=counted.in_doubt,
+        in_inbox=counted.in_inbox,
         warned=counted.warned,
         returned=counted.returned,
         aborted=aborted_by is not None,
@@ -233,6 +244,8 @@ def state_after(counted: Counters, total: int, aborted_by: AbortedBy | None) -> 
             return BatchState.PAUSED
         case None if counted.over >= total:
             return _ended(counted)
+        case None if counted.over + counted.in_inbox >= total:
+            return BatchState.RUNNING
         case _:
             return BatchState.STOPPED
 

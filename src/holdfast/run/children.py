@@ -102,17 +102,31 @@ class Supervised:
             socket.send_fds(lines, [b"!"], [theirs.fileno()])
         return name, ours
 
+    def command(self, argv: list[str], output: int, *, cwd: str | None, env: dict[str, str]) -> str:
+        """Start a program that writes to the descriptor *output*; answers its name."""
+        name = secrets.token_hex(8)
+        with self._lock:
+            line, lines = self._connected()
+            line.send(Start(name, argv, command=True, cwd=cwd, env=env))
+            socket.send_fds(lines, [b"!"], [output])
+        return name
+
     def limit(self, child: str, *, until: float | None = None, memory: int | None = None) -> None:
         self._send(Limits(child, until, memory))
 
-    def kill(self, child: str) -> None:
-        self._send(Kill(child))
+    def kill(self, child: str, *, gently: bool = False) -> None:
+        self._send(Kill(child, gently))
 
-    def exit_of(self, child: str) -> Exited | None:
-        """How a child ended that hung up; None when the supervisor went with it."""
+    def exit_of(self, child: str, *, patience: float = PATIENCE) -> Exited | None:
+        """How a child ended; None when the supervisor went with it, or when it has not ended yet."""
         with self._told:
-            self._told.wait_for(lambda: child in self._exits or self._line is None, PATIENCE)
+            self._told.wait_for(lambda: child in self._exits or self._line is None, patience)
             return self._exits.pop(child, None)
+
+    @property
+    def gone(self) -> bool:
+        """Whether the supervisor has ended, and its children with it."""
+        return self._line is None
 
     def close(self) -> None:
         with self._lock:

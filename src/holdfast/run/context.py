@@ -36,8 +36,12 @@ MakeRequest = Callable[[str, Mapping[str, Any], dict[str, Any]], NewJob]
 class RunContext(Context):
     """Tells what the handler says to whoever holds the lease."""
 
-    def __init__(self, run: Run, tell: Tell, worker: WorkerId, request: MakeRequest) -> None:
-        lease = run.lease
+    def __init__(
+        self, run: Run, tell: Tell, worker: WorkerId, request: MakeRequest, *, leaving: threading.Event | None = None
+    ) -> None:
+        self.lease = lease = run.lease
+        #: Set when the worker is to end: who can go on later gives way.
+        self.leaving = leaving or threading.Event()
         self._run = run
         self._tell = tell
         self._request = request
@@ -47,6 +51,11 @@ class RunContext(Context):
         self.attempt = lease.attempt
         self.token = lease.token
         self.worker = worker
+
+    def on_renewal(self, hook: Callable[[float], object]) -> None:
+        """Call *hook* with the moment from which the lease holds on, now and at each renewal."""
+        self._run.attach(dated=lambda: hook(self._run.dated))
+        hook(self._run.dated)
 
     @property
     def stopping(self) -> threading.Event:  # type: ignore[override]

@@ -6,6 +6,8 @@ import asyncio
 import json
 import traceback
 from collections.abc import Callable
+from itertools import dropwhile
+from pathlib import Path
 from typing import Any
 
 from holdfast.domain.context import Context
@@ -16,6 +18,8 @@ from holdfast.domain.result import dropped, kept_result
 from holdfast.domain.verdict import Done, Failed, Lost, Outcome, Released, Stopped
 from holdfast.errors import InvalidPayload
 from holdfast.run.held import Run, StopReason
+
+_PACKAGE = str(Path(__file__).parents[1])
 
 MakeContext = Callable[[Run], Context]
 
@@ -75,6 +79,8 @@ def done(value: Any) -> Done:
     """A success stays one: a result that cannot be kept is mended, or replaced by the reason."""
     if value is None:
         return Done()
+    if isinstance(value, Done):
+        return value  # it was made for whoever waits for it, and goes to no store
     try:
         return Done(kept_result(to_json(value, what="the result").decode()))
     except Exception:  # noqa: BLE001 - whatever the value's own code raises
@@ -116,11 +122,16 @@ def _stopped(stop_reason: StopReason | None) -> Outcome:
             return Stopped()
 
 
+def _beyond(frames: traceback.StackSummary) -> list[traceback.FrameSummary]:
+    """The frames after those of this package, which called the user's code."""
+    return list(dropwhile(lambda frame: frame.filename.startswith(_PACKAGE), frames))
+
+
 def say(error: BaseException) -> str:
     """The error for people: its last line first, then where it came from."""
     try:
         last = "".join(traceback.format_exception_only(error)).strip()
-        where = "".join(traceback.format_tb(error.__traceback__)[1:])
+        where = "".join(traceback.format_list(_beyond(traceback.extract_tb(error.__traceback__))))
     except Exception:  # noqa: BLE001 - an exception whose own text fails
         return f"{type(error).__name__} (its text cannot be read)"
     return f"{last}\n\n{where}".strip()

@@ -16,6 +16,7 @@ import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
 
@@ -24,14 +25,19 @@ from holdfast.run.channel import Channel
 
 MARK = "HOLDFAST_CHILD"
 LOOK_EVERY = 0.1
+#: The status of a program that could not be started.
+CANNOT_START = 127
 _SUBREAPER = 36
 
 
 class Start(Struct, frozen=True, tag=True):
-    """Start a child; the descriptor of its line follows on the socket beside."""
+    """Start a child; a descriptor follows on the socket beside: its line, or where a *command* writes."""
 
     child: str
     argv: list[str]
+    command: bool = False
+    cwd: str | None = None
+    env: dict[str, str] = {}
 
 
 class Limits(Struct, frozen=True, tag=True):
@@ -43,9 +49,10 @@ class Limits(Struct, frozen=True, tag=True):
 
 
 class Kill(Struct, frozen=True, tag=True):
-    """End the child now."""
+    """End the child now; *gently*: ask it to end, which it may refuse."""
 
     child: str
+    gently: bool = False
 
 
 class Exited(Struct, frozen=True, tag=True):
@@ -54,6 +61,7 @@ class Exited(Struct, frozen=True, tag=True):
     child: str
     status: int
     oom: bool
+    error: str | None = None
 
 
 Order = Start | Limits | Kill
@@ -96,25 +104,35 @@ class Supervisor:
     def _obey(self, order: Order) -> None:
         match order:
             case Start():
-                self._children[order.child] = self._start(order)
+                self._begin(order)
             case Limits():
                 if order.child in self._children:
                     self._children[order.child].limits = order
             case Kill():
                 if order.child in self._children:
-                    self._end(self._children[order.child])
+                    self._end(self._children[order.child], signal.SIGTERM if order.gently else signal.SIGKILL)
+
+    def _begin(self, order: Start) -> None:
+        try:
+            self._children[order.child] = self._start(order)
+        except (OSError, ValueError) as error:
+            if not order.command:
+                raise
+            self._channel.send(Exited(order.child, CANNOT_START, False, str(error)))
 
     def _start(self, order: Start) -> _Child:
         _, descriptors, _, _ = socket.recv_fds(self._lines, 1, 1)
         (line,) = descriptors
+        told: dict[str, Any] = {"stdout": line, "stderr": line} if order.command else {"pass_fds": [line]}
         try:
             return _Child(
                 subprocess.Popen(  # noqa: S603 - what our own worker asks for
-                    [*order.argv, str(line)],
-                    pass_fds=[line],
+                    order.argv if order.command else [*order.argv, str(line)],
                     stdin=subprocess.DEVNULL,
                     start_new_session=True,
-                    env={**os.environ, MARK: order.child},
+                    cwd=order.cwd,
+                    env={**os.environ, **order.env, MARK: order.child},
+                    **told,
                 )
             )
         finally:
@@ -132,10 +150,10 @@ class Supervisor:
                 child.oom = True
                 self._end(child)
 
-    def _end(self, child: _Child) -> None:
+    def _end(self, child: _Child, number: signal.Signals = signal.SIGKILL) -> None:
         """The whole session at once; what left it is found afterwards, since orphans come to us."""
         with suppress(ProcessLookupError):
-            os.killpg(child.process.pid, signal.SIGKILL)
+            os.killpg(child.process.pid, number)
 
     def _reap(self) -> None:
         for name, child in list(self._children.items()):

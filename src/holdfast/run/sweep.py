@@ -18,6 +18,8 @@ LOOK_EVERY, PROMOTE_EVERY = 3.0, 1.0
 TAKE_OVER_EVERY = 5.0
 NEEDS_EVERY = 30.0
 PRUNE_EVERY = 60.0
+BATCHES_EVERY = 30.0
+INBOX_EVERY = 60.0
 
 
 class Sweeper:
@@ -45,7 +47,8 @@ class Sweeper:
         self._cursor: JobId | None = None
         self._looked_at = 0.0
         now = clock.now()
-        self._due = {"promote": 0.0, "take_over": now + heartbeat, "needs": 0.0, "prune": now + PRUNE_EVERY}
+        self._due = {"promote": 0.0, "take_over": now + heartbeat, "needs": 0.0, "batches": 0.0, "inbox": 0.0}
+        self._due["prune"] = now + PRUNE_EVERY
 
     def tick(self) -> Ticked:
         """Do what is due."""
@@ -53,6 +56,8 @@ class Sweeper:
             "promote": (self._promote, LOOK_EVERY),
             "take_over": (self._take_over, min(TAKE_OVER_EVERY, 2 * self._heartbeat)),
             "needs": (self._sweep_needs, NEEDS_EVERY),
+            "batches": (self._revive, BATCHES_EVERY),
+            "inbox": (self._expire, INBOX_EVERY),
             "prune": (self._prune, PRUNE_EVERY),
         }
         total = 0
@@ -101,6 +106,16 @@ class Sweeper:
     def _sweep_needs(self) -> tuple[int, bool]:
         self._cursor = self._store.leases.sweep_waiting(after=self._cursor or JobId(0), limit=500)
         return 0, self._cursor is not None
+
+    def _revive(self) -> tuple[int, bool]:
+        count = self._store.batches.revive(limit=100)
+        self._swept("batch", count)
+        return count, False
+
+    def _expire(self) -> tuple[int, bool]:
+        count = self._store.inbox.expire(limit=100)
+        self._swept("result", count)
+        return count, count == 100
 
     def _prune(self) -> tuple[int, bool]:
         pruner = self._store.pruner

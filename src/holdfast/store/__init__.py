@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from holdfast.store.backend import Backend
     from holdfast.store.batches import Batches
     from holdfast.store.control import Control
+    from holdfast.store.inbox import Inbox
     from holdfast.store.jobs import Jobs
     from holdfast.store.leases import Leases
     from holdfast.store.queues import Kinds, Queues, Workers
@@ -81,6 +82,13 @@ class Store:
         from holdfast.store.retention import Pruner
 
         return Pruner(self.backend)
+
+    @cached_property
+    def inbox(self) -> Inbox:
+        """Results of units that wait for their consumer."""
+        from holdfast.store.inbox import Inbox
+
+        return Inbox(self.backend)
 
     @cached_property
     def batches(self) -> Batches:

@@ -13,9 +13,9 @@ from holdfast.store.flow import Ask, Flow, FlowFunction, P
 T = TypeVar("T")
 
 #: The schema that this code writes and reads.
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 #: The oldest code that may work on this schema.
-OLDEST_CODE = 2
+OLDEST_CODE = 3
 
 
 class Ear(Protocol):

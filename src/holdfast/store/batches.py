@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any
-
-from msgspec import Struct
+from typing import Any, TypeVar
 
 from holdfast.domain.batch import (
     AbortedBy,
@@ -19,24 +17,23 @@ from holdfast.domain.batch import (
     UnitEnd,
     UnitKey,
     UnitState,
-    counters,
     state_after,
 )
-from holdfast.domain.job import JobId, Wanted, WorkerId
-from holdfast.errors import BatchHeld, LeaseLost, NoSuchBatch
+from holdfast.domain.job import Lease, WorkerId
+from holdfast.domain.sharding import Sharding
+from holdfast.errors import LeaseLost, NoSuchBatch
+from holdfast.store import shards, steering
 from holdfast.store.backend import Backend
+from holdfast.store.conclusion import Named, counted, locked
 from holdfast.store.flow import Flow, ask
-from holdfast.store.holdings import InHand, count, decode
+from holdfast.store.holdings import InHand, count
 from holdfast.store.leases import TERM
 from holdfast.store.ledger import NOTHING, Flushed, Next, flush, plan, write_ends
 from holdfast.store.opening import Holder, Opened, Opening, open_batch
 
+T = TypeVar("T")
+
 FIRST = BatchId(2**62)
-
-
-class _Name(Struct, frozen=True):
-    name: str
-    n: int
 
 
 class Batches:
@@ -96,14 +93,45 @@ class Batches:
             yield connection
             self.end_on(connection, run, end())
 
-    def plan(self, run: Opened, units: Sequence[InHand]) -> None:
-        """Put keys into the ledger, where they wait; known ones stay as they are."""
+    def plan(self, run: Opened, units: Sequence[InHand], *, retry_failed: bool = False) -> None:
+        """Put keys into the ledger, where they wait; known ones stay as they are, but for failed ones on demand."""
         if units:
-            self._backend.write(plan, run, list(units))
+            self._backend.write(plan, run, list(units), retry_failed)
 
     def end(self, run: Opened, aborted_by: AbortedBy | None, total: int, *, complete: bool) -> tuple[Batch, Counters]:
         """End a run and say where the batch stands. *complete*: the run has met every key of its input."""
         return self._backend.write(_end, run, aborted_by, total, complete)
+
+    # -- workers ---------------------------------------------------------------------------
+
+    def launch(self, run: Opened, sharding: Sharding) -> Batch:
+        """Hand a batch whose units are planned over to the workers; those that vanished are skipped.
+
+        Raises:
+            LeaseLost: The run's job was taken over; nothing was written.
+        """
+        return self._ring_for(self._backend.write(shards.launch, run, sharding))
+
+    def join(self, batch_id: BatchId, lease: Lease, *, owner: str) -> Opened | None:
+        """Begin to work as a shard, under the lease of its job; None: there is nothing to do any more."""
+        return self._backend.write(shards.join, batch_id, lease, owner)
+
+    def leave(self, run: Opened, aborted_by: AbortedBy | None) -> Batch:
+        """End the work of a shard; *aborted_by* stops the others too. The last one says where the batch stands."""
+        return self._backend.write(shards.leave, run, aborted_by)
+
+    def abort(self, batch_id: BatchId, why: AbortedBy) -> None:
+        """Stop a batch from outside: what runs may end, and it can be resumed."""
+        self._backend.write(shards.abort, batch_id, why)
+
+    def revive(self, *, limit: int = 100) -> int:
+        """New shards for batches of the workers that have lost all of theirs; answers how many."""
+        return self._ring_for(self._backend.write(shards.revive, limit))
+
+    def _ring_for(self, answer: T) -> T:
+        """Tell workers that there may be something to do."""
+        self._backend.ring()
+        return answer
 
     def holders(self, batch_id: BatchId) -> list[Holder]:
         """Who works on a batch now."""
@@ -113,22 +141,22 @@ class Batches:
 
     def pause(self, batch_id: BatchId) -> bool:
         """Start nothing more; what runs ends. Answers whether that changed anything."""
-        return self._backend.write(_pause, batch_id)
+        return self._backend.write(steering.pause, batch_id)
 
     def resume(self, batch_id: BatchId) -> bool:
         """Let a paused batch go on: workers do by themselves, a foreground run when it is started again."""
-        return self._backend.write(_resume, batch_id)
+        return self._ring_for(self._backend.write(steering.resume, batch_id))
 
     def cancel(self, batch_id: BatchId) -> int:
         """Cancel every unit that has not ended, also of a batch that is paused or not begun; answers how many.
 
         A unit under way may finish, and its outcome counts. The batch never becomes done.
         """
-        return self._backend.write(_cancel, batch_id)
+        return self._backend.write(steering.cancel, batch_id)
 
     def retry_failed(self, batch_id: BatchId) -> int:
         """Let failed units run again, with all their attempts; answers how many. An ended batch is open again."""
-        return self._backend.write(_retry_failed, batch_id)
+        return self._ring_for(self._backend.write(steering.retry_failed, batch_id))
 
     def remove(self, batch_id: BatchId) -> None:
         """Forget a batch with its ledger.
@@ -136,7 +164,7 @@ class Batches:
         Raises:
             BatchHeld: Somebody works on it.
         """
-        self._backend.write(_remove, batch_id)
+        self._backend.write(steering.remove, batch_id)
 
     # -- views -----------------------------------------------------------------------------
 
@@ -165,12 +193,11 @@ class Batches:
 
     def counters(self, batch_id: BatchId) -> Counters:
         """How many units stand where; equal to a recount at every commit."""
-        rows: list[_Name] = self._backend.look(ask("counted", _Name, batch_id=batch_id))
-        return counters({row.name: row.n for row in rows})
+        return self._backend.read(counted, batch_id)
 
     def recount(self, batch_id: BatchId) -> dict[str, int]:
         """The units of the ledger, counted one by one."""
-        rows: list[_Name] = self._backend.look(ask("recount", _Name, batch_id=batch_id))
+        rows: list[Named] = self._backend.look(ask("recount", Named, batch_id=batch_id))
         return {row.name: row.n for row in rows}
 
     def units(
@@ -179,10 +206,6 @@ class Batches:
         """A page of the ledger, by key."""
         told = {"batch_id": batch_id, "state": state, "after": after, "limit": limit}
         return self._backend.look(ask("list_units", Unit, **told))
-
-
-#: Changes that people make are counted under this job, which never exists.
-PEOPLE = JobId(0)
 
 
 def _latest(identity: str) -> Flow[list[Batch]]:
@@ -196,96 +219,24 @@ def _get(batch_id: BatchId) -> Flow[Batch]:
     return rows[0]
 
 
-def _locked(batch_id: BatchId) -> Flow[Batch]:
-    rows: list[Batch] = yield ask("lock_batch", Batch, id=batch_id)
-    if not rows:
-        raise NoSuchBatch(f"there is no batch {batch_id}", batch_id=batch_id)
-    return rows[0]
-
-
-def _counted(batch_id: BatchId) -> Flow[Counters]:
-    rows: list[_Name] = yield ask("counted", _Name, batch_id=batch_id)
-    return counters({row.name: row.n for row in rows})
-
-
 def _end(run: Opened, aborted_by: AbortedBy | None, total: int, complete: bool) -> Flow[tuple[Batch, Counters]]:  # noqa: FBT001
     rows = yield ask("check_holder", id=run.lease.job_id, token=run.lease.token)
     if not rows:
         raise LeaseLost.of(run.lease.job_id, run.lease.token)
-    batch = yield from _locked(run.batch.id)
+    batch = yield from locked(run.batch.id)
     yield ask("drop_holdings", ids=[run.lease.job_id])
     holders: list[Holder] = yield ask("holders", Holder, batch_id=batch.id)
     if complete and aborted_by is None and not holders:
         gone = yield ask("gone_units", batch_id=batch.id, passes=batch.passes)
         yield from count(batch.id, run.lease.job_id, {"skipped": len(gone)})
-    counted = yield from _counted(batch.id)
+    now = yield from counted(batch.id)
     if not holders:
+        met = now.over + now.in_inbox
         over = aborted_by is AbortedBy.CANCEL or (complete and aborted_by is None)
-        known = counted.over if over else max(total, counted.over)
-        state = state_after(counted, known, aborted_by)
-        yield ask("end_batch", id=batch.id, state=state, aborted_by=aborted_by, total=known)
-    return (yield from _get(batch.id)), counted
-
-
-def _pause(batch_id: BatchId) -> Flow[bool]:
-    batch = yield from _locked(batch_id)
-    if batch.state.ended or batch.state is BatchState.PAUSED or batch.wanted is not None:
-        return False
-    holders: list[Holder] = yield ask("holders", Holder, batch_id=batch_id)
-    if holders:
-        yield ask("want_batch", id=batch_id, wanted=Wanted.PAUSE)
-    else:
-        yield ask("switch_batch", id=batch_id, state=BatchState.PAUSED)
-    return True
-
-
-def _resume(batch_id: BatchId) -> Flow[bool]:
-    batch = yield from _locked(batch_id)
-    if batch.wanted == Wanted.PAUSE and batch.state is BatchState.RUNNING:
-        yield ask("switch_batch", id=batch_id, state=BatchState.RUNNING)
-        return True
-    if batch.state is not BatchState.PAUSED:
-        return False
-    yield ask("switch_batch", id=batch_id, state=BatchState.STOPPED if batch.passes else BatchState.READY)
-    return True
-
-
-def _cancel(batch_id: BatchId) -> Flow[int]:
-    batch = yield from _locked(batch_id)
-    if batch.state.ended and batch.state is not BatchState.CANCELLED:
-        return 0
-    rows = yield ask("in_hand", batch_id=batch_id, job_id=PEOPLE)
-    held = [key for row in rows for key, _ in decode(row[0])]
-    gone = yield ask("cancel_units", batch_id=batch_id, held=held)
-    yield from count(batch_id, PEOPLE, {"cancelled": len(gone)})
-    holders: list[Holder] = yield ask("holders", Holder, batch_id=batch_id)
-    if holders:
-        yield ask("want_batch", id=batch_id, wanted=Wanted.CANCEL)
-    else:
-        counted = yield from _counted(batch_id)
-        facts = {"state": BatchState.CANCELLED, "aborted_by": AbortedBy.CANCEL, "total": counted.over}
-        yield ask("end_batch", id=batch_id, **facts)
-    return len(gone)
-
-
-def _retry_failed(batch_id: BatchId) -> Flow[int]:
-    batch = yield from _locked(batch_id)
-    if batch.state is BatchState.CANCELLED:
-        return 0
-    reopened = {}
-    for state in (UnitState.FAILED, UnitState.IN_DOUBT):
-        rows = yield ask("reopen_units", batch_id=batch_id, state=state)
-        reopened[str(state)] = -len(rows)
-    yield from count(batch_id, PEOPLE, reopened)
-    found = -sum(reopened.values())
-    if found and batch.state.ended:
-        yield ask("switch_batch", id=batch_id, state=BatchState.STOPPED)
-    return found
-
-
-def _remove(batch_id: BatchId) -> Flow[None]:
-    yield from _locked(batch_id)
-    holders: list[Holder] = yield ask("holders", Holder, batch_id=batch_id)
-    if holders:
-        raise BatchHeld(f"batch {batch_id} is held by a run", batch_id=batch_id, owner=holders[0].owner)
-    yield ask("forget_batch", id=batch_id)
+        known = met if over else max(total, met)
+        state = state_after(now, known, aborted_by)
+        if state is BatchState.RUNNING:
+            yield ask("keep_batch", id=batch.id, total=known)
+        else:
+            yield ask("end_batch", id=batch.id, state=state, aborted_by=aborted_by, total=known)
+    return (yield from _get(batch.id)), now

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from operator import attrgetter
 from typing import Any
 
 from msgspec import Struct, structs
 
-from holdfast.domain.batch import Unit, UnitEnd, UnitKey, UnitState, deltas
+from holdfast.domain.batch import AbortedBy, Unit, UnitEnd, UnitKey, UnitState, deltas
 from holdfast.domain.job import Wanted
 from holdfast.errors import LeaseLost
 from holdfast.store.flow import Fill, Flow, Rows, ask
 from holdfast.store.holdings import MAX_CRASHES, InHand, count, decode, hold
 from holdfast.store.opening import Opened
+
+#: So long a result waits for its consumer.
+KEEP = timedelta(hours=24)
 
 
 class Next(Struct, frozen=True, kw_only=True):
@@ -36,31 +40,40 @@ NOTHING = Next()
 
 
 class Flushed(Struct, frozen=True):
-    """What came of a flush: the units that were taken, how many candidates were looked at, what a person wants."""
+    """What came of a flush: the units that were taken, how many candidates were looked at, why to stop."""
 
     taken: list[Unit]
     looked: int
-    wanted: Wanted | None
+    stop: AbortedBy | None
     over: int = 0
 
 
 def flush(run: Opened, ends: list[UnitEnd], ask_for: Next) -> Flow[Flushed]:
     standing = yield from write_ends(run, ends, fresh=ask_for.fresh)
     choice = _Choice(run, ask_for, shared=standing.shared)
-    if standing.wanted is None and ask_for.candidates is not None:
+    if standing.stop is None and ask_for.candidates is not None:
         yield from choice.among(ask_for.candidates, ask_for.limit)
-    elif standing.wanted is None and ask_for.limit:
+    elif standing.stop is None and ask_for.limit:
         yield from choice.next(ask_for.limit)
     held = [*ask_for.in_hand, *((unit.key, unit.place) for unit in choice.taken)]
     yield from hold(run.batch, run.lease, held, alone=choice.alone, doubt=ask_for.doubt)
-    return Flushed(choice.taken, choice.looked, standing.wanted, choice.over)
+    return Flushed(choice.taken, choice.looked, standing.stop, choice.over)
 
 
 class Standing(Struct, frozen=True):
-    """How a run stands: what a person wants of its batch, and whether it shares it with another run."""
+    """How a run stands: what a person wants of its batch, what stops all its runs, and whether there are others."""
 
     wanted: Wanted | None
+    aborted_by: AbortedBy | None
     shared: bool
+
+    @property
+    def stop(self) -> AbortedBy | None:
+        return self.aborted_by if self.wanted is None else _STOP_FOR[self.wanted]
+
+
+#: What stops a run when a person wants something of its batch.
+_STOP_FOR = {Wanted.PAUSE: AbortedBy.PAUSE, Wanted.CANCEL: AbortedBy.CANCEL}
 
 
 def write_ends(run: Opened, ends: list[UnitEnd], *, fresh: bool = False) -> Flow[Standing]:
@@ -73,6 +86,7 @@ def write_ends(run: Opened, ends: list[UnitEnd], *, fresh: bool = False) -> Flow
     rows: list[Standing] = yield ask("check_run", Standing, **told)
     if not rows:
         raise LeaseLost.of(run.lease.job_id, run.lease.token)
+    yield from _hand_over(run, ends)
     if ends and fresh and not rows[0].shared:
         size = len(ends)
         same: dict[str, list[Any]] = {"batch_id": [run.batch.id] * size, "passes": [run.batch.passes] * size}
@@ -83,6 +97,18 @@ def write_ends(run: Opened, ends: list[UnitEnd], *, fresh: bool = False) -> Flow
     if ends:
         yield from count(run.batch.id, run.lease.job_id, deltas(ends))
     return rows[0]
+
+
+def _hand_over(run: Opened, ends: list[UnitEnd]) -> Flow[None]:
+    """Put results into their inboxes, before their units turn."""
+    handed = [(end.key, end.handed) for end in ends if end.handed is not None]
+    if handed:
+        table = Rows(
+            key=[key for key, _ in handed],
+            inbox=[result.inbox for _, result in handed],
+            data=[result.data for _, result in handed],
+        )
+        yield ask("hand_over", batch_id=run.batch.id, keep=KEEP, result=table)
 
 
 _NAMES = ("key", "place", "state", "attempts", "crashes", "label", "warning", "error", "data", "took_ms")
@@ -136,9 +162,6 @@ class _Choice:
             "open_units",
             Unit,
             batch_id=self._run.batch.id,
-            retry=self._retry,
-            passes=self._run.batch.passes,
-            crashes=MAX_CRASHES,
             limit=limit + len(others) + len(self._mine),
         )
         for unit in rows:
@@ -167,7 +190,11 @@ class _Choice:
         return True
 
 
-def plan(run: Opened, units: list[InHand]) -> Flow[None]:
+def plan(run: Opened, units: list[InHand], retry_failed: bool) -> Flow[None]:  # noqa: FBT001
     yield from write_ends(run, [])
+    if retry_failed and run.batch.passes > 1:
+        told = {"batch_id": run.batch.id, "passes": run.batch.passes, "crashes": MAX_CRASHES}
+        again = yield ask("retry_units", keys=[key for key, _ in units], **told)
+        yield from count(run.batch.id, run.lease.job_id, {"failed": -len(again)})
     table = Rows(key=[key for key, _ in units], place=[place for _, place in units])
     yield ask("plan_units", batch_id=run.batch.id, passes=run.batch.passes, unit=table)

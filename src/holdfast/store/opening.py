@@ -9,6 +9,7 @@ from msgspec import Struct
 from holdfast.domain.batch import DRIVER, Batch, BatchState
 from holdfast.domain.job import JobId, Lease, OnLost, Token, Wanted, WorkerId
 from holdfast.domain.request import NewJob
+from holdfast.domain.sharding import sharding_of
 from holdfast.errors import BatchHeld, BatchPaused, Drift
 from holdfast.store.flow import Flow, ask
 from holdfast.store.holdings import hold
@@ -59,6 +60,9 @@ class Opened(Struct, frozen=True):
 def open_batch(opening: Opening, drawn: list[JobId] | None, worker: WorkerId, term: timedelta) -> Flow[Opened | None]:
     found: list[Batch] = yield ask("latest_batch", Batch, identity=opening.identity)
     latest = found[0] if found else None
+    on_workers = latest is not None and latest.state is BatchState.RUNNING and sharding_of(latest) is not None
+    if latest is not None and on_workers and not opening.join:
+        raise BatchHeld(f"batch {latest.id} is on the workers", batch_id=latest.id, owner="{}")
     if latest is None or opening.fresh or latest.state in (BatchState.DONE, BatchState.CANCELLED):
         batch = yield from _new_batch(opening, latest)
         if batch is None:
@@ -69,7 +73,7 @@ def open_batch(opening: Opening, drawn: list[JobId] | None, worker: WorkerId, te
             raise BatchPaused(f"batch {batch.id} is paused", batch_id=batch.id)
         _check_drift(opening, batch)
     alone = yield from _other_holders(opening, batch)
-    if alone:
+    if alone and not on_workers:
         told = {"total": opening.total, "version": opening.version, "inputs": opening.inputs, "code": opening.code}
         yield ask("begin_batch", id=batch.id, **told)
     begun: list[Batch] = yield ask("get_batch", Batch, id=batch.id)

@@ -21,7 +21,7 @@ from holdfast.store.flow import Flow, ask
 #: All tables but ``meta``, in an order in which they may be filled.
 TABLES = (
     *("kind", "queue", "worker", "job", "live", "ended", "need", "key", "attempt", "event", "progress", "step"),
-    *("batch", "unit", "unit_count", "holding"),
+    *("batch", "unit", "unit_count", "holding", "inbox"),
 )
 #: Wrong rows that are named; the rest is only known to be there.
 SHOWN = 10

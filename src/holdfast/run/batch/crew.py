@@ -10,6 +10,7 @@ from holdfast.domain.batch import Unit as UnitRow
 from holdfast.domain.batch import UnitState
 from holdfast.domain.breaker import Breaker
 from holdfast.run import clock
+from holdfast.run.batch.timing import Throttle
 from holdfast.run.batch.unit import Ended, Run
 
 #: Ends that may wait to be written: a kill repeats no more than these, and those under way.
@@ -21,7 +22,7 @@ SLICE, QUICK = 25, 0.005
 class Crew:
     """Runs units side by side. User code never runs on the main thread, which hears signals and writes the ledger."""
 
-    def __init__(self, run: Run, jobs: int, breaker: Breaker) -> None:
+    def __init__(self, run: Run, jobs: int, breaker: Breaker, *, rate: float | None = None) -> None:
         #: Set when the driver should look: ends are waiting, or nothing is left to do.
         self.news = threading.Event()
         #: Writes what has ended, in the thread that calls it; false when somebody else is at it.
@@ -31,6 +32,7 @@ class Crew:
         self._ended: deque[Ended] = deque()
         self._flushing = 0
         self._breaker = breaker
+        self._throttle = None if rate is None else Throttle(rate)
         self._work = threading.Condition()
         self._order = threading.Lock()
         self._busy = 0
@@ -78,13 +80,17 @@ class Crew:
 
     def _serve(self) -> None:
         size = 1
+        perform, close = self._run.performer()
         while rows := self._next(size):
             began = clock.now()
             for row in rows:
+                if self._throttle is not None:
+                    self._throttle.wait(self._run.stopping)
                 stopped = self._run.stopping.is_set()
-                self._note(Ended(row, None, written=False) if stopped else self._run.run(row))
+                self._note(Ended(row, None, written=False) if stopped else perform(row))
             self._over(len(rows))
             size = min(size * 2, SLICE) if clock.now() - began < QUICK else 1
+        close()
 
     def _next(self, size: int) -> list[UnitRow]:
         """The next units for one thread: several at a time while they are quick."""
@@ -103,7 +109,7 @@ class Crew:
         with self._order:
             self._ended.append(ended)
             if ended.end is not None and self._breaker.count(failed=ended.end.state is UnitState.FAILED):
-                self._run.stopping.set()  # at once: the driver will tell why when it looks
+                self._run.stop()  # at once: the driver will tell why when it looks
 
     def _over(self, count: int) -> None:
         with self._work:

@@ -1,36 +1,30 @@
-"""The driver of a foreground run: takes units, has them run, writes the ledger, obeys."""
+"""The driver of a run: takes units, has them run, writes the ledger, obeys."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
-from itertools import islice
 from typing import Any
 
 from msgspec import Struct, structs
 
-from holdfast.domain.batch import AbortedBy, Counters, UnitEnd, UnitKey, UnitState, unit_key
+from holdfast.domain.batch import AbortedBy, UnitEnd, UnitKey, UnitState
 from holdfast.domain.batch import Unit as UnitRow
 from holdfast.domain.breaker import Breaker, Limits
-from holdfast.domain.job import Wanted
-from holdfast.domain.verdict import Done
 from holdfast.errors import LeaseLost, StoreUnavailable
 from holdfast.run import clock
 from holdfast.run.batch.crew import GROUP, Crew
+from holdfast.run.batch.source import Source
 from holdfast.run.batch.unit import Ended, Run
-from holdfast.run.part import Mover, Ticked
+from holdfast.run.part import Ticked
 from holdfast.store import Store
-from holdfast.store.holdings import InHand
 from holdfast.store.ledger import Next
 from holdfast.store.opening import Opened
 
 #: The ledger is written at least so often, in seconds; wishes of people are heard then too.
 FLUSH_EVERY = 1.0
-#: Keys that are looked at in one go while all of them are over already.
-SKIP_AHEAD = 1000
 HEARTBEAT = 10.0
-_WANTED = {Wanted.PAUSE: AbortedBy.PAUSE, Wanted.CANCEL: AbortedBy.CANCEL}
 
 Told = Callable[[Sequence[UnitEnd]], None]
 
@@ -44,61 +38,49 @@ class Plan(Struct, frozen=True, kw_only=True):
     limit: int | None = None
     retry_failed: bool = True
     doubt: bool = False
-    resume_from: UnitKey | None = None
-
-
-class Outcome(Struct, frozen=True):
-    """How a run ended: why it stopped before its end, the counters, and how many keys it met."""
-
-    aborted_by: AbortedBy | None
-    counters: Counters
-    total: int
-    state: str
+    rate: float | None = None
 
 
 class Driver:
-    """Runs one batch from this process to its end, or until it has to stop."""
+    """Runs units of one batch from this process until there are no more, or until it has to stop."""
 
     def __init__(
-        self, store: Store, opened: Opened, run: Run, plan: Plan, keys: Iterable[Any], *, told: Told = lambda _: None
+        self, store: Store, opened: Opened, run: Run, plan: Plan, source: Source, *, told: Told = lambda _: None
     ) -> None:
         self._store = store
         self._opened = opened
         self._run = run
         self._plan = plan
         self._told = told
-        self._keys = _numbered(keys, plan.resume_from)
-        #: A range in the first run of a generation: every key is new, and comes once.
-        self._fresh = isinstance(keys, range) and opened.created
-        self._next_keys: list[InHand] = []
-        self._exhausted = False
-        self._met = 0
+        self._source = source
         self._in_hand: dict[UnitKey, UnitRow] = {}
         self._alone = False
-        #: The last keys were all over: more of them are looked at in one go.
-        self._skipping = False
+        self.resting = False
         self._taken = 0
         self._breaker = Breaker(plan.limits)
         self._streak: list[UnitEnd] = []
         self._aborted: AbortedBy | None = None
         self._unwritten: list[UnitEnd] = []
         self._began = self._flushed = clock.now()
-        self._crew = Crew(run, plan.jobs, Breaker(plan.limits))  # it counts the same ends in the same order
+        self._crew = Crew(run, plan.jobs, Breaker(plan.limits), rate=plan.rate)  # it counts the same ends in order
         self._crew.write = self._write_for_the_crew
         self._turning = threading.Lock()
         self._error: BaseException | None = None
-        self._pulse = Mover(Pulse(store, opened, self._lost), told=lambda *_: None)
 
-    def stop(self, why: AbortedBy = AbortedBy.SIGNAL) -> None:
-        """Begin nothing more; what runs may end. The first reason stays."""
+    def stop(self, why: AbortedBy | None = AbortedBy.SIGNAL) -> None:
+        """Begin nothing more, and tell what runs; it may end. The first reason stays."""
         if self._aborted is None:
             self._aborted = why
-        self._run.stopping.set()
+        self._run.stop()
         self._crew.news.set()
 
-    def run(self) -> Outcome:
-        """Drive the batch; comes back when nothing of it runs here any more."""
-        self._pulse.start()
+    def rest(self) -> None:
+        """Take nothing more; what was taken is run, and knows nothing of it."""
+        self.resting = True
+        self._crew.news.set()
+
+    def run(self) -> AbortedBy | None:
+        """Drive the batch; comes back when nothing of it runs here any more, with what stopped it, if anything did."""
         self._crew.start()
         try:
             while True:
@@ -106,20 +88,25 @@ class Driver:
                     if self._error is not None:
                         raise self._error
                     if self._over():
-                        return self._finish()
+                        self._finish()
+                        return self._aborted
                     written = self._write_if_due()
                 if not written:
-                    self._crew.news.wait(max(0.0, FLUSH_EVERY - (clock.now() - self._flushed)))
+                    self._crew.news.wait(self._until_due())
                     self._crew.news.clear()
         except LeaseLost:
-            self.stop(AbortedBy.LEASE_LOST)
-            counted = self._store.batches.counters(self._opened.batch.id)
-            return Outcome(AbortedBy.LEASE_LOST, counted, self._met, "running")
+            self._aborted = AbortedBy.LEASE_LOST
+            self.stop()
+            return self._aborted
         finally:
             self._crew.leave()
-            self._pulse.stop(timeout=1)
 
     # -- the loop --------------------------------------------------------------------------
+
+    def _until_due(self) -> float:
+        soonest = self._run.alarms.ring() if self._run.alarms is not None else None
+        flush = max(0.0, FLUSH_EVERY - (clock.now() - self._flushed))
+        return flush if soonest is None else min(flush, soonest)
 
     def _write_if_due(self) -> bool:
         self._collect()
@@ -148,7 +135,7 @@ class Driver:
     def _over(self) -> bool:
         if self._run.stopping.is_set():
             return self._crew.idle
-        return self._exhausted and not self._next_keys and not self._in_hand
+        return (self._source.over or self.resting) and not self._in_hand
 
     def _due(self) -> bool:
         if clock.now() - self._flushed >= FLUSH_EVERY or len(self._unwritten) >= GROUP:
@@ -157,9 +144,9 @@ class Driver:
 
     def _room(self) -> int:
         """How many units may be taken now: a suspect runs alone, and work in doubt is not taken ahead."""
-        if self._alone or (self._exhausted and not self._next_keys):
+        if self._alone or self._source.over or self.resting:
             return 0
-        window = self._plan.jobs if self._plan.doubt else max(GROUP, 2 * self._plan.jobs)
+        window = self._plan.jobs if self._plan.doubt else self._source.window(self._plan.jobs)
         left = window if self._plan.limit is None else self._plan.limit - self._taken
         return min(window - len(self._in_hand), left)
 
@@ -207,37 +194,23 @@ class Driver:
 
     def _flush(self) -> None:
         room = 0 if self._run.stopping.is_set() else self._room()
-        candidates = self._candidates(room)
         ends, self._unwritten = self._unwritten, []
         ask_for = Next(
             in_hand=[(row.key, row.place) for row in self._in_hand.values()],
-            candidates=candidates if room > 0 else None,
+            candidates=self._source.candidates(room) if room > 0 else None,
             limit=max(0, room),
             retry_failed=self._plan.retry_failed,
             doubt=self._plan.doubt,
-            fresh=self._fresh,
+            fresh=self._source.fresh,
         )
         flushed = self._store.batches.flush(self._opened, ends, ask_for)
         self._flushed = clock.now()
-        self._next_keys = self._next_keys[flushed.looked :]
-        self._skipping = not flushed.taken and flushed.looked > 0
+        if room > 0:
+            self._source.looked(flushed, in_hand=len(self._in_hand))
         self._begin(flushed.taken)
-        if ends:
-            self._told([end for end in ends if end.state is not UnitState.PENDING])
-        if flushed.wanted is not None:
-            self.stop(_WANTED[flushed.wanted])
-
-    def _candidates(self, room: int) -> list[InHand]:
-        """The next keys of the input: as many as there is room for, or more while all of them are over."""
-        if room <= 0:
-            return []
-        wanted = SKIP_AHEAD if self._skipping else room
-        if len(self._next_keys) < wanted and not self._exhausted:
-            more = list(islice(self._keys, wanted - len(self._next_keys)))
-            self._exhausted = len(more) < wanted - len(self._next_keys)
-            self._met += len(more)
-            self._next_keys += more
-        return self._next_keys[:wanted]
+        self._tell(ends)
+        if flushed.stop is not None:
+            self.stop(flushed.stop)
 
     def _begin(self, taken: list[UnitRow]) -> None:
         self._taken += len(taken)
@@ -245,62 +218,40 @@ class Driver:
         self._in_hand.update((row.key, row) for row in taken)
         self._crew.add(taken)
 
-    def _finish(self) -> Outcome:
+    def _finish(self) -> None:
         self._collect()
         self._in_hand.clear()
         ends, self._unwritten = self._unwritten, []
         self._store.batches.flush(self._opened, ends)
-        self._told([end for end in ends if end.state is not UnitState.PENDING])
-        if self._aborted is AbortedBy.CANCEL:
-            self._cancel_rest()
-        complete = self._exhausted and not self._next_keys and self._plan.resume_from is None
-        aborted = self._aborted if self._aborted is not AbortedBy.LIMIT or not complete else None
-        total = max(self._met, self._opened.batch.total or 0)
-        batch, counted = self._store.batches.end(self._opened, aborted, total, complete=complete)
-        self._store.leases.settle(self._opened.lease, Done())
-        return Outcome(aborted, counted, batch.total or 0, batch.state)
+        self._tell(ends)
 
-    def _cancel_rest(self) -> None:
-        """Every unit that has not ended becomes cancelled, also those that were never looked at."""
-        while self._next_keys or not self._exhausted:
-            self._store.batches.plan(self._opened, self._next_keys)
-            self._next_keys = list(islice(self._keys, SKIP_AHEAD))
-            self._met += len(self._next_keys)
-            self._exhausted = not self._next_keys
-        self._store.batches.cancel(self._opened.batch.id)
-
-    def _lost(self) -> None:
-        self.stop(AbortedBy.LEASE_LOST)
+    def _tell(self, ends: Sequence[UnitEnd]) -> None:
+        if ends:
+            self._told([end for end in ends if end.state is not UnitState.PENDING])
 
 
 class Pulse:
-    """Renews the lease of the run's own job."""
+    """Renews the lease of a foreground run's own job."""
 
     name = "pulse"
 
-    def __init__(self, store: Store, opened: Opened, lost: Callable[[], None]) -> None:
+    def __init__(self, store: Store, opened: Opened, run: Run, *, lost: Callable[[], Any]) -> None:
         self.bell = threading.Event()
         self._store = store
         self._opened = opened
+        self._run = run
         self._lost = lost
 
     def tick(self) -> Ticked:
+        sent = clock.now()
         try:
-            if not self._store.leases.renew([self._opened.lease]):
+            if self._store.leases.renew([self._opened.lease]):
+                self._run.date(sent)
+            else:
                 self._lost()
         except StoreUnavailable:
             return Ticked(1.0)  # the flush that meets a lost lease is refused
         return Ticked(HEARTBEAT)
-
-
-def _numbered(keys: Iterable[Any], resume_from: UnitKey | None) -> Iterator[InHand]:
-    """Keys with their places in the input, from *resume_from* on."""
-    waiting = resume_from is not None
-    for place, value in enumerate(keys):
-        key = unit_key(value)
-        waiting = waiting and key != resume_from
-        if not waiting:
-            yield key, place
 
 
 def give_back(unwritten: Sequence[UnitEnd], streak: Sequence[UnitEnd]) -> list[UnitEnd]:

@@ -7,22 +7,31 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from holdfast.domain.batch import Batch, Handed, UnitEnd, UnitState
 from holdfast.domain.batch import Unit as UnitRow
-from holdfast.domain.batch import UnitEnd, UnitState
+from holdfast.domain.kind import to_json
 from holdfast.domain.raised import Cancelled, Fatal, Skip
 from holdfast.domain.result import kept_result
 from holdfast.domain.retry import Curve, delay_after
-from holdfast.domain.text import clean_text
+from holdfast.domain.text import checked_name, clean_text
+from holdfast.errors import CommandFailed, InvalidPayload
+from holdfast.run.batch.timing import Alarms
 from holdfast.run.handler import say
+
+if TYPE_CHECKING:
+    from holdfast.run.command import Completed
 
 log = logging.getLogger("holdfast.batch")
 
 #: What is kept of a warning, a reason, an error.
 MAX_NOTE, MAX_ERROR = 500, 8000
+#: The longest result that is handed over, in bytes.
+MAX_HANDED = 1024 * 1024
 
 
 class Ended(NamedTuple):
@@ -33,10 +42,16 @@ class Ended(NamedTuple):
     written: bool
 
 
+Perform = Callable[[UnitRow], Ended]
+
+
 class Unit:
     """Given to a unit function that has a parameter annotated with it."""
 
-    __slots__ = ("_data", "_label", "_run", "_warning", "attempt", "key", "row", "settled")
+    __slots__ = (
+        *("_data", "_handed", "_label", "_own", "_run", "_warning"),
+        *("attempt", "key", "row", "settled", "timed_out"),
+    )
 
     def __init__(self, run: Run, row: UnitRow, key: Any) -> None:
         #: The unit's key.
@@ -48,13 +63,35 @@ class Unit:
         self._label: str | None = None
         self._data: Any = None
         self._warning: str | None = None
+        self._handed: Handed | None = None
+        #: Set when its time is up.
+        self.timed_out = False
+        self._own: threading.Event | None = None
         #: The end that was written in a transaction of the unit's own.
         self.settled: UnitEnd | None = None
 
     @property
     def stopping(self) -> threading.Event:
-        """Set when the run is to stop: a signal, a breaker, a deadline, a pause, a cancel."""
-        return self._run.stopping
+        """Set when the unit is to stop: a signal, a breaker, a deadline, a pause, a cancel, its own timeout."""
+        return self._own or self._run.stopping
+
+    def begin(self) -> None:
+        """A new attempt, which has all its time before it."""
+        self.timed_out = False
+        self._own = threading.Event()
+        if self._run.stopping.is_set():
+            self._own.set()
+
+    def stop(self) -> None:
+        """Tell the function to stop."""
+        if self._own is not None:
+            self._own.set()
+
+    def time_out(self) -> float | None:
+        """Tell the function that its time is up."""
+        self.timed_out = True
+        self.stop()
+        return None
 
     @property
     def log(self) -> logging.LoggerAdapter[logging.Logger]:
@@ -75,15 +112,51 @@ class Unit:
         """The unit is done, but somebody should know."""
         self._warning = clean_text(text, limit=MAX_NOTE)
 
+    def hand_over(self, value: Any, *, inbox: str | None = None) -> None:
+        """The unit's result goes to a consumer: it waits in *inbox*, named after the function by default.
+
+        The unit is done when the consumer has acknowledged it, and has failed if nobody did within 24 hours.
+
+        Raises:
+            InvalidPayload: The value cannot be written as JSON, or takes more than 1 MB.
+        """
+        data = to_json(value, what="the result").decode()
+        if len(data) > MAX_HANDED:
+            raise InvalidPayload(f"a result of {len(data):,} bytes is too large for an inbox: at most {MAX_HANDED:,}")
+        name = self._run.kind if inbox is None else checked_name(inbox, what="the inbox")
+        self._handed = Handed(name, data)
+
     def check(self) -> None:
-        """Raise Cancelled when the run is to stop: the unit is pending again, and has lost nothing."""
-        if self._run.stopping.is_set():
+        """Raise Cancelled when the unit is to stop: it is pending again, and has lost nothing.
+
+        A unit whose time is up has failed instead.
+        """
+        if self.stopping.is_set():
             raise Cancelled
 
     def sleep(self, seconds: float) -> None:
-        """Wait, but not when the run is to stop."""
-        self._run.stopping.wait(seconds)
+        """Wait, but not when the unit is to stop."""
+        self.stopping.wait(seconds)
         self.check()
+
+    def command(
+        self, argv: Sequence[str], *, cwd: str | Path | None = None, env: Mapping[str, str] | None = None
+    ) -> Completed:
+        """Run a program to its end; a signal to this process, such as Ctrl-C, does not reach it.
+
+        It ends with everything it has started when the unit's time is up, and when this process dies.
+
+        Raises:
+            CommandFailed: Its exit code is not 0; the message ends with what it said last.
+        """
+        from holdfast.run.command import run_command
+
+        ended = run_command(argv, cwd=cwd, env=env, is_late=lambda: self.timed_out)
+        if self.timed_out:
+            raise Cancelled
+        if ended.exit_code != 0:
+            raise CommandFailed(f"{argv[0]} ended with {ended.said}: {ended.last_words}")
+        return ended
 
     @contextmanager
     def transaction(self) -> Iterator[Any]:
@@ -104,10 +177,11 @@ class Unit:
 
     def ended(self, state: UnitState, error: str | None, took: float, *, returned: Any = None) -> UnitEnd:
         value = self._data if self._data is not None else returned
+        handed = self._handed if state is UnitState.DONE else None
         return UnitEnd(
             key=self.row.key,
             place=self.row.place,
-            state=state,
+            state=state if handed is None else UnitState.RUNNING,
             before=self.row.state,
             attempts=self.attempt,
             crashes=self.row.crashes,
@@ -116,29 +190,32 @@ class Unit:
             error=None if error is None else clean_text(error, limit=MAX_ERROR),
             data=None if value is None or state is not UnitState.DONE else _kept(value),
             took_ms=round(took * 1000),
+            handed=handed,
         )
 
 
 class Run:
-    """What all units of one run share."""
+    """What all units of one run share, and how one of them is run."""
 
     def __init__(
         self,
         *,
-        batch_id: int,
-        identity: str,
-        generation: int,
+        batch: Batch,
         function: Callable[[Unit], Any],
         plain: Callable[[Any], Any] | None,
         decode: Callable[[str], Any],
         retries: int,
         curve: Curve,
+        timeout: float | None = None,
         transaction: Callable[..., Any],
     ) -> None:
-        self.batch_id = batch_id
-        self.identity = identity
-        self.generation = generation
+        self.batch_id = batch.id
+        self.kind = batch.kind
+        self.identity = batch.identity
+        self.generation = batch.generation
         self.stopping = threading.Event()
+        #: They tell units whose time is up.
+        self.alarms = None if timeout is None else Alarms(timeout)
         self.transaction = transaction
         #: Set when a unit says that it makes no sense to go on.
         self.fatal = threading.Event()
@@ -149,6 +226,24 @@ class Run:
         self._retries = retries
         self._curve = curve
 
+    def stop(self) -> None:
+        """Begin no unit any more, and tell those under way."""
+        self.stopping.set()
+        if self.alarms is not None:
+            self.alarms.each(lambda unit: unit.stop())
+
+    def give_up(self) -> None:
+        """A unit says that it makes no sense to go on."""
+        self.fatal.set()
+        self.stop()
+
+    def performer(self) -> tuple[Perform, Callable[[], None]]:
+        """How a thread runs its units, and what to do when it ends."""
+        return self.run, lambda: None
+
+    def date(self, moment: float) -> None:
+        """The lease of the run was renewed by a call that was sent at *moment*."""
+
     def run(self, row: UnitRow) -> Ended:
         """Run one unit and say how it ended."""
         key = self._decode(row.key)
@@ -156,7 +251,7 @@ class Run:
         began, tries = time.monotonic(), 0
         while True:
             try:
-                returned = self._function(unit) if unit is not None else self._plain(key)  # type: ignore[misc]
+                returned = self._call(unit) if unit is not None else self._plain(key)  # type: ignore[misc]
             except BaseException as error:  # noqa: BLE001 - SystemExit of a unit must not end the run
                 tries += 1
                 unit = unit or Unit(self, row, key)
@@ -172,16 +267,28 @@ class Run:
                 return Ended(row, end, written=False)
             unit.attempt += 1
 
+    def _call(self, unit: Unit) -> Any:
+        if self.alarms is None:
+            return self._function(unit)
+        unit.begin()
+        self.alarms.begin(unit)
+        try:
+            return self._function(unit)
+        finally:
+            self.alarms.end(unit)
+
     def _after(self, error: BaseException, unit: Unit, tries: int, took: float) -> UnitEnd | None:
         """What an exception means; None: it is tried again, or was interrupted."""
         match error:
+            case Cancelled() if unit.timed_out and self.alarms is not None:
+                error = TimeoutError(f"it took longer than its timeout of {self.alarms.timeout:g} s")
             case Cancelled() if self.stopping.is_set():
                 return None
             case Skip():
                 unit.warn(str(error))
                 return unit.ended(UnitState.SKIPPED, None, took)
             case Fatal():
-                self.fatal.set()
+                self.give_up()
                 return unit.ended(UnitState.FAILED, say(error), took)
         if tries > self._retries:
             return unit.ended(UnitState.FAILED, say(error), took)

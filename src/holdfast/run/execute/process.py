@@ -40,8 +40,7 @@ class ProcessExecutor(SlotExecutor):
         options: ChildOptions,
     ) -> None:
         self._supervised = Supervised()
-        modules = {name: importable(kind) for name, kind in kinds.items() if kind.executor is ExecutorName.PROCESS}
-        hello = Hello(sys.path, _main_path(), worker, modules)
+        hello = hello_for(kinds, worker=worker)
 
         def make_slot() -> tuple[Callable[[Run], Outcome], Callable[[], None]]:
             child = Child(self._supervised, hello, options, tell=tell)
@@ -177,6 +176,12 @@ def _after_exit(exited: Exited | None, run: Run) -> Outcome:
         return Lost(reason=f"signal_{-exited.status}", begun=True, error=error, exit_code=exited.status)
     error = f"the child process ended by itself with exit code {exited.status}"
     return Lost(reason=f"exit_{exited.status}", begun=True, error=error, exit_code=exited.status)
+
+
+def hello_for(kinds: Mapping[str, Kind], *, worker: str) -> Hello:
+    """What a child has to know to run these kinds."""
+    modules = {name: importable(kind) for name, kind in kinds.items() if kind.executor is ExecutorName.PROCESS}
+    return Hello(sys.path, _main_path(), worker, modules)
 
 
 def importable(kind: Kind) -> str:

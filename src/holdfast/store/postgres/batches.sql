@@ -36,7 +36,7 @@ RETURNING id
 -- name: begin_batch
 UPDATE holdfast.batch SET state = 'running', passes = passes + 1, aborted_by = NULL, ended_at = NULL,
     started_at = coalesce(started_at, (SELECT holdfast.now())), total = coalesce(:total::bigint, total), version = :version,
-    inputs = :inputs::json, code = :code
+    inputs = :inputs::json, code = :code, options = '{}'
 WHERE id = :id
 RETURNING passes
 
@@ -53,15 +53,18 @@ RETURNING id
 -- name: switch_batch
 UPDATE holdfast.batch SET state = :state, wanted = NULL, ended_at = (SELECT holdfast.now()) WHERE id = :id
 
+-- name: reopen_batch
+UPDATE holdfast.batch SET state = 'running', wanted = NULL, aborted_by = NULL, ended_at = NULL WHERE id = :id
+
 -- name: check_run
 -- A run may write while it holds its lease; the locks keep it that way, and serialise who takes units.
 -- Answers what a person wants of the batch, and whether another holder works on it, or has written to its ledger.
 WITH mine AS (
     SELECT id FROM holdfast.live WHERE id = :job_id AND token = :token AND state = 'running' FOR NO KEY UPDATE
 ), locked AS (
-    SELECT id, wanted FROM holdfast.batch WHERE id = :batch_id AND EXISTS (SELECT FROM mine) FOR UPDATE
+    SELECT id, wanted, aborted_by FROM holdfast.batch WHERE id = :batch_id AND EXISTS (SELECT FROM mine) FOR UPDATE
 )
-SELECT wanted, EXISTS (
+SELECT wanted, aborted_by, EXISTS (
     SELECT FROM holdfast.holding WHERE holding.batch_id = locked.id AND holding.job_id <> :job_id)
     OR EXISTS (
     SELECT FROM holdfast.unit_count WHERE unit_count.batch_id = locked.id AND unit_count.job_id <> :job_id) AS shared
@@ -106,8 +109,7 @@ FROM holdfast.unit WHERE batch_id = :batch_id AND key = ANY(:keys::text[])
 SELECT key, place, state, passes, attempts, crashes, suspect, NULL AS label, NULL AS warning, NULL AS error,
     NULL AS data, NULL::bigint AS took_ms
 FROM holdfast.unit
-WHERE batch_id = :batch_id AND state <> 'done'
-    AND (state = 'pending' OR state = 'failed' AND :retry AND passes < :passes AND crashes < :crashes)
+WHERE batch_id = :batch_id AND state = 'pending'
 ORDER BY place LIMIT :limit::bigint
 
 -- name: put_units
@@ -127,6 +129,31 @@ SELECT :batch_id, key, place, 'pending', :passes
 FROM jsonb_to_recordset(:unit::jsonb) AS unit (key text, place bigint)
 ON CONFLICT (batch_id, key) DO UPDATE SET passes = excluded.passes, place = excluded.place
     WHERE known.state = 'pending'
+
+-- name: retry_units
+-- Of these, those that failed wait again; what kills its process stays aside.
+UPDATE holdfast.unit SET state = 'pending', passes = :passes
+WHERE batch_id = :batch_id AND key = ANY(:keys::text[]) AND state = 'failed' AND crashes < :crashes
+RETURNING key
+
+-- name: shard_batch
+-- From now on the workers run it.
+UPDATE holdfast.batch SET options = :options::json, total = :total WHERE id = :id
+
+-- name: abort_batch
+-- Tell all who work on it to stop; the first reason stays.
+UPDATE holdfast.batch SET aborted_by = :aborted_by WHERE id = :id AND state = 'running' AND aborted_by IS NULL
+
+-- name: keep_batch
+-- Nothing is left to run, but results wait for their consumer.
+UPDATE holdfast.batch SET total = :total WHERE id = :id
+
+-- name: shardless
+-- Batches of the workers that nobody works on.
+SELECT id FROM holdfast.batch
+WHERE state = 'running' AND options::text <> '{}'
+    AND NOT EXISTS (SELECT FROM holdfast.holding WHERE holding.batch_id = batch.id)
+ORDER BY id LIMIT :limit::bigint
 
 -- name: suspect_units
 -- A holder was lost while it had these in hand.
@@ -172,5 +199,6 @@ ORDER BY key LIMIT :limit::bigint
 
 -- name: forget_batch
 WITH no_unit AS (DELETE FROM holdfast.unit WHERE batch_id = :id),
-no_count AS (DELETE FROM holdfast.unit_count WHERE batch_id = :id)
+no_count AS (DELETE FROM holdfast.unit_count WHERE batch_id = :id),
+no_result AS (DELETE FROM holdfast.inbox WHERE batch_id = :id)
 DELETE FROM holdfast.batch WHERE id = :id RETURNING id

@@ -198,11 +198,12 @@ class PostgresUpkeep:
             yield fill
             query = "SELECT setval('holdfast.job_id', greatest(last_value, %s)) FROM holdfast.job_id"
             connection.execute(self._backend.statements.in_schema(query).encode(), (last_id,))
-            query = (
-                "SELECT setval(pg_get_serial_sequence('holdfast.batch', 'id'), (SELECT max(id) FROM holdfast.batch))"
-                " WHERE EXISTS (SELECT FROM holdfast.batch)"
-            )
-            connection.execute(self._backend.statements.in_schema(query).encode())
+            for table in ("batch", "inbox"):
+                query = (
+                    "SELECT setval(pg_get_serial_sequence('holdfast.batch', 'id'), max(id)) FROM holdfast.batch"
+                    " HAVING count(*) > 0"
+                ).replace("batch", table)
+                connection.execute(self._backend.statements.in_schema(query).encode())
 
     def _fill(self, connection: Connection, table: str, columns: list[str], rows: Iterator[Any]) -> int:
         names = sql.SQL(", ").join(map(Identifier, columns))

@@ -36,7 +36,7 @@ RETURNING id
 -- name: begin_batch
 UPDATE holdfast_batch SET state = 'running', passes = passes + 1, aborted_by = NULL, ended_at = NULL,
     started_at = coalesce(started_at, :now), total = coalesce(:total, total), version = :version,
-    inputs = :inputs, code = :code
+    inputs = :inputs, code = :code, options = '{}'
 WHERE id = :id
 RETURNING passes
 
@@ -53,10 +53,13 @@ RETURNING id
 -- name: switch_batch
 UPDATE holdfast_batch SET state = :state, wanted = NULL, ended_at = :now WHERE id = :id
 
+-- name: reopen_batch
+UPDATE holdfast_batch SET state = 'running', wanted = NULL, aborted_by = NULL, ended_at = NULL WHERE id = :id
+
 -- name: check_run
 -- A run may write while it holds its lease.
 -- Answers what a person wants of the batch, and whether another holder works on it, or has written to its ledger.
-SELECT batch.wanted, EXISTS (
+SELECT batch.wanted, batch.aborted_by, EXISTS (
     SELECT 1 FROM holdfast_holding AS holding WHERE holding.batch_id = batch.id AND holding.job_id <> :job_id)
     OR EXISTS (
     SELECT 1 FROM holdfast_unit_count AS counted WHERE counted.batch_id = batch.id AND counted.job_id <> :job_id) AS shared
@@ -101,8 +104,7 @@ FROM holdfast_unit WHERE batch_id = :batch_id AND key IN (SELECT value FROM json
 SELECT key, place, state, passes, attempts, crashes, suspect, NULL AS label, NULL AS warning, NULL AS error,
     NULL AS data, NULL AS took_ms
 FROM holdfast_unit
-WHERE batch_id = :batch_id AND state <> 'done'
-    AND (state = 'pending' OR state = 'failed' AND :retry AND passes < :passes AND crashes < :crashes)
+WHERE batch_id = :batch_id AND state = 'pending'
 ORDER BY place LIMIT :limit
 
 -- name: put_units
@@ -123,6 +125,31 @@ SELECT :batch_id, unit.value->>'key', unit.value->>'place', 'pending', :passes
 FROM json_each(:unit) AS unit WHERE true
 ON CONFLICT (batch_id, key) DO UPDATE SET passes = excluded.passes, place = excluded.place
     WHERE known.state = 'pending'
+
+-- name: retry_units
+-- Of these, those that failed wait again; what kills its process stays aside.
+UPDATE holdfast_unit SET state = 'pending', passes = :passes
+WHERE batch_id = :batch_id AND key IN (SELECT value FROM json_each(:keys)) AND state = 'failed' AND crashes < :crashes
+RETURNING key
+
+-- name: shard_batch
+-- From now on the workers run it.
+UPDATE holdfast_batch SET options = :options, total = :total WHERE id = :id
+
+-- name: abort_batch
+-- Tell all who work on it to stop; the first reason stays.
+UPDATE holdfast_batch SET aborted_by = :aborted_by WHERE id = :id AND state = 'running' AND aborted_by IS NULL
+
+-- name: keep_batch
+-- Nothing is left to run, but results wait for their consumer.
+UPDATE holdfast_batch SET total = :total WHERE id = :id
+
+-- name: shardless
+-- Batches of the workers that nobody works on.
+SELECT id FROM holdfast_batch AS batch
+WHERE state = 'running' AND options <> '{}'
+    AND NOT EXISTS (SELECT 1 FROM holdfast_holding AS holding WHERE holding.batch_id = batch.id)
+ORDER BY id LIMIT :limit
 
 -- name: suspect_units
 -- A holder was lost while it had these in hand.
@@ -169,4 +196,5 @@ ORDER BY key LIMIT :limit
 -- name: forget_batch
 DELETE FROM holdfast_unit WHERE batch_id = :id;
 DELETE FROM holdfast_unit_count WHERE batch_id = :id;
+DELETE FROM holdfast_inbox WHERE batch_id = :id;
 DELETE FROM holdfast_batch WHERE id = :id RETURNING id

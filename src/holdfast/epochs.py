@@ -1,0 +1,73 @@
+"""Epochs: a range cut into spans that run side by side, where the state that units carry begins anew at each border.
+
+::
+
+    @app.unit()
+    def replay(span: tuple[date, date]) -> None: ...
+
+    app.run(replay, epochs(date(2015, 1, 1), date(2024, 12, 31), by="year"), jobs=4)
+
+A span is one unit: what it has in memory is lost with its process, so it is run again from its border.
+"""
+
+from __future__ import annotations
+
+from datetime import date, timedelta
+from typing import TypeVar, overload
+
+from holdfast.errors import InvalidInput
+
+T = TypeVar("T", int, date)
+
+DAY = timedelta(days=1)
+
+
+@overload
+def epochs(first: int, last: int, by: int) -> list[tuple[int, int]]: ...
+@overload
+def epochs(first: date, last: date, by: int | str) -> list[tuple[date, date]]: ...
+def epochs(first: int | date, last: int | date, by: int | str) -> list[tuple[int, int]] | list[tuple[date, date]]:
+    """Cut a range, both ends included, into spans of ``by`` keys or days, or by the calendar: ``year``, ``month``.
+
+    Raises:
+        InvalidInput: The range is empty, or it cannot be cut so.
+    """
+    if isinstance(first, date) and isinstance(last, date):
+        _check(first <= last, f"{first} to {last} is no range")
+        return _days(first, last, by)
+    _check(isinstance(first, int) and isinstance(last, int), f"{first!r} to {last!r} is no range of numbers or dates")
+    assert isinstance(first, int)
+    assert isinstance(last, int)
+    _check(first <= last, f"{first} to {last} is no range")
+    size = _size(by, "a range of numbers is cut into epochs of so many keys")
+    return [(low, min(low + size - 1, last)) for low in range(first, last + 1, size)]
+
+
+def _days(first: date, last: date, by: int | str) -> list[tuple[date, date]]:
+    spans = []
+    while first <= last:
+        end = min(_border(first, by), last)
+        spans.append((first, end))
+        first = end + DAY
+    return spans
+
+
+def _border(day: date, by: int | str) -> date:
+    """The last day of the epoch that begins with *day*."""
+    if by == "year":
+        return date(day.year, 12, 31)
+    if by == "month":
+        return (day.replace(day=28) + timedelta(days=4)).replace(day=1) - DAY
+    return day + (_size(by, "a range of dates is cut by 'year', by 'month', or into so many days") - 1) * DAY
+
+
+def _size(by: int | str, what: str) -> int:
+    size = int(by) if isinstance(by, str) and by.isdecimal() else by
+    _check(isinstance(size, int) and size > 0, f"{what}, not {by!r}")
+    assert isinstance(size, int)
+    return size
+
+
+def _check(holds: bool, what: str) -> None:  # noqa: FBT001
+    if not holds:
+        raise InvalidInput(what)

@@ -1,0 +1,51 @@
+"""What a run would do, without doing it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Any
+
+from msgspec import Struct
+
+from holdfast.batch import RunOptions, opening_of
+from holdfast.domain.batch import Summary, unit_key
+from holdfast.store import Store
+from holdfast.units import Bound
+
+
+class Found(Struct, frozen=True):
+    """What a run would find."""
+
+    batch: int | None
+    generation: int
+    ended_clean: bool
+    units: int
+    over: int
+
+    @property
+    def summary(self) -> Summary:
+        """The same as a run would tell it: what is over has succeeded, or never will be run."""
+        total = self.units + self.over
+        return Summary(total=total, succeeded=self.over, failed=0, skipped=0, cancelled=0, pending=self.units)
+
+
+def would_run(store: Store, bound: Bound, keys: Iterable[Any], options: RunOptions) -> Found:
+    """Look at the ledger, and say what a run would do; nothing is written."""
+    opening = opening_of(bound, keys, options)
+    latest = store.batches.latest(opening.identity)
+    clean = latest is not None and latest.state == "done"
+    if latest is None or clean or latest.state == "cancelled" or options.fresh:
+        generation = 1 if latest is None else latest.generation + 1
+        return Found(None if latest is None else latest.id, generation, clean, sum(1 for _ in keys), 0)
+    counts = [0, 0]
+    for chunk in _chunks(keys, 1000):
+        over = store.batches.over(latest.id, [unit_key(key) for key in chunk], retry_failed=options.retry_failed)
+        counts = [counts[0] + len(chunk) - over, counts[1] + over]
+    return Found(latest.id, latest.generation, clean, counts[0], counts[1])
+
+
+def _chunks(keys: Iterable[Any], size: int) -> Iterator[list[Any]]:
+    found = iter(keys)
+    while chunk := list(islice(found, size)):
+        yield chunk

@@ -1,0 +1,80 @@
+"""A program, run to its end under the supervisor: nothing of it outlives this process."""
+
+from __future__ import annotations
+
+import signal
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+from msgspec import Struct
+
+from holdfast.domain.text import clean_text
+from holdfast.errors import CommandFailed, InvalidInput
+from holdfast.run import clock
+from holdfast.run.children import Supervised
+from holdfast.run.supervisor import CANNOT_START
+
+#: What is kept of a program's output: its end, in bytes.
+KEPT = 64 * 1024
+LAST_WORDS = 500
+LOOK_EVERY = 0.05
+#: Between the request to end and the end, in seconds.
+GRACE = 5.0
+
+
+class Completed(Struct, frozen=True):
+    """How a program ended, and the end of what it wrote to stdout and stderr."""
+
+    exit_code: int
+    output: str
+
+    @property
+    def last_words(self) -> str:
+        return clean_text(self.output.strip()[-LAST_WORDS:]) or "it said nothing"
+
+    @property
+    def said(self) -> str:
+        """The exit code in words; a negative one is a signal."""
+        return f"exit code {self.exit_code}" if self.exit_code >= 0 else signal.Signals(-self.exit_code).name
+
+
+def run_command(
+    argv: Sequence[str],
+    *,
+    cwd: str | Path | None = None,
+    env: Mapping[str, str] | None = None,
+    is_late: Callable[[], bool] = lambda: False,
+) -> Completed:
+    """Run *argv*; when it *is late* it is asked to end, then killed, with all that it has started."""
+    if isinstance(argv, str) or not argv:
+        raise InvalidInput(f"a command is a list of words, not {argv!r}", hint='Write ["convert", "-resize", "50%"].')
+    words = [str(word) for word in argv]
+    with tempfile.TemporaryFile() as output:
+        supervised = _supervised()
+        where = None if cwd is None else str(cwd)
+        name = supervised.command(words, output.fileno(), cwd=where, env=dict(env or {}))
+        status = _await_end(supervised, name, is_late)
+        output.seek(max(0, output.seek(0, 2) - KEPT))
+        return Completed(status, output.read().decode(errors="replace"))
+
+
+def _await_end(supervised: Supervised, name: str, is_late: Callable[[], bool]) -> int:
+    killed_at: float | None = None
+    while (exited := supervised.exit_of(name, patience=LOOK_EVERY)) is None:
+        if supervised.gone:
+            raise CommandFailed("the program was lost with its supervisor")
+        if killed_at is None and is_late():
+            supervised.kill(name, gently=True)
+            killed_at = clock.now() + GRACE
+        elif killed_at is not None and clock.now() >= killed_at:
+            supervised.kill(name)
+    if exited.status == CANNOT_START and exited.error is not None:
+        raise CommandFailed(f"the program cannot be started: {exited.error}")
+    return exited.status
+
+
+@cache
+def _supervised() -> Supervised:
+    return Supervised()

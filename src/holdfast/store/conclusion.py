@@ -1,0 +1,60 @@
+"""Where a batch stands when nobody works on it any more."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from holdfast.domain.batch import AbortedBy, Batch, BatchId, BatchState, Counters, counters, state_after
+from holdfast.domain.job import JobId, Wanted
+from holdfast.errors import NoSuchBatch
+from holdfast.store.flow import Flow, ask
+from holdfast.store.holdings import count, decode
+from holdfast.store.opening import Holder
+
+#: Changes that people make are counted under this job, which never exists.
+PEOPLE = JobId(0)
+
+
+class Named(Struct, frozen=True):
+    """A counter."""
+
+    name: str
+    n: int
+
+
+def locked(batch_id: BatchId) -> Flow[Batch]:
+    rows: list[Batch] = yield ask("lock_batch", Batch, id=batch_id)
+    if not rows:
+        raise NoSuchBatch(f"there is no batch {batch_id}", batch_id=batch_id)
+    return rows[0]
+
+
+def counted(batch_id: BatchId) -> Flow[Counters]:
+    rows: list[Named] = yield ask("counted", Named, batch_id=batch_id)
+    return counters({row.name: row.n for row in rows})
+
+
+def cancel_units(batch_id: BatchId) -> Flow[int]:
+    """Cancel every unit that nobody has in hand, also those whose results wait in an inbox."""
+    rows = yield ask("in_hand", batch_id=batch_id, job_id=PEOPLE)
+    held = [key for row in rows for key, _ in decode(row[0])]
+    gone = yield ask("cancel_units", batch_id=batch_id, held=held)
+    handed = yield ask("cancel_results", batch_id=batch_id)
+    yield from count(batch_id, PEOPLE, {"cancelled": len(gone) + len(handed), "in_inbox": -len(handed)})
+    return len(gone) + len(handed)
+
+
+def conclude(batch: Batch) -> Flow[None]:
+    """If nobody works on a running batch: end it when nothing is left, or when it was told to stop."""
+    holders: list[Holder] = yield ask("holders", Holder, batch_id=batch.id)
+    if holders or batch.state is not BatchState.RUNNING:
+        return
+    told = batch.wanted or batch.aborted_by
+    why = None if told is None else AbortedBy(told)
+    if batch.wanted == Wanted.CANCEL:
+        yield from cancel_units(batch.id)
+    now = yield from counted(batch.id)
+    total = max(batch.total or 0, now.over)
+    state = state_after(now, total, why)
+    if why is not None or state.ended:
+        yield ask("end_batch", id=batch.id, state=state, aborted_by=why, total=total)

@@ -1,0 +1,49 @@
+"""What users write in a decorator, as values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from holdfast.domain.job import OnLost
+from holdfast.domain.kind import ExecutorName
+from holdfast.domain.retry import DEFAULT_CURVE, Curve, steps
+from holdfast.domain.text import as_duration
+from holdfast.domain.unique import Scope
+from holdfast.errors import InvalidKind
+
+Duration = timedelta | float | str
+
+
+def curve(retry: Curve | Sequence[Duration] | None) -> Curve:
+    """The delays between tries: a curve, or a list whose last one repeats."""
+    if retry is None:
+        return DEFAULT_CURVE
+    if isinstance(retry, str):
+        raise InvalidKind("retry is a list of delays", hint=f"Write retry=[{retry!r}].")
+    return retry if isinstance(retry, Curve) else steps([as_duration(delay) for delay in retry])
+
+
+def on_lost(word: str) -> OnLost:
+    """What becomes of a job whose worker was lost."""
+    try:
+        return OnLost(word)
+    except ValueError:
+        raise InvalidKind(f"on_lost is 'retry', 'dead' or 'hold', not {word!r}") from None
+
+
+def executor(word: str | None) -> ExecutorName | None:
+    """Where a handler runs; None: where its kind of function does."""
+    try:
+        return None if word is None else ExecutorName(word)
+    except ValueError:
+        raise InvalidKind(f"executor is 'thread', 'async' or 'process', not {word!r}") from None
+
+
+def uniqueness(unique_for: Duration | None) -> tuple[Scope, timedelta | None]:
+    """How long a key is taken."""
+    if unique_for is None:
+        return Scope.LIVE, None
+    if unique_for == "ever":
+        return Scope.FOREVER, None
+    return Scope.PERIOD, as_duration(unique_for)
