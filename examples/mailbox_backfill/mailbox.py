@@ -10,6 +10,7 @@ Stop it with Ctrl-C, kill it with -9, and give the same line again: it goes on w
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -35,7 +36,7 @@ def resync(mid: int, *, replace: bool = False, nap: float = 0.0, unit: holdfast.
         raise ValueError("the body cannot be read")
     if not subject:
         unit.warn("no subject")
-    unit.sleep(nap)  # a server that takes its time; it wakes when the run is to stop
+    time.sleep(nap)  # a server that takes its time
     with opened(INDEX) as index:
         index.execute("INSERT INTO effect VALUES (?)", (mid,))  # counts how often it was done
         done = index.execute("INSERT OR IGNORE INTO entry VALUES (?, ?)", (mid, len(body)))

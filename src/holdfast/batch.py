@@ -83,6 +83,8 @@ class RunOptions(Struct, frozen=True, kw_only=True):
     progress_every: int = 10
     output: str | Output | None = None
     actor: str = Actor.CLIENT
+    once: bool = False
+    dry_run: bool = False
     where: str = "here"
     shards: int = SHARDS
     queue: str | None = None

@@ -63,6 +63,10 @@ RUNNING = (
     Option("fresh", bool, False, "Begin a new generation, whatever became of the last."),
     Option("allow_concurrent", bool, False, "Join a run that is under way."),
     Option("wait", bool, False, "Wait for a run that is under way."),
+    Option("once", bool, False, "Do nothing when the last generation ended clean: exit 13."),
+    Option("dry_run", bool, False, "Say what would be run; run nothing."),
+    Option("name", str, None, "A name for the batch, instead of where its keys come from.", "NAME"),
+    Option("inputs", str, None, "Files whose change is drift.", "A,B,…"),
     Option("accept_drift", bool, False, "Go on though version or inputs have changed."),
     Option("where", str, "here", "Where it runs: here, or on the workers. [here]", "here|workers"),
     Option("shards", int, SHARDS, f"On workers, units at a time. [{SHARDS}]", "N"),
@@ -96,7 +100,7 @@ class Asked:
         found = self._keys(function)
         if self._values["only"] is None:
             return found
-        wanted = {word.strip() for word in self._values["only"].split(",")}
+        wanted = set(_words(self._values["only"]))
         return [key for key in found if str(key) in wanted]
 
     def _keys(self, function: UnitFunction[..., Any]) -> Iterable[Any]:
@@ -111,7 +115,7 @@ class Asked:
             case "range":
                 return parse_range(value)
             case "ids":
-                return [typed(function, word.strip()) for word in value.split(",")]
+                return [typed(function, word) for word in _words(value)]
             case "all":
                 if function.keys is None:
                     raise InvalidInput(
@@ -129,12 +133,13 @@ class Asked:
 
     @property
     def run(self) -> dict[str, Any]:
-        """The options of :meth:`holdfast.Holdfast.run`."""
+        """The options of :meth:`holdfast.Holdfast.run`; a program may have keys of its own."""
         values = {option.name: self._values[option.name] for option in (*RUNNING, OUTPUT)}
         del values["only"], values["epochs"]
         retry = not values.pop("no_retry_failed")
-        conflicts = [word.strip() for word in (values.pop("conflicts") or "").split(",") if word.strip()]
-        return {**values, "retry_failed": retry, "conflicts": conflicts, "source": self.source}
+        lists = {name: _words(values[name]) for name in ("conflicts", "inputs")}
+        source = self.source if any(self._values[option.name] for option in SOURCES) else None
+        return {**values, **lists, "retry_failed": retry, "source": source}
 
 
 def take(values: dict[str, Any]) -> Asked:
@@ -220,6 +225,11 @@ def add_arguments(parser: Any) -> None:
 def asked(namespace: Any) -> Asked:
     """The options from what argparse has parsed, or from what Django hands to ``handle``."""
     return Asked(namespace if isinstance(namespace, Mapping) else vars(namespace))
+
+
+def _words(text: str | None) -> list[str]:
+    """What stands between commas."""
+    return [word.strip() for word in (text or "").split(",") if word.strip()]
 
 
 def parse_range(text: str) -> Sequence[int] | Sequence[date]:

@@ -8,10 +8,13 @@ from typing import Any
 
 from msgspec import Struct
 
-from holdfast.batch import RunOptions, opening_of
+from holdfast.batch import BatchResult, RunOptions, opening_of, output_of
 from holdfast.domain.batch import Summary, unit_key
+from holdfast.report import RunAnswer
 from holdfast.store import Store
 from holdfast.units import Bound
+
+NOTHING_TO_DO = 13
 
 
 class Found(Struct, frozen=True):
@@ -28,6 +31,18 @@ class Found(Struct, frozen=True):
         """The same as a run would tell it: what is over has succeeded, or never will be run."""
         total = self.units + self.over
         return Summary(total=total, succeeded=self.over, failed=0, skipped=0, cancelled=0, pending=self.units)
+
+
+def preview(store: Store, bound: Bound, keys: Iterable[Any], options: RunOptions) -> BatchResult | None:
+    """The answer of a dry run, or of one that has nothing to do; None: it is to be run."""
+    found = would_run(store, bound, keys if options.dry_run else (), options)
+    over = options.once and found.ended_clean
+    if not options.dry_run and not over:
+        return None
+    told = RunAnswer(found.batch, found.generation, found.summary, dry_run=True)
+    text = "nothing to do: it ended clean" if over else f"{found.units:,} units would be run"
+    output_of(options.output).value(told, lambda: [text])
+    return BatchResult(None, found.summary, NOTHING_TO_DO if over else 0)
 
 
 def would_run(store: Store, bound: Bound, keys: Iterable[Any], options: RunOptions) -> Found:

@@ -27,6 +27,7 @@ from holdfast.domain.text import as_duration, checked_name, checked_number
 from holdfast.domain.verdict import Done
 from holdfast.errors import BatchHeld, InvalidInput
 from holdfast.output import Format, Output
+from holdfast.preview import preview
 from holdfast.report import Report
 from holdfast.run.batch.source import numbered
 from holdfast.store import Store
@@ -38,7 +39,11 @@ CHUNK, LOOK_EVERY = 1000, 0.2
 
 
 def run_anywhere(store: Store, bound: Bound, keys: Iterable[Any], options: RunOptions) -> BatchResult:
-    """Run a batch where it is asked for: here, or on the workers."""
+    """Run a batch where it is asked for: here, or on the workers; or say what would be run."""
+    if options.dry_run or options.once:
+        told = preview(store, bound, keys, options)
+        if told is not None:
+            return told
     match options.where:
         case "here":
             return run_batch(store, bound, keys, options)

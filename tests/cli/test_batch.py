@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import csv
+import json
+
 import pytest
 
+from tests.cli import batch_units
 from tests.cli.test_contract import checker
 
 pytestmark = pytest.mark.usefixtures("own_store")
@@ -128,3 +132,50 @@ def test_the_shell_is_shown_harmless_text(run):
 def test_mistakes_are_told(batch, words, code):
     answer = batch(*words)
     assert (answer.code, answer.document["error"]["code"] != "E_INTERNAL") == (code, True)
+
+
+def test_a_ledger_is_exported(batch, tmp_path):
+    """As CSV or NDJSON, private, whole or not at all."""
+    batch("run", GREET[2], "--ids", "a,skip,c")
+    answer = batch("export", "1", str(tmp_path / "units.csv"))
+    assert (answer.code, answer.data["units"]) == (0, 3)
+    rows = list(csv.DictReader((tmp_path / "units.csv").read_text().splitlines()))
+    assert [(row["key"], row["status"], row["warning"]) for row in rows] == [
+        ("a", "done", ""), ("c", "done", ""), ("skip", "skipped", "not today"),
+    ]  # fmt: skip
+    assert (tmp_path / "units.csv").stat().st_mode & 0o777 == 0o600
+    batch("export", "1", str(tmp_path / "units.ndjson"), "--state", "done")
+    lines = [json.loads(line) for line in (tmp_path / "units.ndjson").read_text().splitlines()]
+    assert [line["data"] for line in lines] == ["hello a", "hello c"]
+    assert batch("export", "9", str(tmp_path / "units.csv")).code == 3
+    assert batch("export", "1", str(tmp_path / "units.xls")).code == 2
+    assert batch("export", "1", str(tmp_path / "none" / "units.csv")).code == 2
+    assert sorted(path.name for path in tmp_path.glob("*units*")) == ["units.csv", "units.ndjson"]
+
+
+@pytest.mark.parametrize("stand", ["paused", "on workers", "not begun"])
+def test_cancel_ends_every_unit(batch, run, stand):
+    """SPEC 8.13 from the command line."""
+    if stand == "paused":
+        batch("run", GREET[2], "--ids", "a,b,c", "--limit", "1")
+        assert batch("pause", "1").data["changed"]
+        rest = 0  # those that were never looked at have no row, and are never run
+    else:
+        batch_units.app.submit(batch_units.greet, ["a", "b", "c"])
+        rest = 3
+    if stand == "not begun":
+        assert batch("pause", "1").data["changed"]
+    assert batch("cancel", "1").data["units"] == rest
+    shown = batch("show", "1").data
+    assert (shown["state"], shown["summary"]["pending"], shown["summary"]["cancelled"]) == ("cancelled", 0, rest)
+
+
+def test_a_batch_runs_on_workers(batch, run):
+    """The same line, the same exit code; attach watches."""
+    with batch_units.app.worker(poll=0.1):
+        answer = batch("run", GREET[2], "--ids", "a,skip,c", "--where", "workers")
+        assert (answer.code, answer.data["summary"]["succeeded"], answer.data["summary"]["skipped"]) == (0, 2, 1)
+        assert batch("attach", "1").code == 0
+        lines = run("batch", "run", GREET[2], "--ids", "a,b", "--where", "workers", "-o", "ndjson").lines
+    assert [line["key"] for line in lines if "key" in line] == ["a", "b"]
+    assert lines[-1]["_meta"]["summary"]["summary"]["succeeded"] == 2

@@ -16,6 +16,7 @@ from tests.support.processes import PATIENCE, wait_until
 from tests.support.program import ROOT
 
 PROGRAM = f"{sys.executable} {ROOT}/examples/mailbox_backfill/mailbox.py"
+HOLDFAST = f"{sys.executable} -m holdfast"
 MESSAGES = 200
 
 
@@ -120,15 +121,39 @@ def test_the_other_exit_codes(bash, tmp_path):
     wait_until(lambda: len(effects(tmp_path)) > before)
     code, out = bash(f"{RESYNC} --nap 0.05")
     assert (code, f"pid {running.pid}" in json.loads(out)["error"]["message"]) == (9, True)
-    holdfast = f"{sys.executable} -m holdfast"
-    assert bash(f"{holdfast} batch pause 2")[0] == 0
+    assert bash(f"{HOLDFAST} batch pause 2")[0] == 0
     assert running.wait(PATIENCE) == 11
     assert bash(f"{RESYNC} --nap 0.05")[0] == 11
-    bash(f"{holdfast} batch resume 2")
+    bash(f"{HOLDFAST} batch resume 2")
     running = bash.start(f"exec {RESYNC} --nap 0.05")
-    wait_until(lambda: json.loads(bash(f"{holdfast} batch show 2 -o json")[1])["data"]["holders"])
-    assert bash(f"{holdfast} batch cancel 2")[0] == 0
+    wait_until(lambda: json.loads(bash(f"{HOLDFAST} batch show 2 -o json")[1])["data"]["holders"])
+    assert bash(f"{HOLDFAST} batch cancel 2")[0] == 0
     assert running.wait(PATIENCE) == 12
+
+
+def test_nothing_to_do_drift_and_leaving_at_once(bash, tmp_path):
+    """13, 14 and 130; the script that stops a service around a command starts it again, and keeps the code."""
+    bash(f"$M make --messages {MESSAGES}; echo one > rules")
+    assert bash("$M resync --range 1-20 --once")[0] == 0
+    code, out = bash("$M resync --range 1-20 --once -o json")
+    assert (code, json.loads(out)["data"]["dry_run"]) == (13, True)
+    assert bash(f"{RESYNC} --inputs rules --limit 5")[0] == 0
+    code, out = bash(f"echo two > rules; {RESYNC} --inputs rules")
+    assert (code, json.loads(out)["error"]["code"]) == (14, "E_DRIFT")
+    assert bash(f"{RESYNC} --inputs rules --accept-drift --limit 5")[0] == 0
+    (tmp_path / "without").write_text(blocks("scripts.md", "sh")[1])
+    (tmp_path / "systemctl").write_text('#!/bin/sh\necho "$@" >> calls\n')
+    (tmp_path / "systemctl").chmod(0o755)
+    before = len(effects(tmp_path))
+    running = bash.start("exec sh without mail $M resync --range 1-100 --nap 60 --jobs 2")
+    wait_until(lambda: "batch" in running.stderr.readline())
+    wait_until(lambda: json.loads(bash(f"{HOLDFAST} batch ls -o json")[1])["data"]["batches"][0]["holders"])
+    os.killpg(running.pid, signal.SIGINT)
+    wait_until(lambda: "stopping" in running.stderr.readline())
+    assert len(effects(tmp_path)) == before
+    os.killpg(running.pid, signal.SIGINT)
+    assert running.wait(PATIENCE) == 130
+    assert (tmp_path / "calls").read_text() == "--user stop mail\n--user start mail\n"
 
 
 def test_other_flags_other_ledger(bash):

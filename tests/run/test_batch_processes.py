@@ -358,3 +358,13 @@ def test_ctrl_c_of_who_watches_stops_the_batch(start, run, effects, real_databas
     assert effects.counts() == dict.fromkeys(range(COUNT), 1)
     worker.terminate()
     assert worker.wait(PATIENCE) == 0
+
+
+def test_the_ledger_is_written_on_time(start, effects, real_database):
+    """SPEC 8.27: not only on a clean stop; a second after a unit has ended its row is there."""
+    process = start("--count", 100, "--jobs", 1, "--nap", "0.3")
+    wait_until(lambda: len(effects) >= 1)
+    store = real_database.open()
+    wait_until(lambda: any(store.batches.counters(batch.id).done for batch in store.batches.page()))
+    assert process.poll() is None
+    assert len(effects) < GROUP

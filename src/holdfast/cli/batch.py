@@ -21,7 +21,6 @@ from holdfast.domain.sharding import sharding_of
 from holdfast.errors import ConfigurationError
 from holdfast.options import Asked, own_options, parse_arguments
 from holdfast.output import Line
-from holdfast.preview import would_run
 from holdfast.progress import progress
 from holdfast.report import RunAnswer, UnitLine
 from holdfast.store import Store
@@ -30,7 +29,6 @@ from holdfast.units import UnitFunction, UnitOptions
 
 #: How often a watcher looks, in seconds.
 LOOK_EVERY = 0.5
-NOTHING_TO_DO = 13
 
 
 class BatchFacts(Struct, frozen=True):
@@ -69,20 +67,12 @@ def batch() -> None:
 @click.argument("target", metavar="MODULE:FUNCTION")
 @own_options
 @click.option("--set", "arguments", multiple=True, metavar="NAME=JSON", help="An argument of the function.")
-@click.option("--name", help="A name for the batch, instead of where its keys come from.")
-@click.option("--input", "inputs", multiple=True, metavar="FILE", help="A file whose change is drift.")
-@click.option("--once", is_flag=True, help="Do nothing when the last generation ended clean: exit 13.")
-@click.option("--dry-run", is_flag=True, help="Say what would be run; run nothing.")
 def run(
     session: Session,
     *,
     target: str,
     batch: Asked,
     arguments: tuple[str, ...],
-    name: str | None,
-    inputs: tuple[str, ...],
-    once: bool,
-    dry_run: bool,
 ) -> int:
     """Run a function over many units, here and now; the same line again goes on where it stopped.
 
@@ -97,17 +87,10 @@ def run(
     function = _function(target)
     bound = function.bind(**parse_arguments(arguments))
     keys = batch.keys(function)
-    asked = {**batch.run, "name": name, "inputs": inputs, "output": session.output, "actor": session.actor}
-    options = RunOptions(**asked)
-    store = _store(session, function)
-    found = would_run(store, bound, keys if dry_run else (), options)
-    if dry_run or (once and found.ended_clean):
-        told = RunAnswer(found.batch, found.generation, found.summary, dry_run=True)
-        text = "nothing to do: it ended clean" if once and found.ended_clean else f"{found.units:,} units would be run"
-        session.output.value(told, lambda: [text])
-        return NOTHING_TO_DO if once and found.ended_clean else 0
-    session.output.keep_stdout()
-    return run_anywhere(store, bound, keys, options).exit_code
+    options = RunOptions(**{**batch.run, "output": session.output, "actor": session.actor})
+    if not options.dry_run:
+        session.output.keep_stdout()
+    return run_anywhere(_store(session, function), bound, keys, options).exit_code
 
 
 def _function(target: str) -> UnitFunction[..., Any]:

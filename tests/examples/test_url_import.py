@@ -1,0 +1,137 @@
+"""examples/url_import under bash: what people's lists hold, a consumer beside the run, either side killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import urllib.request
+
+import pytest
+
+from tests.support.processes import PATIENCE, wait_until
+from tests.support.program import ROOT
+
+HERE = f"{ROOT}/examples/url_import"
+KINDS = ("article", "copy", "slow", "broken", "consent")
+COUNT = 4
+
+
+@pytest.fixture
+def site():
+    """The bundled server, on a port of its own."""
+    process = subprocess.Popen(
+        [sys.executable, f"{HERE}/server.py", "--port", "0"], stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    yield process.stdout.readline().strip()
+    process.terminate()
+    process.communicate()
+
+
+@pytest.fixture
+def folder(tmp_path, site):
+    lines = [f"{site}/{kind}/{n}" for kind in KINDS for n in range(COUNT)]
+    (tmp_path / "list.txt").write_text("\n".join([*lines, f"{site}/article/0  # again", "no address", ""]))
+    return tmp_path
+
+
+@pytest.fixture
+def start(folder):
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
+    environ |= {"HOLDFAST_URL": f"sqlite:///{folder}/jobs.db", "PYTHONPATH": HERE}
+    started = []
+
+    def begin(*words):
+        process = subprocess.Popen(
+            [sys.executable, *words], cwd=folder, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        started.append(process)
+        return process
+
+    yield begin
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def call(start):
+    def run(*words):
+        process = start(*words)
+        out, _ = process.communicate(timeout=PATIENCE)
+        return process.returncode, out
+
+    return run
+
+
+@pytest.fixture
+def importer(call):
+    return lambda *words: call(f"{HERE}/importer.py", *words)
+
+
+@pytest.fixture
+def batch(call):
+    """A command on the first batch: its document."""
+    return lambda verb, *words: json.loads(call("-m", "holdfast", "batch", verb, "1", *words, "-o", "json")[1])
+
+
+def test_the_input_is_told_line_by_line(importer, site):
+    code, out = importer("check", "list.txt")
+    assert (code, out.splitlines()[0]) == (0, f"{len(KINDS) * COUNT} valid, 1 invalid, 1 duplicate")
+    assert f"line {len(KINDS) * COUNT + 2}: no address: it is no http address" in out
+    assert f"line {len(KINDS) * COUNT + 1}: {site}/article/0: it was there before" in out
+
+
+def test_every_page_is_saved_once(importer, batch, site):
+    """Exit 6 while pages are broken; mended, only those are fetched; done when all is acknowledged."""
+    code, out = importer("fetch", "list.txt", "--jobs", "4", "-o", "json")
+    summary = json.loads(out)["data"]["summary"]
+    labels = {"saved": 2 * COUNT, "duplicate": COUNT, "consent": COUNT}
+    assert (code, summary["failed"], summary["warned"], summary["labels"]) == (6, COUNT, COUNT, labels)
+    assert importer("save")[1] == f"{2 * COUNT} pages are saved\n"
+    urllib.request.urlopen(f"{site}/mend").read()
+    code, out = importer("fetch", "list.txt", "-o", "json")
+    assert (code, json.loads(out)["data"]["summary"]["in_inbox"]) == (0, COUNT)
+    assert batch("show")["data"]["state"] == "running"
+    assert importer("save")[1] == f"{COUNT} pages are saved\n"
+    assert batch("show")["data"]["state"] == "done"
+    assert len(importer("show")[1].splitlines()) == 3 * COUNT
+
+
+def test_on_workers_with_a_consumer_beside(importer, start, batch, site):
+    """The run and its consumer at the same time, one worker killed in the middle: nothing is lost."""
+    urllib.request.urlopen(f"{site}/mend").read()
+    worker = ["-m", "holdfast", "worker", "--app", "importer:app"]
+    victim = start(*worker)
+    fetching = start(f"{HERE}/importer.py", "fetch", "list.txt", "--where", "workers", "--shards", "2")
+    saving = start(f"{HERE}/importer.py", "save", "--wait", "5s")
+    wait_until(lambda: batch("show").get("data") and batch("show")["data"]["summary"]["succeeded"] > 2)
+    other = start(*worker)
+    victim.terminate()
+    assert victim.wait(PATIENCE) == 0
+    assert fetching.wait(PATIENCE) == 0
+    assert saving.wait(PATIENCE) == 0
+    assert batch("show")["data"]["state"] == "done"
+    assert len(importer("show")[1].splitlines()) == 3 * COUNT
+    other.terminate()
+
+
+def test_pause_cancel_and_retry(importer, start, batch, site):
+    """From another terminal, while it runs."""
+    fetching = start(f"{HERE}/importer.py", "fetch", "list.txt", "--rate", "5", "-o", "json")
+    wait_until(lambda: (batch("show").get("data") or {}).get("holders"))
+    assert batch("pause")["data"]["changed"]
+    out, _ = fetching.communicate(timeout=PATIENCE)
+    assert (fetching.returncode, json.loads(out)["error"]["code"]) == (11, "E_PAUSED")
+    assert importer("fetch", "list.txt")[0] == 11
+    assert batch("resume")["data"]["changed"]
+    assert importer("fetch", "list.txt")[0] == 6
+    assert batch("retry-failed")["data"]["units"] == COUNT
+    urllib.request.urlopen(f"{site}/mend").read()
+    assert importer("fetch", "list.txt")[0] == 0
+    assert batch("cancel")["data"]["units"] == 3 * COUNT
+    shown = batch("show")["data"]
+    assert (shown["state"], shown["summary"]["cancelled"], shown["summary"]["pending"]) == ("cancelled", 3 * COUNT, 0)
+    assert importer("save", "--wait", "0")[1] == "0 pages are saved\n"
