@@ -132,7 +132,8 @@ def test_every_option_reaches_the_run():
         "jobs": 3, "max_failures": 0, "max_total_failures": None, "max_failure_rate": None, "deadline": "2h",
         "limit": None, "resume_from": None, "fresh": True, "allow_concurrent": False, "wait": False,
         "accept_drift": False, "progress_every": 10, "output": None, "retry_failed": False, "source": "range 1-9",
-            "where": "here", "shards": 3, "rate": None, "conflicts": [],
+            "where": "here", "shards": 3, "rate": None, "conflicts": [], "once": False, "dry_run": False, "name": None,
+            "inputs": [],
     }  # fmt: skip
 
 

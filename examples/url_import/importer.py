@@ -126,7 +126,7 @@ def save(wait: str) -> None:
         for result in results:
             with opened() as pages:
                 pages.execute("INSERT OR REPLACE INTO page VALUES (:address, :title, :text)", result.value)
-            result.acknowledge()  # killed before this, it comes again in a minute, and is replaced
+            result.accept()  # killed before this, it comes again in a minute, and is replaced
             saved += 1
     click.echo(f"{saved} pages are saved")
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
 from holdfast import words
+from holdfast.batching import Batching
 from holdfast.config import default_url
 from holdfast.domain.job import JobId
 from holdfast.domain.kind import MAX_PAYLOAD, Kind, KindOptions, suggest
@@ -26,18 +27,13 @@ from holdfast.store.views import Views
 from holdfast.words import Duration
 
 if TYPE_CHECKING:
-    from holdfast.batch import BatchResult
-    from holdfast.domain.batch import Batch
-    from holdfast.inbox import Inbox
-    from holdfast.loop import Loop
     from holdfast.run.worker import Worker
-    from holdfast.units import Bound, UnitFunction
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Holdfast:
+class Holdfast(Batching):
     """One application on one store.
 
     *url* is ``sqlite:///path.db`` or ``postgresql://user@host/database``. Without it the
@@ -46,11 +42,11 @@ class Holdfast:
     """
 
     def __init__(self, url: str | None = None, *, max_payload: int = MAX_PAYLOAD, version: str | None = None) -> None:
+        super().__init__()
         self._url = url
         self._version = version
         self._max_payload = max_payload
         self._kinds: dict[str, Kind] = {}
-        self._units: dict[str, UnitFunction[..., Any]] = {}
         self._unpublished: set[str] = set()
         self._store: Store | None = None
         self._lock = threading.RLock()
@@ -208,7 +204,7 @@ class Holdfast:
 
         if isinstance(queues, str) or not isinstance(slots, int) or slots < 1:
             raise InvalidInput(f"queues is a list of names and slots at least 1, not {queues!r} and {slots!r}")
-        kinds = {**self._kinds, **{n: kind for n, kind in self._unit_kinds().items() if is_shard(n)}}
+        kinds = {**self._kinds, **{n: kind for n, kind in self.unit_kinds().items() if is_shard(n)}}
         served = queues or sorted({kind.options.queue for kind in kinds.values()}) or ["default"]
         for name in served:
             checked_name(name, what="the queue")
@@ -224,129 +220,9 @@ class Holdfast:
         )
         return Worker(self.store, kinds, options=options, request=self.request)
 
-    def unit(
-        self,
-        name: str | None = None,
-        *,
-        retries: int = 0,
-        retry: Curve | Sequence[Duration] | None = None,
-        timeout: Duration | None = None,
-        executor: str = "thread",
-        memory: int | str | None = None,
-        max_failures: int = 5,
-        on_lost: str = "retry",
-        rate: float | None = None,
-        queue: str = "default",
-        lease: Duration = "60s",
-        conflicts: Sequence[str] = (),
-        version: str | None = None,
-        operational: Sequence[str] = (),
-        keys: Callable[[], Iterable[Any]] | None = None,
-    ) -> Callable[[Callable[P, R]], UnitFunction[P, R]]:
-        """Make a function the unit of batches: its first parameter is the key of the unit.
-
-        *retries* are made within a run, with the delays of *retry*; each may take *timeout*. *executor*
-        ``process`` runs units in child processes, which are killed when they take longer, or more than *memory*.
-        *max_failures* in a row stop a run. *on_lost* ``hold``: units of a run that was lost are in doubt, and
-        wait for a person. At most *rate* units begin in a second. *queue* is where shards wait for workers,
-        *lease* how long a silent worker keeps them.
-        *conflicts* are services that write the same data (``pid:PATH``, ``systemd:NAME``, ``pm2:NAME``,
-        ``worker:QUEUE``). *version* guards against drift; *operational* arguments do not belong to the
-        identity. *keys* lists all keys there are, for ``--all``.
-
-        Raises:
-            InvalidKind: The name is taken, or a setting makes no sense.
-        """
-        from holdfast.units import UNIT_CURVE, UnitFunction, UnitOptions
-
-        def make(function: Callable[P, R]) -> UnitFunction[P, R]:
-            options = UnitOptions(
-                name=checked_name(name or function.__name__, what="the name"),
-                retries=retries,
-                curve=UNIT_CURVE if retry is None else words.curve(retry),
-                timeout=None if timeout is None else as_duration(timeout),
-                executor=executor,
-                memory=None if memory is None else as_bytes(memory),
-                max_failures=max_failures,
-                on_lost=on_lost,
-                rate=rate,
-                queue=checked_name(queue, what="the queue"),
-                lease=as_duration(lease),
-                conflicts=tuple(conflicts),
-                version=version,
-                operational=tuple(operational),
-            )
-            made = UnitFunction(function, options, store=lambda: self.store, keys=keys)
-            self._add_unit(made)
-            return made
-
-        return make
-
-    def _add_unit(self, unit: UnitFunction[..., Any]) -> None:
-        with self._lock:
-            if unit.options.name in self._units:
-                raise InvalidKind(
-                    f"the unit {unit.options.name!r} is registered already", hint="Give one of the two another name."
-                )
-            self._units[unit.options.name] = unit
-
     def find_kind(self, name: str) -> Kind | None:
         """A kind by its name, also one that runs units."""
-        return self._kinds.get(name) or self._unit_kinds().get(name)
-
-    def _unit_kinds(self) -> dict[str, Kind]:
-        """The kinds that run units: shards on workers, and units in children."""
-        if not self._units:
-            return {}
-        from holdfast.shards import kinds_of
-
-        return {kind.name: kind for unit in self._units.values() for kind in kinds_of(unit)}
-
-    def run(self, units: UnitFunction[..., Any] | Bound, keys: Iterable[Any], **options: Any) -> BatchResult:
-        """Run a unit function over *keys*, resumable; *options* are those of ``RunOptions``.
-
-        It runs in this process, or with ``where="workers"`` on the workers, and comes back when it has ended.
-        The same call again goes on where the last one stopped, and runs failed units again.
-        """
-        from holdfast.batch import RunOptions
-        from holdfast.submission import run_anywhere
-
-        return run_anywhere(self.store, _bound(units), keys, RunOptions(**options))
-
-    def submit(self, units: UnitFunction[..., Any] | Bound, keys: Iterable[Any], **options: Any) -> Batch:
-        """Have the workers run a unit function over *keys*, ``shards=3`` at a time; comes back at once.
-
-        Raises:
-            BatchHeld: Another run of this identity is alive, or the workers have it already.
-            BatchPaused: A person has paused it.
-            Drift: The version or a declared input changed under an open run.
-        """
-        from holdfast.batch import RunOptions
-        from holdfast.submission import submit_batch
-
-        return submit_batch(self.store, _bound(units), keys, RunOptions(**options))
-
-    def inbox(self, name: str) -> Inbox:
-        """The results that units hand over under this name, for their consumers."""
-        from holdfast.inbox import Inbox
-
-        return Inbox(lambda: self.store, checked_name(name, what="the inbox"))
-
-    def session(self, name: str, arguments: Mapping[str, Any] | None = None, **options: Any) -> Loop:
-        """A batch as a loop of your own: ``with app.session("resync") as run: for key in run.pending(keys): …``
-
-        *name* and *arguments* are its identity; *options* are those of :meth:`run`.
-
-        Raises:
-            BatchHeld: Another run of this identity is alive.
-            BatchPaused: A person has paused it.
-        """
-        from holdfast.batch import RunOptions
-        from holdfast.loop import Loop
-        from holdfast.units import Bound, UnitFunction, UnitOptions
-
-        function = UnitFunction(lambda key: None, UnitOptions(name=checked_name(name, what="the name")))  # noqa: ARG005
-        return Loop(self.store, Bound(function, dict(arguments or {})), RunOptions(**options))
+        return self._kinds.get(name) or self.unit_kinds().get(name)
 
     def _enqueuer(self, kind: str) -> Enqueuer:
         known = self._kinds.get(kind)
@@ -398,12 +274,6 @@ class Holdfast:
             if self._store is None:
                 self._store = open_store(self.url)
             return self._store
-
-
-def _bound(units: UnitFunction[..., Any] | Bound) -> Bound:
-    from holdfast.units import Bound
-
-    return units if isinstance(units, Bound) else units.bind()
 
 
 #: Apps whose connections a forked child must not touch: they belong to the parent.

@@ -32,10 +32,13 @@
     │   ├── DuplicateJob
     │   ├── JobInUse
     │   ├── BatchHeld               another run works on the batch
+    │   ├── ServiceRunning          a service writes the same data
+    │   ├── ResultLost              another consumer has it, or it has expired
     │   ├── StoreInUse              a holder is alive, or jobs are there already
     │   └── JobLocked               a user's own transaction holds the job's row
     ├── BatchPaused            11
     ├── Drift                  14   code or input has changed under an open run
+    ├── CommandFailed           1   a program that a unit ran
     ├── NotStarted              1   a process ended before it was ready
     ├── JobFailed               1   the job whose result was asked for is dead
     ├── JobCancelled           12

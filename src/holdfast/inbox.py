@@ -30,13 +30,13 @@ class Result:
         self._store = store
         self._taken = taken
 
-    def acknowledge(self) -> None:
+    def accept(self) -> None:
         """It has been used: the unit is done, and nobody gets the result again.
 
         Raises:
             ResultLost: The term was over, and another consumer has it, or it has expired.
         """
-        self._store.inbox.acknowledge(self._taken)
+        self._store.inbox.accept(self._taken)
 
     def refuse(self, error: str) -> None:
         """It is of no use: the unit has failed, and runs again with the next run of its batch.
@@ -47,7 +47,7 @@ class Result:
         self._store.inbox.refuse(self._taken, error)
 
     def transaction(self) -> AbstractContextManager[Any]:
-        """A connection to the store's own database; what is done with it is kept if and only if it is acknowledged.
+        """A connection to the store's own database; what is done with it is kept if and only if it is accepted.
 
         Raises:
             ResultLost: The term was over, and another consumer has it, or it has expired; nothing was kept.
@@ -66,7 +66,7 @@ class Inbox:
     def take(self, limit: int = 10, *, wait: Duration = 0, term: Duration = TERM) -> list[Result]:
         """Take up to *limit* results, the oldest first; *wait* for the first one at most so long.
 
-        What is not acknowledged within *term*, or whose consumer died, is taken by another.
+        What is not accepted within *term*, or whose consumer died, is taken by another.
         """
         checked_count(limit)
         store, pause = self._store(), threading.Event()

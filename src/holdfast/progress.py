@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from holdfast.output import Format, Output
 
@@ -27,15 +28,14 @@ def progress(output: Output, what: str, total: int | None) -> Iterator[Tell]:
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Task as Shown
     from rich.text import Text
 
     class Rate(ProgressColumn):
         """Units in a second, and how many failed."""
 
-        def render(self, task: Shown) -> Text:
-            rate = task.finished_speed or task.speed
-            failed = task.fields["failed"]
+        def render(self, shown: Any) -> Text:
+            rate = shown.finished_speed or shown.speed
+            failed = shown.fields["failed"]
             return Text(("" if rate is None else f"{rate:.3g}/s") + (f", {failed:,} failed" if failed else ""))
 
     columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), Rate(), TimeRemainingColumn(), TextColumn("left"))

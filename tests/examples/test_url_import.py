@@ -85,7 +85,7 @@ def test_the_input_is_told_line_by_line(importer, site):
 
 
 def test_every_page_is_saved_once(importer, batch, site):
-    """Exit 6 while pages are broken; mended, only those are fetched; done when all is acknowledged."""
+    """Exit 6 while pages are broken; mended, only those are fetched; done when all is accepted."""
     code, out = importer("fetch", "list.txt", "--jobs", "4", "-o", "json")
     summary = json.loads(out)["data"]["summary"]
     labels = {"saved": 2 * COUNT, "duplicate": COUNT, "consent": COUNT}

@@ -126,7 +126,7 @@ def test_a_run_whose_first_hook_fails_does_not_begin(app):
 
 
 def test_results_go_through_an_inbox(app):
-    """Taken, acknowledged, refused; the batch is over when nothing waits."""
+    """Taken, accepted, refused; the batch is over when nothing waits."""
 
     @app.unit()
     def fetch(key: int, unit: Unit) -> None:
@@ -137,12 +137,12 @@ def test_results_go_through_an_inbox(app):
     box = app.inbox("fetch")
     first, second, third = box.take(3)
     assert (first.key, first.value, first.batch, len(box)) == (0, {"page": 0}, result.batch.id, 4)
-    first.acknowledge()
+    first.accept()
     second.refuse("empty")
     with third.transaction() as connection:
         connection.execute("SELECT 1")
     (last,) = box.take(wait="5s")
-    last.acknowledge()
+    last.accept()
     assert (box.take(), len(box)) == ([], 0)
     batch = app.store.batches.get(result.batch.id)
     counted = app.store.batches.counters(result.batch.id)

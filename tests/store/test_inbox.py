@@ -38,23 +38,23 @@ def state_of(store, run):
     return store.batches.get(run.batch.id).state
 
 
-def test_a_unit_is_done_when_its_result_is_acknowledged(store):
+def test_a_unit_is_done_when_its_result_is_accepted(store):
     """The run ends before; the batch when nothing waits any more."""
     run = hand_over(store, 1, 2)
     batch, counted = leave(store, run)
     assert (batch.state, counted.in_inbox, counted.over) == (BatchState.RUNNING, 2, 0)
     one, two = store.inbox.take(BOX, limit=10)
     assert (one.key, one.data) == ("1", '{"n":1}')
-    store.inbox.acknowledge(one)
+    store.inbox.accept(one)
     assert state_of(store, run) is BatchState.RUNNING
-    store.inbox.acknowledge(two)
+    store.inbox.accept(two)
     assert (state_of(store, run), store.inbox.size(BOX)) == (BatchState.DONE, 0)
     assert store.batches.counters(batch.id).done == 2
     check(store, batch.id)
 
 
 def test_each_result_is_with_one_consumer(store, clock):
-    """What is not acknowledged in its term is taken by another, and the first is refused."""
+    """What is not accepted in its term is taken by another, and the first is refused."""
     hand_over(store, 1)
     (mine,) = store.inbox.take(BOX)
     assert store.inbox.take(BOX) == []
@@ -62,10 +62,10 @@ def test_each_result_is_with_one_consumer(store, clock):
     clock.advance(TERM + timedelta(seconds=1))
     (theirs,) = store.inbox.take(BOX)
     with pytest.raises(ResultLost):
-        store.inbox.acknowledge(mine)
-    store.inbox.acknowledge(theirs)
+        store.inbox.accept(mine)
+    store.inbox.accept(theirs)
     with pytest.raises(ResultLost):
-        store.inbox.acknowledge(theirs)
+        store.inbox.accept(theirs)
 
 
 def test_an_expired_inbox_row_ends_its_unit(store, clock):
@@ -77,7 +77,7 @@ def test_an_expired_inbox_row_ends_its_unit(store, clock):
     assert store.inbox.take(BOX) == []
     assert store.inbox.expire() == 1
     (unit,) = store.batches.units(run.batch.id)
-    assert (unit.state, unit.error) == (UnitState.FAILED, "nobody acknowledged its result before it expired")
+    assert (unit.state, unit.error) == (UnitState.FAILED, "nobody accepted its result before it expired")
     counted = store.batches.counters(run.batch.id)
     assert (counted.failed, counted.in_inbox, state_of(store, run)) == (1, 0, BatchState.FAILED)
     check(store, run.batch.id)
@@ -99,7 +99,7 @@ def test_cancel_takes_results_back(store):
     run = hand_over(store, 1, 2)
     leave(store, run)
     (one, _) = store.inbox.take(BOX, limit=2)
-    store.inbox.acknowledge(one)
+    store.inbox.accept(one)
     assert store.batches.cancel(run.batch.id) == 1
     counted = store.batches.counters(run.batch.id)
     assert (counted.done, counted.cancelled, counted.in_inbox, store.inbox.size(BOX)) == (1, 1, 0, 0)
@@ -116,7 +116,7 @@ def test_a_result_in_an_inbox_is_not_made_again(store):
     assert take_units(store, again, 1).taken == []
 
 
-def test_it_is_used_and_acknowledged_in_one_transaction(real_database):
+def test_it_is_used_and_accepted_in_one_transaction(real_database):
     """Where the consumer's data is in the same database, a result is used exactly once."""
     store = real_database.open()
     hand_over(store, 1)

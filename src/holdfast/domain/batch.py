@@ -128,7 +128,7 @@ class Handed(Struct, frozen=True):
 class UnitEnd(Struct, frozen=True, kw_only=True):
     """How one run of a unit ended. *before* is what the ledger had of it, for the counters.
 
-    With a result that is *handed* over it is running still, until that is acknowledged.
+    With a result that is *handed* over it is running still, until that is accepted.
     """
 
     key: UnitKey

@@ -40,17 +40,17 @@ class _Expired(Struct, frozen=True):
 
 
 class Inbox:
-    """Hands results to their consumers, each to one at a time; their units turn when they are acknowledged."""
+    """Hands results to their consumers, each to one at a time; their units turn when they are accepted."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
 
     def take(self, inbox: str, *, limit: int = 1, term: timedelta = TERM) -> list[Taken]:
-        """Take results, the oldest first. What is not acknowledged within *term* may be taken by another."""
+        """Take results, the oldest first. What is not accepted within *term* may be taken by another."""
         taken: list[Taken] = self._backend.run(ask("take_results", Taken, inbox=inbox, limit=limit, term=term))
         return sorted(taken, key=lambda result: result.id)
 
-    def acknowledge(self, result: Taken) -> None:
+    def accept(self, result: Taken) -> None:
         """The result has been used: its unit is done.
 
         Raises:
@@ -64,7 +64,7 @@ class Inbox:
 
     @contextmanager
     def transaction(self, result: Taken) -> Iterator[Any]:
-        """A connection to the store's own database: what is done with it and the acknowledgement are kept together.
+        """A connection to the store's own database: what is done with it and the acceptance are kept together.
 
         Raises:
             ResultLost: It was taken by another, or has expired; nothing was kept.
@@ -74,7 +74,7 @@ class Inbox:
             self._backend.run_on(connection, _end(result, UnitState.DONE, None))
 
     def expire(self, *, limit: int = 100) -> int:
-        """End the units of results that nobody acknowledged in time; answers how many."""
+        """End the units of results that nobody accepted in time; answers how many."""
         return self._backend.write(_expire, limit)
 
     def size(self, inbox: str) -> int:
@@ -98,5 +98,5 @@ def _end(result: Taken | _Expired, state: UnitState, error: str | None) -> Flow[
 def _expire(limit: int) -> Flow[int]:
     rows: list[_Expired] = yield ask("expired_results", _Expired, limit=limit)
     for result in sorted(rows, key=lambda row: row.batch_id):
-        yield from _end(result, UnitState.FAILED, "nobody acknowledged its result before it expired")
+        yield from _end(result, UnitState.FAILED, "nobody accepted its result before it expired")
     return len(rows)

@@ -115,7 +115,7 @@ class Unit:
     def hand_over(self, value: Any, *, inbox: str | None = None) -> None:
         """The unit's result goes to a consumer: it waits in *inbox*, named after the function by default.
 
-        The unit is done when the consumer has acknowledged it, and has failed if nobody did within 24 hours.
+        The unit is done when the consumer has accepted it, and has failed if nobody did within 24 hours.
 
         Raises:
             InvalidPayload: The value cannot be written as JSON, or takes more than 1 MB.

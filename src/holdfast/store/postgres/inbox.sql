@@ -9,7 +9,7 @@ ON CONFLICT (batch_id, key) DO UPDATE SET inbox = excluded.inbox, data = exclude
     free_at = excluded.free_at, expires_at = excluded.expires_at
 
 -- name: take_results
--- What nobody has taken, or what was taken and not acknowledged in time.
+-- What nobody has taken, or what was taken and not accepted in time.
 WITH free AS (
     SELECT id FROM holdfast.inbox
     WHERE inbox = :inbox AND free_at <= (SELECT holdfast.now()) AND expires_at > (SELECT holdfast.now())
@@ -27,7 +27,7 @@ SELECT id, token, batch_id, key FROM holdfast.inbox
 WHERE expires_at <= (SELECT holdfast.now()) ORDER BY expires_at LIMIT :limit::bigint
 
 -- name: end_result
--- The unit turns when its result has been acknowledged, refused, or has expired.
+-- The unit turns when its result has been accepted, refused, or has expired.
 UPDATE holdfast.unit SET state = :state, error = :error WHERE batch_id = :batch_id AND key = :key AND state = 'running'
 RETURNING key
 

@@ -9,7 +9,7 @@ ON CONFLICT (batch_id, key) DO UPDATE SET inbox = excluded.inbox, data = exclude
     free_at = excluded.free_at, expires_at = excluded.expires_at
 
 -- name: take_results
--- What nobody has taken, or what was taken and not acknowledged in time.
+-- What nobody has taken, or what was taken and not accepted in time.
 UPDATE holdfast_inbox SET token = token + 1, free_at = :now + :term
 WHERE id IN (
     SELECT id FROM holdfast_inbox WHERE inbox = :inbox AND free_at <= :now AND expires_at > :now
@@ -23,7 +23,7 @@ DELETE FROM holdfast_inbox WHERE id = :id AND token = :token RETURNING id
 SELECT id, token, batch_id, key FROM holdfast_inbox WHERE expires_at <= :now ORDER BY expires_at LIMIT :limit
 
 -- name: end_result
--- The unit turns when its result has been acknowledged, refused, or has expired.
+-- The unit turns when its result has been accepted, refused, or has expired.
 UPDATE holdfast_unit SET state = :state, error = :error WHERE batch_id = :batch_id AND key = :key AND state = 'running'
 RETURNING key
 

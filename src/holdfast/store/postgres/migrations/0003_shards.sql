@@ -9,7 +9,7 @@ CREATE INDEX unit_pending ON holdfast.unit (batch_id, place) WHERE state = 'pend
 
 CREATE INDEX batch_running ON holdfast.batch (id) WHERE state = 'running';
 
--- A result that waits until its consumer has taken and acknowledged it, or until it expires.
+-- A result that waits until its consumer has taken and accepted it, or until it expires.
 CREATE TABLE holdfast.inbox (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     inbox text NOT NULL,

@@ -28,7 +28,7 @@ CREATE INDEX holdfast_unit_pending ON holdfast_unit (batch_id, place) WHERE stat
 
 CREATE INDEX holdfast_batch_running ON holdfast_batch (id) WHERE state = 'running';
 
--- A result that waits until its consumer has taken and acknowledged it, or until it expires.
+-- A result that waits until its consumer has taken and accepted it, or until it expires.
 CREATE TABLE holdfast_inbox (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     inbox TEXT NOT NULL,
