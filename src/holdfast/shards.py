@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.domain.batch import AbortedBy, BatchId, UnitEnd, summarise
+from holdfast.domain.batch import AbortedBy, BatchId, BatchState, UnitEnd, summarise
 from holdfast.domain.batch import Unit as UnitRow
 from holdfast.domain.context import Context
 from holdfast.domain.job import State
@@ -132,7 +132,7 @@ class _Shard:
             return
         run = run_of(self._store, self._bound(opened), opened)
         self._context.on_renewal(run.date)
-        driver = Driver(self._store, opened, run, _plan(sharding), Pending(sharding.shards), told=self._telling.units)
+        driver = Driver(self._store, opened, run, _plan(sharding), Pending(sharding.shards), told=self._told)
         minder = Mover(_Minder(self._store, driver, self._context, sharding), told=lambda *_: None)
         minder.start()
         try:
@@ -141,11 +141,16 @@ class _Shard:
             minder.stop(timeout=1)
         self._leave(opened, aborted, rested=driver.resting)
 
+    def _told(self, ends: Sequence[UnitEnd]) -> None:
+        self._context.counts.units_ended(self._function.options.name, ends)
+        self._telling.units(ends)
+
     def _leave(self, opened: Opened, aborted: AbortedBy | None, *, rested: bool) -> None:
         if aborted is AbortedBy.LEASE_LOST:
             raise LeaseLost.of(opened.lease.job_id, opened.lease.token)
         batch = self._store.batches.leave(opened, aborted)
-        if batch.state != "running":
+        if batch.state is not BatchState.RUNNING:
+            self._context.counts.batches[batch.state] += 1
             counted = self._store.batches.counters(batch.id)
             why = None if batch.aborted_by is None else AbortedBy(batch.aborted_by)
             self._telling.end(summarise(counted, batch.total or 0, why))

@@ -6,11 +6,13 @@ import threading
 from collections import Counter
 
 import pytest
+from prometheus_client import CollectorRegistry, generate_latest
 
 import holdfast
 from holdfast import Unit
 from holdfast.domain.batch import BatchState
 from holdfast.errors import BatchHeld, InvalidInput
+from holdfast.run.metrics import WorkerCollector
 from holdfast.shards import SLICE
 from tests.support.processes import wait_until
 
@@ -172,6 +174,19 @@ def test_hooks_are_called_on_workers(app, work):
     assert set(begun) == {result.batch.id}
     assert sorted(units) == [*range(30)]
     assert [summary.succeeded for summary in ends] == [30]
+
+
+def test_units_and_batches_are_metrics(app, work):
+    """W10: by how they ended, and how long they took."""
+    registry = CollectorRegistry(auto_describe=False)
+    with worker(app) as serving:
+        app.run(work.bind(bad=2), range(30), where="workers", output="none")
+    registry.register(WorkerCollector(serving, app.store))
+    text = generate_latest(registry).decode()
+    assert 'holdfast_units_total{kind="work",result="done"} 28.0' in text
+    assert 'holdfast_units_total{kind="work",result="failed"} 2.0' in text
+    assert 'holdfast_unit_seconds_count{kind="work"} 30.0' in text
+    assert 'holdfast_batches_completed_total{result="partial"} 1.0' in text
 
 
 def test_a_worker_serves_the_queue_of_its_units(app):

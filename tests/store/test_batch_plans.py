@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 
 import pytest
 
+from holdfast.domain.batch import Handed, UnitEnd, UnitState
 from holdfast.domain.request import NewJob
+from holdfast.domain.sharding import Sharding
 from holdfast.store import sql
 from holdfast.store.flow import Ask, Rows
 from holdfast.store.ledger import Next
 from holdfast.store.postgres.statements import to_sql
-from tests.store.test_batches import begin, keys
+from tests.store.test_batches import WORKER, begin, keys
 from tests.support.processes import connect
 
 #: They are asked once a run at most, or by a person, and are for all units of one batch.
@@ -36,7 +39,14 @@ def plan_of(database, store, ask):
     """The plan that the database makes for a statement, as text."""
     if database.name == "sqlite":
         statement = sql.compose(sql.statements("sqlite"), ask.name, ask.where)
-        told = {**dict.fromkeys(sql.parameters(statement)), "units": "[]", "unit": "[]", "delta": "[]", "keys": "[]"}
+        told = {
+            **dict.fromkeys(sql.parameters(statement)),
+            "units": "[]",
+            "unit": "[]",
+            "delta": "[]",
+            "keys": "[]",
+            "result": "[]",
+        }
         rows = []
         with connect(database.url) as connection:
             for part in statement.split(";\n"):
@@ -49,11 +59,8 @@ def plan_of(database, store, ask):
     return "\n".join(row[0] for row in rows)
 
 
-def test_a_run_reads_no_more_than_it_takes(big, real_database):
-    """Every statement of a flush, a claim and a return finds its rows by an index."""
-    store, run = big
-    seen = []
-    perform = store.backend.write
+def watching(perform, seen):
+    """The same write, which notes every statement."""
 
     def watched(flow, *args):
         def told():
@@ -70,7 +77,26 @@ def test_a_run_reads_no_more_than_it_takes(big, real_database):
 
         return perform(told)
 
-    store.backend.write = watched
+    return watched
+
+
+def assert_no_scan(database, store, seen):
+    for ask in seen:
+        if ask.name in WHOLE or isinstance(ask, Rows):
+            continue
+        plan = plan_of(database, store, ask)
+        tables = "unit|live|job|inbox"
+        assert not re.search(rf"SCAN (holdfast_)?({tables})\b(?! VIRTUAL)|Seq Scan on ({tables})\b", plan), (
+            ask.name,
+            plan,
+        )
+
+
+def test_a_run_reads_no_more_than_it_takes(big, real_database):
+    """Every statement of a flush, a claim and a return finds its rows by an index."""
+    store, run = big
+    seen, perform = [], store.backend.write
+    store.backend.write = watching(perform, seen)
     flushed = store.batches.flush(run, ask_for=Next(limit=50))
     mine = [(unit.key, unit.place) for unit in flushed.taken]
     store.batches.flush(run, ask_for=Next(candidates=keys(*range(50, 100)), in_hand=mine, limit=50))
@@ -78,11 +104,34 @@ def test_a_run_reads_no_more_than_it_takes(big, real_database):
     store.backend.write = perform
     names = {ask.name for ask in seen}
     assert {"open_units", "units_by_key", "suspect_units", "hold_units", "drop_holdings"} <= names
-    for ask in seen:
-        if ask.name in WHOLE or isinstance(ask, Rows):
-            continue
-        plan = plan_of(real_database, store, ask)
-        assert not re.search(r"SCAN (holdfast_)?(unit|live|job)\b(?! VIRTUAL)|Seq Scan on (unit|live|job)\b", plan), (
-            ask.name,
-            plan,
-        )
+    assert_no_scan(real_database, store, seen)
+
+
+def test_a_shard_and_a_consumer_read_no_more_than_they_take(big, real_database):
+    """Join, take, hand over, leave; take results, accept one, let others expire; look for lost shards."""
+    store, run = big
+    store.batches.launch(run, Sharding(kind="shard:resync", shards=1))
+    (lease,) = store.leases.claim(WORKER, queues=["default"], kinds=["shard:resync"])
+    seen, perform = [], store.backend.write
+    store.backend.write = watching(perform, seen)
+    shard = store.batches.join(run.batch.id, lease, owner="{}")
+    units = store.batches.flush(shard, ask_for=Next(limit=5000)).taken
+    ends = [
+        UnitEnd(key=unit.key, place=unit.place, state=UnitState.RUNNING, handed=Handed("box", "1")) for unit in units
+    ]
+    store.batches.flush(shard, ends)
+    store.batches.leave(shard, None)
+    store.batches.revive()
+    real_database.execute("ANALYZE")
+    (result, other) = store.inbox.take("box", limit=2)
+    store.inbox.accept(result)
+    store.inbox.refuse(other, "no")
+    store.inbox.expire()
+    store.backend.write = perform
+    seen += [
+        Ask("take_results", {"inbox": "box", "limit": 2, "term": timedelta(seconds=1)}),
+        Ask("expired_results", {"limit": 2}),
+        Ask("retry_units", {"batch_id": 1, "keys": ["1"], "passes": 2, "crashes": 3}),
+    ]
+    assert {"hand_over", "drop_result", "end_result", "shardless", "check_holder"} <= {ask.name for ask in seen}
+    assert_no_scan(real_database, store, seen)

@@ -188,7 +188,7 @@ UNSEEN = {"asked", "enqueue_one", "ids_by_pattern"}
 #: The upkeep of a store reads everything.
 UPKEEP = {*CHECKS, "any_job", "any_holder"}
 #: Batches have tables of their own: see test_batch_plans.
-BATCHES = {*sql.statements("sqlite", noun="batches")}
+BATCHES = {*sql.statements("sqlite", noun="batches"), *sql.statements("sqlite", noun="inbox")}
 
 
 #: Statistics can be set only where the tests own the server.

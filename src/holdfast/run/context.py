@@ -20,6 +20,7 @@ from holdfast.domain.request import Enqueued, NewJob
 from holdfast.domain.text import as_duration, checked_count, checked_name, clean_text
 from holdfast.errors import InvalidInput
 from holdfast.run import clock
+from holdfast.run.counts import Counts
 from holdfast.run.held import Run
 from holdfast.run.reports import Enqueue, Keep, Message, Recall, Renew, Report
 from holdfast.store.leases import MAX_MESSAGE
@@ -37,9 +38,18 @@ class RunContext(Context):
     """Tells what the handler says to whoever holds the lease."""
 
     def __init__(
-        self, run: Run, tell: Tell, worker: WorkerId, request: MakeRequest, *, leaving: threading.Event | None = None
+        self,
+        run: Run,
+        tell: Tell,
+        worker: WorkerId,
+        request: MakeRequest,
+        *,
+        leaving: threading.Event | None = None,
+        counts: Counts | None = None,
     ) -> None:
         self.lease = lease = run.lease
+        #: What the worker has done so far.
+        self.counts = counts or Counts()
         #: Set when the worker is to end: who can go on later gives way.
         self.leaving = leaving or threading.Event()
         self._run = run

@@ -46,8 +46,12 @@ class WorkerCollector(Collector):
         yield _counter("fence_rejected", "Outcomes refused: the job had a new holder.", [], [((), counts.refused)])
         swept = [((table,), count) for table, count in counts.swept.items()]
         yield _counter("swept_rows", "Rows that the sweep had to move or remove.", ["table"], swept)
-        yield _histogram("job_wait_seconds", "From being due to being begun.", counts.waits)
-        yield _histogram("job_run_seconds", "From begin to end of a run.", counts.runs)
+        yield _histogram("job_wait_seconds", "From being due to being begun.", ["queue", "kind"], counts.waits)
+        yield _histogram("job_run_seconds", "From begin to end of a run.", ["queue", "kind"], counts.runs)
+        yield _counter("units", "Units of batches by how they ended.", ["kind", "result"], counts.units.items())
+        yield _histogram("unit_seconds", "From begin to end of a unit.", ["kind"], counts.unit_runs)
+        ended = [((state,), count) for state, count in counts.batches.items()]
+        yield _counter("batches_completed", "Batches whose last shard ended here.", ["result"], ended)
         yield _gauge("heartbeat_age_seconds", "Since the last heartbeat.", [], [((), self._worker.heartbeat_age)])
         yield from self._queues()
 
@@ -180,9 +184,9 @@ def _gauge(name: str, text: str, labels: list[str], values: Values) -> Metric:
     return family
 
 
-def _histogram(name: str, text: str, spread: Spread) -> Metric:
-    family = HistogramMetricFamily(f"holdfast_{name}", text, labels=["queue", "kind"])
-    for labels, counts in list(spread.counts.items()):
+def _histogram(name: str, text: str, labels: list[str], spread: Spread) -> Metric:
+    family = HistogramMetricFamily(f"holdfast_{name}", text, labels=labels)
+    for found, counts in list(spread.counts.items()):
         bounds = [*map(str, spread.buckets), "+Inf"]
-        family.add_metric(labels, list(zip(bounds, accumulate(counts), strict=True)), spread.sums[labels])
+        family.add_metric(found, list(zip(bounds, accumulate(counts), strict=True)), spread.sums[found])
     return family

@@ -246,7 +246,7 @@ class Worker:
                 )
 
     def _context(self, run: Run) -> Context:
-        return RunContext(run, self._tell(run), self.id, self._request, leaving=self._stopping)
+        return RunContext(run, self._tell(run), self.id, self._request, leaving=self._stopping, counts=self.counts)
 
     def _tell(self, run: Run) -> Tell:
         return Reporter(run, self._store, enqueued=self._enqueued).tell

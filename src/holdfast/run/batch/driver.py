@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from holdfast.domain.batch import AbortedBy, UnitEnd, UnitKey, UnitState
+from holdfast.domain.batch import BREAKERS, AbortedBy, UnitEnd, UnitKey, UnitState
 from holdfast.domain.batch import Unit as UnitRow
 from holdfast.domain.breaker import Breaker, Limits
 from holdfast.errors import LeaseLost, StoreUnavailable
@@ -173,7 +173,7 @@ class Driver:
                 self._unwritten.append(end)
             return
         failed = end.state is UnitState.FAILED
-        if failed and self._breaker.tripped is not None:
+        if failed and self._aborted in BREAKERS:
             end = _returned(end, ended.row)  # it failed with the others, after all was stopped
         elif self._breaker.count(failed=failed) is not None and failed:
             self._unwritten.append(end)
@@ -210,7 +210,14 @@ class Driver:
         self._begin(flushed.taken)
         self._tell(ends)
         if flushed.stop is not None:
-            self.stop(flushed.stop)
+            self._obey(flushed.stop)
+
+    def _obey(self, why: AbortedBy) -> None:
+        """A person wants it, or another holder has tripped its breaker: then this one's failures wait as well."""
+        if why in BREAKERS:
+            self._unwritten = give_back(self._unwritten, self._streak)
+            self._streak = []
+        self.stop(why)
 
     def _begin(self, taken: list[UnitRow]) -> None:
         self._taken += len(taken)
