@@ -14,6 +14,7 @@ import holdfast
 from holdfast.cli import COMMANDS
 from holdfast.cli.about import all_errors
 from holdfast.cli.exits import EXITS
+from holdfast.store.backend import OLDEST_CODE, SCHEMA_VERSION
 from tests.support.program import ROOT
 from tests.support.reference import HERE, generate
 
@@ -150,7 +151,7 @@ def test_a_newer_schema_is_exit_4(run, real_database, path):
     try:
         answer = run(*path, *GOOD[path], "-o", "json")
     finally:
-        real_database.execute("UPDATE holdfast.meta SET version = 2, oldest_code = 2")
+        real_database.execute(f"UPDATE holdfast.meta SET version = {SCHEMA_VERSION}, oldest_code = {OLDEST_CODE}")
     checker(path).validate(answer.document)
     assert (answer.code, answer.document["error"]["code"]) == (4, "E_SCHEMA_TOO_NEW")
 

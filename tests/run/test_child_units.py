@@ -59,6 +59,16 @@ def test_units_run_in_children(app, tmp_path):
     assert str(os.getpid()) not in pids
 
 
+def test_a_run_leaves_no_process_behind(app, tmp_path):
+    def ours():
+        own = psutil.Process().children(recursive=True)
+        return {process.pid for process in own if any("holdfast." in word for word in process.cmdline())}
+
+    before = ours()
+    run(app, child_units.child.bind(path=str(tmp_path / "unit")), range(2), jobs=2)
+    wait_until(lambda: ours() <= before)
+
+
 def test_a_child_is_told_that_its_time_is_up_and_then_killed(app):
     result, units = run(app, child_units.slow, ["fine", "obeys", "hangs", "dies"], jobs=4)
     said = {key: (str(unit.state), (unit.error or "").partition("\n")[0]) for key, unit in units.items()}

@@ -107,6 +107,10 @@ class ChildRun(Run):
         self._dated = moment
         self.alarms.each(lambda unit: unit.run.date(moment))  # type: ignore[attr-defined]
 
+    def close(self) -> None:
+        """End the supervisor, and with it every child that is left."""
+        self._supervised.close()
+
     def _perform(self, child: Child, row: UnitRow) -> Ended:
         """Try the unit in the child, as often as it may be tried."""
         tries = 0

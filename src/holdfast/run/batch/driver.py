@@ -100,6 +100,7 @@ class Driver:
             return self._aborted
         finally:
             self._crew.leave()
+            self._run.close()
 
     # -- the loop --------------------------------------------------------------------------
 

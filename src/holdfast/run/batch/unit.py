@@ -244,6 +244,9 @@ class Run:
     def date(self, moment: float) -> None:
         """The lease of the run was renewed by a call that was sent at *moment*."""
 
+    def close(self) -> None:
+        """Nothing runs any more, or nothing may."""
+
     def run(self, row: UnitRow) -> Ended:
         """Run one unit and say how it ended."""
         key = self._decode(row.key)
