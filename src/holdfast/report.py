@@ -110,7 +110,7 @@ class Report:
 
     def far(self, ended: int, failed: int) -> None:
         """Tell people how many units have ended, and how many of them failed."""
-        if self._output.format is not Format.TEXT:
+        if self._output.format is not Format.TEXT or self._output.quiet:
             return
         self._ended, self._failed = ended, failed
         if self._bar is not None:

@@ -60,9 +60,14 @@ def test_units_run_in_children(app, tmp_path):
 
 
 def test_a_run_leaves_no_process_behind(app, tmp_path):
+    def is_ours(process):
+        try:
+            return any("holdfast." in word for word in process.cmdline())
+        except psutil.Error:
+            return False  # it has just ended
+
     def ours():
-        own = psutil.Process().children(recursive=True)
-        return {process.pid for process in own if any("holdfast." in word for word in process.cmdline())}
+        return {process.pid for process in psutil.Process().children(recursive=True) if is_ours(process)}
 
     before = ours()
     run(app, child_units.child.bind(path=str(tmp_path / "unit")), range(2), jobs=2)

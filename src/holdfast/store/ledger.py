@@ -86,17 +86,24 @@ def write_ends(run: Opened, ends: list[UnitEnd], *, fresh: bool = False) -> Flow
     rows: list[Standing] = yield ask("check_run", Standing, **told)
     if not rows:
         raise LeaseLost.of(run.lease.job_id, run.lease.token)
-    yield from _hand_over(run, ends)
-    if ends and fresh and not rows[0].shared:
-        size = len(ends)
-        same: dict[str, list[Any]] = {"batch_id": [run.batch.id] * size, "passes": [run.batch.passes] * size}
-        yield Fill("unit", {**_columns(ends), **same})
-    elif ends:
-        table = Rows(**_columns(ends), suspect=[False] * len(ends))
-        yield ask("put_units", batch_id=run.batch.id, passes=run.batch.passes, unit=table)
     if ends:
-        yield from count(run.batch.id, run.lease.job_id, deltas(ends))
+        changed = deltas(ends)
+        yield from _hand_over(run, ends)
+        if fresh and not rows[0].shared:
+            yield _appended(run, ends, plain=changed.keys() == {"done"})
+        else:
+            table = Rows(**_columns(ends, _FACTS), suspect=[False] * len(ends))
+            yield ask("put_units", batch_id=run.batch.id, passes=run.batch.passes, unit=table)
+        yield from count(run.batch.id, run.lease.job_id, changed)
     return rows[0]
+
+
+def _appended(run: Opened, ends: list[UnitEnd], *, plain: bool) -> Fill:
+    """New rows; *plain*: all are done, and what most of them do not have need not be written."""
+    size = len(ends)
+    facts = _BRIEF if plain and all(end.data is None for end in ends) else _FACTS
+    same: dict[str, list[Any]] = {"batch_id": [run.batch.id] * size, "passes": [run.batch.passes] * size}
+    return Fill("unit", {**_columns(ends, facts), **same})
 
 
 def _hand_over(run: Opened, ends: list[UnitEnd]) -> Flow[None]:
@@ -111,14 +118,13 @@ def _hand_over(run: Opened, ends: list[UnitEnd]) -> Flow[None]:
         yield ask("hand_over", batch_id=run.batch.id, keep=KEEP, result=table)
 
 
-_NAMES = ("key", "place", "state", "attempts", "crashes", "label", "warning", "error", "data", "took_ms")
-_cells = attrgetter(
-    "key", "place", "state.value", "attempts", "crashes", "label", "warning", "error", "data", "took_ms"
-)
+#: What is written of an end; the value of a state by its quickest name.
+_BRIEF = {"key": "key", "place": "place", "state": "state._value_", "attempts": "attempts", "took_ms": "took_ms"}
+_FACTS = {**_BRIEF, **{name: name for name in ("crashes", "label", "warning", "error", "data")}}
 
 
-def _columns(ends: list[UnitEnd]) -> dict[str, list[Any]]:
-    return dict(zip(_NAMES, map(list, zip(*map(_cells, ends), strict=True)), strict=True))
+def _columns(ends: list[UnitEnd], facts: dict[str, str]) -> dict[str, list[Any]]:
+    return {name: [*map(attrgetter(path), ends)] for name, path in facts.items()}
 
 
 class _Choice:

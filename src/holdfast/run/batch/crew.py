@@ -106,9 +106,13 @@ class Crew:
         return []
 
     def _note(self, ended: Ended) -> None:
+        failed = ended.end is not None and ended.end.state is UnitState.FAILED
+        if not failed and self._breaker.indifferent:
+            self._ended.append(ended)
+            return
         with self._order:
             self._ended.append(ended)
-            if ended.end is not None and self._breaker.count(failed=ended.end.state is UnitState.FAILED):
+            if ended.end is not None and self._breaker.count(failed=failed):
                 self._run.stop()  # at once: the driver will tell why when it looks
 
     def _over(self, count: int) -> None:

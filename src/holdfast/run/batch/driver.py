@@ -16,7 +16,7 @@ from holdfast.errors import LeaseLost, StoreUnavailable
 from holdfast.run import clock
 from holdfast.run.batch.crew import GROUP, Crew
 from holdfast.run.batch.source import Source
-from holdfast.run.batch.unit import Ended, Run
+from holdfast.run.batch.unit import Run
 from holdfast.run.part import Ticked
 from holdfast.store import Store
 from holdfast.store.ledger import Next
@@ -162,26 +162,28 @@ class Driver:
     # -- ends ------------------------------------------------------------------------------
 
     def _collect(self) -> None:
-        for ended in self._crew.take():
-            self._in_hand.pop(ended.row.key, None)
+        for row, end, written in self._crew.take():
+            self._in_hand.pop(row.key, None)
             self._alone = False
-            if ended.end is not None:
-                self._count(ended, ended.end)
+            if end is None:
+                continue
+            if end.state is not UnitState.FAILED and self._breaker.indifferent:
+                if not written:
+                    self._unwritten.append(end)
+            else:
+                self._count(row, end, written=written)
 
-    def _count(self, ended: Ended, end: UnitEnd) -> None:
-        if end.state is not UnitState.FAILED and self._breaker.indifferent:
-            if not ended.written:
-                self._unwritten.append(end)
-            return
+    def _count(self, row: UnitRow, end: UnitEnd, *, written: bool) -> None:
+        """An end that the breaker has to know of."""
         failed = end.state is UnitState.FAILED
         if failed and self._aborted in BREAKERS:
-            end = _returned(end, ended.row)  # it failed with the others, after all was stopped
+            end = _returned(end, row)  # it failed with the others, after all was stopped
         elif self._breaker.count(failed=failed) is not None and failed:
             self._unwritten.append(end)
             self._trip(end)
             return
         self._streak = [*self._streak, end] if failed else []
-        if not ended.written:
+        if not written:
             self._unwritten.append(end)
 
     def _trip(self, last: UnitEnd) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import count, islice
 from typing import Any, Protocol
 
 from holdfast.domain.batch import UnitKey, unit_key
@@ -127,6 +127,9 @@ class Pending:
 
 def numbered(keys: Iterable[Any], resume_from: UnitKey | None = None) -> Iterator[InHand]:
     """Keys with their places in the input, from *resume_from* on."""
+    if isinstance(keys, range) and resume_from is None:
+        yield from zip(map(UnitKey, map(str, keys)), count())
+        return
     waiting = resume_from is not None
     for place, value in enumerate(keys):
         key = unit_key(value)

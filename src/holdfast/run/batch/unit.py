@@ -249,26 +249,40 @@ class Run:
 
     def run(self, row: UnitRow) -> Ended:
         """Run one unit and say how it ended."""
-        key = self._decode(row.key)
-        unit = Unit(self, row, key) if self._plain is None else None  # made only for who wants to know
-        began, tries = time.monotonic(), 0
+        key, began = self._decode(row.key), time.monotonic()
+        if self._plain is None:
+            return self._tried(Unit(self, row, key), began)
+        try:
+            returned = self._plain(key)
+        except BaseException as error:  # noqa: BLE001 - SystemExit of a unit must not end the run
+            return self._tried(Unit(self, row, key), began, error)
+        took = time.monotonic() - began
+        if returned is None:
+            return Ended(row, _done(row, took), written=False)  # a Unit is made only for who wants to know
+        return Ended(row, Unit(self, row, key).ended(UnitState.DONE, None, took, returned=returned), written=False)
+
+    def _tried(self, unit: Unit, began: float, error: BaseException | None = None) -> Ended:
+        """Try the unit as often as it may be tried; *error*: what came of the first time."""
+        tries, returned = 0, None
+        end: UnitEnd | None
         while True:
-            try:
-                returned = self._call(unit) if unit is not None else self._plain(key)  # type: ignore[misc]
-            except BaseException as error:  # noqa: BLE001 - SystemExit of a unit must not end the run
-                tries += 1
-                unit = unit or Unit(self, row, key)
-                end = self._after(error, unit, tries, time.monotonic() - began)
+            if error is None:
+                try:
+                    returned = self._call(unit)
+                except BaseException as raised:  # noqa: BLE001 - as above
+                    error = raised
+            took = time.monotonic() - began
+            tries += 1
+            if error is None:
+                end = unit.ended(UnitState.DONE, None, took, returned=returned)
             else:
-                if unit is None and returned is None:
-                    return Ended(row, _done(row, time.monotonic() - began), written=False)
-                unit = unit or Unit(self, row, key)
-                end = unit.ended(UnitState.DONE, None, time.monotonic() - began, returned=returned)
+                end = self._after(error, unit, tries, took)
             if unit.settled is not None:
-                return Ended(row, unit.settled, written=True)
+                return Ended(unit.row, unit.settled, written=True)
             if end is not None or self.stopping.is_set():
-                return Ended(row, end, written=False)
+                return Ended(unit.row, end, written=False)
             unit.attempt += 1
+            error = None
 
     def _call(self, unit: Unit) -> Any:
         if self.alarms is None:
@@ -301,6 +315,8 @@ class Run:
 
 def _done(row: UnitRow, took: float) -> UnitEnd:
     """The most frequent end: done, and nothing to say about it."""
+    if row.state is UnitState.PENDING and not row.attempts:
+        return UnitEnd(key=row.key, place=row.place, state=UnitState.DONE, took_ms=round(took * 1000))
     return UnitEnd(
         key=row.key,
         place=row.place,
