@@ -8,6 +8,9 @@
     │   ├── PayloadTooLarge
     │   ├── InvalidText             a NUL or half a character in a text
     │   ├── InvalidKind             a handler cannot be registered
+    │   ├── InvalidExpression       a schedule cannot be read
+    │   ├── UnknownZone
+    │   ├── NeverFires              a schedule that names no day
     │   └── NoTransaction           the caller's connection would commit at once
     ├── NotFound                3
     │   ├── UnknownKind
@@ -114,6 +117,27 @@ class NoTransaction(InvalidInput):
 
     code = "E_NO_TRANSACTION"
     hint = "Begin a transaction first, or leave the connection out to enqueue at once."
+
+
+class InvalidExpression(InvalidInput):
+    """A schedule cannot be read; ``context["position"]`` is the character where it goes wrong."""
+
+    code = "E_EXPRESSION"
+    hint = "Try it with: holdfast schedule preview 'EXPRESSION'"
+
+
+class UnknownZone(InvalidInput):
+    """There is no such time zone."""
+
+    code = "E_UNKNOWN_ZONE"
+    hint = "Zones have the names of the IANA database: Europe/Berlin, America/New_York, UTC."
+
+
+class NeverFires(InvalidInput):
+    """A schedule that can be read, but names no day of the calendar."""
+
+    code = "E_NEVER_FIRES"
+    hint = "With a wildcard such as */2 in one of them, day and weekday must both hold; and February has 29 days."
 
 
 class NotFound(HoldfastError):

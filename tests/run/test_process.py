@@ -144,7 +144,8 @@ def test_the_end_of_the_supervisor_hurts_only_what_ran(app, jobs):
 def supervisor_pid() -> int:
     """The newest: programs of units, in other tests, have one that stays."""
     own = psutil.Process().children()
-    return max(child.pid for child in own if "holdfast.run.supervisor" in child.cmdline())
+    supervisors = [child for child in own if "holdfast.run.supervisor" in child.cmdline()]
+    return max(supervisors, key=psutil.Process.create_time).pid
 
 
 def test_a_handler_that_cannot_be_imported_hurts_only_itself(app, jobs):
