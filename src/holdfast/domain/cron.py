@@ -77,6 +77,11 @@ class Cron:
         self.days = _days(fields[2], fields[4])
         #: Neither minute nor hour is a wildcard: it means a time of the wall clock, not a rhythm.
         self.fixed = not fields[0].text.startswith("*") and not fields[1].text.startswith("*")
+        self._next_second, self._next_minute = _followers(self.seconds, 60), _followers(self.minutes, 60)
+        self._next_hour = _followers(self.hours, 24)
+        self._has_minute = [minute in self.minutes for minute in range(60)]
+        self._has_hour = [hour in self.hours for hour in range(24)]
+        self._has_month = [month in self.months for month in range(13)]
         self._known: dict[tuple[int, int], tuple[int, ...]] = {}
         if not self._ever():
             raise NeverFires(f"{expression!r} never fires: there is no such day")
@@ -90,12 +95,17 @@ class Cron:
 
     def after(self, moment: datetime) -> datetime:
         """The first time of the wall clock after *moment*."""
-        if moment.month in self.months and moment.day in self.days_of(moment.year, moment.month):
-            time = self._time_after(moment.hour, moment.minute, moment.second)
-            if time is not None:
-                return moment.replace(hour=time[0], minute=time[1], second=time[2], microsecond=0)
-        year, month, day = self._day_after(moment.year, moment.month, moment.day)
-        return datetime(year, month, day, self.hours[0], self.minutes[0], self.seconds[0])  # noqa: DTZ001 - no zone
+        year, month, day, hour, minute = moment.year, moment.month, moment.day, moment.hour, moment.minute
+        if self._has_month[month] and day in self.days_of(year, month):
+            if self._has_hour[hour]:
+                if self._has_minute[minute] and (second := self._next_second[moment.second]) is not None:
+                    return datetime(year, month, day, hour, minute, second)  # noqa: DTZ001 - no zone
+                if (later := self._next_minute[minute]) is not None:
+                    return datetime(year, month, day, hour, later, self.seconds[0])  # noqa: DTZ001
+            if (later := self._next_hour[hour]) is not None:
+                return datetime(year, month, day, later, self.minutes[0], self.seconds[0])  # noqa: DTZ001
+        year, month, day = self._day_after(year, month, day)
+        return datetime(year, month, day, self.hours[0], self.minutes[0], self.seconds[0])  # noqa: DTZ001
 
     def before(self, moment: datetime) -> datetime:
         """The last time of the wall clock before *moment*, to the second."""
@@ -104,21 +114,9 @@ class Cron:
             if time is not None:
                 return moment.replace(hour=time[0], minute=time[1], second=time[2], microsecond=0)
         year, month, day = self._day_before(moment.year, moment.month, moment.day)
-        return datetime(year, month, day, self.hours[-1], self.minutes[-1], self.seconds[-1])  # noqa: DTZ001 - no zone
+        return datetime(year, month, day, self.hours[-1], self.minutes[-1], self.seconds[-1])  # noqa: DTZ001
 
     # -- the time of the day ---------------------------------------------------------------
-
-    def _time_after(self, hour: int, minute: int, second: int) -> tuple[int, int, int] | None:
-        if hour in self.hours:
-            if minute in self.minutes:
-                place = bisect_right(self.seconds, second)
-                if place < len(self.seconds):
-                    return hour, minute, self.seconds[place]
-            place = bisect_right(self.minutes, minute)
-            if place < len(self.minutes):
-                return hour, self.minutes[place], self.seconds[0]
-        place = bisect_right(self.hours, hour)
-        return (self.hours[place], self.minutes[0], self.seconds[0]) if place < len(self.hours) else None
 
     def _time_before(self, hour: int, minute: int, second: int) -> tuple[int, int, int] | None:
         if hour in self.hours:
@@ -175,6 +173,11 @@ class Cron:
     def _ever(self) -> bool:
         years = (2000 + n for n in range(HORIZON))
         return any(self.days_of(year, month) for year in years for month in self.months)
+
+
+def _followers(values: Sequence[int], size: int) -> list[int | None]:
+    """For each number, the first of *values* that is greater."""
+    return [next((value for value in values if value > number), None) for number in range(size)]
 
 
 # -- parsing -------------------------------------------------------------------------------

@@ -66,10 +66,22 @@ class Calendar:
     def __init__(self, expression: str, zone: str = "UTC") -> None:
         self.cron = Cron(expression)
         self.zone = zone_of(zone)
+        #: A span without a change of the clocks, in UTC, and its offset: most questions are about the present.
+        self._calm = _calm(self.zone, PRESENT)
         self.next_after(PRESENT)  # or it never does
 
     def next_after(self, instant: datetime) -> datetime:
         """The first instant after *instant*."""
+        if instant.tzinfo is not UTC:
+            instant = instant.astimezone(UTC)
+        begin, end, offset = self._calm
+        naive = instant.replace(tzinfo=None)
+        if begin <= naive < end:
+            found = self.cron.after(naive + offset) - offset
+            if found < end:
+                return found.replace(tzinfo=UTC)
+        else:
+            self._calm = _calm(self.zone, instant)
         return self._next_time(instant) if self.cron.fixed else self._next_beat(instant)
 
     def previous_before(self, instant: datetime) -> datetime:
@@ -186,6 +198,12 @@ def changes(zone: ZoneInfo, year: int) -> list[datetime]:
             found.append(_border(zone, low, high))
         low, before = high, after
     return found
+
+
+def _calm(zone: ZoneInfo, instant: datetime) -> tuple[datetime, datetime, timedelta]:
+    """The span around *instant* in which the clocks do not change, from a day after the last change on."""
+    begin, end = last_change(zone, instant + SECOND) + DAY, next_change(zone, instant)
+    return begin.replace(tzinfo=None), end.replace(tzinfo=None), _offset(instant.astimezone(zone))
 
 
 def _border(zone: ZoneInfo, low: datetime, high: datetime) -> datetime:
