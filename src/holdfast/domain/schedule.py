@@ -1,0 +1,198 @@
+"""Schedules: which plans are due, which of them fire, and which are skipped, and why."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from enum import StrEnum
+from itertools import islice
+from typing import NewType
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.domain.moments import Calendar, Interval, Rule, between
+from holdfast.errors import InvalidExpression, InvalidInput
+
+ScheduleId = NewType("ScheduleId", int)
+
+GLOBAL = "global"
+WINDOW = timedelta(hours=24)
+#: So many plans of one schedule are decided in one go; the rest waits for the next.
+CAP = 100
+#: Without catching up, a plan that is older than this is not fired: nobody was there when it was due.
+LATE = timedelta(seconds=60)
+#: Longer stretches of plans are not counted one by one.
+COUNTED = 100_000
+
+
+class CatchUp(StrEnum):
+    """What becomes of plans that were due while nobody planned: none, the newest, or every one is fired."""
+
+    NONE = "none"
+    LATEST = "latest"
+    EVERY = "every"
+
+
+class Overlap(StrEnum):
+    """What becomes of a plan while the run of an earlier one, in the same scope, has not ended."""
+
+    SKIP = "skip"
+    QUEUE_ONE = "queue_one"
+    QUEUE_ALL = "queue_all"
+    CANCEL_RUNNING = "cancel_running"
+    ALLOW = "allow"
+
+
+class Spec(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """When a schedule fires. Either a cron expression in a zone, or an interval on the grid of the epoch."""
+
+    cron: str | None = None
+    tz: str = "UTC"
+    every: timedelta | None = None
+    phase: timedelta = timedelta(0)
+    catch_up: CatchUp = CatchUp.LATEST
+    window: timedelta = WINDOW
+    overlap: Overlap | None = None
+    delay: timedelta = timedelta(0)
+    jitter: timedelta = timedelta(0)
+    start: datetime | None = None
+    end: datetime | None = None
+
+    def __post_init__(self) -> None:
+        if (self.cron is None) == (self.every is None):
+            raise InvalidExpression("a schedule is a cron expression or an interval", position=0)
+        for name in ("window", "delay", "jitter"):
+            if getattr(self, name) < timedelta(0):
+                raise InvalidInput(f"{name} cannot be negative")
+        if self.start is not None and self.end is not None and self.end <= self.start:
+            raise InvalidInput("a schedule ends after it starts")
+
+    @property
+    def overlaps(self) -> Overlap:
+        """With ``every``, no plan is lost to another that takes long."""
+        if self.overlap is not None:
+            return self.overlap
+        return Overlap.QUEUE_ALL if self.catch_up is CatchUp.EVERY else Overlap.SKIP
+
+    def rule(self) -> Rule:
+        """The rule, compiled.
+
+        Raises:
+            InvalidExpression: It cannot be read.
+            UnknownZone: There is no such time zone.
+            NeverFires: It names no day of the calendar.
+        """
+        return Interval(self.every, self.phase) if self.every is not None else Calendar(self.cron or "", self.tz)
+
+    def text(self) -> str:
+        """The rule in a few words."""
+        if self.every is not None:
+            return f"every {self.every}" + (f" at {self.phase}" if self.phase else "")
+        return f"{self.cron} ({self.tz})"
+
+
+class Reason(StrEnum):
+    """Why plans were not fired."""
+
+    CATCH_UP = "catch_up"
+    WINDOW = "window"
+    LATE = "late"
+    PAUSED = "paused"
+    OVERLAP = "overlap"
+    ENDED = "ended"
+
+
+class Skipped(Struct, frozen=True):
+    """A stretch of plans that were not fired, both ends included; *count* stops at a limit."""
+
+    first: datetime
+    last: datetime
+    count: int
+    reason: Reason
+
+
+class Decision(Struct, frozen=True):
+    """What is to be done: plans to fire, the oldest first, stretches to skip, and where the cursor goes."""
+
+    fire: Sequence[datetime]
+    skip: Sequence[Skipped]
+    cursor: datetime
+    next_at: datetime | None
+
+
+def decide(spec: Spec, rule: Rule, cursor: datetime | None, now: datetime, *, cap: int = CAP) -> Decision:
+    """Decide on the plans after *cursor* that are due; the plan's own time is never changed by delay or jitter.
+
+    Without a cursor there is no history: only the newest due plan counts. The cursor never goes back, so a clock
+    that does replays nothing.
+    """
+    due = now - spec.delay
+    known = cursor if cursor is not None else rule.previous_before(due + _TINY) - _TINY
+    if spec.start is not None:
+        known = max(known, spec.start - _TINY)
+    until = due if spec.end is None else min(due, spec.end)
+    if until <= known:
+        return Decision((), (), known, next_after(spec, rule, known))
+    fire, skip, reached = _chosen(spec, rule, known, until, cap)
+    return Decision(fire, skip, reached, next_after(spec, rule, reached))
+
+
+_TINY = timedelta(microseconds=1)
+
+
+def next_after(spec: Spec, rule: Rule, cursor: datetime) -> datetime | None:
+    """When the next plan is to be decided on: its time and its delay; None: there is none any more."""
+    found = rule.next_after(cursor)
+    return None if spec.end is not None and found > spec.end else found + spec.delay
+
+
+def _chosen(
+    spec: Spec, rule: Rule, known: datetime, until: datetime, cap: int
+) -> tuple[list[datetime], list[Skipped], datetime]:
+    newest = rule.previous_before(until + _TINY)
+    if newest <= known:
+        return [], [], known
+    if spec.catch_up is not CatchUp.EVERY or not spec.window:
+        late = spec.catch_up is CatchUp.NONE and newest < until - LATE
+        last = newest if late else rule.previous_before(newest)
+        reason = Reason.LATE if spec.catch_up is CatchUp.NONE else Reason.CATCH_UP
+        return [] if late else [newest], _stretch(rule, known, last, reason), newest
+    oldest = max(known, until - spec.window - _TINY)
+    skip = _stretch(rule, known, rule.previous_before(oldest + _TINY), Reason.WINDOW)
+    fire = list(islice(between(rule, oldest, until), cap))
+    return fire, skip, fire[-1] if fire else oldest
+
+
+def _stretch(rule: Rule, known: datetime, last: datetime, reason: Reason) -> list[Skipped]:
+    """The plans after *known*, up to *last*."""
+    if last <= known:
+        return []
+    first = rule.next_after(known)
+    if first > last:
+        return []
+    return [Skipped(first, last, sum(1 for _ in islice(between(rule, known, last), COUNTED)), reason)]
+
+
+def jittered(name: str, scope: str, time: datetime, jitter: timedelta) -> timedelta:
+    """The share of *jitter* by which a plan's job is put off: the same on every replica, and at every try."""
+    if not jitter:
+        return timedelta(0)
+    told = hashlib.sha256(f"{name}\0{scope}\0{time.isoformat()}".encode()).digest()
+    return jitter * (int.from_bytes(told[:8], "big") / 2**64)
+
+
+def plan_key(name: str, scope: str, time: datetime) -> str:
+    """The same for every attempt at a plan, and for no other: for services that take an idempotency key."""
+    return hashlib.sha256(msgspec.json.encode([name, scope, time])).hexdigest()[:32]
+
+
+def backfilled(rule: Rule, first: datetime, last: datetime, *, limit: int = COUNTED) -> list[datetime]:
+    """The plans of a stretch of the past, both ends included, for a person who asks for them."""
+    if last < first:
+        raise InvalidInput("a backfill ends after it begins")
+    found = list(islice(between(rule, first - _TINY, last), limit + 1))
+    if len(found) > limit:
+        raise InvalidInput(f"a backfill of more than {limit:,} plans", hint="Do it in parts.")
+    return found

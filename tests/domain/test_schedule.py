@@ -1,0 +1,175 @@
+"""Which plans fire: pure decisions, whatever the ticks, the replicas and the crashes."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.domain.moments import between
+from holdfast.domain.schedule import (
+    CatchUp,
+    Overlap,
+    Reason,
+    Spec,
+    backfilled,
+    decide,
+    jittered,
+    plan_key,
+)
+from holdfast.errors import InvalidExpression, InvalidInput
+
+T0 = datetime(2024, 3, 30, tzinfo=UTC)
+MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
+FIVE = Spec(cron="*/5 * * * *")
+
+
+def at(**parts):
+    return T0 + timedelta(**parts)
+
+
+def told(decision):
+    skips = [(skip.count, str(skip.reason)) for skip in decision.skip]
+    return [(time - T0) // MINUTE for time in decision.fire], skips
+
+
+def test_latest_fires_the_newest_and_writes_the_others_down():
+    decision = decide(FIVE, FIVE.rule(), at(minutes=10), at(minutes=31))
+    assert told(decision) == ([30], [(3, "catch_up")])
+    assert (decision.skip[0].first, decision.skip[0].last) == (at(minutes=15), at(minutes=25))
+    assert (decision.cursor, decision.next_at) == (at(minutes=30), at(minutes=35))
+
+
+def test_every_fires_the_oldest_first_in_parts():
+    """What the cap leaves waits for the next tick."""
+    spec = Spec(cron="*/5 * * * *", catch_up=CatchUp.EVERY)
+    one = decide(spec, spec.rule(), at(minutes=0), at(minutes=31), cap=4)
+    assert told(one) == ([5, 10, 15, 20], [])
+    two = decide(spec, spec.rule(), one.cursor, at(minutes=31), cap=4)
+    assert told(two) == ([25, 30], [])
+
+
+def test_every_does_not_reach_beyond_its_window():
+    spec = Spec(cron="*/5 * * * *", catch_up=CatchUp.EVERY, window=timedelta(minutes=12))
+    assert told(decide(spec, spec.rule(), at(minutes=0), at(minutes=31))) == ([20, 25, 30], [(3, "window")])
+
+
+def test_a_window_of_nothing_is_the_newest():
+    spec = Spec(cron="*/5 * * * *", catch_up=CatchUp.EVERY, window=timedelta(0))
+    assert told(decide(spec, spec.rule(), at(minutes=0), at(minutes=31))) == ([30], [(5, "catch_up")])
+
+
+def test_none_fires_what_is_due_now_and_nothing_older():
+    spec = Spec(cron="*/5 * * * *", catch_up=CatchUp.NONE)
+    assert told(decide(spec, spec.rule(), at(minutes=0), at(minutes=15, seconds=20))) == ([15], [(2, "late")])
+    assert told(decide(spec, spec.rule(), at(minutes=0), at(minutes=18))) == ([], [(3, "late")])
+
+
+@pytest.mark.parametrize("catch_up", list(CatchUp))
+def test_without_history_only_the_newest_counts(catch_up):
+    spec = Spec(cron="*/5 * * * *", catch_up=catch_up)
+    assert told(decide(spec, spec.rule(), None, at(minutes=30, seconds=10))) == ([30], [])
+
+
+@pytest.mark.parametrize("catch_up", list(CatchUp))
+def test_a_clock_that_goes_back_replays_nothing(catch_up):
+    spec = Spec(cron="*/5 * * * *", catch_up=catch_up)
+    decision = decide(spec, spec.rule(), at(minutes=30), at(minutes=3))
+    assert (told(decision), decision.cursor) == (([], []), at(minutes=30))
+
+
+def test_a_delay_never_changes_the_time_of_a_plan():
+    """It is decided on later, that is all."""
+    spec = Spec(cron="*/5 * * * *", delay=timedelta(minutes=2))
+    assert told(decide(spec, spec.rule(), at(minutes=0), at(minutes=6))) == ([], [])
+    decision = decide(spec, spec.rule(), at(minutes=0), at(minutes=7))
+    assert (told(decision), decision.next_at) == (([5], []), at(minutes=12))
+
+
+def test_nothing_fires_before_the_start_or_after_the_end():
+    spec = Spec(cron="*/5 * * * *", catch_up=CatchUp.EVERY, start=at(minutes=10), end=at(minutes=20))
+    decision = decide(spec, spec.rule(), at(minutes=0), at(minutes=60))
+    assert (told(decision), decision.next_at) == (([10, 15, 20], []), None)
+
+
+instants = st.integers(0, 400).map(lambda minutes: at(minutes=minutes))
+RULES = [
+    Spec(cron="*/7 * * * *", catch_up=CatchUp.EVERY),
+    Spec(cron="30 1,2 * * *", tz="Europe/Berlin", catch_up=CatchUp.EVERY),
+    Spec(every=timedelta(minutes=11), phase=timedelta(minutes=3), catch_up=CatchUp.EVERY),
+]
+
+
+@given(st.sampled_from(RULES), st.lists(st.integers(0, 72 * 60), min_size=1).map(sorted), st.integers(1, 5))
+def test_every_does_not_depend_on_when_one_looks(spec, minutes, cap):
+    """However time is cut into ticks, and whatever the cap: each plan once, in order, up to the last look."""
+    rule, cursor, fired = spec.rule(), T0, []
+    for minute in [*minutes, *[72 * 60] * 2000]:
+        decision = decide(spec, rule, cursor, at(minutes=minute), cap=cap)
+        fired += decision.fire
+        assert not decision.skip or minute - (cursor - T0) // MINUTE > 24 * 60
+        if decision.cursor == cursor and minute == 72 * 60:
+            break
+        cursor = decision.cursor
+    skipped = 72 * 60 - 24 * 60
+    assert fired == sorted(set(fired))
+    expected = list(between(rule, T0, at(minutes=72 * 60)))
+    assert set(fired) <= set(expected)
+    assert {time for time in expected if time > at(minutes=skipped)} <= set(fired)
+
+
+@given(st.sampled_from([*RULES, FIVE]), st.lists(st.tuples(st.integers(0, 3000), st.booleans()), min_size=1))
+def test_every_plan_is_fired_or_skipped_exactly_once(spec, ticks):
+    """Also when a planner crashes before it has written: what was not written is decided anew."""
+    rule, cursor, fired, skipped = spec.rule(), T0, [], []
+    for minute, crashes in ticks:
+        decision = decide(spec, rule, cursor, at(minutes=minute), cap=3)
+        if crashes:
+            continue
+        fired += decision.fire
+        skipped += [
+            time for skip in decision.skip for time in between(rule, skip.first - timedelta(seconds=1), skip.last)
+        ]
+        assert decision.cursor >= cursor
+        cursor = decision.cursor
+    assert sorted([*fired, *skipped]) == list(between(rule, T0, cursor))
+
+
+def test_jitter_is_the_same_everywhere():
+    first = jittered("mail", "global", T0, HOUR)
+    assert first == jittered("mail", "global", T0, HOUR) != jittered("mail", "other", T0, HOUR)
+    assert timedelta(0) <= first < HOUR
+    assert jittered("mail", "global", T0, timedelta(0)) == timedelta(0)
+    assert len({plan_key("mail", scope, T0) for scope in "abc"}) == 3
+
+
+def test_a_backfill_is_asked_for_by_both_ends():
+    rule = FIVE.rule()
+    assert [(time - T0) // MINUTE for time in backfilled(rule, at(minutes=5), at(minutes=15))] == [5, 10, 15]
+    with pytest.raises(InvalidInput):
+        backfilled(rule, at(minutes=5), at(minutes=4))
+    with pytest.raises(InvalidInput, match="in parts"):
+        backfilled(rule, at(minutes=0), at(minutes=60), limit=3)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {},
+        {"cron": "@daily", "every": HOUR},
+        {"cron": "@daily", "delay": -HOUR},
+        {"cron": "@daily", "start": T0, "end": T0},
+    ],
+)
+def test_a_schedule_that_makes_no_sense_is_refused(values):
+    with pytest.raises((InvalidExpression, InvalidInput)):
+        Spec(**values)
+
+
+def test_with_every_no_plan_is_lost_to_another():
+    assert Spec(cron="@daily").overlaps is Overlap.SKIP
+    assert Spec(cron="@daily", catch_up=CatchUp.EVERY).overlaps is Overlap.QUEUE_ALL
+    assert Spec(cron="@daily", catch_up=CatchUp.EVERY, overlap=Overlap.SKIP).overlaps is Overlap.SKIP
+    assert Reason.OVERLAP == "overlap"
