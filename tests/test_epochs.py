@@ -56,16 +56,26 @@ def asked(**values):
 
 def test_the_line_cuts_a_range():
     """Each epoch is a unit, and how it is cut belongs to the identity."""
-    unit = holdfast.Holdfast("sqlite://").unit()
+    app = holdfast.Holdfast("sqlite://")
 
-    @unit
+    @app.unit()
     def replay(span: tuple[date, date]) -> None: ...
 
     years = asked(range="2022-06-01..2024-01-31", epochs="year")
     assert len(years.keys(replay)) == 3
     assert years.source == "range 2022-06-01..2024-01-31 by year"
-    assert list(asked(range="1-10", epochs="5").keys(replay)) == [(1, 5), (6, 10)]
-    assert asked(range="2024-02-28..2024-03-01").keys(replay) == [
+    with pytest.raises(InvalidInput, match="is no span for 'replay'"):
+        asked(range="1-10", epochs="5").keys(replay)
+
+    @app.unit()
+    def count(span: tuple[int, int]) -> None: ...
+
+    assert list(asked(range="1-10", epochs="5").keys(count)) == [(1, 5), (6, 10)]
+
+    @app.unit()
+    def day(day: date) -> None: ...
+
+    assert asked(range="2024-02-28..2024-03-01").keys(day) == [
         date(2024, 2, 28),
         date(2024, 2, 29),
         date(2024, 3, 1),

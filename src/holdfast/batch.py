@@ -8,7 +8,7 @@ import sys
 import threading
 import typing
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, NoReturn, TypeVar
 import msgspec
 from msgspec import Struct
 
+from holdfast.choice import chosen, key_of, keys_over
 from holdfast.config import settings
 from holdfast.domain.batch import (
     AbortedBy,
@@ -25,11 +26,9 @@ from holdfast.domain.batch import (
     Counters,
     Summary,
     UnitEnd,
-    UnitKey,
     exit_code,
     identity,
     summarise,
-    unit_key,
 )
 from holdfast.domain.breaker import Limits
 from holdfast.domain.job import WorkerId
@@ -52,7 +51,7 @@ from holdfast.run.signals import Signals
 from holdfast.shards import Telling, run_of
 from holdfast.store import Store
 from holdfast.store.opening import Opened, Opening
-from holdfast.units import Bound, UnitFunction
+from holdfast.units import Bound
 
 T = TypeVar("T")
 Duration = timedelta | float | str
@@ -74,6 +73,7 @@ class RunOptions(Struct, frozen=True, kw_only=True):
     deadline: Duration | None = None
     limit: int | None = None
     resume_from: Any = None
+    only: Sequence[Any] | None = None
     retry_failed: bool = True
     fresh: bool = False
     allow_concurrent: bool = False
@@ -121,11 +121,20 @@ def run_batch(store: Store, bound: Bound, keys: Iterable[Any], options: RunOptio
     """
     if not isinstance(options.jobs, int) or not 1 <= options.jobs <= 1000:
         raise InvalidInput(f"jobs is a number from 1 to 1,000, not {options.jobs!r}")
+    if options.limit is not None and options.limit < 1:
+        raise InvalidInput(f"limit is a number from 1 on, not {options.limit!r}", hint="To look only, use dry_run.")
+    only = chosen(bound.function, keys, only=options.only, resume_from=options.resume_from)
     begun = attempt(lambda: begin(store, bound, keys, options), output_of(options.output))
     if isinstance(begun, BatchResult):
         return begun
     opened, report, run = begun
-    source = Keys(keys, resume_from=_resume_key(bound.function, options.resume_from), first=opened.created)
+    source = Keys(
+        keys,
+        resume_from=None if options.resume_from is None else key_of(bound.function, options.resume_from),
+        only=only,
+        over=keys_over(store, opened, keys),
+        first=opened.created,
+    )
     telling = Telling(bound.function)
 
     def told(ends: Sequence[UnitEnd]) -> None:
@@ -133,8 +142,12 @@ def run_batch(store: Store, bound: Bound, keys: Iterable[Any], options: RunOptio
         telling.units(ends)
 
     driver = Driver(store, opened, run, _plan(bound, options), source, told=told)
-    with report:
-        aborted = _drive(store, begun, driver, telling)
+    try:
+        with report:
+            aborted = _drive(store, begun, driver, telling)
+    except BaseException:
+        _give_up(store, opened)
+        raise
     batch, counted, aborted = _end(store, opened, source, aborted)
     summary = summarise(counted, batch.total or 0, aborted)
     code = exit_code(counted, aborted)
@@ -258,7 +271,10 @@ def _length(keys: Iterable[Any]) -> int | None:
 def _digests(files: Sequence[str | Path]) -> str | None:
     if not files:
         return None
-    found = {str(file): hashlib.sha256(Path(file).read_bytes()).hexdigest() for file in files}
+    try:
+        found = {str(file): hashlib.sha256(Path(file).read_bytes()).hexdigest() for file in files}
+    except OSError as error:
+        raise InvalidInput(f"an input cannot be read: {error}") from None
     return msgspec.json.encode(found, order="sorted").decode()
 
 
@@ -338,12 +354,13 @@ def limits_of(bound: Bound, options: RunOptions) -> Limits:
     )
 
 
-def _resume_key(function: UnitFunction[..., Any], value: Any) -> UnitKey | None:
-    """A key that came as a word from a line is that of the function's type."""
-    if value is None:
-        return None
-    is_number = function.key_type is int and isinstance(value, str) and value.lstrip("-").isdecimal()
-    return unit_key(int(value) if is_number else value)
+def _give_up(store: Store, opened: Opened) -> None:
+    """The run broke: let go of the batch, and forget one of which nothing was run."""
+    with suppress(HoldfastError):
+        batch, counted = store.batches.end(opened, AbortedBy.FATAL, opened.batch.total or 0, complete=False)
+        store.leases.settle(opened.lease, Done())
+        if opened.created and not counted.over and not store.batches.recount(batch.id):
+            store.batches.remove(batch.id)
 
 
 def output_of(asked: str | Output | None) -> Output:

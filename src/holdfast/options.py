@@ -71,7 +71,7 @@ RUNNING = (
     Option("where", str, "here", "Where it runs: here, or on the workers. [here]", "here|workers"),
     Option("shards", int, SHARDS, f"On workers, units at a time. [{SHARDS}]", "N"),
     Option("rate", float, None, "Begin no more than so many units in a second.", "N"),
-    Option("conflicts", str, None, "Services that must not run: pid:PATH, systemd:NAME, pm2:NAME.", "A,B,…"),
+    Option("conflicts", str, None, "Must not run: pid:PATH, systemd:NAME, pm2:NAME, worker:QUEUE.", "A,B,…"),
     Option("progress_every", int, 10, "A line of progress every so many units. [10]", "N"),
 )
 OUTPUT = Option("output", str, None, "How to print: text, json or ndjson.", "FORMAT")
@@ -98,10 +98,9 @@ class Asked:
             InvalidInput: Not exactly one way was named, or it cannot be read.
         """
         found = self._keys(function)
-        if self._values["only"] is None:
-            return found
-        wanted = set(_words(self._values["only"]))
-        return [key for key in found if str(key) in wanted]
+        if isinstance(found, list) and found:
+            function.check_key(found[0])
+        return found
 
     def _keys(self, function: UnitFunction[..., Any]) -> Iterable[Any]:
         name, value = self._given()
@@ -127,7 +126,10 @@ class Asked:
 
     def _given(self) -> tuple[str, Any]:
         named = [(option.name, self._values[option.name]) for option in SOURCES if self._values[option.name]]
-        if len(named) != 1:
+        if len(named) > 1:
+            flags = " and ".join(f"--{name}" for name, _ in named)
+            raise InvalidInput(f"units come from one place, not from {flags}", hint="Leave all but one out.")
+        if not named:
             raise InvalidInput("which units?", hint="Name one of --range LO-HI, --ids A,B, --all, --from FILE.")
         return named[0]
 
@@ -135,7 +137,8 @@ class Asked:
     def run(self) -> dict[str, Any]:
         """The options of :meth:`holdfast.Holdfast.run`; a program may have keys of its own."""
         values = {option.name: self._values[option.name] for option in (*RUNNING, OUTPUT)}
-        del values["only"], values["epochs"]
+        del values["epochs"]
+        values["only"] = None if values["only"] is None else _words(values["only"])
         retry = not values.pop("no_retry_failed")
         lists = {name: _words(values[name]) for name in ("conflicts", "inputs")}
         source = self.source if any(self._values[option.name] for option in SOURCES) else None
@@ -237,8 +240,11 @@ def parse_range(text: str) -> Sequence[int] | Sequence[date]:
     if ".." in text:
         return _parse_days(text)
     found = re.fullmatch(r"(-?\d{1,18})-(-?\d{1,18})", text)
-    if found is None or int(found[1]) > int(found[2]):
-        raise InvalidInput(f"{text!r} is no range", hint="Write LO-HI, for example 1-100, both ends included.")
+    if found is None:
+        hint = "Write LO-HI, for example 1-100, both ends included; numbers have 18 digits at most."
+        raise InvalidInput(f"{text!r} is no range", hint=hint)
+    if int(found[1]) > int(found[2]):
+        raise InvalidInput(f"{text!r} runs backwards", hint=f"Write {found[2]}-{found[1]}.")
     return range(int(found[1]), int(found[2]) + 1)
 
 
@@ -279,6 +285,8 @@ class Lines:
     def __init__(self, function: UnitFunction[..., Any], file: str) -> None:
         self._function = function
         self._file = file
+        if file != "-" and not Path(file).is_file():
+            raise InvalidInput(f"there is no file {file}", hint="Give a file with one key per line, or - for stdin.")
 
     def __iter__(self) -> Iterator[Any]:
         if self._file == "-":

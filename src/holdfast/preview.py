@@ -9,6 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from holdfast.batch import BatchResult, RunOptions, opening_of, output_of
+from holdfast.choice import chosen
 from holdfast.domain.batch import Summary, unit_key
 from holdfast.report import RunAnswer
 from holdfast.store import Store
@@ -48,6 +49,9 @@ def preview(store: Store, bound: Bound, keys: Iterable[Any], options: RunOptions
 def would_run(store: Store, bound: Bound, keys: Iterable[Any], options: RunOptions) -> Found:
     """Look at the ledger, and say what a run would do; nothing is written."""
     opening = opening_of(bound, keys, options)
+    only = chosen(bound.function, keys, only=options.only, resume_from=options.resume_from)
+    if only is not None:
+        keys = [key for key in keys if unit_key(key) in only]
     latest = store.batches.latest(opening.identity)
     clean = latest is not None and latest.state == "done"
     if latest is None or clean or latest.state == "cancelled" or options.fresh:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from holdfast.domain.text import per_second
 from holdfast.output import Format, Output
 
 #: Told how much is done, and how much of that failed.
@@ -36,7 +37,7 @@ def progress(output: Output, what: str, total: int | None) -> Iterator[Tell]:
         def render(self, shown: Any) -> Text:
             rate = shown.finished_speed or shown.speed
             failed = shown.fields["failed"]
-            return Text(("" if rate is None else f"{rate:.3g}/s") + (f", {failed:,} failed" if failed else ""))
+            return Text(("" if rate is None else per_second(rate)) + (f", {failed:,} failed" if failed else ""))
 
     columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), Rate(), TimeRemainingColumn(), TextColumn("left"))
     console = Console(stderr=True, no_color=not output.color)

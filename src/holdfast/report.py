@@ -10,8 +10,8 @@ from typing import Any, Self
 import msgspec
 from msgspec import Struct
 
-from holdfast.domain.batch import Batch, Summary, Unit, UnitEnd
-from holdfast.domain.text import span
+from holdfast.domain.batch import Batch, Summary, Unit, UnitEnd, UnitState
+from holdfast.domain.text import per_second, span
 from holdfast.envelope import Failure
 from holdfast.output import Format, Output
 from holdfast.progress import Tell, has_bar, progress
@@ -69,6 +69,8 @@ class Report:
         self._failed = 0
         self._told = 0
         self._began = time.monotonic()
+        #: Whether people are told how far it is.
+        self._tells = output.format is Format.TEXT and not output.quiet
         self._stack = ExitStack()
         #: The bar of a terminal; without it there are lines.
         self._bar: Tell | None = None
@@ -102,26 +104,30 @@ class Report:
 
     def units(self, ends: Sequence[UnitEnd | Unit]) -> None:
         """Tell of units that are in the ledger now."""
-        self._ended += len(ends)
-        self._failed += sum(end.state == "failed" for end in ends)
+        ended = self._ended + len(ends)
         if self._output.format is Format.NDJSON:
-            self._output.lines_of([unit_line(end) for end in ends], checkpoint=self._ended)
-        self.far(self._ended, self._failed)
+            self._output.lines_of([unit_line(end) for end in ends], checkpoint=ended)
+        elif self._tells:
+            self.far(ended, self._failed + sum(end.state is UnitState.FAILED for end in ends))
+        self._ended = ended
 
     def far(self, ended: int, failed: int) -> None:
         """Tell people how many units have ended, and how many of them failed."""
-        if self._output.format is not Format.TEXT or self._output.quiet:
+        if not self._tells:
             return
         self._ended, self._failed = ended, failed
         if self._bar is not None:
             self._bar(ended, failed)
-        elif self._output.format is Format.TEXT and ended - self._told >= self._every:
+        elif ended - self._told >= self._every:
             self._told = ended
             self.note(self._progress())
 
     def _progress(self) -> str:
         rate = self._ended / max(1e-6, time.monotonic() - self._began)
-        words = [f"{self._ended:,}" + (f" of {self._total:,}" if self._total else "") + " units", f"{rate:.3g}/s"]
+        words = [
+            f"{self._ended:,}" + (f" of {self._total:,}" if self._total else "") + " units",
+            per_second(rate),
+        ]
         if self._failed:
             words.append(f"{self._failed:,} failed")
         if self._total and self._total > self._ended:

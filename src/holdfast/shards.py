@@ -160,7 +160,7 @@ class _Shard:
             raise Release
 
     def _bound(self, opened: Opened) -> Bound:
-        return Bound(self._function, msgspec.json.decode(opened.batch.arguments))
+        return Bound(self._function, self._function.typed(msgspec.json.decode(opened.batch.arguments)))
 
 
 class _Minder:

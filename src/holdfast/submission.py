@@ -145,7 +145,7 @@ def _launch(store: Store, opened: Opened, keys: Iterable[Any], options: RunOptio
 def _sharding(bound: Bound, options: RunOptions) -> Sharding:
     if not isinstance(options.shards, int) or not 1 <= options.shards <= MAX_SHARDS:
         raise InvalidInput(f"shards is a number from 1 to {MAX_SHARDS:,}, not {options.shards!r}")
-    for name in ("limit", "resume_from"):
+    for name in ("limit", "resume_from", "only"):
         if getattr(options, name) is not None:
             raise InvalidInput(f"{name} is for runs in this process", hint="Submit just the keys that you want.")
     function = bound.function.options

@@ -13,6 +13,7 @@ from typing import Any, Generic, ParamSpec, TypeVar
 import msgspec
 from msgspec import Struct
 
+from holdfast.domain.batch import unit_key
 from holdfast.domain.kind import to_json
 from holdfast.domain.queue import DEFAULT_QUEUE
 from holdfast.domain.retry import Curve
@@ -98,12 +99,36 @@ class UnitFunction(Generic[P, R]):
         Raises:
             InvalidInput: There is no such parameter, or its value cannot be written as JSON.
         """
-        for name, value in arguments.items():
+        for name in arguments:
             if name not in self._names[1:]:
                 known = ", ".join(self._names[1:]) or "none"
                 raise InvalidInput(f"{self.options.name!r} has no argument {name!r}", hint=f"It has: {known}.")
-            to_json(value, what=f"the argument {name!r}")
+        self.typed(msgspec.json.decode(to_json(arguments, what="the arguments")))
         return Bound(self, arguments)
+
+    def typed(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Arguments that were JSON, as the function takes them.
+
+        Raises:
+            InvalidInput: One does not fit its annotation.
+        """
+        return {name: self._converted(name, value) for name, value in arguments.items()}
+
+    def _converted(self, name: str, value: Any) -> Any:
+        try:
+            return msgspec.convert(value, self._hints.get(name, Any))
+        except msgspec.ValidationError as error:
+            raise InvalidInput(f"the argument {name!r} of {self.options.name!r} does not fit: {error}") from None
+        except TypeError:
+            return value  # a type that JSON knows nothing of: the function has to see to it
+
+    def check_key(self, value: Any) -> None:
+        """Raise InvalidInput if a key is none that the function takes."""
+        try:
+            self.decoder()(unit_key(value))
+        except (ValueError, msgspec.MsgspecError) as error:
+            name = self._names[0]
+            raise InvalidInput(f"{value!r} is no {name} for {self.options.name!r}: {error}") from None
 
     def on_begin(self, hook: Callable[[Any], object]) -> Callable[[Any], object]:
         """Call *hook* with the batch before the first unit of a run or shard; if it raises, the run stops."""

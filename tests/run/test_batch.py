@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import threading
+from datetime import date
 
 import pytest
 
@@ -291,3 +293,92 @@ def test_two_loops_of_one_identity_conflict(app):
             with run.unit(key):
                 pass
     assert run.exit_code == 0
+
+
+def test_a_key_that_does_not_fit_fails_its_unit_alone(app):
+    """A word where the function takes numbers: told, and the others run."""
+    made = []
+
+    @app.unit(max_failures=0)
+    def work(key: int) -> None:
+        made.append(key)
+
+    result = run(app, work, [1, "two", [3], 4])
+    assert (result.exit_code, made) == (6, [1, 4])
+    errors = [unit.error for unit in app.store.batches.units(result.batch.id, state="failed")]
+    assert all(error.startswith("the key does not fit the function") for error in errors)
+
+
+def test_only_some_keys_are_run_and_the_others_left_alone(app):
+    made = []
+
+    @app.unit()
+    def work(key: int) -> None:
+        made.append(key)
+
+    assert run(app, work, range(10), limit=3).exit_code == 0
+    result = run(app, work, range(10), only=[7, "8"])
+    assert (result.exit_code, made, result.batch.state) == (0, [0, 1, 2, 7, 8], BatchState.STOPPED)
+    assert (result.summary.pending, result.summary.skipped, result.batch.generation) == (5, 0, 1)
+    for options in ({"only": [11]}, {"resume_from": 11}):
+        with pytest.raises(InvalidInput, match="11 is not among the keys"):
+            run(app, work, range(10), **options)
+    assert run(app, work, range(10)).summary.succeeded == 10
+
+
+def test_keys_that_break_let_go_of_the_batch(app):
+    """What was run stays; a batch of which nothing was run is forgotten."""
+    made = []
+
+    @app.unit()
+    def work(key: int) -> None:
+        made.append(key)
+
+    def keys(good):
+        yield from range(good)
+        raise OSError("the list is gone")
+
+    with pytest.raises(OSError, match="gone"):
+        run(app, work, keys(0))
+    assert app.store.batches.page() == []
+    with pytest.raises(OSError, match="gone"):
+        run(app, work, keys(60))
+    (batch,) = app.store.batches.page()
+    assert (batch.state, app.store.batches.holders(batch.id)) == (BatchState.STOPPED, [])
+    assert run(app, work, range(100), source="keys").exit_code == 0
+    assert sorted(made) == [*range(100)]
+
+
+def test_a_fork_that_returns_from_its_unit_ends_there(app):
+    """It has the run's own connections, and must not use them."""
+
+    @app.unit()
+    def work(key: int) -> int:
+        child = os.fork()
+        return 0 if child == 0 else os.waitpid(child, 0)[1]
+
+    result = run(app, work, range(3))
+    assert [unit.data for unit in app.store.batches.units(result.batch.id)] == ["0", "0", "0"]
+
+
+def test_arguments_fit_their_annotations(app):
+    @app.unit()
+    def work(key: int, *, speed: float = 1.0, day: date | None = None) -> None: ...
+
+    with pytest.raises(InvalidInput, match="'speed' of 'work' does not fit"):
+        work.bind(speed="fast")
+    assert run(app, work.bind(day=date(2024, 1, 2)), [1]).exit_code == 0
+
+
+def test_a_resumed_range_looks_up_little(app):
+    """Keys that are over are read once, and every other one is run."""
+    made = []
+
+    @app.unit()
+    def work(key: int) -> None:
+        made.append(key)
+
+    keys = range(-10, 23_990, 2)
+    assert run(app, work, keys, limit=6000, name="a").exit_code == 0
+    assert run(app, work, keys, name="a").summary.succeeded == len(keys)
+    assert made == [*keys]

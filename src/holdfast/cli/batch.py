@@ -23,6 +23,7 @@ from holdfast.options import Asked, own_options, parse_arguments
 from holdfast.output import Line
 from holdfast.progress import progress
 from holdfast.report import RunAnswer, UnitLine
+from holdfast.run.batch import owner
 from holdfast.store import Store
 from holdfast.submission import run_anywhere
 from holdfast.units import UnitFunction, UnitOptions
@@ -241,7 +242,7 @@ def _lines(facts: BatchFacts) -> Iterator[str]:
         if value and name != "labels":
             yield f"  {name.replace('_', ' '):9} {value}"
     yield from (f"  {label:9} {count}" for label, count in facts.summary.labels.items())
-    yield from (f"  held by   {holder}" for holder in facts.holders)
+    yield from (f"  held by   {owner.say(holder)}" for holder in facts.holders)
 
 
 def _unit_table(found: Iterable[UnitLine]) -> Iterator[Line]:

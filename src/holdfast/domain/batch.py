@@ -176,10 +176,18 @@ def counters(rows: Mapping[str, int]) -> Counters:
     return Counters(**plain, labels=labels)
 
 
+def _is_special(end: UnitEnd) -> bool:
+    """Whether it is more than one more that is done."""
+    is_plain = end.state is UnitState.DONE and end.before is UnitState.PENDING
+    return not is_plain or end.label is not None or end.warning is not None
+
+
 def deltas(ends: list[UnitEnd]) -> dict[str, int]:
     """What the ends of units change in the counters."""
-    plain = (UnitState.DONE, UnitState.PENDING, None, None)
-    if all((end.state, end.before, end.label, end.warning) == plain for end in ends):
+    if not any(
+        end.state is not UnitState.DONE or end.before is not UnitState.PENDING or end.label or end.warning
+        for end in ends
+    ):
         return {"done": len(ends)} if ends else {}
     changed: dict[str, int] = {}
 

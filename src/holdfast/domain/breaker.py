@@ -37,17 +37,15 @@ class Breaker:
         self._ended = 0
         #: Why it tripped.
         self.tripped: AbortedBy | None = None
-
-    @property
-    def indifferent(self) -> bool:
-        """Whether a success would change nothing."""
-        return not self.streak and self._limits.rate is None
+        #: Whether a success would change nothing.
+        self.indifferent = limits.rate is None
 
     def count(self, *, failed: bool) -> AbortedBy | None:
         """Count one end; says whether that was too much."""
         self._ended += 1
         self._failed += failed
         self.streak = self.streak + 1 if failed else 0
+        self.indifferent = not self.streak and self._limits.rate is None
         if self.tripped is None and failed:
             self.tripped = self._judge()
         return self.tripped

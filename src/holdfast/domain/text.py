@@ -141,6 +141,11 @@ def say_duration(delay: timedelta) -> str:
     return f"{days} d"
 
 
+def per_second(rate: float) -> str:
+    """A rate for people."""
+    return f"{rate:,.0f}/s" if rate >= 100 else f"{rate:.3g}/s"
+
+
 def span(seconds: float) -> str:
     """A duration in its largest unit."""
     for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):

@@ -34,6 +34,8 @@ from holdfast.store.opening import Holder, Opened, Opening, open_batch
 T = TypeVar("T")
 
 FIRST = BatchId(2**62)
+#: Keys that are read at a time.
+KEYS = 20_000
 
 
 class Batches:
@@ -186,6 +188,13 @@ class Batches:
         rows: list[Unit] = self._backend.look(ask("units_by_key", Unit, batch_id=batch_id, keys=list(keys)))
         again = (UnitState.PENDING, UnitState.FAILED) if retry_failed else (UnitState.PENDING,)
         return sum(unit.state not in again for unit in rows)
+
+    def keys_over(self, batch_id: BatchId) -> Iterator[UnitKey]:
+        """The keys of all units that are over, whatever comes, by key."""
+        after = ""
+        while rows := self._backend.look(ask("keys_over", batch_id=batch_id, after=after, limit=KEYS)):
+            yield from (row[0] for row in rows)
+            after = rows[-1][0]
 
     def page(self, *, before: BatchId = FIRST, limit: int = 50) -> list[Batch]:
         """Batches, the newest first."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -27,6 +28,8 @@ class Crew:
         self.news = threading.Event()
         #: Writes what has ended, in the thread that calls it; false when somebody else is at it.
         self.write: Callable[[], bool] = lambda: False
+        #: What broke a thread, if anything did: no unit's own failure.
+        self.error: BaseException | None = None
         self._run = run
         self._waiting: deque[UnitRow] = deque()
         self._ended: deque[Ended] = deque()
@@ -39,6 +42,7 @@ class Crew:
         #: Units that were handed out, but wait for another in the hand of the same thread.
         self._ahead = 0
         self._closed = False
+        self._pid = os.getpid()
         self._threads = [threading.Thread(target=self._serve, name=f"unit-{n}", daemon=True) for n in range(jobs)]
 
     def start(self) -> None:
@@ -79,15 +83,24 @@ class Crew:
             self._work.notify_all()
 
     def _serve(self) -> None:
-        size = 1
+        try:
+            self._work_off()
+        except BaseException as error:  # noqa: BLE001 - the driver raises it
+            self.error = error
+            self._run.stop()
+            self.news.set()
+
+    def _work_off(self) -> None:
+        size, is_stopping, note = 1, self._run.stopping.is_set, self._note
         perform, close = self._run.performer()
         while rows := self._next(size):
             began = clock.now()
             for row in rows:
                 if self._throttle is not None:
                     self._throttle.wait(self._run.stopping)
-                stopped = self._run.stopping.is_set()
-                self._note(Ended(row, None, written=False) if stopped else perform(row))
+                note(Ended(row, None, written=False) if is_stopping() else perform(row))
+                if os.getpid() != self._pid:
+                    os._exit(0)  # a fork that a unit left behind: it has no say here
             self._over(len(rows))
             size = min(size * 2, SLICE) if clock.now() - began < QUICK else 1
         close()

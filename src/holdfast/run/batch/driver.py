@@ -19,6 +19,7 @@ from holdfast.run.batch.source import Source
 from holdfast.run.batch.unit import Run
 from holdfast.run.part import Ticked
 from holdfast.store import Store
+from holdfast.store.holdings import InHand
 from holdfast.store.ledger import Next
 from holdfast.store.opening import Opened
 
@@ -66,6 +67,7 @@ class Driver:
         self._crew.write = self._write_for_the_crew
         self._turning = threading.Lock()
         self._error: BaseException | None = None
+        self._unreadable: Exception | None = None
 
     def stop(self, why: AbortedBy | None = AbortedBy.SIGNAL) -> None:
         """Begin nothing more, and tell what runs; it may end. The first reason stays."""
@@ -85,10 +87,13 @@ class Driver:
         try:
             while True:
                 with self._turning:
-                    if self._error is not None:
-                        raise self._error
+                    broken = self._error or self._crew.error
+                    if broken is not None:
+                        raise broken
                     if self._over():
                         self._finish()
+                        if self._unreadable is not None:
+                            raise self._unreadable
                         return self._aborted
                     written = self._write_if_due()
                 if not written:
@@ -197,10 +202,12 @@ class Driver:
 
     def _flush(self) -> None:
         room = 0 if self._run.stopping.is_set() else self._room()
+        candidates = self._candidates(room) if room > 0 else None
+        room = 0 if self._unreadable is not None else room
         ends, self._unwritten = self._unwritten, []
         ask_for = Next(
             in_hand=[(row.key, row.place) for row in self._in_hand.values()],
-            candidates=self._source.candidates(room) if room > 0 else None,
+            candidates=candidates,
             limit=max(0, room),
             retry_failed=self._plan.retry_failed,
             doubt=self._plan.doubt,
@@ -214,6 +221,15 @@ class Driver:
         self._tell(ends)
         if flushed.stop is not None:
             self._obey(flushed.stop)
+
+    def _candidates(self, room: int) -> Sequence[InHand] | None:
+        """The next keys; if they cannot be read, what runs may end before that is raised."""
+        try:
+            return self._source.candidates(room)
+        except Exception as error:  # noqa: BLE001 - whatever the user's own iterator raises
+            self._unreadable = error
+            self.stop(AbortedBy.FATAL)
+            return None
 
     def _obey(self, why: AbortedBy) -> None:
         """A person wants it, or another holder has tripped its breaker: then this one's failures wait as well."""
@@ -236,8 +252,10 @@ class Driver:
         self._tell(ends)
 
     def _tell(self, ends: Sequence[UnitEnd]) -> None:
+        """What went back to pending, when a breaker tripped, is no end."""
         if ends:
-            self._told([end for end in ends if end.state is not UnitState.PENDING])
+            is_whole = self._aborted not in BREAKERS
+            self._told(ends if is_whole else [end for end in ends if end.state is not UnitState.PENDING])
 
 
 class Pulse:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from itertools import count, islice
 from typing import Any, Protocol
 
@@ -43,15 +43,30 @@ class Source(Protocol):
 
 
 class Keys:
-    """The keys of a foreground run's input, in their order, from *resume_from* on."""
+    """The keys of a foreground run's input, in their order: all, from *resume_from* on, or *only* some.
 
-    def __init__(self, keys: Iterable[Any], *, resume_from: UnitKey | None = None, first: bool = False) -> None:
+    *over* are keys of which it is known that they need not be looked at.
+    """
+
+    def __init__(
+        self,
+        keys: Iterable[Any],
+        *,
+        resume_from: UnitKey | None = None,
+        only: Collection[UnitKey] | None = None,
+        over: Container[UnitKey] = (),
+        first: bool = False,
+    ) -> None:
         #: A range in the first run of a generation.
         self.fresh = isinstance(keys, range) and first
         #: How many keys were met.
         self.met = 0
         self._keys = numbered(keys, resume_from)
-        self._partial = resume_from is not None
+        if only is not None:
+            self._keys = (found for found in self._keys if found[0] in only)
+        if over:
+            self._keys = (found for found in self._keys if found[0] not in over)
+        self._partial = resume_from is not None or only is not None
         self._next: list[InHand] = []
         self._exhausted = False
         #: The last keys were all over: more of them are looked at in one go.

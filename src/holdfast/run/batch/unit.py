@@ -249,7 +249,11 @@ class Run:
 
     def run(self, row: UnitRow) -> Ended:
         """Run one unit and say how it ended."""
-        key, began = self._decode(row.key), time.monotonic()
+        began = time.monotonic()
+        try:
+            key = self._decode(row.key)
+        except Exception as error:  # noqa: BLE001 - whatever the types of the user say
+            return Ended(row, Unit(self, row, row.key).ended(UnitState.FAILED, _unfit(error), 0.0), written=False)
         if self._plain is None:
             return self._tried(Unit(self, row, key), began)
         try:
@@ -258,7 +262,7 @@ class Run:
             return self._tried(Unit(self, row, key), began, error)
         took = time.monotonic() - began
         if returned is None:
-            return Ended(row, _done(row, took), written=False)  # a Unit is made only for who wants to know
+            return Ended(row, _done(row, took), False)
         return Ended(row, Unit(self, row, key).ended(UnitState.DONE, None, took, returned=returned), written=False)
 
     def _tried(self, unit: Unit, began: float, error: BaseException | None = None) -> Ended:
@@ -311,6 +315,10 @@ class Run:
             return unit.ended(UnitState.FAILED, say(error), took)
         self.stopping.wait(delay_after(self._curve, tries, chance=random.random()).total_seconds())
         return None
+
+
+def _unfit(error: Exception) -> str:
+    return f"the key does not fit the function: {error}"
 
 
 def _done(row: UnitRow, took: float) -> UnitEnd:

@@ -197,6 +197,11 @@ SELECT key, place, state, passes, attempts, crashes, suspect, label, warning, er
 FROM holdfast.unit WHERE batch_id = :batch_id AND key > :after AND (:state::text IS NULL OR state = :state::text)
 ORDER BY key LIMIT :limit::bigint
 
+-- name: keys_over
+SELECT key FROM holdfast.unit
+WHERE batch_id = :batch_id AND key > :after AND (state = 'done' OR state = 'skipped' OR state = 'cancelled')
+ORDER BY key LIMIT :limit::bigint
+
 -- name: forget_batch
 WITH no_unit AS (DELETE FROM holdfast.unit WHERE batch_id = :id),
 no_count AS (DELETE FROM holdfast.unit_count WHERE batch_id = :id),

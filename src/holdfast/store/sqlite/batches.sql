@@ -193,6 +193,11 @@ SELECT key, place, state, passes, attempts, crashes, suspect, label, warning, er
 FROM holdfast_unit WHERE batch_id = :batch_id AND key > :after AND (:state IS NULL OR state = :state)
 ORDER BY key LIMIT :limit
 
+-- name: keys_over
+SELECT key FROM holdfast_unit
+WHERE batch_id = :batch_id AND key > :after AND (state = 'done' OR state = 'skipped' OR state = 'cancelled')
+ORDER BY key LIMIT :limit
+
 -- name: forget_batch
 DELETE FROM holdfast_unit WHERE batch_id = :id;
 DELETE FROM holdfast_unit_count WHERE batch_id = :id;
