@@ -101,7 +101,7 @@ class Batch(Struct, frozen=True):
     ended_at: datetime | None
 
 
-class Unit(Struct, frozen=True):
+class Unit(Struct, frozen=True, gc=False):
     """A unit's row in the ledger."""
 
     key: UnitKey
@@ -118,14 +118,14 @@ class Unit(Struct, frozen=True):
     took_ms: int | None = None
 
 
-class Handed(Struct, frozen=True):
+class Handed(Struct, frozen=True, gc=False):
     """A result that is handed over: the inbox it goes to, and its JSON."""
 
     inbox: str
     data: str
 
 
-class UnitEnd(Struct, frozen=True, kw_only=True):
+class UnitEnd(Struct, frozen=True, kw_only=True, gc=False):
     """How one run of a unit ended. *before* is what the ledger had of it, for the counters.
 
     With a result that is *handed* over it is running still, until that is accepted.

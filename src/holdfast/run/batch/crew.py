@@ -69,9 +69,7 @@ class Crew:
 
     def take(self) -> list[Ended]:
         """What has ended since the last call; it counts as unwritten until :meth:`add`."""
-        ended = []
-        while self._ended:
-            ended.append(self._ended.popleft())
+        ended = [self._ended.popleft() for _ in range(len(self._ended))]
         self._flushing += len(ended)
         return ended
 

@@ -240,8 +240,8 @@ class Driver:
 
     def _begin(self, taken: list[UnitRow]) -> None:
         self._taken += len(taken)
-        self._alone = any(row.suspect for row in taken)
-        self._in_hand.update((row.key, row) for row in taken)
+        self._alone = len(taken) == 1 and taken[0].suspect  # a suspect is never taken with others
+        self._in_hand.update({row.key: row for row in taken})
         self._crew.add(taken)
 
     def _finish(self) -> None:
