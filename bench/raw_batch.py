@@ -113,17 +113,19 @@ def main() -> int:
         case "resume":
             resume(asked.folder, asked.units)
             return 0
-    by_hand = measured("raw", asked.units)
-    print(f"by hand      {by_hand['seconds']:6.1f} s, {by_hand['seconds'] / asked.units * 1e6:5.1f} us a unit")
     missed = 0
+    before = measured("raw", asked.units)["seconds"]
     for output in ("none", "text", "json", "ndjson"):
         found = measured("batch", asked.units, "--output", output)
-        ratio = found["seconds"] / by_hand["seconds"]
+        after = measured("raw", asked.units)["seconds"]
+        by_hand, before = (before + after) / 2, after  # the machine's speed changes from minute to minute
+        ratio = found["seconds"] / by_hand
         good = ratio <= LIMITS["ratio"] and found["rss_mb"] <= LIMITS["rss_mb"]
         missed += not good
         print(
-            f"batch {output:7}{found['seconds']:6.1f} s, {ratio:.2f} times by hand (at most {LIMITS['ratio']}),"
-            f" {found['rss_mb']:.0f} MB (at most {LIMITS['rss_mb']}): {'met' if good else 'MISSED'}"
+            f"batch {output:7}{found['seconds']:6.1f} s, {ratio:.2f} times by hand ({by_hand:.1f} s;"
+            f" at most {LIMITS['ratio']}), {found['rss_mb']:.0f} MB (at most {LIMITS['rss_mb']}):"
+            f" {'met' if good else 'MISSED'}"
         )
     found = measured("resume", asked.units)
     good = found["seconds"] <= LIMITS["resume_s"]

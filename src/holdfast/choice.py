@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from holdfast.domain.batch import UnitKey, unit_key
@@ -35,10 +35,10 @@ def chosen(
     return None if picked is None else set(picked)
 
 
-def keys_over(store: Store, opened: Opened, keys: Iterable[Any]) -> Container[UnitKey]:
+def keys_over(store: Store, opened: Opened, keys: Iterable[Any]) -> Marked | None:
     """Of a range that was run before, the keys that need not be looked at: read once, a bit for each."""
     if opened.created or not isinstance(keys, range) or store.batches.counters(opened.batch.id).over < WORTH_IT:
-        return ()
+        return None
     return Marked(keys, store.batches.keys_over(opened.batch.id))
 
 

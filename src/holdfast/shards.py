@@ -210,7 +210,8 @@ def unit_kind(function: UnitFunction[..., Any]) -> Kind:
         )
         run.stopping = context.stopping
         ended = run.run(row)
-        return Done(msgspec.json.encode(Told(ended.end, ended.written, run.fatal.is_set())).decode())
+        end, written = (ended, False) if isinstance(ended, UnitEnd) else (ended.end, ended.written)
+        return Done(msgspec.json.encode(Told(end, written, run.fatal.is_set())).decode())
 
     # Children look for the kind where the function is.
     attempt.__module__, attempt.__qualname__ = function.function.__module__, function.function.__qualname__

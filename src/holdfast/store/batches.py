@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from operator import itemgetter
 from typing import Any, TypeVar
 
 from holdfast.domain.batch import (
@@ -193,7 +194,7 @@ class Batches:
         """The keys of all units that are over, whatever comes, by key."""
         after = ""
         while rows := self._backend.look(ask("keys_over", batch_id=batch_id, after=after, limit=KEYS)):
-            yield from (row[0] for row in rows)
+            yield from map(itemgetter(0), rows)
             after = rows[-1][0]
 
     def page(self, *, before: BatchId = FIRST, limit: int = 50) -> list[Batch]:

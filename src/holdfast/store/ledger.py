@@ -49,23 +49,24 @@ class Flushed(Struct, frozen=True):
 
 
 def flush(run: Opened, ends: list[UnitEnd], ask_for: Next) -> Flow[Flushed]:
-    standing = yield from write_ends(run, ends, fresh=ask_for.fresh)
-    choice = _Choice(run, ask_for, shared=standing.shared)
+    standing = yield from _lock_run(run)
+    ((shared,),) = yield ask("is_shared", batch_id=run.batch.id, job_id=run.lease.job_id)
+    yield from _put_ends(run, ends, fresh=ask_for.fresh and not shared)
+    choice = _Choice(run, ask_for, shared=bool(shared))
     if standing.stop is None and ask_for.candidates is not None:
         yield from choice.among(ask_for.candidates, ask_for.limit)
     elif standing.stop is None and ask_for.limit:
         yield from choice.next(ask_for.limit)
-    held = [*ask_for.in_hand, *((unit.key, unit.place) for unit in choice.taken)]
+    held = [*ask_for.in_hand, *choice.held]
     yield from hold(run.batch, run.lease, held, alone=choice.alone, doubt=ask_for.doubt)
     return Flushed(choice.taken, choice.looked, standing.stop, choice.over)
 
 
 class Standing(Struct, frozen=True):
-    """How a run stands: what a person wants of its batch, what stops all its runs, and whether there are others."""
+    """How a run stands: what a person wants of its batch, and what stops all its runs."""
 
     wanted: Wanted | None
     aborted_by: AbortedBy | None
-    shared: bool
 
     @property
     def stop(self) -> AbortedBy | None:
@@ -76,26 +77,36 @@ class Standing(Struct, frozen=True):
 _STOP_FOR = {Wanted.PAUSE: AbortedBy.PAUSE, Wanted.CANCEL: AbortedBy.CANCEL}
 
 
-def write_ends(run: Opened, ends: list[UnitEnd], *, fresh: bool = False) -> Flow[Standing]:
-    """Write how units ended, and lock the batch; *fresh*: none of them has a row yet.
+def write_ends(run: Opened, ends: list[UnitEnd]) -> Flow[None]:
+    """Lock the batch, and write how units ended.
 
     Raises:
         LeaseLost: The run's job was taken over; nothing was written.
     """
+    yield from _lock_run(run)
+    yield from _put_ends(run, ends, fresh=False)
+
+
+def _lock_run(run: Opened) -> Flow[Standing]:
     told = {"job_id": run.lease.job_id, "token": run.lease.token, "batch_id": run.batch.id}
     rows: list[Standing] = yield ask("check_run", Standing, **told)
     if not rows:
         raise LeaseLost.of(run.lease.job_id, run.lease.token)
-    if ends:
-        changed = deltas(ends)
-        yield from _hand_over(run, ends)
-        if fresh and not rows[0].shared:
-            yield _appended(run, ends, plain=changed.keys() == {"done"})
-        else:
-            table = Rows(**_columns(ends, _FACTS), suspect=[False] * len(ends))
-            yield ask("put_units", batch_id=run.batch.id, passes=run.batch.passes, unit=table)
-        yield from count(run.batch.id, run.lease.job_id, changed)
     return rows[0]
+
+
+def _put_ends(run: Opened, ends: list[UnitEnd], *, fresh: bool) -> Flow[None]:
+    """Write how units ended; *fresh*: none of them has a row yet."""
+    if not ends:
+        return
+    changed = deltas(ends)
+    yield from _hand_over(run, ends)
+    if fresh:
+        yield _appended(run, ends, plain=changed.keys() == {"done"})
+    else:
+        table = Rows(**_columns(ends, _FACTS), suspect=[False] * len(ends))
+        yield ask("put_units", batch_id=run.batch.id, passes=run.batch.passes, unit=table)
+    yield from count(run.batch.id, run.lease.job_id, changed)
 
 
 def _appended(run: Opened, ends: list[UnitEnd], *, plain: bool) -> Fill:
@@ -140,10 +151,17 @@ class _Choice:
         self._retry = ask_for.retry_failed
         self._fresh = ask_for.fresh and not shared
         self._shared = shared
+        self._fresh_ones: Sequence[InHand] = ()
+
+    @property
+    def held(self) -> Sequence[InHand]:
+        """What was taken, by key and place."""
+        return self._fresh_ones or [(unit.key, unit.place) for unit in self.taken]
 
     def among(self, candidates: Sequence[InHand], limit: int) -> Flow[None]:
         if self._fresh:
-            self.taken = [Unit(key, place, UnitState.PENDING, 0, 0, 0, False) for key, place in candidates[:limit]]
+            self._fresh_ones = candidates[:limit]
+            self.taken = [Unit(key, place, UnitState.PENDING, 0, 0, 0, False) for key, place in self._fresh_ones]
             self.looked = len(self.taken)
             return
         keys = [key for key, _ in candidates]

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from holdfast.domain.batch import Unit as UnitRow
-from holdfast.domain.batch import UnitState
+from holdfast.domain.batch import UnitEnd, UnitState
 from holdfast.domain.breaker import Breaker
 from holdfast.run import clock
 from holdfast.run.batch.timing import Throttle
@@ -32,7 +32,7 @@ class Crew:
         self.error: BaseException | None = None
         self._run = run
         self._waiting: deque[UnitRow] = deque()
-        self._ended: deque[Ended] = deque()
+        self._ended: deque[Ended | UnitEnd] = deque()
         self._flushing = 0
         self._breaker = breaker
         self._throttle = None if rate is None else Throttle(rate)
@@ -67,7 +67,7 @@ class Crew:
         with self._work:
             return not self._busy and (not self._waiting or self._run.stopping.is_set())
 
-    def take(self) -> list[Ended]:
+    def take(self) -> list[Ended | UnitEnd]:
         """What has ended since the last call; it counts as unwritten until :meth:`add`."""
         ended = [self._ended.popleft() for _ in range(len(self._ended))]
         self._flushing += len(ended)
@@ -116,14 +116,15 @@ class Crew:
                 self._work.wait()
         return []
 
-    def _note(self, ended: Ended) -> None:
-        failed = ended.end is not None and ended.end.state is UnitState.FAILED
+    def _note(self, ended: Ended | UnitEnd) -> None:
+        end = ended.end if isinstance(ended, Ended) else ended
+        failed = end is not None and end.state is UnitState.FAILED
         if not failed and self._breaker.indifferent:
             self._ended.append(ended)
             return
         with self._order:
             self._ended.append(ended)
-            if ended.end is not None and self._breaker.count(failed=failed):
+            if end is not None and self._breaker.count(failed=failed):
                 self._run.stop()  # at once: the driver will tell why when it looks
 
     def _over(self, count: int) -> None:

@@ -167,9 +167,11 @@ class Driver:
     # -- ends ------------------------------------------------------------------------------
 
     def _collect(self) -> None:
-        for row, end, written in self._crew.take():
-            self._in_hand.pop(row.key, None)
+        for ended in self._crew.take():
             self._alone = False
+            end = ended if isinstance(ended, UnitEnd) else ended.end
+            written = not isinstance(ended, UnitEnd) and ended.written
+            row = self._in_hand.pop(ended.key if isinstance(ended, UnitEnd) else ended.row.key)
             if end is None:
                 continue
             if end.state is not UnitState.FAILED and self._breaker.indifferent:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import count, islice
 from typing import Any, Protocol
 
 from holdfast.domain.batch import UnitKey, unit_key
 from holdfast.run import clock
 from holdfast.run.batch.crew import GROUP
+from holdfast.run.batch.marked import Marked
 from holdfast.store.holdings import InHand
 from holdfast.store.ledger import Flushed
 
@@ -54,18 +55,16 @@ class Keys:
         *,
         resume_from: UnitKey | None = None,
         only: Collection[UnitKey] | None = None,
-        over: Container[UnitKey] = (),
+        over: Marked | None = None,
         first: bool = False,
     ) -> None:
         #: A range in the first run of a generation.
         self.fresh = isinstance(keys, range) and first
         #: How many keys were met.
         self.met = 0
-        self._keys = numbered(keys, resume_from)
+        self._keys = over.rest() if over is not None and resume_from is None else numbered(keys, resume_from)
         if only is not None:
             self._keys = (found for found in self._keys if found[0] in only)
-        if over:
-            self._keys = (found for found in self._keys if found[0] not in over)
         self._partial = resume_from is not None or only is not None
         self._next: list[InHand] = []
         self._exhausted = False

@@ -42,7 +42,8 @@ class Ended(NamedTuple):
     written: bool
 
 
-Perform = Callable[[UnitRow], Ended]
+#: How a unit is run. An end alone is that of a unit that is done, and not in the ledger yet.
+Perform = Callable[[UnitRow], Ended | UnitEnd]
 
 
 class Unit:
@@ -247,7 +248,7 @@ class Run:
     def close(self) -> None:
         """Nothing runs any more, or nothing may."""
 
-    def run(self, row: UnitRow) -> Ended:
+    def run(self, row: UnitRow) -> Ended | UnitEnd:
         """Run one unit and say how it ended."""
         began = time.monotonic()
         try:
@@ -262,7 +263,7 @@ class Run:
             return self._tried(Unit(self, row, key), began, error)
         took = time.monotonic() - began
         if returned is None:
-            return Ended(row, _done(row, took), False)
+            return _done(row, took)  # most units: nothing more is made for them
         return Ended(row, Unit(self, row, key).ended(UnitState.DONE, None, took, returned=returned), written=False)
 
     def _tried(self, unit: Unit, began: float, error: BaseException | None = None) -> Ended:

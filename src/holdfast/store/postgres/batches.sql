@@ -58,17 +58,18 @@ UPDATE holdfast.batch SET state = 'running', wanted = NULL, aborted_by = NULL, e
 
 -- name: check_run
 -- A run may write while it holds its lease; the locks keep it that way, and serialise who takes units.
--- Answers what a person wants of the batch, and whether another holder works on it, or has written to its ledger.
 WITH mine AS (
     SELECT id FROM holdfast.live WHERE id = :job_id AND token = :token AND state = 'running' FOR NO KEY UPDATE
-), locked AS (
-    SELECT id, wanted, aborted_by FROM holdfast.batch WHERE id = :batch_id AND EXISTS (SELECT FROM mine) FOR UPDATE
 )
-SELECT wanted, aborted_by, EXISTS (
-    SELECT FROM holdfast.holding WHERE holding.batch_id = locked.id AND holding.job_id <> :job_id)
+SELECT wanted, aborted_by FROM holdfast.batch WHERE id = :batch_id AND EXISTS (SELECT FROM mine) FOR UPDATE
+
+-- name: is_shared
+-- Whether another holder works on the batch, or has written to its ledger. Asked under the lock of the batch, by a
+-- statement of its own: one that had to wait for the lock would answer from before.
+SELECT EXISTS (
+    SELECT FROM holdfast.holding WHERE batch_id = :batch_id AND job_id <> :job_id)
     OR EXISTS (
-    SELECT FROM holdfast.unit_count WHERE unit_count.batch_id = locked.id AND unit_count.job_id <> :job_id) AS shared
-FROM locked
+    SELECT FROM holdfast.unit_count WHERE batch_id = :batch_id AND job_id <> :job_id) AS shared
 
 -- name: claim_driver
 -- The driver's own job, which no worker knows: it is claimed by whoever made it.

@@ -58,13 +58,16 @@ UPDATE holdfast_batch SET state = 'running', wanted = NULL, aborted_by = NULL, e
 
 -- name: check_run
 -- A run may write while it holds its lease.
--- Answers what a person wants of the batch, and whether another holder works on it, or has written to its ledger.
-SELECT batch.wanted, batch.aborted_by, EXISTS (
-    SELECT 1 FROM holdfast_holding AS holding WHERE holding.batch_id = batch.id AND holding.job_id <> :job_id)
-    OR EXISTS (
-    SELECT 1 FROM holdfast_unit_count AS counted WHERE counted.batch_id = batch.id AND counted.job_id <> :job_id) AS shared
+SELECT batch.wanted, batch.aborted_by
 FROM holdfast_live AS live CROSS JOIN holdfast_batch AS batch ON batch.id = :batch_id
 WHERE live.id = :job_id AND live.token = :token AND live.state = 'running'
+
+-- name: is_shared
+-- Whether another holder works on the batch, or has written to its ledger.
+SELECT EXISTS (
+    SELECT 1 FROM holdfast_holding WHERE batch_id = :batch_id AND job_id <> :job_id)
+    OR EXISTS (
+    SELECT 1 FROM holdfast_unit_count WHERE batch_id = :batch_id AND job_id <> :job_id) AS shared
 
 -- name: claim_driver
 -- The driver's own job, which no worker knows: it is claimed by whoever made it.
