@@ -129,7 +129,8 @@ class Batches:
 
     def revive(self, *, limit: int = 100) -> int:
         """New shards for batches of the workers that have lost all of theirs; answers how many."""
-        return self._ring_for(self._backend.write(shards.revive, limit))
+        revived = self._backend.write(shards.revive, limit)
+        return self._ring_for(revived) if revived else 0
 
     def _ring_for(self, answer: T) -> T:
         """Tell workers that there may be something to do."""

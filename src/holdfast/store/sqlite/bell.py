@@ -19,6 +19,7 @@ class Doorbells:
     def __init__(self, database: Path) -> None:
         self.directory = Path(f"{database}-bells")
         self._sender: socket.socket | None = None
+        self._lock = threading.Lock()
 
     def ring(self) -> None:
         """Wake all who listen. A socket that nobody reads any more is removed."""
@@ -41,10 +42,11 @@ class Doorbells:
             self._sender.close()
 
     def _socket(self) -> socket.socket:
-        if self._sender is None:
-            self._sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-            self._sender.setblocking(False)
-        return self._sender
+        with self._lock:
+            if self._sender is None:
+                self._sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+                self._sender.setblocking(False)
+            return self._sender
 
 
 class SqliteEar:
