@@ -119,6 +119,20 @@ def test_a_wait_shows_how_far_it_is(full, real_database):
     assert "cancelled" in terminal.text
 
 
+def test_a_run_of_a_batch_shows_a_bar(real_database):
+    """B15: how many of how many, the rate, and how long it will take; on a dumb terminal there are lines."""
+    line = ["batch", "run", "tests.cli.batch_units:plain", "--range", "10-60", "--rate", "20"]
+    terminal = Terminal(*line, url=real_database.url, columns=120)
+    assert terminal.end() == 0
+    shown = ESCAPE.sub("", terminal.text)
+    assert re.search(r"batch 1 .*\d+/51 .*\d/s .*\d:\d\d:\d\d left", shown), shown
+    assert "batch 1: 51 of 51 done" in shown
+    dumb = Terminal(*line, "--fresh", url=real_database.url, TERM="dumb")
+    assert dumb.end() == 0
+    assert re.search(r"\d+ of 51 units, .*/s", dumb.text)
+    assert "\x1b" not in dumb.text
+
+
 def test_a_table_is_painted_where_it_is_not_cut():
     assert [line.painted() for line in table(("STATE",), [["dead"], ["x"]])] == [
         "\x1b[1mSTATE\x1b[0m",

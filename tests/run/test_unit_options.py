@@ -44,26 +44,30 @@ def test_a_unit_is_told_that_its_time_is_up(app):
     assert unit_of(app, result).error.startswith("TimeoutError: it took longer than its timeout of 0.2 s")
 
 
-def test_a_stop_reaches_units_that_have_a_timeout(app):
-    """A stop is no timeout: the unit is pending again, and has lost nothing."""
-    begun = threading.Event()
+def test_an_interrupted_unit_keeps_its_attempts(app):
+    """A stop is no timeout and no failure: the unit is pending again, and has lost nothing."""
+    begun, seen = threading.Event(), []
 
     @app.unit(timeout=60)
     def work(key: int, unit: Unit) -> None:
-        begun.set()
-        unit.sleep(30)
+        seen.append((key, unit.attempt))
+        if not begun.is_set():
+            begun.set()
+            unit.sleep(30)
 
-    def cancel():
+    def pause():
         begun.wait(10)
         (batch,) = app.store.batches.page()
         app.store.batches.pause(batch.id)
 
-    thread = threading.Thread(target=cancel)
+    thread = threading.Thread(target=pause)
     thread.start()
     result = run(app, work, [1, 2])
     thread.join()
-    assert (result.exit_code, result.batch.state) == (11, BatchState.PAUSED)
-    assert unit_of(app, result).attempts == 0 if app.store.batches.units(result.batch.id) else True
+    assert (result.exit_code, result.batch.state, seen) == (11, BatchState.PAUSED, [(1, 1)])
+    app.store.batches.resume(result.batch.id)
+    assert run(app, work, [1, 2]).exit_code == 0
+    assert seen == [(1, 1), (1, 1), (2, 1)]
 
 
 def test_a_timeout_that_nobody_would_hear_is_refused(app):
