@@ -15,7 +15,7 @@ from holdfast.batch import RunOptions, begin, heard, limits_of
 from holdfast.domain.batch import AbortedBy, Summary, UnitEnd, UnitKey, UnitState, exit_code, summarise, unit_key
 from holdfast.domain.batch import Unit as UnitRow
 from holdfast.domain.breaker import Breaker
-from holdfast.domain.raised import Cancelled, Fatal, Skip
+from holdfast.domain.raised import AlreadyOver, Cancelled, Fatal, Skip
 from holdfast.domain.verdict import Done
 from holdfast.run import clock
 from holdfast.run.batch.crew import GROUP
@@ -105,7 +105,7 @@ class Loop:
         began = time.monotonic()
         try:
             yield unit
-        except Cancelled:
+        except (Cancelled, AlreadyOver):
             self._rows.pop(row.key)
             return
         except Skip as skip:

@@ -11,7 +11,7 @@ import urllib.request
 import pytest
 
 from tests.support.processes import PATIENCE, wait_until
-from tests.support.program import ROOT
+from tests.support.program import ROOT, programs
 
 HERE = f"{ROOT}/examples/url_import"
 KINDS = ("article", "copy", "slow", "broken", "consent")
@@ -40,20 +40,8 @@ def folder(tmp_path, site):
 def start(folder):
     environ = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
     environ |= {"HOLDFAST_URL": f"sqlite:///{folder}/jobs.db", "PYTHONPATH": HERE}
-    started = []
-
-    def begin(*words):
-        process = subprocess.Popen(
-            [sys.executable, *words], cwd=folder, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-        started.append(process)
-        return process
-
-    yield begin
-    for process in started:
-        if process.poll() is None:
-            process.kill()
-        process.communicate()
+    with programs(cwd=folder, env=environ) as start:
+        yield start
 
 
 @pytest.fixture

@@ -6,8 +6,6 @@ import json
 import random
 import signal
 import sqlite3
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -16,7 +14,7 @@ import pytest
 from holdfast.domain.batch import BatchState
 from holdfast.run.batch.crew import GROUP
 from tests.support.processes import PATIENCE, connect, wait_until
-from tests.support.program import ROOT
+from tests.support.program import programs
 
 COUNT = 300
 
@@ -50,20 +48,8 @@ def effects(tmp_path):
 
 @pytest.fixture
 def start(real_database, effects):
-    """Starts the program; what it left running is killed at the end."""
-    started = []
-
-    def begin(*words):
-        line = [sys.executable, "-m", "tests.run.batch_program", real_database.url, str(effects.path), *map(str, words)]
-        process = subprocess.Popen(line, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        started.append(process)
-        return process
-
-    yield begin
-    for process in started:
-        if process.poll() is None:
-            process.kill()
-        process.communicate()
+    with programs("-m", "tests.run.batch_program", real_database.url, str(effects.path)) as start:
+        yield start
 
 
 @pytest.fixture

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import psutil
@@ -15,7 +13,7 @@ import holdfast
 from holdfast.domain.batch import BatchState
 from tests.run import child_units
 from tests.support.processes import PATIENCE, wait_until
-from tests.support.program import ROOT
+from tests.support.program import programs
 
 
 @pytest.fixture
@@ -29,19 +27,8 @@ def app(real_database, monkeypatch):
 @pytest.fixture
 def start(app, tmp_path):
     """Starts the program in a group of its own, as a shell does."""
-    started = []
-
-    def begin(function, *words):
-        line = [sys.executable, "-m", "tests.run.child_units", function, str(tmp_path / "unit"), *map(str, words)]
-        process = subprocess.Popen(line, cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True)
-        started.append(process)
-        return process
-
-    yield begin
-    for process in started:
-        if process.poll() is None:
-            process.kill()
-        process.communicate()
+    with programs("-m", "tests.run.child_units", start_new_session=True) as start:
+        yield lambda function, *words: start(function, tmp_path / "unit", *words)
 
 
 def run(app, function, keys, **options):

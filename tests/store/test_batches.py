@@ -8,6 +8,7 @@ import pytest
 
 from holdfast.domain.batch import AbortedBy, BatchState, UnitEnd, UnitState, unit_key
 from holdfast.domain.job import State, WorkerId
+from holdfast.domain.raised import AlreadyOver
 from holdfast.domain.selector import Selector
 from holdfast.domain.verdict import Done
 from holdfast.errors import BatchHeld, BatchPaused, Drift, LeaseLost, NoSuchBatch
@@ -349,6 +350,26 @@ def test_a_unit_ends_in_the_callers_transaction(real_database):
     connection.commit()
     connection.close()
     assert [unit.key for unit in store.batches.units(run.batch.id)] == ["2"]
+    check(store, run.batch.id)
+
+
+def test_an_effect_is_not_made_twice_by_two_holders(real_database):
+    """The second one is told, and its transaction keeps nothing."""
+    store = real_database.open()
+    run = begin(store)
+    store.batches.plan(run, keys(1))
+    (unit,) = store.batches.flush(run, ask_for=Next(limit=1)).taken
+    with connect(real_database.url, autocommit=True) as connection:
+        connection.execute("DROP TABLE IF EXISTS effect")
+        connection.execute("CREATE TABLE effect (n INTEGER)")
+    other = begin(store, join=True)
+    with store.batches.transaction(run, lambda: done(unit)) as connection:
+        connection.execute("INSERT INTO effect VALUES (1)")
+    with pytest.raises(AlreadyOver), store.batches.transaction(other, lambda: done(unit)) as connection:
+        connection.execute("INSERT INTO effect VALUES (1)")
+    with connect(real_database.url, autocommit=True) as connection:
+        assert connection.execute("SELECT count(*) FROM effect").fetchone() == (1,)
+        connection.execute("DROP TABLE effect")
     check(store, run.batch.id)
 
 

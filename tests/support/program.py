@@ -6,9 +6,10 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[2]
 
@@ -64,3 +65,21 @@ def program(*arguments: str, url: str, **environment: str) -> Iterator[Program]:
         yield started
     finally:
         started.close()
+
+
+@contextmanager
+def programs(*line: str, **options: Any) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Gives a function that starts a Python program, *line* and then its words; what is left at the end is killed."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(*words: object) -> subprocess.Popen[str]:
+        told = {"cwd": ROOT, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **options}
+        process: subprocess.Popen[str] = subprocess.Popen([sys.executable, *line, *map(str, words)], **told)
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()

@@ -58,3 +58,7 @@ class Fatal(Exception):
 
 class Cancelled(Exception):
     """The handler has stopped because it was told to."""
+
+
+class AlreadyOver(Exception):
+    """Another holder has ended the unit meanwhile: what this one did must not be kept."""

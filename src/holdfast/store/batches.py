@@ -29,7 +29,7 @@ from holdfast.store.conclusion import Named, counted, locked
 from holdfast.store.flow import Flow, ask
 from holdfast.store.holdings import InHand, count
 from holdfast.store.leases import TERM
-from holdfast.store.ledger import NOTHING, Flushed, Next, flush, plan, write_ends
+from holdfast.store.ledger import NOTHING, Flushed, Next, end_one, flush, plan
 from holdfast.store.opening import Holder, Opened, Opening, open_batch
 
 T = TypeVar("T")
@@ -82,8 +82,9 @@ class Batches:
 
         Raises:
             LeaseLost: The run's job was taken over; roll back.
+            AlreadyOver: Another holder has ended the unit; roll back.
         """
-        self._backend.run_on(connection, write_ends(run, [end]))
+        self._backend.run_on(connection, end_one(run, end))
 
     @contextmanager
     def transaction(self, run: Opened, end: Callable[[], UnitEnd]) -> Iterator[Any]:
@@ -91,6 +92,7 @@ class Batches:
 
         Raises:
             LeaseLost: The run's job was taken over; nothing was written.
+            AlreadyOver: Another holder has ended the unit; nothing was written.
         """
         with self._backend.transaction() as connection:
             yield connection

@@ -9,8 +9,9 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from holdfast.domain.batch import AbortedBy, Unit, UnitEnd, UnitKey, UnitState, deltas
+from holdfast.domain.batch import OVER, AbortedBy, Unit, UnitEnd, UnitKey, UnitState, deltas
 from holdfast.domain.job import Wanted
+from holdfast.domain.raised import AlreadyOver
 from holdfast.errors import LeaseLost
 from holdfast.store.flow import Fill, Flow, Rows, ask
 from holdfast.store.holdings import MAX_CRASHES, InHand, count, decode, hold
@@ -85,6 +86,20 @@ def write_ends(run: Opened, ends: list[UnitEnd]) -> Flow[None]:
     """
     yield from _lock_run(run)
     yield from _put_ends(run, ends, fresh=False)
+
+
+def end_one(run: Opened, end: UnitEnd) -> Flow[None]:
+    """End one unit together with its effect.
+
+    Raises:
+        LeaseLost: The run's job was taken over; nothing was written.
+        AlreadyOver: Another holder has ended the unit; nothing was written.
+    """
+    yield from _lock_run(run)
+    known: list[Unit] = yield ask("units_by_key", Unit, batch_id=run.batch.id, keys=[end.key])
+    if known and known[0].state in OVER:
+        raise AlreadyOver(f"unit {end.key} of batch {run.batch.id} is over already")
+    yield from _put_ends(run, [end], fresh=False)
 
 
 def _lock_run(run: Opened) -> Flow[Standing]:

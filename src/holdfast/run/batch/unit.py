@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from holdfast.domain.batch import Batch, Handed, UnitEnd, UnitState
 from holdfast.domain.batch import Unit as UnitRow
 from holdfast.domain.kind import to_json
-from holdfast.domain.raised import Cancelled, Fatal, Skip
+from holdfast.domain.raised import AlreadyOver, Cancelled, Fatal, Skip
 from holdfast.domain.result import kept_result
 from holdfast.domain.retry import Curve, delay_after
 from holdfast.domain.text import checked_name, clean_text
@@ -276,6 +276,8 @@ class Run:
                     returned = self._call(unit)
                 except BaseException as raised:  # noqa: BLE001 - as above
                     error = raised
+            if isinstance(error, AlreadyOver):
+                return Ended(unit.row, None, written=True)
             took = time.monotonic() - began
             tries += 1
             if error is None:
