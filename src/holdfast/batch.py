@@ -57,6 +57,7 @@ T = TypeVar("T")
 Duration = timedelta | float | str
 
 SECOND_SIGNAL = 130
+STOPPING = "stopping: units under way may end; once more to leave at once"
 #: How often a run that waits for another looks again, in seconds.
 LOOK_AGAIN = 0.5
 
@@ -199,7 +200,7 @@ def _drive(store: Store, begun: Begun, driver: Driver, telling: Telling) -> Abor
     """Renew the lease all the while, and hear signals."""
 
     def first() -> None:
-        begun.report.note("stopping: units under way may end; once more to leave at once")
+        begun.report.note(STOPPING)
         driver.stop(AbortedBy.SIGNAL)
 
     lost = partial(driver.stop, AbortedBy.LEASE_LOST)

@@ -123,10 +123,12 @@ class Batching:
         return run_anywhere(self.store, _bound(units), keys, RunOptions(**options))
 
     def submit(self, units: UnitFunction[..., Any] | Bound, keys: Iterable[Any], **options: Any) -> Batch:
-        """Have the workers run a unit function over *keys*, ``shards=3`` at a time; comes back at once.
+        """Have the workers run a unit function over *keys*, ``shards=3`` at a time; comes back when all are planned.
 
         Raises:
+            InvalidInput: An option is for runs in this process only.
             BatchHeld: Another run of this identity is alive, or the workers have it already.
+            ServiceRunning: A service that writes the same data is running.
             BatchPaused: A person has paused it.
             Drift: The version or a declared input changed under an open run.
         """

@@ -13,11 +13,9 @@ A span is one unit: what it has in memory is lost with its process, so it is run
 from __future__ import annotations
 
 from datetime import date, timedelta
-from typing import TypeVar, overload
+from typing import overload
 
 from holdfast.errors import InvalidInput
-
-T = TypeVar("T", int, date)
 
 DAY = timedelta(days=1)
 

@@ -64,7 +64,7 @@ class Inbox:
         self._name = name
 
     def take(self, limit: int = 10, *, wait: Duration = 0, term: Duration = TERM) -> list[Result]:
-        """Take up to *limit* results, the oldest first; *wait* for the first one at most so long.
+        """Take up to *limit* results, the longest free first; *wait* for the first one at most so long.
 
         What is not accepted within *term*, or whose consumer died, is taken by another.
         """

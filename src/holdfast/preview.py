@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from holdfast.batch import BatchResult, RunOptions, opening_of, output_of
 from holdfast.choice import chosen
-from holdfast.domain.batch import Summary, unit_key
+from holdfast.domain.batch import BatchState, Summary, unit_key
 from holdfast.report import RunAnswer
 from holdfast.store import Store
 from holdfast.units import Bound
@@ -29,7 +29,7 @@ class Found(Struct, frozen=True):
 
     @property
     def summary(self) -> Summary:
-        """The same as a run would tell it: what is over has succeeded, or never will be run."""
+        """As a run would tell it, but for what is over: that counts as succeeded, whatever became of it."""
         total = self.units + self.over
         return Summary(total=total, succeeded=self.over, failed=0, skipped=0, cancelled=0, pending=self.units)
 
@@ -53,8 +53,8 @@ def would_run(store: Store, bound: Bound, keys: Iterable[Any], options: RunOptio
     if only is not None:
         keys = [key for key in keys if unit_key(key) in only]
     latest = store.batches.latest(opening.identity)
-    clean = latest is not None and latest.state == "done"
-    if latest is None or clean or latest.state == "cancelled" or options.fresh:
+    clean = latest is not None and latest.state is BatchState.DONE
+    if latest is None or clean or latest.state is BatchState.CANCELLED or options.fresh:
         generation = 1 if latest is None else latest.generation + 1
         return Found(None if latest is None else latest.id, generation, clean, sum(1 for _ in keys), 0)
     counts = [0, 0]

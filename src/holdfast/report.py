@@ -76,7 +76,7 @@ class Report:
         self._bar: Tell | None = None
 
     def __enter__(self) -> Self:
-        self.began()
+        self._tell_begin()
         if has_bar(self._output):
             what = f"batch {self._batch.id}"
             self._bar = self._stack.enter_context(progress(self._output, what, self._total))
@@ -86,7 +86,7 @@ class Report:
         self._stack.close()
         self._bar = None
 
-    def began(self) -> None:
+    def _tell_begin(self) -> None:
         batch = self._batch
         known = "" if batch.name is None else f" {batch.name!r}"
         head = f"batch {batch.id}{known}, generation {batch.generation}: {batch.kind} over {batch.source}"

@@ -152,8 +152,7 @@ class _Shard:
         if batch.state is not BatchState.RUNNING:
             self._context.counts.batches[batch.state] += 1
             counted = self._store.batches.counters(batch.id)
-            why = None if batch.aborted_by is None else AbortedBy(batch.aborted_by)
-            self._telling.end(summarise(counted, batch.total or 0, why))
+            self._telling.end(summarise(counted, batch.total or 0, batch.aborted_by))
         elif self._context.stopping.is_set():
             raise Cancelled
         elif rested:

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from holdfast.batch import (
+    STOPPING,
     BatchResult,
     RunOptions,
     attempt,
@@ -58,6 +59,7 @@ def submit_batch(store: Store, bound: Bound, keys: Iterable[Any], options: RunOp
 
     Raises:
         BatchHeld: Another run of this identity is alive, or the workers have it already.
+        ServiceRunning: A service that writes the same data is running.
         BatchPaused: A person has paused it.
         Drift: The version or a declared input changed under an open run.
     """
@@ -87,24 +89,24 @@ def _submitted(store: Store, bound: Bound, keys: Iterable[Any], options: RunOpti
         raise
 
 
-def watch(store: Store, batch: Batch, output: Output, *, every: int = 10, stops: bool = True) -> BatchResult:
-    """Tell how far a batch on the workers is, until they are done with it; *stops*: a signal stops it."""
+def watch(store: Store, batch: Batch, output: Output, *, every: int = 10) -> BatchResult:
+    """Tell how far a batch on the workers is, until they are done with it; a signal stops it."""
     report = Report(output, batch, total=batch.total, every=every, created=batch.passes == 1)
-    asked, pause = threading.Event(), threading.Event()
+    asked = threading.Event()
 
     def first() -> None:
-        if stops:
-            report.note("stopping: units under way may end; once more to leave at once")
-            store.batches.abort(batch.id, AbortedBy.SIGNAL)
+        report.note(STOPPING)
         asked.set()
 
     with report, heard(first):
         while (batch := store.batches.get(batch.id)).state is BatchState.RUNNING:
             counted = store.batches.counters(batch.id)
             report.far(counted.over + counted.in_inbox, counted.failed)
-            if _only_results_wait(batch, counted) or (asked.is_set() and not stops):
+            if _only_results_wait(batch, counted):
                 break
-            pause.wait(LOOK_EVERY)
+            if asked.wait(LOOK_EVERY):
+                asked.clear()
+                store.batches.abort(batch.id, AbortedBy.SIGNAL)
     return _told(store, batch, report, output)
 
 
@@ -115,12 +117,11 @@ def _only_results_wait(batch: Batch, counted: Counters) -> bool:
 
 def _told(store: Store, batch: Batch, report: Report, output: Output) -> BatchResult:
     counted = store.batches.counters(batch.id)
-    why = None if batch.aborted_by is None else AbortedBy(batch.aborted_by)
     if output.format is Format.NDJSON:
         for ends in _ends(store, batch):
             report.units(ends)
-    summary = summarise(counted, batch.total or 0, why)
-    code = exit_code(counted, why)
+    summary = summarise(counted, batch.total or 0, batch.aborted_by)
+    code = exit_code(counted, batch.aborted_by)
     report.ended(summary, code)
     return BatchResult(batch, summary, code)
 
@@ -145,9 +146,10 @@ def _launch(store: Store, opened: Opened, keys: Iterable[Any], options: RunOptio
 def _sharding(bound: Bound, options: RunOptions) -> Sharding:
     if not isinstance(options.shards, int) or not 1 <= options.shards <= MAX_SHARDS:
         raise InvalidInput(f"shards is a number from 1 to {MAX_SHARDS:,}, not {options.shards!r}")
-    for name in ("limit", "resume_from", "only"):
-        if getattr(options, name) is not None:
-            raise InvalidInput(f"{name} is for runs in this process", hint="Submit just the keys that you want.")
+    for name, plain in {"limit": None, "resume_from": None, "only": None, "jobs": 1}.items():
+        if getattr(options, name) != plain:
+            hint = "Submit just the keys that you want; shards are the units at a time."
+            raise InvalidInput(f"{name} is for runs in this process", hint=hint)
     function = bound.function.options
     deadline = None if options.deadline is None else datetime.now(UTC) + as_duration(options.deadline)
     return Sharding(

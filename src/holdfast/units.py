@@ -71,6 +71,8 @@ class UnitFunction(Generic[P, R]):
             raise InvalidKind(f"on_lost is 'retry' or 'hold', not {options.on_lost!r}")
         if options.executor not in ("thread", "process"):
             raise InvalidKind(f"executor is 'thread' or 'process', not {options.executor!r}")
+        if options.memory is not None and options.executor != "process":
+            raise InvalidKind("only a process can have a memory cap", hint='Add executor="process".')
         self.options = options
         self.function = function
         #: The store of its application, and all keys that there are.
@@ -131,7 +133,10 @@ class UnitFunction(Generic[P, R]):
             raise InvalidInput(f"{value!r} is no {name} for {self.options.name!r}: {error}") from None
 
     def on_begin(self, hook: Callable[[Any], object]) -> Callable[[Any], object]:
-        """Call *hook* with the batch before the first unit of a run or shard; if it raises, the run stops."""
+        """Call *hook* with the batch before the first unit of a run, on workers whenever a shard begins.
+
+        If it raises, the run stops.
+        """
         self.hooks.begin.append(hook)
         return hook
 

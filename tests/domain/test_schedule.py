@@ -12,7 +12,6 @@ from holdfast.domain.moments import between
 from holdfast.domain.schedule import (
     CatchUp,
     Overlap,
-    Reason,
     Spec,
     backfilled,
     decide,
@@ -172,4 +171,3 @@ def test_with_every_no_plan_is_lost_to_another():
     assert Spec(cron="@daily").overlaps is Overlap.SKIP
     assert Spec(cron="@daily", catch_up=CatchUp.EVERY).overlaps is Overlap.QUEUE_ALL
     assert Spec(cron="@daily", catch_up=CatchUp.EVERY, overlap=Overlap.SKIP).overlaps is Overlap.SKIP
-    assert Reason.OVERLAP == "overlap"

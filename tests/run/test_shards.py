@@ -156,7 +156,17 @@ def test_a_deadline_holds_on_workers_too(app):
 
 
 @pytest.mark.parametrize(
-    "options", [{"shards": 0}, {"shards": "3"}, {"limit": 3}, {"resume_from": 2}, {"where": "there"}, {"rate": 0}]
+    "options",
+    [
+        {"shards": 0},
+        {"shards": "3"},
+        {"limit": 3},
+        {"jobs": 2},
+        {"only": [1]},
+        {"resume_from": 2},
+        {"where": "there"},
+        {"rate": 0},
+    ],
 )
 def test_what_workers_cannot_do_is_refused(app, work, options):
     with pytest.raises(InvalidInput):

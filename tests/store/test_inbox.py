@@ -95,6 +95,28 @@ def test_a_result_that_is_refused_fails_its_unit(store):
     assert (failed.error, state_of(store, run)) == ("no headline", BatchState.PARTIAL)
 
 
+def test_labels_and_warnings_count_while_the_result_may_be_of_use(store):
+    """Refused, expired or cancelled, they are taken back."""
+    run = begin(store)
+    units = take_units(store, run, 1, 2, 3).taken
+    facts = {"state": UnitState.RUNNING, "handed": Handed(BOX, "1"), "label": "saved", "warning": "odd"}
+    store.batches.flush(run, [UnitEnd(key=unit.key, place=unit.place, **facts) for unit in units])
+    leave(store, run)
+
+    def counts():
+        counted = store.batches.counters(run.batch.id)
+        return counted.labels.get("saved", 0), counted.warned, counted.in_inbox
+
+    assert counts() == (3, 3, 3)
+    one, two, _ = store.inbox.take(BOX, limit=3)
+    store.inbox.accept(one)
+    assert counts() == (3, 3, 2)
+    store.inbox.refuse(two, "no")
+    assert counts() == (2, 2, 1)
+    store.batches.cancel(run.batch.id)
+    assert counts() == (1, 1, 0)
+
+
 def test_cancel_takes_results_back(store):
     run = hand_over(store, 1, 2)
     leave(store, run)

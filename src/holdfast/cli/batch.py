@@ -217,7 +217,7 @@ def _facts(store: Store, found: Batch) -> BatchFacts:
         runs=found.passes,
         created_at=found.created_at,
         ended_at=found.ended_at,
-        summary=summarise(counted, total, None if found.aborted_by is None else found.aborted_by),  # type: ignore[arg-type]
+        summary=summarise(counted, total, found.aborted_by),
         holders=[holder.owner for holder in store.batches.holders(found.id)],
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, NewType
@@ -11,6 +11,7 @@ from typing import Any, NewType
 import msgspec
 from msgspec import Struct
 
+from holdfast.domain.job import Wanted
 from holdfast.errors import InvalidInput
 
 BatchId = NewType("BatchId", int)
@@ -77,7 +78,7 @@ BREAKERS = frozenset(
 
 
 class Batch(Struct, frozen=True):
-    """A batch as the store knows it. *pass_* counts its runs; *version* and *inputs* are guarded against drift."""
+    """A batch as the store knows it. *passes* counts its runs; *version* and *inputs* are guarded against drift."""
 
     id: BatchId
     identity: str
@@ -87,8 +88,8 @@ class Batch(Struct, frozen=True):
     source: str
     name: str | None
     state: BatchState
-    wanted: str | None
-    aborted_by: str | None
+    wanted: Wanted | None
+    aborted_by: AbortedBy | None
     total: int | None
     passes: int
     version: str | None
@@ -146,7 +147,10 @@ class UnitEnd(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Counters(Struct, frozen=True, kw_only=True):
-    """How many units of a batch stand where; *warned* ones are done too, *returned* ones pending again."""
+    """How many units of a batch stand where.
+
+    *warned* ones are done too, or in an inbox; *returned* ones are pending again.
+    """
 
     done: int = 0
     failed: int = 0
@@ -160,7 +164,7 @@ class Counters(Struct, frozen=True, kw_only=True):
 
     @property
     def over(self) -> int:
-        """Units that are not pending."""
+        """Units that have ended, for this run at least: neither pending nor in an inbox."""
         return self.done + self.failed + self.skipped + self.cancelled + self.in_doubt
 
 
@@ -182,12 +186,21 @@ def _is_special(end: UnitEnd) -> bool:
     return not is_plain or end.label is not None or end.warning is not None
 
 
+def undone(results: Iterable[tuple[str | None, str | None]]) -> dict[str, int]:
+    """What labels and warnings of units change in the counters, whose results were handed over in vain."""
+    changed: dict[str, int] = {}
+    for label, warning in results:
+        changed["in_inbox"] = changed.get("in_inbox", 0) - 1
+        if label is not None:
+            changed[f"{LABEL}{label}"] = changed.get(f"{LABEL}{label}", 0) - 1
+        if warning is not None:
+            changed["warned"] = changed.get("warned", 0) - 1
+    return changed
+
+
 def deltas(ends: list[UnitEnd]) -> dict[str, int]:
     """What the ends of units change in the counters."""
-    if not any(
-        end.state is not UnitState.DONE or end.before is not UnitState.PENDING or end.label or end.warning
-        for end in ends
-    ):
+    if not any(map(_is_special, ends)):
         return {"done": len(ends)} if ends else {}
     changed: dict[str, int] = {}
 
@@ -198,7 +211,7 @@ def deltas(ends: list[UnitEnd]) -> dict[str, int]:
         if end.before is not UnitState.PENDING:
             add(end.before, -1)
         add(_COUNTED.get(end.state, end.state), 1)
-        if end.warning is not None and end.state is UnitState.DONE:
+        if end.warning is not None and (end.state is UnitState.DONE or end.handed):
             add("warned", 1)
         if end.label is not None and (end.state in OVER or end.handed):
             add(f"{LABEL}{end.label}", 1)
@@ -296,8 +309,10 @@ def unit_key(value: Any) -> UnitKey:
         raise InvalidInput(
             f"{value!r} is no key for a unit: {error}", hint="Keys are texts, numbers or lists."
         ) from None
-    if len(text) > MAX_UNIT_KEY or "\\u0000" in text:
-        raise InvalidInput(f"the key {text[:60]}… is too long, or holds a NUL", hint="Keep keys below 1,000 bytes.")
+    if len(text.encode()) > MAX_UNIT_KEY:
+        raise InvalidInput(f"the key {text[:60]}… is too long", hint=f"A key takes {MAX_UNIT_KEY:,} bytes at most.")
+    if "\\u0000" in text:
+        raise InvalidInput(f"the key {text[:60]} holds a NUL", hint="No store can keep that; take it out.")
     return UnitKey(text)
 
 

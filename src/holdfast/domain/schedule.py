@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 from itertools import islice
-from typing import NewType
 
 import msgspec
 from msgspec import Struct
@@ -15,9 +14,6 @@ from msgspec import Struct
 from holdfast.domain.moments import Calendar, Interval, Rule, between
 from holdfast.errors import InvalidExpression, InvalidInput
 
-ScheduleId = NewType("ScheduleId", int)
-
-GLOBAL = "global"
 WINDOW = timedelta(hours=24)
 #: So many plans of one schedule are decided in one go; the rest waits for the next.
 CAP = 100
@@ -86,12 +82,6 @@ class Spec(Struct, frozen=True, kw_only=True, omit_defaults=True):
         """
         return Interval(self.every, self.phase) if self.every is not None else Calendar(self.cron or "", self.tz)
 
-    def text(self) -> str:
-        """The rule in a few words."""
-        if self.every is not None:
-            return f"every {self.every}" + (f" at {self.phase}" if self.phase else "")
-        return f"{self.cron} ({self.tz})"
-
 
 class Reason(StrEnum):
     """Why plans were not fired."""
@@ -99,9 +89,6 @@ class Reason(StrEnum):
     CATCH_UP = "catch_up"
     WINDOW = "window"
     LATE = "late"
-    PAUSED = "paused"
-    OVERLAP = "overlap"
-    ENDED = "ended"
 
 
 class Skipped(Struct, frozen=True):

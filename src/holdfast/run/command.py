@@ -61,14 +61,14 @@ def run_command(
 
 
 def _await_end(supervised: Supervised, name: str, is_late: Callable[[], bool]) -> int:
-    killed_at: float | None = None
+    kill_at: float | None = None
     while (exited := supervised.exit_of(name, patience=LOOK_EVERY)) is None:
         if supervised.gone:
             raise CommandFailed("the program was lost with its supervisor")
-        if killed_at is None and is_late():
+        if kill_at is None and is_late():
             supervised.kill(name, gently=True)
-            killed_at = clock.now() + GRACE
-        elif killed_at is not None and clock.now() >= killed_at:
+            kill_at = clock.now() + GRACE
+        elif kill_at is not None and clock.now() >= kill_at:
             supervised.kill(name)
     if exited.status == CANNOT_START and exited.error is not None:
         raise CommandFailed(f"the program cannot be started: {exited.error}")

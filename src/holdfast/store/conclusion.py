@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from holdfast.domain.batch import AbortedBy, Batch, BatchId, BatchState, Counters, counters, state_after
+from holdfast.domain.batch import AbortedBy, Batch, BatchId, BatchState, Counters, counters, state_after, undone
 from holdfast.domain.job import JobId, Wanted
 from holdfast.errors import NoSuchBatch
 from holdfast.store.flow import Flow, ask
@@ -40,7 +40,7 @@ def cancel_units(batch_id: BatchId) -> Flow[int]:
     held = [key for row in rows for key, _ in decode(row[0])]
     gone = yield ask("cancel_units", batch_id=batch_id, held=held)
     handed = yield ask("cancel_results", batch_id=batch_id)
-    yield from count(batch_id, PEOPLE, {"cancelled": len(gone) + len(handed), "in_inbox": -len(handed)})
+    yield from count(batch_id, PEOPLE, {**undone(handed), "cancelled": len(gone) + len(handed)})
     return len(gone) + len(handed)
 
 
@@ -49,8 +49,7 @@ def conclude(batch: Batch) -> Flow[None]:
     holders: list[Holder] = yield ask("holders", Holder, batch_id=batch.id)
     if holders or batch.state is not BatchState.RUNNING:
         return
-    told = batch.wanted or batch.aborted_by
-    why = None if told is None else AbortedBy(told)
+    why = batch.aborted_by if batch.wanted is None else AbortedBy(batch.wanted)
     if batch.wanted == Wanted.CANCEL:
         yield from cancel_units(batch.id)
     now = yield from counted(batch.id)

@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from holdfast.domain.batch import BatchId, UnitKey, UnitState
+from holdfast.domain.batch import BatchId, UnitKey, UnitState, undone
 from holdfast.domain.text import clean_text
 from holdfast.errors import ResultLost
 from holdfast.store.backend import Backend
@@ -46,7 +46,7 @@ class Inbox:
         self._backend = backend
 
     def take(self, inbox: str, *, limit: int = 1, term: timedelta = TERM) -> list[Taken]:
-        """Take results, the oldest first. What is not accepted within *term* may be taken by another."""
+        """Take results, the longest free first. What is not accepted within *term* may be taken by another."""
         taken: list[Taken] = self._backend.run(ask("take_results", Taken, inbox=inbox, limit=limit, term=term))
         return sorted(taken, key=lambda result: result.id)
 
@@ -59,7 +59,11 @@ class Inbox:
         self._backend.write(_end, result, UnitState.DONE, None)
 
     def refuse(self, result: Taken, error: str) -> None:
-        """The result is of no use: its unit has failed, and runs again with the next run of its batch."""
+        """The result is of no use: its unit has failed, and runs again with the next run of its batch.
+
+        Raises:
+            ResultLost: It was taken by another, or has expired; whoever has it now decides.
+        """
         self._backend.write(_end, result, UnitState.FAILED, clean_text(error, limit=MAX_ERROR))
 
     @contextmanager
@@ -84,19 +88,29 @@ class Inbox:
         return n
 
 
-def _end(result: Taken | _Expired, state: UnitState, error: str | None) -> Flow[None]:
+def _end(result: Taken, state: UnitState, error: str | None) -> Flow[None]:
+    there = yield from _drop(result, state, error)
+    if not there:
+        raise ResultLost(f"the result of unit {result.key} is no longer with this consumer", batch_id=result.batch_id)
+
+
+def _drop(result: Taken | _Expired, state: UnitState, error: str | None) -> Flow[bool]:
+    """Drop a result and end its unit; whether it was still there."""
     batch = yield from locked(result.batch_id)
     rows = yield ask("drop_result", id=result.id, token=result.token)
     if not rows:
-        raise ResultLost(f"the result of unit {result.key} is no longer with this consumer", batch_id=batch.id)
+        return False
     told = {"batch_id": batch.id, "key": result.key, "state": state, "error": error}
     ended = yield ask("end_result", **told)
-    yield from count(batch.id, PEOPLE, {"in_inbox": -len(ended), str(state): len(ended)})
+    changed = {"in_inbox": -len(ended)} if state is UnitState.DONE else undone(ended)
+    yield from count(batch.id, PEOPLE, {**changed, str(state): len(ended)})
     yield from conclude((yield from locked(batch.id)))
+    return True
 
 
 def _expire(limit: int) -> Flow[int]:
     rows: list[_Expired] = yield ask("expired_results", _Expired, limit=limit)
+    expired = 0
     for result in sorted(rows, key=lambda row: row.batch_id):
-        yield from _end(result, UnitState.FAILED, "nobody accepted its result before it expired")
-    return len(rows)
+        expired += yield from _drop(result, UnitState.FAILED, "nobody accepted its result before it expired")
+    return expired

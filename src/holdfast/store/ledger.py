@@ -46,7 +46,6 @@ class Flushed(Struct, frozen=True):
     taken: list[Unit]
     looked: int
     stop: AbortedBy | None
-    over: int = 0
 
 
 def flush(run: Opened, ends: list[UnitEnd], ask_for: Next) -> Flow[Flushed]:
@@ -60,7 +59,7 @@ def flush(run: Opened, ends: list[UnitEnd], ask_for: Next) -> Flow[Flushed]:
         yield from choice.next(ask_for.limit)
     held = [*ask_for.in_hand, *choice.held]
     yield from hold(run.batch, run.lease, held, alone=choice.alone, doubt=ask_for.doubt)
-    return Flushed(choice.taken, choice.looked, standing.stop, choice.over)
+    return Flushed(choice.taken, choice.looked, standing.stop)
 
 
 class Standing(Struct, frozen=True):
@@ -159,7 +158,6 @@ class _Choice:
     def __init__(self, run: Opened, ask_for: Next, *, shared: bool) -> None:
         self.taken: list[Unit] = []
         self.looked = 0
-        self.over = 0
         self.alone = False
         self._run = run
         self._mine = {key for key, _ in ask_for.in_hand}
@@ -191,8 +189,6 @@ class _Choice:
                 if not self._take(structs.replace(unit, place=place)):
                     return
                 others.add(key)  # it may come once more
-            else:
-                self.over += unit.state is not UnitState.PENDING
             self.looked += 1
 
     def next(self, limit: int) -> Flow[None]:

@@ -25,7 +25,6 @@ class Opening(Struct, frozen=True, kw_only=True):
     arguments: str
     source: str
     name: str | None = None
-    options: str = "{}"
     actor: str
     owner: str
     version: str | None = None
@@ -84,7 +83,7 @@ def open_batch(opening: Opening, drawn: list[JobId] | None, worker: WorkerId, te
 
 
 def _new_batch(opening: Opening, latest: Batch | None) -> Flow[Batch | None]:
-    facts = {name: getattr(opening, name) for name in ("identity", "kind", "arguments", "source", "name", "options")}
+    facts = {name: getattr(opening, name) for name in ("identity", "kind", "arguments", "source", "name")}
     generation = 1 if latest is None else latest.generation + 1
     rows = yield ask("add_batch", generation=generation, actor=opening.actor, **facts)
     if not rows:

@@ -70,7 +70,10 @@ class Driver:
         self._unreadable: Exception | None = None
 
     def stop(self, why: AbortedBy | None = AbortedBy.SIGNAL) -> None:
-        """Begin nothing more, and tell what runs; it may end. The first reason stays."""
+        """Begin nothing more, and tell what runs; it may end. The first reason stays.
+
+        None is no reason: the batch goes on elsewhere.
+        """
         if self._aborted is None:
             self._aborted = why
         self._run.stop()
@@ -116,7 +119,7 @@ class Driver:
 
     def _write_if_due(self) -> bool:
         self._collect()
-        self._look_at_the_clock()
+        self._stop_if_due()
         due = self._due()
         if due:
             self._flush()
@@ -156,7 +159,7 @@ class Driver:
         left = window if self._plan.limit is None else self._plan.limit - self._taken
         return min(window - len(self._in_hand), left)
 
-    def _look_at_the_clock(self) -> None:
+    def _stop_if_due(self) -> None:
         if self._plan.deadline is not None and clock.now() - self._began > self._plan.deadline.total_seconds():
             self.stop(AbortedBy.DEADLINE)
         if self._run.fatal.is_set():

@@ -111,7 +111,7 @@ class Keys:
 class Pending:
     """The pending units of the ledger: a shard takes few at a time, so that others find some too.
 
-    All *shards* together have no more ends unwritten than one run in the foreground.
+    All *shards* together have no more ends unwritten than one run in the foreground, or one each when they are many.
     """
 
     fresh = False

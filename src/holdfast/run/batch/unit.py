@@ -121,11 +121,11 @@ class Unit:
         Raises:
             InvalidPayload: The value cannot be written as JSON, or takes more than 1 MB.
         """
-        data = to_json(value, what="the result").decode()
+        data = to_json(value, what="the result")
         if len(data) > MAX_HANDED:
             raise InvalidPayload(f"a result of {len(data):,} bytes is too large for an inbox: at most {MAX_HANDED:,}")
         name = self._run.kind if inbox is None else checked_name(inbox, what="the inbox")
-        self._handed = Handed(name, data)
+        self._handed = Handed(name, data.decode())
 
     def check(self) -> None:
         """Raise Cancelled when the unit is to stop: it is pending again, and has lost nothing.

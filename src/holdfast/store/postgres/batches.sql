@@ -28,7 +28,7 @@ FROM holdfast.batch WHERE id < :before ORDER BY id DESC LIMIT :limit::bigint
 
 -- name: add_batch
 INSERT INTO holdfast.batch (identity, generation, kind, arguments, source, name, state, options, actor, created_at)
-VALUES (:identity, :generation, :kind, :arguments::json, :source, :name, 'ready', :options::json, :actor,
+VALUES (:identity, :generation, :kind, :arguments::json, :source, :name, 'ready', '{}'::json, :actor,
     (SELECT holdfast.now()))
 ON CONFLICT (identity, generation) DO NOTHING
 RETURNING id

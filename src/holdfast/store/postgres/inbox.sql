@@ -29,11 +29,11 @@ WHERE expires_at <= (SELECT holdfast.now()) ORDER BY expires_at LIMIT :limit::bi
 -- name: end_result
 -- The unit turns when its result has been accepted, refused, or has expired.
 UPDATE holdfast.unit SET state = :state, error = :error WHERE batch_id = :batch_id AND key = :key AND state = 'running'
-RETURNING key
+RETURNING label, warning
 
 -- name: cancel_results
 WITH gone AS (DELETE FROM holdfast.inbox WHERE batch_id = :batch_id)
-UPDATE holdfast.unit SET state = 'cancelled' WHERE batch_id = :batch_id AND state = 'running' RETURNING key
+UPDATE holdfast.unit SET state = 'cancelled' WHERE batch_id = :batch_id AND state = 'running' RETURNING label, warning
 
 -- name: count_results
 SELECT count(*) AS n FROM holdfast.inbox WHERE inbox = :inbox

@@ -28,7 +28,7 @@ FROM holdfast_batch WHERE id < :before ORDER BY id DESC LIMIT :limit
 
 -- name: add_batch
 INSERT INTO holdfast_batch (identity, generation, kind, arguments, source, name, state, options, actor, created_at)
-VALUES (:identity, :generation, :kind, :arguments, :source, :name, 'ready', :options, :actor,
+VALUES (:identity, :generation, :kind, :arguments, :source, :name, 'ready', '{}', :actor,
     :now)
 ON CONFLICT (identity, generation) DO NOTHING
 RETURNING id

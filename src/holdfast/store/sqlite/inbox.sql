@@ -25,11 +25,11 @@ SELECT id, token, batch_id, key FROM holdfast_inbox WHERE expires_at <= :now ORD
 -- name: end_result
 -- The unit turns when its result has been accepted, refused, or has expired.
 UPDATE holdfast_unit SET state = :state, error = :error WHERE batch_id = :batch_id AND key = :key AND state = 'running'
-RETURNING key
+RETURNING label, warning
 
 -- name: cancel_results
 DELETE FROM holdfast_inbox WHERE batch_id = :batch_id;
-UPDATE holdfast_unit SET state = 'cancelled' WHERE batch_id = :batch_id AND state = 'running' RETURNING key
+UPDATE holdfast_unit SET state = 'cancelled' WHERE batch_id = :batch_id AND state = 'running' RETURNING label, warning
 
 -- name: count_results
 SELECT count(*) AS n FROM holdfast_inbox WHERE inbox = :inbox
