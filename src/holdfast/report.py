@@ -10,7 +10,7 @@ from typing import Any, Self
 import msgspec
 from msgspec import Struct
 
-from holdfast.domain.batch import Batch, Summary, Unit, UnitEnd, UnitState
+from holdfast.domain.batch import AbortedBy, Batch, Summary, Unit, UnitEnd, UnitState
 from holdfast.domain.text import per_second, span
 from holdfast.envelope import Failure
 from holdfast.output import Format, Output
@@ -57,8 +57,18 @@ class Report:
     """Tells of one run."""
 
     def __init__(
-        self, output: Output, batch: Batch, *, total: int | None, every: int, created: bool, edited: bool = False
+        self,
+        output: Output,
+        batch: Batch,
+        *,
+        total: int | None,
+        every: int,
+        created: bool,
+        edited: bool = False,
+        before: int = 0,
     ) -> None:
+        #: Units that had ended before anybody looked.
+        self._before = before
         self._output = output
         self._batch = batch
         self._created = created
@@ -123,7 +133,7 @@ class Report:
             self.note(self._progress())
 
     def _progress(self) -> str:
-        rate = self._ended / max(1e-6, time.monotonic() - self._began)
+        rate = max(1e-6, self._ended - self._before) / max(1e-6, time.monotonic() - self._began)
         words = [
             f"{self._ended:,}" + (f" of {self._total:,}" if self._total else "") + " units",
             per_second(rate),
@@ -141,6 +151,8 @@ class Report:
             self._output.value(answer, lambda: [_said(batch, summary)], ndjson_summary=True)
             return
         word, text, hint = ENDS[code]
+        if summary.aborted_by is AbortedBy.FATAL:
+            text = "a unit said that it makes no sense to go on, or the run could not begin"
         failure = Failure(
             code=word,
             message=f"{text}: {_said(batch, summary)}",

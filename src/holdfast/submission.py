@@ -91,7 +91,8 @@ def _submitted(store: Store, bound: Bound, keys: Iterable[Any], options: RunOpti
 
 def watch(store: Store, batch: Batch, output: Output, *, every: int = 10) -> BatchResult:
     """Tell how far a batch on the workers is, until they are done with it; a signal stops it."""
-    report = Report(output, batch, total=batch.total, every=every, created=batch.passes == 1)
+    before = store.batches.counters(batch.id).over
+    report = Report(output, batch, total=batch.total, every=every, created=batch.passes == 1, before=before)
     asked = threading.Event()
 
     def first() -> None:

@@ -179,3 +179,12 @@ def test_a_batch_runs_on_workers(batch, run):
         lines = run("batch", "run", GREET[2], "--ids", "a,b", "--where", "workers", "-o", "ndjson").lines
     assert [line["key"] for line in lines if "key" in line] == ["a", "b"]
     assert lines[-1]["_meta"]["summary"]["summary"]["succeeded"] == 2
+
+
+def test_to_watch_what_is_paused_is_exit_11(batch):
+    """Also when nobody was at work on it; a cancel of what others have in hand is told."""
+    batch_units.app.submit(batch_units.greet, ["a", "b"])
+    assert batch("pause", "1").data["changed"]
+    assert batch("attach", "1").code == 11
+    assert batch("cancel", "1").data == {"batch": 1, "verb": "cancel", "changed": True, "units": 2}
+    assert not batch("cancel", "1").data["changed"]

@@ -73,7 +73,7 @@ def main() -> None:
         effect,
         range(asked.first, asked.first + asked.count),
         name="effects",
-        jobs=asked.jobs,
+        jobs=asked.jobs if asked.where == "here" else 1,
         output=asked.output,
         max_failures=asked.max_failures,
         allow_concurrent=asked.allow_concurrent,

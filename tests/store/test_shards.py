@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.domain.batch import AbortedBy, BatchState, UnitState
+from holdfast.domain.batch import AbortedBy, BatchState, Handed, UnitEnd, UnitState
 from holdfast.domain.job import State
 from holdfast.domain.selector import Selector
 from holdfast.domain.sharding import Sharding
@@ -127,6 +127,47 @@ def test_pause_and_resume(store):
     assert store.batches.resume(batch.id)
     assert store.batches.get(batch.id).state is BatchState.RUNNING
     assert len(shards_of(store)) == 2
+
+
+def test_a_pause_that_nobody_has_to_obey_is_told_all_the_same(store):
+    """Whoever watches learns why it does not go on."""
+    batch = launch(store, 1)
+    assert store.batches.pause(batch.id)
+    found = store.batches.get(batch.id)
+    assert (found.state, found.aborted_by) == (BatchState.PAUSED, AbortedBy.PAUSE)
+
+
+def test_what_goes_back_is_taken_by_nobody(store):
+    """The stop is written with the streak that a breaker gives back."""
+    batch = launch(store, 1, 2)
+    one, two = shard(store, batch), shard(store, batch)
+    (unit,) = store.batches.flush(one, ask_for=Next(limit=1)).taken
+    store.batches.flush(one, [done(unit, UnitState.PENDING)], Next(abort=AbortedBy.MAX_FAILURES))
+    flushed = store.batches.flush(two, ask_for=Next(limit=2))
+    assert (flushed.taken, flushed.stop) == ([], AbortedBy.MAX_FAILURES)
+
+
+def test_a_batch_on_the_workers_is_not_removed(store):
+    batch = launch(store, 1)
+    with pytest.raises(BatchHeld, match="on the workers"):
+        store.batches.remove(batch.id)
+    store.batches.cancel(batch.id)
+    store.batches.remove(batch.id)
+
+
+def test_a_paused_batch_with_nothing_left_ends_when_it_is_resumed(store):
+    batch = launch(store, 1, shards=1)
+    run = shard(store, batch)
+    (unit,) = store.batches.flush(run, ask_for=Next(limit=1)).taken
+    handed = UnitEnd(key=unit.key, place=unit.place, state=UnitState.RUNNING, handed=Handed("box", "1"))
+    store.batches.flush(run, [handed])
+    part(store, run)
+    assert store.batches.pause(batch.id)
+    (result,) = store.inbox.take("box")
+    store.inbox.accept(result)
+    assert store.batches.get(batch.id).state is BatchState.PAUSED
+    assert store.batches.resume(batch.id)
+    assert store.batches.get(batch.id).state is BatchState.DONE
 
 
 def test_cancel_ends_every_unit_that_nobody_has_in_hand(store):

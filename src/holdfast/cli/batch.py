@@ -28,6 +28,8 @@ from holdfast.store import Store
 from holdfast.submission import run_anywhere
 from holdfast.units import UnitFunction, UnitOptions
 
+#: Whether a verb changed anything, and how many units.
+Acted = tuple[bool, int | None]
 #: How often a watcher looks, in seconds.
 LOOK_EVERY = 0.5
 
@@ -159,25 +161,35 @@ def _is_under_way(store: Store, batch_id: BatchId) -> bool:
     )
 
 
-def _verb(name: str, text: str, act: Callable[[Store, BatchId], bool | int]) -> Any:
+def _verb(name: str, text: str, act: Callable[[Store, BatchId], Acted]) -> Any:
     @command(name, answers=Steered, changes=True)
     @click.argument("batch_id", type=click.IntRange(1))
     def verb(session: Session, *, batch_id: int) -> None:
-        answer = act(session.store, BatchId(batch_id))
-        units = None if isinstance(answer, bool) else answer
-        done = Steered(batch_id, name, bool(answer), units)
+        changed, units = act(session.store, BatchId(batch_id))
+        done = Steered(batch_id, name, changed, units)
         told = "" if units is None else f", {units:,} units"
-        session.output.value(
-            done, lambda: [f"{name} {batch_id}{told}" if answer else f"{name} {batch_id}: nothing to do"]
-        )
+        text = f"{name} {batch_id}{told}" if changed else f"{name} {batch_id}: nothing to do"
+        session.output.value(done, lambda: [text])
 
     verb.help = text
     return verb
 
 
-def _removed(store: Store, batch_id: BatchId) -> bool:
+def _removed(store: Store, batch_id: BatchId) -> Acted:
     store.batches.remove(batch_id)
-    return True
+    return True, None
+
+
+def _cancelled(store: Store, batch_id: BatchId) -> Acted:
+    """Units in hand are cancelled, or end, after the answer."""
+    was_open = not store.batches.get(batch_id).state.ended
+    units = store.batches.cancel(batch_id)
+    return was_open or units > 0, units
+
+
+def _retried(store: Store, batch_id: BatchId) -> Acted:
+    units = store.batches.retry_failed(batch_id)
+    return units > 0, units
 
 
 for _command in (
@@ -187,16 +199,14 @@ for _command in (
     units,
     attach,
     export,
-    _verb("pause", "Start no more units; what runs may end.", lambda store, i: store.batches.pause(i)),
+    _verb("pause", "Start no more units; what runs may end.", lambda store, i: (store.batches.pause(i), None)),
     _verb(
         "resume",
         "Let a paused batch go on: the workers do, a run here when it is started again.",
-        lambda store, i: store.batches.resume(i),
+        lambda store, i: (store.batches.resume(i), None),
     ),
-    _verb("cancel", "Cancel every unit that has not ended.", lambda store, i: store.batches.cancel(i)),
-    _verb(
-        "retry-failed", "Let failed units run again in the next run.", lambda store, i: store.batches.retry_failed(i)
-    ),
+    _verb("cancel", "Cancel every unit that has not ended.", _cancelled),
+    _verb("retry-failed", "Let failed units run again: on workers at once, here in the next run.", _retried),
     _verb("rm", "Forget a batch with its ledger, if nobody runs it.", _removed),
 ):
     batch.add_command(_command)

@@ -35,6 +35,8 @@ class Next(Struct, frozen=True, kw_only=True):
     doubt: bool = False
     #: No key of this run comes twice, and none has a row yet: nothing need be looked up.
     fresh: bool = False
+    #: Stop all who work on the batch: what goes back with this must not be taken by another.
+    abort: AbortedBy | None = None
 
 
 NOTHING = Next()
@@ -52,6 +54,8 @@ def flush(run: Opened, ends: list[UnitEnd], ask_for: Next) -> Flow[Flushed]:
     standing = yield from _lock_run(run)
     ((shared,),) = yield ask("is_shared", batch_id=run.batch.id, job_id=run.lease.job_id)
     yield from _put_ends(run, ends, fresh=ask_for.fresh and not shared)
+    if ask_for.abort is not None:
+        yield ask("abort_batch", id=run.batch.id, aborted_by=ask_for.abort)
     choice = _Choice(run, ask_for, shared=bool(shared))
     if standing.stop is None and ask_for.candidates is not None:
         yield from choice.among(ask_for.candidates, ask_for.limit)

@@ -49,13 +49,14 @@ def join(batch_id: BatchId, lease: Lease, owner: str) -> Flow[Opened | None]:
     if not rows:
         raise LeaseLost.of(lease.job_id, lease.token)
     found: list[Batch] = yield ask("lock_batch", Batch, id=batch_id)
-    if not found or not _is_on_workers(found[0]):
+    if not found or not is_on_workers(found[0]):
         return None
     yield from hold(found[0], lease, [], owner=owner)
     return Opened(found[0], lease, created=False, edited=False)
 
 
-def _is_on_workers(batch: Batch) -> bool:
+def is_on_workers(batch: Batch) -> bool:
+    """Whether the workers run it, or will."""
     is_running = batch.state is BatchState.RUNNING and not batch.wanted and not batch.aborted_by
     return is_running and sharding_of(batch) is not None
 
@@ -96,4 +97,5 @@ def reopen(batch: Batch) -> Flow[None]:
         yield ask("switch_batch", id=batch.id, state=BatchState.STOPPED if batch.passes else BatchState.READY)
     else:
         yield ask("reopen_batch", id=batch.id)
+        yield from conclude((yield from locked(batch.id)))
         yield from start_shards(batch)

@@ -10,7 +10,7 @@ from holdfast.store.conclusion import PEOPLE, cancel_units, counted, locked
 from holdfast.store.flow import Flow, ask
 from holdfast.store.holdings import count
 from holdfast.store.opening import Holder
-from holdfast.store.shards import reopen
+from holdfast.store.shards import is_on_workers, reopen
 
 
 def pause(batch_id: BatchId) -> Flow[bool]:
@@ -21,7 +21,7 @@ def pause(batch_id: BatchId) -> Flow[bool]:
     if holders:
         yield ask("want_batch", id=batch_id, wanted=Wanted.PAUSE)
     else:
-        yield ask("switch_batch", id=batch_id, state=BatchState.PAUSED)
+        yield ask("end_batch", id=batch_id, state=BatchState.PAUSED, aborted_by=AbortedBy.PAUSE, total=batch.total)
     return True
 
 
@@ -68,8 +68,11 @@ def retry_failed(batch_id: BatchId) -> Flow[int]:
 
 
 def remove(batch_id: BatchId) -> Flow[None]:
-    yield from locked(batch_id)
+    batch = yield from locked(batch_id)
     holders: list[Holder] = yield ask("holders", Holder, batch_id=batch_id)
-    if holders:
-        raise BatchHeld(f"batch {batch_id} is held by a run", batch_id=batch_id, owner=holders[0].owner)
+    if holders or is_on_workers(batch):
+        who = holders[0].owner if holders else "{}"
+        what = "is held by a run" if holders else "is on the workers"
+        hint = "Cancel it first, and wait until it has ended."
+        raise BatchHeld(f"batch {batch_id} {what}", hint=hint, batch_id=batch_id, owner=who)
     yield ask("forget_batch", id=batch_id)

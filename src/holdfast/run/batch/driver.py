@@ -203,6 +203,11 @@ class Driver:
         self._streak = []
         self.stop(self._breaker.tripped)
 
+    @property
+    def _tripped(self) -> AbortedBy | None:
+        """The breaker that stopped this run: others must not take what it gives back."""
+        return self._aborted if self._aborted in BREAKERS else None
+
     # -- the ledger ------------------------------------------------------------------------
 
     def _flush(self) -> None:
@@ -217,6 +222,7 @@ class Driver:
             retry_failed=self._plan.retry_failed,
             doubt=self._plan.doubt,
             fresh=self._source.fresh,
+            abort=self._tripped,
         )
         flushed = self._store.batches.flush(self._opened, ends, ask_for)
         self._flushed = clock.now()
@@ -253,7 +259,7 @@ class Driver:
         self._collect()
         self._in_hand.clear()
         ends, self._unwritten = self._unwritten, []
-        self._store.batches.flush(self._opened, ends)
+        self._store.batches.flush(self._opened, ends, Next(abort=self._tripped))
         self._tell(ends)
 
     def _tell(self, ends: Sequence[UnitEnd]) -> None:
