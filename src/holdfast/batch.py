@@ -281,6 +281,7 @@ def _digests(files: Sequence[str | Path]) -> str | None:
 
 def open_batch(store: Store, bound: Bound, keys: Iterable[Any], options: RunOptions, output: Output) -> Opened:
     """Open the batch, when no service is in the way."""
+    bound.function.doubts()
     probes = [*bound.function.options.conflicts, *options.conflicts]
     if not options.allow_concurrent:
         _await_services(store, probes, wait=options.wait, output=output)

@@ -60,12 +60,12 @@ class Batching:
 
         *retries* are made within a run, with the delays of *retry*; each may take *timeout*. *executor*
         ``process`` runs units in child processes, which are killed when they take longer, or more than *memory*.
-        *max_failures* in a row stop a run. *on_lost* ``hold``: units of a run that was lost are in doubt, and
-        wait for a person. At most *rate* units begin in a second. *queue* is where shards wait for workers,
-        *lease* how long a silent worker keeps them.
-        *conflicts* are services that write the same data (``pid:PATH``, ``systemd:NAME``, ``pm2:NAME``,
-        ``worker:QUEUE``). *version* guards against drift; *operational* arguments do not belong to the
-        identity. *keys* lists all keys there are, for ``--all``.
+        *max_failures* in a row stop a run. *on_lost* says what becomes of units of a run that was lost: they
+        ``retry``, ``hold`` (in doubt, for a person), or are run again unless a verifier says that they are done
+        (``verify``). At most *rate* units begin in a second. *queue* is where shards wait for workers, *lease* how
+        long a silent worker keeps them. *conflicts* are services that write the same data (``pid:PATH``,
+        ``systemd:NAME``, ``pm2:NAME``, ``worker:QUEUE``). *version* guards against drift; *operational* arguments
+        do not belong to the identity. *keys* lists all keys there are, for ``--all``.
 
         Raises:
             InvalidKind: The name is taken, or a setting makes no sense.

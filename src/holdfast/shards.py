@@ -61,6 +61,7 @@ def run_of(store: Store, bound: Bound, opened: Opened) -> Run:
         retries=options.retries,
         curve=options.curve,
         timeout=timeout,
+        verify=function.doubts(),
         transaction=lambda end: store.batches.transaction(opened, end),
     )
 
@@ -205,6 +206,7 @@ def unit_kind(function: UnitFunction[..., Any]) -> Kind:
             decode=function.decoder(),
             retries=0,
             curve=function.options.curve,
+            verify=function.doubts(),
             transaction=lambda end: store.batches.transaction(opened, end),
         )
         run.stopping = context.stopping

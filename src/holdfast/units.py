@@ -67,8 +67,8 @@ class UnitFunction(Generic[P, R]):
         store: Callable[[], Store] | None = None,
         keys: Callable[[], Iterable[Any]] | None = None,
     ) -> None:
-        if options.on_lost not in ("retry", "hold"):
-            raise InvalidKind(f"on_lost is 'retry' or 'hold', not {options.on_lost!r}")
+        if options.on_lost not in ("retry", "hold", "verify"):
+            raise InvalidKind(f"on_lost is 'retry', 'hold' or 'verify', not {options.on_lost!r}")
         if options.executor not in ("thread", "process"):
             raise InvalidKind(f"executor is 'thread' or 'process', not {options.executor!r}")
         if options.memory is not None and options.executor != "process":
@@ -90,6 +90,8 @@ class UnitFunction(Generic[P, R]):
                 hint='Give it a parameter unit: holdfast.Unit and call unit.check(), or add executor="process".',
             )
         self.hooks = Hooks()
+        #: Says whether the effect of a unit was made, where a lost run left that open.
+        self.verifier: Callable[[Any], bool] | None = None
         self.__wrapped__ = function
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -131,6 +133,29 @@ class UnitFunction(Generic[P, R]):
         except (ValueError, msgspec.MsgspecError) as error:
             name = self._names[0]
             raise InvalidInput(f"{value!r} is no {name} for {self.options.name!r}: {error}") from None
+
+    def verify(self, verifier: Callable[[Any], bool]) -> Callable[[Any], bool]:
+        """Ask *verifier*, with the key, before a unit is run again whose run was lost: true says that it is done.
+
+        For ``on_lost="verify"``.
+        """
+        self.verifier = verifier
+        return verifier
+
+    def doubts(self) -> Callable[[Any], bool] | None:
+        """What to ask about units of a lost run, if anything.
+
+        Raises:
+            InvalidKind: It should be asked, but nobody said what.
+        """
+        if self.options.on_lost != "verify":
+            return None
+        if self.verifier is None:
+            name = self.options.name
+            raise InvalidKind(
+                f"{name!r} has on_lost='verify' and no verifier", hint=f"Decorate one with @{name}.verify."
+            )
+        return self.verifier
 
     def on_begin(self, hook: Callable[[Any], object]) -> Callable[[Any], object]:
         """Call *hook* with the batch before the first unit of a run, on workers whenever a shard begins.

@@ -7,13 +7,18 @@ import os
 import stat
 import threading
 
+import msgspec
 import pytest
+from msgspec import structs
 
 import holdfast
 from holdfast import Unit
-from holdfast.domain.batch import BatchState
+from holdfast.batch import RunOptions, opening_of
+from holdfast.domain.batch import BatchState, unit_key
 from holdfast.errors import ConfigurationError, InvalidInput, InvalidKind, ServiceRunning
 from holdfast.run import clock
+from holdfast.run.batch.owner import Owner, this_process
+from holdfast.store.ledger import Next
 from tests.run.test_batch import run
 from tests.support.processes import wait_until
 
@@ -161,6 +166,51 @@ def test_a_result_too_large_for_an_inbox_fails_its_unit(app):
 
     result = run(app, fetch, [1])
     assert (result.exit_code, "too large" in unit_of(app, result).error, len(app.inbox("large"))) == (1, True, 0)
+
+
+# -- lost runs ------------------------------------------------------------------------------
+
+
+def json_of(value):
+    return msgspec.json.encode(value).decode()
+
+
+def lose(app, function, *keys):
+    """A run that had these units in hand when its process died."""
+    gone = Owner("here", 2**22 - 1, 0.0, this_process().boot, this_process().namespace, "gone")
+    opening = structs.replace(opening_of(function.bind(), [*keys], RunOptions()), owner=json_of(gone))
+    opened = app.store.batches.open(opening, worker="w")
+    candidates = [(unit_key(key), place) for place, key in enumerate(keys)]
+    app.store.batches.flush(opened, ask_for=Next(candidates=candidates, limit=100))
+
+
+def test_units_of_a_lost_run_are_verified(app):
+    """What was done is not done again; what was not is run; a verifier that fails, fails its unit."""
+    made = []
+
+    @app.unit(on_lost="verify", max_failures=0)
+    def work(key: int) -> None:
+        made.append(key)
+
+    @work.verify
+    def was_made(key: int) -> bool:
+        if key == 3:
+            raise OSError("the other side does not answer")
+        return key == 1
+
+    lose(app, work, 1, 2, 3)
+    result = run(app, work, [1, 2, 3, 4])
+    assert (made, result.exit_code, result.summary.labels) == ([2, 4], 6, {"verified": 1})
+    assert "does not answer" in unit_of(app, result, "3").error
+
+
+def test_to_verify_somebody_has_to_be_asked(app):
+    @app.unit(on_lost="verify")
+    def work(key: int) -> None: ...
+
+    with pytest.raises(InvalidKind, match="no verifier"):
+        run(app, work, [1])
+    assert app.store.batches.page() == []
 
 
 # -- conflicts -----------------------------------------------------------------------------

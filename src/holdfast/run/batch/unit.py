@@ -30,6 +30,8 @@ log = logging.getLogger("holdfast.batch")
 
 #: What is kept of a warning, a reason, an error.
 MAX_NOTE, MAX_ERROR = 500, 8000
+#: The label of units that a lost run had done.
+VERIFIED = "verified"
 #: The longest result that is handed over, in bytes.
 MAX_HANDED = 1024 * 1024
 
@@ -208,8 +210,10 @@ class Run:
         retries: int,
         curve: Curve,
         timeout: float | None = None,
+        verify: Callable[[Any], bool] | None = None,
         transaction: Callable[..., Any],
     ) -> None:
+        self._verify = verify
         self.batch_id = batch.id
         self.kind = batch.kind
         self.identity = batch.identity
@@ -255,6 +259,10 @@ class Run:
             key = self._decode(row.key)
         except Exception as error:  # noqa: BLE001 - whatever the types of the user say
             return Ended(row, Unit(self, row, row.key).ended(UnitState.FAILED, _unfit(error), 0.0), written=False)
+        if row.suspect and self._verify is not None:
+            known = self._verified(row, key, self._verify)
+            if known is not None:
+                return known
         if self._plain is None:
             return self._tried(Unit(self, row, key), began)
         try:
@@ -265,6 +273,17 @@ class Run:
         if returned is None:
             return _done(row, took)  # most units: nothing more is made for them
         return Ended(row, Unit(self, row, key).ended(UnitState.DONE, None, took, returned=returned), written=False)
+
+    def _verified(self, row: UnitRow, key: Any, verify: Callable[[Any], bool]) -> Ended | None:
+        """A lost run may have done it: ask; None: it did not."""
+        unit = Unit(self, row, key)
+        try:
+            if not verify(key):
+                return None
+        except Exception as error:  # noqa: BLE001 - the user's own code
+            return Ended(row, unit.ended(UnitState.FAILED, say(error), 0.0), written=False)
+        unit.done(VERIFIED)
+        return Ended(row, unit.ended(UnitState.DONE, None, 0.0), written=False)
 
     def _tried(self, unit: Unit, began: float, error: BaseException | None = None) -> Ended:
         """Try the unit as often as it may be tried; *error*: what came of the first time."""
