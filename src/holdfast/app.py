@@ -15,7 +15,7 @@ from holdfast.domain.job import JobId
 from holdfast.domain.kind import MAX_PAYLOAD, Kind, KindOptions, suggest
 from holdfast.domain.request import NewJob
 from holdfast.domain.retry import Curve
-from holdfast.domain.text import as_bytes, as_duration, checked_name
+from holdfast.domain.text import Duration, as_bytes, as_duration, checked_name
 from holdfast.enqueuer import Enqueuer, Handler, Sink
 from holdfast.errors import InvalidInput, InvalidKind, UnknownKind
 from holdfast.ref import JobRef
@@ -24,7 +24,6 @@ from holdfast.store.control import Control
 from holdfast.store.queues import Queues
 from holdfast.store.url import open_store
 from holdfast.store.views import Views
-from holdfast.words import Duration
 
 if TYPE_CHECKING:
     from holdfast.run.worker import Worker

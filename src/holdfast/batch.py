@@ -9,7 +9,6 @@ import threading
 import typing
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, TypeVar
@@ -35,7 +34,7 @@ from holdfast.domain.job import WorkerId
 from holdfast.domain.kind import to_json
 from holdfast.domain.request import Actor
 from holdfast.domain.sharding import SHARDS
-from holdfast.domain.text import as_duration, checked_name
+from holdfast.domain.text import Duration, as_duration, checked_name
 from holdfast.domain.verdict import Done
 from holdfast.envelope import failure_of
 from holdfast.errors import BatchHeld, BatchPaused, Drift, HoldfastError, InvalidInput, ServiceRunning
@@ -54,7 +53,6 @@ from holdfast.store.opening import Opened, Opening
 from holdfast.units import Bound
 
 T = TypeVar("T")
-Duration = timedelta | float | str
 
 SECOND_SIGNAL = 130
 STOPPING = "stopping: units under way may end; once more to leave at once"

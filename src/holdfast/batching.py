@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from holdfast import words
 from holdfast.domain.kind import Kind
 from holdfast.domain.retry import Curve
-from holdfast.domain.text import as_bytes, as_duration, checked_name
+from holdfast.domain.text import Duration, as_bytes, as_duration, checked_name
 from holdfast.errors import InvalidKind
 from holdfast.store import Store
-from holdfast.words import Duration
 
 if TYPE_CHECKING:
     from holdfast.batch import BatchResult
@@ -25,7 +25,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Batching:
+class Batching(ABC):
     """Unit functions of an application, and what is done with them."""
 
     def __init__(self) -> None:
@@ -33,9 +33,9 @@ class Batching:
         self._units: dict[str, UnitFunction[..., Any]] = {}
 
     @property
+    @abstractmethod
     def store(self) -> Store:
         """Where the ledgers are."""
-        raise NotImplementedError
 
     def unit(
         self,

@@ -9,11 +9,10 @@ from typing import Any
 
 import msgspec
 
-from holdfast.domain.text import as_duration, checked_count
+from holdfast.domain.text import Duration, as_duration, checked_count
 from holdfast.run import clock
 from holdfast.store import Store
 from holdfast.store.inbox import TERM, Taken
-from holdfast.words import Duration
 
 #: How often a consumer that waits looks again, in seconds.
 LOOK_EVERY = 0.2

@@ -57,11 +57,11 @@ def would_run(store: Store, bound: Bound, keys: Iterable[Any], options: RunOptio
     if latest is None or clean or latest.state is BatchState.CANCELLED or options.fresh:
         generation = 1 if latest is None else latest.generation + 1
         return Found(None if latest is None else latest.id, generation, clean, sum(1 for _ in keys), 0)
-    counts = [0, 0]
+    left = over = 0
     for chunk in _chunks(keys, 1000):
-        over = store.batches.over(latest.id, [unit_key(key) for key in chunk], retry_failed=options.retry_failed)
-        counts = [counts[0] + len(chunk) - over, counts[1] + over]
-    return Found(latest.id, latest.generation, clean, counts[0], counts[1])
+        known = store.batches.over(latest.id, [unit_key(key) for key in chunk], retry_failed=options.retry_failed)
+        left, over = left + len(chunk) - known, over + known
+    return Found(latest.id, latest.generation, clean, left, over)
 
 
 def _chunks(keys: Iterable[Any], size: int) -> Iterator[list[Any]]:

@@ -16,11 +16,11 @@ from typing import Any, TypeVar
 import msgspec
 
 from holdfast.app import Holdfast
-from holdfast.domain.context import Context, Duration
+from holdfast.domain.context import Context
 from holdfast.domain.job import Job, Lease, WorkerId
 from holdfast.domain.kind import to_json
 from holdfast.domain.selector import Selector
-from holdfast.domain.text import as_duration
+from holdfast.domain.text import Duration, as_duration
 from holdfast.enqueuer import Handler
 from holdfast.run import clock
 from holdfast.run.context import RunContext

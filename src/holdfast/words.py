@@ -8,11 +8,9 @@ from datetime import timedelta
 from holdfast.domain.job import OnLost
 from holdfast.domain.kind import ExecutorName
 from holdfast.domain.retry import DEFAULT_CURVE, Curve, steps
-from holdfast.domain.text import as_duration
+from holdfast.domain.text import Duration, as_duration
 from holdfast.domain.unique import Scope
 from holdfast.errors import InvalidKind
-
-Duration = timedelta | float | str
 
 
 def curve(retry: Curve | Sequence[Duration] | None) -> Curve:

@@ -9,7 +9,6 @@ import argparse
 import os
 import sys
 import threading
-import time
 from pathlib import Path
 
 import holdfast
@@ -35,7 +34,7 @@ def slow(key: str, unit: holdfast.Unit) -> None:
         case "obeys":
             unit.sleep(60)
         case "hangs":
-            time.sleep(60)
+            NEVER.wait(60)
         case "dies":
             os.kill(os.getpid(), 9)
 
@@ -66,8 +65,8 @@ def fatal(key: int) -> None:
 def program(key: int, *, path: str, nap: float, unit: holdfast.Unit) -> None:
     """A unit that runs a program, which says the same."""
     code = (
-        "import os, sys, time, pathlib; path, nap = sys.argv[1:];"
-        "pathlib.Path(path + '-begun').write_text(str(os.getpid())); time.sleep(float(nap));"
+        "import os, sys, threading, pathlib; path, nap = sys.argv[1:];"
+        "pathlib.Path(path + '-begun').write_text(str(os.getpid())); threading.Event().wait(float(nap));"
         "pathlib.Path(path + '-ended').touch()"
     )
     unit.command([sys.executable, "-c", code, f"{path}-{key}", str(nap)])

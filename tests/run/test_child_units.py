@@ -57,8 +57,10 @@ def test_a_run_leaves_no_process_behind(app, tmp_path):
         return {process.pid for process in psutil.Process().children(recursive=True) if is_ours(process)}
 
     before = ours()
-    run(app, child_units.child.bind(path=str(tmp_path / "unit")), range(2), jobs=2)
+    result, _ = run(app, child_units.child.bind(path=str(tmp_path / "unit")), range(2), jobs=2)
+    assert result.exit_code == 0
     wait_until(lambda: ours() <= before)
+    assert ours() <= before
 
 
 def test_a_child_is_told_that_its_time_is_up_and_then_killed(app):

@@ -19,6 +19,8 @@ BatchId = NewType("BatchId", int)
 UnitKey = NewType("UnitKey", str)
 
 MAX_UNIT_KEY = 1000
+#: What is kept of the error of a unit, in characters.
+MAX_UNIT_ERROR = 8000
 #: The kind of a foreground run's own job. No worker knows it.
 DRIVER = "holdfast.driver"
 

@@ -6,13 +6,13 @@ import logging
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, TypeVar
 
 from holdfast.domain.raised import Cancelled
+from holdfast.domain.text import Duration
 
 T = TypeVar("T")
-Duration = timedelta | float | str
 
 
 class Context(ABC):

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from holdfast.domain.text import as_duration
-
-Duration = timedelta | float | str
+from holdfast.domain.text import Duration, as_duration
 
 
 class Retry(Exception):

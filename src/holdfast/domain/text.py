@@ -111,6 +111,10 @@ def as_bytes(size: int | str) -> int:
     return size
 
 
+#: How people write a duration: seconds, "90s", "1h 30m", or what Python has for it.
+Duration = timedelta | float | str
+
+
 def as_duration(value: timedelta | float | str) -> timedelta:
     """A duration from a timedelta, a number of seconds, or a text such as ``5m``; never negative."""
     if isinstance(value, str):

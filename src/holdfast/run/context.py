@@ -12,12 +12,12 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from holdfast.domain.context import Context, Duration
+from holdfast.domain.context import Context
 from holdfast.domain.job import WorkerId
 from holdfast.domain.kind import to_json
 from holdfast.domain.raised import Asleep
 from holdfast.domain.request import Enqueued, NewJob
-from holdfast.domain.text import as_duration, checked_count, checked_name, clean_text
+from holdfast.domain.text import Duration, as_duration, checked_count, checked_name, clean_text
 from holdfast.errors import InvalidInput
 from holdfast.run import clock
 from holdfast.run.counts import Counts

@@ -99,12 +99,20 @@ class Batches:
             self.end_on(connection, run, end())
 
     def plan(self, run: Opened, units: Sequence[InHand], *, retry_failed: bool = False) -> None:
-        """Put keys into the ledger, where they wait; known ones stay as they are, but for failed ones on demand."""
+        """Put keys into the ledger, where they wait; known ones stay as they are, but for failed ones on demand.
+
+        Raises:
+            LeaseLost: The run's job was taken over; nothing was written.
+        """
         if units:
             self._backend.write(plan, run, list(units), retry_failed)
 
     def end(self, run: Opened, aborted_by: AbortedBy | None, total: int, *, complete: bool) -> tuple[Batch, Counters]:
-        """End a run and say where the batch stands. *complete*: the run has met every key of its input."""
+        """End a run and say where the batch stands. *complete*: the run has met every key of its input.
+
+        Raises:
+            LeaseLost: The run's job was taken over; nothing was written.
+        """
         return self._backend.write(_end, run, aborted_by, total, complete)
 
     # -- workers ---------------------------------------------------------------------------
@@ -118,11 +126,19 @@ class Batches:
         return self._ring_for(self._backend.write(shards.launch, run, sharding))
 
     def join(self, batch_id: BatchId, lease: Lease, *, owner: str) -> Opened | None:
-        """Begin to work as a shard, under the lease of its job; None: there is nothing to do any more."""
+        """Begin to work as a shard, under the lease of its job; None: there is nothing to do any more.
+
+        Raises:
+            LeaseLost: The shard's job was taken over.
+        """
         return self._backend.write(shards.join, batch_id, lease, owner)
 
     def leave(self, run: Opened, aborted_by: AbortedBy | None) -> Batch:
-        """End the work of a shard; *aborted_by* stops the others too. The last one says where the batch stands."""
+        """End the work of a shard; *aborted_by* stops the others too. The last one says where the batch stands.
+
+        Raises:
+            LeaseLost: The shard's job was taken over; nothing was written.
+        """
         return self._backend.write(shards.leave, run, aborted_by)
 
     def abort(self, batch_id: BatchId, why: AbortedBy) -> None:
@@ -130,7 +146,7 @@ class Batches:
         self._backend.write(shards.abort, batch_id, why)
 
     def revive(self, *, limit: int = 100) -> int:
-        """New shards for batches of the workers that have lost all of theirs; answers how many."""
+        """New shards for batches of the workers that have lost all of theirs; answers how many batches."""
         revived = self._backend.write(shards.revive, limit)
         return self._ring_for(revived) if revived else 0
 
@@ -150,7 +166,10 @@ class Batches:
         return self._backend.write(steering.pause, batch_id)
 
     def resume(self, batch_id: BatchId) -> bool:
-        """Let a paused batch go on: workers do by themselves, a foreground run when it is started again."""
+        """Let a paused batch go on: workers do by themselves, a foreground run when it is started again.
+
+        A batch of the workers that was stopped goes on too. Answers whether that changed anything.
+        """
         return self._ring_for(self._backend.write(steering.resume, batch_id))
 
     def cancel(self, batch_id: BatchId) -> int:

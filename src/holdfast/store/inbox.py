@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from holdfast.domain.batch import BatchId, UnitKey, UnitState, undone
+from holdfast.domain.batch import MAX_UNIT_ERROR, BatchId, UnitKey, UnitState, undone
 from holdfast.domain.text import clean_text
 from holdfast.errors import ResultLost
 from holdfast.store.backend import Backend
@@ -19,7 +19,6 @@ from holdfast.store.holdings import count
 
 #: How long a consumer has what it took, before another may take it.
 TERM = timedelta(seconds=60)
-MAX_ERROR = 8000
 
 
 class Taken(Struct, frozen=True):
@@ -64,7 +63,7 @@ class Inbox:
         Raises:
             ResultLost: It was taken by another, or has expired; whoever has it now decides.
         """
-        self._backend.write(_end, result, UnitState.FAILED, clean_text(error, limit=MAX_ERROR))
+        self._backend.write(_end, result, UnitState.FAILED, clean_text(error, limit=MAX_UNIT_ERROR))
 
     @contextmanager
     def transaction(self, result: Taken) -> Iterator[Any]:

@@ -151,13 +151,13 @@ class ChildRun(Run):
                     self.give_up()
                 if told.end is not None or not late:
                     return Ended(row, told.end, told.written)
-                error = f"it took longer than its timeout of {self.alarms.timeout:g} s"
+                error = self.alarms.said
             case Released() | Stopped() if not late:
                 return Ended(row, None, written=False)
             case Released() | Stopped():
-                error = f"it took longer than its timeout of {self.alarms.timeout:g} s"
+                error = self.alarms.said
             case Failed() | Lost() if late:
-                error = f"it took longer than its timeout of {self.alarms.timeout:g} s, and was killed"
+                error = f"{self.alarms.said}, and was killed"
             case Failed() | Lost():
                 error = outcome.error or outcome.reason
         return Ended(row, _failed(row, error, took, crashed=isinstance(outcome, Lost)), written=False)

@@ -27,6 +27,11 @@ class Alarms:
         self._lock = threading.Lock()
         self._due: dict[Timed, float] = {}
 
+    @property
+    def said(self) -> str:
+        """What is said of a unit whose time was up."""
+        return f"it took longer than its timeout of {self.timeout:g} s"
+
     def begin(self, unit: Timed) -> None:
         with self._lock:
             self._due.pop(unit, None)

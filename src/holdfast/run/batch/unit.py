@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.domain.batch import Batch, Handed, UnitEnd, UnitState
+from holdfast.domain.batch import MAX_UNIT_ERROR, Batch, Handed, UnitEnd, UnitState
 from holdfast.domain.batch import Unit as UnitRow
 from holdfast.domain.kind import to_json
 from holdfast.domain.raised import AlreadyOver, Cancelled, Fatal, Skip
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("holdfast.batch")
 
-#: What is kept of a warning, a reason, an error.
-MAX_NOTE, MAX_ERROR = 500, 8000
+#: What is kept of a label, a warning, a reason.
+MAX_NOTE = 500
 #: The label of units that a lost run had done.
 VERIFIED = "verified"
 #: The longest result that is handed over, in bytes.
@@ -190,7 +190,7 @@ class Unit:
             crashes=self.row.crashes,
             label=self._label if state is UnitState.DONE else None,
             warning=self._warning,
-            error=None if error is None else clean_text(error, limit=MAX_ERROR),
+            error=None if error is None else clean_text(error, limit=MAX_UNIT_ERROR),
             data=None if value is None or state is not UnitState.DONE else _kept(value),
             took_ms=round(took * 1000),
             handed=handed,
@@ -324,7 +324,7 @@ class Run:
         """What an exception means; None: it is tried again, or was interrupted."""
         match error:
             case Cancelled() if unit.timed_out and self.alarms is not None:
-                error = TimeoutError(f"it took longer than its timeout of {self.alarms.timeout:g} s")
+                error = TimeoutError(self.alarms.said)
             case Cancelled() if self.stopping.is_set():
                 return None
             case Skip():
