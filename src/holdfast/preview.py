@@ -49,7 +49,8 @@ def preview(store: Store, bound: Bound, keys: Iterable[Any], options: RunOptions
 def would_run(store: Store, bound: Bound, keys: Iterable[Any], options: RunOptions) -> Found:
     """Look at the ledger, and say what a run would do; nothing is written."""
     opening = opening_of(bound, keys, options)
-    only = chosen(bound.function, keys, only=options.only, resume_from=options.resume_from)
+    # Without a dry run nobody counts, and the keys are not given.
+    only = chosen(bound.function, keys, only=options.only, resume_from=None) if options.dry_run else None
     if only is not None:
         keys = [key for key in keys if unit_key(key) in only]
     latest = store.batches.latest(opening.identity)

@@ -323,6 +323,8 @@ def test_only_some_keys_are_run_and_the_others_left_alone(app):
     for options in ({"only": [11]}, {"resume_from": 11}):
         with pytest.raises(InvalidInput, match="11 is not among the keys"):
             run(app, work, range(10), **options)
+    assert run(app, work, range(10), only=[9], once=True).exit_code == 0
+    assert run(app, work, range(10), only=[5, 9], dry_run=True).summary.pending == 1
     assert run(app, work, range(10)).summary.succeeded == 10
 
 
