@@ -5,13 +5,14 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from holdfast._version import __version__
+from holdfast._version import __version__ as __version__
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
     from holdfast.domain.context import Context
     from holdfast.domain.job import State
     from holdfast.domain.needs import After
+    from holdfast.domain.plan import Plan
     from holdfast.domain.raised import Cancelled, Fail, Fatal, Release, Retry, Skip, Snooze
     from holdfast.domain.selector import Selector
     from holdfast.errors import HoldfastError
@@ -25,6 +26,7 @@ __all__ = [
     "Fatal",
     "Holdfast",
     "HoldfastError",
+    "Plan",
     "Release",
     "Retry",
     "Selector",
@@ -32,7 +34,6 @@ __all__ = [
     "Snooze",
     "State",
     "Unit",
-    "__version__",
 ]
 
 #: Where each name lives: a program that only asks for help need not load them all.
@@ -44,6 +45,7 @@ _HOMES = {
     "Fatal": "domain.raised",
     "Holdfast": "app",
     "HoldfastError": "errors",
+    "Plan": "domain.plan",
     "Release": "domain.raised",
     "Retry": "domain.raised",
     "Selector": "domain.selector",

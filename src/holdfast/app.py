@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
 from holdfast import words
 from holdfast.batching import Batching
-from holdfast.config import default_url
+from holdfast.config import default_url, settings
 from holdfast.domain.job import JobId
 from holdfast.domain.kind import MAX_PAYLOAD, Kind, KindOptions, suggest
 from holdfast.domain.request import NewJob
@@ -19,6 +19,7 @@ from holdfast.domain.text import Duration, as_bytes, as_duration, checked_name
 from holdfast.enqueuer import Enqueuer, Handler, Sink
 from holdfast.errors import InvalidInput, InvalidKind, UnknownKind
 from holdfast.ref import JobRef
+from holdfast.scheduling import Scheduling
 from holdfast.store import Store
 from holdfast.store.control import Control
 from holdfast.store.queues import Queues
@@ -32,7 +33,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Holdfast(Batching):
+class Holdfast(Batching, Scheduling):
     """One application on one store.
 
     *url* is ``sqlite:///path.db`` or ``postgresql://user@host/database``. Without it the
@@ -70,6 +71,7 @@ class Holdfast(Batching):
             self._url = url
             self._store = store
             self._unpublished = set(self._kinds)
+            self._undeclared = bool(self._declarations)
 
     @property
     def store(self) -> Store:
@@ -191,14 +193,17 @@ class Holdfast(Batching):
         poll: Duration = 1,
         child_jobs: int = 1000,
         child_memory: int | str = "512M",
+        plans: bool = True,
     ) -> Worker:
         """A worker for this app's kinds; ``run()`` works until ``stop()`` is called.
 
         *queues* defaults to those of the kinds. *drain*: end when nothing is ready or running.
         A process child is replaced after *child_jobs* jobs, or when it has grown to *child_memory*.
+        It *plans* the schedules of the store as well, beside all others.
         """
         from holdfast.domain.sharding import is_shard
         from holdfast.run.children import ChildOptions
+        from holdfast.run.ping import PING, ping_kind
         from holdfast.run.worker import Worker, WorkerOptions
 
         if isinstance(queues, str) or not isinstance(slots, int) or slots < 1:
@@ -207,6 +212,7 @@ class Holdfast(Batching):
         served = queues or sorted({kind.options.queue for kind in kinds.values()}) or ["default"]
         for name in served:
             checked_name(name, what="the queue")
+        kinds[PING] = ping_kind(settings()["ping_hosts"].value)
         options = WorkerOptions(
             queues=tuple(served),
             slots=slots,
@@ -216,8 +222,18 @@ class Holdfast(Batching):
             poll=as_duration(poll).total_seconds(),
             version=self._version,
             children=ChildOptions(child_jobs, as_bytes(child_memory)),
+            plans=plans,
         )
-        return Worker(self.store, kinds, options=options, request=self.request)
+        self.declare_schedules()
+        return Worker(self.store, kinds, options=options, request=self.request, providers=self._providers)
+
+    def scheduler(self, *, heartbeat: Duration = 10) -> Worker:
+        """A worker that runs no jobs: it plans the schedules of the store, and sweeps."""
+        from holdfast.run.worker import Worker, WorkerOptions
+
+        self.declare_schedules()
+        options = WorkerOptions(queues=(), slots=1, heartbeat=as_duration(heartbeat).total_seconds())
+        return Worker(self.store, {}, options=options, request=self.request, providers=self._providers)
 
     def find_kind(self, name: str) -> Kind | None:
         """A kind by its name, also one that runs units."""

@@ -29,6 +29,7 @@ class Batching(ABC):
     """Unit functions of an application, and what is done with them."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._lock = threading.RLock()
         self._units: dict[str, UnitFunction[..., Any]] = {}
 

@@ -48,6 +48,7 @@ SETTINGS = {
         Setting("metrics", str, None, "HOST:PORT where a worker serves /metrics, /livez and /readyz."),
         Setting("log_format", str, "text", "How a worker writes its log.", ("text", "json")),
         Setting("log_level", str, "info", "What a worker writes to its log.", ("debug", "info", "warning", "error")),
+        Setting("ping_hosts", list, [], "The hosts that schedules may ping when they succeed; none: no pings."),
         Setting("output", str, "text", "How commands print.", ("text", "json", "ndjson")),
         Setting("api_key_sha256", str, None, "SHA-256, in hex, of the key that changes need in HOLDFAST_API_KEY."),
     )

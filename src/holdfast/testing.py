@@ -24,8 +24,11 @@ from holdfast.domain.text import Duration, as_duration
 from holdfast.enqueuer import Handler
 from holdfast.run import clock
 from holdfast.run.context import RunContext
+from holdfast.run.counts import Counts
 from holdfast.run.handler import await_handler, run_handler
 from holdfast.run.held import Run
+from holdfast.run.planner import Planner
+from holdfast.run.providers import Providers
 from holdfast.run.reports import Reporter
 from holdfast.store import Store
 from holdfast.store.leases import TERM
@@ -66,6 +69,15 @@ def isolated(app: Holdfast, *, at: datetime | None = None) -> Iterator[Clock]:
 def drain(app: Holdfast) -> int:
     """Run every job of the app's kinds that is ready, in this thread, until none is; answers how many."""
     return sum(1 for _ in run_ready(app))
+
+
+def plan(app: Holdfast) -> int:
+    """Decide on all plans of the store that are due, as a planner would; answers how many were fired."""
+    app.declare_schedules()
+    planner, fired = Planner(app.store, Providers(app.providers, patience=60.0), counts=Counts()), 0
+    while (ticked := planner.tick()).considered:
+        fired += ticked.processed
+    return fired
 
 
 def run_ready(app: Holdfast) -> Iterator[Settlement]:

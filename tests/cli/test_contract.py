@@ -59,6 +59,18 @@ GOOD = {
     ("batch", "cancel"): ["1"],
     ("batch", "retry-failed"): ["1"],
     ("batch", "rm"): ["1"],
+    ("schedule", "ls"): [],
+    ("schedule", "show"): ["nightly"],
+    ("schedule", "add"): ["other", "mail", "every 5m", "-p", '{"to": 2}'],
+    ("schedule", "edit"): ["nightly", "--delay", "5m"],
+    ("schedule", "pause"): ["nightly", "--note", "the moon"],
+    ("schedule", "resume"): ["nightly"],
+    ("schedule", "trigger"): ["nightly"],
+    ("schedule", "preview"): ["30 2 * * *", "--tz", "Europe/Berlin"],
+    ("schedule", "backfill"): ["nightly", "--from", "3d"],
+    ("schedule", "history"): ["nightly"],
+    ("schedule", "why"): ["nightly", "2030-01-01T00:00:00Z"],
+    ("schedule", "rm"): ["nightly"],
     ("queue", "ls"): [],
     ("queue", "show"): ["default"],
     ("queue", "set"): ["default", "--limit", "3"],
@@ -80,6 +92,7 @@ GOOD = {
 #: These end only when told to, or need more than a store: they have tests of their own.
 ELSEWHERE = {
     ("worker",),
+    ("scheduler",),
     ("up",),
     ("status",),
     ("service", "uninstall"),
@@ -97,6 +110,7 @@ STORELESS = {
     ("config", "show"),
     ("exit-codes",),
     ("explain",),
+    ("schedule", "preview"),
 }
 
 
@@ -107,6 +121,7 @@ def filled(app):
     done = app.enqueue("mail", {"to": 3}, hold=True)
     app.control.cancel(holdfast.Selector(ids=(done.id,)), actor="ada")
     app.run(app.unit(name="count")(lambda n: None), [1, 2], output="none")
+    app.schedules.create("nightly", "mail", "@daily", payload={"to": 1})
     return app
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from holdfast.domain.cron import Cron
 from holdfast.domain.moments import Calendar, Interval, between, changes
-from holdfast.errors import InvalidExpression, NeverFires, UnknownZone
+from holdfast.errors import InvalidExpression, InvalidInput, NeverFires, UnknownZone
 
 MINUTE = timedelta(minutes=1)
 ZONES = [
@@ -226,5 +226,5 @@ def test_intervals_lie_on_a_grid(every, phase, instant):
 
 @pytest.mark.parametrize(("every", "phase"), [(0, 0), (0.5, 0), (60, 60), (60, -1), (1.5, 0)])
 def test_intervals_that_make_no_sense_are_refused(every, phase):
-    with pytest.raises(InvalidExpression):
+    with pytest.raises(InvalidInput):
         Interval(timedelta(seconds=every), timedelta(seconds=phase))

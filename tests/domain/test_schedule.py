@@ -9,15 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.domain.moments import between
-from holdfast.domain.schedule import (
-    CatchUp,
-    Overlap,
-    Spec,
-    backfilled,
-    decide,
-    jittered,
-    plan_key,
-)
+from holdfast.domain.plan import Overlap
+from holdfast.domain.schedule import CatchUp, Spec, backfilled, decide, spec_of
 from holdfast.errors import InvalidExpression, InvalidInput
 
 T0 = datetime(2024, 3, 30, tzinfo=UTC)
@@ -136,12 +129,32 @@ def test_every_plan_is_fired_or_skipped_exactly_once(spec, ticks):
     assert sorted([*fired, *skipped]) == list(between(rule, T0, cursor))
 
 
-def test_jitter_is_the_same_everywhere():
-    first = jittered("mail", "global", T0, HOUR)
-    assert first == jittered("mail", "global", T0, HOUR) != jittered("mail", "other", T0, HOUR)
-    assert timedelta(0) <= first < HOUR
-    assert jittered("mail", "global", T0, timedelta(0)) == timedelta(0)
-    assert len({plan_key("mail", scope, T0) for scope in "abc"}) == 3
+@pytest.mark.parametrize("catch_up", list(CatchUp))
+def test_after_its_runs_a_schedule_is_over(catch_up):
+    """A schedule that may fire twice more fires twice, and has no next plan then."""
+    spec = Spec(cron="*/5 * * * *", catch_up=catch_up, runs=5)
+    cursor, fired = at(minutes=0), 3
+    for minute in range(1, 60):
+        decision = decide(spec, spec.rule(), cursor, at(minutes=minute), fired=fired)
+        cursor, fired = decision.cursor, fired + len(decision.fire)
+    assert (fired, decision.next_at) == (5, None)
+
+
+def test_an_expression_is_written_as_people_do():
+    assert spec_of("every 90s").every == timedelta(seconds=90)
+    assert spec_of("Every 1h30m", phase=timedelta(minutes=5)).expression == "every 1h30m"
+    assert spec_of(" @daily ").expression == "@daily"
+
+
+@pytest.mark.parametrize("expression", ["every", "every now", "every 0s", "every 1500ms", "", "@never", 5])
+def test_what_is_no_expression_is_refused(expression):
+    with pytest.raises(InvalidExpression):
+        spec_of(expression)
+
+
+def test_a_phase_belongs_to_an_interval():
+    with pytest.raises(InvalidInput, match="phase"):
+        spec_of("@daily", phase=timedelta(minutes=5))
 
 
 def test_a_backfill_is_asked_for_by_both_ends():
@@ -160,6 +173,8 @@ def test_a_backfill_is_asked_for_by_both_ends():
         {"cron": "@daily", "every": HOUR},
         {"cron": "@daily", "delay": -HOUR},
         {"cron": "@daily", "start": T0, "end": T0},
+        {"cron": "@daily", "start": T0.replace(tzinfo=None)},
+        {"cron": "@daily", "runs": 0},
     ],
 )
 def test_a_schedule_that_makes_no_sense_is_refused(values):

@@ -189,6 +189,8 @@ UNSEEN = {"asked", "enqueue_one", "ids_by_pattern"}
 UPKEEP = {*CHECKS, "any_job", "any_holder"}
 #: Batches have tables of their own: see test_batch_plans.
 BATCHES = {*sql.statements("sqlite", noun="batches"), *sql.statements("sqlite", noun="inbox")}
+#: So have schedules: see test_schedule_plans.
+SCHEDULES = {*sql.statements("sqlite", noun="schedules"), *sql.statements("sqlite", noun="plans")}
 
 
 #: Statistics can be set only where the tests own the server.
@@ -260,7 +262,10 @@ def test_every_statement_is_observed(sqlite, backend):
         for name, text in known.items()
         if not text.startswith(("SELECT", "WITH", "INSERT", "UPDATE", "DELETE", "("))
     }
-    assert known.keys() - conditions - SMALL - UNSEEN - UPKEEP - BATCHES == asked - SMALL - UNSEEN - BATCHES
+    assert (
+        known.keys() - conditions - SMALL - UNSEEN - UPKEEP - BATCHES - SCHEDULES
+        == asked - SMALL - UNSEEN - BATCHES - SCHEDULES
+    )
 
 
 def observed(big: BigPostgres | BigSqlite, operation: str) -> list[Cost]:

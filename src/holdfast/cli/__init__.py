@@ -33,6 +33,8 @@ COMMANDS = {
     "set": ("verbs:change", "Change priority, queue or time of jobs."),
     "rm": ("verbs:rm", "Remove jobs with their history."),
     "batch": ("batch:batch", "Run a function over many units; look at batches and steer them."),
+    "schedule": ("schedule:schedule", "Fire jobs by the clock: add schedules, look at their plans, steer them."),
+    "scheduler": ("worker:scheduler", "Plan schedules, and run no jobs."),
     "queue": ("queues:queue", "Look at queues, limit, pause and resume them."),
     "workers": ("queues:workers", "List the workers that are alive."),
     "top": ("top:command", "Watch states, queues, workers and running jobs."),

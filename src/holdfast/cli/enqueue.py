@@ -13,11 +13,11 @@ from msgspec import Struct
 from holdfast.cli.session import Session
 from holdfast.cli.shared import command as shared_command
 from holdfast.domain.job import JobId
-from holdfast.domain.kind import PublishedKind, load_options
+from holdfast.domain.kind import PublishedKind
 from holdfast.domain.needs import After
+from holdfast.domain.published import checked_payload, request_of
 from holdfast.domain.request import NewJob
 from holdfast.domain.text import as_duration, checked_name
-from holdfast.domain.unique import Scope, Unique
 from holdfast.errors import InvalidInput, InvalidPayload
 
 
@@ -59,7 +59,7 @@ def command(session: Session, *, kind: str, payload: str, **options: Any) -> Non
       holdfast enqueue import_file -p @parameters.json --delay 2h --label nightly
     """
     published = session.store.kinds.get(kind)
-    request = _request(published, _read(payload), session.actor, options)
+    request = _request(published, read_payload(payload), session.actor, options)
     answer = session.store.jobs.enqueue(request)
     text = f"job {answer.id}" + ("" if answer.created else " was there already")
     placed = Placed(answer.id, answer.created, kind, request.queue)
@@ -67,41 +67,23 @@ def command(session: Session, *, kind: str, payload: str, **options: Any) -> Non
 
 
 def _request(published: PublishedKind, payload: str, actor: str, options: dict[str, Any]) -> NewJob:
-    known = load_options(published.options, version=published.version)
-    values = _checked(published, payload)
-    key = _key(values, known.unique) if options["key"] is None else checked_name(options["key"], what="the key")
-    unique = (
-        None if key is None else Unique(key, known.unique_scope if known.unique else Scope.LIVE, known.unique_period)
-    )
-    return NewJob(
-        kind=published.name,
-        payload=payload,
-        queue=known.queue if options["queue"] is None else options["queue"],
-        priority=known.priority if options["priority"] is None else options["priority"],
+    values = decoded_payload(payload)
+    checked_payload(published, values)
+    return request_of(
+        published,
+        values,
+        queue=options["queue"],
+        priority=options["priority"],
+        key=None if options["key"] is None else checked_name(options["key"], what="the key"),
         delay=None if options["delay"] is None else as_duration(options["delay"]),
         label=options["label"],
-        unique=unique,
         after=After(ids=tuple(options["after"])) if options["after"] else None,
         hold=options["hold"],
-        max_attempts=known.max_attempts,
-        max_crashes=known.max_crashes,
-        on_lost=known.on_lost,
-        retry=known.retry.dumps(),
         actor=actor,
     )
 
 
-def _key(values: dict[str, Any], fields: tuple[str, ...]) -> str | None:
-    """The unique key that the kind forms of its payload."""
-    if not fields:
-        return None
-    for name in fields:
-        if name not in values:
-            raise InvalidPayload(f"the unique key needs the parameter {name!r}", hint="Name it, or give a --key.")
-    return msgspec.json.encode([values[name] for name in fields], order="sorted").decode()
-
-
-def _read(payload: str) -> str:
+def read_payload(payload: str) -> str:
     """The JSON itself, or what a file or stdin holds."""
     if payload == "-":
         return sys.stdin.read()
@@ -113,21 +95,12 @@ def _read(payload: str) -> str:
     return payload
 
 
-def _checked(published: PublishedKind, payload: str) -> dict[str, Any]:
-    """The payload's values, compared with the names that the handler takes; the worker checks their types."""
+def decoded_payload(payload: str) -> dict[str, Any]:
+    """The payload's values."""
     try:
         values = msgspec.json.decode(payload)
     except (msgspec.DecodeError, RecursionError, UnicodeEncodeError) as error:
         raise InvalidPayload(f"the payload is not JSON: {error}", hint="Write it in quotes: '{\"to\": 1}'.") from None
     if not isinstance(values, dict):
         raise InvalidPayload("a payload is a JSON object", hint='Name the handler\'s parameters: {"name": value}.')
-    schema = msgspec.json.decode(published.payload_schema)
-    shape = schema.get("$defs", {}).get("Payload", schema)
-    known, needed = set(shape.get("properties", {})), set(shape.get("required", ()))
-    for name in sorted(set(values) - known):
-        raise InvalidPayload(
-            f"{published.name!r} has no parameter {name!r}", hint=f"It takes: {', '.join(sorted(known))}."
-        )
-    for name in sorted(needed - set(values)):
-        raise InvalidPayload(f"{published.name!r} needs the parameter {name!r}")
     return values

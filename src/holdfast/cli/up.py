@@ -24,7 +24,7 @@ from holdfast.cli.render import age, table
 from holdfast.cli.session import Session
 from holdfast.cli.shared import Items, command
 from holdfast.cli.standing import Standing, Up, all_up
-from holdfast.cli.worker import say, serve, working
+from holdfast.cli.worker import say, serve, working, working_on
 from holdfast.domain.text import as_duration
 from holdfast.errors import Conflict, NotFound, NotStarted, WaitTimeout
 from holdfast.output import Line
@@ -69,7 +69,7 @@ def up(session: Session, *, detach: bool, **flags: Any) -> None:
     standing.take()
     say("up; leave with Ctrl-C, look with holdfast top")
     log = str(standing.log) if _is_log(standing) else None
-    serve(session, app, asked, told=lambda worker: standing.tell(_told(worker, app.url, log)))
+    serve(session, app, working_on(app, asked), asked, told=lambda worker: standing.tell(_told(worker, app.url, log)))
 
 
 def _told(worker: Worker, url: str, log: str | None) -> Up:

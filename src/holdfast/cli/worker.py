@@ -27,14 +27,19 @@ log = logging.getLogger("holdfast")
 LAST_ACT = 0.7
 SECOND_SIGNAL = 130
 
+APP = click.option("--app", metavar="MODULE:APP", help="The application whose kinds to run.")
+METRICS = click.option("--metrics", metavar="HOST:PORT", help="Serve /metrics, /livez and /readyz here.")
+LOG = (
+    click.option("--log-format", type=click.Choice(["text", "json"]), help="How to write the log. [text]"),
+    click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="What to log. [info]"),
+)
 OPTIONS = (
-    click.option("--app", metavar="MODULE:APP", help="The application whose kinds to run."),
+    APP,
     click.option("-q", "--queue", "queues", multiple=True, help="A queue to serve; repeatable. [those of the kinds]"),
     click.option("--slots", type=click.IntRange(1, 10_000), help="Jobs at a time. [8]"),
     click.option("--grace", metavar="TIME", help="How long jobs may go on after a first signal. [30s]"),
-    click.option("--metrics", metavar="HOST:PORT", help="Serve /metrics, /livez and /readyz here."),
-    click.option("--log-format", type=click.Choice(["text", "json"]), help="How to write the log. [text]"),
-    click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="What to log. [info]"),
+    METRICS,
+    *LOG,
 )
 
 
@@ -45,17 +50,24 @@ class Ran(Struct, frozen=True):
     results: dict[str, int]
 
 
-def working(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options of a worker; what they do not say is configured."""
-    for option in reversed(OPTIONS):
-        function = option(function)
-    return function
+def _of(*options: Callable[..., Any]) -> Callable[..., Any]:
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+#: Gives a command the options of a worker; what they do not say is configured.
+working = _of(*OPTIONS)
 
 
 @shared_command("worker", answers=Ran)
 @working
 @click.option("--drain", is_flag=True, help="End when nothing is ready or running.")
-def command(session: Session, *, drain: bool, **flags: Any) -> None:
+@click.option("--no-plans", is_flag=True, help="Leave the planning of schedules to others.")
+def command(session: Session, *, drain: bool, no_plans: bool, **flags: Any) -> None:
     """Run jobs: claim what is ready, run it, record how it ended.
 
     The current directory is importable. Without --app only built-in kinds run. The store is the app's
@@ -73,25 +85,50 @@ def command(session: Session, *, drain: bool, **flags: Any) -> None:
     asked = {name: session.setting(name, flag) for name, flag in flags.items()}
     session.output.keep_stdout()
     logs.configure(style=asked["log_format"], level=asked["log_level"])
-    serve(session, load_app(asked["app"], url=session.asked_url), asked, drain=drain)
+    app = load_app(asked["app"], url=session.asked_url)
+    serve(session, app, working_on(app, asked, drain=drain, plans=not no_plans), asked)
+
+
+@shared_command("scheduler", answers=Ran)
+@_of(APP, METRICS, *LOG)
+def scheduler(session: Session, **flags: Any) -> None:
+    """Plan the schedules of the store until told to stop, and run no jobs.
+
+    Every worker plans as well: this is for hosts that should plan only. However many there are, and whichever of
+    them is killed, each plan fires once. --app names the application that declares schedules and knows their scopes.
+
+    \b
+    Example:
+      holdfast scheduler --app shop.jobs:app
+    """
+    asked = {name: session.setting(name, flag) for name, flag in flags.items()}
+    session.output.keep_stdout()
+    logs.configure(style=asked["log_format"], level=asked["log_level"])
+    app = load_app(asked["app"], url=session.asked_url)
+    serve(session, app, app.scheduler(), {**asked, "grace": "1s"})
+
+
+def working_on(app: Holdfast, asked: dict[str, Any], *, drain: bool = False, plans: bool = True) -> Worker:
+    """The worker that was asked for."""
+    return app.worker(
+        queues=asked["queues"] or None, slots=asked["slots"], drain=drain, grace=asked["grace"], plans=plans
+    )
 
 
 def serve(
     session: Session,
     app: Holdfast,
+    worker: Worker,
     asked: dict[str, Any],
     *,
-    drain: bool = False,
     told: Callable[[Worker], None] = lambda _: None,
 ) -> NoReturn:
     """Run a worker until a signal, or until there is nothing left; *told* hears of it when it is about to begin."""
-    worker = app.worker(queues=asked["queues"] or None, slots=asked["slots"], drain=drain, grace=asked["grace"])
     if asked["metrics"] is not None:
         _serve_metrics(asked["metrics"], worker, app)
     Signals(lambda: _stop(worker, asked["grace"]), lambda: _leave(worker)).start()
     told(worker)
-    say(f"worker {worker.id}: {asked['slots']} slots, queues {', '.join(worker.queues)}, store {masked(app.url)}")
-    say(f"kinds: {', '.join(worker.kinds) or 'none (name an application with --app)'}")
+    say(_introduction(worker, asked.get("slots"), masked(app.url)))
     worker.run(exits=True)
     say(f"ended; {_summary(worker)}")
     session.output.value(Ran(worker.id, dict(worker.counts.results)), lambda: ())
@@ -100,6 +137,14 @@ def serve(
     sys.stderr.flush()
     # Threads that still run have lost their jobs: they must not go on for a moment longer.
     os._exit(0)
+
+
+def _introduction(worker: Worker, slots: int | None, store: str) -> str:
+    if not worker.kinds:
+        return f"scheduler {worker.id}: plans the schedules of {store}"
+    kinds = [kind for kind in worker.kinds if not kind.startswith("holdfast.")]
+    told = ", ".join(kinds) or "none (name an application with --app)"
+    return f"worker {worker.id}: {slots} slots, queues {', '.join(worker.queues)}, store {store}\nkinds: {told}"
 
 
 def _stop(worker: Worker, grace: str) -> None:

@@ -7,12 +7,14 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from enum import StrEnum
-from typing import Any, get_type_hints
+from functools import lru_cache
+from typing import Any, get_args, get_type_hints
 
 import msgspec
 
 from holdfast.domain.context import Context
 from holdfast.domain.job import OnLost
+from holdfast.domain.plan import Plan
 from holdfast.domain.queue import DEFAULT_QUEUE
 from holdfast.domain.retry import DEFAULT_CURVE, Curve
 from holdfast.domain.text import checked_name, checked_number, nearest
@@ -98,6 +100,8 @@ class Kind:
             )
         self.signature = inspect.signature(function)
         self._context, self.payload_type = _payload_type(name, function, self.signature)
+        #: The parameter that is given the plan, if a schedule fires it.
+        self.plan = _plan_parameter(self.payload_type)
         unknown = set(options.unique) - set(self.payload_type.__struct_fields__)
         if unknown:
             raise InvalidKind(f"kind {name!r}: unique names {min(unknown)!r}, which is no parameter of its handler")
@@ -152,7 +156,7 @@ class Kind:
     def published(self) -> PublishedKind:
         return PublishedKind(
             name=self.name,
-            options=dump_options(self.options),
+            options=dump_options(self.options, plan=self.plan),
             payload_schema=self.payload_schema,
             version=self.options.version,
         )
@@ -166,8 +170,8 @@ class Kind:
             raise InvalidPayload(f"the payload of {self.name!r} is not JSON: {error}", kind=self.name) from None
 
 
-def dump_options(options: KindOptions) -> str:
-    """The options as JSON, in the words that ``holdfast.enqueue`` reads in SQL."""
+def dump_options(options: KindOptions, *, plan: str | None = None) -> str:
+    """The options as JSON, in the words that ``holdfast.enqueue`` reads in SQL; *plan*: who is given the plan."""
     period = options.unique_period
     return msgspec.json.encode(
         {
@@ -184,10 +188,12 @@ def dump_options(options: KindOptions) -> str:
             "unique_seconds": None if period is None else period.total_seconds(),
             "executor": options.executor,
             "memory": options.memory,
+            "plan": plan,
         }
     ).decode()
 
 
+@lru_cache(maxsize=1000)
 def load_options(text: str, *, version: str | None = None) -> KindOptions:
     """The options that :func:`dump_options` wrote."""
     raw = msgspec.json.decode(text)
@@ -250,6 +256,11 @@ def _payload_type(
             fields.append((parameter.name, annotation, _default(parameter.default)))
     struct = msgspec.defstruct("Payload", fields, kw_only=True, forbid_unknown_fields=True)
     return context, struct
+
+
+def _plan_parameter(payload_type: type[msgspec.Struct]) -> str | None:
+    fields = msgspec.structs.fields(payload_type)
+    return next((field.name for field in fields if Plan in (field.type, *get_args(field.type))), None)
 
 
 def _default(value: Any) -> Any:

@@ -14,7 +14,7 @@ from typing import Protocol
 from zoneinfo import ZoneInfo
 
 from holdfast.domain.cron import HORIZON, Cron
-from holdfast.errors import InvalidExpression, NeverFires, UnknownZone
+from holdfast.errors import InvalidExpression, InvalidInput, NeverFires, UnknownZone
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 #: Zones change their rules: what fires is judged by those of our time.
@@ -47,7 +47,7 @@ class Interval:
         if every < SECOND or every % SECOND:
             raise InvalidExpression(f"an interval is a whole number of seconds, not {every}", position=0)
         if not timedelta(0) <= phase < every:
-            raise InvalidExpression(f"a phase lies between 0 and the interval of {every}, not {phase}", position=0)
+            raise InvalidInput(f"a phase lies between 0 and the interval of {every}, not {phase}")
         self.every = every
         self.phase = phase
 

@@ -55,6 +55,10 @@ class After(Struct, frozen=True, kw_only=True):
         if not (self.ids or self.keys or self.labels):
             raise InvalidInput("after names no job", hint="Leave it out when there is nothing to wait for.")
 
+    @property
+    def only_ids(self) -> bool:
+        return not self.keys and not self.labels
+
 
 class Step(StrEnum):
     """What a waiting job does next."""

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
+from functools import lru_cache
 from itertools import islice
+from typing import Any
 
-import msgspec
 from msgspec import Struct
 
 from holdfast.domain.moments import Calendar, Interval, Rule, between
+from holdfast.domain.plan import Overlap
+from holdfast.domain.text import parse_duration
 from holdfast.errors import InvalidExpression, InvalidInput
 
 WINDOW = timedelta(hours=24)
@@ -31,18 +33,11 @@ class CatchUp(StrEnum):
     EVERY = "every"
 
 
-class Overlap(StrEnum):
-    """What becomes of a plan while the run of an earlier one, in the same scope, has not ended."""
-
-    SKIP = "skip"
-    QUEUE_ONE = "queue_one"
-    QUEUE_ALL = "queue_all"
-    CANCEL_RUNNING = "cancel_running"
-    ALLOW = "allow"
-
-
 class Spec(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """When a schedule fires. Either a cron expression in a zone, or an interval on the grid of the epoch."""
+    """When a schedule fires. Either a cron expression in a zone, or an interval on the grid of the epoch.
+
+    After *runs* plans it is over.
+    """
 
     cron: str | None = None
     tz: str = "UTC"
@@ -55,6 +50,7 @@ class Spec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     jitter: timedelta = timedelta(0)
     start: datetime | None = None
     end: datetime | None = None
+    runs: int | None = None
 
     def __post_init__(self) -> None:
         if (self.cron is None) == (self.every is None):
@@ -62,8 +58,21 @@ class Spec(Struct, frozen=True, kw_only=True, omit_defaults=True):
         for name in ("window", "delay", "jitter"):
             if getattr(self, name) < timedelta(0):
                 raise InvalidInput(f"{name} cannot be negative")
+        for moment in (self.start, self.end):
+            if moment is not None and moment.tzinfo is None:
+                raise InvalidInput(f"{moment.isoformat()} has no time zone", hint="Write it as 2030-01-01T06:00:00Z.")
         if self.start is not None and self.end is not None and self.end <= self.start:
             raise InvalidInput("a schedule ends after it starts")
+        if self.runs is not None and self.runs < 1:
+            raise InvalidInput(f"a schedule runs at least once, not {self.runs} times")
+
+    @property
+    def expression(self) -> str:
+        """The rule as people write it."""
+        if self.cron is not None:
+            return self.cron
+        assert self.every is not None
+        return f"every {say_exactly(self.every)}"
 
     @property
     def overlaps(self) -> Overlap:
@@ -80,7 +89,48 @@ class Spec(Struct, frozen=True, kw_only=True, omit_defaults=True):
             UnknownZone: There is no such time zone.
             NeverFires: It names no day of the calendar.
         """
-        return Interval(self.every, self.phase) if self.every is not None else Calendar(self.cron or "", self.tz)
+        return Interval(self.every, self.phase) if self.every is not None else _calendar(self.cron or "", self.tz)
+
+
+@lru_cache(maxsize=10_000)
+def _calendar(expression: str, zone: str) -> Calendar:
+    """Compiled once: many schedules share their rule, and each is asked again and again."""
+    return Calendar(expression, zone)
+
+
+def spec_of(expression: str, **options: Any) -> Spec:
+    """The spec of an expression as people write it: ``*/5 * * * *``, ``@daily``, or ``every 90s``.
+
+    Raises:
+        InvalidExpression: It cannot be read.
+        UnknownZone: There is no such time zone.
+        NeverFires: It names no day of the calendar.
+        InvalidInput: An option makes no sense.
+    """
+    if not isinstance(expression, str):
+        raise InvalidExpression(f"an expression is a text, not {expression!r}", position=0)
+    word, _, rest = expression.strip().partition(" ")
+    if word.lower() == "every":
+        try:
+            spec = Spec(every=parse_duration(rest), **options)
+        except InvalidInput as error:
+            raise InvalidExpression(error.message, hint="Write it like: every 5m.", position=6) from None
+    else:
+        if options.get("phase"):
+            raise InvalidInput("a phase belongs to an interval", hint="Write the expression as: every 5m.")
+        spec = Spec(cron=expression.strip(), **options)
+    spec.rule()
+    return spec
+
+
+def say_exactly(duration: timedelta) -> str:
+    """A duration as it can be read again: ``1h30m``."""
+    left, parts = int(duration.total_seconds()), ""
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
+        if left >= size:
+            parts += f"{left // size}{unit}"
+            left %= size
+    return parts or "0s"
 
 
 class Reason(StrEnum):
@@ -89,15 +139,20 @@ class Reason(StrEnum):
     CATCH_UP = "catch_up"
     WINDOW = "window"
     LATE = "late"
+    OVERLAP = "overlap"
+    PAUSED = "paused"
+    EDITED = "edited"
+    SCOPE = "scope"
 
 
 class Skipped(Struct, frozen=True):
-    """A stretch of plans that were not fired, both ends included; *count* stops at a limit."""
+    """A stretch of plans that were not fired, both ends included; *count* stops at a limit. No scope: in none."""
 
     first: datetime
     last: datetime
     count: int
     reason: Reason
+    scope: str = ""
 
 
 class Decision(Struct, frozen=True):
@@ -109,12 +164,17 @@ class Decision(Struct, frozen=True):
     next_at: datetime | None
 
 
-def decide(spec: Spec, rule: Rule, cursor: datetime | None, now: datetime, *, cap: int = CAP) -> Decision:
+def decide(
+    spec: Spec, rule: Rule, cursor: datetime | None, now: datetime, *, fired: int = 0, cap: int = CAP
+) -> Decision:
     """Decide on the plans after *cursor* that are due; the plan's own time is never changed by delay or jitter.
 
     Without a cursor there is no history: only the newest due plan counts. The cursor never goes back, so a clock
-    that does replays nothing.
+    that does replays nothing. *fired* have been before: once they are as many as the spec has runs, it is over.
     """
+    left = cap if spec.runs is None else min(cap, spec.runs - fired)
+    if left <= 0:
+        return Decision((), (), now if cursor is None else cursor, None)
     due = now - spec.delay
     known = cursor if cursor is not None else rule.previous_before(due + _TINY) - _TINY
     if spec.start is not None:
@@ -122,8 +182,9 @@ def decide(spec: Spec, rule: Rule, cursor: datetime | None, now: datetime, *, ca
     until = due if spec.end is None else min(due, spec.end)
     if until <= known:
         return Decision((), (), known, next_after(spec, rule, known))
-    fire, skip, reached = _chosen(spec, rule, known, until, cap)
-    return Decision(fire, skip, reached, next_after(spec, rule, reached))
+    fire, skip, reached = _chosen(spec, rule, known, until, left)
+    over = spec.runs is not None and fired + len(fire) >= spec.runs
+    return Decision(fire, skip, reached, None if over else next_after(spec, rule, reached))
 
 
 _TINY = timedelta(microseconds=1)
@@ -159,20 +220,17 @@ def _stretch(rule: Rule, known: datetime, last: datetime, reason: Reason) -> lis
     first = rule.next_after(known)
     if first > last:
         return []
+    last = rule.previous_before(last + _TINY)
     return [Skipped(first, last, sum(1 for _ in islice(between(rule, known, last), COUNTED)), reason)]
 
 
-def jittered(name: str, scope: str, time: datetime, jitter: timedelta) -> timedelta:
-    """The share of *jitter* by which a plan's job is put off: the same on every replica, and at every try."""
-    if not jitter:
-        return timedelta(0)
-    told = hashlib.sha256(f"{name}\0{scope}\0{time.isoformat()}".encode()).digest()
-    return jitter * (int.from_bytes(told[:8], "big") / 2**64)
-
-
-def plan_key(name: str, scope: str, time: datetime) -> str:
-    """The same for every attempt at a plan, and for no other: for services that take an idempotency key."""
-    return hashlib.sha256(msgspec.json.encode([name, scope, time])).hexdigest()[:32]
+def passed_over(spec: Spec, cursor: datetime | None, now: datetime, reason: Reason) -> list[Skipped]:
+    """The plans between the cursor and now that nobody will fire, since a person has changed or paused the rule."""
+    if cursor is None:
+        return []
+    since = cursor if spec.start is None else max(cursor, spec.start - _TINY)
+    until = now - spec.delay if spec.end is None else min(now - spec.delay, spec.end)
+    return _stretch(spec.rule(), since, until, reason) if until > since else []
 
 
 def backfilled(rule: Rule, first: datetime, last: datetime, *, limit: int = COUNTED) -> list[datetime]:

@@ -11,6 +11,7 @@ from holdfast.domain.batch import UnitEnd
 
 WAIT_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 3600.0)
 UNIT_BUCKETS = (0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
+PLANNER_BUCKETS = (0.001, 0.005, 0.025, 0.1, 0.5, 1.0, 5.0, 30.0)
 RUN_BUCKETS = (0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
 
 
@@ -45,6 +46,9 @@ class Counts:
         self.units: Counter[tuple[str, str]] = Counter()
         self.unit_runs = Spread(UNIT_BUCKETS)
         self.batches: Counter[str] = Counter()
+        self.plans: Counter[str] = Counter()
+        self.missed: Counter[str] = Counter()
+        self.planner = Spread(PLANNER_BUCKETS)
         self._units = threading.Lock()
 
     def ticked(self, part: str, result: str) -> None:

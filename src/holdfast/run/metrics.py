@@ -52,6 +52,11 @@ class WorkerCollector(Collector):
         yield _histogram("unit_seconds", "From begin to end of a unit.", ["kind"], counts.unit_runs)
         ended = [((state,), count) for state, count in counts.batches.items()]
         yield _counter("batches_completed", "Batches whose last shard ended here.", ["result"], ended)
+        decided = [((decision,), count) for decision, count in counts.plans.items()]
+        yield _counter("plans", "Plans by what was decided: fired, skipped, or failed to be.", ["decision"], decided)
+        missed = [((reason,), count) for reason, count in counts.missed.items()]
+        yield _counter("plans_missed", "Plans that were not fired, and why.", ["reason"], missed)
+        yield _histogram("planner_seconds", "From begin to end of a planner's tick.", [], counts.planner)
         yield _gauge("heartbeat_age_seconds", "Since the last heartbeat.", [], [((), self._worker.heartbeat_age)])
         yield from self._queues()
 
@@ -59,6 +64,7 @@ class WorkerCollector(Collector):
         try:
             depths = self._store.queues.depths(self._worker.queues)
             ages = self._store.queues.oldest_ready(self._worker.queues, self._worker.kinds)
+            lag = self._store.schedules.lag().total_seconds()
         except HoldfastError:
             return  # the store is gone for now: what the worker knows by itself is still told
         depth = [((found.queue, "ready"), found.ready) for found in depths]
@@ -66,6 +72,7 @@ class WorkerCollector(Collector):
         yield _gauge("queue_depth", "Jobs in a queue, counted up to 10,000.", ["queue", "state"], depth)
         oldest = [((name,), ages[name].total_seconds() if name in ages else 0.0) for name in self._worker.queues]
         yield _gauge("queue_oldest_ready_seconds", "How long the oldest ready job has waited.", ["queue"], oldest)
+        yield _gauge("schedule_lag_seconds", "How long the oldest due plan has waited for a planner.", [], [((), lag)])
         lapsed = sum(found.lapsed for found in depths)
         yield _gauge("running_lapsed", "Running jobs whose lease has lapsed; healthy: 0.", [], [((), lapsed)])
 

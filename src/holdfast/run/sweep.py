@@ -123,6 +123,7 @@ class Sweeper:
             "job": sum(pruner.prune(self._retention, limit=1000).values()),
             "key": pruner.prune_keys(limit=1000),
             "worker": pruner.prune_workers(self._retention, limit=1000),
+            "plan": pruner.prune_plans(self._retention, limit=1000),
         }
         for table, count in counts.items():
             self._swept(table, count)

@@ -32,7 +32,9 @@ from holdfast.run.guard import Guard
 from holdfast.run.handler import result_of
 from holdfast.run.heartbeat import INTERVAL, Heartbeat
 from holdfast.run.held import Held, Run, StopReason
-from holdfast.run.part import Mover, Ticked
+from holdfast.run.part import Mover, Part, Ticked
+from holdfast.run.planner import Planner
+from holdfast.run.providers import Provider, Providers
 from holdfast.run.reports import Reporter
 from holdfast.run.settler import Settler
 from holdfast.run.supervisor import MARK
@@ -66,13 +68,21 @@ class WorkerOptions(Struct, frozen=True, kw_only=True):
     retention: Retention | None = None
     version: str | None = None
     children: ChildOptions = ChildOptions()
+    #: Whether it plans schedules as well.
+    plans: bool = True
 
 
 class Worker:
     """One process's share of the work. ``run`` works until ``stop`` is called."""
 
     def __init__(
-        self, store: Store, kinds: Mapping[str, Kind], *, options: WorkerOptions, request: MakeRequest
+        self,
+        store: Store,
+        kinds: Mapping[str, Kind],
+        *,
+        options: WorkerOptions,
+        request: MakeRequest,
+        providers: Mapping[str, Provider] | None = None,
     ) -> None:
         self.id = WorkerId(f"{socket.gethostname()[:40]}-{secrets.token_hex(8)}")
         self.counts = Counts()
@@ -93,6 +103,7 @@ class Worker:
         interval = _interval(options.heartbeat, self._kinds)
         self._heartbeat = Heartbeat(store, self.id, self._held, interval=interval, lost=self._lost)
         self._sweeper = Sweeper(store, heartbeat=interval, retention=options.retention, swept=self.counts.sweep)
+        self._planner = Planner(store, Providers(providers or {}), counts=self.counts) if options.plans else None
         self._ear: Ear | None = None
         self._claimer = Claimer(
             store,
@@ -105,7 +116,8 @@ class Worker:
             fenced=lambda: self._guard.fenced,
         )
         self._control = Mover(self._claimer, told=self.counts.ticked)
-        self._sweeping = Mover(self._sweeper, told=self.counts.ticked)
+        helpers: list[Part] = [self._sweeper] if self._planner is None else [self._sweeper, self._planner]
+        self._helpers = [Mover(part, told=self.counts.ticked) for part in helpers]
         #: These go on until the last handler has ended.
         self._keepers = [Mover(part, told=self.counts.ticked) for part in (self._guard, self._heartbeat, self._settler)]
 
@@ -130,7 +142,7 @@ class Worker:
         if not self._started.acquire(blocking=False):
             return
         self._announce()
-        for mover in (*self._keepers, self._sweeping):
+        for mover in (*self._keepers, *self._helpers):
             mover.start()
         self._ear = self._store.backend.listen(self._rung)
         self._work()
@@ -174,12 +186,12 @@ class Worker:
         self._try(lambda: self._store.workers.dismiss(self.id))
 
     def tick(self) -> Ticked:
-        """One round by hand, for tests and admin: sweep, claim, run what was claimed, settle; answers what it did."""
-        swept = self._sweeping.tick()
+        """One round by hand, for tests and admin: sweep, plan, claim, run, settle; answers what it did."""
+        helped = [mover.tick() for mover in self._helpers]
         claimed = self._control.tick()
         self._keepers[0].tick()
         self._await_runs(float("inf"))
-        return swept + claimed + self._keepers[2].tick()
+        return sum(helped, start=claimed + self._keepers[2].tick())
 
     @property
     def queues(self) -> list[str]:
@@ -202,7 +214,7 @@ class Worker:
     @property
     def alive(self) -> bool:
         """Whether its parts still move: a worker that cannot reach its store is alive, one that hangs is not."""
-        return all(mover.quiet_for < HANGS for mover in (*self._keepers, self._sweeping))
+        return all(mover.quiet_for < HANGS for mover in (*self._keepers, *self._helpers))
 
     @property
     def ready(self) -> bool:
@@ -221,6 +233,8 @@ class Worker:
     def _rung(self) -> None:
         self._claimer.rung()
         self._sweeper.rung()
+        if self._planner is not None:
+            self._planner.rung()
 
     def _poll(self) -> float:
         """Where every enqueue rings, looking is only the second way to learn of new jobs."""
@@ -299,7 +313,8 @@ class Worker:
         return self._store.views.count(left, cap=1).count == 0
 
     def _wind_down(self, *, exits: bool) -> None:
-        self._sweeping.stop(timeout=5)
+        for mover in self._helpers:
+            mover.stop(timeout=5)
         self._crew.give_back()
         self._flush()
         grace = self._options.grace.total_seconds()

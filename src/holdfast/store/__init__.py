@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from holdfast.store.inbox import Inbox
     from holdfast.store.jobs import Jobs
     from holdfast.store.leases import Leases
+    from holdfast.store.plans import Plans
     from holdfast.store.queues import Kinds, Queues, Workers
     from holdfast.store.retention import Pruner
+    from holdfast.store.schedules import Schedules
     from holdfast.store.steps import Steps
     from holdfast.store.upkeep import Upkeep
     from holdfast.store.views import Views
@@ -95,6 +97,19 @@ class Store:
         from holdfast.store.batches import Batches
 
         return Batches(self.backend)
+
+    @cached_property
+    def schedules(self) -> Schedules:
+        from holdfast.store.schedules import Schedules
+
+        return Schedules(self.backend)
+
+    @cached_property
+    def plans(self) -> Plans:
+        """The ledger of what schedules have fired and skipped."""
+        from holdfast.store.plans import Plans
+
+        return Plans(self.backend)
 
     @cached_property
     def upkeep(self) -> Upkeep:

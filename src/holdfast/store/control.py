@@ -53,7 +53,7 @@ class Control:
 
     def cancel(self, selector: Selector, *, actor: str) -> list[JobId]:
         """Cancel jobs: at once where nobody runs them; a holder is told with its next renewal."""
-        return self._each(selector, LIVE, lambda ids: _cancel(ids, actor), actor=actor)
+        return self._each(selector, LIVE, lambda ids: cancel_jobs(ids, actor), actor=actor)
 
     def pause(self, selector: Selector, *, actor: str, note: str | None = None) -> list[JobId]:
         """Hold jobs; a running one is told to stop, goes back without losing an attempt, and is held then.
@@ -144,7 +144,8 @@ def _all_ids(selector: Selector) -> Flow[list[JobId]]:
             return ids
 
 
-def _cancel(ids: list[JobId], actor: str) -> Flow[list[JobId]]:
+def cancel_jobs(ids: list[JobId], actor: str) -> Flow[list[JobId]]:
+    """Cancel jobs: at once where nobody runs them; a holder is told. Answers which were, or will be."""
     rows: list[_Place] = yield ask("lock_live", _Place, ids=ids)
     idle = [job.id for job in rows if job.state is not State.RUNNING]
     running = [job.id for job in rows if job.state is State.RUNNING]

@@ -106,7 +106,7 @@ class _Enqueue:
     def flow(self) -> Flow[list[Enqueued]]:
         if self.holder is not None:
             yield from _check_holder(self.holder)
-        ids = self.drawn or (yield from _draw(len(self.requests)))
+        ids = self.drawn or (yield from draw_ids(len(self.requests)))
         now = moment((yield ask("read_now"))[0][0])
         answers = yield from self._settle_keys(ids)
         fresh = [i for i, answer in enumerate(answers) if answer.created]
@@ -117,9 +117,10 @@ class _Enqueue:
         if not fresh:
             return
         requests, own = [self.requests[i] for i in fresh], [ids[i] for i in fresh]
-        waiting = yield from _write_needs(requests, own)
         yield Fill("job", _job_columns(requests, own, now, self.holder))
         yield Fill("live", _live_columns(requests, own, now))
+        # Only now: one of them may need another.
+        waiting = yield from _write_needs(requests, own)
         yield from needs.judge_waiting(waiting)
 
     def _settle_keys(self, ids: Sequence[JobId]) -> Flow[list[Enqueued]]:
@@ -197,7 +198,8 @@ def _check_holder(holder: Lease) -> Flow[None]:
         raise LeaseLost(f"job {holder.job_id} no longer holds its lease; its children were not enqueued")
 
 
-def _draw(count: int) -> Flow[list[JobId]]:
+def draw_ids(count: int) -> Flow[list[JobId]]:
+    """Ids for new jobs, where they are not drawn before the transaction."""
     rows = yield ask("draw_ids", count=count)
     if len(rows) == count:
         return [row[0] for row in rows]
@@ -235,15 +237,18 @@ def _replacement(request: NewJob, job_id: JobId) -> dict[str, Any]:
 
 def _write_needs(requests: list[NewJob], ids: list[JobId]) -> Flow[list[JobId]]:
     """Write down who needs whom; answers the jobs that have needs."""
-    found: dict[After, list[JobId]] = {}
-    pairs: list[tuple[JobId, JobId]] = []
-    for request, job_id in zip(requests, ids, strict=True):
-        if request.after is not None:
-            if request.after not in found:
-                found[request.after] = yield from needs.find_needs(request.after)
-            pairs += [(job_id, need_id) for need_id in found[request.after]]
-    if pairs:
-        yield ask("write_needs", need=Rows(job_id=[pair[0] for pair in pairs], need_id=[pair[1] for pair in pairs]))
+    wanted = [(request.after, job_id) for request, job_id in zip(requests, ids, strict=True) if request.after]
+    if not wanted:
+        return []
+    by_id = {need for after, _ in wanted if after.only_ids for need in after.ids}
+    if by_id:  # one look for all of them
+        yield from needs.find_needs(After(ids=tuple(by_id)))
+    found: dict[After, Sequence[JobId]] = {}
+    for after, _ in wanted:
+        if after not in found:
+            found[after] = after.ids if after.only_ids else (yield from needs.find_needs(after))
+    pairs = [(job_id, need_id) for after, job_id in wanted for need_id in found[after]]
+    yield ask("write_needs", need=Rows(job_id=[pair[0] for pair in pairs], need_id=[pair[1] for pair in pairs]))
     return sorted({job_id for job_id, _ in pairs})
 
 

@@ -14,11 +14,12 @@ ZERO = timedelta(0)
 
 
 class Retention(Struct, frozen=True, kw_only=True):
-    """How long ended jobs stay; zero keeps them for ever."""
+    """How long ended jobs, and decisions about plans, stay; zero keeps them for ever."""
 
     done: timedelta = timedelta(days=30)
     cancelled: timedelta = timedelta(days=30)
     dead: timedelta = timedelta(days=90)
+    plans: timedelta = timedelta(days=90)
 
     @property
     def by_state(self) -> dict[State, timedelta]:
@@ -57,6 +58,17 @@ class Pruner:
         if ZERO in ages:
             return 0
         return len(self._backend.run(ask("forget_workers", age=max(ages), limit=limit), repeatable=True))
+
+    def prune_plans(self, retention: Retention | None = None, *, limit: int = 1000) -> int:
+        """Remove up to *limit* plans, and as many stretches of skipped ones, past their time; answers how many.
+
+        A plan whose job is live stays.
+        """
+        age = (retention or Retention()).plans
+        if age == ZERO:
+            return 0
+        gone = self._backend.run(ask("forget_plans", age=age, limit=limit), repeatable=True)
+        return len(gone) + len(self._backend.run(ask("forget_skips", age=age, limit=limit), repeatable=True))
 
 
 def _prune(state: State, age: timedelta, limit: int) -> Flow[int]:

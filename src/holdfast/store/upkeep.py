@@ -22,6 +22,7 @@ from holdfast.store.flow import Flow, ask
 TABLES = (
     *("kind", "queue", "worker", "job", "live", "ended", "need", "key", "attempt", "event", "progress", "step"),
     *("batch", "unit", "unit_count", "holding", "inbox"),
+    *("schedule", "plan", "skip"),
 )
 #: Wrong rows that are named; the rest is only known to be there.
 SHOWN = 10

@@ -1,0 +1,165 @@
+"""Every error that Holdfast raises on purpose, in one tree.
+
+::
+
+    HoldfastError
+    ├── InvalidInput            2   the call itself is wrong
+    │   ├── InvalidPayload          a payload does not fit its handler
+    │   ├── PayloadTooLarge
+    │   ├── InvalidText             a NUL or half a character in a text
+    │   ├── InvalidKind             a handler cannot be registered
+    │   ├── InvalidExpression       a schedule cannot be read
+    │   ├── UnknownZone
+    │   ├── NeverFires              a schedule that names no day
+    │   └── NoTransaction           the caller's connection would commit at once
+    ├── NotFound                3
+    │   ├── UnknownKind
+    │   ├── NoSuchJob
+    │   ├── JobPruned
+    │   ├── NoSuchBatch
+    │   ├── NoSuchSchedule
+    │   └── NeedNotFound            a dependency names nothing
+    ├── ConfigurationError      4
+    │   ├── Refused                 changes need a key
+    │   ├── UnknownScheme
+    │   ├── MissingDriver
+    │   ├── StoreMoved              another store has taken its place
+    │   ├── SchemaTooNew
+    │   ├── SchemaMissing
+    │   ├── NotAStore
+    │   ├── StoreReadOnly
+    │   ├── NetworkFileSystem
+    │   └── OtherDatabase
+    ├── StoreUnavailable        5
+    │   └── StoreFull
+    ├── Conflict                9
+    │   ├── DuplicateJob
+    │   ├── DuplicateSchedule
+    │   ├── JobInUse
+    │   ├── BatchHeld               another run works on the batch
+    │   ├── ServiceRunning          a service writes the same data
+    │   ├── ResultLost              another consumer has it, or it has expired
+    │   ├── StoreInUse              a holder is alive, or jobs are there already
+    │   └── JobLocked               a user's own transaction holds the job's row
+    ├── BatchPaused            11
+    ├── Drift                  14   code or input has changed under an open run
+    ├── CommandFailed           1   a program that a unit ran
+    ├── NotStarted              1   a process ended before it was ready
+    ├── JobFailed               1   the job whose result was asked for is dead
+    ├── JobCancelled           12
+    ├── WaitTimeout            10
+    └── LeaseLost              15
+
+An error carries a word (``code``), the exit code of the command line, what to do next
+(``hint``) and its facts (``context``).
+"""
+
+from __future__ import annotations
+
+from holdfast.errors.asked import (
+    InvalidExpression,
+    InvalidInput,
+    InvalidKind,
+    InvalidPayload,
+    InvalidText,
+    JobPruned,
+    NeedNotFound,
+    NeverFires,
+    NoSuchBatch,
+    NoSuchJob,
+    NoSuchSchedule,
+    NotFound,
+    NoTransaction,
+    PayloadTooLarge,
+    UnknownKind,
+    UnknownZone,
+)
+from holdfast.errors.base import (
+    HoldfastError,
+)
+from holdfast.errors.outcomes import (
+    BatchHeld,
+    BatchPaused,
+    CommandFailed,
+    Conflict,
+    Drift,
+    DuplicateJob,
+    DuplicateSchedule,
+    JobCancelled,
+    JobFailed,
+    JobInUse,
+    JobLocked,
+    LeaseLost,
+    NotStarted,
+    ResultLost,
+    ServiceRunning,
+    StoreInUse,
+    WaitTimeout,
+)
+from holdfast.errors.stores import (
+    NO_STORE,
+    ConfigurationError,
+    MissingDriver,
+    NetworkFileSystem,
+    NotAStore,
+    OtherDatabase,
+    Refused,
+    SchemaMissing,
+    SchemaTooNew,
+    StoreFull,
+    StoreMoved,
+    StoreReadOnly,
+    StoreUnavailable,
+    UnknownScheme,
+)
+
+__all__ = [
+    "NO_STORE",
+    "BatchHeld",
+    "BatchPaused",
+    "CommandFailed",
+    "ConfigurationError",
+    "Conflict",
+    "Drift",
+    "DuplicateJob",
+    "DuplicateSchedule",
+    "HoldfastError",
+    "InvalidExpression",
+    "InvalidInput",
+    "InvalidKind",
+    "InvalidPayload",
+    "InvalidText",
+    "JobCancelled",
+    "JobFailed",
+    "JobInUse",
+    "JobLocked",
+    "JobPruned",
+    "LeaseLost",
+    "MissingDriver",
+    "NeedNotFound",
+    "NetworkFileSystem",
+    "NeverFires",
+    "NoSuchBatch",
+    "NoSuchJob",
+    "NoSuchSchedule",
+    "NoTransaction",
+    "NotAStore",
+    "NotFound",
+    "NotStarted",
+    "OtherDatabase",
+    "PayloadTooLarge",
+    "Refused",
+    "ResultLost",
+    "SchemaMissing",
+    "SchemaTooNew",
+    "ServiceRunning",
+    "StoreFull",
+    "StoreInUse",
+    "StoreMoved",
+    "StoreReadOnly",
+    "StoreUnavailable",
+    "UnknownKind",
+    "UnknownScheme",
+    "UnknownZone",
+    "WaitTimeout",
+]

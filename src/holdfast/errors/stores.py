@@ -1,0 +1,102 @@
+"""Errors of the store and of how it is set up."""
+
+from __future__ import annotations
+
+from holdfast.errors.base import HoldfastError
+
+
+class ConfigurationError(HoldfastError):
+    """The set-up or the permissions are wrong."""
+
+    code = "E_CONFIG"
+    exit_code = 4
+
+
+class Refused(ConfigurationError):
+    """Changes on this store need a key, and the right one was not given."""
+
+    code = "E_REFUSED"
+    hint = "Set HOLDFAST_API_KEY to the key of this store."
+
+
+class UnknownScheme(ConfigurationError):
+    """The URL names a store that Holdfast does not have."""
+
+    code = "E_UNKNOWN_SCHEME"
+    hint = "Use sqlite:///path/to/file.db or postgresql://user@host/database."
+
+
+class MissingDriver(ConfigurationError):
+    """The driver for this store is not installed."""
+
+    code = "E_MISSING_DRIVER"
+    hint = "Install it with: pip install 'holdfast[postgres]'"
+
+
+class StoreMoved(ConfigurationError):
+    """The store was copied to another, which has taken its place: this one takes and starts nothing any more."""
+
+    code = "E_STORE_MOVED"
+    hint = "Change the URL to that of the other store."
+
+
+class SchemaTooNew(ConfigurationError):
+    """The store was set up by a newer Holdfast that no longer accepts this one."""
+
+    code = "E_SCHEMA_TOO_NEW"
+    hint = "Upgrade Holdfast on this host."
+
+
+#: What to do when a store is looked at that nobody has made.
+NO_STORE = "Is the URL right? The first enqueue makes a store, and so do holdfast up and holdfast db migrate."
+
+
+class SchemaMissing(ConfigurationError):
+    """The store is not set up, or older than this code, and may not be changed from here."""
+
+    code = "E_SCHEMA_MISSING"
+    hint = "Let an owner of the database migrate it, then start again."
+
+
+class NotAStore(ConfigurationError):
+    """The file exists and is not a SQLite database."""
+
+    code = "E_NOT_A_STORE"
+    hint = "Name another file: this one is left as it is."
+
+
+class StoreReadOnly(ConfigurationError):
+    """The store can be read but not written."""
+
+    code = "E_STORE_READ_ONLY"
+    hint = "Check owner and mode of the file and of its directory, or the role's privileges."
+
+
+class NetworkFileSystem(ConfigurationError):
+    """SQLite's locks do not hold on a network file system."""
+
+    code = "E_NETWORK_FILE_SYSTEM"
+    hint = "Use a local disk, or PostgreSQL for several hosts."
+
+
+class OtherDatabase(ConfigurationError):
+    """The caller's connection does not lead to this store."""
+
+    code = "E_OTHER_DATABASE"
+    hint = "Enqueue through a connection to the database that the app's URL names."
+
+
+class StoreUnavailable(HoldfastError):
+    """The store did not answer; the same call may work later."""
+
+    code = "E_STORE_UNAVAILABLE"
+    exit_code = 5
+    retryable = True
+    hint = "Is the database running, and does the URL lead to it? The same call may succeed later."
+
+
+class StoreFull(StoreUnavailable):
+    """The disk of the store is full; nothing was written."""
+
+    code = "E_STORE_FULL"
+    hint = "Free some space, then try again; nothing was half-written."

@@ -1,0 +1,197 @@
+"""The planner: decides on the plans that are due, beside any number of others, without a leader."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from time import perf_counter
+
+from holdfast.domain.definition import Definition, checked_scopes, load_definition, scopes_of
+from holdfast.domain.kind import PublishedKind
+from holdfast.domain.plan import Plan, jittered
+from holdfast.domain.published import plan_parameter, request_of
+from holdfast.domain.request import Actor, NewJob
+from holdfast.domain.schedule import Decision, Reason, Skipped, decide
+from holdfast.errors import HoldfastError, StoreUnavailable
+from holdfast.run import clock
+from holdfast.run.counts import Counts
+from holdfast.run.part import Ticked
+from holdfast.run.ping import ping_request
+from holdfast.run.providers import Providers
+from holdfast.run.timekeeper import Timekeeper
+from holdfast.store import Store
+from holdfast.store.plans import Decided, Fire, Step
+from holdfast.store.schedules import Due
+
+log = logging.getLogger("holdfast")
+
+#: With nothing due, a planner looks so often, in seconds; and so often while a provider is at it.
+LOOK_EVERY, ASK_EVERY = 30.0, 0.2
+#: How often it looks for plans that wait for one that is out of the way.
+RELEASE_EVERY = 5.0
+#: Schedules that are looked at in one tick, and plans that are fired in one transaction.
+BATCH = 500
+#: Of a schedule with many scopes, fewer moments are taken at once: about so many plans.
+MOST = 5000
+
+
+class Planner:
+    """Reads what is due, decides outside any transaction, and takes the steps in short ones.
+
+    A planner that is killed or stopped holds nothing: another decides the same. A schedule that cannot be planned is
+    set back alone.
+    """
+
+    name = "planner"
+
+    def __init__(self, store: Store, providers: Providers, *, counts: Counts) -> None:
+        self.bell = threading.Event()
+        self._store = store
+        self._providers = providers
+        self._counts = counts
+        self._timekeeper = Timekeeper()
+        self._release_at = 0.0
+
+    def tick(self) -> Ticked:
+        """Decide on one batch of schedules."""
+        began = perf_counter()
+        self._release()
+        outlook = self._store.schedules.outlook(providers=self._providers.names, limit=BATCH)
+        if not self._timekeeper.believes(outlook.now, clock.now()):
+            return Ticked(1.0)
+        kinds: dict[str, PublishedKind] = {}
+        steps = [step for due in outlook.due if (step := self._try_step(due, outlook.now, kinds)) is not None]
+        fired = sum(self._take(batch, outlook.due) for batch in _batches(steps))
+        self._counts.planner.add((), perf_counter() - began)
+        rest = LOOK_EVERY if outlook.rest is None else min(LOOK_EVERY, max(0.0, outlook.rest.total_seconds()))
+        if outlook.due:
+            rest = 0.0 if steps else ASK_EVERY
+        return Ticked(rest, considered=len(outlook.due), processed=fired)
+
+    def rung(self) -> None:
+        """A schedule may have been made or changed."""
+        self.bell.set()
+
+    def _release(self) -> None:
+        if clock.now() >= self._release_at:
+            self._release_at = clock.now() + RELEASE_EVERY
+            self._store.plans.release()
+
+    # -- one schedule ------------------------------------------------------------------------
+
+    def _try_step(self, due: Due, now: datetime, kinds: dict[str, PublishedKind]) -> Step | None:
+        """What is to be done about one schedule; None: nothing now."""
+        try:
+            return self._step(due, now, kinds)
+        except StoreUnavailable:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with it, the others go on
+            self._set_back(due, error)
+            return None
+
+    def _step(self, due: Due, now: datetime, kinds: dict[str, PublishedKind]) -> Step | None:
+        definition = load_definition(due.definition)
+        spec = definition.when
+        decision = decide(spec, spec.rule(), due.cursor, now, fired=due.fired)
+        scopes: Sequence[str] = ()
+        bad: Sequence[str] = ()
+        if decision.fire:
+            asked = self._scopes(definition)
+            if asked is None:
+                return None
+            scopes, bad = checked_scopes(asked)
+            if len(decision.fire) * len(scopes) > MOST:
+                cap = max(1, MOST // len(scopes))
+                decision = decide(spec, spec.rule(), due.cursor, now, fired=due.fired, cap=cap)
+            if definition.kind not in kinds:
+                kinds[definition.kind] = self._store.kinds.get(definition.kind)
+        return Step(
+            name=due.name,
+            token=due.token,
+            cursor=decision.cursor,
+            next_at=decision.next_at,
+            overlap=spec.overlaps,
+            fire=[
+                fire_of(Plan(due.name, time, scope), definition, kinds[definition.kind])
+                for time in decision.fire
+                for scope in scopes
+            ],
+            skip=[*decision.skip, *_unusable(decision, bad)],
+            times=len(decision.fire),
+        )
+
+    def _scopes(self, definition: Definition) -> Sequence[str] | None:
+        return scopes_of(definition) if definition.provider is None else self._providers.ask(definition.provider)
+
+    def _set_back(self, due: Due, error: BaseException) -> None:
+        unexpected = not isinstance(error, HoldfastError)
+        log.warning("schedule %r cannot be planned: %s", due.name, error, exc_info=error if unexpected else None)
+        self._counts.plans["failed"] += 1
+        self._store.schedules.set_back(due, f"{type(error).__name__}: {error}" if unexpected else str(error))
+
+    # -- many schedules ----------------------------------------------------------------------
+
+    def _take(self, steps: Sequence[Step], due: Sequence[Due]) -> int:
+        """Take steps together; if that fails, one by one, so that only the one that cannot be taken stays behind."""
+        try:
+            return self._count(self._store.plans.take(steps))
+        except StoreUnavailable:
+            raise
+        except Exception as error:  # noqa: BLE001 - as above
+            if len(steps) > 1:
+                return sum(self._take([step], due) for step in steps)
+            self._set_back(next(each for each in due if each.name == steps[0].name), error)
+            return 0
+
+    def _count(self, decided: Decided) -> int:
+        self._counts.plans["fired"] += decided.fired
+        for reason, count in decided.skipped.items():
+            self._counts.plans["skipped"] += count
+            self._counts.missed[reason] += count
+        return decided.fired
+
+
+def fire_of(
+    plan: Plan, definition: Definition, kind: PublishedKind, *, actor: str = Actor.SCHEDULER, hasty: bool = False
+) -> Fire:
+    """The job that a plan becomes; a *hasty* one waits neither for its delay nor for its jitter."""
+    name = plan_parameter(kind.options)
+    payload = definition.payload if name is None else {**definition.payload, name: plan}
+    spec = definition.when
+    request = request_of(
+        kind,
+        payload,
+        queue=definition.queue,
+        priority=definition.priority,
+        label=plan.schedule,
+        run_at=None if hasty or not spec.jitter else plan.time + spec.delay + jittered(plan, spec.jitter),
+        actor=actor,
+    )
+    return Fire(plan, request, _then(definition, request, plan))
+
+
+def _then(definition: Definition, request: NewJob, plan: Plan) -> NewJob | None:
+    return None if definition.ping is None else ping_request(definition.ping, request.queue, plan.schedule)
+
+
+def _unusable(decision: Decision, bad: Sequence[str]) -> Iterator[Skipped]:
+    """Scopes that cannot be names, in the ledger under what is left of them."""
+    for time in decision.fire if bad else ():
+        for scope in bad:
+            yield Skipped(time, time, 1, Reason.SCOPE, scope)
+
+
+def _batches(steps: Sequence[Step]) -> Iterator[list[Step]]:
+    """Steps of about as many plans as one transaction should take; one step is never cut."""
+    batch: list[Step] = []
+    size = 0
+    for step in steps:
+        if batch and size + len(step.fire) > BATCH:
+            yield batch
+            batch, size = [], 0
+        batch.append(step)
+        size += len(step.fire)
+    if batch:
+        yield batch

@@ -1,0 +1,103 @@
+-- Plans on PostgreSQL.
+
+-- name: lock_turns
+-- The schedules that nobody has changed since they were looked at; another planner's are left to it.
+SELECT schedule.name FROM holdfast.schedule
+JOIN jsonb_to_recordset(:turn::jsonb) AS turn (name text, token bigint) ON turn.name = schedule.name
+WHERE schedule.token = turn.token
+ORDER BY schedule.name FOR UPDATE OF schedule SKIP LOCKED
+
+-- name: open_plans
+-- The plans whose jobs were live when somebody looked last, and where those stand now.
+SELECT plan.schedule, plan.scope, plan.job_id, live.state, coalesce(live.attempts, 0) AS attempts
+FROM holdfast.plan LEFT JOIN holdfast.live ON live.id = plan.job_id
+WHERE plan.open AND plan.schedule = ANY(:schedules::text[])
+ORDER BY plan.schedule, plan.scope, plan.time
+
+-- name: close_plans
+UPDATE holdfast.plan SET open = false, queued = false
+WHERE open AND schedule = ANY(:schedules::text[]) AND job_id = ANY(:ids::bigint[])
+
+-- name: write_skips
+INSERT INTO holdfast.skip (schedule, last, first, scope, reason, count, decided_at)
+SELECT skip.schedule, skip.last, skip.first, skip.scope, skip.reason, skip.count, holdfast.now()
+FROM jsonb_to_recordset(:skip::jsonb)
+    AS skip (schedule text, last timestamptz, first timestamptz, scope text, reason text, count bigint)
+ON CONFLICT DO NOTHING
+
+-- name: end_turns
+UPDATE holdfast.schedule SET cursor = turn.cursor, next_at = turn.next_at, look_at = turn.next_at,
+    fired = fired + turn.times, failures = 0, error = NULL, token = schedule.token + 1
+FROM jsonb_to_recordset(:turn::jsonb)
+    AS turn (name text, cursor timestamptz, next_at timestamptz, times bigint)
+WHERE schedule.name = turn.name
+
+-- name: stuck_plans
+-- Plans that wait for one that waits for its retry, or for a person: that one is out of the way.
+SELECT need.job_id, need.need_id FROM holdfast.plan
+JOIN holdfast.need ON need.job_id = plan.job_id
+JOIN holdfast.live AS mine ON mine.id = plan.job_id AND mine.state = 'waiting'
+JOIN holdfast.live AS other ON other.id = need.need_id
+WHERE plan.queued AND (other.state = 'held' OR (other.state = 'scheduled' AND other.attempts > 0))
+LIMIT :limit::bigint
+
+-- name: forget_needs
+DELETE FROM holdfast.need
+USING jsonb_to_recordset(:need::jsonb) AS gone (job_id bigint, need_id bigint)
+WHERE need.job_id = gone.job_id AND need.need_id = gone.need_id
+
+-- name: unqueue_plans
+-- Plans whose turn has come wait for nobody any more.
+UPDATE holdfast.plan SET queued = false
+WHERE queued AND NOT EXISTS (
+    SELECT FROM holdfast.live WHERE live.id = plan.job_id AND live.state IN ('waiting', 'held'))
+
+-- name: find_plan
+SELECT schedule, time, scope, origin, job_id, actor, decided_at FROM holdfast.plan
+WHERE schedule = :schedule AND time = :time AND scope = :scope
+
+-- name: find_skip
+-- The newest decision not to fire the plan of this moment.
+SELECT schedule, first, last, scope, reason, count, decided_at FROM holdfast.skip
+WHERE schedule = :schedule AND last >= :time AND first <= :time AND scope IN ('', :scope)
+ORDER BY last, decided_at DESC LIMIT 1
+
+-- name: plan_history
+SELECT plan.schedule, plan.time, plan.scope, plan.origin, plan.job_id, plan.actor, plan.decided_at,
+    coalesce(live.state, ended.state) AS state
+FROM holdfast.plan
+LEFT JOIN holdfast.live ON live.id = plan.job_id
+LEFT JOIN holdfast.ended ON ended.id = plan.job_id
+WHERE plan.schedule = :schedule AND (plan.time, plan.scope) < (:before::timestamptz, :before_scope::text)
+ORDER BY plan.time DESC, plan.scope DESC LIMIT :limit::bigint
+
+-- name: skip_history
+SELECT schedule, first, last, scope, reason, count, decided_at FROM holdfast.skip
+WHERE schedule = :schedule AND last < :before::timestamptz
+ORDER BY last DESC, first DESC, scope LIMIT :limit::bigint
+
+-- name: known_plans
+SELECT plan.schedule, plan.time, plan.scope FROM holdfast.plan
+JOIN jsonb_to_recordset(:plan::jsonb) AS asked (schedule text, time timestamptz, scope text)
+    ON asked.schedule = plan.schedule AND asked.time = plan.time AND asked.scope = plan.scope
+
+-- name: forget_plans
+-- The oldest are looked at, and those of live jobs stay.
+WITH old AS (
+    SELECT schedule, time, scope FROM holdfast.plan
+    WHERE decided_at < (SELECT holdfast.now()) - :age ORDER BY decided_at LIMIT :limit::bigint
+)
+DELETE FROM holdfast.plan USING old
+WHERE plan.schedule = old.schedule AND plan.time = old.time AND plan.scope = old.scope
+    AND NOT EXISTS (SELECT FROM holdfast.live WHERE live.id = plan.job_id)
+RETURNING plan.job_id
+
+-- name: forget_skips
+WITH old AS (
+    SELECT schedule, last, first, scope, reason FROM holdfast.skip
+    WHERE decided_at < (SELECT holdfast.now()) - :age ORDER BY decided_at LIMIT :limit::bigint
+)
+DELETE FROM holdfast.skip USING old
+WHERE skip.schedule = old.schedule AND skip.last = old.last AND skip.first = old.first AND skip.scope = old.scope
+    AND skip.reason = old.reason
+RETURNING skip.count

@@ -1,0 +1,72 @@
+-- Schedules on PostgreSQL.
+
+-- name: create_schedule
+-- With no history: the first planner that looks decides.
+INSERT INTO holdfast.schedule (name, definition, declared, version, provider, next_at, look_at, actor, created_at,
+    changed_at)
+SELECT :name, :definition::json, :declared::json, :version, :provider, clock.now, clock.now, :actor, clock.now, clock.now
+FROM (SELECT holdfast.now() AS now) AS clock
+ON CONFLICT (name) DO NOTHING
+RETURNING name
+
+-- name: get_schedule
+SELECT name, definition::text, declared::text, version, paused, note, cursor, next_at, fired, failures, error, token, actor,
+    created_at, changed_at
+FROM holdfast.schedule WHERE name = :name
+
+-- name: lock_schedule
+SELECT name, definition::text, declared::text, version, paused, note, cursor, next_at, fired, failures, error, token, actor,
+    created_at, changed_at
+FROM holdfast.schedule WHERE name = :name FOR UPDATE
+
+-- name: list_schedules
+SELECT name, definition::text, declared::text, version, paused, note, cursor, next_at, fired, failures, error, token, actor,
+    created_at, changed_at
+FROM holdfast.schedule WHERE name > :after ORDER BY name LIMIT :limit::bigint
+
+-- name: define_schedule
+UPDATE holdfast.schedule SET definition = :definition::json, declared = :declared::json, version = :version,
+    provider = :provider, actor = :actor, changed_at = (SELECT holdfast.now())
+WHERE name = :name
+
+-- name: move_schedule
+-- Where it goes on after a person has changed it. What was decided before is void.
+UPDATE holdfast.schedule SET cursor = :cursor, next_at = :next_at, look_at = :next_at, paused = :paused, note = :note,
+    failures = 0, error = NULL, token = token + 1, changed_at = (SELECT holdfast.now())
+WHERE name = :name
+
+-- name: forget_schedule
+WITH plans AS (DELETE FROM holdfast.plan WHERE schedule = :name),
+skips AS (DELETE FROM holdfast.skip WHERE schedule = :name)
+DELETE FROM holdfast.schedule WHERE name = :name RETURNING name
+
+-- name: due_schedules
+-- Those whose scopes this planner can find out.
+SELECT name, definition::text, cursor, fired, failures, token FROM holdfast.schedule
+WHERE look_at <= (SELECT holdfast.now()) AND (provider IS NULL OR provider = ANY(:providers::text[]))
+ORDER BY look_at, name LIMIT :limit::bigint
+
+-- name: next_look
+SELECT look_at - (SELECT holdfast.now()) FROM holdfast.schedule
+WHERE look_at IS NOT NULL AND (provider IS NULL OR provider = ANY(:providers::text[]))
+ORDER BY look_at, name LIMIT 1
+
+-- name: fail_schedule
+UPDATE holdfast.schedule SET failures = failures + 1, error = :error, look_at = (SELECT holdfast.now()) + :rest,
+    token = token + 1
+WHERE name = :name AND token = :token RETURNING name
+
+-- name: schedule_lag
+-- How long the oldest plan has waited for a planner: among all, and among those that could not be planned.
+SELECT greatest(
+    (SELECT holdfast.now()) - (SELECT look_at FROM holdfast.schedule WHERE look_at IS NOT NULL ORDER BY look_at LIMIT 1),
+    (SELECT holdfast.now()) - (SELECT next_at FROM holdfast.schedule WHERE failures > 0 ORDER BY next_at LIMIT 1))
+
+-- name: troubled_schedules
+-- Those that cannot be planned, or that nobody plans; each found by its index.
+SELECT name, error, next_at, next_at < (SELECT holdfast.now()) - :late AS late FROM (
+    (SELECT name, error, next_at FROM holdfast.schedule WHERE failures > 0 ORDER BY next_at LIMIT :limit::bigint)
+    UNION
+    (SELECT name, error, next_at FROM holdfast.schedule WHERE look_at < (SELECT holdfast.now()) - :late
+        ORDER BY look_at, name LIMIT :limit::bigint)
+) AS troubled ORDER BY name

@@ -1,0 +1,93 @@
+-- Plans on SQLite.
+
+-- name: lock_turns
+-- The schedules that nobody has changed since they were looked at.
+SELECT schedule.name FROM json_each(:turn) AS turn
+JOIN holdfast_schedule AS schedule ON schedule.name = turn.value->>'name'
+WHERE schedule.token = turn.value->>'token'
+
+-- name: open_plans
+-- The plans whose jobs were live when somebody looked last, and where those stand now.
+SELECT plan.schedule, plan.scope, plan.job_id, live.state, coalesce(live.attempts, 0) AS attempts
+FROM json_each(:schedules) AS asked
+CROSS JOIN holdfast_plan AS plan ON plan.schedule = asked.value AND plan.open
+LEFT JOIN holdfast_live AS live ON live.id = plan.job_id
+ORDER BY plan.schedule, plan.scope, plan.time
+
+-- name: close_plans
+UPDATE holdfast_plan SET open = 0, queued = 0
+WHERE open AND schedule IN (SELECT value FROM json_each(:schedules)) AND job_id IN (SELECT value FROM json_each(:ids))
+
+-- name: write_skips
+INSERT INTO holdfast_skip (schedule, last, first, scope, reason, count, decided_at)
+SELECT skip.value->>'schedule', skip.value->>'last', skip.value->>'first', skip.value->>'scope',
+    skip.value->>'reason', skip.value->>'count', :now
+FROM json_each(:skip) AS skip WHERE true
+ON CONFLICT DO NOTHING
+
+-- name: end_turns
+UPDATE holdfast_schedule SET cursor = turn.value->>'cursor', next_at = turn.value->>'next_at',
+    look_at = turn.value->>'next_at', fired = fired + (turn.value->>'times'), failures = 0, error = NULL,
+    token = token + 1
+FROM json_each(:turn) AS turn WHERE name = turn.value->>'name'
+
+-- name: stuck_plans
+-- Plans that wait for one that waits for its retry, or for a person: that one is out of the way.
+SELECT need.job_id, need.need_id FROM holdfast_plan AS plan
+JOIN holdfast_need AS need ON need.job_id = plan.job_id
+JOIN holdfast_live AS mine ON mine.id = plan.job_id AND mine.state = 'waiting'
+JOIN holdfast_live AS other ON other.id = need.need_id
+WHERE plan.queued AND (other.state = 'held' OR (other.state = 'scheduled' AND other.attempts > 0))
+LIMIT :limit
+
+-- name: forget_needs
+DELETE FROM holdfast_need WHERE (job_id, need_id) IN (
+    SELECT gone.value->>'job_id', gone.value->>'need_id' FROM json_each(:need) AS gone)
+
+-- name: unqueue_plans
+-- Plans whose turn has come wait for nobody any more.
+UPDATE holdfast_plan SET queued = 0
+WHERE queued AND NOT EXISTS (
+    SELECT 1 FROM holdfast_live AS live WHERE live.id = job_id AND live.state IN ('waiting', 'held'))
+
+-- name: find_plan
+SELECT schedule, time, scope, origin, job_id, actor, decided_at FROM holdfast_plan
+WHERE schedule = :schedule AND time = :time AND scope = :scope
+
+-- name: find_skip
+-- The newest decision not to fire the plan of this moment.
+SELECT schedule, first, last, scope, reason, count, decided_at FROM holdfast_skip
+WHERE schedule = :schedule AND last >= :time AND first <= :time AND scope IN ('', :scope)
+ORDER BY last, decided_at DESC LIMIT 1
+
+-- name: plan_history
+SELECT plan.schedule, plan.time, plan.scope, plan.origin, plan.job_id, plan.actor, plan.decided_at,
+    coalesce(live.state, ended.state) AS state
+FROM holdfast_plan AS plan
+LEFT JOIN holdfast_live AS live ON live.id = plan.job_id
+LEFT JOIN holdfast_ended AS ended ON ended.id = plan.job_id
+WHERE plan.schedule = :schedule AND (plan.time, plan.scope) < (:before, :before_scope)
+ORDER BY plan.time DESC, plan.scope DESC LIMIT :limit
+
+-- name: skip_history
+SELECT schedule, first, last, scope, reason, count, decided_at FROM holdfast_skip
+WHERE schedule = :schedule AND last < :before
+ORDER BY last DESC, first DESC, scope LIMIT :limit
+
+-- name: known_plans
+SELECT plan.schedule, plan.time, plan.scope FROM json_each(:plan) AS asked
+JOIN holdfast_plan AS plan ON plan.schedule = asked.value->>'schedule' AND plan.time = asked.value->>'time'
+    AND plan.scope = asked.value->>'scope'
+
+-- name: forget_plans
+-- The oldest are looked at, and those of live jobs stay.
+DELETE FROM holdfast_plan WHERE (schedule, time, scope) IN (
+    SELECT schedule, time, scope FROM holdfast_plan WHERE decided_at < :now - :age ORDER BY decided_at LIMIT :limit)
+    AND NOT EXISTS (SELECT 1 FROM holdfast_live AS live WHERE live.id = job_id)
+RETURNING job_id
+
+-- name: forget_skips
+DELETE FROM holdfast_skip WHERE (schedule, last, first, scope, reason) IN (
+    SELECT schedule, last, first, scope, reason FROM holdfast_skip
+    WHERE decided_at < :now - :age ORDER BY decided_at LIMIT :limit)
+RETURNING count
