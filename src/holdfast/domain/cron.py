@@ -11,7 +11,7 @@ import calendar
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import date, datetime
 from typing import NamedTuple
 
 from holdfast.errors import InvalidExpression, NeverFires
@@ -27,6 +27,7 @@ MACROS = {
 }
 MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
+LENGTHS = (0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 #: Within so many years every date of the calendar comes on every day of the week.
 HORIZON = 41
 
@@ -82,16 +83,17 @@ class Cron:
         self._has_minute = [minute in self.minutes for minute in range(60)]
         self._has_hour = [hour in self.hours for hour in range(24)]
         self._has_month = [month in self.months for month in range(13)]
-        self._known: dict[tuple[int, int], tuple[int, ...]] = {}
+        #: The days of a month, by its length and the day of the week that it begins with.
+        self._shapes = {
+            (first, length): self._find_days(first, length) for first in range(7) for length in (28, 29, 30, 31)
+        }
         if not self._ever():
             raise NeverFires(f"{expression!r} never fires: there is no such day")
 
     def days_of(self, year: int, month: int) -> tuple[int, ...]:
         """The days of a month that it names, in their order."""
-        found = self._known.get((year, month))
-        if found is None:
-            found = self._known[year, month] = self._find_days(year, month)
-        return found
+        length = LENGTHS[month] if month != 2 or not calendar.isleap(year) else 29
+        return self._shapes[date(year, month, 1).weekday(), length]
 
     def after(self, moment: datetime) -> datetime:
         """The first time of the wall clock after *moment*."""
@@ -156,8 +158,7 @@ class Cron:
                 return year, month, days[-1]
         raise NeverFires(f"{self.expression!r} has not fired for {HORIZON} years")
 
-    def _find_days(self, year: int, month: int) -> tuple[int, ...]:
-        first, length = calendar.monthrange(year, month)
+    def _find_days(self, first: int, length: int) -> tuple[int, ...]:
         return tuple(day for day in range(1, length + 1) if self._names(day, (first + day) % 7, length))
 
     def _names(self, day: int, weekday: int, length: int) -> bool:

@@ -188,9 +188,8 @@ class _Placed(Struct, frozen=True):
 
 
 def _take(steps: Sequence[Step], drawn: list[JobId] | None) -> Flow[Decided]:
-    turn = Rows(name=[step.name for step in steps], token=[step.token for step in steps])
-    mine = {row[0] for row in (yield ask("lock_turns", turn=turn))}
-    taken = [step for step in steps if step.name in mine]
+    tokens = dict((yield ask("lock_turns", names=[step.name for step in steps])))
+    taken = [step for step in steps if tokens.get(step.name) == step.token]
     if not taken:
         return Decided([], 0, {})
     lanes = [_due_lane(step) for step in taken if step.fire]
@@ -200,7 +199,7 @@ def _take(steps: Sequence[Step], drawn: list[JobId] | None) -> Flow[Decided]:
         skips[plan.schedule].append(Skipped(plan.time, plan.time, 1, Reason.OVERLAP, plan.scope))
     counted = yield from write_skips(skips)
     yield ask("end_turns", turn=_ends(taken))
-    return Decided(sorted(mine), len(fired), counted)
+    return Decided([step.name for step in taken], len(fired), counted)
 
 
 def _due_lane(step: Step) -> _Lane:

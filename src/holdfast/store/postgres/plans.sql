@@ -1,11 +1,8 @@
 -- Plans on PostgreSQL.
 
 -- name: lock_turns
--- The schedules that nobody has changed since they were looked at; another planner's are left to it.
-SELECT schedule.name FROM holdfast.schedule
-JOIN jsonb_to_recordset(:turn::jsonb) AS turn (name text, token bigint) ON turn.name = schedule.name
-WHERE schedule.token = turn.token
-ORDER BY schedule.name FOR UPDATE OF schedule SKIP LOCKED
+-- The schedules as they are now; those that another planner has locked are left to it.
+SELECT name, token FROM holdfast.schedule WHERE name = ANY(:names::text[]) ORDER BY name FOR UPDATE SKIP LOCKED
 
 -- name: open_plans
 -- The plans whose jobs were live when somebody looked last, and where those stand now.

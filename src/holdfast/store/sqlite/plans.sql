@@ -1,10 +1,8 @@
 -- Plans on SQLite.
 
 -- name: lock_turns
--- The schedules that nobody has changed since they were looked at.
-SELECT schedule.name FROM json_each(:turn) AS turn
-JOIN holdfast_schedule AS schedule ON schedule.name = turn.value->>'name'
-WHERE schedule.token = turn.value->>'token'
+-- The schedules as they are now.
+SELECT name, token FROM holdfast_schedule WHERE name IN (SELECT value FROM json_each(:names))
 
 -- name: open_plans
 -- The plans whose jobs were live when somebody looked last, and where those stand now.
