@@ -8,9 +8,13 @@ import psycopg
 import pytest
 
 from holdfast import Selector, doctor
+from holdfast.domain.definition import Definition
 from holdfast.domain.health import Level
 from holdfast.domain.job import WorkerId
+from holdfast.domain.plan import Overlap
+from holdfast.domain.schedule import Spec
 from holdfast.domain.verdict import Failed
+from holdfast.store.plans import Step
 from holdfast.store.url import open_store
 from tests.support.backends import open_database
 from tests.support.jobs import lapse, put, take_one
@@ -81,6 +85,38 @@ def test_lapsed_leases_and_dead_jobs(store, clock):
     assert told["leases"].startswith("1 leases of 'default' have lapsed")
     assert told["dead jobs"] == "1 jobs are dead"
     store.control.retry(Selector(), actor="ada")
+
+
+def make(store, name, kind="mail"):
+    return store.schedules.create(name, Definition(kind=kind, when=Spec(cron="@hourly")), actor="ada")
+
+
+def complaints(store):
+    return [check.message for check in doctor.of_store(store) if check.name == "schedule"]
+
+
+def test_schedules_that_are_in_trouble(store, clock):
+    """One that nobody plans, one that cannot be planned, one that is paused, one that is ahead of its time."""
+    for name in ("late", "broken", "paused", "ahead"):
+        make(store, name)
+    store.schedules.pause("paused", actor="ada", note="the moon")
+    due = {each.name: each for each in store.schedules.outlook(providers=[], limit=10).due}
+    store.schedules.set_back(due["broken"], "boom")
+    until = clock.now() + timedelta(days=900)
+    ahead = Step(name="ahead", token=0, cursor=until, next_at=until, overlap=Overlap.SKIP)
+    store.plans.take([ahead])
+    clock.advance(minutes=3)
+    texts = complaints(store)
+    assert texts[0] == "'broken' cannot be planned: boom"
+    assert "'late' is due since 2030-01-01 12:00:00 UTC, and nobody plans it" in texts
+    assert "'paused' is paused: the moon" in texts
+    assert any(text.startswith("'ahead' is decided until") for text in texts)
+
+
+def test_a_schedule_whose_jobs_nobody_runs(store):
+    make(store, "hourly", kind="post")
+    alive(store)
+    assert complaints(store) == ["no worker runs 'post', which 'hourly' fires"]
 
 
 def test_workers_with_different_code(store):

@@ -7,6 +7,8 @@ import platform
 import sqlite3
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from datetime import timedelta
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from holdfast.config import SETTINGS, settings
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 OLDEST_PYTHON = (3, 11)
 #: STRICT tables need it.
 OLDEST_SQLITE = (3, 37, 0)
+#: A due plan has waited too long for a planner; and so many schedules are looked at one by one.
+LATE, LOOKED_AT = timedelta(minutes=2), 500
 #: Variables that are no settings, but ours all the same.
 OTHER_VARIABLES = {"HOLDFAST_API_KEY", "HOLDFAST_METRICS_TOKEN", "HOLDFAST_WORKER", "HOLDFAST_CHILD"}
 
@@ -78,6 +82,7 @@ def of_store(store: Store) -> Iterator[Check]:
     seen = overview(store)
     yield from workers(seen)
     yield from queues(seen)
+    yield from schedules(store, seen)
     if dead := seen.counts[State.DEAD].count:
         yield warn("dead jobs", f"{dead:,} jobs are dead", "See holdfast ls --state dead, then holdfast retry or rm.")
 
@@ -112,3 +117,26 @@ def queues(seen: Overview) -> Iterator[Check]:
         if queue.lapsed:
             text = f"{queue.lapsed:,} leases of {queue.name!r} have lapsed and nobody has taken them over"
             yield warn("leases", text, "Any worker of this store does it within seconds: start one.")
+
+
+def schedules(store: Store, seen: Overview) -> Iterator[Check]:
+    """Schedules that cannot be planned, that nobody plans, that are paused, or whose jobs nobody would run."""
+    for troubled in store.schedules.troubled(late=LATE):
+        if troubled.error is not None:
+            text = f"{troubled.name!r} cannot be planned: {troubled.error}"
+            yield warn("schedule", text, f"It is tried again by itself. See holdfast schedule show {troubled.name}.")
+        elif troubled.late:
+            text = f"{troubled.name!r} is due since {troubled.next_at:%Y-%m-%d %H:%M:%S} UTC, and nobody plans it"
+            fix = "Start a worker or a scheduler; if its scopes come from a function, with the --app that has it."
+            yield warn("schedule", text, fix)
+    served, now = {kind for worker in seen.workers for kind in worker.kinds}, store.schedules.now()
+    for each in islice(store.schedules.all(), LOOKED_AT):
+        kind = each.defined.kind
+        if each.paused:
+            note = f": {each.note}" if each.note else ""
+            yield warn("schedule", f"{each.name!r} is paused{note}", f"holdfast schedule resume {each.name}")
+        elif each.cursor is not None and each.cursor > now + LATE:
+            text = f"{each.name!r} is decided until {each.cursor:%Y-%m-%d %H:%M:%S} UTC, which is yet to come"
+            yield warn("schedule", text, "The clock was ahead: pause it, and resume it.")
+        elif seen.workers and kind not in served:
+            yield warn("schedule", f"no worker runs {kind!r}, which {each.name!r} fires", "Start one that has it.")

@@ -136,3 +136,9 @@ def test_the_service_is_started_after_ctrl_c(script, tmp_path):
     os.killpg(process.pid, signal.SIGINT)
     assert process.wait(PATIENCE) == 7
     assert (tmp_path / "told").read_text().splitlines()[-1] == "systemctl --user start web"
+
+
+def test_the_preview_of_the_guide_is_what_one_sees(tmp_path):
+    """Over the night in which the clocks go forward."""
+    ((command, expected),) = steps("schedules.md")
+    assert shell(tmp_path, command).stdout.splitlines() == expected

@@ -22,7 +22,8 @@ BY_PLAN = Rows(schedule=["s1"], time=[START], scope=["global"])
 BY_NAME = Rows(name=["s1"], token=[0], cursor=[START], next_at=[START], times=[1])
 #: How each statement is asked, beyond the names of its parameters.
 ASKED = {
-    **dict.fromkeys(("schedules", "names"), ["s1"]),
+    "schedules": ["s1"],
+    "names": ["s1"],
     "ids": [1],
     "providers": ["tenants"],
     "plan": BY_PLAN,

@@ -48,7 +48,7 @@ class Down(Struct, frozen=True):
 @working
 @click.option("--detach", is_flag=True, help="Run behind, with a log; come back when it is up.")
 def up(session: Session, *, detach: bool, **flags: Any) -> None:
-    """Run everything for a store in one process: a worker for the jobs of your application.
+    """Run everything for a store in one process: a worker for the jobs of your application, which plans as well.
 
     One per store: a second one is refused (exit 9). Leave with Ctrl-C, or with holdfast down.
 
