@@ -9,11 +9,12 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack
 
 from holdfast.definitions import ScheduleOptions, definition_of
+from holdfast.domain.kind import Kind
 from holdfast.domain.plan import Plan
 from holdfast.domain.request import Actor
 from holdfast.domain.text import checked_name, checked_number
 from holdfast.enqueuer import Handler
-from holdfast.errors import InvalidInput, InvalidKind
+from holdfast.errors import InvalidInput, InvalidKind, InvalidPayload
 from holdfast.store import Store
 from holdfast.store.schedules import Declaration, Declared
 
@@ -72,8 +73,7 @@ class Scheduling(ABC):
                 raise InvalidKind(f"the schedule {known!r} is declared already", hint="Give one of the two a name=.")
             asked = self._named(known, options.get("scopes"))
             definition = definition_of(handler.kind.name, expression, {**options, **asked})
-            plan = {} if handler.kind.plan is None else {handler.kind.plan: Plan(known, datetime.now(UTC))}
-            handler.kind.encode({**definition.payload, **plan})
+            _check(handler.kind, Plan(known, datetime.now(UTC)), definition.payload)
             self._declarations[known] = Declaration(known, definition, checked_number(version, what="a version"))
             self._undeclared = True
             return handler
@@ -130,3 +130,14 @@ class Scheduling(ABC):
             elif became is Declared.TAKEN:
                 log.warning("schedule %r was made by a person, and stays as it is: rename one of the two", name)
         return found
+
+
+def _check(kind: Kind, plan: Plan, payload: Mapping[str, Any]) -> None:
+    """The handler must take what it will be given."""
+    given = {} if kind.plan is None else {kind.plan: plan}
+    try:
+        kind.encode({**payload, **given})
+    except InvalidPayload as error:
+        if kind.plan is None and "plan" in kind.signature.parameters:
+            raise InvalidPayload(error.message, hint="Annotate it, so that it is given: plan: holdfast.Plan.") from None
+        raise

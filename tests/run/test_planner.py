@@ -392,6 +392,12 @@ def test_what_the_handler_does_not_take_is_refused_at_once(app):
 def _takes_int(to: int) -> None: ...
 
 
+def test_a_plan_without_its_type_is_told(app):
+    with pytest.raises(InvalidPayload) as raised:
+        app.schedule("@daily")(app.job(name="one")(lambda plan: None))
+    assert "holdfast.Plan" in raised.value.hint
+
+
 def test_what_a_person_has_made_is_left_alone_and_told(app, caplog):
     @app.job()
     def rollup(plan: Plan) -> None: ...

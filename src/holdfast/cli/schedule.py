@@ -24,10 +24,10 @@ from holdfast.cli.shared import Group, Items, command
 from holdfast.domain.explain import explain, lint, upcoming
 from holdfast.domain.job import JobId
 from holdfast.domain.plan import GLOBAL
-from holdfast.domain.schedule import Reason, spec_of
+from holdfast.domain.schedule import spec_of
 from holdfast.domain.text import as_duration
 from holdfast.output import Line
-from holdfast.schedules import REASONS, Backfilled
+from holdfast.schedules import Backfilled
 from holdfast.store.plans import FiredState, SkippedPlans
 
 app_option = click.option("--app", metavar="MODULE:APP", help="The application whose function knows the scopes.")
@@ -274,5 +274,4 @@ def _history_table(entries: Iterable[Entry]) -> Iterator[Line]:
 def _entry_row(each: Entry) -> list[str]:
     time = stamp(each.first) if each.first == each.last else f"{stamp(each.first)} … {stamp(each.last)}"
     count = f"{each.decision} {each.count:,}" if each.count > 1 else each.decision
-    reason = REASONS[Reason(each.reason)] if each.decision == "skipped" else each.reason
-    return [time, each.scope or "all", count, str(each.job_id or ""), each.state or "", reason]
+    return [time, each.scope or "all", count, str(each.job_id or ""), each.state or "", each.reason]
