@@ -272,6 +272,9 @@ def _history_table(entries: Iterable[Entry]) -> Iterator[Line]:
 
 
 def _entry_row(each: Entry) -> list[str]:
-    time = stamp(each.first) if each.first == each.last else f"{stamp(each.first)} … {stamp(each.last)}"
+    time = stamp(each.first)
+    if each.first != each.last:
+        last = stamp(each.last)
+        time += f" … {last[11:] if each.first.date() == each.last.date() else last}"
     count = f"{each.decision} {each.count:,}" if each.count > 1 else each.decision
     return [time, each.scope or "all", count, str(each.job_id or ""), each.state or "", each.reason]
