@@ -86,6 +86,12 @@ class Calendar:
 
     def previous_before(self, instant: datetime) -> datetime:
         """The last instant before *instant*."""
+        begin, end, offset = self._calm
+        naive = instant.astimezone(UTC).replace(tzinfo=None)
+        if begin < naive < end:
+            found = self.cron.before(_whole(naive + offset)) - offset
+            if found >= begin:
+                return found.replace(tzinfo=UTC)
         return self._last_time(instant) if self.cron.fixed else self._last_beat(instant)
 
     # -- times of the wall clock -----------------------------------------------------------
@@ -137,9 +143,7 @@ class Calendar:
         while instant.year > horizon:
             change = last_change(self.zone, instant)
             offset = _offset((instant - MICROSECOND).astimezone(self.zone))
-            wall = (instant + offset).replace(tzinfo=None)
-            if wall.microsecond:
-                wall = wall.replace(microsecond=0) + SECOND
+            wall = _whole((instant + offset).replace(tzinfo=None))
             found = (self.cron.before(wall) - offset).replace(tzinfo=UTC)
             if found >= change:
                 return found
@@ -216,6 +220,11 @@ def _border(zone: ZoneInfo, low: datetime, high: datetime) -> datetime:
         else:
             low = middle
     return high
+
+
+def _whole(wall: datetime) -> datetime:
+    """The next whole second."""
+    return wall.replace(microsecond=0) + SECOND if wall.microsecond else wall
 
 
 def _offset(local: datetime) -> timedelta:
