@@ -9,9 +9,12 @@ import pytest
 
 import holdfast
 from holdfast.domain.batch import UnitEnd, UnitState
+from holdfast.domain.definition import Definition
 from holdfast.domain.job import State, WorkerId
 from holdfast.domain.needs import After
+from holdfast.domain.plan import Overlap
 from holdfast.domain.request import NewJob
+from holdfast.domain.schedule import Reason, Skipped, Spec
 from holdfast.domain.selector import Selector
 from holdfast.domain.unique import Scope, Unique
 from holdfast.domain.verdict import Done, Failed
@@ -20,7 +23,8 @@ from holdfast.store.ledger import Next
 from holdfast.store.opening import Opening
 from holdfast.store.upkeep import CHECKS, TABLES
 from holdfast.store.url import open_store
-from tests.support.backends import open_database
+from tests.store.test_ledger_of_plans import fire, step
+from tests.support.backends import START, open_database
 from tests.support.jobs import put, state, take_one
 
 QUIET = {"told": lambda *_: None}
@@ -49,6 +53,10 @@ def fill(store):
     (unit,) = store.batches.flush(run, ask_for=Next(candidates=[("1", 0)], limit=1)).taken
     store.batches.flush(run, [UnitEnd(key=unit.key, place=0, state=UnitState.DONE, data='{"x": 1}')])
     store.batches.end(run, None, 1, complete=True)
+    definition = Definition(kind="mail", when=Spec(cron="*/5 * * * *"))
+    schedule = store.schedules.create("five", definition, actor="ada")
+    late = Skipped(START, START, 1, Reason.LATE)
+    store.plans.take([step(schedule, fire(0, hold=True), fire(5), overlap=Overlap.QUEUE_ALL, skip=[late])])
     store.leases.settle(run.lease, Done())
     gone = put(store)
     store.control.cancel(Selector(ids=(gone,)), actor="ada")
@@ -63,7 +71,8 @@ def told(store):
     batches = [
         (batch, store.batches.units(batch.id), store.batches.counters(batch.id)) for batch in store.batches.page()
     ]
-    return jobs, history, store.queues.list(), store.kinds.get("mail"), batches
+    schedules = [(each, store.plans.history(each.name), store.plans.skips(each.name)) for each in store.schedules.all()]
+    return jobs, history, store.queues.list(), store.kinds.get("mail"), batches, schedules
 
 
 @pytest.fixture
