@@ -1,0 +1,128 @@
+"""For your own files: written whole or not at all, appended to by one at a time, named by every parameter."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO
+
+from holdfast.errors import InvalidInput
+
+#: A part of a path is no longer; beyond, the rest of a value is told by its digest.
+LONGEST = 200
+_PLAIN = re.compile(r"[A-Za-z0-9_+\-]")
+
+
+def write(path: str | os.PathLike[str], data: bytes | str) -> None:
+    """Replace the whole content of a file; whoever reads it sees the old or the new one, also after a crash.
+
+    A file that is replaced keeps its mode. A symbolic link is followed.
+    """
+    with writing(path) as file:
+        file.write(data.encode() if isinstance(data, str) else data)
+
+
+@contextmanager
+def writing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    """A file to be written piece by piece that takes its place at the end, unless something is raised."""
+    target = Path(os.path.realpath(path))
+    descriptor, name = tempfile.mkstemp(prefix=f".{target.name[:100]}.", suffix=".part", dir=target.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            yield file
+            file.flush()
+            os.fchmod(file.fileno(), _mode_of(target))
+            os.fsync(file.fileno())
+        Path(name).replace(target)
+    except BaseException:
+        with suppress(FileNotFoundError):
+            Path(name).unlink()
+        raise
+    _sync_folder(target.parent)
+
+
+def append(path: str | os.PathLike[str], line: bytes | str) -> None:
+    """Add one line to a file, under its lock: lines of several processes never mix, and are on disk afterwards."""
+    data = line.encode() if isinstance(line, str) else line
+    with Path(path).open("ab+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        if file.seek(0, os.SEEK_END):
+            file.seek(-1, os.SEEK_END)
+            data = data if file.read(1) == b"\n" else b"\n" + data  # a line that was cut off ends here
+        file.write(data if data.endswith(b"\n") else data + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def delete(path: str | os.PathLike[str]) -> bool:
+    """Remove a file, or a folder with all that is in it; false when it is not there, which is no failure."""
+    target = Path(path)
+    try:
+        if target.is_dir() and not target.is_symlink():
+            shutil.rmtree(target)
+        else:
+            target.unlink()
+    except FileNotFoundError:
+        # Of a folder, something was gone already: what is left goes now.
+        if target.is_dir() and not target.is_symlink():
+            shutil.rmtree(target, ignore_errors=True)
+            return not target.exists()
+        return False
+    return True
+
+
+def path_for(root: str | os.PathLike[str], /, *, suffix: str = "", **parameters: object) -> Path:
+    """A path below *root* that carries every parameter, in the order given: ``out/symbol=A/year=2020.csv``.
+
+    Two sets of parameters never share one; no value leads out of *root*.
+
+    Raises:
+        InvalidInput: There are no parameters.
+    """
+    if not parameters:
+        raise InvalidInput(
+            "a path carries at least one parameter", hint='Write path_for("out", symbol="A", year=2020).'
+        )
+    parts = [f"{name}={_told(str(value))}" for name, value in parameters.items()]
+    return Path(root, *parts[:-1], parts[-1] + suffix)
+
+
+def _told(value: str) -> str:
+    """A value as a part of a path: what is not plain is escaped, what is long is told by its digest."""
+    escaped = "".join(
+        character
+        if _PLAIN.match(character) or character == "."
+        else "".join(f"%{byte:02X}" for byte in character.encode("utf-8", "surrogateescape"))
+        for character in value
+    )
+    if len(escaped) <= LONGEST:
+        return escaped
+    digest = hashlib.sha256(value.encode("utf-8", "surrogateescape")).hexdigest()[:32]
+    return f"{escaped[: LONGEST - 40]}%~{digest}"
+
+
+def _mode_of(target: Path) -> int:
+    """That of the file that is replaced, or what the user's mask leaves of a new one's."""
+    try:
+        return stat.S_IMODE(target.stat().st_mode)
+    except FileNotFoundError:
+        mask = os.umask(0o077)
+        os.umask(mask)
+        return 0o666 & ~mask
+
+
+def _sync_folder(folder: Path) -> None:
+    """The new name is on disk when the folder is."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
