@@ -14,7 +14,11 @@ from holdfast.domain.job import WorkerId
 from holdfast.domain.plan import Overlap
 from holdfast.domain.schedule import Spec
 from holdfast.domain.verdict import Failed
-from holdfast.store.plans import Step
+from holdfast.run.counts import Counts
+from holdfast.run.planner import Planner
+from holdfast.run.providers import Providers
+from holdfast.store.firing import Advance
+from holdfast.store.flow import ask
 from holdfast.store.url import open_store
 from tests.support.backends import open_database
 from tests.support.jobs import lapse, put, take_one
@@ -103,14 +107,24 @@ def test_schedules_that_are_in_trouble(store, clock):
     due = {each.name: each for each in store.schedules.outlook(providers=[], limit=10).due}
     store.schedules.set_back(due["broken"], "boom")
     until = clock.now() + timedelta(days=900)
-    ahead = Step(name="ahead", token=0, cursor=until, next_at=until, overlap=Overlap.SKIP)
-    store.plans.take([ahead])
+    ahead = Advance(name="ahead", token=0, cursor=until, next_at=until, overlap=Overlap.SKIP)
+    store.plans.advance([ahead])
     clock.advance(minutes=3)
     texts = complaints(store)
     assert texts[0] == "'broken' cannot be planned: boom"
     assert "'late' is due since 2030-01-01 12:00:00 UTC, and nobody plans it" in texts
     assert "'paused' is paused: the moon" in texts
     assert any(text.startswith("'ahead' is decided until") for text in texts)
+
+
+def test_one_that_starts_later_is_in_order(store, clock):
+    """And one whose definition nobody can read does not keep the doctor from the others."""
+    later = Spec(cron="@hourly", start=clock.now() + timedelta(days=900))
+    store.schedules.create("later", Definition(kind="mail", when=later), actor="ada")
+    Planner(store, Providers({}), counts=Counts()).tick()
+    garbage = {"definition": '{"kind": 1}', "declared": None, "version": 0, "provider": None, "actor": "ada"}
+    store.backend.run(ask("create_schedule", name="garbage", **garbage))
+    assert complaints(store) == []
 
 
 def test_a_schedule_whose_jobs_nobody_runs(store):

@@ -10,7 +10,7 @@ from msgspec import structs
 
 from holdfast.domain.definition import Definition
 from holdfast.domain.plan import Overlap
-from holdfast.domain.schedule import CatchUp, Spec, spec_of
+from holdfast.domain.schedule import CatchUp, spec_of
 from holdfast.domain.text import Duration, as_duration, nearest
 from holdfast.errors import InvalidInput
 
@@ -64,10 +64,10 @@ def redefined(
     when, job = _sorted_out(options)
     if "scopes" in options:
         job = {"scopes": (), "provider": None, **job}
-    kept = {name: value for name, value in structs.asdict(definition.when).items() if name not in ("cron", "every")}
     spelt = definition.when.expression if expression is None else expression
-    if definition.when.every is not None and not spelt.startswith("every"):
-        kept["phase"] = Spec(cron="@daily").phase
+    # What belongs to the other sort of rule does not go with it.
+    gone = {"cron", "every", "tz" if spelt.lower().startswith("every ") else "phase"}
+    kept = {name: value for name, value in structs.asdict(definition.when).items() if name not in gone}
     spec = spec_of(spelt, **{**kept, **when})
     return structs.replace(definition, kind=kind or definition.kind, when=spec, **job)
 
@@ -86,10 +86,8 @@ def _sorted_out(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, A
     return when, job
 
 
-def _word(words: type[CatchUp | Overlap], what: str) -> Callable[[str | None], Any]:
-    def read(text: str | None) -> Any:
-        if text is None:
-            return None
+def _word(words: type[CatchUp | Overlap], what: str) -> Callable[[str], Any]:
+    def read(text: str) -> Any:
         try:
             return words(text)
         except ValueError:
@@ -130,7 +128,7 @@ _WHEN: dict[str, Callable[[Any], Any]] = {
     "phase": as_duration,
     "catch_up": _word(CatchUp, "catch_up"),
     "window": as_duration,
-    "overlap": _word(Overlap, "overlap"),
+    "overlap": lambda value: None if value is None else _word(Overlap, "overlap")(value),
     "delay": as_duration,
     "jitter": as_duration,
     "start": _moment,

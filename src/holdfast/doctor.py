@@ -11,6 +11,8 @@ from datetime import timedelta
 from itertools import islice
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from holdfast.config import SETTINGS, settings
 from holdfast.domain.health import Check, fail, ok, warn
 from holdfast.domain.job import State
@@ -18,6 +20,7 @@ from holdfast.errors import HoldfastError
 from holdfast.store.overview import Overview, overview
 
 if TYPE_CHECKING:
+    from holdfast.domain.definition import Schedule
     from holdfast.store import Store
 
 OLDEST_PYTHON = (3, 11)
@@ -131,12 +134,20 @@ def schedules(store: Store, seen: Overview) -> Iterator[Check]:
             yield warn("schedule", text, fix)
     served, now = {kind for worker in seen.workers for kind in worker.kinds}, store.schedules.now()
     for each in islice(store.schedules.all(), LOOKED_AT):
-        kind = each.defined.kind
+        kind = _kind_of(each)
         if each.paused:
             note = f": {each.note}" if each.note else ""
             yield warn("schedule", f"{each.name!r} is paused{note}", f"holdfast schedule resume {each.name}")
         elif each.cursor is not None and each.cursor > now + LATE:
             text = f"{each.name!r} is decided until {each.cursor:%Y-%m-%d %H:%M:%S} UTC, which is yet to come"
             yield warn("schedule", text, "The clock was ahead: pause it, and resume it.")
-        elif seen.workers and kind not in served:
+        elif seen.workers and kind is not None and kind not in served:
             yield warn("schedule", f"no worker runs {kind!r}, which {each.name!r} fires", "Start one that has it.")
+
+
+def _kind_of(schedule: Schedule) -> str | None:
+    """The kind that it fires; None: its definition cannot be read, which the planner has told."""
+    try:
+        return schedule.defined.kind
+    except (msgspec.DecodeError, HoldfastError):
+        return None

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Unpack
 
 from msgspec import Struct
@@ -12,18 +12,18 @@ from holdfast.definitions import ScheduleOptions, definition_of, redefined
 from holdfast.domain.definition import Condition, Definition, Schedule, checked_scopes, scopes_of
 from holdfast.domain.explain import upcoming
 from holdfast.domain.job import JobId
-from holdfast.domain.moments import Rule
+from holdfast.domain.moments import MICROSECOND, Rule
 from holdfast.domain.plan import GLOBAL, Origin, Plan
 from holdfast.domain.published import checked_payload, plan_parameter
 from holdfast.domain.schedule import Reason, backfilled
-from holdfast.domain.text import say_duration
+from holdfast.domain.text import checked_name, say_duration
 from holdfast.errors import InvalidInput
 from holdfast.run.planner import fire_of
-from holdfast.run.providers import Provider, Providers
+from holdfast.run.providers import Provider, ask_now
 from holdfast.store import Store
-from holdfast.store.plans import FiredState, SkippedPlans
+from holdfast.store.firing import Fired
+from holdfast.store.plans import SkippedPlans
 
-_TINY = timedelta(microseconds=1)
 #: A backfill is one transaction.
 MOST = 10_000
 
@@ -72,10 +72,12 @@ class Schedules:
             UnknownKind: No application has registered the kind.
             InvalidInput: The expression, an option or the payload makes no sense.
         """
-        known = self.get(name).defined
-        definition = redefined(known, kind=kind, expression=expression, options=options)
-        self._check(definition)
-        return self._store().schedules.update(name, definition, actor=self._actor)
+
+        def change(known: Definition) -> Definition:
+            return redefined(known, kind=kind, expression=expression, options=options)
+
+        self._check(change(self.get(name).defined))
+        return self._store().schedules.update(name, change, actor=self._actor)
 
     def pause(self, name: str, *, note: str | None = None) -> Schedule:
         """Plan nothing more until :meth:`resume`; what was fired goes on."""
@@ -108,11 +110,18 @@ class Schedules:
         return upcoming(schedule.defined.when, after, count)
 
     def trigger(self, name: str, *, scopes: Sequence[str] | None = None) -> list[JobId]:
-        """Fire it now, beside its plans, in all its scopes or these; also while it is paused. Answers the jobs."""
+        """Fire it now, beside its plans, in all its scopes or these; also while it is paused. Answers the jobs.
+
+        Its time is no plan's: the next plan that is due meets the job as it would any other.
+        """
         definition = self.get(name).defined
-        now = self.now()
-        plans = [Plan(name, now, scope) for scope in self._scopes(definition, scopes)]
-        return self._fire(name, definition, plans, Origin.TRIGGER)
+        asked = self._scopes(definition, scopes)
+        now, rule = self.now(), definition.when.rule()
+        plans = [Plan(name, now, scope) for scope in asked]
+        while rule.next_after(now - MICROSECOND) == now or self._store().plans.known(plans):
+            now += MICROSECOND
+            plans = [Plan(name, now, scope) for scope in asked]
+        return [fired.job_id for fired in self._fire(name, definition, plans, Origin.TRIGGER)]
 
     def backfill(
         self,
@@ -133,23 +142,25 @@ class Schedules:
         definition = self.get(name).defined
         if last > self.now():
             raise InvalidInput("a backfill is of the past", hint="Plans that are still to come fire by themselves.")
-        times = backfilled(definition.when.rule(), first, last, limit=MOST)
+        times = backfilled(definition.when, first, last, limit=MOST)
         plans = [Plan(name, time, scope) for scope in self._scopes(definition, scopes) for time in times]
         if len(plans) > MOST:
             raise InvalidInput(
                 f"a backfill of {len(plans):,} plans", hint=f"At most {MOST:,} at a time: do it in parts."
             )
-        known = self._store().plans.known(plans)
-        new = [plan for plan in plans if plan not in known]
-        jobs = [] if dry_run else self._fire(name, definition, new, Origin.BACKFILL)
-        return Backfilled(name, new, len(known), jobs)
+        if dry_run:
+            known = self._store().plans.known(plans)
+            return Backfilled(name, [plan for plan in plans if plan not in known], len(known), [])
+        fired = self._fire(name, definition, plans, Origin.BACKFILL)
+        new = [Plan(each.schedule, each.time, each.scope) for each in fired]
+        return Backfilled(name, new, len(plans) - len(new), [each.job_id for each in fired])
 
-    def history(self, name: str, *, limit: int = 50) -> list[FiredState | SkippedPlans]:
+    def history(self, name: str, *, limit: int = 50) -> list[Fired | SkippedPlans]:
         """What was fired and what was skipped, the newest first."""
         self.get(name)
         plans = self._store().plans
         fired, skipped = plans.history(name, limit=limit), plans.skips(name, limit=limit)
-        found: list[tuple[datetime, FiredState | SkippedPlans]] = [(each.time, each) for each in fired]
+        found: list[tuple[datetime, Fired | SkippedPlans]] = [(each.time, each) for each in fired]
         found += [(each.last, each) for each in skipped]
         return [each for _, each in sorted(found, key=lambda pair: pair[0], reverse=True)][:limit]
 
@@ -158,8 +169,8 @@ class Schedules:
         schedule, plan = self.get(name), Plan(name, time.astimezone(UTC), scope)
         fired = self._store().plans.find(plan)
         if fired is not None:
-            how = {"due": "", "trigger": ", triggered by hand", "backfill": ", backfilled"}[fired.origin]
-            return f"it was fired as job {fired.job_id}, at {_say(fired.decided_at)} by {fired.actor}{how}"
+            by = f"by {fired.actor}{ORIGINS[fired.origin]}"
+            return f"it was fired as job {fired.job_id}, at {_say(fired.decided_at)} {by}"
         skip = self._store().plans.find_skip(plan)
         if skip is not None:
             return f"it was not fired: {REASONS[skip.reason]}"
@@ -171,33 +182,29 @@ class Schedules:
         checked_payload(kind, definition.payload, given=plan_parameter(kind.options))
 
     def _scopes(self, definition: Definition, asked: Sequence[str] | None) -> Sequence[str]:
-        """The scopes that were asked for, if the schedule has them, or all that it has."""
+        """The scopes that were asked for, each once, if the schedule has them; or all that it has."""
+        wanted = None if asked is None else [checked_name(scope, what="a scope") for scope in dict.fromkeys(asked)]
         if definition.provider is None:
-            known: Iterable[str] = scopes_of(definition)
+            known = list(scopes_of(definition))
         elif definition.provider in self._providers:
-            answered = Providers(self._providers, patience=60.0).ask(definition.provider)
-            known, _ = checked_scopes(answered or [])
-        elif asked is None:
-            raise InvalidInput(
-                f"its scopes come from {definition.provider!r}, which only its application can ask",
-                hint="Name a scope.",
-            )
+            known, _ = checked_scopes(ask_now(self._providers[definition.provider]))
+        elif wanted is None:
+            raise InvalidInput(f"only its application can ask {definition.provider!r} for scopes", hint="Name a scope.")
         else:
-            return asked
-        unknown = sorted(set(asked or ()) - set(known))
-        if unknown:
-            raise InvalidInput(f"it has no scope {unknown[0]!r}", hint=f"It has: {', '.join(list(known)[:10])}.")
-        return list(known) if asked is None else asked
+            return wanted
+        for scope in sorted(set(wanted or ()) - set(known)):
+            raise InvalidInput(f"it has no scope {scope!r}", hint=f"It has: {', '.join(known[:10])}.")
+        return known if wanted is None else wanted
 
-    def _fire(self, name: str, definition: Definition, plans: Sequence[Plan], origin: Origin) -> list[JobId]:
+    def _fire(self, name: str, definition: Definition, plans: Sequence[Plan], origin: Origin) -> list[Fired]:
         kind = self._store().kinds.get(definition.kind)
         fires = [fire_of(plan, definition, kind, actor=self._actor, hasty=True) for plan in plans]
-        fired = self._store().plans.fire(name, fires, origin=origin, actor=self._actor)
-        return [plan.job_id for plan in fired]
+        return self._store().plans.fire(name, fires, origin=origin, actor=self._actor)
 
 
+ORIGINS = {Origin.DUE: "", Origin.TRIGGER: ", triggered by hand", Origin.BACKFILL: ", backfilled"}
 REASONS = {
-    Reason.CATCH_UP: "a newer one was due when a planner looked, and catch_up is latest",
+    Reason.CATCH_UP: "a newer one was due when a planner looked",
     Reason.WINDOW: "it was older than the window of catch_up=every",
     Reason.LATE: "nobody planned when it was due, and catch_up is none",
     Reason.OVERLAP: "an earlier plan of its scope had not ended",
@@ -208,10 +215,15 @@ REASONS = {
 
 
 def _not_decided(schedule: Schedule, plan: Plan, now: datetime) -> str:
-    rule: Rule = schedule.defined.when.rule()
-    if rule.next_after(plan.time - _TINY) != plan.time:
+    spec = schedule.defined.when
+    rule: Rule = spec.rule()
+    if rule.next_after(plan.time - MICROSECOND) != plan.time:
         before, after = rule.previous_before(plan.time), rule.next_after(plan.time)
         return f"{_say(plan.time)} is no plan of it: the nearest are {_say(before)} and {_say(after)}"
+    if spec.start is not None and plan.time < spec.start:
+        return f"the schedule starts later, at {_say(spec.start)}"
+    if spec.end is not None and plan.time > spec.end:
+        return f"the schedule ends before, at {_say(spec.end)}"
     if schedule.condition is Condition.PAUSED:
         return f"the schedule is paused{f': {schedule.note}' if schedule.note else ''}"
     if schedule.cursor is not None and plan.time <= schedule.cursor:
@@ -220,7 +232,7 @@ def _not_decided(schedule: Schedule, plan: Plan, now: datetime) -> str:
         return f"the schedule cannot be planned: {schedule.error}"
     if schedule.condition is Condition.OVER:
         return "the schedule is over"
-    wait = plan.time + schedule.defined.when.delay - now
+    wait = plan.time + spec.delay - now
     if wait.total_seconds() > 0:
         return f"it is not due yet: in {say_duration(wait)}"
     return "it is due, and no planner has looked yet: is a worker or a scheduler running?"

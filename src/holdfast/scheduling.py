@@ -6,7 +6,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, assert_never
 
 from holdfast.definitions import ScheduleOptions, definition_of
 from holdfast.domain.kind import Kind
@@ -112,7 +112,7 @@ class Scheduling(ABC):
 
     @property
     def schedules(self) -> Schedules:
-        """Make, change, pause, preview, trigger and backfill schedules at run time."""
+        """Make, change, pause, preview, trigger and backfill schedules; what code declares is made known before."""
         from holdfast.schedules import Schedules
 
         self.declare_schedules()
@@ -125,10 +125,15 @@ class Scheduling(ABC):
         found = self.store.schedules.declare(list(self._declarations.values()), actor=Actor.CLIENT)
         self._undeclared = False
         for name, became in found.items():
-            if became is Declared.OLDER:
-                log.warning("schedule %r stays as newer code has declared it", name)
-            elif became is Declared.TAKEN:
-                log.warning("schedule %r was made by a person, and stays as it is: rename one of the two", name)
+            match became:
+                case Declared.OLDER:
+                    log.warning("schedule %r stays as newer code has declared it", name)
+                case Declared.TAKEN:
+                    log.warning("schedule %r was made by a person, and stays as it is: rename one of the two", name)
+                case Declared.MADE | Declared.SAME | Declared.CHANGED:
+                    pass
+                case _:
+                    assert_never(became)
         return found
 
 

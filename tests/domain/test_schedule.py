@@ -129,15 +129,17 @@ def test_every_plan_is_fired_or_skipped_exactly_once(spec, ticks):
     assert sorted([*fired, *skipped]) == list(between(rule, T0, cursor))
 
 
-@pytest.mark.parametrize("catch_up", list(CatchUp))
-def test_after_its_runs_a_schedule_is_over(catch_up):
-    """A schedule that may fire twice more fires twice, and has no next plan then."""
-    spec = Spec(cron="*/5 * * * *", catch_up=catch_up, runs=5)
-    cursor, fired = at(minutes=0), 3
-    for minute in range(1, 60):
-        decision = decide(spec, spec.rule(), cursor, at(minutes=minute), fired=fired)
-        cursor, fired = decision.cursor, fired + len(decision.fire)
-    assert (fired, decision.next_at) == (5, None)
+def test_no_more_is_decided_than_there_are_runs_left():
+    spec = Spec(cron="*/5 * * * *", catch_up=CatchUp.EVERY, runs=5)
+    assert told(decide(spec, spec.rule(), at(minutes=0), at(minutes=60), fired=3)) == ([5, 10], [])
+    over = decide(spec, spec.rule(), at(minutes=0), at(minutes=60), fired=5)
+    assert (over.fire, over.next_at) == ((), None)
+
+
+def test_a_start_to_come_leaves_the_cursor_where_it_is():
+    spec = Spec(cron="*/5 * * * *", start=at(minutes=12))
+    decision = decide(spec, spec.rule(), at(minutes=1), at(minutes=7))
+    assert (decision.cursor, decision.next_at) == (at(minutes=1), at(minutes=15))
 
 
 def test_an_expression_is_written_as_people_do():
@@ -152,18 +154,26 @@ def test_what_is_no_expression_is_refused(expression):
         spec_of(expression)
 
 
+def test_a_zone_belongs_to_a_cron_expression():
+    with pytest.raises(InvalidInput, match="zone"):
+        spec_of("every 5m", tz="Europe/Berlin")
+    with pytest.raises(InvalidInput, match="delay"):
+        spec_of("every 5m", delay=-MINUTE)
+
+
 def test_a_phase_belongs_to_an_interval():
     with pytest.raises(InvalidInput, match="phase"):
         spec_of("@daily", phase=timedelta(minutes=5))
 
 
 def test_a_backfill_is_asked_for_by_both_ends():
-    rule = FIVE.rule()
-    assert [(time - T0) // MINUTE for time in backfilled(rule, at(minutes=5), at(minutes=15))] == [5, 10, 15]
+    assert [(time - T0) // MINUTE for time in backfilled(FIVE, at(minutes=5), at(minutes=15))] == [5, 10, 15]
+    short = Spec(cron="*/5 * * * *", start=at(minutes=7), end=at(minutes=12))
+    assert [(time - T0) // MINUTE for time in backfilled(short, at(minutes=0), at(minutes=60))] == [10]
     with pytest.raises(InvalidInput):
-        backfilled(rule, at(minutes=5), at(minutes=4))
+        backfilled(FIVE, at(minutes=5), at(minutes=4))
     with pytest.raises(InvalidInput, match="in parts"):
-        backfilled(rule, at(minutes=0), at(minutes=60), limit=3)
+        backfilled(FIVE, at(minutes=0), at(minutes=60), limit=3)
 
 
 @pytest.mark.parametrize(

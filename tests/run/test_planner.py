@@ -13,6 +13,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 from prometheus_client import CollectorRegistry, generate_latest
 
 import holdfast
@@ -26,8 +27,9 @@ from holdfast.run.planner import Planner
 from holdfast.run.providers import Providers
 from holdfast.run.timekeeper import Timekeeper
 from holdfast.store import Store
+from holdfast.store.firing import Decided
 from holdfast.store.sqlite.connection import SqliteBackend
-from holdfast.testing import drain
+from holdfast.testing import drain, plan
 from tests.support.backends import START
 from tests.support.processes import wait_until
 
@@ -47,18 +49,10 @@ def real_app(real_database):
         yield app
 
 
-def planner(app, **options):
+def planner(app, *, patience=10.0, **options):
     """A planner of its own, as another process would have."""
     app.declare_schedules()
-    return Planner(app.store, Providers(app.providers, **options), counts=Counts())
-
-
-def plan(app):
-    """Plan until nothing is due; answers how many plans were fired."""
-    one, fired = planner(app, patience=10.0), 0
-    while (ticked := one.tick()).considered:
-        fired += ticked.processed
-    return fired
+    return Planner(app.store, Providers(app.providers, **options), counts=Counts(), patience=patience)
 
 
 def minutes(app, name="rollup"):
@@ -135,7 +129,7 @@ def test_jitter_puts_jobs_off_and_not_plans(app):
 
 
 def test_after_its_runs_it_is_over(app, clock):
-    declare(app, runs=2, overlap="allow")
+    declare(app, runs=2, catch_up="every", overlap="allow")
     for _ in range(4):
         plan(app)
         clock.advance(minutes=5)
@@ -203,10 +197,52 @@ def test_a_slow_provider_holds_up_its_own_schedule_alone(app):
     assert minutes(app) == [0]
 
 
+def test_an_answer_that_came_too_late_decides_no_other_plan(app, clock):
+    """Another replica was faster; meanwhile there is a new tenant."""
+    tenants, slow = ["a"], threading.Event()
+
+    def answer():
+        found = [*tenants]
+        slow.wait(60)
+        return found
+
+    declare(app, scopes=answer, overlap="allow")
+    late = planner(app, patience=0.01)
+    late.tick()
+    slow.set()
+    assert plan(app) == 1
+    tenants.append("b")
+    clock.advance(minutes=5)
+    late._timekeeper = Timekeeper()
+    wait_until(lambda: late.tick().processed)
+    fired = [(each.scope, (each.time - START) // MINUTE) for each in app.store.plans.history("rollup")]
+    assert sorted(fired) == [("a", 0), ("a", 5), ("b", 5)]
+
+
+def test_many_slow_providers_cost_a_tick_no_more_than_one(app):
+    """They are asked side by side, and a tick waits for all of them together."""
+    never = threading.Event()
+    asked = []
+
+    def tenants():
+        asked.append(1)
+        never.wait(60)
+        return []
+
+    app.scopes("tenants")(tenants)
+    declare(app, overlap="allow")
+    for n in range(5):
+        app.schedules.create(f"slow {n}", "rollup", "*/5 * * * *", scopes="tenants")
+    one = planner(app, patience=0.01)
+    assert one.tick().processed == 1
+    wait_until(lambda: len(asked) == 5)
+    never.set()
+
+
 def test_a_provider_that_hangs_sets_its_schedule_back(app):
     never = threading.Event()
     declare(app, scopes=lambda: [str(never.wait(60))])
-    planner(app, patience=0.01, hangs=-1.0).tick()
+    planner(app, patience=0.0, hangs=-1.0).tick()
     assert "has not answered" in app.schedules.get("rollup").error
     never.set()
 
@@ -261,15 +297,9 @@ def test_a_step_that_cannot_be_taken_is_taken_alone(app, clock):
     def send(to: int = 1) -> None: ...
 
     app.schedules.create("bad", "send", "*/5 * * * *", payload={"to": 1})
-    app.store.schedules.update("bad", _without_payload(app), actor="ada")
+    app.store.schedules.update("bad", lambda known: structs.replace(known, payload={}), actor="ada")
     assert plan(app) == 1
     assert "unique key" in app.schedules.get("bad").error
-
-
-def _without_payload(app):
-    from msgspec import structs
-
-    return structs.replace(app.schedules.get("bad").defined, payload={})
 
 
 def test_a_kind_that_nobody_has_is_told(app):
@@ -320,21 +350,31 @@ def tick_and_die(replica):
     def die(steps):
         raise SystemExit
 
-    taken, replica._store.plans.take = replica._store.plans.take, die
+    taken, replica._store.plans.advance = replica._store.plans.advance, die
     with suppress(SystemExit):
         replica.tick()
-    replica._store.plans.take = taken
+    replica._store.plans.advance = taken
 
 
 @pytest.mark.parametrize("catch_up", ["every", "latest", "none"])
 def test_a_clock_that_goes_back_and_forth_replays_nothing(app, clock, catch_up):
+    """Each plan has one job, and none comes before its time was reached for the first time."""
     declare(app, catch_up=catch_up, overlap="allow")
     for step in (0, 5, 5, -60, 5, 5, 55, 5, -1440, 1440, 5):
         clock.advance(minutes=step)
         plan(app)
-    counted = Counter(each.time for each in app.store.plans.history("rollup", limit=100))
-    assert set(counted.values()) == {1}
-    assert minutes(app) == [0, 5, 10, 15, 20, 25] if catch_up != "none" else minutes(app)
+    assert minutes(app) == [0, 5, 10, 15, 20, 25]
+    jobs = app.views.page(holdfast.Selector(), limit=100).jobs
+    assert len(jobs) == 6
+    assert len({job.payload for job in jobs}) == 6
+
+
+def test_what_another_planner_holds_is_left_to_it(app, monkeypatch):
+    """A planner that could move nothing does not spin."""
+    declare(app)
+    one = planner(app)
+    monkeypatch.setattr(app.store.plans, "advance", lambda advances: Decided([], 0, {}))
+    assert one.tick().rest == 0.2
 
 
 def test_a_clock_that_leaps_ahead_for_a_moment_fires_nothing(caplog):

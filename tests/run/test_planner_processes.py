@@ -135,14 +135,14 @@ def test_a_stopped_planner_that_wakes_up_writes_nothing(real_database):
 
 def decide_and_wait(pipe, url):
     store = open_store(url)
-    take = store.plans.take
+    advance = store.plans.advance
 
-    def slowly(steps):
+    def slowly(advances):
         pipe.send("decided")
         pipe.recv()
-        decided = take(steps)
+        decided = advance(advances)
         pipe.send((decided.moved, decided.fired))
         return decided
 
-    store.plans.take = slowly
+    store.plans.advance = slowly
     Planner(store, Providers({}), counts=Counts()).tick()

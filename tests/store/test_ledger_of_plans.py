@@ -7,15 +7,16 @@ from datetime import timedelta
 import pytest
 
 from holdfast.domain.definition import Definition
-from holdfast.domain.job import JobId, State
+from holdfast.domain.job import State
+from holdfast.domain.needs import After, When
 from holdfast.domain.plan import Origin, Overlap, Plan
 from holdfast.domain.request import NewJob
 from holdfast.domain.schedule import Reason, Skipped, Spec
 from holdfast.domain.selector import Selector
-from holdfast.domain.unique import Unique
+from holdfast.domain.unique import Scope, Unique
 from holdfast.domain.verdict import Done
 from holdfast.errors import NoSuchSchedule
-from holdfast.store.plans import Fire, Step
+from holdfast.store.firing import Advance, Fire
 from holdfast.store.retention import Retention
 from holdfast.store.settlement import Settlement
 from tests.support.backends import START
@@ -34,10 +35,10 @@ def fire(minutes, *, scope="global", name="five", **request):
     return Fire(Plan(name, START + minutes * MINUTE, scope), NewJob(kind="mail", **request))
 
 
-def step(schedule, *fires, overlap=Overlap.ALLOW, cursor=None, skip=(), next_at=None):
-    """A step of a planner that has seen the schedule as it is."""
+def step(schedule, *fires, overlap=Overlap.ALLOW, cursor=None, skip=(), next_at=None, runs=None):
+    """What a planner has decided that has seen the schedule as it is."""
     known = cursor or max([each.plan.time for each in fires], default=START)
-    return Step(
+    return Advance(
         name=schedule.name,
         token=schedule.token,
         cursor=known,
@@ -45,12 +46,12 @@ def step(schedule, *fires, overlap=Overlap.ALLOW, cursor=None, skip=(), next_at=
         overlap=overlap,
         fire=fires,
         skip=skip,
-        times=len(fires),
+        runs=runs,
     )
 
 
 def take(store, *steps):
-    return store.plans.take(steps)
+    return store.plans.advance(steps)
 
 
 @pytest.fixture
@@ -116,6 +117,13 @@ def test_skipped_stretches_are_written_down(store, five):
     assert (found.first, found.last, found.count, found.reason) == (START, START + 10 * MINUTE, 3, Reason.CATCH_UP)
 
 
+def test_the_newest_decision_is_told(store, clock, five):
+    go_on(store, skip=[Skipped(START, START + 10 * MINUTE, 3, Reason.LATE)])
+    clock.advance(minutes=1)
+    go_on(store, skip=[Skipped(START, START + 20 * MINUTE, 5, Reason.PAUSED)])
+    assert store.plans.find_skip(fire(5).plan).reason is Reason.PAUSED
+
+
 def test_a_plan_is_found_again(store, five):
     stretch = Skipped(START + 5 * MINUTE, START + 10 * MINUTE, 2, Reason.WINDOW)
     take(store, step(five, fire(0), skip=[stretch]))
@@ -130,6 +138,35 @@ def test_a_kind_with_a_unique_key_may_have_the_job_already(store, five):
     known = store.jobs.enqueue(NewJob(kind="mail", unique=Unique("one"))).id
     take(store, step(five, fire(0, unique=Unique("one"))))
     assert store.plans.find(fire(0).plan).job_id == known
+
+
+def test_a_job_that_was_there_already_is_nobodys_plan(store, five):
+    """It is neither waited for, nor cancelled, nor freed of what it waits for."""
+    need = store.jobs.enqueue(NewJob(kind="other", hold=True)).id
+    known = store.jobs.enqueue(NewJob(kind="mail", unique=Unique("one"), after=After(ids=(need,)))).id
+    go_on(store, fire(0, unique=Unique("one")), fire(5), fire(10), overlap=Overlap.QUEUE_ALL)
+    assert states(store) == {0: "waiting", 5: "ready", 10: "waiting"}
+    assert store.plans.release() == 0
+    assert store.views.get(known).state is State.WAITING
+    go_on(store, fire(15), overlap=Overlap.CANCEL_RUNNING)
+    assert store.views.get(known).state is State.WAITING
+
+
+def test_the_same_key_again_and_again_holds_up_no_line(store, five):
+    for minutes in ((0, 5), (10, 15)):
+        fires = [fire(minute, unique=Unique("one", Scope.FOREVER, None)) for minute in minutes]
+        assert go_on(store, *fires, overlap=Overlap.QUEUE_ALL).fired == 2
+    assert len({plan.job_id for plan in store.plans.history("five")}) == 1
+
+
+def test_runs_are_moments_that_were_fired(store, five):
+    """Those that overlap has skipped, or a person has fired before, do not count."""
+    go_on(store, fire(0), fire(5), overlap=Overlap.SKIP, runs=3)
+    assert store.schedules.get("five").fired == 1
+    go_on(store, fire(10, scope="a"), fire(10, scope="b"), runs=3)
+    assert store.schedules.get("five").fired == 2
+    go_on(store, fire(15), runs=3)
+    assert (store.schedules.get("five").fired, store.schedules.get("five").next_at) == (3, None)
 
 
 # -- overlap -----------------------------------------------------------------------------------
@@ -176,6 +213,32 @@ def test_one_is_queued_and_no_more(store, five):
     go_on(store, fire(5), overlap=Overlap.QUEUE_ONE)
     assert go_on(store, fire(10), overlap=Overlap.QUEUE_ONE).skipped == {Reason.OVERLAP: 1}
     assert states(store) == {0: "ready", 5: "waiting"}
+
+
+def by_minute(store, minute):
+    return Selector(ids=(store.plans.find(fire(minute).plan).job_id,))
+
+
+def test_a_line_closes_up_when_one_leaves_it(store, five):
+    """Cancelled or held in the middle: the next one still waits for the first."""
+    go_on(store, *(fire(minute) for minute in (0, 5, 10, 15, 20)), overlap=Overlap.QUEUE_ALL)
+    claim(store)
+    store.control.cancel(Selector(ids=(*by_minute(store, 5).ids, *by_minute(store, 10).ids)), actor="ada")
+    assert states(store) == {0: "running", 5: "cancelled", 10: "cancelled", 15: "waiting", 20: "waiting"}
+    store.control.hold(by_minute(store, 15), actor="ada")
+    assert store.plans.release() == 1
+    assert states(store)[20] == "waiting"
+    job = store.views.get(by_minute(store, 0).ids[0])
+    assert {need.need_id for need in store.views.needs(by_minute(store, 20).ids[0])} >= {job.id}
+
+
+def test_who_needs_a_cancelled_job_of_no_plan_starts(store):
+    """Only lines of plans close up: what a person asked for by `after` holds as it was said."""
+    first = store.jobs.enqueue(NewJob(kind="mail")).id
+    second = store.jobs.enqueue(NewJob(kind="mail", after=After(ids=(first,), when=When.ENDED))).id
+    third = store.jobs.enqueue(NewJob(kind="mail", after=After(ids=(second,), when=When.ENDED))).id
+    store.control.cancel(Selector(ids=(second,)), actor="ada")
+    assert store.views.get(third).state is State.READY
 
 
 def test_a_queue_does_not_wait_for_a_retry(store, five):
@@ -240,6 +303,17 @@ def test_what_follows_waits_for_success(store, five):
     assert store.views.get(follower.id).state is State.READY
 
 
+def test_live_jobs_keep_nothing_else_from_being_forgotten(store, clock, five):
+    take(store, step(five, *(fire(minute) for minute in (0, 5, 10)), overlap=Overlap.QUEUE_ALL))
+    settle(store, Done())
+    store.control.hold(by_minute(store, 5), actor="ada")
+    clock.advance(days=91)
+    store.plans.release()
+    settle(store, Done())
+    assert store.pruner.prune_plans(limit=1) + store.pruner.prune_plans(limit=1) == 2
+    assert states(store) == {5: "held"}
+
+
 def test_old_decisions_are_forgotten(store, clock, five):
     """Those of live jobs stay."""
     take(store, step(five, fire(0), fire(5), skip=[Skipped(START, START, 1, Reason.LATE)]))
@@ -255,6 +329,3 @@ def test_the_history_is_the_newest_first(store, five):
     take(store, step(five, *(fire(minute) for minute in range(0, 50, 5))))
     times = [plan.time for plan in store.plans.history("five", limit=3)]
     assert times == [START + minute * MINUTE for minute in (45, 40, 35)]
-    assert store.plans.history("five", before=times[-1], limit=1)[0].time == START + 30 * MINUTE
-    assert isinstance(store.plans.history("five")[0].job_id, int)
-    assert JobId(1) in {plan.job_id for plan in store.plans.history("five")}

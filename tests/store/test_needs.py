@@ -208,3 +208,9 @@ def test_waking_is_told_in_the_history(store):
     later = put(store, kind="later", after=After(ids=(put(store),)))
     end(store)
     assert [(event.name, event.actor) for event in store.views.events(later)][1:] == [("woken", "holdfast:needs")]
+
+
+def test_a_need_that_is_named_twice_is_one(store):
+    first = put(store)
+    second = put(store, after=After(ids=(first, first)))
+    assert [need.need_id for need in store.views.needs(second)] == [first]

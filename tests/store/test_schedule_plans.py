@@ -19,7 +19,7 @@ from tests.support.processes import connect
 SCHEDULES, PLANS = 20_000, 50_000
 DEFINITION = Definition(kind="mail", when=Spec(cron="@daily")).dumps()
 BY_PLAN = Rows(schedule=["s1"], time=[START], scope=["global"])
-BY_NAME = Rows(name=["s1"], token=[0], cursor=[START], next_at=[START], times=[1])
+BY_NAME = Rows(name=["s1"], cursor=[START], next_at=[START], fired=[1])
 #: How each statement is asked, beyond the names of its parameters.
 ASKED = {
     "schedules": ["s1"],
@@ -27,17 +27,18 @@ ASKED = {
     "ids": [1],
     "providers": ["tenants"],
     "plan": BY_PLAN,
-    "turn": BY_NAME,
+    "advance": BY_NAME,
     "need": Rows(job_id=[1], need_id=[2]),
     "skip": Rows(schedule=["s1"], last=[START], first=[START], scope=[""], reason=["late"], count=[1]),
     "limit": 10,
     "definition": DEFINITION,
     "declared": None,
-    **dict.fromkeys(("cursor", "next_at", "time", "before"), START),
+    **dict.fromkeys(("cursor", "next_at", "time", "until"), START),
     **dict.fromkeys(("age", "late", "rest"), timedelta(days=1)),
     **dict.fromkeys(("fired", "token", "version"), 1),
     "paused": False,
 }
+#: All but the one that only appends.
 STATEMENTS = [
     name for noun in ("schedules", "plans") for name in sql.statements("postgres", noun=noun) if name != "write_skips"
 ]

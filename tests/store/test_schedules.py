@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from msgspec import structs
 
 from holdfast.domain.definition import SETBACKS, Condition, Definition
 from holdfast.domain.schedule import CatchUp, Spec
@@ -59,7 +60,7 @@ def test_what_is_not_there_is_told(store):
         store.schedules.remove,
         lambda name: store.schedules.pause(name, actor="ada"),
         lambda name: store.schedules.resume(name, actor="ada"),
-        lambda name: store.schedules.update(name, FIVE, actor="ada"),
+        lambda name: store.schedules.update(name, lambda _: FIVE, actor="ada"),
     ):
         with pytest.raises(NoSuchSchedule):
             act("nobody")
@@ -86,7 +87,7 @@ def test_another_rule_goes_on_from_now(store, clock):
     """The past is written down under the old rule, and not replayed under the new one."""
     decided(store, "five", START)
     clock.advance(minutes=21)
-    changed = store.schedules.update("five", SEVEN, actor="bob")
+    changed = store.schedules.update("five", lambda _: SEVEN, actor="bob")
     assert (changed.cursor, changed.next_at) == (START + 21 * MINUTE, START + 28 * MINUTE)
     assert (skips(store), changed.actor) == ([(4, "edited")], "bob")
 
@@ -95,23 +96,49 @@ def test_catching_up_otherwise_is_another_rule(store, clock):
     """A schedule that is told to catch up does not begin with the past."""
     decided(store, "five", START)
     clock.advance(minutes=21)
-    assert store.schedules.update("five", EVERY, actor="bob").cursor == START + 21 * MINUTE
+    assert store.schedules.update("five", lambda _: EVERY, actor="bob").cursor == START + 21 * MINUTE
 
 
 def test_what_is_not_the_rule_leaves_the_cursor_alone(store, clock):
     decided(store, "five", START)
     clock.advance(minutes=21)
     other = Definition(kind="post", when=FIVE.when, payload={"to": 1}, priority=3)
-    changed = store.schedules.update("five", other, actor="bob")
+    changed = store.schedules.update("five", lambda _: other, actor="bob")
     assert (changed.cursor, changed.next_at, changed.defined) == (START, START + 5 * MINUTE, other)
 
 
-def test_what_waits_for_its_delay_is_not_past(store, clock):
-    """A plan whose delay is not over yet is still to come, also under another rule."""
-    late = Definition(kind="mail", when=Spec(cron="*/7 * * * *", delay=10 * MINUTE))
+def test_another_rule_passes_over_what_waits_for_its_delay(store, clock):
+    """Whatever the delays are: up to now the old rule is written down, after it the new one holds."""
+    late = Definition(kind="mail", when=Spec(cron="*/5 * * * *", delay=60 * MINUTE))
+    make(store, definition=late)
+    take(store, step(due(store)["five"], cursor=START))
+    clock.advance(minutes=21)
+    changed = store.schedules.update("five", lambda _: SEVEN, actor="bob")
+    assert (skips(store), changed.next_at) == ([(4, "edited")], START + 28 * MINUTE)
+
+
+def test_one_that_was_over_goes_on_from_now(store, clock):
+    """More runs are runs to come."""
     decided(store, "five", START)
-    clock.advance(minutes=16)
-    assert store.schedules.update("five", late, actor="bob").next_at == START + 17 * MINUTE
+    store.schedules.update("five", lambda _: with_runs(1), actor="ada")
+    take(store, step(store.schedules.get("five"), fire(5), runs=1))
+    assert store.schedules.get("five").condition is Condition.OVER
+    clock.advance(hours=10)
+    changed = store.schedules.update("five", lambda _: with_runs(9), actor="ada")
+    assert (changed.cursor, changed.next_at) == (START + 600 * MINUTE, START + 605 * MINUTE)
+
+
+def with_runs(runs):
+    return Definition(kind="mail", when=Spec(cron="*/5 * * * *", runs=runs))
+
+
+def test_two_changes_at_once_are_both_kept(store, make_store):
+    """Each is made to what the schedule is under its lock."""
+    make(store)
+    store.schedules.update("five", lambda known: structs.replace(known, priority=3), actor="ada")
+    make_store().schedules.update("five", lambda known: structs.replace(known, queue="slow"), actor="bob")
+    found = store.schedules.get("five").defined
+    assert (found.priority, found.queue) == (3, "slow")
 
 
 def test_a_pause_is_noted_and_nothing_is_due(store, clock):
@@ -131,10 +158,23 @@ def test_what_was_due_in_a_pause_is_passed_over(store, clock):
     assert (skips(store), resumed.note) == ([(4, "paused")], None)
 
 
+def test_to_resume_what_goes_on_changes_nothing(store, clock):
+    """What is due stays due."""
+    before = decided(store, "five", START)
+    clock.advance(minutes=21)
+    assert store.schedules.resume("five", actor="bob") == before
+
+
+def test_who_paused_and_resumed_is_known(store):
+    make(store)
+    assert store.schedules.pause("five", actor="bob").actor == "bob"
+    assert store.schedules.resume("five", actor="eve").actor == "eve"
+
+
 def test_a_change_keeps_a_pause(store):
     decided(store, "five", START)
     store.schedules.pause("five", actor="ada", note="the moon")
-    changed = store.schedules.update("five", SEVEN, actor="bob")
+    changed = store.schedules.update("five", lambda _: SEVEN, actor="bob")
     assert (changed.condition, changed.note, changed.next_at) == (Condition.PAUSED, "the moon", None)
 
 
@@ -149,7 +189,7 @@ def test_every_change_voids_what_was_decided(store):
     for change in (
         lambda: store.schedules.pause("five", actor="ada"),
         lambda: store.schedules.resume("five", actor="ada"),
-        lambda: store.schedules.update("five", SEVEN, actor="ada"),
+        lambda: store.schedules.update("five", lambda _: SEVEN, actor="ada"),
     ):
         before = store.schedules.get("five")
         change()
@@ -184,7 +224,7 @@ def test_older_code_never_replaces_newer(store):
 
 def test_what_a_person_changed_stays_until_the_code_changes(store):
     declare(store)
-    store.schedules.update("five", SEVEN, actor="ada")
+    store.schedules.update("five", lambda _: SEVEN, actor="ada")
     assert declare(store) is Declared.SAME
     assert store.schedules.get("five").defined == SEVEN
     assert declare(store, EVERY) is Declared.CHANGED
@@ -230,7 +270,7 @@ def test_a_schedule_that_cannot_be_planned_rests_longer_each_time(store, clock):
 def test_who_was_changed_meanwhile_is_not_set_back(store):
     make(store)
     seen = due(store)["five"]
-    store.schedules.update("five", SEVEN, actor="ada")
+    store.schedules.update("five", lambda _: SEVEN, actor="ada")
     assert not store.schedules.set_back(seen, "boom")
     assert store.schedules.get("five").failures == 0
 

@@ -56,7 +56,7 @@ def fill(store):
     definition = Definition(kind="mail", when=Spec(cron="*/5 * * * *"))
     schedule = store.schedules.create("five", definition, actor="ada")
     late = Skipped(START, START, 1, Reason.LATE)
-    store.plans.take([step(schedule, fire(0, hold=True), fire(5), overlap=Overlap.QUEUE_ALL, skip=[late])])
+    store.plans.advance([step(schedule, fire(0, hold=True), fire(5), overlap=Overlap.QUEUE_ALL, skip=[late])])
     store.leases.settle(run.lease, Done())
     gone = put(store)
     store.control.cancel(Selector(ids=(gone,)), actor="ada")

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
 import click
 
 from holdfast.cli.enqueue import decoded_payload, read_payload
-from holdfast.cli.planned import ScheduleFacts, schedule_facts, schedule_lines, schedules_of
+from holdfast.cli.planned import ScheduleFacts, schedules_of, tell_schedule
 from holdfast.cli.session import Session
-from holdfast.cli.shared import command
+from holdfast.cli.shared import command, with_options
 from holdfast.domain.filter import parse_moment
 from holdfast.domain.plan import Overlap
 from holdfast.domain.schedule import CatchUp
@@ -45,17 +44,11 @@ OPTIONS = (
 )
 
 
-def _defining(function: Callable[..., Any]) -> Callable[..., Any]:
-    for option in reversed(OPTIONS):
-        function = option(function)
-    return function
-
-
 @command("add", answers=ScheduleFacts, changes=True)
 @click.argument("name")
 @click.argument("kind")
 @click.argument("expression")
-@_defining
+@with_options(*OPTIONS)
 def add(session: Session, *, name: str, kind: str, expression: str, **options: Any) -> None:
     """Make a schedule: NAME enqueues a job of KIND when EXPRESSION says.
 
@@ -68,16 +61,14 @@ def add(session: Session, *, name: str, kind: str, expression: str, **options: A
       holdfast schedule add rollup rollup '*/5 * * * *' --catch-up every --delay 30s
       holdfast schedule add poll fetch 'every 90s' -p '{"source": 7}'
     """
-    schedule = schedules_of(session).create(name, kind, expression, **_given(options))
-    facts = schedule_facts(schedule)
-    session.output.value(facts, lambda: schedule_lines(facts))
+    tell_schedule(session, schedules_of(session).create(name, kind, expression, **_given(options)))
 
 
 @command("edit", answers=ScheduleFacts, changes=True)
 @click.argument("name")
 @click.option("--expression", metavar="EXPRESSION", help="Another rule: it goes on from now and replays nothing.")
 @click.option("--kind", help="Another kind of job.")
-@_defining
+@with_options(*OPTIONS)
 def edit(session: Session, *, name: str, expression: str | None, kind: str | None, **options: Any) -> None:
     """Change what is said of a schedule and keep the rest.
 
@@ -91,9 +82,7 @@ def edit(session: Session, *, name: str, expression: str | None, kind: str | Non
     given = _given(options)
     if not given and expression is None and kind is None:
         raise InvalidInput("nothing to change", hint="Give --expression, --kind or another option.")
-    schedule = schedules_of(session).update(name, kind=kind, expression=expression, **given)
-    facts = schedule_facts(schedule)
-    session.output.value(facts, lambda: schedule_lines(facts))
+    tell_schedule(session, schedules_of(session).update(name, kind=kind, expression=expression, **given))
 
 
 def _given(options: dict[str, Any]) -> Any:

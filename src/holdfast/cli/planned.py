@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
@@ -14,6 +14,7 @@ from holdfast.cli.render import age, stamp, table
 from holdfast.cli.session import Session
 from holdfast.domain.definition import Condition, Definition, Schedule
 from holdfast.domain.explain import explain, lint, upcoming
+from holdfast.errors import HoldfastError
 from holdfast.output import Line
 
 if TYPE_CHECKING:
@@ -46,6 +47,8 @@ class ScheduleFacts(Struct, frozen=True):
     definition: Any
     in_code: bool
     version: int
+    changed_at: datetime
+    changed_by: str
     warnings: list[str]
 
 
@@ -61,8 +64,17 @@ def schedules_of(session: Session, app: str | None = None) -> Schedules:
     return Schedules(lambda: loaded.store, loaded.providers, actor=session.actor)
 
 
-def schedule_facts(schedule: Schedule) -> ScheduleFacts:
-    definition, now = schedule.defined, datetime.now(UTC)
+def tell_schedule(session: Session, schedule: Schedule) -> None:
+    facts = schedule_facts(schedule, session.store.schedules.now())
+    session.output.value(facts, lambda: schedule_lines(facts))
+
+
+def schedule_facts(schedule: Schedule, now: datetime) -> ScheduleFacts:
+    """What is known of a schedule, by the store's time; one that cannot be read is told as failing."""
+    try:
+        definition = schedule.defined
+    except (msgspec.DecodeError, HoldfastError) as error:
+        return _unreadable(schedule, str(error))
     idle = schedule.condition in (Condition.PAUSED, Condition.OVER)
     plans = [] if idle else upcoming(definition.when, max(now, schedule.cursor or now), NEXT)
     return ScheduleFacts(
@@ -79,7 +91,30 @@ def schedule_facts(schedule: Schedule) -> ScheduleFacts:
         definition=msgspec.to_builtins(definition),
         in_code=schedule.declared is not None,
         version=schedule.version,
+        changed_at=schedule.changed_at,
+        changed_by=schedule.actor,
         warnings=lint(definition.when, now),
+    )
+
+
+def _unreadable(schedule: Schedule, error: str) -> ScheduleFacts:
+    return ScheduleFacts(
+        name=schedule.name,
+        condition=Condition.FAILING,
+        kind="",
+        expression="",
+        words="its definition cannot be read",
+        next=[],
+        decided_until=schedule.cursor,
+        fired=schedule.fired,
+        note=schedule.note,
+        error=schedule.error or error,
+        definition=None,
+        in_code=schedule.declared is not None,
+        version=schedule.version,
+        changed_at=schedule.changed_at,
+        changed_by=schedule.actor,
+        warnings=[],
     )
 
 
@@ -95,7 +130,7 @@ def schedule_table(schedules: Iterable[ScheduleFacts]) -> Iterator[Line]:
 def _row(facts: ScheduleFacts) -> list[str]:
     when = age(facts.next[0].utc) if facts.next else ""
     note = facts.error or facts.note or ""
-    zone = facts.definition["when"].get("tz", "")
+    zone = (facts.definition or {"when": {}})["when"].get("tz", "")
     expression = f"{facts.expression} {zone}".strip()
     return [facts.name, facts.condition, expression, facts.kind, when, f"{facts.fired:,}", note]
 
@@ -105,7 +140,7 @@ def schedule_lines(facts: ScheduleFacts) -> Iterator[str]:
     yield f"schedule {facts.name}  {facts.condition}  {facts.expression}"
     yield f"  {'when':9} {facts.words}"
     yield f"  {'kind':9} {facts.kind}"
-    for name, value in _said(facts.definition):
+    for name, value in _said(facts.definition) if facts.definition else ():
         yield f"  {name:9} {value}"
     told = {
         "fired": f"{facts.fired:,}",

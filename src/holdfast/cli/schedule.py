@@ -14,9 +14,9 @@ from holdfast.cli.planned import (
     ScheduleFacts,
     instants,
     schedule_facts,
-    schedule_lines,
     schedule_table,
     schedules_of,
+    tell_schedule,
 )
 from holdfast.cli.render import stamp, table
 from holdfast.cli.session import Session
@@ -28,7 +28,8 @@ from holdfast.domain.schedule import spec_of
 from holdfast.domain.text import as_duration
 from holdfast.output import Line
 from holdfast.schedules import Backfilled
-from holdfast.store.plans import FiredState, SkippedPlans
+from holdfast.store.firing import Fired
+from holdfast.store.plans import SkippedPlans
 
 app_option = click.option("--app", metavar="MODULE:APP", help="The application whose function knows the scopes.")
 scope_option = click.option("--scope", "scopes", multiple=True, help="Only in this scope; repeatable. [all]")
@@ -101,7 +102,9 @@ def schedule() -> None:
 @command("ls", answers=Items("schedules", ScheduleFacts))
 def ls(session: Session) -> None:
     """List schedules by name, and when each fires next."""
-    found = (schedule_facts(each) for each in schedules_of(session).all())
+    schedules = schedules_of(session)
+    now = schedules.now()
+    found = (schedule_facts(each, now) for each in schedules.all())
     session.output.items("schedules", found, schedule_table)
 
 
@@ -109,7 +112,7 @@ def ls(session: Session) -> None:
 @click.argument("name")
 def show(session: Session, *, name: str) -> None:
     """Show one schedule: its rule in words, its next plans, and what is wrong with it."""
-    _tell(session, schedule_facts(schedules_of(session).get(name)))
+    tell_schedule(session, schedules_of(session).get(name))
 
 
 @command("pause", answers=ScheduleFacts, changes=True)
@@ -117,14 +120,14 @@ def show(session: Session, *, name: str) -> None:
 @click.option("--note", metavar="TEXT", help="Why, for those who look later.")
 def pause(session: Session, *, name: str, note: str | None) -> None:
     """Plan nothing more; what was fired goes on."""
-    _tell(session, schedule_facts(schedules_of(session).pause(name, note=note)))
+    tell_schedule(session, schedules_of(session).pause(name, note=note))
 
 
 @command("resume", answers=ScheduleFacts, changes=True)
 @click.argument("name")
 def resume(session: Session, *, name: str) -> None:
     """Let it go on from now. What was due meanwhile is skipped: holdfast schedule backfill fires it."""
-    _tell(session, schedule_facts(schedules_of(session).resume(name)))
+    tell_schedule(session, schedules_of(session).resume(name))
 
 
 @command("rm", answers=Removed, changes=True)
@@ -219,10 +222,6 @@ for _command in (ls, show, add, edit, pause, resume, trigger, preview, backfill,
     schedule.add_command(_command)
 
 
-def _tell(session: Session, facts: ScheduleFacts) -> None:
-    session.output.value(facts, lambda: schedule_lines(facts))
-
-
 def _filled(done: Backfilled, dry_run: bool) -> Filled:  # noqa: FBT001 - as the option is called
     times = [plan.time for plan in done.plans]
     first, last = (min(times), max(times)) if times else (None, None)
@@ -242,8 +241,8 @@ def _preview_lines(found: Preview) -> Iterator[str]:
     yield from (f"note: {warning}" for warning in found.warnings)
 
 
-def _entry(each: FiredState | SkippedPlans) -> Entry:
-    if isinstance(each, FiredState):
+def _entry(each: Fired | SkippedPlans) -> Entry:
+    if isinstance(each, Fired):
         return Entry(
             decision="fired",
             first=each.time,

@@ -34,6 +34,17 @@ def shared_options() -> list[click.Option]:
     return [click.Option(expose_value=False, callback=_keep, is_eager=True, **option) for option in options]
 
 
+def with_options(*options: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Give a command several options, in this order."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
 class Items(NamedTuple):
     """An answer of many: a list under *name* in JSON, one line each in NDJSON."""
 

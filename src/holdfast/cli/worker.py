@@ -17,6 +17,7 @@ from holdfast.app import Holdfast
 from holdfast.cli.apps import load_app
 from holdfast.cli.session import Session
 from holdfast.cli.shared import command as shared_command
+from holdfast.cli.shared import with_options
 from holdfast.run.signals import Signals
 from holdfast.run.worker import Worker
 from holdfast.store.url import masked
@@ -50,17 +51,8 @@ class Ran(Struct, frozen=True):
     results: dict[str, int]
 
 
-def _of(*options: Callable[..., Any]) -> Callable[..., Any]:
-    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        for option in reversed(options):
-            function = option(function)
-        return function
-
-    return decorate
-
-
 #: Gives a command the options of a worker; what they do not say is configured.
-working = _of(*OPTIONS)
+working = with_options(*OPTIONS)
 
 
 @shared_command("worker", answers=Ran)
@@ -90,7 +82,7 @@ def command(session: Session, *, drain: bool, no_plans: bool, **flags: Any) -> N
 
 
 @shared_command("scheduler", answers=Ran)
-@_of(APP, METRICS, *LOG)
+@with_options(APP, METRICS, *LOG)
 def scheduler(session: Session, **flags: Any) -> None:
     """Plan the schedules of the store until told to stop, and run no jobs.
 

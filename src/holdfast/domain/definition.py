@@ -135,27 +135,27 @@ _TIMING = ("cron", "tz", "every", "phase", "start", "end", "catch_up", "window")
 
 
 def edited(schedule: Schedule, definition: Definition, now: datetime) -> Moved:
-    """Where a schedule goes on under another definition: with another rule, from now on."""
+    """Where a schedule goes on under another definition: with another rule, or if it was over, from now on."""
     old, new = schedule.defined.when, definition.when
-    if all(getattr(old, name) == getattr(new, name) for name in _TIMING):
+    same = all(getattr(old, name) == getattr(new, name) for name in _TIMING)
+    if same and schedule.condition is not Condition.OVER:
         return Moved(schedule.cursor, _next(new, schedule.cursor, schedule.fired, now))
     return _from_now(schedule, new, now, Reason.EDITED)
 
 
-def resumed(schedule: Schedule, now: datetime) -> Moved:
-    """Where a schedule goes on after a pause: what was due meanwhile is passed over."""
+def resumed(schedule: Schedule, now: datetime) -> Moved | None:
+    """Where a schedule goes on after a pause: what was due meanwhile is passed over. None: it need not be resumed.
+
+    A cursor that is ahead of the clock comes back to it.
+    """
+    if not schedule.paused and (schedule.cursor is None or schedule.cursor <= now):
+        return None
     return _from_now(schedule, schedule.defined.when, now, Reason.PAUSED)
 
 
 def _from_now(schedule: Schedule, new: Spec, now: datetime, reason: Reason) -> Moved:
-    """From now on, and what waits for its delay is not yet past. A cursor ahead of the clock comes back to it."""
-    known, settled = schedule.cursor, now - new.delay
-    cursor = settled if known is None or known > now else max(known, settled)
-    return Moved(
-        cursor,
-        _next(new, cursor, schedule.fired, now),
-        passed_over(schedule.defined.when, schedule.cursor, now, reason),
-    )
+    skipped = passed_over(schedule.defined.when, schedule.cursor, now, reason)
+    return Moved(now, _next(new, now, schedule.fired, now), skipped)
 
 
 def _next(spec: Spec, cursor: datetime | None, fired: int, now: datetime) -> datetime | None:

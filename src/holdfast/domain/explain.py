@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 
 from holdfast.domain.cron import MACROS, Cron
-from holdfast.domain.moments import Calendar, Rule, next_change, zone_of
+from holdfast.domain.moments import MICROSECOND, Calendar, Rule, next_change, zone_of
 from holdfast.domain.schedule import Spec
 from holdfast.domain.text import say_duration
 
@@ -42,7 +42,7 @@ def upcoming(spec: Spec, after: datetime, count: int) -> list[datetime]:
     """The next *count* plans, as far as the schedule has any."""
     rule: Rule = spec.rule()
     found: list[datetime] = []
-    instant = after if spec.start is None else max(after, spec.start - timedelta(microseconds=1))
+    instant = after if spec.start is None else max(after, spec.start - MICROSECOND)
     while len(found) < count:
         instant = rule.next_after(instant)
         if spec.end is not None and instant > spec.end:

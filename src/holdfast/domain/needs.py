@@ -42,7 +42,7 @@ class After(Struct, frozen=True, kw_only=True):
         for name in ("ids", "keys", "labels"):
             if isinstance(getattr(self, name), (str, int)):
                 raise InvalidInput(f"{name} is a list", hint=f"Write {name}=({getattr(self, name)!r},).")
-            force_setattr(self, name, tuple(getattr(self, name)))
+            force_setattr(self, name, tuple(dict.fromkeys(getattr(self, name))))
         for text in (*self.labels, *(part for pair in self.keys for part in pair)):
             checked_text(text, what="a name in after")
         try:

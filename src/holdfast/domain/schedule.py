@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from holdfast.domain.moments import Calendar, Interval, Rule, between
+from holdfast.domain.moments import MICROSECOND, Calendar, Interval, Rule, between
 from holdfast.domain.plan import Overlap
 from holdfast.domain.text import parse_duration
 from holdfast.errors import InvalidExpression, InvalidInput
@@ -22,7 +22,7 @@ CAP = 100
 #: Without catching up, a plan that is older than this is not fired: nobody was there when it was due.
 LATE = timedelta(seconds=60)
 #: Longer stretches of plans are not counted one by one.
-COUNTED = 100_000
+COUNTED = 10_000
 
 
 class CatchUp(StrEnum):
@@ -110,17 +110,21 @@ def spec_of(expression: str, **options: Any) -> Spec:
     if not isinstance(expression, str):
         raise InvalidExpression(f"an expression is a text, not {expression!r}", position=0)
     word, _, rest = expression.strip().partition(" ")
-    if word.lower() == "every":
-        try:
-            spec = Spec(every=parse_duration(rest), **options)
-        except InvalidInput as error:
-            raise InvalidExpression(error.message, hint="Write it like: every 5m.", position=6) from None
-    else:
-        if options.get("phase"):
-            raise InvalidInput("a phase belongs to an interval", hint="Write the expression as: every 5m.")
-        spec = Spec(cron=expression.strip(), **options)
+    every = _every(rest) if word.lower() == "every" else None
+    if every is not None and options.get("tz", "UTC") != "UTC":
+        raise InvalidInput("a time zone belongs to a cron expression", hint="An interval is counted in UTC.")
+    if every is None and options.get("phase"):
+        raise InvalidInput("a phase belongs to an interval", hint="Write the expression as: every 5m.")
+    spec = Spec(cron=expression.strip(), **options) if every is None else Spec(every=every, **options)
     spec.rule()
     return spec
+
+
+def _every(text: str) -> timedelta:
+    try:
+        return parse_duration(text)
+    except InvalidInput as error:
+        raise InvalidExpression(error.message, hint="Write it like: every 5m.", position=6) from None
 
 
 def say_exactly(duration: timedelta) -> str:
@@ -176,30 +180,25 @@ def decide(
     if left <= 0:
         return Decision((), (), now if cursor is None else cursor, None)
     due = now - spec.delay
-    known = cursor if cursor is not None else rule.previous_before(due + _TINY) - _TINY
-    if spec.start is not None:
-        known = max(known, spec.start - _TINY)
+    known = cursor if cursor is not None else rule.previous_before(due + MICROSECOND) - MICROSECOND
+    since = known if spec.start is None else max(known, spec.start - MICROSECOND)
     until = due if spec.end is None else min(due, spec.end)
-    if until <= known:
+    if until <= since:
         return Decision((), (), known, next_after(spec, rule, known))
-    fire, skip, reached = _chosen(spec, rule, known, until, left)
-    over = spec.runs is not None and fired + len(fire) >= spec.runs
-    return Decision(fire, skip, reached, None if over else next_after(spec, rule, reached))
-
-
-_TINY = timedelta(microseconds=1)
+    fire, skip, reached = _chosen(spec, rule, since, until, left)
+    return Decision(fire, skip, reached, next_after(spec, rule, reached))
 
 
 def next_after(spec: Spec, rule: Rule, cursor: datetime) -> datetime | None:
     """When the next plan is to be decided on: its time and its delay; None: there is none any more."""
-    found = rule.next_after(cursor)
+    found = rule.next_after(cursor if spec.start is None else max(cursor, spec.start - MICROSECOND))
     return None if spec.end is not None and found > spec.end else found + spec.delay
 
 
 def _chosen(
     spec: Spec, rule: Rule, known: datetime, until: datetime, cap: int
 ) -> tuple[list[datetime], list[Skipped], datetime]:
-    newest = rule.previous_before(until + _TINY)
+    newest = rule.previous_before(until + MICROSECOND)
     if newest <= known:
         return [], [], known
     if spec.catch_up is not CatchUp.EVERY or not spec.window:
@@ -207,8 +206,8 @@ def _chosen(
         last = newest if late else rule.previous_before(newest)
         reason = Reason.LATE if spec.catch_up is CatchUp.NONE else Reason.CATCH_UP
         return [] if late else [newest], _stretch(rule, known, last, reason), newest
-    oldest = max(known, until - spec.window - _TINY)
-    skip = _stretch(rule, known, rule.previous_before(oldest + _TINY), Reason.WINDOW)
+    oldest = max(known, until - spec.window - MICROSECOND)
+    skip = _stretch(rule, known, rule.previous_before(oldest + MICROSECOND), Reason.WINDOW)
     fire = list(islice(between(rule, oldest, until), cap))
     return fire, skip, fire[-1] if fire else oldest
 
@@ -220,7 +219,7 @@ def _stretch(rule: Rule, known: datetime, last: datetime, reason: Reason) -> lis
     first = rule.next_after(known)
     if first > last:
         return []
-    last = rule.previous_before(last + _TINY)
+    last = rule.previous_before(last + MICROSECOND)
     return [Skipped(first, last, sum(1 for _ in islice(between(rule, known, last), COUNTED)), reason)]
 
 
@@ -228,16 +227,24 @@ def passed_over(spec: Spec, cursor: datetime | None, now: datetime, reason: Reas
     """The plans between the cursor and now that nobody will fire, since a person has changed or paused the rule."""
     if cursor is None:
         return []
-    since = cursor if spec.start is None else max(cursor, spec.start - _TINY)
-    until = now - spec.delay if spec.end is None else min(now - spec.delay, spec.end)
-    return _stretch(spec.rule(), since, until, reason) if until > since else []
+    since, until = within(spec, cursor + MICROSECOND, now)
+    return _stretch(spec.rule(), since - MICROSECOND, until, reason)
 
 
-def backfilled(rule: Rule, first: datetime, last: datetime, *, limit: int = COUNTED) -> list[datetime]:
+def within(spec: Spec, first: datetime, last: datetime) -> tuple[datetime, datetime]:
+    """The part of a stretch in which the schedule has plans."""
+    return (
+        first if spec.start is None else max(first, spec.start),
+        last if spec.end is None else min(last, spec.end),
+    )
+
+
+def backfilled(spec: Spec, first: datetime, last: datetime, *, limit: int = COUNTED) -> list[datetime]:
     """The plans of a stretch of the past, both ends included, for a person who asks for them."""
     if last < first:
         raise InvalidInput("a backfill ends after it begins")
-    found = list(islice(between(rule, first - _TINY, last), limit + 1))
+    since, until = within(spec, first, last)
+    found = list(islice(between(spec.rule(), since - MICROSECOND, until), limit + 1))
     if len(found) > limit:
         raise InvalidInput(f"a backfill of more than {limit:,} plans", hint="Do it in parts.")
     return found

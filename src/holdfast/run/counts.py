@@ -48,6 +48,7 @@ class Counts:
         self.batches: Counter[str] = Counter()
         self.plans: Counter[str] = Counter()
         self.missed: Counter[str] = Counter()
+        self.set_back = 0
         self.planner = Spread(PLANNER_BUCKETS)
         self._units = threading.Lock()
 

@@ -53,9 +53,10 @@ class WorkerCollector(Collector):
         ended = [((state,), count) for state, count in counts.batches.items()]
         yield _counter("batches_completed", "Batches whose last shard ended here.", ["result"], ended)
         decided = [((decision,), count) for decision, count in counts.plans.items()]
-        yield _counter("plans", "Plans by what was decided: fired, skipped, or failed to be.", ["decision"], decided)
+        yield _counter("plans", "Plans that were fired, or skipped.", ["decision"], decided)
         missed = [((reason,), count) for reason, count in counts.missed.items()]
         yield _counter("plans_missed", "Plans that were not fired, and why.", ["reason"], missed)
+        yield _counter("schedules_set_back", "Failed tries to plan a schedule.", [], [((), counts.set_back)])
         yield _histogram("planner_seconds", "From begin to end of a planner's tick.", [], counts.planner)
         yield _gauge("heartbeat_age_seconds", "Since the last heartbeat.", [], [((), self._worker.heartbeat_age)])
         yield from self._queues()

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from time import perf_counter
 
+from msgspec import Struct
+
 from holdfast.domain.definition import Definition, checked_scopes, load_definition, scopes_of
 from holdfast.domain.kind import PublishedKind
 from holdfast.domain.plan import Plan, jittered
@@ -22,13 +24,15 @@ from holdfast.run.ping import ping_request
 from holdfast.run.providers import Providers
 from holdfast.run.timekeeper import Timekeeper
 from holdfast.store import Store
-from holdfast.store.plans import Decided, Fire, Step
+from holdfast.store.firing import Advance, Decided, Fire
 from holdfast.store.schedules import Due
 
 log = logging.getLogger("holdfast")
 
-#: With nothing due, a planner looks so often, in seconds; and so often while a provider is at it.
-LOOK_EVERY, ASK_EVERY = 30.0, 0.2
+#: With nothing due, a planner looks so often, in seconds; and so often when others, or providers, are at it.
+LOOK_EVERY, LOOK_AGAIN = 30.0, 0.2
+#: So many seconds of a tick are for providers.
+PATIENCE = 0.2
 #: How often it looks for plans that wait for one that is out of the way.
 RELEASE_EVERY = 5.0
 #: Schedules that are looked at in one tick, and plans that are fired in one transaction.
@@ -46,8 +50,9 @@ class Planner:
 
     name = "planner"
 
-    def __init__(self, store: Store, providers: Providers, *, counts: Counts) -> None:
+    def __init__(self, store: Store, providers: Providers, *, counts: Counts, patience: float = PATIENCE) -> None:
         self.bell = threading.Event()
+        self._patience = patience
         self._store = store
         self._providers = providers
         self._counts = counts
@@ -61,14 +66,14 @@ class Planner:
         outlook = self._store.schedules.outlook(providers=self._providers.names, limit=BATCH)
         if not self._timekeeper.believes(outlook.now, clock.now()):
             return Ticked(1.0)
-        kinds: dict[str, PublishedKind] = {}
-        steps = [step for due in outlook.due if (step := self._try_step(due, outlook.now, kinds)) is not None]
-        fired = sum(self._take(batch, outlook.due) for batch in _batches(steps))
+        tick = _Tick(outlook.now, clock.now() + self._patience, {})
+        advances = [found for due in outlook.due if (found := self._try(due, tick)) is not None]
+        decided = [self._take(batch, outlook.due) for batch in _batches(advances)]
         self._counts.planner.add((), perf_counter() - began)
         rest = LOOK_EVERY if outlook.rest is None else min(LOOK_EVERY, max(0.0, outlook.rest.total_seconds()))
         if outlook.due:
-            rest = 0.0 if steps else ASK_EVERY
-        return Ticked(rest, considered=len(outlook.due), processed=fired)
+            rest = 0.0 if any(each.moved for each in decided) else LOOK_AGAIN
+        return Ticked(rest, considered=len(outlook.due), processed=sum(each.fired for each in decided))
 
     def rung(self) -> None:
         """A schedule may have been made or changed."""
@@ -81,76 +86,91 @@ class Planner:
 
     # -- one schedule ------------------------------------------------------------------------
 
-    def _try_step(self, due: Due, now: datetime, kinds: dict[str, PublishedKind]) -> Step | None:
+    def _try(self, due: Due, tick: _Tick) -> Advance | None:
         """What is to be done about one schedule; None: nothing now."""
         try:
-            return self._step(due, now, kinds)
+            return self._decide(due, tick)
         except StoreUnavailable:
             raise
         except Exception as error:  # noqa: BLE001 - whatever is wrong with it, the others go on
             self._set_back(due, error)
             return None
 
-    def _step(self, due: Due, now: datetime, kinds: dict[str, PublishedKind]) -> Step | None:
+    def _decide(self, due: Due, tick: _Tick) -> Advance | None:
         definition = load_definition(due.definition)
         spec = definition.when
-        decision = decide(spec, spec.rule(), due.cursor, now, fired=due.fired)
+        decision = decide(spec, spec.rule(), due.cursor, tick.now, fired=due.fired)
         scopes: Sequence[str] = ()
         bad: Sequence[str] = ()
         if decision.fire:
-            asked = self._scopes(definition)
+            asked = self._scopes(definition, due, tick)
             if asked is None:
                 return None
             scopes, bad = checked_scopes(asked)
             if len(decision.fire) * len(scopes) > MOST:
                 cap = max(1, MOST // len(scopes))
-                decision = decide(spec, spec.rule(), due.cursor, now, fired=due.fired, cap=cap)
-            if definition.kind not in kinds:
-                kinds[definition.kind] = self._store.kinds.get(definition.kind)
-        return Step(
+                decision = decide(spec, spec.rule(), due.cursor, tick.now, fired=due.fired, cap=cap)
+            if definition.kind not in tick.kinds:
+                tick.kinds[definition.kind] = self._store.kinds.get(definition.kind)
+        return Advance(
             name=due.name,
             token=due.token,
             cursor=decision.cursor,
             next_at=decision.next_at,
             overlap=spec.overlaps,
             fire=[
-                fire_of(Plan(due.name, time, scope), definition, kinds[definition.kind])
+                fire_of(Plan(due.name, time, scope), definition, tick.kinds[definition.kind])
                 for time in decision.fire
                 for scope in scopes
             ],
             skip=[*decision.skip, *_unusable(decision, bad)],
-            times=len(decision.fire),
+            runs=spec.runs,
         )
 
-    def _scopes(self, definition: Definition) -> Sequence[str] | None:
-        return scopes_of(definition) if definition.provider is None else self._providers.ask(definition.provider)
+    def _scopes(self, definition: Definition, due: Due, tick: _Tick) -> Sequence[str] | None:
+        if definition.provider is None:
+            return scopes_of(definition)
+        return self._providers.ask(definition.provider, due.name, due.token, until=tick.patient_until)
 
     def _set_back(self, due: Due, error: BaseException) -> None:
         unexpected = not isinstance(error, HoldfastError)
         log.warning("schedule %r cannot be planned: %s", due.name, error, exc_info=error if unexpected else None)
-        self._counts.plans["failed"] += 1
+        self._counts.set_back += 1
         self._store.schedules.set_back(due, f"{type(error).__name__}: {error}" if unexpected else str(error))
 
     # -- many schedules ----------------------------------------------------------------------
 
-    def _take(self, steps: Sequence[Step], due: Sequence[Due]) -> int:
-        """Take steps together; if that fails, one by one, so that only the one that cannot be taken stays behind."""
+    def _take(self, advances: Sequence[Advance], due: Sequence[Due]) -> Decided:
+        """Take them together; if that fails, one by one, so that only the one that cannot be taken stays behind."""
         try:
-            return self._count(self._store.plans.take(steps))
+            decided = self._store.plans.advance(advances)
         except StoreUnavailable:
             raise
         except Exception as error:  # noqa: BLE001 - as above
-            if len(steps) > 1:
-                return sum(self._take([step], due) for step in steps)
-            self._set_back(next(each for each in due if each.name == steps[0].name), error)
-            return 0
+            if len(advances) > 1:
+                return _sum([self._take([each], due) for each in advances])
+            self._set_back(next(each for each in due if each.name == advances[0].name), error)
+            return Decided([advances[0].name], 0, {})
+        self._count(decided)
+        return decided
 
-    def _count(self, decided: Decided) -> int:
+    def _count(self, decided: Decided) -> None:
         self._counts.plans["fired"] += decided.fired
         for reason, count in decided.skipped.items():
             self._counts.plans["skipped"] += count
             self._counts.missed[reason] += count
-        return decided.fired
+
+
+class _Tick(Struct, frozen=True):
+    """What one tick knows: the store's time, how long it waits for providers, and the kinds it has looked up."""
+
+    now: datetime
+    patient_until: float
+    kinds: dict[str, PublishedKind]
+
+
+def _sum(decided: Sequence[Decided]) -> Decided:
+    return Decided([name for each in decided for name in each.moved], sum(each.fired for each in decided), {})
 
 
 def fire_of(
@@ -183,15 +203,15 @@ def _unusable(decision: Decision, bad: Sequence[str]) -> Iterator[Skipped]:
             yield Skipped(time, time, 1, Reason.SCOPE, scope)
 
 
-def _batches(steps: Sequence[Step]) -> Iterator[list[Step]]:
-    """Steps of about as many plans as one transaction should take; one step is never cut."""
-    batch: list[Step] = []
+def _batches(advances: Sequence[Advance]) -> Iterator[list[Advance]]:
+    """About as many plans as one transaction should take; the plans of one schedule are never divided."""
+    batch: list[Advance] = []
     size = 0
-    for step in steps:
-        if batch and size + len(step.fire) > BATCH:
+    for each in advances:
+        if batch and size + len(each.fire) > BATCH:
             yield batch
             batch, size = [], 0
-        batch.append(step)
-        size += len(step.fire)
+        batch.append(each)
+        size += len(each.fire)
     if batch:
         yield batch

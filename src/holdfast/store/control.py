@@ -149,6 +149,7 @@ def cancel_jobs(ids: list[JobId], actor: str) -> Flow[list[JobId]]:
     rows: list[_Place] = yield ask("lock_live", _Place, ids=ids)
     idle = [job.id for job in rows if job.state is not State.RUNNING]
     running = [job.id for job in rows if job.state is State.RUNNING]
+    yield from needs.pass_on([job.id for job in rows if job.state is State.WAITING])
     ended: list[Ended] = yield ask("end_idle", Ended, idle=ById(id=idle, note=[f"cancelled by {actor}"] * len(idle)))
     told = yield ask("want", ids=running, wanted=Wanted.CANCEL, note=None)
     asked = [row[0] for row in told]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -17,7 +17,7 @@ from holdfast.store import needs
 from holdfast.store.backend import Backend
 from holdfast.store.events import record
 from holdfast.store.flow import Ask, Fill, Flow, Rows, ask
-from holdfast.store.rows import moment
+from holdfast.store.times import read_now
 
 SYSTEM = frozenset(str(actor) for actor in Actor)
 
@@ -87,18 +87,31 @@ class Jobs:
         return await self._backend.arun_on(connection, _Enqueue(requests, None, None).flow())
 
 
-def enqueue_flow(requests: Sequence[NewJob], drawn: list[JobId] | None) -> Flow[list[Enqueued]]:
-    """The enqueue as part of another flow."""
-    return _Enqueue(requests, drawn, None).flow()
+#: Says what is asked for when it is known which requests become jobs.
+Arrange = Callable[[Sequence[Enqueued]], Sequence[NewJob]]
+
+
+def enqueue_flow(
+    requests: Sequence[NewJob], drawn: list[JobId] | None, *, arrange: Arrange | None = None
+) -> Flow[list[Enqueued]]:
+    """The enqueue as part of another flow; *arrange* may change the requests once their keys are settled."""
+    return _Enqueue(requests, drawn, None, arrange).flow()
 
 
 class _Enqueue:
     """One enqueue call, in one transaction."""
 
-    def __init__(self, requests: Sequence[NewJob], drawn: list[JobId] | None, holder: Lease | None) -> None:
+    def __init__(
+        self,
+        requests: Sequence[NewJob],
+        drawn: list[JobId] | None,
+        holder: Lease | None,
+        arrange: Arrange | None = None,
+    ) -> None:
         self.requests = requests
         self.drawn = drawn
         self.holder = holder
+        self.arrange = arrange
         seen: set[tuple[str, str, str]] = set()
         for request in requests:
             _check(request, seen)
@@ -107,8 +120,10 @@ class _Enqueue:
         if self.holder is not None:
             yield from _check_holder(self.holder)
         ids = self.drawn or (yield from draw_ids(len(self.requests)))
-        now = moment((yield ask("read_now"))[0][0])
+        now = yield from read_now()
         answers = yield from self._settle_keys(ids)
+        if self.arrange is not None:
+            self.requests = self.arrange(answers)
         fresh = [i for i, answer in enumerate(answers) if answer.created]
         yield from self._insert(fresh, ids, now)
         return answers

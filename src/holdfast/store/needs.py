@@ -80,6 +80,15 @@ def after_end(ended: Iterable[JobId]) -> Flow[None]:
     yield from judge_waiting(dependents)
 
 
+def pass_on(ids: Sequence[JobId]) -> Flow[None]:
+    """These plans leave their lines: who waits for one of them waits for what it waited for."""
+    if not ids:
+        return
+    rows = yield ask("pass_on_needs", ids=list(ids))
+    if rows:
+        yield ask("mark_needed", ids=sorted({row[0] for row in rows}))
+
+
 def sweep(after: JobId, limit: int) -> Flow[JobId | None]:
     """Judge one page of waiting jobs anew; answers where the next page begins."""
     rows = yield ask("waiting_page", after=after, limit=limit)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 
@@ -10,12 +10,13 @@ from msgspec import Struct
 
 from holdfast.domain.definition import Definition, Moved, Schedule, edited, resumed, setback
 from holdfast.domain.text import checked_actor, checked_name, clean_text
-from holdfast.errors import DuplicateSchedule, NoSuchSchedule
+from holdfast.errors import DuplicateSchedule
 from holdfast.store.backend import Backend
+from holdfast.store.firing import write_skips
 from holdfast.store.flow import Flow, ask
 from holdfast.store.jobs import SYSTEM
-from holdfast.store.plans import write_skips
-from holdfast.store.rows import moment
+from holdfast.store.plans import locked_schedule, missing_schedule
+from holdfast.store.times import read_now
 
 MAX_NOTE = 1000
 #: Longer errors are cut.
@@ -105,14 +106,14 @@ class Schedules:
             self._backend.ring()
         return found
 
-    def update(self, name: str, definition: Definition, *, actor: str) -> Schedule:
-        """Define a schedule anew. With another rule it goes on from now: its past is written down as skipped.
+    def update(self, name: str, change: Callable[[Definition], Definition], *, actor: str) -> Schedule:
+        """Define a schedule anew, from what it is. With another rule it goes on from now: its past is skipped.
 
         Raises:
             NoSuchSchedule: There is none of this name.
         """
         checked_actor(actor, system=SYSTEM)
-        self._backend.write(_update, name, definition, actor)
+        self._backend.write(_update, name, change, actor)
         self._backend.ring()
         return self.get(name)
 
@@ -124,17 +125,17 @@ class Schedules:
         """
         checked_actor(actor, system=SYSTEM)
         text = None if note is None else clean_text(note, limit=MAX_NOTE)
-        self._backend.write(_pause, name, text)
+        self._backend.write(_pause, name, text, actor)
         return self.get(name)
 
     def resume(self, name: str, *, actor: str) -> Schedule:
-        """Let it go on from now: what was due meanwhile is written down as skipped.
+        """Let it go on from now: what was due meanwhile is written down as skipped. One that goes on stays as it is.
 
         Raises:
             NoSuchSchedule: There is none of this name.
         """
         checked_actor(actor, system=SYSTEM)
-        self._backend.write(_resume, name)
+        self._backend.write(_resume, name, actor)
         self._backend.ring()
         return self.get(name)
 
@@ -144,8 +145,7 @@ class Schedules:
         Raises:
             NoSuchSchedule: There is none of this name.
         """
-        if not self._backend.run(ask("forget_schedule", name=name)):
-            raise _missing(name)
+        self._backend.write(_remove, name)
 
     def get(self, name: str) -> Schedule:
         """A schedule by its name.
@@ -155,7 +155,7 @@ class Schedules:
         """
         rows: list[Schedule] = self._backend.look(ask("get_schedule", Schedule, name=name))
         if not rows:
-            raise _missing(name)
+            raise missing_schedule(name)
         return rows[0]
 
     def all(self) -> Iterator[Schedule]:
@@ -170,7 +170,7 @@ class Schedules:
 
     def now(self) -> datetime:
         """The store's own time: plans are due by it."""
-        return moment(self._backend.look(ask("read_now"))[0][0])
+        return self._backend.read(read_now)
 
     # -- for planners ------------------------------------------------------------------------
 
@@ -226,9 +226,11 @@ def _difference(rows: list[Schedule], declaration: Declaration) -> Declared:
 
 
 def _declare(declaration: Declaration, actor: str) -> Flow[Declared]:
-    if (yield from _create(declaration, actor, declared=True)):
-        return Declared.MADE
-    rows: list[Schedule] = yield ask("lock_schedule", Schedule, name=declaration.name)
+    rows: list[Schedule] = []
+    while not rows:  # between the two, somebody may remove it
+        if (yield from _create(declaration, actor, declared=True)):
+            return Declared.MADE
+        rows = yield ask("lock_schedule", Schedule, name=declaration.name)
     difference = _difference(rows, declaration)
     if difference is Declared.CHANGED:
         text = declaration.definition.dumps()
@@ -236,15 +238,16 @@ def _declare(declaration: Declaration, actor: str) -> Flow[Declared]:
     return difference
 
 
-def _update(name: str, definition: Definition, actor: str) -> Flow[None]:
-    schedule = yield from locked(name)
+def _update(name: str, change: Callable[[Definition], Definition], actor: str) -> Flow[None]:
+    schedule = yield from locked_schedule(name)
+    definition = change(schedule.defined)
     yield from _define(schedule, definition, declared=schedule.declared, version=schedule.version, actor=actor)
 
 
 def _define(
     schedule: Schedule, definition: Definition, *, declared: str | None, version: int, actor: str
 ) -> Flow[None]:
-    now = moment((yield ask("read_now"))[0][0])
+    now = yield from read_now()
     yield ask(
         "define_schedule",
         name=schedule.name,
@@ -252,24 +255,29 @@ def _define(
         declared=declared,
         version=version,
         provider=definition.provider,
-        actor=actor,
     )
     moved = edited(schedule, definition, now)
-    yield from _move(schedule, moved, paused=schedule.paused, note=schedule.note)
+    yield from _move(schedule, moved, paused=schedule.paused, note=schedule.note, actor=actor)
 
 
-def _pause(name: str, note: str | None) -> Flow[None]:
-    schedule = yield from locked(name)
-    yield from _move(schedule, Moved(schedule.cursor, None), paused=True, note=note)
+def _pause(name: str, note: str | None, actor: str) -> Flow[None]:
+    schedule = yield from locked_schedule(name)
+    yield from _move(schedule, Moved(schedule.cursor, None), paused=True, note=note, actor=actor)
 
 
-def _resume(name: str) -> Flow[None]:
-    schedule = yield from locked(name)
-    now = moment((yield ask("read_now"))[0][0])
-    yield from _move(schedule, resumed(schedule, now), paused=False, note=None)
+def _resume(name: str, actor: str) -> Flow[None]:
+    schedule = yield from locked_schedule(name)
+    moved = resumed(schedule, (yield from read_now()))
+    if moved is not None:
+        yield from _move(schedule, moved, paused=False, note=None, actor=actor)
 
 
-def _move(schedule: Schedule, moved: Moved, *, paused: bool, note: str | None) -> Flow[None]:
+def _remove(name: str) -> Flow[None]:
+    yield from locked_schedule(name)  # first: whoever plans it now has written its last rows then
+    yield ask("forget_schedule", name=name)
+
+
+def _move(schedule: Schedule, moved: Moved, *, paused: bool, note: str | None, actor: str) -> Flow[None]:
     yield from write_skips({schedule.name: moved.skipped})
     yield ask(
         "move_schedule",
@@ -278,30 +286,15 @@ def _move(schedule: Schedule, moved: Moved, *, paused: bool, note: str | None) -
         next_at=None if paused else moved.next_at,
         paused=paused,
         note=note,
+        actor=actor,
     )
 
 
 def _outlook(providers: list[str], limit: int) -> Flow[Outlook]:
-    now = moment((yield ask("read_now"))[0][0])
-    due: list[Due] = yield ask("due_schedules", Due, providers=providers, limit=limit)
+    now = yield from read_now()
+    due: list[Due] = yield ask("due_schedules", Due, providers=providers, limit=limit, until=now)
     rest = [] if due else (yield ask("next_look", providers=providers))
     return Outlook(now, due, _duration(rest[0][0]) if rest else None)
-
-
-def locked(name: str) -> Flow[Schedule]:
-    """The schedule, under its lock: nobody plans it meanwhile.
-
-    Raises:
-        NoSuchSchedule: There is none of this name.
-    """
-    rows: list[Schedule] = yield ask("lock_schedule", Schedule, name=name)
-    if not rows:
-        raise _missing(name)
-    return rows[0]
-
-
-def _missing(name: str) -> NoSuchSchedule:
-    return NoSuchSchedule(f"there is no schedule {name[:100]!r}", name=name)
 
 
 def _duration(value: timedelta | int | None) -> timedelta | None:

@@ -15,8 +15,8 @@ from holdfast.domain.why import Facts, Reason, explain
 from holdfast.errors import InvalidInput, JobPruned, NoSuchJob
 from holdfast.store.backend import Backend
 from holdfast.store.flow import Ask, Flow, ask
-from holdfast.store.rows import moment
 from holdfast.store.selection import conditions
+from holdfast.store.times import read_now
 
 COUNT_CAP = 10_000
 
@@ -125,7 +125,7 @@ def _events(job_id: JobId) -> Flow[list[Event]]:
 
 def _facts(job_id: JobId) -> Flow[Facts]:
     job = yield from _get(job_id)
-    now = yield ask("read_now")
+    now = yield from read_now()
     queues: list[Queue] = yield ask("get_queue", Queue, name=job.queue)
     usages: list[Usage] = yield ask("queue_usage", Usage, name=job.queue, worker="")
     needs: list[NeedState] = yield ask("need_states", NeedState, ids=[job_id])
@@ -135,7 +135,7 @@ def _facts(job_id: JobId) -> Flow[Facts]:
     )
     return Facts(
         job=job,
-        now=moment(now[0][0]),
+        now=now,
         queue=queues[0] if queues else None,
         usage=usages[0] if usages and queues[0].limited else None,
         needs=needs,

@@ -67,3 +67,17 @@ WITH gone AS (
     FROM gone
 )
 SELECT id, needed FROM gone
+
+-- name: pass_on_needs
+-- Who waits in a line for one of these waits for what that waited for, however many of the line are among them.
+WITH RECURSIVE inherited (job_id, need_id) AS (
+    SELECT later.job_id, own.need_id FROM holdfast.need AS later
+    JOIN holdfast.plan ON plan.job_id = later.job_id AND plan.queued
+    JOIN holdfast.need AS own ON own.job_id = later.need_id
+    WHERE later.need_id = ANY(:ids::bigint[])
+    UNION
+    SELECT inherited.job_id, own.need_id FROM inherited
+    JOIN holdfast.need AS own ON own.job_id = inherited.need_id WHERE inherited.need_id = ANY(:ids::bigint[])
+)
+INSERT INTO holdfast.need (job_id, need_id) SELECT job_id, need_id FROM inherited
+ON CONFLICT DO NOTHING RETURNING need_id

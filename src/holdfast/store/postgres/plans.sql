@@ -1,8 +1,8 @@
 -- Plans on PostgreSQL.
 
--- name: lock_turns
+-- name: lock_schedules
 -- The schedules as they are now; those that another planner has locked are left to it.
-SELECT name, token FROM holdfast.schedule WHERE name = ANY(:names::text[]) ORDER BY name FOR UPDATE SKIP LOCKED
+SELECT name, token, fired FROM holdfast.schedule WHERE name = ANY(:names::text[]) ORDER BY name FOR UPDATE SKIP LOCKED
 
 -- name: open_plans
 -- The plans whose jobs were live when somebody looked last, and where those stand now.
@@ -22,12 +22,12 @@ FROM jsonb_to_recordset(:skip::jsonb)
     AS skip (schedule text, last timestamptz, first timestamptz, scope text, reason text, count bigint)
 ON CONFLICT DO NOTHING
 
--- name: end_turns
-UPDATE holdfast.schedule SET cursor = turn.cursor, next_at = turn.next_at, look_at = turn.next_at,
-    fired = fired + turn.times, failures = 0, error = NULL, token = schedule.token + 1
-FROM jsonb_to_recordset(:turn::jsonb)
-    AS turn (name text, cursor timestamptz, next_at timestamptz, times bigint)
-WHERE schedule.name = turn.name
+-- name: advance_schedules
+UPDATE holdfast.schedule SET cursor = told.cursor, next_at = told.next_at, look_at = told.next_at,
+    fired = told.fired, failures = 0, error = NULL, token = schedule.token + 1
+FROM jsonb_to_recordset(:advance::jsonb)
+    AS told (name text, cursor timestamptz, next_at timestamptz, fired bigint)
+WHERE schedule.name = told.name
 
 -- name: stuck_plans
 -- Plans that wait for one that waits for its retry, or for a person: that one is out of the way.
@@ -50,14 +50,18 @@ WHERE queued AND NOT EXISTS (
     SELECT FROM holdfast.live WHERE live.id = plan.job_id AND live.state IN ('waiting', 'held'))
 
 -- name: find_plan
-SELECT schedule, time, scope, origin, job_id, actor, decided_at FROM holdfast.plan
-WHERE schedule = :schedule AND time = :time AND scope = :scope
+SELECT plan.schedule, plan.time, plan.scope, plan.origin, plan.job_id, plan.actor, plan.decided_at,
+    coalesce(live.state, ended.state) AS state
+FROM holdfast.plan
+LEFT JOIN holdfast.live ON live.id = plan.job_id
+LEFT JOIN holdfast.ended ON ended.id = plan.job_id
+WHERE plan.schedule = :schedule AND plan.time = :time AND plan.scope = :scope
 
 -- name: find_skip
 -- The newest decision not to fire the plan of this moment.
 SELECT schedule, first, last, scope, reason, count, decided_at FROM holdfast.skip
 WHERE schedule = :schedule AND last >= :time AND first <= :time AND scope IN ('', :scope)
-ORDER BY last, decided_at DESC LIMIT 1
+ORDER BY decided_at DESC LIMIT 1
 
 -- name: plan_history
 SELECT plan.schedule, plan.time, plan.scope, plan.origin, plan.job_id, plan.actor, plan.decided_at,
@@ -65,13 +69,11 @@ SELECT plan.schedule, plan.time, plan.scope, plan.origin, plan.job_id, plan.acto
 FROM holdfast.plan
 LEFT JOIN holdfast.live ON live.id = plan.job_id
 LEFT JOIN holdfast.ended ON ended.id = plan.job_id
-WHERE plan.schedule = :schedule AND (plan.time, plan.scope) < (:before::timestamptz, :before_scope::text)
-ORDER BY plan.time DESC, plan.scope DESC LIMIT :limit::bigint
+WHERE plan.schedule = :schedule ORDER BY plan.time DESC, plan.scope DESC LIMIT :limit::bigint
 
 -- name: skip_history
 SELECT schedule, first, last, scope, reason, count, decided_at FROM holdfast.skip
-WHERE schedule = :schedule AND last < :before::timestamptz
-ORDER BY last DESC, first DESC, scope LIMIT :limit::bigint
+WHERE schedule = :schedule ORDER BY last DESC, first DESC, scope LIMIT :limit::bigint
 
 -- name: known_plans
 SELECT plan.schedule, plan.time, plan.scope FROM holdfast.plan
@@ -79,14 +81,15 @@ JOIN jsonb_to_recordset(:plan::jsonb) AS asked (schedule text, time timestamptz,
     ON asked.schedule = plan.schedule AND asked.time = plan.time AND asked.scope = plan.scope
 
 -- name: forget_plans
--- The oldest are looked at, and those of live jobs stay.
+-- Those of live jobs stay. Counted, not joined: the oldest are met by the index, one by one.
 WITH old AS (
     SELECT schedule, time, scope FROM holdfast.plan
-    WHERE decided_at < (SELECT holdfast.now()) - :age ORDER BY decided_at LIMIT :limit::bigint
+    WHERE decided_at < (SELECT holdfast.now()) - :age
+        AND (SELECT count(*) FROM holdfast.live WHERE live.id = plan.job_id) = 0
+    ORDER BY decided_at LIMIT :limit::bigint
 )
 DELETE FROM holdfast.plan USING old
 WHERE plan.schedule = old.schedule AND plan.time = old.time AND plan.scope = old.scope
-    AND NOT EXISTS (SELECT FROM holdfast.live WHERE live.id = plan.job_id)
 RETURNING plan.job_id
 
 -- name: forget_skips

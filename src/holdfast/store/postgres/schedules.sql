@@ -26,13 +26,13 @@ FROM holdfast.schedule WHERE name > :after ORDER BY name LIMIT :limit::bigint
 
 -- name: define_schedule
 UPDATE holdfast.schedule SET definition = :definition::json, declared = :declared::json, version = :version,
-    provider = :provider, actor = :actor, changed_at = (SELECT holdfast.now())
+    provider = :provider
 WHERE name = :name
 
 -- name: move_schedule
 -- Where it goes on after a person has changed it. What was decided before is void.
 UPDATE holdfast.schedule SET cursor = :cursor, next_at = :next_at, look_at = :next_at, paused = :paused, note = :note,
-    failures = 0, error = NULL, token = token + 1, changed_at = (SELECT holdfast.now())
+    failures = 0, error = NULL, token = token + 1, actor = :actor, changed_at = (SELECT holdfast.now())
 WHERE name = :name
 
 -- name: forget_schedule
@@ -43,7 +43,7 @@ DELETE FROM holdfast.schedule WHERE name = :name RETURNING name
 -- name: due_schedules
 -- Those whose scopes this planner can find out.
 SELECT name, definition::text, cursor, fired, failures, token FROM holdfast.schedule
-WHERE look_at <= (SELECT holdfast.now()) AND (provider IS NULL OR provider = ANY(:providers::text[]))
+WHERE look_at <= :until::timestamptz AND (provider IS NULL OR provider = ANY(:providers::text[]))
 ORDER BY look_at, name LIMIT :limit::bigint
 
 -- name: next_look

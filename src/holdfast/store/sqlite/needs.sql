@@ -62,3 +62,18 @@ WHERE live.state <> 'running';
 DELETE FROM holdfast_live
 WHERE id IN (SELECT CAST(idle.key AS INTEGER) FROM json_each(:idle) AS idle) AND state <> 'running'
 RETURNING id, needed
+
+-- name: pass_on_needs
+-- Who waits in a line for one of these waits for what that waited for, however many of the line are among them.
+WITH RECURSIVE inherited (job_id, need_id) AS (
+    SELECT later.job_id, own.need_id FROM json_each(:ids) AS gone
+    CROSS JOIN holdfast_need AS later ON later.need_id = gone.value
+    CROSS JOIN holdfast_plan AS plan ON plan.job_id = later.job_id AND plan.queued
+    CROSS JOIN holdfast_need AS own ON own.job_id = later.need_id
+    UNION
+    SELECT inherited.job_id, own.need_id FROM inherited
+    CROSS JOIN holdfast_need AS own ON own.job_id = inherited.need_id
+    WHERE inherited.need_id IN (SELECT value FROM json_each(:ids))
+)
+INSERT INTO holdfast_need (job_id, need_id) SELECT job_id, need_id FROM inherited WHERE true
+ON CONFLICT DO NOTHING RETURNING need_id

@@ -1,8 +1,8 @@
 -- Plans on SQLite.
 
--- name: lock_turns
+-- name: lock_schedules
 -- The schedules as they are now.
-SELECT name, token FROM holdfast_schedule WHERE name IN (SELECT value FROM json_each(:names))
+SELECT name, token, fired FROM holdfast_schedule WHERE name IN (SELECT value FROM json_each(:names))
 
 -- name: open_plans
 -- The plans whose jobs were live when somebody looked last, and where those stand now.
@@ -23,11 +23,10 @@ SELECT skip.value->>'schedule', skip.value->>'last', skip.value->>'first', skip.
 FROM json_each(:skip) AS skip WHERE true
 ON CONFLICT DO NOTHING
 
--- name: end_turns
-UPDATE holdfast_schedule SET cursor = turn.value->>'cursor', next_at = turn.value->>'next_at',
-    look_at = turn.value->>'next_at', fired = fired + (turn.value->>'times'), failures = 0, error = NULL,
-    token = token + 1
-FROM json_each(:turn) AS turn WHERE name = turn.value->>'name'
+-- name: advance_schedules
+UPDATE holdfast_schedule SET cursor = told.value->>'cursor', next_at = told.value->>'next_at',
+    look_at = told.value->>'next_at', fired = told.value->>'fired', failures = 0, error = NULL, token = token + 1
+FROM json_each(:advance) AS told WHERE name = told.value->>'name'
 
 -- name: stuck_plans
 -- Plans that wait for one that waits for its retry, or for a person: that one is out of the way.
@@ -49,14 +48,18 @@ WHERE queued AND NOT EXISTS (
     SELECT 1 FROM holdfast_live AS live WHERE live.id = job_id AND live.state IN ('waiting', 'held'))
 
 -- name: find_plan
-SELECT schedule, time, scope, origin, job_id, actor, decided_at FROM holdfast_plan
-WHERE schedule = :schedule AND time = :time AND scope = :scope
+SELECT plan.schedule, plan.time, plan.scope, plan.origin, plan.job_id, plan.actor, plan.decided_at,
+    coalesce(live.state, ended.state) AS state
+FROM holdfast_plan AS plan
+LEFT JOIN holdfast_live AS live ON live.id = plan.job_id
+LEFT JOIN holdfast_ended AS ended ON ended.id = plan.job_id
+WHERE plan.schedule = :schedule AND plan.time = :time AND plan.scope = :scope
 
 -- name: find_skip
 -- The newest decision not to fire the plan of this moment.
 SELECT schedule, first, last, scope, reason, count, decided_at FROM holdfast_skip
 WHERE schedule = :schedule AND last >= :time AND first <= :time AND scope IN ('', :scope)
-ORDER BY last, decided_at DESC LIMIT 1
+ORDER BY decided_at DESC LIMIT 1
 
 -- name: plan_history
 SELECT plan.schedule, plan.time, plan.scope, plan.origin, plan.job_id, plan.actor, plan.decided_at,
@@ -64,13 +67,11 @@ SELECT plan.schedule, plan.time, plan.scope, plan.origin, plan.job_id, plan.acto
 FROM holdfast_plan AS plan
 LEFT JOIN holdfast_live AS live ON live.id = plan.job_id
 LEFT JOIN holdfast_ended AS ended ON ended.id = plan.job_id
-WHERE plan.schedule = :schedule AND (plan.time, plan.scope) < (:before, :before_scope)
-ORDER BY plan.time DESC, plan.scope DESC LIMIT :limit
+WHERE plan.schedule = :schedule ORDER BY plan.time DESC, plan.scope DESC LIMIT :limit
 
 -- name: skip_history
 SELECT schedule, first, last, scope, reason, count, decided_at FROM holdfast_skip
-WHERE schedule = :schedule AND last < :before
-ORDER BY last DESC, first DESC, scope LIMIT :limit
+WHERE schedule = :schedule ORDER BY last DESC, first DESC, scope LIMIT :limit
 
 -- name: known_plans
 SELECT plan.schedule, plan.time, plan.scope FROM json_each(:plan) AS asked
@@ -78,10 +79,11 @@ JOIN holdfast_plan AS plan ON plan.schedule = asked.value->>'schedule' AND plan.
     AND plan.scope = asked.value->>'scope'
 
 -- name: forget_plans
--- The oldest are looked at, and those of live jobs stay.
+-- Those of live jobs stay.
 DELETE FROM holdfast_plan WHERE (schedule, time, scope) IN (
-    SELECT schedule, time, scope FROM holdfast_plan WHERE decided_at < :now - :age ORDER BY decided_at LIMIT :limit)
-    AND NOT EXISTS (SELECT 1 FROM holdfast_live AS live WHERE live.id = job_id)
+    SELECT schedule, time, scope FROM holdfast_plan
+    WHERE decided_at < :now - :age AND NOT EXISTS (SELECT 1 FROM holdfast_live AS live WHERE live.id = job_id)
+    ORDER BY decided_at LIMIT :limit)
 RETURNING job_id
 
 -- name: forget_skips

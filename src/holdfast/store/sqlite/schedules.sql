@@ -25,13 +25,13 @@ FROM holdfast_schedule WHERE name > :after ORDER BY name LIMIT :limit
 
 -- name: define_schedule
 UPDATE holdfast_schedule SET definition = :definition, declared = :declared, version = :version,
-    provider = :provider, actor = :actor, changed_at = :now
+    provider = :provider
 WHERE name = :name
 
 -- name: move_schedule
 -- Where it goes on after a person has changed it. What was decided before is void.
 UPDATE holdfast_schedule SET cursor = :cursor, next_at = :next_at, look_at = :next_at, paused = :paused, note = :note,
-    failures = 0, error = NULL, token = token + 1, changed_at = :now
+    failures = 0, error = NULL, token = token + 1, actor = :actor, changed_at = :now
 WHERE name = :name
 
 -- name: forget_schedule
@@ -42,7 +42,7 @@ DELETE FROM holdfast_schedule WHERE name = :name RETURNING name
 -- name: due_schedules
 -- Those whose scopes this planner can find out.
 SELECT name, definition, cursor, fired, failures, token FROM holdfast_schedule
-WHERE look_at <= :now AND (provider IS NULL OR provider IN (SELECT value FROM json_each(:providers)))
+WHERE look_at <= :until AND (provider IS NULL OR provider IN (SELECT value FROM json_each(:providers)))
 ORDER BY look_at, name LIMIT :limit
 
 -- name: next_look
