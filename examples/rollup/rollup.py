@@ -107,7 +107,7 @@ def sell(count: int) -> None:
 
 @program.command()
 def show() -> None:
-    """Totals up to the watermark, reports, and the plans that have none, or more than one."""
+    """Totals up to the watermark, reports, and the plans that were done without one, or with more than one."""
     with opened() as sales:
         for tenant, cents in sales.execute("SELECT tenant, cents FROM total ORDER BY tenant"):
             click.echo(f"{tenant}  {cents / 100:,.2f}")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, TypedDict
 
 from msgspec import structs
 
 from holdfast.domain.definition import Definition
+from holdfast.domain.moments import checked_moment
 from holdfast.domain.plan import Overlap
 from holdfast.domain.schedule import CatchUp, spec_of
 from holdfast.domain.text import Duration, as_duration, nearest
@@ -97,12 +98,6 @@ def _word(words: type[CatchUp | Overlap], what: str) -> Callable[[str], Any]:
     return read
 
 
-def _moment(value: datetime | None) -> datetime | None:
-    if value is not None and (not isinstance(value, datetime) or value.tzinfo is None):
-        raise InvalidInput(f"{value!r} is no moment", hint="Use an aware datetime: datetime(2030, 1, 1, tzinfo=UTC).")
-    return None if value is None else value.astimezone(UTC)
-
-
 def _count(value: int | None) -> int | None:
     if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
         raise InvalidInput(f"runs is a number, not {value!r}")
@@ -114,7 +109,11 @@ def _scopes(value: Sequence[str] | str | Callable[[], Any] | None) -> dict[str, 
         raise InvalidInput("a function for scopes has a name here", hint="Declare it with @app.scopes().")
     if isinstance(value, str):
         return {"provider": value}
-    return {"scopes": tuple(value or ())}
+    if value is None:
+        return {"scopes": ()}
+    if not isinstance(value, Sequence) or not value:
+        raise InvalidInput(f"scopes are a list of at least one text, not {value!r}")
+    return {"scopes": tuple(value)}
 
 
 def _payload(value: Mapping[str, Any]) -> dict[str, Any]:
@@ -131,8 +130,8 @@ _WHEN: dict[str, Callable[[Any], Any]] = {
     "overlap": lambda value: None if value is None else _word(Overlap, "overlap")(value),
     "delay": as_duration,
     "jitter": as_duration,
-    "start": _moment,
-    "end": _moment,
+    "start": lambda value: None if value is None else checked_moment(value),
+    "end": lambda value: None if value is None else checked_moment(value),
     "runs": _count,
 }
 _JOB: dict[str, Callable[[Any], dict[str, Any]]] = {

@@ -12,12 +12,12 @@ from holdfast.definitions import ScheduleOptions, definition_of, redefined
 from holdfast.domain.definition import Condition, Definition, Schedule, checked_scopes, scopes_of
 from holdfast.domain.explain import upcoming
 from holdfast.domain.job import JobId
-from holdfast.domain.moments import MICROSECOND, Rule
+from holdfast.domain.moments import MICROSECOND, Rule, checked_moment
 from holdfast.domain.plan import GLOBAL, Origin, Plan
 from holdfast.domain.published import checked_payload, plan_parameter
 from holdfast.domain.schedule import Reason, backfilled
 from holdfast.domain.text import checked_name, say_duration
-from holdfast.errors import InvalidInput
+from holdfast.errors import InvalidInput, InvalidPayload
 from holdfast.run.planner import fire_of
 from holdfast.run.providers import Provider, ask_now
 from holdfast.store import Store
@@ -140,6 +140,7 @@ class Schedules:
             InvalidInput: It is not past, or more than 10,000 plans.
         """
         definition = self.get(name).defined
+        first, last = checked_moment(first), checked_moment(last)
         if last > self.now():
             raise InvalidInput("a backfill is of the past", hint="Plans that are still to come fire by themselves.")
         times = backfilled(definition.when, first, last, limit=MOST)
@@ -166,7 +167,7 @@ class Schedules:
 
     def why(self, name: str, time: datetime, *, scope: str = GLOBAL) -> str:
         """What became of a plan, or will, and why, in words."""
-        schedule, plan = self.get(name), Plan(name, time.astimezone(UTC), scope)
+        schedule, plan = self.get(name), Plan(name, checked_moment(time), scope)
         fired = self._store().plans.find(plan)
         if fired is not None:
             by = f"by {fired.actor}{ORIGINS[fired.origin]}"
@@ -174,12 +175,16 @@ class Schedules:
         skip = self._store().plans.find_skip(plan)
         if skip is not None:
             return f"it was not fired: {REASONS[skip.reason]}"
+        self._scopes(schedule.defined, [scope])
         return _not_decided(schedule, plan, self.now())
 
     def _check(self, definition: Definition) -> None:
         """The kind must be known, and its handler must take what it will be given."""
         kind = self._store().kinds.get(definition.kind)
-        checked_payload(kind, definition.payload, given=plan_parameter(kind.options))
+        plan = plan_parameter(kind.options)
+        if plan in definition.payload:
+            raise InvalidPayload(f"the parameter {plan!r} is given its plan", hint="Leave it out of the payload.")
+        checked_payload(kind, definition.payload, given=plan)
 
     def _scopes(self, definition: Definition, asked: Sequence[str] | None) -> Sequence[str]:
         """The scopes that were asked for, each once, if the schedule has them; or all that it has."""
@@ -189,7 +194,8 @@ class Schedules:
         elif definition.provider in self._providers:
             known, _ = checked_scopes(ask_now(self._providers[definition.provider]))
         elif wanted is None:
-            raise InvalidInput(f"only its application can ask {definition.provider!r} for scopes", hint="Name a scope.")
+            hint = "Name a scope, or the application that has it: --app MODULE:APP."
+            raise InvalidInput(f"its scopes come from {definition.provider!r}, which is not known here", hint=hint)
         else:
             return wanted
         for scope in sorted(set(wanted or ()) - set(known)):
@@ -210,7 +216,7 @@ REASONS = {
     Reason.OVERLAP: "an earlier plan of its scope had not ended",
     Reason.PAUSED: "the schedule was paused",
     Reason.EDITED: "the schedule was changed, and its past is not replayed",
-    Reason.SCOPE: "its scope cannot be a name",
+    Reason.SCOPE: "it had no scope, or one that cannot be a name",
 }
 
 

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, assert_never
 
 from holdfast.definitions import ScheduleOptions, definition_of
+from holdfast.domain.definition import checked_schedule
 from holdfast.domain.kind import Kind
 from holdfast.domain.plan import Plan
 from holdfast.domain.request import Actor
@@ -68,7 +69,7 @@ class Scheduling(ABC):
         def declare(handler: Handler[P, R]) -> Handler[P, R]:
             if not isinstance(handler, Handler):
                 raise InvalidKind("a schedule fires a job", hint="Write @app.job() below @app.schedule(…).")
-            known = checked_name(name or handler.kind.name, what="the name")
+            known = checked_schedule(handler.kind.name if name is None else name)
             if known in self._declarations:
                 raise InvalidKind(f"the schedule {known!r} is declared already", hint="Give one of the two a name=.")
             asked = self._named(known, options.get("scopes"))
@@ -139,6 +140,8 @@ class Scheduling(ABC):
 
 def _check(kind: Kind, plan: Plan, payload: Mapping[str, Any]) -> None:
     """The handler must take what it will be given."""
+    if kind.plan in payload:
+        raise InvalidPayload(f"the parameter {kind.plan!r} is given its plan", hint="Leave it out of the payload.")
     given = {} if kind.plan is None else {kind.plan: plan}
     try:
         kind.encode({**payload, **given})

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from holdfast import Plan
 from holdfast.store.flow import ask
 from holdfast.testing import plan
 from tests.cli.test_contract import checker
@@ -26,8 +27,13 @@ def schedule(run):
 
 
 @pytest.fixture
-def nightly(schedule):
+def nightly(schedule, app):
+    app.job(name="planned")(_planned)
+    assert app.store
     assert schedule("add", "nightly", "mail", "30 2 * * *", "--tz", "Europe/Berlin", "-p", '{"to": 1}').code == 0
+
+
+def _planned(plan: Plan) -> None: ...
 
 
 def code_of(answer):
@@ -39,7 +45,7 @@ def test_a_schedule_is_made_and_shown(schedule, run, nightly):
     assert (facts["condition"], facts["kind"], facts["words"]) == ("active", "mail", "at 02:30 (Europe/Berlin)")
     assert facts["definition"]["payload"] == {"to": 1}
     assert len(facts["next"]) == 3
-    assert any("does not exist" in warning for warning in facts["warnings"])
+    assert any("leave out 02:30" in warning for warning in facts["warnings"])
     (listed,) = schedule("ls").data["schedules"]
     assert listed == facts
     text = run("schedule", "show", "nightly").out
@@ -87,6 +93,13 @@ def test_all_options_reach_the_definition(schedule):
         (["other", "mail", "@daily", "--delay", "long", "-p", '{"to": 1}'], (2, "E_INVALID")),
         (["other", "mail", "@daily", "--ping", "file:///etc/passwd", "-p", '{"to": 1}'], (2, "E_INVALID")),
         (["other", "mail", "@daily", "--scope", "a", "--scopes-from", "b", "-p", '{"to": 1}'], (2, "E_INVALID")),
+        (["other", "mail", "every 5m", "--tz", "Mars/Here", "-p", '{"to": 1}'], (2, "E_INVALID")),
+        (["other", "mail", "every 5m", "--scopes-from", "", "-p", '{"to": 1}'], (2, "E_INVALID")),
+        (["other", "mail", "every 5m", "--start", "9999-12-31T23:59:59Z", "-p", '{"to": 1}'], (2, "E_INVALID")),
+        (["other", "mail", "every 5m", "--start", "5d", "-p", '{"to": 1}'], (2, "E_INVALID")),
+        (["other", "mail", "every 5m", "--ping", "http://x.example/ a", "-p", '{"to": 1}'], (2, "E_INVALID")),
+        (["a\nb", "mail", "every 5m", "-p", '{"to": 1}'], (2, "E_INVALID")),
+        (["other", "planned", "every 5m", "-p", '{"plan": 1}'], (2, "E_INVALID_PAYLOAD")),
     ],
 )
 def test_what_makes_no_sense_is_refused(run, nightly, words, expected):
@@ -187,6 +200,42 @@ def test_a_scope_that_is_named_twice_is_one(schedule, app):
     app.schedules.create("two", "mail", "@daily", payload={"to": 1}, scopes=["a", "b"])
     assert len(schedule("trigger", "two", "--scope", "a", "--scope", "a").data["jobs"]) == 1
     assert len(schedule("trigger", "two").data["jobs"]) == 2
+
+
+@pytest.mark.parametrize("time", ["0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z", "yesterday", "2030-13-01T00:00:00Z"])
+def test_what_is_no_moment_is_told(run, nightly, time):
+    for words in (
+        ["why", "nightly", time],
+        ["backfill", "nightly", "--from", time],
+        ["preview", "@daily", "--from", time],
+    ):
+        answer = run("schedule", *words, "-o", "json")
+        assert code_of(answer) == (2, "E_INVALID")
+        assert "2030-01-01T06:00:00Z" in answer.document["error"]["hint"]
+
+
+def test_why_is_asked_of_a_scope_that_there_is(schedule, run, app):
+    app.schedules.create("two", "mail", "@daily", payload={"to": 1}, scopes=["a", "b"])
+    assert code_of(run("schedule", "why", "two", "2035-01-01T00:00:00Z", "-o", "json")) == (2, "E_INVALID")
+    assert "not due yet" in schedule("why", "two", "2035-01-01T00:00:00Z", "--scope", "a").data["why"]
+
+
+def test_what_nobody_plans_is_told(schedule, run, app, real_database):
+    app.schedules.create("lost", "mail", "@daily", payload={"to": 1}, scopes="nowhere")
+    past = datetime.now(UTC) - timedelta(minutes=5)
+    value = int(past.timestamp() * 1e6) if real_database.name == "sqlite" else past
+    mark = "?" if real_database.name == "sqlite" else "%s"
+    real_database.execute(f"UPDATE holdfast.schedule SET next_at = {mark}", (value,))
+    assert "nobody plans it" in schedule("show", "lost").data["warnings"][0]
+    assert "Due since" in run("schedule", "ls").out
+
+
+def test_what_is_said_is_shown_as_it_is_written(schedule, run):
+    words = ["--phase", "5m", "--delay", "90s", "--scope", "a", "--scope", "b", "--start", "2030-01-01T00:00:00Z"]
+    schedule("add", "all", "mail", "every 1h", "-p", '{"to": 1}', *words)
+    text = run("schedule", "show", "all").out
+    for line in ("phase     5m", "delay     1m30s", "scopes    a, b", "start     2030-01-01T00:00:00Z"):
+        assert line in text
 
 
 def test_what_lies_outside_its_time_is_told(schedule):

@@ -30,6 +30,7 @@ NOW = datetime(2030, 1, 1, tzinfo=UTC)
         ("0 9 1 * fri", "at 09:00, on day 1 of the month or Friday (UTC)"),
         ("0 9 */10 * fri", "at 09:00, on day 1, 11, 21 and 31 of the month if it is Friday (UTC)"),
         ("*/10 * * * * *", "every 10 seconds of every minute (UTC)"),
+        ("0 1-23/2 * * *", "minute 0 of hour 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21 and 23 (UTC)"),
         ("every 5m", "every 5 minutes"),
         ("every 1d", "every day"),
         ("every 90s", "every 90 seconds"),
@@ -51,8 +52,10 @@ def test_in_plain_words(expression, words):
         ("0 0 */2 * fri", "UTC", "both must hold"),
         ("0 0 31 * *", "UTC", "February, April, June, September and November"),
         ("0 0 29 2 *", "UTC", "leap years"),
-        ("30 2 * * *", "Europe/Berlin", "02:30 does not exist"),
-        ("30 2 * * *", "Europe/Berlin", "02:30 comes twice"),
+        ("30 2 * * *", "Europe/Berlin", "they leave out 02:30: it fires right after"),
+        ("30 2 * * *", "Europe/Berlin", "they show 02:30 twice: it fires once"),
+        ("*/20 2 * * *", "Europe/Berlin", "leave out 02:00, 02:20 and 02:40: with a wildcard it does not fire"),
+        ("0 */2 * * *", "Europe/Berlin", "show 02:00 twice: with a wildcard it fires both times"),
         ("every 7h", "UTC", "counted from 1970"),
     ],
 )
@@ -73,3 +76,7 @@ def test_a_zone_that_never_changes_has_no_gaps(tz):
 def test_what_comes_next_keeps_to_start_and_end():
     spec = spec_of("@daily", start=NOW + timedelta(days=3), end=NOW + timedelta(days=4))
     assert upcoming(spec, NOW, 5) == [NOW + timedelta(days=3), NOW + timedelta(days=4)]
+
+
+def test_there_is_an_end_of_time():
+    assert len(upcoming(spec_of("@yearly"), NOW, 10_000)) < 7000

@@ -224,7 +224,7 @@ def test_intervals_lie_on_a_grid(every, phase, instant):
     assert rule.previous_before(found + timedelta(microseconds=1)) == found
 
 
-@pytest.mark.parametrize(("every", "phase"), [(0, 0), (0.5, 0), (60, 60), (60, -1), (1.5, 0)])
+@pytest.mark.parametrize(("every", "phase"), [(0, 0), (0.5, 0), (60, 60), (60, -1), (1.5, 0), (60, 0.5)])
 def test_intervals_that_make_no_sense_are_refused(every, phase):
     with pytest.raises(InvalidInput):
         Interval(timedelta(seconds=every), timedelta(seconds=phase))

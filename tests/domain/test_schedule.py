@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from holdfast.domain.moments import between
 from holdfast.domain.plan import Overlap
 from holdfast.domain.schedule import CatchUp, Spec, backfilled, decide, spec_of
-from holdfast.errors import InvalidExpression, InvalidInput
+from holdfast.errors import InvalidExpression, InvalidInput, NeverFires
 
 T0 = datetime(2024, 3, 30, tzinfo=UTC)
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
@@ -154,6 +154,11 @@ def test_what_is_no_expression_is_refused(expression):
         spec_of(expression)
 
 
+def test_bounds_without_a_plan_never_fire():
+    with pytest.raises(NeverFires, match="between its start and its end"):
+        spec_of("0 0 29 2 *", start=datetime(2029, 1, 1, tzinfo=UTC), end=datetime(2031, 1, 1, tzinfo=UTC))
+
+
 def test_a_zone_belongs_to_a_cron_expression():
     with pytest.raises(InvalidInput, match="zone"):
         spec_of("every 5m", tz="Europe/Berlin")
@@ -185,6 +190,10 @@ def test_a_backfill_is_asked_for_by_both_ends():
         {"cron": "@daily", "start": T0, "end": T0},
         {"cron": "@daily", "start": T0.replace(tzinfo=None)},
         {"cron": "@daily", "runs": 0},
+        {"cron": "@daily", "start": datetime.max.replace(tzinfo=UTC)},
+        {"cron": "@daily", "end": datetime.min.replace(tzinfo=UTC)},
+        {"cron": "@daily", "jitter": timedelta(days=2)},
+        {"cron": "@daily", "delay": timedelta(days=200)},
     ],
 )
 def test_a_schedule_that_makes_no_sense_is_refused(values):

@@ -247,6 +247,20 @@ def test_a_provider_that_hangs_sets_its_schedule_back(app):
     never.set()
 
 
+@pytest.mark.parametrize("answer", ["abc", None, 5])
+def test_what_is_no_list_of_scopes_is_told(app, answer):
+    declare(app, scopes=lambda: answer)
+    assert plan(app) == 0
+    assert "a list of texts" in app.schedules.get("rollup").error
+
+
+def test_a_plan_without_any_scope_is_in_the_ledger(app):
+    declare(app, scopes=list)
+    assert plan(app) == 0
+    assert [str(skip.reason) for skip in app.store.plans.skips("rollup")] == ["scope"]
+    assert app.schedules.get("rollup").fired == 0
+
+
 def test_many_scopes_take_fewer_moments_at_once(app, clock):
     declare(app, "* * * * *", catch_up="every", overlap="allow", scopes=[f"s{n}" for n in range(2000)])
     assert plan(app) == 2000
@@ -425,6 +439,9 @@ def test_what_the_handler_does_not_take_is_refused_at_once(app):
         app.schedule("@daily", payload={"to": "x"})(app.job(name="one")(_takes_int))
     with pytest.raises(InvalidInput, match="overlap"):
         app.schedule("@daily", overlap="never")(app.job(name="two")(_takes_int))
+    for wrong in ({"scopes": 5}, {"scopes": []}, {"tz": None}, {"runs": 2**40}, {"name": ""}, {"catch_up": None}):
+        with pytest.raises(InvalidInput):
+            app.schedule("@daily", payload={"to": 1}, **wrong)(app.job(name=f"four {wrong}")(_takes_int))
     with pytest.raises(InvalidInput, match="catch_up"):
         app.schedule("@daily", cach_up="every", payload={"to": 1})(app.job(name="three")(_takes_int))
 

@@ -71,7 +71,7 @@ def schedules(real_database):
     """Schedules whose plans of the last minutes nobody has decided on: ten thousand, or fewer on a file."""
     store = real_database.open()
     make_app(real_database.url).store.close()
-    count = 10 if real_database.name != "sqlite" else 2
+    count = 10 if real_database.name != "sqlite" else 6
     now = store.schedules.now().replace(microsecond=0)
     made = {}
     for kind, spec in KINDS.items():

@@ -16,6 +16,7 @@ from holdfast.domain.request import Enqueued, NewJob
 from holdfast.domain.unique import Unique
 from holdfast.domain.verdict import Done, Failed
 from holdfast.store import Store
+from holdfast.store.flow import ask
 from holdfast.store.settlement import Settlement
 from tests.support.processes import connect, open_store, race
 
@@ -238,3 +239,38 @@ def claim_in_batches(index, barrier, url, directory) -> None:
         while leases := store.leases.claim(f"w{index}", queues=["default"], kinds=["mail"], limit=10, term=LONG):
             claims.writelines(f"{lease.job_id}\n" for lease in leases)
             assert store.leases.settle_many([Settlement(lease, Done()) for lease in leases]) == set()
+
+
+# -- the first to come ---------------------------------------------------------------------
+
+
+def open_fresh(index, barrier, url, rounds):
+    """Open stores that nobody has made yet; answers how often that went well."""
+    opened = 0
+    for n in range(rounds):
+        barrier.wait()
+        backend = fresh_backend(url, n)
+        opened += backend.look(ask("read_installation")) != []
+        backend.close()
+    return opened
+
+
+def fresh_backend(url, n):
+    if url.startswith("sqlite:///"):
+        from holdfast.store.sqlite.connection import SqliteBackend
+
+        return SqliteBackend(Path(f"{url.removeprefix('sqlite:///')}-fresh-{n}.db"))
+    from holdfast.store.postgres.connection import PostgresBackend
+
+    return PostgresBackend(url, schema=f"fresh_{n}")
+
+
+def test_many_who_find_no_store_make_one(real_database):
+    """All of them go on with it, whoever was first."""
+    rounds = 5
+    try:
+        assert race(RACERS, open_fresh, real_database.url, rounds) == [rounds] * RACERS
+    finally:
+        if real_database.name != "sqlite":
+            for n in range(rounds):
+                real_database.execute(f"DROP SCHEMA IF EXISTS fresh_{n} CASCADE")

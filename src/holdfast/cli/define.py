@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,6 +13,7 @@ from holdfast.cli.planned import ScheduleFacts, schedules_of, tell_schedule
 from holdfast.cli.session import Session
 from holdfast.cli.shared import command, with_options
 from holdfast.domain.filter import parse_moment
+from holdfast.domain.moments import checked_moment
 from holdfast.domain.plan import Overlap
 from holdfast.domain.schedule import CatchUp
 from holdfast.errors import InvalidInput
@@ -94,13 +96,23 @@ def _given(options: dict[str, Any]) -> Any:
         given["scopes"] = given.pop("scopes_from")
     if "payload" in given:
         given["payload"] = decoded_payload(read_payload(given["payload"]))
+    if "scopes" in given and not given["scopes"]:
+        raise InvalidInput("a function for scopes has a name")
     for name in ("start", "end"):
         if name in given:
-            given[name] = moment_of(given[name])
+            given[name] = moment_of(given[name], ages=False)
     return given
 
 
-def moment_of(text: str) -> datetime:
+def moment_of(text: str, *, ages: bool = True) -> datetime:
     """A moment as it stands on a line: RFC 3339, now, or an age."""
     now = datetime.now(UTC)
-    return now if text == "now" else parse_moment(text, now=now)
+    try:
+        if text == "now":
+            return now
+        if not ages and re.fullmatch(r"[\d.]+[a-z]*", text):
+            raise InvalidInput(f"{text!r} is no moment")  # noqa: TRY301 - the same answer for all
+        return checked_moment(parse_moment(text, now=now))
+    except InvalidInput:
+        also = ", or an age: 6h" if ages else ", or now"
+        raise InvalidInput(f"{text[:100]!r} is no moment", hint=f"Write it as 2030-01-01T06:00:00Z{also}.") from None

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from holdfast.cli.render import age, stamp, table
 from holdfast.cli.session import Session
 from holdfast.domain.definition import Condition, Definition, Schedule
 from holdfast.domain.explain import explain, lint, upcoming
+from holdfast.domain.schedule import say_exactly
 from holdfast.errors import HoldfastError
 from holdfast.output import Line
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 #: How many of the next plans are shown.
 NEXT = 3
+#: A healthy planner takes no longer to look at what is due.
+LATE = timedelta(seconds=60)
 
 
 class Instant(Struct, frozen=True):
@@ -93,8 +96,13 @@ def schedule_facts(schedule: Schedule, now: datetime) -> ScheduleFacts:
         version=schedule.version,
         changed_at=schedule.changed_at,
         changed_by=schedule.actor,
-        warnings=lint(definition.when, now),
+        warnings=[*_late(schedule, now), *lint(definition.when, now)],
     )
+
+
+def _late(schedule: Schedule, now: datetime) -> Iterator[str]:
+    if schedule.condition is Condition.ACTIVE and schedule.next_at is not None and schedule.next_at < now - LATE:
+        yield f"Due since {stamp(schedule.next_at)}, and nobody plans it: is a worker of its application running?"
 
 
 def _unreadable(schedule: Schedule, error: str) -> ScheduleFacts:
@@ -129,7 +137,7 @@ def schedule_table(schedules: Iterable[ScheduleFacts]) -> Iterator[Line]:
 
 def _row(facts: ScheduleFacts) -> list[str]:
     when = age(facts.next[0].utc) if facts.next else ""
-    note = facts.error or facts.note or ""
+    note = facts.error or facts.note or next((text for text in facts.warnings if text.startswith("Due since")), "")
     zone = (facts.definition or {"when": {}})["when"].get("tz", "")
     expression = f"{facts.expression} {zone}".strip()
     return [facts.name, facts.condition, expression, facts.kind, when, f"{facts.fired:,}", note]
@@ -158,11 +166,25 @@ def schedule_lines(facts: ScheduleFacts) -> Iterator[str]:
     yield from (f"  {'note well':9} {warning}" for warning in facts.warnings)
 
 
-def _said(definition: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+def _said(definition: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """What the definition says beyond its rule."""
     known = msgspec.convert(definition, Definition)
-    for name, value in {**definition["when"], **definition}.items():
-        if name not in ("cron", "every", "tz", "when", "kind"):
-            yield name.replace("_", " "), msgspec.json.encode(value).decode() if name == "payload" else value
-    if known.when.overlap is None:
-        yield "overlap", known.when.overlaps
+    values = {**structs.asdict(known.when), **structs.asdict(known), "overlap": known.when.overlaps}
+    for name, value in values.items():
+        said = name == "overlap" or name in definition["when"] or name in definition
+        if said and name not in ("cron", "every", "tz", "when", "kind"):
+            yield name.replace("_", " "), _word_for(value)
+
+
+def _word_for(value: Any) -> str:
+    match value:
+        case timedelta():
+            return say_exactly(value)
+        case datetime():
+            return stamp(value)
+        case tuple():
+            return ", ".join(value)
+        case dict():
+            return msgspec.json.encode(value).decode()
+        case _:
+            return str(value)

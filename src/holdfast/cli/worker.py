@@ -122,7 +122,7 @@ def serve(
     told(worker)
     say(_introduction(worker, asked.get("slots"), masked(app.url)))
     worker.run(exits=True)
-    say(f"ended; {_summary(worker)}")
+    say(f"ended; {_summary(worker)}" if worker.kinds else "ended")
     session.output.value(Ran(worker.id, dict(worker.counts.results)), lambda: ())
     session.output.flush()
     sys.stdout.flush()
@@ -140,7 +140,8 @@ def _introduction(worker: Worker, slots: int | None, store: str) -> str:
 
 
 def _stop(worker: Worker, grace: str) -> None:
-    say(f"stopping: {worker.running} jobs may end within {grace}; once more to leave at once")
+    may_end = f": {worker.running} jobs may end within {grace}; once more to leave at once" if worker.kinds else ""
+    say(f"stopping{may_end}")
     worker.stop()
 
 

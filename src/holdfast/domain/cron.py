@@ -88,7 +88,7 @@ class Cron:
             (first, length): self._find_days(first, length) for first in range(7) for length in (28, 29, 30, 31)
         }
         if not self._ever():
-            raise NeverFires(f"{expression!r} never fires: there is no such day")
+            raise NeverFires(f"{expression[:100]!r} never fires: there is no such day")
 
     def days_of(self, year: int, month: int) -> tuple[int, ...]:
         """The days of a month that it names, in their order."""
@@ -196,11 +196,11 @@ def _words(expression: str) -> list[_Word]:
     spelt = MACROS.get(lowered, lowered)
     if spelt.startswith("@"):
         known = ", ".join(MACROS)
-        raise InvalidExpression(f"{expression!r} is no schedule", hint=f"There are {known}.", position=0)
+        raise InvalidExpression(f"{expression[:100]!r} is no schedule", hint=f"There are {known}.", position=0)
     words = [_Word(found.group(), found.start()) for found in re.finditer(r"\S+", spelt)]
     if len(words) not in (5, 6):
         raise InvalidExpression(
-            f"{expression!r} has {len(words)} fields, not 5 or 6",
+            f"{expression[:100]!r} has {len(words)} fields, not 5 or 6",
             hint="Write minute, hour, day, month and weekday: 30 6 * * mon-fri. With six, seconds come first.",
             position=0,
         )
@@ -255,7 +255,7 @@ def _number(field: _Field, text: str, place: int) -> int:
 def _wrong(field: _Field, text: str, place: int) -> InvalidExpression:
     names = f", or {field.names[0]} to {field.names[-1]}" if field.names else ""
     return InvalidExpression(
-        f"{text!r} is no {field.name}", hint=f"It is {field.first} to {field.last}{names}.", position=place
+        f"{text[:100]!r} is no {field.name}", hint=f"It is {field.first} to {field.last}{names}.", position=place
     )
 
 

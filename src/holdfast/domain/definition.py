@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -46,6 +47,8 @@ class Definition(Struct, frozen=True, kw_only=True, omit_defaults=True):
             checked_name(scope, what="a scope")
         if len(set(self.scopes)) < len(self.scopes):
             raise InvalidInput("a scope is named twice")
+        if self.provider is not None:
+            checked_name(self.provider, what="the function for scopes")
         if self.scopes and self.provider is not None:
             raise InvalidInput("scopes are a list or come from a provider, not both")
         if self.ping is not None:
@@ -71,7 +74,7 @@ def checked_url(url: str) -> str:
         fits = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
     except ValueError:
         fits = False
-    if not fits or parts.username is not None:
+    if not fits or parts.username is not None or not re.fullmatch(r"[!-~]+", url):
         raise InvalidInput(f"{url!r} is no URL to ping", hint="Write it like https://checks.example.com/nightly.")
     return url
 
@@ -167,6 +170,13 @@ def _next(spec: Spec, cursor: datetime | None, fired: int, now: datetime) -> dat
 def setback(failures: int) -> timedelta:
     """How long a schedule rests that could not be planned for the nth time."""
     return SETBACKS[min(failures, len(SETBACKS)) - 1]
+
+
+def checked_schedule(name: str) -> str:
+    """Return *name* if it can be that of a schedule: as any name, and all of it can be seen."""
+    if not checked_name(name, what="the name").isprintable():
+        raise InvalidInput(f"a schedule's name can be seen, all of it: {name[:100]!r}")
+    return name
 
 
 def checked_scopes(scopes: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 
 from holdfast.domain.cron import MACROS, Cron
-from holdfast.domain.moments import MICROSECOND, Calendar, Rule, next_change, zone_of
+from holdfast.domain.moments import LAST_YEAR, MICROSECOND, Calendar, Rule, next_change, zone_of
 from holdfast.domain.schedule import Spec
 from holdfast.domain.text import say_duration
 
@@ -43,7 +43,7 @@ def upcoming(spec: Spec, after: datetime, count: int) -> list[datetime]:
     rule: Rule = spec.rule()
     found: list[datetime] = []
     instant = after if spec.start is None else max(after, spec.start - MICROSECOND)
-    while len(found) < count:
+    while len(found) < count and instant.year <= LAST_YEAR:
         instant = rule.next_after(instant)
         if spec.end is not None and instant > spec.end:
             break
@@ -68,7 +68,8 @@ def _clock(cron: Cron) -> str:
         beat = _beat(minutes, 60, "minute")
         return "every hour" if minutes == (0,) else beat if beat.startswith("every") else f"{beat} of every hour"
     if minutes == (0,):
-        return _beat(hours, 24, "hour")
+        beat = _beat(hours, 24, "hour")
+        return beat if beat.startswith("every") else f"minute 0 of {beat}"
     return f"{_beat(minutes, 60, 'minute')} of {_beat(hours, 24, 'hour')}"
 
 
@@ -200,8 +201,8 @@ def _short_months(cron: Cron) -> Iterator[str]:
 
 def _clocks(rule: Calendar, now: datetime) -> Iterator[str]:
     """Times of the wall clock that a change of the clocks skips, or brings twice."""
-    if not rule.cron.fixed:
-        return
+    if len(rule.cron.hours) == 24:
+        return  # a rhythm through the whole day
     zone, instant = zone_of(rule.zone.key), now
     skipped: set[str] = set()
     twice: set[str] = set()
@@ -213,10 +214,18 @@ def _clocks(rule: Calendar, now: datetime) -> Iterator[str]:
         first = min(after.replace(tzinfo=None), after.replace(tzinfo=None) - shift)
         times = set(_times_between(rule.cron, first, abs(shift)))
         (skipped if shift > timedelta(0) else twice).update(times)
+    once = rule.cron.fixed
     if skipped:
-        yield f"When the clocks go forward, {_and(sorted(skipped))} does not exist: it fires right after the gap."
+        then = "it fires right after the gap" if once else "with a wildcard it does not fire then"
+        yield f"When the clocks go forward, they leave out {_some(skipped)}: {then}."
     if twice:
-        yield f"When the clocks go back, {_and(sorted(twice))} comes twice: it fires once, on the first pass."
+        then = "it fires once, on the first pass" if once else "with a wildcard it fires both times"
+        yield f"When the clocks go back, they show {_some(twice)} twice: {then}."
+
+
+def _some(times: set[str]) -> str:
+    found = sorted(times)
+    return _and(found) if len(found) <= FEW else f"{_and(found[:FEW])} and more"
 
 
 def _times_between(cron: Cron, first: datetime, length: timedelta) -> Iterable[str]:

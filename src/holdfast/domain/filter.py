@@ -67,7 +67,7 @@ def parse_moment(text: str, *, now: datetime) -> datetime:
     except ValueError:
         return now - as_duration(text)
     if moment.tzinfo is None:
-        raise InvalidInput(f"{text!r} has no time zone", hint=f"Write {text}Z for UTC.")
+        raise InvalidInput(f"{text!r} has no time zone", hint=f"Write {moment.isoformat()}Z for UTC.")
     return moment
 
 

@@ -24,6 +24,23 @@ DAY = timedelta(days=1)
 MICROSECOND = timedelta(microseconds=1)
 
 
+#: Moments of schedules lie in these years: beyond, there is no room left to calculate.
+FIRST_YEAR, LAST_YEAR = 1900, 8999
+
+
+def checked_moment(moment: datetime) -> datetime:
+    """Return *moment* in UTC if it can be one of a schedule.
+
+    Raises:
+        InvalidInput: It has no time zone, or lies too far away.
+    """
+    if not isinstance(moment, datetime) or moment.tzinfo is None:
+        raise InvalidInput(f"{moment!r} is no moment", hint="Use an aware datetime: datetime(2030, 1, 1, tzinfo=UTC).")
+    if not FIRST_YEAR <= moment.year <= LAST_YEAR:
+        raise InvalidInput(f"the year {moment.year} is too far away", hint=f"Take {FIRST_YEAR} to {LAST_YEAR}.")
+    return moment.astimezone(UTC)
+
+
 class Rule(Protocol):
     """Something that fires now and then."""
 
@@ -45,9 +62,10 @@ class Interval:
 
     def __init__(self, every: timedelta, phase: timedelta = timedelta(0)) -> None:
         if every < SECOND or every % SECOND:
-            raise InvalidExpression(f"an interval is a whole number of seconds, not {every}", position=0)
-        if not timedelta(0) <= phase < every:
-            raise InvalidInput(f"a phase lies between 0 and the interval of {every}, not {phase}")
+            hint = "Write it like: every 90s."
+            raise InvalidExpression("an interval takes at least a second, in whole seconds", hint=hint, position=0)
+        if not timedelta(0) <= phase < every or phase % SECOND:
+            raise InvalidInput(f"a phase lies between 0 and the interval of {every}, in whole seconds, not {phase}")
         self.every = every
         self.phase = phase
 
@@ -165,7 +183,7 @@ def zone_of(name: str) -> ZoneInfo:
     try:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError):
-        raise UnknownZone(f"there is no time zone {name!r}", zone=name) from None
+        raise UnknownZone(f"there is no time zone {name[:100]!r}", zone=name) from None
 
 
 def next_change(zone: ZoneInfo, instant: datetime) -> datetime:

@@ -11,12 +11,14 @@ from typing import Any
 
 from msgspec import Struct
 
-from holdfast.domain.moments import MICROSECOND, Calendar, Interval, Rule, between
+from holdfast.domain.moments import MICROSECOND, Calendar, Interval, Rule, between, checked_moment
 from holdfast.domain.plan import Overlap
 from holdfast.domain.text import parse_duration
-from holdfast.errors import InvalidExpression, InvalidInput
+from holdfast.errors import InvalidExpression, InvalidInput, NeverFires
 
 WINDOW = timedelta(hours=24)
+#: The longest of each.
+LONGEST = {"window": timedelta(days=366), "delay": timedelta(days=31), "jitter": timedelta(days=1)}
 #: So many plans of one schedule are decided in one go; the rest waits for the next.
 CAP = 100
 #: Without catching up, a plan that is older than this is not fired: nobody was there when it was due.
@@ -55,15 +57,15 @@ class Spec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def __post_init__(self) -> None:
         if (self.cron is None) == (self.every is None):
             raise InvalidExpression("a schedule is a cron expression or an interval", position=0)
-        for name in ("window", "delay", "jitter"):
-            if getattr(self, name) < timedelta(0):
-                raise InvalidInput(f"{name} cannot be negative")
+        for name, longest in LONGEST.items():
+            if not timedelta(0) <= getattr(self, name) <= longest:
+                raise InvalidInput(f"a {name} takes at most {longest.days} days, not {getattr(self, name)}")
         for moment in (self.start, self.end):
-            if moment is not None and moment.tzinfo is None:
-                raise InvalidInput(f"{moment.isoformat()} has no time zone", hint="Write it as 2030-01-01T06:00:00Z.")
+            if moment is not None:
+                checked_moment(moment)
         if self.start is not None and self.end is not None and self.end <= self.start:
             raise InvalidInput("a schedule ends after it starts")
-        if self.runs is not None and self.runs < 1:
+        if self.runs is not None and not 1 <= self.runs < 2**31:
             raise InvalidInput(f"a schedule runs at least once, not {self.runs} times")
 
     @property
@@ -107,8 +109,8 @@ def spec_of(expression: str, **options: Any) -> Spec:
         NeverFires: It names no day of the calendar.
         InvalidInput: An option makes no sense.
     """
-    if not isinstance(expression, str):
-        raise InvalidExpression(f"an expression is a text, not {expression!r}", position=0)
+    if not isinstance(expression, str) or not isinstance(options.get("tz", ""), str):
+        raise InvalidExpression(f"an expression and its zone are texts, not {expression!r}", position=0)
     word, _, rest = expression.strip().partition(" ")
     every = _every(rest) if word.lower() == "every" else None
     if every is not None and options.get("tz", "UTC") != "UTC":
@@ -116,7 +118,9 @@ def spec_of(expression: str, **options: Any) -> Spec:
     if every is None and options.get("phase"):
         raise InvalidInput("a phase belongs to an interval", hint="Write the expression as: every 5m.")
     spec = Spec(cron=expression.strip(), **options) if every is None else Spec(every=every, **options)
-    spec.rule()
+    rule = spec.rule()
+    if spec.start is not None and spec.end is not None and rule.next_after(spec.start - MICROSECOND) > spec.end:
+        raise NeverFires(f"{expression[:100]!r} has no plan between its start and its end", hint="Take a later end.")
     return spec
 
 

@@ -123,7 +123,7 @@ class Planner:
                 for time in decision.fire
                 for scope in scopes
             ],
-            skip=[*decision.skip, *_unusable(decision, bad)],
+            skip=[*decision.skip, *_unusable(decision, scopes, bad)],
             runs=spec.runs,
         )
 
@@ -196,10 +196,10 @@ def _then(definition: Definition, request: NewJob, plan: Plan) -> NewJob | None:
     return None if definition.ping is None else ping_request(definition.ping, request.queue, plan.schedule)
 
 
-def _unusable(decision: Decision, bad: Sequence[str]) -> Iterator[Skipped]:
-    """Scopes that cannot be names, in the ledger under what is left of them."""
-    for time in decision.fire if bad else ():
-        for scope in bad:
+def _unusable(decision: Decision, scopes: Sequence[str], bad: Sequence[str]) -> Iterator[Skipped]:
+    """Scopes that cannot be names, in the ledger under what is left of them; and moments that had none at all."""
+    for time in decision.fire:
+        for scope in bad if scopes or bad else ("",):
             yield Skipped(time, time, 1, Reason.SCOPE, scope)
 
 

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, InvalidInput
 from holdfast.run import clock
 
 #: Answers the scopes of a schedule; it may be a coroutine.
@@ -78,7 +78,8 @@ class _Call:
     def _run(self, function: Provider) -> None:
         try:
             answered = function()
-            self._scopes = list(asyncio.run(_awaited(answered)) if inspect.isawaitable(answered) else answered)
+            found = asyncio.run(_awaited(answered)) if inspect.isawaitable(answered) else answered
+            self._scopes = _listed(found)
         except BaseException as error:  # noqa: BLE001 - whatever it raises is told to who asked
             self._error = error
         finally:
@@ -87,6 +88,12 @@ class _Call:
 
 async def _awaited(answer: Awaitable[Iterable[str]]) -> Iterable[str]:
     return await answer
+
+
+def _listed(found: Any) -> list[Any]:
+    if isinstance(found, str | bytes) or not isinstance(found, Iterable):
+        raise InvalidInput(f"a function for scopes answers a list of texts, not {found!r:.100}")
+    return list(found)
 
 
 def ask_now(function: Provider, *, patience: float = HANGS) -> list[str]:

@@ -8,8 +8,8 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from holdfast.domain.definition import Definition, Moved, Schedule, edited, resumed, setback
-from holdfast.domain.text import checked_actor, checked_name, clean_text
+from holdfast.domain.definition import Definition, Moved, Schedule, checked_schedule, edited, resumed, setback
+from holdfast.domain.text import checked_actor, clean_text
 from holdfast.errors import DuplicateSchedule
 from holdfast.store.backend import Backend
 from holdfast.store.firing import write_skips
@@ -84,7 +84,7 @@ class Schedules:
         Raises:
             DuplicateSchedule: There is one of this name.
         """
-        checked_name(name, what="the name")
+        checked_schedule(name)
         checked_actor(actor, system=SYSTEM)
         created = self._backend.write(_create, Declaration(name, definition, 0), actor, declared=False)
         if not created:

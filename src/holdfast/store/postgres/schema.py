@@ -71,8 +71,12 @@ def _write_version(connection: psycopg.Connection[Any], statements: Statements, 
 
 
 def _read_meta(connection: psycopg.Connection[Any], statements: Statements) -> tuple[int, int, str] | None:
-    there = connection.execute("SELECT to_regclass(%s)", (f"{quoted(statements.schema)}.meta",)).fetchone()
-    if there is None or there[0] is None:
+    # The catalogue's own rows, not to_regclass(): that may remember from before the lock that there was none.
+    query = (
+        "SELECT 1 FROM pg_catalog.pg_class AS class JOIN pg_catalog.pg_namespace AS place ON place.oid = relnamespace"
+        " WHERE nspname = %s AND relname = 'meta'"
+    )
+    if connection.execute(query, (statements.schema,)).fetchone() is None:
         return None
     text = statements.in_schema("SELECT version, oldest_code, installation::text FROM holdfast.meta")
     found: tuple[int, int, str] | None = connection.execute(text.encode()).fetchone()
