@@ -65,7 +65,7 @@ class Days(NamedTuple):
 
 
 class Cron:
-    """A compiled expression. Moments are times of the wall clock: year, month, day, hour, minute, second."""
+    """A compiled expression. Moments are times of the wall clock; what they have for a zone is passed through."""
 
     def __init__(self, expression: str) -> None:
         self.expression = expression
@@ -87,13 +87,17 @@ class Cron:
         self._shapes = {
             (first, length): self._find_days(first, length) for first in range(7) for length in (28, 29, 30, 31)
         }
+        self._known: dict[tuple[int, int], tuple[int, ...]] = {}
         if not self._ever():
             raise NeverFires(f"{expression[:100]!r} never fires: there is no such day")
 
     def days_of(self, year: int, month: int) -> tuple[int, ...]:
         """The days of a month that it names, in their order."""
-        length = LENGTHS[month] if month != 2 or not calendar.isleap(year) else 29
-        return self._shapes[date(year, month, 1).weekday(), length]
+        found = self._known.get((year, month))
+        if found is None:
+            length = LENGTHS[month] if month != 2 or not calendar.isleap(year) else 29
+            found = self._known[year, month] = self._shapes[date(year, month, 1).weekday(), length]
+        return found
 
     def after(self, moment: datetime) -> datetime:
         """The first time of the wall clock after *moment*."""
@@ -101,22 +105,24 @@ class Cron:
         if self._has_month[month] and day in self.days_of(year, month):
             if self._has_hour[hour]:
                 if self._has_minute[minute] and (second := self._next_second[moment.second]) is not None:
-                    return datetime(year, month, day, hour, minute, second)  # noqa: DTZ001 - no zone
+                    return datetime(year, month, day, hour, minute, second, 0, moment.tzinfo)
                 if (later := self._next_minute[minute]) is not None:
-                    return datetime(year, month, day, hour, later, self.seconds[0])  # noqa: DTZ001
+                    return datetime(year, month, day, hour, later, self.seconds[0], 0, moment.tzinfo)
             if (later := self._next_hour[hour]) is not None:
-                return datetime(year, month, day, later, self.minutes[0], self.seconds[0])  # noqa: DTZ001
+                return datetime(year, month, day, later, self.minutes[0], self.seconds[0], 0, moment.tzinfo)
         year, month, day = self._day_after(year, month, day)
-        return datetime(year, month, day, self.hours[0], self.minutes[0], self.seconds[0])  # noqa: DTZ001
+        return datetime(year, month, day, self.hours[0], self.minutes[0], self.seconds[0], 0, moment.tzinfo)
 
     def before(self, moment: datetime) -> datetime:
         """The last time of the wall clock before *moment*, to the second."""
-        if moment.month in self.months and moment.day in self.days_of(moment.year, moment.month):
+        year, month, day = moment.year, moment.month, moment.day
+        time = None
+        if self._has_month[month] and day in self.days_of(year, month):
             time = self._time_before(moment.hour, moment.minute, moment.second)
-            if time is not None:
-                return moment.replace(hour=time[0], minute=time[1], second=time[2], microsecond=0)
-        year, month, day = self._day_before(moment.year, moment.month, moment.day)
-        return datetime(year, month, day, self.hours[-1], self.minutes[-1], self.seconds[-1])  # noqa: DTZ001
+        if time is None:
+            year, month, day = self._day_before(year, month, day)
+            time = (self.hours[-1], self.minutes[-1], self.seconds[-1])
+        return datetime(year, month, day, *time, tzinfo=moment.tzinfo)
 
     # -- the time of the day ---------------------------------------------------------------
 

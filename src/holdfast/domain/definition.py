@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -59,8 +60,9 @@ class Definition(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return msgspec.json.encode(self, order="deterministic").decode()
 
 
+@lru_cache(maxsize=100_000)
 def load_definition(text: str) -> Definition:
-    """What :meth:`Definition.dumps` wrote."""
+    """What :meth:`Definition.dumps` wrote; read once, since a planner meets it again and again."""
     return _decoder.decode(text)
 
 

@@ -93,23 +93,24 @@ class Calendar:
         if instant.tzinfo is not UTC:
             instant = instant.astimezone(UTC)
         begin, end, offset = self._calm
-        naive = instant.replace(tzinfo=None)
-        if begin <= naive < end:
-            found = self.cron.after(naive + offset) - offset
+        if begin <= instant < end:
+            # Not a moment of UTC, but what the clocks show: a new zone for each would take most of the time.
+            found = self.cron.after(instant + offset) - offset
             if found < end:
-                return found.replace(tzinfo=UTC)
+                return found
         else:
             self._calm = _calm(self.zone, instant)
         return self._next_time(instant) if self.cron.fixed else self._next_beat(instant)
 
     def previous_before(self, instant: datetime) -> datetime:
         """The last instant before *instant*."""
+        if instant.tzinfo is not UTC:
+            instant = instant.astimezone(UTC)
         begin, end, offset = self._calm
-        naive = instant.astimezone(UTC).replace(tzinfo=None)
-        if begin < naive < end:
-            found = self.cron.before(_whole(naive + offset)) - offset
+        if begin < instant < end:
+            found = self.cron.before(_whole(instant + offset)) - offset
             if found >= begin:
-                return found.replace(tzinfo=UTC)
+                return found
         return self._last_time(instant) if self.cron.fixed else self._last_beat(instant)
 
     # -- times of the wall clock -----------------------------------------------------------
@@ -225,7 +226,7 @@ def changes(zone: ZoneInfo, year: int) -> list[datetime]:
 def _calm(zone: ZoneInfo, instant: datetime) -> tuple[datetime, datetime, timedelta]:
     """The span around *instant* in which the clocks do not change, from a day after the last change on."""
     begin, end = last_change(zone, instant + SECOND) + DAY, next_change(zone, instant)
-    return begin.replace(tzinfo=None), end.replace(tzinfo=None), _offset(instant.astimezone(zone))
+    return begin, end, _offset(instant.astimezone(zone))
 
 
 def _border(zone: ZoneInfo, low: datetime, high: datetime) -> datetime:

@@ -202,13 +202,17 @@ def next_after(spec: Spec, rule: Rule, cursor: datetime) -> datetime | None:
 def _chosen(
     spec: Spec, rule: Rule, known: datetime, until: datetime, cap: int
 ) -> tuple[list[datetime], list[Skipped], datetime]:
-    newest = rule.previous_before(until + MICROSECOND)
-    if newest <= known:
+    first = rule.next_after(known)
+    if first > until:
         return [], [], known
     if spec.catch_up is not CatchUp.EVERY or not spec.window:
+        alone = rule.next_after(first) > until
+        newest = first if alone else rule.previous_before(until + MICROSECOND)
         late = spec.catch_up is CatchUp.NONE and newest < until - LATE
-        last = newest if late else rule.previous_before(newest)
         reason = Reason.LATE if spec.catch_up is CatchUp.NONE else Reason.CATCH_UP
+        if alone and not late:
+            return [newest], [], newest
+        last = newest if late else rule.previous_before(newest)
         return [] if late else [newest], _stretch(rule, known, last, reason), newest
     oldest = max(known, until - spec.window - MICROSECOND)
     skip = _stretch(rule, known, rule.previous_before(oldest + MICROSECOND), Reason.WINDOW)

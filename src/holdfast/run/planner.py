@@ -36,7 +36,7 @@ PATIENCE = 0.2
 #: How often it looks for plans that wait for one that is out of the way.
 RELEASE_EVERY = 5.0
 #: Schedules that are looked at in one tick, and plans that are fired in one transaction.
-BATCH = 500
+BATCH = 1000
 #: Of a schedule with many scopes, fewer moments are taken at once: about so many plans.
 MOST = 5000
 

@@ -81,12 +81,12 @@ JOIN jsonb_to_recordset(:plan::jsonb) AS asked (schedule text, time timestamptz,
     ON asked.schedule = plan.schedule AND asked.time = plan.time AND asked.scope = plan.scope
 
 -- name: forget_plans
--- Those of live jobs stay. Counted, not joined: the oldest are met by the index, one by one.
+-- Those of live jobs stay. Counted, not joined: as many are looked at as are removed.
 WITH old AS (
     SELECT schedule, time, scope FROM holdfast.plan
     WHERE decided_at < (SELECT holdfast.now()) - :age
         AND (SELECT count(*) FROM holdfast.live WHERE live.id = plan.job_id) = 0
-    ORDER BY decided_at LIMIT :limit::bigint
+    LIMIT :limit::bigint
 )
 DELETE FROM holdfast.plan USING old
 WHERE plan.schedule = old.schedule AND plan.time = old.time AND plan.scope = old.scope

@@ -39,7 +39,8 @@ CREATE TABLE holdfast.plan (
 ) WITH (fillfactor = 90);
 CREATE INDEX plan_open ON holdfast.plan (schedule, scope, time) WHERE open;
 CREATE INDEX plan_queued ON holdfast.plan (job_id) WHERE queued;
-CREATE INDEX plan_decided ON holdfast.plan (decided_at);
+-- Rows come in the order of their time: a range of pages is all that retention has to know.
+CREATE INDEX plan_decided ON holdfast.plan USING brin (decided_at);
 
 -- Plans that were not fired, as stretches, both ends included. An empty scope means all.
 CREATE TABLE holdfast.skip (
