@@ -79,7 +79,7 @@ class Cron:
         #: Neither minute nor hour is a wildcard: it means a time of the wall clock, not a rhythm.
         self.fixed = not fields[0].text.startswith("*") and not fields[1].text.startswith("*")
         self._next_second, self._next_minute = _followers(self.seconds, 60), _followers(self.minutes, 60)
-        self._next_hour = _followers(self.hours, 24)
+        self._next_hour, self._next_month = _followers(self.hours, 24), _followers(self.months, 13)
         self._has_minute = [minute in self.minutes for minute in range(60)]
         self._has_hour = [hour in self.hours for hour in range(24)]
         self._has_month = [month in self.months for month in range(13)]
@@ -146,9 +146,11 @@ class Cron:
             place = bisect_right(days, day)
             if place < len(days):
                 return year, month, days[place]
-        for _ in range(HORIZON * 12):
-            year, month = (year, month + 1) if month < 12 else (year + 1, 1)
-            if month in self.months and (days := self.days_of(year, month)):
+        horizon = year + HORIZON
+        while year <= horizon:
+            later = self._next_month[month]
+            year, month = (year + 1, self.months[0]) if later is None else (year, later)
+            if days := self.days_of(year, month):
                 return year, month, days[0]
         raise NeverFires(f"{self.expression!r} does not fire in the next {HORIZON} years")
 

@@ -238,11 +238,10 @@ def _write(placed: Sequence[_Placed], ids: list[JobId], origin: Origin, actor: s
     requests = [each.fire.request for each in placed]
     answers = yield from enqueue_flow(requests, ids, arrange=arranged)
     now = yield from read_now()
-    fired = [
-        Fired(each.fire.plan.schedule, each.fire.plan.time, each.fire.plan.scope, origin, answer.id, actor, now, None)
-        for each, answer in zip(placed, answers, strict=True)
-    ]
-    yield Fill("plan", _columns(fired, placed, answers, needed))
+    columns = _columns([each.fire.plan for each in placed], answers, origin, actor, now)
+    # A job that was there before, since the kind has a unique key, is somebody else's: nobody waits for it.
+    met = [each.met and answer.created for each, answer in zip(placed, answers, strict=True)]
+    yield Fill("plan", {**columns, "open": met, "queued": [bool(after) for after in needed]})
     then = [
         structs.replace(each.fire.then, after=After(ids=(answer.id,)))
         for each, answer in zip(placed, answers, strict=True)
@@ -250,7 +249,7 @@ def _write(placed: Sequence[_Placed], ids: list[JobId], origin: Origin, actor: s
     ]
     if then:
         yield from enqueue_flow(then, None)
-    return fired
+    return list(map(Fired, *columns.values(), [None] * len(placed)))
 
 
 def _line_up(placed: Sequence[_Placed], answers: Sequence[Enqueued]) -> Iterator[Sequence[JobId]]:
@@ -265,17 +264,17 @@ def _line_up(placed: Sequence[_Placed], answers: Sequence[Enqueued]) -> Iterator
 
 
 def _columns(
-    fired: Sequence[Fired],
-    placed: Sequence[_Placed],
-    answers: Sequence[Enqueued],
-    needed: Sequence[Sequence[JobId]],
+    plans: Sequence[Plan], answers: Sequence[Enqueued], origin: Origin, actor: str, now: datetime
 ) -> dict[str, list[Any]]:
-    names = [name for name in Fired.__struct_fields__ if name != "state"]
-    columns: dict[str, list[Any]] = {name: [getattr(plan, name) for plan in fired] for name in names}
-    # A job that was there before, since the kind has a unique key, is somebody else's: nobody waits for it.
-    columns["open"] = [each.met and answer.created for each, answer in zip(placed, answers, strict=True)]
-    columns["queued"] = [bool(after) for after in needed]
-    return columns
+    return {
+        "schedule": [plan.schedule for plan in plans],
+        "time": [plan.time for plan in plans],
+        "scope": [plan.scope for plan in plans],
+        "origin": [origin] * len(plans),
+        "job_id": [answer.id for answer in answers],
+        "actor": [actor] * len(plans),
+        "decided_at": [now] * len(plans),
+    }
 
 
 def _request(placed: _Placed, after: Sequence[JobId]) -> NewJob:
