@@ -102,12 +102,21 @@ class Supervised:
             socket.send_fds(lines, [b"!"], [theirs.fileno()])
         return name, ours
 
-    def command(self, argv: list[str], output: int, *, cwd: str | None, env: dict[str, str]) -> str:
-        """Start a program that writes to the descriptor *output*; answers its name."""
+    def command(
+        self,
+        argv: list[str],
+        output: int,
+        *,
+        cwd: str | None,
+        env: dict[str, str],
+        memory: int | None = None,
+        cpus: float | None = None,
+    ) -> str:
+        """Start a program that writes to the descriptor *output*, in this environment alone; answers its name."""
         name = secrets.token_hex(8)
         with self._lock:
             line, lines = self._connected()
-            line.send(Start(name, argv, command=True, cwd=cwd, env=env))
+            line.send(Start(name, argv, command=True, cwd=cwd, env=env, memory=memory, cpus=cpus))
             socket.send_fds(lines, [b"!"], [output])
         return name
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -54,7 +55,7 @@ def run_command(
     with tempfile.TemporaryFile() as output:
         supervised = _supervised()
         where = None if cwd is None else str(cwd)
-        name = supervised.command(words, output.fileno(), cwd=where, env=dict(env or {}))
+        name = supervised.command(words, output.fileno(), cwd=where, env={**os.environ, **(env or {})})
         status = _await_end(supervised, name, is_late)
         output.seek(max(0, output.seek(0, 2) - KEPT))
         return Completed(status, output.read().decode(errors="replace"))

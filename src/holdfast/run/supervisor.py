@@ -14,13 +14,16 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 
 from holdfast.run import clock
+from holdfast.run.caps import Cell, Rung, best_rung
 from holdfast.run.channel import Channel
 
 MARK = "HOLDFAST_CHILD"
@@ -28,16 +31,22 @@ LOOK_EVERY = 0.1
 #: The status of a program that could not be started.
 CANNOT_START = 127
 _SUBREAPER = 36
+_PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 class Start(Struct, frozen=True, tag=True):
-    """Start a child; a descriptor follows on the socket beside: its line, or where a *command* writes."""
+    """Start a child; a descriptor follows on the socket beside: its line, or where a *command* writes.
+
+    A command has the environment that it is given and no other. It is put into a cell if it has caps.
+    """
 
     child: str
     argv: list[str]
     command: bool = False
     cwd: str | None = None
-    env: dict[str, str] = {}
+    env: dict[str, str] | None = None
+    memory: int | None = None
+    cpus: float | None = None
 
 
 class Limits(Struct, frozen=True, tag=True):
@@ -56,22 +65,62 @@ class Kill(Struct, frozen=True, tag=True):
 
 
 class Exited(Struct, frozen=True, tag=True):
-    """A child has ended, with all that it had started. *status* is negative for a signal."""
+    """A child has ended, with all that it had started. *status* is negative for a signal.
+
+    *cpu* is the time it took of the processor, in seconds, *peak* the most bytes of memory, as far as these are known;
+    *enforcer* says who saw to its caps.
+    """
 
     child: str
     status: int
     oom: bool
     error: str | None = None
+    cpu: float | None = None
+    peak: int | None = None
+    enforcer: str | None = None
 
 
 Order = Start | Limits | Kill
 
 
 class _Child:
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+    """A process that is watched: by its descriptor, which tells of its end at once, where the system has them."""
+
+    def __init__(
+        self, process: subprocess.Popen[bytes], cell: Cell | None, *, command: bool, memory: int | None
+    ) -> None:
         self.process = process
+        self.cell = cell
         self.limits: Limits | None = None
+        #: A cap that no cell sees to.
+        self.watched = memory if cell is None else None
+        self.peak = 0
         self.oom = False
+        #: A program that nobody had to kill.
+        self.obedient = command
+        self.descriptor: int | None = None
+        with suppress(AttributeError, OSError):
+            self.descriptor = os.pidfd_open(process.pid)
+
+    def wait(self) -> tuple[int, float] | None:
+        """Its status and the time it took of the processor; None: it goes on."""
+        pid, status, used = os.wait4(self.process.pid, os.WNOHANG)
+        if not pid:
+            return None
+        self.process.returncode = os.waitstatus_to_exitcode(status)
+        return self.process.returncode, used.ru_utime + used.ru_stime
+
+    def close(self, name: str = "", status: int = 0, cpu: float | None = None) -> Exited:
+        """It has ended: what was measured."""
+        if self.descriptor is not None:
+            os.close(self.descriptor)
+            self.descriptor = None
+        if self.cell is None:
+            enforcer = None if self.watched is None else "watch"
+            return Exited(name, status, self.oom, cpu=cpu, peak=self.peak or None, enforcer=enforcer)
+        oom, peak, enforcer = self.oom or self.cell.oom(), self.cell.peak(), self.cell.enforcer
+        self.cell.remove()
+        return Exited(name, status, oom, cpu=cpu, peak=peak, enforcer=enforcer)
 
 
 class Supervisor:
@@ -82,24 +131,34 @@ class Supervisor:
         self._lines = lines
         self._channel: Channel[Order] = Channel(orders, Order)
         self._children: dict[str, _Child] = {}
+        #: When to look for what children have left behind; None: all is clean.
+        self._sweep_at: float | None = None
+        self._look = select.poll()
+        self._look.register(orders, select.POLLIN)
+
+    @cached_property
+    def _rung(self) -> Rung | None:
+        return best_rung()
 
     def run(self) -> None:
         """Until the worker is gone; then end all children."""
-        look = select.poll()
-        look.register(self._orders, select.POLLIN)
         while True:
-            ready = look.poll(LOOK_EVERY * 1000 if self._children else None)
-            if ready:
+            busy = self._children or self._sweep_at is not None
+            ready = self._look.poll(LOOK_EVERY * 1000 if busy else None)
+            if any(descriptor == self._orders.fileno() for descriptor, _ in ready):
                 order = self._channel.receive()
                 if order is None:
                     break
                 self._obey(order)
             self._enforce()
             self._reap()
-        for name, child in self._children.items():
+            self._sweep()
+        for child in self._children.values():
             self._end(child)
+        for child in self._children.values():
             child.process.wait()
-            _end_orphans(name)
+            child.close()
+        _end_orphans({})
 
     def _obey(self, order: Order) -> None:
         match order:
@@ -114,75 +173,139 @@ class Supervisor:
 
     def _begin(self, order: Start) -> None:
         try:
-            self._children[order.child] = self._start(order)
+            child = self._start(order)
         except (OSError, ValueError) as error:
             if not order.command:
                 raise
             self._channel.send(Exited(order.child, CANNOT_START, False, str(error)))
+            return
+        self._children[order.child] = child
+        if child.descriptor is not None:
+            self._look.register(child.descriptor, select.POLLIN)
 
     def _start(self, order: Start) -> _Child:
         _, descriptors, _, _ = socket.recv_fds(self._lines, 1, 1)
         (line,) = descriptors
         told: dict[str, Any] = {"stdout": line, "stderr": line} if order.command else {"pass_fds": [line]}
+        capped = order.command and (order.memory is not None or order.cpus is not None)
+        cell = None
         try:
-            return _Child(
-                subprocess.Popen(  # noqa: S603 - what our own worker asks for
-                    order.argv if order.command else [*order.argv, str(line)],
-                    stdin=subprocess.DEVNULL,
-                    start_new_session=True,
-                    cwd=order.cwd,
-                    env={**os.environ, **order.env, MARK: order.child},
-                    **told,
-                )
+            if capped and self._rung is not None:
+                cell = self._rung.make(order.child, memory=order.memory, cpus=order.cpus)
+            argv = order.argv if order.command else [*order.argv, str(line)]
+            process = subprocess.Popen(  # noqa: S603 - what our own worker asks for
+                argv if cell is None else cell.around(argv),
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+                cwd=order.cwd,
+                env={**(os.environ if order.env is None else order.env), MARK: order.child},
+                **told,
             )
+        except BaseException:
+            if cell is not None:
+                cell.remove()
+            raise
         finally:
             os.close(line)
+        return _Child(process, cell, command=order.command, memory=order.memory if order.command else None)
 
     def _enforce(self) -> None:
         now = clock.now()
         for child in self._children.values():
             limits = child.limits
-            if limits is None:
-                continue
-            if limits.until is not None and now > limits.until:
+            if limits is not None and limits.until is not None and now > limits.until:
                 self._end(child)
-            elif limits.memory is not None and _resident(child.process.pid) > limits.memory:
+            elif limits is not None and limits.memory is not None and _resident(child.process.pid) > limits.memory:
                 child.oom = True
                 self._end(child)
+            elif child.watched is not None:
+                child.peak = max(child.peak, _tree_resident(child.process.pid))
+                if child.peak > child.watched:
+                    child.oom = True
+                    self._end(child)
 
     def _end(self, child: _Child, number: signal.Signals = signal.SIGKILL) -> None:
-        """The whole session at once; what left it is found afterwards, since orphans come to us."""
+        """The whole session at once; what left it is in its cell, or is found afterwards, since orphans come to us."""
+        child.obedient = child.obedient and child.process.returncode is not None
         with suppress(ProcessLookupError):
             os.killpg(child.process.pid, number)
+        if child.cell is not None and number is signal.SIGKILL:
+            child.cell.kill()
 
     def _reap(self) -> None:
         for name, child in list(self._children.items()):
-            status = child.process.poll()
-            if status is not None:
-                self._end(child)
-                _end_orphans(name)
-                del self._children[name]
-                with suppress(OSError):
-                    self._channel.send(Exited(name, status, child.oom))
+            ended = child.wait()
+            if ended is None:
+                continue
+            self._end(child)
+            del self._children[name]
+            if child.descriptor is not None:
+                self._look.unregister(child.descriptor)
+            if child.obedient:
+                self._sweep_at = self._sweep_at or clock.now() + LOOK_EVERY
+            else:
+                _end_orphans(self._living())  # its lease may be another's in a moment
+            exited = child.close(name, *ended)
+            with suppress(OSError):
+                self._channel.send(exited)
         if not self._children:
             _bury()
+
+    def _sweep(self) -> None:
+        """A look at all processes takes a while: programs that end by themselves share one."""
+        if self._sweep_at is not None and clock.now() >= self._sweep_at:
+            self._sweep_at = None
+            _end_orphans(self._living())
+
+    def _living(self) -> dict[str, int]:
+        return {name: child.process.pid for name, child in self._children.items()}
 
 
 def _resident(pid: int) -> int:
     try:
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
     except (OSError, ValueError, IndexError):
         return 0
 
 
-def _end_orphans(child: str) -> None:
-    """Kill what a child left behind: it carries the child's mark, and has no parent but us."""
-    mark = f"{MARK}={child}".encode()
-    for entry in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError, ValueError):
-            parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-            if parent == os.getpid() and mark in (entry / "environ").read_bytes().split(b"\0"):
-                os.kill(int(entry.name), signal.SIGKILL)
+def _parents() -> dict[int, int]:
+    """Every process and its parent."""
+    found = {}
+    with os.scandir("/proc") as entries:
+        for entry in entries:
+            if entry.name.isdecimal():
+                with suppress(OSError, ValueError, IndexError):
+                    stat = Path(entry.path, "stat").read_bytes()
+                    found[int(entry.name)] = int(stat.rpartition(b")")[2].split()[1])
+    return found
+
+
+def _tree_resident(root: int) -> int:
+    """The memory of a process and of all that descend from it."""
+    parents = _parents()
+    tree = {root}
+    for _ in range(len(parents)):
+        more = {pid for pid, parent in parents.items() if parent in tree} - tree
+        if not more:
+            break
+        tree |= more
+    return sum(map(_resident, tree))
+
+
+def _end_orphans(living: Mapping[str, int]) -> None:
+    """Kill what children have left behind: it has no parent but us, and the mark of one that is gone.
+
+    Who has lost its mark may belong to any, and is spared while one lives.
+    """
+    kept, pids = {f"{MARK}={name}".encode() for name in living}, set(living.values())
+    for pid, parent in _parents().items():
+        if parent != os.getpid() or pid in pids:
+            continue
+        with suppress(OSError):
+            words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+            marks = {word for word in words if word.startswith(f"{MARK}=".encode())}
+            if not (marks & kept or (living and not marks)):
+                os.kill(pid, signal.SIGKILL)
 
 
 def _bury() -> None:
