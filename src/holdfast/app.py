@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
 from holdfast import words
 from holdfast.batching import Batching
-from holdfast.config import default_url, settings
+from holdfast.config import default_url, log_folder, settings
+from holdfast.domain.command import COMMAND
 from holdfast.domain.job import JobId
 from holdfast.domain.kind import MAX_PAYLOAD, Kind, KindOptions, suggest
 from holdfast.domain.request import NewJob
@@ -203,8 +204,10 @@ class Holdfast(Batching, Scheduling):
         """
         from holdfast.domain.sharding import is_shard
         from holdfast.run.children import ChildOptions
+        from holdfast.run.execute.command import command_kind
+        from holdfast.run.options import WorkerOptions
         from holdfast.run.ping import PING, ping_kind
-        from holdfast.run.worker import Worker, WorkerOptions
+        from holdfast.run.worker import Worker
 
         if isinstance(queues, str) or not isinstance(slots, int) or slots < 1:
             raise InvalidInput(f"queues is a list of names and slots at least 1, not {queues!r} and {slots!r}")
@@ -212,7 +215,7 @@ class Holdfast(Batching, Scheduling):
         served = queues or sorted({kind.options.queue for kind in kinds.values()}) or ["default"]
         for name in served:
             checked_name(name, what="the queue")
-        kinds[PING] = ping_kind(settings()["ping_hosts"].value)
+        kinds |= {PING: ping_kind(settings()["ping_hosts"].value), COMMAND: command_kind()}
         options = WorkerOptions(
             queues=tuple(served),
             slots=slots,
@@ -223,13 +226,16 @@ class Holdfast(Batching, Scheduling):
             version=self._version,
             children=ChildOptions(child_jobs, as_bytes(child_memory)),
             plans=plans,
+            logs=log_folder(self.url),
         )
         self.declare_schedules()
+        self.store.kinds.publish([kinds[COMMAND].published()])
         return Worker(self.store, kinds, options=options, request=self.request, providers=self._providers)
 
     def scheduler(self, *, heartbeat: Duration = 10) -> Worker:
         """A worker that runs no jobs: it plans the schedules of the store, and sweeps."""
-        from holdfast.run.worker import Worker, WorkerOptions
+        from holdfast.run.options import WorkerOptions
+        from holdfast.run.worker import Worker
 
         self.declare_schedules()
         options = WorkerOptions(queues=(), slots=1, heartbeat=as_duration(heartbeat).total_seconds())

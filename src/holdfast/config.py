@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import unquote
 
 from holdfast.domain.text import nearest
 from holdfast.errors import ConfigurationError
@@ -89,6 +91,16 @@ def user_data(environ: Mapping[str, str]) -> Path:
     if sys.platform == "darwin":
         return home / "Library" / "Application Support" / "holdfast"
     return Path(environ.get("XDG_DATA_HOME") or home / ".local" / "share") / "holdfast"
+
+
+def log_folder(url: str, environ: Mapping[str, str] = os.environ) -> Path:
+    """Where programs of a store leave what they write, on this host: beside a SQLite file, or in the user's data."""
+    from holdfast.store.url import masked
+
+    if url.startswith("sqlite:"):
+        return Path(f"{unquote(url.removeprefix('sqlite:///').partition('?')[0])}-logs").absolute()
+    digest = hashlib.sha256(masked(url).encode()).hexdigest()[:16]
+    return user_data(environ) / "logs" / digest
 
 
 def _nearest(directory: Path) -> list[Path]:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import os
-import re
 import shutil
 import stat
 import tempfile
@@ -14,11 +12,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
+from holdfast.domain.text import path_part
 from holdfast.errors import InvalidInput
-
-#: A part of a path is no longer; beyond, the rest of a value is told by its digest.
-LONGEST = 200
-_PLAIN = re.compile(r"[A-Za-z0-9_+\-]")
 
 
 def write(path: str | os.PathLike[str], data: bytes | str) -> None:
@@ -91,22 +86,8 @@ def path_for(root: str | os.PathLike[str], /, *, suffix: str = "", **parameters:
         raise InvalidInput(
             "a path carries at least one parameter", hint='Write path_for("out", symbol="A", year=2020).'
         )
-    parts = [f"{name}={_told(str(value))}" for name, value in parameters.items()]
+    parts = [f"{name}={path_part(str(value))}" for name, value in parameters.items()]
     return Path(root, *parts[:-1], parts[-1] + suffix)
-
-
-def _told(value: str) -> str:
-    """A value as a part of a path: what is not plain is escaped, what is long is told by its digest."""
-    escaped = "".join(
-        character
-        if _PLAIN.match(character) or character == "."
-        else "".join(f"%{byte:02X}" for byte in character.encode("utf-8", "surrogateescape"))
-        for character in value
-    )
-    if len(escaped) <= LONGEST:
-        return escaped
-    digest = hashlib.sha256(value.encode("utf-8", "surrogateescape")).hexdigest()[:32]
-    return f"{escaped[: LONGEST - 40]}%~{digest}"
 
 
 def _mode_of(target: Path) -> int:

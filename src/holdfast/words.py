@@ -33,9 +33,12 @@ def on_lost(word: str) -> OnLost:
 def executor(word: str | None) -> ExecutorName | None:
     """Where a handler runs; None: where its kind of function does."""
     try:
-        return None if word is None else ExecutorName(word)
+        found = None if word is None else ExecutorName(word)
     except ValueError:
-        raise InvalidKind(f"executor is 'thread', 'async' or 'process', not {word!r}") from None
+        found = ExecutorName.COMMAND
+    if found is ExecutorName.COMMAND:
+        raise InvalidKind(f"executor is 'thread', 'async' or 'process', not {word!r}")
+    return found
 
 
 def uniqueness(unique_for: Duration | None) -> tuple[Scope, timedelta | None]:

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.cli.shared import Items
+from holdfast.domain.command import shown_payload
 from holdfast.domain.history import Attempt, Event
 from holdfast.domain.job import Job
 from holdfast.domain.why import Reason
@@ -45,6 +46,7 @@ JOBS = Items("jobs", JobFacts)
 def job_facts(job: Job) -> dict[str, Any]:
     """A job as :data:`JobFacts` describes it."""
     data: dict[str, Any] = msgspec.to_builtins(job)
+    data["payload"] = shown_payload(job.kind, job.payload)
     for name in _JSON:
         if data.get(name) is not None:
             data[name] = msgspec.json.decode(data[name])

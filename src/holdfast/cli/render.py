@@ -108,6 +108,8 @@ def progress(job: Job, *, now: datetime | None = None) -> str:
 
 def job_lines(job: Job, attempts: list[Attempt], events: list[Event], reasons: list[str]) -> Iterator[str]:
     """All there is to say about one job."""
+    from holdfast.domain.command import shown_payload
+
     yield f"job {job.id}  {job.state}  {job.kind}"
     facts = {
         "queue": f"{job.queue}, priority {job.priority}",
@@ -118,7 +120,7 @@ def job_lines(job: Job, attempts: list[Attempt], events: list[Event], reasons: l
         "ended": stamp(job.ended_at),
         "worker": job.worker,
         "progress": progress(job),
-        "payload": job.payload,
+        "payload": shown_payload(job.kind, job.payload),
         "result": job.result,
         "error": job.error,
         "note": job.note,

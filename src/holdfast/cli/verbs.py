@@ -14,7 +14,7 @@ from holdfast.cli.select import is_everything, refuse_missing, selecting
 from holdfast.cli.session import Session
 from holdfast.cli.shared import Command, command
 from holdfast.domain.filter import parse_moment
-from holdfast.domain.job import JobId
+from holdfast.domain.job import JobId, State
 from holdfast.domain.selector import Selector
 from holdfast.errors import InvalidInput, NoSuchJob
 from holdfast.store.control import Control
@@ -87,6 +87,19 @@ def resume(control: Control, chosen: Selector, *, actor: str) -> list[JobId]:
 @verb("retry")
 def retry(control: Control, chosen: Selector, *, actor: str) -> list[JobId]:
     """Run dead and cancelled jobs again, with all their attempts; those that wait for a retry run now."""
+    return control.retry(chosen, actor=actor)
+
+
+@verb("kill", destructive=True)
+def kill(control: Control, chosen: Selector, *, actor: str) -> list[JobId]:
+    """End jobs that run: they are asked to, and killed if they do not within seconds. What waits stays."""
+    narrowed = chosen.only(State.RUNNING)
+    return [] if narrowed.empty else control.cancel(narrowed, actor=actor)
+
+
+@verb("restart")
+def restart(control: Control, chosen: Selector, *, actor: str) -> list[JobId]:
+    """Run dead and cancelled programs again: the same jobs, with a new attempt and a log of its own."""
     return control.retry(chosen, actor=actor)
 
 

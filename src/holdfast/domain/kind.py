@@ -33,6 +33,8 @@ class ExecutorName(StrEnum):
     THREAD = "thread"
     ASYNC = "async"
     PROCESS = "process"
+    #: Programs; for the built-in kind alone.
+    COMMAND = "command"
 
 
 class KindOptions(msgspec.Struct, frozen=True, kw_only=True):

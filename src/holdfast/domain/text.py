@@ -13,6 +13,9 @@ _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 60
 
 MAX_NAME = 200
 MAX_KEY = 1000
+#: A part of a path is no longer.
+MAX_PART = 200
+_NOT_PLAIN = re.compile(r"[^A-Za-z0-9_+.\-]+")
 #: Everything below a space, DEL and the C1 controls, which a terminal would obey.
 _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if code not in (0x09, 0x0A)}
 #: A hundred years.
@@ -156,6 +159,22 @@ def span(seconds: float) -> str:
         if seconds >= size:
             return f"{int(seconds // size)}{unit}"
     return f"{int(seconds)}s"
+
+
+def path_part(value: str) -> str:
+    """A value as a part of a path: what is not plain is escaped, what is long is told by its digest."""
+    escaped = _NOT_PLAIN.sub(lambda found: "".join(f"%{byte:02X}" for byte in _bytes(found[0])), value)
+    if escaped in (".", ".."):
+        escaped = escaped.replace(".", "%2E")
+    if len(escaped) <= MAX_PART:
+        return escaped
+    import hashlib
+
+    return f"{escaped[: MAX_PART - 40]}%~{hashlib.sha256(_bytes(value)).hexdigest()[:32]}"
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:

@@ -78,8 +78,8 @@ class Crew:
     @property
     def killable(self) -> int:
         """How many runs are under way that can be ended from outside."""
-        executor = self._executors.get(ExecutorName.PROCESS)
-        return 0 if executor is None else executor.running
+        ends = (self._executors.get(name) for name in (ExecutorName.PROCESS, ExecutorName.COMMAND))
+        return sum(executor.running for executor in ends if executor is not None)
 
     def close(self) -> None:
         for executor in self._all:

@@ -38,8 +38,7 @@ class Guard:
         share = (now - run.dated) / run.term
         if share >= TELL:
             run.stop(StopReason.LEASE_LOST)
-        timeout = run.kind.options.timeout
-        if timeout is not None and run.begun_at is not None and now - run.begun_at > timeout.total_seconds():
+        if run.timeout is not None and run.begun_at is not None and now - run.begun_at > run.timeout:
             run.stop(StopReason.RUN_TIMEOUT)
         if share >= KILL or (run.told_at is not None and now - run.told_at > self._obey):
             run.kill()

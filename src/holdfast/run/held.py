@@ -36,7 +36,7 @@ class Run:
 
     __slots__ = (
         *("_dated", "_interrupt", "_kill", "_stopping", "begun_at", "claimed_at", "dated"),
-        *("ended", "kind", "lease", "stop_reason", "term", "told_at"),
+        *("ended", "kind", "lease", "stop_reason", "term", "timeout", "told_at"),
     )
 
     def __init__(self, lease: Lease, kind: Kind, *, dated: float, term: timedelta) -> None:
@@ -45,6 +45,8 @@ class Run:
         self.dated = dated
         self.claimed_at = dated
         self.term = term.total_seconds()
+        #: Seconds that it may take: the kind's, unless the job has its own.
+        self.timeout = None if kind.options.timeout is None else kind.options.timeout.total_seconds()
         self.begun_at: float | None = None
         self.told_at: float | None = None
         self.ended = False

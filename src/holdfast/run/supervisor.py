@@ -323,7 +323,8 @@ def _become_subreaper() -> None:
 
 def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
+        # A handler, not SIG_IGN: that would be handed on to every program.
+        signal.signal(number, lambda *_: None)
     _become_subreaper()
     orders, lines = (socket.socket(fileno=int(text)) for text in sys.argv[1:3])
     Supervisor(orders, lines).run()

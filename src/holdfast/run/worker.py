@@ -8,10 +8,8 @@ import secrets
 import socket
 import threading
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Self
-
-from msgspec import Struct
 
 from holdfast.domain.context import Context
 from holdfast.domain.job import JobId, Lease, State, WorkerId
@@ -20,7 +18,6 @@ from holdfast.domain.selector import Selector
 from holdfast.domain.verdict import Failed, Lost, Released
 from holdfast.errors import ConfigurationError, HoldfastError
 from holdfast.run import clock
-from holdfast.run.children import ChildOptions
 from holdfast.run.claimer import Claimer
 from holdfast.run.context import MakeRequest, RunContext, Tell
 from holdfast.run.counts import Counts
@@ -30,8 +27,9 @@ from holdfast.run.execute.process import importable
 from holdfast.run.execute.thread import thread_executor
 from holdfast.run.guard import Guard
 from holdfast.run.handler import result_of
-from holdfast.run.heartbeat import INTERVAL, Heartbeat
+from holdfast.run.heartbeat import Heartbeat
 from holdfast.run.held import Held, Run, StopReason
+from holdfast.run.options import WorkerOptions
 from holdfast.run.part import Mover, Part, Ticked
 from holdfast.run.planner import Planner
 from holdfast.run.providers import Provider, Providers
@@ -41,35 +39,16 @@ from holdfast.run.supervisor import MARK
 from holdfast.run.sweep import Sweeper
 from holdfast.store import Store
 from holdfast.store.backend import Ear
-from holdfast.store.retention import Retention
 from holdfast.store.settlement import Settlement
 
 log = logging.getLogger("holdfast")
 
-POLL = 1.0
 #: Errors are logged by their first line, up to so many characters; the attempt has all of it.
 LONGEST_LINE = 300
 #: A part that has not moved for so many seconds hangs.
 HANGS = 180.0
-GRACE = timedelta(seconds=30)
 #: Handlers are told to stop so many seconds before the end of the grace.
 LAST_WORDS = 1.0
-
-
-class WorkerOptions(Struct, frozen=True, kw_only=True):
-    """How a worker works."""
-
-    queues: tuple[str, ...] = ("default",)
-    slots: int = 8
-    drain: bool = False
-    grace: timedelta = GRACE
-    heartbeat: float = INTERVAL
-    poll: float = POLL
-    retention: Retention | None = None
-    version: str | None = None
-    children: ChildOptions = ChildOptions()
-    #: Whether it plans schedules as well.
-    plans: bool = True
 
 
 class Worker:
@@ -194,6 +173,11 @@ class Worker:
         return sum(helped, start=claimed + self._keepers[2].tick())
 
     @property
+    def working(self) -> bool:
+        """Whether a worker that was started has not wound down yet."""
+        return self._thread is not None and self._thread.is_alive()
+
+    @property
     def queues(self) -> list[str]:
         return list(self._options.queues)
 
@@ -258,6 +242,10 @@ class Worker:
                 return ProcessExecutor(
                     self._kinds, slots, worker=self.id, tell=self._tell, finish=finish, options=children
                 )
+            case ExecutorName.COMMAND:
+                from holdfast.run.execute.command import CommandExecutor
+
+                return CommandExecutor(slots, logs=self._options.logs, finish=finish)
 
     def _context(self, run: Run) -> Context:
         return RunContext(run, self._tell(run), self.id, self._request, leaving=self._stopping, counts=self.counts)

@@ -1,0 +1,301 @@
+"""``add``, ``run`` and ``sweep``: programs as jobs."""
+
+from __future__ import annotations
+
+import csv
+import os
+import secrets
+import shlex
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+from msgspec import Struct
+
+from holdfast.cli.define import moment_of
+from holdfast.cli.session import Session
+from holdfast.cli.shared import command, with_options
+from holdfast.domain.command import (
+    COMMAND,
+    TAKEN_ALONG,
+    Command,
+    check_places,
+    checked_variable,
+    filled,
+    grid,
+    key_of,
+    labelled,
+)
+from holdfast.domain.job import JobId
+from holdfast.domain.needs import After, When
+from holdfast.domain.request import Enqueued, NewJob
+from holdfast.domain.selector import Selector
+from holdfast.domain.text import MAX_NAME, as_bytes, as_duration, path_part
+from holdfast.domain.unique import Unique
+from holdfast.errors import InvalidInput, NoSuchJob
+
+#: How a job that others wait for has to end, in the words of the line.
+WHEN = {"ok": When.DONE, "ended": When.ENDED, "failed": When.FAILED}
+
+OPTIONS = (
+    click.option("-l", "--label", help="A name to find it by. [the program's]"),
+    click.option("-q", "--queue", default="default", show_default=True, help="The queue."),
+    click.option("--priority", type=int, default=0, show_default=True, help="Higher is sooner."),
+    click.option("--delay", metavar="WHEN", help="Not before: 90s, 3h, or a moment (RFC 3339)."),
+    click.option(
+        "--after",
+        "needs",
+        multiple=True,
+        metavar="[ok:|ended:|failed:]JOB",
+        help="Start after an id, label=L, key=K or queue=Q; ok: is meant where nothing is said.",
+    ),
+    click.option("--hold", is_flag=True, help="Keep it from starting until holdfast unhold."),
+    click.option("--retry", type=click.IntRange(0, 10_000), default=0, show_default=True, help="Try so often again."),
+    click.option("--timeout", metavar="TIME", help="End it after so long."),
+    click.option("--memory", metavar="SIZE", help="End it when it takes more: 512M, 8G."),
+    click.option("--cpus", type=float, help="How many processors it may use: 0.5, 4."),
+    click.option("--require-cap", is_flag=True, help="Do not run it where nothing can enforce its caps."),
+    click.option("--cwd", metavar="DIR", help="Where it runs. [here]"),
+    click.option("--env", "variables", multiple=True, metavar="NAME[=VALUE]", help="A variable; repeatable."),
+)
+words_argument = click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[--] PROGRAM [WORD]...")
+
+
+class Added(Struct, frozen=True):
+    """The job; not *created*: another with its key was there already."""
+
+    id: JobId
+    created: bool
+    label: str
+    queue: str
+
+
+class Many(Struct, frozen=True):
+    """How many jobs were added, and between which ids; *known* were there already."""
+
+    added: int
+    known: int
+    first: JobId | None
+    last: JobId | None
+
+
+@command("add", answers=Added, changes=True)
+@words_argument
+@click.option("--shell", is_flag=True, help="Give the words to /bin/sh, as one line. Without this no shell reads them.")
+@click.option("--key", help="A unique key: if a live command has it, none is added.")
+@click.option("--from", "file", metavar="FILE|-", help="One command per line: words, or a JSON list.")
+@with_options(*OPTIONS)
+def add(
+    session: Session, *, words: tuple[str, ...], shell: bool, key: str | None, file: str | None, **options: Any
+) -> None:
+    """Add a program as a job: a worker runs it, with a log of its own, where it was added.
+
+    The words reach the program as they are; no shell looks at them. Of the environment, PATH, LANG, TZ and the like go
+    with it, and what --env names.
+
+    \b
+    Examples:
+      holdfast add -- make -C /srv/site all
+      holdfast add --memory 8G --retry 2 --after 17 -- python train.py --rate 0.1
+      holdfast add --shell 'sort < in.txt | uniq > out.txt'
+      holdfast add --from commands.txt
+    """
+    if file is not None:
+        if words or key is not None or shell:
+            raise InvalidInput("--from excludes a command, --key and --shell on the line")
+        _add_many(session, [make_request(session, each, options) for each in _lines(file)])
+        return
+    argv = ("/bin/sh", "-c", " ".join(words)) if shell else words
+    request = make_request(session, argv, options, key=key)
+    answer = session.store.jobs.enqueue(request)
+    added = Added(answer.id, answer.created, request.label or "", request.queue)
+    text = f"job {answer.id}" + ("" if answer.created else " was there already")
+    session.output.value(added, lambda: [str(answer.id) if session.output.quiet else text])
+
+
+@command("sweep", answers=Many, changes=True)
+@words_argument
+@click.option("--param", "parameters", multiple=True, metavar="NAME=A,B,…", help="A parameter and its values.")
+@click.option("--csv", "file", metavar="FILE", help="A row of values for each job, below a row of names.")
+@click.option("--workdir", metavar="DIR", help="Run each in a directory of its own below this one, made at once.")
+@with_options(*OPTIONS)
+def sweep(
+    session: Session,
+    *,
+    words: tuple[str, ...],
+    parameters: tuple[str, ...],
+    file: str | None,
+    workdir: str | None,
+    **options: Any,
+) -> None:
+    """Add a program for every combination of parameters; {name} in its words is filled with the value.
+
+    A value becomes part of a word and is read by no shell. Key, label, log and directory carry every parameter: the
+    same sweep again adds what is not there. {{ and }} are braces.
+
+    \b
+    Examples:
+      holdfast sweep --param symbol=A,B --param year=2020,2021 --memory 2G -- python backtest.py {symbol} {year}
+      holdfast sweep --csv runs.csv --workdir out -- ./simulate --seed {seed}
+    """
+    rows = list(_rows(parameters, file))
+    names = list(rows[0]) if rows else []
+    check_places(words, names)
+    label = options["label"] or Path(words[0]).name
+    requests = []
+    for row in rows:
+        own = {**options, "label": _short(labelled(label, row))}
+        if workdir is not None:
+            folder = Path(workdir, *(f"{name}={path_part(value)}" for name, value in row.items())).absolute()
+            folder.mkdir(parents=True, exist_ok=True)
+            own["cwd"] = str(folder)
+        requests.append(make_request(session, filled(words, row), own, key=key_of(label, row), parameters=row))
+    _add_many(session, requests)
+
+
+def _add_many(session: Session, requests: Sequence[NewJob]) -> None:
+    answers: Sequence[Enqueued] = session.store.jobs.enqueue_many(requests)
+    new = [answer.id for answer in answers if answer.created]
+    many = Many(len(new), len(answers) - len(new), min(new, default=None), max(new, default=None))
+    known = f", {many.known:,} were there already" if many.known else ""
+    session.output.value(many, lambda: [f"{many.added:,} jobs{known}"])
+
+
+# -- what stands on the line -----------------------------------------------------------------
+
+
+def make_request(
+    session: Session,
+    argv: Iterable[str],
+    options: Mapping[str, Any],
+    *,
+    key: str | None = None,
+    parameters: Mapping[str, str] | None = None,
+) -> NewJob:
+    """The job that a line asks for."""
+    made = Command(
+        argv=tuple(argv),
+        cwd=str(Path(options["cwd"] or ".").absolute()),
+        env=_environment(options["variables"]),
+        parameters=dict(parameters or {}),
+        timeout=None if options["timeout"] is None else as_duration(options["timeout"]),
+        memory=None if options["memory"] is None else as_bytes(options["memory"]),
+        cpus=options["cpus"],
+        require_cap=options["require_cap"],
+    )
+    delay = options["delay"]
+    later = delay is not None and ("T" in delay or delay.count("-") == 2)
+    return NewJob(
+        kind=COMMAND,
+        payload=made.dumps(),
+        queue=options["queue"],
+        priority=options["priority"],
+        label=options["label"] or _short(Path(made.argv[0]).name),
+        delay=as_duration(delay) if delay is not None and not later else None,
+        run_at=moment_of(delay, ages=False) if later else None,
+        unique=None if key is None else Unique(key),
+        after=_after(session, options["needs"]),
+        hold=options["hold"],
+        max_attempts=options["retry"] + 1,
+        actor=session.actor,
+    )
+
+
+def _environment(variables: Sequence[str]) -> dict[str, str]:
+    """What goes with a program: what every one is given, and what was named, with its value or the present one."""
+    env = {name: os.environ[name] for name in TAKEN_ALONG if name in os.environ}
+    for text in variables:
+        name, given, value = text.partition("=")
+        checked_variable(name)
+        if not given and name not in os.environ:
+            raise InvalidInput(f"there is no variable {name!r} here", hint=f"Write --env {name}=VALUE.")
+        env[name] = value if given else os.environ[name]
+    return env
+
+
+def _after(session: Session, needs: Sequence[str]) -> After | None:
+    """The jobs that it waits for, as they are now; all of them in the same way."""
+    if not needs:
+        return None
+    whens: set[When] = set()
+    ids: list[JobId] = []
+    keys: list[tuple[str, str]] = []
+    labels: list[str] = []
+    for text in needs:
+        word, found, rest = text.partition(":")
+        when, what = (WHEN[word], rest) if found and word in WHEN else (When.DONE, text)
+        whens.add(when)
+        name, named, value = what.partition("=")
+        if what.isdecimal():
+            ids.append(JobId(int(what)))
+        elif named and name == "label":
+            labels.append(value)
+        elif named and name == "key":
+            keys.append((COMMAND, value))
+        elif named and name == "queue":
+            ids += _all_of(session, value)
+        else:
+            raise InvalidInput(f"{text!r} names no job", hint="Write 17, ended:17, ok:label=nightly, queue=slow.")
+    if len(whens) > 1:
+        raise InvalidInput("a job waits for all others in one way", hint="Say ok:, ended: or failed: for all of them.")
+    return After(ids=tuple(ids), keys=tuple(keys), labels=tuple(labels), when=whens.pop())
+
+
+def _all_of(session: Session, queue: str) -> list[JobId]:
+    found = [job.id for job in session.store.views.all(Selector(queues=(queue,)))]
+    if not found:
+        raise NoSuchJob(f"there is no job in the queue {queue!r}")
+    return found
+
+
+def _rows(parameters: Sequence[str], file: str | None) -> Iterator[dict[str, str]]:
+    """The sets of parameters: a grid, or the rows of a file."""
+    if bool(parameters) == (file is not None):
+        raise InvalidInput("parameters come from --param or from --csv", hint="Add --param year=2020,2021.")
+    if file is None:
+        values: dict[str, list[str]] = {}
+        for text in parameters:
+            name, given, listed = text.partition("=")
+            if not given or not name.isidentifier() or name in values:
+                raise InvalidInput(f"{text!r} is no new parameter", hint="Write --param year=2020,2021.")
+            values[name] = listed.split(",")
+        yield from grid(values)
+        return
+    try:
+        with Path(file).open(encoding="utf-8", newline="") as lines:
+            for row in csv.DictReader(lines, strict=True):
+                if None in row or None in row.values() or not all(name.isidentifier() for name in row):
+                    raise InvalidInput(f"{file}: the first row names parameters, and each row has as many values")
+                yield dict(row)
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InvalidInput(f"{file} cannot be read: {error}") from None
+
+
+def _lines(file: str) -> Iterator[list[str]]:
+    """The commands of a file: words as a shell would divide them, or a JSON list of words per line."""
+    try:
+        text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"{file} cannot be read: {error}") from None
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        try:
+            yield msgspec.json.decode(line, type=list[str]) if line.lstrip().startswith("[") else shlex.split(line)
+        except (ValueError, msgspec.DecodeError) as error:
+            raise InvalidInput(
+                f"{file}, line {number}: {error}", hint="Close the quotes, or write a JSON list."
+            ) from None
+
+
+def _short(label: str) -> str:
+    """A label that is not too long: what is cut off is told by its digest."""
+    return label if len(label) <= MAX_NAME else path_part(label)[:MAX_NAME]
+
+
+def private_queue() -> str:
+    """A queue that no other worker serves."""
+    return f"run-{secrets.token_hex(8)}"

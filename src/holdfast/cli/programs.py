@@ -1,0 +1,150 @@
+"""``run`` and ``log``: a program here and now, and what programs have written."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+from msgspec import Struct
+
+from holdfast.cli.add import OPTIONS, make_request, private_queue, words_argument
+from holdfast.cli.session import Session
+from holdfast.cli.shared import command, with_options
+from holdfast.cli.wait import CODES
+from holdfast.config import log_folder
+from holdfast.domain.command import COMMAND, load_command
+from holdfast.domain.history import Attempt
+from holdfast.domain.job import Job, JobId, State
+from holdfast.errors import InvalidInput, NotFound
+from holdfast.run.execute.command import log_path
+from holdfast.run.signals import Signals
+
+#: How often a log that is followed is looked at, in seconds; and how much is read at once.
+LOOK_EVERY, CHUNK = 0.1, 64 * 1024
+
+
+class Ended(Struct, frozen=True):
+    """How a program ended, and where its log is."""
+
+    id: JobId
+    state: State
+    reason: str | None
+    exit_code: int | None
+    log: str
+
+
+class LogText(Struct, frozen=True):
+    """What a program has written in one attempt."""
+
+    id: JobId
+    attempt: int
+    path: str
+    text: str
+
+
+@command("run", answers=Ended, changes=True)
+@words_argument
+@with_options(*OPTIONS)
+def run(session: Session, *, words: tuple[str, ...], **options: Any) -> int:
+    """Add a program and run it here, now, with its output on this terminal; it is a job like any other.
+
+    Exit 0 when it is done, 1 when it failed, 12 when it was cancelled. Ctrl-C ends it.
+
+    \b
+    Example:
+      holdfast run --memory 2G --timeout 1h -- python train.py
+    """
+    request = make_request(session, words, {**options, "queue": private_queue()})
+    app = session.app
+    job_id = app.store.jobs.enqueue(request).id
+    worker = app.worker(queues=[request.queue], slots=1, drain=True, plans=False, grace="2s", poll="100ms")
+    Signals(worker.stop, worker.abandon).start()
+    worker.start()
+    for data in _followed(session, job_id, ended=lambda: not worker.working):
+        if session.output.format == "text":
+            sys.stdout.buffer.write(data)
+            sys.stdout.flush()
+    worker.join()
+    job = app.views.get(job_id)
+    attempts = app.views.attempts(job_id)
+    code = attempts[-1].exit_code if attempts else None
+    path = _path(session, job, attempts[-1].token if attempts else 1)
+    session.output.value(Ended(job_id, job.state, job.reason, code, str(path)), lambda: ())
+    return CODES.get(job.state, 1)
+
+
+@command("log", answers=LogText)
+@click.argument("job_id", type=click.IntRange(0))
+@click.option("-f", "--follow", is_flag=True, help="Go on until the program has ended.")
+@click.option("-n", "--lines", type=click.IntRange(0), help="Only the last so many lines.")
+@click.option("--attempt", type=click.IntRange(1), help="Of this attempt. [the last]")
+def show_log(session: Session, *, job_id: int, follow: bool, lines: int | None, attempt: int | None) -> None:
+    """Show what a program has written. Logs are kept by attempt, on the host where it ran."""
+    job = session.store.views.get(JobId(job_id))
+    if job.kind != COMMAND:
+        raise InvalidInput(f"job {job_id} is no program, and has no log", hint="See holdfast show.")
+    found = _attempt(session, job, attempt)
+    path = _path(session, job, found.token)
+    if not path.exists():
+        host = f" by {found.worker}" if found.worker else ""
+        raise NotFound(f"there is no log {path}", hint=f"It was run{host}: look on that host.")
+    text = path.read_bytes().decode(errors="replace")
+    if lines is not None:
+        text = "".join(text.splitlines(keepends=True)[-lines:] if lines else [])
+    session.output.value(LogText(job.id, found.number, str(path), text), text.splitlines)
+    if follow and session.output.format == "text":
+        begun = path.stat().st_size
+        for data in _followed(session, job.id, token=found.token, begin=begun, ended=lambda: _is_over(session, job.id)):
+            session.output.lines(data.decode(errors="replace").splitlines())
+
+
+def _attempt(session: Session, job: Job, number: int | None) -> Attempt:
+    attempts = session.store.views.attempts(job.id)
+    chosen = [each for each in attempts if number is None or each.number == number]
+    if not chosen:
+        raise NotFound(f"job {job.id} has no attempt {number or 1} yet", hint="See holdfast show.")
+    return chosen[-1]
+
+
+def _path(session: Session, job: Job, token: int) -> Path:
+    return log_path(log_folder(session.url), job.id, token, load_command(job.payload).parameters)
+
+
+def _is_over(session: Session, job_id: JobId) -> bool:
+    return session.store.views.get(job_id).state is not State.RUNNING
+
+
+def _followed(
+    session: Session, job_id: JobId, *, ended: Callable[[], bool], token: int = 0, begin: int = 0
+) -> Iterator[bytes]:
+    """What comes to a log, until the program has ended; without a token, of one attempt after the other."""
+    pause, place, current = threading.Event(), begin, token
+    job = session.store.views.get(job_id)
+    while True:
+        over = ended()
+        newest = token or max((each.token for each in session.store.views.attempts(job_id)), default=1)
+        if newest != current:
+            place, current = 0, newest
+        data = _read(_path(session, job, current), place)
+        place += len(data)
+        if data:
+            yield data
+        elif over:
+            return
+        else:
+            pause.wait(LOOK_EVERY)
+
+
+def _read(path: Path, place: int) -> bytes:
+    """What a file holds from a place on; a file that was cut is read from its beginning."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, 2)
+            file.seek(place if place <= size else 0)
+            return file.read(CHUNK)
+    except FileNotFoundError:
+        return b""

@@ -1,0 +1,161 @@
+"""Commands: programs as jobs, and the grids of parameters that they are run over."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
+from itertools import product
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.domain.text import checked_text
+from holdfast.errors import InvalidInput
+
+#: The kind of job that runs a program.
+COMMAND = "command"
+#: What a program is given of the environment in which it was added, besides what is named.
+TAKEN_ALONG = ("PATH", "LANG", "LC_ALL", "TZ", "VIRTUAL_ENV", "CONDA_PREFIX")
+#: What it is given of the environment of the worker that runs it.
+AT_HOME = ("HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "XDG_RUNTIME_DIR")
+#: Variables whose names say so are not shown.
+_SECRET = re.compile(r"(?i)(secret|token|passw|credential|api_?key|private|_key$|^key$)")
+MASK = "***"
+#: A parameter in a word: {name}; {{ and }} are the braces themselves.
+_PLACE = re.compile(r"\{\{|\}\}|\{([A-Za-z_]\w*)\}")
+
+
+class Command(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A program to run: its words, where, and in which environment.
+
+    *memory* is in bytes. With *require_cap* it does not run where nothing can enforce its caps. *callback* is a program
+    that is run when it has ended for good.
+    """
+
+    argv: tuple[str, ...]
+    cwd: str
+    env: dict[str, str] = {}
+    parameters: dict[str, str] = {}
+    timeout: timedelta | None = None
+    memory: int | None = None
+    cpus: float | None = None
+    require_cap: bool = False
+    callback: tuple[str, ...] = ()
+    pause_queue: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.argv or not self.argv[0]:
+            raise InvalidInput("a command has at least one word", hint="Write it after --: holdfast add -- make all.")
+        for word in (*self.argv, *self.callback, self.cwd):
+            checked_text(word, what="a word of a command")
+        for name, value in self.env.items():
+            checked_variable(name)
+            checked_text(value, what=f"the variable {name}")
+        if self.timeout is not None and self.timeout <= timedelta(0):
+            raise InvalidInput("a timeout is longer than nothing")
+        if self.cpus is not None and not 0 < self.cpus <= 4096:
+            raise InvalidInput(f"a share of the processors is more than nothing, not {self.cpus}")
+
+    def dumps(self) -> str:
+        return msgspec.json.encode(self).decode()
+
+    @property
+    def capped(self) -> bool:
+        return self.memory is not None or self.cpus is not None
+
+
+def load_command(text: str) -> Command:
+    """What :meth:`Command.dumps` wrote."""
+    return _decoder.decode(text)
+
+
+_decoder = msgspec.json.Decoder(Command)
+
+
+def checked_variable(name: str) -> str:
+    """Return *name* if it can be that of a variable of an environment."""
+    if not name or "=" in name or not name.isprintable():
+        raise InvalidInput(f"{name!r} cannot be a variable", hint="Write NAME=VALUE.")
+    return name
+
+
+def environment(command: Command, home: Mapping[str, str], **facts: object) -> dict[str, str]:
+    """What the program finds: little of its worker's environment, what was stored, and facts about its job."""
+    kept = {name: home[name] for name in AT_HOME if name in home}
+    told = {f"HOLDFAST_{name.upper()}": str(value) for name, value in facts.items() if value is not None}
+    own = {f"HOLDFAST_PARAM_{name}": value for name, value in command.parameters.items()}
+    return {**kept, **command.env, **own, **told}
+
+
+def masked(env: Mapping[str, str]) -> dict[str, str]:
+    """The variables for people: secrets are not shown."""
+    return {name: MASK if _SECRET.search(name) else value for name, value in env.items()}
+
+
+def shown_payload(kind: str, payload: str) -> str:
+    """A payload for people and programs that look: the secrets of a command are not shown."""
+    if kind != COMMAND:
+        return payload
+    try:
+        command = load_command(payload)
+    except (msgspec.DecodeError, InvalidInput):
+        return payload
+    return msgspec.structs.replace(command, env=masked(command.env)).dumps()
+
+
+# -- grids -----------------------------------------------------------------------------------
+
+
+def grid(parameters: Mapping[str, Sequence[str]]) -> Iterator[dict[str, str]]:
+    """Every combination of the values, the last parameter turning fastest."""
+    names = list(parameters)
+    for values in product(*parameters.values()):
+        yield dict(zip(names, values, strict=True))
+
+
+def filled(words: Sequence[str], parameters: Mapping[str, str]) -> tuple[str, ...]:
+    """The words with their places filled. A value becomes part of one word, whatever it holds."""
+
+    def value(found: re.Match[str]) -> str:
+        if found[1] is None:
+            return found[0][0]
+        return parameters[found[1]]
+
+    return tuple(_PLACE.sub(value, word) for word in words)
+
+
+def places(words: Iterable[str]) -> list[str]:
+    """The parameters that the words have places for, each once."""
+    return list(dict.fromkeys(found[1] for word in words for found in _PLACE.finditer(word) if found[1] is not None))
+
+
+def check_places(words: Sequence[str], names: Iterable[str]) -> None:
+    """Refuse a place that no parameter fills, and a parameter that has no place.
+
+    Raises:
+        InvalidInput: The message names it.
+    """
+    known, used = list(names), places(words)
+    for name in used:
+        if name not in known:
+            raise InvalidInput(f"nothing fills {{{name}}}", hint=f"Add --param {name}=…, or write {{{{{name}}}}}.")
+    for name in known:
+        if name not in used:
+            raise InvalidInput(f"the parameter {name!r} is not used", hint=f"Put {{{name}}} into the command.")
+
+
+def labelled(label: str, parameters: Mapping[str, str]) -> str:
+    """A label that carries every parameter: ``sweep/symbol=A/year=2020``."""
+    return "/".join([label, *(f"{name}={value}" for name, value in parameters.items())])
+
+
+def key_of(label: str, parameters: Mapping[str, str]) -> str:
+    """A key that no other set of parameters has."""
+    return msgspec.json.encode([label, list(parameters.items())]).decode()
+
+
+def outcome_text(facts: Mapping[str, Any]) -> str:
+    """What is kept of a run that succeeded."""
+    return msgspec.json.encode({name: value for name, value in facts.items() if value is not None}).decode()

@@ -1,0 +1,179 @@
+"""Programs, one per slot: started and ended by the supervisor, their output kept in a log of the attempt."""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from holdfast.domain.command import COMMAND, Command, environment, load_command, outcome_text
+from holdfast.domain.job import EndReason
+from holdfast.domain.kind import ExecutorName, Kind, KindOptions
+from holdfast.domain.raised import Cancelled
+from holdfast.domain.text import clean_text, path_part
+from holdfast.domain.verdict import Done, Failed, Lost, Outcome
+from holdfast.errors import HoldfastError
+from holdfast.run import clock
+from holdfast.run.caps import best_rung
+from holdfast.run.capture import Log
+from holdfast.run.children import Supervised
+from holdfast.run.execute import Finish
+from holdfast.run.execute.slots import SlotExecutor
+from holdfast.run.handler import outcome_of
+from holdfast.run.held import Run
+from holdfast.run.supervisor import CANNOT_START, Exited
+
+#: How often a program that says nothing is looked after, in milliseconds; and how much is read at once.
+LOOK_EVERY, CHUNK = 500, 64 * 1024
+
+
+def command_kind() -> Kind:
+    """The kind that runs programs."""
+    return Kind(COMMAND, _command, KindOptions(timeout=None, executor=ExecutorName.COMMAND))
+
+
+def _command(
+    *,
+    argv: tuple[str, ...],
+    cwd: str,
+    env: dict[str, str] | None = None,
+    parameters: dict[str, str] | None = None,
+    timeout: timedelta | None = None,
+    memory: int | None = None,
+    cpus: float | None = None,
+    require_cap: bool = False,
+    callback: tuple[str, ...] = (),
+    pause_queue: bool = False,
+) -> None:
+    """What a payload of the kind holds; it is run by the executor, not by a call."""
+
+
+class CommandExecutor(SlotExecutor):
+    """Slots whose runs are programs."""
+
+    def __init__(self, slots: int, *, logs: Path, finish: Finish) -> None:
+        self._supervised = Supervised()
+        self._logs = logs
+
+        def make_slot() -> tuple[Callable[[Run], Outcome], Callable[[], None]]:
+            return self._perform, lambda: None
+
+        super().__init__("command", slots, make_slot=make_slot, finish=finish)
+
+    def close(self) -> None:
+        super().close()
+        self._supervised.close()
+
+    def _perform(self, run: Run) -> Outcome:
+        try:
+            command = load_command(run.lease.payload)
+        except (msgspec.DecodeError, HoldfastError) as error:
+            return Failed(error=str(error), reason=EndReason.BAD_PAYLOAD, permanent=True)
+        run.timeout = None if command.timeout is None else command.timeout.total_seconds()
+        log = Log(log_path(self._logs, run.lease.job_id, run.lease.token, command.parameters))
+        try:
+            refused = _refused(command)
+            return refused or self._run(run, command, log)
+        finally:
+            log.close()
+
+    def _run(self, run: Run, command: Command, log: Log) -> Outcome:
+        lease = run.lease
+        env = environment(command, os.environ, job_id=lease.job_id, attempt=lease.attempt, queue=lease.queue)
+        reading, writing = os.pipe2(os.O_CLOEXEC)
+        try:
+            name = self._supervised.command(
+                list(command.argv), writing, cwd=command.cwd, env=env, memory=command.memory, cpus=command.cpus
+            )
+        except OSError as error:
+            os.close(reading)
+            return Failed(error=f"the program cannot be started: {error}", reason=EndReason.CANNOT_START)
+        finally:
+            os.close(writing)
+        run.begun_at = clock.now()
+        self._supervised.limit(name, until=run.lapses_at)
+        run.attach(
+            interrupt=lambda: self._supervised.kill(name, gently=True),
+            kill=lambda: self._supervised.kill(name),
+            dated=lambda: self._supervised.limit(name, until=run.lapses_at),
+        )
+        try:
+            exited = self._follow(name, reading, log)
+        finally:
+            os.close(reading)
+            run.attach()
+        return _outcome(run, command, exited, log)
+
+    def _follow(self, name: str, reading: int, log: Log) -> Exited | None:
+        """Read what it writes until it has ended, and what is left then; None: its supervisor is gone."""
+        look = select.poll()
+        look.register(reading, select.POLLIN)
+        exited: Exited | None = None
+        while exited is None:
+            if look.poll(LOOK_EVERY):
+                data = os.read(reading, CHUNK)
+                if data:
+                    log.write(data)
+                    continue
+                exited = self._supervised.exit_of(name)
+            else:
+                exited = self._supervised.exit_of(name, patience=0.0)
+            if exited is None and self._supervised.gone:
+                return None
+        while look.poll(0) and (data := os.read(reading, CHUNK)):
+            log.write(data)
+        return exited
+
+
+def log_path(folder: Path, job_id: int, token: int, parameters: Mapping[str, str]) -> Path:
+    """The log of one attempt, below folders that carry every parameter."""
+    parts = [f"{name}={path_part(value)}" for name, value in parameters.items()]
+    return folder.joinpath(*parts, f"{job_id}-{token}.log")
+
+
+def _refused(command: Command) -> Failed | None:
+    """What could not work is told before it is tried."""
+    if not Path(command.cwd).is_dir():
+        error = f"there is no directory {command.cwd}"
+        return Failed(error=error, reason=EndReason.CANNOT_START)
+    path = command.env.get("PATH", os.defpath)
+    word = command.argv[0]
+    found = shutil.which(word, path=path) if os.sep not in word else shutil.which(Path(command.cwd, word))
+    if found is None:
+        return Failed(error=f"there is no program {word!r}", reason=EndReason.CANNOT_START)
+    if command.require_cap and command.capped and best_rung() is None:
+        error = "nothing on this host can enforce its caps, and --require-cap was said"
+        return Failed(error=error, reason=EndReason.CANNOT_START, permanent=True)
+    return None
+
+
+def _outcome(run: Run, command: Command, exited: Exited | None, log: Log) -> Outcome:
+    if run.stop_reason is not None:
+        return outcome_of(Cancelled(), run.stop_reason)
+    if exited is None:
+        return Lost(reason=EndReason.CRASHED, begun=True, error="the program was lost with its supervisor")
+    if exited.error is not None and exited.status == CANNOT_START:
+        return Failed(error=f"the program cannot be started: {exited.error}", reason=EndReason.CANNOT_START)
+    facts: dict[str, Any] = {"exit_code": exited.status, "cpu_seconds": exited.cpu, "peak_bytes": exited.peak}
+    facts |= {"enforcer": exited.enforcer, "log": str(log.path)}
+    if exited.oom:
+        cap, peak = command.memory or 0, exited.peak or 0
+        error = f"it took more than its cap of {cap:,} bytes (peak {peak:,}) and was killed by {exited.enforcer}"
+        return _failed(EndReason.OOM, error, exited, log)
+    if exited.status == 0:
+        return Done(outcome_text(facts))
+    if exited.status < 0:
+        return _failed(f"signal_{-exited.status}", f"it was ended by signal {-exited.status}", exited, log)
+    return _failed(f"exit_{exited.status}", f"it ended with exit code {exited.status}", exited, log)
+
+
+def _failed(reason: str, text: str, exited: Exited, log: Log) -> Failed:
+    tail = log.tail().strip()
+    error = clean_text(f"{text}\n\n{tail}" if tail else text)
+    return Failed(error=error, reason=reason, exit_code=exited.status)
