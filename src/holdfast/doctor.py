@@ -29,7 +29,7 @@ OLDEST_SQLITE = (3, 37, 0)
 #: A due plan has waited too long for a planner; and so many schedules are looked at one by one.
 LATE, LOOKED_AT = timedelta(minutes=2), 500
 #: Variables that are no settings, but ours all the same.
-OTHER_VARIABLES = {"HOLDFAST_API_KEY", "HOLDFAST_METRICS_TOKEN", "HOLDFAST_WORKER", "HOLDFAST_CHILD"}
+OTHER_VARIABLES = {"HOLDFAST_API_KEY", "HOLDFAST_METRICS_TOKEN", "HOLDFAST_WORKER", "HOLDFAST_CHILD", "HOLDFAST_CAPS"}
 
 
 def examine(open_store: Callable[[], Store]) -> Iterator[Check]:

@@ -130,6 +130,7 @@ OPERATIONS = {
     ),
     "cancel": verb("cancel", "later"),
     "cancel running": verb("cancel", "running"),
+    "cancel waiting": verb("cancel", "waiting"),
     "hold": verb("hold", "later"),
     "unhold": verb("unhold", "held"),
     "pause": verb("pause", "running"),

@@ -65,17 +65,12 @@ words_argument = click.argument("words", nargs=-1, type=click.UNPROCESSED, metav
 
 
 class Added(Struct, frozen=True):
-    """The job; not *created*: another with its key was there already."""
+    """How many jobs were added, and between which ids; *known* were there already, with the same key.
 
-    id: JobId
-    created: bool
-    label: str
-    queue: str
+    *id* is that of a single one, new or known.
+    """
 
-
-class Many(Struct, frozen=True):
-    """How many jobs were added, and between which ids; *known* were there already."""
-
+    id: JobId | None
     added: int
     known: int
     first: JobId | None
@@ -111,12 +106,11 @@ def add(
     argv = ("/bin/sh", "-c", " ".join(words)) if shell else words
     request = make_request(session, argv, options, key=key)
     answer = session.store.jobs.enqueue(request)
-    added = Added(answer.id, answer.created, request.label or "", request.queue)
     text = f"job {answer.id}" + ("" if answer.created else " was there already")
-    session.output.value(added, lambda: [str(answer.id) if session.output.quiet else text])
+    session.output.value(_added([answer]), lambda: [str(answer.id) if session.output.quiet else text])
 
 
-@command("sweep", answers=Many, changes=True)
+@command("sweep", answers=Added, changes=True)
 @words_argument
 @click.option("--param", "parameters", multiple=True, metavar="NAME=A,B,…", help="A parameter and its values.")
 @click.option("--csv", "file", metavar="FILE", help="A row of values for each job, below a row of names.")
@@ -157,11 +151,15 @@ def sweep(
 
 
 def _add_many(session: Session, requests: Sequence[NewJob]) -> None:
-    answers: Sequence[Enqueued] = session.store.jobs.enqueue_many(requests)
+    done = _added(session.store.jobs.enqueue_many(requests))
+    known = f", {done.known:,} were there already" if done.known else ""
+    session.output.value(done, lambda: [f"{done.added:,} jobs{known}"])
+
+
+def _added(answers: Sequence[Enqueued]) -> Added:
     new = [answer.id for answer in answers if answer.created]
-    many = Many(len(new), len(answers) - len(new), min(new, default=None), max(new, default=None))
-    known = f", {many.known:,} were there already" if many.known else ""
-    session.output.value(many, lambda: [f"{many.added:,} jobs{known}"])
+    single = answers[0].id if len(answers) == 1 else None
+    return Added(single, len(new), len(answers) - len(new), min(new, default=None), max(new, default=None))
 
 
 # -- what stands on the line -----------------------------------------------------------------

@@ -222,21 +222,10 @@ class Scopes:
 
 
 def best_rung() -> Rung | None:
-    """The best way that this machine has; None: only a watch is left."""
+    """The best way that this machine has; None: only a watch is left, or wanted (``HOLDFAST_CAPS=watch``)."""
+    if os.environ.get("HOLDFAST_CAPS") == "watch":
+        return None
     return GroupsV2.found() or GroupsV1.found() or Scopes.found()
-
-
-def enforcer_of(rung: Rung | None) -> str:
-    """What is recorded about who sees to a cap."""
-    match rung:
-        case GroupsV2():
-            return _GroupV2.enforcer
-        case GroupsV1():
-            return _GroupV1.enforcer
-        case Scopes():
-            return Scope.enforcer
-        case _:
-            return "watch"
 
 
 # -- files of the kernel ---------------------------------------------------------------------

@@ -29,13 +29,14 @@ from holdfast.run.handler import outcome_of
 from holdfast.run.held import Run
 from holdfast.run.supervisor import CANNOT_START, Exited
 
+LEASE = timedelta(seconds=60)
 #: How often a program that says nothing is looked after, in milliseconds; and how much is read at once.
 LOOK_EVERY, CHUNK = 500, 64 * 1024
 
 
-def command_kind() -> Kind:
-    """The kind that runs programs."""
-    return Kind(COMMAND, _command, KindOptions(timeout=None, executor=ExecutorName.COMMAND))
+def command_kind(*, lease: timedelta = LEASE) -> Kind:
+    """The kind that runs programs; a silent worker keeps them for the *lease*."""
+    return Kind(COMMAND, _command, KindOptions(timeout=None, lease=lease, executor=ExecutorName.COMMAND))
 
 
 def _command(
