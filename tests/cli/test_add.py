@@ -138,6 +138,33 @@ def test_a_shell_only_where_it_is_asked_for(app, call):
     assert call("log", str(job)).data["text"] == "2\n"
 
 
+def test_a_callback_hears_how_it_ended(app, call, tmp_path):
+    """Each value is a word of its own, whatever it holds; nothing is read by a shell."""
+    out = tmp_path / "told"
+    code = "import json, sys; print(json.dumps(sys.argv[1:]), file=open(sys.argv[1], 'a'))"
+    callback = f"{sys.executable} -c '{code.replace(chr(39), chr(34))}' {out} {{id}} {{label}} {{result}} {{exit_code}} {{output}}"
+    nasty = "$(touch pwned); `touch pwned`"
+    call("add", "--label", nasty, "--callback", callback, "--", "sh", "-c", "echo '; touch pwned'; exit 3")
+    drain(app)
+    assert json.loads(out.read_text())[1:] == ["1", nasty, "dead", "3", "; touch pwned\n"]
+    assert not list(tmp_path.rglob("pwned"))
+
+
+def test_a_callback_knows_what_it_may_say(run, app):
+    assert run("add", "-o", "json", "--callback", "notify {who}", "--", "true").code == 2
+    assert app.views.count(Selector()).count == 0
+
+
+def test_a_queue_is_paused_when_one_fails_for_good(app, call):
+    """The others of the queue wait for a person."""
+    app.queues.set_limits("slow", limit=1)
+    for code in (0, 1, 0):
+        call("add", "-q", "slow", "--pause-queue-on-failure", "--", "sh", "-c", f"exit {code}")
+    with app.worker(poll=0.05, queues=["slow"], slots=1):
+        wait_until(lambda: app.queues.get("slow").paused)
+    assert app.queues.get("slow").note == "job 2 failed (exit_1)"
+
+
 # -- sweeps ------------------------------------------------------------------------------------
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from holdfast.cli.define import moment_of
 from holdfast.cli.session import Session
@@ -21,6 +21,7 @@ from holdfast.cli.shared import command, with_options
 from holdfast.domain.command import (
     COMMAND,
     TAKEN_ALONG,
+    TOLD,
     Command,
     check_places,
     checked_variable,
@@ -28,6 +29,7 @@ from holdfast.domain.command import (
     grid,
     key_of,
     labelled,
+    places,
 )
 from holdfast.domain.job import JobId
 from holdfast.domain.needs import After, When
@@ -58,6 +60,8 @@ OPTIONS = (
     click.option("--memory", metavar="SIZE", help="End it when it takes more: 512M, 8G."),
     click.option("--cpus", type=float, help="How many processors it may use: 0.5, 4."),
     click.option("--require-cap", is_flag=True, help="Do not run it where nothing can enforce its caps."),
+    click.option("--callback", metavar="WORDS", help="A program to run when it has ended: 'notify {id} {result}'."),
+    click.option("--pause-queue-on-failure", "pause_queue", is_flag=True, help="Pause its queue if it fails for good."),
     click.option("--cwd", metavar="DIR", help="Where it runs. [here]"),
     click.option("--env", "variables", multiple=True, metavar="NAME[=VALUE]", help="A variable; repeatable."),
 )
@@ -101,11 +105,13 @@ def add(
     if file is not None:
         if words or key is not None or shell:
             raise InvalidInput("--from excludes a command, --key and --shell on the line")
-        _add_many(session, [make_request(session, each, options) for each in _lines(file)])
+        _add_many(session, [make_request(session, each, options) for each in _lines(file)], options)
         return
     argv = ("/bin/sh", "-c", " ".join(words)) if shell else words
     request = make_request(session, argv, options, key=key)
+    callback = _callback(options)
     answer = session.store.jobs.enqueue(request)
+    _follow(session, [answer], callback, options)
     text = f"job {answer.id}" + ("" if answer.created else " was there already")
     session.output.value(_added([answer]), lambda: [str(answer.id) if session.output.quiet else text])
 
@@ -147,11 +153,14 @@ def sweep(
             folder.mkdir(parents=True, exist_ok=True)
             own["cwd"] = str(folder)
         requests.append(make_request(session, filled(words, row), own, key=key_of(label, row), parameters=row))
-    _add_many(session, requests)
+    _add_many(session, requests, options)
 
 
-def _add_many(session: Session, requests: Sequence[NewJob]) -> None:
-    done = _added(session.store.jobs.enqueue_many(requests))
+def _add_many(session: Session, requests: Sequence[NewJob], options: Mapping[str, Any]) -> None:
+    callback = _callback(options)
+    answers = session.store.jobs.enqueue_many(requests)
+    _follow(session, answers, callback, options)
+    done = _added(answers)
     known = f", {done.known:,} were there already" if done.known else ""
     session.output.value(done, lambda: [f"{done.added:,} jobs{known}"])
 
@@ -160,6 +169,39 @@ def _added(answers: Sequence[Enqueued]) -> Added:
     new = [answer.id for answer in answers if answer.created]
     single = answers[0].id if len(answers) == 1 else None
     return Added(single, len(new), len(answers) - len(new), min(new, default=None), max(new, default=None))
+
+
+# -- callbacks -------------------------------------------------------------------------------
+
+
+def _callback(options: Mapping[str, Any]) -> tuple[str, ...]:
+    """The words of a callback, as a shell divides them; no shell ever reads what fills them."""
+    if options["callback"] is None:
+        return ()
+    try:
+        words = tuple(shlex.split(options["callback"]))
+    except ValueError as error:
+        raise InvalidInput(f"the callback cannot be read: {error}", hint="Close the quotes.") from None
+    for name in places(words):
+        if name not in TOLD:
+            raise InvalidInput(f"a callback knows no {{{name}}}", hint=f"It knows: {', '.join(TOLD)}.")
+    return words
+
+
+def _follow(
+    session: Session, answers: Sequence[Enqueued], callback: tuple[str, ...], options: Mapping[str, Any]
+) -> None:
+    """A job for each new one that begins when that has ended, and tells of it."""
+    if not callback:
+        return
+    plain = {**options, "needs": (), "delay": None, "hold": False, "pause_queue": False, "label": "callback"}
+    plain |= {"memory": None, "cpus": None, "timeout": None, "require_cap": False, "retry": 2}
+    requests = []
+    for answer in answers:
+        if answer.created:
+            request = make_request(session, callback, plain, about=answer.id)
+            requests.append(structs.replace(request, after=After(ids=(answer.id,), when=When.ENDED)))
+    session.store.jobs.enqueue_many(requests)
 
 
 # -- what stands on the line -----------------------------------------------------------------
@@ -172,6 +214,7 @@ def make_request(
     *,
     key: str | None = None,
     parameters: Mapping[str, str] | None = None,
+    about: JobId | None = None,
 ) -> NewJob:
     """The job that a line asks for."""
     made = Command(
@@ -183,6 +226,8 @@ def make_request(
         memory=None if options["memory"] is None else as_bytes(options["memory"]),
         cpus=options["cpus"],
         require_cap=options["require_cap"],
+        pause_queue=options["pause_queue"],
+        about=about,
     )
     delay = options["delay"]
     later = delay is not None and ("T" in delay or delay.count("-") == 2)

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from holdfast.domain.job import Job
 from holdfast.domain.text import checked_text
 from holdfast.errors import InvalidInput
 
@@ -30,8 +31,8 @@ _PLACE = re.compile(r"\{\{|\}\}|\{([A-Za-z_]\w*)\}")
 class Command(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A program to run: its words, where, and in which environment.
 
-    *memory* is in bytes. With *require_cap* it does not run where nothing can enforce its caps. *callback* is a program
-    that is run when it has ended for good.
+    *memory* is in bytes. With *require_cap* it does not run where nothing can enforce its caps. With *pause_queue* its
+    queue is paused when it has failed for good. One that is *about* another job has its places filled when it begins.
     """
 
     argv: tuple[str, ...]
@@ -42,13 +43,13 @@ class Command(Struct, frozen=True, kw_only=True, omit_defaults=True):
     memory: int | None = None
     cpus: float | None = None
     require_cap: bool = False
-    callback: tuple[str, ...] = ()
     pause_queue: bool = False
+    about: int | None = None
 
     def __post_init__(self) -> None:
         if not self.argv or not self.argv[0]:
             raise InvalidInput("a command has at least one word", hint="Write it after --: holdfast add -- make all.")
-        for word in (*self.argv, *self.callback, self.cwd):
+        for word in (*self.argv, self.cwd):
             checked_text(word, what="a word of a command")
         for name, value in self.env.items():
             checked_variable(name)
@@ -103,6 +104,25 @@ def shown_payload(kind: str, payload: str) -> str:
     except (msgspec.DecodeError, InvalidInput):
         return payload
     return msgspec.structs.replace(command, env=masked(command.env)).dumps()
+
+
+#: What a callback may say about the job that it follows.
+TOLD = ("id", "label", "queue", "result", "exit_code", "start", "end", "output")
+
+
+def told_of(job: Job, exit_code: int | None, output: str) -> dict[str, str]:
+    """What is known of a job that has ended, for the words of a callback."""
+    values = {
+        "id": job.id,
+        "label": job.label,
+        "queue": job.queue,
+        "result": job.state,
+        "exit_code": exit_code,
+        "start": None if job.started_at is None else job.started_at.isoformat(),
+        "end": None if job.ended_at is None else job.ended_at.isoformat(),
+        "output": output,
+    }
+    return {name: "" if value is None else str(value) for name, value in values.items()}
 
 
 # -- grids -----------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Self
 
+from holdfast.domain.command import COMMAND
 from holdfast.domain.context import Context
 from holdfast.domain.job import JobId, Lease, State, WorkerId
 from holdfast.domain.kind import ExecutorName, Kind
@@ -245,7 +246,7 @@ class Worker:
             case ExecutorName.COMMAND:
                 from holdfast.run.execute.command import CommandExecutor
 
-                return CommandExecutor(slots, logs=self._options.logs, finish=finish)
+                return CommandExecutor(slots, logs=self._options.logs, store=self._store, finish=finish)
 
     def _context(self, run: Run) -> Context:
         return RunContext(run, self._tell(run), self.id, self._request, leaving=self._stopping, counts=self.counts)
@@ -280,6 +281,7 @@ class Worker:
             self.counts.completed[lease.queue, lease.kind, result] += 1
             if isinstance(settlement.outcome, Failed | Lost):
                 self._log_failure(lease, settlement.outcome)
+                self._after_failure(lease)
             if settlement.ran is not None:
                 ran = settlement.ran.total_seconds()
                 self.counts.runs.add((lease.queue, lease.kind), ran)
@@ -290,6 +292,12 @@ class Worker:
         facts = {"job": lease.job_id, "kind": lease.kind, "attempt": lease.attempt, "token": lease.token}
         first = (outcome.error or outcome.reason).partition("\n")[0][:LONGEST_LINE]
         log.warning("a run failed (%s): %s", outcome.reason, first, extra={**facts, "worker": self.id})
+
+    def _after_failure(self, lease: Lease) -> None:
+        if lease.kind == COMMAND and "pause_queue" in lease.payload:
+            from holdfast.run.execute.command import pause_after
+
+            self._try(lambda: pause_after(self._store, lease))
 
     # -- end -------------------------------------------------------------------------------
 

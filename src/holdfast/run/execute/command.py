@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import structs
 
-from holdfast.domain.command import COMMAND, Command, environment, load_command, outcome_text
-from holdfast.domain.job import EndReason
+from holdfast.domain.command import COMMAND, Command, environment, filled, load_command, outcome_text, told_of
+from holdfast.domain.job import EndReason, JobId, Lease, State
 from holdfast.domain.kind import ExecutorName, Kind, KindOptions
 from holdfast.domain.raised import Cancelled
 from holdfast.domain.text import clean_text, path_part
@@ -21,13 +22,14 @@ from holdfast.domain.verdict import Done, Failed, Lost, Outcome
 from holdfast.errors import HoldfastError
 from holdfast.run import clock
 from holdfast.run.caps import best_rung
-from holdfast.run.capture import Log
+from holdfast.run.capture import TAIL, Log
 from holdfast.run.children import Supervised
 from holdfast.run.execute import Finish
 from holdfast.run.execute.slots import SlotExecutor
 from holdfast.run.handler import outcome_of
 from holdfast.run.held import Run
 from holdfast.run.supervisor import CANNOT_START, Exited
+from holdfast.store import Store
 
 LEASE = timedelta(seconds=60)
 #: How often a program that says nothing is looked after, in milliseconds; and how much is read at once.
@@ -49,8 +51,8 @@ def _command(
     memory: int | None = None,
     cpus: float | None = None,
     require_cap: bool = False,
-    callback: tuple[str, ...] = (),
     pause_queue: bool = False,
+    about: int | None = None,
 ) -> None:
     """What a payload of the kind holds; it is run by the executor, not by a call."""
 
@@ -58,9 +60,10 @@ def _command(
 class CommandExecutor(SlotExecutor):
     """Slots whose runs are programs."""
 
-    def __init__(self, slots: int, *, logs: Path, finish: Finish) -> None:
+    def __init__(self, slots: int, *, logs: Path, store: Store, finish: Finish) -> None:
         self._supervised = Supervised()
         self._logs = logs
+        self._store = store
 
         def make_slot() -> tuple[Callable[[Run], Outcome], Callable[[], None]]:
             return self._perform, lambda: None
@@ -76,6 +79,8 @@ class CommandExecutor(SlotExecutor):
             command = load_command(run.lease.payload)
         except (msgspec.DecodeError, HoldfastError) as error:
             return Failed(error=str(error), reason=EndReason.BAD_PAYLOAD, permanent=True)
+        if command.about is not None:
+            command = structs.replace(command, argv=filled(command.argv, self._told(JobId(command.about))))
         run.timeout = None if command.timeout is None else command.timeout.total_seconds()
         log = Log(log_path(self._logs, run.lease.job_id, run.lease.token, command.parameters))
         try:
@@ -83,6 +88,18 @@ class CommandExecutor(SlotExecutor):
             return refused or self._run(run, command, log)
         finally:
             log.close()
+
+    def _told(self, job_id: JobId) -> dict[str, str]:
+        """What there is to say about the job that a callback follows."""
+        job = self._store.views.get(job_id)
+        attempts = self._store.views.attempts(job_id)
+        last = attempts[-1] if attempts else None
+        output = ""
+        if job.kind == COMMAND and last is not None:
+            path = log_path(self._logs, job_id, last.token, load_command(job.payload).parameters)
+            output = path.read_bytes()[-TAIL:].decode(errors="replace") if path.exists() else ""
+        code = 0 if job.state is State.DONE else None if last is None else last.exit_code
+        return told_of(job, code, output.replace("\0", ""))
 
     def _run(self, run: Run, command: Command, log: Log) -> Outcome:
         lease = run.lease
@@ -136,6 +153,15 @@ def log_path(folder: Path, job_id: int, token: int, parameters: Mapping[str, str
     """The log of one attempt, below folders that carry every parameter."""
     parts = [f"{name}={path_part(value)}" for name, value in parameters.items()]
     return folder.joinpath(*parts, f"{job_id}-{token}.log")
+
+
+def pause_after(store: Store, lease: Lease) -> None:
+    """Pause the queue of a program that has failed for good, if it was added so."""
+    if not load_command(lease.payload).pause_queue:
+        return
+    job = store.views.get(lease.job_id)
+    if job.state is State.DEAD:
+        store.queues.pause(job.queue, note=f"job {job.id} failed ({job.reason})")
 
 
 def _refused(command: Command) -> Failed | None:
