@@ -48,6 +48,8 @@ bench: $(READY) ## measure against raw SQL, PgQueuer and huey
 	$(BIN)/python -m bench.run
 	$(BIN)/python -m bench.workers
 	$(BIN)/python -m bench.raw_batch
+	$(BIN)/python -m bench.schedules
+	$(BIN)/python -m bench.commands
 	$(BIN)/python -m bench.cli
 
 test-pythons: ## run the tests on every Python from 3.11 to 3.13 that is found

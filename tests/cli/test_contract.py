@@ -86,6 +86,7 @@ GOOD = {
     ("top",): [],
     ("doctor",): [],
     ("audit",): [],
+    ("size",): ["--memory", "1G"],
     ("drain",): [],
     ("emergency-stop",): ["--yes"],
     ("db", "migrate"): [],
@@ -120,6 +121,7 @@ STORELESS = {
     ("exit-codes",),
     ("explain",),
     ("schedule", "preview"),
+    ("size",),
 }
 
 

@@ -34,6 +34,7 @@ from holdfast.domain.command import (
 from holdfast.domain.job import JobId
 from holdfast.domain.needs import After, When
 from holdfast.domain.request import Enqueued, NewJob
+from holdfast.domain.retry import steps
 from holdfast.domain.selector import Selector
 from holdfast.domain.text import MAX_NAME, as_bytes, as_duration, path_part
 from holdfast.domain.unique import Unique
@@ -56,6 +57,7 @@ OPTIONS = (
     ),
     click.option("--hold", is_flag=True, help="Keep it from starting until holdfast unhold."),
     click.option("--retry", type=click.IntRange(0, 10_000), default=0, show_default=True, help="Try so often again."),
+    click.option("--retry-delay", default="10s", show_default=True, metavar="TIME", help="Wait so long before."),
     click.option("--timeout", metavar="TIME", help="End it after so long."),
     click.option("--memory", metavar="SIZE", help="End it when it takes more: 512M, 8G."),
     click.option("--cpus", type=float, help="How many processors it may use: 0.5, 4."),
@@ -243,6 +245,7 @@ def make_request(
         after=_after(session, options["needs"]),
         hold=options["hold"],
         max_attempts=options["retry"] + 1,
+        retry=steps([as_duration(options["retry_delay"])]).dumps(),
         actor=session.actor,
     )
 

@@ -125,6 +125,22 @@ def told_of(job: Job, exit_code: int | None, output: str) -> dict[str, str]:
     return {name: "" if value is None else str(value) for name, value in values.items()}
 
 
+#: So much of a host is used.
+SHARE = 0.8
+
+
+def fits(memory: int, cores: int, job_memory: int, job_cores: float) -> tuple[int, str]:
+    """How many programs of one size a host can run, and by what they are bounded.
+
+    Raises:
+        InvalidInput: A program takes some of both.
+    """
+    if job_memory <= 0 or job_cores <= 0:
+        raise InvalidInput("a program takes more than nothing")
+    by_memory, by_cores = int(memory * SHARE / job_memory), int(cores * SHARE / job_cores)
+    return (by_memory, "memory") if by_memory <= by_cores else (by_cores, "cores")
+
+
 # -- grids -----------------------------------------------------------------------------------
 
 
