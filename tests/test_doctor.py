@@ -39,6 +39,13 @@ def test_a_good_environment_is_in_order():
     assert {check.level for check in doctor.environment()} == {Level.OK}
 
 
+def test_who_sees_to_caps_is_told(monkeypatch):
+    (check,) = doctor.caps()
+    assert check.level is Level.OK
+    monkeypatch.setenv("HOLDFAST_CAPS", "watch")
+    assert "only watched" in found(doctor.caps())["caps"]
+
+
 def test_an_empty_store_is_in_order(store):
     checks = list(doctor.of_store(store))
     assert {check.level for check in checks} == {Level.OK}

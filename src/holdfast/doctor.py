@@ -17,6 +17,7 @@ from holdfast.config import SETTINGS, settings
 from holdfast.domain.health import Check, fail, ok, warn
 from holdfast.domain.job import State
 from holdfast.errors import HoldfastError
+from holdfast.run.caps import enforcer_here
 from holdfast.store.overview import Overview, overview
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ OTHER_VARIABLES = {"HOLDFAST_API_KEY", "HOLDFAST_METRICS_TOKEN", "HOLDFAST_WORKE
 def examine(open_store: Callable[[], Store]) -> Iterator[Check]:
     """Every check that applies here, the environment first. A store that cannot be opened ends the list."""
     yield from environment()
+    yield from caps()
     yield from configuration(os.environ)
     try:
         store = open_store()
@@ -61,6 +63,16 @@ def environment() -> Iterator[Check]:
     if not sys.platform.startswith("linux"):
         text = f"{platform.system()}: workers run, but without memory caps and subreaper"
         yield warn("system", text, "Run workers that need them on Linux.")
+
+
+def caps() -> Iterator[Check]:
+    """Who would see to the memory of programs."""
+    enforcer = enforcer_here()
+    if enforcer == "watch":
+        text = "memory caps of programs are only watched, every tenth of a second, and shares of processors not at all"
+        yield warn("caps", text, "Run workers as root, or where systemd delegates a control group (Delegate=yes).")
+    else:
+        yield ok("caps", f"memory caps of programs by {enforcer}")
 
 
 def configuration(environ: Mapping[str, str]) -> Iterator[Check]:

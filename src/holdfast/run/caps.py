@@ -161,11 +161,19 @@ class GroupsV2:
     def __init__(self, home: Path) -> None:
         self._home = home
 
-    @classmethod
-    def found(cls) -> GroupsV2 | None:
+    @staticmethod
+    def home() -> Path | None:
+        """Our own group, if it was delegated to us with its memory."""
         own = _own_group("")
         home = None if own is None else ROOT / own
         if home is None or "memory" not in _words(home / "cgroup.controllers") or not os.access(home, os.W_OK):
+            return None
+        return home
+
+    @classmethod
+    def found(cls) -> GroupsV2 | None:
+        home = cls.home()
+        if home is None:
             return None
         try:
             _make_room(home)
@@ -226,6 +234,17 @@ def best_rung() -> Rung | None:
     if os.environ.get("HOLDFAST_CAPS") == "watch":
         return None
     return GroupsV2.found() or GroupsV1.found() or Scopes.found()
+
+
+def enforcer_here() -> str:
+    """Who would see to caps on this host, as far as a look can tell: it changes nothing."""
+    if os.environ.get("HOLDFAST_CAPS") == "watch":
+        return "watch"
+    if GroupsV2.home() is not None:
+        return _GroupV2.enforcer
+    if GroupsV1.found() is not None:
+        return _GroupV1.enforcer
+    return Scope.enforcer if Scopes.found() is not None else "watch"
 
 
 # -- files of the kernel ---------------------------------------------------------------------

@@ -21,7 +21,7 @@ from holdfast.domain.text import clean_text, path_part
 from holdfast.domain.verdict import Done, Failed, Lost, Outcome
 from holdfast.errors import HoldfastError
 from holdfast.run import clock
-from holdfast.run.caps import best_rung
+from holdfast.run.caps import enforcer_here
 from holdfast.run.capture import TAIL, Log
 from holdfast.run.children import Supervised
 from holdfast.run.execute import Finish
@@ -174,7 +174,7 @@ def _refused(command: Command) -> Failed | None:
     found = shutil.which(word, path=path) if os.sep not in word else shutil.which(Path(command.cwd, word))
     if found is None:
         return Failed(error=f"there is no program {word!r}", reason=EndReason.CANNOT_START)
-    if command.require_cap and command.capped and best_rung() is None:
+    if command.require_cap and command.capped and enforcer_here() == "watch":
         error = "nothing on this host can enforce its caps, and --require-cap was said"
         return Failed(error=error, reason=EndReason.CANNOT_START, permanent=True)
     return None
