@@ -116,7 +116,7 @@ def test_the_other_exit_codes(bash, tmp_path):
     bash(f"$M make --messages {MESSAGES} --broken 1,2,3")
     assert bash("$M resync --ids 1,2,3 --max-failures 0 -o json")[0] == 1
     assert bash(f"{RESYNC} --nap 0.05 --deadline 0.3s")[0] == 10
-    running = bash.start(f"exec {RESYNC} --nap 0.05")
+    running = bash.start(f"exec {RESYNC} --nap 1")  # so long that it is under way when others come
     before = len(effects(tmp_path))
     wait_until(lambda: len(effects(tmp_path)) > before)
     code, out = bash(f"{RESYNC} --nap 0.05")
@@ -125,7 +125,7 @@ def test_the_other_exit_codes(bash, tmp_path):
     assert running.wait(PATIENCE) == 11
     assert bash(f"{RESYNC} --nap 0.05")[0] == 11
     bash(f"{HOLDFAST} batch resume 2")
-    running = bash.start(f"exec {RESYNC} --nap 0.05")
+    running = bash.start(f"exec {RESYNC} --nap 1")  # so long that it is under way when it is cancelled
     wait_until(lambda: json.loads(bash(f"{HOLDFAST} batch show 2 -o json")[1])["data"]["holders"])
     assert bash(f"{HOLDFAST} batch cancel 2")[0] == 0
     assert running.wait(PATIENCE) == 12
