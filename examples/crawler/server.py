@@ -4,7 +4,7 @@
 
 Prints its address when it listens. ``/index`` names the series, ``/series/N`` their chapters, ``/chapter/N/M`` the
 parts of a chapter, ``/content/N/M/P`` a part. ``/login`` gives a session, sent back as ``X-Session``; ``/expire`` ends
-all of them. ``/content/2/1/1`` is broken until ``/mend`` is asked for; ``/count`` tells how often each part was fetched.
+all of them. ``/content/2/1/1`` is broken until ``/mend`` is asked for; ``/count`` tells how often each was fetched.
 """
 
 from __future__ import annotations
