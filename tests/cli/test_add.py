@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 
@@ -204,6 +205,37 @@ def test_values_are_read_by_no_shell(app, call, here, tmp_path):
     assert {found.name for found in here.iterdir()} >= {"runs.csv", "out"}
 
 
+def test_a_sweep_again_runs_what_has_failed(app, call):
+    """What is done stays done, unless all of it is asked for."""
+    words = ["--param", "code=0,1", "--", "sh", "-c", 'exit "$1"', "-", "{code}"]
+    assert call("sweep", *words).data["added"] == 2
+    drain(app)
+    again = call("sweep", *words).data
+    assert (again["added"], again["known"]) == (1, 1)
+    drain(app)
+    assert call("sweep", "--again", *words).data["added"] == 2
+
+
+def test_another_program_is_another_sweep(call):
+    for word in ("one", "two"):
+        assert call("sweep", "--param", "a=1", "--", "echo", word, "{a}").data["added"] == 1
+
+
+def test_a_parameter_may_be_for_the_directory_alone(app, call):
+    assert call("sweep", "--param", "a=1,1,2", "--workdir", "out", "--", "pwd").data["added"] == 2
+
+
+@pytest.mark.parametrize("text", ["", "a\n", "a,a\n1,2\n", "a b\n1\n", "a,b\n1\n"])
+def test_a_table_that_makes_no_sense_is_refused(run, here, text):
+    (here / "runs.csv").write_text(text)
+    assert run("sweep", "--csv", "runs.csv", "-o", "json", "--", "echo", "{a}").code == 2
+
+
+def test_a_table_may_come_from_a_spreadsheet(call, here):
+    (here / "runs.csv").write_bytes(b"\xef\xbb\xbfa\r\n1\r\n\r\n2\r\n")
+    assert call("sweep", "--csv", "runs.csv", "--", "echo", "{a}").data["added"] == 2
+
+
 def test_rows_of_a_file_have_as_many_values_as_names(run, here):
     (here / "runs.csv").write_text("a,b\n1\n")
     assert run("sweep", "--csv", "runs.csv", "-o", "json", "--", "echo", "{a}", "{b}").code == 2
@@ -220,7 +252,8 @@ def test_a_restart_makes_no_new_job(app, call, run):
     assert call("restart", "--label", "batch").data["changed"] == 60
     drain(app)
     assert app.views.count(Selector()).count == 60
-    assert call("log", "1", "--attempt", "1").data["text"] == call("log", "1").data["text"] == "1 of 0\n"
+    assert call("log", "1", "--attempt", "1").data["text"] == "1 of 0\n"
+    assert call("log", "1", "--attempt", "2").data["path"] == call("log", "1").data["path"]
 
 
 def test_only_what_runs_is_killed(app, call):
@@ -251,6 +284,45 @@ def test_a_program_is_run_here(app, run):
     facts = json.loads(failed.stdout)["data"]
     assert (facts["state"], facts["reason"], facts["exit_code"]) == ("dead", "exit_4", 4)
     assert app.views.count(Selector()).count == 2
+
+
+def test_what_is_run_here_goes_on_nowhere_else(app, run):
+    """Ctrl-C, or a reader who has seen enough: the job is cancelled. A retry is made here."""
+    stopped = subprocess.Popen([sys.executable, "-m", "holdfast", "run", "--", "sleep", "60"])
+    wait_until(lambda: app.views.count(Selector(states=(State.RUNNING,))).count)
+    stopped.send_signal(signal.SIGINT)
+    assert stopped.wait(60) == 12
+    assert (
+        program(
+            "run", "--retry", "1", "--retry-delay", "100ms", "--", "sh", "-c", "[ $HOLDFAST_ATTEMPT = 2 ]"
+        ).returncode
+        == 0
+    )
+    piped = subprocess.run(
+        ["bash", "-c", f"{sys.executable} -m holdfast run -- yes | head -2"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert piped.stdout == "y\ny\n"
+    wait_until(lambda: app.views.count(Selector(states=(State.RUNNING, State.READY))).count == 0)
+
+
+def test_who_follows_waits_for_the_start(app, call):
+    job = call("add", "--hold", "--", "echo", "hello").data["id"]
+    following = subprocess.Popen(
+        [sys.executable, "-m", "holdfast", "log", "-f", str(job)], stdout=subprocess.PIPE, text=True
+    )
+    app.control.unhold(Selector(ids=(job,)), actor="ada")
+    drain(app)
+    assert following.communicate(timeout=60)[0] == "hello\n"
+
+
+def test_a_queue_that_nobody_serves_is_told(app, run):
+    with app.worker(queues=["default"], poll=0.05):
+        wait_until(app.store.workers.list)
+        assert "no worker that is alive serves the queue 'slow'" in run("add", "-q", "slow", "--", "true").err
 
 
 def test_a_log_is_followed_to_its_end(app, call):

@@ -48,7 +48,17 @@ def test_places_and_parameters_are_the_same():
 
 @given(st.dictionaries(st.sampled_from("abc"), values, min_size=1), st.dictionaries(st.sampled_from("abc"), values))
 def test_no_two_sets_of_parameters_share_a_key(one, other):
-    assert (key_of("x", one) == key_of("x", other)) == (list(one.items()) == list(other.items()))
+    assert (key_of("x", ["a"], one) == key_of("x", ["a"], other)) == (list(one.items()) == list(other.items()))
+    assert key_of("x", ["a"], one) != key_of("x", ["b"], one)
+
+
+@pytest.mark.parametrize(
+    "words", [["sh", "-c", "echo {a}"], ["/bin/bash", "-ec", "{a}"], ["env", "X=1", "zsh", "-c", "x {a}"]]
+)
+def test_no_shell_reads_what_fills_a_place(words):
+    with pytest.raises(InvalidInput, match="the shell would read"):
+        check_places(words, ["a"])
+    check_places(["sh", "-c", 'echo "$1"', "-", "{a}"], ["a"])
 
 
 @pytest.mark.parametrize(
@@ -84,9 +94,12 @@ def test_what_was_stored_is_stronger_than_the_worker():
         {"argv": ("a\0b",)},
         {"env": {"": "x"}},
         {"env": {"A=B": "x"}},
+        {"env": {"A B": "x"}},
+        {"env": {"HOLDFAST_JOB_ID": "x"}},
         {"env": {"A": "\0"}},
         {"timeout": timedelta(0)},
         {"cpus": 0.0},
+        {"cpus": 0.001},
     ],
 )
 def test_what_makes_no_sense_is_refused(wrong):

@@ -140,6 +140,7 @@ def test_nothing_can_be_read_from_it(run):
         (["sh", "-c", "kill -9 $$"], "signal_9", -9),
         (["there-is-no-such-program"], "cannot_start", None),
         (["/etc/passwd"], "cannot_start", None),
+        (["/etc"], "cannot_start", None),
     ],
 )
 def test_how_it_ended_is_recorded(app, run, words, reason, code):
@@ -303,6 +304,40 @@ def test_nothing_outlives_its_worker(app, add, real_database, tmp_path, how):
     child.end()
 
 
+def supervisors(of):
+    """The supervisors that a process has started."""
+    return [child for child in psutil.Process(of).children() if "holdfast.run.supervisor" in child.cmdline()]
+
+
+def test_nothing_outlives_its_supervisor(app, add, tmp_path):
+    """Killed -9: the programs are ended before anybody may run them again."""
+    words, folder = daemons(tmp_path, count=5, then="time.sleep(60)")
+    job_id = add(*words, max_attempts=2, retry='{"steps": [60.0], "jitter": 0.0}')
+    with app.worker(poll=0.05):
+        wait_until((tmp_path / "daemons-ready").exists)
+        for supervisor in supervisors(os.getpid()):
+            supervisor.kill()
+        wait_until(lambda: app.views.get(job_id).state is State.SCHEDULED)
+        assert all(gone(pid) for pid in pids(folder))
+
+
+def test_what_a_killed_worker_and_its_supervisor_left_is_ended_by_the_next(app, add, run, real_database, tmp_path):
+    words, folder = daemons(tmp_path, count=5, then="time.sleep(60)")
+    add(*words)
+    child = Child(work, real_database.url, str(tmp_path))
+    child.hear()
+    wait_until((tmp_path / "daemons-ready").exists)
+    found = supervisors(child._pid)
+    child.pause()
+    for supervisor in found:
+        supervisor.kill()
+    child.kill()
+    child.end()
+    assert not all(gone(pid) for pid in pids(folder))
+    run("true")
+    wait_until(lambda: all(gone(pid) for pid in pids(folder)))
+
+
 def test_who_ignores_the_request_is_killed(app, add, tmp_path):
     job_id = add("sh", "-c", "trap '' TERM; touch begun; while :; do sleep 0.05; done")
     with app.worker(poll=0.05, heartbeat=0.2):
@@ -354,6 +389,19 @@ def test_who_requires_a_cap_is_refused_where_there_is_none(run, monkeypatch):
     job = run("true", memory=CAP, require_cap=True)
     assert (job.state, job.reason) == (State.DEAD, "cannot_start")
     assert "--require-cap" in job.error
+
+
+def cells():
+    return set(Path("/sys/fs/cgroup").rglob("holdfast-*"))
+
+
+def test_no_cell_is_left_behind(run):
+    before = cells()
+    run("true", memory=CAP, cpus=0.5)
+    run(*python(HUNGRY), memory=CAP)
+    run("there-is-no-such-program", memory=CAP)
+    run("true", memory=1)
+    assert cells() <= before
 
 
 def test_a_share_of_the_processors_is_kept(run):

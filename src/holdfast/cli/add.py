@@ -24,6 +24,7 @@ from holdfast.domain.command import (
     TOLD,
     Command,
     check_places,
+    check_shell,
     checked_variable,
     filled,
     grid,
@@ -31,7 +32,7 @@ from holdfast.domain.command import (
     labelled,
     places,
 )
-from holdfast.domain.job import JobId
+from holdfast.domain.job import JobId, State
 from holdfast.domain.needs import After, When
 from holdfast.domain.request import Enqueued, NewJob
 from holdfast.domain.retry import steps
@@ -40,11 +41,13 @@ from holdfast.domain.text import MAX_NAME, as_bytes, as_duration, path_part
 from holdfast.domain.unique import Unique
 from holdfast.errors import InvalidInput, NoSuchJob
 
+#: So many keys are looked up at once.
+CHUNK = 500
 #: How a job that others wait for has to end, in the words of the line.
 WHEN = {"ok": When.DONE, "ended": When.ENDED, "failed": When.FAILED}
 
-OPTIONS = (
-    click.option("-l", "--label", help="A name to find it by. [the program's]"),
+#: What makes no sense for a program that is run here and now.
+ELSEWHERE = (
     click.option("-q", "--queue", default="default", show_default=True, help="The queue."),
     click.option("--priority", type=int, default=0, show_default=True, help="Higher is sooner."),
     click.option("--delay", metavar="WHEN", help="Not before: 90s, 3h, or a moment (RFC 3339)."),
@@ -56,14 +59,18 @@ OPTIONS = (
         help="Start after an id, label=L, key=K or queue=Q; ok: is meant where nothing is said.",
     ),
     click.option("--hold", is_flag=True, help="Keep it from starting until holdfast unhold."),
+    click.option("--callback", metavar="WORDS", help="A program to run when it has ended: 'notify {id} {result}'."),
+    click.option("--pause-queue-on-failure", "pause_queue", is_flag=True, help="Pause its queue if it fails for good."),
+)
+OPTIONS = (
+    *ELSEWHERE,
+    click.option("-l", "--label", help="A name to find it by. [the program's]"),
     click.option("--retry", type=click.IntRange(0, 10_000), default=0, show_default=True, help="Try so often again."),
     click.option("--retry-delay", default="10s", show_default=True, metavar="TIME", help="Wait so long before."),
     click.option("--timeout", metavar="TIME", help="End it after so long."),
     click.option("--memory", metavar="SIZE", help="End it when it takes more: 512M, 8G."),
     click.option("--cpus", type=float, help="How many processors it may use: 0.5, 4."),
     click.option("--require-cap", is_flag=True, help="Do not run it where nothing can enforce its caps."),
-    click.option("--callback", metavar="WORDS", help="A program to run when it has ended: 'notify {id} {result}'."),
-    click.option("--pause-queue-on-failure", "pause_queue", is_flag=True, help="Pause its queue if it fails for good."),
     click.option("--cwd", metavar="DIR", help="Where it runs. [here]"),
     click.option("--env", "variables", multiple=True, metavar="NAME[=VALUE]", help="A variable; repeatable."),
 )
@@ -114,6 +121,7 @@ def add(
     callback = _callback(options)
     answer = session.store.jobs.enqueue(request)
     _follow(session, [answer], callback, options)
+    _warn(session, request.queue)
     text = f"job {answer.id}" + ("" if answer.created else " was there already")
     session.output.value(_added([answer]), lambda: [str(answer.id) if session.output.quiet else text])
 
@@ -122,6 +130,7 @@ def add(
 @words_argument
 @click.option("--param", "parameters", multiple=True, metavar="NAME=A,B,…", help="A parameter and its values.")
 @click.option("--csv", "file", metavar="FILE", help="A row of values for each job, below a row of names.")
+@click.option("--again", is_flag=True, help="Also what is done: the whole grid.")
 @click.option("--workdir", metavar="DIR", help="Run each in a directory of its own below this one, made at once.")
 @with_options(*OPTIONS)
 def sweep(
@@ -131,6 +140,7 @@ def sweep(
     parameters: tuple[str, ...],
     file: str | None,
     workdir: str | None,
+    again: bool,
     **options: Any,
 ) -> None:
     """Add a program for every combination of parameters; {name} in its words is filled with the value.
@@ -144,8 +154,7 @@ def sweep(
       holdfast sweep --csv runs.csv --workdir out -- ./simulate --seed {seed}
     """
     rows = list(_rows(parameters, file))
-    names = list(rows[0]) if rows else []
-    check_places(words, names)
+    check_places(words, rows[0], all_used=workdir is None)
     label = options["label"] or Path(words[0]).name
     requests = []
     for row in rows:
@@ -154,23 +163,42 @@ def sweep(
             folder = Path(workdir, *(f"{name}={path_part(value)}" for name, value in row.items())).absolute()
             folder.mkdir(parents=True, exist_ok=True)
             own["cwd"] = str(folder)
-        requests.append(make_request(session, filled(words, row), own, key=key_of(label, row), parameters=row))
-    _add_many(session, requests, options)
+        requests.append(make_request(session, filled(words, row), own, key=key_of(label, words, row), parameters=row))
+    known = set() if again else _not_failed(session, [request.unique.key for request in requests if request.unique])
+    _add_many(session, [each for each in requests if each.unique and each.unique.key not in known], options, len(known))
 
 
-def _add_many(session: Session, requests: Sequence[NewJob], options: Mapping[str, Any]) -> None:
+def _not_failed(session: Session, keys: Sequence[str]) -> set[str]:
+    """Which of these are there, and have not failed."""
+    found: set[str] = set()
+    for start in range(0, len(keys), CHUNK):
+        chosen = Selector(kinds=(COMMAND,), keys=tuple(keys[start : start + CHUNK]))
+        jobs = session.store.views.all(chosen)
+        found |= {job.key for job in jobs if job.key is not None and job.state not in (State.DEAD, State.CANCELLED)}
+    return found
+
+
+def _add_many(session: Session, requests: Sequence[NewJob], options: Mapping[str, Any], known: int = 0) -> None:
     callback = _callback(options)
     answers = session.store.jobs.enqueue_many(requests)
     _follow(session, answers, callback, options)
-    done = _added(answers)
-    known = f", {done.known:,} were there already" if done.known else ""
-    session.output.value(done, lambda: [f"{done.added:,} jobs{known}"])
+    done = _added(answers, known)
+    _warn(session, options["queue"])
+    there = f", {done.known:,} there already" if done.known else ""
+    session.output.value(done, lambda: [f"added: {done.added:,}{there}"])
 
 
-def _added(answers: Sequence[Enqueued]) -> Added:
+def _added(answers: Sequence[Enqueued], known: int = 0) -> Added:
     new = [answer.id for answer in answers if answer.created]
     single = answers[0].id if len(answers) == 1 else None
-    return Added(single, len(new), len(answers) - len(new), min(new, default=None), max(new, default=None))
+    return Added(single, len(new), known + len(answers) - len(new), min(new, default=None), max(new, default=None))
+
+
+def _warn(session: Session, queue: str) -> None:
+    """Tell when workers are there, and none of them serves the queue."""
+    served = [name for worker in session.store.workers.list() for name in msgspec.json.decode(worker.queues)]
+    if served and queue not in served:
+        session.output.note(f"no worker that is alive serves the queue {queue!r}: start one with --queue {queue}")
 
 
 # -- callbacks -------------------------------------------------------------------------------
@@ -184,6 +212,7 @@ def _callback(options: Mapping[str, Any]) -> tuple[str, ...]:
         words = tuple(shlex.split(options["callback"]))
     except ValueError as error:
         raise InvalidInput(f"the callback cannot be read: {error}", hint="Close the quotes.") from None
+    check_shell(words)
     for name in places(words):
         if name not in TOLD:
             raise InvalidInput(f"a callback knows no {{{name}}}", hint=f"It knows: {', '.join(TOLD)}.")
@@ -307,17 +336,27 @@ def _rows(parameters: Sequence[str], file: str | None) -> Iterator[dict[str, str
             name, given, listed = text.partition("=")
             if not given or not name.isidentifier() or name in values:
                 raise InvalidInput(f"{text!r} is no new parameter", hint="Write --param year=2020,2021.")
-            values[name] = listed.split(",")
+            values[name] = list(dict.fromkeys(listed.split(",")))
         yield from grid(values)
         return
     try:
-        with Path(file).open(encoding="utf-8", newline="") as lines:
-            for row in csv.DictReader(lines, strict=True):
-                if None in row or None in row.values() or not all(name.isidentifier() for name in row):
-                    raise InvalidInput(f"{file}: the first row names parameters, and each row has as many values")
-                yield dict(row)
+        with Path(file).open(encoding="utf-8-sig", newline="") as lines:
+            yield from _cells(file, list(csv.reader(lines, strict=True)))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InvalidInput(f"{file} cannot be read: {error}") from None
+
+
+def _cells(file: str, table: list[list[str]]) -> Iterator[dict[str, str]]:
+    if len(table) < 2:
+        raise InvalidInput(f"{file} has no rows below a row of names")
+    names = table[0]
+    if len(set(names)) < len(names) or not all(name.isidentifier() for name in names):
+        raise InvalidInput(f"{file}: the first row names parameters, each once, not {names!r:.100}")
+    for number, row in enumerate(table[1:], start=2):
+        if row and len(row) != len(names):
+            raise InvalidInput(f"{file}, row {number} has {len(row)} values, not {len(names)}")
+        if row:
+            yield dict(zip(names, row, strict=True))
 
 
 def _lines(file: str) -> Iterator[list[str]]:

@@ -11,7 +11,7 @@ from typing import Any
 import click
 from msgspec import Struct
 
-from holdfast.cli.add import OPTIONS, make_request, private_queue, words_argument
+from holdfast.cli.add import ELSEWHERE, OPTIONS, make_request, private_queue, words_argument
 from holdfast.cli.session import Session
 from holdfast.cli.shared import command, with_options
 from holdfast.cli.wait import CODES
@@ -19,6 +19,7 @@ from holdfast.config import log_folder
 from holdfast.domain.command import COMMAND, load_command
 from holdfast.domain.history import Attempt
 from holdfast.domain.job import Job, JobId, State
+from holdfast.domain.selector import Selector
 from holdfast.errors import InvalidInput, NotFound
 from holdfast.run.execute.command import log_path
 from holdfast.run.signals import Signals
@@ -48,8 +49,9 @@ class LogText(Struct, frozen=True):
 
 @command("run", answers=Ended, changes=True)
 @words_argument
-@with_options(*OPTIONS)
-def run(session: Session, *, words: tuple[str, ...], **options: Any) -> int:
+@click.option("--shell", is_flag=True, help="Give the words to /bin/sh, as one line.")
+@with_options(*(option for option in OPTIONS if option not in ELSEWHERE))
+def run(session: Session, *, words: tuple[str, ...], shell: bool, **options: Any) -> int:
     """Add a program and run it here, now, with its output on this terminal; it is a job like any other.
 
     Exit 0 when it is done, 1 when it failed, 12 when it was cancelled. Ctrl-C ends it.
@@ -58,22 +60,33 @@ def run(session: Session, *, words: tuple[str, ...], **options: Any) -> int:
     Example:
       holdfast run --memory 2G --timeout 1h -- python train.py
     """
-    request = make_request(session, words, {**options, "queue": private_queue()})
+    argv = ("/bin/sh", "-c", " ".join(words)) if shell else words
+    later = {"queue": private_queue(), "priority": 0, "delay": None, "needs": (), "hold": False, "callback": None}
+    request = make_request(session, argv, {**options, **later, "pause_queue": False})
     app = session.app
     job_id = app.store.jobs.enqueue(request).id
-    worker = app.worker(queues=[request.queue], slots=1, drain=True, plans=False, grace="2s", poll="100ms")
-    Signals(worker.stop, worker.abandon).start()
+    worker = app.worker(queues=[request.queue], slots=1, plans=False, grace="2s", poll="100ms")
+    stopped = threading.Event()
+    Signals(stopped.set, worker.abandon).start()
     worker.start()
-    for data in _followed(session, job_id, ended=lambda: not worker.working):
-        if session.output.format == "text":
-            sys.stdout.buffer.write(data)
-            sys.stdout.flush()
-    worker.join()
-    job = app.views.get(job_id)
-    attempts = app.views.attempts(job_id)
-    code = attempts[-1].exit_code if attempts else None
-    path = _path(session, job, attempts[-1].token if attempts else 1)
-    session.output.value(Ended(job_id, job.state, job.reason, code, str(path)), lambda: ())
+    try:
+        for data in _followed(session, job_id, ended=lambda: stopped.is_set() or app.views.get(job_id).state.ended):
+            if session.output.format == "text":
+                sys.stdout.buffer.write(data)
+                sys.stdout.flush()
+    finally:  # a terminal that is gone, a signal: what was begun here goes on nowhere else
+        worker.stop()
+        worker.join()
+        app.control.cancel(Selector(ids=(job_id,)), actor=session.actor)
+    return _tell_end(session, app.views.get(job_id))
+
+
+def _tell_end(session: Session, job: Job) -> int:
+    attempts = session.store.views.attempts(job.id)
+    last = attempts[-1] if attempts else None
+    code = 0 if job.state is State.DONE else None if last is None else last.exit_code
+    path = _path(session, job, 1 if last is None else last.token)
+    session.output.value(Ended(job.id, job.state, job.reason, code, str(path)), lambda: ())
     return CODES.get(job.state, 1)
 
 
@@ -81,13 +94,13 @@ def run(session: Session, *, words: tuple[str, ...], **options: Any) -> int:
 @click.argument("job_id", type=click.IntRange(0))
 @click.option("-f", "--follow", is_flag=True, help="Go on until the program has ended.")
 @click.option("-n", "--lines", type=click.IntRange(0), help="Only the last so many lines.")
-@click.option("--attempt", type=click.IntRange(1), help="Of this attempt. [the last]")
+@click.option("--attempt", type=click.IntRange(1), help="Of the nth run. [the last]")
 def show_log(session: Session, *, job_id: int, follow: bool, lines: int | None, attempt: int | None) -> None:
     """Show what a program has written. Logs are kept by attempt, on the host where it ran."""
     job = session.store.views.get(JobId(job_id))
     if job.kind != COMMAND:
         raise InvalidInput(f"job {job_id} is no program, and has no log", hint="See holdfast show.")
-    found = _attempt(session, job, attempt)
+    found = _attempt(session, job, attempt, patient=follow)
     path = _path(session, job, found.token)
     if not path.exists():
         host = f" by {found.worker}" if found.worker else ""
@@ -102,12 +115,16 @@ def show_log(session: Session, *, job_id: int, follow: bool, lines: int | None, 
             session.output.lines(data.decode(errors="replace").splitlines())
 
 
-def _attempt(session: Session, job: Job, number: int | None) -> Attempt:
-    attempts = session.store.views.attempts(job.id)
-    chosen = [each for each in attempts if number is None or each.number == number]
-    if not chosen:
-        raise NotFound(f"job {job.id} has no attempt {number or 1} yet", hint="See holdfast show.")
-    return chosen[-1]
+def _attempt(session: Session, job: Job, number: int | None, *, patient: bool) -> Attempt:
+    """The nth run of a program, or its last; who is *patient* waits for the first."""
+    pause = threading.Event()
+    while not (attempts := session.store.views.attempts(job.id)):
+        if not patient or session.store.views.get(job.id).state.ended:
+            raise NotFound(f"job {job.id} has not begun", hint="Follow it with -f, or see holdfast why.")
+        pause.wait(LOOK_EVERY)
+    if number is not None and number > len(attempts):
+        raise NotFound(f"job {job.id} has run {len(attempts)} times", hint="See holdfast show.")
+    return attempts[-1 if number is None else number - 1]
 
 
 def _path(session: Session, job: Job, token: int) -> Path:

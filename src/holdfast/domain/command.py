@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
@@ -24,6 +25,7 @@ AT_HOME = ("HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "XDG_RUNTIME_DIR")
 #: Variables whose names say so are not shown.
 _SECRET = re.compile(r"(?i)(secret|token|passw|credential|api_?key|private|_key$|^key$)")
 MASK = "***"
+SHELLS = ("sh", "bash", "dash", "zsh", "ksh", "fish")
 #: A parameter in a word: {name}; {{ and }} are the braces themselves.
 _PLACE = re.compile(r"\{\{|\}\}|\{([A-Za-z_]\w*)\}")
 
@@ -56,8 +58,8 @@ class Command(Struct, frozen=True, kw_only=True, omit_defaults=True):
             checked_text(value, what=f"the variable {name}")
         if self.timeout is not None and self.timeout <= timedelta(0):
             raise InvalidInput("a timeout is longer than nothing")
-        if self.cpus is not None and not 0 < self.cpus <= 4096:
-            raise InvalidInput(f"a share of the processors is more than nothing, not {self.cpus}")
+        if self.cpus is not None and not 0.01 <= self.cpus <= 4096:
+            raise InvalidInput(f"a share of the processors lies between 0.01 and 4096, not {self.cpus}")
 
     def dumps(self) -> str:
         return msgspec.json.encode(self).decode()
@@ -77,8 +79,9 @@ _decoder = msgspec.json.Decoder(Command)
 
 def checked_variable(name: str) -> str:
     """Return *name* if it can be that of a variable of an environment."""
-    if not name or "=" in name or not name.isprintable():
-        raise InvalidInput(f"{name!r} cannot be a variable", hint="Write NAME=VALUE.")
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.]*", name) or name.startswith("HOLDFAST_"):
+        hint = "Write NAME=VALUE; names that begin with HOLDFAST_ are ours."
+        raise InvalidInput(f"{name!r} cannot be a variable", hint=hint)
     return name
 
 
@@ -167,19 +170,33 @@ def places(words: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(found[1] for word in words for found in _PLACE.finditer(word) if found[1] is not None))
 
 
-def check_places(words: Sequence[str], names: Iterable[str]) -> None:
-    """Refuse a place that no parameter fills, and a parameter that has no place.
+def check_places(words: Sequence[str], names: Iterable[str], *, all_used: bool = True) -> None:
+    """Refuse a place that no parameter fills, one that a shell would read, and a parameter that has no place.
 
     Raises:
         InvalidInput: The message names it.
     """
     known, used = list(names), places(words)
+    check_shell(words)
     for name in used:
         if name not in known:
             raise InvalidInput(f"nothing fills {{{name}}}", hint=f"Add --param {name}=…, or write {{{{{name}}}}}.")
-    for name in known:
+    for name in known if all_used else ():
         if name not in used:
             raise InvalidInput(f"the parameter {name!r} is not used", hint=f"Put {{{name}}} into the command.")
+
+
+def check_shell(words: Sequence[str]) -> None:
+    """Refuse a place in a text that a shell is to read: what fills it would be read as well.
+
+    Raises:
+        InvalidInput: There is one.
+    """
+    for shell, option, text in zip(words, words[1:], words[2:], strict=False):
+        if shell.rpartition("/")[2] in SHELLS and re.fullmatch(r"-[a-z]*c", option) and places([text]):
+            name = places([text])[0]
+            hint = f"Write sh -c 'echo \"$1\"' - {{{name}}}: the value is a word of its own then."
+            raise InvalidInput(f"the shell would read what fills {{{name}}}", hint=hint)
 
 
 def labelled(label: str, parameters: Mapping[str, str]) -> str:
@@ -187,9 +204,10 @@ def labelled(label: str, parameters: Mapping[str, str]) -> str:
     return "/".join([label, *(f"{name}={value}" for name, value in parameters.items())])
 
 
-def key_of(label: str, parameters: Mapping[str, str]) -> str:
-    """A key that no other set of parameters has."""
-    return msgspec.json.encode([label, list(parameters.items())]).decode()
+def key_of(label: str, words: Sequence[str], parameters: Mapping[str, str]) -> str:
+    """A key that no other program, and no other set of parameters, has."""
+    told = msgspec.json.encode([label, words, list(parameters.items())])
+    return f"sweep {hashlib.sha256(told).hexdigest()}"
 
 
 def outcome_text(facts: Mapping[str, Any]) -> str:

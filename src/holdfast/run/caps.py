@@ -10,6 +10,7 @@ import os
 import shutil
 import signal
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
@@ -59,10 +60,20 @@ class _Group:
 
     enforcer = ""
 
-    def __init__(self, folders: list[Path]) -> None:
+    def __init__(self, folders: list[Path], limits: Mapping[Path, object], *, if_any: Mapping[Path, object]) -> None:
+        """*limits* must be kept; those *if_any* are, where the kernel has them."""
         self.folders = folders
-        for folder in folders:
-            folder.mkdir()
+        try:
+            for folder in folders:
+                folder.mkdir()
+            for file, value in limits.items():
+                _put(file, value)
+        except OSError:
+            self.remove()
+            raise
+        for file, value in if_any.items():
+            with suppress(OSError):
+                _put(file, value)
 
     def around(self, argv: list[str]) -> list[str]:
         return ["/bin/sh", "-c", JOIN, "sh", *map(str, self.folders), "--", *argv]
@@ -89,17 +100,18 @@ class _GroupV1(_Group):
 
     def __init__(self, homes: dict[str, Path], name: str, memory: int | None, cpus: float | None) -> None:
         self._memory = homes["memory"] / name
-        self._cpu = homes["cpu"] / name if cpus is not None and "cpu" in homes else None
-        super().__init__([self._memory, *([self._cpu] if self._cpu is not None else [])])
+        folders = [self._memory]
+        limits: dict[Path, object] = {}
+        if_any: dict[Path, object] = {}
         if memory is not None:
-            _put(self._memory / "memory.limit_in_bytes", memory)
-            with suppress(OSError):  # a kernel that does not count swap
-                _put(self._memory / "memory.memsw.limit_in_bytes", memory)
-            with suppress(OSError):
-                _put(self._memory / "memory.swappiness", 0)
-        if self._cpu is not None and cpus is not None:
-            _put(self._cpu / "cpu.cfs_period_us", PERIOD)
-            _put(self._cpu / "cpu.cfs_quota_us", int(cpus * PERIOD))
+            limits[self._memory / "memory.limit_in_bytes"] = memory
+            # A kernel that does not count swap has no such files.
+            if_any = {self._memory / "memory.memsw.limit_in_bytes": memory, self._memory / "memory.swappiness": 0}
+        if cpus is not None and "cpu" in homes:
+            cpu = homes["cpu"] / name
+            folders.append(cpu)
+            limits |= {cpu / "cpu.cfs_period_us": PERIOD, cpu / "cpu.cfs_quota_us": int(cpus * PERIOD)}
+        super().__init__(folders, limits, if_any=if_any)
 
     def oom(self) -> bool:
         return _facts(self._memory / "memory.oom_control").get("oom_kill", 0) > 0
@@ -113,14 +125,12 @@ class _GroupV2(_Group):
 
     def __init__(self, home: Path, name: str, memory: int | None, cpus: float | None) -> None:
         self._own = home / name
-        super().__init__([self._own])
+        limits: dict[Path, object] = {}
         if memory is not None:
-            _put(self._own / "memory.max", memory)
-            with suppress(OSError):
-                _put(self._own / "memory.swap.max", 0)
-            _put(self._own / "memory.oom.group", 1)
+            limits |= {self._own / "memory.max": memory, self._own / "memory.oom.group": 1}
         if cpus is not None:
-            _put(self._own / "cpu.max", f"{int(cpus * PERIOD)} {PERIOD}")
+            limits[self._own / "cpu.max"] = f"{int(cpus * PERIOD)} {PERIOD}"
+        super().__init__([self._own], limits, if_any={self._own / "memory.swap.max": 0})
 
     def oom(self) -> bool:
         return _facts(self._own / "memory.events").get("oom_kill", 0) > 0
@@ -261,6 +271,10 @@ def _own_group(controller: str) -> str | None:
 
 
 def _can_make(home: Path) -> bool:
+    """Whether groups can be made here; those that a killed supervisor has left, and that are empty, go."""
+    for left in home.glob("holdfast-*"):
+        with suppress(OSError):
+            left.rmdir()
     folder = home / f"holdfast-try-{os.getpid()}"
     try:
         folder.mkdir()

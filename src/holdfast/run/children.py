@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from holdfast.domain.job import Lease
 from holdfast.run.channel import Channel
+from holdfast.run.marked import end_abandoned, end_marked
 from holdfast.run.reports import Message
 from holdfast.run.supervisor import Exited, Kill, Limits, Start
 
@@ -89,6 +90,7 @@ class Supervised:
         self._lock = threading.Lock()
         self._told = threading.Condition()
         self._exits: dict[str, Exited] = {}
+        self._living: set[str] = set()
         self._line: Channel[Exited] | None = None
         self._lines: socket.socket | None = None
 
@@ -98,6 +100,7 @@ class Supervised:
         ours, theirs = socket.socketpair()
         with self._lock, theirs:
             line, lines = self._connected()
+            self._living.add(name)
             line.send(Start(name, [sys.executable, "-m", "holdfast.child"]))
             socket.send_fds(lines, [b"!"], [theirs.fileno()])
         return name, ours
@@ -116,6 +119,7 @@ class Supervised:
         name = secrets.token_hex(8)
         with self._lock:
             line, lines = self._connected()
+            self._living.add(name)
             line.send(Start(name, argv, command=True, cwd=cwd, env=env, memory=memory, cpus=cpus))
             socket.send_fds(lines, [b"!"], [output])
         return name
@@ -152,6 +156,7 @@ class Supervised:
 
     def _connected(self) -> tuple[Channel[Exited], socket.socket]:
         if self._line is None or self._lines is None:
+            end_abandoned()
             orders, their_orders = socket.socketpair()
             self._lines, their_lines = socket.socketpair()
             with their_orders, their_lines:
@@ -171,9 +176,13 @@ class Supervised:
     def _hear(self, line: Channel[Exited], lines: socket.socket, process: subprocess.Popen[bytes]) -> None:
         while (exited := line.receive()) is not None:
             with self._told:
+                self._living.discard(exited.child)
                 self._exits[exited.child] = exited
                 self._told.notify_all()
+        # It may have been killed: whoever learns that it is gone can rely on its children being gone, too.
+        end_marked(self._living)
         with self._told:
+            self._living.clear()
             if self._line is line:
                 self._line = self._lines = None
             self._told.notify_all()

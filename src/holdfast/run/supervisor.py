@@ -25,8 +25,8 @@ from msgspec import Struct
 from holdfast.run import clock
 from holdfast.run.caps import Cell, Rung, best_rung
 from holdfast.run.channel import Channel
+from holdfast.run.marked import MARK, mark_of, parents
 
-MARK = "HOLDFAST_CHILD"
 LOOK_EVERY = 0.1
 #: The status of a program that could not be started.
 CANNOT_START = 127
@@ -268,24 +268,12 @@ def _resident(pid: int) -> int:
         return 0
 
 
-def _parents() -> dict[int, int]:
-    """Every process and its parent."""
-    found = {}
-    with os.scandir("/proc") as entries:
-        for entry in entries:
-            if entry.name.isdecimal():
-                with suppress(OSError, ValueError, IndexError):
-                    stat = Path(entry.path, "stat").read_bytes()
-                    found[int(entry.name)] = int(stat.rpartition(b")")[2].split()[1])
-    return found
-
-
 def _tree_resident(root: int) -> int:
     """The memory of a process and of all that descend from it."""
-    parents = _parents()
+    known = parents()
     tree = {root}
-    for _ in range(len(parents)):
-        more = {pid for pid, parent in parents.items() if parent in tree} - tree
+    for _ in range(len(known)):
+        more = {pid for pid, parent in known.items() if parent in tree} - tree
         if not more:
             break
         tree |= more
@@ -297,15 +285,13 @@ def _end_orphans(living: Mapping[str, int]) -> None:
 
     Who has lost its mark may belong to any, and is spared while one lives.
     """
-    kept, pids = {f"{MARK}={name}".encode() for name in living}, set(living.values())
-    for pid, parent in _parents().items():
-        if parent != os.getpid() or pid in pids:
-            continue
-        with suppress(OSError):
-            words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-            marks = {word for word in words if word.startswith(f"{MARK}=".encode())}
-            if not (marks & kept or (living and not marks)):
-                os.kill(pid, signal.SIGKILL)
+    pids = set(living.values())
+    for pid, parent in parents().items():
+        if parent == os.getpid() and pid not in pids:
+            mark = mark_of(pid)
+            if mark not in living and (mark is not None or not living):
+                with suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
 
 
 def _bury() -> None:

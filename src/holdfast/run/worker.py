@@ -30,13 +30,13 @@ from holdfast.run.guard import Guard
 from holdfast.run.handler import result_of
 from holdfast.run.heartbeat import Heartbeat
 from holdfast.run.held import Held, Run, StopReason
+from holdfast.run.marked import MARK
 from holdfast.run.options import WorkerOptions
 from holdfast.run.part import Mover, Part, Ticked
 from holdfast.run.planner import Planner
 from holdfast.run.providers import Provider, Providers
 from holdfast.run.reports import Reporter
 from holdfast.run.settler import Settler
-from holdfast.run.supervisor import MARK
 from holdfast.run.sweep import Sweeper
 from holdfast.store import Store
 from holdfast.store.backend import Ear

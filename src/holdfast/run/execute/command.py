@@ -173,7 +173,9 @@ def _refused(command: Command) -> Failed | None:
     word = command.argv[0]
     found = shutil.which(word, path=path) if os.sep not in word else shutil.which(Path(command.cwd, word))
     if found is None:
-        return Failed(error=f"there is no program {word!r}", reason=EndReason.CANNOT_START)
+        there = Path(command.cwd, word)
+        why = "is a directory" if there.is_dir() else "cannot be executed" if there.exists() else "is not there"
+        return Failed(error=f"the program {word!r} {why}", reason=EndReason.CANNOT_START)
     if command.require_cap and command.capped and enforcer_here() == "watch":
         error = "nothing on this host can enforce its caps, and --require-cap was said"
         return Failed(error=error, reason=EndReason.CANNOT_START, permanent=True)
