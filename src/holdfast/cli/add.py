@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 import os
 import secrets
 import shlex
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ from msgspec import Struct, structs
 from holdfast.cli.define import moment_of
 from holdfast.cli.session import Session
 from holdfast.cli.shared import command, with_options
+from holdfast.cli.tables import lines_of, rows_of
 from holdfast.domain.command import (
     COMMAND,
     TAKEN_ALONG,
@@ -27,9 +26,9 @@ from holdfast.domain.command import (
     check_shell,
     checked_variable,
     filled,
-    grid,
     key_of,
     labelled,
+    load_command,
     places,
 )
 from holdfast.domain.job import JobId, State
@@ -114,7 +113,7 @@ def add(
     if file is not None:
         if words or key is not None or shell:
             raise InvalidInput("--from excludes a command, --key and --shell on the line")
-        _add_many(session, [make_request(session, each, options) for each in _lines(file)], options)
+        _add_many(session, list(_alike(session, lines_of(file), options)), options)
         return
     argv = ("/bin/sh", "-c", " ".join(words)) if shell else words
     request = make_request(session, argv, options, key=key)
@@ -153,7 +152,7 @@ def sweep(
       holdfast sweep --param symbol=A,B --param year=2020,2021 --memory 2G -- python backtest.py {symbol} {year}
       holdfast sweep --csv runs.csv --workdir out -- ./simulate --seed {seed}
     """
-    rows = list(_rows(parameters, file))
+    rows = list(rows_of(parameters, file))
     check_places(words, rows[0], all_used=workdir is None)
     label = options["label"] or Path(words[0]).name
     requests = []
@@ -166,6 +165,19 @@ def sweep(
         requests.append(make_request(session, filled(words, row), own, key=key_of(label, words, row), parameters=row))
     known = set() if again else _not_failed(session, [request.unique.key for request in requests if request.unique])
     _add_many(session, [each for each in requests if each.unique and each.unique.key not in known], options, len(known))
+
+
+def _alike(session: Session, commands: Iterator[list[str]], options: Mapping[str, Any]) -> Iterator[NewJob]:
+    """Jobs that differ in their words alone: what they share is found out once."""
+    first = next(commands, None)
+    if first is None:
+        return
+    model = make_request(session, first, options)
+    yield model
+    made = load_command(model.payload)
+    for argv in commands:
+        label = options["label"] or _short(Path(argv[0] if argv else "").name)
+        yield structs.replace(model, payload=structs.replace(made, argv=tuple(argv)).dumps(), label=label)
 
 
 def _not_failed(session: Session, keys: Sequence[str]) -> set[str]:
@@ -324,56 +336,6 @@ def _all_of(session: Session, queue: str) -> list[JobId]:
     if not found:
         raise NoSuchJob(f"there is no job in the queue {queue!r}")
     return found
-
-
-def _rows(parameters: Sequence[str], file: str | None) -> Iterator[dict[str, str]]:
-    """The sets of parameters: a grid, or the rows of a file."""
-    if bool(parameters) == (file is not None):
-        raise InvalidInput("parameters come from --param or from --csv", hint="Add --param year=2020,2021.")
-    if file is None:
-        values: dict[str, list[str]] = {}
-        for text in parameters:
-            name, given, listed = text.partition("=")
-            if not given or not name.isidentifier() or name in values:
-                raise InvalidInput(f"{text!r} is no new parameter", hint="Write --param year=2020,2021.")
-            values[name] = list(dict.fromkeys(listed.split(",")))
-        yield from grid(values)
-        return
-    try:
-        with Path(file).open(encoding="utf-8-sig", newline="") as lines:
-            yield from _cells(file, list(csv.reader(lines, strict=True)))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InvalidInput(f"{file} cannot be read: {error}") from None
-
-
-def _cells(file: str, table: list[list[str]]) -> Iterator[dict[str, str]]:
-    if len(table) < 2:
-        raise InvalidInput(f"{file} has no rows below a row of names")
-    names = table[0]
-    if len(set(names)) < len(names) or not all(name.isidentifier() for name in names):
-        raise InvalidInput(f"{file}: the first row names parameters, each once, not {names!r:.100}")
-    for number, row in enumerate(table[1:], start=2):
-        if row and len(row) != len(names):
-            raise InvalidInput(f"{file}, row {number} has {len(row)} values, not {len(names)}")
-        if row:
-            yield dict(zip(names, row, strict=True))
-
-
-def _lines(file: str) -> Iterator[list[str]]:
-    """The commands of a file: words as a shell would divide them, or a JSON list of words per line."""
-    try:
-        text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidInput(f"{file} cannot be read: {error}") from None
-    for number, line in enumerate(text.splitlines(), start=1):
-        if not line.strip() or line.lstrip().startswith("#"):
-            continue
-        try:
-            yield msgspec.json.decode(line, type=list[str]) if line.lstrip().startswith("[") else shlex.split(line)
-        except (ValueError, msgspec.DecodeError) as error:
-            raise InvalidInput(
-                f"{file}, line {number}: {error}", hint="Close the quotes, or write a JSON list."
-            ) from None
 
 
 def _short(label: str) -> str:
