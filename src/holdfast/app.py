@@ -195,12 +195,13 @@ class Holdfast(Batching, Scheduling):
         child_jobs: int = 1000,
         child_memory: int | str = "512M",
         plans: bool = True,
+        echo: Callable[[bytes], None] | None = None,
     ) -> Worker:
         """A worker for this app's kinds; ``run()`` works until ``stop()`` is called.
 
         *queues* defaults to those of the kinds. *drain*: end when nothing is ready or running.
         A process child is replaced after *child_jobs* jobs, or when it has grown to *child_memory*.
-        It *plans* the schedules of the store as well, beside all others.
+        It *plans* the schedules of the store as well, beside all others. *echo* is given what programs write.
         """
         from holdfast.domain.sharding import is_shard
         from holdfast.run.children import ChildOptions
@@ -227,6 +228,7 @@ class Holdfast(Batching, Scheduling):
             children=ChildOptions(child_jobs, as_bytes(child_memory)),
             plans=plans,
             logs=log_folder(self.url),
+            echo=echo,
         )
         self.declare_schedules()
         self.store.kinds.publish([kinds[COMMAND].published()])

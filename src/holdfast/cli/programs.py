@@ -65,20 +65,30 @@ def run(session: Session, *, words: tuple[str, ...], shell: bool, **options: Any
     request = make_request(session, argv, {**options, **later, "pause_queue": False})
     app = session.app
     job_id = app.store.jobs.enqueue(request).id
-    worker = app.worker(queues=[request.queue], slots=1, plans=False, grace="2s", poll="100ms")
     stopped = threading.Event()
+    echo = _to_terminal(stopped) if session.output.format == "text" else None
+    worker = app.worker(queues=[request.queue], slots=1, plans=False, grace="2s", poll="100ms", echo=echo)
     Signals(stopped.set, worker.abandon).start()
     worker.start()
-    try:
-        for data in _followed(session, job_id, ended=lambda: stopped.is_set() or app.views.get(job_id).state.ended):
-            if session.output.format == "text":
-                sys.stdout.buffer.write(data)
-                sys.stdout.flush()
-    finally:  # a terminal that is gone, a signal: what was begun here goes on nowhere else
-        worker.stop()
-        worker.join()
-        app.control.cancel(Selector(ids=(job_id,)), actor=session.actor)
+    while not app.views.get(job_id).state.ended and not stopped.wait(LOOK_EVERY):
+        pass
+    worker.stop()
+    worker.join()
+    app.control.cancel(Selector(ids=(job_id,)), actor=session.actor)  # what was begun here goes on nowhere else
     return _tell_end(session, app.views.get(job_id))
+
+
+def _to_terminal(stopped: threading.Event) -> Callable[[bytes], None]:
+    """Writes what the program writes; a reader who is gone ends it."""
+
+    def echo(data: bytes) -> None:
+        try:
+            sys.stdout.buffer.write(data)
+            sys.stdout.buffer.flush()
+        except OSError:
+            stopped.set()
+
+    return echo
 
 
 def _tell_end(session: Session, job: Job) -> int:
@@ -111,7 +121,7 @@ def show_log(session: Session, *, job_id: int, follow: bool, lines: int | None, 
     session.output.value(LogText(job.id, found.number, str(path), text), text.splitlines)
     if follow and session.output.format == "text":
         begun = path.stat().st_size
-        for data in _followed(session, job.id, token=found.token, begin=begun, ended=lambda: _is_over(session, job.id)):
+        for data in _followed(path, begin=begun, ended=lambda: _is_over(session, job.id)):
             session.output.lines(data.decode(errors="replace").splitlines())
 
 
@@ -135,19 +145,12 @@ def _is_over(session: Session, job_id: JobId) -> bool:
     return session.store.views.get(job_id).state is not State.RUNNING
 
 
-def _followed(
-    session: Session, job_id: JobId, *, ended: Callable[[], bool], token: int = 0, begin: int = 0
-) -> Iterator[bytes]:
-    """What comes to a log, until the program has ended; without a token, of one attempt after the other."""
-    pause, place, current = threading.Event(), begin, token
-    job = session.store.views.get(job_id)
+def _followed(path: Path, *, begin: int, ended: Callable[[], bool]) -> Iterator[bytes]:
+    """What comes to a log, until the program has ended."""
+    pause, place = threading.Event(), begin
     while True:
         over = ended()
-        newest = token or max((each.token for each in session.store.views.attempts(job_id)), default=1)
-        if newest != current:
-            place, current = 0, newest
-        data = _read(_path(session, job, current), place)
-        place += len(data)
+        data, place = _read(path, place)
         if data:
             yield data
         elif over:
@@ -156,12 +159,10 @@ def _followed(
             pause.wait(LOOK_EVERY)
 
 
-def _read(path: Path, place: int) -> bytes:
-    """What a file holds from a place on; a file that was cut is read from its beginning."""
-    try:
-        with path.open("rb") as file:
-            size = file.seek(0, 2)
-            file.seek(place if place <= size else 0)
-            return file.read(CHUNK)
-    except FileNotFoundError:
-        return b""
+def _read(path: Path, place: int) -> tuple[bytes, int]:
+    """What a file holds from a place on, and where that ends; a file that was cut is read from its beginning."""
+    with path.open("rb") as file:
+        begin = place if place <= file.seek(0, 2) else 0
+        file.seek(begin)
+        data = file.read(CHUNK)
+        return data, begin + len(data)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 log = logging.getLogger("holdfast")
@@ -16,11 +17,16 @@ CUT = b"[what came before was cut off]\n"
 TAIL = 2000
 
 
+#: Is given what programs write, as it comes.
+Echo = Callable[[bytes], None]
+
+
 class Log:
     """One attempt's log. A disk that is full costs lines, and nothing else."""
 
-    def __init__(self, path: Path, *, largest: int = LARGEST) -> None:
+    def __init__(self, path: Path, *, largest: int = LARGEST, echo: Echo | None = None) -> None:
         self.path = path
+        self._echo = echo
         self._largest = largest
         self._size = 0
         self._file: int | None = None
@@ -35,6 +41,8 @@ class Log:
     def write(self, data: bytes) -> None:
         """Add what the program has written."""
         self._tail = (self._tail + data)[-TAIL:]
+        if self._echo is not None:
+            self._echo(data)
         if self._file is None:
             return
         try:

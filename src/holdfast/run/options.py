@@ -7,6 +7,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from holdfast.run.capture import Echo
 from holdfast.run.children import ChildOptions
 from holdfast.run.heartbeat import INTERVAL
 from holdfast.store.retention import Retention
@@ -29,3 +30,4 @@ class WorkerOptions(Struct, frozen=True, kw_only=True):
     children: ChildOptions = ChildOptions()
     plans: bool = True
     logs: Path = Path("holdfast-logs")
+    echo: Echo | None = None

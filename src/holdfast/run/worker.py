@@ -174,11 +174,6 @@ class Worker:
         return sum(helped, start=claimed + self._keepers[2].tick())
 
     @property
-    def working(self) -> bool:
-        """Whether a worker that was started has not wound down yet."""
-        return self._thread is not None and self._thread.is_alive()
-
-    @property
     def queues(self) -> list[str]:
         return list(self._options.queues)
 
@@ -246,7 +241,8 @@ class Worker:
             case ExecutorName.COMMAND:
                 from holdfast.run.execute.command import CommandExecutor
 
-                return CommandExecutor(slots, logs=self._options.logs, store=self._store, finish=finish)
+                logs, echo = self._options.logs, self._options.echo
+                return CommandExecutor(slots, logs=logs, echo=echo, store=self._store, finish=finish)
 
     def _context(self, run: Run) -> Context:
         return RunContext(run, self._tell(run), self.id, self._request, leaving=self._stopping, counts=self.counts)

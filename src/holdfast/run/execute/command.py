@@ -22,7 +22,7 @@ from holdfast.domain.verdict import Done, Failed, Lost, Outcome
 from holdfast.errors import HoldfastError
 from holdfast.run import clock
 from holdfast.run.caps import enforcer_here
-from holdfast.run.capture import TAIL, Log
+from holdfast.run.capture import TAIL, Echo, Log
 from holdfast.run.children import Supervised
 from holdfast.run.execute import Finish
 from holdfast.run.execute.slots import SlotExecutor
@@ -60,9 +60,10 @@ def _command(
 class CommandExecutor(SlotExecutor):
     """Slots whose runs are programs."""
 
-    def __init__(self, slots: int, *, logs: Path, store: Store, finish: Finish) -> None:
+    def __init__(self, slots: int, *, logs: Path, echo: Echo | None, store: Store, finish: Finish) -> None:
         self._supervised = Supervised()
         self._logs = logs
+        self._echo = echo
         self._store = store
 
         def make_slot() -> tuple[Callable[[Run], Outcome], Callable[[], None]]:
@@ -82,7 +83,7 @@ class CommandExecutor(SlotExecutor):
         if command.about is not None:
             command = structs.replace(command, argv=filled(command.argv, self._told(JobId(command.about))))
         run.timeout = None if command.timeout is None else command.timeout.total_seconds()
-        log = Log(log_path(self._logs, run.lease.job_id, run.lease.token, command.parameters))
+        log = Log(log_path(self._logs, run.lease.job_id, run.lease.token, command.parameters), echo=self._echo)
         try:
             refused = _refused(command)
             return refused or self._run(run, command, log)
