@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -20,8 +21,9 @@ from holdfast.domain.command import COMMAND, load_command
 from holdfast.domain.history import Attempt
 from holdfast.domain.job import Job, JobId, State
 from holdfast.domain.selector import Selector
-from holdfast.errors import InvalidInput, NotFound
+from holdfast.errors import ConfigurationError, InvalidInput, NotFound
 from holdfast.run.execute.command import log_path
+from holdfast.run.marked import MARK
 from holdfast.run.signals import Signals
 
 #: How often a log that is followed is looked at, in seconds; and how much is read at once.
@@ -60,6 +62,8 @@ def run(session: Session, *, words: tuple[str, ...], shell: bool, **options: Any
     Example:
       holdfast run --memory 2G --timeout 1h -- python train.py
     """
+    if os.environ.get(MARK):
+        raise ConfigurationError("a job cannot run programs in its own place", hint="Let it add them: holdfast add.")
     argv = ("/bin/sh", "-c", " ".join(words)) if shell else words
     later = {"queue": private_queue(), "priority": 0, "delay": None, "needs": (), "hold": False, "callback": None}
     request = make_request(session, argv, {**options, **later, "pause_queue": False})

@@ -105,7 +105,7 @@ class CommandExecutor(SlotExecutor):
     def _run(self, run: Run, command: Command, log: Log) -> Outcome:
         lease = run.lease
         env = environment(command, os.environ, job_id=lease.job_id, attempt=lease.attempt, queue=lease.queue)
-        reading, writing = os.pipe2(os.O_CLOEXEC)
+        reading, writing = os.pipe()
         try:
             name = self._supervised.command(
                 list(command.argv), writing, cwd=command.cwd, env=env, memory=command.memory, cpus=command.cpus
