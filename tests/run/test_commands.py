@@ -321,7 +321,7 @@ def test_nothing_outlives_its_supervisor(app, add, tmp_path):
         assert all(gone(pid) for pid in pids(folder))
 
 
-def test_what_a_killed_worker_and_its_supervisor_left_is_ended_by_the_next(app, add, run, real_database, tmp_path):
+def test_what_a_killed_worker_and_its_supervisor_left_is_ended_by_the_next(app, add, real_database, tmp_path):
     words, folder = daemons(tmp_path, count=5, then="time.sleep(60)")
     add(*words)
     child = Child(work, real_database.url, str(tmp_path))
@@ -333,9 +333,11 @@ def test_what_a_killed_worker_and_its_supervisor_left_is_ended_by_the_next(app, 
         supervisor.kill()
     child.kill()
     child.end()
-    assert not all(gone(pid) for pid in pids(folder))
-    run("true")
-    wait_until(lambda: all(gone(pid) for pid in pids(folder)))
+    left = pids(folder)
+    assert not all(gone(pid) for pid in left)
+    add("true")
+    with app.worker(poll=0.05, grace=0.2):
+        wait_until(lambda: all(gone(pid) for pid in left))
 
 
 def test_who_ignores_the_request_is_killed(app, add, tmp_path):
