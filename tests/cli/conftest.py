@@ -9,6 +9,7 @@ import pytest
 import holdfast
 from holdfast.cli import main
 from tests.cli import batch_units
+from tests.support.reference import checker
 
 
 class Answer:
@@ -58,6 +59,18 @@ def run(app, real_database, capsys, monkeypatch):
             main([str(word) for word in words])
         captured = capsys.readouterr()
         return Answer(ended.value.code, captured.out, captured.err)
+
+    return call
+
+
+@pytest.fixture
+def fitting(run):
+    """Calls a command with -o json; the answer fits its schema."""
+
+    def call(path, *words) -> Answer:
+        answer = run(*path, "-o", "json", *words)
+        checker(path).validate(answer.document)
+        return answer
 
     return call
 

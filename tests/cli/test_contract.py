@@ -7,7 +7,6 @@ import json
 import subprocess
 import sys
 
-import jsonschema
 import pytest
 
 import holdfast
@@ -16,22 +15,11 @@ from holdfast.cli.about import all_errors
 from holdfast.cli.exits import EXITS
 from holdfast.store.backend import OLDEST_CODE, SCHEMA_VERSION
 from tests.support.program import ROOT
-from tests.support.reference import HERE, generate
+from tests.support.reference import checker, generate
 
 pytestmark = pytest.mark.usefixtures("own_store")
 
 LEAVES = dict(generate.commands())
-
-
-def checker(path, part=None):
-    """Compares with the schema of a command, or a part of it; what it does not name is an error here."""
-    schema = json.loads((HERE / "schemas" / f"{'-'.join(path)}.json").read_text())
-    for shape in (schema, *schema["$defs"].values()):
-        if "properties" in shape and "additionalProperties" not in shape:
-            shape["additionalProperties"] = False
-    if part is not None:
-        schema = {"$defs": schema["$defs"], "$ref": f"#/$defs/{part}"}
-    return jsonschema.Draft202012Validator(schema)
 
 
 #: Words that make each command succeed on a store whose job 1 is ready. A new command needs its own here.

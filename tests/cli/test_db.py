@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from holdfast.cli.db import _bytes
-from tests.cli.test_contract import checker
 from tests.support.backends import open_database
+from tests.support.reference import checker
 
 
 def test_a_backup_is_a_store(run, app, tmp_path):

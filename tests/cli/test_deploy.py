@@ -8,18 +8,12 @@ import pytest
 
 from holdfast import Selector, State
 from holdfast.domain.job import WorkerId
-from tests.cli.test_contract import checker
 from tests.support.processes import wait_until
 
 
 @pytest.fixture
-def call(run):
-    def call(*words):
-        answer = run(*words, "-o", "json")
-        checker((words[0],)).validate(answer.document)
-        return answer
-
-    return call
+def call(fitting):
+    return lambda verb, *words: fitting((verb,), *words)
 
 
 def announce(app, name, version):

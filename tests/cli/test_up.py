@@ -15,9 +15,9 @@ from holdfast import State
 from holdfast.cli.service import quoted, unit_text
 from holdfast.cli.standing import Standing
 from holdfast.errors import InvalidInput
-from tests.cli.test_contract import checker
 from tests.support.processes import gone, wait_until
 from tests.support.program import ROOT, program
+from tests.support.reference import checker
 
 APP = ["--app", "tests.run.cli_jobs:app"]
 

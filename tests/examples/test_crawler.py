@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import urllib.request
 
 import pytest
 
 import holdfast
 from holdfast import Selector, State
-from tests.support.processes import PATIENCE, wait_until
-from tests.support.program import ROOT, programs
+from tests.support.processes import wait_until
+from tests.support.program import ROOT, bundled_server, clean_environment, finished, programs
 
 HERE = f"{ROOT}/examples/crawler"
 PARTS = 3 * 4 * 2
@@ -21,12 +18,8 @@ PARTS = 3 * 4 * 2
 
 @pytest.fixture
 def site():
-    process = subprocess.Popen(
-        [sys.executable, f"{HERE}/server.py", "--port", "0"], stdout=subprocess.PIPE, text=True, start_new_session=True
-    )
-    yield process.stdout.readline().strip()
-    process.terminate()
-    process.communicate()
+    with bundled_server(f"{HERE}/server.py") as address:
+        yield address
 
 
 @pytest.fixture
@@ -36,20 +29,13 @@ def ask(site):
 
 @pytest.fixture
 def start(tmp_path, site):
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
-    environ |= {"HOLDFAST_URL": f"sqlite:///{tmp_path}/jobs.db", "PYTHONPATH": HERE, "CRAWL_SITE": site}
-    with programs(cwd=tmp_path, env=environ) as start:
+    with programs(cwd=tmp_path, env=clean_environment(tmp_path, PYTHONPATH=HERE, CRAWL_SITE=site)) as start:
         yield start
 
 
 @pytest.fixture
 def call(start):
-    def run(*words):
-        process = start(*words)
-        out, _ = process.communicate(timeout=PATIENCE)
-        return process.returncode, out
-
-    return run
+    return lambda *words: finished(start(*words))
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 
 from tests.docs.test_transcripts import blocks
 from tests.support.processes import PATIENCE, wait_until
-from tests.support.program import ROOT
+from tests.support.program import ROOT, clean_environment
 
 PROGRAM = f"{sys.executable} {ROOT}/examples/mailbox_backfill/mailbox.py"
 HOLDFAST = f"{sys.executable} -m holdfast"
@@ -26,12 +26,7 @@ def bash(tmp_path):
     (tmp_path / "again").write_text(blocks("scripts.md", "sh")[0])
     (tmp_path / "sleep").write_text("#!/bin/sh\n")
     (tmp_path / "sleep").chmod(0o755)
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
-    environ |= {
-        "HOLDFAST_URL": f"sqlite:///{tmp_path}/jobs.db",
-        "M": PROGRAM,
-        "PATH": f"{tmp_path}:{os.environ['PATH']}",
-    }
+    environ = clean_environment(tmp_path, M=PROGRAM, PATH=f"{tmp_path}:{os.environ['PATH']}")
     started = []
 
     def start(line):

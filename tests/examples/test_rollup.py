@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sqlite3
 from contextlib import closing
@@ -11,8 +10,8 @@ from itertools import pairwise
 import pytest
 
 import holdfast
-from tests.support.processes import PATIENCE, wait_until
-from tests.support.program import ROOT, programs
+from tests.support.processes import wait_until
+from tests.support.program import ROOT, clean_environment, finished, programs
 
 HERE = f"{ROOT}/examples/rollup"
 TENANTS = {"ada", "bob", "eve"}
@@ -20,19 +19,13 @@ TENANTS = {"ada", "bob", "eve"}
 
 @pytest.fixture
 def start(tmp_path):
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
-    environ |= {"HOLDFAST_URL": f"sqlite:///{tmp_path}/jobs.db", "PYTHONPATH": HERE, "ROLLUP_EVERY": "1s"}
-    with programs(cwd=tmp_path, env=environ) as start:
+    with programs(cwd=tmp_path, env=clean_environment(tmp_path, PYTHONPATH=HERE, ROLLUP_EVERY="1s")) as start:
         yield start
 
 
 @pytest.fixture
 def rollup(start):
-    def run(*words):
-        out, _ = start(f"{HERE}/rollup.py", *words).communicate(timeout=PATIENCE)
-        return out
-
-    return run
+    return lambda *words: finished(start(f"{HERE}/rollup.py", *words))[1]
 
 
 @pytest.fixture

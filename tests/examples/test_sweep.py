@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
 import sys
@@ -13,8 +12,8 @@ import pytest
 import holdfast
 from holdfast import Selector, State
 from holdfast.domain.command import COMMAND
-from tests.support.processes import PATIENCE, connect, wait_until
-from tests.support.program import ROOT, programs
+from tests.support.processes import connect, wait_until
+from tests.support.program import ROOT, clean_environment, finished, programs
 
 HERE = f"{ROOT}/examples/sweep"
 GRID = ["--param", "symbol=AAA,BBB,BIG", "--param", "threshold=0.1,0.2", "--param", "year=2020,2021"]
@@ -30,20 +29,13 @@ def folder(tmp_path):
 
 @pytest.fixture
 def start(folder):
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
-    environ["HOLDFAST_URL"] = f"sqlite:///{folder}/jobs.db"
-    with programs(cwd=folder, env=environ) as start:
+    with programs(cwd=folder, env=clean_environment(folder)) as start:
         yield start
 
 
 @pytest.fixture
 def hf(start):
-    def run(*words):
-        process = start("-m", "holdfast", *words)
-        out, _ = process.communicate(timeout=PATIENCE)
-        return process.returncode, out
-
-    return run
+    return lambda *words: finished(start("-m", "holdfast", *words))
 
 
 @pytest.fixture

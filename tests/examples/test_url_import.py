@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import urllib.request
 
 import pytest
 
 from tests.support.processes import PATIENCE, wait_until
-from tests.support.program import ROOT, programs
+from tests.support.program import ROOT, bundled_server, clean_environment, finished, programs
 
 HERE = f"{ROOT}/examples/url_import"
 KINDS = ("article", "copy", "slow", "broken", "consent")
@@ -20,13 +17,8 @@ COUNT = 4
 
 @pytest.fixture
 def site():
-    """The bundled server, on a port of its own."""
-    process = subprocess.Popen(
-        [sys.executable, f"{HERE}/server.py", "--port", "0"], stdout=subprocess.PIPE, text=True, start_new_session=True
-    )
-    yield process.stdout.readline().strip()
-    process.terminate()
-    process.communicate()
+    with bundled_server(f"{HERE}/server.py") as address:
+        yield address
 
 
 @pytest.fixture
@@ -38,20 +30,13 @@ def folder(tmp_path, site):
 
 @pytest.fixture
 def start(folder):
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
-    environ |= {"HOLDFAST_URL": f"sqlite:///{folder}/jobs.db", "PYTHONPATH": HERE}
-    with programs(cwd=folder, env=environ) as start:
+    with programs(cwd=folder, env=clean_environment(folder, PYTHONPATH=HERE)) as start:
         yield start
 
 
 @pytest.fixture
 def call(start):
-    def run(*words):
-        process = start(*words)
-        out, _ = process.communicate(timeout=PATIENCE)
-        return process.returncode, out
-
-    return run
+    return lambda *words: finished(start(*words))
 
 
 @pytest.fixture

@@ -179,7 +179,7 @@ def test_who_is_cancelled_ends(app, add, tmp_path):
     with app.worker(poll=0.05, heartbeat=0.2):
         wait_until((tmp_path / "begun").exists)
         app.control.cancel(Selector(ids=(job_id,)), actor="ada")
-        wait_until(lambda: app.views.get(job_id).state is State.CANCELLED)
+        assert wait_until(lambda: app.views.get(job_id).state is State.CANCELLED)
 
 
 def test_a_worker_that_ends_gives_its_programs_back(app, add, tmp_path):
@@ -245,17 +245,20 @@ def test_a_log_that_cannot_be_made_does_not_fail_the_program(app, run):
 
 #: Starts processes that leave its session, and tells their numbers.
 DAEMONS = """
-import os, signal, sys, time
+import os, signal, sys
+reading, writing = os.pipe()
 for n in range({count}):
     if os.fork() == 0:
         os.setsid()
         if os.fork() == 0:
-            open(sys.argv[1] + '/' + str(os.getpid()), 'w').close()
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
-            time.sleep(60)
+            open(sys.argv[1] + '/' + str(os.getpid()), 'w').close()
+            os.write(writing, b'!')
+            while True:
+                signal.pause()
         os._exit(0)
-while len(os.listdir(sys.argv[1])) < {count}:
-    time.sleep(0.01)
+for n in range({count}):
+    os.read(reading, 1)
 open(sys.argv[1] + '-ready', 'w').close()
 {then}
 """
@@ -292,7 +295,7 @@ def work(pipe, url, folder):
 @pytest.mark.parametrize("how", ["kill", "pause"])
 def test_nothing_outlives_its_worker(app, add, real_database, tmp_path, how):
     """Killed -9 or stopped past its lease: its program is dead, with all that it started, before another begins."""
-    words, folder = daemons(tmp_path, count=5, then="time.sleep(60)")
+    words, folder = daemons(tmp_path, count=5, then="signal.pause()")
     job_id = add(*words)
     child = Child(work, real_database.url, str(tmp_path))
     child.hear()
@@ -311,7 +314,7 @@ def supervisors(of):
 
 def test_nothing_outlives_its_supervisor(app, add, tmp_path):
     """Killed -9: the programs are ended before anybody may run them again."""
-    words, folder = daemons(tmp_path, count=5, then="time.sleep(60)")
+    words, folder = daemons(tmp_path, count=5, then="signal.pause()")
     job_id = add(*words, max_attempts=2, retry='{"steps": [60.0], "jitter": 0.0}')
     with app.worker(poll=0.05):
         wait_until((tmp_path / "daemons-ready").exists)
@@ -322,7 +325,7 @@ def test_nothing_outlives_its_supervisor(app, add, tmp_path):
 
 
 def test_what_a_killed_worker_and_its_supervisor_left_is_ended_by_the_next(app, add, real_database, tmp_path):
-    words, folder = daemons(tmp_path, count=5, then="time.sleep(60)")
+    words, folder = daemons(tmp_path, count=5, then="signal.pause()")
     add(*words)
     child = Child(work, real_database.url, str(tmp_path))
     child.hear()

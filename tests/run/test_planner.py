@@ -541,7 +541,7 @@ def test_a_schedule_that_is_made_while_a_worker_runs_is_planned_soon(real_app):
 
     with real_app.worker(poll=0.05):
         real_app.schedules.create("soon", "rollup", "@yearly")
-        wait_until(lambda: [each.state for each in real_app.store.plans.history("soon")] == [State.DONE])
+        assert wait_until(lambda: [each.state for each in real_app.store.plans.history("soon")] == [State.DONE])
 
 
 def test_a_worker_may_leave_planning_to_others(real_app):

@@ -83,3 +83,26 @@ def programs(*line: str, **options: Any) -> Iterator[Callable[..., subprocess.Po
         if process.poll() is None:
             process.kill()
         process.communicate()
+
+
+def clean_environment(folder: Path, **variables: str) -> dict[str, str]:
+    """The environment of a reader who has set nothing but the store, in *folder*."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
+    return {**kept, "HOLDFAST_URL": f"sqlite:///{folder}/jobs.db", **variables}
+
+
+def finished(process: subprocess.Popen[str]) -> tuple[int, str]:
+    """Its exit code, and what it printed."""
+    out, _ = process.communicate(timeout=60)
+    return process.returncode, out
+
+
+@contextmanager
+def bundled_server(file: str) -> Iterator[str]:
+    """The server of an example, on a port of its own; answers its address."""
+    line = [sys.executable, file, "--port", "0"]
+    process = subprocess.Popen(line, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    assert process.stdout is not None
+    yield process.stdout.readline().strip()
+    process.terminate()
+    process.communicate()

@@ -13,7 +13,7 @@ import click
 import msgspec
 from msgspec import Struct, structs
 
-from holdfast.cli.define import moment_of
+from holdfast.cli.moments import moment_of
 from holdfast.cli.session import Session
 from holdfast.cli.shared import command, with_options
 from holdfast.cli.tables import lines_of, rows_of

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import re
-from datetime import UTC, datetime
 from typing import Any
 
 import click
 
 from holdfast.cli.enqueue import decoded_payload, read_payload
+from holdfast.cli.moments import moment_of
 from holdfast.cli.planned import ScheduleFacts, schedules_of, tell_schedule
 from holdfast.cli.session import Session
 from holdfast.cli.shared import command, with_options
-from holdfast.domain.filter import parse_moment
-from holdfast.domain.moments import checked_moment
 from holdfast.domain.plan import Overlap
 from holdfast.domain.schedule import CatchUp
 from holdfast.errors import InvalidInput
@@ -102,17 +99,3 @@ def _given(options: dict[str, Any]) -> Any:
         if name in given:
             given[name] = moment_of(given[name], ages=False)
     return given
-
-
-def moment_of(text: str, *, ages: bool = True) -> datetime:
-    """A moment as it stands on a line: RFC 3339, now, or an age."""
-    now = datetime.now(UTC)
-    try:
-        if text == "now":
-            return now
-        if not ages and re.fullmatch(r"[\d.]+[a-z]*", text):
-            raise InvalidInput(f"{text!r} is no moment")  # noqa: TRY301 - the same answer for all
-        return checked_moment(parse_moment(text, now=now))
-    except InvalidInput:
-        also = ", or an age: 6h" if ages else ", or now"
-        raise InvalidInput(f"{text[:100]!r} is no moment", hint=f"Write it as 2030-01-01T06:00:00Z{also}.") from None

@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 import click
 from msgspec import Struct
 
-from holdfast.cli.define import add, edit, moment_of
+from holdfast.cli.define import add, edit
+from holdfast.cli.moments import moment_of
 from holdfast.cli.planned import (
     Instant,
     ScheduleFacts,
