@@ -37,6 +37,8 @@ log = logging.getLogger("holdfast.batch")
 
 #: A shard makes room for other jobs that wait after so many seconds, and looks so often whether it should go on.
 SLICE, LOOK_EVERY = 10.0, 0.2
+#: Once its time is over, it looks so often whether others wait.
+LOOK_AGAIN = 1.0
 
 
 def kinds_of(function: UnitFunction[..., Any]) -> list[Kind]:
@@ -188,7 +190,7 @@ class _Minder:
     def _others_wait(self) -> bool:
         if clock.now() < self._until:
             return False
-        self._until = clock.now() + SLICE
+        self._until = clock.now() + LOOK_AGAIN
         ready = Selector(queues=(self._sharding.queue,), states=(State.READY,))
         return self._store.views.count(ready, cap=1).count > 0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from contextlib import contextmanager
 from datetime import date
 
 import pytest
@@ -13,7 +14,8 @@ from holdfast import Fatal, Skip, Unit
 from holdfast.batch import source_of
 from holdfast.domain.batch import AbortedBy, BatchState, identity, unit_key
 from holdfast.domain.breaker import RATE_AFTER, Breaker, Limits
-from holdfast.errors import InvalidInput, InvalidKind
+from holdfast.errors import InvalidInput, InvalidKind, StoreUnavailable
+from holdfast.store.batches import Batches
 from tests.support.processes import wait_until
 
 
@@ -67,6 +69,33 @@ def test_a_run_can_be_silent(app, capfd):
 
     assert run(app, work, [0, 1]).exit_code == 6
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("retries", [0, 1])
+def test_a_unit_whose_commit_nobody_heard_of_is_done_once(app, monkeypatch, retries):
+    """Its row is in the ledger: no failure is written over it, and the rest of the run is not appended blindly."""
+    real, unheard = Batches.transaction, {unit_key(2), unit_key(5)}
+
+    @contextmanager
+    def transaction(batches, opened, end):
+        with real(batches, opened, end) as connection:
+            yield connection
+        key = end().key
+        if key in unheard:
+            unheard.remove(key)
+            raise StoreUnavailable("nobody heard")
+
+    monkeypatch.setattr(Batches, "transaction", transaction)
+
+    @app.unit(retries=retries, retry=["0s"])
+    def work(key: int, unit: Unit) -> None:
+        with unit.transaction():
+            pass
+
+    result = run(app, work, range(1, 81), max_failures=0)
+    assert (result.summary.succeeded, result.summary.failed, result.exit_code) == (80, 0, 0)
+    assert app.store.batches.recount(result.batch.id) == {"done": 80}
+    assert not unheard
 
 
 def test_a_unit_is_tried_again_within_a_run(app):

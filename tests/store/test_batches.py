@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.domain.batch import AbortedBy, BatchState, UnitEnd, UnitState, unit_key
+from holdfast.domain.batch import AbortedBy, BatchState, Handed, UnitEnd, UnitState, unit_key
 from holdfast.domain.job import State, WorkerId
 from holdfast.domain.raised import AlreadyOver
 from holdfast.domain.selector import Selector
@@ -371,6 +371,29 @@ def test_an_effect_is_not_made_twice_by_two_holders(real_database):
         assert connection.execute("SELECT count(*) FROM effect").fetchone() == (1,)
         connection.execute("DROP TABLE effect")
     check(store, run.batch.id)
+
+
+@pytest.mark.parametrize("state", [UnitState.DONE, UnitState.SKIPPED])
+def test_what_has_ended_stays_so(store, state):
+    """A late word about a unit changes neither its row nor the counters."""
+    run = begin(store)
+    (unit,) = finish(store, run, 1, state=state)
+    store.batches.flush(run, [done(unit, UnitState.FAILED, error="late")])
+    (row,) = store.batches.units(run.batch.id)
+    assert (row.state, row.error) == (state, None)
+    counted = check(store, run.batch.id)
+    assert (getattr(counted, state), counted.failed) == (1, 0)
+
+
+def test_a_result_that_waits_is_not_handed_over_twice(store):
+    """The unit of a result that waits for its consumer has turned; a late word about it hands nothing over."""
+    run = begin(store)
+    (unit,) = take(store, run, 1).taken
+    handed = done(unit, UnitState.RUNNING, handed=Handed("box", "1"))
+    store.batches.flush(run, [handed])
+    store.batches.flush(run, [handed])
+    assert store.inbox.size("box") == 1
+    assert check(store, run.batch.id).in_inbox == 1
 
 
 def test_planned_units_are_taken_in_their_order(store):

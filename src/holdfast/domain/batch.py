@@ -39,6 +39,8 @@ class UnitState(StrEnum):
 
 #: Units that are over, whatever comes.
 OVER = frozenset({UnitState.DONE, UnitState.SKIPPED, UnitState.CANCELLED})
+#: Units that may run; the end of one that is not among them is not written.
+OPEN = frozenset({UnitState.PENDING, UnitState.FAILED})
 
 
 class BatchState(StrEnum):

@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from holdfast.domain.batch import OVER, AbortedBy, Unit, UnitEnd, UnitKey, UnitState, deltas
+from holdfast.domain.batch import OPEN, AbortedBy, Unit, UnitEnd, UnitKey, UnitState, deltas
 from holdfast.domain.job import Wanted
 from holdfast.domain.raised import AlreadyOver
 from holdfast.errors import LeaseLost
@@ -100,7 +100,7 @@ def end_one(run: Opened, end: UnitEnd) -> Flow[None]:
     """
     yield from _lock_run(run)
     known: list[Unit] = yield ask("units_by_key", Unit, batch_id=run.batch.id, keys=[end.key])
-    if known and known[0].state in OVER:
+    if known and known[0].state not in OPEN:
         raise AlreadyOver(f"unit {end.key} of batch {run.batch.id} is over already")
     yield from _put_ends(run, [end], fresh=False)
 
@@ -114,16 +114,19 @@ def _lock_run(run: Opened) -> Flow[Standing]:
 
 
 def _put_ends(run: Opened, ends: list[UnitEnd], *, fresh: bool) -> Flow[None]:
-    """Write how units ended; *fresh*: none of them has a row yet."""
+    """Write how units ended; *fresh*: none of them has a row yet. What has ended already stays as it is."""
     if not ends:
         return
-    changed = deltas(ends)
-    yield from _hand_over(run, ends)
     if fresh:
+        changed = deltas(ends)
         yield _appended(run, ends, plain=changed.keys() == {"done"})
     else:
         table = Rows(**_columns(ends, _FACTS), suspect=[False] * len(ends))
-        yield ask("put_units", batch_id=run.batch.id, passes=run.batch.passes, unit=table)
+        rows = yield ask("put_units", batch_id=run.batch.id, passes=run.batch.passes, unit=table)
+        turned = {row[0] for row in rows}
+        ends = ends if len(turned) == len(ends) else [end for end in ends if end.key in turned]
+        changed = deltas(ends)
+    yield from _hand_over(run, ends)
     yield from count(run.batch.id, run.lease.job_id, changed)
 
 
@@ -136,7 +139,7 @@ def _appended(run: Opened, ends: list[UnitEnd], *, plain: bool) -> Fill:
 
 
 def _hand_over(run: Opened, ends: list[UnitEnd]) -> Flow[None]:
-    """Put results into their inboxes, before their units turn."""
+    """Put results into their inboxes, in the transaction in which their units turn."""
     handed = [(end.key, end.handed) for end in ends if end.handed is not None]
     if handed:
         table = Rows(

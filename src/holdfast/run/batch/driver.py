@@ -221,7 +221,7 @@ class Driver:
             limit=max(0, room),
             retry_failed=self._plan.retry_failed,
             doubt=self._plan.doubt,
-            fresh=self._source.fresh,
+            fresh=self._source.fresh and not self._run.unheard,
             abort=self._tripped,
         )
         flushed = self._store.batches.flush(self._opened, ends, ask_for)

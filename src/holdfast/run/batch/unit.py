@@ -19,7 +19,7 @@ from holdfast.domain.raised import AlreadyOver, Cancelled, Fatal, Skip
 from holdfast.domain.result import kept_result
 from holdfast.domain.retry import Curve, delay_after
 from holdfast.domain.text import checked_name, clean_text
-from holdfast.errors import CommandFailed, InvalidPayload
+from holdfast.errors import CommandFailed, InvalidPayload, StoreUnavailable
 from holdfast.run.batch.timing import Alarms
 from holdfast.run.handler import say
 
@@ -174,8 +174,12 @@ class Unit:
             ends.append(self.ended(UnitState.DONE, None, time.monotonic() - began))
             return ends[-1]
 
-        with self._run.transaction(end) as connection:
-            yield connection
+        try:
+            with self._run.transaction(end) as connection:
+                yield connection
+        except StoreUnavailable:
+            self._run.unheard = True
+            raise
         self.settled = ends[-1]
 
     def ended(self, state: UnitState, error: str | None, took: float, *, returned: Any = None) -> UnitEnd:
@@ -222,6 +226,8 @@ class Run:
         #: They tell units whose time is up.
         self.alarms = None if timeout is None else Alarms(timeout)
         self.transaction = transaction
+        #: Set when nobody heard whether a unit's own transaction was committed: its row may be there.
+        self.unheard = False
         #: Set when a unit says that it makes no sense to go on.
         self.fatal = threading.Event()
         self._function = function

@@ -114,7 +114,8 @@ WHERE batch_id = :batch_id AND state = 'pending'
 ORDER BY place LIMIT :limit::bigint
 
 -- name: put_units
-INSERT INTO holdfast.unit (batch_id, key, place, state, passes, attempts, crashes, suspect, label, warning, error, data,
+-- What has ended stays so: a late word about a unit changes no row, and its key does not come back.
+INSERT INTO holdfast.unit AS known (batch_id, key, place, state, passes, attempts, crashes, suspect, label, warning, error, data,
     took_ms)
 SELECT :batch_id, key, place, state, :passes, attempts, crashes, suspect, label, warning, error, data::json, took_ms
 FROM jsonb_to_recordset(:unit::jsonb) AS unit (key text, place bigint, state text, attempts integer, crashes integer,
@@ -122,6 +123,8 @@ FROM jsonb_to_recordset(:unit::jsonb) AS unit (key text, place bigint, state tex
 ON CONFLICT (batch_id, key) DO UPDATE SET place = excluded.place, state = excluded.state, passes = excluded.passes,
     attempts = excluded.attempts, crashes = excluded.crashes, suspect = excluded.suspect, label = excluded.label,
     warning = excluded.warning, error = excluded.error, data = excluded.data, took_ms = excluded.took_ms
+    WHERE known.state = 'pending' OR known.state = 'failed'
+RETURNING key
 
 -- name: plan_units
 -- New keys wait; those that wait already are told to be of this run.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -15,10 +15,11 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
 from holdfast.domain.job import JobId
-from holdfast.errors import NoTransaction, OtherDatabase, StoreUnavailable
+from holdfast.errors import NoTransaction, OtherDatabase
 from holdfast.store.backend import Timeouts
 from holdfast.store.flow import Ask, Flow, FlowFunction, P, Step, adrive, drive
 from holdfast.store.postgres.bell import PostgresEar, Ringer
+from holdfast.store.postgres.commits import Commits
 from holdfast.store.postgres.failures import passes, translate
 from holdfast.store.postgres.pool import Pool
 from holdfast.store.postgres.schema import check_or_migrate, migrate
@@ -38,7 +39,6 @@ CHANNEL = "holdfast.ready"
 #: In a caller's transaction: one constant payload, delivered with its commit. A setting switches it off.
 NOTIFY = """SELECT pg_notify('holdfast.ready', '')
 WHERE current_setting('holdfast' || '.notify', true) IS DISTINCT FROM 'off'"""
-STATUS_EVERY = timedelta(milliseconds=100)
 
 
 class PostgresBackend:
@@ -56,6 +56,7 @@ class PostgresBackend:
         self._channel = self.statements.in_schema(CHANNEL)
         self._ringer = Ringer(self._notify)
         self._closed = threading.Event()
+        self._commits = Commits(lambda: self.connect(autocommit=True), self.statements, self._closed)
         self._pool = Pool(
             url,
             _prepared(url) if prepare else {"prepare_threshold": None, **_connect_options(url)},
@@ -89,7 +90,7 @@ class PostgresBackend:
     def read(self, flow: FlowFunction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         def once(connection: psycopg.Connection[Any]) -> T:
             begin = _begin(Timeouts.statement, mode="ISOLATION LEVEL REPEATABLE READ READ ONLY")
-            return self._transaction(connection, flow(*args, **kwargs), begin)
+            return self._transaction(connection, flow(*args, **kwargs), begin, writes=False)
 
         return self._insist(once)
 
@@ -123,8 +124,9 @@ class PostgresBackend:
 
     @contextmanager
     def transaction(self) -> Iterator[psycopg.Connection[Any]]:
-        with self._translated(), self.connect() as connection:
+        with self._translated(), closing(self.connect()) as connection:
             yield connection
+            self._commits.commit(connection, self._commits.written(connection))
 
     def ring(self) -> None:
         self._ringer.ring()
@@ -172,43 +174,17 @@ class PostgresBackend:
                 break
         return self._once(work, limit)
 
-    def _transaction(self, connection: psycopg.Connection[Any], flow: Flow[T], begin: str) -> T:
+    def _transaction(self, connection: psycopg.Connection[Any], flow: Flow[T], begin: str, *, writes: bool = True) -> T:
         connection.execute(begin.encode())
         try:
             result = drive(flow, self._performer(connection))
-            written = connection.execute("SELECT pg_current_xact_id_if_assigned()::text").fetchone()
+            written = self._commits.written(connection) if writes else None
         except BaseException:
             if not connection.closed and connection.info.transaction_status != TransactionStatus.IDLE:
                 connection.execute("ROLLBACK")
             raise
-        try:
-            connection.execute("COMMIT")
-        except psycopg.OperationalError:
-            if written is None or written[0] is None or not self._committed(written[0]):
-                raise
+        self._commits.commit(connection, written)
         return result
-
-    def _committed(self, transaction: str) -> bool:
-        """What became of a transaction whose COMMIT got no answer: the server knows.
-
-        Raises:
-            StoreUnavailable: It could not be asked, or has forgotten.
-        """
-        for _ in range(int(Timeouts.statement / STATUS_EVERY)):
-            status = self._ask_status(transaction)
-            if status in ("committed", "aborted"):
-                return status == "committed"
-            self._closed.wait(STATUS_EVERY.total_seconds())
-        raise StoreUnavailable("the database did not say whether the last transaction was committed")
-
-    def _ask_status(self, transaction: str) -> str | None:
-        """Ask on a new connection: those of the pool may have broken together."""
-        try:
-            with psycopg.connect(self.url, **_connect_options(self.url)) as connection:
-                row = connection.execute("SELECT pg_xact_status(%s::xid8)", (transaction,)).fetchone()
-                return None if row is None else row[0]
-        except psycopg.Error:
-            return None
 
     def _performer(self, connection: psycopg.Connection[Any]) -> Callable[[Step], list[Any]]:
         return lambda step: self.statements.perform(connection, step)

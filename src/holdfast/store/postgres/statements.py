@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
@@ -35,7 +36,7 @@ class Statements:
     def perform(self, connection: psycopg.Connection[Any], step: Step) -> list[Any]:
         """Do one step of a flow."""
         if isinstance(step, Fill):
-            with connection.cursor() as cursor, cursor.copy(self._copy(step)) as copy:
+            with told_of_loss(connection), connection.cursor() as cursor, cursor.copy(self._copy(step)) as copy:
                 for block in _blocks(step):
                     copy.write(block)
             return []
@@ -45,9 +46,10 @@ class Statements:
     async def aperform(self, connection: psycopg.AsyncConnection[Any], step: Step) -> list[Any]:
         """The same on an async connection."""
         if isinstance(step, Fill):
-            async with connection.cursor() as cursor, cursor.copy(self._copy(step)) as copy:
-                for block in _blocks(step):
-                    await copy.write(block)
+            with told_of_loss(connection):
+                async with connection.cursor() as cursor, cursor.copy(self._copy(step)) as copy:
+                    for block in _blocks(step):
+                        await copy.write(block)
             return []
         cursor = await connection.cursor(row_factory=tuple_row).execute(self.text(step), to_sql(step.parameters))
         return _rows(step, cursor, await cursor.fetchall() if cursor.description else [])
@@ -62,6 +64,17 @@ class Statements:
 
     def _copy(self, fill: Fill) -> bytes:
         return f"COPY {quoted(self.schema)}.{fill.table} ({', '.join(fill.columns)}) FROM STDIN".encode()
+
+
+@contextmanager
+def told_of_loss(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> Iterator[None]:
+    """A connection that broke just before a COPY: the driver takes the server's goodbye for a mistake of ours."""
+    try:
+        yield
+    except psycopg.ProgrammingError as error:
+        if not connection.closed:
+            raise
+        raise psycopg.OperationalError("the connection is lost") from error
 
 
 def quoted(name: str) -> str:

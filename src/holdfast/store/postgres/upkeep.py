@@ -26,8 +26,8 @@ Connection = psycopg.Connection[Any]
 ROLES: dict[str, dict[str, tuple[str, ...]]] = {
     "reader": {"SELECT": ("*",)},
     "producer": {
-        "SELECT": ("kind", "queue", "job", "live", "ended", "key", "need"),
-        "INSERT": ("kind", "job", "live", "key", "need", "event"),
+        "SELECT": ("kind", "queue", "job", "live", "ended", "key", "need", "epoch"),
+        "INSERT": ("kind", "job", "live", "key", "need", "event", "epoch"),
         "UPDATE": ("kind", "job", "live", "key"),
     },
     "worker": {"SELECT, INSERT, UPDATE, DELETE": ("*",)},

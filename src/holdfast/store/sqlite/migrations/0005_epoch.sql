@@ -1,0 +1,1 @@
+-- PostgreSQL remembers here whether it has crashed. A commit on SQLite is answered by the process that makes it.
