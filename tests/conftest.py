@@ -22,7 +22,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "backend_name" in metafunc.fixturenames:
         in_store_suite = Path(metafunc.definition.path).parent.name == "store"
         names = available() if in_store_suite else ["sqlite", "postgres"]
+        if metafunc.definition.get_closest_marker("one_backend"):
+            names = names[:1]
         metafunc.parametrize("backend_name", names, scope="session")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What is tested in one piece comes first, so that no process is left with it at the end."""
+    items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -144,6 +144,7 @@ def test_success_is_one_document(run, filled, path):
     assert lines[-1]["_meta"]["lines"] == len(lines) - 1
 
 
+@pytest.mark.one_backend
 @pytest.mark.parametrize("path", GOOD, ids=" ".join)
 def test_a_bad_flag_is_one_document_too(run, path):
     answer = run(*path, *GOOD[path], "--no-such-flag", "-o", "json")
@@ -170,6 +171,7 @@ def test_a_newer_schema_is_exit_4(run, real_database, path):
     assert (answer.code, answer.document["error"]["code"]) == (4, "E_SCHEMA_TOO_NEW")
 
 
+@pytest.mark.one_backend
 @pytest.mark.parametrize("path", sorted(path for path in GOOD if LEAVES[path].changes), ids=" ".join)
 def test_a_change_needs_the_key_where_one_is_asked_for(run, filled, monkeypatch, path):
     """Exit 4 without it, and with another; nothing is changed."""
@@ -184,12 +186,14 @@ def test_a_change_needs_the_key_where_one_is_asked_for(run, filled, monkeypatch,
     assert run(*path, *GOOD[path]).code == 0
 
 
+@pytest.mark.one_backend
 @pytest.mark.parametrize("words", [["show", "999"], ["why", "999"], ["wait", "999"], ["cancel", "999"], ["rm", "999"]])
 def test_what_matches_nothing_is_exit_3(run, words):
     answer = run(*words, "-o", "json")
     assert (answer.code, answer.document["error"]["code"]) == (3, "E_NO_SUCH_JOB")
 
 
+@pytest.mark.one_backend
 @pytest.mark.parametrize("verb", ["cancel", "pause", "resume", "retry", "hold", "unhold", "rm", "wait"])
 def test_no_verb_takes_silence_for_everything(run, filled, verb):
     assert run(verb).code == 2
@@ -199,6 +203,7 @@ def test_every_exit_code_of_an_error_is_in_the_table():
     assert {error.exit_code for error in all_errors()} <= set(EXITS)
 
 
+@pytest.mark.one_backend
 def test_shared_options_stand_where_one_likes(run, filled):
     """Before and after the command; the last one counts."""
     assert run("-o", "json", "ls").data == run("ls", "-o", "json").data
@@ -206,6 +211,7 @@ def test_shared_options_stand_where_one_likes(run, filled):
     assert run("-o", "json", "ls", "-o", "ndjson").lines[-1]["_meta"]["lines"] == 4
 
 
+@pytest.mark.one_backend
 def test_text_is_harmless(run, filled, monkeypatch):
     """What a terminal would obey is shown, not sent."""
     monkeypatch.setenv("COLUMNS", "200")

@@ -17,6 +17,8 @@ from tests.store.test_upkeep import fill
 from tests.support.processes import wait_until
 from tests.support.program import ROOT, program
 
+pytestmark = pytest.mark.one_backend
+
 PROGRAM = f"{sys.executable} -m holdfast"
 
 

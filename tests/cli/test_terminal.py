@@ -20,6 +20,8 @@ from holdfast.output import Line
 from tests.support.processes import PATIENCE, wait_until
 from tests.support.program import ROOT
 
+pytestmark = pytest.mark.one_backend
+
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -198,20 +197,11 @@ SCHEDULES = {*sql.statements("sqlite", noun="schedules"), *sql.statements("sqlit
 SERVERS = [name for name in available() if name in ("postgres", "postgres-system")]
 
 
-@pytest.fixture(scope="module")
-def postgres_stores():
-    """The stores on all servers, filled at the same time."""
-    urls = [postgres_url(name) for name in SERVERS]
-    with ThreadPoolExecutor() as pool:
-        stores = dict(zip(SERVERS, pool.map(BigPostgres, urls), strict=True))
-    yield stores
-    for store in stores.values():
-        store.close()
-
-
-@pytest.fixture(scope="module", params=SERVERS)
-def postgres(request, postgres_stores):
-    return postgres_stores[request.param]
+@pytest.fixture(scope="module", params=[pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in SERVERS])
+def postgres(request):
+    store = BigPostgres(postgres_url(request.param))
+    yield store
+    store.close()
 
 
 @pytest.fixture(scope="module", params=BigPostgres.STATISTICS)
@@ -244,6 +234,7 @@ def test_postgres_touches_only_what_it_needs(big_postgres, operation):
         assert not cost.compiled, f"{cost.statement} looks so costly that PostgreSQL compiles it\n{cost.plan}"
 
 
+@pytest.mark.xdist_group("sqlite")
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_sqlite_touches_only_what_it_needs(big_sqlite, operation):
     """With a hundred thousand jobs, analysed or not, a statement takes as many steps as with a few."""
@@ -253,6 +244,7 @@ def test_sqlite_touches_only_what_it_needs(big_sqlite, operation):
         assert listed or not cost.walked, f"{cost.statement} walks {cost.walked}\n{cost.plan}"
 
 
+@pytest.mark.xdist_group("sqlite")
 @pytest.mark.parametrize("backend", ["sqlite", "postgres"])
 def test_every_statement_is_observed(sqlite, backend):
     """A statement on a table that grows belongs to an operation whose plans are tested."""

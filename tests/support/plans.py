@@ -211,7 +211,7 @@ class BigPostgres:
         )
         # A statement that takes too long is the last of the costs, and says so.
         with suppress(psycopg.errors.QueryCanceled), self._connection.transaction(force_rollback=True):
-            self._run("SET LOCAL statement_timeout = '1s'")
+            self._run("SET LOCAL statement_timeout = '20s'")
             operation(Store(backend), self.layout)
         return backend.costs
 
@@ -253,6 +253,7 @@ class BigPostgres:
 
     def _load(self) -> None:
         names = ", ".join(f"holdfast.{table}" for table in self._tables if table != "meta")
+        self._run("SET statement_timeout = 0")
         few = Layout(ended=4, running=0, mine=5, scheduled=0, waiting=0, held=0, later=0)
         moments = {"idle": few, "busy": Layout(ended=4, running=5, mine=0, scheduled=0, waiting=0, held=0, later=0)}
         for table in self._tables:
