@@ -121,6 +121,7 @@ class Holdfast(Batching, Scheduling):
         version: str | None = None,
         executor: str | None = None,
         memory: int | str | None = None,
+        secrets: Sequence[str] = (),
     ) -> Callable[[Callable[P, R]], Handler[P, R]]:
         """Register a function as the handler of a kind of job.
 
@@ -130,7 +131,8 @@ class Holdfast(Batching, Scheduling):
         its job. *unique* names the parameters that form the unique key;
         *unique_for* keeps the key for a time, or ``"ever"``. *executor* is ``thread`` (the default
         for functions), ``async`` (for coroutines) or ``process``; a process that takes more than
-        *memory* (``"512M"``) is killed.
+        *memory* (``"512M"``) is killed. *secrets* names fields of the payload that are never shown;
+        those called ``password``, ``token`` and the like are hidden anyhow.
 
         Raises:
             InvalidKind: The name is taken, or a setting makes no sense.
@@ -153,6 +155,7 @@ class Holdfast(Batching, Scheduling):
             version=version,
             executor=words.executor(executor),
             memory=None if memory is None else as_bytes(memory),
+            secrets=words.names(secrets, what="secrets"),
         )
 
         def register(function: Callable[P, R]) -> Handler[P, R]:

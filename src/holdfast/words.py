@@ -48,3 +48,10 @@ def uniqueness(unique_for: Duration | None) -> tuple[Scope, timedelta | None]:
     if unique_for == "ever":
         return Scope.FOREVER, None
     return Scope.PERIOD, as_duration(unique_for)
+
+
+def names(given: Sequence[str], *, what: str) -> tuple[str, ...]:
+    """A list of names; one text alone would be read letter by letter."""
+    if isinstance(given, str):
+        raise InvalidKind(f"{what} is a list of names", hint=f"Write {what}=[{given!r}].")
+    return tuple(given)

@@ -13,6 +13,7 @@ import holdfast
 from holdfast.cli import COMMANDS
 from holdfast.cli.about import all_errors
 from holdfast.cli.exits import EXITS
+from holdfast.domain.access import Role
 from holdfast.store.backend import OLDEST_CODE, SCHEMA_VERSION
 from tests.support.program import ROOT
 from tests.support.reference import checker, generate
@@ -69,6 +70,10 @@ GOOD = {
     ("queue", "pause"): ["default"],
     ("queue", "resume"): ["default"],
     ("workers",): [],
+    ("acts",): [],
+    ("token", "add"): ["ci"],
+    ("token", "ls"): [],
+    ("token", "rm"): ["old"],
     ("down",): [],
     ("service", "install"): ["--dry-run"],
     ("top",): [],
@@ -87,6 +92,7 @@ GOOD = {
 }
 #: These end only when told to, or need more than a store: they have tests of their own.
 ELSEWHERE = {
+    ("ask",),
     ("worker",),
     ("scheduler",),
     ("run",),
@@ -121,6 +127,7 @@ def filled(app):
     app.control.cancel(holdfast.Selector(ids=(done.id,)), actor="ada")
     app.run(app.unit(name="count")(lambda n: None), [1, 2], output="none")
     app.schedules.create("nightly", "mail", "@daily", payload={"to": 1})
+    app.store.credentials.add("old", Role.VIEWER, actor="ada")
     return app
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import click
 import msgspec
-from msgspec import Struct
 
 from holdfast.batch import RunOptions
 from holdfast.cli.apps import load_object
@@ -16,9 +15,10 @@ from holdfast.cli.export import all_units, export
 from holdfast.cli.render import age, table
 from holdfast.cli.session import Session
 from holdfast.cli.shared import Group, Items, command
-from holdfast.domain.batch import Batch, BatchId, BatchState, Summary, UnitState, exit_code, summarise
+from holdfast.domain.batch import Batch, BatchId, BatchState, UnitState, exit_code
 from holdfast.domain.sharding import sharding_of
 from holdfast.errors import ConfigurationError
+from holdfast.facts.batches import BatchFacts, batch_facts
 from holdfast.options import Asked, own_options, parse_arguments
 from holdfast.output import Line
 from holdfast.progress import progress
@@ -27,38 +27,10 @@ from holdfast.run.batch import owner
 from holdfast.store import Store
 from holdfast.submission import run_anywhere
 from holdfast.units import UnitFunction, UnitOptions
+from holdfast.verbs import Steered
 
-#: Whether a verb changed anything, and how many units.
-Acted = tuple[bool, int | None]
 #: How often a watcher looks, in seconds.
 LOOK_EVERY = 0.5
-
-
-class BatchFacts(Struct, frozen=True):
-    """A batch and how far it is."""
-
-    id: int
-    generation: int
-    kind: str
-    name: str | None
-    source: str
-    arguments: Any
-    state: str
-    aborted_by: str | None
-    runs: int
-    created_at: Any
-    ended_at: Any
-    summary: Summary
-    holders: list[str]
-
-
-class Steered(Struct, frozen=True):
-    """What a verb did to a batch; *units* counts those that it changed."""
-
-    batch: int
-    verb: str
-    changed: bool
-    units: int | None = None
 
 
 @click.group("batch", cls=Group)
@@ -115,7 +87,7 @@ def _store(session: Session, function: UnitFunction[..., Any]) -> Store:
 @click.option("-n", "--limit", default=20, show_default=True, type=click.IntRange(1, 1000), help="At most so many.")
 def ls(session: Session, *, limit: int) -> None:
     """List batches, the newest first."""
-    found = [_facts(session.store, each) for each in session.store.batches.page(limit=limit)]
+    found = _facts(session.store, *session.store.batches.page(limit=limit))
     session.output.items("batches", found, _table)
 
 
@@ -123,7 +95,7 @@ def ls(session: Session, *, limit: int) -> None:
 @click.argument("batch_id", type=click.IntRange(1))
 def show(session: Session, *, batch_id: int) -> None:
     """Show one batch: its counts, who works on it, what stopped it."""
-    facts = _facts(session.store, session.store.batches.get(BatchId(batch_id)))
+    facts = _one(session.store, batch_id)
     session.output.value(facts, lambda: _lines(facts))
 
 
@@ -142,13 +114,13 @@ def units(session: Session, *, batch_id: int, state: str | None) -> None:
 def attach(session: Session, *, batch_id: int) -> int:
     """Watch a batch from here until its run ends; the exit code is that of the run."""
     store, pause = session.store, threading.Event()
-    found = _facts(store, store.batches.get(BatchId(batch_id)))
+    found = _one(store, batch_id)
     with progress(session.output, f"batch {batch_id}", found.summary.total) as tell:
         while _is_under_way(store, BatchId(batch_id)):
-            found = _facts(store, store.batches.get(BatchId(batch_id)))
+            found = _one(store, batch_id)
             tell(found.summary.total - found.summary.pending, found.summary.failed)
             pause.wait(LOOK_EVERY)
-    found = _facts(store, store.batches.get(BatchId(batch_id)))
+    found = _one(store, batch_id)
     session.output.value(found, lambda: _lines(found))
     return exit_code(store.batches.counters(BatchId(batch_id)), found.summary.aborted_by)
 
@@ -161,35 +133,17 @@ def _is_under_way(store: Store, batch_id: BatchId) -> bool:
     )
 
 
-def _verb(name: str, text: str, act: Callable[[Store, BatchId], Acted]) -> Any:
+def _verb(name: str, text: str) -> Any:
     @command(name, answers=Steered, changes=True)
     @click.argument("batch_id", type=click.IntRange(1))
     def verb(session: Session, *, batch_id: int) -> None:
-        changed, units = act(session.store, BatchId(batch_id))
-        done = Steered(batch_id, name, changed, units)
-        told = "" if units is None else f", {units:,} units"
-        text = f"{name} {batch_id}{told}" if changed else f"{name} {batch_id}: nothing to do"
+        done = session.desk.batch(name, BatchId(batch_id))
+        told = "" if done.units is None else f", {done.units:,} units"
+        text = f"{name} {batch_id}{told}" if done.changed else f"{name} {batch_id}: nothing to do"
         session.output.value(done, lambda: [text])
 
     verb.help = text
     return verb
-
-
-def _removed(store: Store, batch_id: BatchId) -> Acted:
-    store.batches.remove(batch_id)
-    return True, None
-
-
-def _cancelled(store: Store, batch_id: BatchId) -> Acted:
-    """Units in hand are cancelled, or end, after the answer."""
-    was_open = not store.batches.get(batch_id).state.ended
-    units = store.batches.cancel(batch_id)
-    return was_open or units > 0, units
-
-
-def _retried(store: Store, batch_id: BatchId) -> Acted:
-    units = store.batches.retry_failed(batch_id)
-    return units > 0, units
 
 
 for _command in (
@@ -199,37 +153,22 @@ for _command in (
     units,
     attach,
     export,
-    _verb("pause", "Start no more units; what runs may end.", lambda store, i: (store.batches.pause(i), None)),
-    _verb(
-        "resume",
-        "Let a paused batch go on: the workers do, a run here when it is started again.",
-        lambda store, i: (store.batches.resume(i), None),
-    ),
-    _verb("cancel", "Cancel every unit that has not ended.", _cancelled),
-    _verb("retry-failed", "Let failed units run again: on workers at once, here in the next run.", _retried),
-    _verb("rm", "Forget a batch with its ledger, if nobody runs it.", _removed),
+    _verb("pause", "Start no more units; what runs may end."),
+    _verb("resume", "Let a paused batch go on: the workers do, a run here when it is started again."),
+    _verb("cancel", "Cancel every unit that has not ended."),
+    _verb("retry-failed", "Let failed units run again: on workers at once, here in the next run."),
+    _verb("rm", "Forget a batch with its ledger, if nobody runs it."),
 ):
     batch.add_command(_command)
 
 
-def _facts(store: Store, found: Batch) -> BatchFacts:
-    counted = store.batches.counters(found.id)
-    total = max(found.total or 0, counted.over)
-    return BatchFacts(
-        id=found.id,
-        generation=found.generation,
-        kind=found.kind,
-        name=found.name,
-        source=found.source,
-        arguments=msgspec.json.decode(found.arguments),
-        state=found.state,
-        aborted_by=found.aborted_by,
-        runs=found.passes,
-        created_at=found.created_at,
-        ended_at=found.ended_at,
-        summary=summarise(counted, total, found.aborted_by),
-        holders=[holder.owner for holder in store.batches.holders(found.id)],
-    )
+def _facts(store: Store, *found: Batch) -> list[BatchFacts]:
+    standings = store.ledger.standings([each.id for each in found])
+    return [batch_facts(each, standings[each.id]) for each in found]
+
+
+def _one(store: Store, batch_id: int) -> BatchFacts:
+    return _facts(store, store.batches.get(BatchId(batch_id)))[0]
 
 
 def _table(batches: Iterable[BatchFacts]) -> Iterator[Line]:

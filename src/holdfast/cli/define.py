@@ -8,12 +8,13 @@ import click
 
 from holdfast.cli.enqueue import decoded_payload, read_payload
 from holdfast.cli.moments import moment_of
-from holdfast.cli.planned import ScheduleFacts, schedules_of, tell_schedule
+from holdfast.cli.planned import schedules_of, tell_schedule
 from holdfast.cli.session import Session
 from holdfast.cli.shared import command, with_options
 from holdfast.domain.plan import Overlap
 from holdfast.domain.schedule import CatchUp
 from holdfast.errors import InvalidInput
+from holdfast.facts.schedules import ScheduleFacts
 
 OPTIONS = (
     click.option("--tz", metavar="ZONE", help="The IANA zone of a cron expression. [UTC]"),
@@ -60,7 +61,9 @@ def add(session: Session, *, name: str, kind: str, expression: str, **options: A
       holdfast schedule add rollup rollup '*/5 * * * *' --catch-up every --delay 30s
       holdfast schedule add poll fetch 'every 90s' -p '{"source": 7}'
     """
-    tell_schedule(session, schedules_of(session).create(name, kind, expression, **_given(options)))
+    made = schedules_of(session).create(name, kind, expression, **_given(options))
+    session.desk.did("schedule add", f"schedule={name}", note=f"{kind}: {expression}")
+    tell_schedule(session, made)
 
 
 @command("edit", answers=ScheduleFacts, changes=True)
@@ -81,7 +84,10 @@ def edit(session: Session, *, name: str, expression: str | None, kind: str | Non
     given = _given(options)
     if not given and expression is None and kind is None:
         raise InvalidInput("nothing to change", hint="Give --expression, --kind or another option.")
-    tell_schedule(session, schedules_of(session).update(name, kind=kind, expression=expression, **given))
+    changed = schedules_of(session).update(name, kind=kind, expression=expression, **given)
+    told = sorted([*given, *(word for word, value in (("kind", kind), ("expression", expression)) if value)])
+    session.desk.did("schedule edit", f"schedule={name}", note=", ".join(told))
+    tell_schedule(session, changed)
 
 
 def _given(options: dict[str, Any]) -> Any:

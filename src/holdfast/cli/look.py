@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import chain, islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from holdfast.cli.render import job_lines, job_table
-from holdfast.cli.select import is_everything, refuse_missing, selecting
+from holdfast.cli.select import is_everything, selecting
 from holdfast.cli.session import Session
 from holdfast.cli.shared import command
 from holdfast.domain.job import Job, JobId
 from holdfast.domain.selector import Selector
+from holdfast.verbs.jobs import refuse_missing
+
+if TYPE_CHECKING:
+    from holdfast.facts.masks import Masks
 
 
 @command("ls", answers="JOBS")
@@ -28,41 +33,48 @@ def ls(session: Session, *, selector: Selector, limit: int, everything: bool) ->
       holdfast ls --state dead --kind 'mail-*' --since 1d
       holdfast ls --label nightly --all -o ndjson
     """
-    refuse_missing(session, selector)
+    refuse_missing(session.store, selector)
     found = session.store.views.all(selector)
     jobs = found if everything else islice(found, limit)
     first = next(jobs := iter(jobs), None)
     if first is None:
         session.output.note("no jobs yet" if is_everything(selector) else "no job matches")
-    session.output.items("jobs", chain([] if first is None else [first], jobs), job_table, facts=_facts)
+    session.output.items("jobs", chain([] if first is None else [first], jobs), job_table, facts=_facts(session))
 
 
 @command("show", answers="Shown")
 @click.argument("job_id", type=click.IntRange(0))
 def show(session: Session, *, job_id: int) -> None:
     """Show one job: where it stands, why, its attempts and its history."""
-    views = session.store.views
-    job = views.get(JobId(job_id))
-    attempts, events = views.attempts(job.id), views.events(job.id)
-    reasons = [] if job.state.ended else [reason.text for reason in views.why(job.id)]
-    from holdfast.cli.answers import Shown
+    from holdfast.facts.jobs import Shown, story_facts
+    from holdfast.facts.masks import Masks
 
-    shown = Shown(_facts(job), attempts, events, reasons)
-    session.output.value(shown, lambda: job_lines(job, attempts, events, reasons))
+    story = session.store.board.story(JobId(job_id))
+    told = story_facts(story, Masks(session.store))
+    reasons = [] if story.job.state.ended else [reason.text for reason in told.why]
+    shown = Shown(told.job, told.attempts, told.events, reasons)
+    session.output.value(shown, lambda: job_lines(story.job, told, reasons))
 
 
 @command("why", answers="Reasons")
 @click.argument("job_id", type=click.IntRange(0))
 def why(session: Session, *, job_id: int) -> None:
     """Say why a job is not running, the nearest reason first."""
-    from holdfast.cli.answers import Reasons
+    from holdfast.facts.jobs import Reasons
 
     reasons = session.store.views.why(JobId(job_id))
     session.output.value(Reasons(reasons), lambda: [reason.text for reason in reasons])
 
 
-def _facts(job: Job) -> Any:
-    """A job for programs. What it takes to tell them is loaded when one asks."""
-    from holdfast.cli.answers import job_facts
+def _facts(session: Session) -> Callable[[Job], Any]:
+    """Jobs for programs. What it takes to tell them is loaded when one asks."""
+    masks: list[Masks] = []
 
-    return job_facts(job)
+    def facts(job: Job) -> Any:
+        from holdfast.facts.jobs import job_facts
+        from holdfast.facts.masks import Masks
+
+        masks[:] = masks or [Masks(session.store)]
+        return job_facts(job, masks[0])
+
+    return facts

@@ -5,130 +5,42 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
-from zoneinfo import ZoneInfo
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import structs
 
 from holdfast.cli.render import age, stamp, table
 from holdfast.cli.session import Session
-from holdfast.domain.definition import Condition, Definition, Schedule
-from holdfast.domain.explain import explain, lint, upcoming
+from holdfast.domain.access import Via
+from holdfast.domain.definition import Definition, Schedule
 from holdfast.domain.schedule import say_exactly
-from holdfast.errors import HoldfastError
+from holdfast.facts.masks import Masks
+from holdfast.facts.schedules import ScheduleFacts, schedule_facts
 from holdfast.output import Line
+from holdfast.verbs import Desk
 
 if TYPE_CHECKING:
     from holdfast.schedules import Schedules
 
-#: How many of the next plans are shown.
-NEXT = 3
-#: A healthy planner takes no longer to look at what is due.
-LATE = timedelta(seconds=60)
+
+def schedules_of(session: Session) -> Schedules:
+    """The schedules of the store, by whoever is at the keyboard."""
+    return session.desk.schedules
 
 
-class Instant(Struct, frozen=True):
-    """A plan's time, in UTC and by the clock of its zone."""
-
-    utc: datetime
-    local: str
-
-
-class ScheduleFacts(Struct, frozen=True):
-    """A schedule: how it is, in words, its next plans, and what about it may surprise."""
-
-    name: str
-    condition: Condition
-    kind: str
-    expression: str
-    words: str
-    next: list[Instant]
-    decided_until: datetime | None
-    fired: int
-    note: str | None
-    error: str | None
-    definition: Any
-    in_code: bool
-    version: int
-    changed_at: datetime
-    changed_by: str
-    warnings: list[str]
-
-
-def schedules_of(session: Session, app: str | None = None) -> Schedules:
-    """The schedules of the store, by whoever is at the keyboard; with an application, its functions are known."""
-    from holdfast.schedules import Schedules
-
+def desk_of(session: Session, app: str | None) -> Desk:
+    """Where whoever is at the keyboard acts; with an application, its functions for scopes are known."""
     if app is None:
-        return Schedules(lambda: session.store, {}, actor=session.actor)
+        return session.desk
     from holdfast.cli.apps import load_app
 
     loaded = load_app(app, url=session.asked_url or session.url)
-    return Schedules(lambda: loaded.store, loaded.providers, actor=session.actor)
+    return Desk(loaded.store, actor=session.actor, via=Via.CLI, providers=loaded.providers)
 
 
 def tell_schedule(session: Session, schedule: Schedule) -> None:
-    facts = schedule_facts(schedule, session.store.schedules.now())
+    facts = schedule_facts(schedule, session.store.schedules.now(), secrets=Masks(session.store).of_schedule(schedule))
     session.output.value(facts, lambda: schedule_lines(facts))
-
-
-def schedule_facts(schedule: Schedule, now: datetime) -> ScheduleFacts:
-    """What is known of a schedule, by the store's time; one that cannot be read is told as failing."""
-    try:
-        definition = schedule.defined
-    except (msgspec.DecodeError, HoldfastError) as error:
-        return _unreadable(schedule, str(error))
-    idle = schedule.condition in (Condition.PAUSED, Condition.OVER)
-    plans = [] if idle else upcoming(definition.when, max(now, schedule.cursor or now), NEXT)
-    return ScheduleFacts(
-        name=schedule.name,
-        condition=schedule.condition,
-        kind=definition.kind,
-        expression=definition.when.expression,
-        words=explain(definition.when),
-        next=instants(plans, definition.when.tz),
-        decided_until=schedule.cursor,
-        fired=schedule.fired,
-        note=schedule.note,
-        error=schedule.error,
-        definition=msgspec.to_builtins(definition),
-        in_code=schedule.declared is not None,
-        version=schedule.version,
-        changed_at=schedule.changed_at,
-        changed_by=schedule.actor,
-        warnings=[*_late(schedule, now), *lint(definition.when, now)],
-    )
-
-
-def _late(schedule: Schedule, now: datetime) -> Iterator[str]:
-    if schedule.condition is Condition.ACTIVE and schedule.next_at is not None and schedule.next_at < now - LATE:
-        yield f"Due since {stamp(schedule.next_at)}, and nobody plans it: is a worker of its application running?"
-
-
-def _unreadable(schedule: Schedule, error: str) -> ScheduleFacts:
-    return ScheduleFacts(
-        name=schedule.name,
-        condition=Condition.FAILING,
-        kind="",
-        expression="",
-        words="its definition cannot be read",
-        next=[],
-        decided_until=schedule.cursor,
-        fired=schedule.fired,
-        note=schedule.note,
-        error=schedule.error or error,
-        definition=None,
-        in_code=schedule.declared is not None,
-        version=schedule.version,
-        changed_at=schedule.changed_at,
-        changed_by=schedule.actor,
-        warnings=[],
-    )
-
-
-def instants(moments: Iterable[datetime], tz: str) -> list[Instant]:
-    zone = ZoneInfo(tz)
-    return [Instant(moment, moment.astimezone(zone).isoformat()) for moment in moments]
 
 
 def schedule_table(schedules: Iterable[ScheduleFacts]) -> Iterator[Line]:

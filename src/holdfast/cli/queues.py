@@ -9,9 +9,11 @@ import click
 from holdfast.cli.render import age, table
 from holdfast.cli.session import Session
 from holdfast.cli.shared import Group, Items, command
-from holdfast.errors import InvalidInput, NotFound
+from holdfast.domain.job import WorkerWish
+from holdfast.errors import NotFound
 from holdfast.output import Line
-from holdfast.store.overview import QueueFacts, WorkerFacts, all_queues, queue_facts, worker_facts
+from holdfast.store.overview import QueueFacts, WorkerFacts, all_queues, worker_facts
+from holdfast.verbs import Asked
 
 
 @click.group("queue", cls=Group)
@@ -29,9 +31,10 @@ def ls(session: Session) -> None:
 @click.argument("name")
 def show(session: Session, *, name: str) -> None:
     """Show one queue: one that has settings or jobs."""
-    if name not in {found.name for found in all_queues(session.store)}:
+    found = next((found for found in all_queues(session.store) if found.name == name), None)
+    if found is None:
         raise NotFound(f"there is no queue {name[:100]!r}", hint="holdfast queue ls lists them.")
-    _tell(session, name)
+    _tell(session, found)
 
 
 @command("set", answers=QueueFacts, changes=True)
@@ -40,10 +43,7 @@ def show(session: Session, *, name: str) -> None:
 @click.option("--worker-limit", type=click.IntRange(0), help="Running jobs per worker; 0 takes the limit away.")
 def change(session: Session, *, name: str, limit: int | None, worker_limit: int | None) -> None:
     """Limit how many jobs of a queue run at a time."""
-    if limit is None and worker_limit is None:
-        raise InvalidInput("nothing to change", hint="Give --limit or --worker-limit.")
-    session.store.queues.set_limits(name, limit=limit, worker_limit=worker_limit)
-    _tell(session, name)
+    _tell(session, session.desk.queue(name, limit=limit, worker_limit=worker_limit))
 
 
 @command("pause", answers=QueueFacts, changes=True)
@@ -51,16 +51,14 @@ def change(session: Session, *, name: str, limit: int | None, worker_limit: int 
 @click.option("--note", metavar="TEXT", help="Why, for those who look later.")
 def pause(session: Session, *, name: str, note: str | None) -> None:
     """Start nothing more of a queue; what runs goes on."""
-    session.store.queues.pause(name, note=note)
-    _tell(session, name)
+    _tell(session, session.desk.queue(name, paused=True, note=note))
 
 
 @command("resume", answers=QueueFacts, changes=True)
 @click.argument("name")
 def resume(session: Session, *, name: str) -> None:
     """Let a queue start jobs again."""
-    session.store.queues.resume(name)
-    _tell(session, name)
+    _tell(session, session.desk.queue(name, paused=False))
 
 
 for _command in (ls, show, change, pause, resume):
@@ -73,8 +71,24 @@ def workers(session: Session) -> None:
     session.output.items("workers", [worker_facts(found) for found in session.store.workers.list()], worker_table)
 
 
-def _tell(session: Session, name: str) -> None:
-    (facts,) = queue_facts(session.store, [session.store.queues.get(name)])
+@command("ask", answers=Asked, changes=True)
+@click.argument("worker")
+@click.argument("wish", type=click.Choice([*(str(wish) for wish in WorkerWish), "go-on"]))
+def ask(session: Session, *, worker: str, wish: str) -> None:
+    """Ask a worker, wherever it runs, to claim nothing more (quiet), to stop as after a signal, or to go on.
+
+    It obeys with its next heartbeat, within ten seconds. What runs goes on; a worker that stops waits for it.
+
+    \b
+    Examples:
+      holdfast ask host-1a2b3c quiet
+      holdfast ask host-1a2b3c go-on
+    """
+    done = session.desk.worker(worker, wish)
+    session.output.value(done, lambda: [f"{worker} is asked: {wish}"])
+
+
+def _tell(session: Session, facts: QueueFacts) -> None:
     session.output.value(facts, lambda: queue_table([facts]))
 
 
@@ -90,9 +104,14 @@ def _row(facts: QueueFacts) -> list[str]:
 
 
 def worker_table(workers: Iterable[WorkerFacts]) -> Iterator[Line]:
-    return table(("WORKER", "HOST", "PID", "VERSION", "SEEN", "QUEUES", "KINDS"), (_worker_row(w) for w in workers))
+    return table(
+        ("WORKER", "HOST", "PID", "VERSION", "SLOTS", "SEEN", "ASKED", "QUEUES", "KINDS"),
+        (_worker_row(w) for w in workers),
+    )
 
 
 def _worker_row(facts: WorkerFacts) -> list[str]:
     lists = [",".join(facts.queues), ",".join(facts.kinds)]
-    return [facts.id, facts.host, str(facts.pid), facts.version or "", age(facts.seen_at), *lists]
+    slots = "" if facts.slots is None else str(facts.slots)
+    told = [facts.host, str(facts.pid), facts.version or "", slots, age(facts.seen_at), facts.wanted or ""]
+    return [facts.id, *told, *lists]

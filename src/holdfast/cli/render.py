@@ -6,14 +6,14 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import chain, islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from holdfast.domain.text import harmless, span
 from holdfast.output import Line
 
 if TYPE_CHECKING:
-    from holdfast.domain.history import Attempt, Event
     from holdfast.domain.job import Job
+    from holdfast.facts.jobs import JobTold
 
 #: The room for a line where nobody says how wide it is.
 WIDE = 120
@@ -106,10 +106,8 @@ def progress(job: Job, *, now: datetime | None = None) -> str:
     return " ".join([*words, job.progress_message or ""]).strip()
 
 
-def job_lines(job: Job, attempts: list[Attempt], events: list[Event], reasons: list[str]) -> Iterator[str]:
+def job_lines(job: Job, told: JobTold, reasons: list[str]) -> Iterator[str]:
     """All there is to say about one job."""
-    from holdfast.domain.command import shown_payload
-
     yield f"job {job.id}  {job.state}  {job.kind}"
     facts = {
         "queue": f"{job.queue}, priority {job.priority}",
@@ -120,10 +118,10 @@ def job_lines(job: Job, attempts: list[Attempt], events: list[Event], reasons: l
         "ended": stamp(job.ended_at),
         "worker": job.worker,
         "progress": progress(job),
-        "payload": shown_payload(job.kind, job.payload),
-        "result": job.result,
-        "error": job.error,
-        "note": job.note,
+        "payload": _as_json(told.job["payload"]),
+        "result": _as_json(told.job["result"]),
+        "error": told.job["error"],
+        "note": told.job["note"],
         "why": "; ".join(reasons),
     }
     for name, value in facts.items():
@@ -131,15 +129,23 @@ def job_lines(job: Job, attempts: list[Attempt], events: list[Event], reasons: l
             first, *more = str(value).splitlines()
             yield f"  {name:9} {first}"
             yield from (f"            {line}" for line in more)
-    if attempts:
+    if told.attempts:
         yield "attempts"
-        for attempt in attempts:
+        for attempt in told.attempts:
             ended = attempt.reason or "running"
             begun = stamp(attempt.started_at)
             yield f"  {attempt.number}  {begun}  {ended}  token {attempt.token}  {attempt.worker or ''}".rstrip()
     yield "history"
-    for event in events:
+    for event in told.events:
         yield f"  {stamp(event.at)}  {event.name}  {event.actor}  {event.detail or ''}".rstrip()
+
+
+def _as_json(value: Any) -> str:
+    if value is None:
+        return ""
+    import msgspec
+
+    return msgspec.json.encode(value).decode()
 
 
 def stamp(moment: datetime | None) -> str:

@@ -10,27 +10,18 @@ from msgspec import Struct
 
 from holdfast.cli.define import add, edit
 from holdfast.cli.moments import moment_of
-from holdfast.cli.planned import (
-    Instant,
-    ScheduleFacts,
-    instants,
-    schedule_facts,
-    schedule_table,
-    schedules_of,
-    tell_schedule,
-)
+from holdfast.cli.planned import desk_of, schedule_table, schedules_of, tell_schedule
 from holdfast.cli.render import stamp, table
 from holdfast.cli.session import Session
 from holdfast.cli.shared import Group, Items, command
 from holdfast.domain.explain import explain, lint, upcoming
-from holdfast.domain.job import JobId
 from holdfast.domain.plan import GLOBAL
 from holdfast.domain.schedule import spec_of
 from holdfast.domain.text import as_duration
+from holdfast.facts.masks import Masks
+from holdfast.facts.schedules import Entry, Instant, ScheduleFacts, entry, instants, schedule_facts
 from holdfast.output import Line
-from holdfast.schedules import Backfilled
-from holdfast.store.firing import Fired
-from holdfast.store.plans import SkippedPlans
+from holdfast.verbs import Filled, Triggered
 
 app_option = click.option("--app", metavar="MODULE:APP", help="The application whose function knows the scopes.")
 scope_option = click.option("--scope", "scopes", multiple=True, help="Only in this scope; repeatable. [all]")
@@ -46,21 +37,6 @@ class Preview(Struct, frozen=True):
     warnings: list[str]
 
 
-class Entry(Struct, frozen=True):
-    """What became of plans: one that was *fired* as a job, or a stretch that was *skipped*, with the reason."""
-
-    decision: str
-    first: datetime
-    last: datetime
-    count: int
-    scope: str | None
-    reason: str
-    decided_at: datetime
-    job_id: JobId | None = None
-    state: str | None = None
-    actor: str | None = None
-
-
 class Answer(Struct, frozen=True):
     """What became of a plan, or will, and why."""
 
@@ -68,25 +44,6 @@ class Answer(Struct, frozen=True):
     time: datetime
     scope: str
     why: str
-
-
-class Triggered(Struct, frozen=True):
-    """The jobs that were enqueued."""
-
-    schedule: str
-    jobs: list[JobId]
-
-
-class Filled(Struct, frozen=True):
-    """What a backfill did, or with a *dry_run* would do; *known* plans had been fired before."""
-
-    schedule: str
-    plans: int
-    known: int
-    first: datetime | None
-    last: datetime | None
-    jobs: list[JobId]
-    dry_run: bool
 
 
 class Removed(Struct, frozen=True):
@@ -103,9 +60,9 @@ def schedule() -> None:
 @command("ls", answers=Items("schedules", ScheduleFacts))
 def ls(session: Session) -> None:
     """List schedules by name, and when each fires next."""
-    schedules = schedules_of(session)
+    schedules, masks = schedules_of(session), Masks(session.store)
     now = schedules.now()
-    found = (schedule_facts(each, now) for each in schedules.all())
+    found = (schedule_facts(each, now, secrets=masks.of_schedule(each)) for each in schedules.all())
     session.output.items("schedules", found, schedule_table)
 
 
@@ -121,21 +78,23 @@ def show(session: Session, *, name: str) -> None:
 @click.option("--note", metavar="TEXT", help="Why, for those who look later.")
 def pause(session: Session, *, name: str, note: str | None) -> None:
     """Plan nothing more; what was fired goes on."""
-    tell_schedule(session, schedules_of(session).pause(name, note=note))
+    session.desk.schedule("pause", name, note=note)
+    tell_schedule(session, schedules_of(session).get(name))
 
 
 @command("resume", answers=ScheduleFacts, changes=True)
 @click.argument("name")
 def resume(session: Session, *, name: str) -> None:
     """Let it go on from now. What was due meanwhile is skipped: holdfast schedule backfill fires it."""
-    tell_schedule(session, schedules_of(session).resume(name))
+    session.desk.schedule("resume", name)
+    tell_schedule(session, schedules_of(session).get(name))
 
 
 @command("rm", answers=Removed, changes=True)
 @click.argument("name")
 def rm(session: Session, *, name: str) -> None:
     """Forget a schedule with its ledger; its jobs stay. One that code declares comes back with the next worker."""
-    schedules_of(session).remove(name)
+    session.desk.schedule("rm", name)
     session.output.value(Removed(name), lambda: [f"rm {name}"])
 
 
@@ -145,9 +104,9 @@ def rm(session: Session, *, name: str) -> None:
 @app_option
 def trigger(session: Session, *, name: str, scopes: tuple[str, ...], app: str | None) -> None:
     """Fire it now, beside its plans; also while it is paused."""
-    jobs = schedules_of(session, app).trigger(name, scopes=scopes or None)
-    told = ", ".join(str(job) for job in jobs)
-    session.output.value(Triggered(name, jobs), lambda: [told if session.output.quiet else f"fired as job {told}"])
+    done = desk_of(session, app).trigger(name, scopes=scopes or None)
+    told = ", ".join(str(job) for job in done.jobs)
+    session.output.value(done, lambda: [told if session.output.quiet else f"fired as job {told}"])
 
 
 @command("backfill", answers=Filled, changes=True)
@@ -167,9 +126,9 @@ def backfill(
       holdfast schedule backfill rollup --from 2030-01-01T00:00:00Z --to 2030-01-02T00:00:00Z --dry-run
       holdfast schedule backfill rollup --from 6h
     """
-    chosen = schedules_of(session, app)
-    until = chosen.now() if last == "now" else moment_of(last)
-    done = _filled(chosen.backfill(name, moment_of(first), until, scopes=scopes or None, dry_run=dry_run), dry_run)
+    desk = desk_of(session, app)
+    until = desk.schedules.now() if last == "now" else moment_of(last)
+    done = desk.backfill(name, moment_of(first), until, scopes=scopes or None, dry_run=dry_run)
     session.output.value(done, lambda: [_filled_line(done)])
 
 
@@ -199,7 +158,7 @@ def preview(session: Session, *, expression: str, tz: str, phase: str, begin: st
 @click.option("-n", "--limit", default=20, show_default=True, type=click.IntRange(1, 10_000), help="At most so many.")
 def history(session: Session, *, name: str, limit: int) -> None:
     """List what was fired and what was skipped, and why; the newest first."""
-    found = [_entry(each) for each in schedules_of(session).history(name, limit=limit)]
+    found = [entry(each) for each in schedules_of(session).history(name, limit=limit)]
     session.output.items("plans", found, _history_table)
 
 
@@ -223,12 +182,6 @@ for _command in (ls, show, add, edit, pause, resume, trigger, preview, backfill,
     schedule.add_command(_command)
 
 
-def _filled(done: Backfilled, dry_run: bool) -> Filled:  # noqa: FBT001 - as the option is called
-    times = [plan.time for plan in done.plans]
-    first, last = (min(times), max(times)) if times else (None, None)
-    return Filled(done.schedule, len(done.plans), done.known, first, last, done.jobs, dry_run)
-
-
 def _filled_line(done: Filled) -> str:
     verb = "would be fired; nothing was" if done.dry_run else "fired"
     span = f" from {stamp(done.first)} to {stamp(done.last)}" if done.plans else ""
@@ -240,31 +193,6 @@ def _preview_lines(found: Preview) -> Iterator[str]:
     for instant in found.next:
         yield f"  {stamp(instant.utc)}  {instant.local}"
     yield from (f"note: {warning}" for warning in found.warnings)
-
-
-def _entry(each: Fired | SkippedPlans) -> Entry:
-    if isinstance(each, Fired):
-        return Entry(
-            decision="fired",
-            first=each.time,
-            last=each.time,
-            count=1,
-            scope=each.scope,
-            reason=each.origin,
-            decided_at=each.decided_at,
-            job_id=each.job_id,
-            state=each.state,
-            actor=each.actor,
-        )
-    return Entry(
-        decision="skipped",
-        first=each.first,
-        last=each.last,
-        count=each.count,
-        scope=each.scope or None,
-        reason=each.reason,
-        decided_at=each.decided_at,
-    )
 
 
 def _history_table(entries: Iterable[Entry]) -> Iterator[Line]:

@@ -8,10 +8,9 @@ from typing import Any
 import click
 from msgspec import structs
 
-from holdfast.cli.session import Session
 from holdfast.domain.filter import make_selector, parse_filter
 from holdfast.domain.selector import Selector
-from holdfast.errors import InvalidInput, NoSuchJob
+from holdfast.errors import InvalidInput
 
 _OPTIONS = (
     ("--key", "key", "Jobs with this unique key."),
@@ -64,20 +63,6 @@ def _both(first: Selector, second: Selector) -> Selector:
         if value is not None:
             conditions[name] = value
     return Selector(**conditions)
-
-
-def refuse_missing(session: Session, selector: Selector) -> None:
-    """An id that does not exist is a mistake, also beside others that do.
-
-    Raises:
-        NoSuchJob: It names them.
-    """
-    if selector.ids is None:
-        return
-    found = {job.id for job in session.store.views.all(Selector(ids=selector.ids))}
-    missing = [str(job_id) for job_id in selector.ids if job_id not in found]
-    if missing:
-        raise NoSuchJob(f"there is no job {', '.join(missing[:10])}")
 
 
 def is_everything(selector: Selector) -> bool:

@@ -15,6 +15,7 @@ from holdfast.output import Format, Output
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
     from holdfast.store import Store
+    from holdfast.verbs import Desk
 
 
 class Session:
@@ -84,6 +85,14 @@ class Session:
             return getpass.getuser()
         except (KeyError, OSError):
             return "unknown"
+
+    @cached_property
+    def desk(self) -> Desk:
+        """Where whoever is at the keyboard acts."""
+        from holdfast.domain.access import Via
+        from holdfast.verbs import Desk
+
+        return Desk(self.store, actor=self.actor, via=Via.CLI)
 
     def check_key(self) -> None:
         """Refuse a change where the configuration asks for a key and the environment does not hold it.

@@ -4,164 +4,72 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any
 
 import click
-from msgspec import Struct
 
-from holdfast.cli.select import is_everything, refuse_missing, selecting
+from holdfast.cli.select import selecting
 from holdfast.cli.session import Session
 from holdfast.cli.shared import Command, command
-from holdfast.domain.filter import parse_moment
-from holdfast.domain.job import JobId, State
 from holdfast.domain.selector import Selector
-from holdfast.errors import InvalidInput, NoSuchJob
-from holdfast.store.control import Control
-
-#: More jobs than this are counted as this many.
-CAP = 1_000_000
-
-#: Changes the chosen jobs and answers which; gets the options of its command.
-Act = Callable[..., list[JobId]]
+from holdfast.errors import InvalidInput
+from holdfast.verbs import JOB_VERBS, Changed
 
 note = click.option("--note", metavar="TEXT", help="Why, for those who look later.")
 
 
-class Changed(Struct, frozen=True):
-    """What a verb did: how many jobs matched, and which of them were changed."""
+def verb(name: str, text: str, *options: Any) -> Command:
+    """A command that does one thing to the jobs it is given; a destructive one asks before it takes several."""
 
-    verb: str
-    matched: int
-    changed: int
-    dry_run: bool
-    ids: list[JobId]
+    def run(session: Session, selector: Selector, *, dry_run: bool, yes: bool = True, **given: Any) -> None:
+        matched = session.desk.matched(name, selector)
+        if not dry_run:
+            _sure(session, name, matched, yes=yes)
+        done = session.desk.jobs(name, selector, dry_run=dry_run, matched=matched, **given)
+        session.output.value(done, lambda: [_line(done)])
 
-
-def verb(name: str, *options: Any, destructive: bool = False) -> Callable[[Act], Command]:
-    """A command that does one thing to the jobs it is given; a *destructive* one asks before it takes several."""
-
-    def make(act: Act) -> Command:
-        def run(session: Session, selector: Selector, *, dry_run: bool, yes: bool = True, **given: Any) -> None:
-            matched = _count(session, selector, name)
-            if not dry_run:
-                _sure(session, name, matched, yes=yes)
-            ids = [] if dry_run else act(session.store.control, selector, actor=session.actor, **given)
-            done = Changed(name, matched, len(ids), dry_run, ids)
-            session.output.value(done, lambda: [_line(done)])
-
-        run.__doc__ = act.__doc__
-        function: Callable[..., Any] = run
-        if destructive:
-            function = click.option("--yes", is_flag=True, help="Do not ask.")(function)
-        function = click.option("--dry-run", is_flag=True, help="Say how many jobs match; change nothing.")(function)
-        for option in reversed(options):
-            function = option(function)
-        return command(name, answers=Changed, changes=True)(selecting(function))
-
-    return make
+    run.__doc__ = text
+    function: Callable[..., Any] = run
+    if JOB_VERBS[name].destructive:
+        function = click.option("--yes", is_flag=True, help="Do not ask.")(function)
+    function = click.option("--dry-run", is_flag=True, help="Say how many jobs match; change nothing.")(function)
+    for option in reversed(options):
+        function = option(function)
+    return command(name, answers=Changed, changes=True)(selecting(function))
 
 
-@verb("cancel", destructive=True)
-def cancel(control: Control, chosen: Selector, *, actor: str) -> list[JobId]:
-    """Cancel jobs: at once where nobody runs them; a running one is told at its worker's next heartbeat."""
-    return control.cancel(chosen, actor=actor)
-
-
-@verb("pause", note)
-def pause(control: Control, chosen: Selector, *, actor: str, note: str | None) -> list[JobId]:
+cancel = verb(
+    "cancel", "Cancel jobs: at once where nobody runs them; a running one is told at its worker's next heartbeat."
+)
+pause = verb(
+    "pause",
     """Hold jobs, running ones too.
 
     A running one is told to stop at its worker's next heartbeat; it loses no attempt, and its checkpoint
     waits for the run after resume.
-    """
-    return control.pause(chosen, actor=actor, note=note)
-
-
-@verb("resume")
-def resume(control: Control, chosen: Selector, *, actor: str) -> list[JobId]:
-    """Let paused and held jobs go on."""
-    return control.resume(chosen, actor=actor)
-
-
-@verb("retry")
-def retry(control: Control, chosen: Selector, *, actor: str) -> list[JobId]:
-    """Run dead and cancelled jobs again, with all their attempts; those that wait for a retry run now."""
-    return control.retry(chosen, actor=actor)
-
-
-@verb("kill", destructive=True)
-def kill(control: Control, chosen: Selector, *, actor: str) -> list[JobId]:
-    """End jobs that run: they are asked to, and killed if they do not within seconds. What waits stays."""
-    narrowed = chosen.only(State.RUNNING)
-    return [] if narrowed.empty else control.cancel(narrowed, actor=actor)
-
-
-@verb("restart")
-def restart(control: Control, chosen: Selector, *, actor: str) -> list[JobId]:
-    """Run dead and cancelled programs again: the same jobs, with a new attempt and a log of its own."""
-    return control.retry(chosen, actor=actor)
-
-
-@verb("hold", note)
-def hold(control: Control, chosen: Selector, *, actor: str, note: str | None) -> list[JobId]:
-    """Keep jobs that nobody runs from starting until somebody lets them go."""
-    return control.hold(chosen, actor=actor, note=note)
-
-
-@verb("unhold")
-def unhold(control: Control, chosen: Selector, *, actor: str) -> list[JobId]:
-    """Let held jobs go."""
-    return control.unhold(chosen, actor=actor)
-
-
-@verb("rm", destructive=True)
-def rm(control: Control, chosen: Selector, *, actor: str) -> list[JobId]:  # noqa: ARG001 - nothing is left to tell of
-    """Remove jobs with their whole history. A running job, or one that a live job needs, is refused (exit 9)."""
-    return control.remove(chosen)
-
-
-@verb(
+    """,
+    note,
+)
+resume = verb("resume", "Let paused and held jobs go on.")
+retry = verb(
+    "retry", "Run dead and cancelled jobs again, with all their attempts; those that wait for a retry run now."
+)
+kill = verb("kill", "End jobs that run: they are asked to, and killed if they do not within seconds. What waits stays.")
+restart = verb(
+    "restart", "Run dead and cancelled programs again: the same jobs, with a new attempt and a log of its own."
+)
+hold = verb("hold", "Keep jobs that nobody runs from starting until somebody lets them go.", note)
+unhold = verb("unhold", "Let held jobs go.")
+rm = verb(
+    "rm", "Remove jobs with their whole history. A running job, or one that a live job needs, is refused (exit 9)."
+)
+change = verb(
     "set",
+    "Change priority, queue or time of jobs that have not ended.",
     click.option("--priority", type=int, help="The new priority: higher is sooner."),
     click.option("--to-queue", metavar="QUEUE", help="Move to this queue."),
     click.option("--run-at", metavar="WHEN", help="A moment (RFC 3339), or now."),
 )
-def change(
-    control: Control,
-    chosen: Selector,
-    *,
-    actor: str,
-    priority: int | None,
-    to_queue: str | None,
-    run_at: str | None,
-) -> list[JobId]:
-    """Change priority, queue or time of jobs that have not ended."""
-    if priority is None and to_queue is None and run_at is None:
-        raise InvalidInput("nothing to change", hint="Give --priority, --to-queue or --run-at.")
-    changed: set[JobId] = set()
-    if priority is not None:
-        changed |= set(control.set_priority(chosen, priority, actor=actor))
-    if to_queue is not None:
-        changed |= set(control.move(chosen, to_queue, actor=actor))
-    if run_at is not None:
-        now = datetime.now(UTC)
-        moment = now if run_at == "now" else parse_moment(run_at, now=now)
-        changed |= set(control.reschedule(chosen, moment, actor=actor))
-    return sorted(changed)
-
-
-def _count(session: Session, selector: Selector, name: str) -> int:
-    """How many jobs are meant. What matches nothing is an error, so that a misspelt label is noticed."""
-    if is_everything(selector):
-        raise InvalidInput(
-            f"which jobs should {name} take?", hint="Give ids, or --label, --queue, --state … or --filter."
-        )
-    refuse_missing(session, selector)
-    matched = session.store.views.count(selector, cap=CAP).count
-    if not matched:
-        raise NoSuchJob("no job matches", hint="holdfast ls with the same options shows what does.")
-    return matched
 
 
 def _sure(session: Session, name: str, matched: int, *, yes: bool) -> None:

@@ -47,6 +47,20 @@ def parse_filter(text: str, *, now: datetime | None = None) -> Selector:
     return make_selector(given, now=now)
 
 
+def say_filter(selector: Selector) -> str:
+    """The filter that :func:`parse_filter` reads as *selector*; an empty text means everything."""
+    terms = []
+    for word, name in LISTS.items():
+        values = getattr(selector, name)
+        if values is not None:
+            terms.append(f"{word}={shlex.quote(','.join(str(value) for value in values))}")
+    for word in SINGLE:
+        value = getattr(selector, word)
+        if value is not None:
+            terms.append(f"{word}={shlex.quote(value.isoformat() if isinstance(value, datetime) else value)}")
+    return " ".join(terms)
+
+
 def make_selector(given: dict[str, list[str]], *, now: datetime | None = None) -> Selector:
     """A selector from words and their values."""
     conditions: dict[str, Any] = {LISTS[name]: tuple(values) for name, values in given.items() if name in LISTS}

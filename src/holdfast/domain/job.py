@@ -61,6 +61,15 @@ class Wanted(StrEnum):
     PAUSE = "pause"
 
 
+class WorkerWish(StrEnum):
+    """What a person asks of a worker."""
+
+    #: Claim nothing more; what runs goes on.
+    QUIET = "quiet"
+    #: End, as after a first signal.
+    STOP = "stop"
+
+
 class EndReason(StrEnum):
     """Why a run ended. Commands add ``exit_N`` and ``signal_N``."""
 

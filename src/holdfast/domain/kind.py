@@ -56,6 +56,8 @@ class KindOptions(msgspec.Struct, frozen=True, kw_only=True):
     executor: ExecutorName | None = None
     #: A process child that takes more bytes is killed.
     memory: int | None = None
+    #: Fields of the payload that nobody is shown.
+    secrets: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         checked_name(self.queue, what="the queue")
@@ -190,6 +192,7 @@ def dump_options(options: KindOptions, *, plan: str | None = None) -> str:
             "unique_seconds": None if period is None else period.total_seconds(),
             "executor": options.executor,
             "memory": options.memory,
+            "secrets": options.secrets,
             "plan": plan,
         }
     ).decode()

@@ -45,11 +45,13 @@ class NewJob(Struct, frozen=True, kw_only=True):
     retry: str | None = None
     parent_id: JobId | None = None
     actor: str = Actor.CLIENT
+    #: The W3C trace context of whoever enqueues it.
+    trace: str | None = None
 
     @property
     def plain(self) -> bool:
-        """Whether it needs no look at other rows: no key, no needs."""
-        return self.unique is None and self.after is None
+        """Whether it needs no look at other rows: no key, no needs, no trace."""
+        return self.unique is None and self.after is None and self.trace is None
 
 
 class Enqueued(Struct, frozen=True):

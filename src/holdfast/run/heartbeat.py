@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from datetime import timedelta
 
-from holdfast.domain.job import WorkerId
+from holdfast.domain.job import WorkerId, WorkerWish
 from holdfast.errors import StoreUnavailable
 from holdfast.run import clock
 from holdfast.run.held import STOP_FOR, Held, Run, StopReason
@@ -29,7 +29,14 @@ class Heartbeat:
     name = "heartbeat"
 
     def __init__(
-        self, store: Store, worker: WorkerId, held: Held, *, interval: float, lost: Callable[[Run], None]
+        self,
+        store: Store,
+        worker: WorkerId,
+        held: Held,
+        *,
+        interval: float,
+        lost: Callable[[Run], None],
+        wished: Callable[[WorkerWish | None], None] = lambda _: None,
     ) -> None:
         self.bell = threading.Event()
         self.beaten_at = clock.now()
@@ -38,6 +45,7 @@ class Heartbeat:
         self._held = held
         self._interval = interval
         self._lost = lost
+        self._wished = wished
 
     def tick(self) -> Ticked:
         """Renew what is held. The guard stops what could not be renewed for too long."""
@@ -45,11 +53,13 @@ class Heartbeat:
         self._warn_if_late(runs)
         try:
             self._renew(runs)
-            self._store.workers.seen(self._worker)
+            seen = self._store.workers.seen(self._worker)
         except StoreUnavailable as error:
             log.warning("a heartbeat failed: %s", error)
             return Ticked(min(AGAIN, self._interval), considered=len(runs))
         self.beaten_at = clock.now()
+        if seen is not None:
+            self._wished(seen.wanted)
         return Ticked(self._interval, considered=len(runs), processed=len(runs))
 
     def _warn_if_late(self, runs: list[Run]) -> None:

@@ -32,6 +32,7 @@ from holdfast.run.heartbeat import Heartbeat
 from holdfast.run.held import Held, Run, StopReason
 from holdfast.run.marked import MARK
 from holdfast.run.options import WorkerOptions
+from holdfast.run.orders import Orders
 from holdfast.run.part import Mover, Part, Ticked
 from holdfast.run.planner import Planner
 from holdfast.run.providers import Provider, Providers
@@ -74,6 +75,7 @@ class Worker:
         self._options = options
         self._request = request
         self._stopping = threading.Event()
+        self._orders = Orders(self.stop)
         self._started = threading.Lock()
         self._thread: threading.Thread | None = None
         self._held = Held()
@@ -81,7 +83,9 @@ class Worker:
         self._crew = Crew(self._held, self._settler, self._make_executor)
         self._guard = Guard(self._held)
         interval = _interval(options.heartbeat, self._kinds)
-        self._heartbeat = Heartbeat(store, self.id, self._held, interval=interval, lost=self._lost)
+        self._heartbeat = Heartbeat(
+            store, self.id, self._held, interval=interval, lost=self._lost, wished=self._orders.hear
+        )
         self._sweeper = Sweeper(store, heartbeat=interval, retention=options.retention, swept=self.counts.sweep)
         self._planner = Planner(store, Providers(providers or {}), counts=self.counts) if options.plans else None
         self._ear: Ear | None = None
@@ -93,7 +97,7 @@ class Worker:
             queues=options.queues,
             slots=options.slots,
             poll=self._poll,
-            fenced=lambda: self._guard.fenced,
+            fenced=lambda: self._guard.fenced or self._orders.quiet,
         )
         self._control = Mover(self._claimer, told=self.counts.ticked)
         helpers: list[Part] = [self._sweeper] if self._planner is None else [self._sweeper, self._planner]
@@ -199,7 +203,9 @@ class Worker:
     @property
     def ready(self) -> bool:
         """Whether it claims jobs, and its store answers."""
-        return not self._stopping.is_set() and self.heartbeat_age < 3 * self._options.heartbeat
+        return (
+            not self._stopping.is_set() and not self._orders.quiet and self.heartbeat_age < 3 * self._options.heartbeat
+        )
 
     def _work(self) -> None:
         while not self._stopping.is_set():
@@ -374,6 +380,7 @@ class Worker:
             queues=list(self._options.queues),
             kinds=sorted(self._kinds),
             version=self._options.version,
+            slots=self._options.slots if self._kinds else None,
         )
 
 

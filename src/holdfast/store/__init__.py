@@ -10,12 +10,15 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from holdfast.store.access import Acts, Answers, Credentials, Filters, Traces
     from holdfast.store.backend import Backend
     from holdfast.store.batches import Batches
+    from holdfast.store.board import Board
     from holdfast.store.control import Control
     from holdfast.store.inbox import Inbox
     from holdfast.store.jobs import Jobs
     from holdfast.store.leases import Leases
+    from holdfast.store.looking import Ledger
     from holdfast.store.plans import Plans
     from holdfast.store.queues import Kinds, Queues, Workers
     from holdfast.store.retention import Pruner
@@ -99,6 +102,13 @@ class Store:
         return Batches(self.backend)
 
     @cached_property
+    def ledger(self) -> Ledger:
+        """A look into the ledgers of batches."""
+        from holdfast.store.looking import Ledger
+
+        return Ledger(self.backend)
+
+    @cached_property
     def schedules(self) -> Schedules:
         from holdfast.store.schedules import Schedules
 
@@ -110,6 +120,44 @@ class Store:
         from holdfast.store.plans import Plans
 
         return Plans(self.backend)
+
+    @cached_property
+    def board(self) -> Board:
+        """What the dashboard shows in one look."""
+        from holdfast.store.board import Board
+
+        return Board(self.backend)
+
+    @cached_property
+    def acts(self) -> Acts:
+        """What people did."""
+        from holdfast.store.access import Acts
+
+        return Acts(self.backend)
+
+    @cached_property
+    def credentials(self) -> Credentials:
+        from holdfast.store.access import Credentials
+
+        return Credentials(self.backend)
+
+    @cached_property
+    def filters(self) -> Filters:
+        from holdfast.store.access import Filters
+
+        return Filters(self.backend)
+
+    @cached_property
+    def answers(self) -> Answers:
+        from holdfast.store.access import Answers
+
+        return Answers(self.backend)
+
+    @cached_property
+    def traces(self) -> Traces:
+        from holdfast.store.access import Traces
+
+        return Traces(self.backend)
 
     @cached_property
     def upkeep(self) -> Upkeep:

@@ -134,6 +134,9 @@ class _Enqueue:
         requests, own = [self.requests[i] for i in fresh], [ids[i] for i in fresh]
         yield Fill("job", _job_columns(requests, own, now, self.holder))
         yield Fill("live", _live_columns(requests, own, now))
+        traced = {job_id: request.trace for request, job_id in zip(requests, own, strict=True) if request.trace}
+        if traced:
+            yield Fill("trace", {"job_id": [*traced], "context": [*traced.values()]})
         # Only now: one of them may need another.
         waiting = yield from _write_needs(requests, own)
         yield from needs.judge_waiting(waiting)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
-from holdfast.domain.job import Job, State
+from holdfast.domain.job import Job, State, WorkerWish
 from holdfast.domain.queue import DEFAULT_QUEUE, Queue
 from holdfast.domain.selector import Selector
 from holdfast.store.queues import Worker
@@ -48,6 +48,8 @@ class WorkerFacts(Struct, frozen=True):
     kinds: list[str]
     started_at: datetime
     seen_at: datetime
+    slots: int | None = None
+    wanted: WorkerWish | None = None
 
 
 class Overview(Struct, frozen=True):

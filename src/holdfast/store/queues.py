@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from holdfast.domain.job import WorkerId
+from holdfast.domain.job import WorkerId, WorkerWish
 from holdfast.domain.kind import KindOptions, PublishedKind, load_options, suggest
 from holdfast.domain.queue import SILENCE, Queue, checked_limit
 from holdfast.domain.text import checked_name, clean_text
-from holdfast.errors import Conflict, UnknownKind
+from holdfast.errors import Conflict, NotFound, UnknownKind
 from holdfast.store.backend import Backend, Timeouts
 from holdfast.store.flow import Flow, ask
 
@@ -108,6 +108,10 @@ class Kinds:
     def names(self) -> list[str]:
         return [row[0] for row in self._backend.look(ask("kind_names"))]
 
+    def all(self, *, limit: int = 10_000) -> list[PublishedKind]:
+        """What is known of all kinds, by name."""
+        return self._backend.look(ask("all_kinds", PublishedKind, limit=limit))
+
     def get(self, name: str) -> PublishedKind:
         """What is known of a kind.
 
@@ -138,6 +142,14 @@ class Worker(Struct, frozen=True):
     kinds: str
     started_at: datetime
     seen_at: datetime
+    slots: int | None = None
+    wanted: WorkerWish | None = None
+
+
+class Seen(Struct, frozen=True):
+    """The answer to a heartbeat."""
+
+    wanted: WorkerWish | None
 
 
 class Workers:
@@ -147,20 +159,37 @@ class Workers:
         self._backend = backend
 
     def announce(
-        self, worker: WorkerId, *, host: str, pid: int, queues: list[str], kinds: list[str], version: str | None = None
+        self,
+        worker: WorkerId,
+        *,
+        host: str,
+        pid: int,
+        queues: list[str],
+        kinds: list[str],
+        version: str | None = None,
+        slots: int | None = None,
     ) -> None:
         """Make a new worker known.
 
         Raises:
             Conflict: The id was used before: each start needs a new one.
         """
-        facts = {"host": host, "pid": pid, "queues": queues, "kinds": kinds, "version": version}
+        facts = {"host": host, "pid": pid, "queues": queues, "kinds": kinds, "version": version, "slots": slots}
         self._backend.write(_announce, worker, facts)
 
-    def seen(self, worker: WorkerId) -> bool:
-        """Note that a worker is alive; false when nobody announced it."""
-        seen = self._backend.run(ask("see_worker", id=worker), repeatable=True, timeout=Timeouts.brief)
-        return bool(seen)
+    def seen(self, worker: WorkerId) -> Seen | None:
+        """Note that a worker is alive, and answer what people want of it; None when nobody announced it."""
+        rows = self._backend.run(ask("see_worker", id=worker), repeatable=True, timeout=Timeouts.brief)
+        return Seen(None if rows[0][0] is None else WorkerWish(rows[0][0])) if rows else None
+
+    def ask(self, worker: WorkerId, wish: WorkerWish | None) -> None:
+        """Ask a worker to be quiet or to stop; None: to go on. It hears of it with its next heartbeat.
+
+        Raises:
+            NotFound: No such worker is alive.
+        """
+        if not self._backend.run(ask("ask_worker", id=worker, wanted=wish, silence=SILENCE), repeatable=True):
+            raise NotFound(f"no worker {worker[:100]!r} is alive", hint="holdfast workers lists them.")
 
     def dismiss(self, worker: WorkerId) -> None:
         """Note that a worker has ended."""

@@ -7,6 +7,7 @@ from datetime import timedelta
 from msgspec import Struct
 
 from holdfast.domain.job import JobId, State
+from holdfast.store.access import ANSWERS_FOR
 from holdfast.store.backend import Backend
 from holdfast.store.flow import Flow, ask
 
@@ -14,12 +15,13 @@ ZERO = timedelta(0)
 
 
 class Retention(Struct, frozen=True, kw_only=True):
-    """How long ended jobs, and decisions about plans, stay; zero keeps them for ever."""
+    """How long ended jobs, decisions about plans, and acts of people stay; zero keeps them for ever."""
 
     done: timedelta = timedelta(days=30)
     cancelled: timedelta = timedelta(days=30)
     dead: timedelta = timedelta(days=90)
     plans: timedelta = timedelta(days=90)
+    acts: timedelta = timedelta(days=365)
 
     @property
     def by_state(self) -> dict[State, timedelta]:
@@ -69,6 +71,13 @@ class Pruner:
             return 0
         gone = self._backend.run(ask("forget_plans", age=age, limit=limit), repeatable=True)
         return len(gone) + len(self._backend.run(ask("forget_skips", age=age, limit=limit), repeatable=True))
+
+    def prune_acts(self, retention: Retention | None = None, *, limit: int = 1000) -> int:
+        """Remove up to *limit* acts past their time, and as many answers that are a day old; answers how many."""
+        age = (retention or Retention()).acts
+        gone = [] if age == ZERO else self._backend.run(ask("forget_acts", age=age, limit=limit), repeatable=True)
+        old = self._backend.run(ask("forget_answers", age=ANSWERS_FOR, limit=limit), repeatable=True)
+        return len(gone) + len(old)
 
 
 def _prune(state: State, age: timedelta, limit: int) -> Flow[int]:

@@ -162,11 +162,15 @@ class Schedules:
         """All schedules by name, in flat memory."""
         after = ""
         while True:
-            page: list[Schedule] = self._backend.look(ask("list_schedules", Schedule, after=after, limit=PAGE))
+            page = self.page(after=after, limit=PAGE)
             yield from page
             if len(page) < PAGE:
                 return
             after = page[-1].name
+
+    def page(self, *, after: str = "", limit: int = 50) -> list[Schedule]:
+        """Schedules by name, from the first after *after* on."""
+        return self._backend.look(ask("list_schedules", Schedule, after=after, limit=limit))
 
     def now(self) -> datetime:
         """The store's own time: plans are due by it."""

@@ -48,21 +48,26 @@ class Views:
             NoSuchJob: It never existed, or was removed.
             JobPruned: It ended long ago; only its unique key is kept.
         """
-        return self._backend.read(_get, job_id)
+        return self._backend.read(get_job, job_id)
 
     def state(self, job_id: JobId) -> State:
         """The state of one job, for those who poll."""
         rows = self._backend.look(ask("state_of", id=job_id))
         return State(rows[0][0]) if rows else self.get(job_id).state
 
-    def page(self, selector: Selector, *, before: JobId | None = None, limit: int = 50) -> Page:
-        """Jobs that match, the newest first; *before* is the ``next`` of the page before."""
+    def page(self, selector: Selector, *, before: JobId | None = None, limit: int = 50, brief: bool = False) -> Page:
+        """Jobs that match, the newest first; *before* is the ``next`` of the page before.
+
+        *brief*: without payload, result and checkpoint, and with the beginning of the error only.
+        """
         if limit < 1:
             raise InvalidInput(f"a page holds at least one job, not {limit}")
         where, values = conditions(selector)
         if before is not None:
             where, values = (*where, "before"), {**values, "before": before}
-        jobs = self._backend.look(Ask("select_jobs", {**values, "limit": limit}, Job, where))
+        jobs = self._backend.look(
+            Ask("select_brief" if brief else "select_jobs", {**values, "limit": limit}, Job, where)
+        )
         return Page(jobs, jobs[-1].id if len(jobs) == limit else None)
 
     def all(self, selector: Selector, *, limit: int = 500) -> Iterator[Job]:
@@ -98,7 +103,8 @@ class Views:
         return explain(self._backend.read(_facts, job_id))
 
 
-def _get(job_id: JobId) -> Flow[Job]:
+def get_job(job_id: JobId) -> Flow[Job]:
+    """One job, as part of another flow."""
     if not isinstance(job_id, int) or not 0 <= job_id < 2**63:
         raise NoSuchJob(f"{job_id!r} is no job's id")
     rows: list[Job] = yield Ask("select_jobs", {"ids": [job_id], "limit": 1}, Job, ("by_ids",))
@@ -111,20 +117,20 @@ def _get(job_id: JobId) -> Flow[Job]:
 
 
 def _attempts(job_id: JobId) -> Flow[list[Attempt]]:
-    job = yield from _get(job_id)
+    job = yield from get_job(job_id)
     rows: list[Attempt] = yield ask("attempts_of", Attempt, id=job_id)
     workers: list[WorkerFacts] = yield ask("worker_facts", WorkerFacts, id=job.worker)
     return all_attempts(job, rows, workers[0] if workers else WorkerFacts())
 
 
 def _events(job_id: JobId) -> Flow[list[Event]]:
-    job = yield from _get(job_id)
+    job = yield from get_job(job_id)
     rows: list[Event] = yield ask("events_of", Event, id=job_id)
     return all_events(job, rows)
 
 
 def _facts(job_id: JobId) -> Flow[Facts]:
-    job = yield from _get(job_id)
+    job = yield from get_job(job_id)
     now = yield from read_now()
     queues: list[Queue] = yield ask("get_queue", Queue, name=job.queue)
     usages: list[Usage] = yield ask("queue_usage", Usage, name=job.queue, worker="")

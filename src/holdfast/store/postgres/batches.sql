@@ -201,6 +201,44 @@ SELECT key, place, state, passes, attempts, crashes, suspect, label, warning, er
 FROM holdfast.unit WHERE batch_id = :batch_id AND key > :after AND (:state::text IS NULL OR state = :state::text)
 ORDER BY key LIMIT :limit::bigint
 
+-- name: units_in
+-- A page of units that did not simply succeed, found by their state.
+SELECT key, place, state, passes, attempts, crashes, suspect, label, warning, error, data::text, took_ms
+FROM holdfast.unit
+WHERE batch_id = :batch_id AND state = :state AND state <> 'done' AND state <> 'pending' AND key > :after
+ORDER BY key LIMIT :limit::bigint
+
+-- name: units_waiting
+SELECT key, place, state, passes, attempts, crashes, suspect, label, warning, error, data::text, took_ms
+FROM holdfast.unit WHERE batch_id = :batch_id AND state = 'pending' AND place > :after::bigint
+ORDER BY place LIMIT :limit::bigint
+
+-- name: units_window
+-- So many units by key, whatever they are: what a filter looks at for one page.
+SELECT key, place, state, passes, attempts, crashes, suspect, label, warning, left(error, 600) AS error, NULL AS data, took_ms
+FROM holdfast.unit WHERE batch_id = :batch_id AND key > :after ORDER BY key LIMIT :limit::bigint
+
+-- name: unit_errors
+SELECT key, left(coalesce(error, ''), 600) AS error FROM holdfast.unit
+WHERE batch_id = :batch_id AND state = 'failed' AND state <> 'done' AND state <> 'pending' AND key > :after
+ORDER BY key LIMIT :limit::bigint
+
+-- name: batch_parts
+-- Counters of several batches, and who works on them.
+SELECT batch_id, 'count' AS part, name, sum(n)::bigint AS n, NULL::timestamptz AS since FROM holdfast.unit_count
+WHERE batch_id = ANY(:ids::bigint[]) GROUP BY batch_id, name
+UNION ALL
+SELECT holding.batch_id, 'holder', holding.owner::text, holding.job_id, live.claimed_at
+FROM holdfast.holding CROSS JOIN LATERAL (
+    SELECT claimed_at, state, token FROM holdfast.live WHERE live.id = holding.job_id LIMIT 1) AS live
+WHERE holding.batch_id = ANY(:ids::bigint[]) AND live.state = 'running' AND live.token = holding.token
+
+-- name: turn_units
+-- Of these failed units, some wait again, with all their attempts, or are skipped for good.
+UPDATE holdfast.unit SET state = :state, crashes = 0, suspect = false, label = coalesce(:label::text, label)
+WHERE batch_id = :batch_id AND key = ANY(:keys::text[]) AND state = :before
+RETURNING key
+
 -- name: keys_over
 SELECT key FROM holdfast.unit
 WHERE batch_id = :batch_id AND key > :after AND (state = 'done' OR state = 'skipped' OR state = 'cancelled')

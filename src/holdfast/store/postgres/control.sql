@@ -100,6 +100,7 @@ no_ended AS (DELETE FROM holdfast.ended WHERE id = ANY(:ids::bigint[])),
 no_attempt AS (DELETE FROM holdfast.attempt WHERE job_id = ANY(:ids::bigint[])),
 no_event AS (DELETE FROM holdfast.event WHERE job_id = ANY(:ids::bigint[])),
 no_step AS (DELETE FROM holdfast.step WHERE job_id = ANY(:ids::bigint[])),
+no_trace AS (DELETE FROM holdfast.trace WHERE job_id = ANY(:ids::bigint[])),
 no_progress AS (DELETE FROM holdfast.progress WHERE job_id = ANY(:ids::bigint[])),
 no_need AS (DELETE FROM holdfast.need WHERE job_id = ANY(:ids::bigint[])),
 no_key AS (

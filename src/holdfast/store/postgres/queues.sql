@@ -45,16 +45,25 @@ ON CONFLICT (name) DO UPDATE SET options = excluded.options, payload_schema = ex
 -- name: get_kind
 SELECT name, options::text, payload_schema::text, version FROM holdfast.kind WHERE name = :name
 
+-- name: all_kinds
+SELECT name, options::text, payload_schema::text, version FROM holdfast.kind ORDER BY name LIMIT :limit::bigint
+
 -- name: kind_names
 SELECT name FROM holdfast.kind ORDER BY name
 
 -- name: announce_worker
 -- A worker's id is never used again: a second start is a new worker.
-INSERT INTO holdfast.worker (id, host, pid, version, queues, kinds, started_at, seen_at)
-VALUES (:id, :host, :pid, :version, :queues::text[], :kinds::text[], (SELECT holdfast.now()), (SELECT holdfast.now()))
+INSERT INTO holdfast.worker (id, host, pid, version, queues, kinds, slots, started_at, seen_at)
+VALUES (:id, :host, :pid, :version, :queues::text[], :kinds::text[], :slots, (SELECT holdfast.now()), (SELECT holdfast.now()))
 
 -- name: see_worker
-UPDATE holdfast.worker SET seen_at = (SELECT holdfast.now()) WHERE id = :id RETURNING id
+UPDATE holdfast.worker SET seen_at = (SELECT holdfast.now()) WHERE id = :id RETURNING wanted
+
+-- name: ask_worker
+-- It hears of it with its next heartbeat.
+UPDATE holdfast.worker SET wanted = :wanted
+WHERE id = :id AND stopped_at IS NULL AND seen_at > (SELECT holdfast.now()) - :silence::interval
+RETURNING id
 
 -- name: dismiss_worker
 -- The row stays: attempts tell by it where they ran.
@@ -62,7 +71,7 @@ UPDATE holdfast.worker SET stopped_at = (SELECT holdfast.now()) WHERE id = :id
 
 -- name: list_workers
 SELECT id, host, pid, version, array_to_json(queues)::text AS queues, array_to_json(kinds)::text AS kinds,
-    started_at, seen_at
+    started_at, seen_at, slots, wanted
 FROM holdfast.worker WHERE stopped_at IS NULL AND seen_at > (SELECT holdfast.now()) - :silence::interval ORDER BY started_at, id
 
 -- name: count_workers_for

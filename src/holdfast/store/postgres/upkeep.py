@@ -24,14 +24,16 @@ Connection = psycopg.Connection[Any]
 
 #: What each role may do on which tables; all of them may read ``meta``.
 ROLES: dict[str, dict[str, tuple[str, ...]]] = {
-    "reader": {"SELECT": ("*",)},
+    "reader": {"SELECT": ("*",)},  # but for what opens doors: see PRIVATE
     "producer": {
         "SELECT": ("kind", "queue", "job", "live", "ended", "key", "need", "epoch"),
-        "INSERT": ("kind", "job", "live", "key", "need", "event", "epoch"),
+        "INSERT": ("kind", "job", "live", "key", "need", "event", "epoch", "trace"),
         "UPDATE": ("kind", "job", "live", "key"),
     },
     "worker": {"SELECT, INSERT, UPDATE, DELETE": ("*",)},
 }
+#: What only a worker's role may read: hashes of tokens, what signs sessions, and answers to requests.
+PRIVATE = ("credential", "secret", "answer")
 OLDEST_SERVER = 140000
 #: Seconds.
 CLOCKS_APART = 2.0
@@ -153,7 +155,8 @@ class PostgresUpkeep:
         yield sql.SQL("GRANT USAGE ON SCHEMA {schema} TO {role}").format(**words)
         yield sql.SQL("GRANT SELECT ON {schema}.meta TO {role}").format(**words)
         for privileges, names in grants.items():
-            chosen = [table for table in tables if table != "meta"] if names == ("*",) else list(names)
+            hidden = ("meta", *PRIVATE) if role == "reader" else ("meta",)
+            chosen = [table for table in tables if table not in hidden] if names == ("*",) else list(names)
             listed = sql.SQL(", ").join(Identifier(self._schema, table) for table in chosen)
             yield sql.SQL("GRANT {what} ON {tables} TO {role}").format(what=sql.SQL(privileges), tables=listed, **words)
         yield sql.SQL("GRANT SELECT ON {schema}.live_view, {schema}.ended_view TO {role}").format(**words)
@@ -198,7 +201,7 @@ class PostgresUpkeep:
             yield fill
             query = "SELECT setval('holdfast.job_id', greatest(last_value, %s)) FROM holdfast.job_id"
             connection.execute(self._backend.statements.in_schema(query).encode(), (last_id,))
-            for table in ("batch", "inbox"):
+            for table in ("batch", "inbox", "act"):
                 query = (
                     "SELECT setval(pg_get_serial_sequence('holdfast.batch', 'id'), max(id)) FROM holdfast.batch"
                     " HAVING count(*) > 0"

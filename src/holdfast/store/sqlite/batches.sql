@@ -199,6 +199,42 @@ SELECT key, place, state, passes, attempts, crashes, suspect, label, warning, er
 FROM holdfast_unit WHERE batch_id = :batch_id AND key > :after AND (:state IS NULL OR state = :state)
 ORDER BY key LIMIT :limit
 
+-- name: units_in
+-- A page of units that did not simply succeed, found by their state.
+SELECT key, place, state, passes, attempts, crashes, suspect, label, warning, error, data, took_ms
+FROM holdfast_unit
+WHERE batch_id = :batch_id AND state = :state AND state <> 'done' AND state <> 'pending' AND key > :after
+ORDER BY key LIMIT :limit
+
+-- name: units_waiting
+SELECT key, place, state, passes, attempts, crashes, suspect, label, warning, error, data, took_ms
+FROM holdfast_unit WHERE batch_id = :batch_id AND state = 'pending' AND place > :after ORDER BY place LIMIT :limit
+
+-- name: units_window
+-- So many units by key, whatever they are: what a filter looks at for one page.
+SELECT key, place, state, passes, attempts, crashes, suspect, label, warning, substr(error, 1, 600) AS error, NULL AS data, took_ms
+FROM holdfast_unit WHERE batch_id = :batch_id AND key > :after ORDER BY key LIMIT :limit
+
+-- name: unit_errors
+SELECT key, substr(coalesce(error, ''), 1, 600) AS error FROM holdfast_unit
+WHERE batch_id = :batch_id AND state = 'failed' AND state <> 'done' AND state <> 'pending' AND key > :after
+ORDER BY key LIMIT :limit
+
+-- name: batch_parts
+-- Counters of several batches, and who works on them.
+SELECT batch_id, 'count' AS part, name, sum(n) AS n, NULL AS since FROM holdfast_unit_count
+WHERE batch_id IN (SELECT value FROM json_each(:ids)) GROUP BY batch_id, name
+UNION ALL
+SELECT holding.batch_id, 'holder', holding.owner, holding.job_id, live.claimed_at
+FROM holdfast_holding AS holding JOIN holdfast_live AS live ON live.id = holding.job_id
+WHERE holding.batch_id IN (SELECT value FROM json_each(:ids)) AND live.state = 'running' AND live.token = holding.token
+
+-- name: turn_units
+-- Of these failed units, some wait again, with all their attempts, or are skipped for good.
+UPDATE holdfast_unit SET state = :state, crashes = 0, suspect = 0, label = coalesce(:label, label)
+WHERE batch_id = :batch_id AND key IN (SELECT value FROM json_each(:keys)) AND state = :before
+RETURNING key
+
 -- name: keys_over
 SELECT key FROM holdfast_unit
 WHERE batch_id = :batch_id AND key > :after AND (state = 'done' OR state = 'skipped' OR state = 'cancelled')

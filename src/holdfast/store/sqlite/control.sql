@@ -97,6 +97,7 @@ DELETE FROM holdfast_ended WHERE id IN (SELECT value FROM json_each(:ids));
 DELETE FROM holdfast_attempt WHERE job_id IN (SELECT value FROM json_each(:ids));
 DELETE FROM holdfast_event WHERE job_id IN (SELECT value FROM json_each(:ids));
 DELETE FROM holdfast_step WHERE job_id IN (SELECT value FROM json_each(:ids));
+DELETE FROM holdfast_trace WHERE job_id IN (SELECT value FROM json_each(:ids));
 DELETE FROM holdfast_progress WHERE job_id IN (SELECT value FROM json_each(:ids));
 DELETE FROM holdfast_need WHERE job_id IN (SELECT value FROM json_each(:ids));
 DELETE FROM holdfast_key

@@ -44,23 +44,31 @@ ON CONFLICT (name) DO UPDATE SET options = excluded.options, payload_schema = ex
 -- name: get_kind
 SELECT name, options, payload_schema, version FROM holdfast_kind WHERE name = :name
 
+-- name: all_kinds
+SELECT name, options, payload_schema, version FROM holdfast_kind ORDER BY name LIMIT :limit
+
 -- name: kind_names
 SELECT name FROM holdfast_kind ORDER BY name
 
 -- name: announce_worker
 -- A worker's id is never used again: a second start is a new worker.
-INSERT INTO holdfast_worker (id, host, pid, version, queues, kinds, started_at, seen_at)
-VALUES (:id, :host, :pid, :version, :queues, :kinds, :now, :now)
+INSERT INTO holdfast_worker (id, host, pid, version, queues, kinds, slots, started_at, seen_at)
+VALUES (:id, :host, :pid, :version, :queues, :kinds, :slots, :now, :now)
 
 -- name: see_worker
-UPDATE holdfast_worker SET seen_at = :now WHERE id = :id RETURNING id
+UPDATE holdfast_worker SET seen_at = :now WHERE id = :id RETURNING wanted
+
+-- name: ask_worker
+-- It hears of it with its next heartbeat.
+UPDATE holdfast_worker SET wanted = :wanted WHERE id = :id AND stopped_at IS NULL AND seen_at > :now - :silence
+RETURNING id
 
 -- name: dismiss_worker
 -- The row stays: attempts tell by it where they ran.
 UPDATE holdfast_worker SET stopped_at = :now WHERE id = :id
 
 -- name: list_workers
-SELECT id, host, pid, version, queues, kinds, started_at, seen_at
+SELECT id, host, pid, version, queues, kinds, started_at, seen_at, slots, wanted
 FROM holdfast_worker WHERE stopped_at IS NULL AND seen_at > :now - :silence ORDER BY started_at, id
 
 -- name: count_workers_for

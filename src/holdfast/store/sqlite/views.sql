@@ -15,6 +15,20 @@ SELECT id, kind, queue, state, priority, due_at, label, tags, key, payload, pare
     progress_message, checkpoint
 FROM page ORDER BY id DESC
 
+-- name: select_brief
+-- The same for a list that people look at: without what may be large.
+WITH page AS (
+    SELECT * FROM (SELECT seen.* FROM holdfast_live_view AS seen WHERE {where} ORDER BY seen.id DESC LIMIT :limit)
+    UNION ALL
+    SELECT * FROM (SELECT seen.* FROM holdfast_ended_view AS seen WHERE {where} ORDER BY seen.id DESC LIMIT :limit)
+    ORDER BY id DESC LIMIT :limit
+)
+SELECT id, kind, queue, state, priority, due_at, label, tags, key, '{}' AS payload, parent_id, actor, created_at, attempts,
+    max_attempts, crashes, max_crashes, on_lost, retry, after_when, after_failed, token, suspect, wanted,
+    worker, claimed_at, started_at, lapses_at, note, ended_at, reason, substr(error, 1, 300) AS error, NULL AS result, progress_done, progress_total,
+    progress_message, NULL AS checkpoint
+FROM page ORDER BY id DESC
+
 -- name: select_ids
 WITH page AS (
     SELECT * FROM (SELECT seen.id FROM holdfast_live_view AS seen WHERE {where} ORDER BY seen.id LIMIT :limit)

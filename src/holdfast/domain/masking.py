@@ -1,0 +1,134 @@
+"""Secrets in what people look at: known by the names of fields, or declared by the kind."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from itertools import pairwise
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+MASK = "***"
+#: A secret shorter than this is not looked for in texts: it would blot out half of them.
+SHORTEST = 4
+
+_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+_ALONE = frozenset(
+    {
+        *("password", "passwords", "passwd", "passphrase", "pwd", "secret", "secrets", "token", "tokens"),
+        *("apikey", "credential", "credentials", "authorization", "cookie", "cookies", "bearer", "otp", "cvv", "pin"),
+        *("privatekey", "accesskey", "secretkey", "dsn"),
+    }
+)
+_PAIRED = frozenset({("api", "key"), ("access", "key"), ("private", "key"), ("secret", "key"), ("signing", "key")})
+#: Words after which it is no secret: how many, how long, of what sort.
+_HARMLESS = frozenset(
+    {"count", "counts", "limit", "max", "length", "size", "type", "name", "id", "ids", "path", "expires"}
+)
+
+_SAID = (
+    # A URL with a password; a header; name=value and "name": "value".
+    (re.compile(r"(://[^\s:/@]{1,200}:)[^\s/@]{1,500}(?=@)"), rf"\1{MASK}"),
+    (re.compile(r"\b(bearer|basic)\s+[\w.~+/=-]{8,}", re.IGNORECASE), rf"\1 {MASK}"),
+    (
+        re.compile(
+            r"((?:password|passwd|passphrase|pwd|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|authorization)"
+            r"[\"']?\s{0,3}[:=]\s{0,3}[\"']?)(?!\*\*\*)(?!(?:bearer|basic)\s)[^\s\"',;&}]+",
+            re.IGNORECASE,
+        ),
+        rf"\1{MASK}",
+    ),
+    (
+        re.compile(r"(--?(?:password|passwd|passphrase|secret|token|api-?key)\s+)(?!-)(?!\*\*\*)\S+", re.IGNORECASE),
+        rf"\1{MASK}",
+    ),
+)
+
+
+def is_secret(name: str, declared: Collection[str] = ()) -> bool:
+    """Whether a field of this name holds a secret."""
+    if name in declared:
+        return True
+    words = [word.lower() for word in _WORDS.findall(name)]
+    if not words or words[-1] in _HARMLESS:
+        return False
+    return not _ALONE.isdisjoint(words) or any(pair in _PAIRED for pair in pairwise(words))
+
+
+def masked(value: Any, declared: Collection[str] = ()) -> Any:
+    """The value with the secrets in it blotted out, however deep they are."""
+    match value:
+        case dict():
+            return {
+                key: _blotted(inner) if is_secret(str(key), declared) else masked(inner, declared)
+                for key, inner in value.items()
+            }
+        case list() | tuple():
+            return [
+                MASK if _follows_option(value, place) else masked(inner, declared) for place, inner in enumerate(value)
+            ]
+        case str():
+            return mask_text(value)
+        case _:
+            return value
+
+
+def _blotted(value: Any) -> Any:
+    """What is not there, and what is switched on or off, may be seen."""
+    return value if value is None or isinstance(value, bool) or value in ("", [], {}) else MASK
+
+
+def _follows_option(words: list[Any] | tuple[Any, ...], place: int) -> bool:
+    """Whether the word before is an option that takes a secret: --password x."""
+    before = words[place - 1] if place else None
+    is_option = isinstance(before, str) and before.startswith("-") and "=" not in before
+    return is_option and is_secret(str(before)) and isinstance(words[place], str) and not words[place].startswith("-")
+
+
+def masked_json(text: str | None, declared: Collection[str] = ()) -> Any:
+    """JSON as a value with its secrets blotted out; what is no JSON is taken for a text."""
+    if text is None:
+        return None
+    try:
+        return masked(msgspec.json.decode(text), declared)
+    except msgspec.DecodeError:
+        return mask_text(text)
+
+
+def secret_values(value: Any, declared: Collection[str] = ()) -> list[str]:
+    """The secrets in a payload, the longest first, to be blotted out of logs and errors."""
+    found = {text for text in _secrets(value, declared, inside=False) if len(text) >= SHORTEST}
+    spelt = {spelling for text in found for spelling in (text, quote(text, safe=""), _in_json(text))}
+    return sorted(spelt, key=lambda text: (-len(text), text))
+
+
+def _in_json(text: str) -> str:
+    return msgspec.json.encode(text).decode()[1:-1]
+
+
+def _secrets(value: Any, declared: Collection[str], *, inside: bool) -> Iterator[str]:
+    match value:
+        case dict():
+            for key, inner in value.items():
+                yield from _secrets(inner, declared, inside=inside or is_secret(str(key), declared))
+        case list() | tuple():
+            for place, inner in enumerate(value):
+                yield from _secrets(inner, declared, inside=inside or _follows_option(value, place))
+        case str() if inside:
+            yield value
+            yield from (line for line in value.splitlines() if len(line) >= SHORTEST)  # a key of several lines
+        case int() | float() if inside and not isinstance(value, bool):
+            yield str(value)
+        case _:
+            return
+
+
+def mask_text(text: str, values: Collection[str] = ()) -> str:
+    """A text without these secrets, nor what it says to be one (``password=…``, a URL with a password)."""
+    for value in values:
+        text = text.replace(value, MASK)
+    for pattern, instead in _SAID:
+        text = pattern.sub(instead, text)
+    return text

@@ -1,0 +1,73 @@
+"""Batches and their units as programs and people see them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.domain.batch import Batch, Summary, Unit, summarise
+from holdfast.domain.clusters import Cluster, Seen, clustered
+from holdfast.domain.masking import mask_text, masked_json
+from holdfast.report import UnitLine, unit_line
+from holdfast.store.looking import Standing, UnitError
+
+
+class BatchFacts(Struct, frozen=True):
+    """A batch and how far it is."""
+
+    id: int
+    generation: int
+    kind: str
+    name: str | None
+    source: str
+    arguments: Any
+    state: str
+    aborted_by: str | None
+    runs: int
+    created_at: datetime
+    ended_at: datetime | None
+    summary: Summary
+    holders: list[str]
+    wanted: str | None = None
+    started_at: datetime | None = None
+    actor: str | None = None
+
+
+def batch_facts(batch: Batch, standing: Standing) -> BatchFacts:
+    """A batch as programs see it, without secrets."""
+    counted = standing.counters
+    total = max(batch.total or 0, counted.over)
+    return BatchFacts(
+        id=batch.id,
+        generation=batch.generation,
+        kind=batch.kind,
+        name=batch.name,
+        source=batch.source,
+        arguments=masked_json(batch.arguments),
+        state=batch.state,
+        aborted_by=batch.aborted_by,
+        runs=batch.passes,
+        created_at=batch.created_at,
+        ended_at=batch.ended_at,
+        summary=summarise(counted, total, batch.aborted_by),
+        holders=[holder.owner for holder in standing.holders],
+        wanted=batch.wanted,
+        started_at=batch.started_at,
+        actor=batch.actor,
+    )
+
+
+def unit_facts(unit: Unit) -> UnitLine:
+    """A unit as programs see it, without secrets."""
+    line = unit_line(unit)
+    texts = {name: mask_text(value) for name in ("error", "warning") if isinstance(value := getattr(line, name), str)}
+    return msgspec.structs.replace(line, **texts)
+
+
+def unit_clusters(kind: str, errors: Sequence[UnitError]) -> list[Cluster]:
+    """Failed units whose errors look alike."""
+    return clustered(Seen(error.key, kind, mask_text(error.error)) for error in errors)

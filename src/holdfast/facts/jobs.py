@@ -1,0 +1,88 @@
+"""Jobs as programs and people see them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct, structs
+
+from holdfast.domain.history import Attempt, Event
+from holdfast.domain.job import Job
+from holdfast.domain.masking import mask_text, masked_json, secret_values
+from holdfast.domain.why import Reason
+from holdfast.facts.masks import Masks
+from holdfast.store.board import JobStory
+
+#: What is JSON in the store is JSON in an answer too.
+JSON = ("payload", "result", "checkpoint", "tags", "retry")
+
+JobFacts = msgspec.defstruct(
+    "JobFacts",
+    [(field.name, Any if field.name in JSON else field.type) for field in msgspec.structs.fields(Job)],
+    frozen=True,
+)
+
+
+class Shown(Struct, frozen=True):
+    """One job: where it stands and why, its attempts, its history."""
+
+    job: JobFacts  # type: ignore[valid-type]
+    attempts: list[Attempt]
+    events: list[Event]
+    why: list[str]
+
+
+class Reasons(Struct, frozen=True):
+    """Why a job is not running, the nearest reason first."""
+
+    reasons: list[Reason]
+
+
+class JobTold(Struct, frozen=True):
+    """One job with all that is known of it, its secrets blotted out."""
+
+    job: dict[str, Any]
+    attempts: list[Attempt]
+    events: list[Event]
+    why: list[Reason]
+
+
+def job_facts(job: Job, masks: Masks | None = None) -> dict[str, Any]:
+    """A job as :data:`JobFacts` describes it, without its secrets."""
+    declared = () if masks is None else masks.of(job.kind)
+    values = _values(job, declared)
+    data: dict[str, Any] = msgspec.to_builtins(job)
+    for name in JSON:
+        data[name] = masked_json(data[name], declared)
+    data["payload"] = masked_json(job.payload, declared)
+    for name in ("error", "note", "progress_message"):
+        data[name] = None if data[name] is None else mask_text(data[name], values)
+    return data
+
+
+def story_facts(story: JobStory, masks: Masks | None = None) -> JobTold:
+    """All there is to say about a job, without its secrets."""
+    job = story.job
+    values = _values(job, () if masks is None else masks.of(job.kind))
+    return JobTold(
+        job=job_facts(job, masks),
+        attempts=[masked_attempt(each, values) for each in story.attempts],
+        events=[masked_event(each, values) for each in story.events],
+        why=[Reason(each.because, mask_text(each.text, values)) for each in story.why],
+    )
+
+
+def masked_attempt(attempt: Attempt, values: list[str]) -> Attempt:
+    return attempt if attempt.error is None else structs.replace(attempt, error=mask_text(attempt.error, values))
+
+
+def masked_event(event: Event, values: list[str]) -> Event:
+    return event if event.detail is None else structs.replace(event, detail=mask_text(event.detail, values))
+
+
+def _values(job: Job, declared: Any) -> list[str]:
+    try:
+        return secret_values(msgspec.json.decode(job.payload), declared)
+    except msgspec.DecodeError:
+        return []

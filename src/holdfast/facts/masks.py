@@ -1,0 +1,57 @@
+"""Which fields of a kind's payload are secret, as its application has declared them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Collection
+
+import msgspec
+
+from holdfast.domain.definition import Schedule
+from holdfast.domain.job import Job
+from holdfast.domain.kind import load_options
+from holdfast.domain.masking import mask_text, secret_values
+from holdfast.errors import HoldfastError
+from holdfast.store import Store
+
+#: What was declared is read again after so many seconds.
+FRESH = 10.0
+
+
+class Masks:
+    """Knows the declared secrets of all kinds; reads them in one statement, seldom."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._declared: dict[str, tuple[str, ...]] = {}
+        self._read_at = float("-inf")
+        self._lock = threading.Lock()
+
+    def of(self, kind: str) -> Collection[str]:
+        """The fields that the application of a kind has declared as secret."""
+        with self._lock:
+            if time.monotonic() - self._read_at > FRESH:
+                found = self._store.kinds.all()
+                self._declared = {each.name: load_options(each.options).secrets for each in found}
+                self._read_at = time.monotonic()
+        return self._declared.get(kind, ())
+
+    def of_schedule(self, schedule: Schedule) -> Collection[str]:
+        """The same of the kind that a schedule enqueues; one that cannot be read declares nothing."""
+        try:
+            return self.of(schedule.defined.kind)
+        except (msgspec.DecodeError, HoldfastError):
+            return ()
+
+    def values(self, job: Job) -> list[str]:
+        """The secrets in a job's payload, to be blotted out of its logs and errors."""
+        try:
+            payload = msgspec.json.decode(job.payload)
+        except msgspec.DecodeError:
+            return []
+        return secret_values(payload, self.of(job.kind))
+
+    def text(self, job: Job, text: str | None) -> str | None:
+        """What a job says, without its secrets."""
+        return None if text is None else mask_text(text, self.values(job))

@@ -1,0 +1,89 @@
+-- Who may do what from afar, and who did what, on PostgreSQL.
+
+-- name: write_act
+INSERT INTO holdfast.act (at, actor, via, verb, target, count, note)
+VALUES ((SELECT holdfast.now()), :actor, :via, :verb, :target, :count, :note)
+RETURNING id
+
+-- name: list_acts
+-- A filter looks at so many acts and no more: the next page goes on below them.
+SELECT id, at, actor, via, verb, target, count, note FROM (
+    SELECT id, at, actor, via, verb, target, count, note FROM holdfast.act WHERE id < :before
+    ORDER BY id DESC LIMIT :window::bigint) AS latest
+WHERE (:actor::text IS NULL OR actor = :actor::text) AND (:text::text IS NULL OR position(lower(:text::text) IN lower(target)) > 0)
+LIMIT :limit::bigint
+
+-- name: forget_acts
+DELETE FROM holdfast.act
+WHERE id = ANY(ARRAY(
+    SELECT id FROM holdfast.act WHERE at < (SELECT holdfast.now()) - :age::interval
+    ORDER BY at LIMIT :limit::bigint FOR UPDATE SKIP LOCKED))
+RETURNING id
+
+-- name: add_credential
+INSERT INTO holdfast.credential (prefix, name, role, salt, hash, actor, made_at)
+VALUES (:prefix, :name, :role, :salt, :hash, :actor, (SELECT holdfast.now()))
+ON CONFLICT DO NOTHING
+RETURNING prefix
+
+-- name: list_credentials
+SELECT prefix, name, role, salt, hash, actor, made_at, used_at, revoked_at FROM holdfast.credential
+ORDER BY made_at, prefix
+
+-- name: revoke_credential
+UPDATE holdfast.credential SET revoked_at = (SELECT holdfast.now())
+WHERE (name = :name OR prefix = :name) AND revoked_at IS NULL
+RETURNING prefix, name, role, salt, hash, actor, made_at, used_at, revoked_at
+
+-- name: use_credential
+-- Once a minute is often enough to tell that somebody uses it.
+UPDATE holdfast.credential SET used_at = (SELECT holdfast.now())
+WHERE prefix = :prefix AND (used_at IS NULL OR used_at < (SELECT holdfast.now()) - interval '1 minute')
+
+-- name: look_at_door
+-- All that a request at the door needs to know: is it locked, what signs sessions, and the credential it names.
+SELECT EXISTS (SELECT FROM holdfast.credential) AS locked,
+    (SELECT value FROM holdfast.secret WHERE name = 'session') AS secret,
+    credential.prefix, credential.name, credential.role, credential.salt, credential.hash, credential.revoked_at
+FROM (SELECT 1) AS one LEFT JOIN holdfast.credential ON credential.prefix = :prefix
+
+-- name: keep_secret
+INSERT INTO holdfast.secret (name, value, made_at) VALUES (:name, :value, (SELECT holdfast.now()))
+ON CONFLICT (name) DO NOTHING
+
+-- name: get_secret
+SELECT value FROM holdfast.secret WHERE name = :name
+
+-- name: put_filter
+INSERT INTO holdfast.saved_filter (name, filter, actor, made_at) VALUES (:name, :filter, :actor, (SELECT holdfast.now()))
+ON CONFLICT (name) DO UPDATE SET filter = excluded.filter, actor = excluded.actor, made_at = excluded.made_at
+
+-- name: drop_filter
+DELETE FROM holdfast.saved_filter WHERE name = :name RETURNING name
+
+-- name: list_filters
+SELECT name, filter, actor, made_at FROM holdfast.saved_filter ORDER BY name LIMIT :limit::bigint
+
+-- name: claim_answer
+INSERT INTO holdfast.answer (credential, key, digest, at) VALUES (:credential, :key, :digest, (SELECT holdfast.now()))
+ON CONFLICT (credential, key) DO NOTHING
+RETURNING key
+
+-- name: get_answer
+SELECT digest, status, body FROM holdfast.answer WHERE credential = :credential AND key = :key
+
+-- name: put_answer
+UPDATE holdfast.answer SET status = :status, body = :body WHERE credential = :credential AND key = :key
+
+-- name: drop_answer
+DELETE FROM holdfast.answer WHERE credential = :credential AND key = :key AND status IS NULL
+
+-- name: forget_answers
+DELETE FROM holdfast.answer
+WHERE ctid = ANY(ARRAY(
+    SELECT ctid FROM holdfast.answer WHERE at < (SELECT holdfast.now()) - :age::interval
+    ORDER BY at LIMIT :limit::bigint FOR UPDATE SKIP LOCKED))
+RETURNING key
+
+-- name: trace_of
+SELECT context FROM holdfast.trace WHERE job_id = :id

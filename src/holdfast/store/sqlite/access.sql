@@ -1,0 +1,84 @@
+-- Who may do what from afar, and who did what, on SQLite.
+
+-- name: write_act
+INSERT INTO holdfast_act (at, actor, via, verb, target, count, note)
+VALUES (:now, :actor, :via, :verb, :target, :count, :note)
+RETURNING id
+
+-- name: list_acts
+-- A filter looks at so many acts and no more: the next page goes on below them.
+SELECT id, at, actor, via, verb, target, count, note FROM (
+    SELECT id, at, actor, via, verb, target, count, note FROM holdfast_act WHERE id < :before
+    ORDER BY id DESC LIMIT :window) AS latest
+WHERE (:actor IS NULL OR actor = :actor) AND (:text IS NULL OR instr(lower(target), lower(:text)) > 0)
+LIMIT :limit
+
+-- name: forget_acts
+DELETE FROM holdfast_act WHERE id IN (SELECT id FROM holdfast_act WHERE at < :now - :age ORDER BY at LIMIT :limit)
+RETURNING id
+
+-- name: add_credential
+INSERT INTO holdfast_credential (prefix, name, role, salt, hash, actor, made_at)
+VALUES (:prefix, :name, :role, :salt, :hash, :actor, :now)
+ON CONFLICT DO NOTHING
+RETURNING prefix
+
+-- name: list_credentials
+SELECT prefix, name, role, salt, hash, actor, made_at, used_at, revoked_at FROM holdfast_credential
+ORDER BY made_at, prefix
+
+-- name: revoke_credential
+UPDATE holdfast_credential SET revoked_at = :now
+WHERE (name = :name OR prefix = :name) AND revoked_at IS NULL
+RETURNING prefix, name, role, salt, hash, actor, made_at, used_at, revoked_at
+
+-- name: use_credential
+-- Once a minute is often enough to tell that somebody uses it.
+UPDATE holdfast_credential SET used_at = :now
+WHERE prefix = :prefix AND (used_at IS NULL OR used_at < :now - 60000000)
+
+-- name: look_at_door
+-- All that a request at the door needs to know: is it locked, what signs sessions, and the credential it names.
+SELECT EXISTS (SELECT 1 FROM holdfast_credential) AS locked,
+    (SELECT value FROM holdfast_secret WHERE name = 'session') AS secret,
+    credential.prefix, credential.name, credential.role, credential.salt, credential.hash, credential.revoked_at
+FROM (SELECT 1) AS one LEFT JOIN holdfast_credential AS credential ON credential.prefix = :prefix
+
+-- name: keep_secret
+INSERT INTO holdfast_secret (name, value, made_at) VALUES (:name, :value, :now)
+ON CONFLICT (name) DO NOTHING
+
+-- name: get_secret
+SELECT value FROM holdfast_secret WHERE name = :name
+
+-- name: put_filter
+INSERT INTO holdfast_saved_filter (name, filter, actor, made_at) VALUES (:name, :filter, :actor, :now)
+ON CONFLICT (name) DO UPDATE SET filter = excluded.filter, actor = excluded.actor, made_at = excluded.made_at
+
+-- name: drop_filter
+DELETE FROM holdfast_saved_filter WHERE name = :name RETURNING name
+
+-- name: list_filters
+SELECT name, filter, actor, made_at FROM holdfast_saved_filter ORDER BY name LIMIT :limit
+
+-- name: claim_answer
+INSERT INTO holdfast_answer (credential, key, digest, at) VALUES (:credential, :key, :digest, :now)
+ON CONFLICT (credential, key) DO NOTHING
+RETURNING key
+
+-- name: get_answer
+SELECT digest, status, body FROM holdfast_answer WHERE credential = :credential AND key = :key
+
+-- name: put_answer
+UPDATE holdfast_answer SET status = :status, body = :body WHERE credential = :credential AND key = :key
+
+-- name: drop_answer
+DELETE FROM holdfast_answer WHERE credential = :credential AND key = :key AND status IS NULL
+
+-- name: forget_answers
+DELETE FROM holdfast_answer
+WHERE (credential, key) IN (SELECT credential, key FROM holdfast_answer WHERE at < :now - :age ORDER BY at LIMIT :limit)
+RETURNING key
+
+-- name: trace_of
+SELECT context FROM holdfast_trace WHERE job_id = :id

@@ -1,0 +1,78 @@
+"""Secrets are known by name or by declaration, and are blotted out wherever they are shown."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.domain.masking import MASK, is_secret, mask_text, masked, masked_json, secret_values
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["password", "DB_PASSWORD", "apiKey", "api_key", "X-Api-Key", "accessToken", "client_secret", "Authorization"],
+)
+def test_names_that_hold_secrets(name):
+    assert is_secret(name)
+
+
+@pytest.mark.parametrize("name", ["to", "author", "token_count", "max_tokens_limit", "secretary", "key", "monkey", ""])
+def test_names_that_do_not(name):
+    assert not is_secret(name)
+
+
+def test_a_kind_may_declare_more():
+    assert is_secret("iban", ("iban",))
+    assert masked({"iban": "DE02", "to": 1}, ("iban",)) == {"iban": MASK, "to": 1}
+
+
+def test_secrets_are_found_however_deep():
+    """Names of keys count, in objects and lists; what is empty or a switch may be seen."""
+    value = {"db": {"password": "hunter22"}, "all": [{"token": 1}], "secret": None, "password": False, "pwd": ""}
+    assert masked(value) == {
+        "db": {"password": MASK},
+        "all": [{"token": MASK}],
+        "secret": None,
+        "password": False,
+        "pwd": "",
+    }
+
+
+def test_options_of_programs():
+    """The word after --password, and what stands behind an equals sign."""
+    argv = ["mysql", "--password", "hunter22", "--token=abc", "-v"]
+    assert masked({"argv": argv}) == {"argv": ["mysql", "--password", MASK, f"--token={MASK}", "-v"]}
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("login failed: password=hunter22, user=ada", f"login failed: password={MASK}, user=ada"),
+        ('{"api_key": "abc123"}', f'{{"api_key": "{MASK}"}}'),
+        ("postgresql://ada:hunter22@db/x", f"postgresql://ada:{MASK}@db/x"),
+        ("Authorization: Bearer abcdefgh.ijk", f"Authorization: Bearer {MASK}"),
+        ("run --token abc now", f"run --token {MASK} now"),
+        ("nothing to see", "nothing to see"),
+    ],
+)
+def test_texts_that_say_a_secret(text, shown):
+    assert mask_text(text) == shown
+    assert mask_text(shown) == shown
+
+
+def test_values_of_secrets_are_blotted_out_of_texts():
+    """As they are, as in JSON, and as in a URL; the longest first, so that no half is left."""
+    payload = {"password": 'a"b/c d', "token": 'a"b/c d-longer', "pin": 7, "key": "seen"}
+    values = secret_values(payload)
+    text = 'x a"b/c d y a\\"b/c d z a%22b%2Fc%20d a"b/c d-longer 7 seen'
+    assert mask_text(text, values) == f"x {MASK} y {MASK} z {MASK} {MASK} 7 seen"
+
+
+def test_json_that_is_none_is_a_text():
+    assert masked_json("token=abc {") == f"token={MASK} {{"
+    assert masked_json(None) is None
+    assert masked_json('{"token": "abc"}') == {"token": MASK}
+
+
+def test_a_hostile_text_takes_no_time():
+    for text in ("password" * 20_000, "://a:" * 40_000, "bearer " * 40_000, "--token " * 40_000):
+        mask_text(text)

@@ -1,0 +1,110 @@
+"""What is shown of jobs and logs holds no secret, however one asks."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from holdfast.domain.definition import Definition
+from holdfast.domain.kind import Kind, KindOptions
+from holdfast.domain.schedule import spec_of
+from holdfast.domain.verdict import Failed
+from holdfast.facts.jobs import job_facts, story_facts
+from holdfast.facts.logs import find_log, mask_lines, read_log, search_log
+from holdfast.facts.masks import Masks
+from holdfast.facts.schedules import schedule_facts
+from tests.support.jobs import put, take_one
+
+SECRET = "hunter22-and-more"
+
+
+@pytest.fixture
+def masks(store):
+    store.kinds.publish([Kind("pay", lambda iban, to: None, KindOptions(secrets=("iban",))).published()])
+    return Masks(store)
+
+
+def test_payload_error_and_events_are_masked(store, masks):
+    payload = {"iban": SECRET, "to": 7}
+    job_id = put(store, "pay", payload=msgspec.json.encode(payload).decode())
+    lease = take_one(store, kinds=("pay",))
+    store.leases.settle(lease, Failed(error=f"cannot pay {SECRET}", permanent=True))
+    told = story_facts(store.board.story(job_id), masks)
+    assert told.job["payload"] == {"iban": "***", "to": 7}
+    assert told.job["error"] == "cannot pay ***"
+    assert SECRET not in msgspec.json.encode(told).decode()
+    assert SECRET in msgspec.json.encode(job_facts(store.views.get(job_id))).decode()
+
+
+def test_the_payload_of_a_schedule_is_masked(store, masks):
+    definition = Definition(kind="pay", when=spec_of("@daily"), payload={"iban": SECRET, "token": SECRET, "to": 7})
+    schedule = store.schedules.create("s", definition, actor="ada")
+    facts = schedule_facts(schedule, store.schedules.now(), secrets=masks.of_schedule(schedule))
+    assert facts.definition["payload"] == {"iban": "***", "token": "***", "to": 7}
+
+
+def test_no_cut_of_a_log_shows_half_a_secret(tmp_path):
+    """Whatever range is asked for, it begins and ends with whole lines."""
+    log = tmp_path / "1-1.log"
+    log.write_text(f"one\nthe key is {SECRET} indeed\nlast\n")
+    halves = [SECRET[:8], SECRET[-8:]]
+    for begin in range(log.stat().st_size + 2):
+        for window in (5, 20, 40, 4096):
+            part = read_log(log, [SECRET], begin=begin, window=window)
+            assert not any(half in line for line in part.lines for half in halves), (begin, window, part)
+
+
+def test_a_log_is_read_to_its_end_in_parts(tmp_path):
+    """Each part goes on where the one before ended; no line is lost, and none comes twice."""
+    log = tmp_path / "1-1.log"
+    lines = [f"line {n} " + "x" * n for n in range(50)]
+    log.write_text("\n".join(lines) + "\n")
+    found, part = [], read_log(log, [], begin=0, window=100)
+    while part.end < part.size:
+        found += part.lines
+        part = read_log(log, [], begin=part.end, window=100)
+    assert found + part.lines == lines
+    assert read_log(log, [], window=120).lines == lines[-2:]
+
+
+def test_a_line_longer_than_a_part_is_passed_over(tmp_path):
+    log = tmp_path / "1-1.log"
+    log.write_text("first\n" + "x" * 1000 + "\nlast\n")
+    found, part = [], read_log(log, [], begin=0, window=64)
+    while part.end < part.size:
+        found += part.lines
+        part = read_log(log, [], begin=part.end, window=64)
+    assert found + part.lines == ["first", "last"]
+
+
+def test_an_unfinished_line_is_shown_when_the_program_has_ended(tmp_path):
+    log = tmp_path / "1-1.log"
+    log.write_text("whole\nhalf")
+    assert read_log(log, []).lines == ["whole"]
+    assert read_log(log, [], ended=True).lines == ["whole", "half"]
+    assert read_log(log, [], begin=99).lines == []
+
+
+def test_a_search_does_not_find_secrets(tmp_path):
+    """Nobody can guess one letter by letter; matches come with their numbers, the last ones."""
+    log = tmp_path / "1-1.log"
+    log.write_text(f"a\nkey {SECRET}\nb KEY\n")
+    assert search_log(log, [SECRET], "hunter") == []
+    assert search_log(log, [SECRET], "key") == [(2, "key ***"), (3, "b KEY")]
+    assert search_log(log, [SECRET], "key", limit=1) == [(3, "b KEY")]
+
+
+def test_a_secret_of_several_lines_is_masked():
+    key = "-----BEGIN-----\nabcdef\n-----END-----"
+    assert mask_lines(f"x\n{key}\ny", [key]) == "x\n***\n***\n***\ny"
+
+
+def test_a_log_is_found_for_programs_alone(store, tmp_path):
+    from holdfast.errors import InvalidInput, NotFound
+
+    job = store.views.get(put(store))
+    with pytest.raises(InvalidInput, match="is no program"):
+        find_log(tmp_path, job, 1)
+    program = store.views.get(put(store, "command", payload='{"argv": ["true"], "cwd": "/"}'))
+    with pytest.raises(NotFound):
+        find_log(tmp_path, program, 1)
