@@ -137,8 +137,7 @@ class Holdfast(Batching, Scheduling):
         Raises:
             InvalidKind: The name is taken, or a setting makes no sense.
         """
-        if callable(name):
-            raise InvalidKind("@app.job needs parentheses", hint="Write @app.job() above the function.")
+        words.refuse_bare(name)
         scope, period = words.uniqueness(unique_for)
         options = KindOptions(
             queue=queue,
@@ -159,13 +158,12 @@ class Holdfast(Batching, Scheduling):
         )
 
         def register(function: Callable[P, R]) -> Handler[P, R]:
-            kind = Kind(name or function.__name__, function, options)
-            self._register(kind)
+            kind = self._register(Kind(name or function.__name__, function, options))
             return Handler(function, Enqueuer(self._sink(), kind))
 
         return register
 
-    def _register(self, kind: Kind) -> None:
+    def _register(self, kind: Kind) -> Kind:
         with self._lock:
             if kind.name in self._kinds:
                 raise InvalidKind(
@@ -173,6 +171,7 @@ class Holdfast(Batching, Scheduling):
                 )
             self._kinds[kind.name] = kind
             self._unpublished.add(kind.name)
+        return kind
 
     def enqueue(self, kind: str, payload: Mapping[str, Any] | None = None, /, **options: Any) -> JobRef:
         """Enqueue a job by the name of its kind; *options* are those of :meth:`Handler.options`.

@@ -55,3 +55,13 @@ def names(given: Sequence[str], *, what: str) -> tuple[str, ...]:
     if isinstance(given, str):
         raise InvalidKind(f"{what} is a list of names", hint=f"Write {what}=[{given!r}].")
     return tuple(given)
+
+
+def refuse_bare(name: object) -> None:
+    """A decorator without its parentheses is given the function itself.
+
+    Raises:
+        InvalidKind: That was so.
+    """
+    if callable(name):
+        raise InvalidKind("@app.job needs parentheses", hint="Write @app.job() above the function.")

@@ -59,7 +59,7 @@ FROM (SELECT FROM holdfast.live WHERE state = 'scheduled' LIMIT :cap::bigint) AS
 UNION ALL SELECT 'ready', '', -1, count(*)
 FROM (SELECT FROM holdfast.live WHERE state = 'ready' LIMIT :cap::bigint) AS found
 UNION ALL SELECT 'running', '', -1, count(*)
-FROM (SELECT FROM holdfast.live WHERE lapses_at IS NOT NULL LIMIT :cap::bigint) AS found
+FROM (SELECT FROM holdfast.live WHERE lapses_at IS NOT NULL ORDER BY queue, lapses_at LIMIT :cap::bigint) AS found
 UNION ALL SELECT 'done', '', -1, count(*)
 FROM (SELECT FROM holdfast.ended WHERE state = 'done' ORDER BY ended_at DESC LIMIT :cap::bigint) AS found
 UNION ALL SELECT 'dead', '', -1, count(*)
@@ -83,10 +83,10 @@ GROUP BY state, queue, slot
 -- name: board_trouble
 -- What wants a look: each found by an index, the newest of each.
 (SELECT 'lapsed' AS what, id::text AS name, kind AS detail, lapses_at AS at, 1::bigint AS n FROM holdfast.live
-WHERE lapses_at < (SELECT holdfast.now()) LIMIT :limit::bigint)
+WHERE lapses_at < (SELECT holdfast.now()) ORDER BY queue, lapses_at LIMIT :limit::bigint)
 UNION ALL
 (SELECT 'dead', id::text, left(coalesce(error, reason), 300), ended_at, 1 FROM holdfast.ended
-WHERE state = 'dead' ORDER BY id DESC LIMIT :limit::bigint)
+WHERE state = 'dead' ORDER BY ended.id DESC LIMIT :limit::bigint)
 UNION ALL
 (SELECT 'failing', name, left(error, 300), next_at, failures FROM holdfast.schedule WHERE failures > 0
 ORDER BY next_at LIMIT :limit::bigint)
@@ -102,7 +102,7 @@ ORDER BY decided_at DESC LIMIT :limit::bigint)
 UNION ALL
 (SELECT state || '_batch', id::text, coalesce(aborted_by, kind), coalesce(ended_at, started_at), passes FROM holdfast.batch
 WHERE state IN ('ready', 'running', 'paused', 'stopped') AND state IN ('paused', 'stopped')
-ORDER BY id DESC LIMIT :limit::bigint)
+ORDER BY batch.id DESC LIMIT :limit::bigint)
 
 -- name: board_errors
 -- How the newest dead jobs failed.
@@ -135,8 +135,10 @@ FROM (
 -- What runs now, for the workers that run it.
 SELECT live.id, live.kind, live.queue, live.worker, live.claimed_at, live.started_at, live.lapses_at, told.done AS progress_done,
     told.total AS progress_total
-FROM holdfast.live LEFT JOIN holdfast.progress AS told ON told.job_id = live.id
-WHERE live.lapses_at IS NOT NULL LIMIT :limit::bigint
+FROM (
+    SELECT id, kind, queue, worker, claimed_at, started_at, lapses_at FROM holdfast.live
+    WHERE lapses_at IS NOT NULL ORDER BY queue, lapses_at LIMIT :limit::bigint) AS live
+LEFT JOIN LATERAL (SELECT done, total FROM holdfast.progress WHERE job_id = live.id LIMIT 1) AS told ON true
 
 -- name: history_of
 -- Attempts and events of a job, in one answer.
@@ -177,7 +179,7 @@ SELECT concat_ws(' ', (SELECT max(id) FROM holdfast.job), pg_stat_get_tuples_ins
         (SELECT max(id) FROM holdfast.event),
         (SELECT concat_ws('/', count(*), sum(token), sum(told), max(claimed_at)) FROM (
             SELECT token, claimed_at, (SELECT done FROM holdfast.progress WHERE job_id = live.id) AS told
-            FROM holdfast.live WHERE lapses_at IS NOT NULL LIMIT 1000) AS running),
+            FROM holdfast.live WHERE lapses_at IS NOT NULL ORDER BY queue, lapses_at LIMIT 1000) AS running),
         (SELECT ended_at FROM holdfast.ended WHERE state = 'done' ORDER BY ended_at DESC LIMIT 1),
         (SELECT ended_at FROM holdfast.ended WHERE state = 'dead' ORDER BY ended_at DESC LIMIT 1),
         (SELECT ended_at FROM holdfast.ended WHERE state = 'cancelled' ORDER BY ended_at DESC LIMIT 1)) AS jobs,

@@ -77,7 +77,7 @@ SELECT * FROM (SELECT 'lapsed' AS what, CAST(id AS TEXT) AS name, kind AS detail
 FROM holdfast_live WHERE lapses_at IS NOT NULL AND lapses_at < :now LIMIT :limit)
 UNION ALL
 SELECT * FROM (SELECT 'dead', CAST(id AS TEXT), substr(coalesce(error, reason), 1, 300), ended_at, 1 FROM holdfast_ended
-WHERE state = 'dead' AND state <> 'done' ORDER BY id DESC LIMIT :limit)
+WHERE state = 'dead' AND state <> 'done' ORDER BY holdfast_ended.id DESC LIMIT :limit)
 UNION ALL
 SELECT * FROM (SELECT 'failing', name, substr(error, 1, 300), next_at, failures FROM holdfast_schedule WHERE failures > 0
 ORDER BY next_at LIMIT :limit)
@@ -93,7 +93,7 @@ WHERE decided_at > :now - :span AND reason IN ('late', 'window', 'catch_up') ORD
 UNION ALL
 SELECT * FROM (SELECT state || '_batch', CAST(id AS TEXT), coalesce(aborted_by, kind), coalesce(ended_at, started_at), passes
 FROM holdfast_batch WHERE state IN ('ready', 'running', 'paused', 'stopped') AND state IN ('paused', 'stopped')
-ORDER BY id DESC LIMIT :limit)
+ORDER BY holdfast_batch.id DESC LIMIT :limit)
 
 -- name: board_errors
 -- How the newest dead jobs failed.
@@ -130,7 +130,7 @@ FROM (
 SELECT live.id, live.kind, live.queue, live.worker, live.claimed_at, live.started_at, live.lapses_at, told.done AS progress_done,
     told.total AS progress_total
 FROM holdfast_live AS live LEFT JOIN holdfast_progress AS told ON told.job_id = live.id
-WHERE live.lapses_at IS NOT NULL LIMIT :limit
+WHERE live.lapses_at IS NOT NULL ORDER BY live.queue, live.lapses_at LIMIT :limit
 
 -- name: history_of
 -- Attempts and events of a job, in one answer.
