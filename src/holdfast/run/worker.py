@@ -89,21 +89,24 @@ class Worker:
         self._sweeper = Sweeper(store, heartbeat=interval, retention=options.retention, swept=self.counts.sweep)
         self._planner = Planner(store, Providers(providers or {}), counts=self.counts) if options.plans else None
         self._ear: Ear | None = None
-        self._claimer = Claimer(
-            store,
-            self.id,
-            self._kinds,
-            self._crew,
-            queues=options.queues,
-            slots=options.slots,
-            poll=self._poll,
-            fenced=lambda: self._guard.fenced or self._orders.quiet,
-        )
+        self._claimer = self._make_claimer()
         self._control = Mover(self._claimer, told=self.counts.ticked)
         helpers: list[Part] = [self._sweeper] if self._planner is None else [self._sweeper, self._planner]
         self._helpers = [Mover(part, told=self.counts.ticked) for part in helpers]
         #: These go on until the last handler has ended.
         self._keepers = [Mover(part, told=self.counts.ticked) for part in (self._guard, self._heartbeat, self._settler)]
+
+    def _make_claimer(self) -> Claimer:
+        return Claimer(
+            self._store,
+            self.id,
+            self._kinds,
+            self._crew,
+            queues=self._options.queues,
+            slots=self._options.slots,
+            poll=self._poll,
+            fenced=lambda: self._guard.fenced or self._orders.quiet,
+        )
 
     # -- life ------------------------------------------------------------------------------
 
