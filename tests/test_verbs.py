@@ -16,6 +16,7 @@ from holdfast.domain.verdict import Failed
 from holdfast.errors import InvalidInput, InvalidPayload, NoSuchJob, NotFound, UnknownKind
 from holdfast.facts.batches import unit_clusters
 from holdfast.facts.board import error_clusters
+from holdfast.facts.masks import Masks
 from holdfast.verbs import Desk
 from tests.store.test_batches import begin, finish, leave
 from tests.support.jobs import put, state, take_one
@@ -69,7 +70,7 @@ def test_an_act_tells_its_filter_without_secrets(desk, store):
 def test_a_cluster_of_dead_jobs_is_retried(desk, store):
     """All of it and nothing else; what was dealt with is not found again."""
     rows, other = [dead(store, f"row {n}") for n in range(3)], dead(store, "no network")
-    first, _ = error_clusters(store.board.all_errors())
+    first, _ = error_clusters(store.board.all_errors(), Masks(store))
     assert desk.cluster("retry", first.key, dry_run=True).matched == 3
     assert desk.cluster("retry", first.key).ids == rows
     assert [state(store, job_id) for job_id in rows] == [State.READY] * 3
@@ -80,7 +81,7 @@ def test_a_cluster_of_dead_jobs_is_retried(desk, store):
 
 def test_a_cluster_of_dead_jobs_is_discarded(desk, store):
     job_id = dead(store, "boom")
-    (cluster,) = error_clusters(store.board.all_errors())
+    (cluster,) = error_clusters(store.board.all_errors(), Masks(store))
     desk.cluster("rm", cluster.key)
     with pytest.raises(NoSuchJob):
         store.views.get(job_id)
@@ -116,7 +117,7 @@ def test_units_by_cluster(desk, store):
     for n in range(3):
         finish(store, run, n, state=UnitState.FAILED, error=f"row {n} is bad" if n else "no network")
     leave(store, run, total=4)
-    rows, network = unit_clusters("resync", store.ledger.errors(run.batch.id))
+    rows, network = unit_clusters(run.batch, store.ledger.errors(run.batch.id))
     assert desk.units("retry", run.batch.id, rows.key, dry_run=True).units == 2
     assert desk.units("skip", run.batch.id, network.key).units == 1
     assert desk.units("retry", run.batch.id, rows.key).units == 2

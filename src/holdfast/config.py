@@ -48,6 +48,14 @@ SETTINGS = {
         Setting("slots", int, 8, "Jobs that a worker runs at a time: 1 to 10,000."),
         Setting("grace", str, "30s", "How long jobs may go on after a first signal."),
         Setting("metrics", str, None, "HOST:PORT where a worker serves /metrics, /livez and /readyz."),
+        Setting("web", str, "127.0.0.1:8320", "HOST:PORT where the dashboard and the API listen."),
+        Setting("web_hosts", list, [], "Names that the dashboard answers to, beside those of this machine."),
+        Setting("web_secure", str, "off", "Whether it is reached by HTTPS alone: cookies say so.", ("on", "off")),
+        Setting("web_proxy_header", str, None, "The header in which a trusted proxy names the person."),
+        Setting("web_proxy_from", list, [], "Addresses of proxies whose header is trusted."),
+        Setting(
+            "web_proxy_role", str, "viewer", "What people named by a proxy may do.", ("viewer", "operator", "admin")
+        ),
         Setting("log_format", str, "text", "How a worker writes its log.", ("text", "json")),
         Setting("log_level", str, "info", "What a worker writes to its log.", ("debug", "info", "warning", "error")),
         Setting("ping_hosts", list, [], "The hosts that schedules may ping when they succeed; none: no pings."),

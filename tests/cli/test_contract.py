@@ -92,6 +92,7 @@ GOOD = {
 }
 #: These end only when told to, or need more than a store: they have tests of their own.
 ELSEWHERE = {
+    ("web",),
     ("ask",),
     ("worker",),
     ("scheduler",),

@@ -11,6 +11,7 @@ from holdfast.domain.needs import After
 from holdfast.domain.verdict import Done, Failed
 from holdfast.errors import NoSuchJob
 from holdfast.facts.board import board_facts, counts_of, error_clusters
+from holdfast.facts.masks import Masks
 from tests.support.jobs import lapse, put, take, take_one
 
 DEAD = Failed(error="ValueError: row 7 is bad", permanent=True)
@@ -72,7 +73,7 @@ def test_trouble_is_found(store, clock):
     facts = board_facts(store)
     told = {each.what: each.text for each in facts.attention}
     assert told["lapsed"] == "job 2 (mail) has lost its worker"
-    assert told["dead"] == "job 1 is dead: ValueError: row 7 is bad"
+    assert told["dead"] == "job 1 is dead (mail, handler_error)"
     assert told["paused_queue"] == "queue q is paused: the moon"
     assert told["no_worker"] == "no worker runs post in queue default; 1 wait"
 
@@ -106,7 +107,7 @@ def test_errors_are_clustered_over_kinds(store):
         store.leases.settle(take_one(store), Failed(error=f"row {n} is bad", permanent=True))
     put(store, "post")
     store.leases.settle(take_one(store, kinds=("post",)), Failed(error="token=abc", permanent=True))
-    rows, other = error_clusters(store.board.all_errors(page=2))
+    rows, other = error_clusters(store.board.all_errors(page=2), Masks(store))
     assert (rows.kind, rows.count, rows.pattern, rows.newest) == ("mail", 3, "row <n> is bad", "3")
     assert other.sample == "token=***"
 
@@ -179,7 +180,11 @@ def test_the_pulse_changes_with_every_change(store, clock):
 def test_a_brief_page_leaves_out_what_is_large(store):
     from holdfast.domain.selector import Selector
 
-    put(store, payload='{"a": 1}')
-    store.leases.settle(take_one(store), Failed(error="x" * 1000, permanent=True))
-    (job,) = store.views.page(Selector(), brief=True).jobs
-    assert (job.payload, job.result, len(job.error)) == ("{}", None, 300)
+    small, large = '{"a": 1}', '{"a": "' + "x" * 20_000 + '"}'
+    for payload in (small, large):
+        put(store, payload=payload)
+        store.leases.settle(take_one(store), Failed(error="x" * 1000, permanent=True))
+    put(store, payload=small)
+    ready, after_large, after_small = store.views.page(Selector(), brief=True).jobs
+    assert (ready.payload, after_small.payload, len(after_small.error)) == ("{}", small, 300)
+    assert (after_large.payload, after_large.error, after_large.reason) == ("{}", None, "handler_error")

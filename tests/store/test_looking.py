@@ -70,7 +70,7 @@ def test_standings_of_several_batches(store):
 
 def test_errors_of_units_are_clustered(store):
     batch_id = failing(store)
-    rows, network = unit_clusters("resync", list(store.ledger.all_errors(batch_id)))
+    rows, network = unit_clusters(store.batches.get(batch_id), list(store.ledger.all_errors(batch_id)))
     assert (rows.count, rows.pattern, network.count) == (2, "row <n> is bad", 1)
 
 

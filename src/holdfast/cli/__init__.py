@@ -17,6 +17,7 @@ COMMANDS = {
     "up": ("up:up", "Run everything for a store in one process."),
     "down": ("up:down", "Stop what up has started."),
     "status": ("up:status", "Show what is up."),
+    "web": ("web:command", "Serve the dashboard and the HTTP API."),
     "service": ("service:service", "Run it as a service of systemd."),
     "worker": ("worker:command", "Run jobs."),
     "add": ("add:add", "Add a program as a job."),

@@ -24,6 +24,7 @@ from holdfast.cli.render import age, table
 from holdfast.cli.session import Session
 from holdfast.cli.shared import Items, command
 from holdfast.cli.standing import Standing, Up, all_up
+from holdfast.cli.web import server_of
 from holdfast.cli.worker import say, serve, working, working_on
 from holdfast.domain.text import as_duration
 from holdfast.errors import Conflict, NotFound, NotStarted, WaitTimeout
@@ -46,8 +47,9 @@ class Down(Struct, frozen=True):
 
 @command("up", answers=Up)
 @working
+@click.option("--web", "with_web", is_flag=True, help="Serve the dashboard and the API too, where web says.")
 @click.option("--detach", is_flag=True, help="Run behind, with a log; come back when it is up.")
-def up(session: Session, *, detach: bool, **flags: Any) -> None:
+def up(session: Session, *, detach: bool, with_web: bool, **flags: Any) -> None:
     """Run everything for a store in one process: a worker for the jobs of your application, which plans as well.
 
     One per store: a second one is refused (exit 9). Leave with Ctrl-C, or with holdfast down.
@@ -55,18 +57,22 @@ def up(session: Session, *, detach: bool, **flags: Any) -> None:
     \b
     Examples:
       holdfast up --app shop.jobs:app
-      holdfast up --app shop.jobs:app --detach
+      holdfast up --app shop.jobs:app --web --detach
     """
     asked = {name: session.setting(name, flag) for name, flag in flags.items()}
     app = load_app(asked["app"], url=session.asked_url)
     standing = Standing.of(app.url)
     if detach:
-        found = _detach(standing, session, flags)
+        found = _detach(standing, session, flags, ["--web"] if with_web else [])
         session.output.value(found, lambda: [f"up: pid {found.pid}, log {found.log}"])
         return
     session.output.keep_stdout()
     logs.configure(style=asked["log_format"], level=asked["log_level"])
     standing.take()
+    if with_web:
+        server = server_of(session, app, session.setting("web"))
+        server.start()
+        say(f"the dashboard is at {server.url}")
     say("up; leave with Ctrl-C, look with holdfast top")
     log = str(standing.log) if _is_log(standing) else None
     serve(session, app, working_on(app, asked), asked, told=lambda worker: standing.tell(_told(worker, app.url, log)))
@@ -92,13 +98,13 @@ def _is_log(standing: Standing) -> bool:
         return False
 
 
-def _detach(standing: Standing, session: Session, flags: dict[str, Any]) -> Up:
+def _detach(standing: Standing, session: Session, flags: dict[str, Any], more: list[str]) -> Up:
     if (found := standing.read()) is not None:
         raise Conflict(f"Holdfast is up on this store already, with pid {found.pid}", hint="See holdfast status.")
     standing.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(standing.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     begun = os.fstat(descriptor).st_size
-    line = [sys.executable, "-m", "holdfast", "up", "-o", "json", *words(flags), *shared_words(session)]
+    line = [sys.executable, "-m", "holdfast", "up", "-o", "json", *words(flags), *more, *shared_words(session)]
     answer = tempfile.TemporaryFile()  # noqa: SIM115 - the process that inherits it may outlive us
     process = subprocess.Popen(  # noqa: S603 - this very program
         line, stdin=subprocess.DEVNULL, stdout=answer, stderr=descriptor, start_new_session=True

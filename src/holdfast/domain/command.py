@@ -98,6 +98,15 @@ def masked(env: Mapping[str, str]) -> dict[str, str]:
     return {name: MASK if _SECRET.search(name) else value for name, value in env.items()}
 
 
+def hidden(payload: str) -> list[str]:
+    """The values of a command's variables that are not shown, to be blotted out of its log."""
+    try:
+        env = load_command(payload).env
+    except (msgspec.DecodeError, InvalidInput):
+        return []
+    return [value for name, value in env.items() if _SECRET.search(name)]
+
+
 def shown_payload(kind: str, payload: str) -> str:
     """A payload for people and programs that look: the secrets of a command are not shown."""
     if kind != COMMAND:

@@ -12,6 +12,7 @@ from msgspec import Struct
 from holdfast.domain.batch import Batch, Summary, Unit, summarise
 from holdfast.domain.clusters import Cluster, Seen, clustered
 from holdfast.domain.masking import mask_text, masked_json
+from holdfast.facts.masks import values_of
 from holdfast.report import UnitLine, unit_line
 from holdfast.store.looking import Standing, UnitError
 
@@ -61,13 +62,23 @@ def batch_facts(batch: Batch, standing: Standing) -> BatchFacts:
     )
 
 
-def unit_facts(unit: Unit) -> UnitLine:
+def batch_secrets(batch: Batch) -> list[str]:
+    """The secrets in a batch's arguments, to be blotted out of its errors."""
+    return values_of(batch.kind, batch.arguments)
+
+
+def unit_facts(unit: Unit, secrets: Sequence[str] = ()) -> UnitLine:
     """A unit as programs see it, without secrets."""
     line = unit_line(unit)
-    texts = {name: mask_text(value) for name in ("error", "warning") if isinstance(value := getattr(line, name), str)}
+    texts = {
+        name: mask_text(value, secrets)
+        for name in ("error", "warning")
+        if isinstance(value := getattr(line, name), str)
+    }
     return msgspec.structs.replace(line, **texts)
 
 
-def unit_clusters(kind: str, errors: Sequence[UnitError]) -> list[Cluster]:
+def unit_clusters(batch: Batch, errors: Sequence[UnitError]) -> list[Cluster]:
     """Failed units whose errors look alike."""
-    return clustered(Seen(error.key, kind, mask_text(error.error)) for error in errors)
+    secrets = batch_secrets(batch)
+    return clustered(Seen(error.key, batch.kind, mask_text(error.error, secrets)) for error in errors)

@@ -12,6 +12,7 @@ from holdfast.domain.job import State
 from holdfast.domain.masking import mask_text
 from holdfast.domain.queue import DEFAULT_QUEUE
 from holdfast.domain.text import say_duration
+from holdfast.facts.masks import Masks, values_of
 from holdfast.store import Store
 from holdfast.store.board import CAP, MOST, Failed, Lane, QueueRow, Tally, Trouble
 from holdfast.store.overview import WorkerFacts, worker_facts
@@ -167,7 +168,7 @@ def _unserved(lanes: list[Lane], workers: list[WorkerFacts]) -> Iterator[Attenti
 
 _WORDS = {
     "lapsed": "job {name} ({detail}) has lost its worker",
-    "dead": "job {name} is dead: {detail}",
+    "dead": "job {name} is dead ({detail})",
     "failing": "schedule {name} cannot be planned: {detail}",
     "late": "schedule {name} is due, and nobody plans it",
     "paused_schedule": "schedule {name} is paused{note}",
@@ -185,6 +186,11 @@ def _told(trouble: list[Trouble]) -> Iterator[Attention]:
         yield Attention(each.what, each.name, text, each.at, each.n)
 
 
-def error_clusters(errors: Iterable[Failed]) -> list[Cluster]:
+def error_clusters(errors: Iterable[Failed], masks: Masks) -> list[Cluster]:
     """Dead jobs whose errors look alike, over all kinds; the largest cluster comes first."""
-    return clustered(Seen(str(each.id), each.kind, mask_text(each.error), each.at) for each in errors)
+    return clustered(Seen(str(each.id), each.kind, error_of(each, masks), each.at) for each in errors)
+
+
+def error_of(failed: Failed, masks: Masks) -> str:
+    """How a dead job failed, without the secrets of its payload."""
+    return mask_text(failed.error, values_of(failed.kind, failed.payload, masks.of(failed.kind)))

@@ -7,11 +7,12 @@ from typing import Any
 import msgspec
 from msgspec import Struct, structs
 
+from holdfast.domain.command import shown_payload
 from holdfast.domain.history import Attempt, Event
 from holdfast.domain.job import Job
-from holdfast.domain.masking import mask_text, masked_json, secret_values
+from holdfast.domain.masking import mask_text, masked_json
 from holdfast.domain.why import Reason
-from holdfast.facts.masks import Masks
+from holdfast.facts.masks import Masks, values_of
 from holdfast.store.board import JobStory
 
 #: What is JSON in the store is JSON in an answer too.
@@ -48,14 +49,14 @@ class JobTold(Struct, frozen=True):
     why: list[Reason]
 
 
-def job_facts(job: Job, masks: Masks | None = None) -> dict[str, Any]:
-    """A job as :data:`JobFacts` describes it, without its secrets."""
+def job_facts(job: Job, masks: Masks | None = None, *, brief: bool = False) -> dict[str, Any]:
+    """A job as :data:`JobFacts` describes it, without its secrets; *brief*: without its payload too."""
     declared = () if masks is None else masks.of(job.kind)
-    values = _values(job, declared)
+    values = values_of(job.kind, job.payload, declared)
     data: dict[str, Any] = msgspec.to_builtins(job)
     for name in JSON:
         data[name] = masked_json(data[name], declared)
-    data["payload"] = masked_json(job.payload, declared)
+    data["payload"] = None if brief else masked_json(shown_payload(job.kind, job.payload), declared)
     for name in ("error", "note", "progress_message"):
         data[name] = None if data[name] is None else mask_text(data[name], values)
     return data
@@ -64,7 +65,7 @@ def job_facts(job: Job, masks: Masks | None = None) -> dict[str, Any]:
 def story_facts(story: JobStory, masks: Masks | None = None) -> JobTold:
     """All there is to say about a job, without its secrets."""
     job = story.job
-    values = _values(job, () if masks is None else masks.of(job.kind))
+    values = values_of(job.kind, job.payload, () if masks is None else masks.of(job.kind))
     return JobTold(
         job=job_facts(job, masks),
         attempts=[masked_attempt(each, values) for each in story.attempts],
@@ -79,10 +80,3 @@ def masked_attempt(attempt: Attempt, values: list[str]) -> Attempt:
 
 def masked_event(event: Event, values: list[str]) -> Event:
     return event if event.detail is None else structs.replace(event, detail=mask_text(event.detail, values))
-
-
-def _values(job: Job, declared: Any) -> list[str]:
-    try:
-        return secret_values(msgspec.json.decode(job.payload), declared)
-    except msgspec.DecodeError:
-        return []

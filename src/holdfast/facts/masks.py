@@ -8,6 +8,7 @@ from collections.abc import Collection
 
 import msgspec
 
+from holdfast.domain.command import COMMAND, hidden
 from holdfast.domain.definition import Schedule
 from holdfast.domain.job import Job
 from holdfast.domain.kind import load_options
@@ -17,6 +18,17 @@ from holdfast.store import Store
 
 #: What was declared is read again after so many seconds.
 FRESH = 10.0
+
+
+def values_of(kind: str, payload: str, declared: Collection[str] = ()) -> list[str]:
+    """The secrets in a payload of a kind, the longest first."""
+    try:
+        decoded = msgspec.json.decode(payload)
+    except msgspec.DecodeError:
+        return []
+    if kind == COMMAND:
+        return secret_values({"payload": decoded, "secrets": hidden(payload)}, declared)
+    return secret_values(decoded, declared)
 
 
 class Masks:
@@ -46,11 +58,7 @@ class Masks:
 
     def values(self, job: Job) -> list[str]:
         """The secrets in a job's payload, to be blotted out of its logs and errors."""
-        try:
-            payload = msgspec.json.decode(job.payload)
-        except msgspec.DecodeError:
-            return []
-        return secret_values(payload, self.of(job.kind))
+        return values_of(job.kind, job.payload, self.of(job.kind))
 
     def text(self, job: Job, text: str | None) -> str | None:
         """What a job says, without its secrets."""

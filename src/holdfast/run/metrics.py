@@ -58,7 +58,7 @@ class WorkerCollector(Collector):
         yield _counter("plans_missed", "Plans that were not fired, and why.", ["reason"], missed)
         yield _counter("schedules_set_back", "Failed tries to plan a schedule.", [], [((), counts.set_back)])
         yield _histogram("planner_seconds", "From begin to end of a planner's tick.", [], counts.planner)
-        yield _gauge("heartbeat_age_seconds", "Since the last heartbeat.", [], [((), self._worker.heartbeat_age)])
+        yield gauge("heartbeat_age_seconds", "Since the last heartbeat.", [], [((), self._worker.heartbeat_age)])
         yield from self._queues()
 
     def _queues(self) -> Iterator[Metric]:
@@ -70,12 +70,12 @@ class WorkerCollector(Collector):
             return  # the store is gone for now: what the worker knows by itself is still told
         depth = [((found.queue, "ready"), found.ready) for found in depths]
         depth += [((found.queue, "running"), found.running) for found in depths]
-        yield _gauge("queue_depth", "Jobs in a queue, counted up to 10,000.", ["queue", "state"], depth)
+        yield gauge("queue_depth", "Jobs in a queue, counted up to 10,000.", ["queue", "state"], depth)
         oldest = [((name,), ages[name].total_seconds() if name in ages else 0.0) for name in self._worker.queues]
-        yield _gauge("queue_oldest_ready_seconds", "How long the oldest ready job has waited.", ["queue"], oldest)
-        yield _gauge("schedule_lag_seconds", "How long the oldest due plan has waited for a planner.", [], [((), lag)])
+        yield gauge("queue_oldest_ready_seconds", "How long the oldest ready job has waited.", ["queue"], oldest)
+        yield gauge("schedule_lag_seconds", "How long the oldest due plan has waited for a planner.", [], [((), lag)])
         lapsed = sum(found.lapsed for found in depths)
-        yield _gauge("running_lapsed", "Running jobs whose lease has lapsed; healthy: 0.", [], [((), lapsed)])
+        yield gauge("running_lapsed", "Running jobs whose lease has lapsed; healthy: 0.", [], [((), lapsed)])
 
 
 class MetricsServer:
@@ -88,7 +88,7 @@ class MetricsServer:
     def __init__(self, address: str, worker: Worker, store: Store) -> None:
         host, port = parse_address(address)
         token = os.environ.get(TOKEN) or None
-        if token is None and not _is_loopback(host):
+        if token is None and not is_loopback(host):
             raise ConfigurationError(
                 f"metrics on {host} would be open to everyone", hint=f"Set {TOKEN}, or listen on 127.0.0.1."
             )
@@ -136,7 +136,8 @@ def parse_address(address: str) -> tuple[str, int]:
     return host.strip("[]") or "127.0.0.1", int(port)
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach an address."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -185,7 +186,8 @@ def _counter(name: str, text: str, labels: list[str], values: Values) -> Metric:
     return family
 
 
-def _gauge(name: str, text: str, labels: list[str], values: Values) -> Metric:
+def gauge(name: str, text: str, labels: list[str], values: Values) -> Metric:
+    """A metric that goes up and down, with its values by labels."""
     family = GaugeMetricFamily(f"holdfast_{name}", text, labels=labels)
     for found, value in values:
         family.add_metric(found, value)

@@ -71,13 +71,14 @@ class Trouble(Struct, frozen=True):
 
 
 class Failed(Struct, frozen=True):
-    """How a dead job failed; a long error is cut."""
+    """How a dead job failed; a long error is cut. The payload is for finding secrets in it, not for showing."""
 
     id: JobId
     kind: str
     queue: str
     at: datetime
     error: str
+    payload: str = "{}"
 
 
 class Edge(Struct, frozen=True):

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from datetime import timedelta
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from holdfast.errors import ConfigurationError, MissingDriver, UnknownScheme
 from holdfast.store import Store
 
 
-def open_store(url: str, *, create: bool = True) -> Store:
+def open_store(url: str, *, create: bool = True, patience: timedelta | None = None) -> Store:
     """Open the store that *url* names; its query may hold ``durability`` or ``schema`` and ``prepare``.
+
+    *patience*: no look may take longer; somebody waits for a page.
 
     Raises:
         SchemaMissing: There is none, and *create* is not wanted.
@@ -21,16 +24,16 @@ def open_store(url: str, *, create: bool = True) -> Store:
     scheme = url.partition(":")[0]
     match scheme:
         case "sqlite":
-            return _open_sqlite(url, create=create)
+            return _open_sqlite(url, create=create, patience=patience)
         case "postgresql" | "postgres":
-            return _open_postgres(url, create=create)
+            return _open_postgres(url, create=create, patience=patience)
         case _:
             if not re.fullmatch(r"[a-z][a-z0-9+]{0,20}", scheme):
                 raise UnknownScheme("this is no URL")  # it may hold a password, so it is not repeated
             raise UnknownScheme(f"there is no store for {scheme!r} URLs", scheme=scheme)
 
 
-def _open_sqlite(url: str, *, create: bool) -> Store:
+def _open_sqlite(url: str, *, create: bool, patience: timedelta | None) -> Store:
     from holdfast.store.sqlite.connection import SqliteBackend
 
     parts = urlsplit(url)
@@ -44,10 +47,10 @@ def _open_sqlite(url: str, *, create: bool) -> Store:
     if durability not in ("full", "fast"):
         raise ConfigurationError(f"durability is 'full' or 'fast', not {durability!r}")
     _refuse_unknown(options)
-    return Store(SqliteBackend(path, durability=durability, create=create))
+    return Store(SqliteBackend(path, durability=durability, create=create, patience=patience))
 
 
-def _open_postgres(url: str, *, create: bool) -> Store:
+def _open_postgres(url: str, *, create: bool, patience: timedelta | None) -> Store:
     try:
         from holdfast.store.postgres.connection import PostgresBackend, readable
     except ImportError as error:
@@ -67,7 +70,7 @@ def _open_postgres(url: str, *, create: bool) -> Store:
         raise ConfigurationError(
             "the URL of the database cannot be read", hint="Write @, : and / in a password as %40, %3A and %2F."
         )
-    return Store(PostgresBackend(target, schema=schema, prepare=prepare == "on", create=create))
+    return Store(PostgresBackend(target, schema=schema, prepare=prepare == "on", create=create, patience=patience))
 
 
 def masked(url: str) -> str:

@@ -96,11 +96,13 @@ class Desk:
             NotFound: No dead job belongs to it any more.
         """
         from holdfast.domain.clusters import cluster_key
+        from holdfast.facts.board import error_of
+        from holdfast.facts.masks import Masks
 
-        known = job_verb(verb)
+        known, masks = job_verb(verb), Masks(self.store)
         ids: list[JobId] = []
         for looked, each in enumerate(self.store.board.all_errors()):
-            if cluster_key(each.kind, mask_text(each.error)) == key:
+            if cluster_key(each.kind, error_of(each, masks)) == key:
                 ids.append(each.id)
             if looked >= LOOK_THROUGH or len(ids) >= AT_ONCE:
                 break
@@ -130,26 +132,10 @@ class Desk:
             UnknownKind: Nobody has registered it.
             InvalidPayload: A parameter is unknown, or missing.
         """
-        from holdfast.domain.command import COMMAND
-        from holdfast.domain.moments import checked_moment
-        from holdfast.domain.needs import After
-        from holdfast.domain.published import checked_payload, request_of
-        from holdfast.domain.text import as_duration, checked_name
+        from holdfast.verbs.enqueue import make_request
 
-        if kind.startswith("holdfast."):
-            raise InvalidInput(f"{kind!r} is no kind for people", hint="Start a batch instead.")
-        published = self.store.kinds.get(kind)
-        if kind != COMMAND:
-            checked_payload(published, payload)
-        request = request_of(
-            published,
-            payload,
-            key=None if key is None else checked_name(key, what="the key"),
-            delay=None if delay is None else as_duration(delay),
-            run_at=None if run_at is None else checked_moment(run_at),
-            after=After(ids=tuple(JobId(each) for each in after)) if after else None,
-            actor=self.actor,
-            **options,
+        request = make_request(
+            self.store, kind, payload, delay=delay, run_at=run_at, key=key, after=after, actor=self.actor, **options
         )
         if dry_run:
             return Placed(JobId(0), False, kind, request.queue)
@@ -195,13 +181,15 @@ class Desk:
             NotFound: No failed unit belongs to it any more.
         """
         from holdfast.domain.clusters import cluster_key
+        from holdfast.facts.batches import batch_secrets
 
         if verb not in ("retry", "skip"):
             raise InvalidInput(f"units cannot be told to {verb[:40]!r}", hint="Verbs: retry, skip.")
         batch = self.store.batches.get(batch_id)
+        secrets = batch_secrets(batch)
         keys = []
         for looked, each in enumerate(self.store.ledger.all_errors(batch_id)):
-            if cluster_key(batch.kind, mask_text(each.error)) == cluster:
+            if cluster_key(batch.kind, mask_text(each.error, secrets)) == cluster:
                 keys.append(each.key)
             if looked >= LOOK_THROUGH or len(keys) >= LOOK_THROUGH:
                 break

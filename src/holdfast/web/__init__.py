@@ -1,1 +1,31 @@
-"""The dashboard and the HTTP API: what people open when something is late."""
+"""The dashboard and the HTTP API: what people open when something is late. It needs the extra ``holdfast[web]``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from holdfast.app import Holdfast
+    from holdfast.web.site import Site
+
+__all__ = ["asgi"]
+
+
+def asgi(app: Holdfast, **options: Any) -> Site:
+    """The dashboard and the API of an application, to be mounted in FastAPI, Starlette or Django.
+
+    Everybody needs a token (``holdfast token add``), or comes through a proxy that is trusted. *hosts* are the names
+    that it answers to; see :class:`holdfast.web.options.WebOptions` for the rest.
+
+    Raises:
+        ConfigurationError: The extra is not installed, or an option makes no sense.
+    """
+    from holdfast.errors import ConfigurationError
+
+    try:
+        from holdfast.web.options import make_options
+        from holdfast.web.site import Site
+    except ImportError as error:
+        hint = "Install it with: pip install 'holdfast[web]'"
+        raise ConfigurationError(f"the dashboard needs more packages: {error}", hint=hint) from error
+    return Site(app, make_options(**options))

@@ -85,7 +85,7 @@ GROUP BY state, queue, slot
 (SELECT 'lapsed' AS what, id::text AS name, kind AS detail, lapses_at AS at, 1::bigint AS n FROM holdfast.live
 WHERE lapses_at < (SELECT holdfast.now()) ORDER BY queue, lapses_at LIMIT :limit::bigint)
 UNION ALL
-(SELECT 'dead', id::text, left(coalesce(error, reason), 300), ended_at, 1 FROM holdfast.ended
+(SELECT 'dead', id::text, kind || ', ' || coalesce(reason, ''), ended_at, 1 FROM holdfast.ended
 WHERE state = 'dead' ORDER BY ended.id DESC LIMIT :limit::bigint)
 UNION ALL
 (SELECT 'failing', name, left(error, 300), next_at, failures FROM holdfast.schedule WHERE failures > 0
@@ -105,9 +105,15 @@ WHERE state IN ('ready', 'running', 'paused', 'stopped') AND state IN ('paused',
 ORDER BY batch.id DESC LIMIT :limit::bigint)
 
 -- name: board_errors
--- How the newest dead jobs failed.
-SELECT id, kind, queue, ended_at AS at, left(coalesce(error, reason, ''), 600) AS error FROM holdfast.ended
-WHERE state = 'dead' AND state <> 'done' AND id < :before ORDER BY id DESC LIMIT :limit::bigint
+-- How the newest dead jobs failed. The payload comes along to find its secrets in the error; where it is large, only
+-- the reason is told.
+SELECT id, kind, queue, at, CASE WHEN length(payload) <= 8192 THEN error ELSE reason END AS error,
+    CASE WHEN length(payload) <= 8192 THEN payload ELSE '{}' END AS payload
+FROM (
+    SELECT id, kind, queue, ended_at AS at, left(coalesce(error, reason, ''), 600) AS error, coalesce(reason, '') AS reason,
+        coalesce((SELECT job.payload::text FROM holdfast.job WHERE job.id = ended.id), '{}') AS payload
+    FROM holdfast.ended WHERE state = 'dead' AND state <> 'done' AND ended.id < :before
+    ORDER BY ended.id DESC LIMIT :limit::bigint) AS dead
 
 -- name: board_edges
 -- What a job needs and what needs it, step by step; each edge with the job at its far end.

@@ -47,10 +47,18 @@ class PostgresBackend:
     name = "postgres"
 
     def __init__(
-        self, url: str, *, schema: str = "holdfast", prepare: bool = True, create: bool = True, connections: int = 10
+        self,
+        url: str,
+        *,
+        schema: str = "holdfast",
+        prepare: bool = True,
+        create: bool = True,
+        connections: int = 10,
+        patience: timedelta | None = None,
     ) -> None:
         self.url = url
         self._prepared = prepare
+        self._patience = patience or Timeouts.statement
         self.statements = Statements(schema)
         self._ids = _IdSource(self._draw)
         self._channel = self.statements.in_schema(CHANNEL)
@@ -59,7 +67,7 @@ class PostgresBackend:
         self._commits = Commits(lambda: self.connect(autocommit=True), self.statements, self._closed)
         self._pool = Pool(
             url,
-            _prepared(url) if prepare else {"prepare_threshold": None, **_connect_options(url)},
+            _prepared(url, self._patience) if prepare else {"prepare_threshold": None, **_connect_options(url)},
             size=connections,
             patience=Timeouts.statement.total_seconds(),
         )
@@ -73,7 +81,7 @@ class PostgresBackend:
         def once(connection: psycopg.Connection[Any]) -> list[Any]:
             if self._prepared:
                 return self.statements.perform(connection, ask)
-            return self._transaction(connection, _single(ask), _begin(timeout or Timeouts.statement))
+            return self._transaction(connection, _single(ask), _begin(timeout or self._patience))
 
         limit = timeout or Timeouts.call
         return self._insist(once, limit) if repeatable else self._once(once, limit)
@@ -83,13 +91,13 @@ class PostgresBackend:
 
     def write(self, flow: FlowFunction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         def once(connection: psycopg.Connection[Any]) -> T:
-            return self._transaction(connection, flow(*args, **kwargs), _begin(Timeouts.statement))
+            return self._transaction(connection, flow(*args, **kwargs), _begin(self._patience))
 
         return self._insist(once)
 
     def read(self, flow: FlowFunction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         def once(connection: psycopg.Connection[Any]) -> T:
-            begin = _begin(Timeouts.statement, mode="ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            begin = _begin(self._patience, mode="ISOLATION LEVEL REPEATABLE READ READ ONLY")
             return self._transaction(connection, flow(*args, **kwargs), begin, writes=False)
 
         return self._insist(once)
@@ -268,7 +276,7 @@ def _refuse_autocommit(connection: psycopg.Connection[Any] | psycopg.AsyncConnec
         raise NoTransaction("the connection is in autocommit mode and no transaction is open")
 
 
-def _prepared(url: str) -> dict[str, Any]:
+def _prepared(url: str, patience: timedelta = Timeouts.statement) -> dict[str, Any]:
     """Prepared statements are planned once, for tables of any size to come.
 
     A plan made while a table was empty would read, hash or sort all of it when it is full, so
@@ -276,7 +284,7 @@ def _prepared(url: str) -> dict[str, Any]:
     statement then has only one good plan, it need not be weighed again at each call.
     """
     given = psycopg.conninfo.conninfo_to_dict(url).get("options") or ""
-    limit = int(Timeouts.statement.total_seconds() * 1000)
+    limit = int(patience.total_seconds() * 1000)
     settings = {
         "plan_cache_mode": "force_generic_plan",
         "jit": "off",

@@ -76,7 +76,7 @@ GROUP BY state, queue, slot
 SELECT * FROM (SELECT 'lapsed' AS what, CAST(id AS TEXT) AS name, kind AS detail, lapses_at AS at, 1 AS n
 FROM holdfast_live WHERE lapses_at IS NOT NULL AND lapses_at < :now LIMIT :limit)
 UNION ALL
-SELECT * FROM (SELECT 'dead', CAST(id AS TEXT), substr(coalesce(error, reason), 1, 300), ended_at, 1 FROM holdfast_ended
+SELECT * FROM (SELECT 'dead', CAST(id AS TEXT), kind || ', ' || coalesce(reason, ''), ended_at, 1 FROM holdfast_ended
 WHERE state = 'dead' AND state <> 'done' ORDER BY holdfast_ended.id DESC LIMIT :limit)
 UNION ALL
 SELECT * FROM (SELECT 'failing', name, substr(error, 1, 300), next_at, failures FROM holdfast_schedule WHERE failures > 0
@@ -96,9 +96,16 @@ FROM holdfast_batch WHERE state IN ('ready', 'running', 'paused', 'stopped') AND
 ORDER BY holdfast_batch.id DESC LIMIT :limit)
 
 -- name: board_errors
--- How the newest dead jobs failed.
-SELECT id, kind, queue, ended_at AS at, substr(coalesce(error, reason, ''), 1, 600) AS error FROM holdfast_ended
-WHERE state = 'dead' AND state <> 'done' AND id < :before ORDER BY id DESC LIMIT :limit
+-- How the newest dead jobs failed. The payload comes along to find its secrets in the error; where it is large, only
+-- the reason is told.
+SELECT id, kind, queue, at, CASE WHEN length(payload) <= 8192 THEN error ELSE reason END AS error,
+    CASE WHEN length(payload) <= 8192 THEN payload ELSE '{}' END AS payload
+FROM (
+    SELECT id, kind, queue, ended_at AS at, substr(coalesce(error, reason, ''), 1, 600) AS error,
+        coalesce(reason, '') AS reason,
+        coalesce((SELECT job.payload FROM holdfast_job AS job WHERE job.id = ended.id), '{}') AS payload
+    FROM holdfast_ended AS ended WHERE state = 'dead' AND state <> 'done' AND ended.id < :before
+    ORDER BY ended.id DESC LIMIT :limit) AS dead
 
 -- name: board_edges
 -- What a job needs and what needs it, step by step; each edge with the job at its far end.

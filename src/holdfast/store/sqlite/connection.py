@@ -56,11 +56,13 @@ class SqliteBackend:
         clock: Callable[[], datetime] = utc_now,
         busy_timeout: float = 30.0,
         create: bool = True,
+        patience: timedelta | None = None,
     ) -> None:
         self.path = Path(path).expanduser().absolute()
         self.clock = clock
         self._synchronous = "NORMAL" if durability == "fast" else "FULL"
         self._busy_timeout = busy_timeout
+        self._patience = None if patience is None else patience.total_seconds()
         self._lock = threading.Lock()
         self._waiting: deque[_Request] = deque()
         self._idle_readers: deque[sqlite3.Connection] = deque()
@@ -303,6 +305,9 @@ class SqliteBackend:
             connection = self._idle_readers.pop()
         except IndexError:
             connection = self.connect()
+        if self._patience is not None:
+            until = time.monotonic() + self._patience
+            connection.set_progress_handler(lambda: time.monotonic() > until, 10_000)
         try:
             yield connection
         finally:

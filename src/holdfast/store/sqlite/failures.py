@@ -30,6 +30,8 @@ def _translate(error: sqlite3.Error) -> Exception:
             return NotAStore(f"the file is not a SQLite database, or it is damaged: {error}")
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
             return StoreUnavailable(f"another process kept the store locked for too long: {error}")
+        case sqlite3.SQLITE_INTERRUPT:
+            return StoreUnavailable("a look took too long and was given up", hint="Ask for less: narrow the filter.")
         case sqlite3.SQLITE_CANTOPEN:
             return StoreUnavailable(f"the store cannot be opened: {error}")
         case sqlite3.SQLITE_CONSTRAINT if str(error).startswith("E_STORE_MOVED: "):

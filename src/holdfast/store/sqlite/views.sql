@@ -16,16 +16,19 @@ SELECT id, kind, queue, state, priority, due_at, label, tags, key, payload, pare
 FROM page ORDER BY id DESC
 
 -- name: select_brief
--- The same for a list that people look at: without what may be large.
+-- The same for a list that people look at: without what may be large. The payload comes along only to find its
+-- secrets in the error, which is left out where that would take too much.
 WITH page AS (
     SELECT * FROM (SELECT seen.* FROM holdfast_live_view AS seen WHERE {where} ORDER BY seen.id DESC LIMIT :limit)
     UNION ALL
     SELECT * FROM (SELECT seen.* FROM holdfast_ended_view AS seen WHERE {where} ORDER BY seen.id DESC LIMIT :limit)
     ORDER BY id DESC LIMIT :limit
 )
-SELECT id, kind, queue, state, priority, due_at, label, tags, key, '{}' AS payload, parent_id, actor, created_at, attempts,
+SELECT id, kind, queue, state, priority, due_at, label, tags, key,
+    CASE WHEN error IS NULL OR length(payload) > 16384 THEN '{}' ELSE payload END AS payload, parent_id, actor, created_at, attempts,
     max_attempts, crashes, max_crashes, on_lost, retry, after_when, after_failed, token, suspect, wanted,
-    worker, claimed_at, started_at, lapses_at, note, ended_at, reason, substr(error, 1, 300) AS error, NULL AS result, progress_done, progress_total,
+    worker, claimed_at, started_at, lapses_at, note, ended_at, reason,
+    CASE WHEN length(payload) <= 16384 THEN substr(error, 1, 300) END AS error, NULL AS result, progress_done, progress_total,
     progress_message, NULL AS checkpoint
 FROM page ORDER BY id DESC
 

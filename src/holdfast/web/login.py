@@ -1,0 +1,97 @@
+"""The way in for people: a token, once, and a session from then on."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl, quote, urlencode
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from holdfast.domain.access import Via
+from holdfast.verbs import Desk
+from holdfast.web.auth import COOKIE
+from holdfast.web.problems import Problem, told
+
+if TYPE_CHECKING:
+    from holdfast.web.site import Site
+
+PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<title>Holdfast: sign in</title><link rel="stylesheet" href="{root}/static/style.css"></head>
+<body><main><h1>Holdfast</h1>{message}
+<form method="post" action="{root}/login"><input type="hidden" name="next" value="{next}">
+<p><label for="token">Token</label>
+<input id="token" name="token" type="password" autocomplete="current-password" required autofocus></p>
+<p><button type="submit">Sign in</button></p></form>
+<p>Somebody with access to the store makes one: <code>holdfast token add NAME --role operator</code></p>
+</main></body></html>
+"""
+
+
+def address(root: str, route: str, query: bytes) -> str:
+    """Where to sign in, and where to go then."""
+    wanted = route + (f"?{query.decode('latin-1')}" if query else "")
+    return f"{root}/login?{urlencode({'next': wanted}, quote_via=quote)}"
+
+
+def routes(site: Site) -> list[BaseRoute]:
+    async def show(request: Request) -> Response:
+        return _page(request, request.query_params.get("next", ""))
+
+    async def enter(request: Request) -> Response:
+        given = dict(parse_qsl((await request.body()).decode("latin-1"), max_num_fields=20))
+        return await run_in_threadpool(_enter, site, request, given)
+
+    async def leave(request: Request) -> Response:
+        answer = RedirectResponse(f"{_root(request)}/login", 303)
+        answer.delete_cookie(COOKIE, path=_root(request) or "/")
+        return answer
+
+    return [
+        Route("/login", show, methods=["GET"]),
+        Route("/login", enter, methods=["POST"]),
+        Route("/logout", leave, methods=["POST"]),
+    ]
+
+
+def _enter(site: Site, request: Request, given: dict[str, str]) -> Response:
+    client = request.client
+    try:
+        caller = site.doorkeeper.by_token(site.store, given.get("token", ""), None if client is None else client.host)
+    except Problem as problem:
+        status, failure, headers = told(problem)
+        return _page(request, given.get("next", ""), failure.message, status, headers)
+    Desk(site.app.store, actor=caller.name, via=Via.WEB).did("sign in", f"token={caller.name}")
+    answer = RedirectResponse(_root(request) + _inside(given.get("next", "")), 303)
+    answer.set_cookie(
+        COOKIE,
+        site.doorkeeper.session(site.store, caller),
+        max_age=int(site.options.session.total_seconds()),
+        path=_root(request) or "/",
+        httponly=True,
+        secure=site.options.secure,
+        samesite="strict",
+    )
+    return answer
+
+
+def _inside(wanted: str) -> str:
+    """Where one wanted to go, if that is on this site: ``//elsewhere`` is not."""
+    plain = wanted.startswith("/") and not wanted.startswith(("//", "/\\")) and wanted.isprintable()
+    return wanted if plain and "\\" not in wanted else "/"
+
+
+def _root(request: Request) -> str:
+    return str(request.scope.get("root_path", "")).rstrip("/")
+
+
+def _page(
+    request: Request, wanted: str, message: str = "", status: int = 200, headers: dict[str, str] | None = None
+) -> Response:
+    said = f'<p role="alert">{escape(message)}</p>' if message else ""
+    text = PAGE.format(root=escape(_root(request)), next=escape(_inside(wanted)), message=said)
+    return HTMLResponse(text, status, headers)

@@ -1,0 +1,90 @@
+"""The server of ``holdfast web``: it binds first, so that whoever waits for its address finds it."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from typing import TYPE_CHECKING, Any
+
+import uvicorn
+
+from holdfast.domain.access import Role
+from holdfast.errors import ConfigurationError
+from holdfast.run.metrics import is_loopback, parse_address
+from holdfast.web.options import make_options
+from holdfast.web.site import Site
+
+if TYPE_CHECKING:
+    from holdfast.app import Holdfast
+
+#: Connections at once; and how long open requests may take when it stops, in seconds.
+CONNECTIONS, GRACE = 500, 5
+
+
+class Server:
+    """One site on one address, until it is stopped."""
+
+    def __init__(self, app: Holdfast, address: str, *, hosts: list[str] | None = None, **options: Any) -> None:
+        """Listen on *address*.
+
+        Raises:
+            ConfigurationError: It cannot be listened on, or would be open to everyone there.
+        """
+        host, port = parse_address(address)
+        local = is_loopback(host)
+        if not local and not options.get("proxy_header") and not app.store.credentials.door(None).locked:
+            raise ConfigurationError(
+                f"the dashboard on {host} would be open to everyone",
+                hint="Make a token first: holdfast token add NAME --role admin. Or listen on 127.0.0.1.",
+            )
+        names = [*(hosts or []), *([] if host in ("0.0.0.0", "::") else [f"[{host}]" if ":" in host else host])]  # noqa: S104
+        # Whoever reaches it through a name beyond this machine is asked for a token.
+        anyone = Role.ADMIN if local and not hosts and not options.get("proxy_header") else None
+        self.site = Site(app, make_options(hosts=names, anyone=anyone, **options))
+        self._socket = _listen(host, port)
+        self.port: int = self._socket.getsockname()[1]
+        self.url = f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
+        config = uvicorn.Config(
+            self.site,
+            log_config=None,
+            access_log=False,
+            # A header that says from where a request comes is believed nowhere: see WebOptions.proxy_from.
+            proxy_headers=False,
+            server_header=False,
+            limit_concurrency=CONNECTIONS,
+            timeout_graceful_shutdown=GRACE,
+            timeout_keep_alive=15,
+            lifespan="on",
+        )
+        self._server = uvicorn.Server(config)
+        self._thread: threading.Thread | None = None
+
+    def run(self) -> None:
+        """Serve until a signal, or :meth:`stop`."""
+        self._server.run(sockets=[self._socket])
+
+    def start(self) -> None:
+        """Serve in a thread, beside a worker whose signals end both."""
+        self._thread = threading.Thread(target=self.run, name="holdfast-web", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End streams and requests, and stop; idempotent."""
+        self.site.live.close()
+        self._server.should_exit = True
+        if self._thread is not None:
+            self._thread.join(2 * GRACE)
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        bound.bind((host, port))
+    except OSError as error:
+        bound.close()
+        hint = "Is another dashboard using the port? Port 0 takes any that is free."
+        raise ConfigurationError(f"cannot listen on {host}:{port}: {error}", hint=hint) from None
+    bound.listen(128)
+    return bound

@@ -1,0 +1,166 @@
+"""The site: the dashboard and the API of one application, as an ASGI application."""
+
+from __future__ import annotations
+
+import getpass
+import importlib
+import importlib.util
+import logging
+import threading
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.routing import BaseRoute, Mount, Route, Router
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from holdfast import doctor
+from holdfast.config import log_folder
+from holdfast.domain.access import Via
+from holdfast.domain.health import Check
+from holdfast.facts.masks import Masks
+from holdfast.store.url import masked, open_store
+from holdfast.verbs import Desk
+from holdfast.web import api, health, login
+from holdfast.web.auth import Doorkeeper
+from holdfast.web.entry import Entry, caller_of, route_of
+from holdfast.web.envelope import failed
+from holdfast.web.guard import Guard
+from holdfast.web.options import WebOptions
+from holdfast.web.problems import told
+from holdfast.web.stream import Live
+
+if TYPE_CHECKING:
+    from holdfast.app import Holdfast
+    from holdfast.store import Store
+    from holdfast.store.board import Pulse
+
+log = logging.getLogger("holdfast.web")
+
+#: The doctor is asked again after so long.
+EXAMINED_FOR = timedelta(seconds=30)
+
+
+class Site:
+    """What people and programs reach over HTTP. It reads with little patience, and acts with the store's own."""
+
+    def __init__(self, app: Holdfast, options: WebOptions) -> None:
+        self.app = app
+        self.options = options
+        self.doorkeeper = Doorkeeper(options, local=_user())
+        self.live = Live(self.look)
+        self.place = masked(app.url)
+        self.logs: Path = log_folder(app.url)
+        self._lock = threading.Lock()
+        self._reading: Store | None = None
+        self._found: tuple[list[Check], datetime] | None = None
+        entry = Entry(Router(self._routes()), self.doorkeeper, lambda: self.store)
+        self._guard = Guard(entry, options, tell=self._tell)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._lifespan(receive, send)
+            return
+        # The router says by an exception what it does not know when it believes to be part of an application.
+        await self._guard({**scope, "app": self}, receive, send)
+
+    @property
+    def store(self) -> Store:
+        """The store, for looks: none of them may take long. It is opened when somebody asks."""
+        with self._lock:
+            if self._reading is None:
+                assert self.app.store  # with its kinds published
+                self._reading = open_store(self.app.url, create=False, patience=self.options.patience)
+            return self._reading
+
+    def look(self) -> Pulse:
+        """What says whether something has changed, or whether the store answers at all."""
+        return self.store.board.pulse()
+
+    @cached_property
+    def masks(self) -> Masks:
+        return Masks(self.store)
+
+    def desk(self, request: Request) -> Desk:
+        """Where whoever asks acts."""
+        via = Via.API if route_of(request.scope).startswith("/api/") else Via.WEB
+        return Desk(self.app.store, actor=caller_of(request.scope).name, via=via, providers=self.app.providers)
+
+    def who(self, request: Request) -> Any:
+        """Who looks at a page."""
+        visit: Any = importlib.import_module("holdfast.web.visit")
+        caller = caller_of(request.scope)
+        token = self.doorkeeper.form_token(self.store, caller)
+        return visit.Who(caller.name, caller.role, token, can_leave=bool(caller.nonce))
+
+    def may_stay(self, request: Request) -> bool:
+        """Whether who opened a stream may still listen: a token may have been revoked meanwhile."""
+        return self.doorkeeper.still(self.store, caller_of(request.scope))
+
+    def examined(self) -> tuple[list[Check], datetime]:
+        """What the doctor found, and when: not for each who asks."""
+        with self._lock:
+            found = self._found
+        if found is None or datetime.now(UTC) - found[1] > EXAMINED_FOR:
+            found = (list(doctor.examine(lambda: self.store)), datetime.now(UTC))
+            with self._lock:
+                self._found = found
+        return found
+
+    def close(self) -> None:
+        """End all streams and close what was opened for looks; idempotent."""
+        self.live.close()
+        with self._lock:
+            if self._reading is not None:
+                self._reading.close()
+                self._reading = None
+
+    def _routes(self) -> Sequence[BaseRoute]:
+        return [*health.routes(self), *login.routes(self), *api.routes(self), *_pages(self)]
+
+    def _tell(self, scope: Scope, error: Exception) -> ASGIApp:
+        """The answer to what went wrong: an envelope for programs, words for people."""
+        status, failure, headers = told(error)
+        route = route_of(scope)
+        if route.startswith("/api/"):
+            return JSONResponse(failed(failure), status, headers)
+        if status == 401 and scope["method"] == "GET":
+            return _to_login(scope, route)
+        return PlainTextResponse(f"{failure.message}\n{failure.hint}\n", status, headers)
+
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
+        while True:
+            message = await receive()
+            if message["type"] == "lifespan.startup":
+                await send({"type": "lifespan.startup.complete"})
+            else:
+                self.close()
+                await send({"type": "lifespan.shutdown.complete"})
+                return
+
+
+def _pages(site: Site) -> list[BaseRoute]:
+    """The pages, where they are installed."""
+    if importlib.util.find_spec("holdfast.web.pages") is None:
+        return [Route("/", lambda _: PlainTextResponse("The API is at /api/v1.\n"), methods=["GET"])]
+    from starlette.staticfiles import StaticFiles
+
+    pages: Any = importlib.import_module("holdfast.web.pages")
+    static = Mount("/static", StaticFiles(directory=Path(__file__).parent / "static"))
+    return [static, *pages.routes(site, site.live)]
+
+
+def _to_login(scope: Scope, route: str) -> Response:
+    root = str(scope.get("root_path", ""))
+    return RedirectResponse(login.address(root, route, scope["query_string"]), 303)
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return "somebody"

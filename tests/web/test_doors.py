@@ -1,0 +1,339 @@
+"""Who is let in: a walk over all routes, and every way to get past the door."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from starlette.routing import Mount, Route
+
+from holdfast.domain.access import Role
+from holdfast.errors import ConfigurationError
+from holdfast.web import asgi
+from holdfast.web.api import ENDPOINTS
+from holdfast.web.auth import COOKIE, GUESSES, Guesses
+from holdfast.web.entry import OPEN
+from holdfast.web.guard import HEADERS
+from holdfast.web.openapi import BASE
+from holdfast.web.problems import SlowDown
+from holdfast.web.server import Server
+from tests.web.conftest import HOST, Client
+
+CHANGES = [each for each in ENDPOINTS if each.method == "POST"]
+
+
+def all_routes(site):
+    """Every path of the site with its methods, numbers filled in."""
+    for route in site._routes():
+        if isinstance(route, Route):
+            yield route.path.replace("{id:int}", "1"), route.methods
+        else:
+            assert isinstance(route, Mount)
+
+
+def test_nothing_but_the_way_in_is_open(site, tokens):
+    """Every route but health and login wants to know who asks; nothing answers without."""
+    anonymous = Client(site)
+    for path, methods in all_routes(site):
+        if path in OPEN:
+            continue
+        for method in methods - {"HEAD"}:
+            answer = anonymous.request(method, path, headers={"content-type": "application/json"})
+            assert answer.status_code in (401, 303), (method, path, answer.status_code)
+            if answer.status_code == 303:
+                assert answer.headers["location"].startswith("/login?next=")
+
+
+def test_every_change_refuses_what_is_wrong(site, tokens, app):
+    """A wrong method, host, origin, site, token, role and type: nothing is done, and it is told in the envelope."""
+    good = {"authorization": f"Bearer {tokens[Role.ADMIN]}", "content-type": "application/json"}
+    for path, methods in all_routes(site):
+        if "POST" not in methods or path == "/login":
+            continue
+        wrong = {
+            "method": ("PUT", {}, 405),
+            "delete": ("DELETE", {}, 405),
+            "host": ("POST", {"host": "evil.example"}, 421),
+            "hosts": ("POST", {"host": "localhost.evil.example"}, 421),
+            "origin": ("POST", {"origin": "http://evil.example"}, 403),
+            "null origin": ("POST", {"origin": "null"}, 403),
+            "port": ("POST", {"origin": "http://localhost:81"}, 403),
+            "site": ("POST", {"sec-fetch-site": "cross-site"}, 403),
+            "sister": ("POST", {"sec-fetch-site": "same-site"}, 403),
+            "token": ("POST", {"authorization": "Bearer hf_00000000_" + "a" * 43}, 401),
+            "scheme": ("POST", {"authorization": "Basic cm9vdDpyb290"}, 401),
+            "large": ("POST", {"content-length": str(2**30)}, 413),
+        }
+        for name, (method, headers, status) in wrong.items():
+            answer = Client(site).request(method, path, headers={**good, **headers})
+            assert answer.status_code == status, (name, path, answer.text)
+            if path.startswith("/api/"):
+                assert answer.json()["error"]["code"], (name, path)
+    assert app.store.acts.page() == []
+
+
+@pytest.mark.parametrize("endpoint", CHANGES, ids=lambda each: each.path)
+def test_a_viewer_changes_nothing(viewer, app, endpoint):
+    body = {
+        "verb": "rm",
+        "kind": "mail",
+        "filter": "id=1",
+        "cluster": "0" * 12,
+        "name": "x",
+        "queue": "q",
+        "worker": "w",
+    }
+    fields = endpoint.body.__struct_fields__
+    given = {name: value for name, value in body.items() if name in fields}
+    given |= {"wish": "stop"} if "wish" in fields else {}
+    answer = viewer.post(f"{BASE}{endpoint.path.replace('{id:int}', '1')}", json=given)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (403, "E_FORBIDDEN")
+    assert app.store.acts.page() == []
+
+
+def test_a_form_of_another_site_is_refused(site, tokens):
+    """Pages take forms only with the token that their own pages carry; never JSON."""
+    client = Client(site, tokens[Role.ADMIN])
+    assert client.post("/logout", data={"form_token": "guess"}).status_code == 403
+    assert client.post("/logout", json={}).status_code == 403
+    caller = site.doorkeeper.by_token(site.store, tokens[Role.ADMIN], None)
+    right = site.doorkeeper.form_token(site.store, caller)
+    assert client.post("/logout", data={"form_token": right}).status_code == 303
+    other = site.doorkeeper.by_token(site.store, tokens[Role.VIEWER], None)
+    assert site.doorkeeper.form_token(site.store, other) != right
+
+
+def test_every_answer_carries_the_headers(site, viewer):
+    """Refusals too; nothing is kept by browsers and proxies."""
+    for answer in (viewer.get("/api/v1/me"), viewer.get("/nothing"), viewer.get("/", headers={"host": "evil.example"})):
+        for name, value in HEADERS.items():
+            assert answer.headers[name] == value
+        assert answer.headers["cache-control"] == "no-store"
+    assert "unsafe" not in HEADERS["Content-Security-Policy"]
+
+
+# -- tokens and sessions -----------------------------------------------------------------------
+
+
+def test_a_revoked_token_opens_nothing_at_once(viewer, app):
+    """Though it was right a moment before; and the last one that goes opens the door to nobody."""
+    assert viewer.get("/api/v1/me").status_code == 200
+    for role in Role:
+        app.store.credentials.revoke(str(role))
+    assert viewer.get("/api/v1/me").status_code == 401
+
+
+def test_a_session_ends_with_its_token(site, tokens, app):
+    """One signs in with a token; the cookie alone is enough from then on, on every server of the store."""
+    client = Client(site)
+    entered = client.post("/login", data={"token": tokens[Role.OPERATOR], "next": "/jobs?a=1"})
+    assert (entered.status_code, entered.headers["location"]) == (303, "/jobs?a=1")
+    cookie = entered.headers["set-cookie"]
+    assert "HttpOnly" in cookie
+    assert "SameSite=strict" in cookie
+    assert client.get("/api/v1/me").json()["data"]["role"] == "operator"
+    second = Client(asgi(app), cookies={COOKIE: client.cookies[COOKIE]})
+    assert second.get("/api/v1/me").status_code == 200
+    app.store.credentials.revoke("operator")
+    assert client.get("/api/v1/me").status_code == 401
+    assert second.get("/api/v1/me").status_code == 401
+
+
+def test_a_session_cannot_be_made_up(site, tokens):
+    """Neither changed, nor longer, nor of another."""
+    client = Client(site)
+    client.post("/login", data={"token": tokens[Role.VIEWER]})
+    real = client.cookies[COOKIE]
+    prefix, until, nonce, signature = real.split(".")
+    for forged in (
+        "",
+        "x",
+        "a.b.c.d",
+        f"{prefix}.{int(until) + 1}.{nonce}.{signature}",
+        f"{tokens[Role.ADMIN][:11]}.{until}.{nonce}.{signature}",
+        f"{prefix}.{until}.{nonce}.",
+        f"{prefix}.{until}.{nonce}.{signature[:-1]}é",
+        real * 50,
+    ):
+        answer = Client(site).get("/api/v1/me", headers={"cookie": f"{COOKIE}={forged}".encode()})
+        assert answer.status_code == 401, forged
+
+
+@pytest.mark.parametrize(
+    "wanted", ["//evil.example", "https://evil.example", "/\\evil.example", "javascript:alert(1)", "/a\r\nb"]
+)
+def test_signing_in_leads_nowhere_else(site, tokens, wanted):
+    entered = Client(site).post("/login", data={"token": tokens[Role.VIEWER], "next": wanted})
+    assert entered.headers["location"] == "/"
+
+
+def test_the_page_to_sign_in_shows_hostile_text_harmlessly(site, tokens):
+    shown = Client(site).get("/login", params={"next": '/"><script>alert(1)</script>'})
+    assert "<script>" not in shown.text
+    wrong = Client(site).post("/login", data={"token": '"><script>', "next": "/"})
+    assert (wrong.status_code, "<script>" in wrong.text) == (401, False)
+
+
+def test_who_guesses_is_slowed_down_and_nobody_else(site, tokens):
+    """By address; a token that was right before passes all the time."""
+    client = Client(site, tokens[Role.VIEWER])
+    assert client.get("/api/v1/me").status_code == 200
+    wrong = {"authorization": "Bearer hf_00000000_" + "a" * 43}
+    statuses = [Client(site).get("/api/v1/me", headers=wrong).status_code for _ in range(GUESSES + 1)]
+    assert statuses == [401] * GUESSES + [429]
+    assert client.get("/api/v1/me").status_code == 200
+
+
+def test_other_addresses_do_not_wait():
+    guesses = Guesses()
+    for _ in range(GUESSES):
+        guesses.wrong("10.0.0.1")
+    with pytest.raises(SlowDown):
+        guesses.check("10.0.0.1")
+    guesses.check("10.0.0.2")
+    guesses.right("10.0.0.1")
+    guesses.check("10.0.0.1")
+
+
+# -- without tokens ----------------------------------------------------------------------------
+
+
+def test_a_site_that_is_mounted_is_never_open(app):
+    """Also while there is no token at all: somebody else's server may be reached from anywhere."""
+    assert Client(asgi(app)).get("/api/v1/me").status_code == 401
+
+
+def test_on_this_machine_anyone_is_let_in_until_the_first_token(app):
+    """But not through a proxy, and not under another name."""
+    server = Server(app, "127.0.0.1:0")
+    server._socket.close()
+    client = Client(server.site)
+    assert client.get("/api/v1/me").json()["data"]["role"] == "admin"
+    assert client.get("/api/v1/me", headers={"x-forwarded-for": "10.0.0.1"}).status_code == 401
+    assert client.get("/api/v1/me", headers={"host": "evil.example"}).status_code == 421
+    app.store.credentials.add("ci", Role.VIEWER, actor="ada")
+    assert client.get("/api/v1/me").status_code == 401
+    app.store.credentials.revoke("ci")
+    assert client.get("/api/v1/me").status_code == 401
+
+
+def test_another_address_is_refused_without_tokens(app):
+    with pytest.raises(ConfigurationError, match="would be open to everyone") as caught:
+        Server(app, "0.0.0.0:0")
+    assert "holdfast token add" in caught.value.hint
+    app.store.credentials.add("ci", Role.VIEWER, actor="ada")
+    server = Server(app, "0.0.0.0:0")
+    server._socket.close()
+    assert Client(server.site).get("/api/v1/me").status_code == 401
+
+
+def test_a_proxy_is_trusted_from_named_addresses_alone(app):
+    """Its header counts from there, and from nowhere else."""
+    options = {"proxy_header": "X-User", "proxy_from": ["10.0.0.0/8"], "proxy_role": "operator"}
+    site = asgi(app, **options)
+    trusted = Client(site, client=("10.1.2.3", 50000))
+    assert trusted.get("/api/v1/me", headers={"x-user": "ada"}).json()["data"] == {"name": "ada", "role": "operator"}
+    assert trusted.get("/api/v1/me").status_code == 401
+    assert trusted.get("/api/v1/me", headers={"x-user": "holdfast:worker"}).status_code == 401
+    other = Client(site, client=("192.168.0.1", 50000))
+    assert other.get("/api/v1/me", headers={"x-user": "ada"}).status_code == 401
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"proxy_header": "X-User"},
+        {"proxy_from": ["10.0.0.1"]},
+        {"proxy_header": "X-User", "proxy_from": ["nowhere"]},
+        {"hosts": "one.example"},
+        {"colour": "red"},
+    ],
+)
+def test_options_that_make_no_sense_are_refused(app, options):
+    with pytest.raises(ConfigurationError):
+        asgi(app, **options)
+
+
+# -- corpora -----------------------------------------------------------------------------------
+
+HOSTILE = [
+    "'; DROP TABLE holdfast_job; --",
+    '" OR 1=1 --',
+    "%' OR '%'='",
+    "\\'; SELECT pg_sleep(9); --",
+    "../../../../etc/passwd",
+    "..%2f..%2fetc%2fpasswd",
+    "<script>alert(1)</script>",
+    "${7*7}{{7*7}}",
+    "a\r\nSet-Cookie: x=1",
+    "\u202eevil",
+    "x" * 1900,
+]
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
+def test_hostile_text_is_only_text(admin, app, text):
+    """In filters, names, labels and notes: it is stored or refused, never obeyed."""
+    for path, query in (
+        ("/jobs", {"filter": f"label={text}"}),
+        ("/jobs", {"filter": text}),
+        ("/schedule", {"name": text}),
+        ("/acts", {"actor": text[:200]}),
+        ("/batches/1/units", {"text": text[:200]}),
+    ):
+        answer = admin.get(f"/api/v1{path}", params=query)
+        assert answer.status_code in (200, 400, 404), (path, answer.text)
+        assert "set-cookie" not in answer.headers
+    placed = admin.post("/api/v1/jobs", json={"kind": "mail", "payload": {"to": 1}, "label": text, "key": text})
+    assert placed.status_code in (201, 400)
+    admin.act("/queues/act", queue="q", paused=True, note=text)
+    assert admin.read("/queues")["queues"]
+    assert app.views.count(__import__("holdfast").Selector()).count == (placed.status_code == 201)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/..%2f..%2fetc/passwd",
+        "/static/..%2f..%2fserver.py",
+        "/api/v1/%00",
+        "/api/v1/jobs/1%0d%0aX: y",
+        "//evil.example/",
+    ],
+)
+def test_paths_lead_nowhere(viewer, path):
+    answer = viewer.get(f"{HOST}{path}")
+    assert answer.status_code in (303, 400, 404), answer.text
+    assert "root:" not in answer.text
+
+
+def test_a_body_may_not_lie_about_its_length(site, tokens):
+    """It is counted as it comes, too."""
+
+    def parts():
+        for _ in range(40):
+            yield b"x" * 65536
+
+    headers = {"authorization": f"Bearer {tokens[Role.ADMIN]}", "content-type": "application/json"}
+    answer = Client(site).post("/api/v1/jobs", content=parts(), headers=headers)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (413, "E_TOO_LARGE")
+
+
+def test_a_stream_ends_when_its_token_is_revoked(site, tokens, app):
+    """It is asked for again before anything is told."""
+    import asyncio
+
+    site.live = type(site.live)(site.look, every=0.05, alive=0.05)
+    caller = site.doorkeeper.by_token(site.store, tokens[Role.VIEWER], None)
+
+    async def listen():
+        heard = []
+        async for line in site.live.lines(lambda: site.doorkeeper.still(site.store, caller)):
+            heard.append(line)
+            if len(heard) == 2:
+                await asyncio.to_thread(app.store.credentials.revoke, "viewer")
+        return heard
+
+    began = time.monotonic()
+    assert len(asyncio.run(asyncio.wait_for(listen(), 60))) >= 2
+    assert time.monotonic() - began < 60
