@@ -8,6 +8,7 @@ from starlette.testclient import TestClient
 import holdfast
 from holdfast.domain.access import Role
 from holdfast.web import asgi
+from holdfast.web.server import Server
 
 HOST = "http://localhost"
 
@@ -47,10 +48,36 @@ def app(real_database):
 
 
 @pytest.fixture
-def site(app):
-    made = asgi(app)
-    yield made
-    made.close()
+def make_site(app):
+    """Makes sites as an application would that mounts them."""
+    made = []
+
+    def make(**options):
+        made.append(asgi(app, **options))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+@pytest.fixture
+def site(make_site):
+    return make_site()
+
+
+@pytest.fixture
+def make_server(app):
+    """Makes servers that have an address, and do not serve."""
+    made = []
+
+    def make(address, **options):
+        made.append(Server(app, address, **options))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
 
 
 @pytest.fixture

@@ -8,17 +8,18 @@ import pytest
 from starlette.routing import Mount, Route
 
 from holdfast.domain.access import Role
+from holdfast.domain.selector import Selector
 from holdfast.errors import ConfigurationError
-from holdfast.web import asgi
 from holdfast.web.api import ENDPOINTS
 from holdfast.web.auth import COOKIE, GUESSES, Guesses
 from holdfast.web.entry import OPEN
 from holdfast.web.guard import HEADERS
 from holdfast.web.openapi import BASE
 from holdfast.web.problems import SlowDown
-from holdfast.web.server import Server
 from tests.web.conftest import HOST, Client
 
+#: What is let in does not depend on the store.
+pytestmark = pytest.mark.one_backend
 CHANGES = [each for each in ENDPOINTS if each.method == "POST"]
 
 
@@ -47,7 +48,7 @@ def test_nothing_but_the_way_in_is_open(site, tokens):
 def test_every_change_refuses_what_is_wrong(site, tokens, app):
     """A wrong method, host, origin, site, token, role and type: nothing is done, and it is told in the envelope."""
     good = {"authorization": f"Bearer {tokens[Role.ADMIN]}", "content-type": "application/json"}
-    for path, methods in all_routes(site):
+    for place, (path, methods) in enumerate(all_routes(site)):
         if "POST" not in methods or path == "/login":
             continue
         wrong = {
@@ -65,7 +66,8 @@ def test_every_change_refuses_what_is_wrong(site, tokens, app):
             "large": ("POST", {"content-length": str(2**30)}, 413),
         }
         for name, (method, headers, status) in wrong.items():
-            answer = Client(site).request(method, path, headers={**good, **headers})
+            client = Client(site, client=(f"10.0.0.{place}", 50000))  # who guesses is slowed down, by address
+            answer = client.request(method, path, headers={**good, **headers})
             assert answer.status_code == status, (name, path, answer.text)
             if path.startswith("/api/"):
                 assert answer.json()["error"]["code"], (name, path)
@@ -123,7 +125,7 @@ def test_a_revoked_token_opens_nothing_at_once(viewer, app):
     assert viewer.get("/api/v1/me").status_code == 401
 
 
-def test_a_session_ends_with_its_token(site, tokens, app):
+def test_a_session_ends_with_its_token(site, tokens, app, make_site):
     """One signs in with a token; the cookie alone is enough from then on, on every server of the store."""
     client = Client(site)
     entered = client.post("/login", data={"token": tokens[Role.OPERATOR], "next": "/jobs?a=1"})
@@ -132,7 +134,7 @@ def test_a_session_ends_with_its_token(site, tokens, app):
     assert "HttpOnly" in cookie
     assert "SameSite=strict" in cookie
     assert client.get("/api/v1/me").json()["data"]["role"] == "operator"
-    second = Client(asgi(app), cookies={COOKIE: client.cookies[COOKIE]})
+    second = Client(make_site(), cookies={COOKIE: client.cookies[COOKIE]})
     assert second.get("/api/v1/me").status_code == 200
     app.store.credentials.revoke("operator")
     assert client.get("/api/v1/me").status_code == 401
@@ -198,16 +200,14 @@ def test_other_addresses_do_not_wait():
 # -- without tokens ----------------------------------------------------------------------------
 
 
-def test_a_site_that_is_mounted_is_never_open(app):
+def test_a_site_that_is_mounted_is_never_open(site):
     """Also while there is no token at all: somebody else's server may be reached from anywhere."""
-    assert Client(asgi(app)).get("/api/v1/me").status_code == 401
+    assert Client(site).get("/api/v1/me").status_code == 401
 
 
-def test_on_this_machine_anyone_is_let_in_until_the_first_token(app):
+def test_on_this_machine_anyone_is_let_in_until_the_first_token(app, make_server):
     """But not through a proxy, and not under another name."""
-    server = Server(app, "127.0.0.1:0")
-    server._socket.close()
-    client = Client(server.site)
+    client = Client(make_server("127.0.0.1:0").site)
     assert client.get("/api/v1/me").json()["data"]["role"] == "admin"
     assert client.get("/api/v1/me", headers={"x-forwarded-for": "10.0.0.1"}).status_code == 401
     assert client.get("/api/v1/me", headers={"host": "evil.example"}).status_code == 421
@@ -217,20 +217,18 @@ def test_on_this_machine_anyone_is_let_in_until_the_first_token(app):
     assert client.get("/api/v1/me").status_code == 401
 
 
-def test_another_address_is_refused_without_tokens(app):
+def test_another_address_is_refused_without_tokens(app, make_server):
     with pytest.raises(ConfigurationError, match="would be open to everyone") as caught:
-        Server(app, "0.0.0.0:0")
+        make_server("0.0.0.0:0")
     assert "holdfast token add" in caught.value.hint
     app.store.credentials.add("ci", Role.VIEWER, actor="ada")
-    server = Server(app, "0.0.0.0:0")
-    server._socket.close()
-    assert Client(server.site).get("/api/v1/me").status_code == 401
+    assert Client(make_server("0.0.0.0:0").site).get("/api/v1/me").status_code == 401
 
 
-def test_a_proxy_is_trusted_from_named_addresses_alone(app):
+def test_a_proxy_is_trusted_from_named_addresses_alone(make_site):
     """Its header counts from there, and from nowhere else."""
     options = {"proxy_header": "X-User", "proxy_from": ["10.0.0.0/8"], "proxy_role": "operator"}
-    site = asgi(app, **options)
+    site = make_site(**options)
     trusted = Client(site, client=("10.1.2.3", 50000))
     assert trusted.get("/api/v1/me", headers={"x-user": "ada"}).json()["data"] == {"name": "ada", "role": "operator"}
     assert trusted.get("/api/v1/me").status_code == 401
@@ -249,9 +247,9 @@ def test_a_proxy_is_trusted_from_named_addresses_alone(app):
         {"colour": "red"},
     ],
 )
-def test_options_that_make_no_sense_are_refused(app, options):
+def test_options_that_make_no_sense_are_refused(make_site, options):
     with pytest.raises(ConfigurationError):
-        asgi(app, **options)
+        make_site(**options)
 
 
 # -- corpora -----------------------------------------------------------------------------------
@@ -288,7 +286,7 @@ def test_hostile_text_is_only_text(admin, app, text):
     assert placed.status_code in (201, 400)
     admin.act("/queues/act", queue="q", paused=True, note=text)
     assert admin.read("/queues")["queues"]
-    assert app.views.count(__import__("holdfast").Selector()).count == (placed.status_code == 201)
+    assert app.views.count(Selector()).count == (placed.status_code == 201)
 
 
 @pytest.mark.parametrize(

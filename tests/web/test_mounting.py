@@ -10,8 +10,9 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from holdfast.domain.access import Role
-from holdfast.web import asgi
 from tests.web.conftest import Client
+
+pytestmark = pytest.mark.one_backend
 
 
 def in_starlette(site):
@@ -48,9 +49,8 @@ urlpatterns = []
 
 
 @pytest.mark.parametrize("mount", [in_starlette, in_fastapi, in_django])
-def test_it_works_below_a_path(app, tokens, mount):
+def test_it_works_below_a_path(site, tokens, mount):
     """The API, failures in its envelope, and the way to sign in: all below where it is mounted."""
-    site = asgi(app)
     client = Client(mount(site), tokens[Role.VIEWER])
     assert client.get("/ops/jobs/api/v1/me").json()["data"]["name"] == "viewer"
     missing = client.get("/ops/jobs/api/v1/nothing")
@@ -62,7 +62,6 @@ def test_it_works_below_a_path(app, tokens, mount):
     entered = anonymous.post("/ops/jobs/login", data={"token": tokens[Role.VIEWER]})
     assert entered.headers["location"] == "/ops/jobs/"
     assert "Path=/ops/jobs" in entered.headers["set-cookie"]
-    site.close()
 
 
 def test_a_worker_loads_none_of_it():

@@ -75,6 +75,11 @@ class Server:
         if self._thread is not None:
             self._thread.join(2 * GRACE)
 
+    def close(self) -> None:
+        """Give the address back, and what was opened; for a server that does not run."""
+        self._socket.close()
+        self.site.close()
+
 
 def _listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
