@@ -26,7 +26,11 @@ test: $(READY) ## run all tests, with a real PostgreSQL from the development env
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 services: ## install what the tests can use of the system's packages (Debian, as root)
-	@command -v pgbouncer >/dev/null || { apt-get update -q && apt-get install -q -y --no-install-recommends pgbouncer; }
+	@missing=""; \
+	for pair in pgbouncer:pgbouncer chromium:chromium promtool:prometheus; do \
+		command -v $${pair%%:*} >/dev/null || missing="$$missing $${pair##*:}"; \
+	done; \
+	[ -z "$$missing" ] || { apt-get update -q && RUNLEVEL=1 apt-get install -q -y --no-install-recommends $$missing; }
 
 chaos: $(READY) ## kill ten thousand workers (or HOLDFAST_KILLS=n), and PostgreSQL under load
 	HOLDFAST_KILLS=$${HOLDFAST_KILLS:-10000} HOLDFAST_PATIENCE=600 $(BIN)/python -m pytest -n 2 tests/run -k faults
