@@ -71,7 +71,7 @@ def test_an_unknown_key_has_a_suggestion(tmp_path):
 def test_every_setting_can_come_from_the_environment(tmp_path):
     """Lists are divided by commas."""
     texts = {"slots": "4", "queues": "mail, default", "output": "json", "log_level": "debug", "log_format": "json"}
-    texts["api_key_sha256"] = "0" * 64
+    texts |= {"api_key_sha256": "0" * 64, "web_secure": "on", "web_proxy_role": "operator"}
     environ = {setting.variable: texts.get(name, "x") for name, setting in SETTINGS.items()}
     found = settings(environ=environ, directory=tmp_path)
     assert found["slots"].value == 4

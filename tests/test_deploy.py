@@ -21,7 +21,9 @@ SUFFIXES = ("", "_total", "_bucket", "_count", "_sum")
 
 
 def expressions() -> dict[str, list[str]]:
-    rules = [rule for group in yaml.safe_load((DEPLOY / "alerts.yaml").read_text())["groups"] for rule in group["rules"]]
+    rules = [
+        rule for group in yaml.safe_load((DEPLOY / "alerts.yaml").read_text())["groups"] for rule in group["rules"]
+    ]
     panels = json.loads((DEPLOY / "grafana.json").read_text())["panels"]
     return {
         "alerts.yaml": [rule["expr"] for rule in rules],

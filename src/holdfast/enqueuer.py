@@ -18,6 +18,7 @@ from holdfast.domain.unique import OnConflict, Scope, Unique
 from holdfast.driver import driver_connection, driver_connection_async
 from holdfast.errors import InvalidInput
 from holdfast.ref import JobRef
+from holdfast.run.tracing import producing
 from holdfast.store import Store
 
 P = ParamSpec("P")
@@ -117,17 +118,20 @@ class Enqueuer:
         Raises:
             InvalidPayload: The arguments do not fit the handler's annotations.
         """
-        request = self.request(self.kind.bind(args, kwargs))
-        if self._options.connection is None:
-            return self._ref(self._sink.store().jobs.enqueue(request))
-        return self._refs(self._enqueue_on([request]))[0]
+        payload = self.kind.bind(args, kwargs)
+        with producing(self.kind.name) as trace:
+            request = self.request(payload, trace)
+            if self._options.connection is None:
+                return self._ref(self._sink.store().jobs.enqueue(request))
+            return self._refs(self._enqueue_on([request]))[0]
 
     def enqueue_many(self, payloads: Sequence[Mapping[str, Any]]) -> list[JobRef]:
         """Enqueue one job per payload in one transaction: all of them, or none."""
-        requests = [self.request(payload) for payload in payloads]
-        if self._options.connection is None:
-            return self._refs(self._sink.store().jobs.enqueue_many(requests))
-        return self._refs(self._enqueue_on(requests))
+        with producing(self.kind.name) as trace:
+            requests = [self.request(payload, trace) for payload in payloads]
+            if self._options.connection is None:
+                return self._refs(self._sink.store().jobs.enqueue_many(requests))
+            return self._refs(self._enqueue_on(requests))
 
     async def aenqueue(self, *args: Any, **kwargs: Any) -> JobRef:
         """:meth:`enqueue` for async callers."""
@@ -139,11 +143,12 @@ class Enqueuer:
             import asyncio
 
             return await asyncio.to_thread(self.enqueue_many, payloads)
-        requests = [self.request(payload) for payload in payloads]
         connection = await driver_connection_async(self._options.connection)
         store = self._sink.bare_store()
-        await store.kinds.apublish_on(connection, self._sink.unpublished())
-        return self._refs(await store.jobs.aenqueue_on(connection, requests))
+        with producing(self.kind.name) as trace:
+            requests = [self.request(payload, trace) for payload in payloads]
+            await store.kinds.apublish_on(connection, self._sink.unpublished())
+            return self._refs(await store.jobs.aenqueue_on(connection, requests))
 
     def _enqueue_on(self, requests: list[NewJob]) -> list[Enqueued]:
         connection = driver_connection(self._options.connection)
@@ -151,7 +156,8 @@ class Enqueuer:
         store.kinds.publish_on(connection, self._sink.unpublished())
         return store.jobs.enqueue_on(connection, requests)
 
-    def request(self, payload: Mapping[str, Any]) -> NewJob:
+    def request(self, payload: Mapping[str, Any], trace: str | None = None) -> NewJob:
+        """What an enqueue asks of the store; *trace* is the trace context of whoever enqueues."""
         options, defaults = self._options, self.kind.options
         text, key = self.kind.encode(payload, limit=self._sink.max_payload)
         return NewJob(
@@ -172,6 +178,7 @@ class Enqueuer:
             on_lost=defaults.on_lost,
             retry=defaults.retry.dumps(),
             actor=options.actor,
+            trace=trace,
         )
 
     def _unique(self, own_key: str | None) -> Unique | None:

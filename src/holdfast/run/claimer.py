@@ -64,6 +64,7 @@ class Claimer:
         slots: int,
         poll: Callable[[], float],
         fenced: Callable[[], bool],
+        dress: Callable[[Run], None] = lambda _: None,
     ) -> None:
         self.bell = threading.Event()
         self.pace = Pace()
@@ -75,6 +76,7 @@ class Claimer:
         self._slots = slots
         self._poll = poll
         self._fenced = fenced
+        self._dress = dress
         #: The last job that was taken marked though it need not be, and when a marked one was looked for.
         self._marked: JobId | None = None
         self._looked_marked = clock.now()
@@ -152,7 +154,10 @@ class Claimer:
         for term, group in _by_lease(self._kinds, kinds).items():
             dated = clock.now()
             leases = self._ask(group, limit - taken, term, mark=mark)
-            self._room.begin([Run(lease, self._kinds[lease.kind], dated=dated, term=term) for lease in leases])
+            runs = [Run(lease, self._kinds[lease.kind], dated=dated, term=term) for lease in leases]
+            for run in runs:
+                self._dress(run)
+            self._room.begin(runs)
             if mark and leases and self._kinds[leases[0].kind].options.on_lost is OnLost.RETRY:
                 self._marked = leases[0].job_id
             taken += len(leases)

@@ -30,7 +30,8 @@ def run_handler(run: Run, context: MakeContext) -> Outcome:
     if isinstance(arguments, Failed):
         return arguments
     try:
-        return done(run.kind.function(**arguments))
+        with run.around():
+            return done(run.kind.function(**arguments))
     except BaseException as error:  # noqa: BLE001 - SystemExit of a handler must not end the worker
         return outcome_of(error, run.stop_reason)
 
@@ -41,7 +42,8 @@ async def await_handler(run: Run, context: MakeContext) -> Outcome:
     if isinstance(arguments, Failed):
         return arguments
     try:
-        return done(await run.kind.function(**arguments))
+        with run.around():
+            return done(await run.kind.function(**arguments))
     except asyncio.CancelledError as error:
         # Nobody asked for it: something inside the handler cancelled itself.
         return outcome_of(error if run.stop_reason is None else Cancelled(), run.stop_reason)

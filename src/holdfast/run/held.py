@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from enum import StrEnum
 
@@ -35,7 +36,7 @@ class Run:
     """One run: its lease, how long it holds, whether it has begun, is to stop, or has ended."""
 
     __slots__ = (
-        *("_dated", "_interrupt", "_kill", "_stopping", "begun_at", "claimed_at", "dated"),
+        *("_dated", "_interrupt", "_kill", "_stopping", "around", "begun_at", "claimed_at", "dated"),
         *("ended", "kind", "lease", "stop_reason", "term", "timeout", "told_at"),
     )
 
@@ -50,6 +51,8 @@ class Run:
         self.begun_at: float | None = None
         self.told_at: float | None = None
         self.ended = False
+        #: What is done around the handler: a span, where the application uses traces.
+        self.around: Callable[[], AbstractContextManager[None]] = nullcontext
         self.stop_reason: StopReason | None = None
         self._stopping: threading.Event | None = None
         self._interrupt: Hook | None = None

@@ -39,6 +39,7 @@ from holdfast.run.providers import Provider, Providers
 from holdfast.run.reports import Reporter
 from holdfast.run.settler import Settler
 from holdfast.run.sweep import Sweeper
+from holdfast.run.tracing import dresser
 from holdfast.store import Store
 from holdfast.store.backend import Ear
 from holdfast.store.settlement import Settlement
@@ -106,6 +107,7 @@ class Worker:
             slots=self._options.slots,
             poll=self._poll,
             fenced=lambda: self._guard.fenced or self._orders.quiet,
+            dress=dresser(self._store),
         )
 
     # -- life ------------------------------------------------------------------------------

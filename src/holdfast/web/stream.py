@@ -62,7 +62,7 @@ class Live:
         self._every = every
         self._alive = alive
         self._before: Pulse | None = None
-        self._looking: asyncio.Task[None] | None = None
+        self._looking: asyncio.Future[None] | None = None
 
     async def tick(self) -> set[str]:
         """Look once, and tell what is not as it was; the first look has nothing to compare with."""
@@ -85,7 +85,7 @@ class Live:
         self.readers.add(reader)
         if self._looking is None or self._looking.done():
             self._before = None
-            self._looking = asyncio.get_running_loop().create_task(self._watch())
+            self._looking = asyncio.ensure_future(self._watch())
         try:
             yield reader
         finally:
