@@ -1,0 +1,62 @@
+"""The server itself: it has an address, answers, and ends."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+
+import pytest
+
+from holdfast.domain.access import Role
+from holdfast.errors import ConfigurationError, StoreUnavailable
+from holdfast.store.flow import ask
+from holdfast.store.url import open_store
+
+pytestmark = pytest.mark.one_backend
+
+
+def get(url):
+    with urllib.request.urlopen(url, timeout=60) as answer:
+        return answer.read()
+
+
+def test_it_serves_until_it_is_stopped(app, make_server):
+    """On a socket of its own, beside whatever else the process does."""
+    server = make_server("127.0.0.1:0")
+    server.start()
+    try:
+        assert get(f"{server.url}/healthz") == b"ok\n"
+        assert json.loads(get(f"{server.url}/api/v1/me"))["data"]["role"] == Role.ADMIN
+    finally:
+        server.stop()
+    assert not server._thread.is_alive()
+
+
+def test_an_address_that_is_taken_is_told(app, make_server):
+    first = make_server("127.0.0.1:0")
+    with pytest.raises(ConfigurationError, match="cannot listen"):
+        make_server(f"127.0.0.1:{first.port}")
+    with pytest.raises(Exception, match=r"is no HOST:PORT"):
+        make_server("nowhere")
+
+
+def test_a_look_that_takes_too_long_is_given_up(app, tmp_path):
+    """A page that nobody could wait for costs no more than its patience."""
+    from datetime import timedelta
+
+    app.store.jobs.enqueue_many([app.request("mail", {"to": n}, {}) for n in range(20_000)])
+    hasty = open_store(app.url, patience=timedelta(0))
+    try:
+        with pytest.raises(StoreUnavailable, match="took too long"):
+            hasty.backend.look(ask("count_jobs", limit=100_000))
+    finally:
+        hasty.close()
+
+
+def test_postgres_is_told_how_long_a_look_may_take():
+    """By the connection's own settings, prepared or not."""
+    from datetime import timedelta
+
+    from holdfast.store.postgres.connection import _prepared
+
+    assert "statement_timeout=5000" in _prepared("postgresql://h/d", timedelta(seconds=5))["options"]
