@@ -107,6 +107,21 @@ def test_a_run_reads_no_more_than_it_takes(big, real_database):
     assert_no_scan(real_database, store, seen)
 
 
+def test_a_look_into_a_ledger_reads_no_more_than_it_shows(big, real_database):
+    """Units by state, in their order, by key; errors; what people do to some of them."""
+    store, run = big
+    batch = {"batch_id": run.batch.id}
+    seen = [
+        Ask("units_in", {**batch, "state": "failed", "after": "", "limit": 50}),
+        Ask("units_waiting", {**batch, "after": -1, "limit": 50}),
+        Ask("units_window", {**batch, "after": "", "limit": 50}),
+        Ask("unit_errors", {**batch, "after": "", "limit": 50}),
+        Ask("batch_parts", {"ids": [run.batch.id]}),
+        Ask("turn_units", {**batch, "keys": ["1"], "state": "pending", "before": "failed", "label": None}),
+    ]
+    assert_no_scan(real_database, store, seen)
+
+
 def test_a_shard_and_a_consumer_read_no_more_than_they_take(big, real_database):
     """Join, take, hand over, leave; take results, accept one, let others expire; look for lost shards."""
     store, run = big

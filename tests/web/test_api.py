@@ -169,6 +169,11 @@ def test_a_request_with_a_key_is_carried_out_once(operator, site, tokens):
     assert Client(site, tokens[Role.ADMIN]).act("/jobs", 201, headers=key, kind="mail", payload={"to": 1})["id"] == 2
     operator.act("/jobs", 404, headers={"idempotency-key": "odd"}, kind="nothing")
     operator.act("/jobs", 404, headers={"idempotency-key": "odd"}, kind="nothing")
+    operator.act("/jobs/act", 403, headers={"idempotency-key": "rm"}, verb="rm", filter="id=1")
+    again = Client(site, tokens[Role.OPERATOR]).post(
+        "/api/v1/jobs/act", json={"verb": "rm", "filter": "id=1"}, headers={"idempotency-key": "rm"}
+    )
+    assert (again.status_code, "idempotent-replay" in again.headers) == (403, False)
     operator.act("/jobs", 400, headers={"idempotency-key": "x" * 201}, kind="mail", payload={"to": 1})
     assert len(operator.read("/jobs")["jobs"]) == 2
 

@@ -217,6 +217,13 @@ def test_on_this_machine_anyone_is_let_in_until_the_first_token(app, make_server
     assert client.get("/api/v1/me").status_code == 401
 
 
+def test_where_changes_need_a_key_anyone_may_only_look(make_server):
+    """A key that the command line asks for is not got around over HTTP."""
+    client = Client(make_server("127.0.0.1:0", keyed=True).site)
+    assert client.get("/api/v1/me").json()["data"]["role"] == "viewer"
+    client.act("/queues/act", 403, queue="q", paused=True)
+
+
 def test_another_address_is_refused_without_tokens(app, make_server):
     with pytest.raises(ConfigurationError, match="would be open to everyone") as caught:
         make_server("0.0.0.0:0")

@@ -64,6 +64,7 @@ def server_of(session: Session, app: Any, address: str) -> Any:
         app,
         address,
         hosts=session.setting("web_hosts"),
+        keyed=session.setting("api_key_sha256") is not None,
         secure=session.setting("web_secure") == "on",
         proxy_header=session.setting("web_proxy_header"),
         proxy_from=session.setting("web_proxy_from"),

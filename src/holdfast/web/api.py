@@ -17,7 +17,7 @@ from starlette.routing import BaseRoute, Route
 from holdfast.domain.text import checked_text
 from holdfast.errors import Conflict, HoldfastError, InvalidInput
 from holdfast.web.auth import Caller
-from holdfast.web.endpoints import Ask, Endpoint, batches, fleet, jobs, schedules
+from holdfast.web.endpoints import Ask, Endpoint, batches, fleet, jobs, refuse_role, schedules
 from holdfast.web.entry import caller_of
 from holdfast.web.envelope import body_of, failed, json_response
 from holdfast.web.openapi import BASE, document
@@ -32,6 +32,8 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *schedules.ENDPOINTS,
     *fleet.ENDPOINTS,
 )
+#: Refusals that may be otherwise tomorrow: they are not kept under a key.
+PASSING = (401, 403, 429)
 #: A client may send the same request twice under one of these.
 KEY = re.compile(r"[\x21-\x7e]{1,200}")
 
@@ -65,6 +67,7 @@ def _answering(site: Site, endpoint: Endpoint) -> Any:
 def _carry_out(site: Site, endpoint: Endpoint, request: Request, body: bytes) -> Response:
     """Do what is asked, once: a key that came before is answered as it was."""
     caller = caller_of(request.scope)
+    refuse_role(caller, endpoint.role, "this")
     ask = Ask(
         site=site,
         caller=caller,
@@ -73,7 +76,6 @@ def _carry_out(site: Site, endpoint: Endpoint, request: Request, body: bytes) ->
         query=_query(endpoint, request),
         body=_body(endpoint, request, body),
     )
-    ask.need(endpoint.role, "this")
     key = request.headers.get("idempotency-key") if endpoint.method == "POST" else None
     if key is None:
         return _done(ask, endpoint)
@@ -110,7 +112,7 @@ def _once(ask: Ask, endpoint: Endpoint, key: _Key) -> Response:
         answer = _done(ask, endpoint)
     except (HoldfastError, Problem) as error:
         status, failure, headers = told(error)
-        if status >= 500:
+        if status >= 500 or status in PASSING:
             answers.drop(key.credential, key.text)
             raise
         answer = json_response(msgspec.json.encode(failed(failure)), status, headers)

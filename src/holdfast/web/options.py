@@ -33,10 +33,8 @@ class WebOptions(Struct, frozen=True, kw_only=True):
     proxy_role: Role = Role.VIEWER
     patience: timedelta = timedelta(seconds=5)
     session: timedelta = timedelta(hours=12)
-    #: What a request's body, and the streams of all together, may take.
+    #: What the body of a request may take, in bytes.
     largest_body: int = 1024 * 1024
-    streams: int = 200
-    streams_each: int = 10
 
     def __post_init__(self) -> None:
         if (self.proxy_header is None) != (not self.proxy_from):

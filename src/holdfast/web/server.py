@@ -24,8 +24,10 @@ CONNECTIONS, GRACE = 500, 5
 class Server:
     """One site on one address, until it is stopped."""
 
-    def __init__(self, app: Holdfast, address: str, *, hosts: list[str] | None = None, **options: Any) -> None:
-        """Listen on *address*.
+    def __init__(
+        self, app: Holdfast, address: str, *, hosts: list[str] | None = None, keyed: bool = False, **options: Any
+    ) -> None:
+        """Listen on *address*. *keyed*: changes need a key on the command line, so that anyone may only look here.
 
         Raises:
             ConfigurationError: It cannot be listened on, or would be open to everyone there.
@@ -39,7 +41,8 @@ class Server:
             )
         names = [*(hosts or []), *([] if host in ("0.0.0.0", "::") else [f"[{host}]" if ":" in host else host])]  # noqa: S104
         # Whoever reaches it through a name beyond this machine is asked for a token.
-        anyone = Role.ADMIN if local and not hosts and not options.get("proxy_header") else None
+        alone = local and not hosts and not options.get("proxy_header")
+        anyone = (Role.VIEWER if keyed else Role.ADMIN) if alone else None
         self.site = Site(app, make_options(hosts=names, anyone=anyone, **options))
         self._socket = _listen(host, port)
         self.port: int = self._socket.getsockname()[1]

@@ -45,9 +45,18 @@ class Ask(Struct, frozen=True):
         Raises:
             Forbidden: It is not.
         """
-        if not self.caller.role.may(role):
-            hint = "Ask somebody who may, or use another token."
-            raise Forbidden(f"{what} needs the role {role}, and {self.caller.name} is {self.caller.role}", hint=hint)
+        refuse_role(self.caller, role, what)
+
+
+def refuse_role(caller: Caller, role: Role, what: str) -> None:
+    """Go on only if the caller's role is enough.
+
+    Raises:
+        Forbidden: It is not.
+    """
+    if not caller.role.may(role):
+        hint = "Ask somebody who may, or use another token."
+        raise Forbidden(f"{what} needs the role {role}, and {caller.name} is {caller.role}", hint=hint)
 
 
 class Nothing(Struct, frozen=True, forbid_unknown_fields=True):
