@@ -65,9 +65,7 @@ def read_facts(database: Database, *, tx_kinds: tuple[str, ...] = (), **seen: An
         batches={batch.id: batch for batch in read_batches(database)},
         batch_states=_batch_states(database),
         units=_units(database, tx_kinds),
-        effects=Counter(
-            {unit: n for unit, n in database.execute(f"SELECT unit, count(*) FROM {EFFECTS} GROUP BY unit")}
-        ),
+        effects=Counter(dict(database.execute(f"SELECT unit, count(*) FROM {EFFECTS} GROUP BY unit"))),
         schedules=_schedules(database),
         fired=[
             Fired(schedule=schedule, time=int(time), scope=scope, job=job)
