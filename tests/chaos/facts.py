@@ -137,8 +137,8 @@ class Facts:
     fired: list[Fired] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
     limits: dict[str, int] = field(default_factory=dict)
-    #: Jobs that did not come to their end in the quiet period, and why, in words.
-    stuck: dict[int, str] = field(default_factory=dict)
+    #: Jobs (by their ids) and other things that did not come to their end in the quiet period, and why, in words.
+    stuck: dict[int | str, str] = field(default_factory=dict)
     #: Processes of jobs that are still there.
     survivors: list[str] = field(default_factory=list)
     #: The store's clock was stepped: its instants cannot be compared with anybody's.
