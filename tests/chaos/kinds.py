@@ -37,6 +37,13 @@ def prepare(url: str, history: str, role: str) -> None:
     app.use(url)
 
 
+def forget() -> None:
+    """Leave this process as it was."""
+    app.use(None)
+    for name in ("CHAOS_URL", "CHAOS_FOLDER", "CHAOS_ROLE"):
+        os.environ.pop(name, None)
+
+
 def folder() -> Path:
     """Where the history is."""
     return Path(os.environ["CHAOS_FOLDER"])

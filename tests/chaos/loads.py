@@ -10,7 +10,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from holdfast.domain.batch import BatchState
 from holdfast.domain.command import COMMAND, Command
 from holdfast.domain.request import NewJob
 from holdfast.domain.retry import Curve
@@ -21,6 +20,10 @@ from tests.chaos.history import Phase, Recorder
 PROGRAM = Path(__file__).with_name("program.sh")
 #: After a pause was answered, claims that were under way have ended within so many seconds.
 SETTLED = 2.0
+#: Seconds between two batches in the foreground.
+BREATH = 0.5
+#: Exit codes of batches that have come to their end: done, failed, partial.
+OVER = (0, 1, 6)
 
 
 class Client:
@@ -88,10 +91,12 @@ class Client:
         self._recent = [*self._recent[-20:], ref.id]
 
     def _plain(self) -> None:
-        kind = self._random.choice(["quick", "quick", "slow", "flaky", "parent", "careful", "narrow", "moody", "aside"])
+        kind = self._random.choice(
+            ["quick", "slow", "slow", "slow", "flaky", "parent", "careful", "narrow", "moody", "aside"]
+        )
         payload: dict[str, Any] = {"name": self._name()}
         if kind == "slow":
-            payload["seconds"] = round(self._random.uniform(0.01, 0.3), 3)
+            payload["seconds"] = round(self._random.uniform(0.01, 0.5), 3)
         if kind == "flaky":
             payload["fails"] = self._random.randrange(3)
         self._enqueue(kind, payload, priority=self._random.randrange(3))
@@ -177,7 +182,7 @@ def drive(pipe: Any, url: str, folder: str, first: str) -> None:
         pipe.send(name)
         while not run_to_its_end(name) and not pipe.poll():
             kinds.NEVER.wait(0.1)
-        if pipe.poll():
+        if pipe.poll(BREATH):
             return
 
 
@@ -190,5 +195,5 @@ def run_to_its_end(name: str) -> bool:
             result.check()
         else:
             answer.update(id=result.batch.id, exit_code=result.exit_code)
-            return result.batch.state in (BatchState.DONE, BatchState.PARTIAL, BatchState.FAILED)
+            return result.exit_code in OVER
     return False

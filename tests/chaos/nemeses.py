@@ -46,7 +46,7 @@ class Kills(Nemesis):
 
     unit = "kill -9"
     every = 0.15
-    shape = MappingProxyType({"workers": 6, "slots": 2, "every": 0.04})
+    shape = MappingProxyType({"workers": 6, "slots": 4, "every": 0.02})
 
     def strike(self, world: World) -> int:
         number = 0
@@ -58,7 +58,9 @@ class Kills(Nemesis):
             worker = world.random.choice(world.workers)
             number += _kill_one_below(worker.pid, world)
         else:
-            for worker in world.random.sample(world.workers, world.random.randint(1, len(world.workers) // 2)):
+            # Those that have begun to work: to kill one that has not harms nobody.
+            ready = [worker for worker in world.workers if worker.says()]
+            for worker in world.random.sample(ready, world.random.randint(0, (len(ready) + 1) // 2)):
                 worker.signal(signal.SIGKILL)
                 number += 1
         world.tend()
@@ -140,7 +142,7 @@ class Backends(Nemesis):
         some = world.random.choice([1, 1, 3, 100])
         killed = world.site.execute(
             "SELECT count(pg_terminate_backend(pid)) FROM (SELECT pid FROM pg_stat_activity "
-            "WHERE pid <> pg_backend_pid() AND backend_type = 'client backend' ORDER BY random() LIMIT %s) AS some",
+            "WHERE pid <> pg_backend_pid() AND backend_type = 'client backend' ORDER BY random() LIMIT %s) AS chosen",
             (some,),
         )[0][0]
         world.tend()

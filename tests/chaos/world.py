@@ -21,7 +21,7 @@ from holdfast.errors import HoldfastError
 from tests.chaos import audit, kinds, loads
 from tests.chaos.checker import Violation, check
 from tests.chaos.facts import Batch, Facts
-from tests.chaos.history import Op, read
+from tests.chaos.history import History, Op, read
 from tests.chaos.sites import Site, stepped_store
 from tests.support.processes import Child, gone
 
@@ -84,6 +84,7 @@ class World:
 
     def __enter__(self) -> Self:
         kinds.prepare(self.site.url, str(self.folder), "client")
+        assert kinds.app.store  # its tables are there
         if self.shape.stepped:
             self.site.set_clock(0)
             if self.site.name == "sqlite":
@@ -107,7 +108,7 @@ class World:
             process.resume()
             process.kill()
             process.end()
-        kinds.app.close()
+        kinds.forget()
         with suppress(Exception):
             audit.remove(self.site)
         if kind is None and not self.kept:
@@ -191,10 +192,16 @@ class World:
         _again(until, lambda: kinds.app.queues.resume(kinds.MOODY) or True)
         _again(until, lambda: kinds.app.schedules.pause(kinds.SCHEDULE))
         self._end_driver()
-        for name in dict.fromkeys(self._driving):
+        for name in self._unfinished():
             _again(until, lambda name=name: loads.run_to_its_end(name))
         _again(until, self._is_quiet)
         return self._stuck()
+
+    def _unfinished(self) -> list[str]:
+        """Batches of the foreground that were begun, and whose last run did not say that they are over."""
+        last = {op.facts["name"]: op for op in History(read(self.folder)).asked("batch")}
+        over = {name for name, op in last.items() if op.facts.get("exit_code") in loads.OVER}
+        return [name for name in dict.fromkeys(self._driving) if name not in over]
 
     def _end_driver(self) -> None:
         if self.driver is not None:
