@@ -28,8 +28,8 @@ test: $(READY) ## run all tests, with a real PostgreSQL from the development env
 services: ## install what the tests can use of the system's packages (Debian, as root)
 	@command -v pgbouncer >/dev/null || { apt-get update -q && apt-get install -q -y --no-install-recommends pgbouncer; }
 
-chaos: $(READY) ## kill ten thousand workers (or HOLDFAST_KILLS=n), and PostgreSQL under load
-	HOLDFAST_KILLS=$${HOLDFAST_KILLS:-10000} HOLDFAST_PATIENCE=600 $(BIN)/python -m pytest -n 2 tests/run -k faults
+chaos: $(READY) ## strike real workers in every way (HOLDFAST_CHAOS="kills pauses", HOLDFAST_CHAOS_SECONDS, HOLDFAST_SEED)
+	HOLDFAST_PATIENCE=$${HOLDFAST_PATIENCE:-600} $(BIN)/python -m tests.chaos $(ARGS)
 
 check: $(READY) ## lint, types, layers
 	$(BIN)/ruff check .

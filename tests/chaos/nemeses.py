@@ -267,12 +267,14 @@ class IdleTransactions(Nemesis):
     def strike(self, world: World) -> int:
         import psycopg
 
-        with psycopg.connect(world.site.url) as connection:
-            connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-            connection.execute("SELECT id FROM holdfast.live ORDER BY random() LIMIT 3 FOR UPDATE")
+        with psycopg.connect(world.site.url) as old, psycopg.connect(world.site.url) as locking:
+            old.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            old.execute("SELECT count(*) FROM holdfast.live")
+            locking.execute("SELECT id FROM holdfast.live ORDER BY random() LIMIT 3 FOR UPDATE SKIP LOCKED")
             world.rest(world.random.uniform(1, 2 * kinds.LEASE))
             world.site.execute("VACUUM ANALYZE holdfast.live")
-            connection.rollback()
+            locking.rollback()
+            old.rollback()
         return 1
 
 
@@ -301,13 +303,13 @@ class BusyStorms(Nemesis):
     """Thirty-two others write to the same file, and hold its lock for a while each."""
 
     unit = "busy storms"
-    every = 1.0
+    every = 0.5
     backends = ("sqlite",)
 
     def strike(self, world: World) -> int:
         assert isinstance(world.site, SqliteSite)
         writers = [Child(storm, str(world.site.path), 8, world.random.randrange(2**31)) for _ in range(4)]
-        world.rest(world.random.uniform(1, 2 * kinds.LEASE))
+        world.rest(world.random.uniform(0.3, 1.5 * kinds.LEASE))
         for writer in writers:
             writer.kill()
             writer.end()

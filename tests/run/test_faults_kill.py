@@ -11,7 +11,7 @@ from holdfast import Selector, State
 from tests.support.fleet import Audit, fleet, make_app
 from tests.support.processes import wait_until
 
-#: Over both backends; ``make chaos`` asks for more.
+#: Over both backends; ``make chaos`` kills more, and checks more.
 KILLS = int(os.environ.get("HOLDFAST_KILLS", "200")) // 2
 SEED = int(os.environ.get("HOLDFAST_SEED", "1"))
 

@@ -20,7 +20,7 @@ from holdfast.store import Store
 #: Processes come from a clean one that has only imported: nothing of the test's own memory,
 #: threads or connections is in them, and eight of them start as fast as one.
 _CLEAN = multiprocessing.get_context("forkserver")
-_PRELOAD = ["pytest", "holdfast.store.sqlite.connection", "holdfast.store.postgres.connection"]
+_PRELOAD = ["pytest", "holdfast.run.worker", "holdfast.store.sqlite.connection", "holdfast.store.postgres.connection"]
 _CLEAN.set_forkserver_preload(_PRELOAD)
 
 #: How long a test waits for a process before it calls it hung, in seconds.
