@@ -145,7 +145,7 @@ def run_batch(store: Store, bound: Bound, keys: Iterable[Any], options: RunOptio
         with report:
             aborted = _drive(store, begun, driver, telling)
     except BaseException:
-        _give_up(store, opened)
+        give_up(store, opened)
         raise
     batch, counted, aborted = _end(store, opened, source, aborted)
     summary = summarise(counted, batch.total or 0, aborted)
@@ -354,7 +354,7 @@ def limits_of(bound: Bound, options: RunOptions) -> Limits:
     )
 
 
-def _give_up(store: Store, opened: Opened) -> None:
+def give_up(store: Store, opened: Opened) -> None:
     """The run broke: let go of the batch, and forget one of which nothing was run."""
     with suppress(HoldfastError):
         batch, counted = store.batches.end(opened, AbortedBy.FATAL, opened.batch.total or 0, complete=False)

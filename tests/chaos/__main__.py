@@ -10,6 +10,7 @@ import sys
 from tests.chaos import campaigns, figures
 from tests.chaos.campaigns import Campaign, Outcome
 from tests.chaos.nemeses import NEMESES
+from tests.chaos.world import NEEDED
 from tests.support.processes import preload
 
 #: What ``all`` runs, and how many strikes of each are wanted on each backend for docs/guarantees.md.
@@ -34,7 +35,7 @@ FULL = {
 
 def main() -> int:
     asked = _arguments()
-    preload("tests.chaos.world")
+    preload("tests.chaos.world", *NEEDED)
     failed = 0
     for campaign in _campaigns(asked):
         _say(f"{', '.join(campaign.names)} on {campaign.backend}, seed {campaign.seed}")

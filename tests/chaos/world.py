@@ -25,6 +25,11 @@ from tests.chaos.history import History, Op, read
 from tests.chaos.sites import Site, stepped_store
 from tests.support.processes import Child, gone
 
+#: What every worker loads when it begins: the clean process that they are forked from has it already.
+NEEDED = (
+    *("holdfast.batch", "holdfast.submission", "holdfast.schedules", "holdfast.run.ping", "holdfast.run.worker"),
+    *("holdfast.run.execute.command", "holdfast.run.execute.loop", "holdfast.run.execute.process"),
+)
 #: After it is healed, a world comes to rest within so many seconds, on a slow machine too.
 PATIENCE = float(os.environ.get("HOLDFAST_PATIENCE", "300"))
 OPEN = (State.READY, State.RUNNING, State.SCHEDULED, State.WAITING)
@@ -52,6 +57,7 @@ class Verdict:
 
 def work(pipe: Any, url: str, folder: str, slots: int, stepped: bool) -> None:
     """What a worker process does."""
+    os.chdir(folder)  # far from any file of settings
     kinds.prepare(url, folder, "worker")
     logging.basicConfig(filename=Path(folder) / "workers.log", level=logging.WARNING)
     kinds.shorten_commands()
@@ -188,7 +194,7 @@ class World:
     def _come_to_rest(self) -> dict[int | str, str]:
         """Wait until everything has ended; what has not by then is stuck."""
         until = time.monotonic() + PATIENCE
-        _again(until, lambda: (self.client.submit_rest(), True)[1])
+        _again(until, self.client.submit_rest)
         _again(until, lambda: kinds.app.queues.resume(kinds.MOODY) or True)
         _again(until, lambda: kinds.app.schedules.pause(kinds.SCHEDULE))
         self._end_driver()
