@@ -194,14 +194,28 @@ SCHEDULES = {*sql.statements("sqlite", noun="schedules"), *sql.statements("sqlit
 
 
 #: Statistics can be set only where the tests own the server.
-SERVERS = [name for name in available() if name in ("postgres", "postgres-system")]
+JOBS = {"postgres": 2_000_000, "postgres-system": 200_000}
+SERVERS = [name for name in available() if name in JOBS]
 
 
-@pytest.fixture(scope="module", params=[pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in SERVERS])
-def postgres(request):
-    store = BigPostgres(postgres_url(request.param))
+@pytest.fixture(scope="module")
+def postgres_stores():
+    """The store on each server, filled when a test asks for it: those of one server run in one process."""
+    filled: dict[str, BigPostgres] = {}
+
+    def store(name):
+        if name not in filled:
+            filled[name] = BigPostgres(postgres_url(name), jobs=JOBS[name])
+        return filled[name]
+
     yield store
-    store.close()
+    for each in filled.values():
+        each.close()
+
+
+@pytest.fixture(scope="module", params=SERVERS)
+def postgres(request, postgres_stores):
+    return postgres_stores(request.param)
 
 
 @pytest.fixture(scope="module", params=BigPostgres.STATISTICS)
@@ -234,7 +248,6 @@ def test_postgres_touches_only_what_it_needs(big_postgres, operation):
         assert not cost.compiled, f"{cost.statement} looks so costly that PostgreSQL compiles it\n{cost.plan}"
 
 
-@pytest.mark.xdist_group("sqlite")
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_sqlite_touches_only_what_it_needs(big_sqlite, operation):
     """With a hundred thousand jobs, analysed or not, a statement takes as many steps as with a few."""
@@ -244,7 +257,6 @@ def test_sqlite_touches_only_what_it_needs(big_sqlite, operation):
         assert listed or not cost.walked, f"{cost.statement} walks {cost.walked}\n{cost.plan}"
 
 
-@pytest.mark.xdist_group("sqlite")
 @pytest.mark.parametrize("backend", ["sqlite", "postgres"])
 def test_every_statement_is_observed(sqlite, backend):
     """A statement on a table that grows belongs to an operation whose plans are tested."""
