@@ -14,6 +14,7 @@ from holdfast.domain.unique import OnConflict, Unique
 from holdfast.domain.verdict import Done, Failed
 from holdfast.errors import NoSuchJob
 from holdfast.store import Store, sql
+from holdfast.store.flow import ask
 from holdfast.store.retention import Retention
 from holdfast.store.settlement import Settlement
 from holdfast.store.upkeep import CHECKS
@@ -135,6 +136,9 @@ OPERATIONS = {
     "pause": verb("pause", "running"),
     "resume": verb("resume", "running"),
     "retry": verb("retry", "ended"),
+    "restart": verb("restart", "ended"),
+    "restart what is done": lambda store, layout: store.backend.run(ask("revive_done", ids=layout.ids("ended"))),
+    "rewrite": verb("rewrite", "later", lambda payload: '{"to": 7}'),
     "hasten": verb("retry", "scheduled"),
     "set priority": verb("set_priority", "later", 7),
     "move": verb("move", "later", "other"),

@@ -99,8 +99,8 @@ def kill(control: Control, chosen: Selector, *, actor: str) -> list[JobId]:
 
 @verb("restart")
 def restart(control: Control, chosen: Selector, *, actor: str) -> list[JobId]:
-    """Run dead and cancelled programs again: the same jobs, with a new attempt and a log of its own."""
-    return control.retry(chosen, actor=actor)
+    """Run programs again that have ended, done ones too: the same jobs, with a new attempt and a log of its own."""
+    return control.restart(chosen, actor=actor)
 
 
 @verb("hold", note)

@@ -21,6 +21,8 @@ INTERVAL = 10.0
 MARK_AFTER = 0.5
 #: After a failed renewal the next one follows so soon, in seconds.
 AGAIN = 1.0
+#: Rings ask for a heartbeat no sooner than so many seconds after the last one.
+SOONEST = 1.0
 
 
 class Heartbeat:
@@ -38,9 +40,20 @@ class Heartbeat:
         self._held = held
         self._interval = interval
         self._lost = lost
+        self._asked = False
+
+    def rung(self) -> None:
+        """Somebody may want something of what runs here: ask soon, however many rings there are."""
+        if not self._asked and len(self._held):
+            self._asked = True
+            self.bell.set()
 
     def tick(self) -> Ticked:
         """Renew what is held. The guard stops what could not be renewed for too long."""
+        early = self.beaten_at + SOONEST - clock.now()
+        if self._asked and early > 0:
+            return Ticked(early)
+        self._asked = False
         runs = self._held.all()
         self._warn_if_late(runs)
         try:

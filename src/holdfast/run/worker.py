@@ -187,6 +187,11 @@ class Worker:
         return self._crew.running
 
     @property
+    def working(self) -> bool:
+        """Whether a worker that was started has not ended yet."""
+        return self._thread is not None and self._thread.is_alive()
+
+    @property
     def heartbeat_age(self) -> float:
         """Seconds since the last heartbeat that reached the store."""
         return clock.now() - self._heartbeat.beaten_at
@@ -212,6 +217,7 @@ class Worker:
 
     def _rung(self) -> None:
         self._claimer.rung()
+        self._heartbeat.rung()
         self._sweeper.rung()
         if self._planner is not None:
             self._planner.rung()

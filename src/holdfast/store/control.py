@@ -8,6 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from holdfast.domain.command import COMMAND
 from holdfast.domain.history import EventName
 from holdfast.domain.job import LIVE, JobId, State, Wanted
 from holdfast.domain.queue import DEFAULT_QUEUE
@@ -15,7 +16,7 @@ from holdfast.domain.selector import Selector
 from holdfast.domain.text import checked_actor, checked_name, checked_number, clean_text
 from holdfast.domain.unique import KeyHolder, Scope
 from holdfast.errors import InvalidInput, JobInUse
-from holdfast.store import needs
+from holdfast.store import needs, payloads
 from holdfast.store.backend import Backend
 from holdfast.store.events import record
 from holdfast.store.flow import ById, Flow, Rows, ask
@@ -87,6 +88,35 @@ class Control:
         dead, waiting = (State.DEAD, State.CANCELLED), (State.SCHEDULED,)
         revived = self._each(selector, dead, lambda ids: _revive(ids, actor), actor=actor, newest=True)
         return revived + self._each(selector, waiting, lambda ids: _hasten(ids, actor), actor=actor)
+
+    def restart(self, selector: Selector, *, actor: str) -> list[JobId]:
+        """As :meth:`retry`, and programs that are done as well: the same jobs, each with a new attempt.
+
+        The attempt that is done stays in the history, and its log; what it had reached is forgotten.
+        """
+        done = self._each(selector, (State.DONE,), lambda ids: _revive_done(ids, actor), actor=actor, newest=True)
+        return done + self.retry(selector, actor=actor)
+
+    def rewrite(self, selector: Selector, make: payloads.Change, *, actor: str, detail: object = None) -> list[JobId]:
+        """Change the payloads of jobs that nobody runs. Who claims one afterwards gets the new one, and never the old.
+
+        *make* may be called again. The event of each that was changed tells *detail*.
+        """
+        checked_actor(actor)
+        narrowed = selector.only(*sorted(IDLE))
+        ids = [] if narrowed.empty else self._backend.read(_all_ids, narrowed)
+        changed: list[JobId] = []
+        for start in range(0, len(ids), CHUNK):
+            left = ids[start : start + CHUNK]
+            for _ in range(payloads.TRIES):
+                aside = self._backend.write(payloads.set_aside, left)
+                made, left = self._backend.write(payloads.change, left, aside, make, actor=actor, detail=detail)
+                changed += made
+                if not left:
+                    break
+        if changed:
+            self._backend.ring()
+        return changed
 
     def set_priority(self, selector: Selector, priority: int, *, actor: str) -> list[JobId]:
         """Change the priority of live jobs."""
@@ -196,10 +226,19 @@ def _hasten(ids: list[JobId], actor: str) -> Flow[list[JobId]]:
 
 def _revive(ids: list[JobId], actor: str) -> Flow[list[JobId]]:
     rows: list[_Revivable] = yield ask("lock_revivable", _Revivable, ids=ids)
+    return (yield from _begin_anew(rows, "revive", actor))
+
+
+def _revive_done(ids: list[JobId], actor: str) -> Flow[list[JobId]]:
+    rows: list[_Revivable] = yield ask("lock_done", _Revivable, ids=ids, kind=COMMAND)
+    return (yield from _begin_anew(rows, "revive_done", actor))
+
+
+def _begin_anew(rows: list[_Revivable], statement: str, actor: str) -> Flow[list[JobId]]:
     keyed = {(job.kind, job.key): job.id for job in rows if job.key is not None}  # ascending: the newest wins
     chosen = [job.id for job in rows if job.key is None or keyed[job.kind, job.key] == job.id]
     chosen = yield from _without_taken_keys(chosen, keyed)
-    revived: list[_Place] = yield ask("revive", _Place, ids=chosen)
+    revived: list[_Place] = yield ask(statement, _Place, ids=chosen)
     changed = sorted(job.id for job in revived)
     yield from record(EventName.RETRIED, dict.fromkeys(changed), actor=actor)
     yield from needs.judge_waiting([job.id for job in revived if job.state is State.WAITING], insist=True)

@@ -6,6 +6,7 @@ import os
 import select
 import shutil
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -102,9 +103,17 @@ class CommandExecutor(SlotExecutor):
         code = 0 if job.state is State.DONE else None if last is None else last.exit_code
         return told_of(job, code, output.replace("\0", ""))
 
+    def _number(self, lease: Lease) -> int:
+        """Which attempt this is, as people count them: also those before a restart, as ``holdfast log`` does."""
+        if lease.token == 1:
+            return 1
+        with suppress(HoldfastError):  # a store that does not answer now is no reason to fail
+            return len(self._store.views.attempts(lease.job_id))
+        return lease.attempt
+
     def _run(self, run: Run, command: Command, log: Log) -> Outcome:
         lease = run.lease
-        env = environment(command, os.environ, job_id=lease.job_id, attempt=lease.attempt, queue=lease.queue)
+        env = environment(command, os.environ, job_id=lease.job_id, attempt=self._number(lease), queue=lease.queue)
         reading, writing = os.pipe()
         try:
             name = self._supervised.command(

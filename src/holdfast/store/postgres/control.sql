@@ -46,6 +46,30 @@ UPDATE holdfast.live SET due_at = :due_at, state = CASE
 WHERE id = ANY(:ids::bigint[]) AND state <> 'running'
 RETURNING id
 
+-- name: lock_payloads
+SELECT live.id, live.state, live.due_at, job.payload
+FROM holdfast.live CROSS JOIN LATERAL (
+    SELECT payload::text AS payload FROM holdfast.job WHERE job.id = live.id LIMIT 1) AS job
+WHERE live.id = ANY(:ids::bigint[]) ORDER BY live.id FOR UPDATE OF live
+
+-- name: set_aside
+-- Nobody claims it while its payload is changed: a claim that has begun already would hand out the old one.
+UPDATE holdfast.live SET state = 'scheduled', due_at = (SELECT holdfast.now()) + :aside::interval
+WHERE id = ANY(:ids::bigint[]) AND state || '' = 'ready'
+RETURNING id
+
+-- name: set_payloads
+UPDATE holdfast.job SET payload = (:changed::jsonb->id::text->>'payload')::json
+WHERE id = ANY(ARRAY(SELECT jsonb_object_keys(:changed::jsonb)::bigint))
+    AND (SELECT state <> 'running' AND state <> 'ready' FROM holdfast.live WHERE live.id = job.id)
+RETURNING id
+
+-- name: set_in_place
+-- What was set aside is ready again, as old as it was.
+UPDATE holdfast.live SET state = 'ready', due_at = (:placed::jsonb->id::text->>'due_at')::timestamptz
+WHERE id = ANY(ARRAY(SELECT jsonb_object_keys(:placed::jsonb)::bigint)) AND state || '' = 'scheduled'
+RETURNING id
+
 -- name: lock_revivable
 SELECT ended.id, ended.kind, job.key
 FROM holdfast.ended CROSS JOIN LATERAL (SELECT key FROM holdfast.job WHERE job.id = ended.id LIMIT 1) AS job
@@ -57,6 +81,39 @@ ORDER BY ended.id FOR UPDATE OF ended
 -- to be judged anew.
 WITH gone AS (
     DELETE FROM holdfast.ended WHERE id = ANY(:ids::bigint[]) AND (state = 'done') IS FALSE RETURNING *
+)
+INSERT INTO holdfast.live (id, state, queue, kind, priority, due_at, token, careful, needed)
+SELECT gone.id, CASE WHEN EXISTS (SELECT FROM holdfast.need WHERE need.job_id = gone.id) THEN 'waiting' ELSE 'ready' END,
+    gone.queue, gone.kind, gone.priority, (SELECT holdfast.now()), gone.token,
+    (SELECT on_lost <> 'retry' FROM holdfast.job WHERE job.id = gone.id),
+    EXISTS (SELECT FROM holdfast.need WHERE need.need_id = gone.id)
+FROM gone
+RETURNING id, state
+
+-- name: lock_done
+SELECT ended.id, ended.kind, job.key
+FROM holdfast.ended CROSS JOIN LATERAL (SELECT key FROM holdfast.job WHERE job.id = ended.id LIMIT 1) AS job
+WHERE ended.id = ANY(:ids::bigint[]) AND ended.state || '' = 'done' AND ended.kind = :kind
+ORDER BY ended.id FOR UPDATE OF ended
+
+-- name: revive_done
+-- One that is done begins anew: what only its columns told becomes rows of its history, and what it had reached is
+-- forgotten.
+WITH gone AS (
+    DELETE FROM holdfast.ended WHERE id = ANY(:ids::bigint[]) AND state || '' = 'done' RETURNING *
+), kept AS (
+    INSERT INTO holdfast.attempt (job_id, token, number, worker, started_at, ended_at, reason)
+    SELECT id, token, attempts, worker, started_at, ended_at, 'done' FROM gone ON CONFLICT DO NOTHING
+), told AS (
+    INSERT INTO holdfast.event (job_id, at, name, actor)
+    SELECT gone.id, fact.at, fact.name, 'holdfast:worker'
+    FROM gone CROSS JOIN LATERAL (
+        VALUES (1, coalesce(gone.started_at, gone.ended_at), 'started'), (2, gone.ended_at, 'done')) AS fact (place, at, name)
+    ORDER BY gone.id, fact.place
+), forgotten AS (
+    DELETE FROM holdfast.progress WHERE job_id = ANY(ARRAY(SELECT id FROM gone))
+), undone AS (
+    DELETE FROM holdfast.step WHERE job_id = ANY(ARRAY(SELECT id FROM gone))
 )
 INSERT INTO holdfast.live (id, state, queue, kind, priority, due_at, token, careful, needed)
 SELECT gone.id, CASE WHEN EXISTS (SELECT FROM holdfast.need WHERE need.job_id = gone.id) THEN 'waiting' ELSE 'ready' END,

@@ -47,6 +47,30 @@ UPDATE holdfast_live SET due_at = :due_at, state = CASE
 WHERE id IN (SELECT value FROM json_each(:ids)) AND state <> 'running'
 RETURNING id
 
+-- name: lock_payloads
+SELECT live.id, live.state, live.due_at, job.payload
+FROM holdfast_live AS live JOIN holdfast_job AS job ON job.id = live.id
+WHERE live.id IN (SELECT value FROM json_each(:ids)) ORDER BY live.id
+
+-- name: set_aside
+-- Nobody claims it while its payload is changed.
+UPDATE holdfast_live SET state = 'scheduled', due_at = :now + :aside
+WHERE id IN (SELECT value FROM json_each(:ids)) AND state = 'ready'
+RETURNING id
+
+-- name: set_payloads
+UPDATE holdfast_job SET payload = changed.value->>'payload' FROM json_each(:changed) AS changed
+WHERE holdfast_job.id = CAST(changed.key AS INTEGER) AND EXISTS (
+    SELECT 1 FROM holdfast_live AS live
+    WHERE live.id = holdfast_job.id AND live.state <> 'running' AND live.state <> 'ready')
+RETURNING id
+
+-- name: set_in_place
+-- What was set aside is ready again, as old as it was.
+UPDATE holdfast_live SET state = 'ready', due_at = placed.value->>'due_at' FROM json_each(:placed) AS placed
+WHERE holdfast_live.id = CAST(placed.key AS INTEGER) AND state = 'scheduled'
+RETURNING id
+
 -- name: lock_revivable
 SELECT ended.id, ended.kind, job.key
 FROM holdfast_ended AS ended JOIN holdfast_job AS job ON job.id = ended.id
@@ -66,6 +90,39 @@ WHERE ended.id IN (SELECT value FROM json_each(:ids)) AND ended.state IN ('dead'
 RETURNING id, state;
 DELETE FROM holdfast_ended
 WHERE id IN (SELECT value FROM json_each(:ids)) AND state IN ('dead', 'cancelled')
+
+-- name: lock_done
+SELECT ended.id, ended.kind, job.key
+FROM holdfast_ended AS ended JOIN holdfast_job AS job ON job.id = ended.id
+WHERE ended.id IN (SELECT value FROM json_each(:ids)) AND +ended.state = 'done' AND ended.kind = :kind
+ORDER BY ended.id
+
+-- name: revive_done
+-- One that is done begins anew: what only its columns told becomes rows of its history, and what it had reached is
+-- forgotten.
+INSERT INTO holdfast_attempt (job_id, token, number, worker, started_at, ended_at, reason)
+SELECT id, token, attempts, worker, started_at, ended_at, 'done' FROM holdfast_ended
+WHERE id IN (SELECT value FROM json_each(:ids)) AND +state = 'done'
+ON CONFLICT DO NOTHING;
+INSERT INTO holdfast_event (job_id, at, name, actor)
+SELECT id, coalesce(started_at, ended_at), 'started', 'holdfast:worker' FROM holdfast_ended
+WHERE id IN (SELECT value FROM json_each(:ids)) AND +state = 'done';
+INSERT INTO holdfast_event (job_id, at, name, actor)
+SELECT id, ended_at, 'done', 'holdfast:worker' FROM holdfast_ended
+WHERE id IN (SELECT value FROM json_each(:ids)) AND +state = 'done';
+DELETE FROM holdfast_progress WHERE job_id IN (
+    SELECT id FROM holdfast_ended WHERE id IN (SELECT value FROM json_each(:ids)) AND +state = 'done');
+DELETE FROM holdfast_step WHERE job_id IN (
+    SELECT id FROM holdfast_ended WHERE id IN (SELECT value FROM json_each(:ids)) AND +state = 'done');
+INSERT INTO holdfast_live (id, state, queue, kind, priority, due_at, token, careful, needed)
+SELECT ended.id,
+    CASE WHEN EXISTS (SELECT 1 FROM holdfast_need AS need WHERE need.job_id = ended.id) THEN 'waiting' ELSE 'ready' END,
+    ended.queue, ended.kind, ended.priority, :now, ended.token, job.on_lost <> 'retry',
+    EXISTS (SELECT 1 FROM holdfast_need AS need WHERE need.need_id = ended.id)
+FROM holdfast_ended AS ended JOIN holdfast_job AS job ON job.id = ended.id
+WHERE ended.id IN (SELECT value FROM json_each(:ids)) AND +ended.state = 'done'
+RETURNING id, state;
+DELETE FROM holdfast_ended WHERE id IN (SELECT value FROM json_each(:ids)) AND +state = 'done'
 
 -- name: own_keys
 -- Revived jobs get their keys back.
