@@ -19,16 +19,18 @@ class Setting(NamedTuple):
     """One setting: the type of its value, its default, and what it means."""
 
     name: str
-    type: type[str | int | list[str]]
-    default: str | int | list[str] | None
+    type: type[str | int | list[Any] | dict[str, Any]]
+    default: str | int | list[Any] | dict[str, Any] | None
     text: str
     #: The only values it may have, where there are few.
     choices: tuple[str, ...] = ()
+    #: Whether it has parts of its own, which no variable could hold.
+    table: bool = False
 
     @property
-    def variable(self) -> str:
+    def variable(self) -> str | None:
         """Its name in the environment."""
-        return f"HOLDFAST_{self.name.upper()}"
+        return None if self.table else f"HOLDFAST_{self.name.upper()}"
 
 
 class Found(NamedTuple):
@@ -53,6 +55,9 @@ SETTINGS = {
         Setting("ping_hosts", list, [], "The hosts that schedules may ping when they succeed; none: no pings."),
         Setting("output", str, "text", "How commands print.", ("text", "json", "ndjson")),
         Setting("api_key_sha256", str, None, "SHA-256, in hex, of the key that changes need in HOLDFAST_API_KEY."),
+        Setting("command", dict, {}, "What add, sweep and run take where the line says nothing.", table=True),
+        Setting("profiles", dict, {}, "The same for programs whose label fits a pattern.", table=True),
+        Setting("audit_checks", list, [], "Programs that audit runs; one that fails is exit 1.", table=True),
     )
 }
 FILES = ("holdfast.toml", "pyproject.toml")
@@ -74,9 +79,18 @@ def settings(
     for source in (file,) if file is not None else _nearest(directory or Path.cwd()):
         found |= {name: Found(name, value, str(source)) for name, value in _from(source).items()}
     for name, setting in SETTINGS.items():
-        if text := environ.get(setting.variable):
-            found[name] = Found(name, _checked(setting, _parsed(setting, text), setting.variable), setting.variable)
+        variable = setting.variable
+        if variable is not None and (text := environ.get(variable)):
+            found[name] = Found(name, _checked(setting, _parsed(setting, text), variable), variable)
     return found
+
+
+def flattened(found: Found) -> list[Found]:
+    """A setting with parts, part by part: ``command.memory``; any other one by itself."""
+    if not isinstance(found.value, dict) or not found.value:
+        return [found]
+    parts = (Found(f"{found.name}.{name}", value, found.origin) for name, value in found.value.items())
+    return [each for part in parts for each in flattened(part)]
 
 
 def default_url() -> str:
@@ -143,6 +157,10 @@ def _parsed(setting: Setting, text: str) -> Any:
 
 
 def _checked(setting: Setting, value: Any, source: str) -> Any:
+    if setting.table:
+        from holdfast.domain.preset import checked_table
+
+        return checked_table(setting.name, value, source)
     fits = isinstance(value, setting.type) and not isinstance(value, bool)
     if setting.type is list and fits:
         fits = all(isinstance(part, str) for part in value)

@@ -62,7 +62,7 @@ GOOD = {
     ("schedule", "backfill"): ["nightly", "--from", "3d"],
     ("schedule", "history"): ["nightly"],
     ("schedule", "why"): ["nightly", "2030-01-01T00:00:00Z"],
-    ("schedule", "rm"): ["nightly"],
+    ("schedule", "rm"): ["nightly", "--yes"],
     ("queue", "ls"): [],
     ("queue", "show"): ["default"],
     ("queue", "set"): ["default", "--limit", "3"],

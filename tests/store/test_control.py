@@ -375,7 +375,7 @@ def test_what_runs_or_has_ended_keeps_its_payload(store):
 def test_a_job_that_is_set_aside_comes_back_by_itself(store, clock):
     """Whoever was about to change it may have been killed."""
     job_id = put(store)
-    store.backend.write(set_aside, [job_id])
+    store.backend.write(set_aside, [job_id], lambda _: "[]")
     assert take(store) == []
     clock.advance(seconds=6)
     store.leases.promote()

@@ -36,7 +36,7 @@ COMMANDS = {
     "retry": ("verbs:retry", "Run dead and cancelled jobs again."),
     "hold": ("verbs:hold", "Keep jobs from starting."),
     "unhold": ("verbs:unhold", "Let held jobs go."),
-    "set": ("verbs:change", "Change priority, queue or time of jobs."),
+    "set": ("change:change", "Change priority, queue or time of jobs, and programs until they run."),
     "rm": ("verbs:rm", "Remove jobs with their history."),
     "batch": ("batch:batch", "Run a function over many units; look at batches and steer them."),
     "schedule": ("schedule:schedule", "Fire jobs by the clock: add schedules, look at their plans, steer them."),

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from holdfast.cli.render import job_lines, job_table
+from holdfast.cli.render import job_lines, job_table, place_table
 from holdfast.cli.select import is_everything, refuse_missing, selecting
 from holdfast.cli.session import Session
 from holdfast.cli.shared import command
@@ -19,7 +19,8 @@ from holdfast.domain.selector import Selector
 @selecting
 @click.option("-n", "--limit", default=50, show_default=True, type=click.IntRange(1, 2**31), help="At most so many.")
 @click.option("--all", "everything", is_flag=True, help="All that match, however many.")
-def ls(session: Session, *, selector: Selector, limit: int, everything: bool) -> None:
+@click.option("--cwd", "places", is_flag=True, help="Show the directories in which programs run.")
+def ls(session: Session, *, selector: Selector, limit: int, everything: bool, places: bool) -> None:
     """List jobs, the newest first.
 
     \b
@@ -34,7 +35,8 @@ def ls(session: Session, *, selector: Selector, limit: int, everything: bool) ->
     first = next(jobs := iter(jobs), None)
     if first is None:
         session.output.note("no jobs yet" if is_everything(selector) else "no job matches")
-    session.output.items("jobs", chain([] if first is None else [first], jobs), job_table, facts=_facts)
+    shown = chain([] if first is None else [first], jobs)
+    session.output.items("jobs", shown, place_table if places else job_table, facts=_facts)
 
 
 @command("show", answers="Shown")

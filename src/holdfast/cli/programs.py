@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import sys
 import threading
 import time
@@ -14,7 +15,7 @@ from typing import Any
 import click
 from msgspec import Struct
 
-from holdfast.cli.add import ELSEWHERE, OPTIONS, make_request, private_queue, words_argument
+from holdfast.cli.asked import ELSEWHERE, OPTIONS, Maker, words_argument
 from holdfast.cli.session import Session
 from holdfast.cli.shared import command, with_options
 from holdfast.cli.wait import CODES
@@ -72,8 +73,8 @@ def run(session: Session, *, words: tuple[str, ...], shell: bool, **options: Any
     if os.environ.get(MARK):
         raise ConfigurationError("a job cannot run programs in its own place", hint="Let it add them: holdfast add.")
     argv = ("/bin/sh", "-c", " ".join(words)) if shell else words
-    later = {"queue": private_queue(), "priority": 0, "delay": None, "needs": (), "hold": False, "callback": None}
-    request = make_request(session, argv, {**options, **later, "pause_queue": False})
+    later = {"queue": _private_queue(), "priority": 0, "delay": None, "needs": (), "hold": False, "callback": None}
+    request = Maker(session, {**options, **later, "pause_queue": False}).request(argv)
     app = session.app
     job_id = app.store.jobs.enqueue(request).id
     stopped = threading.Event()
@@ -107,6 +108,11 @@ def _leave(worker: Worker) -> None:
     """The second signal: the program is killed, and nothing is waited for."""
     worker.abandon()
     os._exit(SECOND_SIGNAL)
+
+
+def _private_queue() -> str:
+    """A queue that no other worker serves."""
+    return f"run-{secrets.token_hex(8)}"
 
 
 def _to_terminal(stopped: threading.Event) -> Callable[[bytes], None]:

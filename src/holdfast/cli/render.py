@@ -85,6 +85,14 @@ def job_table(jobs: Iterable[Job]) -> Iterator[Line]:
     return table(JOB_HEADS, (job_row(job) for job in jobs))
 
 
+def place_table(jobs: Iterable[Job]) -> Iterator[Line]:
+    """Jobs with the directories in which programs run."""
+    from holdfast.cli.described import directory
+
+    heads = (*JOB_HEADS[:-1], "DIRECTORY", JOB_HEADS[-1])
+    return table(heads, ([*(row := job_row(job))[:-1], directory(job), row[-1]] for job in jobs))
+
+
 def job_row(job: Job) -> list[str]:
     tries = f"{job.attempts}/{job.max_attempts or '∞'}"
     note = job.note or (job.error or "").partition("\n")[0] or progress(job)
@@ -108,11 +116,15 @@ def progress(job: Job, *, now: datetime | None = None) -> str:
 
 def job_lines(job: Job, attempts: list[Attempt], events: list[Event], reasons: list[str]) -> Iterator[str]:
     """All there is to say about one job."""
+    from holdfast.cli.described import command_of, described
     from holdfast.domain.command import shown_payload
 
     yield f"job {job.id}  {job.state}  {job.kind}"
+    command = command_of(job)
+    for name, told in () if command is None else described(job, command):
+        yield f"  {name:9} {harmless(told)}"
     facts = {
-        "queue": f"{job.queue}, priority {job.priority}",
+        "queue": f"{job.queue}, priority {job.priority}" if command is None else None,
         "label": job.label,
         "key": job.key,
         "enqueued": f"{stamp(job.created_at)} by {job.actor}",
@@ -120,7 +132,7 @@ def job_lines(job: Job, attempts: list[Attempt], events: list[Event], reasons: l
         "ended": stamp(job.ended_at),
         "worker": job.worker,
         "progress": progress(job),
-        "payload": shown_payload(job.kind, job.payload),
+        "payload": shown_payload(job.kind, job.payload) if command is None else None,
         "result": job.result,
         "error": job.error,
         "note": job.note,

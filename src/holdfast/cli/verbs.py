@@ -1,26 +1,42 @@
-"""What people do to jobs: cancel, pause, resume, retry, hold, unhold, set, rm."""
+"""What people do to jobs: cancel, pause, resume, retry, kill, restart, hold, unhold, rm."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
-from datetime import UTC, datetime
+from collections import Counter
+from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import Any
 
 import click
-from msgspec import Struct
+from msgspec import Struct, structs
 
+from holdfast.cli.confirm import confirm
 from holdfast.cli.select import is_everything, refuse_missing, selecting
 from holdfast.cli.session import Session
 from holdfast.cli.shared import Command, command
-from holdfast.domain.filter import parse_moment
-from holdfast.domain.job import JobId, State
+from holdfast.domain.job import Job, JobId, State
 from holdfast.domain.selector import Selector
 from holdfast.errors import InvalidInput, NoSuchJob
 from holdfast.store.control import Control
 
 #: More jobs than this are counted as this many.
 CAP = 1_000_000
+
+#: To find out why some jobs were left alone, so many are looked at.
+LOOKED_AT = 10_000
+#: What each verb is for.
+APPLIES = {
+    "cancel": "what has ended stays as it is",
+    "pause": "what has ended or is held stays as it is",
+    "resume": "only what is held or told to pause goes on",
+    "retry": "only what is dead, cancelled or waits for a retry runs again; holdfast restart takes what is done",
+    "kill": "only what runs is ended; holdfast cancel takes what waits, too",
+    "restart": "only what has ended begins anew, what is done only if it is a program, and no second job with one key",
+    "hold": "only what waits can be held",
+    "unhold": "only what is held can be let go",
+    "rm": "it was gone already",
+    "set": "the others have these values already, or cannot take them any more",
+}
 
 #: Changes the chosen jobs and answers which; gets the options of its command.
 Act = Callable[..., list[JobId]]
@@ -36,6 +52,8 @@ class Changed(Struct, frozen=True):
     changed: int
     dry_run: bool
     ids: list[JobId]
+    #: What has become of those that were not changed, if there are any.
+    why: str | None = None
 
 
 def verb(name: str, *options: Any, destructive: bool = False) -> Callable[[Act], Command]:
@@ -43,12 +61,11 @@ def verb(name: str, *options: Any, destructive: bool = False) -> Callable[[Act],
 
     def make(act: Act) -> Command:
         def run(session: Session, selector: Selector, *, dry_run: bool, yes: bool = True, **given: Any) -> None:
-            matched = _count(session, selector, name)
+            matched = count_matches(session, selector, name)
             if not dry_run:
                 _sure(session, name, matched, yes=yes)
             ids = [] if dry_run else act(session.store.control, selector, actor=session.actor, **given)
-            done = Changed(name, matched, len(ids), dry_run, ids)
-            session.output.value(done, lambda: [_line(done)])
+            tell_changed(session, selector, Changed(name, matched, len(ids), dry_run, ids))
 
         run.__doc__ = act.__doc__
         function: Callable[..., Any] = run
@@ -121,37 +138,7 @@ def rm(control: Control, chosen: Selector, *, actor: str) -> list[JobId]:  # noq
     return control.remove(chosen)
 
 
-@verb(
-    "set",
-    click.option("--priority", type=int, help="The new priority: higher is sooner."),
-    click.option("--to-queue", metavar="QUEUE", help="Move to this queue."),
-    click.option("--run-at", metavar="WHEN", help="A moment (RFC 3339), or now."),
-)
-def change(
-    control: Control,
-    chosen: Selector,
-    *,
-    actor: str,
-    priority: int | None,
-    to_queue: str | None,
-    run_at: str | None,
-) -> list[JobId]:
-    """Change priority, queue or time of jobs that have not ended."""
-    if priority is None and to_queue is None and run_at is None:
-        raise InvalidInput("nothing to change", hint="Give --priority, --to-queue or --run-at.")
-    changed: set[JobId] = set()
-    if priority is not None:
-        changed |= set(control.set_priority(chosen, priority, actor=actor))
-    if to_queue is not None:
-        changed |= set(control.move(chosen, to_queue, actor=actor))
-    if run_at is not None:
-        now = datetime.now(UTC)
-        moment = now if run_at == "now" else parse_moment(run_at, now=now)
-        changed |= set(control.reschedule(chosen, moment, actor=actor))
-    return sorted(changed)
-
-
-def _count(session: Session, selector: Selector, name: str) -> int:
+def count_matches(session: Session, selector: Selector, name: str) -> int:
     """How many jobs are meant. What matches nothing is an error, so that a misspelt label is noticed."""
     if is_everything(selector):
         raise InvalidInput(
@@ -166,17 +153,28 @@ def _count(session: Session, selector: Selector, name: str) -> int:
 
 def _sure(session: Session, name: str, matched: int, *, yes: bool) -> None:
     """Ask before more than one job is lost; a program says --yes."""
-    if yes or matched == 1:
-        return
-    if session.output.format != "text" or not sys.stdin.isatty():
-        raise InvalidInput(f"this would {name} {matched} jobs", hint="Add --yes, or look first with --dry-run.")
-    click.confirm(f"{name} {matched} jobs?", abort=True, err=True)
+    confirm(session, f"{name} {matched} jobs", yes=yes or matched == 1, hint="Add --yes, or look first with --dry-run.")
+
+
+def tell_changed(session: Session, selector: Selector, done: Changed) -> None:
+    """Say what was done; and if some jobs were left alone, how they stand and what the verb is for."""
+    if not done.dry_run and done.changed < done.matched:
+        left = (job for job in islice(session.store.views.all(selector), LOOKED_AT) if job.id not in set(done.ids))
+        done = structs.replace(done, why=_why(done.verb, left))
+    session.output.value(done, lambda: [_line(done)])
+
+
+def _why(verb: str, left: Iterable[Job]) -> str:
+    found = Counter(f"{job.state}, and told already" if job.wanted is not None else str(job.state) for job in left)
+    told = ", ".join(f"{count:,} {state}" for state, count in found.items())
+    return f"{told}; {APPLIES[verb]}" if told else APPLIES[verb]
 
 
 def _line(done: Changed) -> str:
     if done.dry_run:
         return f"{_jobs(done.matched)} would be asked; nothing was changed"
-    return f"{done.verb}: {done.changed} of {_jobs(done.matched)}"
+    left = f" (left: {done.why})" if done.why else ""
+    return f"{done.verb}: {done.changed} of {_jobs(done.matched)}{left}"
 
 
 def _jobs(count: int) -> str:

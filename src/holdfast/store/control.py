@@ -100,7 +100,7 @@ class Control:
     def rewrite(self, selector: Selector, make: payloads.Change, *, actor: str, detail: object = None) -> list[JobId]:
         """Change the payloads of jobs that nobody runs. Who claims one afterwards gets the new one, and never the old.
 
-        *make* may be called again. The event of each that was changed tells *detail*.
+        *make* may be called again; what it raises leaves its job as it was. The event of each change tells *detail*.
         """
         checked_actor(actor)
         narrowed = selector.only(*sorted(IDLE))
@@ -109,7 +109,7 @@ class Control:
         for start in range(0, len(ids), CHUNK):
             left = ids[start : start + CHUNK]
             for _ in range(payloads.TRIES):
-                aside = self._backend.write(payloads.set_aside, left)
+                aside = self._backend.write(payloads.set_aside, left, make)
                 made, left = self._backend.write(payloads.change, left, aside, make, actor=actor, detail=detail)
                 changed += made
                 if not left:

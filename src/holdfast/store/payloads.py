@@ -28,13 +28,13 @@ class _Asked(Struct, frozen=True):
     payload: str
 
 
-def set_aside(ids: list[JobId]) -> Flow[dict[JobId, datetime]]:
-    """Take ready jobs out of their lanes for a moment; answers when they were due.
+def set_aside(ids: list[JobId], make: Change) -> Flow[dict[JobId, datetime]]:
+    """Take ready jobs that are to be changed out of their lanes for a moment; answers when they were due.
 
     A claim that began before a change has seen the old payload. It cannot have one that was not ready then.
     """
     rows: list[_Asked] = yield ask("lock_payloads", _Asked, ids=ids)
-    ready = {job.id: job.due_at for job in rows if job.state is State.READY}
+    ready = {job.id: job.due_at for job in rows if job.state is State.READY and make(job.payload) != job.payload}
     yield ask("set_aside", ids=list(ready), aside=ASIDE)
     return ready
 
@@ -53,4 +53,4 @@ def change(
     placed = {job.id: aside[job.id] for job in still if job.id in aside}
     yield ask("set_in_place", placed=ById(id=list(placed), due_at=list(placed.values())))
     yield from record(EventName.CHANGED, dict.fromkeys(made, detail), actor=actor)
-    return sorted(made), [job.id for job in rows if job.state is State.READY]
+    return sorted(made), [job.id for job in rows if job.state is State.READY and make(job.payload) != job.payload]

@@ -23,7 +23,7 @@ from holdfast.domain.verdict import Done, Failed, Lost, Outcome
 from holdfast.errors import HoldfastError
 from holdfast.run import clock
 from holdfast.run.caps import enforcer_here
-from holdfast.run.capture import TAIL, Echo, Log
+from holdfast.run.capture import LARGEST, TAIL, Echo, Log
 from holdfast.run.children import Supervised
 from holdfast.run.execute import Finish
 from holdfast.run.execute.slots import SlotExecutor
@@ -52,8 +52,10 @@ def _command(
     memory: int | None = None,
     cpus: float | None = None,
     require_cap: bool = False,
+    log_cap: int | None = None,
     pause_queue: bool = False,
     about: int | None = None,
+    origins: dict[str, str] | None = None,
 ) -> None:
     """What a payload of the kind holds; it is run by the executor, not by a call."""
 
@@ -84,7 +86,8 @@ class CommandExecutor(SlotExecutor):
         if command.about is not None:
             command = structs.replace(command, argv=filled(command.argv, self._told(JobId(command.about))))
         run.timeout = None if command.timeout is None else command.timeout.total_seconds()
-        log = Log(log_path(self._logs, run.lease.job_id, run.lease.token, command.parameters), echo=self._echo)
+        path = log_path(self._logs, run.lease.job_id, run.lease.token, command.parameters)
+        log = Log(path, largest=command.log_cap or LARGEST, echo=self._echo)
         try:
             refused = _refused(command)
             return refused or self._run(run, command, log)
