@@ -91,8 +91,9 @@ def checked_word(word: str, *, what: str, room: int = LONGEST_WORD) -> str:
     try:
         checked_text(word, what=what)
     except InvalidText as error:
-        hint = "Words are UTF-8. Give the bytes in a file, and the program the name of the file."
-        raise InvalidInput(f"{error.message}: {word!r:.80}", hint=hint) from None
+        told = error.message if "\0" in word else f"{what} is not UTF-8"
+        hint = "Give such bytes in a file, and the program the name of the file."
+        raise InvalidInput(f"{told}: {word!r:.80}", hint=hint) from None
     if len(word) * 4 > room and len(word.encode()) > room:
         hint = "Put it into a file, and give the program the name of the file."
         raise InvalidInput(
