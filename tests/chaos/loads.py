@@ -10,9 +10,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from holdfast.domain.batch import BatchId
 from holdfast.domain.command import COMMAND, Command
 from holdfast.domain.request import NewJob
 from holdfast.domain.retry import Curve
+from holdfast.domain.selector import Selector
 from holdfast.domain.sharding import sharding_of
 from holdfast.errors import BatchHeld, HoldfastError
 from tests.chaos import audit, kinds
@@ -51,6 +53,7 @@ class Client:
             self._keyed: 10,
             self._needing: 6,
             self._many: 2,
+            self._cancel: 2,
             self._batch: 0.6,
         }
         self._loads = {**light, self._program: 3, self._apart: 2} if heavy else light
@@ -119,6 +122,13 @@ class Client:
             needs = self._random.sample(self._recent, min(2, len(self._recent)))
             self._enqueue("quick", {"name": self._name()}, after=needs)
 
+    def _cancel(self) -> None:
+        """A job that may be ready, run, or be over."""
+        if self._recent:
+            job_id = self._random.choice(self._recent[-5:])
+            with self._recorder.asking("cancel", job=job_id):
+                kinds.app.control.cancel(Selector(ids=(job_id,)), actor="client")
+
     def _many(self) -> None:
         """Twenty in one transaction: all of them, or none."""
         names = [self._name() for _ in range(20)]
@@ -153,9 +163,14 @@ class Client:
     def _batch(self) -> None:
         name, kind = self._name(), self._random.choice(["count", "count_tx"])
         self._submitted[name] = kind
-        self._submit(name, kind)
+        batch = self._submit(name, kind)
+        if batch is not None and self._random.random() < 0.15:
+            self._end.wait(self._random.uniform(0, 0.3))
+            with self._recorder.asking("cancel", batch=batch):
+                kinds.app.store.batches.cancel(batch)
 
-    def _submit(self, name: str, kind: str) -> None:
+    def _submit(self, name: str, kind: str) -> BatchId | None:
+        """Hand a batch over to the workers; answers which it is, if this call was the one that did."""
         unit = kinds.count if kind == "count" else kinds.count_tx
         try:
             with self._recorder.asking("submit", name=name) as answer:
@@ -164,8 +179,10 @@ class Client:
         except BatchHeld as held:
             # By the workers, or by our own call that failed halfway: then it is free when that lease has lapsed.
             if sharding_of(kinds.app.store.batches.get(held.context["batch_id"])) is None:
-                return
+                return None
+            batch = None
         del self._submitted[name]
+        return None if batch is None else batch.id
 
     # -- pauses --------------------------------------------------------------------------------------
 
