@@ -23,6 +23,7 @@ FULL = {
     "answers": 2_000,
     "holes": 50,
     "slow": 50,
+    "late": 50,
     "failovers": 20,
     "pgbouncer": 1_000,
     "pools": 50,

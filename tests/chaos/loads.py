@@ -36,12 +36,13 @@ class Client:
     """
 
     def __init__(
-        self, recorder: Recorder, database: audit.Database, seed: int, *, every: float, heavy: bool = True
+        self, recorder: Recorder, database: audit.Database, seed: int, *, every: float, longest: float, heavy: bool
     ) -> None:
         self._recorder = recorder
         self._database = database
         self._random = random.Random(seed)
         self._every = every
+        self._longest = longest
         self._names = itertools.count(1)
         self._submitted: dict[str, str] = {}
         self._recent: list[int] = []
@@ -101,7 +102,7 @@ class Client:
         )
         payload: dict[str, Any] = {"name": self._name()}
         if kind == "slow":
-            payload["seconds"] = round(self._random.uniform(0.01, 0.5), 3)
+            payload["seconds"] = round(self._random.uniform(0.01, self._longest), 3)
         if kind == "flaky":
             payload["fails"] = self._random.randrange(3)
         self._enqueue(kind, payload, priority=self._random.randrange(3))

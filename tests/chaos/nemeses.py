@@ -82,7 +82,7 @@ class Pauses(Nemesis):
 
     unit = "pauses"
     every = 0.3
-    shape = MappingProxyType({"workers": 12, "slots": 2, "every": 0.05})
+    shape = MappingProxyType({"workers": 12, "slots": 2, "every": 0.05, "longest": 3.0})
 
     def strike(self, world: World) -> int:
         chosen = world.random.sample(world.workers, len(world.workers) * 3 // 4)
@@ -209,6 +209,24 @@ class SlowNetwork(Nemesis):
         world.site.proxy.delay = 0.0
 
 
+class LateMessages(Nemesis):
+    """Some messages arrive after the lease of their sender has lapsed: settlements of a job that others run now."""
+
+    unit = "late spells"
+    every = 1.0
+    backends = ("postgres",)
+    before = "proxy"
+    shape = MappingProxyType({"longest": 3.0})
+
+    def strike(self, world: World) -> int:
+        assert world.site.proxy is not None
+        world.site.proxy.late = (world.random.choice([0.02, 0.1, 0.5]), kinds.LEASE * world.random.uniform(1.0, 2.5))
+        world.rest(world.random.uniform(1, 2 * kinds.LEASE))
+        world.site.proxy.late = (0.0, 0.0)
+        world.tend()
+        return 1
+
+
 class Failovers(Nemesis):
     """The primary is lost for good, and its synchronous standby takes over."""
 
@@ -305,6 +323,7 @@ class BusyStorms(Nemesis):
     unit = "busy storms"
     every = 0.5
     backends = ("sqlite",)
+    shape = MappingProxyType({"longest": 1.0})
 
     def strike(self, world: World) -> int:
         assert isinstance(world.site, SqliteSite)
@@ -358,6 +377,7 @@ NEMESES: dict[str, Callable[[], Nemesis]] = {
     "answers": LostAnswers,
     "holes": BlackHoles,
     "slow": SlowNetwork,
+    "late": LateMessages,
     "failovers": Failovers,
     "pgbouncer": Bouncer,
     "pools": Exhaustion,

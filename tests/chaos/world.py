@@ -37,11 +37,12 @@ OPEN = (State.READY, State.RUNNING, State.SCHEDULED, State.WAITING)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """How large a world is. *every*: seconds between two requests of its client."""
+    """How large a world is. *every*: seconds between two requests of its client; *longest*: those of its longest job."""
 
     workers: int = 4
     slots: int = 4
     every: float = 0.03
+    longest: float = 0.5
     heavy: bool = True
     drivers: bool = True
     stepped: bool = False
@@ -97,9 +98,8 @@ class World:
                 kinds.app.use(self.site.url, stepped_store(self.site.url))
         kinds.app.queues.set_limits(kinds.NARROW, limit=kinds.LIMIT)
         audit.install(self.site)
-        self.client = loads.Client(
-            kinds.recorder(), self.site, self._seed, every=self.shape.every, heavy=self.shape.heavy
-        )
+        pace = {"every": self.shape.every, "longest": self.shape.longest, "heavy": self.shape.heavy}
+        self.client = loads.Client(kinds.recorder(), self.site, self._seed, **pace)
         self.workers = [self._start_worker() for _ in range(self.shape.workers)]
         self.tend()
         self.client.start()

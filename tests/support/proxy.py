@@ -33,8 +33,9 @@ class Proxy:
         #: Of so many answers one is lost, by chance; 0 means none.
         self._chance = 0.0
         self._random = random.Random()
-        #: How long each message is under way, in seconds.
+        #: How long each message is under way, in seconds; and how long one of so many, by chance.
         self.delay = 0.0
+        self.late = (0.0, 0.0)
         self._never = threading.Event()
         self._lock = threading.Lock()
         self._open: list[socket.socket] = []
@@ -68,8 +69,11 @@ class Proxy:
                 _hang_up(end)
 
     def take_time(self) -> None:
-        """A message is under way."""
-        if self.delay:
+        """A message to the server is under way. It arrives even if its sender has hung up meanwhile."""
+        chance, seconds = self.late
+        if chance and self._random.random() < chance:
+            self._never.wait(seconds)
+        elif self.delay:
             self._never.wait(self.delay)
 
     def black_hole(self) -> None:
