@@ -333,7 +333,7 @@ def test_what_a_killed_worker_and_its_supervisor_left_is_ended_by_the_next(app, 
     child = Child(work, real_database.url, str(tmp_path))
     child.hear()
     wait_until((tmp_path / "daemons-ready").exists)
-    found = supervisors(child._pid)
+    found = supervisors(child.pid)
     child.pause()
     for supervisor in found:
         supervisor.kill()
