@@ -50,6 +50,9 @@ def test_then_a_file_of_the_user(tmp_path):
         ('queues = "mail"', "queues must be a list of texts"),
         ("queues = [1]", "queues must be a list of texts"),
         ('output = "yaml"', "output must be text or json or ndjson"),
+        ('memory_profiles = {train = "much"}', "memory_profiles must be a table of sizes"),
+        ("memory_profiles = {train = 8}", "memory_profiles must be a table of sizes"),
+        ('host_limits = {"*" = "120%"}', "host_limits must be a table of sizes"),
         (b"\xff\xfe", "cannot be read"),
     ],
 )
@@ -69,13 +72,16 @@ def test_an_unknown_key_has_a_suggestion(tmp_path):
 
 
 def test_every_setting_can_come_from_the_environment(tmp_path):
-    """Lists are divided by commas."""
+    """Lists are divided by commas, tables too."""
     texts = {"slots": "4", "queues": "mail, default", "output": "json", "log_level": "debug", "log_format": "json"}
     texts["api_key_sha256"] = "0" * 64
+    texts |= {"memory_profiles": "train=8G, merge*=512M", "host_limits": "*=70%"}
     environ = {setting.variable: texts.get(name, "x") for name, setting in SETTINGS.items() if not setting.table}
     found = settings(environ=environ, directory=tmp_path)
     assert found["slots"].value == 4
     assert found["queues"].value == ["mail", "default"]
+    assert found["memory_profiles"].value == {"train": "8G", "merge*": "512M"}
+    assert found["host_limits"].value == {"*": "70%"}
     assert {each.origin for name, each in found.items() if not SETTINGS[name].table} == set(environ)
 
 

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
-from holdfast.domain.text import nearest
-from holdfast.errors import ConfigurationError
+from holdfast.domain.admission import host_limit
+from holdfast.domain.text import as_bytes, nearest
+from holdfast.errors import ConfigurationError, InvalidInput
 
 
 class Setting(NamedTuple):
@@ -54,6 +55,8 @@ SETTINGS = {
         Setting("log_level", str, "info", "What a worker writes to its log.", ("debug", "info", "warning", "error")),
         Setting("ping_hosts", list, [], "The hosts that schedules may ping when they succeed; none: no pings."),
         Setting("output", str, "text", "How commands print.", ("text", "json", "ndjson")),
+        Setting("memory_profiles", dict, {}, "What programs take, by label: 8G. * stands for anything."),
+        Setting("host_limits", dict, {}, "What programs may take of a host, by its name: 80% (the default) or 48G."),
         Setting("api_key_sha256", str, None, "SHA-256, in hex, of the key that changes need in HOLDFAST_API_KEY."),
         Setting("command", dict, {}, "What add, sweep and run take where the line says nothing.", table=True),
         Setting("profiles", dict, {}, "The same for programs whose label fits a pattern.", table=True),
@@ -153,6 +156,9 @@ def _parsed(setting: Setting, text: str) -> Any:
     """A value from the environment, where everything is text."""
     if setting.type is list:
         return [part.strip() for part in text.split(",") if part.strip()]
+    if setting.type is dict:
+        pairs = [part.rpartition("=") for part in text.split(",") if part.strip()]
+        return {name.strip(): value.strip() for name, _, value in pairs}
     return int(text) if setting.type is int and re.fullmatch(r"\d{1,9}", text) else text
 
 
@@ -164,15 +170,26 @@ def _checked(setting: Setting, value: Any, source: str) -> Any:
     fits = isinstance(value, setting.type) and not isinstance(value, bool)
     if setting.type is list and fits:
         fits = all(isinstance(part, str) for part in value)
+    if setting.type is dict and fits:
+        fits = all(isinstance(part, str) and name for name, part in value.items()) and _are_sizes(setting.name, value)
     if setting.name == "slots" and fits:
         fits = 1 <= value <= 10_000
     if setting.name == "api_key_sha256" and fits:
         fits = re.fullmatch(r"[0-9a-fA-F]{64}", value) is not None
     if not fits or (setting.choices and value not in setting.choices):
-        kinds = {str: "a text", int: "a whole number", list: "a list of texts"}
+        kinds = {str: "a text", int: "a whole number", list: "a list of texts", dict: "a table of sizes"}
         wanted = " or ".join(setting.choices) or kinds[setting.type]
         raise ConfigurationError(f"{source}: {setting.name} must be {wanted}, not {value!r}", hint=setting.text)
     return value
+
+
+def _are_sizes(name: str, table: Mapping[str, str]) -> bool:
+    try:
+        for size in table.values():
+            as_bytes(size) if name == "memory_profiles" else host_limit(size, 1)
+    except InvalidInput:
+        return False
+    return True
 
 
 def _nearest_name(name: str) -> str:

@@ -74,6 +74,7 @@ GOOD = {
     ("top",): [],
     ("doctor",): [],
     ("audit",): [],
+    ("autoscale", "status"): [],
     ("size",): ["--memory", "1G"],
     ("drain",): [],
     ("emergency-stop",): ["--yes"],

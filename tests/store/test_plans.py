@@ -140,6 +140,11 @@ OPERATIONS = {
     "restart what is done": lambda store, layout: store.backend.run(ask("revive_done", ids=layout.ids("ended"))),
     "rewrite": verb("rewrite", "later", lambda payload: '{"to": 7}'),
     "hasten": verb("retry", "scheduled"),
+    "set memory": verb("set_memory", "later", 2**30),
+    "line": lambda store, layout: store.scaling.line("mine", "mail", limit=100),
+    "claim one": lambda store, layout: store.scaling.claim(
+        WORKER, layout.ids("later", 1)[0], queue="later", term=timedelta(minutes=1)
+    ),
     "set priority": verb("set_priority", "later", 7),
     "move": verb("move", "later", "other"),
     "reschedule": verb("reschedule", "later", datetime(2040, 1, 1, tzinfo=UTC)),
@@ -177,6 +182,8 @@ OPERATIONS = {
 SMALL = {
     *("read_now", "read_installation", "draw_ids", "lock_queues"),
     *("put_queue", "switch_queue", "get_queue", "list_queues", "publish_kind", "get_kind", "kind_names"),
+    *("scale_queue", "tell_scaling", "profiles", "all_profiles", "lock_profiles", "put_profiles", "forget_profiles"),
+    *("write_decisions", "decisions_of", "forget_decisions"),
     *(
         "announce_worker",
         "see_worker",

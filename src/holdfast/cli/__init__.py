@@ -46,6 +46,7 @@ COMMANDS = {
     "top": ("top:command", "Watch states, queues, workers and running jobs."),
     "doctor": ("doctor:command", "Check the environment and the store, and say what to mend."),
     "db": ("db:db", "Migrate, check, back up, vacuum or move the store."),
+    "autoscale": ("autoscale:autoscale", "Look at how hosts bear their programs."),
     "size": ("size:size", "Say how many programs this host could run at once."),
     "audit": ("deploy:audit", "Say whether it is safe to deploy."),
     "drain": ("deploy:drain", "Start nothing more, and wait until nothing runs."),

@@ -69,7 +69,13 @@ def up(session: Session, *, detach: bool, **flags: Any) -> None:
     standing.take()
     say("up; leave with Ctrl-C, look with holdfast top")
     log = str(standing.log) if _is_log(standing) else None
-    serve(session, app, working_on(app, asked), asked, told=lambda worker: standing.tell(_told(worker, app.url, log)))
+    serve(
+        session,
+        app,
+        working_on(session, app, asked),
+        asked,
+        told=lambda worker: standing.tell(_told(worker, app.url, log)),
+    )
 
 
 def _told(worker: Worker, url: str, log: str | None) -> Up:

@@ -16,6 +16,7 @@ from holdfast.cli.session import Session
 from holdfast.cli.shared import Command, command
 from holdfast.domain.job import Job, JobId, State
 from holdfast.domain.selector import Selector
+from holdfast.domain.text import as_bytes
 from holdfast.errors import InvalidInput, NoSuchJob
 from holdfast.store.control import Control
 
@@ -114,9 +115,14 @@ def kill(control: Control, chosen: Selector, *, actor: str) -> list[JobId]:
     return [] if narrowed.empty else control.cancel(narrowed, actor=actor)
 
 
-@verb("restart")
-def restart(control: Control, chosen: Selector, *, actor: str) -> list[JobId]:
-    """Run programs again that have ended, done ones too: the same jobs, with a new attempt and a log of its own."""
+@verb("restart", click.option("--memory", metavar="SIZE", help="With this memory cap from now on: 512M, 8G."))
+def restart(control: Control, chosen: Selector, *, actor: str, memory: str | None) -> list[JobId]:
+    """Run programs again that have ended, done ones too: the same jobs, with a new attempt and a log of its own.
+
+    One that was killed for its memory (oom) can be given more: holdfast restart 17 --memory 4G.
+    """
+    if memory is not None:
+        control.set_memory(chosen, as_bytes(memory), actor=actor)
     return control.restart(chosen, actor=actor)
 
 

@@ -38,6 +38,11 @@ class EventName(StrEnum):
     MOVED = "moved"
     REPRIORITISED = "reprioritised"
     RESCHEDULED = "rescheduled"
+    CAPPED = "capped"
+    BLOCKED = "blocked"
+    FROZEN = "frozen"
+    THAWED = "thawed"
+    EVICTED = "evicted"
 
 
 class Event(Struct, frozen=True):

@@ -19,13 +19,13 @@ from holdfast.domain.selector import Selector
 from holdfast.domain.verdict import Failed, Lost, Released
 from holdfast.errors import ConfigurationError, HoldfastError
 from holdfast.run import clock
+from holdfast.run.autoscale import Autoscaler
 from holdfast.run.claimer import Claimer
 from holdfast.run.context import MakeRequest, RunContext, Tell
 from holdfast.run.counts import Counts
 from holdfast.run.crew import Crew
-from holdfast.run.execute import Executor
+from holdfast.run.execute.making import Maker
 from holdfast.run.execute.process import importable
-from holdfast.run.execute.thread import thread_executor
 from holdfast.run.guard import Guard
 from holdfast.run.handler import result_of
 from holdfast.run.heartbeat import Heartbeat
@@ -78,26 +78,19 @@ class Worker:
         self._thread: threading.Thread | None = None
         self._held = Held()
         self._settler = Settler(store, self._held, settled=self._settled)
-        self._crew = Crew(self._held, self._settler, self._make_executor)
+        maker = Maker(store, self.id, self._kinds, options, context=self._context, tell=self._tell, finish=self._finish)
+        self._crew = Crew(self._held, self._settler, maker.make)
         self._guard = Guard(self._held)
         interval = _interval(options.heartbeat, self._kinds)
         self._heartbeat = Heartbeat(store, self.id, self._held, interval=interval, lost=self._lost)
         self._sweeper = Sweeper(store, heartbeat=interval, retention=options.retention, swept=self.counts.sweep)
         self._planner = Planner(store, Providers(providers or {}), counts=self.counts) if options.plans else None
         self._ear: Ear | None = None
-        self._claimer = Claimer(
-            store,
-            self.id,
-            self._kinds,
-            self._crew,
-            queues=options.queues,
-            slots=options.slots,
-            poll=self._poll,
-            fenced=lambda: self._guard.fenced,
-        )
+        self._autoscaler = self._make_autoscaler() if COMMAND in self._kinds else None
+        self._claimer = self._make_claimer()
         self._control = Mover(self._claimer, told=self.counts.ticked)
-        helpers: list[Part] = [self._sweeper] if self._planner is None else [self._sweeper, self._planner]
-        self._helpers = [Mover(part, told=self.counts.ticked) for part in helpers]
+        helpers: tuple[Part | None, ...] = (self._sweeper, self._planner, self._autoscaler)
+        self._helpers = [Mover(part, told=self.counts.ticked) for part in helpers if part is not None]
         #: These go on until the last handler has ended.
         self._keepers = [Mover(part, told=self.counts.ticked) for part in (self._guard, self._heartbeat, self._settler)]
 
@@ -122,6 +115,8 @@ class Worker:
         if not self._started.acquire(blocking=False):
             return
         self._announce()
+        if self._autoscaler is not None:
+            self._autoscaler.refresh()  # before the first claim
         for mover in (*self._keepers, *self._helpers):
             mover.start()
         self._ear = self._store.backend.listen(self._rung)
@@ -221,6 +216,11 @@ class Worker:
         self._sweeper.rung()
         if self._planner is not None:
             self._planner.rung()
+        if self._autoscaler is not None:
+            self._autoscaler.rung()
+
+    def _look_again(self) -> None:
+        self._claimer.rung()
 
     def _poll(self) -> float:
         """Where every enqueue rings, looking is only the second way to learn of new jobs."""
@@ -228,27 +228,29 @@ class Worker:
 
     # -- what runs -------------------------------------------------------------------------
 
-    def _make_executor(self, name: ExecutorName) -> Executor:
-        slots, finish = self._options.slots, self._finish
-        match name:
-            case ExecutorName.THREAD:
-                return thread_executor(slots, context=self._context, finish=finish)
-            case ExecutorName.ASYNC:
-                from holdfast.run.execute.loop import LoopExecutor
+    def _make_claimer(self) -> Claimer:
+        return Claimer(
+            self._store,
+            self.id,
+            self._kinds,
+            self._crew,
+            queues=self._options.queues,
+            slots=self._options.slots,
+            poll=self._poll,
+            fenced=lambda: self._guard.fenced,
+            scaler=self._autoscaler,
+        )
 
-                return LoopExecutor(slots, context=self._context, finish=finish)
-            case ExecutorName.PROCESS:
-                from holdfast.run.execute.process import ProcessExecutor
-
-                children = self._options.children
-                return ProcessExecutor(
-                    self._kinds, slots, worker=self.id, tell=self._tell, finish=finish, options=children
-                )
-            case ExecutorName.COMMAND:
-                from holdfast.run.execute.command import CommandExecutor
-
-                logs, echo = self._options.logs, self._options.echo
-                return CommandExecutor(slots, logs=logs, echo=echo, store=self._store, finish=finish)
+    def _make_autoscaler(self) -> Autoscaler:
+        return Autoscaler(
+            self._store,
+            self.id,
+            self._kinds[COMMAND],
+            queues=self._options.queues,
+            slots=self._options.slots,
+            options=self._options.scaling,
+            changed=self._look_again,
+        )
 
     def _context(self, run: Run) -> Context:
         return RunContext(run, self._tell(run), self.id, self._request, leaving=self._stopping, counts=self.counts)
@@ -263,6 +265,8 @@ class Worker:
         """Called by executors when a run has ended."""
         if settlement.ran is not None:
             self._claimer.pace.learn(run.kind.name, settlement.ran.total_seconds())
+        if run.measured and self._autoscaler is not None:
+            self._autoscaler.ended(run, settlement.outcome)
         self._settler.put(settlement)
         if not self._claimer.bell.is_set() and self._crew.waiting < self._options.slots:
             self._claimer.bell.set()
@@ -304,15 +308,22 @@ class Worker:
     # -- end -------------------------------------------------------------------------------
 
     def _drained(self) -> bool:
-        """Nothing of the known kinds is ready or running, here or elsewhere."""
+        """Nothing of the known kinds is ready or running, here or elsewhere, but what can never begin here."""
         if self._crew.waiting or self._crew.running or len(self._settler) or len(self._held):
             return False
         left = Selector(queues=self._options.queues, kinds=tuple(self._kinds), states=(State.READY, State.RUNNING))
-        return self._store.views.count(left, cap=1).count == 0
+        stuck = 0 if self._autoscaler is None else self._autoscaler.stuck
+        if self._store.views.count(left, cap=stuck + 1).count > stuck:
+            return False
+        if stuck:
+            log.warning("%d programs can never begin on this host; holdfast why tells", stuck)
+        return True
 
     def _wind_down(self, *, exits: bool) -> None:
         for mover in self._helpers:
             mover.stop(timeout=5)
+        if self._autoscaler is not None:
+            self._try(self._autoscaler.let_go)
         self._crew.give_back()
         self._flush()
         grace = self._options.grace.total_seconds()

@@ -124,6 +124,13 @@ class Control:
         change = _change("set_priority", EventName.REPRIORITISED, {"priority": priority}, actor)
         return self._each(selector, LIVE, change, actor=actor)
 
+    def set_memory(self, selector: Selector, memory: int, *, actor: str) -> list[JobId]:
+        """Change the memory cap, in bytes, of programs that do not run: it holds from their next attempt on."""
+        if memory <= 0:
+            raise InvalidInput(f"a cap is more than nothing, not {memory}")
+        change = _change("set_memory", EventName.CAPPED, {"memory": memory}, actor)
+        return self._each(selector, (*IDLE, State.DEAD, State.CANCELLED), change, actor=actor)
+
     def move(self, selector: Selector, queue: str = DEFAULT_QUEUE, *, actor: str) -> list[JobId]:
         """Move jobs to another queue. A running job stays where it is."""
         checked_name(queue, what="the queue")

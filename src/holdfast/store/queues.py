@@ -128,7 +128,7 @@ class Kinds:
 
 
 class Worker(Struct, frozen=True):
-    """A worker as the others see it. *queues* and *kinds* are JSON lists."""
+    """A worker as the others see it. *queues* and *kinds* are JSON lists, *scaling* tells of its autoscaler."""
 
     id: WorkerId
     host: str
@@ -138,6 +138,7 @@ class Worker(Struct, frozen=True):
     kinds: str
     started_at: datetime
     seen_at: datetime
+    scaling: str | None
 
 
 class Workers:

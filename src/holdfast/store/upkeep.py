@@ -23,6 +23,7 @@ TABLES = (
     *("kind", "queue", "worker", "job", "live", "ended", "need", "key", "attempt", "event", "progress", "step"),
     *("batch", "unit", "unit_count", "holding", "inbox"),
     *("schedule", "plan", "skip"),
+    *("profile", "decision"),
 )
 #: Wrong rows that are named; the rest is only known to be there.
 SHOWN = 10

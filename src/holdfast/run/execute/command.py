@@ -120,7 +120,13 @@ class CommandExecutor(SlotExecutor):
         reading, writing = os.pipe()
         try:
             name = self._supervised.command(
-                list(command.argv), writing, cwd=command.cwd, env=env, memory=command.memory, cpus=command.cpus
+                list(command.argv),
+                writing,
+                cwd=command.cwd,
+                env=env,
+                memory=command.memory,
+                cpus=command.cpus,
+                measured=run.measured,
             )
         except OSError as error:
             os.close(reading)
@@ -133,12 +139,15 @@ class CommandExecutor(SlotExecutor):
             interrupt=lambda: self._supervised.kill(name, gently=True),
             kill=lambda: self._supervised.kill(name),
             dated=lambda: self._supervised.limit(name, until=run.lapses_at),
+            freeze=lambda frozen: self._supervised.freeze(name, frozen=frozen),
+            resident=lambda: self._supervised.resident(name),
         )
         try:
             exited = self._follow(name, reading, log)
         finally:
             os.close(reading)
             run.attach()
+        run.peak = None if exited is None else exited.peak
         return _outcome(run, command, exited, log)
 
     def _follow(self, name: str, reading: int, log: Log) -> Exited | None:
@@ -207,6 +216,7 @@ def _outcome(run: Run, command: Command, exited: Exited | None, log: Log) -> Out
     if exited.oom:
         cap, peak = command.memory or 0, exited.peak or 0
         error = f"it took more than its cap of {cap:,} bytes (peak {peak:,}) and was killed by {exited.enforcer}"
+        error += f"\nRun it again with a larger one: holdfast restart {run.lease.job_id} --memory SIZE"
         return _failed(EndReason.OOM, error, exited, log)
     if exited.status == 0:
         return Done(outcome_text(facts))

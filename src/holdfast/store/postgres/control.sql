@@ -35,6 +35,13 @@ RETURNING id
 -- name: set_priority
 UPDATE holdfast.live SET priority = :priority WHERE id = ANY(:ids::bigint[]) RETURNING id
 
+-- name: set_memory
+-- What was asked changes only here: a program that was killed for its memory gets more of it.
+UPDATE holdfast.job SET payload = jsonb_set(payload::jsonb, '{memory}', to_jsonb(:memory::bigint))::json
+WHERE id = ANY(:ids::bigint[]) AND kind = 'command'
+    AND (SELECT count(*) FROM holdfast.live WHERE live.id = job.id AND live.state = 'running') = 0
+RETURNING id
+
 -- name: set_queue
 -- A running job counts in its queue's limit and stays there.
 UPDATE holdfast.live SET queue = :queue WHERE id = ANY(:ids::bigint[]) AND state <> 'running' RETURNING id
