@@ -211,16 +211,9 @@ class Worker:
             self._claimer.bell.clear()
 
     def _rung(self) -> None:
-        self._claimer.rung()
-        self._heartbeat.rung()
-        self._sweeper.rung()
-        if self._planner is not None:
-            self._planner.rung()
-        if self._autoscaler is not None:
-            self._autoscaler.rung()
-
-    def _look_again(self) -> None:
-        self._claimer.rung()
+        for part in (self._claimer, self._heartbeat, self._sweeper, self._planner, self._autoscaler):
+            if part is not None:
+                part.rung()
 
     def _poll(self) -> float:
         """Where every enqueue rings, looking is only the second way to learn of new jobs."""
@@ -249,7 +242,7 @@ class Worker:
             queues=self._options.queues,
             slots=self._options.slots,
             options=self._options.scaling,
-            changed=self._look_again,
+            changed=lambda: self._claimer.rung(),  # noqa: PLW0108 - it is made after this one
         )
 
     def _context(self, run: Run) -> Context:
