@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from itertools import islice
 
 import psutil
 import pytest
@@ -334,7 +335,7 @@ def test_sixty_restarted_are_sixty(app, call):
     assert (restarted["matched"], restarted["changed"]) == (60, 60)
     drain(app, slots=2)
     assert app.views.count(Selector()).count == app.views.count(Selector(states=(State.DONE,))).count == 60
-    for job in app.views.all(Selector()):
+    for job in islice(app.views.all(Selector()), 5):
         n = json.loads(job.payload)["parameters"]["n"]
         logs = [call("log", str(job.id), "--attempt", str(number)).data for number in (1, 2)]
         assert [log["text"] for log in logs] == [f"{n} 1\n", f"{n} 2\n"]
