@@ -301,7 +301,7 @@ def exit_codes_match(history: History, facts: Facts) -> Iterator[str]:
 LAST_EVENTS = {
     "done": {"done"},
     "dead": {"failed", "taken_over"},
-    "cancelled": {"cancelled", "failed", "taken_over"},
+    "cancelled": {"cancelled", "failed", "taken_over", "released"},
     "held": {"enqueued", "held", "failed", "taken_over", "retried", "released"},
     "running": {"started"},
 }
@@ -313,6 +313,9 @@ def events_explain_the_state(_: History, facts: Facts) -> Iterator[str]:
         state = facts.jobs[job_id].state
         if state in LAST_EVENTS and (not events or events[-1] not in LAST_EVENTS[state]):
             yield f"job {job_id} is {state}, and its events are {events}"
+        asked = {"cancelled", "cancel_wanted"} & set(events) or facts.jobs[job_id].kind == "holdfast.driver"
+        if state == "cancelled" and not asked:
+            yield f"job {job_id} is cancelled, and nobody wanted that: {events}"
         if events and events[0] != "enqueued":
             yield f"the events of job {job_id} begin with {events[0]}"
 

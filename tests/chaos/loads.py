@@ -23,6 +23,8 @@ from tests.chaos.history import Phase, Recorder
 PROGRAM = Path(__file__).with_name("program.sh")
 #: After a pause was answered, claims that were under way have ended within so many seconds.
 SETTLED = 2.0
+#: Live jobs beyond which a client waits.
+BACKLOG = 400
 #: Seconds between two batches in the foreground.
 BREATH = 0.5
 #: Exit codes of batches that have come to their end: done, failed, partial.
@@ -80,10 +82,18 @@ class Client:
     def _work(self) -> None:
         loads, weights = list(self._loads), list(self._loads.values())
         while not self._end.wait(self._random.expovariate(1 / self._every)):
+            if self.asked % 50 == 49 and self._too_much():
+                continue
             (load,) = self._random.choices(loads, weights)
             self.asked += 1
             with suppress(HoldfastError):  # told in the history
                 load()
+
+    def _too_much(self) -> bool:
+        """Whether the workers are so far behind that new work would only lengthen the wait at the end."""
+        with suppress(Exception):  # the store may be away
+            return self._database.execute("SELECT count(*) FROM holdfast.live")[0][0] > BACKLOG
+        return False
 
     def _name(self) -> str:
         return f"{self._recorder.process}-{next(self._names)}"

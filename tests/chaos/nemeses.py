@@ -46,7 +46,7 @@ class Kills(Nemesis):
 
     unit = "kill -9"
     every = 0.15
-    shape = MappingProxyType({"workers": 6, "slots": 4, "every": 0.02})
+    shape = MappingProxyType({"workers": 8, "slots": 4, "every": 0.02})
 
     def strike(self, world: World) -> int:
         number = 0
@@ -60,7 +60,7 @@ class Kills(Nemesis):
         else:
             # Those that have begun to work: to kill one that has not harms nobody.
             ready = [worker for worker in world.workers if worker.says()]
-            for worker in world.random.sample(ready, world.random.randint(0, (len(ready) + 1) // 2)):
+            for worker in world.random.sample(ready, world.random.randint(min(1, len(ready)), len(ready))):
                 worker.signal(signal.SIGKILL)
                 number += 1
         world.tend()

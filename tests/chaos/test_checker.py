@@ -330,6 +330,15 @@ def test_i15_events_that_explain_nothing(ops, recorder, events):
     assert broken(ops, Facts(jobs={1: named(1)}, events={1: events})) == {"I15"}
 
 
+def test_i15_a_cancel_that_nobody_wanted(ops, recorder):
+    """The run was given back, and the job is cancelled: that needs somebody who asked for it."""
+    enqueued(recorder, 1)
+    facts = Facts(jobs={1: named(1, state="cancelled")}, events={1: ["enqueued", "released"]})
+    assert broken(ops, facts) == {"I15"}
+    facts.events[1].insert(1, "cancel_wanted")
+    assert broken(ops, facts) == set()
+
+
 def test_i16_a_process_that_is_left(ops):
     """Its job is over."""
     assert broken(ops, Facts(survivors=["program 7 of job 1"])) == {"I16"}
