@@ -7,14 +7,14 @@ from datetime import timedelta
 import pytest
 
 from holdfast.domain.command import COMMAND
-from holdfast.domain.job import State, Wanted
+from holdfast.domain.job import OnLost, State, Wanted
 from holdfast.domain.needs import After
 from holdfast.domain.selector import Selector
 from holdfast.domain.unique import Scope, Unique
 from holdfast.domain.verdict import Done, Failed, Released
 from holdfast.errors import InvalidInput, JobInUse, NoSuchJob
 from holdfast.store.payloads import set_aside
-from tests.support.jobs import BOOM, only, put, state, states, take, take_one
+from tests.support.jobs import BOOM, lapse, only, put, state, states, take, take_one
 
 FATAL = Failed(error="boom", permanent=True)
 ALL = Selector()
@@ -380,3 +380,15 @@ def test_a_job_that_is_set_aside_comes_back_by_itself(store, clock):
     clock.advance(seconds=6)
     store.leases.promote()
     assert take_one(store).job_id == job_id
+
+
+def test_a_held_job_that_is_out_of_attempts_begins_anew(store, clock):
+    """Held since its holder was lost in its last attempt: who lets it go gives it all of them, never one too many."""
+    job_id = put(store, max_attempts=1, max_crashes=1, on_lost=OnLost.HOLD)
+    take_one(store, mark=True)
+    lapse(clock)
+    store.leases.take_over()
+    assert store.control.unhold(only(job_id), actor="ada") == [job_id]
+    take_one(store, mark=True)
+    job = store.views.get(job_id)
+    assert (job.attempts, job.crashes) == (1, 0)

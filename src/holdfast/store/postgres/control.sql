@@ -19,8 +19,14 @@ WHERE id = ANY(:ids::bigint[]) AND state = 'running' AND wanted = 'pause'
 RETURNING id
 
 -- name: unhold
--- A person lets a held job go. With needs it first waits, to be judged anew.
-UPDATE holdfast.live SET note = NULL, state = CASE
+-- A person lets a held job go. With needs it first waits, to be judged anew. One that is out of attempts gets them
+-- all again, as with a retry: no run is ever one too many.
+UPDATE holdfast.live SET note = NULL,
+    attempts = CASE WHEN attempts >= (SELECT max_attempts FROM holdfast.job WHERE job.id = live.id)
+        THEN 0 ELSE attempts END,
+    crashes = CASE WHEN crashes >= (SELECT max_crashes FROM holdfast.job WHERE job.id = live.id)
+        THEN 0 ELSE crashes END,
+    state = CASE
     WHEN EXISTS (SELECT FROM holdfast.need WHERE need.job_id = live.id) THEN 'waiting'
     WHEN due_at > (SELECT holdfast.now()) THEN 'scheduled' ELSE 'ready' END
 WHERE id = ANY(:ids::bigint[]) AND state = 'held'

@@ -19,8 +19,14 @@ WHERE id IN (SELECT value FROM json_each(:ids)) AND state = 'running' AND wanted
 RETURNING id
 
 -- name: unhold
--- A person lets a held job go. With needs it first waits, to be judged anew.
-UPDATE holdfast_live SET note = NULL, state = CASE
+-- A person lets a held job go. With needs it first waits, to be judged anew. One that is out of attempts gets them
+-- all again, as with a retry: no run is ever one too many.
+UPDATE holdfast_live SET note = NULL,
+    attempts = CASE WHEN attempts >= (SELECT max_attempts FROM holdfast_job AS job WHERE job.id = holdfast_live.id)
+        THEN 0 ELSE attempts END,
+    crashes = CASE WHEN crashes >= (SELECT max_crashes FROM holdfast_job AS job WHERE job.id = holdfast_live.id)
+        THEN 0 ELSE crashes END,
+    state = CASE
     WHEN EXISTS (SELECT 1 FROM holdfast_need AS need WHERE need.job_id = holdfast_live.id) THEN 'waiting'
     WHEN due_at > :now THEN 'scheduled' ELSE 'ready' END
 WHERE id IN (SELECT value FROM json_each(:ids)) AND state = 'held'
