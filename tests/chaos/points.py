@@ -44,9 +44,7 @@ def nobody() -> None:
 class Points:
     """The points of one run: counts them, and strikes at one."""
 
-    def __init__(
-        self, fault: Fault, at: int, *, meanwhile: Callable[[], None] = nobody, coarse: bool = False
-    ) -> None:
+    def __init__(self, fault: Fault, at: int, *, meanwhile: Callable[[], None] = nobody, coarse: bool = False) -> None:
         self.fault = fault
         self.at = at
         #: PostgreSQL undoes a transaction as a whole: one point before its end stands for those inside.

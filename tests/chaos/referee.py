@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from holdfast.domain.job import Lease
+from holdfast.domain.job import Lease, Wanted
 from holdfast.domain.request import Enqueued, NewJob
+from holdfast.store.leases import Renewal
 from holdfast.store.settlement import TakenOver
 from tests.chaos.standing import Broken
 
@@ -35,6 +36,8 @@ class Hold:
     lease: Lease
     lapses: datetime
     marked: bool
+    #: A person wants it to end; the next renewal must say so.
+    cancelled: bool = False
 
 
 @dataclass
@@ -85,6 +88,8 @@ class Referee:
         most, crashes = known.request.max_attempts, known.request.max_crashes
         if (most is not None and known.spent >= most) or (crashes is not None and known.crashes >= crashes):
             raise Broken("I10", f"job {job_id} is begun again after {known.spent} attempts, {known.crashes} crashes")
+        if lease.attempt != known.spent + 1:
+            raise Broken("I10", f"attempt {lease.attempt} of job {job_id} begins, and {known.spent} were spent")
         known.token = lease.token
         self.holds[job_id] = Hold(worker, lease, lapses, marked)
 
@@ -101,10 +106,14 @@ class Referee:
             raise Broken("I4", f"{what} of job {lease.job_id} was refused, and nobody had taken it over")
         return accepted
 
-    def renewed(self, leases: Iterable[Lease], answered: set[int], now: datetime, term: timedelta) -> None:
+    def renewed(self, leases: Iterable[Lease], answers: Sequence[Renewal], now: datetime, term: timedelta) -> None:
+        told = {answer.job_id: answer.wanted for answer in answers}
         for lease in leases:
-            if self.wrote(lease, "a renewal", accepted=lease.job_id in answered):
-                self.holds[lease.job_id].lapses = now + term
+            if self.wrote(lease, "a renewal", accepted=lease.job_id in told):
+                hold = self.holds[lease.job_id]
+                hold.lapses = now + term
+                if hold.cancelled and told[lease.job_id] is not Wanted.CANCEL:
+                    raise Broken("J14", f"job {lease.job_id} is to be cancelled, and its holder was not told")
 
     def marked(self, lease: Lease) -> None:
         self.holds[lease.job_id].marked = True
@@ -135,6 +144,11 @@ class Referee:
         lapsed = [job_id for job_id, hold in self.holds.items() if hold.lapses < now]
         if lapsed:
             raise Broken("I11", f"the leases of jobs {lapsed} have lapsed, and nobody took them over")
+
+    def cancelled(self, job_ids: Iterable[int]) -> None:
+        for job_id in job_ids:
+            if job_id in self.holds:
+                self.holds[job_id].cancelled = True
 
     def let_go(self, job_ids: Iterable[int]) -> None:
         """A person has let held jobs go: one that is out of attempts has them all again."""

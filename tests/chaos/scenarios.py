@@ -137,9 +137,7 @@ def judge(world: World) -> None:
 
 
 def opening(identity: str = "rows", **options: object) -> Opening:
-    return Opening(
-        identity=identity, kind="resync", arguments="{}", source="keys", actor="ada", owner="{}", **options
-    )
+    return Opening(identity=identity, kind="resync", arguments="{}", source="keys", actor="ada", owner="{}", **options)
 
 
 def begin(world: World, store: Store, **options: object) -> Opened:

@@ -16,14 +16,14 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from holdfast import Holdfast
 from holdfast.domain.batch import UnitEnd, UnitState, unit_key
 from holdfast.domain.definition import Definition
-from holdfast.domain.job import JobId, Lease, OnLost, State, WorkerId
+from holdfast.domain.job import JobId, Lease, OnLost, WorkerId
 from holdfast.domain.needs import After
 from holdfast.domain.request import Enqueued, NewJob
 from holdfast.domain.schedule import CatchUp, Spec
@@ -58,7 +58,7 @@ Step = tuple[str, int, int, int]
 VERBS = {
     "enqueue": 14, "claim": 14, "begin": 9, "finish": 14, "report": 3, "renew": 6, "give_back": 2, "crash": 3,
     "stop": 3, "wake": 3, "time": 12, "sweep": 9, "cancel": 2, "hold": 1, "let_go": 2, "retry": 2, "queue": 2,
-    "limit": 2, "plan": 4, "open": 3, "units": 7, "end": 2, "steer": 2,
+    "limit": 2, "plan": 4, "open": 3, "units": 7, "end": 2, "steer": 2, "ghost": 3,
 }  # fmt: skip
 
 
@@ -101,6 +101,8 @@ class Simulation:
         self.workers = [Worker(n) for n in range(WORKERS)]
         self.runs: list[tuple[int, Opened, list[Any]]] = []
         self.drivers: set[int] = set()
+        self.ghosts: list[Lease] = []
+        self.cancelled: set[int] = set()
         self._make_schedules(backend.path)
 
     def _make_schedules(self, path: Path) -> None:
@@ -188,14 +190,27 @@ class Simulation:
         if self._try(lease, f"a settle ({type(outcome).__name__})", lambda: self.store.leases.settle(lease, outcome)):
             assert hold is not None
             self.referee.ended(lease, done=isinstance(outcome, Done), failed=isinstance(outcome, Failed))
+            self.ghosts.append(lease)
         worker.drop(lease)
+
+    def do_ghost(self, a: int, b: int, c: int) -> None:
+        """Somebody whose run has ended speaks once more."""
+        if self.ghosts:
+            lease = self.ghosts[a % len(self.ghosts)]
+            ghost = Failed(error="ghost", reason="oom")
+            writes: list[Callable[[], object]] = [
+                lambda: self.store.leases.report(lease, done=9),
+                lambda: self.store.leases.mark(lease),
+                lambda: self.store.leases.settle(lease, ghost),
+            ]
+            self._try(lease, "a word of a ghost", writes[b % 3])
 
     def do_renew(self, a: int, b: int, c: int) -> None:
         worker = self._awake(a)
         if worker is not None:
             answers = self.store.leases.renew(worker.held, term=TERM, begun=worker.begun)
+            self.referee.renewed(worker.held, answers, self.now, TERM)
             kept = {answer.job_id for answer in answers}
-            self.referee.renewed(worker.held, kept, self.now, TERM)
             for lease in [lease for lease in worker.held if lease.job_id not in kept]:
                 worker.drop(lease)
             for job_id in kept & worker.begun:
@@ -235,7 +250,7 @@ class Simulation:
     # -- people ----------------------------------------------------------------------------
 
     def do_cancel(self, a: int, b: int, c: int) -> None:
-        self.store.control.cancel(self._job(a), actor="ada")
+        self.referee.cancelled(self.store.control.cancel(self._job(a), actor="ada"))
 
     def do_hold(self, a: int, b: int, c: int) -> None:
         (self.store.control.pause if b % 2 else self.store.control.hold)(self._job(a), actor="ada")
@@ -284,7 +299,13 @@ class Simulation:
     def do_open(self, a: int, b: int, c: int) -> None:
         number = a % BATCHES
         opening = Opening(
-            identity=f"b{number}", kind="resync", arguments="{}", source="keys", actor="ada", owner="{}", join=b % 4 == 0
+            identity=f"b{number}",
+            kind="resync",
+            arguments="{}",
+            source="keys",
+            actor="ada",
+            owner="{}",
+            join=b % 4 == 0,
         )
         with suppress(BatchHeld, BatchPaused):
             run = self.store.batches.open(opening, worker=WorkerId(f"r{b}"), term=TERM)
@@ -319,6 +340,7 @@ class Simulation:
             with suppress(LeaseLost):
                 self.store.batches.end(run, None, UNITS, complete=not hand and b % 3 == 1)
                 self.store.leases.settle(run.lease, Done())
+            self._check_units()
 
     def do_steer(self, a: int, b: int, c: int) -> None:
         batch = self.store.batches.latest(f"b{a % BATCHES}")
@@ -330,8 +352,13 @@ class Simulation:
                 self.store.batches.cancel,
             ]
             verbs[b % 4](batch.id)
+        self._check_units()
 
     def _check_units(self) -> None:
+        found = {row[0] for row in self.execute("SELECT id FROM holdfast.batch WHERE state = 'cancelled'")}
+        if self.cancelled - found:
+            raise Broken("I6", f"batches {sorted(self.cancelled - found)} were cancelled, and are no longer")
+        self.cancelled = found
         for batch_id, key in self.execute("SELECT batch_id, key FROM holdfast.unit WHERE state = 'done'"):
             if not self.referee.effects[batch_id, key]:
                 raise Broken("I5", f"unit {key} of batch {batch_id} is done, and had no effect")
@@ -456,13 +483,13 @@ def shortened(steps: list[Step], seed: int, broken: Broken, *, tries: int = 400)
     return steps
 
 
-def simulate(seed: int, count: int) -> None:
+def simulate(seed: int, count: int, *, shorten: bool = True) -> None:
     """Raise what a seed breaks, with the shortest way there and the command that shows it again."""
     steps = steps_of(seed, count)
     broken = play(steps, seed)
     if broken is None:
         return
-    few = shortened(steps, seed, broken)
+    few = shortened(steps, seed, broken) if shorten else steps
     told = json.dumps(few)
     broken.add_note(
         f"seed {seed}, {len(few)} of {count} steps:\n"
@@ -481,6 +508,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="the first seed")
     parser.add_argument("--seeds", type=int, default=1, help="how many seeds")
     parser.add_argument("--steps", type=int, default=400, help="how many steps of each")
+    parser.add_argument("--quick", action="store_true", help="do not shorten what fails")
     parser.add_argument("--replay", help="these steps instead, as JSON")
     asked = parser.parse_args()
     try:
@@ -490,7 +518,7 @@ def main() -> int:
                 raise broken
         else:
             for seed in range(asked.seed, asked.seed + asked.seeds):
-                simulate(seed, asked.steps)
+                simulate(seed, asked.steps, shorten=not asked.quick)
     except Broken as broken:
         print(broken, *getattr(broken, "__notes__", ()), sep="\n")  # noqa: T201 - a program
         return 1

@@ -44,9 +44,7 @@ def _places(execute: Execute) -> Iterator[tuple[str, str]]:
         else:
             yield "I3", f"job {job_id} is {live} and {ended} at once"
     for table in ("live", "ended"):
-        for (job_id,) in execute(
-            f"SELECT id FROM holdfast.{table} WHERE id NOT IN (SELECT id FROM holdfast.job)"
-        ):
+        for (job_id,) in execute(f"SELECT id FROM holdfast.{table} WHERE id NOT IN (SELECT id FROM holdfast.job)"):
             yield "I2", f"{table} has job {job_id}, which nobody enqueued"
 
 

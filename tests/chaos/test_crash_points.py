@@ -14,9 +14,9 @@ from holdfast.domain.request import NewJob
 from holdfast.domain.verdict import Done, Failed, Lost, Released, Stopped
 from holdfast.errors import HoldfastError, LeaseLost
 from holdfast.store.ledger import Next
-from tests.chaos.standing import Broken, audit
 from tests.chaos.points import Fault, Points, strike
 from tests.chaos.scenarios import HOUR, KEYS, KIND, SCENARIOS, World, keys, opening, recover
+from tests.chaos.standing import Broken, audit
 from tests.chaos.worlds import Worlds
 
 #: More points than any scenario has: a scenario that never comes to its end is a mistake of its own.
@@ -40,9 +40,7 @@ def test_a_fault_at_any_point_breaks_nothing(worlds: Worlds, name: str):
         for at in range(1, MOST):
             world = worlds.make()
             scenario.prepare(world)
-            points = Points(
-                fault, at, meanwhile=lambda world=world: interfere(worlds, world, scenario), coarse=COARSE
-            )
+            points = Points(fault, at, meanwhile=lambda world=world: interfere(worlds, world, scenario), coarse=COARSE)
             try:
                 strike(worlds.on_points(points), points, lambda store, world=world: scenario.act(world, store))
                 recover(world)
@@ -165,7 +163,19 @@ class Late:
 
     def tables(self) -> object:
         """All that a holder may write."""
-        names = ("live", "ended", "progress", "attempt", "step", "job", "event", "batch", "unit", "holding", "unit_count")
+        names = (
+            "live",
+            "ended",
+            "progress",
+            "attempt",
+            "step",
+            "job",
+            "event",
+            "batch",
+            "unit",
+            "holding",
+            "unit_count",
+        )
         return {
             name: sorted(self._world.database.execute(f"SELECT * FROM holdfast.{name}"), key=repr) for name in names
         }

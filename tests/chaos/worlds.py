@@ -44,7 +44,9 @@ class Worlds:
             self._database = _OneConnection(directory / "jobs.db")
             clock = self._database.clock
             others = SqliteBackend(self._database.path, durability="fast", clock=clock.now, busy_timeout=0.0)
-            rows = self._database.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE 'holdfast%'")
+            rows = self._database.execute(
+                "SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE 'holdfast%'"
+            )
             tables = [name.removeprefix("holdfast_") for (name,) in rows]
         else:
             self.faults = [*Fault]
