@@ -81,6 +81,12 @@ class Referee:
             raise Broken("I3", f"the token of job {job_id} went from {known.token} to {lease.token}")
         if lease.queue in self.paused:
             raise Broken("I12", f"job {job_id} was started from queue {lease.queue}, which is paused")
+        self._may_start(lease, known)
+        known.token = lease.token
+        self.holds[job_id] = Hold(worker, lease, lapses, marked)
+
+    def _may_start(self, lease: Lease, known: Known) -> None:
+        job_id = lease.job_id
         if known.request.after is not None and not known.insisted:
             for need in known.request.after.ids:
                 if not self.jobs[need].done:
@@ -90,8 +96,6 @@ class Referee:
             raise Broken("I10", f"job {job_id} is begun again after {known.spent} attempts, {known.crashes} crashes")
         if lease.attempt != known.spent + 1:
             raise Broken("I10", f"attempt {lease.attempt} of job {job_id} begins, and {known.spent} were spent")
-        known.token = lease.token
-        self.holds[job_id] = Hold(worker, lease, lapses, marked)
 
     def holds_still(self, lease: Lease) -> bool:
         hold = self.holds.get(lease.job_id)

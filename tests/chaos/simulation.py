@@ -334,7 +334,7 @@ class Simulation:
 
     def do_end(self, a: int, b: int, c: int) -> None:
         if self.runs:
-            number, run, hand = self.runs.pop(a % len(self.runs))
+            _, run, hand = self.runs.pop(a % len(self.runs))
             if b % 3 == 0:
                 return  # its process is gone
             with suppress(LeaseLost):

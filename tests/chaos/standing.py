@@ -162,11 +162,19 @@ def _events(execute: Execute) -> Iterator[tuple[str, str]]:
             yield "I15", f"job {job_id} is {state}, and its events {[n for n, _ in told[job_id]]} tell of {expected}"
 
 
+def _decoded(detail: Any) -> Any:
+    """PostgreSQL's driver has decoded it already."""
+    try:
+        return json.loads(detail) if isinstance(detail, str) else detail
+    except ValueError:
+        return detail
+
+
 def _explained(events: list[tuple[str, Any]]) -> set[str]:
     """Where a job may stand after these events."""
     places = set(_FIRST)
     for name, detail in events:
-        found = json.loads(detail) if isinstance(detail, str) else detail
+        found = _decoded(detail)
         if isinstance(found, dict) and "state" in found:
             places = {found["state"]}
         elif name == "let_go":
