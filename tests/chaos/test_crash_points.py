@@ -76,7 +76,7 @@ WRITES = {
     "settle released": lambda store, lease: store.leases.settle(lease, Released()),
     "settle stopped": lambda store, lease: store.leases.settle(lease, Stopped()),
     "settle lost": lambda store, lease: store.leases.settle(lease, Lost(begun=True)),
-    "renew": lambda store, lease: _renewed(store, lease),
+    "renew": lambda store, lease: renewed(store, lease),
     "mark": lambda store, lease: store.leases.mark(lease),
     "progress": lambda store, lease: store.leases.report(lease, done=9, total=9, message="late"),
     "checkpoint": lambda store, lease: store.leases.report(lease, checkpoint='"late"'),
@@ -96,7 +96,7 @@ def _end(key, place):
     return UnitEnd(key=key, place=place, state=UnitState.DONE)
 
 
-def _renewed(store, lease):
+def renewed(store, lease):
     if not store.leases.renew([lease], term=9 * HOUR, begun=[lease.job_id]):
         raise LeaseLost.of(lease.job_id, lease.token)
 
