@@ -22,6 +22,7 @@ from holdfast.domain.batch import (
     AbortedBy,
     Batch,
     BatchId,
+    BatchState,
     Counters,
     Summary,
     UnitEnd,
@@ -232,7 +233,7 @@ def _end(
     total = max(source.met, opened.batch.total or 0)
     batch, counted = store.batches.end(opened, aborted, total, complete=source.complete)
     store.leases.settle(opened.lease, Done())
-    return batch, counted, aborted
+    return batch, counted, AbortedBy.CANCEL if batch.state is BatchState.CANCELLED else aborted
 
 
 def opening_of(bound: Bound, keys: Iterable[Any], options: RunOptions) -> Opening:

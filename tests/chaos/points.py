@@ -21,6 +21,7 @@ from holdfast.errors import HoldfastError
 from holdfast.store import Store
 from holdfast.store.postgres.connection import PostgresBackend
 from holdfast.store.sqlite.connection import SqliteBackend
+from tests.chaos.standing import Broken
 from tests.support.backends import Database, SqliteDatabase
 
 
@@ -223,9 +224,11 @@ def strike(store: Store, points: Points, act: Callable[[Store], None]) -> None:
         act(store)
     except Crashed:
         assert points.crashed
-    except HoldfastError:
+    except (HoldfastError, psycopg.Error) as error:
+        if points.fault is Fault.LOST and points.before == "COMMIT":
+            raise Broken("R33", f"a COMMIT without an answer was sent again: {error}") from error
         # Only a fault is an excuse: without one the operation must succeed.
-        if not points.fired:
+        if not points.fired or not isinstance(error, HoldfastError):
             raise
     finally:
         with suppress(Exception):

@@ -191,7 +191,9 @@ def finish(world: World, asked: Opening) -> None:
     if batch.state != "done":
         raise Broken("I11", f"batch {batch.id} is {batch.state} after its last unit")
     for unit in store.batches.units(batch.id):
-        if unit.state == "done" and not world.effects[f"{batch.id}:{unit.key}"]:
+        if unit.state != "done":
+            raise Broken("R3", f"unit {unit.key} is {unit.state}: the batch did not go on at the unit")
+        if not world.effects[f"{batch.id}:{unit.key}"]:
             raise Broken("I5", f"unit {unit.key} is done, and had no effect")
 
 
@@ -273,6 +275,15 @@ def _flush(world: World, store: Store) -> None:
     run = begin(world, store)
     run_units(world, store, run, limit=2)
     run_units(world, store, run)
+
+
+def _out_of_order(world: World, store: Store) -> None:
+    """The last unit ends first, while the others are still in hand."""
+    run = begin(world, store)
+    *hand, last = store.batches.flush(run, ask_for=Next(candidates=keys(KEYS), limit=9)).taken
+    world.effects[f"{run.batch.id}:{last.key}"] += 1
+    end = UnitEnd(key=last.key, place=last.place, state=UnitState.DONE, before=last.state)
+    store.batches.flush(run, [end], Next(in_hand=[(unit.key, unit.place) for unit in hand]))
 
 
 def _conclude(world: World, store: Store) -> None:
@@ -406,6 +417,7 @@ SCENARIOS = {
     "cancel": Scenario(_cancel, prepare=_chain),
     "children": Scenario(_children, prepare=_three),
     "batch flush": Scenario(_flush, meanwhile=steer),
+    "batch out of order": Scenario(_out_of_order, meanwhile=steer),
     "conclusion of a batch": Scenario(_conclude, meanwhile=steer),
     "stop and resume of a batch": Scenario(_stop, meanwhile=steer),
     "launch on workers": Scenario(_launch, after=_after_launch),

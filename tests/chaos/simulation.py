@@ -250,7 +250,9 @@ class Simulation:
     # -- people ----------------------------------------------------------------------------
 
     def do_cancel(self, a: int, b: int, c: int) -> None:
-        self.referee.cancelled(self.store.control.cancel(self._job(a), actor="ada"))
+        held = sorted(self.referee.holds)
+        selector = Selector(ids=(JobId(held[a % len(held)]),)) if held and b % 2 else self._job(a)
+        self.referee.cancelled(self.store.control.cancel(selector, actor="ada"))
 
     def do_hold(self, a: int, b: int, c: int) -> None:
         (self.store.control.pause if b % 2 else self.store.control.hold)(self._job(a), actor="ada")
@@ -318,7 +320,7 @@ class Simulation:
             return
         number, run, hand = self.runs[a % len(self.runs)]
         states = (UnitState.DONE, UnitState.DONE, UnitState.FAILED, UnitState.SKIPPED)
-        ends = []
+        ends: list[UnitEnd] = []
         for place, unit in enumerate(hand):
             state = states[(c + place) % 4]
             if state is UnitState.DONE:
@@ -352,13 +354,14 @@ class Simulation:
                 self.store.batches.cancel,
             ]
             verbs[b % 4](batch.id)
+            if b % 4 == 3 and not batch.state.ended:
+                self.cancelled.add(batch.id)
         self._check_units()
 
     def _check_units(self) -> None:
-        found = {row[0] for row in self.execute("SELECT id FROM holdfast.batch WHERE state = 'cancelled'")}
-        if self.cancelled - found:
-            raise Broken("I6", f"batches {sorted(self.cancelled - found)} were cancelled, and are no longer")
-        self.cancelled = found
+        for batch_id, state in self.execute("SELECT id, state FROM holdfast.batch"):
+            if batch_id in self.cancelled and state in ("done", "partial", "failed"):
+                raise Broken("I6", f"batch {batch_id} was cancelled, and is {state}")
         for batch_id, key in self.execute("SELECT batch_id, key FROM holdfast.unit WHERE state = 'done'"):
             if not self.referee.effects[batch_id, key]:
                 raise Broken("I5", f"unit {key} of batch {batch_id} is done, and had no effect")

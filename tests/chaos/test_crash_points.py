@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import os
+import threading
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from holdfast.domain.batch import UnitEnd, UnitState
-from holdfast.domain.job import WorkerId
+from holdfast.domain.job import Lease, WorkerId
 from holdfast.domain.request import NewJob
 from holdfast.domain.verdict import Done, Failed, Lost, Released, Stopped
 from holdfast.errors import HoldfastError, LeaseLost
+from holdfast.store.flow import ask
 from holdfast.store.ledger import Next
 from tests.chaos.points import Fault, Points, strike
-from tests.chaos.scenarios import HOUR, KEYS, KIND, SCENARIOS, World, keys, opening, recover
+from tests.chaos.scenarios import HOUR, KEYS, KIND, QUEUE, SCENARIOS, World, keys, opening, recover
 from tests.chaos.standing import Broken, audit
 from tests.chaos.worlds import Worlds
 
@@ -69,6 +71,11 @@ def _flush_one(store, run):
     store.batches.flush(run, ask_for=Next(candidates=keys(KEYS), limit=1))
 
 
+def renew(store, lease):
+    if not store.leases.renew([lease], term=9 * HOUR, begun=[lease.job_id]):
+        raise LeaseLost.of(lease.job_id, lease.token)
+
+
 #: What a holder may write: job, and batch.
 WRITES = {
     "settle done": lambda store, lease: store.leases.settle(lease, Done("1")),
@@ -76,7 +83,7 @@ WRITES = {
     "settle released": lambda store, lease: store.leases.settle(lease, Released()),
     "settle stopped": lambda store, lease: store.leases.settle(lease, Stopped()),
     "settle lost": lambda store, lease: store.leases.settle(lease, Lost(begun=True)),
-    "renew": lambda store, lease: renewed(store, lease),
+    "renew": renew,
     "mark": lambda store, lease: store.leases.mark(lease),
     "progress": lambda store, lease: store.leases.report(lease, done=9, total=9, message="late"),
     "checkpoint": lambda store, lease: store.leases.report(lease, checkpoint='"late"'),
@@ -94,11 +101,6 @@ BATCH_WRITES = {
 
 def _end(key, place):
     return UnitEnd(key=key, place=place, state=UnitState.DONE)
-
-
-def renewed(store, lease):
-    if not store.leases.renew([lease], term=9 * HOUR, begun=[lease.job_id]):
-        raise LeaseLost.of(lease.job_id, lease.token)
 
 
 @pytest.mark.parametrize("name", [*WRITES, *BATCH_WRITES])
@@ -179,3 +181,50 @@ class Late:
         return {
             name: sorted(self._world.database.execute(f"SELECT * FROM holdfast.{name}"), key=repr) for name in names
         }
+
+
+# -- two at once -----------------------------------------------------------------------------
+
+
+def test_a_limit_is_exact_whoever_comes_between(worlds: Worlds):
+    """Another claims at every point of a claim: never do more run than may."""
+    at, fired = 0, True
+    while fired:
+        at += 1
+        world = worlds.make()
+        world.enqueue(world.store, "a", "b", "c")
+        world.store.queues.set_limits(QUEUE, limit=1)
+        points = Points(Fault.DELAY, at, meanwhile=lambda world=world: _claim_beside(worlds, world))
+        store = worlds.on_points(points)
+        world.claim(store, limit=3)
+        store.backend.vanish()
+        ((running,),) = world.database.execute("SELECT count(*) FROM holdfast.live WHERE state = 'running'")
+        if running > 1:
+            raise Broken("I8", f"{running} jobs run, 1 may: another claimed before {points.before!r}")
+        fired = points.fired
+    assert at > 2
+
+
+def _claim_beside(worlds: Worlds, world: World) -> None:
+    with suppress(HoldfastError):
+        world.claim(worlds.other, "second", limit=3)
+
+
+def test_a_job_is_handed_to_one_of_two_who_claim_at_once(worlds: Worlds):
+    """The first has claimed and not committed yet: the second finds nothing, now or when it has waited."""
+    world = worlds.make()
+    world.enqueue(world.store, "a")
+    asked = {"queues": [QUEUE], "kinds": [KIND], "term": HOUR, "limit": 1, "mark": False}
+    found: list[Lease] = []
+    second = threading.Thread(target=lambda: found.extend(world.claim(world.store, "second")))
+    with world.store.backend.transaction() as connection:
+        (first,) = world.store.backend.run_on(connection, _single(ask("claim", Lease, worker="first", **asked)))
+        second.start()
+        second.join(0.5)  # without a lock it would wait for the row, and then take it again
+    second.join(60)
+    if found:
+        raise Broken("I3", f"job {first.job_id} was handed to two, under tokens {first.token} and {found[0].token}")
+
+
+def _single(step):
+    return (yield step)

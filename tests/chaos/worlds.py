@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from holdfast.store import Store
 from holdfast.store.postgres.connection import PostgresBackend
@@ -74,7 +74,7 @@ class Worlds:
         self._process.backend.points = points
         return self._process
 
-    def __enter__(self) -> Worlds:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:

@@ -454,3 +454,14 @@ def test_failed_units_that_run_again_are_not_reopened_beside(store):
     check(store, second.batch.id)
     store.batches.flush(second, [done(unit)])
     assert check(store, second.batch.id).failed == 0
+
+
+def test_a_cancel_that_a_run_did_not_hear_of_holds(store):
+    """It came after the last unit was taken: the run ends, and the batch is cancelled, never done."""
+    run = begin(store)
+    (unit,) = take(store, run, 1).taken
+    store.batches.cancel(run.batch.id)
+    store.batches.flush(run, [done(unit)])
+    batch, counted = leave(store, run, total=1)
+    assert (batch.state, batch.aborted_by, counted.done) == (BatchState.CANCELLED, AbortedBy.CANCEL, 1)
+    check(store, batch.id)

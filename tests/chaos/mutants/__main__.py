@@ -110,7 +110,9 @@ def try_out(mutant: Mutant) -> Verdict:
         return Verdict(mutant, named, seconds, "survived")
     if not mutant.invariants & set(named):
         told = (ran.stdout + ran.stderr).strip()[-300:]
-        return Verdict(mutant, named, seconds, f"the harness failed and did not name {sorted(mutant.invariants)}: {told}")
+        return Verdict(
+            mutant, named, seconds, f"the harness failed and did not name {sorted(mutant.invariants)}: {told}"
+        )
     return Verdict(mutant, named, seconds)
 
 
