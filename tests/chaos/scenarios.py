@@ -190,7 +190,10 @@ def finish(world: World, asked: Opening) -> None:
     store.leases.settle(run.lease, Done())
     if batch.state != "done":
         raise Broken("I11", f"batch {batch.id} is {batch.state} after its last unit")
-    for unit in store.batches.units(batch.id):
+    units = store.batches.units(batch.id)
+    if len(units) != len(KEYS):
+        raise Broken("R3", f"only {len(units)} of {len(KEYS)} units were ever run")
+    for unit in units:
         if unit.state != "done":
             raise Broken("R3", f"unit {unit.key} is {unit.state}: the batch did not go on at the unit")
         if not world.effects[f"{batch.id}:{unit.key}"]:
