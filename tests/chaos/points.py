@@ -48,7 +48,7 @@ class Points:
     def __init__(self, fault: Fault, at: int, *, meanwhile: Callable[[], None] = nobody, coarse: bool = False) -> None:
         self.fault = fault
         self.at = at
-        #: PostgreSQL undoes a transaction as a whole: one point before its end stands for those inside.
+        #: Only the borders of PostgreSQL's transactions are points.
         self.coarse = coarse
         self.meanwhile = meanwhile
         self.passed = 0
@@ -195,12 +195,20 @@ class _PostgresCursor(psycopg.Cursor[Any]):
         backend, connection, points = self.backend, self.connection, self.backend.points
         backend.connections.add(connection)
         text = query.decode() if isinstance(query, bytes) else str(query)
-        inside = connection.info.transaction_status == TransactionStatus.INTRANS and text != "COMMIT"
-        counts = points is not None and not (points.coarse and inside and not points.crashed)
+        counts = points is not None and (points.crashed or not points.coarse or _is_border(connection, text, points))
         lose = counts and points(text, lambda: _broken(connection))
         yield
         if lose:
             raise _broken(connection)
+
+
+def _is_border(connection: psycopg.Connection[Any], text: str, points: Points) -> bool:
+    """PostgreSQL undoes a transaction as a whole: its begin stands for every crash in it, its end for every error."""
+    if text.startswith("BEGIN"):
+        return points.fault in (Fault.CRASH, Fault.DELAY)
+    if text == "COMMIT":
+        return points.fault in (Fault.ERROR, Fault.LOST)
+    return connection.info.transaction_status != TransactionStatus.INTRANS
 
 
 def _broken(connection: psycopg.Connection[Any]) -> psycopg.Error:
