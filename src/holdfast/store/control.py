@@ -76,7 +76,10 @@ class Control:
         return self._each(selector, MAY_HOLD, lambda ids: _hold(ids, actor, text), actor=actor)
 
     def unhold(self, selector: Selector, *, actor: str) -> list[JobId]:
-        """Let held jobs go. Needs that are still live are waited for; failed ones no longer count."""
+        """Let held jobs go. Needs that are still live are waited for; failed ones no longer count.
+
+        One that is out of attempts has all of them again.
+        """
         return self._each(selector, (State.HELD,), lambda ids: _unhold(ids, actor), actor=actor)
 
     def retry(self, selector: Selector, *, actor: str) -> list[JobId]:
