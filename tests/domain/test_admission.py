@@ -70,6 +70,7 @@ def test_old_runs_fade():
         ("nightly", ["python", "x.py"], "nightly"),
         ("sweep/symbol=A/year=2020", ["./run"], "sweep"),
         (None, ["/usr/bin/python", "x.py"], "python"),
+        ("/odd", ["/bin/"], "/bin/"),
     ],
 )
 def test_whose_history_a_program_shares(label, words, name):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import sys
 
 import psutil
@@ -14,8 +15,11 @@ import holdfast
 from holdfast import Selector, State
 from holdfast.domain.autoscale import Bounds, Host
 from holdfast.domain.command import COMMAND, Command
-from holdfast.domain.job import OnLost
+from holdfast.domain.job import OnLost, WorkerId
 from holdfast.domain.request import NewJob
+from holdfast.domain.verdict import Done
+from holdfast.run.autoscale import Autoscaler, ScalingOptions
+from holdfast.run.execute.command import command_kind
 from tests.support.processes import gone, wait_until
 from tests.support.workers import working
 
@@ -72,6 +76,107 @@ def add(app, tmp_path, *words, label=None, on_lost=OnLost.RETRY, **options):
 
 def events(app, job_id):
     return [event.name for event in app.views.events(job_id)]
+
+
+@pytest.fixture
+def tick(monkeypatch):
+    """A clock that a test can set, in seconds."""
+
+    class Clock:
+        at = 1000.0
+
+    monkeypatch.setattr("holdfast.run.clock.now", lambda: Clock.at)
+    return Clock
+
+
+def by_hand(app, host, **options):
+    """An autoscaler that nobody moves but the test."""
+    worker = WorkerId("w-1")
+    app.store.workers.announce(worker, host=socket.gethostname(), pid=1, queues=["default"], kinds=[COMMAND])
+    scaling = ScalingOptions(host=lambda: host.now, **options)
+    return Autoscaler(
+        app.store, worker, command_kind(), queues=["default"], slots=8, options=scaling, changed=lambda: None
+    )
+
+
+def test_slots_and_memory_decide_who_begins(app, tmp_path, host, tick):
+    """One slot after the other; then the forecast says no, which is told and written down."""
+    app.store.scaling.set_bounds("default", Bounds(1, 3))
+    jobs = [add(app, tmp_path, "true", label="train") for _ in range(3)]
+    scaler = by_hand(app, host, memory_profiles={"tr*": 30 * GB})
+    scaler.refresh()
+    first = scaler.admit(suspects=0)
+    assert (first.lease.job_id, first.lease.marked) == (jobs[0], True)
+    assert scaler.admit(suspects=0) is None
+    tick.at += 11
+    scaler.tick()
+    assert "bears" not in app.views.why(jobs[1])[0].text
+    assert scaler.admit(suspects=0).lease.job_id == jobs[1]
+    tick.at += 11
+    scaler.tick()
+    assert "bears 2 so far (up to 3)" in app.views.why(jobs[2])[0].text
+    app.store.scaling.set_bounds("default", Bounds(3, 3))
+    tick.at += 1
+    scaler.tick()
+    assert scaler.admit(suspects=0) is None
+    tick.at += 1
+    scaler.tick()
+    assert "2 programs are forecast to take 60 GiB of 76 GiB" in app.views.why(jobs[2])[0].text
+    actions = [each.action for each in app.store.scaling.decisions("default")]
+    assert actions == ["blocked", "step_up", "step_up"]
+    first.peak = 5 * GB
+    scaler.ended(first, Done())
+    assert scaler.admit(suspects=0).lease.job_id == jobs[2]
+    scaler.let_go()
+    assert app.store.scaling.profiles(["train"])["train"].mean == 5 * GB
+
+
+def test_memory_that_others_take_or_were_promised_is_not_ours(app, tmp_path, host, tick):
+    """What another worker of this host has yet to take counts, and so does the rest of the host."""
+    app.store.scaling.set_bounds("default", Bounds(4, 4))
+    add(app, tmp_path, "true", memory=40 * GB)
+    second = add(app, tmp_path, "true", memory=40 * GB)
+    one = by_hand(app, host)
+    one.refresh()
+    assert one.admit(suspects=0) is not None
+    tick.at += 11
+    one.tick()
+    other = Autoscaler(
+        *(app.store, WorkerId("w-2"), command_kind()),
+        queues=["default"],
+        slots=8,
+        options=ScalingOptions(host=lambda: host.now),
+        changed=lambda: None,
+    )
+    other.refresh()
+    assert other.admit(suspects=0) is None
+    one.let_go()
+    app.store.scaling.tell(WorkerId("w-1"), None)
+    tick.at += 11
+    other.tick()
+    host.now = structs.replace(EASY, used=70 * GB)
+    tick.at += 1
+    other.tick()
+    assert other.admit(suspects=0) is None
+    host.now = EASY
+    tick.at += 1
+    other.tick()
+    assert other.admit(suspects=0).lease.job_id == second
+
+
+def test_earlier_runs_of_a_label_are_remembered(app, tmp_path, host):
+    """Where a cap had them measured before the queue was scaled."""
+    for peak in range(1, 7):
+        add(app, tmp_path, "true", label="old")
+        (lease,) = app.store.leases.claim(WorkerId("w"), queues=["default"], kinds=[COMMAND])
+        app.store.leases.settle(lease, Done(json.dumps({"peak_bytes": peak * GB} if peak < 6 else [])))
+    app.store.scaling.set_bounds("default", Bounds(4, 4))
+    for _ in range(2):
+        add(app, tmp_path, "true", label="old")
+    scaler = by_hand(app, host)
+    scaler.refresh()
+    assert [scaler.admit(suspects=0) is not None for _ in range(3)] == [True, True, False]
+    assert app.store.scaling.profiles(["old"])["old"].mean == 3 * GB
 
 
 def test_programs_are_measured_and_what_can_never_fit_is_told(app, tmp_path, work):

@@ -56,7 +56,7 @@ def learned(profile: Profile, peak: int) -> Profile:
 
 def profile_name(label: str | None, argv: Sequence[str]) -> str:
     """Whose history a program shares: its label without parameters, or the program's own name."""
-    return label.partition("/")[0] if label else argv[0].rpartition("/")[2]
+    return (label or "").partition("/")[0] or argv[0].rpartition("/")[2] or argv[0]
 
 
 class Expected(Struct, frozen=True):

@@ -21,6 +21,7 @@ from holdfast.domain.kind import Kind
 from holdfast.domain.scaling import Action, Decision, Scaling, load_scaling
 from holdfast.domain.text import say_size
 from holdfast.domain.verdict import Done, Failed, Lost, Outcome
+from holdfast.errors import StoreUnavailable
 from holdfast.run import clock
 from holdfast.run.held import Run, StopReason
 from holdfast.run.host import read_host
@@ -37,6 +38,8 @@ WATCH_EVERY, LOOK_EVERY = 1.0, 2.0
 TELL_EVERY = 10.0
 #: Pages that come back from swap between two looks: more than these is swapping.
 SWAPPING = 256
+#: That memory is less short than before is written down after so many seconds.
+STRAIN_EVERY = 30.0
 #: Failures of so many seconds count.
 LATELY = 300.0
 
@@ -84,6 +87,7 @@ class Autoscaler:
         self._looked_at = self._refreshed_at = clock.now()
         self._swapping = False
         self._strain = Strain.EASY
+        self._strain_told = (Strain.EASY, 0.0)
         self._promised = 0
         self._evicted_at = float("-inf")
         self._told: tuple[float, Scaling | None] = (float("-inf"), None)
@@ -206,13 +210,19 @@ class Autoscaler:
             if program.frozen_at is not None and program.run.timeout is not None:
                 program.run.timeout += now - self._looked_at  # a frozen program has all the time in the world
         self._looked_at = now
-        level = strain(self._host, self._limit)
-        if level is not self._strain:
+        before_that, self._strain = self._strain, strain(self._host, self._limit)
+        if self._strain is not before_that:
+            self._changed()
+        self._tell_strain(now)
+
+    def _tell_strain(self, now: float) -> None:
+        """What is worse is written down at once, what is better in a while: figures at a border come and go."""
+        level, (last, at) = self._strain, self._strain_told
+        if level > last or (level < last and now - at > STRAIN_EVERY):
+            self._strain_told = (level, now)
             used = f"{say_size(self._host.used)} of {say_size(self._host.total)} are in use"
             for name in self._lanes:
                 self._decisions.append(Decision(name, Action.STRAIN, f"memory is {level.name.lower()}: {used}"))
-            self._strain = level
-            self._changed()
 
     def _relieve(self) -> None:
         now = clock.now()
@@ -263,7 +273,11 @@ class Autoscaler:
     def _write(self) -> None:
         self._profiles.flush()
         decisions = [self._decisions.popleft() for _ in range(len(self._decisions))]
-        self._store.scaling.decide(self._worker, self._hostname, decisions)
+        try:
+            self._store.scaling.decide(self._worker, self._hostname, decisions)
+        except StoreUnavailable:
+            self._decisions.extendleft(reversed(decisions))
+            raise
         self._tell(force=False)
 
     def _tell(self, *, force: bool) -> None:

@@ -11,6 +11,7 @@ from holdfast.domain.admission import Profile
 from holdfast.domain.command import COMMAND
 from holdfast.domain.job import JobId, State
 from holdfast.domain.selector import Selector
+from holdfast.errors import StoreUnavailable
 from holdfast.run import clock
 from holdfast.run.lane import name_of
 from holdfast.store.scaling import Ready, ScalingStore
@@ -54,7 +55,11 @@ class Profiles:
         """Write what was measured, and forget what was read before it."""
         peaks, self._peaks = self._peaks, []
         if peaks:
-            self._scaling.learn(peaks)
+            try:
+                self._scaling.learn(peaks)
+            except StoreUnavailable:
+                self._peaks = peaks + self._peaks
+                raise
             told = {name for name, _ in peaks}
             self._known = {name: found for name, found in self._known.items() if name not in told}
 
@@ -70,9 +75,15 @@ class Profiles:
 
     def _earlier(self, label: str) -> list[int]:
         """What earlier programs of this label took, before the queue was scaled, where a cap had them measured."""
-        done = Selector(labels=(label,), kinds=(COMMAND,), states=(State.DONE,))
         if "*" in label:
             return []
-        results = [job.result for job in self._views.page(done, limit=EARLIER).jobs if job.result]
-        peaks = [msgspec.json.decode(result, type=_Result).peak_bytes for result in results]
-        return [peak for peak in peaks if peak]
+        done = Selector(labels=(label,), kinds=(COMMAND,), states=(State.DONE,))
+        peaks = [_peak(job.result) for job in self._views.page(done, limit=EARLIER).jobs]
+        return [peak for peak in reversed(peaks) if peak]
+
+
+def _peak(result: str | None) -> int | None:
+    try:
+        return None if result is None else msgspec.json.decode(result, type=_Result).peak_bytes
+    except msgspec.DecodeError:
+        return None  # a result that was too large to be kept

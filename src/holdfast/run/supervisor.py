@@ -251,10 +251,12 @@ class Supervisor:
 
     def _measure(self) -> None:
         """One look at all processes tells of all programs."""
-        measured = {name: child for name, child in self._children.items() if child.measured}
-        if not measured or clock.now() < self._measured_at + MEASURE_EVERY:
+        if clock.now() < self._measured_at + MEASURE_EVERY:
             return
         self._measured_at = clock.now()
+        measured = {name: child for name, child in self._children.items() if child.measured}
+        if not measured:
+            return
         known = parents()
         found = {name: tree_resident(child.process.pid, known) for name, child in measured.items()}
         for name, child in measured.items():
