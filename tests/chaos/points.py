@@ -208,7 +208,8 @@ def _is_border(connection: psycopg.Connection[Any], text: str, points: Points) -
         return points.fault in (Fault.CRASH, Fault.DELAY)
     if text == "COMMIT":
         return points.fault in (Fault.ERROR, Fault.LOST)
-    return connection.info.transaction_status != TransactionStatus.INTRANS
+    # What commits by itself may have been done before its answer was lost: that is more than an error before it.
+    return points.fault is not Fault.ERROR and connection.info.transaction_status != TransactionStatus.INTRANS
 
 
 def _broken(connection: psycopg.Connection[Any]) -> psycopg.Error:

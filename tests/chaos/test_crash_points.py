@@ -55,7 +55,7 @@ def test_a_fault_at_any_point_breaks_nothing(worlds: Worlds, name: str):
             struck += 1
         else:
             pytest.fail(f"{name} has no end")
-    assert struck > len(worlds.faults), "a scenario without points proves nothing"
+    assert struck >= len(worlds.faults), "a scenario without points proves nothing"
 
 
 def interfere(worlds: Worlds, world: World, scenario) -> None:
