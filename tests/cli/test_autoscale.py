@@ -52,8 +52,9 @@ def test_a_queue_is_scaled_and_is_not(run, fitting):
     assert (answer["autoscale"], answer["limit"]) == (None, 5)
 
 
-def test_status(run, fitting, scaled):
+def test_status(run, fitting, scaled, monkeypatch):
     """Each host with its figures, and who may not begin."""
+    monkeypatch.setenv("COLUMNS", "200")
     (host,) = fitting(("autoscale", "status")).data["hosts"]
     assert (host["host"], host["scaling"]["lanes"][0]["slots"]) == ("big-box", 3)
     out = run("autoscale", "status").out
@@ -66,8 +67,9 @@ def test_status_without_any(run):
     assert "holdfast queue set NAME --autoscale 1-8" in run("autoscale", "status").out
 
 
-def test_a_queue_shows_its_hosts_and_decisions(run, fitting, scaled):
+def test_a_queue_shows_its_hosts_and_decisions(run, fitting, scaled, monkeypatch):
     """The newest decision first."""
+    monkeypatch.setenv("COLUMNS", "200")
     run("queue", "set", "default", "--autoscale", "1-8")
     shown = fitting(("queue", "show"), "default").data
     assert [host["host"] for host in shown["hosts"]] == ["big-box"]

@@ -140,7 +140,7 @@ OPERATIONS = {
     "restart what is done": lambda store, layout: store.backend.run(ask("revive_done", ids=layout.ids("ended"))),
     "rewrite": verb("rewrite", "later", lambda payload: '{"to": 7}'),
     "hasten": verb("retry", "scheduled"),
-    "set memory": verb("set_memory", "later", 2**30),
+    "set memory": verb("set_memory", "ended", 2**30),
     "line": lambda store, layout: store.scaling.line("mine", "mail", limit=100),
     "claim one": lambda store, layout: store.scaling.claim(
         WORKER, layout.ids("later", 1)[0], queue="later", term=timedelta(minutes=1)

@@ -8,9 +8,10 @@ import pytest
 
 from holdfast.domain.admission import Profile, Refusal
 from holdfast.domain.autoscale import Bounds
-from holdfast.domain.command import COMMAND, Command
+from holdfast.domain.command import COMMAND, Command, load_command
 from holdfast.domain.job import OnLost, State, WorkerId
 from holdfast.domain.scaling import Action, Blocked, Decision, Lane, Scaling
+from holdfast.domain.verdict import Failed
 from holdfast.domain.why import Because
 from holdfast.errors import InvalidInput
 from holdfast.store.leases import TERM
@@ -145,15 +146,15 @@ def test_why_tells_what_autoscalers_say(store):
 
 def test_a_cap_can_be_raised_where_nothing_runs(store):
     """A program that was killed for its memory gets more; what runs, and what is no program, stays as it is."""
-    program, running, mail = (
-        put(store, COMMAND, payload=PROGRAM),
-        put(store, COMMAND, payload=PROGRAM),
-        put(store, "mail"),
-    )
+    dead, running, idle = (put(store, COMMAND, payload=PROGRAM) for _ in range(3))
+    mail = put(store, "mail")
+    lease = store.scaling.claim(WORKER, dead, queue="default", term=TERM)
+    store.leases.settle(lease, Failed(error="too much", reason="oom", permanent=True))
     store.scaling.claim(WORKER, running, queue="default", term=TERM)
-    assert store.control.set_memory(only(program, running, mail), 1 << 30, actor="ann") == [program]
-    payload = store.views.get(program).payload
-    assert '"memory":1073741824' in payload.replace(" ", "")
-    assert [event.name for event in store.views.events(program)][-1] == "capped"
+    changed = store.control.set_memory(only(dead, running, idle, mail), 1 << 30, actor="ann")
+    assert sorted(changed) == [dead, idle]
+    caps = [load_command(store.views.get(job_id).payload).memory for job_id in (dead, running, idle)]
+    assert caps == [1 << 30, None, 1 << 30]
+    assert "capped" in [event.name for event in store.views.events(dead)]
     with pytest.raises(InvalidInput):
-        store.control.set_memory(only(program), 0, actor="ann")
+        store.control.set_memory(only(idle), 0, actor="ann")

@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from holdfast.domain.command import COMMAND
+from holdfast.domain.edit import Edit
 from holdfast.domain.history import EventName
-from holdfast.domain.job import LIVE, JobId, State, Wanted
+from holdfast.domain.job import ENDED, LIVE, JobId, State, Wanted
 from holdfast.domain.queue import DEFAULT_QUEUE
 from holdfast.domain.selector import Selector
 from holdfast.domain.text import checked_actor, checked_name, checked_number, clean_text
@@ -131,8 +132,12 @@ class Control:
         """Change the memory cap, in bytes, of programs that do not run: it holds from their next attempt on."""
         if memory <= 0:
             raise InvalidInput(f"a cap is more than nothing, not {memory}")
-        change = _change("set_memory", EventName.CAPPED, {"memory": memory}, actor)
-        return self._each(selector, (*IDLE, State.DEAD, State.CANCELLED), change, actor=actor)
+        detail = {"memory": memory}
+        change = _change("set_memory", EventName.CAPPED, detail, actor)
+        edit = Edit(memory=memory)
+        programs = selector if selector.kinds is not None else structs.replace(selector, kinds=(COMMAND,))
+        live = self.rewrite(programs, lambda payload: edit.applied(payload, actor), actor=actor, detail=detail)
+        return self._each(selector, ENDED, change, actor=actor) + live
 
     def move(self, selector: Selector, queue: str = DEFAULT_QUEUE, *, actor: str) -> list[JobId]:
         """Move jobs to another queue. A running job stays where it is."""

@@ -42,10 +42,10 @@ RETURNING id
 UPDATE holdfast.live SET priority = :priority WHERE id = ANY(:ids::bigint[]) RETURNING id
 
 -- name: set_memory
--- What was asked changes only here: a program that was killed for its memory gets more of it.
+-- A program that was killed for its memory gets more of it. It has ended: nobody can claim it meanwhile.
 UPDATE holdfast.job SET payload = jsonb_set(payload::jsonb, '{memory}', to_jsonb(:memory::bigint))::json
 WHERE id = ANY(:ids::bigint[]) AND kind = 'command'
-    AND (SELECT count(*) FROM holdfast.live WHERE live.id = job.id AND live.state = 'running') = 0
+    AND (SELECT count(*) FROM holdfast.live WHERE live.id = job.id) = 0
 RETURNING id
 
 -- name: set_queue

@@ -42,10 +42,10 @@ RETURNING id
 UPDATE holdfast_live SET priority = :priority WHERE id IN (SELECT value FROM json_each(:ids)) RETURNING id
 
 -- name: set_memory
--- What was asked changes only here: a program that was killed for its memory gets more of it.
+-- A program that was killed for its memory gets more of it. It has ended: nobody can claim it meanwhile.
 UPDATE holdfast_job SET payload = json_set(payload, '$.memory', :memory)
 WHERE id IN (SELECT value FROM json_each(:ids)) AND kind = 'command'
-    AND NOT EXISTS (SELECT 1 FROM holdfast_live AS live WHERE live.id = holdfast_job.id AND live.state = 'running')
+    AND NOT EXISTS (SELECT 1 FROM holdfast_live AS live WHERE live.id = holdfast_job.id)
 RETURNING id
 
 -- name: set_queue
