@@ -127,7 +127,7 @@ def test_a_worker_that_ends_gives_its_shards_back(app):
 
     batch = app.submit(slow, range(200), shards=2)
     with worker(app):
-        assert begun.wait(10)
+        assert begun.wait(120)
     seen = len(made)
     assert 0 < seen < 200
     counted = app.store.batches.counters(batch.id)

@@ -24,7 +24,7 @@ _PRELOAD = ["pytest", "holdfast.run.worker", "holdfast.store.sqlite.connection",
 _CLEAN.set_forkserver_preload(_PRELOAD)
 
 #: How long a test waits for a process before it calls it hung, in seconds.
-PATIENCE = float(os.environ.get("HOLDFAST_PATIENCE", "60"))
+PATIENCE = float(os.environ.get("HOLDFAST_PATIENCE", "180"))
 
 
 def preload(*modules: str) -> None:
