@@ -13,7 +13,6 @@ from holdfast.domain.selector import Selector
 from holdfast.domain.unique import Scope, Unique
 from holdfast.domain.verdict import Done, Failed, Released
 from holdfast.errors import InvalidInput, JobInUse, NoSuchJob
-from holdfast.store.payloads import set_aside
 from tests.support.jobs import BOOM, lapse, only, put, state, states, take, take_one
 
 FATAL = Failed(error="boom", permanent=True)
@@ -370,16 +369,6 @@ def test_what_runs_or_has_ended_keeps_its_payload(store):
     take_one(store)
     assert store.control.rewrite(ALL, lambda _: '{"n":2}', actor="ada") == []
     assert {store.views.get(job_id).payload for job_id in (ended, running)} == {"{}"}
-
-
-def test_a_job_that_is_set_aside_comes_back_by_itself(store, clock):
-    """Whoever was about to change it may have been killed."""
-    job_id = put(store)
-    store.backend.write(set_aside, [job_id], lambda _: "[]")
-    assert take(store) == []
-    clock.advance(seconds=6)
-    store.leases.promote()
-    assert take_one(store).job_id == job_id
 
 
 def test_a_held_job_that_is_out_of_attempts_begins_anew(store, clock):

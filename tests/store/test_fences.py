@@ -188,9 +188,7 @@ FOR_IDLE_JOBS = {
     "wake": lambda job_id: ask("wake", ids=[job_id]),
     "revive": lambda job_id: ask("revive", ids=[job_id]),
     "revive_done": lambda job_id: ask("revive_done", ids=[job_id]),
-    "set_aside": lambda job_id: ask("set_aside", ids=[job_id], aside=timedelta(seconds=5)),
     "set_payloads": lambda job_id: ask("set_payloads", changed=ById(id=[job_id], payload=['{"forged":1}'])),
-    "set_in_place": lambda job_id: ask("set_in_place", placed=ById(id=[job_id], due_at=[START])),
     "replace_job": lambda job_id: ask(
         "replace_job", id=job_id, payload="{}", label=None, tags=None, priority=9, delay=None, run_at=None
     ),

@@ -111,15 +111,8 @@ class Control:
         ids = [] if narrowed.empty else self._backend.read(_all_ids, narrowed)
         changed: list[JobId] = []
         for start in range(0, len(ids), CHUNK):
-            left = ids[start : start + CHUNK]
-            for _ in range(payloads.TRIES):
-                aside = self._backend.write(payloads.set_aside, left, make)
-                made, left = self._backend.write(payloads.change, left, aside, make, actor=actor, detail=detail)
-                changed += made
-                if not left:
-                    break
-        if changed:
-            self._backend.ring()
+            part = ids[start : start + CHUNK]
+            changed += self._backend.write(payloads.rewrite, part, make, actor=actor, detail=detail)
         return changed
 
     def set_priority(self, selector: Selector, priority: int, *, actor: str) -> list[JobId]:

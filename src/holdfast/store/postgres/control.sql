@@ -59,29 +59,23 @@ UPDATE holdfast.live SET due_at = :due_at, state = CASE
 WHERE id = ANY(:ids::bigint[]) AND state <> 'running'
 RETURNING id
 
--- name: lock_payloads
-SELECT live.id, live.state, live.due_at, job.payload
-FROM holdfast.live CROSS JOIN LATERAL (
-    SELECT payload::text AS payload FROM holdfast.job WHERE job.id = live.id LIMIT 1) AS job
-WHERE live.id = ANY(:ids::bigint[]) ORDER BY live.id FOR UPDATE OF live
+-- name: lock_idle
+SELECT id FROM holdfast.live WHERE id = ANY(:ids::bigint[]) AND state <> 'running' ORDER BY id FOR UPDATE
 
--- name: set_aside
--- Nobody claims it while its payload is changed: a claim that has begun already would hand out the old one.
-UPDATE holdfast.live SET state = 'scheduled', due_at = (SELECT holdfast.now()) + :aside::interval
-WHERE id = ANY(:ids::bigint[]) AND state || '' = 'ready'
-RETURNING id
+-- name: read_payloads
+-- In a statement of its own: that of the locks would see the time before the wait for them.
+SELECT id, payload::text FROM holdfast.job WHERE id = ANY(:ids::bigint[])
 
 -- name: set_payloads
-UPDATE holdfast.job SET payload = (:changed::jsonb->id::text->>'payload')::json
-WHERE id = ANY(ARRAY(SELECT jsonb_object_keys(:changed::jsonb)::bigint))
-    AND (SELECT state <> 'running' AND state <> 'ready' FROM holdfast.live WHERE live.id = job.id)
-RETURNING id
-
--- name: set_in_place
--- What was set aside is ready again, as old as it was.
-UPDATE holdfast.live SET state = 'ready', due_at = (:placed::jsonb->id::text->>'due_at')::timestamptz
-WHERE id = ANY(ARRAY(SELECT jsonb_object_keys(:placed::jsonb)::bigint)) AND state || '' = 'scheduled'
-RETURNING id
+-- The token rises: a claim that has begun already reads the payload anew.
+WITH changed AS (
+    UPDATE holdfast.live SET token = token + 1
+    WHERE id = ANY(ARRAY(SELECT jsonb_object_keys(:changed::jsonb)::bigint)) AND state <> 'running'
+    RETURNING id
+)
+UPDATE holdfast.job SET payload = (:changed::jsonb->job.id::text->>'payload')::json
+FROM changed WHERE job.id = changed.id
+RETURNING job.id
 
 -- name: lock_revivable
 SELECT ended.id, ended.kind, job.key

@@ -11,20 +11,21 @@ CROSS JOIN LATERAL (SELECT label, payload, on_lost FROM holdfast.job WHERE job.i
 ORDER BY first.priority DESC, first.due_at, first.id
 
 -- name: claim_one
--- One job that was chosen, if it is still there to be taken. Its start is marked: it begins at once.
+-- One job that was chosen, if it is still there to be taken. Its start is marked: it begins at once. (The odd
+-- comparisons keep the plan on the primary key.)
 WITH taken AS (
     UPDATE holdfast.live SET state = 'running', token = token + 1, worker = :worker,
         claimed_at = (SELECT holdfast.now()), lapses_at = (SELECT holdfast.now()) + :term::interval,
         started_at = (SELECT holdfast.now()), attempts = attempts + 1
     WHERE id = (
-        SELECT id FROM holdfast.live WHERE id = :id AND state = 'ready' AND queue = :queue
+        SELECT id FROM holdfast.live WHERE id = :id AND state || '' = 'ready' AND queue || '' = :queue
             AND NOT EXISTS (SELECT FROM holdfast.queue WHERE queue.name = :queue AND queue.paused)
         FOR UPDATE SKIP LOCKED)
     RETURNING id, token, kind, queue, attempts, suspect, priority, due_at
 )
-SELECT id AS job_id, token, kind, queue, (SELECT payload::text FROM holdfast.job WHERE job.id = taken.id) AS payload,
+SELECT id AS job_id, token, kind, queue, holdfast.payload_of(id) AS payload,
     attempts AS attempt, true AS marked, suspect, priority, due_at,
-    (SELECT checkpoint::text FROM holdfast.progress WHERE job_id = taken.id) AS checkpoint
+    holdfast.checkpoint_of(id) AS checkpoint
 FROM taken
 
 -- name: profiles

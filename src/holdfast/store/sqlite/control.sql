@@ -60,28 +60,18 @@ UPDATE holdfast_live SET due_at = :due_at, state = CASE
 WHERE id IN (SELECT value FROM json_each(:ids)) AND state <> 'running'
 RETURNING id
 
--- name: lock_payloads
-SELECT live.id, live.state, live.due_at, job.payload
-FROM holdfast_live AS live JOIN holdfast_job AS job ON job.id = live.id
-WHERE live.id IN (SELECT value FROM json_each(:ids)) ORDER BY live.id
+-- name: lock_idle
+SELECT id FROM holdfast_live WHERE id IN (SELECT value FROM json_each(:ids)) AND state <> 'running' ORDER BY id
 
--- name: set_aside
--- Nobody claims it while its payload is changed.
-UPDATE holdfast_live SET state = 'scheduled', due_at = :now + :aside
-WHERE id IN (SELECT value FROM json_each(:ids)) AND state = 'ready'
-RETURNING id
+-- name: read_payloads
+SELECT id, payload FROM holdfast_job WHERE id IN (SELECT value FROM json_each(:ids))
 
 -- name: set_payloads
+UPDATE holdfast_live SET token = token + 1
+WHERE id IN (SELECT CAST(key AS INTEGER) FROM json_each(:changed)) AND state <> 'running';
 UPDATE holdfast_job SET payload = changed.value->>'payload' FROM json_each(:changed) AS changed
 WHERE holdfast_job.id = CAST(changed.key AS INTEGER) AND EXISTS (
-    SELECT 1 FROM holdfast_live AS live
-    WHERE live.id = holdfast_job.id AND live.state <> 'running' AND live.state <> 'ready')
-RETURNING id
-
--- name: set_in_place
--- What was set aside is ready again, as old as it was.
-UPDATE holdfast_live SET state = 'ready', due_at = placed.value->>'due_at' FROM json_each(:placed) AS placed
-WHERE holdfast_live.id = CAST(placed.key AS INTEGER) AND state = 'scheduled'
+    SELECT 1 FROM holdfast_live AS live WHERE live.id = holdfast_job.id AND live.state <> 'running')
 RETURNING id
 
 -- name: lock_revivable
