@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check services chaos format docs bench test-pythons clean
+.PHONY: help run test check services chaos mutants format docs bench test-pythons clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,8 +32,11 @@ services: ## install what the tests can use of the system's packages (Debian, as
 	done; \
 	[ -z "$$missing" ] || { apt-get update -q && RUNLEVEL=1 apt-get install -q -y --no-install-recommends $$missing; }
 
-chaos: $(READY) ## kill ten thousand workers (or HOLDFAST_KILLS=n), and PostgreSQL under load
-	HOLDFAST_KILLS=$${HOLDFAST_KILLS:-10000} HOLDFAST_PATIENCE=600 $(BIN)/python -m pytest -n 2 tests/run -k faults
+chaos: $(READY) ## strike real workers in every way (HOLDFAST_CHAOS="kills pauses", HOLDFAST_CHAOS_SECONDS, HOLDFAST_SEED)
+	HOLDFAST_PATIENCE=$${HOLDFAST_PATIENCE:-600} $(BIN)/python -m tests.chaos $(ARGS)
+
+mutants: $(READY) ## put deliberate bugs into copies of the tree: the harness must name what each breaks
+	$(BIN)/python -m tests.chaos.mutants
 
 check: $(READY) ## lint, types, layers
 	$(BIN)/ruff check .

@@ -27,8 +27,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("backend_name", names, scope="session")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What is tested in one piece comes first, so that no process is left with it at the end."""
+    """The stores full of jobs are filled once: their tests run in one process each, and first of all."""
+    for item in items:
+        if item.path.name == "test_plans.py":
+            item.add_marker(pytest.mark.xdist_group(f"plans-{item.callspec.params.get('postgres', 'sqlite')}"))
     items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import holdfast
-from holdfast.config import SETTINGS, settings
+from holdfast.config import SETTINGS, flattened, settings
 from holdfast.errors import ConfigurationError
 
 
@@ -50,6 +50,9 @@ def test_then_a_file_of_the_user(tmp_path):
         ('queues = "mail"', "queues must be a list of texts"),
         ("queues = [1]", "queues must be a list of texts"),
         ('output = "yaml"', "output must be text or json or ndjson"),
+        ('memory_profiles = {train = "much"}', "memory_profiles must be a table of sizes"),
+        ("memory_profiles = {train = 8}", "memory_profiles must be a table of sizes"),
+        ('host_limits = {"*" = "120%"}', "host_limits must be a table of sizes"),
         (b"\xff\xfe", "cannot be read"),
     ],
 )
@@ -69,14 +72,17 @@ def test_an_unknown_key_has_a_suggestion(tmp_path):
 
 
 def test_every_setting_can_come_from_the_environment(tmp_path):
-    """Lists are divided by commas."""
+    """Lists are divided by commas, tables too."""
     texts = {"slots": "4", "queues": "mail, default", "output": "json", "log_level": "debug", "log_format": "json"}
     texts |= {"api_key_sha256": "0" * 64, "web_secure": "on", "web_proxy_role": "operator"}
-    environ = {setting.variable: texts.get(name, "x") for name, setting in SETTINGS.items()}
+    texts |= {"memory_profiles": "train=8G, merge*=512M", "host_limits": "*=70%"}
+    environ = {setting.variable: texts.get(name, "x") for name, setting in SETTINGS.items() if not setting.table}
     found = settings(environ=environ, directory=tmp_path)
     assert found["slots"].value == 4
     assert found["queues"].value == ["mail", "default"]
-    assert {each.origin for each in found.values()} == set(environ)
+    assert found["memory_profiles"].value == {"train": "8G", "merge*": "512M"}
+    assert found["host_limits"].value == {"*": "70%"}
+    assert {each.origin for name, each in found.items() if not SETTINGS[name].table} == set(environ)
 
 
 @pytest.mark.parametrize(("variable", "text"), [("HOLDFAST_SLOTS", "many"), ("HOLDFAST_OUTPUT", "yaml")])
@@ -90,3 +96,49 @@ def test_an_app_without_a_url_asks_the_configuration(tmp_path, monkeypatch):
     app = holdfast.Holdfast()
     monkeypatch.setenv("HOLDFAST_URL", f"sqlite:///{tmp_path}/jobs.db")
     assert app.url.endswith("jobs.db")
+
+
+TABLES = """
+audit_checks = [["git", "diff", "--quiet"]]
+[command]
+memory = "2G"
+retry = 1
+env = {OMP_NUM_THREADS = "1"}
+[profiles."train*"]
+memory = "16G"
+"""
+
+
+def test_commands_have_their_presets_in_the_file(tmp_path):
+    """By label where a profile fits; each part has a name of its own."""
+    (tmp_path / "holdfast.toml").write_text(TABLES)
+    found = settings(environ={}, directory=tmp_path)
+    parts = {part.name: part.value for name in ("command", "profiles") for part in flattened(found[name])}
+    assert parts == {
+        "command.memory": "2G",
+        "command.retry": 1,
+        "command.env.OMP_NUM_THREADS": "1",
+        "profiles.train*.memory": "16G",
+    }
+    assert found["audit_checks"].value == [["git", "diff", "--quiet"]]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("[command]\nmemori = 1", "memori"),
+        ('[command]\nmemory = "much"', "'much' is no size"),
+        ('[command]\ntimeout = "soon"', "not a duration"),
+        ("[command]\nretry = -1", "-1"),
+        ('[command.env]\n"A B" = "x"', "'A B' cannot be a variable"),
+        ('profiles = "x"', "profiles"),
+        ('[profiles.train]\nqueue = ""', "the queue"),
+        ('audit_checks = ["git diff"]', "audit_checks"),
+        ("audit_checks = [[]]", "length >= 1"),
+    ],
+)
+def test_a_preset_that_makes_no_sense_is_an_error(tmp_path, text, says):
+    (tmp_path / "holdfast.toml").write_text(text)
+    with pytest.raises(ConfigurationError, match=says) as caught:
+        settings(environ={}, directory=tmp_path)
+    assert caught.value.hint

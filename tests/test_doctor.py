@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import subprocess
 from datetime import timedelta
 
 import psycopg
 import pytest
 
-from holdfast import Selector, doctor
+from holdfast import Selector, doctor, surroundings
+from holdfast.domain.command import COMMAND, Command
 from holdfast.domain.definition import Definition
 from holdfast.domain.health import Level
 from holdfast.domain.job import WorkerId
 from holdfast.domain.plan import Overlap
+from holdfast.domain.request import NewJob
 from holdfast.domain.schedule import Spec
 from holdfast.domain.verdict import Failed
 from holdfast.run.counts import Counts
@@ -181,3 +184,49 @@ def test_a_transaction_that_keeps_vacuum_from_its_work(server, monkeypatch):
 def test_clocks_that_differ(server, monkeypatch):
     monkeypatch.setattr("holdfast.store.postgres.upkeep.CLOCKS_APART", -1.0)
     assert "off the database's" in found(server.upkeep.tools.health())["clock"]
+
+
+# -- programs and what is around them ----------------------------------------------------------
+
+
+def add(store, *argv, cwd="/", **options):
+    command = Command(argv=argv, cwd=cwd, **options)
+    return store.jobs.enqueue(NewJob(kind=COMMAND, payload=command.dumps())).id
+
+
+def test_programs_are_looked_at(store, tmp_path, monkeypatch):
+    """The invariants by the facts of the store; a directory that is missing; a lock whose owner is dead."""
+    monkeypatch.chdir(tmp_path)
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    (tmp_path / "x.lock").write_text(f"{ended.pid}\n")
+    add(store, "sim", "--out", "a.csv", "1", cwd=str(tmp_path / "gone"))
+    add(store, "flock", str(tmp_path / "x.lock"), "sim", memory=1)
+    store.jobs.enqueue(NewJob(kind=COMMAND, payload="{}"))  # one that nobody can read
+    told = found(doctor.of_programs(store, tmp_path / "logs"))
+    assert told["directories"] == f"live programs are to run in '{tmp_path / 'gone'}', which is not on this host"
+    assert told["stale locks"] == f"{tmp_path / 'x.lock'} names process {ended.pid}, which is dead"
+    assert told["7 memory caps"] == "1 live programs have no memory cap (jobs 1)"
+
+
+def test_logs_are_weighed(tmp_path, monkeypatch):
+    (tmp_path / "1-1.log").write_bytes(b"x" * 100)
+    assert {check.level for check in surroundings.logs(tmp_path)} == {Level.OK}
+    monkeypatch.setattr(surroundings, "LARGE_LOGS", 10)
+    assert "1 logs take" in found(surroundings.logs(tmp_path))["logs"]
+    assert list(surroundings.logs(tmp_path / "none")) == []
+
+
+def test_a_clock_that_is_wrong_is_told(store, clock):
+    """The store of the tests lives in another year."""
+    assert "differ by" in found(surroundings.clock(store))["clock"]
+
+
+def test_every_file_with_settings_is_found(tmp_path):
+    below = tmp_path / "a"
+    below.mkdir()
+    (tmp_path / "holdfast.toml").write_text("slots = 3")
+    (below / "holdfast.toml").write_text("slots = 4")
+    (below / "pyproject.toml").write_text('[project]\nname = "x"')
+    files = [str(below / "holdfast.toml"), str(tmp_path / "holdfast.toml")]
+    assert [file for file in surroundings.config_files(below) if file.startswith(str(tmp_path))] == files

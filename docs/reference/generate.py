@@ -74,7 +74,10 @@ def cli_page() -> str:
         "",
         "| setting | variable | default | meaning |",
         "|---|---|---|---|",
-        *(f"| `{s.name}` | `{s.variable}` | {_default(s.default)} | {s.text} |" for s in SETTINGS.values()),
+        *(
+            f"| `{s.name}` | {f'`{s.variable}`' if s.variable else 'none'} | {_default(s.default)} | {s.text} |"
+            for s in SETTINGS.values()
+        ),
         "",
         "## Exit codes",
         "",

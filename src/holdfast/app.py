@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 from holdfast import words
 from holdfast.batching import Batching
 from holdfast.config import default_url, log_folder, settings
+from holdfast.domain.admission import host_limit
 from holdfast.domain.command import COMMAND
 from holdfast.domain.job import JobId
 from holdfast.domain.kind import MAX_PAYLOAD, Kind, KindOptions, suggest
@@ -28,6 +29,7 @@ from holdfast.store.url import open_store
 from holdfast.store.views import Views
 
 if TYPE_CHECKING:
+    from holdfast.run.autoscale import ScalingOptions
     from holdfast.run.worker import Worker
 
 P = ParamSpec("P")
@@ -198,27 +200,28 @@ class Holdfast(Batching, Scheduling):
         child_memory: int | str = "512M",
         plans: bool = True,
         echo: Callable[[bytes], None] | None = None,
+        memory_profiles: Mapping[str, str] | None = None,
+        host_limits: Mapping[str, str] | None = None,
     ) -> Worker:
         """A worker for this app's kinds; ``run()`` works until ``stop()`` is called.
 
         *queues* defaults to those of the kinds. *drain*: end when nothing is ready or running.
         A process child is replaced after *child_jobs* jobs, or when it has grown to *child_memory*.
         It *plans* the schedules of the store as well, beside all others. *echo* is given what programs write.
+        Where a queue is scaled, *memory_profiles* say what programs take, by label, and *host_limits* what they may
+        take of a host, by its name; without them the configuration tells.
         """
-        from holdfast.domain.sharding import is_shard
         from holdfast.run.children import ChildOptions
-        from holdfast.run.execute.command import command_kind
         from holdfast.run.options import WorkerOptions
-        from holdfast.run.ping import PING, ping_kind
         from holdfast.run.worker import Worker
 
         if isinstance(queues, str) or not isinstance(slots, int) or slots < 1:
             raise InvalidInput(f"queues is a list of names and slots at least 1, not {queues!r} and {slots!r}")
-        kinds = {**self._kinds, **{n: kind for n, kind in self.unit_kinds().items() if is_shard(n)}}
+        kinds = {**self._kinds, **self._shard_kinds()}
         served = queues or sorted({kind.options.queue for kind in kinds.values()}) or ["default"]
         for name in served:
             checked_name(name, what="the queue")
-        kinds |= {PING: ping_kind(settings()["ping_hosts"].value), COMMAND: command_kind()}
+        kinds |= _built_in_kinds()
         options = WorkerOptions(
             queues=tuple(served),
             slots=slots,
@@ -231,10 +234,16 @@ class Holdfast(Batching, Scheduling):
             plans=plans,
             logs=log_folder(self.url),
             echo=echo,
+            scaling=_scaling(memory_profiles, host_limits),
         )
         self.declare_schedules()
         self.store.kinds.publish([kinds[COMMAND].published()])
         return Worker(self.store, kinds, options=options, request=self.request, providers=self._providers)
+
+    def _shard_kinds(self) -> dict[str, Kind]:
+        from holdfast.domain.sharding import is_shard
+
+        return {name: kind for name, kind in self.unit_kinds().items() if is_shard(name)}
 
     def scheduler(self, *, heartbeat: Duration = 10) -> Worker:
         """A worker that runs no jobs: it plans the schedules of the store, and sweeps."""
@@ -320,3 +329,22 @@ def _forget_stores() -> None:
 
 _inherited: list[Store] = []
 os.register_at_fork(after_in_child=_forget_stores)
+
+
+def _built_in_kinds() -> dict[str, Kind]:
+    from holdfast.run.execute.command import command_kind
+    from holdfast.run.ping import PING, ping_kind
+
+    return {PING: ping_kind(settings()["ping_hosts"].value), COMMAND: command_kind()}
+
+
+def _scaling(profiles: Mapping[str, str] | None, limits: Mapping[str, str] | None) -> ScalingOptions:
+    """What people have said about programs and hosts: here, or in the configuration."""
+    from holdfast.run.autoscale import ScalingOptions
+
+    sizes: Mapping[str, str] = settings()["memory_profiles"].value if profiles is None else profiles
+    told: Mapping[str, str] = settings()["host_limits"].value if limits is None else limits
+    for limit in told.values():
+        host_limit(limit, 1)
+    memory = {label: as_bytes(size) for label, size in sizes.items()}
+    return ScalingOptions(memory_profiles=memory, host_limits=dict(told))

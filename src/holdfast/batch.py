@@ -22,6 +22,7 @@ from holdfast.domain.batch import (
     AbortedBy,
     Batch,
     BatchId,
+    BatchState,
     Counters,
     Summary,
     UnitEnd,
@@ -145,7 +146,7 @@ def run_batch(store: Store, bound: Bound, keys: Iterable[Any], options: RunOptio
         with report:
             aborted = _drive(store, begun, driver, telling)
     except BaseException:
-        _give_up(store, opened)
+        give_up(store, opened)
         raise
     batch, counted, aborted = _end(store, opened, source, aborted)
     summary = summarise(counted, batch.total or 0, aborted)
@@ -232,7 +233,7 @@ def _end(
     total = max(source.met, opened.batch.total or 0)
     batch, counted = store.batches.end(opened, aborted, total, complete=source.complete)
     store.leases.settle(opened.lease, Done())
-    return batch, counted, aborted
+    return batch, counted, AbortedBy.CANCEL if batch.state is BatchState.CANCELLED else aborted
 
 
 def opening_of(bound: Bound, keys: Iterable[Any], options: RunOptions) -> Opening:
@@ -354,7 +355,7 @@ def limits_of(bound: Bound, options: RunOptions) -> Limits:
     )
 
 
-def _give_up(store: Store, opened: Opened) -> None:
+def give_up(store: Store, opened: Opened) -> None:
     """The run broke: let go of the batch, and forget one of which nothing was run."""
     with suppress(HoldfastError):
         batch, counted = store.batches.end(opened, AbortedBy.FATAL, opened.batch.total or 0, complete=False)

@@ -11,24 +11,27 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
-from holdfast.domain.text import nearest
-from holdfast.errors import ConfigurationError
+from holdfast.domain.admission import host_limit
+from holdfast.domain.text import as_bytes, nearest
+from holdfast.errors import ConfigurationError, InvalidInput
 
 
 class Setting(NamedTuple):
     """One setting: the type of its value, its default, and what it means."""
 
     name: str
-    type: type[str | int | list[str]]
-    default: str | int | list[str] | None
+    type: type[str | int | list[Any] | dict[str, Any]]
+    default: str | int | list[Any] | dict[str, Any] | None
     text: str
     #: The only values it may have, where there are few.
     choices: tuple[str, ...] = ()
+    #: Whether it has parts of its own, which no variable could hold.
+    table: bool = False
 
     @property
-    def variable(self) -> str:
+    def variable(self) -> str | None:
         """Its name in the environment."""
-        return f"HOLDFAST_{self.name.upper()}"
+        return None if self.table else f"HOLDFAST_{self.name.upper()}"
 
 
 class Found(NamedTuple):
@@ -60,7 +63,12 @@ SETTINGS = {
         Setting("log_level", str, "info", "What a worker writes to its log.", ("debug", "info", "warning", "error")),
         Setting("ping_hosts", list, [], "The hosts that schedules may ping when they succeed; none: no pings."),
         Setting("output", str, "text", "How commands print.", ("text", "json", "ndjson")),
+        Setting("memory_profiles", dict, {}, "What programs take, by label: 8G. * stands for anything."),
+        Setting("host_limits", dict, {}, "What programs may take of a host, by its name: 80% (the default) or 48G."),
         Setting("api_key_sha256", str, None, "SHA-256, in hex, of the key that changes need in HOLDFAST_API_KEY."),
+        Setting("command", dict, {}, "What add, sweep and run take where the line says nothing.", table=True),
+        Setting("profiles", dict, {}, "The same for programs whose label fits a pattern.", table=True),
+        Setting("audit_checks", list, [], "Programs that audit runs; one that fails is exit 1.", table=True),
     )
 }
 FILES = ("holdfast.toml", "pyproject.toml")
@@ -82,9 +90,18 @@ def settings(
     for source in (file,) if file is not None else _nearest(directory or Path.cwd()):
         found |= {name: Found(name, value, str(source)) for name, value in _from(source).items()}
     for name, setting in SETTINGS.items():
-        if text := environ.get(setting.variable):
-            found[name] = Found(name, _checked(setting, _parsed(setting, text), setting.variable), setting.variable)
+        variable = setting.variable
+        if variable is not None and (text := environ.get(variable)):
+            found[name] = Found(name, _checked(setting, _parsed(setting, text), variable), variable)
     return found
+
+
+def flattened(found: Found) -> list[Found]:
+    """A setting with parts, part by part: ``command.memory``; any other one by itself."""
+    if not isinstance(found.value, dict) or not found.value:
+        return [found]
+    parts = (Found(f"{found.name}.{name}", value, found.origin) for name, value in found.value.items())
+    return [each for part in parts for each in flattened(part)]
 
 
 def default_url() -> str:
@@ -147,22 +164,40 @@ def _parsed(setting: Setting, text: str) -> Any:
     """A value from the environment, where everything is text."""
     if setting.type is list:
         return [part.strip() for part in text.split(",") if part.strip()]
+    if setting.type is dict:
+        pairs = [part.rpartition("=") for part in text.split(",") if part.strip()]
+        return {name.strip(): value.strip() for name, _, value in pairs}
     return int(text) if setting.type is int and re.fullmatch(r"\d{1,9}", text) else text
 
 
 def _checked(setting: Setting, value: Any, source: str) -> Any:
+    if setting.table:
+        from holdfast.domain.preset import checked_table
+
+        return checked_table(setting.name, value, source)
     fits = isinstance(value, setting.type) and not isinstance(value, bool)
     if setting.type is list and fits:
         fits = all(isinstance(part, str) for part in value)
+    if setting.type is dict and fits:
+        fits = all(isinstance(part, str) and name for name, part in value.items()) and _are_sizes(setting.name, value)
     if setting.name == "slots" and fits:
         fits = 1 <= value <= 10_000
     if setting.name == "api_key_sha256" and fits:
         fits = re.fullmatch(r"[0-9a-fA-F]{64}", value) is not None
     if not fits or (setting.choices and value not in setting.choices):
-        kinds = {str: "a text", int: "a whole number", list: "a list of texts"}
+        kinds = {str: "a text", int: "a whole number", list: "a list of texts", dict: "a table of sizes"}
         wanted = " or ".join(setting.choices) or kinds[setting.type]
         raise ConfigurationError(f"{source}: {setting.name} must be {wanted}, not {value!r}", hint=setting.text)
     return value
+
+
+def _are_sizes(name: str, table: Mapping[str, str]) -> bool:
+    try:
+        for size in table.values():
+            as_bytes(size) if name == "memory_profiles" else host_limit(size, 1)
+    except InvalidInput:
+        return False
+    return True
 
 
 def _nearest_name(name: str) -> str:

@@ -9,11 +9,14 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from holdfast import surroundings
 from holdfast.config import SETTINGS, settings
+from holdfast.domain import invariants
 from holdfast.domain.health import Check, fail, ok, warn
 from holdfast.domain.job import State
 from holdfast.errors import HoldfastError
@@ -33,10 +36,14 @@ LATE, LOOKED_AT = timedelta(minutes=2), 500
 OTHER_VARIABLES = {"HOLDFAST_API_KEY", "HOLDFAST_METRICS_TOKEN", "HOLDFAST_WORKER", "HOLDFAST_CHILD", "HOLDFAST_CAPS"}
 
 
-def examine(open_store: Callable[[], Store]) -> Iterator[Check]:
-    """Every check that applies here, the environment first. A store that cannot be opened ends the list."""
+def examine(open_store: Callable[[], Store], *, logs: Path | None = None) -> Iterator[Check]:
+    """Every check that applies here, the environment first. A store that cannot be opened ends the list.
+
+    *logs* is the folder of what programs have written.
+    """
     yield from environment()
     yield from caps()
+    yield from surroundings.privileges()
     yield from configuration(os.environ)
     try:
         store = open_store()
@@ -45,6 +52,8 @@ def examine(open_store: Callable[[], Store]) -> Iterator[Check]:
         return
     try:
         yield from of_store(store)
+        yield from surroundings.clock(store)
+        yield from of_programs(store, logs)
     except HoldfastError as error:
         yield fail("store", error.message, error.hint or "See holdfast db check.")
 
@@ -84,7 +93,7 @@ def configuration(environ: Mapping[str, str]) -> Iterator[Check]:
     else:
         origins = sorted({each.origin for each in found.values()} - {"default"})
         yield ok("configuration", f"from {', '.join(origins)}" if origins else "all defaults")
-    known = {setting.variable for setting in SETTINGS.values()} | OTHER_VARIABLES
+    known = {setting.variable or "" for setting in SETTINGS.values()} | OTHER_VARIABLES
     for name in sorted(name for name in environ if name.startswith("HOLDFAST_") and name not in known):
         yield warn("configuration", f"the variable {name} means nothing", "See holdfast config show --origin.")
 
@@ -100,6 +109,17 @@ def of_store(store: Store) -> Iterator[Check]:
     yield from schedules(store, seen)
     if dead := seen.counts[State.DEAD].count:
         yield warn("dead jobs", f"{dead:,} jobs are dead", "See holdfast ls --state dead, then holdfast retry or rm.")
+
+
+def of_programs(store: Store, logs: Path | None = None) -> Iterator[Check]:
+    """What is around programs, and the eight invariants of those that are live."""
+    live = surroundings.live_commands(store)
+    if logs is not None:
+        yield from surroundings.logs(logs)
+    yield from surroundings.places(live)
+    yield from surroundings.stale_locks(live)
+    host = surroundings.this_host(overview(store))
+    yield from invariants.examine(live, host, surroundings.config_files(Path.cwd()))
 
 
 def workers(seen: Overview) -> Iterator[Check]:

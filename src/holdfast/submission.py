@@ -15,6 +15,7 @@ from holdfast.batch import (
     BatchResult,
     RunOptions,
     attempt,
+    give_up,
     heard,
     limits_of,
     open_batch,
@@ -137,8 +138,12 @@ def _ends(store: Store, batch: Batch) -> Iterator[list[Unit]]:
 
 def _launch(store: Store, opened: Opened, keys: Iterable[Any], options: RunOptions, sharding: Sharding) -> Batch:
     places = numbered(keys)
-    while chunk := list(islice(places, CHUNK)):
-        store.batches.plan(opened, chunk, retry_failed=options.retry_failed)
+    try:
+        while chunk := list(islice(places, CHUNK)):
+            store.batches.plan(opened, chunk, retry_failed=options.retry_failed)
+    except BaseException:
+        give_up(store, opened)
+        raise
     batch = store.batches.launch(opened, sharding)
     store.leases.settle(opened.lease, Done())
     return batch

@@ -52,7 +52,7 @@ def test_queues_schedules_and_batches_too(run, app, acts):
         ["schedule", "trigger", "nightly"],
         ["schedule", "backfill", "nightly", "--from", "2d", "--dry-run"],
         ["schedule", "backfill", "nightly", "--from", "2d"],
-        ["schedule", "rm", "other"],
+        ["schedule", "rm", "other", "--yes"],
         ["batch", "rm", "1"],
         ["drain"],
         ["drain", "--end"],
@@ -108,7 +108,7 @@ def test_secrets_are_not_shown(run, app):
 
     app.enqueue("pay", {"iban": "DE02-1234", "password": "hunter22"})
     app.worker(drain=True, poll=0.02).run()
-    for words in (["show", "1"], ["show", "1", "-o", "json"], ["ls", "-o", "json"]):
+    for words in (["show", "1"], ["show", "1", "-o", "json"], ["ls"], ["ls", "-o", "json"]):
         out = run(*words).out
         assert "hunter22" not in out
         assert "DE02-1234" not in out

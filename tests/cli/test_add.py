@@ -7,7 +7,9 @@ import os
 import signal
 import subprocess
 import sys
+from itertools import islice
 
+import psutil
 import pytest
 
 from holdfast import Selector, State
@@ -299,6 +301,44 @@ def test_what_is_run_here_goes_on_nowhere_else(app, run):
     )
     assert piped.stdout == "y\ny\n"
     wait_until(lambda: app.views.count(Selector(states=(State.RUNNING, State.READY))).count == 0)
+
+
+def test_what_is_run_here_and_left_is_dead_when_its_worker_is(app, run, here):
+    """Also a program that ignores the request to end: nothing of it is left for a lease to lapse."""
+    code = "import os, pathlib, signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN);"
+    code += "pathlib.Path('pid').write_text(str(os.getpid())); time.sleep(600)"
+    line = [sys.executable, "-m", "holdfast", "run", "--", sys.executable, "-c", code]
+    running = subprocess.Popen(line, cwd=here)
+    wait_until(lambda: (here / "pid").exists() and (here / "pid").read_text())
+    running.send_signal(signal.SIGTERM)
+    assert running.wait(60) == 12
+    assert not psutil.pid_exists(int((here / "pid").read_text()))
+    (job,) = app.views.all(Selector())
+    assert str(job.state) == "cancelled"
+
+
+def test_sixty_restarted_are_sixty(app, call):
+    """Done ones too: no job more, and each attempt has a number and a log of its own."""
+    call(
+        "sweep",
+        "--param",
+        "n=" + ",".join(map(str, range(60))),
+        "--",
+        "sh",
+        "-c",
+        'echo "$1" $HOLDFAST_ATTEMPT',
+        "-",
+        "{n}",
+    )
+    drain(app, slots=2)
+    restarted = call("restart", "--label", "sh/*").data
+    assert (restarted["matched"], restarted["changed"]) == (60, 60)
+    drain(app, slots=2)
+    assert app.views.count(Selector()).count == app.views.count(Selector(states=(State.DONE,))).count == 60
+    for job in islice(app.views.all(Selector()), 5):
+        n = json.loads(job.payload)["parameters"]["n"]
+        logs = [call("log", str(job.id), "--attempt", str(number)).data for number in (1, 2)]
+        assert [log["text"] for log in logs] == [f"{n} 1\n", f"{n} 2\n"]
 
 
 def test_who_follows_waits_for_the_start(app, call):

@@ -88,3 +88,17 @@ def test_an_emergency_stop_ends_programs_and_loses_nothing(app, call, run, tmp_p
         wait_until(lambda: app.views.page(Selector()).jobs[0].state is State.HELD)
     (job,) = app.views.page(Selector()).jobs
     assert (job.attempts, job.note.startswith("emergency stop by ")) == (0, True)
+
+
+def test_checks_of_the_configuration_are_run(fitting, run, tmp_path, monkeypatch):
+    """Without a shell, one after the other; one that fails is told with its last words."""
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "holdfast.toml"
+    file.write_text('audit_checks = [["true"], ["echo", "; exit 1"]]')
+    assert fitting(("audit",)).data["checks"] == {"true": 0, "echo '; exit 1'": 0}
+    file.write_text('audit_checks = [["sh", "-c", "echo not pushed; exit 3"]]')
+    answer = run("audit", "-o", "json")
+    assert (answer.code, answer.document["error"]["code"]) == (1, "E_COMMAND_FAILED")
+    assert "exit code 3: not pushed" in answer.document["error"]["message"]
+    file.write_text('audit_checks = [["there-is-no-such-program"]]')
+    assert run("audit").code == 1

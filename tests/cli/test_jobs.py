@@ -146,6 +146,8 @@ def test_queues_and_workers(run, app):
         "worker_limit": 1,
         "paused": True,
         "note": "deploy",
+        "autoscale": None,
+        "hosts": [],
     }
     assert run("queue", "set", "default", "--limit", "0", "-o", "json").data["limit"] is None
     assert run("queue", "resume", "default", "-o", "json").data["paused"] is False

@@ -185,7 +185,7 @@ def test_one_that_cannot_be_read_hides_no_other(schedule, run, app, nightly):
     listed = {facts["name"]: facts["condition"] for facts in schedule("ls").data["schedules"]}
     assert listed == {"garbage": "failing", "nightly": "active"}
     assert run("schedule", "show", "garbage").code == 0
-    assert run("schedule", "rm", "garbage").code == 0
+    assert run("schedule", "rm", "garbage", "--yes").code == 0
 
 
 def test_a_scope_that_is_named_twice_is_one(schedule, app):
@@ -238,7 +238,8 @@ def test_what_lies_outside_its_time_is_told(schedule):
 
 
 def test_what_is_removed_is_gone(schedule, run, nightly):
-    assert schedule("rm", "nightly").data == {"schedule": "nightly"}
+    assert run("schedule", "rm", "nightly").code == 2  # nobody can be asked
+    assert schedule("rm", "nightly", "--yes").data == {"schedule": "nightly"}
     assert code_of(run("schedule", "show", "nightly", "-o", "json")) == (3, "E_NO_SUCH_SCHEDULE")
 
 

@@ -56,6 +56,9 @@ def test_up_serves_until_it_is_told_to_stop(app, real_database, holdfast_):
         document = json.loads(out)
         checker(("status",)).validate(document)
         assert (code, [each["pid"] for each in document["data"]["up"]]) == (0, [running.pid])
+        other = {"HOLDFAST_URL": "sqlite:///other.db"}
+        assert (holdfast_("status", **other)[0], holdfast_("down", **other)[1]) == (3, "nothing was up\n")
+        assert holdfast_("status", "--all", "--quiet", **other)[1] == f"{running.pid}\n"
         code, _, err = holdfast_("up", *APP)
         assert (code, f"with pid {running.pid}" in err) == (9, True)
         code, out, _ = holdfast_("down", "-o", "json")

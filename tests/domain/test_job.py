@@ -48,9 +48,9 @@ def test_every_state_has_its_moves():
     assert all(State.RUNNING not in moves for state, moves in MOVES.items() if state is not State.READY)
 
 
-def test_a_done_job_stays_done():
-    """Nothing leads out of done."""
-    assert MOVES[State.DONE] == frozenset()
+def test_only_a_restart_leads_out_of_done():
+    """A person begins it anew; nothing else becomes of it."""
+    assert MOVES[State.DONE] == MOVES[State.DEAD] == {State.READY, State.WAITING}
 
 
 def test_a_success_ends_the_job():

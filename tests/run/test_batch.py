@@ -191,17 +191,17 @@ def test_a_run_in_another_thread_hears_no_signals(app):
     results = []
     thread = threading.Thread(target=lambda: results.append(run(app, work, range(3))))
     thread.start()
-    begun.wait(20)
+    begun.wait(120)
     (batch,) = app.store.batches.page()
     app.store.batches.pause(batch.id)
-    thread.join(20)
+    thread.join(120)
     (result,) = results
     assert (result.exit_code, result.summary.pending) == (11, 3)
     assert wait_until(lambda: app.store.batches.get(batch.id).state is BatchState.PAUSED)
 
 
 def test_units_run_side_by_side(app):
-    together = threading.Barrier(4, timeout=20)
+    together = threading.Barrier(4, timeout=120)
 
     @app.unit()
     def work(key: int) -> None:

@@ -113,7 +113,7 @@ def test_a_second_signal_is_exit_130(start, effects):
     process.send_signal(signal.SIGINT)
     wait_until(lambda: "stopping" in process.stderr.readline())
     process.send_signal(signal.SIGINT)
-    assert process.wait(5) == 130
+    assert process.wait(120) == 130
 
 
 def test_killed_three_times_and_resumed(start, run, effects, real_database):

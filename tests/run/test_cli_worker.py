@@ -113,7 +113,7 @@ def test_metrics_and_health(app, url):
     bad = app.enqueue("broken")
     with program(*APP, "--metrics", "127.0.0.1:0", url=url) as worker:
         port = worker.said("metrics on port").split()[-1]
-        bad.wait(20)
+        bad.wait(120)
         text = wait_until(lambda: (found := fetch(port, "/metrics")[1]) and "broken" in found and found)
         assert fetch(port, "/livez") == (200, "ok\n")
         assert fetch(port, "/readyz") == (200, "ok\n")

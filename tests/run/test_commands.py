@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import subprocess
 import sys
 from datetime import timedelta
 from pathlib import Path
@@ -17,6 +19,7 @@ from holdfast.config import log_folder
 from holdfast.domain.command import COMMAND, Command
 from holdfast.domain.needs import After
 from holdfast.domain.request import NewJob
+from holdfast.run import caps
 from holdfast.run.caps import enforcer_here
 from holdfast.run.capture import CUT, Log
 from holdfast.run.execute.command import log_path
@@ -330,7 +333,7 @@ def test_what_a_killed_worker_and_its_supervisor_left_is_ended_by_the_next(app, 
     child = Child(work, real_database.url, str(tmp_path))
     child.hear()
     wait_until((tmp_path / "daemons-ready").exists)
-    found = supervisors(child._pid)
+    found = supervisors(child.pid)
     child.pause()
     for supervisor in found:
         supervisor.kill()
@@ -443,3 +446,50 @@ def test_a_signal_for_the_worker_reaches_no_program(app, add, tmp_path):
         wait_until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().strip())
         pid = int((tmp_path / "pid").read_text())
         assert os.getsid(pid) == pid != os.getsid(0)
+
+
+# -- cells, and a disk that tells late ---------------------------------------------------------
+
+
+def test_cells_of_the_living_are_left_alone(tmp_path):
+    """An empty cell may be one that a command is about to enter: only those of dead makers go."""
+    own = tmp_path / caps.cell_name("mine")
+    prefix = own.name.removesuffix(f"{os.getpid()}-mine")
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    left = tmp_path / f"{prefix}{ended.pid}-left"
+    others = [own, left, tmp_path / f"{prefix}{os.getppid()}-theirs", tmp_path / f"holdfast-1-{ended.pid}-elsewhere"]
+    for folder in others:
+        folder.mkdir()
+    assert caps.abandoned(tmp_path) == [left]
+
+
+def test_a_look_at_the_caps_removes_no_cell_of_another_supervisor():
+    """A cell that was just made, and is empty, outlives the start of another supervisor on this host."""
+    rung = caps.best_rung()
+    if not isinstance(rung, caps.GroupsV1 | caps.GroupsV2):
+        pytest.skip("this host has no control groups that we may make")
+    cell = rung.make("young", memory=10**8, cpus=None)
+    try:
+        look = "from holdfast.run.caps import best_rung; best_rung()"
+        subprocess.run([sys.executable, "-c", look], check=True, timeout=60)
+        assert cell.peak() is not None
+    finally:
+        cell.remove()
+
+
+def test_a_log_whose_close_fails_costs_nothing(tmp_path, monkeypatch, caplog):
+    """Some disks tell at the end that they are full: the program has not failed by that."""
+    log = Log(tmp_path / "log")
+    log.write(b"words")
+
+    def full(descriptor):
+        close(descriptor)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    close = os.close
+    monkeypatch.setattr(os, "close", full)
+    log.close()
+    monkeypatch.undo()
+    assert "may have lost lines" in caplog.text
+    log.close()

@@ -128,7 +128,7 @@ def test_immediate_restarts_under_load(app, audit, database, tmp_path):
             database.restart()
             waits.append(seconds_until_work_goes_on(app))
         path.touch()
-        long_ref.wait(30)
+        long_ref.wait(120)
         enqueued.finish()
         assert_all_is_well(app, audit, enqueued, long_ref)
     assert max(waits) < SOON
@@ -149,7 +149,7 @@ def test_all_backends_terminated_every_second(app, audit, database, tmp_path):
             threading.Event().wait(1)
         assert seconds_until_work_goes_on(app) < SOON
         path.touch()
-        long_ref.wait(30)
+        long_ref.wait(120)
         enqueued.finish()
         assert_all_is_well(app, audit, enqueued, long_ref)
 
@@ -168,6 +168,6 @@ def test_a_black_hole(app, audit, database, tmp_path, seconds):
             proxy.heal()
             assert seconds_until_work_goes_on(app) < SOON
             path.touch()
-            long_ref.wait(30)
+            long_ref.wait(120)
             enqueued.finish()
             assert_all_is_well(app, audit, enqueued, long_ref)

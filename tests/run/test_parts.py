@@ -141,7 +141,7 @@ def test_a_second_start_does_nothing(app):
     worker = app.worker(poll=0.02)
     with worker:
         worker.start()
-        assert app.enqueue("double", {"n": 2}).result(20) == 4
+        assert app.enqueue("double", {"n": 2}).result(120) == 4
         assert len(app.store.workers.list()) == 1
     assert not app.store.workers.list(), "the end of the block waits for the worker"
 
@@ -158,12 +158,12 @@ def test_an_embedded_worker_keeps_the_lease_of_a_thread_that_does_not_end(app):
 
     ref = deaf.enqueue()
     with working(app, grace=0.1):
-        assert begun.wait(20)
+        assert begun.wait(120)
     first = ref.job().lapses_at
     wait_until(lambda: ref.job().lapses_at > first)
     assert ref.state is State.RUNNING
     free.set()
-    assert ref.result(20) == "late"
+    assert ref.result(120) == "late"
 
 
 def test_what_waits_behind_a_long_job_goes_back(app):
@@ -181,12 +181,12 @@ def test_what_waits_behind_a_long_job_goes_back(app):
     refs = surprise.enqueue_many([{"n": n} for n in range(20)])
     thread = threading.Thread(target=worker.run)
     thread.start()
-    assert begun.wait(20)
+    assert begun.wait(120)
     wait_until(lambda: sum(ref.state is State.READY for ref in refs) == 19)
     assert [ref.job().attempts for ref in refs[1:]] == [0] * 19
     free.set()
     worker.stop()
-    thread.join(30)
+    thread.join(120)
 
 
 @pytest.mark.parametrize("options", [{"queues": "default"}, {"slots": 0}, {"slots": "x"}, {"queues": [""]}])

@@ -74,10 +74,10 @@ def test_a_row_that_a_user_has_locked_holds_up_no_other(database):
         (lease,) = [lease for lease in claim_all(app, worker) if lease.job_id == locked.id]
         user.execute("SELECT FROM holdfast.live WHERE id = %s FOR UPDATE", (locked.id,))
         worker.start()
-        assert [ref.result(20) for ref in others] == [n * 2 for n in range(1, 20)]
+        assert [ref.result(120) for ref in others] == [n * 2 for n in range(1, 20)]
         assert (locked.state, lease.token) == (State.RUNNING, 1)
         user.rollback()
-        assert locked.wait(20).token == 1
+        assert locked.wait(120).token == 1
         worker.stop()
 
 

@@ -34,7 +34,7 @@ def test_two_workers_share_three_connections(url):
         with fleet(url, 2):
             wait_until(lambda: all(ref.state is State.DONE for ref in refs))
             late = app.enqueue("quick", {"n": 1})
-            assert late.result(20) == 1
+            assert late.result(120) == 1
 
 
 @needed

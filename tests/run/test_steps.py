@@ -101,7 +101,7 @@ def test_a_sleep_gives_the_slot_back_and_goes_on_later(app):
     ref = reminder.enqueue()
     other.enqueue()
     with working(app, slots=1):
-        attempt, token = ref.result(20)
+        attempt, token = ref.result(120)
     assert (attempt, calls) == (1, [1, 2])
     assert token == 3
 
@@ -147,6 +147,6 @@ def test_coroutines_have_the_same(app):
 
     ref = order.enqueue()
     with working(app):
-        value, checkpoint, child = ref.result(20)
-        assert app.get(child).result(20) == 3
+        value, checkpoint, child = ref.result(120)
+        assert app.get(child).result(120) == 3
     assert (value, checkpoint, calls) == (2, {"at": 2}, [1])

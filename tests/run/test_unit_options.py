@@ -61,7 +61,7 @@ def test_an_interrupted_unit_keeps_its_attempts(app):
             unit.sleep(30)
 
     def pause():
-        begun.wait(10)
+        begun.wait(120)
         (batch,) = app.store.batches.page()
         app.store.batches.pause(batch.id)
 

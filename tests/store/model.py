@@ -215,6 +215,8 @@ class Model:
     def unhold(self, job_id: int) -> None:
         job = self.jobs[job_id]
         if job.state is State.HELD:
+            job.attempts = 0 if job.attempts >= job.max_attempts else job.attempts
+            job.crashes = 0 if job.crashes >= 3 else job.crashes
             job.state = State.WAITING if job.needs else State.SCHEDULED if job.due > self.now else State.READY
             self.judge_waiting([job], insist=True)
 

@@ -441,3 +441,27 @@ def test_renewal_keeps_a_run(store, clock):
     clock.advance(timedelta(seconds=50))
     assert store.leases.take_over() == []
     assert taken(take(store, run, 1)) == [1]
+
+
+def test_failed_units_that_run_again_are_not_reopened_beside(store):
+    """A run has a failed unit in hand when a person retries what failed: it is counted once."""
+    first = begin(store)
+    finish(store, first, 1, state=UnitState.FAILED, error="boom")
+    leave(store, first, AbortedBy.SIGNAL, complete=False)
+    second = begin(store)
+    (unit,) = take(store, second, 1).taken
+    assert store.batches.retry_failed(second.batch.id) == 0
+    check(store, second.batch.id)
+    store.batches.flush(second, [done(unit)])
+    assert check(store, second.batch.id).failed == 0
+
+
+def test_a_cancel_that_a_run_did_not_hear_of_holds(store):
+    """It came after the last unit was taken: the run ends, and the batch is cancelled, never done."""
+    run = begin(store)
+    (unit,) = take(store, run, 1).taken
+    store.batches.cancel(run.batch.id)
+    store.batches.flush(run, [done(unit)])
+    batch, counted = leave(store, run, total=1)
+    assert (batch.state, batch.aborted_by, counted.done) == (BatchState.CANCELLED, AbortedBy.CANCEL, 1)
+    check(store, batch.id)

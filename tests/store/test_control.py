@@ -6,13 +6,14 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.domain.job import State, Wanted
+from holdfast.domain.command import COMMAND
+from holdfast.domain.job import OnLost, State, Wanted
 from holdfast.domain.needs import After
 from holdfast.domain.selector import Selector
 from holdfast.domain.unique import Scope, Unique
 from holdfast.domain.verdict import Done, Failed, Released
 from holdfast.errors import InvalidInput, JobInUse, NoSuchJob
-from tests.support.jobs import BOOM, only, put, state, states, take, take_one
+from tests.support.jobs import BOOM, lapse, only, put, state, states, take, take_one
 
 FATAL = Failed(error="boom", permanent=True)
 ALL = Selector()
@@ -290,3 +291,93 @@ def test_an_idle_job_is_paused_at_once(store):
     assert store.control.pause(only(job_id), actor="ada", note="lunch") == [job_id]
     job = store.views.get(job_id)
     assert (job.state, job.note) == (State.HELD, "lunch")
+
+
+# -- programs that are done begin anew; payloads that are changed ------------------------------
+
+
+def finish(store, **options):
+    """A program that is done."""
+    job_id = put(store, kind=COMMAND, **options)
+    store.leases.settle(take_one(store, kinds=(COMMAND,)), Done('{"exit_code":0}'))
+    return job_id
+
+
+def test_a_program_that_is_done_is_restarted(store):
+    """The same job: its attempts are counted on, the one before stays in its history, and its token grows."""
+    job_id = finish(store)
+    assert store.control.restart(ALL, actor="ada") == [job_id]
+    again = take_one(store, kinds=(COMMAND,))
+    assert (again.job_id, again.token, again.checkpoint) == (job_id, 2, None)
+    store.leases.settle(again, Done())
+    assert [(attempt.number, attempt.token, attempt.reason) for attempt in store.views.attempts(job_id)] == [
+        (1, 1, "done"),
+        (2, 2, "done"),
+    ]
+    names = [event.name for event in store.views.events(job_id)]
+    assert names == ["enqueued", "started", "done", "retried", "started", "done"]
+    assert store.views.count(ALL).count == 1
+
+
+def test_other_jobs_that_are_done_stay_so(store):
+    """A restart is for programs; what is dead comes back as with a retry."""
+    done = put(store)
+    store.leases.settle(take_one(store), Done())
+    dead = kill(store)
+    assert store.control.restart(ALL, actor="ada") == [dead]
+    assert state(store, done) is State.DONE
+
+
+def test_attempts_are_counted_on_after_a_retry(store):
+    job_id = kill(store)
+    store.control.retry(only(job_id), actor="ada")
+    store.leases.settle(take_one(store), FATAL)
+    assert [attempt.number for attempt in store.views.attempts(job_id)] == [1, 2]
+
+
+def test_a_restarted_program_gets_its_key_back(store):
+    """Unless another live job has it: then it stays as it is."""
+    job_id = finish(store, unique=Unique("k"))
+    other = put(store, kind=COMMAND, unique=Unique("k"))
+    assert store.control.restart(only(job_id), actor="ada") == []
+    store.control.cancel(only(other), actor="ada")
+    assert store.control.restart(only(job_id), actor="ada") == [job_id]
+
+
+@pytest.mark.parametrize("options", [{}, {"hold": True}, {"delay": timedelta(hours=1)}])
+def test_a_payload_is_changed_while_nobody_runs_it(store, options):
+    """It stands where it stood, as old as it was, and the event tells what was changed."""
+    job_id = put(store, payload='{"n":1}', **options)
+    before = store.views.get(job_id)
+    changed = store.control.rewrite(only(job_id), lambda _: '{"n":2}', actor="ada", detail={"n": 2})
+    after = store.views.get(job_id)
+    assert (changed, after.payload) == ([job_id], '{"n":2}')
+    assert (after.state, after.due_at) == (before.state, before.due_at)
+    assert [(e.name, e.actor, e.detail) for e in store.views.events(job_id)][1:] == [("changed", "ada", '{"n":2}')]
+
+
+def test_a_payload_that_stays_the_same_is_no_change(store):
+    job_id = put(store, payload='{"n":1}')
+    assert store.control.rewrite(only(job_id), lambda old: old, actor="ada") == []
+    assert (state(store, job_id), len(store.views.events(job_id))) == (State.READY, 1)
+    assert take_one(store).job_id == job_id
+
+
+def test_what_runs_or_has_ended_keeps_its_payload(store):
+    ended = kill(store)
+    running = put(store)
+    take_one(store)
+    assert store.control.rewrite(ALL, lambda _: '{"n":2}', actor="ada") == []
+    assert {store.views.get(job_id).payload for job_id in (ended, running)} == {"{}"}
+
+
+def test_a_held_job_that_is_out_of_attempts_begins_anew(store, clock):
+    """Held since its holder was lost in its last attempt: who lets it go gives it all of them, never one too many."""
+    job_id = put(store, max_attempts=1, max_crashes=1, on_lost=OnLost.HOLD)
+    take_one(store, mark=True)
+    lapse(clock)
+    store.leases.take_over()
+    assert store.control.unhold(only(job_id), actor="ada") == [job_id]
+    take_one(store, mark=True)
+    job = store.views.get(job_id)
+    assert (job.attempts, job.crashes) == (1, 0)

@@ -187,6 +187,8 @@ FOR_IDLE_JOBS = {
     "hasten": lambda job_id: ask("hasten", ids=[job_id]),
     "wake": lambda job_id: ask("wake", ids=[job_id]),
     "revive": lambda job_id: ask("revive", ids=[job_id]),
+    "revive_done": lambda job_id: ask("revive_done", ids=[job_id]),
+    "set_payloads": lambda job_id: ask("set_payloads", changed=ById(id=[job_id], payload=['{"forged":1}'])),
     "replace_job": lambda job_id: ask(
         "replace_job", id=job_id, payload="{}", label=None, tags=None, priority=9, delay=None, run_at=None
     ),
@@ -213,7 +215,7 @@ def test_a_cancel_or_a_pause_is_wanted_only_of_what_runs(store, database, wanted
 
 
 def test_a_done_job_is_not_revived(store, database):
-    """Nothing leads out of done, whatever was selected."""
+    """Only a restart leads out of done, whatever was selected."""
     job_id = put(store)
     store.leases.settle(take_one(store), Done())
     before = everything(database)

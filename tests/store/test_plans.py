@@ -14,6 +14,7 @@ from holdfast.domain.unique import OnConflict, Unique
 from holdfast.domain.verdict import Done, Failed
 from holdfast.errors import NoSuchJob
 from holdfast.store import Store, sql
+from holdfast.store.flow import ask
 from holdfast.store.retention import Retention
 from holdfast.store.settlement import Settlement
 from holdfast.store.upkeep import CHECKS
@@ -142,7 +143,15 @@ OPERATIONS = {
     "pause": verb("pause", "running"),
     "resume": verb("resume", "running"),
     "retry": verb("retry", "ended"),
+    "restart": verb("restart", "ended"),
+    "restart what is done": lambda store, layout: store.backend.run(ask("revive_done", ids=layout.ids("ended"))),
+    "rewrite": verb("rewrite", "later", lambda payload: '{"to": 7}'),
     "hasten": verb("retry", "scheduled"),
+    "set memory": verb("set_memory", "ended", 2**30),
+    "line": lambda store, layout: store.scaling.line("mine", "mail", limit=100),
+    "claim one": lambda store, layout: store.scaling.claim(
+        WORKER, layout.ids("later", 1)[0], queue="later", term=timedelta(minutes=1)
+    ),
     "set priority": verb("set_priority", "later", 7),
     "move": verb("move", "later", "other"),
     "reschedule": verb("reschedule", "later", datetime(2040, 1, 1, tzinfo=UTC)),
@@ -199,6 +208,8 @@ SMALL = {
     *("all_kinds", "ask_worker", "write_act", "add_credential", "list_credentials", "revoke_credential"),
     *("use_credential", "look_at_door", "keep_secret", "get_secret", "put_filter", "drop_filter", "list_filters"),
     *("put_queue", "switch_queue", "get_queue", "list_queues", "publish_kind", "get_kind", "kind_names"),
+    *("scale_queue", "tell_scaling", "profiles", "all_profiles", "lock_profiles", "put_profiles", "forget_profiles"),
+    *("write_decisions", "decisions_of", "forget_decisions"),
     *(
         "announce_worker",
         "see_worker",
@@ -220,14 +231,28 @@ SCHEDULES = {*sql.statements("sqlite", noun="schedules"), *sql.statements("sqlit
 
 
 #: Statistics can be set only where the tests own the server.
-SERVERS = [name for name in available() if name in ("postgres", "postgres-system")]
+JOBS = {"postgres": 2_000_000, "postgres-system": 200_000}
+SERVERS = [name for name in available() if name in JOBS]
 
 
-@pytest.fixture(scope="module", params=[pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in SERVERS])
-def postgres(request):
-    store = BigPostgres(postgres_url(request.param))
+@pytest.fixture(scope="module")
+def postgres_stores():
+    """The store on each server, filled when a test asks for it: those of one server run in one process."""
+    filled: dict[str, BigPostgres] = {}
+
+    def store(name):
+        if name not in filled:
+            filled[name] = BigPostgres(postgres_url(name), jobs=JOBS[name])
+        return filled[name]
+
     yield store
-    store.close()
+    for each in filled.values():
+        each.close()
+
+
+@pytest.fixture(scope="module", params=SERVERS)
+def postgres(request, postgres_stores):
+    return postgres_stores(request.param)
 
 
 @pytest.fixture(scope="module", params=BigPostgres.STATISTICS)
@@ -260,7 +285,6 @@ def test_postgres_touches_only_what_it_needs(big_postgres, operation):
         assert not cost.compiled, f"{cost.statement} looks so costly that PostgreSQL compiles it\n{cost.plan}"
 
 
-@pytest.mark.xdist_group("sqlite")
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_sqlite_touches_only_what_it_needs(big_sqlite, operation):
     """With a hundred thousand jobs, analysed or not, a statement takes as many steps as with a few."""
@@ -270,7 +294,6 @@ def test_sqlite_touches_only_what_it_needs(big_sqlite, operation):
         assert listed or not cost.walked, f"{cost.statement} walks {cost.walked}\n{cost.plan}"
 
 
-@pytest.mark.xdist_group("sqlite")
 @pytest.mark.parametrize("backend", ["sqlite", "postgres"])
 def test_every_statement_is_observed(sqlite, backend):
     """A statement on a table that grows belongs to an operation whose plans are tested."""

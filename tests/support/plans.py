@@ -164,17 +164,16 @@ class BigPostgres:
     #: Nobody has looked; a few jobs, and none ran; a few, and all ran; no live ones any more; all as it is.
     STATISTICS = ("empty", "idle", "busy", "drained", "fresh")
 
-    layout = Layout(
-        ended=1_000_000,
-        running=300,
-        mine=100_000,
-        scheduled=100_000,
-        waiting=50_000,
-        held=50_000,
-        later=699_700,
-    )
-
-    def __init__(self, server_url: str) -> None:
+    def __init__(self, server_url: str, *, jobs: int = 2_000_000) -> None:
+        self.layout = Layout(
+            ended=jobs // 2,
+            running=300,
+            mine=jobs // 20,
+            scheduled=jobs // 20,
+            waiting=jobs // 40,
+            held=jobs // 40,
+            later=jobs // 2 - jobs * 3 // 20 - 300,
+        )
         with psycopg.connect(server_url, autocommit=True) as server:
             server.execute(f"DROP DATABASE IF EXISTS {DATABASE} WITH (FORCE)")
             server.execute(f"CREATE DATABASE {DATABASE}")

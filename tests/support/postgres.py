@@ -21,7 +21,15 @@ DURABLE = {"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on"}
 class PostgresServer:
     """One server process with its own data directory; ``stop`` removes both."""
 
-    def __init__(self, programs: Path, *, settings: dict[str, str], root: Path | None = None) -> None:
+    def __init__(
+        self,
+        programs: Path,
+        *,
+        settings: dict[str, str],
+        root: Path | None = None,
+        copy_of: PostgresServer | None = None,
+    ) -> None:
+        """An empty server, or a standby that follows another."""
         self.home = Path(tempfile.mkdtemp(prefix="holdfast-pg-", dir=root))
         self.programs = _reachable(programs, self.home)
         self.data = self.home / "data"
@@ -36,7 +44,11 @@ class PostgresServer:
         self._process: subprocess.Popen[bytes] | None = None
         if os.geteuid() == 0:
             os.chown(self.home, NOBODY, NOBODY)
-        self._run("initdb", "-D", str(self.data), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "-N")
+        if copy_of is None:
+            self._run("initdb", "-D", str(self.data), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "-N")
+        else:
+            source = ("-h", str(copy_of.home), "-U", "postgres", "-c", "fast", "-X", "stream", "--no-sync")
+            self._run("pg_basebackup", *source, "-D", str(self.data), "-R")
 
     @property
     def version(self) -> str:
@@ -65,6 +77,10 @@ class PostgresServer:
         if self._process is not None:
             self._process.wait(timeout=30)
             self._process = None
+
+    def promote(self) -> None:
+        """Let a standby go on by itself; it takes writes when this returns."""
+        self._run("pg_ctl", "-D", str(self.data), "-w", "promote")
 
     def close(self) -> None:
         if self._process is not None:

@@ -20,10 +20,16 @@ from holdfast.store import Store
 #: Processes come from a clean one that has only imported: nothing of the test's own memory,
 #: threads or connections is in them, and eight of them start as fast as one.
 _CLEAN = multiprocessing.get_context("forkserver")
-_CLEAN.set_forkserver_preload(["pytest", "holdfast.store.sqlite.connection", "holdfast.store.postgres.connection"])
+_PRELOAD = ["pytest", "holdfast.run.worker", "holdfast.store.sqlite.connection", "holdfast.store.postgres.connection"]
+_CLEAN.set_forkserver_preload(_PRELOAD)
 
 #: How long a test waits for a process before it calls it hung, in seconds.
-PATIENCE = float(os.environ.get("HOLDFAST_PATIENCE", "60"))
+PATIENCE = float(os.environ.get("HOLDFAST_PATIENCE", "180"))
+
+
+def preload(*modules: str) -> None:
+    """Have the clean process import more, before the first process is started."""
+    _CLEAN.set_forkserver_preload([*_PRELOAD, *modules])
 
 
 def open_store(url: str) -> Store:
@@ -81,20 +87,24 @@ class Child:
         assert not isinstance(message, _Trouble), message.text
         return message
 
+    def says(self) -> bool:
+        """Whether it has said something that nobody has heard."""
+        return self._pipe.poll()
+
     def tell(self, message: Any) -> None:
         self._pipe.send(message)
 
     def pause(self) -> None:
         """Stop the process where it is; it has stopped when this returns."""
-        self._signal(signal.SIGSTOP)
-        wait_until(lambda: psutil.Process(self._pid).status() == psutil.STATUS_STOPPED, every=0.001)
+        self.signal(signal.SIGSTOP)
+        wait_until(lambda: psutil.Process(self.pid).status() == psutil.STATUS_STOPPED, every=0.001)
 
     def resume(self) -> None:
-        self._signal(signal.SIGCONT)
+        self.signal(signal.SIGCONT)
 
     def kill(self) -> None:
         """End the process at once, with no chance to tidy up."""
-        self._signal(signal.SIGKILL)
+        self.signal(signal.SIGKILL)
         self._process.join(PATIENCE)
 
     @property
@@ -110,13 +120,13 @@ class Child:
         self._process.close()
 
     @property
-    def _pid(self) -> int:
+    def pid(self) -> int:
         assert self._process.pid is not None
         return self._process.pid
 
-    def _signal(self, number: int) -> None:
+    def signal(self, number: int) -> None:
         with suppress(ProcessLookupError):
-            os.kill(self._pid, number)
+            os.kill(self.pid, number)
 
 
 @contextmanager

@@ -1,7 +1,9 @@
-"""A proxy before PostgreSQL that loses answers: the server has done the work, the client never hears of it."""
+"""A proxy before PostgreSQL that loses answers (the server has done the work, the client never hears of it), is slow,
+or falls silent."""
 
 from __future__ import annotations
 
+import random
 import shutil
 import socket
 import struct
@@ -28,6 +30,13 @@ class Proxy:
         self._losing: list[str] = []
         self._swallowing = threading.Event()
         self._age = 0
+        #: Of so many answers one is lost, by chance; 0 means none.
+        self._chance = 0.0
+        self._random = random.Random()
+        #: How long each message is under way, in seconds; and how long one of so many, by chance.
+        self.delay = 0.0
+        self.late = (0.0, 0.0)
+        self._never = threading.Event()
         self._lock = threading.Lock()
         self._open: list[socket.socket] = []
         self._threads: list[threading.Thread] = []
@@ -45,6 +54,27 @@ class Proxy:
         """Cut the connection that next sends *query* (a part of its text), once the server has answered."""
         with self._lock:
             self._losing += [query] * times
+
+    def lose_some(self, chance: float, *, seed: int = 1) -> None:
+        """From now on each answer is lost by this chance, together with its connection."""
+        with self._lock:
+            self._random = random.Random(seed)
+            self._chance = chance
+
+    def lead_to(self, url: str) -> None:
+        """Pass new connections on to another server; those of before are cut."""
+        with self._lock:
+            self._server = url
+            for end in self._open:
+                _hang_up(end)
+
+    def take_time(self) -> None:
+        """A message to the server is under way. It arrives even if its sender has hung up meanwhile."""
+        chance, seconds = self.late
+        if chance and self._random.random() < chance:
+            self._never.wait(seconds)
+        elif self.delay:
+            self._never.wait(self.delay)
 
     def black_hole(self) -> None:
         """From now on nothing that is sent arrives anywhere, and nobody is told."""
@@ -85,7 +115,7 @@ class Proxy:
                 if order in query:
                     self._losing.remove(order)
                     return True
-        return False
+            return bool(self._chance) and self._random.random() < self._chance
 
     def has_cut(self) -> None:
         with self._lock:
@@ -95,7 +125,11 @@ class Proxy:
         with suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
-                server = _connect(self._server)
+                try:
+                    server = _connect(self._server)
+                except OSError:  # the server is down, the proxy is not
+                    client.close()
+                    continue
                 with self._lock:
                     self._open += [client, server]
                 session = _Session(self, client, server)
@@ -132,6 +166,7 @@ class _Session:
                 query = self._query(kind, message[5:])
                 if query is not None and self._proxy.wants_to_lose(query):
                     self._losing.set()
+                self._proxy.take_time()
                 self._server.sendall(message)
 
     def answer(self) -> None:

@@ -27,5 +27,5 @@ def working(app: Holdfast, **options) -> Iterator[Worker]:
         yield worker
     finally:
         worker.stop()
-        thread.join(30)
+        thread.join(120)
         assert not thread.is_alive()

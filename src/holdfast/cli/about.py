@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import shlex
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -14,6 +15,8 @@ from holdfast.cli.exits import EXITS
 from holdfast.cli.render import table
 from holdfast.cli.session import Session
 from holdfast.cli.shared import Group, Items, command
+from holdfast.config import flattened
+from holdfast.domain.command import masked as masked_variables
 from holdfast.domain.text import nearest
 from holdfast.errors import HoldfastError, NotFound
 from holdfast.output import Line
@@ -65,7 +68,7 @@ def show(session: Session, *, origin: bool) -> None:
 
     From weak to strong: the default, holdfast.toml, [tool.holdfast] of pyproject.toml, HOLDFAST_*, flags.
     """
-    found = [_setting(session, *each) for each in session.configured.values()]
+    found = [_setting(session, *part) for each in session.configured.values() for part in flattened(each)]
     session.output.items("settings", found, lambda rows: _settings_table(rows, origin=origin))
 
 
@@ -75,7 +78,15 @@ config.add_command(show)
 def _setting(session: Session, name: str, value: Any, origin: str) -> SettingFacts:
     if name in session.flags:
         value, origin = session.flags[name], f"--{name}"
-    return SettingFacts(name, masked(value) if name == "url" else value, origin)
+    return SettingFacts(name, _without_secrets(name, value), origin)
+
+
+def _without_secrets(name: str, value: Any) -> Any:
+    """A value that may be seen: no passwords of stores, and no variables whose names sound like secrets."""
+    if name == "url":
+        return masked(value)
+    table, _, variable = name.rpartition(".env.")
+    return masked_variables({variable: value})[variable] if table else value
 
 
 def _settings_table(settings: Iterable[SettingFacts], *, origin: bool) -> Iterator[Line]:
@@ -86,7 +97,9 @@ def _settings_table(settings: Iterable[SettingFacts], *, origin: bool) -> Iterat
 
 def _shown(value: Any) -> str:
     if isinstance(value, list):
-        return ", ".join(value)
+        return ", ".join(part if isinstance(part, str) else shlex.join(part) for part in value)
+    if isinstance(value, dict):
+        return ""
     return "" if value is None else str(value)
 
 

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import shlex
 import threading
 import time
 from collections.abc import Iterator
 
 import click
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from holdfast.cli.session import Session
 from holdfast.cli.shared import command
 from holdfast.domain.job import State
 from holdfast.domain.selector import Selector
 from holdfast.domain.text import as_duration
-from holdfast.errors import Conflict, Drift, WaitTimeout
+from holdfast.errors import CommandFailed, Conflict, Drift, WaitTimeout
 from holdfast.progress import progress
+from holdfast.run.command import run_command
 from holdfast.store import Store
 from holdfast.store.overview import all_queues, worker_facts
 
 #: How often the store is asked, in seconds; and up to how many jobs are counted.
 POLL, CAP = 0.2, 100_000
+#: A check of the configuration may take so many seconds.
+LONGEST_CHECK = 300.0
 DRAINED = "drained by "
 STOPPED = "emergency stop by "
 LIVE = (State.RUNNING, State.READY, State.SCHEDULED, State.WAITING, State.HELD)
@@ -35,6 +39,8 @@ class Audit(Struct, frozen=True):
     workers: int
     versions: dict[str, int]
     paused: dict[str, str]
+    #: The checks of the configuration, each with its exit code.
+    checks: dict[str, int] = {}
 
 
 class Drained(Struct, frozen=True):
@@ -56,6 +62,8 @@ class Stopped(Struct, frozen=True):
 def audit(session: Session, *, expect: str | None) -> None:
     """Say whether it is safe to deploy: exit 9 while jobs run, 14 if a worker runs other code than expected.
 
+    The programs that audit_checks names in the configuration file are run, too, without a shell: exit 1 if one fails.
+
     \b
     Examples:
       holdfast audit && ./deploy.sh
@@ -69,7 +77,27 @@ def audit(session: Session, *, expect: str | None) -> None:
     if found.running:
         hint = "Wait for them, or holdfast drain."
         raise Conflict(f"{found.running:,} jobs are running", hint=hint, **_context(found))
+    found = structs.replace(found, checks=_checked(session.setting("audit_checks")))
     session.output.value(found, lambda: _lines(found))
+
+
+def _checked(checks: list[list[str]]) -> dict[str, int]:
+    """Run the checks of the configuration, one after the other.
+
+    Raises:
+        CommandFailed: One has failed; the message has its last words.
+    """
+    done: dict[str, int] = {}
+    for words in checks:
+        began = time.monotonic()
+        ended = run_command(words, is_late=lambda began=began: time.monotonic() - began > LONGEST_CHECK)  # type: ignore[misc]
+        done[shlex.join(words)] = ended.exit_code
+        if ended.exit_code:
+            raise CommandFailed(
+                f"the check {shlex.join(words)!r} failed with {ended.said}: {ended.last_words}",
+                hint="Mend what it complains of, or take it out of audit_checks in the configuration file.",
+            )
+    return done
 
 
 def _audit(store: Store) -> Audit:
@@ -97,6 +125,7 @@ def _lines(found: Audit) -> Iterator[str]:
     told = ", ".join(f"{count} with version {version}" for version, count in sorted(found.versions.items()))
     yield f"workers: {told or 'none'}" + ("  (they differ)" if len(found.versions) > 1 else "")
     yield from (f"queue {name} is paused: {note}" for name, note in found.paused.items())
+    yield from (f"check passed: {words}" for words in found.checks)
 
 
 @command("drain", answers=Drained, changes=True)

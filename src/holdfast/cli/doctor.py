@@ -9,6 +9,7 @@ from msgspec import Struct
 from holdfast.cli.render import table
 from holdfast.cli.session import Session
 from holdfast.cli.shared import command as shared_command
+from holdfast.config import log_folder
 from holdfast.doctor import examine
 from holdfast.domain.health import Check, Level
 from holdfast.output import Line
@@ -29,7 +30,7 @@ def command(session: Session) -> int:
 
     Exit 1 when something will not work; what is only worth a look is exit 0.
     """
-    checks = list(examine(lambda: session.store))
+    checks = list(examine(lambda: session.store, logs=log_folder(session.url)))
     well = all(check.level is not Level.FAIL for check in checks)
     session.output.value(Diagnosis(well, checks), lambda: _lines(checks))
     return 0 if well else UNWELL

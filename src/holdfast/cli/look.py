@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec import structs
 
-from holdfast.cli.render import job_lines, job_table
+from holdfast.cli.render import job_lines, job_table, place_table
 from holdfast.cli.select import is_everything, selecting
 from holdfast.cli.session import Session
 from holdfast.cli.shared import command
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 @selecting
 @click.option("-n", "--limit", default=50, show_default=True, type=click.IntRange(1, 2**31), help="At most so many.")
 @click.option("--all", "everything", is_flag=True, help="All that match, however many.")
-def ls(session: Session, *, selector: Selector, limit: int, everything: bool) -> None:
+@click.option("--cwd", "places", is_flag=True, help="Show the directories in which programs run.")
+def ls(session: Session, *, selector: Selector, limit: int, everything: bool, places: bool) -> None:
     """List jobs, the newest first.
 
     \b
@@ -34,12 +36,13 @@ def ls(session: Session, *, selector: Selector, limit: int, everything: bool) ->
       holdfast ls --label nightly --all -o ndjson
     """
     refuse_missing(session.store, selector)
-    found = session.store.views.all(selector)
+    found = _masked(session, session.store.views.all(selector))
     jobs = found if everything else islice(found, limit)
     first = next(jobs := iter(jobs), None)
     if first is None:
         session.output.note("no jobs yet" if is_everything(selector) else "no job matches")
-    session.output.items("jobs", chain([] if first is None else [first], jobs), job_table, facts=_facts(session))
+    shown = chain([] if first is None else [first], jobs)
+    session.output.items("jobs", shown, place_table if places else job_table, facts=_facts(session))
 
 
 @command("show", answers="Shown")
@@ -64,6 +67,19 @@ def why(session: Session, *, job_id: int) -> None:
 
     reasons = session.store.views.why(JobId(job_id))
     session.output.value(Reasons(reasons), lambda: [reason.text for reason in reasons])
+
+
+def _masked(session: Session, jobs: Iterator[Job]) -> Iterator[Job]:
+    """Jobs whose errors hold no secret of theirs."""
+    masks: list[Masks] = []
+    for job in jobs:
+        if job.error is None:
+            yield job
+            continue
+        from holdfast.facts.masks import Masks
+
+        masks[:] = masks or [Masks(session.store)]
+        yield structs.replace(job, error=masks[0].text(job, job.error))
 
 
 def _facts(session: Session) -> Callable[[Job], Any]:

@@ -3,31 +3,38 @@
 from __future__ import annotations
 
 import os
+import secrets
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import click
 from msgspec import Struct
 
-from holdfast.cli.add import ELSEWHERE, OPTIONS, make_request, private_queue, words_argument
+from holdfast.cli.asked import ELSEWHERE, OPTIONS, Maker, words_argument
 from holdfast.cli.session import Session
 from holdfast.cli.shared import command, with_options
 from holdfast.cli.wait import CODES
+from holdfast.cli.worker import SECOND_SIGNAL
 from holdfast.config import log_folder
 from holdfast.domain.command import COMMAND, load_command
 from holdfast.domain.history import Attempt
 from holdfast.domain.job import Job, JobId, State
 from holdfast.domain.selector import Selector
-from holdfast.errors import ConfigurationError, InvalidInput, NotFound
+from holdfast.errors import ConfigurationError, HoldfastError, InvalidInput, NotFound
 from holdfast.run.execute.command import log_path
 from holdfast.run.marked import MARK
 from holdfast.run.signals import Signals
+from holdfast.run.worker import Worker
 
 #: How often a log that is followed is looked at, in seconds; and how much is read at once.
 LOOK_EVERY, CHUNK = 0.1, 64 * 1024
+#: A program that is cancelled is told within a heartbeat and killed after seconds: it is waited for so long at most.
+LONGEST_END = 15.0
 
 
 class Ended(Struct, frozen=True):
@@ -56,7 +63,8 @@ class LogText(Struct, frozen=True):
 def run(session: Session, *, words: tuple[str, ...], shell: bool, **options: Any) -> int:
     """Add a program and run it here, now, with its output on this terminal; it is a job like any other.
 
-    Exit 0 when it is done, 1 when it failed, 12 when it was cancelled. Ctrl-C ends it.
+    Exit 0 when it is done, 1 when it failed, 12 when it was cancelled. Ctrl-C ends it. What it writes to stderr comes
+    on stdout too, in the order in which it was written, as in its log.
 
     \b
     Example:
@@ -65,21 +73,46 @@ def run(session: Session, *, words: tuple[str, ...], shell: bool, **options: Any
     if os.environ.get(MARK):
         raise ConfigurationError("a job cannot run programs in its own place", hint="Let it add them: holdfast add.")
     argv = ("/bin/sh", "-c", " ".join(words)) if shell else words
-    later = {"queue": private_queue(), "priority": 0, "delay": None, "needs": (), "hold": False, "callback": None}
-    request = make_request(session, argv, {**options, **later, "pause_queue": False})
+    later = {"queue": _private_queue(), "priority": 0, "delay": None, "needs": (), "hold": False, "callback": None}
+    request = Maker(session, {**options, **later, "pause_queue": False}).request(argv)
     app = session.app
     job_id = app.store.jobs.enqueue(request).id
     stopped = threading.Event()
     echo = _to_terminal(stopped) if session.output.format == "text" else None
-    worker = app.worker(queues=[request.queue], slots=1, plans=False, grace="2s", poll="100ms", echo=echo)
-    Signals(stopped.set, worker.abandon).start()
+    worker = app.worker(
+        queues=[request.queue], slots=1, plans=False, grace="2s", poll="100ms", heartbeat="1s", echo=echo
+    )
+    Signals(stopped.set, lambda: _leave(worker)).start()
     worker.start()
-    while not app.views.get(job_id).state.ended and not stopped.wait(LOOK_EVERY):
-        pass
-    worker.stop()
-    worker.join()
-    app.control.cancel(Selector(ids=(job_id,)), actor=session.actor)  # what was begun here goes on nowhere else
+    _see_through(session, job_id, worker, stopped)
     return _tell_end(session, app.views.get(job_id))
+
+
+def _see_through(session: Session, job_id: JobId, worker: Worker, stopped: threading.Event) -> None:
+    """Wait for the end of a program that is run here; who leaves before cancels it, while its worker can end it."""
+    views = session.app.views
+    try:
+        while worker.working and not views.state(job_id).ended and not stopped.wait(LOOK_EVERY):
+            pass
+    finally:  # also when the store cannot be asked any more: what was begun here goes on nowhere else
+        with suppress(HoldfastError):
+            session.app.control.cancel(Selector(ids=(job_id,)), actor=session.actor)
+        pause, until = threading.Event(), time.monotonic() + LONGEST_END
+        while worker.working and worker.running and time.monotonic() < until:
+            pause.wait(LOOK_EVERY)
+        worker.stop()
+        worker.join()
+
+
+def _leave(worker: Worker) -> None:
+    """The second signal: the program is killed, and nothing is waited for."""
+    worker.abandon()
+    os._exit(SECOND_SIGNAL)
+
+
+def _private_queue() -> str:
+    """A queue that no other worker serves."""
+    return f"run-{secrets.token_hex(8)}"
 
 
 def _to_terminal(stopped: threading.Event) -> Callable[[bytes], None]:

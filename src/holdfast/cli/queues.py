@@ -5,15 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 import click
+from msgspec import structs
 
+from holdfast.cli.autoscale import decision_lines, lane_lines
 from holdfast.cli.render import age, table
 from holdfast.cli.session import Session
 from holdfast.cli.shared import Group, Items, command
+from holdfast.domain.autoscale import parse_bounds
 from holdfast.domain.job import WorkerWish
+from holdfast.domain.scaling import Recorded
 from holdfast.errors import NotFound
 from holdfast.output import Line
-from holdfast.store.overview import QueueFacts, WorkerFacts, all_queues, worker_facts
+from holdfast.store.overview import QueueFacts, WorkerFacts, all_queues, queue_facts, worker_facts
 from holdfast.verbs import Asked
+
+
+class QueueShown(QueueFacts, frozen=True):
+    """A queue as in the list, and the last decisions of its autoscalers, the newest first."""
+
+    decisions: list[Recorded]
 
 
 @click.group("queue", cls=Group)
@@ -27,23 +37,38 @@ def ls(session: Session) -> None:
     session.output.items("queues", all_queues(session.store), queue_table)
 
 
-@command("show", answers=QueueFacts)
+@command("show", answers=QueueShown)
 @click.argument("name")
 def show(session: Session, *, name: str) -> None:
-    """Show one queue: one that has settings or jobs."""
-    found = next((found for found in all_queues(session.store) if found.name == name), None)
-    if found is None:
+    """Show one queue, one that has settings or jobs, and what its autoscaler has decided lately."""
+    facts = next((found for found in all_queues(session.store) if found.name == name), None)
+    if facts is None:
         raise NotFound(f"there is no queue {name[:100]!r}", hint="holdfast queue ls lists them.")
-    _tell(session, found)
+    shown = QueueShown(**structs.asdict(facts), decisions=session.store.scaling.decisions(name))
+    session.output.value(shown, lambda: [*queue_table([facts]), *lane_lines(facts), *decision_lines(shown.decisions)])
 
 
 @command("set", answers=QueueFacts, changes=True)
 @click.argument("name")
 @click.option("--limit", type=click.IntRange(0), help="Running jobs over all hosts; 0 takes the limit away.")
 @click.option("--worker-limit", type=click.IntRange(0), help="Running jobs per worker; 0 takes the limit away.")
-def change(session: Session, *, name: str, limit: int | None, worker_limit: int | None) -> None:
-    """Limit how many jobs of a queue run at a time."""
-    _tell(session, session.desk.queue(name, limit=limit, worker_limit=worker_limit))
+@click.option("--autoscale", metavar="MIN-MAX", help="Programs per worker, as many as its host bears: 1-8; or off.")
+def change(session: Session, *, name: str, limit: int | None, worker_limit: int | None, autoscale: str | None) -> None:
+    """Limit how many jobs of a queue run at a time.
+
+    With --autoscale each worker runs between MIN and MAX programs of the queue: it adds one by one while its host
+    bears it, and a program begins only when what it will take fits. See holdfast autoscale status.
+    """
+    if autoscale is None:
+        _tell(session, session.desk.queue(name, limit=limit, worker_limit=worker_limit))
+        return
+    bounds = parse_bounds(autoscale)
+    if limit is not None or worker_limit is not None:
+        session.desk.queue(name, limit=limit, worker_limit=worker_limit)
+    session.store.scaling.set_bounds(name, bounds)
+    session.desk.did("queue set", f"queue={name}", note=f"autoscale={autoscale}")
+    (facts,) = queue_facts(session.store, [session.store.queues.get(name)])
+    _tell(session, facts)
 
 
 @command("pause", answers=QueueFacts, changes=True)
@@ -93,14 +118,15 @@ def _tell(session: Session, facts: QueueFacts) -> None:
 
 
 def queue_table(queues: Iterable[QueueFacts]) -> Iterator[Line]:
-    heads = ("QUEUE", "READY", "RUNNING", "LIMIT", "PER WORKER", "STATE", "NOTE")
+    heads = ("QUEUE", "READY", "RUNNING", "LIMIT", "PER WORKER", "AUTOSCALE", "STATE", "NOTE")
     return table(heads, (_row(facts) for facts in queues))
 
 
 def _row(facts: QueueFacts) -> list[str]:
     limits = ["" if limit is None else str(limit) for limit in (facts.limit, facts.worker_limit)]
     state = "paused" if facts.paused else "open"
-    return [facts.name, str(facts.ready), str(facts.running), *limits, state, facts.note or ""]
+    scaled = facts.autoscale or ""
+    return [facts.name, str(facts.ready), str(facts.running), *limits, scaled, state, facts.note or ""]
 
 
 def worker_table(workers: Iterable[WorkerFacts]) -> Iterator[Line]:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
+from holdfast.domain.masking import mask_text
 from holdfast.domain.text import harmless, span
 from holdfast.output import Line
 
@@ -85,6 +86,14 @@ def job_table(jobs: Iterable[Job]) -> Iterator[Line]:
     return table(JOB_HEADS, (job_row(job) for job in jobs))
 
 
+def place_table(jobs: Iterable[Job]) -> Iterator[Line]:
+    """Jobs with the directories in which programs run."""
+    from holdfast.cli.described import directory
+
+    heads = (*JOB_HEADS[:-1], "DIRECTORY", JOB_HEADS[-1])
+    return table(heads, ([*(row := job_row(job))[:-1], directory(job), row[-1]] for job in jobs))
+
+
 def job_row(job: Job) -> list[str]:
     tries = f"{job.attempts}/{job.max_attempts or '∞'}"
     note = job.note or (job.error or "").partition("\n")[0] or progress(job)
@@ -108,9 +117,14 @@ def progress(job: Job, *, now: datetime | None = None) -> str:
 
 def job_lines(job: Job, told: JobTold, reasons: list[str]) -> Iterator[str]:
     """All there is to say about one job."""
+    from holdfast.cli.described import command_of, described
+
     yield f"job {job.id}  {job.state}  {job.kind}"
+    command = command_of(job)
+    for name, text in () if command is None else described(job, command):
+        yield f"  {name:9} {harmless(mask_text(text))}"
     facts = {
-        "queue": f"{job.queue}, priority {job.priority}",
+        "queue": f"{job.queue}, priority {job.priority}" if command is None else None,
         "label": job.label,
         "key": job.key,
         "enqueued": f"{stamp(job.created_at)} by {job.actor}",
@@ -118,7 +132,7 @@ def job_lines(job: Job, told: JobTold, reasons: list[str]) -> Iterator[str]:
         "ended": stamp(job.ended_at),
         "worker": job.worker,
         "progress": progress(job),
-        "payload": _as_json(told.job["payload"]),
+        "payload": _as_json(told.job["payload"]) if command is None else None,
         "result": _as_json(told.job["result"]),
         "error": told.job["error"],
         "note": told.job["note"],

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 import click
 from msgspec import Struct
 
+from holdfast.cli.confirm import confirm
 from holdfast.cli.define import add, edit
 from holdfast.cli.moments import moment_of
 from holdfast.cli.planned import desk_of, schedule_table, schedules_of, tell_schedule
@@ -92,8 +93,11 @@ def resume(session: Session, *, name: str) -> None:
 
 @command("rm", answers=Removed, changes=True)
 @click.argument("name")
-def rm(session: Session, *, name: str) -> None:
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def rm(session: Session, *, name: str, yes: bool) -> None:
     """Forget a schedule with its ledger; its jobs stay. One that code declares comes back with the next worker."""
+    schedules_of(session).get(name)
+    confirm(session, f"forget the schedule {name!r} with its ledger", yes=yes)
     session.desk.schedule("rm", name)
     session.output.value(Removed(name), lambda: [f"rm {name}"])
 

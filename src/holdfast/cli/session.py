@@ -62,6 +62,12 @@ class Session:
         """The store that the line itself asks for; None leaves it to the application."""
         return self.url if self.flags.keys() & {"url", "config"} else None
 
+    @property
+    def named_url(self) -> str | None:
+        """The store that the line, the environment or a file names; None where only the default is left."""
+        named = "url" in self.flags or self.configured["url"].origin != "default"
+        return self.url if named else None
+
     @cached_property
     def app(self) -> Holdfast:
         from holdfast.app import Holdfast

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import csv
+import re
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from holdfast.domain.command import grid
 from holdfast.errors import InvalidInput
@@ -47,18 +50,95 @@ def _cells(file: str, table: list[list[str]]) -> Iterator[dict[str, str]]:
             yield dict(zip(names, row, strict=True))
 
 
-def lines_of(file: str) -> Iterator[list[str]]:
-    """The commands of a file: words as a shell would divide them, or a JSON list of words per line."""
+class Entry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A line of a file of commands: its words, and what outweighs the options of the line that adds them all."""
+
+    argv: list[str] = []
+    key: str | None = None
+    label: str | None = None
+    after: str | list[str] | None = None
+    delay: str | None = None
+    hold: bool | None = None
+    queue: str | None = None
+    priority: int | None = None
+    retry: int | None = None
+    retry_delay: str | None = None
+    timeout: str | None = None
+    memory: str | int | None = None
+    cpus: float | None = None
+    require_cap: bool | None = None
+    log_cap: str | int | None = None
+    cwd: str | None = None
+    env: dict[str, str] | None = None
+
+    def own(self, source: str) -> dict[str, Any]:
+        """What it says besides its words, as the options are named."""
+        said: dict[str, Any] = {
+            name: value for name in _OWN if (value := getattr(self, name)) is not None and value is not False
+        }
+        if self.after is not None:
+            said["needs"] = (self.after,) if isinstance(self.after, str) else tuple(self.after)
+        return said | {"source": source} if said else {}
+
+
+_OWN = tuple(name for name in Entry.__struct_fields__ if name not in ("argv", "key", "after"))
+_objects = msgspec.json.Decoder(Entry)
+_lists = msgspec.json.Decoder(list[str])
+#: So many lines that cannot be read are named.
+NAMED = 20
+
+
+class BadLines:
+    """Lines that cannot be added: all of them are told, and then nothing is added."""
+
+    def __init__(self, file: str) -> None:
+        self._file = file
+        self._found: list[tuple[int, str]] = []
+
+    def add(self, number: int, error: object) -> None:
+        self._found.append((number, str(error)))
+
+    def refuse(self) -> None:
+        """Raise if there were any.
+
+        Raises:
+            InvalidInput: The message names the lines, the first ones with what is wrong.
+        """
+        if not self._found:
+            return
+        told = "".join(f"\n  line {number}: {text}" for number, text in self._found[:NAMED])
+        more = f"\n  and {len(self._found) - NAMED:,} more" if len(self._found) > NAMED else ""
+        count = f"{len(self._found):,} lines" if len(self._found) > 1 else "1 line"
+        lines = [number for number, _ in self._found[:1000]]
+        hint = 'A line is words, a JSON list of words, or {"argv": […], "cwd": …, "env": …, "label": …, "key": …, …}.'
+        raise InvalidInput(f"{self._file}: {count} cannot be added; nothing was{told}{more}", hint=hint, lines=lines)
+
+
+def entries_of(file: str, bad: BadLines) -> Iterator[tuple[int, Entry]]:
+    """The commands of a file by line: words as a shell would divide them, a JSON list of words, or a JSON object."""
     try:
-        text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
+        text = sys.stdin.buffer.read().decode() if file == "-" else Path(file).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidInput(f"{file} cannot be read: {error}") from None
-    for number, line in enumerate(text.splitlines(), start=1):
-        if not line.strip() or line.lstrip().startswith("#"):
+    for number, line in enumerate(text.split("\n"), start=1):  # no other character ends a line of JSON
+        bare = line.strip()
+        if not bare or bare.startswith("#"):
             continue
         try:
-            yield msgspec.json.decode(line, type=list[str]) if line.lstrip().startswith("[") else shlex.split(line)
+            yield number, _entry(bare)
         except (ValueError, msgspec.DecodeError) as error:
-            raise InvalidInput(
-                f"{file}, line {number}: {error}", hint="Close the quotes, or write a JSON list."
-            ) from None
+            bad.add(number, error)
+
+
+def _entry(line: str) -> Entry:
+    if line[0] == "{":
+        return _objects.decode(line)
+    return Entry(argv=_lists.decode(line) if line[0] == "[" else _words(line))
+
+
+def _words(line: str) -> list[str]:
+    """As a shell divides them. Where nothing is quoted that is where the spaces are, which is much faster to find."""
+    return line.split() if line.isascii() and not _QUOTED.search(line) else shlex.split(line)
+
+
+_QUOTED = re.compile(r"""['"\\]""")

@@ -75,7 +75,13 @@ def up(session: Session, *, detach: bool, with_web: bool, **flags: Any) -> None:
         say(f"the dashboard is at {server.url}")
     say("up; leave with Ctrl-C, look with holdfast top")
     log = str(standing.log) if _is_log(standing) else None
-    serve(session, app, working_on(app, asked), asked, told=lambda worker: standing.tell(_told(worker, app.url, log)))
+    serve(
+        session,
+        app,
+        working_on(session, app, asked),
+        asked,
+        told=lambda worker: standing.tell(_told(worker, app.url, log)),
+    )
 
 
 def _told(worker: Worker, url: str, log: str | None) -> Up:
@@ -156,7 +162,7 @@ def words(flags: dict[str, Any]) -> Iterator[str]:
 )
 def down(session: Session, *, everything: bool, now: bool, timeout: str) -> None:
     """Stop what holdfast up has started, and wait until it has ended. Nothing up is no failure."""
-    found = list(all_up(session.asked_url))
+    found = list(all_up(None if everything else session.named_url))
     if len(found) > 1 and not everything:
         stores = ", ".join(each.url for _, each in found)
         raise Conflict(f"more than one is up: {stores}", hint="Name the store with --url, or take --all.")
@@ -185,9 +191,13 @@ def _terminate(up: Up) -> None:
 
 
 @command("status", answers=Items("up", Up))
-def status(session: Session) -> None:
-    """Show what is up: yours on every store, or what --url names. Exit 3 when nothing is; --quiet prints pids."""
-    found = [each for _, each in all_up(session.asked_url)]
+@click.option("--all", "everything", is_flag=True, help="On every store, though one is named.")
+def status(session: Session, *, everything: bool) -> None:
+    """Show what is up: on the store that --url, HOLDFAST_URL or a file names, or yours on every store.
+
+    Exit 3 when nothing is; --quiet prints pids.
+    """
+    found = [each for _, each in all_up(None if everything else session.named_url)]
     if not found:
         raise NotFound("nothing is up", hint="Start it with holdfast up; workers of other kinds: holdfast workers.")
     session.output.items("up", found, _pids if session.output.quiet else _table)

@@ -1,19 +1,39 @@
-"""What people do to jobs: cancel, pause, resume, retry, hold, unhold, set, rm."""
+"""What people do to jobs: cancel, pause, resume, retry, kill, restart, hold, unhold, rm."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import Any
 
 import click
+from msgspec import structs
 
+from holdfast.cli.confirm import confirm
 from holdfast.cli.select import selecting
 from holdfast.cli.session import Session
 from holdfast.cli.shared import Command, command
+from holdfast.domain.job import Job
 from holdfast.domain.selector import Selector
-from holdfast.errors import InvalidInput
+from holdfast.domain.text import as_bytes
 from holdfast.verbs import JOB_VERBS, Changed
+
+#: To find out why some jobs were left alone, so many are looked at.
+LOOKED_AT = 10_000
+#: What each verb is for.
+APPLIES = {
+    "cancel": "what has ended stays as it is",
+    "pause": "what has ended or is held stays as it is",
+    "resume": "only what is held or told to pause goes on",
+    "retry": "only what is dead, cancelled or waits for a retry runs again; holdfast restart takes what is done",
+    "kill": "only what runs is ended; holdfast cancel takes what waits, too",
+    "restart": "only what has ended begins anew, what is done only if it is a program, and no second job with one key",
+    "hold": "only what waits can be held",
+    "unhold": "only what is held can be let go",
+    "rm": "it was gone already",
+    "set": "the others have these values already, or cannot take them any more",
+}
 
 note = click.option("--note", metavar="TEXT", help="Why, for those who look later.")
 
@@ -25,8 +45,10 @@ def verb(name: str, text: str, *options: Any) -> Command:
         matched = session.desk.matched(name, selector)
         if not dry_run:
             _sure(session, name, matched, yes=yes)
+        if given.get("memory") is not None:
+            given["memory"] = as_bytes(given["memory"])
         done = session.desk.jobs(name, selector, dry_run=dry_run, matched=matched, **given)
-        session.output.value(done, lambda: [_line(done)])
+        tell_changed(session, selector, done)
 
     run.__doc__ = text
     function: Callable[..., Any] = run
@@ -56,35 +78,44 @@ retry = verb(
 )
 kill = verb("kill", "End jobs that run: they are asked to, and killed if they do not within seconds. What waits stays.")
 restart = verb(
-    "restart", "Run dead and cancelled programs again: the same jobs, with a new attempt and a log of its own."
+    "restart",
+    """Run programs again that have ended, done ones too: the same jobs, with a new attempt and a log of its own.
+
+    One that was killed for its memory (oom) can be given more: holdfast restart 17 --memory 4G.
+    """,
+    click.option("--memory", metavar="SIZE", help="With this memory cap from now on: 512M, 8G."),
 )
 hold = verb("hold", "Keep jobs that nobody runs from starting until somebody lets them go.", note)
 unhold = verb("unhold", "Let held jobs go.")
 rm = verb(
     "rm", "Remove jobs with their whole history. A running job, or one that a live job needs, is refused (exit 9)."
 )
-change = verb(
-    "set",
-    "Change priority, queue or time of jobs that have not ended.",
-    click.option("--priority", type=int, help="The new priority: higher is sooner."),
-    click.option("--to-queue", metavar="QUEUE", help="Move to this queue."),
-    click.option("--run-at", metavar="WHEN", help="A moment (RFC 3339), or now."),
-)
 
 
 def _sure(session: Session, name: str, matched: int, *, yes: bool) -> None:
     """Ask before more than one job is lost; a program says --yes."""
-    if yes or matched == 1:
-        return
-    if session.output.format != "text" or not sys.stdin.isatty():
-        raise InvalidInput(f"this would {name} {matched} jobs", hint="Add --yes, or look first with --dry-run.")
-    click.confirm(f"{name} {matched} jobs?", abort=True, err=True)
+    confirm(session, f"{name} {matched} jobs", yes=yes or matched == 1, hint="Add --yes, or look first with --dry-run.")
+
+
+def tell_changed(session: Session, selector: Selector, done: Changed) -> None:
+    """Say what was done; and if some jobs were left alone, how they stand and what the verb is for."""
+    if not done.dry_run and done.changed < done.matched:
+        left = (job for job in islice(session.store.views.all(selector), LOOKED_AT) if job.id not in set(done.ids))
+        done = structs.replace(done, why=_why(done.verb, left))
+    session.output.value(done, lambda: [_line(done)])
+
+
+def _why(verb: str, left: Iterable[Job]) -> str:
+    found = Counter(f"{job.state}, and told already" if job.wanted is not None else str(job.state) for job in left)
+    told = ", ".join(f"{count:,} {state}" for state, count in found.items())
+    return f"{told}; {APPLIES[verb]}" if told else APPLIES[verb]
 
 
 def _line(done: Changed) -> str:
     if done.dry_run:
         return f"{_jobs(done.matched)} would be asked; nothing was changed"
-    return f"{done.verb}: {done.changed} of {_jobs(done.matched)}"
+    left = f" (left: {done.why})" if done.why else ""
+    return f"{done.verb}: {done.changed} of {_jobs(done.matched)}{left}"
 
 
 def _jobs(count: int) -> str:

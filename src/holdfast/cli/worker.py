@@ -78,7 +78,7 @@ def command(session: Session, *, drain: bool, no_plans: bool, **flags: Any) -> N
     session.output.keep_stdout()
     logs.configure(style=asked["log_format"], level=asked["log_level"])
     app = load_app(asked["app"], url=session.asked_url)
-    serve(session, app, working_on(app, asked, drain=drain, plans=not no_plans), asked)
+    serve(session, app, working_on(session, app, asked, drain=drain, plans=not no_plans), asked)
 
 
 @shared_command("scheduler", answers=Ran)
@@ -100,10 +100,13 @@ def scheduler(session: Session, **flags: Any) -> None:
     serve(session, app, app.scheduler(), {**asked, "grace": "1s"})
 
 
-def working_on(app: Holdfast, asked: dict[str, Any], *, drain: bool = False, plans: bool = True) -> Worker:
+def working_on(
+    session: Session, app: Holdfast, asked: dict[str, Any], *, drain: bool = False, plans: bool = True
+) -> Worker:
     """The worker that was asked for."""
+    scaling = {name: session.setting(name) for name in ("memory_profiles", "host_limits")}
     return app.worker(
-        queues=asked["queues"] or None, slots=asked["slots"], drain=drain, grace=asked["grace"], plans=plans
+        queues=asked["queues"] or None, slots=asked["slots"], drain=drain, grace=asked["grace"], plans=plans, **scaling
     )
 
 

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from holdfast.domain.job import Job
 from holdfast.domain.text import checked_text
-from holdfast.errors import InvalidInput
+from holdfast.errors import InvalidInput, InvalidText
 
 #: The kind of job that runs a program.
 COMMAND = "command"
@@ -25,6 +25,8 @@ AT_HOME = ("HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "XDG_RUNTIME_DIR")
 #: Variables whose names say so are not shown.
 _SECRET = re.compile(r"(?i)(secret|token|passw|credential|api_?key|private|_key$|^key$)")
 MASK = "***"
+#: The longest word that Linux gives to a program, in bytes: 32 pages, with the NUL at its end.
+LONGEST_WORD = 32 * 4096 - 1
 SHELLS = ("sh", "bash", "dash", "zsh", "ksh", "fish")
 #: A parameter in a word: {name}; {{ and }} are the braces themselves.
 _PLACE = re.compile(r"\{\{|\}\}|\{([A-Za-z_]\w*)\}")
@@ -35,6 +37,7 @@ class Command(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     *memory* is in bytes. With *require_cap* it does not run where nothing can enforce its caps. With *pause_queue* its
     queue is paused when it has failed for good. One that is *about* another job has its places filled when it begins.
+    *origins* tells where values came from that somebody has said: a flag, a place in a file, a person.
     """
 
     argv: tuple[str, ...]
@@ -45,17 +48,19 @@ class Command(Struct, frozen=True, kw_only=True, omit_defaults=True):
     memory: int | None = None
     cpus: float | None = None
     require_cap: bool = False
+    log_cap: int | None = None
     pause_queue: bool = False
     about: int | None = None
+    origins: dict[str, str] = {}
 
     def __post_init__(self) -> None:
         if not self.argv or not self.argv[0]:
             raise InvalidInput("a command has at least one word", hint="Write it after --: holdfast add -- make all.")
         for word in (*self.argv, self.cwd):
-            checked_text(word, what="a word of a command")
+            checked_word(word, what="a word of a command")
         for name, value in self.env.items():
             checked_variable(name)
-            checked_text(value, what=f"the variable {name}")
+            checked_word(value, what=f"the variable {name}", room=LONGEST_WORD - len(name) - 1)
         if self.timeout is not None and self.timeout <= timedelta(0):
             raise InvalidInput("a timeout is longer than nothing")
         if self.cpus is not None and not 0.01 <= self.cpus <= 4096:
@@ -75,6 +80,26 @@ def load_command(text: str) -> Command:
 
 
 _decoder = msgspec.json.Decoder(Command)
+
+
+def checked_word(word: str, *, what: str, room: int = LONGEST_WORD) -> str:
+    """Return *word* if a program can be given it.
+
+    Raises:
+        InvalidInput: It cannot be stored, or the kernel would refuse it.
+    """
+    try:
+        checked_text(word, what=what)
+    except InvalidText as error:
+        told = error.message if "\0" in word else f"{what} is not UTF-8"
+        hint = "Give such bytes in a file, and the program the name of the file."
+        raise InvalidInput(f"{told}: {word!r:.80}", hint=hint) from None
+    if len(word) * 4 > room and len(word.encode()) > room:
+        hint = "Put it into a file, and give the program the name of the file."
+        raise InvalidInput(
+            f"{what} is longer than the {room:,} bytes that a program can be given: {word!r:.40}…", hint=hint
+        )
+    return word
 
 
 def checked_variable(name: str) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from holdfast.domain.job import EndReason, Job, State, Token, WorkerId
 from holdfast.domain.request import Actor
@@ -34,9 +34,15 @@ class EventName(StrEnum):
     LET_GO = "let_go"
     RETRIED = "retried"
     REPLACED = "replaced"
+    CHANGED = "changed"
     MOVED = "moved"
     REPRIORITISED = "reprioritised"
     RESCHEDULED = "rescheduled"
+    CAPPED = "capped"
+    BLOCKED = "blocked"
+    FROZEN = "frozen"
+    THAWED = "thawed"
+    EVICTED = "evicted"
 
 
 class Event(Struct, frozen=True):
@@ -57,7 +63,7 @@ class WorkerFacts(Struct, frozen=True):
 
 
 class Attempt(Struct, frozen=True):
-    """One try at a job. ``ended_at`` is None while it runs."""
+    """One try at a job; its *number* counts all there were, also before a restart. ``ended_at``: None while it runs."""
 
     number: int
     token: Token
@@ -73,12 +79,13 @@ class Attempt(Struct, frozen=True):
 
 
 def all_attempts(job: Job, rows: Sequence[Attempt], worker: WorkerFacts) -> list[Attempt]:
-    """The recorded attempts, and the one that only the job's own columns tell of."""
+    """The recorded attempts, and the one that only the job's own columns tell of; numbered as they came."""
+    known = [structs.replace(row, number=number) for number, row in enumerate(rows, start=1)]
     if job.state not in (State.RUNNING, State.DONE):
-        return list(rows)
+        return known
     running = job.state is State.RUNNING
     last = Attempt(
-        number=job.attempts + 1 if running and job.started_at is None else job.attempts,
+        number=len(known) + 1,
         token=job.token,
         worker=job.worker,
         host=worker.host,
@@ -90,7 +97,7 @@ def all_attempts(job: Job, rows: Sequence[Attempt], worker: WorkerFacts) -> list
         exit_code=None,
         error=None,
     )
-    return [*rows, last]
+    return [*known, last]
 
 
 def all_events(job: Job, rows: Sequence[Event]) -> list[Event]:

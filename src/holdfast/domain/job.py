@@ -40,7 +40,7 @@ MOVES: dict[State, frozenset[State]] = {
     State.SCHEDULED: frozenset({State.READY, State.HELD, State.CANCELLED}),
     State.READY: frozenset({State.RUNNING, State.SCHEDULED, State.HELD, State.CANCELLED}),
     State.RUNNING: frozenset({State.READY, State.SCHEDULED, State.HELD, *ENDED}),
-    State.DONE: frozenset(),
+    State.DONE: frozenset({State.READY, State.WAITING}),  # a program that a person restarts
     State.DEAD: frozenset({State.READY, State.WAITING}),
     State.CANCELLED: frozenset({State.READY, State.WAITING}),
 }

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 from msgspec import Struct
 
+from holdfast.domain.autoscale import Bounds
 from holdfast.domain.text import checked_number
 from holdfast.errors import InvalidInput
 
@@ -15,13 +16,25 @@ SILENCE = timedelta(seconds=60)
 
 
 class Queue(Struct, frozen=True):
-    """A queue's settings. ``None`` means no limit; a queue without a row has none."""
+    """A queue's settings. ``None`` means no limit; a queue without a row has none.
+
+    With *scale_min* and *scale_max*, each host runs so many of its programs as it bears.
+    """
 
     name: str
     limit: int | None = None
     worker_limit: int | None = None
     paused: bool = False
     note: str | None = None
+    scale_min: int | None = None
+    scale_max: int | None = None
+
+    @property
+    def bounds(self) -> Bounds | None:
+        """Between how many programs its autoscaling moves on a host; None: it is off."""
+        if self.scale_min is None or self.scale_max is None:
+            return None
+        return Bounds(self.scale_min, self.scale_max)
 
     @property
     def limited(self) -> bool:

@@ -114,6 +114,14 @@ def as_bytes(size: int | str) -> int:
     return size
 
 
+def say_size(size: float) -> str:
+    """A number of bytes for people, in powers of 1024: ``512 MiB``, ``1.5 GiB``."""
+    for unit, shift in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        if size >= 1 << shift:
+            return f"{size / (1 << shift):.3g} {unit}" if size < 1000 << shift else f"{size / (1 << shift):,.0f} {unit}"
+    return f"{size:.0f} bytes"
+
+
 #: How people write a duration: seconds, "90s", "1h 30m", or what Python has for it.
 Duration = timedelta | float | str
 

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from holdfast.domain.job import Job, State
+from holdfast.domain.job import EndReason, Job, State
 from holdfast.domain.needs import NeedState, When
 from holdfast.domain.queue import Queue, Usage, free_slots
 from holdfast.domain.text import say_duration
@@ -26,6 +26,7 @@ class Because(StrEnum):
     QUEUE_PAUSED = "queue_paused"
     LIMIT_FULL = "limit_full"
     NO_WORKER = "no_worker"
+    NOT_ADMITTED = "not_admitted"
     NEXT = "next"
 
 
@@ -46,6 +47,8 @@ class Facts(Struct, frozen=True, kw_only=True):
     needs: Sequence[NeedState] = ()
     workers: int = 0
     ahead: int = 0
+    #: What autoscalers say against it.
+    refusals: Sequence[str] = ()
 
 
 def explain(facts: Facts) -> list[Reason]:
@@ -69,7 +72,8 @@ def explain(facts: Facts) -> list[Reason]:
 
 def _ended(job: Job) -> str:
     because = f": {job.error.splitlines()[0]}" if job.error else ""
-    return f"it has ended, {job.state.value}{because}"
+    offer = f" (holdfast restart {job.id} --memory SIZE gives it more)" if job.reason == EndReason.OOM else ""
+    return f"it has ended, {job.state.value}{because}{offer}"
 
 
 def _running(job: Job, now: datetime) -> Reason:
@@ -108,6 +112,8 @@ def _obstacles(facts: Facts) -> list[Reason]:
         )
     if facts.workers == 0:
         reasons.append(Reason(Because.NO_WORKER, f"no live worker serves kind {job.kind!r} on queue {job.queue!r}"))
+    if job.state is State.READY:
+        reasons += [Reason(Because.NOT_ADMITTED, text) for text in facts.refusals]
     return reasons
 
 

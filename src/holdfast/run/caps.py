@@ -163,7 +163,7 @@ class GroupsV1:
         return cls(homes) if "memory" in homes and _can_make(homes["memory"]) else None
 
     def make(self, name: str, *, memory: int | None, cpus: float | None) -> Cell:
-        return _GroupV1(self._homes, f"holdfast-{name}", memory, cpus)
+        return _GroupV1(self._homes, cell_name(name), memory, cpus)
 
 
 class GroupsV2:
@@ -194,7 +194,7 @@ class GroupsV2:
         return cls(home) if _can_make(home) else None
 
     def make(self, name: str, *, memory: int | None, cpus: float | None) -> Cell:
-        return _GroupV2(self._home, f"holdfast-{name}", memory, cpus)
+        return _GroupV2(self._home, cell_name(name), memory, cpus)
 
 
 class Scope:
@@ -271,12 +271,36 @@ def _own_group(controller: str) -> str | None:
     return None
 
 
+def cell_name(name: str) -> str:
+    """The group of one command: it says which process made it, and among which processes that one is counted."""
+    return f"{_makers()}{os.getpid()}-{name}"
+
+
+def _makers() -> str:
+    """How the names of all cells begin that processes of this namespace have made."""
+    try:
+        space = Path("/proc/self/ns/pid").stat().st_ino
+    except OSError:
+        space = 0
+    return f"holdfast-{space}-"
+
+
+def abandoned(home: Path) -> list[Path]:
+    """Cells whose maker is dead. One of a live supervisor may be empty, too: its command is about to enter."""
+    prefix, found = _makers(), []
+    for cell in home.glob(f"{prefix}*"):
+        pid = cell.name.removeprefix(prefix).partition("-")[0]
+        if pid.isdecimal() and not Path(f"/proc/{pid}").exists():
+            found.append(cell)
+    return found
+
+
 def _can_make(home: Path) -> bool:
     """Whether groups can be made here; those that a killed supervisor has left, and that are empty, go."""
-    for left in home.glob("holdfast-*"):
+    for left in abandoned(home):
         with suppress(OSError):
             left.rmdir()
-    folder = home / f"holdfast-try-{os.getpid()}"
+    folder = home / cell_name(f"try-{threading.get_ident()}")
     try:
         folder.mkdir()
         folder.rmdir()

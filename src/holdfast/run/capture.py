@@ -61,9 +61,14 @@ class Log:
         return self._tail.decode(errors="replace")
 
     def close(self) -> None:
-        if self._file is not None:
-            os.close(self._file)
-            self._file = None
+        """Let go of the file. Some disks tell only now that they are full: that costs lines, too, and nothing else."""
+        if self._file is None:
+            return
+        file, self._file = self._file, None
+        try:
+            os.close(file)
+        except OSError as error:
+            log.warning("the log %s may have lost lines: %s", self.path, error)
 
     def _shorten(self) -> None:
         """Keep the newer half; whoever reads along notices that the file is shorter."""

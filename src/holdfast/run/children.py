@@ -15,7 +15,7 @@ from holdfast.domain.job import Lease
 from holdfast.run.channel import Channel
 from holdfast.run.marked import end_abandoned, end_marked
 from holdfast.run.reports import Message
-from holdfast.run.supervisor import Exited, Kill, Limits, Start
+from holdfast.run.supervisor import Exited, Freeze, Kill, Limits, Measured, Start
 
 #: How long the supervisor may take to tell of a child's end, in seconds.
 PATIENCE = 10.0
@@ -90,8 +90,9 @@ class Supervised:
         self._lock = threading.Lock()
         self._told = threading.Condition()
         self._exits: dict[str, Exited] = {}
+        self._resident: dict[str, int] = {}
         self._living: set[str] = set()
-        self._line: Channel[Exited] | None = None
+        self._line: Channel[Exited | Measured] | None = None
         self._lines: socket.socket | None = None
 
     def start(self) -> tuple[str, socket.socket]:
@@ -114,18 +115,31 @@ class Supervised:
         env: dict[str, str],
         memory: int | None = None,
         cpus: float | None = None,
+        measured: bool = False,
     ) -> str:
-        """Start a program that writes to the descriptor *output*, in this environment alone; answers its name."""
+        """Start a program that writes to the descriptor *output*, in this environment alone; answers its name.
+
+        One that is *measured* has its peak told when it has ended, and :meth:`resident` meanwhile.
+        """
         name = secrets.token_hex(8)
         with self._lock:
             line, lines = self._connected()
             self._living.add(name)
-            line.send(Start(name, argv, command=True, cwd=cwd, env=env, memory=memory, cpus=cpus))
+            started = Start(name, argv, command=True, cwd=cwd, env=env, memory=memory, cpus=cpus, measured=measured)
+            line.send(started)
             socket.send_fds(lines, [b"!"], [output])
         return name
 
     def limit(self, child: str, *, until: float | None = None, memory: int | None = None) -> None:
         self._send(Limits(child, until, memory))
+
+    def freeze(self, child: str, *, frozen: bool) -> None:
+        """Stop a child for a while, or let it go on."""
+        self._send(Freeze(child, frozen))
+
+    def resident(self, child: str) -> int:
+        """What a measured program took when it was last looked at, in bytes."""
+        return self._resident.get(child, 0)
 
     def kill(self, child: str, *, gently: bool = False) -> None:
         self._send(Kill(child, gently))
@@ -146,7 +160,7 @@ class Supervised:
             if self._line is not None:
                 self._line.shut()
 
-    def _send(self, order: Kill | Limits) -> None:
+    def _send(self, order: Kill | Limits | Freeze) -> None:
         line = self._line
         if line is not None:
             try:
@@ -154,7 +168,7 @@ class Supervised:
             except OSError:
                 return  # it is gone, and its children with it
 
-    def _connected(self) -> tuple[Channel[Exited], socket.socket]:
+    def _connected(self) -> tuple[Channel[Exited | Measured], socket.socket]:
         if self._line is None or self._lines is None:
             end_abandoned()
             orders, their_orders = socket.socketpair()
@@ -167,14 +181,17 @@ class Supervised:
                     stdin=subprocess.DEVNULL,
                     start_new_session=True,
                 )
-            self._line = Channel(orders, Exited)
+            self._line = Channel(orders, Exited | Measured)
             threading.Thread(
                 target=self._hear, args=(self._line, self._lines, process), name="holdfast-children", daemon=True
             ).start()
         return self._line, self._lines
 
-    def _hear(self, line: Channel[Exited], lines: socket.socket, process: subprocess.Popen[bytes]) -> None:
+    def _hear(self, line: Channel[Exited | Measured], lines: socket.socket, process: subprocess.Popen[bytes]) -> None:
         while (exited := line.receive()) is not None:
+            if isinstance(exited, Measured):
+                self._resident = exited.resident
+                continue
             with self._told:
                 self._living.discard(exited.child)
                 self._exits[exited.child] = exited

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Protocol
 
+from holdfast.domain.command import COMMAND
 from holdfast.domain.job import JobId, Lease, OnLost, WorkerId
 from holdfast.domain.kind import Kind
 from holdfast.errors import StoreUnavailable
@@ -45,6 +46,15 @@ class Room(Protocol):
     def known(self) -> list[JobId]: ...
 
 
+class Scaler(Protocol):
+    """The autoscaler as the claimer sees it."""
+
+    @property
+    def queues(self) -> Collection[str]: ...
+
+    def admit(self, *, suspects: int) -> Run | None: ...
+
+
 class Claimer:
     """Claims short jobs ahead, in groups, and long ones only for free slots.
 
@@ -65,6 +75,7 @@ class Claimer:
         poll: Callable[[], float],
         fenced: Callable[[], bool],
         dress: Callable[[Run], None] = lambda _: None,
+        scaler: Scaler | None = None,
     ) -> None:
         self.bell = threading.Event()
         self.pace = Pace()
@@ -77,6 +88,7 @@ class Claimer:
         self._poll = poll
         self._fenced = fenced
         self._dress = dress
+        self._scaler = scaler
         #: The last job that was taken marked though it need not be, and when a marked one was looked for.
         self._marked: JobId | None = None
         self._looked_marked = clock.now()
@@ -93,7 +105,7 @@ class Claimer:
             return Ticked(0.5)
         if self._in_doubt:
             self._reconcile()
-        claimed = self._claim_something()
+        claimed = self._claim_something() + self._admit()
         if claimed:
             self._rest = FIRST_REST
             return Ticked(0.0, considered=claimed, processed=claimed)
@@ -151,9 +163,9 @@ class Claimer:
         taken = 0
         if limit <= 0 or not kinds:
             return taken
-        for term, group in _by_lease(self._kinds, kinds).items():
+        for queues, term, group in self._lanes(kinds):
             dated = clock.now()
-            leases = self._ask(group, limit - taken, term, mark=mark)
+            leases = self._ask(queues, group, limit - taken, term, mark=mark)
             runs = [Run(lease, self._kinds[lease.kind], dated=dated, term=term) for lease in leases]
             for run in runs:
                 self._dress(run)
@@ -165,11 +177,35 @@ class Claimer:
                 break
         return taken
 
-    def _ask(self, kinds: list[str], limit: int, term: timedelta, *, mark: bool) -> list[Lease]:
+    def _lanes(self, kinds: list[str]) -> Iterator[tuple[list[str], timedelta, list[str]]]:
+        """What to claim from. Programs of queues that are scaled are the autoscaler's to choose."""
+        scaled = () if self._scaler is None else self._scaler.queues
+        for term, group in _by_lease(self._kinds, kinds).items():
+            if not scaled or COMMAND not in group:
+                yield self._queues, term, group
+                continue
+            others = [kind for kind in group if kind != COMMAND]
+            free = [queue for queue in self._queues if queue not in scaled]
+            if free:
+                yield free, term, group
+            if others:
+                yield [queue for queue in self._queues if queue in scaled], term, others
+
+    def _admit(self) -> int:
+        """A program that fits, for a slot that is free."""
+        if self._scaler is None or not self._scaler.queues or self._free <= 0:
+            return 0
         try:
-            return self._store.leases.claim(
-                self._worker, queues=self._queues, kinds=kinds, limit=limit, term=term, mark=mark
-            )
+            run = self._scaler.admit(suspects=self._room.suspects)
+        except StoreUnavailable:
+            self._in_doubt = True
+            raise
+        self._room.begin([] if run is None else [run])
+        return 0 if run is None else 1
+
+    def _ask(self, queues: list[str], kinds: list[str], limit: int, term: timedelta, *, mark: bool) -> list[Lease]:
+        try:
+            return self._store.leases.claim(self._worker, queues=queues, kinds=kinds, limit=limit, term=term, mark=mark)
         except StoreUnavailable:
             self._in_doubt = True  # perhaps only the answer was lost
             raise

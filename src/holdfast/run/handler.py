@@ -118,7 +118,7 @@ def _stopped(stop_reason: StopReason | None) -> Outcome:
     match stop_reason:
         case StopReason.RUN_TIMEOUT:
             return Failed(error="the run took longer than its timeout", reason=EndReason.RUN_TIMEOUT)
-        case StopReason.SHUTDOWN | StopReason.LEASE_LOST | StopReason.PAUSED:
+        case StopReason.SHUTDOWN | StopReason.LEASE_LOST | StopReason.PAUSED | StopReason.EVICTED:
             return Released(interrupted=True)
         case StopReason.CANCELLED | None:
             return Stopped()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 
 from holdfast.domain.job import WorkerId, WorkerWish
+from holdfast.domain.kind import Kind
 from holdfast.errors import StoreUnavailable
 from holdfast.run import clock
 from holdfast.run.held import STOP_FOR, Held, Run, StopReason
@@ -21,6 +22,8 @@ INTERVAL = 10.0
 MARK_AFTER = 0.5
 #: After a failed renewal the next one follows so soon, in seconds.
 AGAIN = 1.0
+#: Rings ask for a heartbeat no sooner than so many seconds after the last one.
+SOONEST = 1.0
 
 
 class Heartbeat:
@@ -46,9 +49,20 @@ class Heartbeat:
         self._interval = interval
         self._lost = lost
         self._wished = wished
+        self._asked = False
+
+    def rung(self) -> None:
+        """Somebody may want something of what runs here: ask soon, however many rings there are."""
+        if not self._asked and len(self._held):
+            self._asked = True
+            self.bell.set()
 
     def tick(self) -> Ticked:
         """Renew what is held. The guard stops what could not be renewed for too long."""
+        early = self.beaten_at + SOONEST - clock.now()
+        if self._asked and early > 0:
+            return Ticked(early)
+        self._asked = False
         runs = self._held.all()
         self._warn_if_late(runs)
         try:
@@ -95,3 +109,8 @@ class Heartbeat:
             self._lost(run)
             run.stop(StopReason.LEASE_LOST)
             run.kill()
+
+
+def interval_for(longest: float, kinds: Mapping[str, Kind]) -> float:
+    """A lease survives several heartbeats that fail, the shortest one too."""
+    return min([longest, *(kind.options.lease.total_seconds() / 5 for kind in kinds.values())])

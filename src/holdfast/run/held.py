@@ -26,6 +26,7 @@ class StopReason(StrEnum):
     LEASE_LOST = "lease_lost"
     RUN_TIMEOUT = "run_timeout"
     SHUTDOWN = "shutdown"
+    EVICTED = "evicted"
 
 
 #: Why a handler is stopped when a person wants something of its job.
@@ -36,8 +37,8 @@ class Run:
     """One run: its lease, how long it holds, whether it has begun, is to stop, or has ended."""
 
     __slots__ = (
-        *("_dated", "_interrupt", "_kill", "_stopping", "around", "begun_at", "claimed_at", "dated"),
-        *("ended", "kind", "lease", "stop_reason", "term", "timeout", "told_at"),
+        *("_dated", "_freeze", "_interrupt", "_kill", "_resident", "_stopping", "around", "begun_at", "claimed_at"),
+        *("dated", "ended", "kind", "lease", "measured", "peak", "stop_reason", "term", "timeout", "told_at"),
     )
 
     def __init__(self, lease: Lease, kind: Kind, *, dated: float, term: timedelta) -> None:
@@ -58,6 +59,11 @@ class Run:
         self._interrupt: Hook | None = None
         self._kill: Hook | None = None
         self._dated: Hook | None = None
+        self._freeze: Callable[[bool], object] | None = None
+        self._resident: Callable[[], int] | None = None
+        #: Whether what it takes is to be measured; and the most bytes that it took, when it has ended.
+        self.measured = False
+        self.peak: int | None = None
 
     @property
     def stopping(self) -> threading.Event:
@@ -104,8 +110,34 @@ class Run:
         """When somebody else may take the job over, by this machine's clock."""
         return self.dated + self.term
 
-    def attach(self, *, interrupt: Hook | None = None, kill: Hook | None = None, dated: Hook | None = None) -> None:
-        """How to tell and how to end the handler, and whom a renewal concerns; told at once if it is to stop."""
+    @property
+    def resident(self) -> int:
+        """What a measured program takes now, in bytes, as far as that is known."""
+        measure = self._resident
+        return 0 if measure is None else measure()
+
+    def freeze(self, *, frozen: bool) -> bool:
+        """Stop a program for a while, or let it go on; whether there is one."""
+        act = self._freeze
+        if act is not None:
+            act(frozen)
+        return act is not None
+
+    def attach(
+        self,
+        *,
+        interrupt: Hook | None = None,
+        kill: Hook | None = None,
+        dated: Hook | None = None,
+        freeze: Callable[[bool], object] | None = None,
+        resident: Callable[[], int] | None = None,
+    ) -> None:
+        """How to tell and how to end the handler, and whom a renewal concerns; told at once if it is to stop.
+
+        What is measured says how to *freeze* it, and how much it takes.
+        """
+        self._freeze = freeze
+        self._resident = resident
         with _rare:
             self._interrupt = interrupt
             self._kill = kill

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from holdfast.run.autoscale import ScalingOptions
 from holdfast.run.capture import Echo
 from holdfast.run.children import ChildOptions
 from holdfast.run.heartbeat import INTERVAL
@@ -31,3 +32,4 @@ class WorkerOptions(Struct, frozen=True, kw_only=True):
     plans: bool = True
     logs: Path = Path("holdfast-logs")
     echo: Echo | None = None
+    scaling: ScalingOptions = ScalingOptions()

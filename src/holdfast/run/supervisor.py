@@ -17,7 +17,6 @@ import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
@@ -26,18 +25,23 @@ from holdfast.run import clock
 from holdfast.run.caps import Cell, Rung, best_rung
 from holdfast.run.channel import Channel
 from holdfast.run.marked import MARK, mark_of, parents
+from holdfast.run.trees import freeze, resident, thaw, tree_resident
 
 LOOK_EVERY = 0.1
 #: The status of a program that could not be started.
 CANNOT_START = 127
 _SUBREAPER = 36
-_PAGE = os.sysconf("SC_PAGE_SIZE")
+#: The unit of what the system tells of the largest process, in bytes.
+_MAXRSS = 1 if sys.platform == "darwin" else 1024
+#: How often programs are measured, in seconds: it takes a look at all processes.
+MEASURE_EVERY = 0.5
 
 
 class Start(Struct, frozen=True, tag=True):
     """Start a child; a descriptor follows on the socket beside: its line, or where a *command* writes.
 
-    A command has the environment that it is given and no other. It is put into a cell if it has caps.
+    A command has the environment that it is given and no other. It is put into a cell if it has caps. What one that is
+    *measured* takes is told from time to time.
     """
 
     child: str
@@ -47,6 +51,7 @@ class Start(Struct, frozen=True, tag=True):
     env: dict[str, str] | None = None
     memory: int | None = None
     cpus: float | None = None
+    measured: bool = False
 
 
 class Limits(Struct, frozen=True, tag=True):
@@ -62,6 +67,19 @@ class Kill(Struct, frozen=True, tag=True):
 
     child: str
     gently: bool = False
+
+
+class Freeze(Struct, frozen=True, tag=True):
+    """Stop the child with all that it has started for a while, or let them go on."""
+
+    child: str
+    frozen: bool
+
+
+class Measured(Struct, frozen=True, tag=True):
+    """What children take now, with all that they have started, in bytes."""
+
+    resident: dict[str, int]
 
 
 class Exited(Struct, frozen=True, tag=True):
@@ -80,16 +98,24 @@ class Exited(Struct, frozen=True, tag=True):
     enforcer: str | None = None
 
 
-Order = Start | Limits | Kill
+Order = Start | Limits | Kill | Freeze
 
 
 class _Child:
     """A process that is watched: by its descriptor, which tells of its end at once, where the system has them."""
 
     def __init__(
-        self, process: subprocess.Popen[bytes], cell: Cell | None, *, command: bool, memory: int | None
+        self,
+        process: subprocess.Popen[bytes],
+        cell: Cell | None,
+        *,
+        command: bool,
+        memory: int | None,
+        measured: bool = False,
     ) -> None:
         self.process = process
+        self.measured = measured
+        self.frozen = False
         self.cell = cell
         self.limits: Limits | None = None
         #: A cap that no cell sees to.
@@ -108,6 +134,9 @@ class _Child:
         if not pid:
             return None
         self.process.returncode = os.waitstatus_to_exitcode(status)
+        if self.measured and not self.peak:
+            # Over before it was looked at. This holds what we took ourselves when it was started: an upper bound.
+            self.peak = used.ru_maxrss * _MAXRSS
         return self.process.returncode, used.ru_utime + used.ru_stime
 
     def close(self, name: str = "", status: int = 0, cpu: float | None = None) -> Exited:
@@ -133,6 +162,7 @@ class Supervisor:
         self._children: dict[str, _Child] = {}
         #: When to look for what children have left behind; None: all is clean.
         self._sweep_at: float | None = None
+        self._measured_at = 0.0
         self._look = select.poll()
         self._look.register(orders, select.POLLIN)
 
@@ -151,6 +181,7 @@ class Supervisor:
                     break
                 self._obey(order)
             self._enforce()
+            self._measure()
             self._reap()
             self._sweep()
         for child in self._children.values():
@@ -170,6 +201,9 @@ class Supervisor:
             case Kill():
                 if order.child in self._children:
                     self._end(self._children[order.child], signal.SIGTERM if order.gently else signal.SIGKILL)
+            case Freeze():
+                if order.child in self._children:
+                    self._freeze(self._children[order.child], frozen=order.frozen)
 
     def _begin(self, order: Start) -> None:
         try:
@@ -207,7 +241,28 @@ class Supervisor:
             raise
         finally:
             os.close(line)
-        return _Child(process, cell, command=order.command, memory=order.memory if order.command else None)
+        memory = order.memory if order.command else None
+        return _Child(process, cell, command=order.command, memory=memory, measured=order.measured)
+
+    def _freeze(self, child: _Child, *, frozen: bool) -> None:
+        if frozen != child.frozen and child.process.returncode is None:
+            (freeze if frozen else thaw)(child.process.pid)
+            child.frozen = frozen
+
+    def _measure(self) -> None:
+        """One look at all processes tells of all programs."""
+        if clock.now() < self._measured_at + MEASURE_EVERY:
+            return
+        self._measured_at = clock.now()
+        measured = {name: child for name, child in self._children.items() if child.measured}
+        if not measured:
+            return
+        known = parents()
+        found = {name: tree_resident(child.process.pid, known) for name, child in measured.items()}
+        for name, child in measured.items():
+            child.peak = max(child.peak, found[name])
+        with suppress(OSError):
+            self._channel.send(Measured(found))
 
     def _enforce(self) -> None:
         now = clock.now()
@@ -215,11 +270,11 @@ class Supervisor:
             limits = child.limits
             if limits is not None and limits.until is not None and now > limits.until:
                 self._end(child)
-            elif limits is not None and limits.memory is not None and _resident(child.process.pid) > limits.memory:
+            elif limits is not None and limits.memory is not None and resident(child.process.pid) > limits.memory:
                 child.oom = True
                 self._end(child)
             elif child.watched is not None:
-                child.peak = max(child.peak, _tree_resident(child.process.pid))
+                child.peak = max(child.peak, tree_resident(child.process.pid))
                 if child.peak > child.watched:
                     child.oom = True
                     self._end(child)
@@ -229,6 +284,7 @@ class Supervisor:
         child.obedient = child.obedient and child.process.returncode is not None
         with suppress(ProcessLookupError):
             os.killpg(child.process.pid, number)
+        self._freeze(child, frozen=False)  # who is frozen hears of nothing but the end
         if child.cell is not None and number is signal.SIGKILL:
             child.cell.kill()
 
@@ -259,25 +315,6 @@ class Supervisor:
 
     def _living(self) -> dict[str, int]:
         return {name: child.process.pid for name, child in self._children.items()}
-
-
-def _resident(pid: int) -> int:
-    try:
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
-    except (OSError, ValueError, IndexError):
-        return 0
-
-
-def _tree_resident(root: int) -> int:
-    """The memory of a process and of all that descend from it."""
-    known = parents()
-    tree = {root}
-    for _ in range(len(known)):
-        more = {pid for pid, parent in known.items() if parent in tree} - tree
-        if not more:
-            break
-        tree |= more
-    return sum(map(_resident, tree))
 
 
 def _end_orphans(living: Mapping[str, int]) -> None:

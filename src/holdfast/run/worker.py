@@ -19,16 +19,16 @@ from holdfast.domain.selector import Selector
 from holdfast.domain.verdict import Failed, Lost, Released
 from holdfast.errors import ConfigurationError, HoldfastError
 from holdfast.run import clock
+from holdfast.run.autoscale import Autoscaler
 from holdfast.run.claimer import Claimer
 from holdfast.run.context import MakeRequest, RunContext, Tell
 from holdfast.run.counts import Counts
 from holdfast.run.crew import Crew
-from holdfast.run.execute import Executor
+from holdfast.run.execute.making import Maker
 from holdfast.run.execute.process import importable
-from holdfast.run.execute.thread import thread_executor
 from holdfast.run.guard import Guard
 from holdfast.run.handler import result_of
-from holdfast.run.heartbeat import Heartbeat
+from holdfast.run.heartbeat import Heartbeat, interval_for
 from holdfast.run.held import Held, Run, StopReason
 from holdfast.run.marked import MARK
 from holdfast.run.options import WorkerOptions
@@ -81,34 +81,23 @@ class Worker:
         self._thread: threading.Thread | None = None
         self._held = Held()
         self._settler = Settler(store, self._held, settled=self._settled)
-        self._crew = Crew(self._held, self._settler, self._make_executor)
+        maker = Maker(store, self.id, self._kinds, options, context=self._context, tell=self._tell, finish=self._finish)
+        self._crew = Crew(self._held, self._settler, maker.make)
         self._guard = Guard(self._held)
-        interval = _interval(options.heartbeat, self._kinds)
+        interval = interval_for(options.heartbeat, self._kinds)
         self._heartbeat = Heartbeat(
             store, self.id, self._held, interval=interval, lost=self._lost, wished=self._orders.hear
         )
         self._sweeper = Sweeper(store, heartbeat=interval, retention=options.retention, swept=self.counts.sweep)
         self._planner = Planner(store, Providers(providers or {}), counts=self.counts) if options.plans else None
         self._ear: Ear | None = None
+        self._autoscaler = self._make_autoscaler() if COMMAND in self._kinds else None
         self._claimer = self._make_claimer()
         self._control = Mover(self._claimer, told=self.counts.ticked)
-        helpers: list[Part] = [self._sweeper] if self._planner is None else [self._sweeper, self._planner]
-        self._helpers = [Mover(part, told=self.counts.ticked) for part in helpers]
+        helpers: tuple[Part | None, ...] = (self._sweeper, self._planner, self._autoscaler)
+        self._helpers = [Mover(part, told=self.counts.ticked) for part in helpers if part is not None]
         #: These go on until the last handler has ended.
         self._keepers = [Mover(part, told=self.counts.ticked) for part in (self._guard, self._heartbeat, self._settler)]
-
-    def _make_claimer(self) -> Claimer:
-        return Claimer(
-            self._store,
-            self.id,
-            self._kinds,
-            self._crew,
-            queues=self._options.queues,
-            slots=self._options.slots,
-            poll=self._poll,
-            fenced=lambda: self._guard.fenced or self._orders.quiet,
-            dress=dresser(self._store),
-        )
 
     # -- life ------------------------------------------------------------------------------
 
@@ -131,6 +120,8 @@ class Worker:
         if not self._started.acquire(blocking=False):
             return
         self._announce()
+        if self._autoscaler is not None:
+            self._autoscaler.refresh()  # before the first claim
         for mover in (*self._keepers, *self._helpers):
             mover.start()
         self._ear = self._store.backend.listen(self._rung)
@@ -196,6 +187,11 @@ class Worker:
         return self._crew.running
 
     @property
+    def working(self) -> bool:
+        """Whether a worker that was started has not ended yet."""
+        return self._thread is not None and self._thread.is_alive()
+
+    @property
     def heartbeat_age(self) -> float:
         """Seconds since the last heartbeat that reached the store."""
         return clock.now() - self._heartbeat.beaten_at
@@ -222,10 +218,9 @@ class Worker:
             self._claimer.bell.clear()
 
     def _rung(self) -> None:
-        self._claimer.rung()
-        self._sweeper.rung()
-        if self._planner is not None:
-            self._planner.rung()
+        for part in (self._claimer, self._heartbeat, self._sweeper, self._planner, self._autoscaler):
+            if part is not None:
+                part.rung()
 
     def _poll(self) -> float:
         """Where every enqueue rings, looking is only the second way to learn of new jobs."""
@@ -233,27 +228,30 @@ class Worker:
 
     # -- what runs -------------------------------------------------------------------------
 
-    def _make_executor(self, name: ExecutorName) -> Executor:
-        slots, finish = self._options.slots, self._finish
-        match name:
-            case ExecutorName.THREAD:
-                return thread_executor(slots, context=self._context, finish=finish)
-            case ExecutorName.ASYNC:
-                from holdfast.run.execute.loop import LoopExecutor
+    def _make_claimer(self) -> Claimer:
+        return Claimer(
+            self._store,
+            self.id,
+            self._kinds,
+            self._crew,
+            queues=self._options.queues,
+            slots=self._options.slots,
+            poll=self._poll,
+            fenced=lambda: self._guard.fenced or self._orders.quiet,
+            dress=dresser(self._store),
+            scaler=self._autoscaler,
+        )
 
-                return LoopExecutor(slots, context=self._context, finish=finish)
-            case ExecutorName.PROCESS:
-                from holdfast.run.execute.process import ProcessExecutor
-
-                children = self._options.children
-                return ProcessExecutor(
-                    self._kinds, slots, worker=self.id, tell=self._tell, finish=finish, options=children
-                )
-            case ExecutorName.COMMAND:
-                from holdfast.run.execute.command import CommandExecutor
-
-                logs, echo = self._options.logs, self._options.echo
-                return CommandExecutor(slots, logs=logs, echo=echo, store=self._store, finish=finish)
+    def _make_autoscaler(self) -> Autoscaler:
+        return Autoscaler(
+            self._store,
+            self.id,
+            self._kinds[COMMAND],
+            queues=self._options.queues,
+            slots=self._options.slots,
+            options=self._options.scaling,
+            changed=lambda: self._claimer.rung(),  # noqa: PLW0108 - it is made after this one
+        )
 
     def _context(self, run: Run) -> Context:
         return RunContext(run, self._tell(run), self.id, self._request, leaving=self._stopping, counts=self.counts)
@@ -268,6 +266,8 @@ class Worker:
         """Called by executors when a run has ended."""
         if settlement.ran is not None:
             self._claimer.pace.learn(run.kind.name, settlement.ran.total_seconds())
+        if run.measured and self._autoscaler is not None:
+            self._autoscaler.ended(run, settlement.outcome)
         self._settler.put(settlement)
         if not self._claimer.bell.is_set() and self._crew.waiting < self._options.slots:
             self._claimer.bell.set()
@@ -309,15 +309,22 @@ class Worker:
     # -- end -------------------------------------------------------------------------------
 
     def _drained(self) -> bool:
-        """Nothing of the known kinds is ready or running, here or elsewhere."""
+        """Nothing of the known kinds is ready or running, here or elsewhere, but what can never begin here."""
         if self._crew.waiting or self._crew.running or len(self._settler) or len(self._held):
             return False
         left = Selector(queues=self._options.queues, kinds=tuple(self._kinds), states=(State.READY, State.RUNNING))
-        return self._store.views.count(left, cap=1).count == 0
+        stuck = 0 if self._autoscaler is None else self._autoscaler.stuck
+        if self._store.views.count(left, cap=stuck + 1).count > stuck:
+            return False
+        if stuck:
+            log.warning("%d programs can never begin on this host; holdfast why tells", stuck)
+        return True
 
     def _wind_down(self, *, exits: bool) -> None:
         for mover in self._helpers:
             mover.stop(timeout=5)
+        if self._autoscaler is not None:
+            self._try(self._autoscaler.let_go)
         self._crew.give_back()
         self._flush()
         grace = self._options.grace.total_seconds()
@@ -387,11 +394,6 @@ class Worker:
             version=self._options.version,
             slots=self._options.slots if self._kinds else None,
         )
-
-
-def _interval(longest: float, kinds: Mapping[str, Kind]) -> float:
-    """A lease survives several heartbeats that fail, the shortest one too."""
-    return min([longest, *(kind.options.lease.total_seconds() / 5 for kind in kinds.values())])
 
 
 def _released(lease: Lease) -> Settlement:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from holdfast.store.plans import Plans
     from holdfast.store.queues import Kinds, Queues, Workers
     from holdfast.store.retention import Pruner
+    from holdfast.store.scaling import ScalingStore
     from holdfast.store.schedules import Schedules
     from holdfast.store.steps import Steps
     from holdfast.store.upkeep import Upkeep
@@ -87,6 +88,13 @@ class Store:
         from holdfast.store.retention import Pruner
 
         return Pruner(self.backend)
+
+    @cached_property
+    def scaling(self) -> ScalingStore:
+        """What autoscalers read and write."""
+        from holdfast.store.scaling import ScalingStore
+
+        return ScalingStore(self.backend)
 
     @cached_property
     def inbox(self) -> Inbox:

@@ -13,7 +13,7 @@ from holdfast.store.flow import Ask, Flow, FlowFunction, P
 T = TypeVar("T")
 
 #: The schema that this code writes and reads.
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 #: The oldest code that may work on this schema.
 OLDEST_CODE = 3
 

@@ -20,12 +20,12 @@ from holdfast.domain.batch import (
     UnitState,
     state_after,
 )
-from holdfast.domain.job import Lease, WorkerId
+from holdfast.domain.job import Lease, Wanted, WorkerId
 from holdfast.domain.sharding import Sharding
 from holdfast.errors import LeaseLost, NoSuchBatch
 from holdfast.store import shards, steering
 from holdfast.store.backend import Backend
-from holdfast.store.conclusion import Named, counted, locked
+from holdfast.store.conclusion import Named, cancel_units, counted, locked
 from holdfast.store.flow import Flow, ask
 from holdfast.store.holdings import InHand, count
 from holdfast.store.leases import TERM
@@ -109,6 +109,8 @@ class Batches:
 
     def end(self, run: Opened, aborted_by: AbortedBy | None, total: int, *, complete: bool) -> tuple[Batch, Counters]:
         """End a run and say where the batch stands. *complete*: the run has met every key of its input.
+
+        - A batch that a person has cancelled ends so, also when the run did not hear of it.
 
         Raises:
             LeaseLost: The run's job was taken over; nothing was written.
@@ -258,6 +260,9 @@ def _end(run: Opened, aborted_by: AbortedBy | None, total: int, complete: bool) 
     batch = yield from locked(run.batch.id)
     yield ask("drop_holdings", ids=[run.lease.job_id])
     holders: list[Holder] = yield ask("holders", Holder, batch_id=batch.id)
+    if batch.wanted == Wanted.CANCEL:  # the run had taken its last unit, and did not hear of it
+        aborted_by = AbortedBy.CANCEL
+        yield from cancel_units(batch.id)
     if complete and aborted_by is None and not holders:
         gone = yield ask("gone_units", batch_id=batch.id, passes=batch.passes)
         yield from count(batch.id, run.lease.job_id, {"skipped": len(gone)})

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from holdfast.domain.batch import AbortedBy, Batch, BatchId, BatchState, Counters, counters, state_after, undone
+from holdfast.domain.batch import (
+    AbortedBy,
+    Batch,
+    BatchId,
+    BatchState,
+    Counters,
+    UnitKey,
+    counters,
+    state_after,
+    undone,
+)
 from holdfast.domain.job import JobId, Wanted
 from holdfast.errors import NoSuchBatch
 from holdfast.store.flow import Flow, ask
@@ -34,10 +44,15 @@ def counted(batch_id: BatchId) -> Flow[Counters]:
     return counters({row.name: row.n for row in rows})
 
 
+def units_in_hand(batch_id: BatchId) -> Flow[list[UnitKey]]:
+    """What the holders of a batch have in hand, which is locked."""
+    rows = yield ask("in_hand", batch_id=batch_id, job_id=PEOPLE)
+    return [key for row in rows for key, _ in decode(row[0])]
+
+
 def cancel_units(batch_id: BatchId) -> Flow[int]:
     """Cancel every unit that nobody has in hand, also those whose results wait in an inbox."""
-    rows = yield ask("in_hand", batch_id=batch_id, job_id=PEOPLE)
-    held = [key for row in rows for key, _ in decode(row[0])]
+    held = yield from units_in_hand(batch_id)
     gone = yield ask("cancel_units", batch_id=batch_id, held=held)
     handed = yield ask("cancel_results", batch_id=batch_id)
     yield from count(batch_id, PEOPLE, {**undone(handed), "cancelled": len(gone) + len(handed)})

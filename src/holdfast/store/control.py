@@ -6,16 +6,18 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
+from holdfast.domain.command import COMMAND
+from holdfast.domain.edit import Edit
 from holdfast.domain.history import EventName
-from holdfast.domain.job import LIVE, JobId, State, Wanted
+from holdfast.domain.job import ENDED, LIVE, JobId, State, Wanted
 from holdfast.domain.queue import DEFAULT_QUEUE
 from holdfast.domain.selector import Selector
 from holdfast.domain.text import checked_actor, checked_name, checked_number, clean_text
 from holdfast.domain.unique import KeyHolder, Scope
 from holdfast.errors import InvalidInput, JobInUse
-from holdfast.store import needs
+from holdfast.store import needs, payloads
 from holdfast.store.backend import Backend
 from holdfast.store.events import record
 from holdfast.store.flow import ById, Flow, Rows, ask
@@ -75,7 +77,10 @@ class Control:
         return self._each(selector, MAY_HOLD, lambda ids: _hold(ids, actor, text), actor=actor)
 
     def unhold(self, selector: Selector, *, actor: str) -> list[JobId]:
-        """Let held jobs go. Needs that are still live are waited for; failed ones no longer count."""
+        """Let held jobs go. Needs that are still live are waited for; failed ones no longer count.
+
+        One that is out of attempts has all of them again.
+        """
         return self._each(selector, (State.HELD,), lambda ids: _unhold(ids, actor), actor=actor)
 
     def retry(self, selector: Selector, *, actor: str) -> list[JobId]:
@@ -88,11 +93,44 @@ class Control:
         revived = self._each(selector, dead, lambda ids: _revive(ids, actor), actor=actor, newest=True)
         return revived + self._each(selector, waiting, lambda ids: _hasten(ids, actor), actor=actor)
 
+    def restart(self, selector: Selector, *, actor: str) -> list[JobId]:
+        """As :meth:`retry`, and programs that are done as well: the same jobs, each with a new attempt.
+
+        The attempt that is done stays in the history, and its log; what it had reached is forgotten.
+        """
+        done = self._each(selector, (State.DONE,), lambda ids: _revive_done(ids, actor), actor=actor, newest=True)
+        return done + self.retry(selector, actor=actor)
+
+    def rewrite(self, selector: Selector, make: payloads.Change, *, actor: str, detail: object = None) -> list[JobId]:
+        """Change the payloads of jobs that nobody runs. Who claims one afterwards gets the new one, and never the old.
+
+        *make* may be called again; what it raises leaves its job as it was. The event of each change tells *detail*.
+        """
+        checked_actor(actor)
+        narrowed = selector.only(*sorted(IDLE))
+        ids = [] if narrowed.empty else self._backend.read(_all_ids, narrowed)
+        changed: list[JobId] = []
+        for start in range(0, len(ids), CHUNK):
+            part = ids[start : start + CHUNK]
+            changed += self._backend.write(payloads.rewrite, part, make, actor=actor, detail=detail)
+        return changed
+
     def set_priority(self, selector: Selector, priority: int, *, actor: str) -> list[JobId]:
         """Change the priority of live jobs."""
         checked_number(priority, what="a priority")
         change = _change("set_priority", EventName.REPRIORITISED, {"priority": priority}, actor)
         return self._each(selector, LIVE, change, actor=actor)
+
+    def set_memory(self, selector: Selector, memory: int, *, actor: str) -> list[JobId]:
+        """Change the memory cap, in bytes, of programs that do not run: it holds from their next attempt on."""
+        if memory <= 0:
+            raise InvalidInput(f"a cap is more than nothing, not {memory}")
+        detail = {"memory": memory}
+        change = _change("set_memory", EventName.CAPPED, detail, actor)
+        edit = Edit(memory=memory)
+        programs = selector if selector.kinds is not None else structs.replace(selector, kinds=(COMMAND,))
+        live = self.rewrite(programs, lambda payload: edit.applied(payload, actor), actor=actor, detail=detail)
+        return self._each(selector, ENDED, change, actor=actor) + live
 
     def move(self, selector: Selector, queue: str = DEFAULT_QUEUE, *, actor: str) -> list[JobId]:
         """Move jobs to another queue. A running job stays where it is."""
@@ -196,10 +234,19 @@ def _hasten(ids: list[JobId], actor: str) -> Flow[list[JobId]]:
 
 def _revive(ids: list[JobId], actor: str) -> Flow[list[JobId]]:
     rows: list[_Revivable] = yield ask("lock_revivable", _Revivable, ids=ids)
+    return (yield from _begin_anew(rows, "revive", actor))
+
+
+def _revive_done(ids: list[JobId], actor: str) -> Flow[list[JobId]]:
+    rows: list[_Revivable] = yield ask("lock_done", _Revivable, ids=ids, kind=COMMAND)
+    return (yield from _begin_anew(rows, "revive_done", actor))
+
+
+def _begin_anew(rows: list[_Revivable], statement: str, actor: str) -> Flow[list[JobId]]:
     keyed = {(job.kind, job.key): job.id for job in rows if job.key is not None}  # ascending: the newest wins
     chosen = [job.id for job in rows if job.key is None or keyed[job.kind, job.key] == job.id]
     chosen = yield from _without_taken_keys(chosen, keyed)
-    revived: list[_Place] = yield ask("revive", _Place, ids=chosen)
+    revived: list[_Place] = yield ask(statement, _Place, ids=chosen)
     changed = sorted(job.id for job in revived)
     yield from record(EventName.RETRIED, dict.fromkeys(changed), actor=actor)
     yield from needs.judge_waiting([job.id for job in revived if job.state is State.WAITING], insist=True)

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from holdfast.domain.job import Job, State, WorkerWish
 from holdfast.domain.queue import DEFAULT_QUEUE, Queue
+from holdfast.domain.scaling import Blocked, load_scaling
 from holdfast.domain.selector import Selector
 from holdfast.store.queues import Worker
 from holdfast.store.views import Count
@@ -24,8 +25,22 @@ CAP = 10_000
 RUNNING = 20
 
 
+class LaneFacts(Struct, frozen=True):
+    """A queue that is scaled, on one worker: so many *slots* are open, so many programs run, and these are refused."""
+
+    host: str
+    worker: str
+    slots: int
+    running: int
+    strain: str
+    blocked: list[Blocked]
+
+
 class QueueFacts(Struct, frozen=True):
-    """A queue: its settings, and how full it is. *lapsed* of the running jobs have lost their holder."""
+    """A queue: its settings, and how full it is. *lapsed* of the running jobs have lost their holder.
+
+    *autoscale* says between how many programs each host moves, *hosts* how they stand.
+    """
 
     name: str
     ready: int
@@ -35,6 +50,8 @@ class QueueFacts(Struct, frozen=True):
     worker_limit: int | None
     paused: bool
     note: str | None
+    autoscale: str | None
+    hosts: list[LaneFacts]
 
 
 class WorkerFacts(Struct, frozen=True):
@@ -81,6 +98,7 @@ def all_queues(store: Store) -> list[QueueFacts]:
 def queue_facts(store: Store, queues: Iterable[Queue]) -> list[QueueFacts]:
     """How full each queue is."""
     known = {queue.name: queue for queue in queues}
+    lanes = lane_facts(store) if any(queue.bounds for queue in known.values()) else {}
     depths = {depth.queue: depth for depth in store.queues.depths(list(known))}
     return [
         QueueFacts(
@@ -92,12 +110,27 @@ def queue_facts(store: Store, queues: Iterable[Queue]) -> list[QueueFacts]:
             worker_limit=queue.worker_limit,
             paused=queue.paused,
             note=queue.note,
+            autoscale=None if queue.bounds is None else str(queue.bounds),
+            hosts=lanes.get(queue.name, []),
         )
         for queue in known.values()
     ]
 
 
+def lane_facts(store: Store) -> dict[str, list[LaneFacts]]:
+    """How the queues that are scaled stand on each live worker, by queue."""
+    found: dict[str, list[LaneFacts]] = {}
+    for worker in store.workers.list():
+        scaling = load_scaling(worker.scaling)
+        for lane in () if scaling is None else scaling.lanes:
+            strain = "" if scaling is None else scaling.strain
+            facts = LaneFacts(worker.host, worker.id, lane.slots, lane.running, strain, lane.blocked)
+            found.setdefault(lane.queue, []).append(facts)
+    return found
+
+
 def worker_facts(found: Worker) -> WorkerFacts:
     values = msgspec.structs.asdict(found)
+    del values["scaling"]
     lists = {name: msgspec.json.decode(values[name]) for name in ("queues", "kinds")}
     return WorkerFacts(**{**values, **lists})

@@ -132,7 +132,7 @@ class Kinds:
 
 
 class Worker(Struct, frozen=True):
-    """A worker as the others see it. *queues* and *kinds* are JSON lists."""
+    """A worker as the others see it. *queues* and *kinds* are JSON lists, *scaling* tells of its autoscaler."""
 
     id: WorkerId
     host: str
@@ -142,8 +142,9 @@ class Worker(Struct, frozen=True):
     kinds: str
     started_at: datetime
     seen_at: datetime
-    slots: int | None = None
-    wanted: WorkerWish | None = None
+    slots: int | None
+    wanted: WorkerWish | None
+    scaling: str | None
 
 
 class Seen(Struct, frozen=True):

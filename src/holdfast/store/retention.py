@@ -79,6 +79,17 @@ class Pruner:
         old = self._backend.run(ask("forget_answers", age=ANSWERS_FOR, limit=limit), repeatable=True)
         return len(gone) + len(old)
 
+    def prune_scaling(self, retention: Retention | None = None, *, limit: int = 1000) -> int:
+        """Remove up to *limit* decisions of autoscalers, and as many profiles that no run has touched since.
+
+        They stay as long as done jobs do; answers how many.
+        """
+        age = (retention or Retention()).done
+        if age == ZERO:
+            return 0
+        gone = self._backend.run(ask("forget_decisions", age=age, limit=limit), repeatable=True)
+        return len(gone) + len(self._backend.run(ask("forget_profiles", age=age, limit=limit), repeatable=True))
+
 
 def _prune(state: State, age: timedelta, limit: int) -> Flow[int]:
     rows = yield ask("expired", state=state, age=age, limit=limit)

@@ -6,7 +6,7 @@ from holdfast.domain.batch import AbortedBy, BatchId, BatchState, UnitState
 from holdfast.domain.job import Wanted
 from holdfast.domain.sharding import sharding_of
 from holdfast.errors import BatchHeld
-from holdfast.store.conclusion import PEOPLE, cancel_units, counted, locked
+from holdfast.store.conclusion import PEOPLE, cancel_units, counted, locked, units_in_hand
 from holdfast.store.flow import Flow, ask
 from holdfast.store.holdings import count
 from holdfast.store.opening import Holder
@@ -57,8 +57,9 @@ def retry_failed(batch_id: BatchId) -> Flow[int]:
     if batch.state is BatchState.CANCELLED:
         return 0
     reopened = {}
+    held = yield from units_in_hand(batch_id)
     for state in (UnitState.FAILED, UnitState.IN_DOUBT):
-        rows = yield ask("reopen_units", batch_id=batch_id, state=state)
+        rows = yield ask("reopen_units", batch_id=batch_id, state=state, held=held)
         reopened[str(state)] = -len(rows)
     yield from count(batch_id, PEOPLE, reopened)
     found = -sum(reopened.values())

@@ -24,6 +24,7 @@ TABLES = (
     *("batch", "unit", "unit_count", "holding", "inbox"),
     *("schedule", "plan", "skip"),
     *("act", "credential", "secret", "saved_filter", "answer", "trace"),
+    *("profile", "decision"),
 )
 #: Wrong rows that are named; the rest is only known to be there.
 SHOWN = 10

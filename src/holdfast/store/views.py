@@ -6,15 +6,18 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
+from holdfast.domain.command import COMMAND
 from holdfast.domain.history import Attempt, Event, WorkerFacts, all_attempts, all_events
 from holdfast.domain.job import Job, JobId, State
 from holdfast.domain.needs import NeedState
 from holdfast.domain.queue import SILENCE, Queue, Usage
+from holdfast.domain.scaling import load_scaling, refusals
 from holdfast.domain.selector import Selector
 from holdfast.domain.why import Facts, Reason, explain
 from holdfast.errors import InvalidInput, JobPruned, NoSuchJob
 from holdfast.store.backend import Backend
 from holdfast.store.flow import Ask, Flow, ask
+from holdfast.store.queues import Worker
 from holdfast.store.selection import conditions
 from holdfast.store.times import read_now
 
@@ -139,6 +142,7 @@ def _facts(job_id: JobId) -> Flow[Facts]:
     ahead = yield ask(
         "count_ahead", queue=job.queue, kind=job.kind, priority=job.priority, due_at=job.due_at, id=job_id
     )
+    refused = (yield from _refusals(job)) if job.state is State.READY else []
     return Facts(
         job=job,
         now=now,
@@ -147,4 +151,14 @@ def _facts(job_id: JobId) -> Flow[Facts]:
         needs=needs,
         workers=workers[0][0],
         ahead=ahead[0][0],
+        refusals=refused,
     )
+
+
+def _refusals(job: Job) -> Flow[list[str]]:
+    """What the autoscalers of the job's queue say about it."""
+    if job.kind != COMMAND:
+        return []
+    workers: list[Worker] = yield ask("list_workers", Worker, silence=SILENCE)
+    told = [(worker.host, scaling) for worker in workers if (scaling := load_scaling(worker.scaling)) is not None]
+    return refusals(job.id, job.queue, told)

@@ -17,6 +17,8 @@ class Changed(Struct, frozen=True):
     changed: int
     dry_run: bool
     ids: list[JobId]
+    #: What has become of those that were not changed, if there are any.
+    why: str | None = None
 
 
 class Steered(Struct, frozen=True):

@@ -39,6 +39,12 @@ def _remove(control: Control, chosen: Selector, *, actor: str) -> list[JobId]:  
     return control.remove(chosen)
 
 
+def _restart(control: Control, chosen: Selector, *, actor: str, memory: int | None = None) -> list[JobId]:
+    if memory is not None:
+        control.set_memory(chosen, memory, actor=actor)
+    return control.restart(chosen, actor=actor)
+
+
 def _change(
     control: Control,
     chosen: Selector,
@@ -69,7 +75,7 @@ JOB_VERBS: Mapping[str, JobVerb] = {
     "resume": JobVerb(Control.resume),
     "retry": JobVerb(Control.retry),
     "kill": JobVerb(_kill, destructive=True),
-    "restart": JobVerb(Control.retry),
+    "restart": JobVerb(_restart),
     "hold": JobVerb(Control.hold, note=True),
     "unhold": JobVerb(Control.unhold),
     "rm": JobVerb(_remove, role=Role.ADMIN, destructive=True),

@@ -6,6 +6,7 @@ import os
 import select
 import shutil
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from holdfast.domain.verdict import Done, Failed, Lost, Outcome
 from holdfast.errors import HoldfastError
 from holdfast.run import clock
 from holdfast.run.caps import enforcer_here
-from holdfast.run.capture import TAIL, Echo, Log
+from holdfast.run.capture import LARGEST, TAIL, Echo, Log
 from holdfast.run.children import Supervised
 from holdfast.run.execute import Finish
 from holdfast.run.execute.slots import SlotExecutor
@@ -51,8 +52,10 @@ def _command(
     memory: int | None = None,
     cpus: float | None = None,
     require_cap: bool = False,
+    log_cap: int | None = None,
     pause_queue: bool = False,
     about: int | None = None,
+    origins: dict[str, str] | None = None,
 ) -> None:
     """What a payload of the kind holds; it is run by the executor, not by a call."""
 
@@ -83,7 +86,8 @@ class CommandExecutor(SlotExecutor):
         if command.about is not None:
             command = structs.replace(command, argv=filled(command.argv, self._told(JobId(command.about))))
         run.timeout = None if command.timeout is None else command.timeout.total_seconds()
-        log = Log(log_path(self._logs, run.lease.job_id, run.lease.token, command.parameters), echo=self._echo)
+        path = log_path(self._logs, run.lease.job_id, run.lease.token, command.parameters)
+        log = Log(path, largest=command.log_cap or LARGEST, echo=self._echo)
         try:
             refused = _refused(command)
             return refused or self._run(run, command, log)
@@ -102,13 +106,27 @@ class CommandExecutor(SlotExecutor):
         code = 0 if job.state is State.DONE else None if last is None else last.exit_code
         return told_of(job, code, output.replace("\0", ""))
 
+    def _number(self, lease: Lease) -> int:
+        """Which attempt this is, as people count them: also those before a restart, as ``holdfast log`` does."""
+        if lease.token == 1:
+            return 1
+        with suppress(HoldfastError):  # a store that does not answer now is no reason to fail
+            return len(self._store.views.attempts(lease.job_id))
+        return lease.attempt
+
     def _run(self, run: Run, command: Command, log: Log) -> Outcome:
         lease = run.lease
-        env = environment(command, os.environ, job_id=lease.job_id, attempt=lease.attempt, queue=lease.queue)
+        env = environment(command, os.environ, job_id=lease.job_id, attempt=self._number(lease), queue=lease.queue)
         reading, writing = os.pipe()
         try:
             name = self._supervised.command(
-                list(command.argv), writing, cwd=command.cwd, env=env, memory=command.memory, cpus=command.cpus
+                list(command.argv),
+                writing,
+                cwd=command.cwd,
+                env=env,
+                memory=command.memory,
+                cpus=command.cpus,
+                measured=run.measured,
             )
         except OSError as error:
             os.close(reading)
@@ -121,12 +139,15 @@ class CommandExecutor(SlotExecutor):
             interrupt=lambda: self._supervised.kill(name, gently=True),
             kill=lambda: self._supervised.kill(name),
             dated=lambda: self._supervised.limit(name, until=run.lapses_at),
+            freeze=lambda frozen: self._supervised.freeze(name, frozen=frozen),
+            resident=lambda: self._supervised.resident(name),
         )
         try:
             exited = self._follow(name, reading, log)
         finally:
             os.close(reading)
             run.attach()
+        run.peak = None if exited is None else exited.peak
         return _outcome(run, command, exited, log)
 
     def _follow(self, name: str, reading: int, log: Log) -> Exited | None:
@@ -195,6 +216,7 @@ def _outcome(run: Run, command: Command, exited: Exited | None, log: Log) -> Out
     if exited.oom:
         cap, peak = command.memory or 0, exited.peak or 0
         error = f"it took more than its cap of {cap:,} bytes (peak {peak:,}) and was killed by {exited.enforcer}"
+        error += f"\nRun it again with a larger one: holdfast restart {run.lease.job_id} --memory SIZE"
         return _failed(EndReason.OOM, error, exited, log)
     if exited.status == 0:
         return Done(outcome_text(facts))

@@ -192,8 +192,10 @@ WHERE batch_id = :batch_id AND state = 'pending' AND NOT key = ANY(:held::text[]
 RETURNING key
 
 -- name: reopen_units
--- Failed units wait again, with all their attempts, also those that killed their process.
-UPDATE holdfast.unit SET state = 'pending', crashes = 0, suspect = false WHERE batch_id = :batch_id AND state = :state
+-- Failed units wait again, with all their attempts, also those that killed their process. What somebody has in hand
+-- runs again already, and is counted as failed until it ends.
+UPDATE holdfast.unit SET state = 'pending', crashes = 0, suspect = false
+WHERE batch_id = :batch_id AND state = :state AND NOT key = ANY(:held::text[])
 RETURNING key
 
 -- name: list_units

@@ -19,8 +19,14 @@ WHERE id = ANY(:ids::bigint[]) AND state = 'running' AND wanted = 'pause'
 RETURNING id
 
 -- name: unhold
--- A person lets a held job go. With needs it first waits, to be judged anew.
-UPDATE holdfast.live SET note = NULL, state = CASE
+-- A person lets a held job go. With needs it first waits, to be judged anew. One that is out of attempts gets them
+-- all again, as with a retry: no run is ever one too many.
+UPDATE holdfast.live SET note = NULL,
+    attempts = CASE WHEN attempts >= (SELECT max_attempts FROM holdfast.job WHERE job.id = live.id)
+        THEN 0 ELSE attempts END,
+    crashes = CASE WHEN crashes >= (SELECT max_crashes FROM holdfast.job WHERE job.id = live.id)
+        THEN 0 ELSE crashes END,
+    state = CASE
     WHEN EXISTS (SELECT FROM holdfast.need WHERE need.job_id = live.id) THEN 'waiting'
     WHEN due_at > (SELECT holdfast.now()) THEN 'scheduled' ELSE 'ready' END
 WHERE id = ANY(:ids::bigint[]) AND state = 'held'
@@ -35,6 +41,13 @@ RETURNING id
 -- name: set_priority
 UPDATE holdfast.live SET priority = :priority WHERE id = ANY(:ids::bigint[]) RETURNING id
 
+-- name: set_memory
+-- A program that was killed for its memory gets more of it. It has ended: nobody can claim it meanwhile.
+UPDATE holdfast.job SET payload = jsonb_set(payload::jsonb, '{memory}', to_jsonb(:memory::bigint))::json
+WHERE id = ANY(:ids::bigint[]) AND kind = 'command'
+    AND (SELECT count(*) FROM holdfast.live WHERE live.id = job.id) = 0
+RETURNING id
+
 -- name: set_queue
 -- A running job counts in its queue's limit and stays there.
 UPDATE holdfast.live SET queue = :queue WHERE id = ANY(:ids::bigint[]) AND state <> 'running' RETURNING id
@@ -45,6 +58,24 @@ UPDATE holdfast.live SET due_at = :due_at, state = CASE
     WHEN :due_at > (SELECT holdfast.now()) THEN 'scheduled' ELSE 'ready' END
 WHERE id = ANY(:ids::bigint[]) AND state <> 'running'
 RETURNING id
+
+-- name: lock_idle
+SELECT id FROM holdfast.live WHERE id = ANY(:ids::bigint[]) AND state <> 'running' ORDER BY id FOR UPDATE
+
+-- name: read_payloads
+-- In a statement of its own: that of the locks would see the time before the wait for them.
+SELECT id, payload::text FROM holdfast.job WHERE id = ANY(:ids::bigint[])
+
+-- name: set_payloads
+-- The token rises: a claim that has begun already reads the payload anew.
+WITH changed AS (
+    UPDATE holdfast.live SET token = token + 1
+    WHERE id = ANY(ARRAY(SELECT jsonb_object_keys(:changed::jsonb)::bigint)) AND state <> 'running'
+    RETURNING id
+)
+UPDATE holdfast.job SET payload = (:changed::jsonb->job.id::text->>'payload')::json
+FROM changed WHERE job.id = changed.id
+RETURNING job.id
 
 -- name: lock_revivable
 SELECT ended.id, ended.kind, job.key
@@ -57,6 +88,39 @@ ORDER BY ended.id FOR UPDATE OF ended
 -- to be judged anew.
 WITH gone AS (
     DELETE FROM holdfast.ended WHERE id = ANY(:ids::bigint[]) AND (state = 'done') IS FALSE RETURNING *
+)
+INSERT INTO holdfast.live (id, state, queue, kind, priority, due_at, token, careful, needed)
+SELECT gone.id, CASE WHEN EXISTS (SELECT FROM holdfast.need WHERE need.job_id = gone.id) THEN 'waiting' ELSE 'ready' END,
+    gone.queue, gone.kind, gone.priority, (SELECT holdfast.now()), gone.token,
+    (SELECT on_lost <> 'retry' FROM holdfast.job WHERE job.id = gone.id),
+    EXISTS (SELECT FROM holdfast.need WHERE need.need_id = gone.id)
+FROM gone
+RETURNING id, state
+
+-- name: lock_done
+SELECT ended.id, ended.kind, job.key
+FROM holdfast.ended CROSS JOIN LATERAL (SELECT key FROM holdfast.job WHERE job.id = ended.id LIMIT 1) AS job
+WHERE ended.id = ANY(:ids::bigint[]) AND ended.state || '' = 'done' AND ended.kind = :kind
+ORDER BY ended.id FOR UPDATE OF ended
+
+-- name: revive_done
+-- One that is done begins anew: what only its columns told becomes rows of its history, and what it had reached is
+-- forgotten.
+WITH gone AS (
+    DELETE FROM holdfast.ended WHERE id = ANY(:ids::bigint[]) AND state || '' = 'done' RETURNING *
+), kept AS (
+    INSERT INTO holdfast.attempt (job_id, token, number, worker, started_at, ended_at, reason)
+    SELECT id, token, attempts, worker, started_at, ended_at, 'done' FROM gone ON CONFLICT DO NOTHING
+), told AS (
+    INSERT INTO holdfast.event (job_id, at, name, actor)
+    SELECT gone.id, fact.at, fact.name, 'holdfast:worker'
+    FROM gone CROSS JOIN LATERAL (
+        VALUES (1, coalesce(gone.started_at, gone.ended_at), 'started'), (2, gone.ended_at, 'done')) AS fact (place, at, name)
+    ORDER BY gone.id, fact.place
+), forgotten AS (
+    DELETE FROM holdfast.progress WHERE job_id = ANY(ARRAY(SELECT id FROM gone))
+), undone AS (
+    DELETE FROM holdfast.step WHERE job_id = ANY(ARRAY(SELECT id FROM gone))
 )
 INSERT INTO holdfast.live (id, state, queue, kind, priority, due_at, token, careful, needed)
 SELECT gone.id, CASE WHEN EXISTS (SELECT FROM holdfast.need WHERE need.job_id = gone.id) THEN 'waiting' ELSE 'ready' END,

@@ -54,10 +54,11 @@ ON CONFLICT (kind, key) DO UPDATE SET job_id = excluded.job_id, scope = excluded
 SELECT id FROM holdfast.live WHERE id = ANY(:ids::bigint[])
 
 -- name: replace_job
--- Only a job that nobody runs can be replaced. What the old one had reached is forgotten.
+-- Only a job that nobody runs can be replaced. What the old one had reached is forgotten. The token rises: a claim that
+-- has begun already reads the payload anew.
 WITH clock AS (SELECT holdfast.now() AS now),
 moved AS (
-    UPDATE holdfast.live SET priority = :priority, due_at = due.at, state = CASE
+    UPDATE holdfast.live SET priority = :priority, due_at = due.at, token = token + 1, state = CASE
         WHEN state IN ('held', 'waiting') THEN state WHEN due.at > clock.now THEN 'scheduled' ELSE 'ready' END
     FROM clock, LATERAL (SELECT coalesce(:run_at::timestamptz, clock.now + :delay::interval, clock.now) AS at) AS due
     WHERE live.id = :id AND live.state <> 'running'

@@ -34,9 +34,11 @@ WITH limited AS (
         ORDER BY first.priority DESC, first.due_at, first.id LIMIT :limit::bigint))
     RETURNING id, token, kind, queue, attempts, suspect, priority, due_at
 )
-SELECT id AS job_id, token, kind, queue, (SELECT payload::text FROM holdfast.job WHERE job.id = taken.id) AS payload,
+SELECT id AS job_id, token, kind, queue,
+    CASE WHEN token > 1 THEN holdfast.payload_of(id)
+        ELSE (SELECT payload::text FROM holdfast.job WHERE job.id = taken.id) END AS payload,
     attempts + CASE WHEN :mark THEN 0 ELSE 1 END AS attempt, :mark AS marked, suspect, priority, due_at,
-    CASE WHEN token > 1 THEN (SELECT checkpoint::text FROM holdfast.progress WHERE job_id = taken.id) END AS checkpoint
+    CASE WHEN token > 1 THEN holdfast.checkpoint_of(id) END AS checkpoint
 FROM taken
 UNION ALL
 SELECT NULL, 0, '', '', '', 0, false, false, 0, NULL, NULL WHERE EXISTS (SELECT FROM limited)
@@ -78,9 +80,11 @@ WITH served AS (
         SELECT id FROM ranked WHERE place <= slots ORDER BY priority DESC, due_at, id LIMIT :limit::bigint))
     RETURNING id, token, kind, queue, attempts, suspect, priority, due_at, started_at IS NOT NULL AS marked
 )
-SELECT id AS job_id, token, kind, queue, (SELECT payload::text FROM holdfast.job WHERE job.id = taken.id) AS payload,
+SELECT id AS job_id, token, kind, queue,
+    CASE WHEN token > 1 THEN holdfast.payload_of(id)
+        ELSE (SELECT payload::text FROM holdfast.job WHERE job.id = taken.id) END AS payload,
     attempts + CASE WHEN marked THEN 0 ELSE 1 END AS attempt, marked, suspect, priority, due_at,
-    CASE WHEN token > 1 THEN (SELECT checkpoint::text FROM holdfast.progress WHERE job_id = taken.id) END AS checkpoint
+    CASE WHEN token > 1 THEN holdfast.checkpoint_of(id) END AS checkpoint
 FROM taken
 
 -- name: renew

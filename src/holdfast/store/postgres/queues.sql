@@ -8,15 +8,19 @@ ON CONFLICT (name) DO UPDATE SET
     run_limit = nullif(coalesce(:run_limit::integer, known.run_limit), 0),
     worker_limit = nullif(coalesce(:worker_limit::integer, known.worker_limit), 0)
 
+-- name: scale_queue
+INSERT INTO holdfast.queue (name, scale_min, scale_max) VALUES (:name, :least, :most)
+ON CONFLICT (name) DO UPDATE SET scale_min = excluded.scale_min, scale_max = excluded.scale_max
+
 -- name: switch_queue
 INSERT INTO holdfast.queue (name, paused, note) VALUES (:name, :paused, :note)
 ON CONFLICT (name) DO UPDATE SET paused = excluded.paused, note = excluded.note
 
 -- name: get_queue
-SELECT name, run_limit AS "limit", worker_limit, paused, note FROM holdfast.queue WHERE name = :name
+SELECT name, run_limit AS "limit", worker_limit, paused, note, scale_min, scale_max FROM holdfast.queue WHERE name = :name
 
 -- name: list_queues
-SELECT name, run_limit AS "limit", worker_limit, paused, note FROM holdfast.queue ORDER BY name
+SELECT name, run_limit AS "limit", worker_limit, paused, note, scale_min, scale_max FROM holdfast.queue ORDER BY name
 
 -- name: queues_in_use
 -- One step through the index per queue, however many jobs each holds.
@@ -65,13 +69,17 @@ UPDATE holdfast.worker SET wanted = :wanted
 WHERE id = :id AND stopped_at IS NULL AND seen_at > (SELECT holdfast.now()) - :silence::interval
 RETURNING id
 
+-- name: tell_scaling
+-- How the worker's autoscaler stands, for those who look; null: it has none.
+UPDATE holdfast.worker SET scaling = :scaling::json WHERE id = :id
+
 -- name: dismiss_worker
 -- The row stays: attempts tell by it where they ran.
 UPDATE holdfast.worker SET stopped_at = (SELECT holdfast.now()) WHERE id = :id
 
 -- name: list_workers
 SELECT id, host, pid, version, array_to_json(queues)::text AS queues, array_to_json(kinds)::text AS kinds,
-    started_at, seen_at, slots, wanted
+    started_at, seen_at, slots, wanted, scaling::text AS scaling
 FROM holdfast.worker WHERE stopped_at IS NULL AND seen_at > (SELECT holdfast.now()) - :silence::interval ORDER BY started_at, id
 
 -- name: count_workers_for

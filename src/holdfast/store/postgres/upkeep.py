@@ -201,7 +201,7 @@ class PostgresUpkeep:
             yield fill
             query = "SELECT setval('holdfast.job_id', greatest(last_value, %s)) FROM holdfast.job_id"
             connection.execute(self._backend.statements.in_schema(query).encode(), (last_id,))
-            for table in ("batch", "inbox", "act"):
+            for table in ("batch", "inbox", "decision", "act"):
                 query = (
                     "SELECT setval(pg_get_serial_sequence('holdfast.batch', 'id'), max(id)) FROM holdfast.batch"
                     " HAVING count(*) > 0"

@@ -190,8 +190,10 @@ WHERE batch_id = :batch_id AND state = 'pending' AND NOT key IN (SELECT value FR
 RETURNING key
 
 -- name: reopen_units
--- Failed units wait again, with all their attempts, also those that killed their process.
-UPDATE holdfast_unit SET state = 'pending', crashes = 0, suspect = false WHERE batch_id = :batch_id AND state = :state
+-- Failed units wait again, with all their attempts, also those that killed their process. What somebody has in hand
+-- runs again already, and is counted as failed until it ends.
+UPDATE holdfast_unit SET state = 'pending', crashes = 0, suspect = false
+WHERE batch_id = :batch_id AND state = :state AND NOT key IN (SELECT value FROM json_each(:held))
 RETURNING key
 
 -- name: list_units

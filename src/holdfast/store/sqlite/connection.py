@@ -47,6 +47,8 @@ class SqliteBackend:
     """
 
     name = "sqlite"
+    #: What connections are made of: a test can stand before every statement.
+    made_of = sqlite3.Connection
 
     def __init__(
         self,
@@ -271,6 +273,7 @@ class SqliteBackend:
                 isolation_level=None,
                 check_same_thread=False,
                 cached_statements=256,
+                factory=self.made_of,
             )
             try:
                 self._switch_to_wal(connection)

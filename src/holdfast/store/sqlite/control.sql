@@ -19,8 +19,14 @@ WHERE id IN (SELECT value FROM json_each(:ids)) AND state = 'running' AND wanted
 RETURNING id
 
 -- name: unhold
--- A person lets a held job go. With needs it first waits, to be judged anew.
-UPDATE holdfast_live SET note = NULL, state = CASE
+-- A person lets a held job go. With needs it first waits, to be judged anew. One that is out of attempts gets them
+-- all again, as with a retry: no run is ever one too many.
+UPDATE holdfast_live SET note = NULL,
+    attempts = CASE WHEN attempts >= (SELECT max_attempts FROM holdfast_job AS job WHERE job.id = holdfast_live.id)
+        THEN 0 ELSE attempts END,
+    crashes = CASE WHEN crashes >= (SELECT max_crashes FROM holdfast_job AS job WHERE job.id = holdfast_live.id)
+        THEN 0 ELSE crashes END,
+    state = CASE
     WHEN EXISTS (SELECT 1 FROM holdfast_need AS need WHERE need.job_id = holdfast_live.id) THEN 'waiting'
     WHEN due_at > :now THEN 'scheduled' ELSE 'ready' END
 WHERE id IN (SELECT value FROM json_each(:ids)) AND state = 'held'
@@ -35,6 +41,13 @@ RETURNING id
 -- name: set_priority
 UPDATE holdfast_live SET priority = :priority WHERE id IN (SELECT value FROM json_each(:ids)) RETURNING id
 
+-- name: set_memory
+-- A program that was killed for its memory gets more of it. It has ended: nobody can claim it meanwhile.
+UPDATE holdfast_job SET payload = json_set(payload, '$.memory', :memory)
+WHERE id IN (SELECT value FROM json_each(:ids)) AND kind = 'command'
+    AND NOT EXISTS (SELECT 1 FROM holdfast_live AS live WHERE live.id = holdfast_job.id)
+RETURNING id
+
 -- name: set_queue
 -- A running job counts in its queue's limit and stays there.
 UPDATE holdfast_live SET queue = :queue
@@ -45,6 +58,20 @@ UPDATE holdfast_live SET due_at = :due_at, state = CASE
     WHEN state IN ('held', 'waiting') THEN state
     WHEN :due_at > :now THEN 'scheduled' ELSE 'ready' END
 WHERE id IN (SELECT value FROM json_each(:ids)) AND state <> 'running'
+RETURNING id
+
+-- name: lock_idle
+SELECT id FROM holdfast_live WHERE id IN (SELECT value FROM json_each(:ids)) AND state <> 'running' ORDER BY id
+
+-- name: read_payloads
+SELECT id, payload FROM holdfast_job WHERE id IN (SELECT value FROM json_each(:ids))
+
+-- name: set_payloads
+UPDATE holdfast_live SET token = token + 1
+WHERE id IN (SELECT CAST(key AS INTEGER) FROM json_each(:changed)) AND state <> 'running';
+UPDATE holdfast_job SET payload = changed.value->>'payload' FROM json_each(:changed) AS changed
+WHERE holdfast_job.id = CAST(changed.key AS INTEGER) AND EXISTS (
+    SELECT 1 FROM holdfast_live AS live WHERE live.id = holdfast_job.id AND live.state <> 'running')
 RETURNING id
 
 -- name: lock_revivable
@@ -66,6 +93,39 @@ WHERE ended.id IN (SELECT value FROM json_each(:ids)) AND ended.state IN ('dead'
 RETURNING id, state;
 DELETE FROM holdfast_ended
 WHERE id IN (SELECT value FROM json_each(:ids)) AND state IN ('dead', 'cancelled')
+
+-- name: lock_done
+SELECT ended.id, ended.kind, job.key
+FROM holdfast_ended AS ended JOIN holdfast_job AS job ON job.id = ended.id
+WHERE ended.id IN (SELECT value FROM json_each(:ids)) AND +ended.state = 'done' AND ended.kind = :kind
+ORDER BY ended.id
+
+-- name: revive_done
+-- One that is done begins anew: what only its columns told becomes rows of its history, and what it had reached is
+-- forgotten.
+INSERT INTO holdfast_attempt (job_id, token, number, worker, started_at, ended_at, reason)
+SELECT id, token, attempts, worker, started_at, ended_at, 'done' FROM holdfast_ended
+WHERE id IN (SELECT value FROM json_each(:ids)) AND +state = 'done'
+ON CONFLICT DO NOTHING;
+INSERT INTO holdfast_event (job_id, at, name, actor)
+SELECT id, coalesce(started_at, ended_at), 'started', 'holdfast:worker' FROM holdfast_ended
+WHERE id IN (SELECT value FROM json_each(:ids)) AND +state = 'done';
+INSERT INTO holdfast_event (job_id, at, name, actor)
+SELECT id, ended_at, 'done', 'holdfast:worker' FROM holdfast_ended
+WHERE id IN (SELECT value FROM json_each(:ids)) AND +state = 'done';
+DELETE FROM holdfast_progress WHERE job_id IN (
+    SELECT id FROM holdfast_ended WHERE id IN (SELECT value FROM json_each(:ids)) AND +state = 'done');
+DELETE FROM holdfast_step WHERE job_id IN (
+    SELECT id FROM holdfast_ended WHERE id IN (SELECT value FROM json_each(:ids)) AND +state = 'done');
+INSERT INTO holdfast_live (id, state, queue, kind, priority, due_at, token, careful, needed)
+SELECT ended.id,
+    CASE WHEN EXISTS (SELECT 1 FROM holdfast_need AS need WHERE need.job_id = ended.id) THEN 'waiting' ELSE 'ready' END,
+    ended.queue, ended.kind, ended.priority, :now, ended.token, job.on_lost <> 'retry',
+    EXISTS (SELECT 1 FROM holdfast_need AS need WHERE need.need_id = ended.id)
+FROM holdfast_ended AS ended JOIN holdfast_job AS job ON job.id = ended.id
+WHERE ended.id IN (SELECT value FROM json_each(:ids)) AND +ended.state = 'done'
+RETURNING id, state;
+DELETE FROM holdfast_ended WHERE id IN (SELECT value FROM json_each(:ids)) AND +state = 'done'
 
 -- name: own_keys
 -- Revived jobs get their keys back.

@@ -54,7 +54,8 @@ UPDATE holdfast_job SET payload = :payload, label = :label, tags = :tags
 WHERE id = (SELECT id FROM holdfast_live WHERE id = :id AND state <> 'running');
 DELETE FROM holdfast_progress
 WHERE job_id = (SELECT id FROM holdfast_live WHERE id = :id AND state <> 'running');
-UPDATE holdfast_live SET priority = :priority, due_at = coalesce(:run_at, :now + :delay, :now), state = CASE
+UPDATE holdfast_live SET priority = :priority, due_at = coalesce(:run_at, :now + :delay, :now), token = token + 1,
+    state = CASE
     WHEN state IN ('held', 'waiting') THEN state
     WHEN coalesce(:run_at, :now + :delay, :now) > :now THEN 'scheduled' ELSE 'ready' END
 WHERE id = :id AND state <> 'running'

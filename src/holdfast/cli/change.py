@@ -1,0 +1,170 @@
+"""``set``: change jobs that have not ended, and what programs are asked to do before they run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+from msgspec import UNSET, structs
+
+from holdfast.cli.select import selecting
+from holdfast.cli.session import Session
+from holdfast.cli.shared import command, with_options
+from holdfast.cli.verbs import tell_changed
+from holdfast.domain.command import COMMAND, checked_variable, checked_word
+from holdfast.domain.edit import Edit
+from holdfast.domain.filter import parse_moment, say_filter
+from holdfast.domain.job import Job, JobId, State
+from holdfast.domain.masking import mask_text
+from holdfast.domain.moments import checked_moment
+from holdfast.domain.selector import Selector
+from holdfast.domain.text import as_bytes, as_duration
+from holdfast.errors import Conflict, InvalidInput
+from holdfast.verbs import Changed
+
+#: The word that takes a cap away.
+NONE = "none"
+ONE_OF = "--priority, --to-queue, --run-at, --env, --unset, --memory, --cpus, --timeout, --log-cap or --cwd"
+
+
+@command("set", answers=Changed, changes=True)
+@selecting
+@with_options(
+    click.option("--priority", type=int, help="The new priority: higher is sooner."),
+    click.option("--to-queue", metavar="QUEUE", help="Move to this queue."),
+    click.option("--run-at", metavar="WHEN", help="A moment (RFC 3339), or now."),
+    click.option("--env", "variables", multiple=True, metavar="NAME[=VALUE]", help="A variable of a program."),
+    click.option("--unset", multiple=True, metavar="NAME", help="Take a variable away."),
+    click.option("--memory", metavar="SIZE", help="The memory of a program: 8G; none: without a cap."),
+    click.option("--cpus", metavar="NUMBER", help="Its processors: 0.5; none: without a cap."),
+    click.option("--timeout", metavar="TIME", help="End it after so long; none: never."),
+    click.option("--log-cap", metavar="SIZE", help="Keep so much of what it writes."),
+    click.option("--cwd", metavar="DIR", help="Where it runs."),
+    click.option("--dry-run", is_flag=True, help="Say how many jobs match; change nothing."),
+)
+def change(
+    session: Session,
+    selector: Selector,
+    *,
+    dry_run: bool,
+    priority: int | None,
+    to_queue: str | None,
+    run_at: str | None,
+    **edits: Any,
+) -> None:
+    """Change priority, queue or time of jobs that have not ended; and programs, until they run.
+
+    A program that runs or has ended keeps what it was given: exit 9. holdfast show tells what was set, and by whom.
+
+    \b
+    Examples:
+      holdfast set 17 --env RATE=0.2 --memory 16G
+      holdfast set --label 'train*' --priority 5 --to-queue slow
+    """
+    edit = _edit(**edits)
+    if not edit and priority is None and to_queue is None and run_at is None:
+        raise InvalidInput("nothing to change", hint=f"Give {ONE_OF}.")
+    matched = session.desk.matched("set", selector)
+    if edit:
+        _refuse_begun(session, selector)
+    ids = [] if dry_run else _change(session, selector, edit, priority=priority, to_queue=to_queue, run_at=run_at)
+    if not dry_run:
+        said = {"priority": priority, "to_queue": to_queue, "run_at": run_at, **(edit.told() if edit else {})}
+        told = " ".join(f"{name}={value}" for name, value in said.items() if value is not None)
+        session.desk.did("set", say_filter(selector), count=len(ids), note=mask_text(told))
+    tell_changed(session, selector, Changed("set", matched, len(ids), dry_run, ids))
+
+
+def _change(
+    session: Session,
+    chosen: Selector,
+    edit: Edit,
+    *,
+    priority: int | None,
+    to_queue: str | None,
+    run_at: str | None,
+) -> list[JobId]:
+    control, actor, changed = session.store.control, session.actor, set[JobId]()
+    if priority is not None:
+        changed |= set(control.set_priority(chosen, priority, actor=actor))
+    if to_queue is not None:
+        changed |= set(control.move(chosen, to_queue, actor=actor))
+    if run_at is not None:
+        now = datetime.now(UTC)
+        moment = now if run_at == "now" else checked_moment(parse_moment(run_at, now=now))
+        changed |= set(control.reschedule(chosen, moment, actor=actor))
+    if edit:
+        programs = chosen if chosen.kinds is not None else structs.replace(chosen, kinds=(COMMAND,))
+        made = control.rewrite(programs, lambda payload: edit.applied(payload, actor), actor=actor, detail=edit.told())
+        changed |= set(made)
+    return sorted(changed)
+
+
+def _refuse_begun(session: Session, selector: Selector) -> None:
+    """A program that was named keeps what it was given once it runs; so do all that match, if none is left to change.
+
+    Raises:
+        Conflict: It tells which.
+        InvalidInput: A job that was named is no program.
+    """
+    idle = [state for state in State if not state.ended and state is not State.RUNNING]
+    narrowed = selector.only(*idle)
+    if selector.ids is None:
+        if narrowed.empty or not session.store.views.count(narrowed, cap=1).count:
+            raise Conflict("all that match run or have ended", hint=_AGAIN)
+        return
+    for job in session.store.views.all(selector):
+        if job.kind != COMMAND:
+            raise InvalidInput(f"job {job.id} is no program", hint="Only priority, queue and time can be set.")
+        if job.state not in idle:
+            raise Conflict(f"job {job.id} {_stands(job)}: it keeps what it was given", hint=_AGAIN, job_id=job.id)
+
+
+_AGAIN = "Add it anew with other options."
+
+
+def _stands(job: Job) -> str:
+    return "runs" if job.state is State.RUNNING else f"is {job.state}"
+
+
+def _edit(
+    *,
+    variables: Sequence[str],
+    unset: Sequence[str],
+    memory: str | None,
+    cpus: str | None,
+    timeout: str | None,
+    log_cap: str | None,
+    cwd: str | None,
+) -> Edit:
+    env = {}
+    for text in variables:
+        name, given, value = text.partition("=")
+        checked_variable(name)
+        if not given and name not in os.environ:
+            raise InvalidInput(f"there is no variable {name!r} here", hint=f"Write --env {name}=VALUE.")
+        env[name] = checked_word(value if given else os.environ[name], what=f"the variable {name}")
+    return Edit(
+        env=env,
+        without=tuple(checked_variable(name) for name in unset),
+        memory=_given(memory, as_bytes),
+        cpus=_given(cpus, _number),
+        timeout=_given(timeout, as_duration),
+        log_cap=_given(log_cap, as_bytes),
+        cwd=UNSET if cwd is None else str(Path(cwd).absolute()),
+    )
+
+
+def _given(text: str | None, read: Callable[[str], Any]) -> Any:
+    return UNSET if text is None else None if text == NONE else read(text)
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise InvalidInput(f"{text!r} is no number of processors", hint="Write 0.5, 4 or none.") from None

@@ -1,1 +1,0 @@
--- PostgreSQL remembers here whether it has crashed. A commit on SQLite is answered by the process that makes it.

@@ -1,0 +1,189 @@
+"""The application under test: every sort of handler, each of which tells the history what it does.
+
+Workers, their children and clients import this module. :func:`prepare` says where the store and the history are;
+what a worker starts finds both in its environment.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from functools import cache
+from pathlib import Path
+
+import holdfast
+from tests.chaos.audit import EFFECTS
+from tests.chaos.history import Recorder, to_file
+
+#: Nothing sets it: to wait for it is to take one's time.
+NEVER = threading.Event()
+LEASE = float(os.environ.get("CHAOS_LEASE", "2"))
+#: A queue that runs two at a time, and one that is paused now and then.
+NARROW, MOODY = "narrow", "moody"
+LIMIT = 2
+SCHEDULE = "beat"
+TX_KINDS = ("count_tx",)
+
+app = holdfast.Holdfast(os.environ.get("CHAOS_URL"))
+
+
+def prepare(url: str, history: str, role: str) -> None:
+    """Work on this store from now on, and tell the history of this process in *history*."""
+    os.environ.update(CHAOS_URL=url, CHAOS_FOLDER=history, CHAOS_ROLE=role)
+    recorder.cache_clear()
+    app.use(url)
+
+
+def forget() -> None:
+    """Leave this process as it was."""
+    app.use(None)
+    for name in ("CHAOS_URL", "CHAOS_FOLDER", "CHAOS_ROLE"):
+        os.environ.pop(name, None)
+
+
+def folder() -> Path:
+    """Where the history is."""
+    return Path(os.environ["CHAOS_FOLDER"])
+
+
+@cache
+def recorder() -> Recorder:
+    """That of this process."""
+    return to_file(folder(), f"{os.environ.get('CHAOS_ROLE', 'child')}-{os.getpid()}-{os.urandom(3).hex()}")
+
+
+@contextmanager
+def told(kind: str, me: holdfast.Context, queue: str = "default") -> Iterator[None]:
+    """A run whose effect is made at its end."""
+    with recorder().running("run", job=me.id, token=me.token, kind=kind, queue=queue):
+        yield
+        recorder().tell("effect", job=me.id, token=me.token)
+
+
+#: Work that is tried until it succeeds, however often its workers are lost.
+PATIENT = {"lease": LEASE, "retry": ["0s", "0.2s"], "max_attempts": None, "max_crashes": None}
+
+
+@app.job(**PATIENT)
+def quick(name: str, me: holdfast.Context, token: int = 0) -> dict[str, int]:
+    with told("quick", me):
+        return {"token": me.token}
+
+
+@app.job(**PATIENT)
+def slow(name: str, seconds: float, me: holdfast.Context) -> dict[str, int]:
+    """Does not look whether it should stop: what it says too late must be refused."""
+    with told("slow", me):
+        NEVER.wait(seconds)
+        return {"token": me.token}
+
+
+@app.job(lease=LEASE, retry=["0s"], max_attempts=4, max_crashes=3)
+def flaky(name: str, fails: int, me: holdfast.Context) -> dict[str, int]:
+    """Fails a few times; when workers are lost too, it may end dead."""
+    with told("flaky", me):
+        if me.attempt <= fails:
+            raise ValueError(f"attempt {me.attempt} of {name}")
+        return {"token": me.token}
+
+
+@app.job(**PATIENT)
+def parent(name: str, me: holdfast.Context) -> dict[str, int]:
+    """Has one child, however often it runs."""
+    with told("parent", me):
+        child = f"{name}/child"
+        facts = {"name": child, "kind": "quick", "parent": me.id, "token": me.token, "key_for": "ever"}
+        with recorder().asking("enqueue", **facts) as answer:
+            made = me.enqueue("quick", {"name": child, "token": me.token}, key=child, key_for="ever")
+            answer.update(id=made.id, created=made.created)
+        return {"token": me.token}
+
+
+@app.job(**PATIENT)
+def careful(name: str, me: holdfast.Context) -> dict[str, int]:
+    """Goes on from its checkpoint, and keeps new ones."""
+    with told("careful", me):
+        begun = me.checkpointed or {"at": 0}
+        for at in range(begun["at"], 4):
+            with recorder().asking("checkpoint", job=me.id, token=me.token):
+                me.checkpoint({"at": at + 1, "token": me.token})
+            if me.stopping.wait(0.02):
+                me.check()
+        return {"token": me.token}
+
+
+@app.job(**PATIENT, queue=NARROW)
+def narrow(name: str, me: holdfast.Context) -> dict[str, int]:
+    with told("narrow", me, NARROW):
+        me.stopping.wait(0.02)
+        return {"token": me.token}
+
+
+@app.job(**PATIENT, queue=MOODY)
+def moody(name: str, me: holdfast.Context) -> dict[str, int]:
+    with told("moody", me, MOODY):
+        return {"token": me.token}
+
+
+@app.job(**PATIENT)
+async def aside(name: str, me: holdfast.Context) -> dict[str, int]:
+    with told("aside", me):
+        return {"token": me.token}
+
+
+@app.job(**PATIENT, executor="process")
+def apart(name: str, me: holdfast.Context) -> dict[str, int]:
+    with told("apart", me):
+        me.stopping.wait(0.02)
+        return {"token": me.token}
+
+
+@app.job(lease=LEASE, max_attempts=2, max_crashes=2, retry=["0s"], executor="process", memory="64M")
+def hungry(name: str, me: holdfast.Context) -> dict[str, int]:
+    """Takes more than it may, and is killed for it; it ends dead."""
+    with told("hungry", me):
+        taken = bytearray()
+        while not me.stopping.is_set():
+            taken += bytes(8 * 1024 * 1024)
+            NEVER.wait(0.01)
+        me.check()
+        return {"token": me.token}
+
+
+@app.schedule("every 2s", name=SCHEDULE, catch_up="every", scopes=["one", "two"])
+@app.job(**PATIENT)
+def planned(plan: holdfast.Plan, me: holdfast.Context) -> dict[str, int]:
+    with told("planned", me):
+        return {"token": me.token}
+
+
+def _made(key: int, run: str, unit: holdfast.Unit) -> None:
+    with recorder().running("unit", unit=unit.idempotency_key, batch=run, key=key):
+        if key % 17 == 3 and unit.attempt == 1:
+            raise ValueError("a bad first try")
+        NEVER.wait(0.002)
+
+
+@app.unit(retries=3, retry=["0s"], lease=LEASE, max_failures=0)
+def count(key: int, run: str, unit: holdfast.Unit) -> None:
+    _made(key, run, unit)
+
+
+@app.unit(retries=3, retry=["0s"], lease=LEASE, max_failures=0)
+def count_tx(key: int, run: str, unit: holdfast.Unit) -> None:
+    """Its effect is a row in the store's own database, in the transaction that ends the unit."""
+    with unit.transaction() as connection:
+        connection.execute(f"INSERT INTO {EFFECTS} (unit) VALUES ('{unit.idempotency_key}')")
+        _made(key, run, unit)
+
+
+def shorten_commands() -> None:
+    """Programs of a lost worker are taken over as soon as other jobs."""
+    from functools import partial
+
+    from holdfast.run.execute import command
+
+    command.command_kind = partial(command.command_kind, lease=timedelta(seconds=LEASE))

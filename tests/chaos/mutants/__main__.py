@@ -1,0 +1,167 @@
+"""Puts each deliberate bug of this folder into a copy of the tree, and demands that the harness names what it breaks.
+
+    python -m tests.chaos.mutants                    all of them, two at a time
+    python -m tests.chaos.mutants renew paused       those whose names contain one of these words
+    python -m tests.chaos.mutants --refresh          write the patches anew for lines that have moved
+
+A patch begins with its header: ``bug:`` says what was done, ``invariants:`` which of SPEC section 7 (I4) or which
+behaviour (J14, R25 of section 8) must be named, ``harness:`` the module that must fail with it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[2]
+COPIED = ("src", "tests", "pyproject.toml")
+#: A harness that has not found the bug by then, in seconds, does not find it.
+PATIENCE = 240
+NAMED = re.compile(r"\b([A-Z]\d+) is broken")
+IMPORTS = """
+import importlib, pkgutil, holdfast
+for module in pkgutil.walk_packages(holdfast.__path__, "holdfast."):
+    if not module.name.endswith("__main__"):
+        importlib.import_module(module.name)
+print(holdfast.__file__)
+"""
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One deliberate bug."""
+
+    path: Path
+    bug: str
+    invariants: frozenset[str]
+    harness: list[str]
+
+    @property
+    def name(self) -> str:
+        return self.path.stem
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of a mutant. *wrong* says why it does not count as caught."""
+
+    mutant: Mutant
+    named: list[str]
+    seconds: float
+    wrong: str | None = None
+
+
+def read(path: Path) -> Mutant:
+    """A patch with its header."""
+    head = path.read_text().partition("\ndiff ")[0]
+    fields = dict(line.split(": ", 1) for line in head.splitlines() if ": " in line)
+    return Mutant(path, fields["bug"], frozenset(fields["invariants"].split()), shlex.split(fields["harness"]))
+
+
+def all_mutants() -> list[Mutant]:
+    return [read(path) for path in sorted(HERE.glob("*.patch"))]
+
+
+@contextmanager
+def copy_of_the_tree() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="holdfast-mutant-") as folder:
+        root = Path(folder)
+        for name in COPIED:
+            source = ROOT / name
+            if source.is_dir():
+                shutil.copytree(source, root / name, ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                shutil.copy(source, root / name)
+        yield root
+
+
+def try_out(mutant: Mutant) -> Verdict:
+    """Apply, import, run the harness."""
+    began = time.monotonic()
+    with copy_of_the_tree() as root:
+        applied = subprocess.run(
+            ["git", "apply", str(mutant.path)], cwd=root, capture_output=True, text=True, check=False
+        )
+        if applied.returncode:
+            return Verdict(mutant, [], 0.0, f"does not apply: {applied.stderr.strip()}")
+        imported = _python(root, "-c", IMPORTS)
+        if imported.returncode or not imported.stdout.strip().endswith(str(root / "src" / "holdfast" / "__init__.py")):
+            return Verdict(mutant, [], 0.0, f"does not import: {(imported.stderr or imported.stdout).strip()[-300:]}")
+        try:
+            ran = _python(root, "-m", *mutant.harness)
+        except subprocess.TimeoutExpired:
+            return Verdict(mutant, [], PATIENCE, "was not found in time")
+    named = list(dict.fromkeys(NAMED.findall(ran.stdout + ran.stderr)))
+    seconds = time.monotonic() - began
+    if ran.returncode == 0:
+        return Verdict(mutant, named, seconds, "survived")
+    if not mutant.invariants & set(named):
+        told = (ran.stdout + ran.stderr).strip()[-300:]
+        return Verdict(
+            mutant, named, seconds, f"the harness failed and did not name {sorted(mutant.invariants)}: {told}"
+        )
+    return Verdict(mutant, named, seconds)
+
+
+def _python(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    paths = os.pathsep.join([str(root / "src"), str(root)])
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=root,
+        env={**os.environ, "PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+
+
+def refresh(mutant: Mutant) -> None:
+    """Write the patch anew where lines around it have moved or changed a little."""
+    head, diff, _ = mutant.path.read_text().partition("\ndiff ")
+    assert diff
+    with copy_of_the_tree() as root:
+        for command in (["git", "init", "-q"], ["git", "add", "-A"]):
+            subprocess.run(command, cwd=root, check=True)
+        subprocess.run(
+            ["patch", "-p1", "-s", "-F3", "--no-backup-if-mismatch", "-i", str(mutant.path)], cwd=root, check=True
+        )
+        found = subprocess.run(["git", "diff", "-U2"], cwd=root, capture_output=True, text=True, check=True).stdout
+    mutant.path.write_text(f"{head}\n{found}")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Does the harness find bugs that are put in on purpose?")
+    parser.add_argument("words", nargs="*", help="only mutants whose names contain one of these")
+    parser.add_argument("--refresh", action="store_true", help="write the patches anew for lines that have moved")
+    asked = parser.parse_args()
+    chosen = [m for m in all_mutants() if not asked.words or any(word in m.name for word in asked.words)]
+    if asked.refresh:
+        for mutant in chosen:
+            refresh(mutant)
+        return 0
+    bad = 0
+    with ThreadPoolExecutor(2) as pool:
+        for verdict in pool.map(try_out, chosen):
+            said = f"caught: {' '.join(verdict.named)}" if verdict.wrong is None else f"NOT CAUGHT: {verdict.wrong}"
+            print(f"{verdict.mutant.name:36} {verdict.seconds:5.0f} s  {said}", flush=True)  # noqa: T201 - a program
+            bad += verdict.wrong is not None
+    print(f"{len(chosen) - bad} of {len(chosen)} mutants were caught")  # noqa: T201
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

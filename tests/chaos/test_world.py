@@ -1,0 +1,42 @@
+"""The short form of the campaigns: a few worlds, struck for some seconds by seed, in which nothing may be broken."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.chaos.campaigns import Campaign, run_on
+from tests.chaos.nemeses import NEMESES
+from tests.chaos.sites import PostgresSite, SqliteSite
+from tests.chaos.world import Shape
+from tests.support.proxy import proxy_to
+
+pytestmark = pytest.mark.xdist_group("chaos")
+
+
+def strike(site, names, *, seed, count, **shape):
+    """A small world; what was broken, with the command that does it again, and how often it was struck."""
+    campaign = Campaign(names=names, backend=site.name, seed=seed, count=count)
+    nemeses = {name: NEMESES[name]() for name in names}
+    outcome = run_on(site, campaign, nemeses, shape=Shape(**{"workers": 3, "every": 0.04, **shape}))
+    assert outcome.violations == [], f"{outcome.folder}: {campaign.replay}"
+    assert min(outcome.strikes.values()) >= count
+    assert outcome.figures["jobs"] > 0
+    return outcome
+
+
+@pytest.fixture
+def site(real_database, tmp_path):
+    """A store that was emptied for this test; before the server stands a proxy."""
+    if real_database.name == "sqlite":
+        yield SqliteSite(tmp_path)
+        return
+    with proxy_to(real_database.url) as proxy:
+        site = PostgresSite(real_database.url, proxy.uri)
+        site.proxy = proxy
+        yield site
+
+
+def test_nothing_is_broken(site):
+    """Kills and pauses past the lease, with writers that contend for the file, or answers that are lost, all at once."""
+    third = "storms" if site.name == "sqlite" else "answers"
+    strike(site, ("kills", "pauses", third), seed=11, count=4)

@@ -1,0 +1,284 @@
+"""A world to be struck: real workers on a store, work of every sort, and at the end a verdict."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import shutil
+import tempfile
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import psutil
+
+from holdfast import Selector, State
+from holdfast.errors import HoldfastError
+from tests.chaos import audit, kinds, loads
+from tests.chaos.checker import Violation, check
+from tests.chaos.facts import Batch, Facts
+from tests.chaos.history import History, Op, read
+from tests.chaos.sites import Site, stepped_store
+from tests.support.processes import Child, gone
+
+#: What every worker loads when it begins: the clean process that they are forked from has it already.
+NEEDED = (
+    *("holdfast.batch", "holdfast.submission", "holdfast.schedules", "holdfast.run.ping", "holdfast.run.worker"),
+    *("holdfast.run.execute.command", "holdfast.run.execute.loop", "holdfast.run.execute.process"),
+)
+#: After it is healed, a world comes to rest within so many seconds, on a slow machine too.
+PATIENCE = float(os.environ.get("HOLDFAST_PATIENCE", "300"))
+OPEN = (State.READY, State.RUNNING, State.SCHEDULED, State.WAITING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """How large a world is. *every*: seconds between two requests of its client; *longest*: those of its longest job."""
+
+    workers: int = 4
+    slots: int = 4
+    every: float = 0.03
+    longest: float = 0.5
+    heavy: bool = True
+    drivers: bool = True
+    stepped: bool = False
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What came of a world: what was broken, and how much was done."""
+
+    violations: list[Violation]
+    figures: dict[str, int] = field(default_factory=dict)
+
+
+def work(pipe: Any, url: str, folder: str, slots: int, stepped: bool) -> None:
+    """What a worker process does."""
+    os.chdir(folder)  # far from any file of settings
+    kinds.prepare(url, folder, "worker")
+    logging.basicConfig(filename=Path(folder) / "workers.log", level=logging.WARNING)
+    kinds.shorten_commands()
+    if stepped and url.startswith("sqlite"):
+        kinds.app.use(url, stepped_store(url))
+    queues = ["default", kinds.NARROW, kinds.MOODY]
+    worker = kinds.app.worker(queues=queues, slots=slots, poll=0.2, heartbeat=kinds.LEASE / 5, grace=5)
+    pipe.send(worker.id)
+    worker.run()
+    kinds.app.close()
+
+
+class World:
+    """Starts everything on entry; :meth:`verdict` heals, waits until all is quiet, and checks."""
+
+    def __init__(self, site: Site, *, seed: int, shape: Shape | None = None) -> None:
+        self.site = site
+        self.random = random.Random(seed)
+        self.shape = shape or Shape()
+        self.folder = Path(tempfile.mkdtemp(prefix="holdfast-chaos-"))
+        self.workers: list[Child] = []
+        self.driver: Child | None = None
+        self.samples: list[Batch] = []
+        #: Keep the history, for somebody to look at.
+        self.kept = False
+        self._driving: list[str] = []
+        self._seed = seed
+        self._ended = threading.Event()
+        self._witness = threading.Thread(target=self._look, daemon=True)
+
+    def __enter__(self) -> Self:
+        kinds.prepare(self.site.url, str(self.folder), "client")
+        assert kinds.app.store  # its tables are there
+        if self.shape.stepped:
+            self.site.set_clock(0)
+            if self.site.name == "sqlite":
+                kinds.app.use(self.site.url, stepped_store(self.site.url))
+        kinds.app.queues.set_limits(kinds.NARROW, limit=kinds.LIMIT)
+        audit.install(self.site)
+        pace = {"every": self.shape.every, "longest": self.shape.longest, "heavy": self.shape.heavy}
+        self.client = loads.Client(kinds.recorder(), self.site, self._seed, **pace)
+        self.workers = [self._start_worker() for _ in range(self.shape.workers)]
+        self.tend()
+        self.client.start()
+        self._witness.start()
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        self.client.stop()
+        self._ended.set()
+        self._witness.join(60)
+        for process in self._processes():
+            process.resume()
+            process.kill()
+            process.end()
+        kinds.forget()
+        with suppress(Exception):
+            audit.remove(self.site)
+        if kind is None and not self.kept:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    # -- while it goes on --------------------------------------------------------------------------
+
+    def tend(self) -> None:
+        """Put new processes in the place of dead ones."""
+        for place, worker in enumerate(self.workers):
+            if not worker.alive:
+                worker.end()
+                self.workers[place] = self._start_worker()
+        if self.shape.drivers and (self.driver is None or not self.driver.alive):
+            self._start_driver()
+
+    def rest(self, seconds: float) -> None:
+        """Let them work."""
+        kinds.NEVER.wait(seconds)
+
+    def _start_worker(self) -> Child:
+        return Child(work, self.site.url, str(self.folder), self.shape.slots, self.shape.stepped)
+
+    def _start_driver(self) -> None:
+        """Goes on with the batch at which the last one was killed."""
+        self._hear_driver()
+        if self.driver is not None:
+            self.driver.end()
+        mode = self.random.choice(["", "tx "])
+        name = (
+            self._driving[-1] if self._driving and self.random.random() < 0.8 else f"{mode}batch {len(self._driving)}"
+        )
+        self._driving.append(name)
+        self.driver = Child(loads.drive, self.site.url, str(self.folder), name)
+
+    def _hear_driver(self) -> None:
+        with suppress(EOFError, OSError):
+            while self.driver is not None and self.driver.says():
+                told = self.driver.hear()
+                if isinstance(told, str):
+                    self._driving.append(told)
+
+    def _look(self) -> None:
+        """Count the units of all batches again and again, each time in one snapshot."""
+        while not self._ended.wait(0.5):
+            with suppress(Exception):  # the store may be away
+                self.samples += [batch for batch in audit.read_batches(self.site) if batch.counters != _plain(batch)]
+
+    def _processes(self) -> list[Child]:
+        return [*self.workers, *([self.driver] if self.driver else [])]
+
+    # -- at the end ----------------------------------------------------------------------------------
+
+    def verdict(self) -> Verdict:
+        """Let everything come to its end, and check. The nemeses must have healed what they did."""
+        for process in self._processes():
+            process.resume()
+        self.client.stop()
+        stuck = self._come_to_rest()
+        self._ended.set()
+        self._witness.join(60)
+        pids = [pid for process in self._processes() for pid in _tree(process.pid)]
+        for process in self._processes():
+            process.kill()
+        survivors = self._survivors(pids)
+        facts = audit.read_facts(
+            self.site,
+            tx_kinds=kinds.TX_KINDS,
+            stuck=stuck,
+            survivors=survivors,
+            samples=self.samples,
+            stepped=self.shape.stepped,
+        )
+        ops = read(self.folder)
+        return Verdict(check(ops, facts), _figures(ops, facts))
+
+    def _come_to_rest(self) -> dict[int | str, str]:
+        """Wait until everything has ended; what has not by then is stuck."""
+        until = time.monotonic() + PATIENCE
+        _again(until, self.client.submit_rest)
+        _again(until, lambda: kinds.app.queues.resume(kinds.MOODY) or True)
+        _again(until, lambda: kinds.app.schedules.pause(kinds.SCHEDULE))
+        self._end_driver()
+        for name in self._unfinished():
+            _again(until, lambda name=name: loads.run_to_its_end(name))
+        _again(until, self._is_quiet)
+        return self._stuck()
+
+    def _unfinished(self) -> list[str]:
+        """Batches of the foreground that were begun, and whose last run did not say that they are over."""
+        last = {op.facts["name"]: op for op in History(read(self.folder)).asked("batch")}
+        over = {name for name, op in last.items() if op.facts.get("exit_code") in loads.OVER}
+        return [name for name in dict.fromkeys(self._driving) if name not in over]
+
+    def _end_driver(self) -> None:
+        if self.driver is not None:
+            self._hear_driver()
+            self.driver.kill()
+
+    def _is_quiet(self) -> bool:
+        self.tend_workers()
+        return kinds.app.views.count(Selector(states=OPEN), cap=1).count == 0 and not self._open_batches()
+
+    def tend_workers(self) -> None:
+        self.shape = Shape(**{**_fields(self.shape), "drivers": False})
+        self.tend()
+
+    def _open_batches(self) -> list[tuple[int, str]]:
+        return self.site.execute(
+            "SELECT id, state FROM holdfast.batch WHERE state IN ('ready', 'running', 'paused', 'stopped')"
+        )
+
+    def _stuck(self) -> dict[int | str, str]:
+        found: dict[int | str, str] = {f"batch {number}": f"it is {state}" for number, state in self._open_batches()}
+        for job in kinds.app.views.page(Selector(states=OPEN), limit=20).jobs:
+            reasons = [str(reason) for reason in kinds.app.views.why(job.id)]
+            found[job.id] = f"{job.kind} is {job.state}, {job.note or ''} {reasons}"
+        return found
+
+    def _survivors(self, pids: list[int]) -> list[str]:
+        """What the workers had started must be gone soon after they are; the supervisors see to it."""
+        until = time.monotonic() + 60
+        while (left := [pid for pid in pids if not gone(pid)]) and time.monotonic() < until:
+            kinds.NEVER.wait(0.05)
+        return [f"process {pid}: {' '.join(psutil.Process(pid).cmdline())}" for pid in left if not gone(pid)]
+
+
+def _again(until: float, ask: Any) -> None:
+    """Ask until it is so; the store may still be on its way back."""
+    while time.monotonic() < until:
+        with suppress(HoldfastError):
+            if ask():
+                return
+        kinds.NEVER.wait(0.1)
+
+
+def _tree(pid: int) -> list[int]:
+    try:
+        return [child.pid for child in psutil.Process(pid).children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def _plain(batch: Batch) -> dict[str, int]:
+    return {name: batch.recount.get(name, 0) for name in batch.counters}
+
+
+def _fields(shape: Shape) -> dict[str, Any]:
+    return {name: getattr(shape, name) for name in shape.__slots__}
+
+
+def _figures(ops: list[Op], facts: Facts) -> dict[str, int]:
+    """How much was done, for the table."""
+    tokens: dict[int, int] = {}
+    raised = 0
+    for move in facts.moves:
+        raised += move.old == "running" and move.token > tokens.get(move.job, 0)
+        tokens[move.job] = move.token
+    return {
+        "jobs": len(facts.jobs),
+        "units": len(facts.units),
+        "plans": len(facts.fired),
+        "runs": sum(op.name == "run" and op.phase == "invoke" for op in ops),
+        "taken over": raised,
+        "unknown": sum(op.phase == "unknown" for op in ops),
+        "dead": sum(job.state == "dead" for job in facts.jobs.values()),
+    }

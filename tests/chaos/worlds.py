@@ -1,0 +1,86 @@
+"""Databases for hundreds of short runs: emptied, not made anew."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from holdfast.store import Store
+from holdfast.store.postgres.connection import PostgresBackend
+from holdfast.store.sqlite.connection import SqliteBackend
+from tests.chaos.points import Fault, Points, open_on_points
+from tests.chaos.scenarios import World
+from tests.support.backends import START, PostgresDatabase, SqliteDatabase, postgres_url
+
+#: What is not emptied between two worlds.
+_KEPT = ("meta", "test_clock", "epoch")
+
+
+class _OneConnection(SqliteDatabase):
+    """Looks behind the store's back many times over."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.open()
+        self._looking = sqlite3.connect(path, timeout=30, isolation_level=None)
+        self._looking.execute("PRAGMA synchronous = OFF")
+
+    def execute(self, query: str, parameters: Any = ()) -> list[Any]:
+        return self._looking.execute(query.replace("holdfast.", "holdfast_"), parameters).fetchall()
+
+    def close(self) -> None:
+        super().close()
+        self._looking.close()
+
+
+class Worlds:
+    """Makes one empty world after the other on a backend."""
+
+    def __init__(self, backend: str, directory: Path) -> None:
+        if backend == "sqlite":
+            self.faults = [Fault.CRASH, Fault.ERROR, Fault.DELAY]
+            self._database = _OneConnection(directory / "jobs.db")
+            clock = self._database.clock
+            others = SqliteBackend(self._database.path, durability="fast", clock=clock.now, busy_timeout=0.0)
+            rows = self._database.execute(
+                "SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE 'holdfast%'"
+            )
+            tables = [name.removeprefix("holdfast_") for (name,) in rows]
+        else:
+            self.faults = [*Fault]
+            self._database = PostgresDatabase(postgres_url(backend))
+            others = PostgresBackend(f"{self._database.url}&options=-c%20lock_timeout%3D20ms")
+            rows = self._database.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'holdfast'")
+            tables = [name for (name,) in rows]
+        self._process: Store | None = None
+        #: Somebody else, who does not wait for a lock.
+        self.other = Store(others)
+        self._store = self._database.open()
+        empty = ["BEGIN", *(f"DELETE FROM holdfast.{name}" for name in tables if name not in _KEPT), "COMMIT"]
+        # One round trip where there is one.
+        self._empty = empty if backend == "sqlite" else ["; ".join(empty)]
+
+    def make(self) -> World:
+        """An empty world at the start of time."""
+        for statement in self._empty:
+            self._database.execute(statement)
+        self._database.clock.advance(START - self._database.clock.now())
+        return World(self._database, self._store)
+
+    def on_points(self, points: Points) -> Store:
+        """A process that will meet its fault. One of PostgreSQL keeps nothing but connections, which end with it."""
+        if self._process is None or self._database.name == "sqlite":
+            self._process = open_on_points(self._database)
+        self._process.backend.points = points
+        return self._process
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.other.close()
+        if self._process is not None and self._database.name != "sqlite":
+            self._process.close()
+        self._database.close()
