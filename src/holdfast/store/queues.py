@@ -191,6 +191,7 @@ class Workers:
         """
         if not self._backend.run(ask("ask_worker", id=worker, wanted=wish, silence=SILENCE), repeatable=True):
             raise NotFound(f"no worker {worker[:100]!r} is alive", hint="holdfast workers lists them.")
+        self._backend.ring()
 
     def dismiss(self, worker: WorkerId) -> None:
         """Note that a worker has ended."""

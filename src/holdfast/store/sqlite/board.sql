@@ -5,11 +5,15 @@
 -- Ready jobs by queue and kind: one step through the index for each, and one for each priority in it.
 WITH RECURSIVE lane (queue, kind, place) AS (
     SELECT queue, kind, 1 FROM holdfast_live WHERE id = (
-        SELECT id FROM holdfast_live WHERE state = 'ready' ORDER BY queue, kind, priority DESC, due_at, id LIMIT 1)
-    UNION ALL
-    SELECT live.queue, live.kind, lane.place + 1 FROM lane CROSS JOIN holdfast_live AS live ON live.id = (
-        SELECT id FROM holdfast_live WHERE state = 'ready' AND (queue, kind) > (lane.queue, lane.kind)
+        SELECT id FROM holdfast_live WHERE state = 'ready' AND queue >= ''
         ORDER BY queue, kind, priority DESC, due_at, id LIMIT 1)
+    UNION ALL
+    -- Not by both columns at once: SQLite would walk the rest of the queue.
+    SELECT live.queue, live.kind, lane.place + 1 FROM lane CROSS JOIN holdfast_live AS live ON live.id = coalesce((
+        SELECT id FROM holdfast_live WHERE state = 'ready' AND queue = lane.queue AND kind > lane.kind
+        ORDER BY queue, kind, priority DESC, due_at, id LIMIT 1), (
+        SELECT id FROM holdfast_live WHERE state = 'ready' AND queue > lane.queue
+        ORDER BY queue, kind, priority DESC, due_at, id LIMIT 1))
     WHERE lane.place < :lanes
 ), level (queue, kind, priority, place) AS (
     SELECT queue, kind, (
@@ -49,10 +53,10 @@ LEFT JOIN holdfast_queue AS queue ON queue.name = names.name
 -- name: board_counts
 -- How many jobs stand where, and how many have ended lately: by queue, in slots of time counted back from now.
 SELECT 'held' AS state, '' AS queue, -1 AS slot, count(*) AS n
-FROM (SELECT 1 FROM holdfast_live WHERE state = 'held' LIMIT :cap)
-UNION ALL SELECT 'waiting', '', -1, count(*) FROM (SELECT 1 FROM holdfast_live WHERE state = 'waiting' LIMIT :cap)
-UNION ALL SELECT 'scheduled', '', -1, count(*) FROM (SELECT 1 FROM holdfast_live WHERE state = 'scheduled' LIMIT :cap)
-UNION ALL SELECT 'ready', '', -1, count(*) FROM (SELECT 1 FROM holdfast_live WHERE state = 'ready' LIMIT :cap)
+FROM (SELECT 1 FROM holdfast_live WHERE state = 'held' AND id > 0 LIMIT :cap)
+UNION ALL SELECT 'waiting', '', -1, count(*) FROM (SELECT 1 FROM holdfast_live WHERE state = 'waiting' AND id > 0 LIMIT :cap)
+UNION ALL SELECT 'scheduled', '', -1, count(*) FROM (SELECT 1 FROM holdfast_live WHERE state = 'scheduled' AND id > 0 LIMIT :cap)
+UNION ALL SELECT 'ready', '', -1, count(*) FROM (SELECT 1 FROM holdfast_live WHERE state = 'ready' AND queue >= '' LIMIT :cap)
 UNION ALL SELECT 'running', '', -1, count(*) FROM (SELECT 1 FROM holdfast_live WHERE lapses_at IS NOT NULL LIMIT :cap)
 UNION ALL SELECT 'done', '', -1, count(*) FROM (SELECT 1 FROM holdfast_ended WHERE state = 'done' LIMIT :cap)
 UNION ALL SELECT 'dead', '', -1, count(*)
