@@ -12,9 +12,10 @@ import pytest
 import holdfast
 from holdfast import Fatal, Skip, Unit
 from holdfast.batch import source_of
-from holdfast.domain.batch import AbortedBy, BatchState, identity, unit_key
+from holdfast.domain.batch import AbortedBy, BatchId, BatchState, identity, unit_key
 from holdfast.domain.breaker import RATE_AFTER, Breaker, Limits
 from holdfast.errors import InvalidInput, InvalidKind, StoreUnavailable
+from holdfast.run.batch import driver
 from holdfast.store.batches import Batches
 from tests.support.processes import wait_until
 
@@ -198,6 +199,22 @@ def test_a_run_in_another_thread_hears_no_signals(app):
     (result,) = results
     assert (result.exit_code, result.summary.pending) == (11, 3)
     assert wait_until(lambda: app.store.batches.get(batch.id).state is BatchState.PAUSED)
+
+
+def test_a_cancel_after_the_last_unit_was_taken_is_exit_12(app, monkeypatch):
+    """The run hears of it only when it ends: its code says what the store says (I14), not 0."""
+    monkeypatch.setattr(driver, "FLUSH_EVERY", 3600.0)  # no look at the ledger between the cancel and the end
+
+    @app.unit()
+    def work(key: int) -> None:
+        if key == 2:
+            app.store.batches.cancel(BatchId(1))
+
+    result = run(app, work, range(3))
+    assert (result.exit_code, result.summary.aborted_by) == (12, AbortedBy.CANCEL)
+    assert (result.batch.state, result.batch.aborted_by) == (BatchState.CANCELLED, AbortedBy.CANCEL)
+    counted, rows = app.store.batches.counters(BatchId(1)), app.store.batches.recount(BatchId(1))
+    assert (counted.done, rows) == (3, {"done": 3}), "what had run is told as it was"
 
 
 def test_units_run_side_by_side(app):
