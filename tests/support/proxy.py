@@ -28,6 +28,7 @@ class Proxy:
         self.url = make_conninfo(url, host=str(self._directory), port="5432")
         self.cuts = 0
         self._losing: list[str] = []
+        self._acts: list[tuple[str, Callable[[], None], threading.Event]] = []
         self._swallowing = threading.Event()
         self._age = 0
         #: Of so many answers one is lost, by chance; 0 means none.
@@ -54,6 +55,13 @@ class Proxy:
         """Cut the connection that next sends *query* (a part of its text), once the server has answered."""
         with self._lock:
             self._losing += [query] * times
+
+    def meanwhile(self, query: str, act: Callable[[], None]) -> threading.Event:
+        """Let somebody *act* before the next *query* (a part of its text) reaches the server; is set afterwards."""
+        done = threading.Event()
+        with self._lock:
+            self._acts.append((query, act, done))
+        return done
 
     def lose_some(self, chance: float, *, seed: int = 1) -> None:
         """From now on each answer is lost by this chance, together with its connection."""
@@ -117,6 +125,15 @@ class Proxy:
                     return True
             return bool(self._chance) and self._random.random() < self._chance
 
+    def act_before(self, query: str) -> None:
+        """Whatever is to happen before *query*; each act once."""
+        with self._lock:
+            due = [order for order in self._acts if order[0] in query]
+            self._acts = [order for order in self._acts if order not in due]
+        for _, act, done in due:
+            act()
+            done.set()
+
     def has_cut(self) -> None:
         with self._lock:
             self.cuts += 1
@@ -164,8 +181,10 @@ class _Session:
                 if self._proxy.swallows(self._age):
                     continue
                 query = self._query(kind, message[5:])
-                if query is not None and self._proxy.wants_to_lose(query):
-                    self._losing.set()
+                if query is not None:
+                    self._proxy.act_before(query)
+                    if self._proxy.wants_to_lose(query):
+                        self._losing.set()
                 self._proxy.take_time()
                 self._server.sendall(message)
 
