@@ -5,6 +5,7 @@ SQLite has no connection that could break between a COMMIT and its answer.
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -197,8 +198,9 @@ def test_connections_that_end_during_calls_double_nothing(postgres):
     store.jobs.enqueue_many([NewJob(kind="work")] * 400)
     leases = store.leases.claim("w", queues=["default"], kinds=["work"], limit=400, term=LONG)
     answers, outcomes = [], []
-    with terminating(postgres.url) as ended:
+    with terminating(postgres.url) as (once, ended):
         while len(ended) < 10:
+            once.set()
             answers += [store.jobs.enqueue(NewJob(kind="mail")), *store.jobs.enqueue_many([NewJob(kind="mail")] * 50)]
             outcomes.append(Done() if len(outcomes) % 2 else Failed(error="no", permanent=True))
             store.leases.settle(leases.pop(), outcomes[-1])
@@ -232,21 +234,27 @@ def terminate(database) -> int:
 
 
 @contextmanager
-def terminating(url: str) -> Iterator[list[int]]:
-    """End all connections of all stores again and again; collects how many it ended."""
+def terminating(url: str) -> Iterator[tuple[threading.Event, list[int]]]:
+    """End all connections of all stores, *once* each time that is set, a little later; collects how many it ended.
+
+    Not by the clock: on a slow machine that would end every try of a call, which gives up in the end, as it should.
+    """
     ended: list[int] = []
-    over = threading.Event()
+    once, over = threading.Event(), threading.Event()
+    chance = random.Random(1)
 
     def work() -> None:
         with connect(url, autocommit=True) as connection:
-            while not over.wait(0.05):
+            while once.wait() and not over.wait(chance.uniform(0, 0.05)):
+                once.clear()
                 count = connection.execute(TERMINATE.format(patience=0)).fetchone()[0]
                 ended.extend([count] if count else [])
 
     thread = threading.Thread(target=work)
     thread.start()
     try:
-        yield ended
+        yield once, ended
     finally:
         over.set()
+        once.set()
         thread.join()
