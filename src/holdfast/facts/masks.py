@@ -42,12 +42,19 @@ class Masks:
 
     def of(self, kind: str) -> Collection[str]:
         """The fields that the application of a kind has declared as secret."""
+        return self._known().get(kind, ())
+
+    def kinds(self) -> list[str]:
+        """The kinds that applications have registered, by name."""
+        return sorted(self._known())
+
+    def _known(self) -> dict[str, tuple[str, ...]]:
         with self._lock:
             if time.monotonic() - self._read_at > FRESH:
                 found = self._store.kinds.all()
                 self._declared = {each.name: load_options(each.options).secrets for each in found}
                 self._read_at = time.monotonic()
-        return self._declared.get(kind, ())
+            return self._declared
 
     def of_schedule(self, schedule: Schedule) -> Collection[str]:
         """The same of the kind that a schedule enqueues; one that cannot be read declares nothing."""

@@ -131,6 +131,8 @@ class JobStory(Struct, frozen=True):
     edges: list[Edge]
     why: list[Reason]
     now: datetime
+    #: When the worker that has it, or had it last, was seen.
+    seen_at: datetime | None
 
 
 class _Told(Struct, frozen=True):
@@ -234,9 +236,9 @@ def _story(job_id: JobId, limit: int) -> Flow[JobStory]:
     edges: list[Edge] = yield ask("board_edges", Edge, id=job_id, depth=3, limit=200)
     place = {"priority": job.priority, "due_at": job.due_at, "id": job_id}
     rows: list[_WhyFacts] = yield ask("why_facts", _WhyFacts, queue=job.queue, kind=job.kind, silence=SILENCE, **place)
-    return JobStory(
-        job, _attempts(job, told), _events(job, told), edges, explain(_facts(job, edges, rows[0])), rows[0].now
-    )
+    seen_at = next((each.at for each in told if each.what == "worker"), None)
+    why = explain(_facts(job, edges, rows[0]))
+    return JobStory(job, _attempts(job, told), _events(job, told), edges, why, rows[0].now, seen_at)
 
 
 def _attempts(job: Job, told: list[_Told]) -> list[Attempt]:

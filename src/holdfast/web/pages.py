@@ -1,0 +1,89 @@
+"""All pages and the acts behind their forms, as routes."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from holdfast.errors import Conflict, HoldfastError, InvalidInput, NotFound, Refused, StoreUnavailable
+from holdfast.web import batches, fleet, job, jobs, overview, records, schedules
+from holdfast.web.stream import Live
+from holdfast.web.visit import Handler, House, Visit
+
+#: What people look at.
+PAGES: dict[str, Handler] = {
+    "/": overview.overview,
+    "/find": jobs.find,
+    "/jobs": jobs.jobs,
+    "/jobs/{id:int}": job.job,
+    "/jobs/{id:int}/log": job.log,
+    "/batches": batches.batches,
+    "/batches/{id:int}": batches.batch,
+    "/queues": fleet.queues,
+    "/workers": fleet.workers,
+    "/schedules": schedules.schedules,
+    "/schedule": schedules.schedule,
+    "/errors": records.errors,
+    "/dependencies": records.dependencies,
+    "/acts": records.acts,
+    "/doctor": records.doctor,
+}
+#: What they do: each changes something, leads to a page, and checks the role that its verb needs.
+ACTS: dict[str, Handler] = {
+    "/jobs/act": jobs.act,
+    "/jobs/{id:int}/act": job.act,
+    "/filters": jobs.save,
+    "/filters/drop": jobs.drop,
+    "/batches/{id:int}/act": batches.act,
+    "/batches/{id:int}/units": batches.units,
+    "/queues/act": fleet.change_queue,
+    "/workers/act": fleet.ask_worker,
+    "/schedule/act": schedules.act,
+    "/errors/act": records.act_on_cluster,
+}
+STATUSES: tuple[tuple[type[HoldfastError], int, str], ...] = (
+    (NotFound, 404, "Not found"),
+    (InvalidInput, 400, "That cannot be done"),
+    (Refused, 403, "That is not allowed"),
+    (Conflict, 409, "Something is in the way"),
+    (StoreUnavailable, 503, "The store does not answer"),
+)
+
+
+def routes(house: House, live: Live) -> list[Route]:
+    """The routes of all pages and acts, and of the stream that tells open pages what changed."""
+
+    async def stream(request: Request) -> Response:
+        return await live.answer(request, house.may_stay)
+
+    looks = [Route(path, _answer(house, page), methods=["GET"]) for path, page in PAGES.items()]
+    changes = [Route(path, _answer(house, act), methods=["POST"]) for path, act in ACTS.items()]
+    return [*looks, *changes, Route("/live", stream, methods=["GET"])]
+
+
+def _answer(house: House, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
+    async def answer(request: Request) -> Response:
+        body = await request.body() if request.method == "POST" else b""
+        return await run_in_threadpool(_handled, house, handler, request, body)
+
+    return answer
+
+
+def _handled(house: House, handler: Handler, request: Request, body: bytes) -> Response:
+    """The page; what went wrong on purpose is a page too."""
+    try:
+        return handler(Visit(house, request, body))
+    except HoldfastError as error:
+        return wrong(Visit(house, request), error)
+
+
+def wrong(visit: Visit, error: HoldfastError) -> Response:
+    """What happened, why, and what to do next."""
+    status, title = next(
+        ((status, title) for kind, status, title in STATUSES if isinstance(error, kind)), (500, "It did not work")
+    )
+    return visit.page("wrong.html", "", status, title=title, code=error.code, message=error.message, hint=error.hint)
