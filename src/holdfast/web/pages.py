@@ -7,10 +7,13 @@ from collections.abc import Awaitable, Callable
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.staticfiles import StaticFiles
 
+from holdfast.domain.access import Role
 from holdfast.errors import Conflict, HoldfastError, InvalidInput, NotFound, Refused, StoreUnavailable
 from holdfast.web import batches, fleet, job, jobs, overview, records, schedules
+from holdfast.web.render import HERE
 from holdfast.web.stream import Live
 from holdfast.web.visit import Handler, House, Visit
 
@@ -54,15 +57,26 @@ STATUSES: tuple[tuple[type[HoldfastError], int, str], ...] = (
 )
 
 
-def routes(house: House, live: Live) -> list[Route]:
+def routes(house: House, live: Live) -> list[BaseRoute]:
     """The routes of all pages and acts, and of the stream that tells open pages what changed."""
 
     async def stream(request: Request) -> Response:
         return await live.answer(request, house.may_stay)
 
     looks = [Route(path, _answer(house, page), methods=["GET"]) for path, page in PAGES.items()]
-    changes = [Route(path, _answer(house, act), methods=["POST"]) for path, act in ACTS.items()]
-    return [*looks, *changes, Route("/live", stream, methods=["GET"])]
+    static = Mount("/static", StaticFiles(directory=HERE / "static"))
+    changes = [Route(path, _answer(house, _by_operator(act)), methods=["POST"]) for path, act in ACTS.items()]
+    return [*looks, *changes, Route("/live", stream, methods=["GET"]), static]
+
+
+def _by_operator(act: Handler) -> Handler:
+    """Whoever may only look changes nothing, whatever the form says; some verbs ask for more."""
+
+    def checked(visit: Visit) -> Response:
+        visit.need(Role.OPERATOR)
+        return act(visit)
+
+    return checked
 
 
 def _answer(house: House, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
