@@ -12,7 +12,7 @@ from holdfast.web.format import visible
 #: An escape sequence: of colours (its numbers are the group), any other one, or a title for the window.
 _SEQUENCE = re.compile(
     r"\x1b\[([0-9;:]{0,60})m|(?:\x1b\[|\x9b)[0-?]{0,60}[ -/]{0,20}[@-~]"
-    r"|\x1b[\]PX^_][^\x07\x1b]{0,4000}(?:\x07|\x1b\\)?|\x1b[ -/]{0,5}[0-~]"
+    r"|\x1b[\]PX^_][^\x07\x1b]{0,4000}(?:\x07|\x1b\\)?|\x1b(?![\[\]PX^_])[ -/]{0,5}[0-~]"
 )
 _WORDS = {1: "b", 2: "d", 3: "it", 4: "u"}
 _ENDS = {22: {"b", "d"}, 23: {"it"}, 24: {"u"}}

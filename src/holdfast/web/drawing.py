@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
+from itertools import takewhile
 
 from markupsafe import Markup, escape
 from msgspec import Struct
@@ -48,6 +49,10 @@ _AFTER = {
 }
 
 
+#: From then on, something had been tried.
+_TRIED = (EventName.STARTED, EventName.FAILED, EventName.RELEASED, EventName.TAKEN_OVER, EventName.DONE)
+
+
 def timeline(job: Job, attempts: Sequence[Attempt], events: Sequence[Event], now: datetime) -> list[Stretch]:
     """A job's time from its beginning: waits, attempts, pauses; one after the other."""
     runs = [_run(attempt) for attempt in attempts if attempt.started_at is not None]
@@ -68,12 +73,12 @@ def timeline(job: Job, attempts: Sequence[Attempt], events: Sequence[Event], now
 
 def _first(job: Job, events: Sequence[Event]) -> tuple[str, str]:
     """What a job did when it was new: what its first events, or its state, say."""
-    names = [event.name for event in events]
+    names = [event.name for event in takewhile(lambda event: event.name not in _TRIED, events)]
     if EventName.WOKEN in names or job.state is State.WAITING:
         return "waiting", "waited for other jobs"
-    if EventName.DUE in names[:2] or (job.state is State.SCHEDULED and not job.attempts):
+    if EventName.DUE in names or (job.state is State.SCHEDULED and not job.attempts):
         return "scheduled", "waited for its time"
-    if job.state is State.HELD and EventName.HELD not in names:
+    if job.state is State.HELD and EventName.HELD not in names and not job.attempts:
         return "held", "held since it was added"
     return "ready", "waited for a worker"
 
