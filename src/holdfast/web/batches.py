@@ -12,7 +12,7 @@ from holdfast.domain.access import Role
 from holdfast.domain.batch import BatchId, BatchState, UnitState
 from holdfast.domain.job import Wanted
 from holdfast.domain.masking import mask_text
-from holdfast.facts.batches import BatchFacts, batch_facts, unit_clusters, unit_facts
+from holdfast.facts.batches import BatchFacts, batch_facts, batch_secrets, unit_clusters, unit_facts
 from holdfast.run.batch.owner import Owner
 from holdfast.run.batch.owner import say as say_owner
 from holdfast.verbs import BATCH_VERBS
@@ -104,10 +104,10 @@ def batch(visit: Visit) -> Response:
         parts=parts(facts),
         holders=[say_owner(holder.owner) for holder in standing.holders],
         command_line=_command(facts, [holder.owner for holder in standing.holders]),
-        clusters=unit_clusters(found.kind, errors),
+        clusters=unit_clusters(found, errors),
         sampled=len(errors) < failures,
         failures=failures,
-        units=[unit_facts(unit) for unit in page.units],
+        units=[unit_facts(unit, batch_secrets(found)) for unit in page.units],
         next=page.next,
         asked={"state": state, "label": label, "text": text},
         states=list(UnitState),

@@ -72,10 +72,10 @@ def jobs(visit: Visit) -> Response:
 
 
 def rows(visit: Visit, found: Sequence[Job]) -> list[dict[str, Any]]:
-    """Jobs as a list shows them. A list has no payloads, so that those of jobs that say something are read once more:
-    what a handler says may hold a secret of its payload.
+    """Jobs as a list shows them. A list has payloads only of those that failed; those of others that say something are
+    read once more: what a handler says may hold a secret of its payload.
     """
-    telling = tuple(job.id for job in found if job.error or job.note or job.progress_message)
+    telling = tuple(job.id for job in found if job.note or job.progress_message)
     hidden = secrets_of(visit, telling)
     return [_row(job, visit.masks, hidden.get(job.id, [])) for job in found]
 
@@ -91,8 +91,8 @@ def secrets_of(visit: Visit, ids: tuple[JobId, ...]) -> dict[JobId, list[str]]:
 def _row(job: Job, masks: Masks, hidden: list[str]) -> dict[str, Any]:
     """The moment that matters is when it ended, else when it began, else when it was enqueued."""
     at = job.ended_at or job.started_at or job.claimed_at or job.created_at
-    told = job_facts(job, masks)
-    for name in ("error", "note", "progress_message"):
+    told = job_facts(job, masks, brief=True)
+    for name in ("note", "progress_message"):
         told[name] = None if told[name] is None else mask_text(told[name], hidden)
     return {**told, "at": at, "due": job.due_at}
 

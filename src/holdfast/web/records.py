@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import shlex
 
-from msgspec import structs
 from starlette.responses import Response
 
-from holdfast.domain.clusters import Cluster
 from holdfast.domain.health import Level
 from holdfast.domain.job import JobId, State
-from holdfast.domain.masking import mask_text
 from holdfast.domain.selector import Selector
 from holdfast.facts.board import error_clusters
 from holdfast.facts.jobs import job_facts
 from holdfast.verbs.jobs import job_verb
 from holdfast.web import drawing
-from holdfast.web.jobs import SURE, rows, secrets_of, tell
+from holdfast.web.jobs import SURE, rows, tell
 from holdfast.web.visit import Visit
 
 #: Dead jobs that are looked at for their clusters; jobs that wait, where no job was chosen; acts on a page.
@@ -26,27 +23,16 @@ LOOKED_AT, SHOWN, WAITING, ACTS = 1000, 100, 50, 50
 def errors(visit: Visit) -> Response:
     """Dead jobs whose errors look alike, over all kinds."""
     found = visit.store.board.errors(limit=LOOKED_AT)
-    clusters = error_clusters(found)
+    clusters = error_clusters(found, visit.masks)
     return visit.page(
         "errors.html",
         "errors",
-        clusters=_masked(visit, clusters[:SHOWN]),
+        clusters=clusters[:SHOWN],
         left_out=max(0, len(clusters) - SHOWN),
         looked=len(found),
         capped=len(found) == LOOKED_AT,
         cli="holdfast ls --state dead",
     )
-
-
-def _masked(visit: Visit, clusters: list[Cluster]) -> list[Cluster]:
-    """The clusters without the secrets of the jobs that stand for them."""
-    hidden = secrets_of(visit, tuple(JobId(int(cluster.newest)) for cluster in clusters))
-    found = []
-    for cluster in clusters:
-        values = hidden.get(JobId(int(cluster.newest)), [])
-        texts = {"pattern": mask_text(cluster.pattern, values), "sample": mask_text(cluster.sample, values)}
-        found.append(structs.replace(cluster, **texts))
-    return found
 
 
 def act_on_cluster(visit: Visit) -> Response:

@@ -40,6 +40,7 @@ function say(text) {
 
 const parts = $$("[data-live]").length > 0;
 const wanted = new Set();
+const late = new Set();
 let source = null;
 let polling = null;
 let fetching = false;
@@ -71,6 +72,7 @@ async function refresh() {
   if (fetching || document.hidden || !wanted.size) return;
   const open = $$("[data-live]").filter(touches);
   if (open.length && open.every((part) => heldBy(part))) {
+    for (const part of open) late.add(part.id);
     show("held");
     return;
   }
@@ -97,8 +99,10 @@ function replace(fresh) {
     if (!next || next.innerHTML === part.dataset.was || !touches(part)) continue;
     if (heldBy(part)) {
       held = true;
+      late.add(part.id);
       continue;
     }
+    late.delete(part.id);
     const scrolled = $$("[data-keep]", part).map((each) => [each.dataset.keep, each.scrollTop, each.scrollLeft]);
     part.dataset.was = next.innerHTML;
     part.replaceChildren(...document.adoptNode(next).childNodes);
@@ -145,7 +149,7 @@ function poll() {
   if (polling) return;
   show("poll");
   polling = setInterval(() => {
-    for (const part of $$("[data-live]")) for (const word of part.dataset.live.split(" ")) wanted.add(word);
+    wantAll();
     refresh();
   }, 5000);
 }
@@ -155,11 +159,16 @@ function stopPolling() {
   polling = null;
 }
 
-/** Ages grow though nothing changes: look again twice a minute. What was held is tried each second. */
+function wantAll() {
+  for (const part of $$("[data-live]")) for (const word of part.dataset.live.split(" ")) wanted.add(word);
+}
+
+/** Ages grow though nothing changes: look again twice a minute. What was held is shown as soon as it is let go. */
 function tick() {
   slow += 1;
-  if (slow % 30 === 0) for (const part of $$("[data-live]")) for (const word of part.dataset.live.split(" ")) wanted.add(word);
-  if (wanted.size) refresh();
+  if (slow % 30 === 0) wantAll();
+  const freed = [...late].some((id) => !document.getElementById(id) || !heldBy(document.getElementById(id)));
+  if (freed || slow % 5 === 0) refresh();
 }
 
 // -- charts: drawn from the tables beside them ---------------------------------------------------
