@@ -26,6 +26,8 @@ COOKIE = "holdfast_session"
 GUESSES, FIRST_WAIT, LONGEST_WAIT = 5, 1.0, 60.0
 #: Addresses and tokens that are remembered.
 REMEMBERED = 10_000
+#: The use of a token is written down once in so many seconds.
+NOTED_EVERY = 60.0
 #: A request that came through somebody else's hands says so in one of these.
 FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
 
@@ -84,6 +86,9 @@ class Doorkeeper:
         self._guesses = Guesses()
         #: Tokens that were right: a scrypt for each request would be a way to keep the server busy.
         self._right: OrderedDict[str, str] = OrderedDict()
+        #: When the use of a token was written down last; and what signs sessions, which never changes.
+        self._noted: OrderedDict[str, float] = OrderedDict()
+        self._secret: str | None = None
         self._lock = threading.Lock()
 
     def caller(self, store: Store, headers: Mapping[str, str], cookie: str | None, address: str | None) -> Caller:
@@ -137,14 +142,31 @@ class Doorkeeper:
     def _known(self, store: Store, door: Door, nonce: str = "") -> Caller:
         if door.revoked_at is not None or door.name is None or door.role is None:
             raise Unauthenticated("this token was revoked", headers=_ASK)
-        store.credentials.used(door.prefix or "")
+        if self._is_to_be_noted(door.prefix or ""):
+            store.credentials.used(door.prefix or "")
         return Caller(door.name, door.role, door.prefix, nonce)
+
+    def _is_to_be_noted(self, prefix: str) -> bool:
+        """Whether a minute has passed since the use of a token was written down."""
+        with self._lock:
+            now, before = time.monotonic(), self._noted.pop(prefix, float("-inf"))
+            due = now - before >= NOTED_EVERY
+            self._noted[prefix] = now if due else before
+            while len(self._noted) > REMEMBERED:
+                self._noted.popitem(last=False)
+        return due
+
+    def _session_secret(self, store: Store) -> str:
+        """What signs sessions and forms, asked for once."""
+        if self._secret is None:
+            self._secret = store.credentials.session_secret(secrets.token_hex(32))
+        return self._secret
 
     # -- sessions --------------------------------------------------------------------------
 
     def session(self, store: Store, caller: Caller) -> str:
         """A cookie that stands for a caller who has shown a token."""
-        secret = store.credentials.session_secret(secrets.token_hex(32))
+        secret = self._session_secret(store)
         until = int(time.time() + self._options.session.total_seconds())
         body = f"{caller.prefix}.{until}.{secrets.token_hex(8)}"
         return f"{body}.{_sign(secret, 'session', body)}"
@@ -163,7 +185,7 @@ class Doorkeeper:
 
     def form_token(self, store: Store, caller: Caller) -> str:
         """What a form of this caller has to carry: another site cannot know it."""
-        secret = store.credentials.session_secret(secrets.token_hex(32))
+        secret = self._session_secret(store)
         return _sign(secret, "form", f"{caller.prefix or caller.name}.{caller.nonce}")
 
     def is_form_token(self, store: Store, caller: Caller, given: str) -> bool:
