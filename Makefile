@@ -58,6 +58,7 @@ bench: $(READY) ## measure against raw SQL, PgQueuer and huey
 	$(BIN)/python -m bench.schedules
 	$(BIN)/python -m bench.commands
 	$(BIN)/python -m bench.cli
+	$(BIN)/python -m bench.web
 
 test-pythons: ## run the tests on every Python from 3.11 to 3.13 that is found
 	@for version in 3.11 3.12 3.13; do \

@@ -27,6 +27,8 @@ pytestmark = [
 
 #: Milliseconds: no machine is so slow.
 PATIENCE = 120_000
+#: The guide shows these.
+PICTURED = ("overview", "jobs", "job", "log", "batch", "schedule", "errors", "queues", "dependencies")
 PICTURES = Path(__file__).parents[2] / "docs" / "guides" / "pictures"
 
 
@@ -139,7 +141,7 @@ def test_accessible_in_light_and_dark(stage, visitor):
             found = axe.run(visitor.page, options={"resultTypes": ["violations"], "runOnly": rules})
             serious = [each for each in found.response["violations"] if each["impact"] in ("serious", "critical")]
             assert not serious, (name, scheme, found.generate_report())
-            if "HOLDFAST_PICTURES" in os.environ and (scheme == "light" or name == "overview"):
+            if "HOLDFAST_PICTURES" in os.environ and (name in PICTURED if scheme == "light" else name == "overview"):
                 PICTURES.mkdir(exist_ok=True)
                 shown = name if scheme == "light" else f"{name}-{scheme}"
                 visitor.page.screenshot(path=PICTURES / f"{shown}.png")

@@ -356,5 +356,7 @@ addEventListener("resize", fitCharts);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => drawCharts());
 
 dress(document);
-listen();
-if (parts) setInterval(tick, 1000);
+if (parts) {
+  listen();
+  setInterval(tick, 1000);
+} else $("#live")?.remove();
