@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from html import escape
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, quote, urlencode
 
@@ -15,21 +14,10 @@ from holdfast.domain.access import Via
 from holdfast.verbs import Desk
 from holdfast.web.auth import COOKIE
 from holdfast.web.problems import Problem, told
+from holdfast.web.render import rendered
 
 if TYPE_CHECKING:
     from holdfast.web.site import Site
-
-PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>Holdfast: sign in</title><link rel="stylesheet" href="{root}/static/style.css"></head>
-<body><main><h1>Holdfast</h1>{message}
-<form method="post" action="{root}/login"><input type="hidden" name="next" value="{next}">
-<p><label for="token">Token</label>
-<input id="token" name="token" type="password" autocomplete="current-password" required autofocus></p>
-<p><button type="submit">Sign in</button></p></form>
-<p>Somebody with access to the store makes one: <code>holdfast token add NAME --role operator</code></p>
-</main></body></html>
-"""
 
 
 def address(root: str, route: str, query: bytes) -> str:
@@ -92,6 +80,5 @@ def _root(request: Request) -> str:
 def _page(
     request: Request, wanted: str, message: str = "", status: int = 200, headers: dict[str, str] | None = None
 ) -> Response:
-    said = f'<p role="alert">{escape(message)}</p>' if message else ""
-    text = PAGE.format(root=escape(_root(request)), next=escape(_inside(wanted)), message=said)
-    return HTMLResponse(text, status, headers)
+    values = {"base": _root(request), "title": "Sign in", "message": message, "next": _inside(wanted)}
+    return HTMLResponse(rendered("login.html", values), status, headers)

@@ -11,8 +11,9 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from holdfast.domain.access import Role
-from holdfast.errors import Conflict, HoldfastError, InvalidInput, NotFound, Refused, StoreUnavailable
+from holdfast.errors import HoldfastError
 from holdfast.web import batches, fleet, job, jobs, overview, records, schedules
+from holdfast.web.problems import status_of, title_of
 from holdfast.web.render import HERE
 from holdfast.web.stream import Live
 from holdfast.web.visit import Handler, House, Visit
@@ -48,13 +49,6 @@ ACTS: dict[str, Handler] = {
     "/schedule/act": schedules.act,
     "/errors/act": records.act_on_cluster,
 }
-STATUSES: tuple[tuple[type[HoldfastError], int, str], ...] = (
-    (NotFound, 404, "Not found"),
-    (InvalidInput, 400, "That cannot be done"),
-    (Refused, 403, "That is not allowed"),
-    (Conflict, 409, "Something is in the way"),
-    (StoreUnavailable, 503, "The store does not answer"),
-)
 
 
 def routes(house: House, live: Live) -> list[BaseRoute]:
@@ -97,7 +91,6 @@ def _handled(house: House, handler: Handler, request: Request, body: bytes) -> R
 
 def wrong(visit: Visit, error: HoldfastError) -> Response:
     """What happened, why, and what to do next."""
-    status, title = next(
-        ((status, title) for kind, status, title in STATUSES if isinstance(error, kind)), (500, "It did not work")
-    )
-    return visit.page("wrong.html", "", status, title=title, code=error.code, message=error.message, hint=error.hint)
+    status = status_of(error)
+    told = {"code": error.code, "message": error.message, "hint": error.hint}
+    return visit.page("wrong.html", "", status, title=title_of(status), **told)

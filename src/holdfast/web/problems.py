@@ -39,6 +39,21 @@ STATUSES: tuple[tuple[type[HoldfastError], int], ...] = (
     (WaitTimeout, 504),
 )
 
+#: What stands above the page that says so.
+TITLES = {
+    400: "That cannot be done",
+    401: "Who are you?",
+    403: "That is not allowed",
+    404: "Not found",
+    405: "Not in this way",
+    409: "Something is in the way",
+    410: "No longer there",
+    413: "Too large",
+    421: "Not here",
+    429: "Too often",
+    503: "The store does not answer",
+}
+
 
 class Problem(Exception):
     """A request that is not carried out. *headers* go with the answer."""
@@ -118,6 +133,11 @@ class Broken(Problem):
 def status_of(error: HoldfastError) -> int:
     """The HTTP status of an error."""
     return next((status for kind, status in STATUSES if isinstance(error, kind)), 500)
+
+
+def title_of(status: int) -> str:
+    """What went wrong, for people."""
+    return TITLES.get(status, "It did not work")
 
 
 def told(error: Exception) -> tuple[int, Failure, dict[str, str]]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -31,7 +31,8 @@ from holdfast.web.entry import Entry, caller_of, route_of
 from holdfast.web.envelope import failed
 from holdfast.web.guard import Guard
 from holdfast.web.options import WebOptions
-from holdfast.web.problems import told
+from holdfast.web.problems import title_of, told
+from holdfast.web.render import rendered
 from holdfast.web.stream import Live
 
 if TYPE_CHECKING:
@@ -130,7 +131,11 @@ class Site:
             return JSONResponse(failed(failure), status, headers)
         if status == 401 and scope["method"] == "GET":
             return _to_login(scope, route)
-        return PlainTextResponse(f"{failure.message}\n{failure.hint}\n", status, headers)
+        values = {"base": str(scope.get("root_path", "")), "title": title_of(status)}
+        page = rendered(
+            "bare.html", {**values, **{word: getattr(failure, word) for word in ("message", "hint", "code")}}
+        )
+        return HTMLResponse(page, status, headers)
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         while True:
