@@ -8,11 +8,13 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 import holdfast
 from holdfast.domain.access import Role
 from holdfast.domain.job import State
 from holdfast.domain.selector import Selector
+from holdfast.web.batches import resume_line
 from holdfast.web.pages import ACTS, PAGES
 from holdfast.web.render import HERE
 from tests.web.house import OpenHouse, client_of, counting
@@ -326,6 +328,17 @@ def test_batches(place):
     assert "Skip 4 units?" in place.client.post(f"/batches/{partial}/units", data=form).text
     assert "4 units are skipped." in place.post(f"/batches/{partial}/units", **form, sure="1")
     assert place.app.store.batches.get(partial).state == "done"
+
+
+@pytest.mark.one_backend
+def test_how_to_resume(place):
+    """A batch of the workers is resumed by its number; one that began here by its own command, where that is known."""
+    store, scene = place.app.store, place.scene
+    assert f"holdfast batch resume {scene.batches['paused']}" in place.get(f"/batches/{scene.batches['paused']}")
+    here = structs.replace(store.batches.get(scene.batches["partial"]), arguments='{"replace":true,"token":"abc"}')
+    assert resume_line(here) == ""
+    known = structs.replace(here, kind="mail.jobs:resync", source="range 1-40")
+    assert resume_line(known) == "holdfast batch run mail.jobs:resync --range 1-40 --set replace=true --set 'token=***'"
 
 
 def test_queues(place):

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import shlex
 from datetime import datetime, timedelta
 
-import msgspec
 from msgspec import Struct
 from starlette.responses import Response
 
 from holdfast.domain.access import Role
-from holdfast.domain.batch import BatchId, BatchState, UnitState
+from holdfast.domain.batch import AbortedBy, Batch, BatchId, BatchState, UnitState
 from holdfast.domain.job import Wanted
-from holdfast.domain.masking import mask_text
+from holdfast.domain.masking import masked_json
+from holdfast.domain.sharding import sharding_of
 from holdfast.facts.batches import BatchFacts, batch_facts, batch_secrets, unit_clusters, unit_facts
-from holdfast.run.batch.owner import Owner
 from holdfast.run.batch.owner import say as say_owner
 from holdfast.verbs import BATCH_VERBS
+from holdfast.web.format import compact
 from holdfast.web.visit import Visit
 
 PAGE, UNITS, ERRORS = 30, 50, 1000
@@ -103,7 +104,8 @@ def batch(visit: Visit) -> Response:
         far=far(facts, visit.now),
         parts=parts(facts),
         holders=[say_owner(holder.owner) for holder in standing.holders],
-        command_line=_command(facts, [holder.owner for holder in standing.holders]),
+        command_line=resume_line(found),
+        why=STOPPED[found.aborted_by] if found.aborted_by else "Paused by a person.",
         clusters=unit_clusters(found, errors),
         sampled=len(errors) < failures,
         failures=failures,
@@ -121,14 +123,30 @@ def _unit_state(visit: Visit) -> UnitState | None:
     return UnitState(text) if text in UnitState._value2member_map_ else None
 
 
-def _command(facts: BatchFacts, holders: list[str]) -> str:
-    """The line that lets it go on: that of its last run, where it is known; or the one for the workers."""
-    for told in holders:
-        try:
-            return mask_text(msgspec.json.decode(told, type=Owner).command)
-        except msgspec.MsgspecError:
-            continue
-    return f"holdfast batch resume {facts.id}"
+#: What stopped a run, in words.
+STOPPED = {
+    AbortedBy.SIGNAL: "Stopped by a signal.",
+    AbortedBy.MAX_FAILURES: "Stopped: too many units failed in a row. Mend the cause first.",
+    AbortedBy.MAX_TOTAL_FAILURES: "Stopped: too many units failed. Mend the cause first.",
+    AbortedBy.MAX_FAILURE_RATE: "Stopped: too large a share of the units failed. Mend the cause first.",
+    AbortedBy.DEADLINE: "Stopped: its time was up.",
+    AbortedBy.PAUSE: "Paused by a person.",
+    AbortedBy.CANCEL: "Cancelled by a person.",
+    AbortedBy.FATAL: "Stopped by an error that ends everything. Mend the cause first.",
+    AbortedBy.LIMIT: "Stopped: as many units as it was to take are over.",
+    AbortedBy.LEASE_LOST: "Stopped: another run took it over.",
+}
+
+
+def resume_line(batch: Batch) -> str:
+    """The command that lets a batch go on; empty where only those who began it know that."""
+    if sharding_of(batch) is not None:
+        return f"holdfast batch resume {batch.id}"
+    if ":" not in batch.kind or not batch.source.startswith("range "):
+        return ""
+    given = [f"--set {shlex.quote(f'{name}={compact(value)}')}" for name, value in masked_json(batch.arguments).items()]
+    words = ["holdfast batch run", shlex.quote(batch.kind), "--range", batch.source.removeprefix("range "), *given]
+    return " ".join(words)
 
 
 def act(visit: Visit) -> Response:
