@@ -248,6 +248,9 @@ def test_retry_one(place):
     assert "1 job retried." not in place.get(f"/jobs/{job}")
     act = place.app.store.acts.page(limit=1)[0]
     assert (act.verb, act.actor, act.via) == ("retry", "ada", "web")
+    place.client.post(f"/jobs/{job}/act", data={"verb": "hold"})
+    assert "1 job held." not in place.client.get("/", headers={"x-holdfast-live": "1"}).text
+    assert "1 job held." in place.get(f"/jobs/{job}")
 
 
 def test_change_one(place):

@@ -55,6 +55,7 @@ def schedule(visit: Visit, dry: str = "", asked: dict[str, str] | None = None) -
         reasons={str(reason): text for reason, text in REASONS.items()},
         word=word,
         dry=dry,
+        own=visit.to("schedule", name=name) if dry else "",
         asked=asked or {},
         now=now,
         cli=f"holdfast schedule show {shlex.quote(name)}",

@@ -25,6 +25,8 @@ from holdfast.web.render import address, rendered
 #: The cookie that carries what was done to the page that follows; and the one that remembers light or dark.
 SAID, THEME = "holdfast_said", "holdfast_theme"
 LONGEST_SAID = 600
+#: The header of a page that asks for itself again.
+LIVE = "x-holdfast-live"
 #: Fields that a form may have.
 FIELDS = 1500
 
@@ -159,7 +161,9 @@ class Visit:
 
     def page(self, template: str, screen: str, status: int = 200, **values: Any) -> Response:
         """A page, with what was just done if it follows an act."""
-        said = unquote(self.request.cookies.get(SAID, ""))[:LONGEST_SAID]
+        # A page that looks again by itself takes nothing away from the one that follows an act.
+        again = LIVE in self.request.headers
+        said = "" if again else unquote(self.request.cookies.get(SAID, ""))[:LONGEST_SAID]
         theme = self.request.cookies.get(THEME, "")
         told: Mapping[str, Any] = {
             "visit": self,
@@ -174,6 +178,7 @@ class Visit:
             "theme": theme if theme in ("light", "dark") else "",
             "now": self.now,
             "cli": "",
+            "own": "",
         }
         answer = HTMLResponse(rendered(template, {**told, **values}), status)
         if said:

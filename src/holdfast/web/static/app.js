@@ -78,7 +78,7 @@ async function refresh() {
   }
   fetching = true;
   try {
-    const answer = await fetch(location.href, { headers: { "X-Holdfast-Live": "1" }, credentials: "same-origin" });
+    const answer = await fetch(root.dataset.self ?? location.href, { headers: { "X-Holdfast-Live": "1" }, credentials: "same-origin" });
     if (!answer.ok || answer.redirected) throw new Error(answer.status);
     const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
     const held = replace(fresh);
@@ -163,12 +163,12 @@ function wantAll() {
   for (const part of $$("[data-live]")) for (const word of part.dataset.live.split(" ")) wanted.add(word);
 }
 
-/** Ages grow though nothing changes: look again twice a minute. What was held is shown as soon as it is let go. */
+/** Ages grow though nothing changes: look again twice a minute, at a log that grows more often. What was held is shown as soon as it is let go. */
 function tick() {
   slow += 1;
-  if (slow % 30 === 0) wantAll();
+  if (slow % ($(".log[data-follow]") ? 2 : 30) === 0) wantAll();
   const freed = [...late].some((id) => !document.getElementById(id) || !heldBy(document.getElementById(id)));
-  if (freed || slow % 5 === 0) refresh();
+  if (freed || slow % 5 === 0 || $(".log[data-follow]")) refresh();
 }
 
 // -- charts: drawn from the tables beside them ---------------------------------------------------
