@@ -12,6 +12,7 @@ from holdfast.domain.access import Via
 from holdfast.domain.command import COMMAND, Command
 from holdfast.domain.job import JobId, WorkerId
 from holdfast.domain.request import NewJob
+from holdfast.domain.scaling import Action, Decision
 from holdfast.domain.selector import Selector
 from holdfast.domain.verdict import Failed
 from holdfast.run.execute.command import log_path
@@ -127,6 +128,15 @@ class Scene:
     def _switches(self) -> None:
         self.desk.queue("reports", limit=4)
         self.desk.queue("imports", paused=True, note=f"the source is down{self.text}")
+        self.app.store.scaling.decide(
+            WorkerId("builder-1"),
+            "host-1",
+            [
+                Decision(
+                    queue="builds", action=Action.STEP_UP, job_id=None, slots=3, text=f"the host bears it{self.text}"
+                )
+            ],
+        )
         self.app.store.filters.save(f"dead money{self.text}"[:150].strip(), "state=dead kind=charge", actor="ada")
 
 

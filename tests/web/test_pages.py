@@ -64,6 +64,7 @@ class Scenery:
         return [
             "/jobs",
             "/jobs?state=running",
+            "/queues?name=builds",
             "/dependencies",
             *(f"/jobs/{jobs[name]}" for name in ("mail ada", "build", "fetch", "parse", "publish", "held", "report")),
             f"/jobs/{jobs['build']}/log?find=error",
@@ -354,6 +355,9 @@ def test_queues(place):
     assert place.app.store.queues.get("imports").limit is None
     place.post("/queues/act?name=imports", verb="resume")
     assert "why not" in place.post("/queues/act?name=imports", verb="pause", note="why not")
+    decided = place.get("/queues?name=builds")
+    assert "step up" in decided
+    assert "the host bears it" in decided
 
 
 @pytest.mark.one_backend

@@ -14,13 +14,22 @@ from holdfast.web.visit import Visit
 
 #: A worker that was not seen for so long is looked at with care: heartbeats come every few seconds.
 SILENT = timedelta(seconds=30)
+#: Decisions of autoscalers that are shown.
+DECISIONS = 30
 
 
 def queues(visit: Visit) -> Response:
-    """All queues: how full, how old, how fast, and their limits."""
-    board = visit.store.board
+    """All queues: how full, how old, how fast, and their limits; of a chosen one, what its autoscalers have decided."""
+    board, wanted = visit.store.board, visit.asked("name")
     found = queue_boards(board.lanes(), board.queues(), board.tallies(span=SPAN, slot=SLOT))
-    return visit.page("queues.html", "queues", queues=found, wanted=visit.asked("name"), cli="holdfast queue ls")
+    return visit.page(
+        "queues.html",
+        "queues",
+        queues=found,
+        wanted=wanted,
+        decisions=visit.store.scaling.decisions(wanted, limit=DECISIONS) if wanted else [],
+        cli=f"holdfast queue show {shlex.quote(wanted)}" if wanted else "holdfast queue ls",
+    )
 
 
 def change_queue(visit: Visit) -> Response:
@@ -46,11 +55,6 @@ def change_queue(visit: Visit) -> Response:
 def _limits(limit: int | None, worker_limit: int | None) -> str:
     told = [f"{limit:,} over all hosts" if limit else "", f"{worker_limit:,} per worker" if worker_limit else ""]
     return "at most " + " and ".join(word for word in told if word) if any(told) else "no limit"
-
-
-def queue_line(name: str) -> str:
-    """The command that changes a queue."""
-    return f"holdfast queue set {shlex.quote(name)} --limit N"
 
 
 def workers(visit: Visit) -> Response:
