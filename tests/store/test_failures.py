@@ -369,6 +369,18 @@ def test_the_log_does_not_grow_for_ever(tmp_path):
     assert sizes[-1] < 2 * sizes[0]
 
 
+def test_many_who_write_little_do_not_fill_the_disk_with_their_log(tmp_path):
+    """None of them writes enough to think of it by itself, and none comes to its end: they look at the log's size."""
+    stores = [open_store(f"sqlite:///{tmp_path}/jobs.db") for _ in range(4)]
+    large = f'{{"x":"{"y" * 200_000}"}}'
+    for n in range(400):
+        stores[n % 4].jobs.enqueue(NewJob(kind="mail", payload=large))
+    size = (tmp_path / "jobs.db-wal").stat().st_size
+    for store in stores:
+        store.close()
+    assert size < 32 * 1024 * 1024  # of eighty that were written
+
+
 def test_what_the_database_cannot_keep_is_an_error_of_ours(postgres):
     """Not one of the driver's."""
     from holdfast.errors import InvalidInput

@@ -20,7 +20,7 @@ from holdfast.errors import NO_STORE, NoTransaction, OtherDatabase, SchemaMissin
 from holdfast.store.flow import Ask, Flow, FlowFunction, P, Step, drive
 from holdfast.store.sqlite.bell import Doorbells, SqliteEar
 from holdfast.store.sqlite.failures import translated
-from holdfast.store.sqlite.files import create_private, refuse_network_file_system
+from holdfast.store.sqlite.files import create_private, refuse_network_file_system, size_of
 from holdfast.store.sqlite.schema import check_or_migrate, holds_store, migrate
 from holdfast.store.sqlite.statements import perform, plain_cursor
 
@@ -31,8 +31,8 @@ T = TypeVar("T")
 
 #: Before this version, connections that checkpoint at once can lose frames of a reset WAL.
 SAFE_CHECKPOINTS = (3, 51, 3)
-#: Row changes of this process between two checkpoints.
-CHECKPOINT_CHANGES = 5000
+#: Row changes of this process between two checkpoints; fewer when the log is larger than so many bytes.
+CHECKPOINT_CHANGES, SOON, LARGE = 5000, 100, 8 * 1024 * 1024
 GROUP = 1000
 
 
@@ -281,6 +281,8 @@ class SqliteBackend:
                 connection.execute("PRAGMA mmap_size = 0")
                 if self._careful:
                     connection.execute("PRAGMA wal_autocheckpoint = 0")
+                    # A log that begins anew is cut to this: a larger one is one that nobody has checkpointed.
+                    connection.execute(f"PRAGMA journal_size_limit = {LARGE // 2}")
             except BaseException:
                 connection.close()
                 raise
@@ -328,10 +330,11 @@ class SqliteBackend:
     # -- checkpoints -----------------------------------------------------------------------
 
     def _checkpoint_if_large(self) -> None:
-        """The log's file never shrinks, so its size tells nothing: count what was written."""
+        """Count what was written here; and many who write little, or are killed, fill the log together."""
         if self._closed or not self._careful:
             return
-        if self._writer.total_changes - self._checkpointed < CHECKPOINT_CHANGES:
+        changes = self._writer.total_changes - self._checkpointed
+        if changes < (SOON if size_of(f"{self.path}-wal") > LARGE else CHECKPOINT_CHANGES):
             return
         self._checkpointed = self._writer.total_changes
         with self._checkpoint_lock(wait=False) as mine, suppress(sqlite3.Error):

@@ -51,3 +51,11 @@ def _file_system(path: Path, mounts: str) -> str:
         if len(point) >= len(best) and path.is_relative_to(point):
             best, kind = point, fields[2]
     return kind
+
+
+def size_of(path: str) -> int:
+    """The size of a file, 0 for one that is not there."""
+    try:
+        return os.stat(path).st_size  # noqa: PTH116 - asked at every commit
+    except OSError:
+        return 0
