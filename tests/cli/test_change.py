@@ -135,7 +135,8 @@ def test_values_come_from_the_file_and_say_so(app, call, run, add, here):
     assert payload_of(app, add("--", "other"))["memory"] == 2**31
 
 
-def test_ls_shows_directories(run, add, here):
+def test_ls_shows_directories(run, add, here, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "300")
     add("--", "true")
     assert str(here) in run("ls", "--cwd").out
     assert str(here) not in run("ls").out

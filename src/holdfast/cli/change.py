@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import click
-from msgspec import UNSET, structs
+from msgspec import UNSET
 
 from holdfast.cli.select import selecting
 from holdfast.cli.session import Session
@@ -17,10 +16,7 @@ from holdfast.cli.shared import command, with_options
 from holdfast.cli.verbs import tell_changed
 from holdfast.domain.command import COMMAND, checked_variable, checked_word
 from holdfast.domain.edit import Edit
-from holdfast.domain.filter import parse_moment, say_filter
-from holdfast.domain.job import Job, JobId, State
-from holdfast.domain.masking import mask_text
-from holdfast.domain.moments import checked_moment
+from holdfast.domain.job import Job, State
 from holdfast.domain.selector import Selector
 from holdfast.domain.text import as_bytes, as_duration
 from holdfast.errors import Conflict, InvalidInput
@@ -71,37 +67,8 @@ def change(
     matched = session.desk.matched("set", selector)
     if edit:
         _refuse_begun(session, selector)
-    ids = [] if dry_run else _change(session, selector, edit, priority=priority, to_queue=to_queue, run_at=run_at)
-    if not dry_run:
-        said = {"priority": priority, "to_queue": to_queue, "run_at": run_at, **(edit.told() if edit else {})}
-        told = " ".join(f"{name}={value}" for name, value in said.items() if value is not None)
-        session.desk.did("set", say_filter(selector), count=len(ids), note=mask_text(told))
-    tell_changed(session, selector, Changed("set", matched, len(ids), dry_run, ids))
-
-
-def _change(
-    session: Session,
-    chosen: Selector,
-    edit: Edit,
-    *,
-    priority: int | None,
-    to_queue: str | None,
-    run_at: str | None,
-) -> list[JobId]:
-    control, actor, changed = session.store.control, session.actor, set[JobId]()
-    if priority is not None:
-        changed |= set(control.set_priority(chosen, priority, actor=actor))
-    if to_queue is not None:
-        changed |= set(control.move(chosen, to_queue, actor=actor))
-    if run_at is not None:
-        now = datetime.now(UTC)
-        moment = now if run_at == "now" else checked_moment(parse_moment(run_at, now=now))
-        changed |= set(control.reschedule(chosen, moment, actor=actor))
-    if edit:
-        programs = chosen if chosen.kinds is not None else structs.replace(chosen, kinds=(COMMAND,))
-        made = control.rewrite(programs, lambda payload: edit.applied(payload, actor), actor=actor, detail=edit.told())
-        changed |= set(made)
-    return sorted(changed)
+    given = {"priority": priority, "to_queue": to_queue, "run_at": run_at, "edit": edit or None}
+    tell_changed(session, session.desk.jobs("set", selector, dry_run=dry_run, matched=matched, **given))
 
 
 def _refuse_begun(session: Session, selector: Selector) -> None:

@@ -11,12 +11,11 @@ from holdfast.cli.autoscale import decision_lines, lane_lines
 from holdfast.cli.render import age, table
 from holdfast.cli.session import Session
 from holdfast.cli.shared import Group, Items, command
-from holdfast.domain.autoscale import parse_bounds
 from holdfast.domain.job import WorkerWish
 from holdfast.domain.scaling import Recorded
 from holdfast.errors import NotFound
 from holdfast.output import Line
-from holdfast.store.overview import QueueFacts, WorkerFacts, all_queues, queue_facts, worker_facts
+from holdfast.store.overview import QueueFacts, WorkerFacts, all_queues, worker_facts
 from holdfast.verbs import Asked
 
 
@@ -59,16 +58,7 @@ def change(session: Session, *, name: str, limit: int | None, worker_limit: int 
     With --autoscale each worker runs between MIN and MAX programs of the queue: it adds one by one while its host
     bears it, and a program begins only when what it will take fits. See holdfast autoscale status.
     """
-    if autoscale is None:
-        _tell(session, session.desk.queue(name, limit=limit, worker_limit=worker_limit))
-        return
-    bounds = parse_bounds(autoscale)
-    if limit is not None or worker_limit is not None:
-        session.desk.queue(name, limit=limit, worker_limit=worker_limit)
-    session.store.scaling.set_bounds(name, bounds)
-    session.desk.did("queue set", f"queue={name}", note=f"autoscale={autoscale}")
-    (facts,) = queue_facts(session.store, [session.store.queues.get(name)])
-    _tell(session, facts)
+    _tell(session, session.desk.queue(name, limit=limit, worker_limit=worker_limit, autoscale=autoscale))
 
 
 @command("pause", answers=QueueFacts, changes=True)

@@ -1,39 +1,18 @@
-"""What people do to jobs: cancel, pause, resume, retry, kill, restart, hold, unhold, rm."""
+"""What people do to jobs: cancel, pause, resume, retry, hold, unhold, set, rm."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable
-from itertools import islice
+from collections.abc import Callable
 from typing import Any
 
 import click
-from msgspec import structs
 
 from holdfast.cli.confirm import confirm
 from holdfast.cli.select import selecting
 from holdfast.cli.session import Session
 from holdfast.cli.shared import Command, command
-from holdfast.domain.job import Job
 from holdfast.domain.selector import Selector
-from holdfast.domain.text import as_bytes
 from holdfast.verbs import JOB_VERBS, Changed
-
-#: To find out why some jobs were left alone, so many are looked at.
-LOOKED_AT = 10_000
-#: What each verb is for.
-APPLIES = {
-    "cancel": "what has ended stays as it is",
-    "pause": "what has ended or is held stays as it is",
-    "resume": "only what is held or told to pause goes on",
-    "retry": "only what is dead, cancelled or waits for a retry runs again; holdfast restart takes what is done",
-    "kill": "only what runs is ended; holdfast cancel takes what waits, too",
-    "restart": "only what has ended begins anew, what is done only if it is a program, and no second job with one key",
-    "hold": "only what waits can be held",
-    "unhold": "only what is held can be let go",
-    "rm": "it was gone already",
-    "set": "the others have these values already, or cannot take them any more",
-}
 
 note = click.option("--note", metavar="TEXT", help="Why, for those who look later.")
 
@@ -45,10 +24,8 @@ def verb(name: str, text: str, *options: Any) -> Command:
         matched = session.desk.matched(name, selector)
         if not dry_run:
             _sure(session, name, matched, yes=yes)
-        if given.get("memory") is not None:
-            given["memory"] = as_bytes(given["memory"])
         done = session.desk.jobs(name, selector, dry_run=dry_run, matched=matched, **given)
-        tell_changed(session, selector, done)
+        tell_changed(session, done)
 
     run.__doc__ = text
     function: Callable[..., Any] = run
@@ -97,18 +74,9 @@ def _sure(session: Session, name: str, matched: int, *, yes: bool) -> None:
     confirm(session, f"{name} {matched} jobs", yes=yes or matched == 1, hint="Add --yes, or look first with --dry-run.")
 
 
-def tell_changed(session: Session, selector: Selector, done: Changed) -> None:
+def tell_changed(session: Session, done: Changed) -> None:
     """Say what was done; and if some jobs were left alone, how they stand and what the verb is for."""
-    if not done.dry_run and done.changed < done.matched:
-        left = (job for job in islice(session.store.views.all(selector), LOOKED_AT) if job.id not in set(done.ids))
-        done = structs.replace(done, why=_why(done.verb, left))
     session.output.value(done, lambda: [_line(done)])
-
-
-def _why(verb: str, left: Iterable[Job]) -> str:
-    found = Counter(f"{job.state}, and told already" if job.wanted is not None else str(job.state) for job in left)
-    told = ", ".join(f"{count:,} {state}" for state, count in found.items())
-    return f"{told}; {APPLIES[verb]}" if told else APPLIES[verb]
 
 
 def _line(done: Changed) -> str:

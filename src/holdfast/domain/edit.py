@@ -32,6 +32,9 @@ class Edit(Struct, frozen=True, kw_only=True):
     def __bool__(self) -> bool:
         return bool(self.env or self.without or self.fields)
 
+    def __str__(self) -> str:
+        return " ".join(f"{name}={value}" for name, value in self.told().items())
+
     def applied(self, payload: str, actor: str) -> str:
         """The payload of the command as it is from now on; the same text where that changes nothing.
 

@@ -74,8 +74,8 @@ class Claimer:
         slots: int,
         poll: Callable[[], float],
         fenced: Callable[[], bool],
-        dress: Callable[[Run], None] = lambda _: None,
         scaler: Scaler | None = None,
+        dress: Callable[[Run], None] = lambda _: None,
     ) -> None:
         self.bell = threading.Event()
         self.pace = Pace()
@@ -87,8 +87,8 @@ class Claimer:
         self._slots = slots
         self._poll = poll
         self._fenced = fenced
-        self._dress = dress
         self._scaler = scaler
+        self._dress = dress
         #: The last job that was taken marked though it need not be, and when a marked one was looked for.
         self._marked: JobId | None = None
         self._looked_marked = clock.now()
@@ -166,10 +166,7 @@ class Claimer:
         for queues, term, group in self._lanes(kinds):
             dated = clock.now()
             leases = self._ask(queues, group, limit - taken, term, mark=mark)
-            runs = [Run(lease, self._kinds[lease.kind], dated=dated, term=term) for lease in leases]
-            for run in runs:
-                self._dress(run)
-            self._room.begin(runs)
+            self._begin([Run(lease, self._kinds[lease.kind], dated=dated, term=term) for lease in leases])
             if mark and leases and self._kinds[leases[0].kind].options.on_lost is OnLost.RETRY:
                 self._marked = leases[0].job_id
             taken += len(leases)
@@ -191,6 +188,11 @@ class Claimer:
             if others:
                 yield [queue for queue in self._queues if queue in scaled], term, others
 
+    def _begin(self, runs: list[Run]) -> None:
+        for run in runs:
+            self._dress(run)
+        self._room.begin(runs)
+
     def _admit(self) -> int:
         """A program that fits, for a slot that is free."""
         if self._scaler is None or not self._scaler.queues or self._free <= 0:
@@ -200,7 +202,7 @@ class Claimer:
         except StoreUnavailable:
             self._in_doubt = True
             raise
-        self._room.begin([] if run is None else [run])
+        self._begin([] if run is None else [run])
         return 0 if run is None else 1
 
     def _ask(self, queues: list[str], kinds: list[str], limit: int, term: timedelta, *, mark: bool) -> list[Lease]:

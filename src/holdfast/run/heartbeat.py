@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 
 from holdfast.domain.job import WorkerId, WorkerWish
@@ -111,6 +111,6 @@ class Heartbeat:
             run.kill()
 
 
-def interval_for(longest: float, kinds: Mapping[str, Kind]) -> float:
+def interval_for(longest: float, kinds: Iterable[Kind]) -> float:
     """A lease survives several heartbeats that fail, the shortest one too."""
-    return min([longest, *(kind.options.lease.total_seconds() / 5 for kind in kinds.values())])
+    return min([longest, *(kind.options.lease.total_seconds() / 5 for kind in kinds)])

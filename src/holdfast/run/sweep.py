@@ -124,8 +124,8 @@ class Sweeper:
             "key": pruner.prune_keys(limit=1000),
             "worker": pruner.prune_workers(self._retention, limit=1000),
             "plan": pruner.prune_plans(self._retention, limit=1000),
-            "act": pruner.prune_acts(self._retention, limit=1000),
             "decision": pruner.prune_scaling(self._retention, limit=1000),
+            "act": pruner.prune_acts(self._retention, limit=1000),
         }
         for table, count in counts.items():
             self._swept(table, count)

@@ -84,7 +84,7 @@ class Worker:
         maker = Maker(store, self.id, self._kinds, options, context=self._context, tell=self._tell, finish=self._finish)
         self._crew = Crew(self._held, self._settler, maker.make)
         self._guard = Guard(self._held)
-        interval = interval_for(options.heartbeat, self._kinds)
+        interval = interval_for(options.heartbeat, self._kinds.values())
         self._heartbeat = Heartbeat(
             store, self.id, self._held, interval=interval, lost=self._lost, wished=self._orders.hear
         )
@@ -238,8 +238,8 @@ class Worker:
             slots=self._options.slots,
             poll=self._poll,
             fenced=lambda: self._guard.fenced or self._orders.quiet,
-            dress=dresser(self._store),
             scaler=self._autoscaler,
+            dress=dresser(self._store),
         )
 
     def _make_autoscaler(self) -> Autoscaler:

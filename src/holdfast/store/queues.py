@@ -142,9 +142,9 @@ class Worker(Struct, frozen=True):
     kinds: str
     started_at: datetime
     seen_at: datetime
-    slots: int | None
-    wanted: WorkerWish | None
     scaling: str | None
+    slots: int | None = None
+    wanted: WorkerWish | None = None
 
 
 class Seen(Struct, frozen=True):

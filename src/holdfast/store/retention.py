@@ -72,13 +72,6 @@ class Pruner:
         gone = self._backend.run(ask("forget_plans", age=age, limit=limit), repeatable=True)
         return len(gone) + len(self._backend.run(ask("forget_skips", age=age, limit=limit), repeatable=True))
 
-    def prune_acts(self, retention: Retention | None = None, *, limit: int = 1000) -> int:
-        """Remove up to *limit* acts past their time, and as many answers that are a day old; answers how many."""
-        age = (retention or Retention()).acts
-        gone = [] if age == ZERO else self._backend.run(ask("forget_acts", age=age, limit=limit), repeatable=True)
-        old = self._backend.run(ask("forget_answers", age=ANSWERS_FOR, limit=limit), repeatable=True)
-        return len(gone) + len(old)
-
     def prune_scaling(self, retention: Retention | None = None, *, limit: int = 1000) -> int:
         """Remove up to *limit* decisions of autoscalers, and as many profiles that no run has touched since.
 
@@ -89,6 +82,13 @@ class Pruner:
             return 0
         gone = self._backend.run(ask("forget_decisions", age=age, limit=limit), repeatable=True)
         return len(gone) + len(self._backend.run(ask("forget_profiles", age=age, limit=limit), repeatable=True))
+
+    def prune_acts(self, retention: Retention | None = None, *, limit: int = 1000) -> int:
+        """Remove up to *limit* acts past their time, and as many answers that are a day old; answers how many."""
+        age = (retention or Retention()).acts
+        gone = [] if age == ZERO else self._backend.run(ask("forget_acts", age=age, limit=limit), repeatable=True)
+        old = self._backend.run(ask("forget_answers", age=ANSWERS_FOR, limit=limit), repeatable=True)
+        return len(gone) + len(old)
 
 
 def _prune(state: State, age: timedelta, limit: int) -> Flow[int]:

@@ -23,8 +23,8 @@ TABLES = (
     *("kind", "queue", "worker", "job", "live", "ended", "need", "key", "attempt", "event", "progress", "step"),
     *("batch", "unit", "unit_count", "holding", "inbox"),
     *("schedule", "plan", "skip"),
-    *("act", "credential", "secret", "saved_filter", "answer", "trace"),
     *("profile", "decision"),
+    *("act", "credential", "secret", "saved_filter", "answer", "trace"),
 )
 #: Wrong rows that are named; the rest is only known to be there.
 SHOWN = 10

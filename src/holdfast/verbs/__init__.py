@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import structs
 
 from holdfast.domain.access import Role, Via
+from holdfast.domain.autoscale import parse_bounds
 from holdfast.domain.batch import BatchId
 from holdfast.domain.filter import say_filter
 from holdfast.domain.job import JobId, State, WorkerId, WorkerWish
@@ -21,7 +22,7 @@ from holdfast.domain.selector import Selector
 from holdfast.errors import InvalidInput, NoSuchJob, NotFound
 from holdfast.store import Store
 from holdfast.verbs.answers import Asked, Changed, Filled, Placed, Steered, Triggered
-from holdfast.verbs.jobs import JOB_VERBS, job_verb, refuse_missing
+from holdfast.verbs.jobs import JOB_VERBS, job_verb, left_alone, refuse_missing
 
 if TYPE_CHECKING:
     from holdfast.run.providers import Provider
@@ -87,7 +88,8 @@ class Desk:
         said = {name: value for name, value in given.items() if value is not None}
         note = said.pop("note", None) or " ".join(f"{name}={value}" for name, value in said.items()) or None
         self.did(verb, say_filter(selector), count=len(ids), note=note)
-        return Changed(verb, found, len(ids), False, ids)
+        why = left_alone(self.store, verb, selector, set(ids)) if len(ids) < found else None
+        return Changed(verb, found, len(ids), False, ids, why)
 
     def cluster(self, verb: str, key: str, *, dry_run: bool = False) -> Changed:
         """Do *verb* (``retry`` or ``rm``) to the dead jobs of one cluster of errors; at most 10,000 at once.
@@ -210,15 +212,20 @@ class Desk:
         *,
         limit: int | None = None,
         worker_limit: int | None = None,
+        autoscale: str | None = None,
         paused: bool | None = None,
         note: str | None = None,
     ) -> QueueFacts:
-        """Change what is said of a queue: its limits (0: none), or whether it starts jobs."""
-        if limit is None and worker_limit is None and paused is None:
-            raise InvalidInput("nothing to change", hint="Give --limit or --worker-limit.")
+        """Change a queue: its limits (0: none), its autoscaling (``1-8``, ``off``), or whether it starts jobs."""
+        if limit is None and worker_limit is None and autoscale is None and paused is None:
+            raise InvalidInput("nothing to change", hint="Give --limit, --worker-limit or --autoscale.")
         from holdfast.store.overview import queue_facts
 
         queues = self.store.queues
+        bounds = None if autoscale is None else parse_bounds(autoscale)
+        if autoscale is not None:
+            self.store.scaling.set_bounds(name, bounds)
+            self.did("queue set", f"queue={name}", note=f"autoscale={autoscale}")
         if limit is not None or worker_limit is not None:
             queues.set_limits(name, limit=limit, worker_limit=worker_limit)
             said = {"limit": limit, "worker_limit": worker_limit}

@@ -2,29 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Container, Mapping
 from datetime import UTC, datetime
+from itertools import islice
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from holdfast.domain.access import Role
+from holdfast.domain.command import COMMAND
+from holdfast.domain.edit import Edit
 from holdfast.domain.filter import parse_moment
 from holdfast.domain.job import JobId, State
 from holdfast.domain.moments import checked_moment
 from holdfast.domain.selector import Selector
-from holdfast.domain.text import nearest
+from holdfast.domain.text import as_bytes, nearest
 from holdfast.errors import InvalidInput, NoSuchJob
 from holdfast.store import Store
 from holdfast.store.control import Control
+
+#: To find out why some jobs were left alone, so many are looked at.
+LOOKED_AT = 10_000
 
 #: Changes the chosen jobs and answers which.
 Act = Callable[..., list[JobId]]
 
 
 class JobVerb(Struct, frozen=True):
-    """Something that can be done to jobs: by which role, and whether one should be asked before."""
+    """Something that can be done to jobs: what it leaves alone, by which role, whether one should be asked before."""
 
     act: Act
+    applies: str
     role: Role = Role.OPERATOR
     destructive: bool = False
     note: bool = False
@@ -39,9 +47,9 @@ def _remove(control: Control, chosen: Selector, *, actor: str) -> list[JobId]:  
     return control.remove(chosen)
 
 
-def _restart(control: Control, chosen: Selector, *, actor: str, memory: int | None = None) -> list[JobId]:
+def _restart(control: Control, chosen: Selector, *, actor: str, memory: str | None = None) -> list[JobId]:
     if memory is not None:
-        control.set_memory(chosen, memory, actor=actor)
+        control.set_memory(chosen, as_bytes(memory), actor=actor)
     return control.restart(chosen, actor=actor)
 
 
@@ -53,8 +61,9 @@ def _change(
     priority: int | None = None,
     to_queue: str | None = None,
     run_at: str | None = None,
+    edit: Edit | None = None,
 ) -> list[JobId]:
-    if priority is None and to_queue is None and run_at is None:
+    if priority is None and to_queue is None and run_at is None and not edit:
         raise InvalidInput("nothing to change", hint="Give --priority, --to-queue or --run-at.")
     changed: set[JobId] = set()
     if priority is not None:
@@ -65,21 +74,31 @@ def _change(
         now = datetime.now(UTC)
         moment = now if run_at == "now" else checked_moment(parse_moment(run_at, now=now))
         changed |= set(control.reschedule(chosen, moment, actor=actor))
+    if edit:
+        programs = chosen if chosen.kinds is not None else structs.replace(chosen, kinds=(COMMAND,))
+        made = control.rewrite(programs, lambda payload: edit.applied(payload, actor), actor=actor, detail=edit.told())
+        changed |= set(made)
     return sorted(changed)
 
 
 #: The verbs of jobs, by the names that they have everywhere.
 JOB_VERBS: Mapping[str, JobVerb] = {
-    "cancel": JobVerb(Control.cancel, destructive=True),
-    "pause": JobVerb(Control.pause, note=True),
-    "resume": JobVerb(Control.resume),
-    "retry": JobVerb(Control.retry),
-    "kill": JobVerb(_kill, destructive=True),
-    "restart": JobVerb(_restart),
-    "hold": JobVerb(Control.hold, note=True),
-    "unhold": JobVerb(Control.unhold),
-    "rm": JobVerb(_remove, role=Role.ADMIN, destructive=True),
-    "set": JobVerb(_change),
+    "cancel": JobVerb(Control.cancel, "what has ended stays as it is", destructive=True),
+    "pause": JobVerb(Control.pause, "what has ended or is held stays as it is", note=True),
+    "resume": JobVerb(Control.resume, "only what is held or told to pause goes on"),
+    "retry": JobVerb(
+        Control.retry,
+        "only what is dead, cancelled or waits for a retry runs again; holdfast restart takes what is done",
+    ),
+    "kill": JobVerb(_kill, "only what runs is ended; holdfast cancel takes what waits, too", destructive=True),
+    "restart": JobVerb(
+        _restart,
+        "only what has ended begins anew, what is done only if it is a program, and no second job with one key",
+    ),
+    "hold": JobVerb(Control.hold, "only what waits can be held", note=True),
+    "unhold": JobVerb(Control.unhold, "only what is held can be let go"),
+    "rm": JobVerb(_remove, "it was gone already", role=Role.ADMIN, destructive=True),
+    "set": JobVerb(_change, "the others have these values already, or cannot take them any more"),
 }
 
 
@@ -108,3 +127,12 @@ def refuse_missing(store: Store, selector: Selector) -> None:
     missing = [str(job_id) for job_id in selector.ids if job_id not in found]
     if missing:
         raise NoSuchJob(f"there is no job {', '.join(missing[:10])}")
+
+
+def left_alone(store: Store, verb: str, selector: Selector, changed: Container[JobId]) -> str:
+    """How those jobs stand that a verb did not change, and what it is for."""
+    left = (job for job in islice(store.views.all(selector), LOOKED_AT) if job.id not in changed)
+    found = Counter(f"{job.state}, and told already" if job.wanted is not None else str(job.state) for job in left)
+    told = ", ".join(f"{count:,} {state}" for state, count in found.items())
+    applies = JOB_VERBS[verb].applies
+    return f"{told}; {applies}" if told else applies

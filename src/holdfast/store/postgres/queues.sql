@@ -79,7 +79,7 @@ UPDATE holdfast.worker SET stopped_at = (SELECT holdfast.now()) WHERE id = :id
 
 -- name: list_workers
 SELECT id, host, pid, version, array_to_json(queues)::text AS queues, array_to_json(kinds)::text AS kinds,
-    started_at, seen_at, slots, wanted, scaling::text AS scaling
+    started_at, seen_at, scaling::text AS scaling, slots, wanted
 FROM holdfast.worker WHERE stopped_at IS NULL AND seen_at > (SELECT holdfast.now()) - :silence::interval ORDER BY started_at, id
 
 -- name: count_workers_for

@@ -76,7 +76,7 @@ UPDATE holdfast_worker SET scaling = :scaling WHERE id = :id
 UPDATE holdfast_worker SET stopped_at = :now WHERE id = :id
 
 -- name: list_workers
-SELECT id, host, pid, version, queues, kinds, started_at, seen_at, slots, wanted, scaling
+SELECT id, host, pid, version, queues, kinds, started_at, seen_at, scaling, slots, wanted
 FROM holdfast_worker WHERE stopped_at IS NULL AND seen_at > :now - :silence ORDER BY started_at, id
 
 -- name: count_workers_for
