@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import getpass
-import importlib
-import importlib.util
 import logging
 import threading
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
-from starlette.routing import BaseRoute, Mount, Route, Router
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from starlette.routing import BaseRoute, Mount, Router
+from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast import doctor
@@ -25,7 +24,7 @@ from holdfast.domain.health import Check
 from holdfast.facts.masks import Masks
 from holdfast.store.url import masked, open_store
 from holdfast.verbs import Desk
-from holdfast.web import api, health, login
+from holdfast.web import api, health, login, pages
 from holdfast.web.auth import Doorkeeper
 from holdfast.web.entry import Entry, caller_of, route_of
 from holdfast.web.envelope import failed
@@ -34,6 +33,7 @@ from holdfast.web.options import WebOptions
 from holdfast.web.problems import title_of, told
 from holdfast.web.render import rendered
 from holdfast.web.stream import Live
+from holdfast.web.visit import Who
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
@@ -91,12 +91,11 @@ class Site:
         via = Via.API if route_of(request.scope).startswith("/api/") else Via.WEB
         return Desk(self.app.store, actor=caller_of(request.scope).name, via=via, providers=self.app.providers)
 
-    def who(self, request: Request) -> Any:
+    def who(self, request: Request) -> Who:
         """Who looks at a page."""
-        visit: Any = importlib.import_module("holdfast.web.visit")
         caller = caller_of(request.scope)
         token = self.doorkeeper.form_token(self.store, caller)
-        return visit.Who(caller.name, caller.role, token, can_leave=bool(caller.nonce))
+        return Who(caller.name, caller.role, token, can_leave=bool(caller.nonce))
 
     def may_stay(self, request: Request) -> bool:
         """Whether who opened a stream may still listen: a token may have been revoked meanwhile."""
@@ -121,7 +120,14 @@ class Site:
                 self._reading = None
 
     def _routes(self) -> Sequence[BaseRoute]:
-        return [*health.routes(self), *login.routes(self), *api.routes(self), *_pages(self)]
+        static = Mount("/static", StaticFiles(directory=Path(__file__).parent / "static"))
+        return [
+            *health.routes(self),
+            *login.routes(self),
+            *api.routes(self),
+            static,
+            *pages.routes(self, self.live),
+        ]
 
     def _tell(self, scope: Scope, error: Exception) -> ASGIApp:
         """The answer to what went wrong: an envelope for programs, words for people."""
@@ -146,17 +152,6 @@ class Site:
                 self.close()
                 await send({"type": "lifespan.shutdown.complete"})
                 return
-
-
-def _pages(site: Site) -> list[BaseRoute]:
-    """The pages, where they are installed."""
-    if importlib.util.find_spec("holdfast.web.pages") is None:
-        return [Route("/", lambda _: PlainTextResponse("The API is at /api/v1.\n"), methods=["GET"])]
-    from starlette.staticfiles import StaticFiles
-
-    pages: Any = importlib.import_module("holdfast.web.pages")
-    static = Mount("/static", StaticFiles(directory=Path(__file__).parent / "static"))
-    return [static, *pages.routes(site, site.live)]
 
 
 def _to_login(scope: Scope, route: str) -> Response:

@@ -43,12 +43,15 @@ class Who(Struct, frozen=True):
 class House(Protocol):
     """What pages need of the server that they are part of."""
 
-    store: Store
-    masks: Masks
     #: Where the logs of programs are on this host.
     logs: Path
     #: What is said of the store: its URL without its password.
     place: str
+
+    @property
+    def store(self) -> Store: ...
+    @property
+    def masks(self) -> Masks: ...
 
     def who(self, request: Request) -> Who:
         """Who asks; whoever may not come in was turned away before."""
