@@ -27,6 +27,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--jobs", type=int, default=4)
     parser.add_argument("--nap", type=float, default=0.001)
+    parser.add_argument("--gate", type=Path, help="units from 10 on wait until this file is there")
     parser.add_argument("--fail", default="", help="keys that fail, divided by commas")
     parser.add_argument("--kill", type=int, help="the key that kills the process")
     parser.add_argument("--tx", action="store_true")
@@ -53,6 +54,8 @@ def main() -> None:
             raise ValueError(f"no {key}")
         if asked.nap > 1:
             Path(f"{asked.effects}-begun").touch()
+        while asked.gate and key >= 10 and not asked.gate.exists():
+            NEVER.wait(0.02)
         NEVER.wait(asked.nap)
         if asked.tx:
             with unit.transaction() as connection:

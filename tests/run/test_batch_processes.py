@@ -196,9 +196,10 @@ def test_the_breaker_trips_and_the_streak_goes_back(run, real_database):
     assert run("--count", 200)[0] == 0
 
 
-def test_a_second_run_of_one_identity_is_exit_9(start, run, effects):
+def test_a_second_run_of_one_identity_is_exit_9(start, run, effects, tmp_path):
     """SPEC 8.18: with the owner's pid and command; --wait waits for it."""
-    first = start("--count", COUNT, "--nap", "0.02")
+    gate = tmp_path / "gate"
+    first = start("--count", COUNT, "--gate", gate)
     wait_until(lambda: len(effects) > 2)
     code, told = run("--count", COUNT)
     assert code == 9
@@ -206,14 +207,19 @@ def test_a_second_run_of_one_identity_is_exit_9(start, run, effects):
     assert f"pid {first.pid}" in told["error"]["message"]
     assert "batch_program" in told["error"]["message"]
     waiting = start("--count", COUNT, "--wait")
+    gate.touch()
     assert first.wait(PATIENCE) == 0
     assert waiting.wait(PATIENCE) == 0
 
 
-def test_one_that_joins_shares_the_ledger(start, run, effects, real_database):
-    first = start("--count", COUNT, "--nap", "0.01", "--jobs", 2)
+def test_one_that_joins_shares_the_ledger(start, run, effects, real_database, tmp_path):
+    gate = tmp_path / "gate"
+    first = start("--count", COUNT, "--gate", gate, "--jobs", 2)
     wait_until(lambda: len(effects) > 2)
-    second = start("--count", COUNT, "--nap", "0.01", "--jobs", 2, "--allow-concurrent")
+    second = start("--count", COUNT, "--jobs", 2, "--allow-concurrent")
+    batches = real_database.open().batches
+    wait_until(lambda: len(batches.holders(batches.page()[0].id)) == 2)
+    gate.touch()
     assert {first.wait(PATIENCE), second.wait(PATIENCE)} == {0}
     assert effects.counts() == dict.fromkeys(range(COUNT), 1)
     assert check(real_database)[0].state is BatchState.DONE
