@@ -27,6 +27,7 @@ pytestmark = [
 
 #: Milliseconds: no machine is so slow.
 PATIENCE = 120_000
+CONTRAST = {"resultTypes": ["violations"], "runOnly": {"type": "rule", "values": ["color-contrast"]}}
 #: The guide shows these.
 PICTURED = ("overview", "jobs", "job", "log", "batch", "schedule", "errors", "queues", "dependencies")
 PICTURES = Path(__file__).parents[2] / "docs" / "guides" / "pictures"
@@ -135,12 +136,14 @@ def test_accessible_in_light_and_dark(stage, visitor):
     axe, tags = Axe(), ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
     for name, path in screens(stage).items():
         visitor.go(path)
-        # In the other light only the colours differ.
-        for scheme, rules in (("light", tags), ("dark", {"type": "rule", "values": ["color-contrast"]})):
+        for scheme in ("light", "dark"):
             visitor.page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
-            found = axe.run(visitor.page, options={"resultTypes": ["violations"], "runOnly": rules})
-            serious = [each for each in found.response["violations"] if each["impact"] in ("serious", "critical")]
-            assert not serious, (name, scheme, found.generate_report())
+            if scheme == "light":
+                found = axe.run(visitor.page, options={"resultTypes": ["violations"], "runOnly": tags}).response
+            else:  # axe is there already, and only the colours differ
+                found = visitor.page.evaluate("rules => axe.run(document, rules)", CONTRAST)
+            serious = [each for each in found["violations"] if each["impact"] in ("serious", "critical")]
+            assert not serious, (name, scheme, serious)
             if "HOLDFAST_PICTURES" in os.environ and (name in PICTURED if scheme == "light" else name == "overview"):
                 PICTURES.mkdir(exist_ok=True)
                 shown = name if scheme == "light" else f"{name}-{scheme}"
