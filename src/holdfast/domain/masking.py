@@ -34,7 +34,8 @@ _SAID = (
     (re.compile(r"\b(bearer|basic)\s+[\w.~+/=-]{8,}", re.IGNORECASE), rf"\1 {MASK}"),
     (
         re.compile(
-            r"((?:password|passwd|passphrase|pwd|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|authorization)"
+            # A short number after "token" is the fence of a lease.
+            r"((?:password|passwd|passphrase|pwd|secret|token(?![\"']?\s{0,3}[:=]\s{0,3}\d{1,9}\b)|api[_-]?key|access[_-]?key|private[_-]?key|authorization)"
             r"[\"']?\s{0,3}[:=]\s{0,3}[\"']?)(?!\*\*\*)(?!(?:bearer|basic)\s)[^\s\"',;&}]+",
             re.IGNORECASE,
         ),
