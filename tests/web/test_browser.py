@@ -44,7 +44,9 @@ def browser():
     expect.set_options(timeout=PATIENCE)
     with playwright.sync_playwright() as running:
         opened = running.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
+            executable_path=CHROMIUM,
+            args=["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"],
+            timeout=PATIENCE,
         )
         yield opened
         opened.close()
