@@ -219,3 +219,22 @@ def test_executors_are_chosen_by_the_handler():
     assert make(plain).executor is ExecutorName.THREAD
     assert make(coroutine).executor is ExecutorName.ASYNC
     assert make(coroutine, executor=ExecutorName.PROCESS).executor is ExecutorName.PROCESS
+
+
+def test_a_payload_that_is_nested_too_deeply_is_refused():
+    """100 levels are enough for everybody; many lists beside each other are no matter."""
+
+    def handler(value: list) -> None: ...
+
+    def nested(levels):
+        value = []
+        for _ in range(levels - 2):  # the payload itself is one
+            value = [value]
+        return {"value": value}
+
+    kind = make(handler)
+    assert kind.encode(nested(100))
+    assert kind.encode({"value": [[] for _ in range(500)]})
+    for levels in (101, 900):
+        with pytest.raises(InvalidPayload, match="nested more than 100 levels"):
+            kind.encode(nested(levels))

@@ -83,3 +83,22 @@ def test_the_fence_of_a_lease_is_no_secret():
     assert mask_text('{"token":17}') == '{"token":17}'
     assert mask_text("token=s3cret") == "token=***"
     assert mask_text("token: 1234567890123") == "token: ***"
+
+
+def deep(levels):
+    value = "x"
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+def test_what_is_nested_too_deeply_is_blotted_out_as_a_whole():
+    """A payload of many levels takes down nobody who looks at it; secrets in it are known all the same."""
+    assert masked(deep(100)) == deep(100)
+    shown, levels = masked(deep(900)), 0
+    while isinstance(shown, list):
+        shown, levels = shown[0], levels + 1
+    assert (shown, levels) == (MASK, 100)
+    assert masked_json("[" * 50_000 + "]" * 50_000) == MASK
+    assert secret_values({"password": deep(900), "other": ["hunter22", deep(5_000)]}) == []
+    assert secret_values({"a": [[{"password": "hunter22"}]]}) == ["hunter22"]

@@ -6,7 +6,9 @@ import json
 from datetime import UTC, datetime, timedelta
 
 import jsonschema
+import msgspec
 import pytest
+from msgspec import structs
 
 from holdfast.domain.access import Role
 from holdfast.domain.batch import UnitState
@@ -239,3 +241,17 @@ def test_watchers_are_told(site, viewer, app):
     text = viewer.get("/metrics").text
     assert 'holdfast_store_queue_depth{queue="default",state="ready"} 1.0' in text
     assert "holdfast_store_workers 0.0" in text
+
+
+@pytest.mark.one_backend
+def test_a_payload_of_many_levels_takes_no_page_down(admin, app):
+    """It is refused; one that came another way is shown without its depths."""
+    deep = "x"
+    for _ in range(900):
+        deep = [deep]
+    answer = admin.post("/api/v1/jobs", json={"kind": "mail", "payload": {"to": deep}})
+    assert (answer.status_code, "nested more than 100 levels" in answer.text) == (400, True)
+    told = structs.replace(app.request("mail", {"to": 1}, {}), payload=msgspec.json.encode({"to": deep}).decode())
+    job_id = app.store.jobs.enqueue_many([told])[0].id
+    for path in ("/jobs", "/api/v1/jobs", f"/jobs/{job_id}", f"/api/v1/jobs/{job_id}"):
+        assert admin.get(path).status_code == 200, path

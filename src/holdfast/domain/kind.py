@@ -22,6 +22,8 @@ from holdfast.domain.unique import Scope, key_from
 from holdfast.errors import InvalidInput, InvalidKind, InvalidPayload, InvalidText, PayloadTooLarge
 
 MAX_PAYLOAD = 256 * 1024
+#: Lists and objects within each other: what is deeper cannot be shown, nor walked through safely.
+MAX_DEPTH = 100
 MIN_LEASE = timedelta(seconds=1)
 
 _ESCAPED_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
@@ -116,11 +118,11 @@ class Kind:
         """The payload as JSON, checked against the handler's annotations, and the key that it forms.
 
         Raises:
-            InvalidPayload: It does not fit; the message names the field.
+            InvalidPayload: It does not fit, and the message names the field; or it is nested too deeply.
             InvalidText: It holds a NUL or half of a character.
             PayloadTooLarge: It takes more than *limit* bytes.
         """
-        raw = to_json(payload, what=f"the payload of {self.name!r}")
+        raw = payload_json(payload, what=f"the payload of {self.name!r}")
         if len(raw) > limit:
             raise PayloadTooLarge(
                 f"the payload of {self.name!r} takes {len(raw):,} bytes; at most {limit:,} are allowed",
@@ -229,6 +231,38 @@ def to_json(value: Any, *, what: str) -> bytes:
     if b"\\u0000" in raw and _ESCAPED_NUL.search(raw):
         raise InvalidText(f"{what} holds a NUL character")
     return raw
+
+
+def payload_json(payload: Mapping[str, Any], *, what: str) -> bytes:
+    """A payload as JSON.
+
+    Raises:
+        InvalidPayload: It cannot be written, or is nested more than 100 levels deep.
+        InvalidText: It holds a NUL or half of a character.
+    """
+    raw = to_json(payload, what=what)
+    # Few payloads have so many brackets at all.
+    if raw.count(b"{") + raw.count(b"[") > MAX_DEPTH and _is_deep(raw):
+        hint = "Make it flatter, or keep it in a file and name the file."
+        raise InvalidPayload(f"{what} is nested more than {MAX_DEPTH} levels deep", hint=hint)
+    return raw
+
+
+def _is_deep(raw: bytes) -> bool:
+    try:
+        level = [msgspec.json.decode(raw)]
+    except RecursionError:
+        return True
+    for _ in range(MAX_DEPTH):
+        level = [
+            inner
+            for value in level
+            if isinstance(value, dict | list)
+            for inner in (value.values() if isinstance(value, dict) else value)
+        ]
+        if not level:
+            return False
+    return any(isinstance(value, dict | list) for value in level)
 
 
 def suggest(name: str, known: Sequence[str]) -> str:

@@ -13,6 +13,8 @@ import msgspec
 MASK = "***"
 #: A secret shorter than this is not looked for in texts: it would blot out half of them.
 SHORTEST = 4
+#: What is nested deeper than this is blotted out as a whole: a walk through it could take the program down.
+DEEPEST = 100
 
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _ALONE = frozenset(
@@ -59,16 +61,23 @@ def is_secret(name: str, declared: Collection[str] = ()) -> bool:
 
 
 def masked(value: Any, declared: Collection[str] = ()) -> Any:
-    """The value with the secrets in it blotted out, however deep they are."""
+    """The value with the secrets in it blotted out; what is nested more than 100 levels deep is blotted out whole."""
+    return _masked(value, declared, DEEPEST)
+
+
+def _masked(value: Any, declared: Collection[str], left: int) -> Any:
     match value:
+        case dict() | list() | tuple() if not left:
+            return MASK
         case dict():
             return {
-                key: _blotted(inner) if is_secret(str(key), declared) else masked(inner, declared)
+                key: _blotted(inner) if is_secret(str(key), declared) else _masked(inner, declared, left - 1)
                 for key, inner in value.items()
             }
         case list() | tuple():
             return [
-                MASK if _follows_option(value, place) else masked(inner, declared) for place, inner in enumerate(value)
+                MASK if _follows_option(value, place) else _masked(inner, declared, left - 1)
+                for place, inner in enumerate(value)
             ]
         case str():
             return mask_text(value)
@@ -96,11 +105,13 @@ def masked_json(text: str | None, declared: Collection[str] = ()) -> Any:
         return masked(msgspec.json.decode(text), declared)
     except msgspec.DecodeError:
         return mask_text(text)
+    except RecursionError:
+        return MASK
 
 
 def secret_values(value: Any, declared: Collection[str] = ()) -> list[str]:
     """The secrets in a payload, the longest first, to be blotted out of logs and errors."""
-    found = {text for text in _secrets(value, declared, inside=False) if len(text) >= SHORTEST}
+    found = {text for text in _secrets(value, declared) if len(text) >= SHORTEST}
     spelt = {spelling for text in found for spelling in (text, quote(text, safe=""), _in_json(text))}
     return sorted(spelt, key=lambda text: (-len(text), text))
 
@@ -109,21 +120,23 @@ def _in_json(text: str) -> str:
     return msgspec.json.encode(text).decode()[1:-1]
 
 
-def _secrets(value: Any, declared: Collection[str], *, inside: bool) -> Iterator[str]:
-    match value:
-        case dict():
-            for key, inner in value.items():
-                yield from _secrets(inner, declared, inside=inside or is_secret(str(key), declared))
-        case list() | tuple():
-            for place, inner in enumerate(value):
-                yield from _secrets(inner, declared, inside=inside or _follows_option(value, place))
-        case str() if inside:
-            yield value
-            yield from (line for line in value.splitlines() if len(line) >= SHORTEST)  # a key of several lines
-        case int() | float() if inside and not isinstance(value, bool):
-            yield str(value)
-        case _:
-            return
+def _secrets(value: Any, declared: Collection[str]) -> Iterator[str]:
+    """The texts in a value that are secrets. It does not call itself: a value may be nested as deep as it likes."""
+    found = [(value, False)]
+    while found:
+        value, inside = found.pop()
+        match value:
+            case dict():
+                found += ((inner, inside or is_secret(str(key), declared)) for key, inner in value.items())
+            case list() | tuple():
+                found += ((inner, inside or _follows_option(value, place)) for place, inner in enumerate(value))
+            case str() if inside:
+                yield value
+                yield from (line for line in value.splitlines() if len(line) >= SHORTEST)  # a key of several lines
+            case int() | float() if inside and not isinstance(value, bool):
+                yield str(value)
+            case _:
+                pass
 
 
 def mask_text(text: str, values: Collection[str] = ()) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.domain.kind import PublishedKind, load_options, to_json
+from holdfast.domain.kind import PublishedKind, load_options, payload_json
 from holdfast.domain.request import NewJob
 from holdfast.domain.unique import Scope, Unique
 from holdfast.errors import InvalidPayload
@@ -29,7 +29,7 @@ def request_of(
     scope = known.unique_scope if known.unique else Scope.LIVE
     return NewJob(
         kind=kind.name,
-        payload=to_json(payload, what=f"the payload of {kind.name!r}").decode(),
+        payload=payload_json(payload, what=f"the payload of {kind.name!r}").decode(),
         queue=known.queue if queue is None else queue,
         priority=known.priority if priority is None else priority,
         unique=None if own is None else Unique(own, scope, known.unique_period),

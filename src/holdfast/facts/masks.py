@@ -24,7 +24,7 @@ def values_of(kind: str, payload: str, declared: Collection[str] = ()) -> list[s
     """The secrets in a payload of a kind, the longest first."""
     try:
         decoded = msgspec.json.decode(payload)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return []
     if kind == COMMAND:
         return secret_values({"payload": decoded, "secrets": hidden(payload)}, declared)

@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast.domain.command import COMMAND, Command
 from holdfast.domain.job import JobId
-from holdfast.domain.kind import MAX_PAYLOAD, to_json
+from holdfast.domain.kind import MAX_PAYLOAD, payload_json
 from holdfast.domain.moments import checked_moment
 from holdfast.domain.needs import After
 from holdfast.domain.published import checked_payload, request_of
@@ -42,7 +42,7 @@ def make_request(
     """
     if kind.startswith("holdfast."):
         raise InvalidInput(f"{kind!r} is no kind for people", hint="Start a batch instead.")
-    size = len(to_json(payload, what="the payload"))
+    size = len(payload_json(payload, what="the payload"))
     if size > MAX_PAYLOAD:
         raise PayloadTooLarge(f"the payload takes {size:,} bytes; at most {MAX_PAYLOAD:,} are allowed", kind=kind)
     told: dict[str, Any] = {
