@@ -342,3 +342,16 @@ def test_a_stream_ends_when_its_token_is_revoked(site, tokens, app):
     began = time.monotonic()
     assert len(asyncio.run(asyncio.wait_for(listen(), 60))) >= 2
     assert time.monotonic() - began < 60
+
+
+def test_what_cannot_be_read_is_no_defect(admin, site):
+    """An origin that is none, a form of too many fields, and numbers that no store has."""
+    assert admin.post("/api/v1/queues/act", json={}, headers={"origin": "http://["}).status_code == 403
+    fields = {f"field{n}": "x" for n in range(30)}
+    assert Client(site).post("/login", data=fields).status_code == 400
+    for number in ("9" * 5000, str(2**63)):
+        for path in (f"/jobs/{number}", f"/batches/{number}", f"/api/v1/jobs/{number}", f"/api/v1/batches/{number}"):
+            assert admin.get(path).status_code == 404, path[:40]
+        for path in (f"/batches/{number}/act", f"/batches/{number}/units", f"/jobs/{number}/act"):
+            assert admin.post(path).status_code == 404, path[:40]
+    assert admin.get(f"/jobs/{2**63 - 1}").status_code == 404

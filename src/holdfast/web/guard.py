@@ -11,7 +11,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast.web.options import LOOPBACK, WebOptions
-from holdfast.web.problems import Forbidden, TooLarge, WrongHost, WrongMethod, told
+from holdfast.web.problems import Forbidden, NoSuchPage, TooLarge, WrongHost, WrongMethod, told
 
 log = logging.getLogger("holdfast.web")
 
@@ -70,6 +70,7 @@ class Guard:
             raise WrongHost("this server does not answer to that name")
         if len(scope.get("raw_path") or scope["path"].encode()) + len(scope["query_string"]) > LONGEST_URL:
             raise TooLarge("the address is too long")
+        _refuse_large_numbers(scope["path"])
         if scope["method"] not in METHODS:
             raise WrongMethod("this server is asked by GET and POST", headers={"Allow": ", ".join(METHODS)})
         if scope["method"] == "POST":
@@ -126,6 +127,25 @@ def _name(host: str) -> str:
     return host.rpartition(":")[0] if ":" in host else host
 
 
+def _place(origin: str) -> str | None:
+    """The host and port in an Origin header; None: it cannot be read, and is nobody of ours."""
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:
+        return None
+
+
+def _refuse_large_numbers(path: str) -> None:
+    """A store has no such numbers, and reading one of thousands of digits is refused by Python itself.
+
+    Raises:
+        NoSuchPage: One stands in the path.
+    """
+    for part in path.split("/"):
+        if part.isascii() and part.isdigit() and (len(part) > 19 or int(part) >= 2**63):
+            raise NoSuchPage("there is nothing at this address")
+
+
 def _refuse_other_sites(headers: Headers, host: str) -> None:
     """A change comes from a page of this server, or from a program, which says no origin.
 
@@ -135,5 +155,5 @@ def _refuse_other_sites(headers: Headers, host: str) -> None:
     if headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
         raise Forbidden("this request comes from another site")
     origin = headers.get("origin")
-    if origin is not None and urlsplit(origin).netloc.lower() != host:
+    if origin is not None and _place(origin) != host:
         raise Forbidden("this request comes from another origin")

@@ -31,7 +31,10 @@ def routes(site: Site) -> list[BaseRoute]:
         return _page(request, request.query_params.get("next", ""))
 
     async def enter(request: Request) -> Response:
-        given = dict(parse_qsl((await request.body()).decode("latin-1"), max_num_fields=20))
+        try:
+            given = dict(parse_qsl((await request.body()).decode("latin-1"), max_num_fields=20))
+        except ValueError:
+            raise Problem("the form cannot be read", hint="Load the page again.") from None
         return await run_in_threadpool(_enter, site, request, given)
 
     async def leave(request: Request) -> Response:
