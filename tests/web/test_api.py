@@ -255,3 +255,14 @@ def test_a_payload_of_many_levels_takes_no_page_down(admin, app):
     job_id = app.store.jobs.enqueue_many([told])[0].id
     for path in ("/jobs", "/api/v1/jobs", f"/jobs/{job_id}", f"/api/v1/jobs/{job_id}"):
         assert admin.get(path).status_code == 200, path
+
+
+@pytest.mark.one_backend
+@pytest.mark.parametrize("wrong", [{"to_queue": "a\x00b"}, {"run_at": "some day"}, {"priority": 2**40}])
+def test_values_that_make_no_sense_change_nothing(admin, app, wrong):
+    """All of them are checked before the first is set."""
+    job_id = admin.act("/jobs", 201, kind="mail", payload={"to": 1})["id"]
+    right = {"priority": 7, "to_queue": "other", "run_at": "2099-01-01T00:00:00Z"}
+    admin.act("/jobs/act", 400, verb="set", filter=f"id={job_id}", **{**right, **wrong})
+    job = app.views.get(job_id)
+    assert (job.priority, job.queue) == (0, "default")

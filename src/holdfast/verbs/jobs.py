@@ -16,7 +16,7 @@ from holdfast.domain.filter import parse_moment
 from holdfast.domain.job import JobId, State
 from holdfast.domain.moments import checked_moment
 from holdfast.domain.selector import Selector
-from holdfast.domain.text import as_bytes, nearest
+from holdfast.domain.text import as_bytes, checked_name, checked_number, nearest
 from holdfast.errors import InvalidInput, NoSuchJob
 from holdfast.store import Store
 from holdfast.store.control import Control
@@ -65,14 +65,20 @@ def _change(
 ) -> list[JobId]:
     if priority is None and to_queue is None and run_at is None and not edit:
         raise InvalidInput("nothing to change", hint="Give --priority, --to-queue or --run-at.")
+    # All of it makes sense, or nothing is done.
+    now, moment = datetime.now(UTC), None
+    if priority is not None:
+        checked_number(priority, what="a priority")
+    if to_queue is not None:
+        checked_name(to_queue, what="the queue")
+    if run_at is not None:
+        moment = now if run_at == "now" else checked_moment(parse_moment(run_at, now=now))
     changed: set[JobId] = set()
     if priority is not None:
         changed |= set(control.set_priority(chosen, priority, actor=actor))
     if to_queue is not None:
         changed |= set(control.move(chosen, to_queue, actor=actor))
-    if run_at is not None:
-        now = datetime.now(UTC)
-        moment = now if run_at == "now" else checked_moment(parse_moment(run_at, now=now))
+    if moment is not None:
         changed |= set(control.reschedule(chosen, moment, actor=actor))
     if edit:
         programs = chosen if chosen.kinds is not None else structs.replace(chosen, kinds=(COMMAND,))
