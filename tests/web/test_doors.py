@@ -355,3 +355,13 @@ def test_what_cannot_be_read_is_no_defect(admin, site):
         for path in (f"/batches/{number}/act", f"/batches/{number}/units", f"/jobs/{number}/act"):
             assert admin.post(path).status_code == 404, path[:40]
     assert admin.get(f"/jobs/{2**63 - 1}").status_code == 404
+
+
+def test_filters_that_pages_save_are_written_down(admin, site, app, tokens):
+    """As those that the API saves are."""
+    caller = site.doorkeeper.by_token(site.store, tokens[Role.ADMIN], None)
+    form = {"form_token": site.doorkeeper.form_token(site.store, caller)}
+    assert admin.post("/filters", data={**form, "name": "mine", "filter": "state=dead"}).status_code == 303
+    assert admin.post("/filters/drop?name=mine", data=form).status_code == 303
+    told = [(act.verb, act.target, act.actor, act.via) for act in app.store.acts.page()]
+    assert told == [("filter rm", "filter=mine", "admin", "web"), ("filter save", "filter=mine", "admin", "web")]

@@ -286,6 +286,18 @@ class Desk:
             self.did("schedule backfill", f"schedule={name}", count=done.plans, note=said)
         return done
 
+    # -- saved filters ---------------------------------------------------------------------
+
+    def save_filter(self, name: str, text: str) -> None:
+        """Keep a filter under a name, for all who look at this store."""
+        self.store.filters.save(name, text, actor=self.actor)
+        self.did("filter save", f"filter={name}", note=text or None)
+
+    def drop_filter(self, name: str) -> None:
+        """Forget a saved filter."""
+        self.store.filters.drop(name)
+        self.did("filter rm", f"filter={name}")
+
     @cached_property
     def schedules(self) -> Schedules:
         """To look at schedules, and to make and change them: who does that says so by :meth:`did`."""

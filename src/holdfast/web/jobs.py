@@ -209,12 +209,12 @@ def save(visit: Visit) -> Response:
     name, text = visit.given("name"), visit.given("filter")
     if not text:
         raise InvalidInput("an empty filter needs no name", hint="Write one, for example state=dead.")
-    visit.store.filters.save(name, text, actor=visit.who.name)
+    visit.desk.save_filter(name, text)
     return visit.done(f"Saved as {name}.", "jobs", filter=text)
 
 
 def drop(visit: Visit) -> Response:
     """Forget a saved filter."""
     name = visit.asked("name")
-    visit.store.filters.drop(name)
+    visit.desk.drop_filter(name)
     return visit.done(f"{name} is forgotten.", "jobs")

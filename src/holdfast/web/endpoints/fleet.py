@@ -145,12 +145,10 @@ def filters(ask: Ask) -> FiltersFound:
 def act_on_filter(ask: Ask) -> FiltersFound:
     told: FilterAct = ask.body
     if not told.dry_run:
-        kept = ask.desk.store.filters
         if told.verb == "save":
-            kept.save(told.name, told.filter, actor=ask.caller.name)
+            ask.desk.save_filter(told.name, told.filter)
         else:
-            kept.drop(told.name)
-        ask.desk.did(f"filter {told.verb}", f"filter={told.name}", note=told.filter or None)
+            ask.desk.drop_filter(told.name)
     return FiltersFound(ask.store.filters.list())
 
 
