@@ -60,3 +60,26 @@ def test_postgres_is_told_how_long_a_look_may_take():
     from holdfast.store.postgres.connection import _prepared
 
     assert "statement_timeout=5000" in _prepared("postgresql://h/d", timedelta(seconds=5))["options"]
+
+
+def test_a_page_that_is_open_does_not_keep_it(app, make_server):
+    """Its stream ends in order, and is not cut off when the server has waited for long enough."""
+    server = make_server("127.0.0.1:0")
+    server.start()
+    with urllib.request.urlopen(f"{server.url}/live", timeout=60) as stream:
+        assert stream.readline().startswith(b"retry:")
+        server._server.should_exit = True  # as a signal does
+        stream.read()  # http.client.IncompleteRead: it was cut off
+    server._thread.join(60)
+    assert not server._thread.is_alive()
+
+
+def test_an_interrupt_ends_it_quietly(app, make_server, monkeypatch):
+    """Uvicorn raises the signal again when it has ended in order."""
+    server = make_server("127.0.0.1:0")
+
+    def interrupted(sockets):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(server._server, "run", interrupted)
+    server.run()

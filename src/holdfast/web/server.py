@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
@@ -19,6 +20,18 @@ if TYPE_CHECKING:
 
 #: Connections at once; and how long open requests may take when it stops, in seconds.
 CONNECTIONS, GRACE = 500, 5
+
+
+class _Serving(uvicorn.Server):
+    """Ends the streams of open pages before it waits for requests: they would never end by themselves."""
+
+    def __init__(self, config: uvicorn.Config, site: Site) -> None:
+        super().__init__(config)
+        self._site = site
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._site.live.close()
+        await super().shutdown(sockets)
 
 
 class Server:
@@ -59,12 +72,14 @@ class Server:
             timeout_keep_alive=15,
             lifespan="on",
         )
-        self._server = uvicorn.Server(config)
+        self._server = _Serving(config, self.site)
         self._thread: threading.Thread | None = None
 
     def run(self) -> None:
-        """Serve until a signal, or :meth:`stop`."""
-        self._server.run(sockets=[self._socket])
+        """Serve until a signal, or :meth:`stop`; an interrupt is a way to end it, not a failure."""
+        # Once it has ended in order, uvicorn raises the signal again that told it to.
+        with suppress(KeyboardInterrupt):
+            self._server.run(sockets=[self._socket])
 
     def start(self) -> None:
         """Serve in a thread, beside a worker whose signals end both."""
