@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from starlette.routing import Mount, Route
@@ -15,7 +17,7 @@ from holdfast.web.auth import COOKIE, GUESSES, Guesses
 from holdfast.web.entry import OPEN
 from holdfast.web.guard import HEADERS
 from holdfast.web.openapi import BASE
-from holdfast.web.problems import SlowDown
+from holdfast.web.problems import Problem, SlowDown
 from tests.web.conftest import HOST, Client
 
 #: What is let in does not depend on the store.
@@ -365,3 +367,21 @@ def test_filters_that_pages_save_are_written_down(admin, site, app, tokens):
     assert admin.post("/filters/drop?name=mine", data=form).status_code == 303
     told = [(act.verb, act.target, act.actor, act.via) for act in app.store.acts.page()]
     assert told == [("filter rm", "filter=mine", "admin", "web"), ("filter save", "filter=mine", "admin", "web")]
+
+
+def test_guesses_that_come_at_once_are_counted_too(site, tokens):
+    """No more of them are looked at than if they came one after the other."""
+    wrong = "hf_00000000_" + "a" * 43
+    begin = threading.Barrier(4 * GUESSES)
+
+    def guess(_):
+        begin.wait(60)
+        try:
+            site.doorkeeper.by_token(site.store, wrong, "10.0.0.9")
+        except Problem as problem:
+            return problem.status
+
+    with ThreadPoolExecutor(4 * GUESSES) as pool:
+        statuses = list(pool.map(guess, range(4 * GUESSES)))
+    assert statuses.count(429) >= GUESSES
+    assert set(statuses) == {401, 429}

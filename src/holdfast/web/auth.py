@@ -89,6 +89,8 @@ class Doorkeeper:
         #: When the use of a token was written down last; and what signs sessions, which never changes.
         self._noted: OrderedDict[str, float] = OrderedDict()
         self._secret: str | None = None
+        #: Held while a token is tried, by address.
+        self._turns = [threading.Lock() for _ in range(64)]
         self._lock = threading.Lock()
 
     def caller(self, store: Store, headers: Mapping[str, str], cookie: str | None, address: str | None) -> Caller:
@@ -119,15 +121,26 @@ class Doorkeeper:
             raise Unauthenticated("this is no token of this store", headers=_ASK)
         prefix, secret = parts
         door = store.credentials.door(prefix)
-        if not self._is_right(door, text):
-            self._guesses.check(place)
-            salt, expected = door.salt or "00" * 16, door.hash or ""
-            if not is_secret_of(secret, salt=salt, expected=expected) or door.hash is None:
-                self._guesses.wrong(place)
-                raise Unauthenticated("this is no token of this store", headers=_ASK)
-            self._remember(door, text)
+        # One guess at a time from an address: what many send at once is counted before the next of them is looked at.
+        with self._turns[hash(place) % len(self._turns)]:
+            if not self._is_right(door, text):
+                self._try(door, secret, place)
+                self._remember(door, text)
         self._guesses.right(place)
         return self._known(store, door)
+
+    def _try(self, door: Door, secret: str, place: str) -> None:
+        """Whether a secret is that of a token; it takes as long for one that does not exist.
+
+        Raises:
+            Unauthenticated: It is not.
+            SlowDown: Too many wrong ones came from this place.
+        """
+        self._guesses.check(place)
+        salt, expected = door.salt or "00" * 16, door.hash or ""
+        if not is_secret_of(secret, salt=salt, expected=expected) or door.hash is None:
+            self._guesses.wrong(place)
+            raise Unauthenticated("this is no token of this store", headers=_ASK)
 
     def _is_right(self, door: Door, text: str) -> bool:
         with self._lock:
