@@ -385,3 +385,18 @@ def test_guesses_that_come_at_once_are_counted_too(site, tokens):
         statuses = list(pool.map(guess, range(4 * GUESSES)))
     assert statuses.count(429) >= GUESSES
     assert set(statuses) == {401, 429}
+
+
+def test_who_signs_out_ends_the_session(site, tokens):
+    """A copy of the cookie opens nothing, and open pages are told nothing more; other sessions stay."""
+    client, other = Client(site), Client(site)
+    for each in (client, other):
+        each.post("/login", data={"token": tokens[Role.VIEWER]})
+    cookie = client.cookies[COOKIE]
+    caller = site.doorkeeper.caller(site.store, {}, cookie, None)
+    assert site.doorkeeper.still(site.store, caller)
+    form = {"form_token": site.doorkeeper.form_token(site.store, caller)}
+    assert client.post("/logout", data=form).status_code == 303
+    assert Client(site, cookies={COOKIE: cookie}).get("/api/v1/me").status_code == 401
+    assert not site.doorkeeper.still(site.store, caller)
+    assert other.get("/api/v1/me").status_code == 200

@@ -89,6 +89,8 @@ class Doorkeeper:
         #: When the use of a token was written down last; and what signs sessions, which never changes.
         self._noted: OrderedDict[str, float] = OrderedDict()
         self._secret: str | None = None
+        #: Sessions that were signed out of, by their nonces.
+        self._ended: OrderedDict[str, None] = OrderedDict()
         #: Held while a token is tried, by address.
         self._turns = [threading.Lock() for _ in range(64)]
         self._lock = threading.Lock()
@@ -194,7 +196,24 @@ class Doorkeeper:
             raise Unauthenticated("this session is none of ours", headers=_ASK)
         if int(parts[1]) < time.time():
             raise Unauthenticated("this session is over", headers=_ASK)
+        if self._has_ended(parts[2]):
+            raise Unauthenticated("this session was signed out of", headers=_ASK)
         return self._known(store, door, parts[2])
+
+    def end(self, caller: Caller) -> None:
+        """Sign out of a session: its cookie opens nothing any more, whoever has a copy.
+
+        This server remembers it, as long as it runs; another server of the store takes the cookie until it runs out, or
+        until its token is revoked.
+        """
+        with self._lock:
+            self._ended[caller.nonce] = None
+            while len(self._ended) > REMEMBERED:
+                self._ended.popitem(last=False)
+
+    def _has_ended(self, nonce: str) -> bool:
+        with self._lock:
+            return nonce in self._ended
 
     def form_token(self, store: Store, caller: Caller) -> str:
         """What a form of this caller has to carry: another site cannot know it."""
@@ -207,6 +226,8 @@ class Doorkeeper:
 
     def still(self, store: Store, caller: Caller) -> bool:
         """Whether a caller who came in before may stay: for streams, which ask again and again."""
+        if caller.nonce and self._has_ended(caller.nonce):
+            return False
         if caller.prefix is not None:
             door = store.credentials.door(caller.prefix)
             return door.prefix is not None and door.revoked_at is None

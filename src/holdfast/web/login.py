@@ -13,6 +13,7 @@ from starlette.routing import BaseRoute, Route
 from holdfast.domain.access import Via
 from holdfast.verbs import Desk
 from holdfast.web.auth import COOKIE
+from holdfast.web.entry import caller_of
 from holdfast.web.problems import Problem, told
 from holdfast.web.render import rendered
 
@@ -38,6 +39,9 @@ def routes(site: Site) -> list[BaseRoute]:
         return await run_in_threadpool(_enter, site, request, given)
 
     async def leave(request: Request) -> Response:
+        caller = caller_of(request.scope)
+        if caller.nonce:
+            site.doorkeeper.end(caller)
         answer = RedirectResponse(f"{_root(request)}/login", 303)
         answer.delete_cookie(COOKIE, path=_root(request) or "/")
         return answer
