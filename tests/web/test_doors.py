@@ -400,3 +400,18 @@ def test_who_signs_out_ends_the_session(site, tokens):
     assert Client(site, cookies={COOKIE: cookie}).get("/api/v1/me").status_code == 401
     assert not site.doorkeeper.still(site.store, caller)
     assert other.get("/api/v1/me").status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/live"])
+def test_programs_are_not_led_to_a_form(site, tokens, path):
+    answer = Client(site).get(path)
+    assert (answer.status_code, "www-authenticate" in answer.headers) == (401, True)
+
+
+def test_a_foreign_session_does_not_keep_anyone_out(app, make_server):
+    """Where all may come in: the cookie of another server on this machine is none of ours. With tokens it opens nothing."""
+    client = Client(make_server("127.0.0.1:0").site, cookies={COOKIE: "a.1.b.c"})
+    assert client.get("/api/v1/me").json()["data"]["role"] == "admin"
+    assert client.get("/").status_code == 200
+    app.store.credentials.add("ci", Role.VIEWER, actor="ada")
+    assert client.get("/api/v1/me").status_code == 401

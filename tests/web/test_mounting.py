@@ -53,6 +53,7 @@ def test_it_works_below_a_path(site, tokens, mount):
     """The API, failures in its envelope, and the way to sign in: all below where it is mounted."""
     client = Client(mount(site), tokens[Role.VIEWER])
     assert client.get("/ops/jobs/api/v1/me").json()["data"]["name"] == "viewer"
+    assert client.get("/ops/jobs/api/v1/openapi.json").json()["servers"] == [{"url": "/ops/jobs"}]
     missing = client.get("/ops/jobs/api/v1/nothing")
     assert (missing.status_code, missing.json()["error"]["code"]) == (404, "E_NOT_FOUND")
     wrong = client.post("/ops/jobs/api/v1/me")

@@ -40,10 +40,12 @@ KEY = re.compile(r"[\x21-\x7e]{1,200}")
 
 def routes(site: Site) -> list[BaseRoute]:
     """The routes of the API, its stream, and its description."""
-    described = msgspec.json.encode(document(ENDPOINTS))
+    described = document(ENDPOINTS)
 
-    async def describe(_: Request) -> Response:
-        return json_response(described)
+    async def describe(request: Request) -> Response:
+        # Below the path of another application, the addresses in it begin there.
+        root = str(request.scope.get("root_path", "")).rstrip("/")
+        return json_response(msgspec.json.encode({**described, "servers": [{"url": root or "/"}]}))
 
     async def events(request: Request) -> Response:
         return await site.live.answer(request, site.may_stay)

@@ -44,6 +44,8 @@ log = logging.getLogger("holdfast.web")
 
 #: The doctor is asked again after so long.
 EXAMINED_FOR = timedelta(seconds=30)
+#: Nobody signs in there: whoever has no token is told so.
+FOR_PROGRAMS = ("/metrics", "/live")
 
 
 class Site:
@@ -135,7 +137,7 @@ class Site:
         route = route_of(scope)
         if route.startswith("/api/"):
             return JSONResponse(failed(failure), status, headers)
-        if status == 401 and scope["method"] == "GET":
+        if status == 401 and scope["method"] == "GET" and route not in FOR_PROGRAMS:
             return _to_login(scope, route)
         values = {"base": str(scope.get("root_path", "")), "title": title_of(status)}
         page = rendered(
