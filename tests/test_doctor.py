@@ -230,3 +230,24 @@ def test_every_file_with_settings_is_found(tmp_path):
     (below / "pyproject.toml").write_text('[project]\nname = "x"')
     files = [str(below / "holdfast.toml"), str(tmp_path / "holdfast.toml")]
     assert [file for file in surroundings.config_files(below) if file.startswith(str(tmp_path))] == files
+
+
+@pytest.mark.one_backend
+def test_a_fix_can_be_copied_whatever_the_names_are(store):
+    """A shell reads a name as one word, and a command reads none as an option."""
+    names = {"a; touch PWNED #": "'a; touch PWNED #'", "-x": "-- -x", "plain": "plain"}
+    for name in names:
+        store.queues.pause(name)
+        make(store, name)
+        store.schedules.pause(name, actor="ada")
+    fixes = {check.fix for check in doctor.of_store(store)}
+    for said in names.values():
+        assert {f"holdfast queue resume {said}", f"holdfast schedule resume {said}"} <= fixes
+
+
+@pytest.mark.one_backend
+def test_a_queue_to_serve_is_quoted(store):
+    put(store, queue="a; b")
+    alive(store)
+    (check,) = [check for check in doctor.of_store(store) if check.level is Level.WARN]
+    assert "--queue='a; b'," in check.fix

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import shlex
 import sqlite3
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -19,6 +20,7 @@ from holdfast.config import SETTINGS, settings
 from holdfast.domain import invariants
 from holdfast.domain.health import Check, fail, ok, warn
 from holdfast.domain.job import State
+from holdfast.domain.text import as_argument
 from holdfast.errors import HoldfastError
 from holdfast.run.caps import enforcer_here
 from holdfast.store.overview import Overview, overview
@@ -143,12 +145,11 @@ def queues(seen: Overview) -> Iterator[Check]:
     for queue in seen.queues:
         if queue.ready and seen.workers and queue.name not in served:
             text = f"{queue.ready:,} jobs wait in {queue.name!r}, which no worker serves"
-            yield warn(
-                "queue", text, f"Start one with --queue {queue.name}, or move them with holdfast set --to-queue."
-            )
+            fix = f"Start one with --queue={shlex.quote(queue.name)}, or move them with holdfast set --to-queue."
+            yield warn("queue", text, fix)
         if queue.paused:
             note = f": {queue.note}" if queue.note else ""
-            yield warn("queue", f"{queue.name!r} is paused{note}", f"holdfast queue resume {queue.name}")
+            yield warn("queue", f"{queue.name!r} is paused{note}", f"holdfast queue resume {as_argument(queue.name)}")
         if queue.lapsed:
             text = f"{queue.lapsed:,} leases of {queue.name!r} have lapsed and nobody has taken them over"
             yield warn("leases", text, "Any worker of this store does it within seconds: start one.")
@@ -159,7 +160,8 @@ def schedules(store: Store, seen: Overview) -> Iterator[Check]:
     for troubled in store.schedules.troubled(late=LATE):
         if troubled.error is not None:
             text = f"{troubled.name!r} cannot be planned: {troubled.error}"
-            yield warn("schedule", text, f"It is tried again by itself. See holdfast schedule show {troubled.name}.")
+            fix = f"It is tried again by itself. See: holdfast schedule show {as_argument(troubled.name)}"
+            yield warn("schedule", text, fix)
         elif troubled.late:
             text = f"{troubled.name!r} is due since {troubled.next_at:%Y-%m-%d %H:%M:%S} UTC, and nobody plans it"
             fix = "Start a worker or a scheduler; if its scopes come from a function, with the --app that has it."
@@ -169,7 +171,9 @@ def schedules(store: Store, seen: Overview) -> Iterator[Check]:
         kind = _kind_of(each)
         if each.paused:
             note = f": {each.note}" if each.note else ""
-            yield warn("schedule", f"{each.name!r} is paused{note}", f"holdfast schedule resume {each.name}")
+            yield warn(
+                "schedule", f"{each.name!r} is paused{note}", f"holdfast schedule resume {as_argument(each.name)}"
+            )
         elif each.cursor is not None and each.cursor > now + LATE:
             text = f"{each.name!r} is decided until {each.cursor:%Y-%m-%d %H:%M:%S} UTC, which is yet to come"
             yield warn("schedule", text, "The clock was ahead: pause it, and resume it.")

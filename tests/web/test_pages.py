@@ -12,7 +12,9 @@ from msgspec import structs
 
 import holdfast
 from holdfast.domain.access import Role
+from holdfast.domain.definition import Definition
 from holdfast.domain.job import State
+from holdfast.domain.schedule import Spec
 from holdfast.domain.selector import Selector
 from holdfast.web.batches import resume_line
 from holdfast.web.pages import ACTS, PAGES
@@ -383,6 +385,18 @@ def test_schedules(place):
     assert "2 plans" in place.post("/schedule/act?name=nightly", **form, sure="1")
     assert "Remove schedule nightly?" in place.client.post("/schedule/act?name=nightly", data={"verb": "rm"}).text
     assert "nightly is removed" in place.post("/schedule/act?name=nightly", verb="rm", sure="1")
+
+
+@pytest.mark.one_backend
+def test_the_line_to_copy_of_a_strange_name(place):
+    """A name that begins with a dash is no option, and one of several words is one."""
+    definition = Definition(kind="mail", when=Spec(cron="@hourly"))
+    for name in ("-x y", "-z"):
+        place.scene.app.store.schedules.create(name, definition, actor="ada")
+    assert "holdfast schedule show -- &#39;-x y&#39;<" in place.client.get("/schedule", params={"name": "-x y"}).text
+    shown = place.client.get("/schedule", params={"name": "-z"}).text
+    assert "holdfast schedule backfill --from 6h --dry-run -- -z<" in shown
+    assert "holdfast schedule trigger -- -z<" in shown
 
 
 @pytest.mark.one_backend

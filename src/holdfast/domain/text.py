@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Container, Iterable
 from datetime import timedelta
 
@@ -52,6 +53,11 @@ def clean_text(text: str, *, limit: int | None = None) -> str:
 def harmless(text: str) -> str:
     """The text without anything that a terminal would obey, or that cannot be printed."""
     return text.translate(_CONTROLS).encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def as_argument(name: str) -> str:
+    """A name as the last word of a command line that somebody copies into a shell: quoted, and never an option."""
+    return f"-- {shlex.quote(name)}" if name.startswith("-") else shlex.quote(name)
 
 
 def checked_name(text: str, *, what: str) -> str:

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 from starlette.responses import Response
 
+from holdfast.domain.text import as_argument
 from holdfast.errors import InvalidInput
 from holdfast.facts.board import SLOT, SPAN, queue_boards
 from holdfast.store.overview import worker_facts
@@ -28,7 +29,7 @@ def queues(visit: Visit) -> Response:
         queues=found,
         wanted=wanted,
         decisions=visit.store.scaling.decisions(wanted, limit=DECISIONS) if wanted else [],
-        cli=f"holdfast queue show {shlex.quote(wanted)}" if wanted else "holdfast queue ls",
+        cli=f"holdfast queue show {as_argument(wanted)}" if wanted else "holdfast queue ls",
     )
 
 

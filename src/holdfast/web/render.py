@@ -11,6 +11,7 @@ from urllib.parse import quote, urlencode
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from holdfast._version import __version__
+from holdfast.domain.text import as_argument
 from holdfast.web import ansi, drawing
 from holdfast.web import format as written
 
@@ -65,6 +66,7 @@ def environment() -> Environment:
         stretch_bar=drawing.stretch_bar,
         screens=SCREENS,
         quoted=shlex.quote,
+        argument=as_argument,
         version=__version__,
     )
     return made

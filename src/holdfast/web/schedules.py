@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
@@ -10,6 +9,7 @@ from starlette.responses import Response
 
 from holdfast.domain.access import Role
 from holdfast.domain.filter import parse_moment
+from holdfast.domain.text import as_argument
 from holdfast.errors import InvalidInput
 from holdfast.facts.schedules import Entry, entry, schedule_facts
 from holdfast.schedules import REASONS
@@ -58,7 +58,7 @@ def schedule(visit: Visit, dry: str = "", asked: dict[str, str] | None = None) -
         own=visit.to("schedule", name=name) if dry else "",
         asked=asked or {},
         now=now,
-        cli=f"holdfast schedule show {shlex.quote(name)}",
+        cli=f"holdfast schedule show {as_argument(name)}",
     )
 
 
@@ -146,7 +146,7 @@ def _remove(visit: Visit, name: str) -> Response:
             grave=True,
             button="remove it",
             back=visit.to("schedule", name=name),
-            cli=f"holdfast schedule rm {shlex.quote(name)}",
+            cli=f"holdfast schedule rm {as_argument(name)}",
         )
     visit.desk.schedule("rm", name)
     return visit.done(f"{name} is removed.", "schedules")
