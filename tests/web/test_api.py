@@ -47,6 +47,25 @@ def test_lists_come_in_pages(operator):
     assert operator.read("/jobs/count", filter="kind=mail") == {"count": 5, "capped": False}
 
 
+@pytest.mark.one_backend
+@pytest.mark.parametrize(
+    ("path", "query"),
+    [
+        ("/jobs", {"filter": "state=dead error=a"}),
+        ("/jobs/count", {"filter": "error=''"}),
+        ("/batches/1/units", {"text": "a"}),
+    ],
+)
+def test_only_those_who_act_search_in_errors(viewer, operator, app, path, query):
+    """Errors are searched as they are: a viewer could guess a masked secret letter by letter."""
+    begin(app.store)
+    refused = viewer.get(f"/api/v1{path}", params=query)
+    assert refused.status_code == 403
+    assert "needs the role operator" in refused.json()["error"]["message"]
+    assert refused.json()["error"]["hint"]
+    operator.read(path, **query)
+
+
 def test_verbs_act_on_a_filter(operator, app):
     """With a count first; every act is written down with who did it."""
     operator.act("/jobs", 201, kind="mail", payload={"to": 1}, label="a")

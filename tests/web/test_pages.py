@@ -416,6 +416,18 @@ def test_roles(place):
 
 
 @pytest.mark.one_backend
+def test_only_those_who_act_search_in_errors(place):
+    """A viewer who could would guess masked secrets letter by letter."""
+    batch = f"/batches/{place.scene.batches['partial']}"
+    asked = [("/jobs", {"filter": "state=dead error=a"}), (batch, {"text": "a"})]
+    assert [place.client.get(path, params=query).status_code for path, query in asked] == [200, 200]
+    place.house.role = Role.VIEWER
+    assert [place.client.get(path, params=query).status_code for path, query in asked] == [403, 403]
+    assert 'name="text"' not in place.client.get(batch).text
+    assert "error=" not in place.client.get("/jobs").text
+
+
+@pytest.mark.one_backend
 def test_strange_forms(place):
     """A form that makes no sense is refused in words."""
     for path in ("/jobs/act", "/queues/act?name=x", "/schedule/act?name=nightly", "/workers/act?id=worker-1"):

@@ -30,6 +30,10 @@ class Role(StrEnum):
         return order.index(self) >= order.index(needed)
 
 
+#: Errors are kept as they are: whoever may search in them could guess a masked secret letter by letter.
+SEARCHING = "searching in the texts of errors"
+
+
 class Via(StrEnum):
     """By which way somebody acted."""
 

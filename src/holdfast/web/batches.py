@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from msgspec import Struct
 from starlette.responses import Response
 
-from holdfast.domain.access import Role
+from holdfast.domain.access import SEARCHING, Role
 from holdfast.domain.batch import AbortedBy, Batch, BatchId, BatchState, UnitState
 from holdfast.domain.job import Wanted
 from holdfast.domain.masking import masked_json
@@ -95,6 +95,8 @@ def batch(visit: Visit) -> Response:
     failures = facts.summary.failed + facts.summary.in_doubt
     errors = ledger.errors(batch_id, limit=ERRORS) if failures else []
     state, label, text = _unit_state(visit), visit.asked("label") or None, visit.asked("text") or None
+    if text is not None:
+        visit.need(Role.OPERATOR, SEARCHING)
     page = ledger.page(batch_id, state=state, label=label, text=text, after=visit.asked("after"), limit=UNITS)
     return visit.page(
         "batch.html",

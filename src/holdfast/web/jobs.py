@@ -8,6 +8,7 @@ from typing import Any
 
 from starlette.responses import Response
 
+from holdfast.domain.access import SEARCHING, Role
 from holdfast.domain.filter import LISTS, SINGLE, parse_filter, say_filter
 from holdfast.domain.job import Job, JobId, State
 from holdfast.domain.masking import mask_text
@@ -47,6 +48,8 @@ def jobs(visit: Visit) -> Response:
             selector = selector.only(State(state))
     except (HoldfastError, ValueError) as error:
         selector, wrong = Selector(ids=()), error
+    if selector.error is not None:
+        visit.need(Role.OPERATOR, SEARCHING)
     before = visit.asked_number("before")
     found = visit.store.views.page(selector, before=None if before is None else JobId(before), limit=PAGE, brief=True)
     tallies = visit.store.board.tallies()
@@ -112,7 +115,8 @@ def suggestions(visit: Visit, queues: list[str]) -> list[str]:
     known = [f"state={state}" for state in State]
     known += [f"kind={shlex.quote(kind)}" for kind in visit.masks.kinds()[:100]]
     known += [f"queue={shlex.quote(queue)}" for queue in queues[:100]]
-    return [*known, *(f"{word}=" for word in (*LISTS, *SINGLE) if word not in ("state", "kind", "queue")), "since=1h"]
+    left_out = ("state", "kind", "queue") if visit.may(Role.OPERATOR) else ("state", "kind", "queue", "error")
+    return [*known, *(f"{word}=" for word in (*LISTS, *SINGLE) if word not in left_out), "since=1h"]
 
 
 def find(visit: Visit) -> Response:

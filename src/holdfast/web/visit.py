@@ -142,15 +142,15 @@ class Visit:
         """Whether they may do what needs this role."""
         return self.who.role.may(Role(role))
 
-    def need(self, role: Role) -> None:
-        """Go on only if they may.
+    def need(self, role: Role, what: str = "this") -> None:
+        """Go on only if they may; *what* it is that needs the role.
 
         Raises:
             Refused: Their role is not enough.
         """
         if not self.may(role):
             hint = "Ask somebody who may, or sign in with another token."
-            raise Refused(f"this needs the role {role}, and {self.who.name} is {self.who.role}", hint=hint)
+            raise Refused(f"{what} needs the role {role}, and {self.who.name} is {self.who.role}", hint=hint)
 
     # -- answers -----------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from holdfast.domain.access import Role
+from holdfast.domain.access import SEARCHING, Role
 from holdfast.domain.batch import BatchId, UnitState
 from holdfast.domain.clusters import Cluster
 from holdfast.errors import InvalidInput
@@ -88,6 +88,8 @@ def batch(ask: Ask) -> BatchStory:
 def units(ask: Ask) -> UnitsPage:
     found = ask.store.batches.get(BatchId(ask.id))
     asked: UnitsAsked = ask.query
+    if asked.text is not None:
+        ask.need(Role.OPERATOR, SEARCHING)
     page = ask.store.ledger.page(
         found.id, state=asked.state, label=asked.label, text=asked.text, after=asked.after, limit=asked.limit
     )

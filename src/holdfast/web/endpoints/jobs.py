@@ -7,12 +7,13 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from holdfast.domain.access import Role
+from holdfast.domain.access import SEARCHING, Role
 from holdfast.domain.clusters import Cluster
 from holdfast.domain.command import COMMAND
 from holdfast.domain.filter import parse_filter
 from holdfast.domain.history import Attempt, Event
 from holdfast.domain.job import JobId
+from holdfast.domain.selector import Selector
 from holdfast.domain.why import Reason
 from holdfast.errors import InvalidInput, NotFound
 from holdfast.facts.board import BoardFacts, board_facts, error_clusters
@@ -130,12 +131,20 @@ def overview(ask: Ask) -> BoardFacts:
 
 def jobs(ask: Ask) -> dict[str, Any]:
     before = None if ask.query.before is None else JobId(ask.query.before)
-    page = ask.store.views.page(parse_filter(ask.query.filter), before=before, limit=ask.query.limit, brief=True)
+    page = ask.store.views.page(_selector(ask), before=before, limit=ask.query.limit, brief=True)
     return {"jobs": [job_facts(job, ask.masks, brief=True) for job in page.jobs], "next": page.next}
 
 
 def count(ask: Ask) -> Count:
-    return ask.store.views.count(parse_filter(ask.query.filter))
+    return ask.store.views.count(_selector(ask))
+
+
+def _selector(ask: Ask) -> Selector:
+    """The jobs that are asked for."""
+    selector = parse_filter(ask.query.filter)
+    if selector.error is not None:
+        ask.need(Role.OPERATOR, SEARCHING)
+    return selector
 
 
 def job(ask: Ask) -> dict[str, Any]:
