@@ -8,6 +8,7 @@ import pytest
 from holdfast.domain.definition import Definition
 from holdfast.domain.kind import Kind, KindOptions
 from holdfast.domain.schedule import spec_of
+from holdfast.domain.selector import Selector
 from holdfast.domain.verdict import Failed
 from holdfast.facts.jobs import job_facts, story_facts
 from holdfast.facts.logs import find_log, mask_lines, read_log, search_log
@@ -34,6 +35,17 @@ def test_payload_error_and_events_are_masked(store, masks):
     assert told.job["error"] == "cannot pay ***"
     assert SECRET not in msgspec.json.encode(told).decode()
     assert SECRET in msgspec.json.encode(job_facts(store.views.get(job_id))).decode()
+
+
+@pytest.mark.parametrize("size", range(4, len(SECRET)))
+@pytest.mark.one_backend
+def test_a_list_shows_no_half_of_a_secret(store, masks, size):
+    """Lists cut errors, wherever a secret may be."""
+    put(store, "pay", payload=msgspec.json.encode({"iban": SECRET, "to": 7}).decode())
+    error = "x" * (300 - size) + SECRET + " is wrong"
+    store.leases.settle(take_one(store, kinds=("pay",)), Failed(error=error, permanent=True))
+    (job,) = store.views.page(Selector(), brief=True).jobs
+    assert job_facts(job, masks, brief=True)["error"] == "x" * (300 - size) + "***"
 
 
 def test_the_payload_of_a_schedule_is_masked(store, masks):

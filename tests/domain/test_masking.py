@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.domain.masking import MASK, is_secret, mask_text, masked, masked_json, secret_values
+from holdfast.domain.masking import MASK, is_secret, mask_cut, mask_text, masked, masked_json, secret_values
 
 
 @pytest.mark.parametrize(
@@ -102,3 +102,24 @@ def test_what_is_nested_too_deeply_is_blotted_out_as_a_whole():
     assert masked_json("[" * 50_000 + "]" * 50_000) == MASK
     assert secret_values({"password": deep(900), "other": ["hunter22", deep(5_000)]}) == []
     assert secret_values({"a": [[{"password": "hunter22"}]]}) == ["hunter22"]
+
+
+def test_a_cut_shows_no_half_of_a_secret():
+    """Neither its beginning before the cut, nor its end after it; three characters may be seen."""
+    values = secret_values({"password": "hunter22-and-more"})
+    for size in range(4, 17):
+        beginning, rest = "hunter22-and-more"[:size], "hunter22-and-more"[-size:]
+        assert mask_cut("x" * 300 + beginning, values) == "x" * 300 + MASK
+        assert mask_cut(f"it said {beginning}…{rest} at last", values) == f"it said {MASK}…{MASK} at last"
+    assert mask_cut("a whole hunter22", values) == "a whole hunter22"
+    assert mask_cut("x" * 300 + "hunter22-and-more", values) == "x" * 300 + MASK
+
+
+def test_a_secret_that_begins_as_it_ends_is_masked_whole():
+    values = secret_values({"password": "abcdabcd"})
+    assert mask_cut("x" * 300 + "abcdabcd", values) == "x" * 300 + MASK
+
+
+def test_a_cut_url_shows_no_password():
+    assert mask_cut("x" * 300 + " postgresql://ada:hunt").endswith(f"postgresql://ada:{MASK}")
+    assert mask_cut("x" * 300 + " http://db:5432").endswith("http://db:5432")

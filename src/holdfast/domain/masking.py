@@ -15,6 +15,8 @@ MASK = "***"
 SHORTEST = 4
 #: What is nested deeper than this is blotted out as a whole: a walk through it could take the program down.
 DEEPEST = 100
+#: Stands where a text was cut; lists cut errors without it, but none that is shorter than this.
+CUT, SHORTEST_CUT = "…", 300
 
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _ALONE = frozenset(
@@ -48,6 +50,8 @@ _SAID = (
         rf"\1{MASK}",
     ),
 )
+#: A URL whose password is cut off before its end; digits are a port.
+_CUT_URL = re.compile(r"(://[^\s:/@]{1,200}:)(?!\d{1,5}$)[^\s/@]{1,500}$")
 
 
 def is_secret(name: str, declared: Collection[str] = ()) -> bool:
@@ -141,8 +145,45 @@ def _secrets(value: Any, declared: Collection[str]) -> Iterator[str]:
 
 def mask_text(text: str, values: Collection[str] = ()) -> str:
     """A text without these secrets, nor what it says to be one (``password=…``, a URL with a password)."""
+    return _mask_said(_mask_values(text, values))
+
+
+def mask_cut(text: str, values: Collection[str] = ()) -> str:
+    """The same of a text that may have been cut, before each "…" and after it, or at its end where it is long.
+
+    What is left there of a secret is blotted out too, if it has four characters or more.
+    """
+    pieces = _mask_values(text, values).split(CUT)
+    for place, piece in enumerate(pieces):
+        kept = _mask_rest(piece, values) if place else piece
+        has_end = place == len(pieces) - 1 and len(text) < SHORTEST_CUT
+        pieces[place] = kept if has_end else _CUT_URL.sub(rf"\1{MASK}", _mask_beginning(kept, values))
+    return _mask_said(CUT.join(pieces))
+
+
+def _mask_beginning(text: str, values: Collection[str]) -> str:
+    """The text without the beginning of a secret at its end."""
+    left = [size for value in values for size in _sizes(value, text) if text.endswith(value[:size])]
+    return text[: -max(left)] + MASK if left else text
+
+
+def _mask_rest(text: str, values: Collection[str]) -> str:
+    """The text without the end of a secret at its beginning."""
+    left = [size for value in values for size in _sizes(value, text) if text.startswith(value[-size:])]
+    return MASK + text[max(left) :] if left else text
+
+
+def _sizes(value: str, text: str) -> range:
+    return range(SHORTEST, min(len(value), len(text) + 1))
+
+
+def _mask_values(text: str, values: Collection[str]) -> str:
     for value in values:
         text = text.replace(value, MASK)
+    return text
+
+
+def _mask_said(text: str) -> str:
     for pattern, instead in _SAID:
         text = pattern.sub(instead, text)
     return text

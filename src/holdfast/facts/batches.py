@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from holdfast.domain.batch import Batch, Summary, Unit, summarise
 from holdfast.domain.clusters import Cluster, Seen, clustered
-from holdfast.domain.masking import mask_text, masked_json
+from holdfast.domain.masking import mask_cut, masked_json
 from holdfast.facts.masks import values_of
 from holdfast.report import UnitLine, unit_line
 from holdfast.store.looking import Standing, UnitError
@@ -71,9 +71,7 @@ def unit_facts(unit: Unit, secrets: Sequence[str] = ()) -> UnitLine:
     """A unit as programs see it, without secrets."""
     line = unit_line(unit)
     texts = {
-        name: mask_text(value, secrets)
-        for name in ("error", "warning")
-        if isinstance(value := getattr(line, name), str)
+        name: mask_cut(value, secrets) for name in ("error", "warning") if isinstance(value := getattr(line, name), str)
     }
     return msgspec.structs.replace(line, **texts)
 
@@ -81,4 +79,4 @@ def unit_facts(unit: Unit, secrets: Sequence[str] = ()) -> UnitLine:
 def unit_clusters(batch: Batch, errors: Sequence[UnitError]) -> list[Cluster]:
     """Failed units whose errors look alike."""
     secrets = batch_secrets(batch)
-    return clustered(Seen(error.key, batch.kind, mask_text(error.error, secrets)) for error in errors)
+    return clustered(Seen(error.key, batch.kind, mask_cut(error.error, secrets)) for error in errors)

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from holdfast.domain.clusters import Cluster, Seen, clustered
 from holdfast.domain.job import State
-from holdfast.domain.masking import mask_text
+from holdfast.domain.masking import mask_cut, mask_text
 from holdfast.domain.queue import DEFAULT_QUEUE
 from holdfast.domain.text import say_duration
 from holdfast.facts.masks import Masks, values_of
@@ -193,4 +193,4 @@ def error_clusters(errors: Iterable[Failed], masks: Masks) -> list[Cluster]:
 
 def error_of(failed: Failed, masks: Masks) -> str:
     """How a dead job failed, without the secrets of its payload."""
-    return mask_text(failed.error, values_of(failed.kind, failed.payload, masks.of(failed.kind)))
+    return mask_cut(failed.error, values_of(failed.kind, failed.payload, masks.of(failed.kind)))

@@ -10,7 +10,7 @@ from msgspec import Struct, structs
 from holdfast.domain.command import shown_payload
 from holdfast.domain.history import Attempt, Event
 from holdfast.domain.job import Job
-from holdfast.domain.masking import mask_text, masked_json
+from holdfast.domain.masking import mask_cut, mask_text, masked_json
 from holdfast.domain.why import Reason
 from holdfast.facts.masks import Masks, values_of
 from holdfast.store.board import JobStory
@@ -58,7 +58,7 @@ def job_facts(job: Job, masks: Masks | None = None, *, brief: bool = False) -> d
         data[name] = masked_json(data[name], declared)
     data["payload"] = None if brief else masked_json(shown_payload(job.kind, job.payload), declared)
     for name in ("error", "note", "progress_message"):
-        data[name] = None if data[name] is None else mask_text(data[name], values)
+        data[name] = None if data[name] is None else mask_cut(data[name], values)
     return data
 
 
@@ -75,8 +75,8 @@ def story_facts(story: JobStory, masks: Masks | None = None) -> JobTold:
 
 
 def masked_attempt(attempt: Attempt, values: list[str]) -> Attempt:
-    return attempt if attempt.error is None else structs.replace(attempt, error=mask_text(attempt.error, values))
+    return attempt if attempt.error is None else structs.replace(attempt, error=mask_cut(attempt.error, values))
 
 
 def masked_event(event: Event, values: list[str]) -> Event:
-    return event if event.detail is None else structs.replace(event, detail=mask_text(event.detail, values))
+    return event if event.detail is None else structs.replace(event, detail=mask_cut(event.detail, values))

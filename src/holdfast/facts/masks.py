@@ -12,7 +12,7 @@ from holdfast.domain.command import COMMAND, hidden
 from holdfast.domain.definition import Schedule
 from holdfast.domain.job import Job
 from holdfast.domain.kind import load_options
-from holdfast.domain.masking import mask_text, secret_values
+from holdfast.domain.masking import mask_cut, secret_values
 from holdfast.errors import HoldfastError
 from holdfast.store import Store
 
@@ -69,4 +69,4 @@ class Masks:
 
     def text(self, job: Job, text: str | None) -> str | None:
         """What a job says, without its secrets."""
-        return None if text is None else mask_text(text, self.values(job))
+        return None if text is None else mask_cut(text, self.values(job))

@@ -33,7 +33,9 @@ class Completed(Struct, frozen=True):
 
     @property
     def last_words(self) -> str:
-        return clean_text(self.output.strip()[-LAST_WORDS:]) or "it said nothing"
+        said = self.output.strip()
+        # Where it is cut is marked: what is left of a secret there is masked.
+        return clean_text(said if len(said) <= LAST_WORDS else "…" + said[-LAST_WORDS:]) or "it said nothing"
 
     @property
     def said(self) -> str:

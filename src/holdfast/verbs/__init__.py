@@ -17,7 +17,7 @@ from holdfast.domain.autoscale import parse_bounds
 from holdfast.domain.batch import BatchId
 from holdfast.domain.filter import say_filter
 from holdfast.domain.job import JobId, State, WorkerId, WorkerWish
-from holdfast.domain.masking import mask_text
+from holdfast.domain.masking import mask_cut, mask_text
 from holdfast.domain.selector import Selector
 from holdfast.errors import InvalidInput, NoSuchJob, NotFound
 from holdfast.store import Store
@@ -191,7 +191,7 @@ class Desk:
         secrets = batch_secrets(batch)
         keys = []
         for looked, each in enumerate(self.store.ledger.all_errors(batch_id)):
-            if cluster_key(batch.kind, mask_text(each.error, secrets)) == cluster:
+            if cluster_key(batch.kind, mask_cut(each.error, secrets)) == cluster:
                 keys.append(each.key)
             if looked >= LOOK_THROUGH or len(keys) >= LOOK_THROUGH:
                 break
