@@ -55,6 +55,16 @@ def test_the_payload_of_a_schedule_is_masked(store, masks):
     assert facts.definition["payload"] == {"iban": "***", "token": "***", "to": 7}
 
 
+@pytest.mark.one_backend
+def test_what_a_schedule_pings_and_why_it_is_paused_are_masked(store):
+    ping = f"https://checks.example.com/nightly?key={SECRET}&{SECRET}"
+    store.schedules.create("s", Definition(kind="pay", when=spec_of("@daily"), ping=ping), actor="ada")
+    store.schedules.pause("s", note=f"until token={SECRET} is new", actor="ada")
+    facts = schedule_facts(store.schedules.get("s"), store.schedules.now())
+    assert facts.definition["ping"] == "https://checks.example.com/nightly?key=***&***"
+    assert facts.note == "until token=*** is new"
+
+
 def test_no_cut_of_a_log_shows_half_a_secret(tmp_path):
     """Whatever range is asked for, it begins and ends with whole lines."""
     log = tmp_path / "1-1.log"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.domain.masking import MASK, is_secret, mask_cut, mask_text, masked, masked_json, secret_values
+from holdfast.domain.masking import MASK, is_secret, mask_cut, mask_text, mask_url, masked, masked_json, secret_values
 
 
 @pytest.mark.parametrize(
@@ -123,3 +123,15 @@ def test_a_secret_that_begins_as_it_ends_is_masked_whole():
 def test_a_cut_url_shows_no_password():
     assert mask_cut("x" * 300 + " postgresql://ada:hunt").endswith(f"postgresql://ada:{MASK}")
     assert mask_cut("x" * 300 + " http://db:5432").endswith("http://db:5432")
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("https://db/x", "https://db/x"),
+        ("https://ada:hunter22@db/x?a=1&b=2#c", f"https://{MASK}@db/x?a={MASK}&b={MASK}"),
+        ("https://db/x?", "https://db/x?"),
+    ],
+)
+def test_a_url_is_shown_without_who_calls_and_what_is_said(url, shown):
+    assert mask_url(url) == shown

@@ -50,6 +50,7 @@ _SAID = (
         rf"\1{MASK}",
     ),
 )
+_CALLER = re.compile(r"//[^/@]+@")
 #: A URL whose password is cut off before its end; digits are a port.
 _CUT_URL = re.compile(r"(://[^\s:/@]{1,200}:)(?!\d{1,5}$)[^\s/@]{1,500}$")
 
@@ -159,6 +160,15 @@ def mask_cut(text: str, values: Collection[str] = ()) -> str:
         has_end = place == len(pieces) - 1 and len(text) < SHORTEST_CUT
         pieces[place] = kept if has_end else _CUT_URL.sub(rf"\1{MASK}", _mask_beginning(kept, values))
     return _mask_said(CUT.join(pieces))
+
+
+def mask_url(url: str) -> str:
+    """A URL that somebody may be shown: without who calls it, and without the values of its query."""
+    place, found, query = url.partition("?")
+    said = (
+        name + "=" + MASK if equals else MASK for name, equals, _ in (each.partition("=") for each in query.split("&"))
+    )
+    return _CALLER.sub(f"//{MASK}@", place, count=1) + found + ("&".join(said) if query else "")
 
 
 def _mask_beginning(text: str, values: Collection[str]) -> str:

@@ -13,7 +13,7 @@ from msgspec import Struct
 from holdfast.domain.definition import Condition, Schedule
 from holdfast.domain.explain import explain, lint, upcoming
 from holdfast.domain.job import JobId
-from holdfast.domain.masking import mask_text, masked
+from holdfast.domain.masking import mask_text, mask_url, masked
 from holdfast.errors import HoldfastError
 from holdfast.store.firing import Fired
 from holdfast.store.plans import SkippedPlans
@@ -80,6 +80,8 @@ def schedule_facts(
     told = msgspec.to_builtins(definition)
     if "payload" in told:
         told["payload"] = masked(told["payload"], secrets)
+    if definition.ping is not None:
+        told["ping"] = mask_url(definition.ping)
     return ScheduleFacts(
         name=schedule.name,
         condition=schedule.condition,
@@ -89,7 +91,7 @@ def schedule_facts(
         next=instants(found, definition.when.tz),
         decided_until=schedule.cursor,
         fired=schedule.fired,
-        note=schedule.note,
+        note=None if schedule.note is None else mask_text(schedule.note),
         error=None if schedule.error is None else mask_text(schedule.error),
         definition=told,
         in_code=schedule.declared is not None,
@@ -116,7 +118,7 @@ def _unreadable(schedule: Schedule, error: str) -> ScheduleFacts:
         next=[],
         decided_until=schedule.cursor,
         fired=schedule.fired,
-        note=schedule.note,
+        note=None if schedule.note is None else mask_text(schedule.note),
         error=schedule.error or error,
         definition=None,
         in_code=schedule.declared is not None,
