@@ -37,6 +37,14 @@ def test_payload_error_and_events_are_masked(store, masks):
     assert SECRET in msgspec.json.encode(job_facts(store.views.get(job_id))).decode()
 
 
+@pytest.mark.one_backend
+def test_a_label_and_a_key_are_shown_without_what_looks_like_a_secret(store):
+    job = store.views.get(put(store))
+    for said, shown in (("nightly", "nightly"), ("x?api_key=abc", "x?api_key=***")):
+        told = job_facts(msgspec.structs.replace(job, label=said, key=said))
+        assert (told["label"], told["key"]) == (shown, shown)
+
+
 @pytest.mark.parametrize("size", range(4, len(SECRET)))
 @pytest.mark.one_backend
 def test_a_list_shows_no_half_of_a_secret(store, masks, size):

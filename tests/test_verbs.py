@@ -67,6 +67,12 @@ def test_an_act_tells_its_filter_without_secrets(desk, store):
     assert acts(store) == [("cancel", "label=token=***", 1)]
 
 
+@pytest.mark.one_backend
+def test_an_act_tells_its_note_without_secrets(desk, store):
+    desk.queue("default", paused=True, note="until password=hunter22 is new")
+    assert [act.note for act in store.acts.page()] == ["until password=*** is new"]
+
+
 def test_a_cluster_of_dead_jobs_is_retried(desk, store):
     """All of it and nothing else; what was dealt with is not found again."""
     rows, other = [dead(store, f"row {n}") for n in range(3)], dead(store, "no network")

@@ -59,6 +59,8 @@ def job_facts(job: Job, masks: Masks | None = None, *, brief: bool = False) -> d
     data["payload"] = None if brief else masked_json(shown_payload(job.kind, job.payload), declared)
     for name in ("error", "note", "progress_message"):
         data[name] = None if data[name] is None else mask_cut(data[name], values)
+    for name in ("label", "key"):
+        data[name] = None if data[name] is None else mask_text(data[name])
     return data
 
 

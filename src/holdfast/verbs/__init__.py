@@ -55,8 +55,9 @@ class Desk:
         self._providers = providers or {}
 
     def did(self, verb: str, target: str, *, count: int | None = None, note: str | None = None) -> None:
-        """Write down what was done."""
-        self.store.acts.write(verb, mask_text(target), actor=self.actor, via=self.via, count=count, note=note)
+        """Write down what was done, without what looks like a secret."""
+        said = None if note is None else mask_text(note)
+        self.store.acts.write(verb, mask_text(target), actor=self.actor, via=self.via, count=count, note=said)
 
     # -- jobs ------------------------------------------------------------------------------
 
