@@ -7,11 +7,13 @@ from datetime import timedelta
 
 import pytest
 
+from holdfast.domain.kind import Kind, KindOptions
 from holdfast.domain.raised import Cancelled, Fail, Release, Retry, Snooze
 from holdfast.domain.result import MAX_RESULT
 from holdfast.domain.verdict import Done, Failed, Released, Stopped
-from holdfast.run.handler import done, outcome_of, say
+from holdfast.run.handler import done, first_line, outcome_of, say
 from holdfast.run.held import StopReason
+from tests.support.jobs import put, take_one
 
 MINUTE = timedelta(minutes=1)
 
@@ -104,3 +106,13 @@ def test_odd_text_stays_a_success(value):
 def test_what_is_no_json_stays_a_success(value):
     """It is told by its type."""
     assert "cannot be written" in json.loads(done(value).result)["dropped"]
+
+
+@pytest.mark.one_backend
+def test_the_line_for_the_log_holds_no_secret(store):
+    """Neither what the kind has declared, nor what is named as one."""
+    put(store, payload='{"iban": "DE02-1203", "password": "hunter22"}')
+    lease, failed = take_one(store), Failed(error="DE02-1203 hunter22 token=abc\nmore")
+    kind = Kind("mail", lambda iban, password: None, KindOptions(secrets=("iban",)))
+    assert first_line(lease, failed, kind) == "*** *** token=***"
+    assert first_line(lease, failed, None) == "DE02-1203 *** token=***"

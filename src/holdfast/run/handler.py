@@ -10,15 +10,21 @@ from itertools import dropwhile
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from holdfast.domain.command import COMMAND, hidden
 from holdfast.domain.context import Context
-from holdfast.domain.job import EndReason
-from holdfast.domain.kind import to_json
+from holdfast.domain.job import EndReason, Lease
+from holdfast.domain.kind import Kind, to_json
+from holdfast.domain.masking import mask_text, secret_values
 from holdfast.domain.raised import Asleep, Cancelled, Fail, Release, Retry
 from holdfast.domain.result import dropped, kept_result
 from holdfast.domain.verdict import Done, Failed, Lost, Outcome, Released, Stopped
 from holdfast.errors import InvalidPayload
 from holdfast.run.held import Run, StopReason
 
+#: Errors are logged by their first line, up to so many characters; the attempt has all of it.
+LONGEST_LINE = 300
 _PACKAGE = str(Path(__file__).parents[1])
 
 MakeContext = Callable[[Run], Context]
@@ -60,6 +66,17 @@ def _arguments(run: Run, context: MakeContext) -> dict[str, Any] | Failed:
     except Exception as error:  # noqa: BLE001 - whatever the user's own types raise
         text = say(error)
     return Failed(error=text, reason=EndReason.BAD_PAYLOAD, permanent=True)
+
+
+def first_line(lease: Lease, outcome: Failed | Lost, kind: Kind | None) -> str:
+    """How a run failed, in a line for the log, without the secrets of its payload."""
+    try:
+        payload = msgspec.json.decode(lease.payload)
+    except msgspec.DecodeError:
+        payload = None
+    more = hidden(lease.payload) if lease.kind == COMMAND and payload is not None else []
+    values = secret_values({"payload": payload, "secrets": more}, () if kind is None else kind.options.secrets)
+    return mask_text(outcome.error or outcome.reason, values).partition("\n")[0][:LONGEST_LINE]
 
 
 def result_of(outcome: Outcome) -> str:

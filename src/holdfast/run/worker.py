@@ -27,7 +27,7 @@ from holdfast.run.crew import Crew
 from holdfast.run.execute.making import Maker
 from holdfast.run.execute.process import importable
 from holdfast.run.guard import Guard
-from holdfast.run.handler import result_of
+from holdfast.run.handler import first_line, result_of
 from holdfast.run.heartbeat import Heartbeat, interval_for
 from holdfast.run.held import Held, Run, StopReason
 from holdfast.run.marked import MARK
@@ -46,8 +46,6 @@ from holdfast.store.settlement import Settlement
 
 log = logging.getLogger("holdfast")
 
-#: Errors are logged by their first line, up to so many characters; the attempt has all of it.
-LONGEST_LINE = 300
 #: A part that has not moved for so many seconds hangs.
 HANGS = 180.0
 #: Handlers are told to stop so many seconds before the end of the grace.
@@ -297,7 +295,7 @@ class Worker:
 
     def _log_failure(self, lease: Lease, outcome: Failed | Lost) -> None:
         facts = {"job": lease.job_id, "kind": lease.kind, "attempt": lease.attempt, "token": lease.token}
-        first = (outcome.error or outcome.reason).partition("\n")[0][:LONGEST_LINE]
+        first = first_line(lease, outcome, self._kinds.get(lease.kind))
         log.warning("a run failed (%s): %s", outcome.reason, first, extra={**facts, "worker": self.id})
 
     def _after_failure(self, lease: Lease) -> None:
