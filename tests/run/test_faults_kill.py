@@ -104,4 +104,6 @@ def test_a_paused_worker_wakes_up_as_a_zombie(app, audit, real_database, tmp_pat
             assert second.workers[0].alive
         assert first.workers[0].alive, "the zombie lives on, as a worker"
     assert audit.ends()[ref.id] == 1
-    assert [attempt.reason for attempt in app.views.attempts(ref.id)] == ["lease_lost", "done"]
+    # A worker that cannot renew in time on a slow machine stops by itself, before anybody pauses it.
+    reasons = [attempt.reason for attempt in app.views.attempts(ref.id)]
+    assert [reason for reason in reasons if reason != "released"] == ["lease_lost", "done"]

@@ -203,7 +203,7 @@ def test_a_request_with_a_key_is_carried_out_once(operator, site, tokens):
     ("path", "status", "code"),
     [
         ("/jobs/99", 404, "E_NO_SUCH_JOB"),
-        ("/jobs/99999999999999999999", 400, "E_INVALID"),
+        ("/jobs/99999999999999999999", 404, "E_NOT_FOUND"),
         ("/jobs?filter=colour%3Dred", 400, "E_INVALID"),
         ("/jobs?limit=0", 400, "E_INVALID"),
         ("/jobs?limit=1&limit=2", 400, "E_INVALID"),
