@@ -54,7 +54,7 @@ def ignore_all(path: str) -> None:
 
 
 def hold_lock_briefly() -> str:
-    ctypes.PyDLL(None).sleep(3)
+    ctypes.PyDLL(None).sleep(8)
     return "done"
 
 
@@ -133,7 +133,7 @@ def register(app: holdfast.Holdfast) -> dict[str, object]:
     handlers = {f.__name__: app.job(**options)(f) for f in (double, who, talk, rest, wait_for_stop)}
     once = {"executor": "process", "max_attempts": 1}
     handlers |= {f.__name__: app.job(**once)(f) for f in (background, daemonise, fork, leave, linger, odd, outlast)}
-    handlers["hold_lock_briefly"] = app.job(executor="process", lease=1)(hold_lock_briefly)
+    handlers["hold_lock_briefly"] = app.job(executor="process", lease=5)(hold_lock_briefly)
     handlers["kill_self"] = app.job(**options, max_crashes=2)(kill_self)
     handlers["ignore_all"] = app.job(executor="process", max_attempts=1, timeout=0.5, lease=60)(ignore_all)
     handlers["grow"] = app.job(**options, max_crashes=2, memory="120M")(grow)

@@ -150,7 +150,7 @@ def test_an_embedded_worker_keeps_the_lease_of_a_thread_that_does_not_end(app):
     """Nobody else may run the job while it does."""
     begun, free = threading.Event(), threading.Event()
 
-    @app.job(lease=1)
+    @app.job(lease=5)
     def deaf() -> str:
         begun.set()
         free.wait(30)
