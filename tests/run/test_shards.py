@@ -108,11 +108,11 @@ def test_batches_advance_side_by_side(app):
             together.set()
         together.wait(0.2)
 
-    batches = [app.submit(nap.bind(name=name), range(200), shards=1) for name in "ab"]
+    batches = [app.submit(nap.bind(name=name), range(1000), shards=1) for name in "ab"]
     with worker(app, slots=1):
-        assert together.wait(SLICE * 3)
+        assert together.wait(SLICE * 12)  # one alone would take longer
         wait_until(lambda: all(app.store.batches.get(batch.id).state is BatchState.DONE for batch in batches))
-    assert Counter(turns) == {"a": 200, "b": 200}
+    assert Counter(turns) == {"a": 1000, "b": 1000}
 
 
 def test_a_worker_that_ends_gives_its_shards_back(app):
