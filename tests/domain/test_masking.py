@@ -75,7 +75,7 @@ def test_json_that_is_none_is_a_text():
 
 def test_a_hostile_text_takes_no_time():
     for text in ("password" * 20_000, "://a:" * 40_000, "bearer " * 40_000, "--token " * 40_000):
-        mask_text(text)
+        assert mask_text(text)
 
 
 def test_the_fence_of_a_lease_is_no_secret():

@@ -15,6 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
+from holdfast.run import kernel
+
 #: Where the kernel shows its control groups.
 ROOT = Path("/sys/fs/cgroup")
 #: The processor's time is shared out in periods of so many microseconds.
@@ -82,7 +84,7 @@ class _Group:
         """Again and again, until nobody is left: who forks while he is counted is met the next time."""
         pause = threading.Event()
         for _ in range(TRIES):
-            pids = _words(self.folders[0] / "cgroup.procs")
+            pids = kernel.words(self.folders[0] / "cgroup.procs")
             if not pids:
                 return
             for pid in pids:
@@ -115,10 +117,10 @@ class _GroupV1(_Group):
         super().__init__(folders, limits, if_any=if_any)
 
     def oom(self) -> bool:
-        return _facts(self._memory / "memory.oom_control").get("oom_kill", 0) > 0
+        return kernel.facts(self._memory / "memory.oom_control").get("oom_kill", 0) > 0
 
     def peak(self) -> int | None:
-        return _number(self._memory / "memory.max_usage_in_bytes")
+        return kernel.number(self._memory / "memory.max_usage_in_bytes")
 
 
 class _GroupV2(_Group):
@@ -134,10 +136,10 @@ class _GroupV2(_Group):
         super().__init__([self._own], limits, if_any={self._own / "memory.swap.max": 0})
 
     def oom(self) -> bool:
-        return _facts(self._own / "memory.events").get("oom_kill", 0) > 0
+        return kernel.facts(self._own / "memory.events").get("oom_kill", 0) > 0
 
     def peak(self) -> int | None:
-        return _number(self._own / "memory.peak")
+        return kernel.number(self._own / "memory.peak")
 
     def kill(self) -> None:
         try:
@@ -177,7 +179,7 @@ class GroupsV2:
         """Our own group, if it was delegated to us with its memory."""
         own = _own_group("")
         home = None if own is None else ROOT / own
-        if home is None or "memory" not in _words(home / "cgroup.controllers") or not os.access(home, os.W_OK):
+        if home is None or "memory" not in kernel.words(home / "cgroup.controllers") or not os.access(home, os.W_OK):
             return None
         return home
 
@@ -311,7 +313,7 @@ def _can_make(home: Path) -> bool:
 
 def _make_room(home: Path) -> None:
     """A group that hands out controllers may hold no processes of its own: they go into a leaf."""
-    pids = _words(home / "cgroup.procs")
+    pids = kernel.words(home / "cgroup.procs")
     leaf = home / "holdfast"
     if pids:
         leaf.mkdir(exist_ok=True)
@@ -321,21 +323,3 @@ def _make_room(home: Path) -> None:
 
 def _put(file: Path, value: object) -> None:
     file.write_text(str(value))
-
-
-def _words(file: Path) -> list[str]:
-    try:
-        return file.read_text().split()
-    except OSError:
-        return []
-
-
-def _number(file: Path) -> int | None:
-    found = _words(file)
-    return int(found[0]) if found and found[0].isdecimal() else None
-
-
-def _facts(file: Path) -> dict[str, int]:
-    """Lines of a name and a number."""
-    words = _words(file)
-    return {name: int(value) for name, value in zip(words[::2], words[1::2], strict=False) if value.isdecimal()}

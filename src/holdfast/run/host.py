@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from holdfast.domain.autoscale import Host
+from holdfast.run import kernel
 
 PROC, GROUPS = Path("/proc"), Path("/sys/fs/cgroup")
 
@@ -34,9 +35,9 @@ def read_host(proc: Path = PROC, groups: Path = GROUPS) -> Host:
 
 def _memory(proc: Path) -> tuple[int, int, int]:
     """All memory, what of it is available, and the pages that were read back from swap."""
-    facts = _facts(proc / "meminfo")
+    facts = kernel.facts(proc / "meminfo")
     if "MemTotal:" in facts and "MemAvailable:" in facts:
-        return facts["MemTotal:"] * 1024, facts["MemAvailable:"] * 1024, _facts(proc / "vmstat").get("pswpin", 0)
+        return facts["MemTotal:"] * 1024, facts["MemAvailable:"] * 1024, kernel.facts(proc / "vmstat").get("pswpin", 0)
     import psutil  # where there is no such file
 
     memory, swap = psutil.virtual_memory(), psutil.swap_memory()
@@ -46,13 +47,13 @@ def _memory(proc: Path) -> tuple[int, int, int]:
 def _group_memory(proc: Path, groups: Path) -> Iterator[tuple[int, int]]:
     """The limit of each group that we are in, and what is used of it. The files of the disk that it caches can go."""
     for folder in _folders(proc, groups, ""):
-        limit, used = _number(folder / "memory.max"), _number(folder / "memory.current")
+        limit, used = kernel.number(folder / "memory.max"), kernel.number(folder / "memory.current")
         if limit is not None and used is not None:
-            yield limit, max(0, used - _facts(folder / "memory.stat").get("inactive_file", 0))
+            yield limit, max(0, used - kernel.facts(folder / "memory.stat").get("inactive_file", 0))
     for folder in _folders(proc, groups / "memory", "memory"):
-        limit, used = _number(folder / "memory.limit_in_bytes"), _number(folder / "memory.usage_in_bytes")
+        limit, used = kernel.number(folder / "memory.limit_in_bytes"), kernel.number(folder / "memory.usage_in_bytes")
         if limit is not None and used is not None:
-            yield limit, max(0, used - _facts(folder / "memory.stat").get("total_inactive_file", 0))
+            yield limit, max(0, used - kernel.facts(folder / "memory.stat").get("total_inactive_file", 0))
 
 
 def _cores(proc: Path, groups: Path) -> float:
@@ -62,11 +63,11 @@ def _cores(proc: Path, groups: Path) -> float:
     except AttributeError:
         cores = float(os.cpu_count() or 1)
     for folder in _folders(proc, groups, ""):
-        quota = _words(folder / "cpu.max")
+        quota = kernel.words(folder / "cpu.max")
         if len(quota) == 2 and quota[0].isdecimal():
             cores = min(cores, int(quota[0]) / int(quota[1]))
     for folder in _folders(proc, groups / "cpu", "cpu"):
-        share, period = _number(folder / "cpu.cfs_quota_us"), _number(folder / "cpu.cfs_period_us")
+        share, period = kernel.number(folder / "cpu.cfs_quota_us"), kernel.number(folder / "cpu.cfs_period_us")
         if share and period:
             cores = min(cores, share / period)
     return cores
@@ -82,7 +83,7 @@ def _memory_pressure(proc: Path, groups: Path) -> float | None:
 
 
 def _pressure(file: Path, line: str) -> float | None:
-    words = _words(file)
+    words = kernel.words(file)
     with suppress(ValueError, IndexError):
         return float(words[words.index(line) + 1].removeprefix("avg10="))
     return None
@@ -97,26 +98,3 @@ def _folders(proc: Path, home: Path, controller: str) -> list[Path]:
                 own = home / path.strip("/")
                 return [folder for folder in (own, *own.parents) if folder == home or home in folder.parents]
     return []
-
-
-def _words(file: Path) -> list[str]:
-    try:
-        return file.read_text().split()
-    except OSError:
-        return []
-
-
-def _number(file: Path) -> int | None:
-    found = _words(file)
-    return int(found[0]) if found and found[0].isdecimal() else None
-
-
-def _facts(file: Path) -> dict[str, int]:
-    """Lines that begin with a name and a number."""
-    found: dict[str, int] = {}
-    with suppress(OSError):
-        for line in file.read_text().splitlines():
-            words = line.split()
-            if len(words) > 1 and words[1].isdecimal():
-                found[words[0]] = int(words[1])
-    return found
