@@ -162,6 +162,8 @@ class Supervisor:
         self._children: dict[str, _Child] = {}
         #: When to look for what children have left behind; None: all is clean.
         self._sweep_at: float | None = None
+        #: Whether orphans are left that have not ended, or were not collected.
+        self._unburied = False
         self._measured_at = 0.0
         self._look = select.poll()
         self._look.register(orders, select.POLLIN)
@@ -173,7 +175,7 @@ class Supervisor:
     def run(self) -> None:
         """Until the worker is gone; then end all children."""
         while True:
-            busy = self._children or self._sweep_at is not None
+            busy = self._children or self._sweep_at is not None or self._unburied
             ready = self._look.poll(LOOK_EVERY * 1000 if busy else None)
             if any(descriptor == self._orders.fileno() for descriptor, _ in ready):
                 order = self._channel.receive()
@@ -304,8 +306,7 @@ class Supervisor:
             exited = child.close(name, *ended)
             with suppress(OSError):
                 self._channel.send(exited)
-        if not self._children:
-            _bury()
+        self._unburied = not self._children and _bury()
 
     def _sweep(self) -> None:
         """A look at all processes takes a while: programs that end by themselves share one."""
@@ -331,11 +332,17 @@ def _end_orphans(living: Mapping[str, int]) -> None:
                     os.kill(pid, signal.SIGKILL)
 
 
-def _bury() -> None:
-    """Collect orphans that have ended. Only while no child of our own is left, whose status others want."""
-    with suppress(ChildProcessError):
+def _bury() -> bool:
+    """Collect orphans that have ended, and say whether others are left.
+
+    Only while no child of our own is left, whose status others want.
+    """
+    try:
         while os.waitpid(-1, os.WNOHANG) != (0, 0):
             pass
+    except ChildProcessError:
+        return False
+    return True
 
 
 def _become_subreaper() -> None:
