@@ -22,8 +22,10 @@ $(READY): requirements/dev.txt pyproject.toml
 run: $(READY) ## see Holdfast at work on a SQLite file
 	@$(BIN)/python examples/first_steps/demo.py
 
+# The tests start hundreds of programs, each of which would compile what it imports.
+test: export PYTHONDONTWRITEBYTECODE =
 test: $(READY) ## run all tests, with a real PostgreSQL from the development environment
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -n 3 --dist loadgroup
 
 services: ## install what the tests can use of the system's packages (Debian, as root)
 	@missing=""; \

@@ -205,9 +205,11 @@ def test_under_pressure_a_program_is_frozen_then_evicted_at_no_cost(tmp_path, ho
     """The one that has worked least of those that may run twice; with memory it goes on, and later begins anew."""
     app = holdfast.Holdfast(f"sqlite:///{tmp_path / 'jobs.db'}")
     program = f"open('pid', 'w').write(str(__import__('os').getpid())); __import__('time').sleep({LONG})"
-    once = add(app, tmp_path, "sleep", LONG, memory=GB, on_lost=OnLost.HOLD)
     with work(app, slots=4):
         app.store.scaling.set_bounds("default", Bounds(2, 4))
+        # What began before the worker had heard of it would not be scaled.
+        wait_until(lambda: any(each.scaling for each in app.store.workers.list()))
+        once = add(app, tmp_path, "sleep", LONG, memory=GB, on_lost=OnLost.HOLD)
         wait_until(lambda: app.views.get(once).state is State.RUNNING)
         again = add(app, tmp_path, sys.executable, "-c", program, memory=GB)
         wait_until((tmp_path / "pid").exists)

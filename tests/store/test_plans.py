@@ -231,7 +231,7 @@ SCHEDULES = {*sql.statements("sqlite", noun="schedules"), *sql.statements("sqlit
 
 
 #: Statistics can be set only where the tests own the server.
-JOBS = {"postgres": 2_000_000, "postgres-system": 200_000}
+JOBS = {"postgres": 1_000_000, "postgres-system": 200_000}
 SERVERS = [name for name in available() if name in JOBS]
 
 

@@ -164,7 +164,7 @@ class BigPostgres:
     #: Nobody has looked; a few jobs, and none ran; a few, and all ran; no live ones any more; all as it is.
     STATISTICS = ("empty", "idle", "busy", "drained", "fresh")
 
-    def __init__(self, server_url: str, *, jobs: int = 2_000_000) -> None:
+    def __init__(self, server_url: str, *, jobs: int = 1_000_000) -> None:
         self.layout = Layout(
             ended=jobs // 2,
             running=300,
