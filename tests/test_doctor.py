@@ -85,8 +85,8 @@ def test_a_queue_that_nobody_serves(store):
 
 
 def test_a_paused_queue(store):
-    store.queues.pause("default", note="deploy")
-    assert found(doctor.of_store(store))["queue"] == "'default' is paused: deploy"
+    store.queues.pause("default", note="deploy, token=abcd")
+    assert found(doctor.of_store(store))["queue"] == "'default' is paused: deploy, token=***"
 
 
 def test_lapsed_leases_and_dead_jobs(store, clock):

@@ -14,6 +14,7 @@ from holdfast.facts.jobs import job_facts, story_facts
 from holdfast.facts.logs import find_log, mask_lines, read_log, search_log
 from holdfast.facts.masks import Masks
 from holdfast.facts.schedules import schedule_facts
+from holdfast.run.ping import ping_request
 from tests.support.jobs import put, take_one
 
 SECRET = "hunter22-and-more"
@@ -71,6 +72,13 @@ def test_what_a_schedule_pings_and_why_it_is_paused_are_masked(store):
     facts = schedule_facts(store.schedules.get("s"), store.schedules.now())
     assert facts.definition["ping"] == "https://checks.example.com/nightly?key=***&***"
     assert facts.note == "until token=*** is new"
+
+
+@pytest.mark.one_backend
+def test_the_address_of_a_ping_is_masked(store, masks):
+    """Whoever knows it can report that all is well."""
+    job_id = store.jobs.enqueue(ping_request(f"https://hc.example/{SECRET}", "default", "nightly")).id
+    assert story_facts(store.board.story(job_id), masks).job["payload"] == {"url": "***"}
 
 
 def test_no_cut_of_a_log_shows_half_a_secret(tmp_path):

@@ -8,6 +8,7 @@ import pytest
 
 from holdfast.domain.access import Via
 from holdfast.domain.batch import UnitState
+from holdfast.domain.edit import Edit
 from holdfast.domain.filter import parse_filter, say_filter
 from holdfast.domain.job import State
 from holdfast.domain.kind import Kind, KindOptions
@@ -58,6 +59,18 @@ def test_a_dry_run_counts_and_changes_nothing(desk, store):
     assert (done.matched, done.changed, done.dry_run) == (1, 0, True)
     assert state(store, job_id) is State.READY
     assert acts(store) == []
+
+
+def test_a_verb_is_checked_before_anything_is_done(desk, store):
+    """In a dry run too: of two changes of which one makes no sense, none is made."""
+    job_id = put(store)
+    for dry_run in (True, False):
+        for given in ({}, {"priority": 7, "run_at": "soon"}, {"priority": 7, "edit": Edit(env={"A B": "1"})}):
+            with pytest.raises(InvalidInput):
+                desk.jobs("set", Selector(ids=(job_id,)), dry_run=dry_run, **given)
+        with pytest.raises(InvalidInput):
+            desk.jobs("restart", Selector(ids=(job_id,)), dry_run=dry_run, memory="much")
+    assert store.views.get(job_id).priority == 0
 
 
 def test_an_act_tells_its_filter_without_secrets(desk, store):

@@ -15,6 +15,7 @@ from holdfast.cli.answers import schema
 from holdfast.cli.exits import EXITS
 from holdfast.cli.shared import Command, shared_options
 from holdfast.config import SETTINGS
+from holdfast.web.problems import Problem
 
 HERE = Path(__file__).parent
 SHARED = {option.opts[-1] for option in shared_options()}
@@ -35,6 +36,10 @@ def error_page() -> str:
         meaning = (inspect.getdoc(error) or "").split("\n\n")[0].replace("\n", " ")
         hint = error.hint or ("Try again." if error.retryable else "")
         lines.append(f"| `{error.code}` | {error.exit_code} | `{error.__name__}` | {meaning} | {hint} |")
+    lines += ["", "Over HTTP alone:", "", "| code | status | meaning | what to do |", "|---|---|---|---|"]
+    for problem in sorted([Problem, *Problem.__subclasses__()], key=lambda p: p.status):
+        meaning = (inspect.getdoc(problem) or "").split("\n\n")[0].replace("\n", " ")
+        lines.append(f"| `{problem.code}` | {problem.status} | {meaning} | {problem.hint} |")
     return "\n".join(lines) + "\n"
 
 

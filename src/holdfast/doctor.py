@@ -20,6 +20,7 @@ from holdfast.config import SETTINGS, settings
 from holdfast.domain import invariants
 from holdfast.domain.health import Check, fail, ok, warn
 from holdfast.domain.job import State
+from holdfast.domain.masking import mask_text
 from holdfast.domain.text import as_argument
 from holdfast.errors import HoldfastError
 from holdfast.run.caps import enforcer_here
@@ -148,7 +149,7 @@ def queues(seen: Overview) -> Iterator[Check]:
             fix = f"Start one with --queue={shlex.quote(queue.name)}, or move them with holdfast set --to-queue."
             yield warn("queue", text, fix)
         if queue.paused:
-            note = f": {queue.note}" if queue.note else ""
+            note = f": {mask_text(queue.note)}" if queue.note else ""
             yield warn("queue", f"{queue.name!r} is paused{note}", f"holdfast queue resume {as_argument(queue.name)}")
         if queue.lapsed:
             text = f"{queue.lapsed:,} leases of {queue.name!r} have lapsed and nobody has taken them over"
@@ -170,7 +171,7 @@ def schedules(store: Store, seen: Overview) -> Iterator[Check]:
     for each in islice(store.schedules.all(), LOOKED_AT):
         kind = _kind_of(each)
         if each.paused:
-            note = f": {each.note}" if each.note else ""
+            note = f": {mask_text(each.note)}" if each.note else ""
             yield warn(
                 "schedule", f"{each.name!r} is paused{note}", f"holdfast schedule resume {as_argument(each.name)}"
             )

@@ -84,7 +84,13 @@ def test_only_and_limit_and_resume_from(batch):
 def test_a_batch_is_steered(batch):
     """Pause, resume, cancel, retry failed, rm: each says what it changed."""
     batch("run", PLAIN[2], "--range", "1-5")
-    assert batch("retry-failed", "1").data == {"batch": 1, "verb": "retry-failed", "changed": True, "units": 1}
+    assert batch("retry-failed", "1").data == {
+        "batch": 1,
+        "verb": "retry-failed",
+        "changed": True,
+        "units": 1,
+        "dry_run": False,
+    }
     assert batch("pause", "1").data["changed"]
     assert batch("run", PLAIN[2], "--range", "1-5").code == 11
     assert batch("resume", "1").data["changed"]
@@ -178,5 +184,5 @@ def test_to_watch_what_is_paused_is_exit_11(batch):
     batch_units.app.submit(batch_units.greet, ["a", "b"])
     assert batch("pause", "1").data["changed"]
     assert batch("attach", "1").code == 11
-    assert batch("cancel", "1").data == {"batch": 1, "verb": "cancel", "changed": True, "units": 2}
+    assert batch("cancel", "1").data == {"batch": 1, "verb": "cancel", "changed": True, "units": 2, "dry_run": False}
     assert not batch("cancel", "1").data["changed"]

@@ -177,6 +177,10 @@ def test_the_configuration_says_where_it_comes_from(run, tmp_path, monkeypatch):
 def test_codes_are_explained(run):
     assert run("explain", "E_LEASE_LOST", "-o", "json").data["exit_code"] == 15
     assert "Did you mean" in run("explain", "E_LEASE").err
+    told = run("explain", "E_WRONG_HOST", "-o", "json").data
+    assert (told["exit_code"], told["http_status"]) == (None, 421)
+    assert "HTTP 421" in run("explain", "e_wrong_host").out
+    assert run("explain", "E_NOT_FOUND", "-o", "json").data["exit_code"] == 3
     codes = run("exit-codes", "-o", "json").data["exit_codes"]
     assert {code["code"]: code["name"] for code in codes}[7] == "aborted"
     assert json.dumps(codes)

@@ -17,6 +17,13 @@ def test_another_address_needs_a_token_first(run, app):
     assert run("web", "--listen", "nowhere").code == 2
 
 
+def test_a_store_that_is_named_has_to_be_there(run, tmp_path):
+    """A misspelt name would show an empty dashboard, and leave a file behind."""
+    answer = run("web", "--url", f"sqlite:///{tmp_path}/mispelt.db", "-o", "json")
+    assert (answer.code, answer.document["error"]["code"]) == (4, "E_SCHEMA_MISSING")
+    assert not (tmp_path / "mispelt.db").exists()
+
+
 def test_without_the_extra_it_says_what_to_install(run, app, monkeypatch):
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     monkeypatch.delitem(sys.modules, "holdfast.web.server", raising=False)

@@ -135,3 +135,8 @@ def test_a_cut_url_shows_no_password():
 )
 def test_a_url_is_shown_without_who_calls_and_what_is_said(url, shown):
     assert mask_url(url) == shown
+
+
+def test_a_short_secret_is_masked_as_a_whole_word():
+    values = secret_values({"pin": "123", "cvv": 7, "token": "  "})
+    assert mask_text("pin 123 of 1234, 7 times (123)", values) == f"pin {MASK} of 1234, 7 times ({MASK})"

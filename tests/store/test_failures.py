@@ -350,7 +350,10 @@ def test_a_deleted_file_is_noticed(tmp_path):
     """Nothing is acknowledged that nobody could ever read."""
     store = open_store(f"sqlite:///{tmp_path}/jobs.db")
     put(store)
+    store.views.get(1)
     (tmp_path / "jobs.db").unlink()
+    with pytest.raises(StoreUnavailable, match="was deleted or replaced"):
+        store.views.get(1)
     with pytest.raises(StoreUnavailable, match="deleted"):
         put(store)
     store.close()

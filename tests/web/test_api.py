@@ -26,7 +26,7 @@ def drained(app):
 def test_a_job_is_enqueued_and_read(operator, drained):
     """Created or already there; its story tells all, in the envelope of the command line."""
     placed = operator.act("/jobs", 201, kind="mail", payload={"to": 1}, key="k", label="a")
-    assert placed == {"id": placed["id"], "created": True, "kind": "mail", "queue": "default"}
+    assert placed == {"id": placed["id"], "created": True, "kind": "mail", "queue": "default", "dry_run": False}
     assert not operator.act("/jobs", 201, kind="mail", payload={"to": 1}, key="k")["created"]
     drained()
     answer = operator.get(f"/api/v1/jobs/{placed['id']}").json()
@@ -131,7 +131,8 @@ def test_batches_and_their_units(operator, app):
     first = operator.read("/batches/1/units", state="failed", limit=2)
     rest = operator.read("/batches/1/units", state="failed", limit=2, after=first["next"])
     assert [unit["key"] for unit in first["units"] + rest["units"]] == [0, 1, 2]
-    assert operator.act("/batches/1/act", verb="retry-failed", dry_run=True)["changed"] is False
+    tried = operator.act("/batches/1/act", verb="retry-failed", dry_run=True)
+    assert tried == {"batch": 1, "verb": "retry-failed", "changed": True, "units": 3, "dry_run": True}
     assert operator.act("/batches/1/units/act", verb="skip", cluster=cluster["key"])["units"] == 3
     assert operator.read("/batches/1")["batch"]["state"] == "done"
     operator.act("/batches/1/act", 403, verb="rm")
@@ -152,7 +153,8 @@ def test_schedules_by_any_name(operator, admin, app):
     assert operator.read("/acts")["acts"] == []
     assert operator.read("/jobs")["jobs"] == []
     assert operator.act("/schedules/act", name=name, verb="pause", note="x")["schedule"]["condition"] == "paused"
-    assert operator.act("/schedules/act", name=name, verb="trigger")["jobs"] == [1]
+    (made,) = operator.act("/schedules/act", name=name, verb="trigger")["jobs"]
+    assert [job["id"] for job in operator.read("/jobs")["jobs"]] == [made]
     operator.act("/schedules/act", 403, name=name, verb="rm")
     assert admin.act("/schedules/act", name=name, verb="rm")["schedule"] is None
     operator.act("/schedules/act", 404, name=name, verb="pause")
@@ -169,6 +171,28 @@ def test_queues_and_workers(operator, app):
     assert operator.read("/workers")["workers"][0]["wanted"] == "quiet"
     operator.act("/workers/act", 404, worker="nobody", wish="stop")
     operator.act("/workers/act", 400, worker="w", wish="explode")
+
+
+def test_a_dry_run_refuses_what_the_act_refuses(operator, app):
+    """And answers what it would; nothing was done."""
+    kept = operator.act("/jobs", 201, kind="mail", payload={"to": 1}, key="k")["id"]
+    new = operator.act("/jobs", kind="mail", payload={"to": 1}, dry_run=True)
+    assert (new["id"], new["created"], new["dry_run"]) == (None, True, True)
+    again = operator.act("/jobs", kind="mail", payload={"to": 1}, key="k", dry_run=True)
+    assert (again["id"], again["created"]) == (kept, False)
+    for status, path, told in (
+        (404, "/jobs", {"kind": "mail", "payload": {"to": 1}, "after": [999]}),
+        (400, "/jobs/act", {"verb": "set", "filter": "id=1", "run_at": "soon"}),
+        (400, "/jobs/act", {"verb": "set", "filter": "id=1", "to_queue": "\n"}),
+        (404, "/workers/act", {"worker": "nobody", "wish": "stop"}),
+        (400, "/filters/act", {"verb": "save", "name": "odd", "filter": "colour=red"}),
+        (404, "/filters/act", {"verb": "rm", "name": "odd"}),
+        (400, "/queues/act", {"queue": "\n", "limit": 1}),
+    ):
+        operator.act(path, status, **told, dry_run=True)
+        operator.act(path, status, **told)
+    assert len(operator.read("/jobs")["jobs"]) == 1
+    assert [act["verb"] for act in operator.read("/acts")["acts"]] == ["enqueue"]
 
 
 def test_saved_filters_and_kinds(operator):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import pytest
 from starlette.routing import Mount, Route
@@ -18,6 +20,7 @@ from holdfast.web.entry import OPEN
 from holdfast.web.guard import HEADERS
 from holdfast.web.openapi import BASE
 from holdfast.web.problems import Problem, SlowDown
+from tests.support.processes import wait_until
 from tests.web.conftest import HOST, Client
 
 #: What is let in does not depend on the store.
@@ -415,3 +418,18 @@ def test_a_foreign_session_does_not_keep_anyone_out(app, make_server):
     assert client.get("/").status_code == 200
     app.store.credentials.add("ci", Role.VIEWER, actor="ada")
     assert client.get("/api/v1/me").status_code == 401
+
+
+def test_a_look_waits_for_no_writer(site, tokens, app, real_database):
+    """That its token was used is written down beside it."""
+    with closing(sqlite3.connect(real_database.path, isolation_level=None)) as writer:
+        writer.execute("BEGIN IMMEDIATE")
+        assert Client(site, tokens[Role.VIEWER]).get("/api/v1/jobs").status_code == 200
+        assert unused(app)
+        writer.execute("ROLLBACK")
+    wait_until(lambda: not unused(app))
+
+
+def unused(app):
+    """Whether the viewer's token was never used."""
+    return [each.used_at for each in app.store.credentials.list() if each.role is Role.VIEWER] == [None]

@@ -10,6 +10,7 @@ from markupsafe import Markup
 from holdfast.domain.batch import BatchState, UnitState
 from holdfast.domain.definition import Condition
 from holdfast.domain.job import State
+from holdfast.options import parse_arguments
 from holdfast.store.views import Count
 from holdfast.web import format as written
 from holdfast.web.ansi import ansi, plain
@@ -180,3 +181,9 @@ def test_addresses():
     assert address("/base", "schedule", {"name": "a/../b\n&#?"}) == "/base/schedule?name=a%2F..%2Fb%0A%26%23%3F"
     assert address("", "jobs", {"filter": "", "state": None}) == "/jobs"
     assert address("", "", {}) == "/"
+
+
+@pytest.mark.parametrize("value", ["5", "true", "plain", "a b", "", '"5"', "{", "it's", 5, [1, "2"], None])
+def test_what_is_copied_is_read_back(value):
+    """A text that looks like a number stays a text."""
+    assert parse_arguments([f"name={written.as_value(value)}"]) == {"name": value}

@@ -43,10 +43,12 @@ class Explained(Struct, frozen=True):
     """What an error code says."""
 
     code: str
-    exit_code: int
+    #: None: it comes over HTTP alone, with this status.
+    exit_code: int | None
     meaning: str
     hint: str
     retryable: bool
+    http_status: int | None = None
 
 
 class Script(Struct, frozen=True):
@@ -118,14 +120,30 @@ def exit_codes(session: Session) -> None:
 @click.argument("code")
 def explain(session: Session, *, code: str) -> None:
     """Explain an error code, like E_LEASE_LOST: what it means and what to do."""
-    known = {found.code: found for found in all_errors()}
+    known = {each.code: each for each in [*_of_the_web(), *_of_the_program()]}
     found = known.get(code.upper())
     if found is None:
         raise NotFound(f"there is no error code {code!r}", hint=_nearest(code.upper(), list(known)))
-    meaning = inspect.getdoc(found) or ""
-    lines = [f"{found.code} (exit {found.exit_code})", "", meaning]
-    facts = Explained(found.code, found.exit_code, meaning, found.hint, found.retryable)
-    session.output.value(facts, lambda: [*lines, *(["", f"What to do: {found.hint}"] if found.hint else [])])
+    number = f"exit {found.exit_code}" if found.http_status is None else f"HTTP {found.http_status}"
+    lines = [f"{found.code} ({number})", "", found.meaning]
+    session.output.value(found, lambda: [*lines, *(["", f"What to do: {found.hint}"] if found.hint else [])])
+
+
+def _of_the_program() -> Iterator[Explained]:
+    for each in all_errors():
+        yield Explained(each.code, each.exit_code, inspect.getdoc(each) or "", each.hint, each.retryable)
+
+
+def _of_the_web() -> Iterator[Explained]:
+    """What only those meet who ask over HTTP; nothing where the extra is not installed."""
+    try:
+        from holdfast.web.problems import Problem
+    except ImportError:
+        return
+    found: list[type[Problem]] = [Problem, *Problem.__subclasses__()]
+    for each in found:
+        meaning = inspect.getdoc(each) or ""
+        yield Explained(each.code, None, meaning, each.hint, each.is_passing(), http_status=each.status)
 
 
 def _nearest(code: str, known: list[str]) -> str:

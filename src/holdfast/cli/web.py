@@ -13,6 +13,7 @@ from holdfast.cli.session import Session
 from holdfast.cli.shared import command as shared_command
 from holdfast.cli.shared import with_options
 from holdfast.cli.worker import APP, LOG, say
+from holdfast.store.url import open_store
 
 
 class Served(Struct, frozen=True):
@@ -30,7 +31,7 @@ def command(session: Session, **flags: Any) -> None:
     """Serve the dashboard and the HTTP API until told to stop.
 
     It listens on this machine alone, where anybody may look and act until the first token is made (holdfast token add).
-    Another address is refused while nobody would be asked for a token.
+    Another address is refused while nobody would be asked for a token, and so is a --url where there is no store.
 
     \b
     Examples:
@@ -40,6 +41,9 @@ def command(session: Session, **flags: Any) -> None:
     asked = {name: session.setting(name, flag) for name, flag in flags.items()}
     session.output.keep_stdout()
     logs.configure(style=asked["log_format"], level=asked["log_level"])
+    if asked["app"] is None and session.named_url is not None:
+        # Whoever names a store wants to see what is in it: a new one would show nothing.
+        open_store(session.named_url, create=False).close()
     app = load_app(asked["app"], url=session.asked_url)
     server = server_of(session, app, asked["web"])
     say(f"the dashboard of {server.site.place} is at {server.url}")

@@ -11,8 +11,10 @@ from urllib.parse import quote
 import msgspec
 
 MASK = "***"
-#: A secret shorter than this is not looked for in texts: it would blot out half of them.
+#: A secret shorter than this is looked for in texts as a whole word alone: it would blot out half of them.
 SHORTEST = 4
+#: And one that is shorter than this not at all.
+SHORTEST_WORD = 2
 #: What is nested deeper than this is blotted out as a whole: a walk through it could take the program down.
 DEEPEST = 100
 #: Stands where a text was cut; lists cut errors without it, but none that is shorter than this.
@@ -116,7 +118,7 @@ def masked_json(text: str | None, declared: Collection[str] = ()) -> Any:
 
 def secret_values(value: Any, declared: Collection[str] = ()) -> list[str]:
     """The secrets in a payload, the longest first, to be blotted out of logs and errors."""
-    found = {text for text in _secrets(value, declared) if len(text) >= SHORTEST}
+    found = {text for text in _secrets(value, declared) if len(text.strip()) >= SHORTEST_WORD}
     spelt = {spelling for text in found for spelling in (text, quote(text, safe=""), _in_json(text))}
     return sorted(spelt, key=lambda text: (-len(text), text))
 
@@ -189,7 +191,10 @@ def _sizes(value: str, text: str) -> range:
 
 def _mask_values(text: str, values: Collection[str]) -> str:
     for value in values:
-        text = text.replace(value, MASK)
+        if len(value) >= SHORTEST:
+            text = text.replace(value, MASK)
+        elif value in text:
+            text = re.sub(rf"(?<!\w){re.escape(value)}(?!\w)", MASK, text)
     return text
 
 

@@ -125,7 +125,7 @@ def _queue_board(row: QueueRow, lanes: list[Lane], ended: list[Tally], minutes: 
         limit=row.limit,
         worker_limit=row.worker_limit,
         paused=row.paused,
-        note=row.note,
+        note=None if row.note is None else mask_text(row.note),
         done_per_minute=sum(done) / minutes,
         dead_lately=sum(dead),
         done=done,

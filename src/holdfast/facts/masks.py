@@ -14,6 +14,7 @@ from holdfast.domain.job import Job
 from holdfast.domain.kind import load_options
 from holdfast.domain.masking import mask_cut, secret_values
 from holdfast.errors import HoldfastError
+from holdfast.run.ping import PING, SECRETS
 from holdfast.store import Store
 
 #: What was declared is read again after so many seconds.
@@ -42,7 +43,7 @@ class Masks:
 
     def of(self, kind: str) -> Collection[str]:
         """The fields that the application of a kind has declared as secret."""
-        return self._known().get(kind, ())
+        return SECRETS if kind == PING else self._known().get(kind, ())
 
     def kinds(self) -> list[str]:
         """The kinds that applications have registered, by name."""

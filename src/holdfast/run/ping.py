@@ -13,6 +13,8 @@ from holdfast.domain.request import Actor, NewJob
 
 PING = "holdfast.ping"
 ATTEMPTS = 5
+#: Whoever knows such an address can report that all is well.
+SECRETS = ("url",)
 #: How many seconds a call may take.
 TIMEOUT = 10.0
 
@@ -32,7 +34,7 @@ def ping_kind(hosts: Sequence[str]) -> Kind:
             raise Fail(f"{host} may not be called: it is not among ping_hosts (HOLDFAST_PING_HOSTS) of this worker")
         return call(url)
 
-    return Kind(PING, ping, KindOptions())
+    return Kind(PING, ping, KindOptions(secrets=SECRETS))
 
 
 def call(url: str) -> int:

@@ -7,7 +7,7 @@ has a test for each of them and runs on SQLite and PostgreSQL.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
     from holdfast.store.access import Acts, Answers, Credentials, Filters, Traces
@@ -34,6 +34,12 @@ class Store:
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
+
+    def rehearsal(self) -> Store:
+        """The same store for dry runs: it answers and refuses as this one would, and keeps nothing."""
+        from holdfast.store.rehearsal import Rehearsal
+
+        return Store(cast("Backend", Rehearsal(self.backend)))
 
     @cached_property
     def jobs(self) -> Jobs:

@@ -54,6 +54,10 @@ class Desk:
         self.via = via
         self._providers = providers or {}
 
+    def rehearsal(self) -> Desk:
+        """Where the same acts are tried: they answer and refuse as they would, and change nothing."""
+        return Desk(self.store.rehearsal(), actor=self.actor, via=self.via, providers=self._providers)
+
     def did(self, verb: str, target: str, *, count: int | None = None, note: str | None = None) -> None:
         """Write down what was done, without what looks like a secret."""
         said = None if note is None else mask_text(note)
@@ -80,8 +84,12 @@ class Desk:
     def jobs(
         self, verb: str, selector: Selector, *, dry_run: bool = False, matched: int | None = None, **given: Any
     ) -> Changed:
-        """Do *verb* to the jobs that match; *given* are the verb's own words. *matched*: they were counted before."""
+        """Do *verb* to the jobs that match; *given* are the verb's own words. *matched*: they were counted before.
+
+        All of it makes sense, or nothing is done; with *dry_run* it is checked, and the jobs are counted.
+        """
         known = job_verb(verb)
+        known.check(**given)
         found = self.matched(verb, selector) if matched is None else matched
         if dry_run:
             return Changed(verb, found, 0, True, [])
@@ -134,6 +142,7 @@ class Desk:
         Raises:
             UnknownKind: Nobody has registered it.
             InvalidPayload: A parameter is unknown, or missing.
+            NeedNotFound: A job of *after* does not exist.
         """
         from holdfast.verbs.enqueue import make_request
 
@@ -141,7 +150,8 @@ class Desk:
             self.store, kind, payload, delay=delay, run_at=run_at, key=key, after=after, actor=self.actor, **options
         )
         if dry_run:
-            return Placed(JobId(0), False, kind, request.queue)
+            tried = self.store.rehearsal().jobs.enqueue(request)
+            return Placed(None if tried.created else tried.id, tried.created, kind, request.queue, dry_run=True)
         answer = self.store.jobs.enqueue(request)
         self.did("enqueue", f"id={answer.id}", count=int(answer.created), note=kind)
         return Placed(answer.id, answer.created, kind, request.queue)
@@ -199,7 +209,7 @@ class Desk:
         if not keys:
             raise NotFound(f"no failed unit belongs to the cluster {cluster[:40]!r}", hint="It may run again already.")
         if dry_run:
-            return Steered(batch_id, verb, False, len(keys))
+            return Steered(batch_id, verb, True, len(keys), dry_run=True)
         ledger = self.store.ledger
         turned = ledger.retry(batch_id, keys) if verb == "retry" else ledger.skip(batch_id, keys)
         self.did(f"batch {verb}", f"batch={batch_id} cluster={cluster}", count=turned)

@@ -22,21 +22,23 @@ class Changed(Struct, frozen=True):
 
 
 class Steered(Struct, frozen=True):
-    """What a verb did to a batch; *units* counts those that it changed."""
+    """What a verb did to a batch, or with a *dry_run* would do; *units* counts those that it changed."""
 
     batch: int
     verb: str
     changed: bool
     units: int | None = None
+    dry_run: bool = False
 
 
 class Placed(Struct, frozen=True):
-    """The job; not *created*: another with its key was there already."""
+    """The job; not *created*: another with its key was there already. In a *dry_run* a new job has no id."""
 
-    id: JobId
+    id: JobId | None
     created: bool
     kind: str
     queue: str
+    dry_run: bool = False
 
 
 class Triggered(Struct, frozen=True):

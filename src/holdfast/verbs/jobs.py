@@ -10,7 +10,7 @@ from itertools import islice
 from msgspec import Struct, structs
 
 from holdfast.domain.access import Role
-from holdfast.domain.command import COMMAND
+from holdfast.domain.command import COMMAND, Command
 from holdfast.domain.edit import Edit
 from holdfast.domain.filter import parse_moment
 from holdfast.domain.job import JobId, State
@@ -28,11 +28,19 @@ LOOKED_AT = 10_000
 Act = Callable[..., list[JobId]]
 
 
+def _accept(**given: object) -> None:
+    """For a verb that has no words of its own, or takes any."""
+
+
 class JobVerb(Struct, frozen=True):
-    """Something that can be done to jobs: what it leaves alone, by which role, whether one should be asked before."""
+    """Something that can be done to jobs: what it leaves alone, by which role, whether one should be asked before.
+
+    *check* refuses what *act* could not do with the words that were given.
+    """
 
     act: Act
     applies: str
+    check: Callable[..., None] = _accept
     role: Role = Role.OPERATOR
     destructive: bool = False
     note: bool = False
@@ -47,10 +55,39 @@ def _remove(control: Control, chosen: Selector, *, actor: str) -> list[JobId]:  
     return control.remove(chosen)
 
 
+def _check_restart(*, memory: str | None = None) -> None:
+    if memory is not None:
+        as_bytes(memory)
+
+
 def _restart(control: Control, chosen: Selector, *, actor: str, memory: str | None = None) -> list[JobId]:
     if memory is not None:
         control.set_memory(chosen, as_bytes(memory), actor=actor)
     return control.restart(chosen, actor=actor)
+
+
+def _check_change(
+    *,
+    priority: int | None = None,
+    to_queue: str | None = None,
+    run_at: str | None = None,
+    edit: Edit | None = None,
+) -> None:
+    if priority is None and to_queue is None and run_at is None and not edit:
+        raise InvalidInput("nothing to change", hint="Give --priority, --to-queue or --run-at.")
+    if priority is not None:
+        checked_number(priority, what="a priority")
+    if to_queue is not None:
+        checked_name(to_queue, what="the queue")
+    if run_at is not None:
+        _moment(run_at)
+    if edit:
+        edit.applied(Command(argv=("true",), cwd="/").dumps(), "nobody")
+
+
+def _moment(text: str) -> datetime:
+    now = datetime.now(UTC)
+    return now if text == "now" else checked_moment(parse_moment(text, now=now))
 
 
 def _change(
@@ -63,23 +100,13 @@ def _change(
     run_at: str | None = None,
     edit: Edit | None = None,
 ) -> list[JobId]:
-    if priority is None and to_queue is None and run_at is None and not edit:
-        raise InvalidInput("nothing to change", hint="Give --priority, --to-queue or --run-at.")
-    # All of it makes sense, or nothing is done.
-    now, moment = datetime.now(UTC), None
-    if priority is not None:
-        checked_number(priority, what="a priority")
-    if to_queue is not None:
-        checked_name(to_queue, what="the queue")
-    if run_at is not None:
-        moment = now if run_at == "now" else checked_moment(parse_moment(run_at, now=now))
     changed: set[JobId] = set()
     if priority is not None:
         changed |= set(control.set_priority(chosen, priority, actor=actor))
     if to_queue is not None:
         changed |= set(control.move(chosen, to_queue, actor=actor))
-    if moment is not None:
-        changed |= set(control.reschedule(chosen, moment, actor=actor))
+    if run_at is not None:
+        changed |= set(control.reschedule(chosen, _moment(run_at), actor=actor))
     if edit:
         programs = chosen if chosen.kinds is not None else structs.replace(chosen, kinds=(COMMAND,))
         made = control.rewrite(programs, lambda payload: edit.applied(payload, actor), actor=actor, detail=edit.told())
@@ -100,11 +127,12 @@ JOB_VERBS: Mapping[str, JobVerb] = {
     "restart": JobVerb(
         _restart,
         "only what has ended begins anew, what is done only if it is a program, and no second job with one key",
+        check=_check_restart,
     ),
     "hold": JobVerb(Control.hold, "only what waits can be held", note=True),
     "unhold": JobVerb(Control.unhold, "only what is held can be let go"),
     "rm": JobVerb(_remove, "it was gone already", role=Role.ADMIN, destructive=True),
-    "set": JobVerb(_change, "the others have these values already, or cannot take them any more"),
+    "set": JobVerb(_change, "the others have these values already, or cannot take them any more", check=_check_change),
 }
 
 

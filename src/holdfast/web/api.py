@@ -86,7 +86,7 @@ def _carry_out(site: Site, endpoint: Endpoint, request: Request, body: bytes) ->
 
 def _done(ask: Ask, endpoint: Endpoint) -> Response:
     began = time.monotonic()
-    return json_response(body_of(endpoint.act(ask), began), endpoint.status)
+    return json_response(body_of(endpoint.act(ask), began), 200 if ask.dry_run else endpoint.status)
 
 
 class _Key:

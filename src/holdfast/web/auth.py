@@ -165,7 +165,8 @@ class Doorkeeper:
         if door.revoked_at is not None or door.name is None or door.role is None:
             raise Unauthenticated("this token was revoked", headers=_ASK)
         if self._is_to_be_noted(door.prefix or ""):
-            store.credentials.used(door.prefix or "")
+            # Nobody who looks waits for a writer.
+            threading.Thread(target=_note, args=(store, door.prefix or ""), daemon=True).start()
         return Caller(door.name, door.role, door.prefix, nonce)
 
     def _is_to_be_noted(self, prefix: str) -> bool:
@@ -266,6 +267,12 @@ class Doorkeeper:
         if store.credentials.door(None).locked:
             raise Unauthenticated("a token is needed here", headers=_ASK)
         return Caller(self._local, role)
+
+
+def _note(store: Store, prefix: str) -> None:
+    """Write down that a token was used; where that cannot be, the next use will be."""
+    with suppress(HoldfastError):
+        store.credentials.used(prefix)
 
 
 _ASK = {"WWW-Authenticate": 'Bearer realm="holdfast"'}

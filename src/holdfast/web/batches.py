@@ -11,12 +11,12 @@ from starlette.responses import Response
 from holdfast.domain.access import SEARCHING, Role
 from holdfast.domain.batch import AbortedBy, Batch, BatchId, BatchState, UnitState
 from holdfast.domain.job import Wanted
-from holdfast.domain.masking import masked_json
+from holdfast.domain.masking import MASK, masked_json
 from holdfast.domain.sharding import sharding_of
 from holdfast.facts.batches import BatchFacts, batch_facts, batch_secrets, unit_clusters, unit_facts
 from holdfast.run.batch.owner import say as say_owner
 from holdfast.verbs import BATCH_VERBS
-from holdfast.web.format import compact
+from holdfast.web.format import as_value
 from holdfast.web.visit import Visit
 
 PAGE, UNITS, ERRORS = 30, 50, 1000
@@ -106,7 +106,8 @@ def batch(visit: Visit) -> Response:
         far=far(facts, visit.now),
         parts=parts(facts),
         holders=[say_owner(holder.owner) for holder in standing.holders],
-        command_line=resume_line(found),
+        command_line=(line := resume_line(found)),
+        has_secrets=MASK in line,
         why=STOPPED[found.aborted_by] if found.aborted_by else "Paused by a person.",
         clusters=unit_clusters(found, errors),
         sampled=len(errors) < failures,
@@ -146,7 +147,8 @@ def resume_line(batch: Batch) -> str:
         return f"holdfast batch resume {batch.id}"
     if ":" not in batch.kind or not batch.source.startswith("range "):
         return ""
-    given = [f"--set {shlex.quote(f'{name}={compact(value)}')}" for name, value in masked_json(batch.arguments).items()]
+    told = masked_json(batch.arguments).items()
+    given = [f"--set {shlex.quote(f'{name}={as_value(value)}')}" for name, value in told]
     words = ["holdfast batch run", shlex.quote(batch.kind), "--range", batch.source.removeprefix("range "), *given]
     return " ".join(words)
 

@@ -184,3 +184,14 @@ def pretty(value: Any) -> str:
 def compact(value: Any) -> str:
     """A JSON value on one line; a text as it is."""
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def as_value(value: Any) -> str:
+    """A JSON value as the command line reads it back: a text as it is, unless it would be read as something else."""
+    if not isinstance(value, str):
+        return compact(value)
+    try:
+        msgspec.json.decode(value)
+    except msgspec.DecodeError:
+        return value
+    return msgspec.json.encode(value).decode()

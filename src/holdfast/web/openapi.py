@@ -73,6 +73,8 @@ def _operation(each: Endpoint, known: dict[str, Any], parts: dict[str, Any]) -> 
         "parameters": [*_path_parameters(each), *_query_parameters(each, parts)],
         "responses": {str(each.status): _answer(each, known[repr(each.answer)]), **_failures()},
     }
+    if each.status != 200 and "dry_run" in getattr(each.body, "__struct_fields__", ()):
+        told["responses"]["200"] = _answer(each, known[repr(each.answer)])
     if each.body is not None:
         told["requestBody"] = {"required": True, "content": {"application/json": {"schema": known[repr(each.body)]}}}
         told["parameters"].append(_KEY)

@@ -68,9 +68,14 @@ class Problem(Exception):
         self.headers = headers or {}
         self.said = self.hint if hint is None else hint
 
+    @classmethod
+    def is_passing(cls) -> bool:
+        """Whether the same request may be carried out later."""
+        return cls.status in (429, 503)
+
     @property
     def failure(self) -> Failure:
-        return Failure(code=self.code, message=self.message, hint=self.said, retryable=self.status in (429, 503))
+        return Failure(code=self.code, message=self.message, hint=self.said, retryable=self.is_passing())
 
 
 class Unauthenticated(Problem):

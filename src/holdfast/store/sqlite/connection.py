@@ -238,9 +238,9 @@ class SqliteBackend:
             raise
 
     def _refuse_deleted_file(self) -> None:
-        """What is written to a file that nobody can open any more would be acknowledged and lost."""
+        """What is written to a file that nobody can open any more would be lost; what is read there is of the past."""
         try:
-            inode = os.stat(self.path).st_ino  # noqa: PTH116 - before every commit, and twice as quick
+            inode = os.stat(self.path).st_ino  # noqa: PTH116 - before every look, and twice as quick
         except OSError:
             inode = None
         if inode != self._inode:
@@ -306,6 +306,7 @@ class SqliteBackend:
     def _reader(self) -> Iterator[sqlite3.Connection]:
         if self._closed:
             raise StoreUnavailable("the store is closed")
+        self._refuse_deleted_file()
         try:
             connection = self._idle_readers.pop()
         except IndexError:

@@ -39,6 +39,16 @@ class Ask(Struct, frozen=True):
     def masks(self) -> Masks:
         return self.site.masks
 
+    @property
+    def dry_run(self) -> bool:
+        """Whether it is only to be tried."""
+        return bool(getattr(self.body, "dry_run", False))
+
+    @property
+    def trying(self) -> Desk:
+        """Where it is done, or in a dry run only tried."""
+        return self.desk.rehearsal() if self.dry_run else self.desk
+
     def need(self, role: Role, what: str) -> None:
         """Go on only if the caller's role is enough.
 
@@ -74,5 +84,5 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     query: Any = Nothing
     body: Any = None
     role: Role = Role.VIEWER
-    #: Statuses beyond the usual ones.
+    #: Of what was done; a dry run has 200.
     status: int = 200

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, structs
 
 from holdfast.domain.access import SEARCHING, Role
 from holdfast.domain.batch import BatchId, UnitState
@@ -57,7 +57,7 @@ class UnitsPage(Struct, frozen=True):
 
 
 class BatchAct(Struct, frozen=True, forbid_unknown_fields=True):
-    """A verb of the command line on a batch; *dry_run*: only look whether it is there."""
+    """A verb of the command line on a batch; *dry_run* says what it would change, and does nothing."""
 
     verb: Name
     dry_run: bool = False
@@ -101,9 +101,7 @@ def act(ask: Ask) -> Steered:
     if told.verb not in BATCH_VERBS:
         raise InvalidInput(f"a batch cannot be told to {told.verb!r}", hint=f"Verbs: {', '.join(BATCH_VERBS)}.")
     ask.need(BATCH_VERBS[told.verb], f"to {told.verb} a batch")
-    if told.dry_run:
-        return Steered(ask.store.batches.get(BatchId(ask.id)).id, told.verb, False)
-    return ask.desk.batch(told.verb, BatchId(ask.id))
+    return structs.replace(ask.trying.batch(told.verb, BatchId(ask.id)), dry_run=told.dry_run)
 
 
 def act_on_units(ask: Ask) -> Steered:

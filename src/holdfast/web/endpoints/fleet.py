@@ -11,7 +11,7 @@ from holdfast.errors import InvalidInput
 from holdfast.facts.board import QueueBoard, queue_boards
 from holdfast.store.access import NEWEST, SavedFilter
 from holdfast.store.board import Running
-from holdfast.store.overview import QueueFacts, WorkerFacts, queue_facts, worker_facts
+from holdfast.store.overview import QueueFacts, WorkerFacts, worker_facts
 from holdfast.verbs import Asked
 from holdfast.web.endpoints import Ask, Endpoint
 from holdfast.web.endpoints.jobs import Limit, Name, Number, Text
@@ -110,9 +110,7 @@ def act_on_queue(ask: Ask) -> QueueFacts:
     told: QueueAct = ask.body
     if told.limit is None and told.worker_limit is None and told.paused is None:
         raise InvalidInput("nothing to change", hint="Give limit, worker_limit or paused.")
-    if told.dry_run:
-        return queue_facts(ask.store, [ask.store.queues.get(told.queue)])[0]
-    return ask.desk.queue(
+    return ask.trying.queue(
         told.queue, limit=told.limit, worker_limit=told.worker_limit, paused=told.paused, note=told.note
     )
 
@@ -122,9 +120,7 @@ def workers(ask: Ask) -> WorkersFound:
 
 
 def act_on_worker(ask: Ask) -> Asked:
-    if ask.body.dry_run:
-        return Asked(ask.body.worker, ask.body.wish)
-    return ask.desk.worker(ask.body.worker, ask.body.wish)
+    return ask.trying.worker(ask.body.worker, ask.body.wish)
 
 
 def kinds(ask: Ask) -> KindsFound:
@@ -144,11 +140,10 @@ def filters(ask: Ask) -> FiltersFound:
 
 def act_on_filter(ask: Ask) -> FiltersFound:
     told: FilterAct = ask.body
-    if not told.dry_run:
-        if told.verb == "save":
-            ask.desk.save_filter(told.name, told.filter)
-        else:
-            ask.desk.drop_filter(told.name)
+    if told.verb == "save":
+        ask.trying.save_filter(told.name, told.filter)
+    else:
+        ask.trying.drop_filter(told.name)
     return FiltersFound(ask.store.filters.list())
 
 

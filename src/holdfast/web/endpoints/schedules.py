@@ -96,10 +96,11 @@ def act(ask: Ask) -> ScheduleDone:
     if told.verb == "backfill":
         return ScheduleDone(told.name, told.verb, told.dry_run, None, backfill=_backfill(ask, told))
     jobs: list[JobId] = []
-    if told.verb == "trigger" and not told.dry_run:
-        jobs = ask.desk.trigger(told.name, scopes=told.scopes).jobs
-    elif not told.dry_run:
-        ask.desk.schedule(told.verb, told.name, note=told.note)
+    if told.verb == "trigger":
+        tried = ask.trying.trigger(told.name, scopes=told.scopes).jobs
+        jobs = [] if told.dry_run else tried
+    else:
+        ask.trying.schedule(told.verb, told.name, note=told.note)
     gone = told.verb == "rm" and not told.dry_run
     return ScheduleDone(told.name, told.verb, told.dry_run, None if gone else _facts(ask, told.name), jobs)
 
