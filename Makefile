@@ -25,7 +25,7 @@ run: $(READY) ## see Holdfast at work on a SQLite file
 # The tests start hundreds of programs, each of which would compile what it imports.
 test: export PYTHONDONTWRITEBYTECODE =
 test: $(READY) ## run all tests, with a real PostgreSQL from the development environment
-	$(BIN)/python -m pytest -n 3 --dist loadgroup
+	$(BIN)/python -m pytest -n 4 --dist loadgroup
 
 services: ## install what the tests can use of the system's packages (Debian, as root)
 	@missing=""; \

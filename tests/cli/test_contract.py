@@ -13,6 +13,7 @@ import holdfast
 from holdfast.cli import COMMANDS
 from holdfast.cli.about import all_errors
 from holdfast.cli.exits import EXITS
+from holdfast.domain import access
 from holdfast.domain.access import Role
 from holdfast.store.backend import OLDEST_CODE, SCHEMA_VERSION
 from tests.support.program import ROOT
@@ -122,7 +123,8 @@ STORELESS = {
 
 
 @pytest.fixture
-def filled(app):
+def filled(app, monkeypatch):
+    monkeypatch.setitem(access._COST, "n", 2)  # a hash of a token takes long on purpose
     app.enqueue("mail", {"to": 1})
     app.enqueue("broken", hold=True)
     done = app.enqueue("mail", {"to": 3}, hold=True)

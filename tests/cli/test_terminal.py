@@ -144,17 +144,17 @@ def test_a_table_is_painted_where_it_is_not_cut():
     assert Line("plain").painted() == "plain"
 
 
-MANY = 100_000
+MANY = 50_000
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("format_", ["text", "json", "ndjson"])
-def test_a_long_list_needs_little_memory(app, real_database, format_):
-    """A hundred thousand jobs, listed as a stream: the memory is that of a short list."""
-    small = _memory(real_database.url, format_, "-n", "10")
+def test_a_long_list_needs_little_memory(app, real_database):
+    """Thousands of jobs, listed as a stream: the memory is that of a short list."""
+    small = _memory(real_database.url, "json", "-n", "10")
     app.store.jobs.enqueue_many([NewJob(kind="mail", payload='{"to": 1}') for _ in range(MANY)])
-    large = _memory(real_database.url, format_, "--all")
-    assert large - small < 8_000, "kilobytes"
+    for written in ("text", "json", "ndjson"):
+        large = _memory(real_database.url, written, "--all")
+        assert large - small < 8_000, "kilobytes"
 
 
 def _memory(url, format_, *words):

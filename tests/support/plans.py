@@ -210,7 +210,7 @@ class BigPostgres:
         )
         # A statement that takes too long is the last of the costs, and says so.
         with suppress(psycopg.errors.QueryCanceled), self._connection.transaction(force_rollback=True):
-            self._run("SET LOCAL statement_timeout = '20s'")
+            self._run("SET LOCAL statement_timeout = '120s'")
             operation(Store(backend), self.layout)
         return backend.costs
 

@@ -6,6 +6,7 @@ import pytest
 from starlette.testclient import TestClient
 
 import holdfast
+from holdfast.domain import access
 from holdfast.domain.access import Role
 from holdfast.web import asgi
 from holdfast.web.server import Server
@@ -29,6 +30,17 @@ class Client(TestClient):
         answer = self.post(f"/api/v1{path}", json=body, headers=headers or {})
         assert answer.status_code == status, answer.text
         return answer.json()["data"]
+
+
+#: Servers of these are programs of their own, which hash as they do.
+ALONE = ("test_browser", "test_server")
+
+
+@pytest.fixture(autouse=True)
+def cheap_hashes(request, monkeypatch):
+    """Hundreds of tokens are made and shown here, and a hash of one takes long on purpose."""
+    if request.path.stem not in ALONE:
+        monkeypatch.setitem(access._COST, "n", 2)
 
 
 @pytest.fixture
