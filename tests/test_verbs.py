@@ -164,8 +164,16 @@ def test_a_backfill_can_be_tried(desk, store, clock):
         "",
         "state=dead,cancelled kind=mail-* error='no network'",
         "id=1,2 label=a queue=q key=k tag=t",
+        r"label='a\,b',c queue='d\,'",
         "since=2030-01-01T00:00:00+00:00 until=2031-01-01T00:00:00+02:00",
     ],
 )
 def test_a_filter_is_said_as_it_is_read(text):
     assert parse_filter(say_filter(parse_filter(text))) == parse_filter(text)
+
+
+def test_a_comma_within_a_value_divides_nothing():
+    """A verb on one label must not take two others."""
+    selector = Selector(labels=("a,b", "c"))
+    assert say_filter(selector) == r"label='a\,b,c'"
+    assert parse_filter(say_filter(selector)) == selector

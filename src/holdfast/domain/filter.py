@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from datetime import UTC, datetime
 from typing import Any
@@ -21,13 +22,14 @@ LISTS = {
     "state": "states",
 }
 SINGLE = ("error", "since", "until")
+_COMMA = re.compile(r"(?<!\\),")
 
 
 def parse_filter(text: str, *, now: datetime | None = None) -> Selector:
     """The selector that *text* describes: terms of the form ``name=value``, all of which must hold.
 
-    Values with spaces are quoted; a list's values are divided by commas. ``since`` and ``until``
-    are moments (RFC 3339) or ages (``1h``).
+    Values with spaces are quoted; a list's values are divided by commas, and a comma within one is written ``\\,``.
+    ``since`` and ``until`` are moments (RFC 3339) or ages (``1h``).
 
     Raises:
         InvalidInput: A term is not understood; the message names it.
@@ -43,7 +45,7 @@ def parse_filter(text: str, *, now: datetime | None = None) -> Selector:
             raise InvalidInput(f"the filter does not know {term!r}", hint=f"Its words: {', '.join((*LISTS, *SINGLE))}.")
         if name in given:
             raise InvalidInput(f"the filter says {name!r} twice", hint=f"Write {name}=one,other.")
-        given[name] = value.split(",") if name in LISTS else [value]
+        given[name] = [each.replace("\\,", ",") for each in _COMMA.split(value)] if name in LISTS else [value]
     return make_selector(given, now=now)
 
 
@@ -53,12 +55,17 @@ def say_filter(selector: Selector) -> str:
     for word, name in LISTS.items():
         values = getattr(selector, name)
         if values is not None:
-            terms.append(f"{word}={shlex.quote(','.join(str(value) for value in values))}")
+            terms.append(f"{word}={said(*values)}")
     for word in SINGLE:
         value = getattr(selector, word)
         if value is not None:
             terms.append(f"{word}={shlex.quote(value.isoformat() if isinstance(value, datetime) else value)}")
     return " ".join(terms)
+
+
+def said(*values: object) -> str:
+    """The values of a list, as a filter says them."""
+    return shlex.quote(",".join(str(value).replace(",", "\\,") for value in values))
 
 
 def make_selector(given: dict[str, list[str]], *, now: datetime | None = None) -> Selector:

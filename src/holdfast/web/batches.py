@@ -117,7 +117,7 @@ def batch(visit: Visit) -> Response:
         asked={"state": state, "label": label, "text": text},
         states=list(UnitState),
         verbs=[verb for verb in VERBS[BatchState(facts.state)] if visit.may(BATCH_VERBS[verb])],
-        cli=f"holdfast batch show {batch_id}",
+        cli=f"holdfast batch show {batch_id}" if state is None else f"holdfast batch units {batch_id} --state {state}",
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from starlette.responses import Response
 
 from holdfast.domain.access import SEARCHING, Role
-from holdfast.domain.filter import LISTS, SINGLE, parse_filter, say_filter
+from holdfast.domain.filter import LISTS, SINGLE, parse_filter, said, say_filter
 from holdfast.domain.job import Job, JobId, State
 from holdfast.domain.masking import mask_text
 from holdfast.domain.selector import Selector
@@ -67,8 +67,8 @@ def jobs(visit: Visit) -> Response:
         saved=visit.store.filters.list(),
         words=suggestions(visit, sorted({tally.queue for tally in tallies if tally.queue})),
         states=list(State),
-        everything=not said(selector) or wrong is not None,
-        matching=said(selector),
+        everything=not say_filter(selector) or wrong is not None,
+        matching=say_filter(selector),
         bulk=[verb for verb in BULK if visit.may(JOB_VERBS[verb].role)],
         cli=_ls(selector) if wrong is None else "holdfast ls",
     )
@@ -100,21 +100,16 @@ def _row(job: Job, masks: Masks, hidden: list[str]) -> dict[str, Any]:
     return {**told, "at": at, "due": job.due_at}
 
 
-def said(selector: Selector) -> str:
-    """The filter that says the same."""
-    return say_filter(selector)
-
-
 def _ls(selector: Selector) -> str:
-    text = said(selector)
+    text = say_filter(selector)
     return f"holdfast ls --filter {shlex.quote(text)}" if text else "holdfast ls"
 
 
 def suggestions(visit: Visit, queues: list[str]) -> list[str]:
     """Terms that a filter may be made of."""
     known = [f"state={state}" for state in State]
-    known += [f"kind={shlex.quote(kind)}" for kind in visit.masks.kinds()[:100]]
-    known += [f"queue={shlex.quote(queue)}" for queue in queues[:100]]
+    known += [f"kind={said(kind)}" for kind in visit.masks.kinds()[:100]]
+    known += [f"queue={said(queue)}" for queue in queues[:100]]
     left_out = ("state", "kind", "queue") if visit.may(Role.OPERATOR) else ("state", "kind", "queue", "error")
     return [*known, *(f"{word}=" for word in (*LISTS, *SINGLE) if word not in left_out), "since=1h"]
 
@@ -126,7 +121,7 @@ def find(visit: Visit) -> Response:
         return visit.go(f"jobs/{int(text)}")
     if not text:
         return visit.go("jobs")
-    return visit.go("jobs", filter=text if "=" in text else f"label={shlex.quote(text + '*')}")
+    return visit.go("jobs", filter=text if "=" in text else f"label={said(text + '*')}")
 
 
 # -- acts ------------------------------------------------------------------------------------------
@@ -162,7 +157,7 @@ def _chosen(visit: Visit, *, every: bool) -> Selector:
 def _ask(visit: Visit, verb: str, selector: Selector, matched: int) -> Response:
     """The question before a verb, with how many jobs it would take."""
     ids = [] if selector.ids is None else list(selector.ids)
-    text = said(selector)
+    text = say_filter(selector)
     words = " ".join(map(str, ids)) if ids else f"--filter {shlex.quote(text)}"
     yes = " --yes" if JOB_VERBS[verb].destructive else ""
     return visit.page(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from urllib.parse import quote, urlencode
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from holdfast._version import __version__
+from holdfast.domain.filter import said
 from holdfast.domain.text import as_argument
 from holdfast.web import ansi, drawing
 from holdfast.web import format as written
@@ -65,7 +65,7 @@ def environment() -> Environment:
         strip=drawing.strip,
         stretch_bar=drawing.stretch_bar,
         screens=SCREENS,
-        quoted=shlex.quote,
+        quoted=said,
         argument=as_argument,
         version=__version__,
     )
