@@ -176,6 +176,8 @@ class PostgresPoints(PostgresBackend):
         for connection in list(self.connections):
             connection.close()
         self.connections.clear()
+        # The next process has drawn no ids: what a run asks for must not depend on the run before.
+        self._ids = type(self._ids)(self._draw)
 
 
 class _PostgresCursor(psycopg.Cursor[Any]):

@@ -51,6 +51,7 @@ def test_a_fault_at_any_point_breaks_nothing(worlds: Worlds, name: str):
                 error.add_note(f"{name}: {fault} at point {at}, before {points.before!r}")
                 raise
             if not points.fired:
+                assert points.passed == at - 1, "the points of one run are those of the next, or some were passed over"
                 break
             struck += 1
         else:

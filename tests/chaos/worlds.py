@@ -7,6 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from holdfast.domain.request import NewJob
 from holdfast.store import Store
 from holdfast.store.postgres.connection import PostgresBackend
 from holdfast.store.sqlite.connection import SqliteBackend
@@ -58,6 +59,8 @@ class Worlds:
         #: Somebody else, who does not wait for a lock.
         self.other = Store(others)
         self._store = self._database.open()
+        # Whoever writes first in a server's life says that one has begun: no run is to be the first.
+        self._store.jobs.enqueue_many([NewJob(kind="first"), NewJob(kind="second")])
         empty = ["BEGIN", *(f"DELETE FROM holdfast.{name}" for name in tables if name not in _KEPT), "COMMIT"]
         # One round trip where there is one.
         self._empty = empty if backend == "sqlite" else ["; ".join(empty)]
