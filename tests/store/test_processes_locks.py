@@ -20,8 +20,9 @@ from tests.support.backends import available, open_database
 from tests.support.processes import children, connect
 
 POSTGRES = [name for name in available() if name != "sqlite"]
-TERM = timedelta(seconds=1)
-QUICK = 0.5
+TERM = timedelta(seconds=4)
+#: Sooner than a lease lapses, and long before somebody who waits for a lock gives up.
+QUICK = TERM.total_seconds()
 
 
 @pytest.fixture(params=POSTGRES)
@@ -37,7 +38,7 @@ def test_a_locked_job_costs_no_other_lease(postgres):
     locked = leases[7].job_id
     with children(1, lock_row, postgres.url, locked) as (user,):
         assert user.hear() == "locked"
-        taken, slowest = renew_for(holder, sweeper, leases, locked, terms=3)
+        taken, slowest = renew_for(holder, sweeper, leases, locked, terms=1.3)
         user.tell("let go")
         assert user.hear() == "released"
 
