@@ -12,9 +12,10 @@ from holdfast.domain.edit import Edit
 from holdfast.domain.filter import parse_filter, say_filter
 from holdfast.domain.job import State
 from holdfast.domain.kind import Kind, KindOptions
+from holdfast.domain.needs import After, IfNot
 from holdfast.domain.selector import Selector
 from holdfast.domain.verdict import Failed
-from holdfast.errors import InvalidInput, InvalidPayload, NoSuchJob, NotFound, UnknownKind
+from holdfast.errors import InvalidInput, InvalidPayload, JobInUse, NoSuchJob, NotFound, UnknownKind
 from holdfast.facts.batches import unit_clusters
 from holdfast.facts.board import error_clusters
 from holdfast.facts.masks import Masks
@@ -71,6 +72,20 @@ def test_a_verb_is_checked_before_anything_is_done(desk, store):
         with pytest.raises(InvalidInput):
             desk.jobs("restart", Selector(ids=(job_id,)), dry_run=dry_run, memory="much")
     assert store.views.get(job_id).priority == 0
+
+
+def test_a_dry_run_of_rm_refuses_a_job_in_use(desk, store):
+    """One that a live job needs, alone or in a cluster; what nobody needs stays all the same."""
+    needed, other = dead(store, "row 1"), dead(store, "no network")
+    put(store, after=After(ids=(needed,), if_not=IfNot.HOLD))
+    clusters = error_clusters(store.board.all_errors(), Masks(store))
+    (key,) = [each.key for each in clusters if "row" in each.sample]
+    with pytest.raises(JobInUse):
+        desk.jobs("rm", Selector(ids=(needed,)), dry_run=True)
+    with pytest.raises(JobInUse):
+        desk.cluster("rm", key, dry_run=True)
+    assert desk.jobs("rm", Selector(ids=(other,)), dry_run=True).matched == 1
+    assert {state(store, needed), state(store, other)} == {State.DEAD}
 
 
 def test_an_act_tells_its_filter_without_secrets(desk, store):
@@ -174,6 +189,6 @@ def test_a_filter_is_said_as_it_is_read(text):
 
 def test_a_comma_within_a_value_divides_nothing():
     """A verb on one label must not take two others."""
-    selector = Selector(labels=("a,b", "c"))
-    assert say_filter(selector) == r"label='a\,b,c'"
-    assert parse_filter(say_filter(selector)) == selector
+    assert say_filter(Selector(labels=("a,b", "c"))) == r"label='a\,b,c'"
+    for labels in [("a,b", "c"), ("a\\", "b"), ("a\\,b",), ("\\", ","), ("",), ("a", "")]:
+        assert parse_filter(say_filter(Selector(labels=labels))) == Selector(labels=labels)

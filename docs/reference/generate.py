@@ -36,8 +36,11 @@ def error_page() -> str:
         meaning = (inspect.getdoc(error) or "").split("\n\n")[0].replace("\n", " ")
         hint = error.hint or ("Try again." if error.retryable else "")
         lines.append(f"| `{error.code}` | {error.exit_code} | `{error.__name__}` | {meaning} | {hint} |")
-    lines += ["", "Over HTTP alone:", "", "| code | status | meaning | what to do |", "|---|---|---|---|"]
+    lines += ["", "Over HTTP, besides:", "", "| code | status | meaning | what to do |", "|---|---|---|---|"]
+    known = {error.code for error in _errors()}
     for problem in sorted([Problem, *Problem.__subclasses__()], key=lambda p: p.status):
+        if problem.code in known:
+            continue
         meaning = (inspect.getdoc(problem) or "").split("\n\n")[0].replace("\n", " ")
         lines.append(f"| `{problem.code}` | {problem.status} | {meaning} | {problem.hint} |")
     return "\n".join(lines) + "\n"

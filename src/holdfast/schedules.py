@@ -138,6 +138,7 @@ class Schedules:
 
         Raises:
             InvalidInput: It is not past, or more than 10,000 plans.
+            UnknownKind: Nobody has registered what it enqueues.
         """
         definition = self.get(name).defined
         first, last = checked_moment(first), checked_moment(last)
@@ -150,6 +151,7 @@ class Schedules:
                 f"a backfill of {len(plans):,} plans", hint=f"At most {MOST:,} at a time: do it in parts."
             )
         if dry_run:
+            self._store().kinds.get(definition.kind)
             known = self._store().plans.known(plans)
             return Backfilled(name, [plan for plan in plans if plan not in known], len(known), [])
         fired = self._fire(name, definition, plans, Origin.BACKFILL)

@@ -170,14 +170,17 @@ def test_a_program_ends_when_the_time_of_its_unit_is_up(app, tmp_path):
 
 
 def test_who_was_killed_with_a_program_is_buried(app):
-    """Also who has left its session, and dies last: the supervisor does not go to sleep before."""
+    """Also who has left its session, and what that one has started: the supervisor does not go to sleep before."""
     holder = holdfast.Holdfast(app.url)
+    nested = "sleep 300; true"
 
     @holder.unit(timeout=0.5)
     def work(key: int, unit: holdfast.Unit) -> None:
-        unit.command(["sh", "-c", "trap '' TERM; for n in $(seq 20); do setsid sleep 60 & done; wait; sleep 60"])
+        unit.command(
+            ["sh", "-c", f"trap '' TERM; for n in $(seq 20); do setsid sh -c '{nested}' & done; wait; sleep 60"]
+        )
 
-    run(holder, work, [1])
+    run(holder, work, [1, 2])
     own = psutil.Process().children()
     supervisors = [each for each in own if "holdfast.run.supervisor" in " ".join(each.cmdline())]
     wait_until(lambda: not any(each.children() for each in supervisors))

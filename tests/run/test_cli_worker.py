@@ -18,7 +18,7 @@ from tests.support.program import program
 
 APP = ("worker", "--app", "tests.run.cli_jobs:app")
 #: Seconds, of which the grace has thirty.
-SOON = 20
+SOON = 10
 
 
 @pytest.fixture

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from holdfast.domain.batch import UnitState
@@ -38,6 +40,22 @@ def test_a_batch_is_tried(store):
     assert store.rehearsal().batches.retry_failed(run.batch.id) == 3
     store.rehearsal().batches.remove(run.batch.id)
     assert (store.batches.get(run.batch.id), store.batches.counters(run.batch.id)) == before
+
+
+def test_tried_and_kept_share_a_commit(store):
+    """Writers of one process commit in groups: what is taken back takes nothing else along."""
+    tried = store.rehearsal().jobs
+    with ThreadPoolExecutor(8) as pool:
+        for jobs in [store.jobs, tried] * 50:
+            pool.submit(jobs.enqueue, NewJob(kind="mail"))
+    assert len(list(store.views.all(Selector()))) == 50
+
+
+def test_many_jobs_are_tried(store):
+    """What was copied in is taken back too."""
+    answers = store.rehearsal().jobs.enqueue_many([NewJob(kind="mail", unique=Unique(f"k{n}")) for n in range(300)])
+    assert all(answer.created for answer in answers)
+    assert list(store.views.all(Selector())) == []
 
 
 def test_one_statement_is_tried(store):

@@ -13,6 +13,8 @@ from msgspec import structs
 from holdfast.domain.access import Role
 from holdfast.domain.batch import UnitState
 from holdfast.domain.job import WorkerId
+from holdfast.domain.needs import After
+from holdfast.domain.request import NewJob
 from tests.store.test_batches import begin, finish, leave
 from tests.web.conftest import Client
 
@@ -173,15 +175,17 @@ def test_queues_and_workers(operator, app):
     operator.act("/workers/act", 400, worker="w", wish="explode")
 
 
-def test_a_dry_run_refuses_what_the_act_refuses(operator, app):
+def test_a_dry_run_refuses_what_the_act_refuses(admin, app):
     """And answers what it would; nothing was done."""
-    kept = operator.act("/jobs", 201, kind="mail", payload={"to": 1}, key="k")["id"]
-    new = operator.act("/jobs", kind="mail", payload={"to": 1}, dry_run=True)
+    kept = admin.act("/jobs", 201, kind="mail", payload={"to": 1}, key="k")["id"]
+    new = admin.act("/jobs", kind="mail", payload={"to": 1}, dry_run=True)
     assert (new["id"], new["created"], new["dry_run"]) == (None, True, True)
-    again = operator.act("/jobs", kind="mail", payload={"to": 1}, key="k", dry_run=True)
+    again = admin.act("/jobs", kind="mail", payload={"to": 1}, key="k", dry_run=True)
     assert (again["id"], again["created"]) == (kept, False)
+    app.store.jobs.enqueue(NewJob(kind="mail", after=After(ids=(kept,))))
     for status, path, told in (
         (404, "/jobs", {"kind": "mail", "payload": {"to": 1}, "after": [999]}),
+        (409, "/jobs/act", {"verb": "rm", "filter": "id=1"}),
         (400, "/jobs/act", {"verb": "set", "filter": "id=1", "run_at": "soon"}),
         (400, "/jobs/act", {"verb": "set", "filter": "id=1", "to_queue": "\n"}),
         (404, "/workers/act", {"worker": "nobody", "wish": "stop"}),
@@ -189,10 +193,10 @@ def test_a_dry_run_refuses_what_the_act_refuses(operator, app):
         (404, "/filters/act", {"verb": "rm", "name": "odd"}),
         (400, "/queues/act", {"queue": "\n", "limit": 1}),
     ):
-        operator.act(path, status, **told, dry_run=True)
-        operator.act(path, status, **told)
-    assert len(operator.read("/jobs")["jobs"]) == 1
-    assert [act["verb"] for act in operator.read("/acts")["acts"]] == ["enqueue"]
+        admin.act(path, status, **told, dry_run=True)
+        admin.act(path, status, **told)
+    assert len(admin.read("/jobs")["jobs"]) == 2
+    assert [act["verb"] for act in admin.read("/acts")["acts"]] == ["enqueue"]
 
 
 def test_saved_filters_and_kinds(operator):

@@ -420,11 +420,13 @@ def test_a_foreign_session_does_not_keep_anyone_out(app, make_server):
     assert client.get("/api/v1/me").status_code == 401
 
 
-def test_a_look_waits_for_no_writer(site, tokens, app, real_database):
-    """That its token was used is written down beside it."""
+def test_a_look_waits_for_no_writer(site, make_site, tokens, app, real_database):
+    """That its token was used is written down beside it; what signs forms was kept when the first server came."""
+    assert Client(make_site(), tokens[Role.ADMIN]).get("/").status_code == 200
     with closing(sqlite3.connect(real_database.path, isolation_level=None)) as writer:
         writer.execute("BEGIN IMMEDIATE")
-        assert Client(site, tokens[Role.VIEWER]).get("/api/v1/jobs").status_code == 200
+        for path in ("/api/v1/jobs", "/", "/jobs"):
+            assert Client(site, tokens[Role.VIEWER]).get(path).status_code == 200
         assert unused(app)
         writer.execute("ROLLBACK")
     wait_until(lambda: not unused(app))

@@ -43,7 +43,7 @@ class Explained(Struct, frozen=True):
     """What an error code says."""
 
     code: str
-    #: None: it comes over HTTP alone, with this status.
+    #: None: it comes over HTTP, with a status.
     exit_code: int | None
     meaning: str
     hint: str
@@ -135,7 +135,7 @@ def _of_the_program() -> Iterator[Explained]:
 
 
 def _of_the_web() -> Iterator[Explained]:
-    """What only those meet who ask over HTTP; nothing where the extra is not installed."""
+    """What those meet who ask over HTTP; nothing where the extra is not installed."""
     try:
         from holdfast.web.problems import Problem
     except ImportError:
@@ -143,7 +143,7 @@ def _of_the_web() -> Iterator[Explained]:
     found: list[type[Problem]] = [Problem, *Problem.__subclasses__()]
     for each in found:
         meaning = inspect.getdoc(each) or ""
-        yield Explained(each.code, None, meaning, each.hint, each.is_passing(), http_status=each.status)
+        yield Explained(each.code, None, meaning, each.hint, each.retryable, http_status=each.status)
 
 
 def _nearest(code: str, known: list[str]) -> str:

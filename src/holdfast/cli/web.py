@@ -31,7 +31,7 @@ def command(session: Session, **flags: Any) -> None:
     """Serve the dashboard and the HTTP API until told to stop.
 
     It listens on this machine alone, where anybody may look and act until the first token is made (holdfast token add).
-    Another address is refused while nobody would be asked for a token, and so is a --url where there is no store.
+    Another address is refused while nobody would be asked for a token, and so is a named store that is not there.
 
     \b
     Examples:

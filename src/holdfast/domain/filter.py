@@ -22,14 +22,15 @@ LISTS = {
     "state": "states",
 }
 SINGLE = ("error", "since", "until")
-_COMMA = re.compile(r"(?<!\\),")
+#: A letter, or one that a backslash stands before.
+_SIGN = re.compile(r"\\[\\,]|.", re.DOTALL)
 
 
 def parse_filter(text: str, *, now: datetime | None = None) -> Selector:
     """The selector that *text* describes: terms of the form ``name=value``, all of which must hold.
 
-    Values with spaces are quoted; a list's values are divided by commas, and a comma within one is written ``\\,``.
-    ``since`` and ``until`` are moments (RFC 3339) or ages (``1h``).
+    Values with spaces are quoted; a list's values are divided by commas. Within quotes ``\\,`` is a comma that divides
+    nothing, and ``\\\\`` a backslash. ``since`` and ``until`` are moments (RFC 3339) or ages (``1h``).
 
     Raises:
         InvalidInput: A term is not understood; the message names it.
@@ -45,7 +46,7 @@ def parse_filter(text: str, *, now: datetime | None = None) -> Selector:
             raise InvalidInput(f"the filter does not know {term!r}", hint=f"Its words: {', '.join((*LISTS, *SINGLE))}.")
         if name in given:
             raise InvalidInput(f"the filter says {name!r} twice", hint=f"Write {name}=one,other.")
-        given[name] = [each.replace("\\,", ",") for each in _COMMA.split(value)] if name in LISTS else [value]
+        given[name] = _divided(value) if name in LISTS else [value]
     return make_selector(given, now=now)
 
 
@@ -55,7 +56,7 @@ def say_filter(selector: Selector) -> str:
     for word, name in LISTS.items():
         values = getattr(selector, name)
         if values is not None:
-            terms.append(f"{word}={said(*values)}")
+            terms.append(f"{word}={say_values(*values)}")
     for word in SINGLE:
         value = getattr(selector, word)
         if value is not None:
@@ -63,9 +64,20 @@ def say_filter(selector: Selector) -> str:
     return " ".join(terms)
 
 
-def said(*values: object) -> str:
+def say_values(*values: object) -> str:
     """The values of a list, as a filter says them."""
-    return shlex.quote(",".join(str(value).replace(",", "\\,") for value in values))
+    return shlex.quote(",".join(re.sub(r"[\\,]", r"\\\g<0>", str(value)) for value in values))
+
+
+def _divided(text: str) -> list[str]:
+    """The values of a list, as :func:`say_values` says them."""
+    values = [""]
+    for sign in _SIGN.findall(text):
+        if sign == ",":
+            values.append("")
+        else:
+            values[-1] += sign[-1]
+    return values
 
 
 def make_selector(given: dict[str, list[str]], *, now: datetime | None = None) -> Selector:

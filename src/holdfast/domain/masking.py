@@ -11,10 +11,10 @@ from urllib.parse import quote
 import msgspec
 
 MASK = "***"
-#: A secret shorter than this is looked for in texts as a whole word alone: it would blot out half of them.
+#: A shorter secret is masked in texts as a whole word alone: within words it would blot out half of them.
 SHORTEST = 4
-#: And one that is shorter than this not at all.
-SHORTEST_WORD = 2
+#: And one that is still shorter not at all.
+SHORTEST_WORD = 3
 #: What is nested deeper than this is blotted out as a whole: a walk through it could take the program down.
 DEEPEST = 100
 #: Stands where a text was cut; lists cut errors without it, but none that is shorter than this.

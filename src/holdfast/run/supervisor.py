@@ -14,6 +14,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import cached_property
@@ -28,6 +29,8 @@ from holdfast.run.marked import MARK, mark_of, parents
 from holdfast.run.trees import freeze, resident, thaw, tree_resident
 
 LOOK_EVERY = 0.1
+#: How often a supervisor that ends looks for orphans that are still there: some cannot be killed at once.
+LAST_LOOKS = 50
 #: The status of a program that could not be started.
 CANNOT_START = 127
 _SUBREAPER = 36
@@ -191,7 +194,11 @@ class Supervisor:
         for child in self._children.values():
             child.process.wait()
             child.close()
-        _end_orphans({})
+        for _ in range(LAST_LOOKS):
+            _end_orphans({})
+            if not _bury():
+                break
+            time.sleep(LOOK_EVERY)
 
     def _obey(self, order: Order) -> None:
         match order:
@@ -299,37 +306,40 @@ class Supervisor:
             del self._children[name]
             if child.descriptor is not None:
                 self._look.unregister(child.descriptor)
-            if child.obedient:
+            # The lease of one that had to be killed may be another's in a moment.
+            if child.obedient or _end_orphans(self._living()):
                 self._sweep_at = self._sweep_at or clock.now() + LOOK_EVERY
-            else:
-                _end_orphans(self._living())  # its lease may be another's in a moment
             exited = child.close(name, *ended)
             with suppress(OSError):
                 self._channel.send(exited)
         self._unburied = not self._children and _bury()
 
     def _sweep(self) -> None:
-        """A look at all processes takes a while: programs that end by themselves share one."""
+        """A look at all processes takes a while: programs that end by themselves share one.
+
+        Who was killed may have left others to us: it is looked again until there is nobody.
+        """
         if self._sweep_at is not None and clock.now() >= self._sweep_at:
-            self._sweep_at = None
-            _end_orphans(self._living())
+            self._sweep_at = clock.now() + LOOK_EVERY if _end_orphans(self._living()) else None
 
     def _living(self) -> dict[str, int]:
         return {name: child.process.pid for name, child in self._children.items()}
 
 
-def _end_orphans(living: Mapping[str, int]) -> None:
+def _end_orphans(living: Mapping[str, int]) -> bool:
     """Kill what children have left behind: it has no parent but us, and the mark of one that is gone.
 
-    Who has lost its mark may belong to any, and is spared while one lives.
+    Who has lost its mark may belong to any, and is spared while one lives. Answers whether there was anybody.
     """
-    pids = set(living.values())
+    pids, killed = set(living.values()), False
     for pid, parent in parents().items():
         if parent == os.getpid() and pid not in pids:
             mark = mark_of(pid)
             if mark not in living and (mark is not None or not living):
+                killed = True
                 with suppress(OSError):
                     os.kill(pid, signal.SIGKILL)
+    return killed
 
 
 def _bury() -> bool:

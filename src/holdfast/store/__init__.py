@@ -36,7 +36,7 @@ class Store:
         self.backend = backend
 
     def rehearsal(self) -> Store:
-        """The same store for dry runs: it answers and refuses as this one would, and keeps nothing."""
+        """The same store for dry runs: each transaction answers and refuses as it would, and is taken back."""
         from holdfast.store.rehearsal import Rehearsal
 
         return Store(cast("Backend", Rehearsal(self.backend)))

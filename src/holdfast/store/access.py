@@ -116,8 +116,11 @@ class Credentials:
 
     def session_secret(self, draw: str) -> str:
         """What signs sessions on all servers of this store: *draw*, unless one was kept before."""
-        self._backend.run(ask("keep_secret", name=SESSION, value=draw), repeatable=True)
-        kept: str = self._backend.look(ask("get_secret", name=SESSION))[0][0]
+        rows = self._backend.look(ask("get_secret", name=SESSION))
+        if not rows:
+            self._backend.run(ask("keep_secret", name=SESSION, value=draw), repeatable=True)
+            rows = self._backend.look(ask("get_secret", name=SESSION))
+        kept: str = rows[0][0]
         return kept
 
 

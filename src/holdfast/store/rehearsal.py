@@ -14,9 +14,11 @@ T = TypeVar("T")
 
 
 class Rehearsal:
-    """Runs what a backend would run, and takes each transaction back: it answers and refuses as the act would.
+    """Runs what a backend would run, and takes each transaction back: it answers and refuses as that would.
 
-    Reads go through, and so see nothing of what was tried. Nobody is woken. What cannot be taken back is not there.
+    - An act of several transactions sees nothing of its earlier ones, and no read does. Nobody is woken.
+    - It costs what the act costs, locks included.
+    - What cannot be taken back is not there: connections, migrations, the caller's own transaction.
     """
 
     def __init__(self, backend: Backend) -> None:

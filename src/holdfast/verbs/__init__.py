@@ -92,6 +92,8 @@ class Desk:
         known.check(**given)
         found = self.matched(verb, selector) if matched is None else matched
         if dry_run:
+            if known.refuses:
+                known.act(self.store.rehearsal().control, selector, actor=self.actor, **given)
             return Changed(verb, found, 0, True, [])
         ids = known.act(self.store.control, selector, actor=self.actor, **given)
         said = {name: value for name, value in given.items() if value is not None}
@@ -119,9 +121,12 @@ class Desk:
                 break
         if not ids:
             raise NotFound(f"no dead job belongs to the cluster {key[:40]!r}", hint="It may have been dealt with.")
+        chosen = Selector(ids=tuple(ids), states=(State.DEAD,))
         if dry_run:
+            if known.refuses:
+                known.act(self.store.rehearsal().control, chosen, actor=self.actor)
             return Changed(verb, len(ids), 0, True, [])
-        changed = known.act(self.store.control, Selector(ids=tuple(ids), states=(State.DEAD,)), actor=self.actor)
+        changed = known.act(self.store.control, chosen, actor=self.actor)
         self.did(verb, f"cluster={key}", count=len(changed))
         return Changed(verb, len(ids), len(changed), False, changed)
 
@@ -208,12 +213,11 @@ class Desk:
                 break
         if not keys:
             raise NotFound(f"no failed unit belongs to the cluster {cluster[:40]!r}", hint="It may run again already.")
-        if dry_run:
-            return Steered(batch_id, verb, True, len(keys), dry_run=True)
-        ledger = self.store.ledger
+        ledger = (self.store.rehearsal() if dry_run else self.store).ledger
         turned = ledger.retry(batch_id, keys) if verb == "retry" else ledger.skip(batch_id, keys)
-        self.did(f"batch {verb}", f"batch={batch_id} cluster={cluster}", count=turned)
-        return Steered(batch_id, verb, turned > 0, turned)
+        if not dry_run:
+            self.did(f"batch {verb}", f"batch={batch_id} cluster={cluster}", count=turned)
+        return Steered(batch_id, verb, turned > 0, turned, dry_run)
 
     # -- queues and workers ----------------------------------------------------------------
 

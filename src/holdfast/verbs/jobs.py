@@ -35,7 +35,8 @@ def _accept(**given: object) -> None:
 class JobVerb(Struct, frozen=True):
     """Something that can be done to jobs: what it leaves alone, by which role, whether one should be asked before.
 
-    *check* refuses what *act* could not do with the words that were given.
+    *check* refuses what *act* could not do with the words that were given. One that *refuses* some jobs has to be tried
+    in a dry run; the others leave such jobs alone.
     """
 
     act: Act
@@ -44,6 +45,7 @@ class JobVerb(Struct, frozen=True):
     role: Role = Role.OPERATOR
     destructive: bool = False
     note: bool = False
+    refuses: bool = False
 
 
 def _kill(control: Control, chosen: Selector, *, actor: str) -> list[JobId]:
@@ -131,7 +133,7 @@ JOB_VERBS: Mapping[str, JobVerb] = {
     ),
     "hold": JobVerb(Control.hold, "only what waits can be held", note=True),
     "unhold": JobVerb(Control.unhold, "only what is held can be let go"),
-    "rm": JobVerb(_remove, "it was gone already", role=Role.ADMIN, destructive=True),
+    "rm": JobVerb(_remove, "it was gone already", role=Role.ADMIN, destructive=True, refuses=True),
     "set": JobVerb(_change, "the others have these values already, or cannot take them any more", check=_check_change),
 }
 

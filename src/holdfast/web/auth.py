@@ -166,7 +166,9 @@ class Doorkeeper:
             raise Unauthenticated("this token was revoked", headers=_ASK)
         if self._is_to_be_noted(door.prefix or ""):
             # Nobody who looks waits for a writer.
-            threading.Thread(target=_note, args=(store, door.prefix or ""), daemon=True).start()
+            note = threading.Thread(target=self._note, args=(store, door.prefix or ""), name="token-use", daemon=True)
+            with suppress(RuntimeError):  # no more threads: it is not worth an error
+                note.start()
         return Caller(door.name, door.role, door.prefix, nonce)
 
     def _is_to_be_noted(self, prefix: str) -> bool:
@@ -178,6 +180,14 @@ class Doorkeeper:
             while len(self._noted) > REMEMBERED:
                 self._noted.popitem(last=False)
         return due
+
+    def _note(self, store: Store, prefix: str) -> None:
+        """Write down that a token was used; where that cannot be, the next use is written down."""
+        try:
+            store.credentials.used(prefix)
+        except HoldfastError:
+            with self._lock:
+                self._noted.pop(prefix, None)
 
     def _session_secret(self, store: Store) -> str:
         """What signs sessions and forms, asked for once."""
@@ -267,12 +277,6 @@ class Doorkeeper:
         if store.credentials.door(None).locked:
             raise Unauthenticated("a token is needed here", headers=_ASK)
         return Caller(self._local, role)
-
-
-def _note(store: Store, prefix: str) -> None:
-    """Write down that a token was used; where that cannot be, the next use will be."""
-    with suppress(HoldfastError):
-        store.credentials.used(prefix)
 
 
 _ASK = {"WWW-Authenticate": 'Bearer realm="holdfast"'}

@@ -9,7 +9,7 @@ from typing import Any
 from starlette.responses import Response
 
 from holdfast.domain.access import SEARCHING, Role
-from holdfast.domain.filter import LISTS, SINGLE, parse_filter, said, say_filter
+from holdfast.domain.filter import LISTS, SINGLE, parse_filter, say_filter, say_values
 from holdfast.domain.job import Job, JobId, State
 from holdfast.domain.masking import mask_text
 from holdfast.domain.selector import Selector
@@ -108,8 +108,8 @@ def _ls(selector: Selector) -> str:
 def suggestions(visit: Visit, queues: list[str]) -> list[str]:
     """Terms that a filter may be made of."""
     known = [f"state={state}" for state in State]
-    known += [f"kind={said(kind)}" for kind in visit.masks.kinds()[:100]]
-    known += [f"queue={said(queue)}" for queue in queues[:100]]
+    known += [f"kind={say_values(kind)}" for kind in visit.masks.kinds()[:100]]
+    known += [f"queue={say_values(queue)}" for queue in queues[:100]]
     left_out = ("state", "kind", "queue") if visit.may(Role.OPERATOR) else ("state", "kind", "queue", "error")
     return [*known, *(f"{word}=" for word in (*LISTS, *SINGLE) if word not in left_out), "since=1h"]
 
@@ -121,7 +121,7 @@ def find(visit: Visit) -> Response:
         return visit.go(f"jobs/{int(text)}")
     if not text:
         return visit.go("jobs")
-    return visit.go("jobs", filter=text if "=" in text else f"label={said(text + '*')}")
+    return visit.go("jobs", filter=text if "=" in text else f"label={say_values(text + '*')}")
 
 
 # -- acts ------------------------------------------------------------------------------------------

@@ -56,11 +56,12 @@ TITLES = {
 
 
 class Problem(Exception):
-    """A request that is not carried out. *headers* go with the answer."""
+    """A request that is not carried out."""
 
     status: ClassVar[int] = 400
     code: ClassVar[str] = "E_BAD_REQUEST"
     hint: ClassVar[str] = ""
+    retryable: ClassVar[bool] = False
 
     def __init__(self, message: str, *, hint: str | None = None, headers: dict[str, str] | None = None) -> None:
         super().__init__(message)
@@ -68,14 +69,9 @@ class Problem(Exception):
         self.headers = headers or {}
         self.said = self.hint if hint is None else hint
 
-    @classmethod
-    def is_passing(cls) -> bool:
-        """Whether the same request may be carried out later."""
-        return cls.status in (429, 503)
-
     @property
     def failure(self) -> Failure:
-        return Failure(code=self.code, message=self.message, hint=self.said, retryable=self.is_passing())
+        return Failure(code=self.code, message=self.message, hint=self.said, retryable=self.retryable)
 
 
 class Unauthenticated(Problem):
@@ -127,10 +123,12 @@ class SlowDown(Problem):
     """Too many wrong tokens, or too many streams, from one place."""
 
     status, code = 429, "E_SLOW_DOWN"
+    hint = "Try again in a while."
+    retryable = True
 
 
 class Broken(Problem):
-    """A defect of ours. The server's log has the traceback."""
+    """A defect of ours. The traceback is in the server's log, or stands above the error of a command."""
 
     status, code = 500, "E_INTERNAL"
 

@@ -10,7 +10,7 @@ from urllib.parse import quote, urlencode
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from holdfast._version import __version__
-from holdfast.domain.filter import said
+from holdfast.domain.filter import say_values
 from holdfast.domain.text import as_argument
 from holdfast.web import ansi, drawing
 from holdfast.web import format as written
@@ -65,7 +65,7 @@ def environment() -> Environment:
         strip=drawing.strip,
         stretch_bar=drawing.stretch_bar,
         screens=SCREENS,
-        quoted=said,
+        quoted=say_values,
         argument=as_argument,
         version=__version__,
     )

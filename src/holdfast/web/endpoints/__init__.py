@@ -45,8 +45,8 @@ class Ask(Struct, frozen=True):
         return bool(getattr(self.body, "dry_run", False))
 
     @property
-    def trying(self) -> Desk:
-        """Where it is done, or in a dry run only tried."""
+    def rehearsed(self) -> Desk:
+        """Where it is done, or in a dry run rehearsed."""
         return self.desk.rehearsal() if self.dry_run else self.desk
 
     def need(self, role: Role, what: str) -> None:

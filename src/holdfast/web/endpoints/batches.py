@@ -101,7 +101,7 @@ def act(ask: Ask) -> Steered:
     if told.verb not in BATCH_VERBS:
         raise InvalidInput(f"a batch cannot be told to {told.verb!r}", hint=f"Verbs: {', '.join(BATCH_VERBS)}.")
     ask.need(BATCH_VERBS[told.verb], f"to {told.verb} a batch")
-    return structs.replace(ask.trying.batch(told.verb, BatchId(ask.id)), dry_run=told.dry_run)
+    return structs.replace(ask.rehearsed.batch(told.verb, BatchId(ask.id)), dry_run=told.dry_run)
 
 
 def act_on_units(ask: Ask) -> Steered:

@@ -110,7 +110,7 @@ def act_on_queue(ask: Ask) -> QueueFacts:
     told: QueueAct = ask.body
     if told.limit is None and told.worker_limit is None and told.paused is None:
         raise InvalidInput("nothing to change", hint="Give limit, worker_limit or paused.")
-    return ask.trying.queue(
+    return ask.rehearsed.queue(
         told.queue, limit=told.limit, worker_limit=told.worker_limit, paused=told.paused, note=told.note
     )
 
@@ -120,7 +120,7 @@ def workers(ask: Ask) -> WorkersFound:
 
 
 def act_on_worker(ask: Ask) -> Asked:
-    return ask.trying.worker(ask.body.worker, ask.body.wish)
+    return ask.rehearsed.worker(ask.body.worker, ask.body.wish)
 
 
 def kinds(ask: Ask) -> KindsFound:
@@ -141,9 +141,9 @@ def filters(ask: Ask) -> FiltersFound:
 def act_on_filter(ask: Ask) -> FiltersFound:
     told: FilterAct = ask.body
     if told.verb == "save":
-        ask.trying.save_filter(told.name, told.filter)
+        ask.rehearsed.save_filter(told.name, told.filter)
     else:
-        ask.trying.drop_filter(told.name)
+        ask.rehearsed.drop_filter(told.name)
     return FiltersFound(ask.store.filters.list())
 
 

@@ -97,10 +97,10 @@ def act(ask: Ask) -> ScheduleDone:
         return ScheduleDone(told.name, told.verb, told.dry_run, None, backfill=_backfill(ask, told))
     jobs: list[JobId] = []
     if told.verb == "trigger":
-        tried = ask.trying.trigger(told.name, scopes=told.scopes).jobs
+        tried = ask.rehearsed.trigger(told.name, scopes=told.scopes).jobs
         jobs = [] if told.dry_run else tried
     else:
-        ask.trying.schedule(told.verb, told.name, note=told.note)
+        ask.rehearsed.schedule(told.verb, told.name, note=told.note)
     gone = told.verb == "rm" and not told.dry_run
     return ScheduleDone(told.name, told.verb, told.dry_run, None if gone else _facts(ask, told.name), jobs)
 
