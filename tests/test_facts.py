@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from holdfast.domain.definition import Definition
 from holdfast.domain.kind import Kind, KindOptions
 from holdfast.domain.schedule import spec_of
 from holdfast.domain.selector import Selector
-from holdfast.domain.verdict import Failed
-from holdfast.facts.jobs import job_facts, story_facts
+from holdfast.domain.verdict import Done, Failed
+from holdfast.facts.batches import batch_facts, batch_secrets, unit_facts
+from holdfast.facts.jobs import job_facts, list_facts, story_facts
 from holdfast.facts.logs import find_log, mask_lines, read_log, search_log
-from holdfast.facts.masks import Masks
+from holdfast.facts.masks import Masks, schema_of
 from holdfast.facts.schedules import schedule_facts
 from holdfast.run.ping import ping_request
+from tests.store import test_batches as batches
 from tests.support.jobs import put, take_one
 
 SECRET = "hunter22-and-more"
@@ -72,6 +75,41 @@ def test_what_a_schedule_pings_and_why_it_is_paused_are_masked(store):
     facts = schedule_facts(store.schedules.get("s"), store.schedules.now())
     assert facts.definition["ping"] == "https://checks.example.com/nightly?key=***&***"
     assert facts.note == "until token=*** is new"
+
+
+def test_what_a_handler_says_and_returns_is_masked(store, masks):
+    """Its progress in a list too, which has no payloads; its result and its checkpoint."""
+    payload = msgspec.json.encode({"iban": SECRET, "to": 7}).decode()
+    job_id = put(store, "pay", payload=payload)
+    lease = take_one(store, kinds=("pay",))
+    store.leases.report(lease, done=1, total=2, message=f"using {SECRET}", checkpoint=f'{{"at":"{SECRET}!"}}')
+    brief = store.views.page(Selector(), brief=True).jobs
+    assert [each["progress_message"] for each in list_facts(brief, masks, store)] == ["using ***"]
+    assert story_facts(store.board.story(job_id), masks).job["checkpoint"] == {"at": "***!"}
+    store.leases.settle(lease, Done(f'["{SECRET} is fine"]'))
+    assert SECRET not in msgspec.json.encode(story_facts(store.board.story(job_id), masks)).decode()
+
+
+@pytest.mark.one_backend
+def test_the_label_of_a_unit_is_masked(store):
+    """In the ledger and in the counters, where two may become one."""
+    run = batches.begin(store)
+    batches.finish(store, run, 1, label=f"by {SECRET}")
+    batches.finish(store, run, 2, label="by ***")
+    batch = structs.replace(run.batch, arguments=f'{{"api_key":"{SECRET}"}}')
+    facts = batch_facts(batch, store.ledger.standings([batch.id])[batch.id])
+    assert facts.summary.labels == {"by ***": 2}
+    told = [unit_facts(unit, batch_secrets(batch)).label for unit in store.ledger.page(batch.id).units]
+    assert told == ["by ***"] * 2
+
+
+def test_no_default_of_a_secret_parameter_is_told():
+    def pay(iban: str = SECRET, to: int = 7) -> None:
+        """A handler."""
+
+    kind = Kind("pay", pay, KindOptions(secrets=("iban",))).published()
+    assert SECRET not in schema_of(kind, ("iban",))
+    assert '"default":7' in schema_of(kind, ("iban",))
 
 
 @pytest.mark.one_backend

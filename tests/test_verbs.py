@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -134,6 +134,14 @@ def test_an_enqueue_is_checked_and_written_down(desk, store):
         desk.enqueue("mial", {})
     with pytest.raises(InvalidInput, match="no kind for people"):
         desk.enqueue("holdfast.driver", {})
+
+
+@pytest.mark.one_backend
+def test_a_time_to_run_at_is_ahead(desk, store):
+    job_id = put(store)
+    began = datetime.now(UTC)
+    desk.jobs("set", Selector(ids=(job_id,)), run_at="1h")
+    assert store.views.get(job_id).due_at >= began + timedelta(hours=1)
 
 
 def test_a_far_date_is_refused(desk, store, clock):

@@ -180,6 +180,9 @@ def test_a_dry_run_refuses_what_the_act_refuses(admin, app):
     kept = admin.act("/jobs", 201, kind="mail", payload={"to": 1}, key="k")["id"]
     new = admin.act("/jobs", kind="mail", payload={"to": 1}, dry_run=True)
     assert (new["id"], new["created"], new["dry_run"]) == (None, True, True)
+    for dry_run, status in ((True, 200), (False, 201)):
+        told = {"kind": "mail", "payload": {"to": 1}, "key": "k", "dry_run": dry_run}
+        admin.act("/jobs", status, {"Idempotency-Key": "one"}, **told)
     again = admin.act("/jobs", kind="mail", payload={"to": 1}, key="k", dry_run=True)
     assert (again["id"], again["created"]) == (kept, False)
     app.store.jobs.enqueue(NewJob(kind="mail", after=After(ids=(kept,))))
@@ -196,7 +199,7 @@ def test_a_dry_run_refuses_what_the_act_refuses(admin, app):
         admin.act(path, status, **told, dry_run=True)
         admin.act(path, status, **told)
     assert len(admin.read("/jobs")["jobs"]) == 2
-    assert [act["verb"] for act in admin.read("/acts")["acts"]] == ["enqueue"]
+    assert [act["verb"] for act in admin.read("/acts")["acts"]] == ["enqueue"] * 2
 
 
 def test_saved_filters_and_kinds(operator):

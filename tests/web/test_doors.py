@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
+import httpx2
 import pytest
 from starlette.routing import Mount, Route
 
@@ -430,6 +432,26 @@ def test_a_look_waits_for_no_writer(site, make_site, tokens, app, real_database)
         assert unused(app)
         writer.execute("ROLLBACK")
     wait_until(lambda: not unused(app))
+
+
+def test_a_look_waits_for_nobody_who_acts(site, tokens, real_database):
+    """However many wait for a writer: they have threads of their own."""
+
+    async def crowd(release):
+        who = {"authorization": f"Bearer {tokens[Role.OPERATOR]}"}
+        async with httpx2.AsyncClient(transport=httpx2.ASGITransport(site), base_url=HOST, headers=who) as client:
+            job = {"kind": "mail", "payload": {"to": 1}}
+            acts = [asyncio.create_task(client.post("/api/v1/jobs", json=job, timeout=None)) for _ in range(60)]
+            ended, _ = await asyncio.wait(acts, timeout=0.5)
+            assert not ended
+            looked = await client.get("/api/v1/jobs", timeout=None)
+            assert (looked.status_code, looked.json()["data"]["jobs"]) == (200, [])
+            release()
+            return {answer.status_code for answer in await asyncio.gather(*acts)}
+
+    with closing(sqlite3.connect(real_database.path, isolation_level=None, check_same_thread=False)) as writer:
+        writer.execute("BEGIN IMMEDIATE")
+        assert asyncio.run(crowd(lambda: writer.execute("ROLLBACK"))) == {201}
 
 
 def unused(app):

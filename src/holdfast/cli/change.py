@@ -32,7 +32,7 @@ ONE_OF = "--priority, --to-queue, --run-at, --env, --unset, --memory, --cpus, --
 @with_options(
     click.option("--priority", type=int, help="The new priority: higher is sooner."),
     click.option("--to-queue", metavar="QUEUE", help="Move to this queue."),
-    click.option("--run-at", metavar="WHEN", help="A moment (RFC 3339), or now."),
+    click.option("--run-at", metavar="WHEN", help="A moment (RFC 3339), a time from now (3h), or now."),
     click.option("--env", "variables", multiple=True, metavar="NAME[=VALUE]", help="A variable of a program."),
     click.option("--unset", multiple=True, metavar="NAME", help="Take a variable away."),
     click.option("--memory", metavar="SIZE", help="The memory of a program: 8G; none: without a cap."),

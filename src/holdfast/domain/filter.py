@@ -93,12 +93,12 @@ def make_selector(given: dict[str, list[str]], *, now: datetime | None = None) -
     return Selector(**conditions)
 
 
-def parse_moment(text: str, *, now: datetime) -> datetime:
-    """A moment with a zone (RFC 3339), or an age counted back from *now*."""
+def parse_moment(text: str, *, now: datetime, ahead: bool = False) -> datetime:
+    """A moment with a zone (RFC 3339), or an age counted back from *now*; *ahead*: a time from now on."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        return now - as_duration(text)
+        return now + as_duration(text) if ahead else now - as_duration(text)
     if moment.tzinfo is None:
         raise InvalidInput(f"{text!r} has no time zone", hint=f"Write {moment.isoformat()}Z for UTC.")
     return moment

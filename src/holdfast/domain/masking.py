@@ -67,27 +67,30 @@ def is_secret(name: str, declared: Collection[str] = ()) -> bool:
     return not _ALONE.isdisjoint(words) or any(pair in _PAIRED for pair in pairwise(words))
 
 
-def masked(value: Any, declared: Collection[str] = ()) -> Any:
-    """The value with the secrets in it blotted out; what is nested more than 100 levels deep is blotted out whole."""
-    return _masked(value, declared, DEEPEST)
+def masked(value: Any, declared: Collection[str] = (), values: Collection[str] = ()) -> Any:
+    """The value with the secrets in it blotted out, by the names of fields and by their *values*.
+
+    What is nested more than 100 levels deep is blotted out whole.
+    """
+    return _masked(value, declared, values, DEEPEST)
 
 
-def _masked(value: Any, declared: Collection[str], left: int) -> Any:
+def _masked(value: Any, declared: Collection[str], values: Collection[str], left: int) -> Any:
     match value:
         case dict() | list() | tuple() if not left:
             return MASK
         case dict():
             return {
-                key: _blotted(inner) if is_secret(str(key), declared) else _masked(inner, declared, left - 1)
+                key: _blotted(inner) if is_secret(str(key), declared) else _masked(inner, declared, values, left - 1)
                 for key, inner in value.items()
             }
         case list() | tuple():
             return [
-                MASK if _follows_option(value, place) else _masked(inner, declared, left - 1)
+                MASK if _follows_option(value, place) else _masked(inner, declared, values, left - 1)
                 for place, inner in enumerate(value)
             ]
         case str():
-            return mask_text(value)
+            return mask_text(value, values)
         case _:
             return value
 
@@ -104,14 +107,14 @@ def _follows_option(words: list[Any] | tuple[Any, ...], place: int) -> bool:
     return is_option and is_secret(str(before)) and isinstance(words[place], str) and not words[place].startswith("-")
 
 
-def masked_json(text: str | None, declared: Collection[str] = ()) -> Any:
+def masked_json(text: str | None, declared: Collection[str] = (), values: Collection[str] = ()) -> Any:
     """JSON as a value with its secrets blotted out; what is no JSON is taken for a text."""
     if text is None:
         return None
     try:
-        return masked(msgspec.json.decode(text), declared)
+        return masked(msgspec.json.decode(text), declared, values)
     except msgspec.DecodeError:
-        return mask_text(text)
+        return mask_text(text, values)
     except RecursionError:
         return MASK
 

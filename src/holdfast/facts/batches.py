@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
@@ -11,7 +12,7 @@ from msgspec import Struct
 
 from holdfast.domain.batch import Batch, Summary, Unit, summarise
 from holdfast.domain.clusters import Cluster, Seen, clustered
-from holdfast.domain.masking import mask_cut, masked_json
+from holdfast.domain.masking import mask_cut, mask_text, masked_json
 from holdfast.facts.masks import values_of
 from holdfast.report import UnitLine, unit_line
 from holdfast.store.looking import Standing, UnitError
@@ -40,7 +41,7 @@ class BatchFacts(Struct, frozen=True):
 
 def batch_facts(batch: Batch, standing: Standing) -> BatchFacts:
     """A batch as programs see it, without secrets."""
-    counted = standing.counters
+    counted, secrets = standing.counters, batch_secrets(batch)
     total = max(batch.total or 0, counted.over)
     return BatchFacts(
         id=batch.id,
@@ -54,7 +55,7 @@ def batch_facts(batch: Batch, standing: Standing) -> BatchFacts:
         runs=batch.passes,
         created_at=batch.created_at,
         ended_at=batch.ended_at,
-        summary=summarise(counted, total, batch.aborted_by),
+        summary=_masked(summarise(counted, total, batch.aborted_by), secrets),
         holders=[holder.owner for holder in standing.holders],
         wanted=batch.wanted,
         started_at=batch.started_at,
@@ -63,16 +64,23 @@ def batch_facts(batch: Batch, standing: Standing) -> BatchFacts:
 
 
 def batch_secrets(batch: Batch) -> list[str]:
-    """The secrets in a batch's arguments, to be blotted out of its errors."""
+    """The secrets in a batch's arguments, to be blotted out of what its units say."""
     return values_of(batch.kind, batch.arguments)
+
+
+def _masked(summary: Summary, secrets: Sequence[str]) -> Summary:
+    """Labels that become the same are counted together."""
+    labels: Counter[str] = Counter()
+    for label, count in summary.labels.items():
+        labels[mask_text(label, secrets)] += count
+    return msgspec.structs.replace(summary, labels=dict(labels))
 
 
 def unit_facts(unit: Unit, secrets: Sequence[str] = ()) -> UnitLine:
     """A unit as programs see it, without secrets."""
     line = unit_line(unit)
-    texts = {
-        name: mask_cut(value, secrets) for name in ("error", "warning") if isinstance(value := getattr(line, name), str)
-    }
+    said = {name: getattr(line, name) for name in ("error", "warning", "label")}
+    texts = {name: mask_cut(value, secrets) for name, value in said.items() if isinstance(value, str)}
     return msgspec.structs.replace(line, **texts)
 
 

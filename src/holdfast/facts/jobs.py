@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -11,8 +12,10 @@ from holdfast.domain.command import shown_payload
 from holdfast.domain.history import Attempt, Event
 from holdfast.domain.job import Job
 from holdfast.domain.masking import mask_cut, mask_text, masked_json
+from holdfast.domain.selector import Selector
 from holdfast.domain.why import Reason
 from holdfast.facts.masks import Masks, values_of
+from holdfast.store import Store
 from holdfast.store.board import JobStory
 
 #: What is JSON in the store is JSON in an answer too.
@@ -55,13 +58,27 @@ def job_facts(job: Job, masks: Masks | None = None, *, brief: bool = False) -> d
     values = values_of(job.kind, job.payload, declared)
     data: dict[str, Any] = msgspec.to_builtins(job)
     for name in JSON:
-        data[name] = masked_json(data[name], declared)
+        data[name] = masked_json(data[name], declared, values)
     data["payload"] = None if brief else masked_json(shown_payload(job.kind, job.payload), declared)
     for name in ("error", "note", "progress_message"):
         data[name] = None if data[name] is None else mask_cut(data[name], values)
     for name in ("label", "key"):
         data[name] = None if data[name] is None else mask_text(data[name])
     return data
+
+
+def list_facts(jobs: Sequence[Job], masks: Masks, store: Store) -> list[dict[str, Any]]:
+    """Jobs of a list, without their payloads.
+
+    A list has payloads only of those that failed. Those of others that say something are read once more: what a handler
+    says may hold a secret of its payload.
+    """
+    telling = tuple(job.id for job in jobs if job.note or job.progress_message)
+    whole = store.views.page(Selector(ids=telling), limit=len(telling)).jobs if telling else []
+    payloads = {job.id: job.payload for job in whole}
+    return [
+        job_facts(structs.replace(job, payload=payloads.get(job.id, job.payload)), masks, brief=True) for job in jobs
+    ]
 
 
 def story_facts(story: JobStory, masks: Masks | None = None) -> JobTold:

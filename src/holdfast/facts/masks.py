@@ -11,8 +11,8 @@ import msgspec
 from holdfast.domain.command import COMMAND, hidden
 from holdfast.domain.definition import Schedule
 from holdfast.domain.job import Job
-from holdfast.domain.kind import load_options
-from holdfast.domain.masking import mask_cut, secret_values
+from holdfast.domain.kind import PublishedKind, load_options
+from holdfast.domain.masking import is_secret, mask_cut, secret_values
 from holdfast.errors import HoldfastError
 from holdfast.run.ping import PING, SECRETS
 from holdfast.store import Store
@@ -30,6 +30,16 @@ def values_of(kind: str, payload: str, declared: Collection[str] = ()) -> list[s
     if kind == COMMAND:
         return secret_values({"payload": decoded, "secrets": hidden(payload)}, declared)
     return secret_values(decoded, declared)
+
+
+def schema_of(kind: PublishedKind, declared: Collection[str]) -> str:
+    """The JSON Schema of a kind's parameters, without the defaults of those that are secret."""
+    schema = msgspec.json.decode(kind.payload_schema)
+    for shape in (schema, *schema.get("$defs", {}).values()):
+        for name, field in shape.get("properties", {}).items():
+            if is_secret(name, declared):
+                field.pop("default", None)
+    return msgspec.json.encode(schema).decode()
 
 
 class Masks:

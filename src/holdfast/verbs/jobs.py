@@ -89,7 +89,7 @@ def _check_change(
 
 def _moment(text: str) -> datetime:
     now = datetime.now(UTC)
-    return now if text == "now" else checked_moment(parse_moment(text, now=now))
+    return now if text == "now" else checked_moment(parse_moment(text, now=now, ahead=True))
 
 
 def _change(
@@ -123,7 +123,8 @@ JOB_VERBS: Mapping[str, JobVerb] = {
     "resume": JobVerb(Control.resume, "only what is held or told to pause goes on"),
     "retry": JobVerb(
         Control.retry,
-        "only what is dead, cancelled or waits for a retry runs again; holdfast restart takes what is done",
+        "only what is dead, cancelled or waits for a retry runs again, and no second job with one key; holdfast restart"
+        " takes what is done",
     ),
     "kill": JobVerb(_kill, "only what runs is ended; holdfast cancel takes what waits, too", destructive=True),
     "restart": JobVerb(

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
@@ -22,6 +21,7 @@ from holdfast.web.entry import caller_of
 from holdfast.web.envelope import body_of, failed, json_response
 from holdfast.web.openapi import BASE, document
 from holdfast.web.problems import Problem, WrongType, told
+from holdfast.web.threads import Threads
 
 if TYPE_CHECKING:
     from holdfast.web.site import Site
@@ -50,7 +50,8 @@ def routes(site: Site) -> list[BaseRoute]:
     async def events(request: Request) -> Response:
         return await site.live.answer(request, site.may_stay)
 
-    made = [Route(f"{BASE}{each.path}", _answering(site, each), methods=[each.method]) for each in ENDPOINTS]
+    threads = Threads()
+    made = [Route(f"{BASE}{each.path}", _answering(site, each, threads), methods=[each.method]) for each in ENDPOINTS]
     return [
         *made,
         Route(f"{BASE}/events", events, methods=["GET"]),
@@ -58,10 +59,10 @@ def routes(site: Site) -> list[BaseRoute]:
     ]
 
 
-def _answering(site: Site, endpoint: Endpoint) -> Any:
+def _answering(site: Site, endpoint: Endpoint, threads: Threads) -> Any:
     async def answer(request: Request) -> Response:
         body = await request.body() if endpoint.method == "POST" else b""
-        return await run_in_threadpool(_carry_out, site, endpoint, request, body)
+        return await threads.answer(request, _carry_out, site, endpoint, request, body)
 
     return answer
 
@@ -79,7 +80,7 @@ def _carry_out(site: Site, endpoint: Endpoint, request: Request, body: bytes) ->
         body=_body(endpoint, request, body),
     )
     key = request.headers.get("idempotency-key") if endpoint.method == "POST" else None
-    if key is None:
+    if key is None or ask.dry_run:  # what does nothing may be done again
         return _done(ask, endpoint)
     return _once(ask, endpoint, _Key(caller, key, _digest(request, body)))
 

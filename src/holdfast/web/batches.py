@@ -212,7 +212,7 @@ def units(visit: Visit) -> Response:
             grave=verb == "skip",
             button=f"{verb} {count:,} units",
             back=visit.to(f"batches/{visit.id}"),
-            cli=f"holdfast batch retry-failed {visit.id}" if verb == "retry" else "",
+            cli="",
         )
     done = visit.desk.units(verb, batch_id, cluster)
     word = "run again" if verb == "retry" else "are skipped"

@@ -45,8 +45,8 @@ class Progress(Struct, frozen=True):
     left: timedelta | None
 
 
-def progress(job: Job, now: datetime) -> Progress | None:
-    """How far a job is, if it says so. A rate is told only of what was done in this attempt's time."""
+def progress(job: Job, now: datetime, message: str | None) -> Progress | None:
+    """How far a job is, if it says so, and its *message*. A rate is told only of what was done in this attempt."""
     if job.progress_done is None:
         return None
     since = job.started_at or job.claimed_at
@@ -56,7 +56,7 @@ def progress(job: Job, now: datetime) -> Progress | None:
     left = None
     if rate and job.progress_total is not None:
         left = timedelta(seconds=max(0, job.progress_total - job.progress_done) / rate)
-    return Progress(job.progress_done, job.progress_total, job.progress_message, rate, left)
+    return Progress(job.progress_done, job.progress_total, message, rate, left)
 
 
 def job(visit: Visit) -> Response:
@@ -73,7 +73,7 @@ def job(visit: Visit) -> Response:
         attempts=list(reversed(told.attempts)),
         events=list(reversed(told.events)),
         edges=story.edges,
-        progress=progress(story.job, story.now),
+        progress=progress(story.job, story.now, told.job["progress_message"]),
         stretches=stretches,
         first=stretches[0].begin if stretches else story.job.created_at,
         last=story.job.ended_at or story.now,

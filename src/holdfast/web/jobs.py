@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 from starlette.responses import Response
@@ -11,12 +12,10 @@ from starlette.responses import Response
 from holdfast.domain.access import SEARCHING, Role
 from holdfast.domain.filter import LISTS, SINGLE, parse_filter, say_filter, say_values
 from holdfast.domain.job import Job, JobId, State
-from holdfast.domain.masking import mask_text
 from holdfast.domain.selector import Selector
 from holdfast.errors import HoldfastError, InvalidInput
 from holdfast.facts.board import counts_of
-from holdfast.facts.jobs import job_facts
-from holdfast.facts.masks import Masks
+from holdfast.facts.jobs import list_facts
 from holdfast.verbs import JOB_VERBS
 from holdfast.verbs.jobs import job_verb
 from holdfast.web.visit import Visit
@@ -70,34 +69,18 @@ def jobs(visit: Visit) -> Response:
         everything=not say_filter(selector) or wrong is not None,
         matching=say_filter(selector),
         bulk=[verb for verb in BULK if visit.may(JOB_VERBS[verb].role)],
-        cli=_ls(selector) if wrong is None else "holdfast ls",
+        cli="holdfast ls" if wrong is not None else "" if selector.empty else _ls(selector),
     )
 
 
 def rows(visit: Visit, found: Sequence[Job]) -> list[dict[str, Any]]:
-    """Jobs as a list shows them. A list has payloads only of those that failed; those of others that say something are
-    read once more: what a handler says may hold a secret of its payload.
-    """
-    telling = tuple(job.id for job in found if job.note or job.progress_message)
-    hidden = secrets_of(visit, telling)
-    return [_row(job, visit.masks, hidden.get(job.id, [])) for job in found]
+    """Jobs as a list shows them. The moment that matters is when it ended, else when it began, or was enqueued."""
+    told = list_facts(found, visit.masks, visit.store)
+    return [{**facts, "at": _moment(job), "due": job.due_at} for facts, job in zip(told, found, strict=True)]
 
 
-def secrets_of(visit: Visit, ids: tuple[JobId, ...]) -> dict[JobId, list[str]]:
-    """The secrets in the payloads of some jobs."""
-    if not ids:
-        return {}
-    whole = visit.store.views.page(Selector(ids=ids), limit=len(ids)).jobs
-    return {job.id: visit.masks.values(job) for job in whole}
-
-
-def _row(job: Job, masks: Masks, hidden: list[str]) -> dict[str, Any]:
-    """The moment that matters is when it ended, else when it began, else when it was enqueued."""
-    at = job.ended_at or job.started_at or job.claimed_at or job.created_at
-    told = job_facts(job, masks, brief=True)
-    for name in ("note", "progress_message"):
-        told[name] = None if told[name] is None else mask_text(told[name], hidden)
-    return {**told, "at": at, "due": job.due_at}
+def _moment(job: Job) -> datetime:
+    return job.ended_at or job.started_at or job.claimed_at or job.created_at
 
 
 def _ls(selector: Selector) -> str:

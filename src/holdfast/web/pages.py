@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount, Route
@@ -16,6 +15,7 @@ from holdfast.web import batches, fleet, job, jobs, overview, records, schedules
 from holdfast.web.problems import status_of, title_of
 from holdfast.web.render import HERE
 from holdfast.web.stream import Live
+from holdfast.web.threads import Threads
 from holdfast.web.visit import Handler, House, Visit
 
 #: What people look at.
@@ -57,9 +57,10 @@ def routes(house: House, live: Live) -> list[BaseRoute]:
     async def stream(request: Request) -> Response:
         return await live.answer(request, house.may_stay)
 
-    looks = [Route(path, _answer(house, page), methods=["GET"]) for path, page in PAGES.items()]
+    threads = Threads()
+    looks = [Route(path, _answer(house, page, threads), methods=["GET"]) for path, page in PAGES.items()]
     static = Mount("/static", StaticFiles(directory=HERE / "static"))
-    changes = [Route(path, _answer(house, _by_operator(act)), methods=["POST"]) for path, act in ACTS.items()]
+    changes = [Route(path, _answer(house, _by_operator(act), threads), methods=["POST"]) for path, act in ACTS.items()]
     return [*looks, *changes, Route("/live", stream, methods=["GET"]), static]
 
 
@@ -73,10 +74,10 @@ def _by_operator(act: Handler) -> Handler:
     return checked
 
 
-def _answer(house: House, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
+def _answer(house: House, handler: Handler, threads: Threads) -> Callable[[Request], Awaitable[Response]]:
     async def answer(request: Request) -> Response:
         body = await request.body() if request.method == "POST" else b""
-        return await run_in_threadpool(_handled, house, handler, request, body)
+        return await threads.answer(request, _handled, house, handler, request, body)
 
     return answer
 

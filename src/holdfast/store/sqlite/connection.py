@@ -245,7 +245,8 @@ class SqliteBackend:
             inode = None
         if inode != self._inode:
             raise StoreUnavailable(
-                f"{self.path} was deleted or replaced while it was open", hint="Open the store anew."
+                f"{self.path} was deleted or replaced while it was open",
+                hint="Start this program again: it has the old file open.",
             )
 
     def _run_request(self, request: _Request, performer: Callable[[Step], list[Any]]) -> None:

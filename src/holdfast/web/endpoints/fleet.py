@@ -9,6 +9,7 @@ from msgspec import Meta, Struct
 from holdfast.domain.access import Act, Role
 from holdfast.errors import InvalidInput
 from holdfast.facts.board import QueueBoard, queue_boards
+from holdfast.facts.masks import schema_of
 from holdfast.store.access import NEWEST, SavedFilter
 from holdfast.store.board import Running
 from holdfast.store.overview import QueueFacts, WorkerFacts, worker_facts
@@ -124,7 +125,8 @@ def act_on_worker(ask: Ask) -> Asked:
 
 
 def kinds(ask: Ask) -> KindsFound:
-    return KindsFound([KindFacts(each.name, each.payload_schema, each.version) for each in ask.store.kinds.all()])
+    found = ask.store.kinds.all()
+    return KindsFound([KindFacts(each.name, schema_of(each, ask.masks.of(each.name)), each.version) for each in found])
 
 
 def acts(ask: Ask) -> ActsPage:

@@ -17,7 +17,7 @@ from holdfast.domain.selector import Selector
 from holdfast.domain.why import Reason
 from holdfast.errors import InvalidInput, NotFound
 from holdfast.facts.board import BoardFacts, board_facts, error_clusters
-from holdfast.facts.jobs import JobFacts, job_facts, story_facts
+from holdfast.facts.jobs import JobFacts, list_facts, story_facts
 from holdfast.facts.logs import LogPart, find_log, read_log, search_log
 from holdfast.store.board import Edge
 from holdfast.store.views import Count
@@ -132,7 +132,7 @@ def overview(ask: Ask) -> BoardFacts:
 def jobs(ask: Ask) -> dict[str, Any]:
     before = None if ask.query.before is None else JobId(ask.query.before)
     page = ask.store.views.page(_selector(ask), before=before, limit=ask.query.limit, brief=True)
-    return {"jobs": [job_facts(job, ask.masks, brief=True) for job in page.jobs], "next": page.next}
+    return {"jobs": list_facts(page.jobs, ask.masks, ask.store), "next": page.next}
 
 
 def count(ask: Ask) -> Count:
