@@ -13,9 +13,10 @@ from msgspec import structs
 import holdfast
 from holdfast.domain.access import Role
 from holdfast.domain.definition import Definition
-from holdfast.domain.job import State
+from holdfast.domain.job import State, WorkerId
 from holdfast.domain.schedule import Spec
 from holdfast.domain.selector import Selector
+from holdfast.domain.verdict import Released
 from holdfast.web.batches import resume_line
 from holdfast.web.pages import ACTS, PAGES
 from holdfast.web.render import HERE
@@ -176,6 +177,20 @@ def test_secrets_are_masked(place):
         page = place.client.get(path).text
         for secret in SECRETS:
             assert secret not in page, path
+
+
+@pytest.mark.one_backend
+def test_progress_is_shown_without_secrets(place):
+    """On the page of its job, and in lists."""
+    card, store = "4222-2222", place.app.store
+    job = place.app.enqueue("charge", {"card": card, "token": "t"}, queue="tills")
+    (lease,) = store.leases.claim(WorkerId("till"), queues=["tills"], kinds=["charge"], mark=True)
+    store.leases.report(lease, done=1, total=2, message=f"charging {card}")
+    for path in (f"/jobs/{job.id}", "/jobs?filter=queue%3Dtills"):
+        page = place.get(path)
+        assert "charging ***" in page
+        assert card not in page
+    store.leases.settle(lease, Released())
 
 
 @pytest.fixture(scope="module")
