@@ -332,8 +332,9 @@ os.register_at_fork(after_in_child=_forget_stores)
 
 
 def _built_in_kinds() -> dict[str, Kind]:
+    from holdfast.domain.definition import PING
     from holdfast.run.execute.command import command_kind
-    from holdfast.run.ping import PING, ping_kind
+    from holdfast.run.ping import ping_kind
 
     return {PING: ping_kind(settings()["ping_hosts"].value), COMMAND: command_kind()}
 

@@ -81,6 +81,10 @@ def checked_url(url: str) -> str:
     return url
 
 
+#: The kind of the jobs that ping, and what of them is secret: whoever knows an address can report that all is well.
+PING, PING_SECRETS = "holdfast.ping", ("url",)
+
+
 def may_ping(url: str, hosts: Sequence[str]) -> bool:
     """Whether the host of *url* is one of those that may be called."""
     return (urlsplit(url).hostname or "") in {host.lower() for host in hosts}

@@ -9,12 +9,11 @@ from collections.abc import Collection
 import msgspec
 
 from holdfast.domain.command import COMMAND, hidden
-from holdfast.domain.definition import Schedule
+from holdfast.domain.definition import PING, PING_SECRETS, Schedule
 from holdfast.domain.job import Job
 from holdfast.domain.kind import PublishedKind, load_options
 from holdfast.domain.masking import is_secret, mask_cut, secret_values
 from holdfast.errors import HoldfastError
-from holdfast.run.ping import PING, SECRETS
 from holdfast.store import Store
 
 #: What was declared is read again after so many seconds.
@@ -53,7 +52,7 @@ class Masks:
 
     def of(self, kind: str) -> Collection[str]:
         """The fields that the application of a kind has declared as secret."""
-        return SECRETS if kind == PING else self._known().get(kind, ())
+        return PING_SECRETS if kind == PING else self._known().get(kind, ())
 
     def kinds(self) -> list[str]:
         """The kinds that applications have registered, by name."""

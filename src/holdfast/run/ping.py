@@ -6,15 +6,12 @@ import http.client
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
-from holdfast.domain.definition import may_ping
+from holdfast.domain.definition import PING, PING_SECRETS, may_ping
 from holdfast.domain.kind import Kind, KindOptions, to_json
 from holdfast.domain.raised import Fail, Retry
 from holdfast.domain.request import Actor, NewJob
 
-PING = "holdfast.ping"
 ATTEMPTS = 5
-#: Whoever knows such an address can report that all is well.
-SECRETS = ("url",)
 #: How many seconds a call may take.
 TIMEOUT = 10.0
 
@@ -34,7 +31,7 @@ def ping_kind(hosts: Sequence[str]) -> Kind:
             raise Fail(f"{host} may not be called: it is not among ping_hosts (HOLDFAST_PING_HOSTS) of this worker")
         return call(url)
 
-    return Kind(PING, ping, KindOptions(secrets=SECRETS))
+    return Kind(PING, ping, KindOptions(secrets=PING_SECRETS))
 
 
 def call(url: str) -> int:
