@@ -15,7 +15,6 @@ from holdfast.cli.session import Session
 from holdfast.cli.shared import command
 from holdfast.domain.job import Job, JobId
 from holdfast.domain.selector import Selector
-from holdfast.verbs.jobs import refuse_missing
 
 if TYPE_CHECKING:
     from holdfast.facts.masks import Masks
@@ -35,7 +34,7 @@ def ls(session: Session, *, selector: Selector, limit: int, everything: bool, pl
       holdfast ls --state dead --kind 'mail-*' --since 1d
       holdfast ls --label nightly --all -o ndjson
     """
-    refuse_missing(session.store, selector)
+    session.store.views.refuse_missing(selector)
     found = _masked(session, session.store.views.all(selector))
     jobs = found if everything else islice(found, limit)
     first = next(jobs := iter(jobs), None)

@@ -17,7 +17,6 @@ from holdfast.domain.text import as_duration
 from holdfast.errors import InvalidInput, NoSuchJob, WaitTimeout
 from holdfast.facts.jobs import job_facts
 from holdfast.progress import progress
-from holdfast.verbs.jobs import refuse_missing
 
 CODES = {State.DONE: 0, State.DEAD: 1, State.CANCELLED: 12}
 PARTIAL = 6
@@ -35,12 +34,12 @@ def command(session: Session, *, selector: Selector, timeout: str | None) -> int
     """
     if is_everything(selector):
         raise InvalidInput("which jobs should be waited for?", hint="Give ids, or --label, --queue … or --filter.")
-    refuse_missing(session.store, selector)
+    session.store.views.refuse_missing(selector)
     ids = tuple(job.id for job in session.store.views.all(selector))
     if not ids:
         raise NoSuchJob("no job matches", hint="holdfast ls with the same options shows what does.")
     _wait(session, Selector(ids=ids), None if timeout is None else as_duration(timeout).total_seconds())
-    refuse_missing(session.store, Selector(ids=ids))  # one that was removed meanwhile has no result
+    session.store.views.refuse_missing(Selector(ids=ids))  # one that was removed meanwhile has no result
     jobs = list(session.store.views.all(Selector(ids=ids)))
     session.output.items("jobs", jobs, job_table, facts=job_facts)
     return exit_code(jobs)

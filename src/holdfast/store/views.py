@@ -53,6 +53,19 @@ class Views:
         """
         return self._backend.read(get_job, job_id)
 
+    def refuse_missing(self, selector: Selector) -> None:
+        """An id that does not exist is a mistake, also beside others that do.
+
+        Raises:
+            NoSuchJob: It names them.
+        """
+        if selector.ids is None:
+            return
+        found = {job.id for job in self.all(Selector(ids=selector.ids))}
+        missing = [str(job_id) for job_id in selector.ids if job_id not in found]
+        if missing:
+            raise NoSuchJob(f"there is no job {', '.join(missing[:10])}")
+
     def state(self, job_id: JobId) -> State:
         """The state of one job, for those who poll."""
         rows = self._backend.look(ask("state_of", id=job_id))

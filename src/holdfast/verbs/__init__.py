@@ -22,7 +22,7 @@ from holdfast.domain.selector import Selector
 from holdfast.errors import InvalidInput, NoSuchJob, NotFound
 from holdfast.store import Store
 from holdfast.verbs.answers import Asked, Changed, Filled, Placed, Steered, Triggered
-from holdfast.verbs.jobs import JOB_VERBS, job_verb, left_alone, refuse_missing
+from holdfast.verbs.jobs import JOB_VERBS, job_verb, left_alone
 
 if TYPE_CHECKING:
     from holdfast.run.providers import Provider
@@ -75,7 +75,7 @@ class Desk:
         if all(value is None for value in structs.asdict(selector).values()):
             hint = "Give ids, or --label, --queue, --state … or --filter."
             raise InvalidInput(f"which jobs should {verb} take?", hint=hint)
-        refuse_missing(self.store, selector)
+        self.store.views.refuse_missing(selector)
         matched = self.store.views.count(selector, cap=CAP).count
         if not matched:
             raise NoSuchJob("no job matches", hint="holdfast ls with the same options shows what does.")

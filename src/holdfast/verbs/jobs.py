@@ -17,7 +17,7 @@ from holdfast.domain.job import JobId, State
 from holdfast.domain.moments import checked_moment
 from holdfast.domain.selector import Selector
 from holdfast.domain.text import as_bytes, checked_name, checked_number, nearest
-from holdfast.errors import InvalidInput, NoSuchJob
+from holdfast.errors import InvalidInput
 from holdfast.store import Store
 from holdfast.store.control import Control
 
@@ -150,20 +150,6 @@ def job_verb(name: str) -> JobVerb:
         hint = f"Did you mean {near!r}?" if near else f"Verbs: {', '.join(JOB_VERBS)}."
         raise InvalidInput(f"jobs cannot be told to {name[:40]!r}", hint=hint)
     return JOB_VERBS[name]
-
-
-def refuse_missing(store: Store, selector: Selector) -> None:
-    """An id that does not exist is a mistake, also beside others that do.
-
-    Raises:
-        NoSuchJob: It names them.
-    """
-    if selector.ids is None:
-        return
-    found = {job.id for job in store.views.all(Selector(ids=selector.ids))}
-    missing = [str(job_id) for job_id in selector.ids if job_id not in found]
-    if missing:
-        raise NoSuchJob(f"there is no job {', '.join(missing[:10])}")
 
 
 def left_alone(store: Store, verb: str, selector: Selector, changed: Container[JobId]) -> str:
