@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from msgspec import Struct
 
 from holdfast.domain.command import grid
+from holdfast.domain.preset import Values
 from holdfast.errors import InvalidInput
 
 
@@ -50,25 +50,15 @@ def _cells(file: str, table: list[list[str]]) -> Iterator[dict[str, str]]:
             yield dict(zip(names, row, strict=True))
 
 
-class Entry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class Entry(Values, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """A line of a file of commands: its words, and what outweighs the options of the line that adds them all."""
 
-    argv: list[str] = []
+    argv: list[str] = []  # noqa: RUF012 - each entry has its own
     key: str | None = None
     label: str | None = None
     after: str | list[str] | None = None
     delay: str | None = None
     hold: bool | None = None
-    queue: str | None = None
-    priority: int | None = None
-    retry: int | None = None
-    retry_delay: str | None = None
-    timeout: str | None = None
-    memory: str | int | None = None
-    cpus: float | None = None
-    require_cap: bool | None = None
-    log_cap: str | int | None = None
-    cwd: str | None = None
     env: dict[str, str] | None = None
 
     def own(self, source: str) -> dict[str, Any]:

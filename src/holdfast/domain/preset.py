@@ -31,8 +31,8 @@ BUILT_IN: dict[str, Any] = {
 Words = Annotated[list[str], msgspec.Meta(min_length=1)]
 
 
-class Preset(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Values for commands; None says nothing."""
+class Values(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What may be said of a command, wherever; None says nothing."""
 
     queue: str | None = None
     priority: int | None = None
@@ -44,6 +44,11 @@ class Preset(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unkno
     require_cap: bool | None = None
     log_cap: str | int | None = None
     cwd: str | None = None
+
+
+class Preset(Values, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Values for commands, and their variables."""
+
     env: dict[str, str] = {}
 
     def __post_init__(self) -> None:
