@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import tempfile
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
@@ -19,7 +20,7 @@ from tests.support.postgres import QUICK, PostgresServer, bundled_programs
 from tests.support.proxy import Proxy, proxy_to
 
 
-class Site:
+class Site(ABC):
     """A store: *url* is what workers and clients are told; :meth:`execute` goes past all that may be in between."""
 
     name = "sqlite"
@@ -30,12 +31,13 @@ class Site:
     def __init__(self, url: str) -> None:
         self.url = url
 
+    @abstractmethod
     def execute(self, query: str, parameters: Any = ()) -> list[Any]:
-        raise NotImplementedError
+        """Run one statement behind the store's back."""
 
+    @abstractmethod
     def set_clock(self, by: float) -> None:
         """From now on the store's clock is off by so many seconds."""
-        raise NotImplementedError
 
 
 class SqliteSite(Site):

@@ -81,3 +81,23 @@ def own_store(real_database):
     batch_units.app.use(real_database.url)
     yield
     batch_units.app.close()
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """In an empty directory, with logs of the test's own."""
+    folder = tmp_path / "here"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    return folder
+
+
+@pytest.fixture
+def call(fitting):
+    return lambda verb, *words: fitting((verb,), *words)
+
+
+def payload_of(app, job_id):
+    """The payload of a job, decoded."""
+    return json.loads(app.views.get(job_id).payload)

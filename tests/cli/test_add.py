@@ -13,27 +13,11 @@ import psutil
 import pytest
 
 from holdfast import Selector, State
+from tests.cli.conftest import payload_of
 from tests.run.test_commands import NASTY, drain
 from tests.support.processes import wait_until
 
-
-@pytest.fixture(autouse=True)
-def here(tmp_path, monkeypatch):
-    """In an empty directory, with logs of the test's own."""
-    folder = tmp_path / "here"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    return folder
-
-
-@pytest.fixture
-def call(fitting):
-    return lambda verb, *words: fitting((verb,), *words)
-
-
-def payload_of(app, job_id):
-    return json.loads(app.views.get(job_id).payload)
+pytestmark = pytest.mark.usefixtures("here")
 
 
 def test_a_program_is_added_and_run(app, call, run, here):

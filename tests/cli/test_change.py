@@ -8,33 +8,17 @@ import re
 import pytest
 
 from holdfast import Selector, State
+from tests.cli.conftest import payload_of
 from tests.run.test_commands import drain
 from tests.support.jobs import take_one
 from tests.support.processes import wait_until
 
-
-@pytest.fixture(autouse=True)
-def here(tmp_path, monkeypatch):
-    """In an empty directory, with logs of the test's own."""
-    folder = tmp_path / "here"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    return folder
-
-
-@pytest.fixture
-def call(fitting):
-    return lambda verb, *words: fitting((verb,), *words)
+pytestmark = pytest.mark.usefixtures("here")
 
 
 @pytest.fixture
 def add(call):
     return lambda *words: call("add", *words).data["id"]
-
-
-def payload_of(app, job_id):
-    return json.loads(app.views.get(job_id).payload)
 
 
 # -- set ---------------------------------------------------------------------------------------
