@@ -1,6 +1,6 @@
 """How many jobs a host gets done in a day, and how many are killed for memory, under four rules of admission.
 
-The rules that Holdfast runs (domain/admission.py, domain/autoscale.py) against the ±1 rule of the earlier system (every
+The rules that Holdfast runs (domain/fleet/admission.py, domain/fleet/autoscaler.py) against the ±1 rule of the earlier system (every
 60 s: one more while CPU is below 40 % and memory below 60 %, one less when either is above 80 %), against AIMD on the
 number of slots, and against an oracle that knows every peak beforehand. The host is simulated: 61 GB, 32 cores; programs
 grow to their peaks, and when memory is spent the kernel kills the largest. Every mix is drawn from a seed.
@@ -17,7 +17,7 @@ from statistics import mean
 
 from msgspec import Struct
 
-from holdfast.domain.admission import (
+from holdfast.domain.fleet.admission import (
     OVERTAKEN,
     Candidate,
     Expected,
@@ -30,8 +30,20 @@ from holdfast.domain.admission import (
     learned,
     room,
 )
-from holdfast.domain.autoscale import Act, Bearing, Bounds, Host, Relief, Slots, Strain, Working, relieve, step, strain
-from holdfast.domain.job import JobId
+from holdfast.domain.fleet.autoscaler import (
+    Act,
+    Bearing,
+    Bounds,
+    Host,
+    Relief,
+    Slots,
+    Strain,
+    Working,
+    relieve,
+    step,
+    strain,
+)
+from holdfast.domain.jobs.job import JobId
 
 GB = 10**9
 TOTAL, CORES = 61 * GB, 32

@@ -32,7 +32,7 @@ def cpu_ms(*words: str, url: str) -> float:
 
 def main() -> int:
     compileall.compile_dir(str(Path(holdfast.__file__).parent), quiet=2)
-    program = "from holdfast.cli import main; main()"
+    program = "from holdfast.cli.main import main; main()"
     calls = {
         "python -c pass": ["-c", "pass"],
         "import click, msgspec, sqlite3": ["-c", "import click, msgspec, sqlite3"],

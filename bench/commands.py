@@ -20,9 +20,9 @@ from pathlib import Path
 import holdfast
 from bench.fill import fill_sqlite
 from bench.report import Ratio, print_ratios
-from holdfast.domain.command import COMMAND, Command
-from holdfast.domain.request import NewJob
-from holdfast.domain.unique import Unique
+from holdfast.domain.commands.command import COMMAND, Command
+from holdfast.domain.jobs.new_job import NewJob
+from holdfast.domain.jobs.unique_key import Unique
 
 SLOTS = 2
 #: HyperQueue ran so many empty programs in a second on the reference machine.

@@ -8,8 +8,8 @@ from pathlib import Path
 import psycopg
 
 from bench.work import KIND, PAYLOAD
-from holdfast.store.postgres.connection import PostgresBackend
-from holdfast.store.sqlite.connection import SqliteBackend
+from holdfast.store.postgres.backend import PostgresBackend
+from holdfast.store.sqlite.backend import SqliteBackend
 
 SLICE = 250_000
 #: The waiting crowd is ready too, in a lane that nobody claims.

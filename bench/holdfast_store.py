@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 
 from bench.work import KIND, PAYLOAD, QUEUE, chunks
-from holdfast.domain.job import WorkerId
-from holdfast.domain.request import NewJob
-from holdfast.domain.verdict import Done
+from holdfast.domain.jobs.job import WorkerId
+from holdfast.domain.jobs.new_job import NewJob
+from holdfast.domain.jobs.verdict import Done
 from holdfast.store import Store
-from holdfast.store.backend import Backend
-from holdfast.store.settlement import Settlement
+from holdfast.store.engine.backend import Backend
+from holdfast.store.jobs.settlement import Settlement
 
 WORKER = WorkerId("bench")
 DONE = Done()

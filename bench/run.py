@@ -31,8 +31,8 @@ from bench.peers import Peer, python
 from bench.raw import RawPostgres
 from bench.raw_sqlite import RawSqlite
 from bench.report import print_report, ratios
-from holdfast.store.postgres.connection import PostgresBackend
-from holdfast.store.sqlite.connection import SqliteBackend
+from holdfast.store.postgres.backend import PostgresBackend
+from holdfast.store.sqlite.backend import SqliteBackend
 
 #: Databases beside the empty one, and what they are full of.
 CROWDS = ("finished", "waiting")

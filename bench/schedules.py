@@ -26,10 +26,10 @@ from tests.support.postgres import DURABLE, bundled_programs, running
 import holdfast
 from bench.peers import HOME, python
 from bench.report import Ratio, print_ratios
-from holdfast.domain.moments import Calendar, between
-from holdfast.run.counts import Counts
-from holdfast.run.planner import Planner
-from holdfast.run.providers import Providers
+from holdfast.domain.schedules.rule import Calendar, between
+from holdfast.worker.schedules.planner import Planner
+from holdfast.worker.schedules.scopes import Providers
+from holdfast.worker.stats import Counts
 
 EXPRESSIONS = [
     ("*/5 * * * *", "UTC"),

@@ -24,11 +24,11 @@ from contextlib import contextmanager
 from typing import Any
 
 import psycopg
+from tests.support.house import counting
 from tests.support.postgres import DURABLE, bundled_programs, running
-from tests.web.house import counting
 
 import holdfast
-from holdfast.domain.access import Role
+from holdfast.domain.access.roles import Role
 from holdfast.web import asgi
 
 #: What was promised: statements and milliseconds for a page, seconds until the first page of a new server.

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from holdfast.store import Store
-from holdfast.store.backend import Ear
+from holdfast.store.engine.backend import Ear
 from tests.support.backends import Clock, Database, available, open_database, stop_servers
-from tests.support.ears import Listener
+from tests.support.listeners import Listener
 
 settings.register_profile("holdfast", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
 settings.load_profile("holdfast")

@@ -10,12 +10,13 @@ from pathlib import Path
 import click
 
 from holdfast import errors
-from holdfast.cli import answers, cli
-from holdfast.cli.answers import schema
-from holdfast.cli.exits import EXITS
-from holdfast.cli.shared import Command, shared_options
-from holdfast.config import SETTINGS
-from holdfast.web.problems import Problem
+from holdfast.cli import schemas
+from holdfast.cli.command import Command, shared_options
+from holdfast.cli.exit_codes import EXITS
+from holdfast.cli.main import cli
+from holdfast.cli.schemas import schema
+from holdfast.settings import SETTINGS
+from holdfast.web.errors import Problem
 
 HERE = Path(__file__).parent
 SHARED = {option.opts[-1] for option in shared_options()}
@@ -148,7 +149,7 @@ def schema_files() -> dict[str, str]:
 
 
 def _answers(command: Command) -> object:
-    return getattr(answers, command.answers) if isinstance(command.answers, str) else command.answers
+    return getattr(schemas, command.answers) if isinstance(command.answers, str) else command.answers
 
 
 def pages() -> dict[str, str]:

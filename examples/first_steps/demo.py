@@ -10,8 +10,8 @@ import threading
 from pathlib import Path
 
 import holdfast
-from holdfast.domain.verdict import Done, Failed
-from holdfast.ref import JobRef
+from holdfast.client.jobs.job_ref import JobRef
+from holdfast.domain.jobs.verdict import Done, Failed
 from holdfast.testing import run_ready
 
 

@@ -9,14 +9,14 @@ from holdfast._version import __version__ as __version__
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
-    from holdfast.domain.context import Context
-    from holdfast.domain.job import State
-    from holdfast.domain.needs import After
-    from holdfast.domain.plan import Plan
-    from holdfast.domain.raised import Cancelled, Fail, Fatal, Release, Retry, Skip, Snooze
-    from holdfast.domain.selector import Selector
+    from holdfast.domain.jobs.context import Context
+    from holdfast.domain.jobs.dependencies import After
+    from holdfast.domain.jobs.handler_exceptions import Cancelled, Fail, Fatal, Release, Retry, Skip, Snooze
+    from holdfast.domain.jobs.job import State
+    from holdfast.domain.jobs.selector import Selector
+    from holdfast.domain.schedules.plan import Plan
     from holdfast.errors import HoldfastError
-    from holdfast.run.batch.unit import Unit
+    from holdfast.worker.batches.unit import Unit
 
 __all__ = [
     "After",
@@ -38,21 +38,21 @@ __all__ = [
 
 #: Where each name lives: a program that only asks for help need not load them all.
 _HOMES = {
-    "After": "domain.needs",
-    "Cancelled": "domain.raised",
-    "Context": "domain.context",
-    "Fail": "domain.raised",
-    "Fatal": "domain.raised",
+    "After": "domain.jobs.dependencies",
+    "Cancelled": "domain.jobs.handler_exceptions",
+    "Context": "domain.jobs.context",
+    "Fail": "domain.jobs.handler_exceptions",
+    "Fatal": "domain.jobs.handler_exceptions",
     "Holdfast": "app",
     "HoldfastError": "errors",
-    "Plan": "domain.plan",
-    "Release": "domain.raised",
-    "Retry": "domain.raised",
-    "Selector": "domain.selector",
-    "Skip": "domain.raised",
-    "Snooze": "domain.raised",
-    "State": "domain.job",
-    "Unit": "run.batch.unit",
+    "Plan": "domain.schedules.plan",
+    "Release": "domain.jobs.handler_exceptions",
+    "Retry": "domain.jobs.handler_exceptions",
+    "Selector": "domain.jobs.selector",
+    "Skip": "domain.jobs.handler_exceptions",
+    "Snooze": "domain.jobs.handler_exceptions",
+    "State": "domain.jobs.job",
+    "Unit": "worker.batches.unit",
 }
 
 

@@ -1,5 +1,5 @@
 """``python -m holdfast`` is the ``holdfast`` program."""
 
-from holdfast.cli import main
+from holdfast.cli.main import main
 
 main()

@@ -4,33 +4,33 @@ from __future__ import annotations
 
 import os
 import threading
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
-from holdfast import words
-from holdfast.batching import Batching
-from holdfast.config import default_url, log_folder, settings
-from holdfast.domain.admission import host_limit
-from holdfast.domain.command import COMMAND
-from holdfast.domain.job import JobId
-from holdfast.domain.kind import MAX_PAYLOAD, Kind, KindOptions, suggest
-from holdfast.domain.request import NewJob
-from holdfast.domain.retry import Curve
+from holdfast.client.batches.api import Batching
+from holdfast.client.jobs import kind_options
+from holdfast.client.jobs.handler import Enqueuer, Handler, Sink
+from holdfast.client.jobs.job_ref import JobRef
+from holdfast.client.schedules.decorator import Scheduling
+from holdfast.domain.commands.command import COMMAND
+from holdfast.domain.fleet.admission import host_limit
+from holdfast.domain.jobs.job import JobId
+from holdfast.domain.jobs.kind import MAX_PAYLOAD, Kind, KindOptions, suggest
+from holdfast.domain.jobs.new_job import NewJob
+from holdfast.domain.jobs.retry import Curve
 from holdfast.domain.text import Duration, as_bytes, as_duration, checked_name
-from holdfast.enqueuer import Enqueuer, Handler, Sink
 from holdfast.errors import InvalidInput, InvalidKind, UnknownKind
-from holdfast.ref import JobRef
-from holdfast.scheduling import Scheduling
+from holdfast.settings import default_url, log_folder, settings
 from holdfast.store import Store
-from holdfast.store.control import Control
-from holdfast.store.queues import Queues
-from holdfast.store.url import open_store
-from holdfast.store.views import Views
+from holdfast.store.engine.url import open_store
+from holdfast.store.fleet.queues import Queues
+from holdfast.store.jobs.control import Control
+from holdfast.store.jobs.queries import Views
+from holdfast.worker.applications import APPLICATIONS
 
 if TYPE_CHECKING:
-    from holdfast.run.autoscale import ScalingOptions
-    from holdfast.run.worker import Worker
+    from holdfast.worker.autoscaler.autoscaler import ScalingOptions
+    from holdfast.worker.worker import Worker
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -53,7 +53,7 @@ class Holdfast(Batching, Scheduling):
         self._unpublished: set[str] = set()
         self._store: Store | None = None
         self._lock = threading.RLock()
-        _apps.add(self)
+        APPLICATIONS.add(self)
 
     @property
     def configured_url(self) -> str | None:
@@ -139,24 +139,24 @@ class Holdfast(Batching, Scheduling):
         Raises:
             InvalidKind: The name is taken, or a setting makes no sense.
         """
-        words.refuse_bare(name)
-        scope, period = words.uniqueness(unique_for)
+        kind_options.refuse_bare(name)
+        scope, period = kind_options.uniqueness(unique_for)
         options = KindOptions(
             queue=queue,
             priority=priority,
             max_attempts=max_attempts,
             max_crashes=max_crashes,
-            retry=words.curve(retry),
-            on_lost=words.on_lost(on_lost),
+            retry=kind_options.curve(retry),
+            on_lost=kind_options.on_lost(on_lost),
             timeout=as_duration(timeout) if timeout is not None else None,
             lease=as_duration(lease),
             unique=tuple(unique),
             unique_scope=scope,
             unique_period=period,
             version=version,
-            executor=words.executor(executor),
+            executor=kind_options.executor(executor),
             memory=None if memory is None else as_bytes(memory),
-            secrets=words.names(secrets, what="secrets"),
+            secrets=kind_options.names(secrets, what="secrets"),
         )
 
         def register(function: Callable[P, R]) -> Handler[P, R]:
@@ -211,9 +211,9 @@ class Holdfast(Batching, Scheduling):
         Where a queue is scaled, *memory_profiles* say what programs take, by label, and *host_limits* what they may
         take of a host, by its name; without them the configuration tells.
         """
-        from holdfast.run.children import ChildOptions
-        from holdfast.run.options import WorkerOptions
-        from holdfast.run.worker import Worker
+        from holdfast.worker.executors.children import ChildOptions
+        from holdfast.worker.options import WorkerOptions
+        from holdfast.worker.worker import Worker
 
         if isinstance(queues, str) or not isinstance(slots, int) or slots < 1:
             raise InvalidInput(f"queues is a list of names and slots at least 1, not {queues!r} and {slots!r}")
@@ -241,14 +241,14 @@ class Holdfast(Batching, Scheduling):
         return Worker(self.store, kinds, options=options, request=self.request, providers=self._providers)
 
     def _shard_kinds(self) -> dict[str, Kind]:
-        from holdfast.domain.sharding import is_shard
+        from holdfast.domain.batches.sharding import is_shard
 
         return {name: kind for name, kind in self.unit_kinds().items() if is_shard(name)}
 
     def scheduler(self, *, heartbeat: Duration = 10) -> Worker:
         """A worker that runs no jobs: it plans the schedules of the store, and sweeps."""
-        from holdfast.run.options import WorkerOptions
-        from holdfast.run.worker import Worker
+        from holdfast.worker.options import WorkerOptions
+        from holdfast.worker.worker import Worker
 
         self.declare_schedules()
         options = WorkerOptions(queues=(), slots=1, heartbeat=as_duration(heartbeat).total_seconds())
@@ -310,17 +310,10 @@ class Holdfast(Batching, Scheduling):
             return self._store
 
 
-#: Apps whose connections a forked child must not touch: they belong to the parent.
-_apps: weakref.WeakSet[Holdfast] = weakref.WeakSet()
-
-
-def all_apps() -> list[Holdfast]:
-    """The apps of this process."""
-    return list(_apps)
-
-
 def _forget_stores() -> None:
-    for app in list(_apps):
+    """After a fork: the connections belong to the parent, so that the child must not touch them."""
+    for app in list(APPLICATIONS):
+        assert isinstance(app, Holdfast)
         app._lock = threading.RLock()  # noqa: SLF001 - perhaps another thread held it when the process forked
         if app._store is not None:  # noqa: SLF001
             _inherited.append(app._store)  # noqa: SLF001 - kept, since closing it would close the parent's
@@ -332,16 +325,16 @@ os.register_at_fork(after_in_child=_forget_stores)
 
 
 def _built_in_kinds() -> dict[str, Kind]:
-    from holdfast.domain.definition import PING
-    from holdfast.run.execute.command import command_kind
-    from holdfast.run.ping import ping_kind
+    from holdfast.domain.schedules.definition import PING
+    from holdfast.worker.commands.executor import command_kind
+    from holdfast.worker.schedules.ping import ping_kind
 
     return {PING: ping_kind(settings()["ping_hosts"].value), COMMAND: command_kind()}
 
 
 def _scaling(profiles: Mapping[str, str] | None, limits: Mapping[str, str] | None) -> ScalingOptions:
     """What people have said about programs and hosts: here, or in the configuration."""
-    from holdfast.run.autoscale import ScalingOptions
+    from holdfast.worker.autoscaler.autoscaler import ScalingOptions
 
     sizes: Mapping[str, str] = settings()["memory_profiles"].value if profiles is None else profiles
     told: Mapping[str, str] = settings()["host_limits"].value if limits is None else limits

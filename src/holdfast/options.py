@@ -21,10 +21,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from holdfast.domain.sharding import SHARDS
-from holdfast.epochs import epochs
+from holdfast.client.batches.epochs import epochs
+from holdfast.client.batches.function import UnitFunction
+from holdfast.domain.batches.sharding import SHARDS
 from holdfast.errors import InvalidInput
-from holdfast.units import UnitFunction
 
 
 class Option(NamedTuple):

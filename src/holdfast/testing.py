@@ -16,23 +16,23 @@ from typing import Any, TypeVar
 import msgspec
 
 from holdfast.app import Holdfast
-from holdfast.domain.context import Context
-from holdfast.domain.job import Job, Lease, WorkerId
-from holdfast.domain.kind import to_json
-from holdfast.domain.selector import Selector
+from holdfast.client.jobs.handler import Handler
+from holdfast.domain.jobs.context import Context
+from holdfast.domain.jobs.job import Job, Lease, WorkerId
+from holdfast.domain.jobs.kind import to_json
+from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.text import Duration, as_duration
-from holdfast.enqueuer import Handler
-from holdfast.run import clock
-from holdfast.run.context import RunContext
-from holdfast.run.counts import Counts
-from holdfast.run.handler import await_handler, run_handler
-from holdfast.run.held import Run
-from holdfast.run.planner import Planner
-from holdfast.run.providers import Providers
-from holdfast.run.reports import Reporter
 from holdfast.store import Store
-from holdfast.store.leases import TERM
-from holdfast.store.settlement import Settlement
+from holdfast.store.jobs.leases import TERM
+from holdfast.store.jobs.settlement import Settlement
+from holdfast.worker import clock
+from holdfast.worker.active_runs import Run
+from holdfast.worker.context import RunContext
+from holdfast.worker.handler import await_handler, run_handler
+from holdfast.worker.messages import Reporter
+from holdfast.worker.schedules.planner import Planner
+from holdfast.worker.schedules.scopes import Providers
+from holdfast.worker.stats import Counts
 
 T = TypeVar("T")
 
@@ -54,7 +54,7 @@ class Clock:
 @contextmanager
 def isolated(app: Holdfast, *, at: datetime | None = None) -> Iterator[Clock]:
     """The app on an empty store of its own, on a clock that the test moves; afterwards on its own store again."""
-    from holdfast.store.sqlite.connection import SqliteBackend
+    from holdfast.store.sqlite.backend import SqliteBackend
 
     before, moving = app.configured_url, Clock(at)
     with tempfile.TemporaryDirectory(prefix="holdfast-test-") as directory:

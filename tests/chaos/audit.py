@@ -12,8 +12,8 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any, Protocol
 
-from holdfast.domain.batch import counters
-from holdfast.domain.definition import load_definition
+from holdfast.domain.batches.batch import counters
+from holdfast.domain.schedules.definition import load_definition
 from tests.chaos.facts import Attempt, Batch, Facts, Fired, Job, Move, Schedule, Skipped, Step, Unit
 
 

@@ -184,6 +184,6 @@ def shorten_commands() -> None:
     """Programs of a lost worker are taken over as soon as other jobs."""
     from functools import partial
 
-    from holdfast.run.execute import command
+    from holdfast.worker.commands import executor
 
-    command.command_kind = partial(command.command_kind, lease=timedelta(seconds=LEASE))
+    executor.command_kind = partial(executor.command_kind, lease=timedelta(seconds=LEASE))

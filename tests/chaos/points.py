@@ -19,8 +19,8 @@ from psycopg.pq import TransactionStatus
 
 from holdfast.errors import HoldfastError
 from holdfast.store import Store
-from holdfast.store.postgres.connection import PostgresBackend
-from holdfast.store.sqlite.connection import SqliteBackend
+from holdfast.store.postgres.backend import PostgresBackend
+from holdfast.store.sqlite.backend import SqliteBackend
 from tests.chaos.standing import Broken
 from tests.support.backends import Database, SqliteDatabase
 

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from holdfast.domain.job import Lease, Wanted
-from holdfast.domain.request import Enqueued, NewJob
-from holdfast.store.leases import Renewal
-from holdfast.store.settlement import TakenOver
+from holdfast.domain.jobs.job import Lease, Wanted
+from holdfast.domain.jobs.new_job import Enqueued, NewJob
+from holdfast.store.jobs.leases import Renewal
+from holdfast.store.jobs.settlement import TakenOver
 from tests.chaos.standing import Broken
 
 

@@ -9,23 +9,23 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from holdfast.domain.batch import AbortedBy, Handed, UnitEnd, UnitState, unit_key
-from holdfast.domain.definition import Definition
-from holdfast.domain.job import JobId, Lease, WorkerId
-from holdfast.domain.needs import After
-from holdfast.domain.plan import Overlap, Plan
-from holdfast.domain.request import NewJob
-from holdfast.domain.schedule import Spec
-from holdfast.domain.selector import Selector
-from holdfast.domain.sharding import Sharding, is_shard, shard_kind
-from holdfast.domain.unique import Unique
-from holdfast.domain.verdict import Done, Failed, Released
+from holdfast.domain.batches.batch import AbortedBy, Handed, UnitEnd, UnitState, unit_key
+from holdfast.domain.batches.sharding import Sharding, is_shard, shard_kind
+from holdfast.domain.jobs.dependencies import After
+from holdfast.domain.jobs.job import JobId, Lease, WorkerId
+from holdfast.domain.jobs.new_job import NewJob
+from holdfast.domain.jobs.selector import Selector
+from holdfast.domain.jobs.unique_key import Unique
+from holdfast.domain.jobs.verdict import Done, Failed, Released
+from holdfast.domain.schedules.decision import Spec
+from holdfast.domain.schedules.definition import Definition
+from holdfast.domain.schedules.plan import Overlap, Plan
 from holdfast.errors import HoldfastError
 from holdfast.store import Store
-from holdfast.store.firing import Advance, Fire
-from holdfast.store.ledger import Next
-from holdfast.store.opening import Opened, Opening
-from holdfast.store.retention import Retention
+from holdfast.store.batches.ledger import Next
+from holdfast.store.batches.opening import Opened, Opening
+from holdfast.store.jobs.retention import Retention
+from holdfast.store.schedules.firing import Advance, Fire
 from tests.chaos.standing import Broken, audit
 from tests.support.backends import START, Database
 
@@ -231,7 +231,7 @@ def _settle(world: World, store: Store) -> None:
 
 
 def _settle_group(world: World, store: Store) -> None:
-    from holdfast.store.settlement import Settlement
+    from holdfast.store.jobs.settlement import Settlement
 
     leases = world.claim(store, limit=2)
     for lease in leases:

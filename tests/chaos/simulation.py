@@ -21,25 +21,25 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import Holdfast
-from holdfast.domain.batch import UnitEnd, UnitState, unit_key
-from holdfast.domain.definition import Definition
-from holdfast.domain.job import JobId, Lease, OnLost, WorkerId
-from holdfast.domain.needs import After
-from holdfast.domain.request import Enqueued, NewJob
-from holdfast.domain.schedule import CatchUp, Spec
-from holdfast.domain.selector import Selector
-from holdfast.domain.unique import Unique
-from holdfast.domain.verdict import Done, Failed, Outcome, Released, Stopped
+from holdfast.domain.batches.batch import UnitEnd, UnitState, unit_key
+from holdfast.domain.jobs.dependencies import After
+from holdfast.domain.jobs.job import JobId, Lease, OnLost, WorkerId
+from holdfast.domain.jobs.new_job import Enqueued, NewJob
+from holdfast.domain.jobs.selector import Selector
+from holdfast.domain.jobs.unique_key import Unique
+from holdfast.domain.jobs.verdict import Done, Failed, Outcome, Released, Stopped
+from holdfast.domain.schedules.decision import CatchUp, Spec
+from holdfast.domain.schedules.definition import Definition
 from holdfast.errors import BatchHeld, BatchPaused, LeaseLost
-from holdfast.run import clock as own_clock
-from holdfast.run.counts import Counts
-from holdfast.run.planner import Planner
-from holdfast.run.providers import Providers
 from holdfast.store import Store
-from holdfast.store.leases import Leases
-from holdfast.store.ledger import Next
-from holdfast.store.opening import Opened, Opening
-from holdfast.store.sqlite.connection import SqliteBackend
+from holdfast.store.batches.ledger import Next
+from holdfast.store.batches.opening import Opened, Opening
+from holdfast.store.jobs.leases import Leases
+from holdfast.store.sqlite.backend import SqliteBackend
+from holdfast.worker import clock as own_clock
+from holdfast.worker.schedules.planner import Planner
+from holdfast.worker.schedules.scopes import Providers
+from holdfast.worker.stats import Counts
 from tests.chaos.referee import Referee
 from tests.chaos.standing import Broken, audit
 from tests.support.backends import START

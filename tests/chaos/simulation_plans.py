@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from holdfast.run import clock
-from holdfast.run.planner import Planner, _Tick
 from holdfast.store import Store
-from holdfast.store.schedules import Outlook
+from holdfast.store.schedules.schedules import Outlook
+from holdfast.worker import clock
+from holdfast.worker.schedules.planner import Planner, _Tick
 from tests.chaos.standing import Broken
 
 

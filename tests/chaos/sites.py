@@ -60,7 +60,7 @@ class SqliteSite(Site):
 
 def stepped_store(url: str) -> Store:
     """A store on a SQLite file whose clock is read together with the offset that lies beside it."""
-    from holdfast.store.sqlite.connection import SqliteBackend
+    from holdfast.store.sqlite.backend import SqliteBackend
 
     path = Path(url.removeprefix("sqlite:///").partition("?")[0])
     offset = path.with_suffix(".clock")

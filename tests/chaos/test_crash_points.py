@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.domain.batch import UnitEnd, UnitState
-from holdfast.domain.job import Lease, WorkerId
-from holdfast.domain.request import NewJob
-from holdfast.domain.verdict import Done, Failed, Lost, Released, Stopped
+from holdfast.domain.batches.batch import UnitEnd, UnitState
+from holdfast.domain.jobs.job import Lease, WorkerId
+from holdfast.domain.jobs.new_job import NewJob
+from holdfast.domain.jobs.verdict import Done, Failed, Lost, Released, Stopped
 from holdfast.errors import HoldfastError, LeaseLost
-from holdfast.store.flow import ask
-from holdfast.store.ledger import Next
+from holdfast.store.batches.ledger import Next
+from holdfast.store.engine.operation import ask
 from tests.chaos.points import Fault, Points, strike
 from tests.chaos.scenarios import HOUR, KEYS, KIND, QUEUE, SCENARIOS, World, keys, opening, recover
 from tests.chaos.standing import Broken, audit

@@ -15,12 +15,12 @@ import psycopg
 import pytest
 
 from holdfast import files
-from holdfast.domain.request import NewJob
+from holdfast.domain.jobs.new_job import NewJob
 from holdfast.errors import HoldfastError
-from holdfast.run import capture
-from holdfast.run.capture import CUT, Log
 from holdfast.store import Store
-from holdfast.store.sqlite.connection import SqliteBackend
+from holdfast.store.sqlite.backend import SqliteBackend
+from holdfast.worker.commands import output
+from holdfast.worker.commands.output import CUT, Log
 from tests.chaos.points import Crashed, Fault, Points, PostgresPoints, SqlitePoints
 from tests.chaos.standing import Broken
 from tests.support.backends import postgres_url
@@ -115,7 +115,7 @@ def strike(monkeypatch, points: Points, act) -> BaseException | None:
         patched.setattr(files, "os", disk)
         patched.setattr(files, "tempfile", disk)
         patched.setattr(files, "Path", disk.paths())
-        patched.setattr(capture, "os", disk)
+        patched.setattr(output, "os", disk)
         try:
             act()
         except (Crashed, OSError) as raised:

@@ -17,10 +17,10 @@ import psycopg
 import pytest
 
 import holdfast
-from holdfast.domain.batch import BatchId
-from holdfast.domain.command import COMMAND, Command
-from holdfast.domain.request import NewJob
-from holdfast.run.batch.crew import GROUP
+from holdfast.domain.batches.batch import BatchId
+from holdfast.domain.commands.command import COMMAND, Command
+from holdfast.domain.jobs.new_job import NewJob
+from holdfast.worker.batches.threads import GROUP
 from tests.chaos.standing import Broken
 from tests.support.backends import open_database
 from tests.support.processes import PATIENCE, Child, gone, open_store, wait_until

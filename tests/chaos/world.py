@@ -27,8 +27,18 @@ from tests.support.processes import Child, gone
 
 #: What every worker loads when it begins: the clean process that they are forked from has it already.
 NEEDED = (
-    *("holdfast.batch", "holdfast.submission", "holdfast.schedules", "holdfast.run.ping", "holdfast.run.worker"),
-    *("holdfast.run.execute.command", "holdfast.run.execute.loop", "holdfast.run.execute.process"),
+    *(
+        "holdfast.client.batches.local",
+        "holdfast.client.batches.remote",
+        "holdfast.client.schedules.api",
+        "holdfast.worker.schedules.ping",
+        "holdfast.worker.worker",
+    ),
+    *(
+        "holdfast.worker.commands.executor",
+        "holdfast.worker.executors.coroutines",
+        "holdfast.worker.executors.processes",
+    ),
 )
 #: After it is healed, a world comes to rest within so many seconds, on a slow machine too.
 PATIENCE = float(os.environ.get("HOLDFAST_PATIENCE", "300"))

@@ -7,10 +7,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from holdfast.domain.request import NewJob
+from holdfast.domain.jobs.new_job import NewJob
 from holdfast.store import Store
-from holdfast.store.postgres.connection import PostgresBackend
-from holdfast.store.sqlite.connection import SqliteBackend
+from holdfast.store.postgres.backend import PostgresBackend
+from holdfast.store.sqlite.backend import SqliteBackend
 from tests.chaos.points import Fault, Points, open_on_points
 from tests.chaos.scenarios import World
 from tests.support.backends import START, PostgresDatabase, SqliteDatabase, postgres_url

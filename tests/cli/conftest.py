@@ -7,8 +7,8 @@ import json
 import pytest
 
 import holdfast
-from holdfast.cli import main
-from tests.cli import batch_units
+from holdfast.cli.main import main
+from tests.support.programs import batch_units
 from tests.support.reference import checker
 
 
@@ -77,7 +77,7 @@ def fitting(run):
 
 @pytest.fixture
 def own_store(real_database):
-    """The application of tests/cli/batch_units.py works on the store of the test."""
+    """The application of tests/support/programs/batch_units.py works on the store of the test."""
     batch_units.app.use(real_database.url)
     yield
     batch_units.app.close()

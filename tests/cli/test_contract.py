@@ -10,12 +10,12 @@ import sys
 import pytest
 
 import holdfast
-from holdfast.cli import COMMANDS
-from holdfast.cli.about import all_errors
-from holdfast.cli.exits import EXITS
-from holdfast.domain import access
-from holdfast.domain.access import Role
-from holdfast.store.backend import OLDEST_CODE, SCHEMA_VERSION
+from holdfast.cli.exit_codes import EXITS
+from holdfast.cli.main import COMMANDS
+from holdfast.cli.ops.about import all_errors
+from holdfast.domain.access import roles
+from holdfast.domain.access.roles import Role
+from holdfast.store.engine.backend import OLDEST_CODE, SCHEMA_VERSION
 from tests.support.program import ROOT
 from tests.support.reference import checker, generate
 
@@ -43,7 +43,7 @@ GOOD = {
     ("unhold",): ["1"],
     ("set",): ["1", "--priority", "5"],
     ("rm",): ["1"],
-    ("batch", "run"): ["tests.cli.batch_units:greet", "--all"],
+    ("batch", "run"): ["tests.support.programs.batch_units:greet", "--all"],
     ("batch", "ls"): [],
     ("batch", "show"): ["1"],
     ("batch", "units"): ["1"],
@@ -124,7 +124,7 @@ STORELESS = {
 
 @pytest.fixture
 def filled(app, monkeypatch):
-    monkeypatch.setitem(access._COST, "n", 2)  # a hash of a token takes long on purpose
+    monkeypatch.setitem(roles._COST, "n", 2)  # a hash of a token takes long on purpose
     app.enqueue("mail", {"to": 1})
     app.enqueue("broken", hold=True)
     done = app.enqueue("mail", {"to": 3}, hold=True)
@@ -245,7 +245,7 @@ def test_a_closed_pipe_ends_quietly(real_database, filled):
 
 def test_help_loads_little():
     """No driver, no rich, no loop: help answers at once."""
-    code = "import sys; sys.argv = ['holdfast', '--help']\ntry:\n import holdfast.cli as c; c.main()\nexcept SystemExit: pass\nprint(*sys.modules)"
+    code = "import sys; sys.argv = ['holdfast', '--help']\ntry:\n import holdfast.cli.main as c; c.main()\nexcept SystemExit: pass\nprint(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     loaded = set(done.stdout.splitlines()[-1].split())
     assert not loaded & {"rich", "psycopg", "asyncio", "starlette", "prometheus_client", "sqlite3"}

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.domain.selector import Glob
+from holdfast.domain.jobs.selector import Glob
 from holdfast.domain.text import (
     as_bytes,
     as_duration,

@@ -11,7 +11,7 @@ import pytest
 
 import holdfast
 from holdfast import Selector, State
-from holdfast.domain.command import COMMAND
+from holdfast.domain.commands.command import COMMAND
 from tests.support.processes import connect, wait_until
 from tests.support.program import ROOT, clean_environment, finished, programs
 

@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from holdfast.domain.job import JobId, OnLost, State, Token, Wanted, WorkerId
-from holdfast.domain.needs import IfNot, Step, When, next_step
-from holdfast.domain.verdict import Lost, Outcome, Released, Standing, judge
+from holdfast.domain.jobs.dependencies import IfNot, Step, When, next_step
+from holdfast.domain.jobs.job import JobId, OnLost, State, Token, Wanted, WorkerId
+from holdfast.domain.jobs.verdict import Lost, Outcome, Released, Standing, judge
 from tests.support.backends import START
 
 ZERO = timedelta(0)

@@ -21,15 +21,15 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from holdfast.domain.job import JobId, Lease, OnLost, State, WorkerId
-from holdfast.domain.needs import After, When
-from holdfast.domain.request import NewJob
-from holdfast.domain.selector import Selector
-from holdfast.domain.unique import Unique
-from holdfast.domain.verdict import Done, Failed, Outcome, Released, Stopped
+from holdfast.domain.jobs.dependencies import After, When
+from holdfast.domain.jobs.job import JobId, Lease, OnLost, State, WorkerId
+from holdfast.domain.jobs.new_job import NewJob
+from holdfast.domain.jobs.selector import Selector
+from holdfast.domain.jobs.unique_key import Unique
+from holdfast.domain.jobs.verdict import Done, Failed, Outcome, Released, Stopped
 from holdfast.errors import LeaseLost
-from holdfast.store.leases import Leases
-from holdfast.store.settlement import Settlement
+from holdfast.store.jobs.leases import Leases
+from holdfast.store.jobs.settlement import Settlement
 from tests.store.model import Model, ModelJob
 from tests.support.backends import open_database
 

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit, urlunsplit
 
 from holdfast.store import Store
-from holdfast.store.sqlite.connection import SqliteBackend
+from holdfast.store.sqlite.backend import SqliteBackend
 from tests.support.postgres import QUICK, PostgresServer, bundled_programs, system_programs
 
 START = datetime(2030, 1, 1, 12, tzinfo=UTC)
@@ -129,7 +129,7 @@ class PostgresDatabase:
             self._freeze()
 
     def open(self) -> Store:
-        from holdfast.store.postgres.connection import PostgresBackend
+        from holdfast.store.postgres.backend import PostgresBackend
 
         store = Store(PostgresBackend(self.url))
         self._opened.append(store)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from holdfast.domain.job import JobId, Lease, State, WorkerId
-from holdfast.domain.request import NewJob
-from holdfast.domain.selector import Selector
-from holdfast.domain.verdict import Failed
+from holdfast.domain.jobs.job import JobId, Lease, State, WorkerId
+from holdfast.domain.jobs.new_job import NewJob
+from holdfast.domain.jobs.selector import Selector
+from holdfast.domain.jobs.verdict import Failed
 from holdfast.store import Store
-from holdfast.store.leases import TERM
+from holdfast.store.jobs.leases import TERM
 
 WORKER = WorkerId("worker-1")
 BOOM = Failed(error="boom")

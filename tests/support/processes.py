@@ -20,7 +20,7 @@ from holdfast.store import Store
 #: Processes come from a clean one that has only imported: nothing of the test's own memory,
 #: threads or connections is in them, and eight of them start as fast as one.
 _CLEAN = multiprocessing.get_context("forkserver")
-_PRELOAD = ["pytest", "holdfast.run.worker", "holdfast.store.sqlite.connection", "holdfast.store.postgres.connection"]
+_PRELOAD = ["pytest", "holdfast.worker.worker", "holdfast.store.sqlite.backend", "holdfast.store.postgres.backend"]
 _CLEAN.set_forkserver_preload(_PRELOAD)
 
 #: How long a test waits for a process before it calls it hung, in seconds.
@@ -35,10 +35,10 @@ def preload(*modules: str) -> None:
 def open_store(url: str) -> Store:
     """A store on the database of a test, in real time."""
     if url.startswith("sqlite:///"):
-        from holdfast.store.sqlite.connection import SqliteBackend
+        from holdfast.store.sqlite.backend import SqliteBackend
 
         return Store(SqliteBackend(_path(url), durability="fast"))
-    from holdfast.store.postgres.connection import PostgresBackend
+    from holdfast.store.postgres.backend import PostgresBackend
 
     return Store(PostgresBackend(url))
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from holdfast import Holdfast
-from holdfast.run.worker import Worker
+from holdfast.worker.worker import Worker
 
 
 def drain(app: Holdfast, **options) -> Worker:

@@ -6,8 +6,8 @@ import pytest
 from starlette.testclient import TestClient
 
 import holdfast
-from holdfast.domain import access
-from holdfast.domain.access import Role
+from holdfast.domain.access import roles
+from holdfast.domain.access.roles import Role
 from holdfast.web import asgi
 from holdfast.web.server import Server
 
@@ -40,7 +40,7 @@ ALONE = ("test_browser", "test_server")
 def cheap_hashes(request, monkeypatch):
     """Hundreds of tokens are made and shown here, and a hash of one takes long on purpose."""
     if request.path.stem not in ALONE:
-        monkeypatch.setitem(access._COST, "n", 2)
+        monkeypatch.setitem(roles._COST, "n", 2)
 
 
 @pytest.fixture

@@ -7,10 +7,10 @@ import urllib.request
 
 import pytest
 
-from holdfast.domain.access import Role
+from holdfast.domain.access.roles import Role
 from holdfast.errors import ConfigurationError, StoreUnavailable
-from holdfast.store.flow import ask
-from holdfast.store.url import open_store
+from holdfast.store.engine.operation import ask
+from holdfast.store.engine.url import open_store
 
 pytestmark = pytest.mark.one_backend
 
@@ -57,7 +57,7 @@ def test_postgres_is_told_how_long_a_look_may_take():
     """By the connection's own settings, prepared or not."""
     from datetime import timedelta
 
-    from holdfast.store.postgres.connection import _prepared
+    from holdfast.store.postgres.backend import _prepared
 
     assert "statement_timeout=5000" in _prepared("postgresql://h/d", timedelta(seconds=5))["options"]
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from holdfast.errors import StoreUnavailable
-from holdfast.store.board import Pulse
+from holdfast.store.fleet.dashboard import Pulse
 from holdfast.web.stream import Live, differing
 from tests.support.jobs import put
 

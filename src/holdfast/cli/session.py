@@ -8,14 +8,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.config import Found, settings
 from holdfast.errors import ConfigurationError, Refused
-from holdfast.output import Format, Output
+from holdfast.output.printer import Format, Output
+from holdfast.settings import Found, settings
 
 if TYPE_CHECKING:
+    from holdfast.admin.actions.actions import Desk
     from holdfast.app import Holdfast
     from holdfast.store import Store
-    from holdfast.verbs import Desk
 
 
 class Session:
@@ -77,7 +77,7 @@ class Session:
     @cached_property
     def store(self) -> Store:
         """The store alone: most commands need no more, and answer sooner."""
-        from holdfast.store.url import open_store
+        from holdfast.store.engine.url import open_store
 
         default = "url" not in self.flags and self.configured["url"].origin == "default"
         return open_store(self.url, create=self.creates or default)
@@ -95,8 +95,8 @@ class Session:
     @cached_property
     def desk(self) -> Desk:
         """Where whoever is at the keyboard acts."""
-        from holdfast.domain.access import Via
-        from holdfast.verbs import Desk
+        from holdfast.admin.actions.actions import Desk
+        from holdfast.domain.access.roles import Via
 
         return Desk(self.store, actor=self.actor, via=Via.CLI)
 

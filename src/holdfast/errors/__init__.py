@@ -56,7 +56,10 @@ An error carries a word (``code``), the exit code of the command line, what to d
 
 from __future__ import annotations
 
-from holdfast.errors.asked import (
+from holdfast.errors.base import (
+    HoldfastError,
+)
+from holdfast.errors.input import (
     InvalidExpression,
     InvalidInput,
     InvalidKind,
@@ -73,9 +76,6 @@ from holdfast.errors.asked import (
     PayloadTooLarge,
     UnknownKind,
     UnknownZone,
-)
-from holdfast.errors.base import (
-    HoldfastError,
 )
 from holdfast.errors.outcomes import (
     BatchHeld,
@@ -96,7 +96,7 @@ from holdfast.errors.outcomes import (
     StoreInUse,
     WaitTimeout,
 )
-from holdfast.errors.stores import (
+from holdfast.errors.store import (
     NO_STORE,
     ConfigurationError,
     MissingDriver,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
-    from holdfast.web.site import Site
+    from holdfast.web.app import Site
 
 __all__ = ["asgi"]
 
@@ -15,7 +15,7 @@ def asgi(app: Holdfast, **options: Any) -> Site:
     """The dashboard and the API of an application, to be mounted in FastAPI, Starlette or Django.
 
     Everybody needs a token (``holdfast token add``), or comes through a proxy that is trusted. *hosts* are the names
-    that it answers to; see :class:`holdfast.web.options.WebOptions` for the rest.
+    that it answers to; see :class:`holdfast.web.settings.WebOptions` for the rest.
 
     Raises:
         ConfigurationError: The extra is not installed, or an option makes no sense.
@@ -23,8 +23,8 @@ def asgi(app: Holdfast, **options: Any) -> Site:
     from holdfast.errors import ConfigurationError
 
     try:
-        from holdfast.web.options import make_options
-        from holdfast.web.site import Site
+        from holdfast.web.app import Site
+        from holdfast.web.settings import make_options
     except ImportError as error:
         hint = "Install it with: pip install 'holdfast[web]'"
         raise ConfigurationError(f"the dashboard needs more packages: {error}", hint=hint) from error

@@ -15,14 +15,14 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 
+from holdfast.admin.views.overview import counts_of, queue_boards
 from holdfast.errors import HoldfastError
-from holdfast.facts.board import counts_of, queue_boards
-from holdfast.run.metrics import TOKEN, gauge
-from holdfast.web.auth import COOKIE
-from holdfast.web.problems import Unauthenticated
+from holdfast.web.errors import Unauthenticated
+from holdfast.web.security.authentication import COOKIE
+from holdfast.worker.metrics import TOKEN, gauge
 
 if TYPE_CHECKING:
-    from holdfast.web.site import Site
+    from holdfast.web.app import Site
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 

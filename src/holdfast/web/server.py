@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import uvicorn
 
-from holdfast.domain.access import Role
+from holdfast.domain.access.roles import Role
 from holdfast.errors import ConfigurationError
-from holdfast.run.metrics import is_loopback, parse_address
-from holdfast.web.options import make_options
-from holdfast.web.site import Site
+from holdfast.web.app import Site
+from holdfast.web.settings import make_options
+from holdfast.worker.metrics import is_loopback, parse_address
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast

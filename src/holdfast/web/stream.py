@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 from holdfast.errors import HoldfastError
-from holdfast.store.board import Pulse
+from holdfast.store.fleet.dashboard import Pulse
 
 log = logging.getLogger("holdfast")
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import psycopg
 
 from holdfast.errors import StoreUnavailable
-from holdfast.store.backend import Timeouts
+from holdfast.store.engine.backend import Timeouts
 from holdfast.store.postgres.statements import Statements
 
 STATUS_EVERY = timedelta(milliseconds=100)

@@ -8,8 +8,8 @@ import psycopg
 from psycopg import errors
 
 from holdfast.errors import NO_STORE, SchemaMissing, SchemaTooNew
-from holdfast.store import sql
-from holdfast.store.backend import OLDEST_CODE, SCHEMA_VERSION
+from holdfast.store.engine import sql
+from holdfast.store.engine.backend import OLDEST_CODE, SCHEMA_VERSION
 from holdfast.store.postgres.statements import Statements, quoted
 
 #: Serialises migrations over all processes, for the length of their transaction.

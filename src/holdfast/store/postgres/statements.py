@@ -11,10 +11,10 @@ import msgspec
 import psycopg
 from psycopg.rows import tuple_row
 
-from holdfast.domain.selector import Glob
-from holdfast.store import sql
-from holdfast.store.flow import Ask, ById, Fill, Rows, Step
-from holdfast.store.rows import reader
+from holdfast.domain.jobs.selector import Glob
+from holdfast.store.engine import sql
+from holdfast.store.engine.operation import Ask, ById, Fill, Rows, Step
+from holdfast.store.engine.rows import reader
 
 _encoder = msgspec.json.Encoder()
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from urllib.parse import quote
 
 from holdfast.errors import SchemaTooNew
-from holdfast.store import sql
-from holdfast.store.backend import OLDEST_CODE, SCHEMA_VERSION
-from holdfast.store.sqlite.failures import translated
+from holdfast.store.engine import sql
+from holdfast.store.engine.backend import OLDEST_CODE, SCHEMA_VERSION
+from holdfast.store.sqlite.errors import translated
 
 
 def check_or_migrate(connection: sqlite3.Connection) -> str:

@@ -10,10 +10,10 @@ from typing import Any
 
 import msgspec
 
-from holdfast.domain.selector import Glob
-from holdfast.store import sql
-from holdfast.store.flow import ById, Fill, Rows, Step
-from holdfast.store.rows import reader, to_micros
+from holdfast.domain.jobs.selector import Glob
+from holdfast.store.engine import sql
+from holdfast.store.engine.operation import ById, Fill, Rows, Step
+from holdfast.store.engine.rows import reader, to_micros
 
 _encoder = msgspec.json.Encoder()
 

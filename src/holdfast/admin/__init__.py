@@ -1,0 +1,1 @@
+"""What operators see (views) and do (actions), and the doctor."""

@@ -1,0 +1,1 @@
+"""What operators do: every change, with its audit entry."""

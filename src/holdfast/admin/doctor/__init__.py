@@ -1,0 +1,1 @@
+"""Checks of the environment and the store, each with its fix."""

@@ -1,0 +1,1 @@
+"""Commands for queues, workers and the autoscaler."""

@@ -1,0 +1,106 @@
+"""``enqueue``: a job by the name of its kind."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+from msgspec import Struct
+
+from holdfast.cli.command import command as shared_command
+from holdfast.cli.session import Session
+from holdfast.domain.jobs.dependencies import After
+from holdfast.domain.jobs.job import JobId
+from holdfast.domain.jobs.kind import PublishedKind
+from holdfast.domain.jobs.new_job import NewJob
+from holdfast.domain.jobs.published_kind import checked_payload, request_of
+from holdfast.domain.text import as_duration, checked_name
+from holdfast.errors import InvalidInput, InvalidPayload
+
+
+class Placed(Struct, frozen=True):
+    """The job; not *created*: another with its key was there already."""
+
+    id: JobId
+    created: bool
+    kind: str
+    queue: str
+
+
+@shared_command("enqueue", answers=Placed, changes=True)
+@click.argument("kind")
+@click.option(
+    "-p",
+    "--payload",
+    default="{}",
+    metavar="JSON|@FILE|-",
+    help="The handler's parameters.",
+)
+@click.option("-q", "--queue", help="Another queue than the kind's.")
+@click.option("--priority", type=int, help="Higher is sooner.")
+@click.option("--delay", metavar="TIME", help="Not before: 90s, 2h, 1d.")
+@click.option("-l", "--label", help="A name to find it by.")
+@click.option("--key", help="A unique key: if a live job has it, no new one is made.")
+@click.option(
+    "--after", multiple=True, type=int, metavar="ID", help="Start when this job is done; several are allowed."
+)
+@click.option("--hold", is_flag=True, help="Keep it from starting until holdfast unhold.")
+def command(session: Session, *, kind: str, payload: str, **options: Any) -> None:
+    """Enqueue a job of a kind that an application has registered.
+
+    The names of the parameters are checked at once, their types by the worker.
+
+    \b
+    Examples:
+      holdfast enqueue send_mail -p '{"to": "ada@example.com"}'
+      holdfast enqueue import_file -p @parameters.json --delay 2h --label nightly
+    """
+    published = session.store.kinds.get(kind)
+    request = _request(published, read_payload(payload), session.actor, options)
+    answer = session.store.jobs.enqueue(request)
+    text = f"job {answer.id}" + ("" if answer.created else " was there already")
+    placed = Placed(answer.id, answer.created, kind, request.queue)
+    session.output.value(placed, lambda: [str(answer.id) if session.output.quiet else text])
+
+
+def _request(published: PublishedKind, payload: str, actor: str, options: dict[str, Any]) -> NewJob:
+    values = decoded_payload(payload)
+    checked_payload(published, values)
+    return request_of(
+        published,
+        values,
+        queue=options["queue"],
+        priority=options["priority"],
+        key=None if options["key"] is None else checked_name(options["key"], what="the key"),
+        delay=None if options["delay"] is None else as_duration(options["delay"]),
+        label=options["label"],
+        after=After(ids=tuple(options["after"])) if options["after"] else None,
+        hold=options["hold"],
+        actor=actor,
+    )
+
+
+def read_payload(payload: str) -> str:
+    """The JSON itself, or what a file or stdin holds."""
+    if payload == "-":
+        return sys.stdin.read()
+    if payload.startswith("@"):
+        try:
+            return Path(payload[1:]).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise InvalidInput(f"the payload cannot be read: {error}") from None
+    return payload
+
+
+def decoded_payload(payload: str) -> dict[str, Any]:
+    """The payload's values."""
+    try:
+        values = msgspec.json.decode(payload)
+    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError) as error:
+        raise InvalidPayload(f"the payload is not JSON: {error}", hint="Write it in quotes: '{\"to\": 1}'.") from None
+    if not isinstance(values, dict):
+        raise InvalidPayload("a payload is a JSON object", hint='Name the handler\'s parameters: {"name": value}.')
+    return values

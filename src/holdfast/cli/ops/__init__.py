@@ -1,0 +1,1 @@
+"""Commands to run, deploy and repair an installation."""

@@ -1,0 +1,154 @@
+"""``db``: the store as a whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from msgspec import Struct
+
+from holdfast.cli.command import Group, command
+from holdfast.cli.session import Session
+from holdfast.cli.text import table
+from holdfast.domain.access.masking import mask_store_url
+from holdfast.errors import InvalidInput, NotAStore
+from holdfast.store.engine.backend import SCHEMA_VERSION
+from holdfast.store.engine.database import Finding, Vacuumed
+from holdfast.store.engine.url import open_store
+
+UNSOUND = 1
+
+
+class Migrated(Struct, frozen=True):
+    """The schema after the migrations that were *applied* just now."""
+
+    schema: int
+    server: str
+    applied: list[int]
+
+
+class Checked(Struct, frozen=True):
+    sound: bool
+    findings: list[Finding]
+
+
+class BackedUp(Struct, frozen=True):
+    file: str
+    bytes: int
+
+
+class Roles(Struct, frozen=True):
+    """The statements that make the roles; *applied*: they were run."""
+
+    statements: list[str]
+    applied: bool
+
+
+class Copied(Struct, frozen=True):
+    """How many rows of each table the target has now."""
+
+    target: str
+    rows: dict[str, int]
+
+
+@click.group("db", cls=Group)
+def db() -> None:
+    """Migrate, check, back up, vacuum or move the store."""
+
+
+@command("migrate", answers=Migrated, changes=True)
+def migrate(session: Session) -> None:
+    """Bring the schema of the store up to date. Opening a store does that too, where its user may."""
+    applied = session.store.backend.migrate()
+    done = Migrated(SCHEMA_VERSION, session.store.upkeep.tools.server, applied)
+    text = f"migrations applied: {', '.join(map(str, applied))}" if applied else "nothing to do"
+    session.output.value(done, lambda: [f"schema {done.schema} on {done.server}; {text}"])
+
+
+@command("check", answers=Checked)
+def check(session: Session) -> int:
+    """Check that the database is sound and that its tables agree with each other. Reads every row.
+
+    Exit 1 when something is wrong.
+    """
+    try:
+        findings = session.store.upkeep.check()
+    except NotAStore as error:
+        findings = [Finding("the file is a store", ok=False, detail=error.message)]
+    sound = all(finding.ok for finding in findings)
+    rows = [["ok" if finding.ok else "WRONG", finding.check, finding.detail] for finding in findings]
+    session.output.value(Checked(sound, findings), lambda: table(("", "CHECK", "DETAIL"), rows))
+    return 0 if sound else UNSOUND
+
+
+@command("backup", answers=BackedUp)
+@click.argument("file", type=click.Path(path_type=Path))
+def backup(session: Session, *, file: Path) -> None:
+    """Write all jobs, as of one moment, to a new SQLite FILE, while work goes on.
+
+    The file is a store: look into it with --url sqlite:///FILE, or bring it to PostgreSQL with db copy.
+    """
+    size = session.store.upkeep.backup(file)
+    session.output.value(BackedUp(str(file), size), lambda: [f"{file}: {_bytes(size)}"])
+
+
+@command("vacuum", answers=Vacuumed, changes=True)
+def vacuum(session: Session) -> None:
+    """Give back the room of what was deleted. On SQLite, writers wait meanwhile."""
+    done = session.store.upkeep.vacuum()
+    session.output.value(done, lambda: [f"{_bytes(done.before)} before, {_bytes(done.after)} after"])
+
+
+@command("roles", answers=Roles, changes=True)
+@click.option("--apply", is_flag=True, help="Run the statements, which needs a user that may create roles.")
+def roles(session: Session, *, apply: bool) -> None:
+    """Print the SQL that makes three roles of least privilege on PostgreSQL.
+
+    \b
+    SCHEMA_reader    looks
+    SCHEMA_producer  enqueues
+    SCHEMA_worker    claims, settles, controls and forgets jobs
+
+    None of them may log in or change the schema: grant them to your users.
+    """
+    tools = session.store.upkeep.tools
+    if not hasattr(tools, "roles"):
+        raise InvalidInput("a SQLite file has no roles", hint="Its owner alone can read it.")
+    statements: list[str] = tools.roles()
+    if apply:
+        tools.apply(statements)  # type: ignore[attr-defined]
+    session.output.value(Roles(statements, apply), lambda: [f"{statement};" for statement in statements])
+
+
+@command("copy", answers=Copied, changes=True)
+@click.argument("target", metavar="URL")
+def copy(session: Session, *, target: str) -> None:
+    """Move a SQLite store to PostgreSQL at URL: all jobs with their ids and their history.
+
+    Stop all workers first: while one is alive, nothing is copied (exit 9). The target must have no jobs.
+    Afterwards the old file takes no new job and starts none, so that nothing is lost in it.
+    """
+    there = open_store(target)
+    try:
+        rows = session.store.upkeep.move_to(
+            there.upkeep,
+            mask_store_url(target),
+            told=lambda table, count: session.output.note(f"{table}: {count:,} rows"),
+        )
+    finally:
+        there.close()
+    done = Copied(mask_store_url(target), rows)
+    session.output.value(done, lambda: [f"{rows['job']:,} jobs copied; from now on use {done.target}"])
+
+
+for _command in (migrate, check, backup, vacuum, roles, copy):
+    db.add_command(_command)
+
+
+def _bytes(size: int) -> str:
+    amount = float(size)
+    for unit in ("B", "KB", "MB", "GB"):
+        if amount < 1000:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1000
+    return f"{amount:.1f} TB"

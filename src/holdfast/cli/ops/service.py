@@ -1,0 +1,121 @@
+"""``service``: holdfast up as a service of the user's systemd."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import click
+from msgspec import Struct
+
+from holdfast.cli.command import Group, command
+from holdfast.cli.ops.up import shared_words, words
+from holdfast.cli.ops.worker import working
+from holdfast.cli.session import Session
+from holdfast.domain.access.masking import mask_store_url
+from holdfast.errors import Conflict, InvalidInput, NotFound
+
+
+class Unit(Struct, frozen=True):
+    """The unit's file, what it says, and what to run next."""
+
+    file: str
+    text: str
+    next: list[str]
+
+
+@click.group("service", cls=Group)
+def service() -> None:
+    """Run holdfast up as a service of your own systemd, started when you log in."""
+
+
+name_option = click.option("--name", default="holdfast", show_default=True, help="The name of the unit.")
+
+
+@command("install", answers=Unit)
+@working
+@name_option
+@click.option("--dry-run", is_flag=True, help="Show the unit; write nothing.")
+@click.option("--force", is_flag=True, help="Overwrite a unit of this name.")
+def install(session: Session, *, name: str, dry_run: bool, force: bool, **flags: Any) -> None:
+    """Write a systemd user unit that runs holdfast up in this directory, with these options.
+
+    \b
+    Example:
+      holdfast service install --app shop.jobs:app
+      systemctl --user daemon-reload
+      systemctl --user enable --now holdfast
+    """
+    file = _file(name)
+    if session.flags.get("url", "") != mask_store_url(session.flags.get("url", "")):
+        raise InvalidInput(
+            "a unit is no place for a password",
+            hint="Put the url into holdfast.toml here (mode 600), or into ~/.pgpass, and leave --url out.",
+        )
+    text = unit_text([sys.executable, "-m", "holdfast", "up", *words(flags), *shared_words(session)], Path.cwd())
+    if not dry_run:
+        if file.exists() and not force:
+            raise Conflict(f"{file} is there already", hint="Take --force to overwrite it, or another --name.")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+        file.chmod(0o600)
+    follow = ["systemctl --user daemon-reload", f"systemctl --user enable --now {name}"]
+    lines = text.splitlines() if dry_run else [f"written: {file}", "next:", *(f"  {line}" for line in follow)]
+    session.output.value(Unit(str(file), text, follow), lambda: lines)
+
+
+@command("uninstall", answers=Unit)
+@name_option
+def uninstall(session: Session, *, name: str) -> None:
+    """Remove the unit. Stop it first: systemctl --user disable --now NAME."""
+    file = _file(name)
+    if not file.exists():
+        raise NotFound(f"there is no unit {file}")
+    text = file.read_text(encoding="utf-8")
+    file.unlink()
+    follow = ["systemctl --user daemon-reload"]
+    session.output.value(Unit(str(file), text, follow), lambda: [f"removed: {file}", *follow])
+
+
+for _command in (install, uninstall):
+    service.add_command(_command)
+
+
+def unit_text(line: Iterable[str], directory: Path) -> str:
+    """The unit; systemd reads %, $, quotes and backslashes in its own way."""
+    command_line = " ".join(quoted(word) for word in line)
+    return f"""[Unit]
+Description=Holdfast
+After=network-online.target
+
+[Service]
+WorkingDirectory={str(directory).replace("%", "%%")}
+ExecStart={command_line}
+# The first SIGTERM lets jobs end within the grace; systemd must wait longer than that.
+KillMode=mixed
+TimeoutStopSec=60
+Restart=on-failure
+RestartSec=2
+
+[Install]
+WantedBy=default.target
+"""
+
+
+def quoted(word: str) -> str:
+    """A word of a command line as systemd reads it back."""
+    if re.search(r"[\x00-\x1f\x7f]", word):
+        raise InvalidInput(f"{word!r} cannot stand in a unit", hint="Leave control characters out.")
+    text = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
+    return text if re.fullmatch(r"[\w@%+=:,./$-]+", text) else f'"{text}"'
+
+
+def _file(name: str) -> Path:
+    if not re.fullmatch(r"[A-Za-z0-9_.@-]{1,100}", name):
+        raise InvalidInput(f"{name!r} is no name for a unit", hint="Use letters, digits, dots, dashes and underscores.")
+    home = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+    return home / "systemd" / "user" / f"{name}.service"

@@ -1,0 +1,107 @@
+"""``schedule add`` and ``schedule edit``: what a schedule fires, and when."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from holdfast.admin.views.schedules import ScheduleFacts
+from holdfast.cli.command import command, with_options
+from holdfast.cli.jobs.enqueue import decoded_payload, read_payload
+from holdfast.cli.schedules.text import schedules_of, tell_schedule
+from holdfast.cli.session import Session
+from holdfast.cli.timestamps import moment_of
+from holdfast.domain.schedules.decision import CatchUp
+from holdfast.domain.schedules.plan import Overlap
+from holdfast.errors import InvalidInput
+
+OPTIONS = (
+    click.option("--tz", metavar="ZONE", help="The IANA zone of a cron expression. [UTC]"),
+    click.option("--phase", metavar="TIME", help="Move an interval: every 1h with a phase of 5m is at minute 5."),
+    click.option(
+        "--catch-up",
+        type=click.Choice([str(word) for word in CatchUp]),
+        help="Which plans fire that were due while nobody planned. [latest]",
+    ),
+    click.option("--window", metavar="TIME", help="How far back catch-up every reaches. [24h]"),
+    click.option(
+        "--overlap",
+        type=click.Choice([str(word) for word in Overlap]),
+        help="What a plan does while an earlier one runs. [skip; with catch-up every: queue_all]",
+    ),
+    click.option("--delay", metavar="TIME", help="Fire so long after the plan's time, for data to settle. [0]"),
+    click.option("--jitter", metavar="TIME", help="Spread the jobs over this time. [0]"),
+    click.option("--start", metavar="WHEN", help="No plan before this moment (RFC 3339, or now)."),
+    click.option("--end", metavar="WHEN", help="No plan after this moment."),
+    click.option("--runs", type=click.IntRange(1), help="Be over after so many plans."),
+    click.option("-p", "--payload", metavar="JSON|@FILE|-", help="The handler's other parameters."),
+    click.option("-q", "--queue", help="Another queue than the kind's."),
+    click.option("--priority", type=int, help="Higher is sooner."),
+    click.option("--scope", "scopes", multiple=True, help="Fire once in each scope; repeatable."),
+    click.option("--scopes-from", metavar="NAME", help="Ask the application's function of this name for scopes."),
+    click.option("--ping", metavar="URL", help="Call this when a plan has succeeded, if ping_hosts allow it."),
+)
+
+
+@command("add", answers=ScheduleFacts, changes=True)
+@click.argument("name")
+@click.argument("kind")
+@click.argument("expression")
+@with_options(*OPTIONS)
+def add(session: Session, *, name: str, kind: str, expression: str, **options: Any) -> None:
+    """Make a schedule: NAME enqueues a job of KIND when EXPRESSION says.
+
+    EXPRESSION is a cron expression (five fields, or six with seconds first), @daily and the like, or an interval.
+    Without a --start the newest plan that is due fires at once.
+
+    \b
+    Examples:
+      holdfast schedule add nightly rebuild '30 2 * * *' --tz Europe/Berlin
+      holdfast schedule add rollup rollup '*/5 * * * *' --catch-up every --delay 30s
+      holdfast schedule add poll fetch 'every 90s' -p '{"source": 7}'
+    """
+    made = schedules_of(session).create(name, kind, expression, **_given(options))
+    session.desk.did("schedule add", f"schedule={name}", note=f"{kind}: {expression}")
+    tell_schedule(session, made)
+
+
+@command("edit", answers=ScheduleFacts, changes=True)
+@click.argument("name")
+@click.option("--expression", metavar="EXPRESSION", help="Another rule: it goes on from now and replays nothing.")
+@click.option("--kind", help="Another kind of job.")
+@with_options(*OPTIONS)
+def edit(session: Session, *, name: str, expression: str | None, kind: str | None, **options: Any) -> None:
+    """Change what is said of a schedule and keep the rest.
+
+    What code declares changes it again only when the code's own declaration changes.
+
+    \b
+    Examples:
+      holdfast schedule edit nightly --expression '0 3 * * *'
+      holdfast schedule edit rollup --delay 1m
+    """
+    given = _given(options)
+    if not given and expression is None and kind is None:
+        raise InvalidInput("nothing to change", hint="Give --expression, --kind or another option.")
+    changed = schedules_of(session).update(name, kind=kind, expression=expression, **given)
+    told = sorted([*given, *(word for word, value in (("kind", kind), ("expression", expression)) if value)])
+    session.desk.did("schedule edit", f"schedule={name}", note=", ".join(told))
+    tell_schedule(session, changed)
+
+
+def _given(options: dict[str, Any]) -> Any:
+    """The options that stand on the line, as a definition takes them."""
+    given = {name: value for name, value in options.items() if value is not None and value != ()}
+    if "scopes_from" in given:
+        if "scopes" in given:
+            raise InvalidInput("--scope and --scopes-from exclude each other")
+        given["scopes"] = given.pop("scopes_from")
+    if "payload" in given:
+        given["payload"] = decoded_payload(read_payload(given["payload"]))
+    if "scopes" in given and not given["scopes"]:
+        raise InvalidInput("a function for scopes has a name")
+    for name in ("start", "end"):
+        if name in given:
+            given[name] = moment_of(given[name], ages=False)
+    return given

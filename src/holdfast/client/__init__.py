@@ -1,0 +1,1 @@
+"""What user code holds: handlers, references, batch functions, schedules."""

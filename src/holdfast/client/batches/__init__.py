@@ -1,0 +1,1 @@
+"""Batch functions and their runs."""

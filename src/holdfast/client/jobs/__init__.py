@@ -1,0 +1,1 @@
+"""Handlers and references to jobs."""

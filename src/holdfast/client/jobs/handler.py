@@ -1,0 +1,238 @@
+"""From a call of a handler to a job in the store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from functools import update_wrapper
+from typing import Any, Generic, ParamSpec, TypeVar
+
+import msgspec
+
+from holdfast.client.jobs.connections import driver_connection, driver_connection_async
+from holdfast.client.jobs.job_ref import JobRef
+from holdfast.domain.jobs.dependencies import After
+from holdfast.domain.jobs.job import JobId
+from holdfast.domain.jobs.kind import Kind, PublishedKind, to_json
+from holdfast.domain.jobs.new_job import Actor, Enqueued, NewJob
+from holdfast.domain.jobs.unique_key import OnConflict, Scope, Unique
+from holdfast.domain.text import as_duration, checked_name
+from holdfast.errors import InvalidInput
+from holdfast.store import Store
+from holdfast.worker.tracing import producing
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Sink(msgspec.Struct, frozen=True):
+    """The app as an enqueuer sees it.
+
+    *bare_store* does not publish kinds: on the caller's connection that happens in the
+    caller's transaction, since a second writer would wait for the first.
+    """
+
+    store: Callable[[], Store]
+    bare_store: Callable[[], Store]
+    unpublished: Callable[[], list[PublishedKind]]
+    max_payload: int
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """How jobs are to be enqueued; None leaves it to the kind."""
+
+    queue: str | None = None
+    priority: int | None = None
+    delay: timedelta | None = None
+    run_at: datetime | None = None
+    label: str | None = None
+    tags: tuple[str, ...] = ()
+    key: str | None = None
+    key_for: timedelta | str | None = None
+    on_conflict: OnConflict = OnConflict.SKIP
+    after: After | None = None
+    hold: bool = False
+    actor: str = Actor.CLIENT
+    connection: Any = None
+
+
+class Enqueuer:
+    """Enqueues jobs of one kind, with options."""
+
+    def __init__(self, sink: Sink, kind: Kind, options: Options | None = None) -> None:
+        self.kind = kind
+        self._sink = sink
+        self._options = options or Options()
+
+    def options(
+        self,
+        *,
+        queue: str | None = None,
+        priority: int | None = None,
+        delay: timedelta | float | str | None = None,
+        run_at: datetime | None = None,
+        label: str | None = None,
+        tags: Sequence[str] = (),
+        key: str | None = None,
+        key_for: timedelta | float | str | None = None,
+        on_conflict: str = "skip",
+        after: After | JobRef | int | Sequence[JobRef | int] | None = None,
+        hold: bool = False,
+        actor: str | None = None,
+        connection: Any = None,
+    ) -> Enqueuer:
+        """The same with options: ``send.options(delay="5m").enqueue(to=7)``.
+
+        *key* makes the job unique in its kind while it is live, or for as long as *key_for*
+        says (a duration, or ``"ever"``); *on_conflict* is ``skip``, ``replace`` or ``raise``.
+        *after* is a job, several, or an :class:`After`. *connection* is the caller's own, in
+        whose transaction the jobs are enqueued.
+        """
+        try:
+            conflict = OnConflict(on_conflict)
+        except ValueError:
+            raise InvalidInput(f"on_conflict is 'skip', 'replace' or 'raise', not {on_conflict!r}") from None
+        return Enqueuer(
+            self._sink,
+            self.kind,
+            Options(
+                queue=queue,
+                priority=priority,
+                delay=None if delay is None else as_duration(delay),
+                run_at=run_at,
+                label=label,
+                tags=(tags,) if isinstance(tags, str) else tuple(tags),
+                key=key,
+                key_for=key_for if key_for is None or key_for == "ever" else as_duration(key_for),
+                on_conflict=conflict,
+                after=_after(after),
+                hold=hold,
+                actor=actor or Actor.CLIENT,
+                connection=connection,
+            ),
+        )
+
+    def enqueue(self, *args: Any, **kwargs: Any) -> JobRef:
+        """Enqueue one job, written like a call of the handler.
+
+        Raises:
+            InvalidPayload: The arguments do not fit the handler's annotations.
+        """
+        payload = self.kind.bind(args, kwargs)
+        with producing(self.kind.name) as trace:
+            request = self.request(payload, trace)
+            if self._options.connection is None:
+                return self._ref(self._sink.store().jobs.enqueue(request))
+            return self._refs(self._enqueue_on([request]))[0]
+
+    def enqueue_many(self, payloads: Sequence[Mapping[str, Any]]) -> list[JobRef]:
+        """Enqueue one job per payload in one transaction: all of them, or none."""
+        with producing(self.kind.name) as trace:
+            requests = [self.request(payload, trace) for payload in payloads]
+            if self._options.connection is None:
+                return self._refs(self._sink.store().jobs.enqueue_many(requests))
+            return self._refs(self._enqueue_on(requests))
+
+    async def aenqueue(self, *args: Any, **kwargs: Any) -> JobRef:
+        """:meth:`enqueue` for async callers."""
+        return (await self.aenqueue_many([self.kind.bind(args, kwargs)]))[0]
+
+    async def aenqueue_many(self, payloads: Sequence[Mapping[str, Any]]) -> list[JobRef]:
+        """:meth:`enqueue_many` for async callers."""
+        if self._options.connection is None:
+            import asyncio
+
+            return await asyncio.to_thread(self.enqueue_many, payloads)
+        connection = await driver_connection_async(self._options.connection)
+        store = self._sink.bare_store()
+        with producing(self.kind.name) as trace:
+            requests = [self.request(payload, trace) for payload in payloads]
+            await store.kinds.apublish_on(connection, self._sink.unpublished())
+            return self._refs(await store.jobs.aenqueue_on(connection, requests))
+
+    def _enqueue_on(self, requests: list[NewJob]) -> list[Enqueued]:
+        connection = driver_connection(self._options.connection)
+        store = self._sink.bare_store()
+        store.kinds.publish_on(connection, self._sink.unpublished())
+        return store.jobs.enqueue_on(connection, requests)
+
+    def request(self, payload: Mapping[str, Any], trace: str | None = None) -> NewJob:
+        """What an enqueue asks of the store; *trace* is the trace context of whoever enqueues."""
+        options, defaults = self._options, self.kind.options
+        text, key = self.kind.encode(payload, limit=self._sink.max_payload)
+        return NewJob(
+            kind=self.kind.name,
+            payload=text,
+            queue=defaults.queue if options.queue is None else options.queue,
+            priority=defaults.priority if options.priority is None else options.priority,
+            delay=options.delay,
+            run_at=options.run_at,
+            label=options.label,
+            tags=_tags(options.tags),
+            unique=self._unique(key),
+            on_conflict=options.on_conflict,
+            after=options.after,
+            hold=options.hold,
+            max_attempts=defaults.max_attempts,
+            max_crashes=defaults.max_crashes,
+            on_lost=defaults.on_lost,
+            retry=defaults.retry.dumps(),
+            actor=options.actor,
+            trace=trace,
+        )
+
+    def _unique(self, own_key: str | None) -> Unique | None:
+        """The caller's key, or the one that the payload forms."""
+        options, defaults = self._options, self.kind.options
+        key = own_key if options.key is None else options.key
+        if key is None:
+            if options.key_for is not None:
+                raise InvalidInput("key_for belongs to a key")
+            return None
+        if options.key_for == "ever":
+            return Unique(key, Scope.FOREVER)
+        if isinstance(options.key_for, timedelta):
+            return Unique(key, Scope.PERIOD, options.key_for)
+        return Unique(key, defaults.unique_scope, defaults.unique_period)
+
+    def _ref(self, answer: Enqueued) -> JobRef:
+        return JobRef(
+            answer.id, views=lambda: self._sink.store().views, created=answer.created, replaced=answer.replaced
+        )
+
+    def _refs(self, answers: list[Enqueued]) -> list[JobRef]:
+        return [self._ref(answer) for answer in answers]
+
+
+class Handler(Generic[P, R]):
+    """A registered function: call it as before, or enqueue a call of it."""
+
+    def __init__(self, function: Callable[P, R], enqueuer: Enqueuer) -> None:
+        self._function = function
+        self.kind = enqueuer.kind
+        self.options = enqueuer.options
+        self.enqueue = enqueuer.enqueue
+        self.enqueue_many = enqueuer.enqueue_many
+        self.aenqueue = enqueuer.aenqueue
+        self.aenqueue_many = enqueuer.aenqueue_many
+        update_wrapper(self, function)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self._function(*args, **kwargs)
+
+
+def _after(after: After | JobRef | int | Sequence[JobRef | int] | None) -> After | None:
+    if after is None or isinstance(after, After):
+        return after
+    jobs = [after] if isinstance(after, (JobRef, int)) else list(after)
+    if not all(isinstance(job, (JobRef, int)) for job in jobs):
+        raise InvalidInput(f"after is a job, its id, or a list of them, not {after!r}")
+    return After(ids=tuple(JobId(job.id if isinstance(job, JobRef) else job) for job in jobs))
+
+
+def _tags(tags: tuple[str, ...]) -> str | None:
+    if not tags:
+        return None
+    if not all(isinstance(tag, str) for tag in tags):
+        raise InvalidInput(f"tags are texts, not {tags!r}")
+    return to_json([checked_name(tag, what="a tag") for tag in tags], what="the tags").decode()

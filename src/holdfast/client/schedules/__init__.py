@@ -1,0 +1,1 @@
+"""Schedules declared in code or changed at run time."""

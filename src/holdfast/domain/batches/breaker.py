@@ -1,0 +1,61 @@
+"""The breaker: too many failures stop a run before they waste a night."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from holdfast.domain.batches.batch import AbortedBy
+from holdfast.errors import InvalidInput
+
+#: Units that must have ended before a rate says anything.
+RATE_AFTER = 20
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    """When to stop: failures in a row, in all, or as a share of all. None or 0 switches a limit off."""
+
+    in_a_row: int | None = 5
+    total: int | None = None
+    rate: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("in_a_row", "total"):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, int) or value < 0):
+                raise InvalidInput(f"a limit of failures is a number from 0 on, not {value!r}")
+        if self.rate is not None and not 0 <= self.rate <= 1:
+            raise InvalidInput(f"a failure rate lies between 0 and 1, not {self.rate!r}")
+
+
+class Breaker:
+    """Counts the ends of units in the order in which they come."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self.streak = 0
+        self._failed = 0
+        self._ended = 0
+        #: Why it tripped.
+        self.tripped: AbortedBy | None = None
+        #: Whether a success would change nothing.
+        self.indifferent = limits.rate is None
+
+    def count(self, *, failed: bool) -> AbortedBy | None:
+        """Count one end; says whether that was too much."""
+        self._ended += 1
+        self._failed += failed
+        self.streak = self.streak + 1 if failed else 0
+        self.indifferent = not self.streak and self._limits.rate is None
+        if self.tripped is None and failed:
+            self.tripped = self._judge()
+        return self.tripped
+
+    def _judge(self) -> AbortedBy | None:
+        limits = self._limits
+        if limits.in_a_row and self.streak >= limits.in_a_row:
+            return AbortedBy.MAX_FAILURES
+        if limits.total and self._failed >= limits.total:
+            return AbortedBy.MAX_TOTAL_FAILURES
+        if limits.rate is not None and limits.rate > 0 and self._ended >= RATE_AFTER:
+            return AbortedBy.MAX_FAILURE_RATE if self._failed / self._ended > limits.rate else None
+        return None

@@ -1,0 +1,67 @@
+"""How a batch is run by the workers: by shards, jobs that take its units until none is left."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.domain.batches.batch import Batch
+from holdfast.domain.batches.breaker import Limits
+from holdfast.domain.fleet.queue import DEFAULT_QUEUE
+from holdfast.domain.jobs.new_job import NewJob
+from holdfast.domain.jobs.retry import Curve
+from holdfast.domain.jobs.unique_key import Unique
+
+SHARDS = 3
+MAX_SHARDS = 1000
+#: A shard whose worker was lost comes back soon: it is its units that are watched, not the shard.
+CURVE = Curve(steps=(1.0, 2.0, 5.0))
+
+
+class Sharding(Struct, frozen=True, kw_only=True):
+    """How many shards, where they run, and when they stop; kept with the batch."""
+
+    kind: str
+    shards: int = SHARDS
+    queue: str = DEFAULT_QUEUE
+    priority: int = 0
+    limits: Limits = Limits()
+    doubt: bool = False
+    until: datetime | None = None
+    #: Units that all shards together may begin in a second.
+    rate: float | None = None
+
+
+def shard_kind(function: str) -> str:
+    """The kind of the jobs that run the units of a function."""
+    return f"shard:{function}"
+
+
+def is_shard(kind: str) -> bool:
+    """Whether a kind is that of shards."""
+    return kind.startswith("shard:")
+
+
+def sharding_of(batch: Batch) -> Sharding | None:
+    """How the workers run a batch, if they do."""
+    return None if batch.options == "{}" else msgspec.json.decode(batch.options, type=Sharding)
+
+
+def shard_jobs(batch: Batch, sharding: Sharding) -> list[NewJob]:
+    """The jobs of all shards. They are never given up: what counts is what becomes of their units."""
+    return [
+        NewJob(
+            kind=sharding.kind,
+            payload=msgspec.json.encode({"batch": batch.id, "number": number}).decode(),
+            queue=sharding.queue,
+            priority=sharding.priority,
+            label=f"batch-{batch.id}",
+            unique=Unique(f"{batch.id}/{number}"),
+            max_attempts=None,
+            max_crashes=None,
+            retry=CURVE.dumps(),
+        )
+        for number in range(sharding.shards)
+    ]

@@ -1,0 +1,1 @@
+"""Rules for commands: shell programs that run as jobs."""

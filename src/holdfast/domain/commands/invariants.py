@@ -1,0 +1,275 @@
+"""The eight invariants of programs that share hosts and disks, checked from facts; each finding has its fix.
+
+They come from years of sweeps that went wrong. What a program does inside nobody can see: its words, its variables and
+its caps can be, and most mistakes show there.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+
+from msgspec import Struct
+
+from holdfast.domain.commands.command import SHARE, SHELLS, Command, fits
+from holdfast.domain.fleet.health import Check, ok, warn
+
+#: Options whose value is written to, as most programs name them.
+_OUTPUTS = re.compile(
+    r"--?(o|out|output|outfile|out-file|out-dir|output-dir|log|logfile|log-file|lock|lockfile|tmp|tmpdir)"
+)
+_REDIRECTS = (">", ">>", ">|")
+_SEPARATORS = (";", "&&", "||", "|", "&", "(", ")")
+#: Variables that name a place which a program writes to.
+_PLACES = ("TMPDIR", "TMP", "TEMP", "LOCKFILE", "LOGFILE")
+#: Commands of ours that take a job by its number.
+_BY_NUMBER = ("wait", "log", "show", "kill", "cancel", "restart", "retry", "why")
+#: Of many, so many are named.
+NAMED = 3
+
+
+class Live(Struct, frozen=True, kw_only=True):
+    """A command that runs or may run at any moment."""
+
+    id: int
+    command: Command
+    label: str = ""
+    key: str | None = None
+    queue: str = "default"
+    running: bool = False
+
+
+class Host(Struct, frozen=True, kw_only=True):
+    """What a host has, whether swap counts as memory of a capped program, and how many run here; None: no worker."""
+
+    memory: int
+    cores: int
+    swap: int = 0
+    swap_counts: bool = True
+    at_once: int | None = None
+
+
+def examine(live: Sequence[Live], host: Host, configs: Sequence[str]) -> Iterator[Check]:
+    """All eight, in the order of their numbers."""
+    yield from shared_paths(live)
+    yield from checked_first(live)
+    yield from tolerant_deletes(live)
+    yield from atomic_writes(live)
+    yield from one_config(configs)
+    yield from used_host(live, host)
+    yield from capped(live, host)
+    yield from watched_by_name(live)
+
+
+def shared_paths(live: Sequence[Live]) -> Iterator[Check]:
+    """1: paths, temporary directories and locks carry all parameters."""
+    writers: dict[str, list[Live]] = defaultdict(list)
+    for each in live:
+        for path in written(each.command):
+            writers[path].append(each)
+    shared = {path: found for path, found in writers.items() if len({one.command.argv for one in found}) > 1}
+    text = "live programs with different parameters write to the same place: "
+    fix = (
+        "Put every parameter into the name: {symbol}-{year}.csv, or sweep --workdir; files.path_for does it in Python."
+    )
+    yield _told("1 shared paths", [f"{path} (jobs {_ids(found)})" for path, found in shared.items()], text, fix)
+
+
+def checked_first(live: Sequence[Live]) -> Iterator[Check]:
+    """2: look before queueing, and look whose it is before deleting."""
+    same: dict[object, list[Live]] = defaultdict(list)
+    for each in live:
+        if each.key is None and each.command.about is None:
+            same[(each.command.argv, each.command.cwd, tuple(sorted(each.command.env.items())))].append(each)
+    twice = [
+        f"{shlex.join(found[0].command.argv)[:60]} (jobs {_ids(found)})" for found in same.values() if len(found) > 1
+    ]
+    yield _told(
+        "2 check first",
+        twice,
+        "the same program is queued more than once: ",
+        "Give it a --key: a live one is found then.",
+    )
+    users: dict[str, set[int]] = defaultdict(set)
+    for each in live:
+        for path in {*written(each.command), *_paths(each.command)}:
+            users[path].add(each.id)
+    others = [
+        f"job {each.id} deletes {path}" for each in live for path in deleted(each.command) if users[path] - {each.id}
+    ]
+    if others:
+        text = "a live program deletes what another live one names: "
+        yield _told("2 check first", others, text, "Delete it --after the others have ended, or give each its own.")
+
+
+def tolerant_deletes(live: Sequence[Live]) -> Iterator[Check]:
+    """3: a delete tolerates absence: the second attempt meets what the first has deleted."""
+    strict = [
+        f"{' '.join(words)[:60]} (job {each.id})"
+        for each in live
+        for words in steps(each.command)
+        if _program(words) in ("rm", "rmdir", "unlink") and not _forced(words)
+    ]
+    fix = "Use rm -f; in Python files.delete."
+    yield _told("3 deletes", strict, "a delete fails when there is nothing to delete: ", fix)
+
+
+def atomic_writes(live: Sequence[Live]) -> Iterator[Check]:
+    """4: a file is written under another name and then moved into its place."""
+    torn = []
+    for each in live:
+        words = [word for step in steps(each.command) for word in step]
+        moved = {step[-2] for step in steps(each.command) if _program(step) == "mv" and len(step) > 2}
+        for sign, target in pairwise(words):
+            if sign in (">", ">|") and not target.startswith(("/dev/", "&")) and target not in moved:
+                torn.append(f"{target} (job {each.id})")
+    fix = "Write to a name ending in .part and mv it into place; in Python files.write."
+    yield _told("4 atomic writes", torn, "a program that is killed leaves half a file: ", fix)
+
+
+def one_config(configs: Sequence[str]) -> Iterator[Check]:
+    """5: one configuration file."""
+    if len(configs) > 1:
+        fix = "Keep one of them: values that are set twice are changed once."
+        yield warn("5 one config", f"settings come from more than one file: {', '.join(configs)}", fix)
+    else:
+        yield ok("5 one config", configs[0] if configs else "no file: all defaults")
+
+
+def used_host(live: Sequence[Live], host: Host) -> Iterator[Check]:
+    """6: programs may take 80 % of the host, and should when they wait."""
+    caps = sum(each.command.memory or 0 for each in live if each.running)
+    if caps > host.memory * SHARE:
+        text = (
+            f"the caps of what runs add up to {caps / 2**30:,.1f} GB, more than 80 % of {host.memory / 2**30:,.1f} GB"
+        )
+        yield warn("6 use of the host", text, "Limit the queue: holdfast queue set NAME --limit N; see holdfast size.")
+        return
+    waits = [each for each in live if not each.running and each.command.memory is not None]
+    if waits and host.at_once is not None:
+        largest = max(each.command.memory or 0 for each in waits)
+        cores = max(each.command.cpus or 1.0 for each in waits)
+        could, by = fits(host.memory, host.cores, largest, cores)
+        if could > 2 * max(1, host.at_once):
+            text = f"{len(waits):,} programs wait and {host.at_once} run here, though {could} would fit by {by}"
+            yield warn("6 use of the host", text, f"holdfast up --slots {could}, or raise the limit of the queue.")
+            return
+    yield ok("6 use of the host", f"{caps / 2**30:,.1f} GB of {host.memory * SHARE / 2**30:,.1f} GB are promised")
+
+
+def capped(live: Sequence[Live], host: Host) -> Iterator[Check]:
+    """7: every program has a memory cap, and swap is no way around it."""
+    free = [str(each.id) for each in live if each.command.memory is None and each.command.about is None]
+    if free:
+        text = f"{len(free):,} live programs have no memory cap (jobs {_some(free)})"
+        yield warn("7 memory caps", text, 'Add --memory, or memory = "2G" below [command] or [profiles."label*"].')
+    elif host.swap and not host.swap_counts and live:
+        text = f"this host has {host.swap / 2**30:,.1f} GB of swap, which caps do not count here"
+        yield warn("7 memory caps", text, "swapoff -a, or boot with swapaccount=1.")
+    else:
+        yield ok("7 memory caps", "every live program has one")
+
+
+def watched_by_name(live: Sequence[Live]) -> Iterator[Check]:
+    """8: programs watch others by queue and label: a number is another job tomorrow."""
+    numbered = [
+        f"{' '.join(words[:4])} (job {each.id})"
+        for each in live
+        for words in steps(each.command)
+        if _program(words) == "holdfast" and len(words) > 2 and words[1] in _BY_NUMBER
+        if any(word.isdecimal() for word in words[2:])
+    ]
+    fix = "Use --label, --queue or --key: holdfast wait --label nightly."
+    yield _told("8 watch by name", numbered, "a live program names jobs by their numbers: ", fix)
+
+
+# -- what words tell -------------------------------------------------------------------------
+
+
+def steps(command: Command) -> list[list[str]]:
+    """The programs that a command runs, as far as its words tell: itself, or those in the text of a shell."""
+    words = list(command.argv)
+    if len(words) < 3 or _program(words) not in SHELLS or not re.fullmatch(r"-[a-z]*c", words[1]):
+        return [words]
+    try:
+        reader = shlex.shlex(words[2], posix=True, punctuation_chars=True)
+        reader.whitespace_split = True
+        tokens = list(reader)
+    except ValueError:
+        return []
+    found: list[list[str]] = [[]]
+    for token in tokens:
+        if token in _SEPARATORS:
+            found.append([])
+        else:
+            found[-1].append(token)
+    return [step for step in found if step]
+
+
+def written(command: Command) -> set[str]:
+    """The places that a command writes to, as its words and variables tell."""
+    found = [value for name, value in command.env.items() if name in _PLACES]
+    for words in steps(command):
+        for word, after in zip(words, [*words[1:], ""], strict=True):
+            name, given, value = word.partition("=")
+            if given and _OUTPUTS.fullmatch(name):
+                found.append(value)
+            elif (word in _REDIRECTS or _OUTPUTS.fullmatch(word)) and not after.startswith("-"):
+                found.append(after)
+            elif word.endswith((".lock", ".pid")):
+                found.append(word)
+        if _program(words) == "tee":
+            found += [word for word in words[1:] if not word.startswith("-")]
+    return {_absolute(command, path) for path in found if path and not path.startswith(("/dev/", "&"))}
+
+
+def deleted(command: Command) -> set[str]:
+    """The places that a command deletes."""
+    return {
+        _absolute(command, word)
+        for words in steps(command)
+        if _program(words) in ("rm", "rmdir", "unlink")
+        for word in words[1:]
+        if not word.startswith("-")
+    }
+
+
+def _paths(command: Command) -> Iterable[str]:
+    """Words that look like paths."""
+    deletes = deleted(command)
+    for words in steps(command):
+        for word in words[1:]:
+            if "/" in word and (path := _absolute(command, word)) not in deletes:
+                yield path
+
+
+def _absolute(command: Command, path: str) -> str:
+    return os.path.normpath(os.path.join(command.cwd, path))  # noqa: PTH118 - it may be on another host
+
+
+def _program(words: Sequence[str]) -> str:
+    return words[0].rpartition("/")[2] if words else ""
+
+
+def _forced(words: Sequence[str]) -> bool:
+    return any(re.fullmatch(r"-[a-zA-Z]*f[a-zA-Z]*|--force|--ignore-fail-on-non-empty", word) for word in words)
+
+
+# -- words for people ------------------------------------------------------------------------
+
+
+def _told(name: str, found: Sequence[str], text: str, fix: str) -> Check:
+    return warn(name, text + _some(found), fix) if found else ok(name, "nothing against it")
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - NAMED:,} more" if len(names) > NAMED else ""
+    return ", ".join(names[:NAMED]) + more
+
+
+def _ids(found: Iterable[Live]) -> str:
+    return _some([str(each.id) for each in found])

@@ -1,0 +1,1 @@
+"""Rules for queues, workers and the autoscaler."""

@@ -1,0 +1,209 @@
+"""Admission: which program may begin, judged by what it will take, not by what is free just now.
+
+A program grows after it has begun, so a look at free memory comes too late by as long as programs take to grow. What
+the programs of one label took before tells what the next one will take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from fnmatch import fnmatchcase
+from math import sqrt
+
+from msgspec import Struct
+
+from holdfast.domain.commands.command import SHARE
+from holdfast.domain.jobs.job import JobId
+from holdfast.domain.text import as_bytes, say_size
+from holdfast.errors import InvalidInput
+
+#: With fewer runs than these nobody knows what a label takes: its programs run one at a time.
+ENOUGH = 5
+#: So many runs weigh; older ones fade.
+REMEMBERED = 100
+#: So much of the limit may be forecast.
+FILLED = 0.95
+#: What a program of which nothing is known is taken for: a share of the limit.
+GUESS = 1 / 8
+#: The first in line is not overtaken for longer than this, in seconds.
+OVERTAKEN = 1800.0
+
+
+class Profile(Struct, frozen=True):
+    """What is known of the peak memory of programs of one name, in bytes."""
+
+    name: str
+    samples: int = 0
+    mean: float = 0.0
+    variance: float = 0.0
+    largest: int = 0
+
+
+def learned(profile: Profile, peak: int) -> Profile:
+    """The profile after one more run: plain moments at first, then ones in which older runs fade."""
+    samples = min(profile.samples + 1, REMEMBERED)
+    weight = 1 / samples
+    away = peak - profile.mean
+    return Profile(
+        profile.name,
+        samples,
+        profile.mean + weight * away,
+        (1 - weight) * (profile.variance + weight * away * away),
+        max(profile.largest, peak),
+    )
+
+
+def profile_name(label: str | None, argv: Sequence[str]) -> str:
+    """Whose history a program shares: its label without parameters, or the program's own name."""
+    return (label or "").partition("/")[0] or argv[0].rpartition("/")[2] or argv[0]
+
+
+class Expected(Struct, frozen=True):
+    """The peak memory that a program is expected to have, in bytes, and by what: *known* ones may run side by side."""
+
+    name: str
+    mean: float
+    deviation: float
+    known: bool
+    source: str
+
+
+def expected(profile: Profile, *, cap: int | None, declared: Mapping[str, int], limit: int) -> Expected:
+    """What a program will take: what a person has declared, what was measured, or what its cap allows.
+
+    Names in *declared* match whole, or by ``*``; the first that matches counts.
+    """
+    name = profile.name
+    figure = next((size for pattern, size in declared.items() if fnmatchcase(name, pattern)), None)
+    if figure is not None:
+        return Expected(name, figure, 0.0, known=True, source="its memory profile")
+    if profile.samples >= ENOUGH:
+        mean = profile.mean if cap is None else min(profile.mean, cap)
+        deviation = sqrt(profile.variance) if cap is None else min(sqrt(profile.variance), cap - mean)
+        return Expected(name, mean, deviation, known=True, source=f"{profile.samples} runs")
+    if cap is not None:
+        return Expected(name, cap, 0.0, known=True, source="its cap")
+    if profile.samples:
+        return Expected(name, profile.largest, 0.0, known=False, source=f"{profile.samples} runs")
+    return Expected(name, limit * GUESS, 0.0, known=False, source="nothing but a guess")
+
+
+class Running(Struct, frozen=True):
+    """A program that runs: what it takes now, in bytes, and what it was expected to take."""
+
+    resident: int
+    expected: Expected
+
+
+class Room(Struct, frozen=True):
+    """The memory that programs may take on a host, in bytes; less *now*, when others take more than is theirs."""
+
+    limit: int
+    now: int
+
+
+def room(limit: int, total: int, used: int, *, own: int, promised: int = 0) -> Room:
+    """The room for programs. What the rest of the host takes must fit beside the limit, or it lessens the room.
+
+    *own* is what our programs take of *used*, *promised* what those of other workers here have yet to take.
+    """
+    others = max(0, used - own)
+    return Room(limit, max(0, min(limit, total - others) - promised))
+
+
+def limit_for(host: str, limits: Mapping[str, str]) -> str:
+    """What people say about a host, by its name, or by ``*``: the first that matches counts."""
+    return next((limit for pattern, limit in limits.items() if fnmatchcase(host, pattern)), f"{SHARE:.0%}")
+
+
+def host_limit(limit: str, total: int) -> int:
+    """The bytes that programs may take of *total*: ``80%`` of it, or ``48G``, never more than there is.
+
+    Raises:
+        InvalidInput: It is neither.
+    """
+    if limit.endswith("%"):
+        share = limit.removesuffix("%").strip()
+        if not share.isdecimal() or not 1 <= int(share) <= 100:
+            raise InvalidInput(f"{limit!r} is no share of a host", hint="Write 80%, or a size such as 48G.")
+        return total * int(share) // 100
+    return min(total, as_bytes(limit))
+
+
+def forecast(running: Sequence[Running], newcomer: Expected | None = None) -> float:
+    """What all will take at their peaks, in bytes: the sum of the means and one standard deviation of that sum."""
+    peaks = [program.expected for program in running] + ([] if newcomer is None else [newcomer])
+    means = sum(max(program.resident, program.expected.mean) for program in running)
+    deviation = sqrt(sum(peak.deviation**2 for peak in peaks))
+    return means + (0.0 if newcomer is None else newcomer.mean) + deviation
+
+
+class Refusal(StrEnum):
+    """Why a program may not begin."""
+
+    MEMORY = "memory"
+    UNKNOWN = "unknown"
+    NEVER = "never"
+
+
+def refusal(newcomer: Expected, running: Sequence[Running], room: Room) -> Refusal | None:
+    """Why a program may not begin beside those that run; None: it may.
+
+    Where nothing of ours runs and the host is otherwise busy, one that fits the limit may begin when it fits what is
+    left: nobody is promised room that is not there.
+    """
+    if forecast([], newcomer) > FILLED * room.limit:
+        return Refusal.NEVER
+    if not newcomer.known and any(program.expected.name == newcomer.name for program in running):
+        return Refusal.UNKNOWN
+    if forecast(running, newcomer) > FILLED * room.now:
+        return Refusal.MEMORY
+    return None
+
+
+class Candidate(Struct, frozen=True):
+    """A program in line."""
+
+    job_id: JobId
+    expected: Expected
+
+
+class Choice(Struct, frozen=True):
+    """Who may begin, if anybody, and why those before could not."""
+
+    chosen: Candidate | None
+    refused: dict[JobId, Refusal]
+
+
+def choose(
+    line: Sequence[Candidate], running: Sequence[Running], room: Room, *, waited: Mapping[JobId, float]
+) -> Choice:
+    """The first in line that fits. One that has *waited* too long at the head is not passed any more.
+
+    What can never fit holds nobody up.
+    """
+    refused: dict[JobId, Refusal] = {}
+    for candidate in line:
+        reason = refusal(candidate.expected, running, room)
+        if reason is None:
+            return Choice(candidate, refused)
+        refused[candidate.job_id] = reason
+        if reason is not Refusal.NEVER and waited.get(candidate.job_id, 0.0) >= OVERTAKEN:
+            break
+    return Choice(None, refused)
+
+
+def say_refusal(reason: Refusal, newcomer: Expected, running: Sequence[Running], room: Room) -> str:
+    """The refusal in words, with its figures."""
+    needs = f"it is expected to take {say_size(newcomer.mean + newcomer.deviation)} ({newcomer.source})"
+    match reason:
+        case Refusal.NEVER:
+            return (
+                f"{needs}, and programs may take no more than {say_size(FILLED * room.limit)} here: it can never begin"
+            )
+        case Refusal.UNKNOWN:
+            return f"fewer than {ENOUGH} runs of {newcomer.name!r} were measured: they run one at a time until then"
+        case Refusal.MEMORY:
+            taken = f"{len(running)} programs are forecast to take {say_size(forecast(running))}"
+            return f"{needs}; {taken} of {say_size(FILLED * room.now)}"

@@ -1,0 +1,68 @@
+"""Queues: named lanes with their own limits and switch."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from msgspec import Struct
+
+from holdfast.domain.fleet.autoscaler import Bounds
+from holdfast.domain.text import checked_number
+from holdfast.errors import InvalidInput
+
+DEFAULT_QUEUE = "default"
+#: A worker that was not seen for so long is taken for gone.
+SILENCE = timedelta(seconds=60)
+
+
+class Queue(Struct, frozen=True):
+    """A queue's settings. ``None`` means no limit; a queue without a row has none.
+
+    With *scale_min* and *scale_max*, each host runs so many of its programs as it bears.
+    """
+
+    name: str
+    limit: int | None = None
+    worker_limit: int | None = None
+    paused: bool = False
+    note: str | None = None
+    scale_min: int | None = None
+    scale_max: int | None = None
+
+    @property
+    def bounds(self) -> Bounds | None:
+        """Between how many programs its autoscaling moves on a host; None: it is off."""
+        if self.scale_min is None or self.scale_max is None:
+            return None
+        return Bounds(self.scale_min, self.scale_max)
+
+    @property
+    def limited(self) -> bool:
+        return self.limit is not None or self.worker_limit is not None
+
+
+class Usage(Struct, frozen=True):
+    """How many jobs of a limited queue run now: over all hosts, and on one worker."""
+
+    name: str
+    limit: int | None
+    worker_limit: int | None
+    running: int
+    running_here: int
+
+
+def free_slots(usage: Usage) -> int:
+    """How many more jobs of a queue one worker may start now."""
+    free = [
+        limit - running
+        for limit, running in ((usage.limit, usage.running), (usage.worker_limit, usage.running_here))
+        if limit is not None
+    ]
+    return max(0, min(free))
+
+
+def checked_limit(limit: int | None) -> int | None:
+    """Return *limit* if it makes sense: a number of jobs, or 0 for no limit (a queue is stopped by a pause)."""
+    if limit is not None and checked_number(limit, what="a limit") < 0:
+        raise InvalidInput(f"a limit is at least 1, or 0 for none, not {limit}", hint="Pause the queue to stop it.")
+    return limit

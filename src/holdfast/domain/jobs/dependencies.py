@@ -1,0 +1,104 @@
+"""Dependencies: when a job that waits for others may start."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+
+from msgspec import Struct
+from msgspec.structs import force_setattr
+
+from holdfast.domain.jobs.job import ENDED, JobId, State
+from holdfast.domain.text import checked_text
+from holdfast.errors import InvalidInput
+
+
+class When(StrEnum):
+    """What has to become of the needed jobs. A cancelled job counts as failed."""
+
+    DONE = "done"
+    ENDED = "ended"
+    FAILED = "failed"
+
+
+class IfNot(StrEnum):
+    """What becomes of a job that can no longer start."""
+
+    CANCEL = "cancel"
+    HOLD = "hold"
+
+
+class After(Struct, frozen=True, kw_only=True):
+    """Start after other jobs, named by id, by key (kind and key) or by label."""
+
+    ids: tuple[JobId, ...] = ()
+    keys: tuple[tuple[str, str], ...] = ()
+    labels: tuple[str, ...] = ()
+    when: When = When.DONE
+    if_not: IfNot = IfNot.CANCEL
+
+    def __post_init__(self) -> None:
+        """Plain words are welcome."""
+        for name in ("ids", "keys", "labels"):
+            if isinstance(getattr(self, name), (str, int)):
+                raise InvalidInput(f"{name} is a list", hint=f"Write {name}=({getattr(self, name)!r},).")
+            force_setattr(self, name, tuple(dict.fromkeys(getattr(self, name))))
+        for text in (*self.labels, *(part for pair in self.keys for part in pair)):
+            checked_text(text, what="a name in after")
+        try:
+            force_setattr(self, "when", When(self.when))
+            force_setattr(self, "if_not", IfNot(self.if_not))
+        except ValueError as error:
+            raise InvalidInput(
+                f"{error}", hint="when is 'done', 'ended' or 'failed'; if_not is 'cancel' or 'hold'."
+            ) from None
+        if not (self.ids or self.keys or self.labels):
+            raise InvalidInput("after names no job", hint="Leave it out when there is nothing to wait for.")
+
+    @property
+    def only_ids(self) -> bool:
+        return not self.keys and not self.labels
+
+
+class Step(StrEnum):
+    """What a waiting job does next."""
+
+    WAIT = "wait"
+    START = "start"
+    CANCEL = "cancel"
+    HOLD = "hold"
+
+
+class NeedState(Struct, frozen=True):
+    """One need of one waiting job, and where that need stands."""
+
+    job_id: JobId
+    need_id: JobId
+    state: State | None
+
+
+FAILED = frozenset({State.DEAD, State.CANCELLED})
+
+
+def next_step(when: When, if_not: IfNot, states: Iterable[State | None]) -> Step:
+    """Decide for a waiting job. A need that no longer exists (None) counts as failed."""
+    seen = set(states)
+    failed = bool(seen & FAILED) or None in seen
+    ended = all(state is None or state in ENDED for state in seen)
+    give_up = Step.CANCEL if if_not is IfNot.CANCEL else Step.HOLD
+    match when:
+        case When.DONE:
+            return give_up if failed else Step.START if ended else Step.WAIT
+        case When.ENDED:
+            return Step.START if ended else Step.WAIT
+        case When.FAILED:
+            return Step.START if failed else give_up if ended else Step.WAIT
+
+
+def reason_for(when: When, needs: Sequence[NeedState]) -> str:
+    """Say in words why a waiting job was cancelled or held."""
+    if when is When.FAILED:
+        return "every needed job is done, and this one was to run only if one failed"
+    failed = next(need for need in needs if need.state is None or need.state in FAILED)
+    state = failed.state.value if failed.state else "gone"
+    return f"needed job {failed.need_id} is {state}"

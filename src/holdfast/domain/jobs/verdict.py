@@ -1,0 +1,216 @@
+"""What becomes of a job after a run."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import assert_never
+
+from msgspec import Struct
+
+from holdfast.domain.jobs.job import EndReason, JobId, OnLost, State, Token, Wanted, WorkerId
+from holdfast.domain.jobs.retry import DEFAULT_CURVE, Curve, delay_after
+
+ZERO = timedelta(0)
+
+
+class Standing(Struct, frozen=True):
+    """The row's own numbers, read under its lock: they rule, never the caller's."""
+
+    job_id: JobId
+    kind: str
+    queue: str
+    token: Token
+    attempts: int
+    max_attempts: int | None
+    crashes: int
+    max_crashes: int | None
+    on_lost: OnLost
+    retry: str | None
+    marked: bool
+    wanted: Wanted | None
+    needed: bool
+    worker: WorkerId | None
+    claimed_at: datetime | None
+    started_at: datetime | None
+
+    @property
+    def attempt(self) -> int:
+        """The number of the run under way. An unmarked start is not in ``attempts`` yet."""
+        return self.attempts if self.marked else self.attempts + 1
+
+
+class Done(Struct, frozen=True):
+    """The handler returned; *result* is JSON."""
+
+    result: str | None = None
+
+
+class Failed(Struct, frozen=True, kw_only=True):
+    """The handler failed. *after* overrules the retry curve; *permanent* forbids a retry."""
+
+    error: str
+    reason: str = EndReason.HANDLER_ERROR
+    permanent: bool = False
+    after: timedelta | None = None
+    exit_code: int | None = None
+
+
+class Released(Struct, frozen=True, kw_only=True):
+    """The run gave the job back; this costs no attempt.
+
+    *interrupted*: the run did not choose to (a shutdown, an eviction), so that its effect
+    is in doubt and ``on_lost`` decides.
+    """
+
+    delay: timedelta = ZERO
+    interrupted: bool = False
+
+
+class Stopped(Struct, frozen=True):
+    """The handler obeyed a cancel."""
+
+
+class Lost(Struct, frozen=True):
+    """The run was lost: its holder fell silent, or its process died under it.
+
+    *begun*: the holder itself tells, and knows that the run had begun.
+    """
+
+    reason: str = EndReason.LEASE_LOST
+    begun: bool = False
+    error: str | None = None
+    exit_code: int | None = None
+
+
+Outcome = Done | Failed | Released | Stopped | Lost
+
+
+class Verdict(Struct, frozen=True, kw_only=True):
+    """What becomes of a job. *delay* is counted by the store's clock, from now."""
+
+    state: State
+    attempts: int
+    crashes: int
+    reason: str
+    delay: timedelta = ZERO
+    suspect: bool = False
+    error: str | None = None
+    result: str | None = None
+    note: str | None = None
+    exit_code: int | None = None
+
+
+def judge(job: Standing, outcome: Outcome, *, chance: float) -> Verdict:
+    """Decide what becomes of *job* after a run that ended in *outcome*.
+
+    Only a failure and the loss of a marked start cost an attempt. *chance*, from 0 to 1,
+    is the luck of the retry's jitter.
+    """
+    match outcome:
+        case Done(result):
+            return _verdict(job, State.DONE, EndReason.DONE, result=result)
+        case Stopped():
+            return _verdict(job, State.CANCELLED, EndReason.CANCELLED)
+        case Released():
+            return _after_release(job, outcome)
+        case Failed():
+            return _after_failure(job, outcome, chance)
+        case Lost():
+            return _after_loss(job, outcome, chance)
+        case _:
+            assert_never(outcome)
+
+
+def _after_failure(job: Standing, failed: Failed, chance: float) -> Verdict:
+    if job.wanted is Wanted.CANCEL:
+        return _verdict(job, State.CANCELLED, failed.reason, error=failed.error, exit_code=failed.exit_code)
+    if failed.permanent or _spent(job.attempt, job.max_attempts):
+        return _verdict(job, State.DEAD, failed.reason, error=failed.error, exit_code=failed.exit_code)
+    delay = failed.after if failed.after is not None else _retry_delay(job, chance)
+    state = _again(job, delay)
+    return _verdict(job, state, failed.reason, error=failed.error, delay=delay, exit_code=failed.exit_code)
+
+
+def _after_release(job: Standing, released: Released) -> Verdict:
+    paused = job.wanted is Wanted.PAUSE  # a person lets it go on, so its effect is theirs to judge
+    if released.interrupted and job.marked and job.on_lost is not OnLost.RETRY and not paused:
+        return _in_doubt(job, EndReason.RELEASED, "the run was interrupted, its effect is in doubt")
+    refunded = job.attempt - 1
+    if job.wanted is Wanted.CANCEL:
+        return _verdict(job, State.CANCELLED, EndReason.RELEASED, attempts=refunded)
+    return _verdict(job, _again(job, released.delay), EndReason.RELEASED, attempts=refunded, delay=released.delay)
+
+
+def _after_loss(job: Standing, lost: Lost, chance: float) -> Verdict:
+    if not job.marked and not lost.begun:
+        return _unmarked_loss(job, lost)
+    crashes = job.crashes + 1
+    if job.on_lost is not OnLost.RETRY:
+        return _in_doubt(job, lost.reason, "its holder was lost, its effect is in doubt", crashes=crashes)
+    if job.wanted is Wanted.CANCEL:
+        return _verdict(job, State.CANCELLED, lost.reason, crashes=crashes)
+    error = lost.error or f"the worker was lost during attempt {job.attempt}"
+    if _spent(job.attempt, job.max_attempts) or _spent(crashes, job.max_crashes):
+        return _verdict(job, State.DEAD, lost.reason, crashes=crashes, error=error, exit_code=lost.exit_code)
+    delay = _retry_delay(job, chance)
+    state = _again(job, delay)
+    return _verdict(job, state, lost.reason, crashes=crashes, error=error, delay=delay, exit_code=lost.exit_code)
+
+
+def _unmarked_loss(job: Standing, lost: Lost) -> Verdict:
+    """Nobody knows whether it had begun: it goes back for nothing, and is marked next time."""
+    if job.wanted is Wanted.CANCEL:
+        return _verdict(job, State.CANCELLED, lost.reason, attempts=job.attempts)
+    return _verdict(job, _again(job, ZERO), lost.reason, attempts=job.attempts, suspect=True)
+
+
+def _in_doubt(job: Standing, reason: str, note: str, *, crashes: int | None = None) -> Verdict:
+    if job.wanted is Wanted.CANCEL:
+        return _verdict(job, State.CANCELLED, reason, crashes=crashes, error=note)
+    if job.on_lost is OnLost.HOLD:
+        return _verdict(job, State.HELD, reason, crashes=crashes, note=note)
+    return _verdict(job, State.DEAD, reason, crashes=crashes, error=note)
+
+
+def _verdict(
+    job: Standing,
+    state: State,
+    reason: str,
+    *,
+    attempts: int | None = None,
+    crashes: int | None = None,
+    delay: timedelta = ZERO,
+    suspect: bool = False,
+    error: str | None = None,
+    result: str | None = None,
+    note: str | None = None,
+    exit_code: int | None = None,
+) -> Verdict:
+    return Verdict(
+        state=state,
+        reason=str(reason),
+        attempts=job.attempt if attempts is None else attempts,
+        crashes=job.crashes if crashes is None else crashes,
+        delay=delay,
+        suspect=suspect,
+        error=error,
+        result=result,
+        note=note,
+        exit_code=exit_code,
+    )
+
+
+def _retry_delay(job: Standing, chance: float) -> timedelta:
+    curve = Curve.loads(job.retry) if job.retry else DEFAULT_CURVE
+    return delay_after(curve, job.attempt, chance=chance)
+
+
+def _again(job: Standing, delay: timedelta) -> State:
+    """Where a job goes that has another run to come."""
+    if job.wanted is Wanted.PAUSE:
+        return State.HELD
+    return State.SCHEDULED if delay > ZERO else State.READY
+
+
+def _spent(used: int, limit: int | None) -> bool:
+    return limit is not None and used >= limit

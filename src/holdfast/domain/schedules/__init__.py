@@ -1,0 +1,1 @@
+"""Rules for schedules and their plans."""

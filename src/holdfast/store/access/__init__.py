@@ -1,0 +1,1 @@
+"""Audit entries, tokens, saved filters and idempotency keys."""

@@ -1,0 +1,1 @@
+"""Batches, their ledgers, shards and inboxes."""

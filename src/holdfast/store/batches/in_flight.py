@@ -1,0 +1,109 @@
+"""What holders of batches have in hand, and what becomes of it when a holder is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.domain.batches.batch import Batch, BatchId, Unit, UnitKey, UnitState
+from holdfast.domain.jobs.job import JobId, Lease
+from holdfast.store.engine.operation import Flow, Rows, ask
+
+#: A unit under which its process died so often is set aside.
+MAX_CRASHES = 3
+#: The label of units that are set aside.
+CRASHED = "crashed"
+
+#: A unit in hand: its key and its place in the input.
+InHand = tuple[UnitKey, int]
+
+
+class Holding(Struct, frozen=True):
+    """The units of a batch that the holder of one job has in hand."""
+
+    job_id: JobId
+    batch_id: BatchId
+    passes: int
+    units: str
+    alone: bool
+    doubt: bool
+
+
+def return_units(job_ids: Iterable[JobId]) -> Flow[None]:
+    """Give back what the holders of these jobs had in hand: nobody knows how far it came.
+
+    The units are suspects: each runs alone next time, so that one that kills its process is found
+    and its neighbours lose nothing.
+    """
+    holdings: list[Holding] = yield ask("drop_holdings", Holding, ids=list(job_ids))
+    for holding in sorted(holdings, key=lambda each: each.batch_id):
+        in_hand = decode(holding.units)
+        if in_hand:
+            yield ask("lock_batch", id=holding.batch_id)
+            yield from _suspect(holding, in_hand)
+
+
+def _suspect(holding: Holding, in_hand: list[InHand]) -> Flow[None]:
+    units: list[Unit] = yield ask(
+        "suspect_units",
+        Unit,
+        batch_id=holding.batch_id,
+        state=UnitState.IN_DOUBT if holding.doubt else UnitState.PENDING,
+        passes=holding.passes,
+        crashes=int(holding.alone),
+        unit=Rows(key=[key for key, _ in in_hand], place=[place for _, place in in_hand]),
+    )
+    killers = [unit for unit in units if unit.crashes >= MAX_CRASHES and unit.state is UnitState.PENDING]
+    if killers:
+        yield ask("put_units", batch_id=holding.batch_id, passes=holding.passes, unit=_set_aside(killers))
+    doubtful = sum(unit.state is UnitState.IN_DOUBT for unit in units)
+    yield from count(holding.batch_id, holding.job_id, {"failed": len(killers), "in_doubt": doubtful})
+
+
+def _set_aside(units: list[Unit]) -> Rows:
+    return Rows(
+        key=[unit.key for unit in units],
+        place=[unit.place for unit in units],
+        state=[UnitState.FAILED] * len(units),
+        attempts=[unit.attempts for unit in units],
+        crashes=[unit.crashes for unit in units],
+        suspect=[True] * len(units),
+        label=[CRASHED] * len(units),
+        warning=[None] * len(units),
+        error=[f"its process died {unit.crashes} times while it ran" for unit in units],
+        data=[None] * len(units),
+        took_ms=[None] * len(units),
+    )
+
+
+def hold(
+    batch: Batch, lease: Lease, units: Sequence[InHand], *, owner: str = "{}", alone: bool = False, doubt: bool = False
+) -> Flow[None]:
+    yield ask(
+        "hold_units",
+        job_id=lease.job_id,
+        batch_id=batch.id,
+        token=lease.token,
+        passes=batch.passes,
+        units=encode(units),
+        alone=alone,
+        doubt=doubt,
+        owner=owner,
+    )
+
+
+def count(batch_id: BatchId, job_id: JobId, changed: dict[str, int]) -> Flow[None]:
+    """Add to the counters of one holder."""
+    told = {name: n for name, n in changed.items() if n}
+    if told:
+        yield ask("count_units", batch_id=batch_id, job_id=job_id, delta=Rows(name=[*told], n=[*told.values()]))
+
+
+def decode(units: str) -> list[InHand]:
+    return msgspec.json.decode(units, type=list[InHand])
+
+
+def encode(units: Iterable[InHand]) -> str:
+    return msgspec.json.encode(list(units)).decode()

@@ -1,0 +1,242 @@
+"""The ledger of a batch: how units ended, and which to take next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from operator import attrgetter
+from typing import Any
+
+from msgspec import Struct, structs
+
+from holdfast.domain.batches.batch import OPEN, AbortedBy, Unit, UnitEnd, UnitKey, UnitState, deltas
+from holdfast.domain.jobs.handler_exceptions import AlreadyOver
+from holdfast.domain.jobs.job import Wanted
+from holdfast.errors import LeaseLost
+from holdfast.store.batches.in_flight import MAX_CRASHES, InHand, count, decode, hold
+from holdfast.store.batches.opening import Opened
+from holdfast.store.engine.operation import Fill, Flow, Rows, ask
+
+#: So long a result waits for its consumer.
+KEEP = timedelta(hours=24)
+
+
+class Next(Struct, frozen=True, kw_only=True):
+    """What a run wants next. *in_hand* are the units that are still running.
+
+    Of *candidates*, the next keys of a foreground run's input, at most *limit* are taken; without them the next
+    waiting units of the ledger. *doubt*: if the holder is lost, its units wait for a person.
+    """
+
+    in_hand: Sequence[InHand] = ()
+    candidates: Sequence[InHand] | None = None
+    limit: int = 0
+    retry_failed: bool = True
+    doubt: bool = False
+    #: No key of this run comes twice, and none has a row yet: nothing need be looked up.
+    fresh: bool = False
+    #: Stop all who work on the batch: what goes back with this must not be taken by another.
+    abort: AbortedBy | None = None
+
+
+NOTHING = Next()
+
+
+class Flushed(Struct, frozen=True):
+    """What came of a flush: the units that were taken, how many candidates were looked at, why to stop."""
+
+    taken: list[Unit]
+    looked: int
+    stop: AbortedBy | None
+
+
+def flush(run: Opened, ends: list[UnitEnd], ask_for: Next) -> Flow[Flushed]:
+    standing = yield from _lock_run(run)
+    ((shared,),) = yield ask("is_shared", batch_id=run.batch.id, job_id=run.lease.job_id)
+    yield from _put_ends(run, ends, fresh=ask_for.fresh and not shared)
+    if ask_for.abort is not None:
+        yield ask("abort_batch", id=run.batch.id, aborted_by=ask_for.abort)
+    choice = _Choice(run, ask_for, shared=bool(shared))
+    if standing.stop is None and ask_for.candidates is not None:
+        yield from choice.among(ask_for.candidates, ask_for.limit)
+    elif standing.stop is None and ask_for.limit:
+        yield from choice.next(ask_for.limit)
+    held = [*ask_for.in_hand, *choice.held]
+    yield from hold(run.batch, run.lease, held, alone=choice.alone, doubt=ask_for.doubt)
+    return Flushed(choice.taken, choice.looked, standing.stop)
+
+
+class Standing(Struct, frozen=True):
+    """How a run stands: what a person wants of its batch, and what stops all its runs."""
+
+    wanted: Wanted | None
+    aborted_by: AbortedBy | None
+
+    @property
+    def stop(self) -> AbortedBy | None:
+        return self.aborted_by if self.wanted is None else _STOP_FOR[self.wanted]
+
+
+#: What stops a run when a person wants something of its batch.
+_STOP_FOR = {Wanted.PAUSE: AbortedBy.PAUSE, Wanted.CANCEL: AbortedBy.CANCEL}
+
+
+def write_ends(run: Opened, ends: list[UnitEnd]) -> Flow[None]:
+    """Lock the batch, and write how units ended.
+
+    Raises:
+        LeaseLost: The run's job was taken over; nothing was written.
+    """
+    yield from _lock_run(run)
+    yield from _put_ends(run, ends, fresh=False)
+
+
+def end_one(run: Opened, end: UnitEnd) -> Flow[None]:
+    """End one unit together with its effect.
+
+    Raises:
+        LeaseLost: The run's job was taken over; nothing was written.
+        AlreadyOver: Another holder has ended the unit; nothing was written.
+    """
+    yield from _lock_run(run)
+    known: list[Unit] = yield ask("units_by_key", Unit, batch_id=run.batch.id, keys=[end.key])
+    if known and known[0].state not in OPEN:
+        raise AlreadyOver(f"unit {end.key} of batch {run.batch.id} is over already")
+    yield from _put_ends(run, [end], fresh=False)
+
+
+def _lock_run(run: Opened) -> Flow[Standing]:
+    told = {"job_id": run.lease.job_id, "token": run.lease.token, "batch_id": run.batch.id}
+    rows: list[Standing] = yield ask("check_run", Standing, **told)
+    if not rows:
+        raise LeaseLost.of(run.lease.job_id, run.lease.token)
+    return rows[0]
+
+
+def _put_ends(run: Opened, ends: list[UnitEnd], *, fresh: bool) -> Flow[None]:
+    """Write how units ended; *fresh*: none of them has a row yet. What has ended already stays as it is."""
+    if not ends:
+        return
+    if fresh:
+        changed = deltas(ends)
+        yield _appended(run, ends, plain=changed.keys() == {"done"})
+    else:
+        table = Rows(**_columns(ends, _FACTS), suspect=[False] * len(ends))
+        rows = yield ask("put_units", batch_id=run.batch.id, passes=run.batch.passes, unit=table)
+        turned = {row[0] for row in rows}
+        ends = ends if len(turned) == len(ends) else [end for end in ends if end.key in turned]
+        changed = deltas(ends)
+    yield from _hand_over(run, ends)
+    yield from count(run.batch.id, run.lease.job_id, changed)
+
+
+def _appended(run: Opened, ends: list[UnitEnd], *, plain: bool) -> Fill:
+    """New rows; *plain*: all are done, and what most of them do not have need not be written."""
+    size = len(ends)
+    facts = _BRIEF if plain and all(end.data is None for end in ends) else _FACTS
+    same: dict[str, list[Any]] = {"batch_id": [run.batch.id] * size, "passes": [run.batch.passes] * size}
+    return Fill("unit", {**_columns(ends, facts), **same})
+
+
+def _hand_over(run: Opened, ends: list[UnitEnd]) -> Flow[None]:
+    """Put results into their inboxes, in the transaction in which their units turn."""
+    handed = [(end.key, end.handed) for end in ends if end.handed is not None]
+    if handed:
+        table = Rows(
+            key=[key for key, _ in handed],
+            inbox=[result.inbox for _, result in handed],
+            data=[result.data for _, result in handed],
+        )
+        yield ask("hand_over", batch_id=run.batch.id, keep=KEEP, result=table)
+
+
+#: What is written of an end; the value of a state by its quickest name.
+_BRIEF = {"key": "key", "place": "place", "state": "state._value_", "attempts": "attempts", "took_ms": "took_ms"}
+_FACTS = {**_BRIEF, **{name: name for name in ("crashes", "label", "warning", "error", "data")}}
+
+
+def _columns(ends: list[UnitEnd], facts: dict[str, str]) -> dict[str, list[Any]]:
+    return {name: [*map(attrgetter(path), ends)] for name, path in facts.items()}
+
+
+class _Choice:
+    """Which units to take next: none that is over, none that another holder has; a suspect only alone."""
+
+    def __init__(self, run: Opened, ask_for: Next, *, shared: bool) -> None:
+        self.taken: list[Unit] = []
+        self.looked = 0
+        self.alone = False
+        self._run = run
+        self._mine = {key for key, _ in ask_for.in_hand}
+        self._retry = ask_for.retry_failed
+        self._fresh = ask_for.fresh and not shared
+        self._shared = shared
+        self._fresh_ones: Sequence[InHand] = ()
+
+    @property
+    def held(self) -> Sequence[InHand]:
+        """What was taken, by key and place."""
+        return self._fresh_ones or [(unit.key, unit.place) for unit in self.taken]
+
+    def among(self, candidates: Sequence[InHand], limit: int) -> Flow[None]:
+        if self._fresh:
+            self._fresh_ones = candidates[:limit]
+            self.taken = [Unit(key, place, UnitState.PENDING, 0, 0, 0, False) for key, place in self._fresh_ones]
+            self.looked = len(self.taken)
+            return
+        keys = [key for key, _ in candidates]
+        rows: list[Unit] = yield ask("units_by_key", Unit, batch_id=self._run.batch.id, keys=keys)
+        known = {unit.key: unit for unit in rows}
+        others = yield from self._others()
+        for key, place in candidates:
+            if len(self.taken) >= limit:
+                return
+            unit = known.get(key) or Unit(key, place, UnitState.PENDING, 0, 0, 0, False)
+            if self._may_run(unit) and key not in others:
+                if not self._take(structs.replace(unit, place=place)):
+                    return
+                others.add(key)  # it may come once more
+            self.looked += 1
+
+    def next(self, limit: int) -> Flow[None]:
+        others = yield from self._others()
+        rows: list[Unit] = yield ask(
+            "open_units",
+            Unit,
+            batch_id=self._run.batch.id,
+            limit=limit + len(others) + len(self._mine),
+        )
+        for unit in rows:
+            if len(self.taken) >= limit:
+                return
+            if unit.key not in others and not self._take(unit):
+                return
+
+    def _others(self) -> Flow[set[UnitKey]]:
+        if not self._shared:
+            return set(self._mine)
+        rows = yield ask("in_hand", batch_id=self._run.batch.id, job_id=self._run.lease.job_id)
+        return {key for row in rows for key, _ in decode(row[0])} | self._mine
+
+    def _may_run(self, unit: Unit) -> bool:
+        if unit.state is UnitState.FAILED:
+            return self._retry and unit.passes < self._run.batch.passes and unit.crashes < MAX_CRASHES
+        return unit.state is UnitState.PENDING
+
+    def _take(self, unit: Unit) -> bool:
+        """Take a unit if it may run beside the others; a suspect waits until nothing else is in hand."""
+        if self.alone or (unit.suspect and (self.taken or self._mine)):
+            return False
+        self.alone = unit.suspect
+        self.taken.append(unit)
+        return True
+
+
+def plan(run: Opened, units: list[InHand], retry_failed: bool) -> Flow[None]:  # noqa: FBT001
+    yield from write_ends(run, [])
+    if retry_failed and run.batch.passes > 1:
+        told = {"batch_id": run.batch.id, "passes": run.batch.passes, "crashes": MAX_CRASHES}
+        again = yield ask("retry_units", keys=[key for key, _ in units], **told)
+        yield from count(run.batch.id, run.lease.job_id, {"failed": -len(again)})
+    table = Rows(key=[key for key, _ in units], place=[place for _, place in units])
+    yield ask("plan_units", batch_id=run.batch.id, passes=run.batch.passes, unit=table)

@@ -1,0 +1,1 @@
+"""Operations as generators of named statements, and the backends that run them."""

@@ -1,0 +1,1 @@
+"""Queues, kinds, workers and the autoscaler."""

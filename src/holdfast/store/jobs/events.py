@@ -1,0 +1,31 @@
+"""The flows that write down what happened to jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from holdfast.domain.jobs.history import EventName
+from holdfast.domain.jobs.job import JobId
+from holdfast.store.engine.operation import Flow, Rows, ask
+
+
+def record(name: EventName, facts: Mapping[JobId, object], *, actor: str) -> Flow[None]:
+    """Append one event of the same name per job, with its detail (None for none)."""
+    yield from record_all([(job_id, name, detail) for job_id, detail in facts.items()], actor=actor)
+
+
+def record_all(facts: Sequence[tuple[JobId, EventName, object]], *, actor: str) -> Flow[None]:
+    """Append events: job, name, detail."""
+    if not facts:
+        return
+    yield ask(
+        "write_events",
+        actor=actor,
+        fact=Rows(
+            job_id=[job_id for job_id, _, _ in facts],
+            name=[name for _, name, _ in facts],
+            detail=[None if detail is None else msgspec.json.encode(detail).decode() for _, _, detail in facts],
+        ),
+    )

@@ -1,0 +1,265 @@
+"""A PostgreSQL store as a whole: is it sound, how large is it, its roles, and its rows for another store."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+from psycopg import sql
+from psycopg.sql import Identifier
+
+from holdfast.domain.fleet.health import Check, fail, ok, warn
+from holdfast.store.engine.rows import from_micros
+from holdfast.store.postgres.errors import translate
+
+if TYPE_CHECKING:
+    from holdfast.store.postgres.backend import PostgresBackend
+
+Connection = psycopg.Connection[Any]
+
+#: What each role may do on which tables; all of them may read ``meta``.
+ROLES: dict[str, dict[str, tuple[str, ...]]] = {
+    "reader": {"SELECT": ("*",)},  # but for what opens doors: see PRIVATE
+    "producer": {
+        "SELECT": ("kind", "queue", "job", "live", "ended", "key", "need", "epoch"),
+        "INSERT": ("kind", "job", "live", "key", "need", "event", "epoch", "trace"),
+        "UPDATE": ("kind", "job", "live", "key"),
+    },
+    "worker": {"SELECT, INSERT, UPDATE, DELETE": ("*",)},
+}
+#: What only a worker's role may read: hashes of tokens, what signs sessions, and answers to requests.
+PRIVATE = ("credential", "secret", "answer")
+OLDEST_SERVER = 140000
+#: Seconds.
+CLOCKS_APART = 2.0
+OLD_TRANSACTION = timedelta(minutes=5)
+#: Rows that a cursor fetches at a time.
+FETCH = 2000
+#: How PostgreSQL's types are told as SQLite keeps them.
+_OUT = {
+    "timestamp with time zone": "(extract(epoch FROM {0}) * 1000000)::bigint",
+    "boolean": "{0}::integer",
+    "json": "{0}::text",
+    "ARRAY": "to_json({0})::text",
+}
+_IN: dict[str, Callable[[Any], Any]] = {
+    "timestamp with time zone": from_micros,
+    "boolean": bool,
+    "ARRAY": json.loads,
+}
+#: Tables that an application may have filled before a copy: what is there stays.
+_SHARED = ("kind", "queue", "worker")
+
+
+class PostgresUpkeep:
+    """Works on connections of its own, beside those of jobs."""
+
+    def __init__(self, backend: PostgresBackend) -> None:
+        self._backend = backend
+        self._schema = backend.statements.schema
+
+    @property
+    def server(self) -> str:
+        with self._connection() as connection:
+            return f"PostgreSQL {connection.info.server_version // 10000}.{connection.info.server_version % 10000}"
+
+    def size(self) -> int:
+        """Bytes of all tables and indexes."""
+        with self._connection() as connection:
+            return int(self._one(connection, "SELECT coalesce(sum(pg_total_relation_size(oid)), 0) FROM pg_class"
+                " WHERE relnamespace = %s::regnamespace AND relkind = 'r'"))  # fmt: skip
+
+    def damage(self) -> list[str]:
+        query = (
+            "SELECT c.relname FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid"
+            " WHERE c.relnamespace = %s::regnamespace AND NOT i.indisvalid"
+        )
+        with self._connection() as connection:
+            return [f"the index {name} is not valid" for (name,) in connection.execute(query, (self._named(),))]
+
+    def health(self) -> Iterator[Check]:
+        """The server's version and clock, what this user may do, and what keeps vacuum from its work."""
+        with self._connection() as connection:
+            yield self._version(connection)
+            yield self._clock(connection)
+            yield self._privileges(connection)
+            yield from self._vacuum_health(connection)
+
+    def _version(self, connection: Connection) -> Check:
+        if connection.info.server_version < OLDEST_SERVER:
+            return fail("server", f"PostgreSQL {connection.info.server_version // 10000} is too old", "Upgrade to 14.")
+        return ok("server", f"PostgreSQL {connection.info.server_version // 10000}")
+
+    def _clock(self, connection: Connection) -> Check:
+        before = time.time()
+        (theirs,) = connection.execute("SELECT extract(epoch FROM clock_timestamp())::float8").fetchone() or (0.0,)
+        apart = abs(theirs - (before + time.time()) / 2)
+        if apart > CLOCKS_APART:
+            return warn("clock", f"this host's clock is {apart:.1f} s off the database's", "Run NTP on both hosts.")
+        return ok("clock", f"{apart * 1000:.0f} ms off the database's")
+
+    def _privileges(self, connection: Connection) -> Check:
+        query = (
+            "SELECT tablename FROM pg_tables, format('%%I.%%I', schemaname, tablename) AS name"
+            " WHERE schemaname = %s AND tablename <> 'meta' AND NOT (has_table_privilege(name, 'SELECT') AND"
+            " has_table_privilege(name, 'INSERT') AND has_table_privilege(name, 'UPDATE') AND"
+            " has_table_privilege(name, 'DELETE')) ORDER BY tablename"
+        )
+        missing = [name for (name,) in connection.execute(query, (self._schema,))]
+        if missing:
+            text = f"this user may not change {', '.join(missing)}"
+            return warn("privileges", text, "Grant it the role of its work: see holdfast db roles.")
+        return ok("privileges", "this user may do all that a worker does")
+
+    def _vacuum_health(self, connection: Connection) -> Iterator[Check]:
+        (on,) = connection.execute("SELECT current_setting('autovacuum')").fetchone() or ("on",)
+        if on != "on":
+            yield fail("vacuum", "autovacuum is off: claims will grow slower and slower", "Set autovacuum = on.")
+        query = (
+            "SELECT pid, extract(epoch FROM clock_timestamp() - xact_start)::int FROM pg_stat_activity"
+            " WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_xmin IS NOT NULL"
+            " AND xact_start < clock_timestamp() - %s ORDER BY xact_start LIMIT 3"
+        )
+        for pid, seconds in connection.execute(query, (OLD_TRANSACTION,)):
+            text = f"a transaction of backend {pid} is open for {seconds:,} s: vacuum cannot do its work"
+            yield warn("vacuum", text, f"Find out what it does, or SELECT pg_terminate_backend({pid}).")
+
+    def vacuum(self) -> None:
+        """Vacuum and analyse every table. Nobody waits."""
+        with self._connection(autocommit=True) as connection:
+            for table in self._tables(connection):
+                connection.execute(sql.SQL("VACUUM (ANALYZE) {}").format(Identifier(self._schema, table)))
+
+    def roles(self) -> list[str]:
+        """The statements that make the roles of least privilege: reader, producer, worker."""
+        with self._connection() as connection:
+            tables = self._tables(connection)
+            made = [each for role, grants in ROLES.items() for each in self._role(role, grants, tables)]
+            return [statement.as_string(connection) for statement in made]
+
+    def apply(self, statements: list[str]) -> None:
+        with self._connection() as connection:
+            for statement in statements:
+                connection.execute(statement.encode())
+
+    def _role(self, role: str, grants: dict[str, tuple[str, ...]], tables: list[str]) -> Iterator[sql.Composed]:
+        schema, name = Identifier(self._schema), Identifier(f"{self._schema}_{role}")
+        words = {"schema": schema, "role": name}
+        missing = sql.SQL("DO $$ BEGIN CREATE ROLE {role} NOLOGIN; EXCEPTION WHEN duplicate_object THEN NULL; END $$")
+        yield missing.format(**words)
+        yield sql.SQL("GRANT USAGE ON SCHEMA {schema} TO {role}").format(**words)
+        yield sql.SQL("GRANT SELECT ON {schema}.meta TO {role}").format(**words)
+        for privileges, names in grants.items():
+            hidden = ("meta", *PRIVATE) if role == "reader" else ("meta",)
+            chosen = [table for table in tables if table not in hidden] if names == ("*",) else list(names)
+            listed = sql.SQL(", ").join(Identifier(self._schema, table) for table in chosen)
+            yield sql.SQL("GRANT {what} ON {tables} TO {role}").format(what=sql.SQL(privileges), tables=listed, **words)
+        yield sql.SQL("GRANT SELECT ON {schema}.live_view, {schema}.ended_view TO {role}").format(**words)
+        if role != "reader":
+            yield sql.SQL("GRANT USAGE ON ALL SEQUENCES IN SCHEMA {schema} TO {role}").format(**words)
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Callable[[str], tuple[list[str], Iterator[Any]]]]:
+        """Columns and rows of each table as SQLite would keep them, all of one moment."""
+        with self._connection() as connection:
+            connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+
+            def rows(table: str) -> tuple[list[str], Iterator[Any]]:
+                types = self._types(connection, table)
+                told = sql.SQL(", ").join(
+                    sql.SQL(_OUT.get(kind, "{0}")).format(Identifier(name)) for name, kind in types.items()
+                )
+                order = Identifier("id") if table == "event" else sql.SQL("1, 2")
+                query = sql.SQL("SELECT {} FROM {} ORDER BY {}").format(told, Identifier(self._schema, table), order)
+                return list(types), _fetched(connection, query)
+
+            yield rows
+
+    def last_id(self) -> int:
+        """The highest id that a job was ever given."""
+        with self._connection() as connection:
+            query = self._backend.statements.in_schema("SELECT last_value FROM holdfast.job_id")
+            (last,) = connection.execute(query.encode()).fetchone() or (0,)
+            return int(last)
+
+    @contextmanager
+    def filling(self, *, last_id: int) -> Iterator[Callable[[str, list[str], Iterator[Any]], int]]:
+        """Insert rows table by table; all of it is kept, or nothing. New jobs get ids after *last_id*."""
+        with self._connection() as connection:
+
+            def fill(table: str, columns: list[str], rows: Iterator[Any]) -> int:
+                types = self._types(connection, table)
+                converters = [_IN.get(types[name]) for name in columns]
+                told = ([_converted(cell, c) for cell, c in zip(row, converters, strict=True)] for row in rows)
+                return self._fill(connection, table, columns, told)
+
+            yield fill
+            query = "SELECT setval('holdfast.job_id', greatest(last_value, %s)) FROM holdfast.job_id"
+            connection.execute(self._backend.statements.in_schema(query).encode(), (last_id,))
+            for table in ("batch", "inbox", "decision", "act"):
+                query = (
+                    "SELECT setval(pg_get_serial_sequence('holdfast.batch', 'id'), max(id)) FROM holdfast.batch"
+                    " HAVING count(*) > 0"
+                ).replace("batch", table)
+                connection.execute(self._backend.statements.in_schema(query).encode())
+
+    def _fill(self, connection: Connection, table: str, columns: list[str], rows: Iterator[Any]) -> int:
+        names = sql.SQL(", ").join(map(Identifier, columns))
+        where = Identifier(self._schema, table)
+        cursor = connection.cursor()
+        if table in _SHARED:
+            marks = sql.SQL(", ").join(sql.Placeholder() * len(columns))
+            insert = sql.SQL("INSERT INTO {} ({}) VALUES ({}) ON CONFLICT DO NOTHING").format(where, names, marks)
+            cursor.executemany(insert, rows)
+            return max(0, cursor.rowcount)
+        with cursor.copy(sql.SQL("COPY {} ({}) FROM STDIN").format(where, names)) as copy:
+            for row in rows:
+                copy.write_row(row)
+        return cursor.rowcount
+
+    def _types(self, connection: Connection, table: str) -> dict[str, str]:
+        query = (
+            "SELECT column_name, data_type FROM information_schema.columns"
+            " WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position"
+        )
+        found = dict(connection.execute(query, (self._schema, table)).fetchall())
+        if table == "event":
+            del found["id"]  # the numbers of events are drawn anew where they are copied to
+        return found
+
+    def _tables(self, connection: Connection) -> list[str]:
+        query = "SELECT tablename FROM pg_tables WHERE schemaname = %s ORDER BY tablename"
+        return [name for (name,) in connection.execute(query, (self._schema,))]
+
+    def _one(self, connection: Connection, query: str) -> Any:
+        row = connection.execute(query.encode(), (self._named(),)).fetchone()
+        assert row is not None
+        return row[0]
+
+    def _named(self) -> str:
+        """The schema as ``regnamespace`` reads it."""
+        return '"' + self._schema.replace('"', '""') + '"'
+
+    @contextmanager
+    def _connection(self, *, autocommit: bool = False) -> Iterator[Connection]:
+        try:
+            with self._backend.connect(autocommit=autocommit) as connection:
+                yield connection
+        except psycopg.Error as error:
+            raise translate(error) from error
+
+
+def _fetched(connection: Connection, query: sql.Composed) -> Iterator[Any]:
+    """The rows, a few thousand at a time: a table may be larger than the memory."""
+    with connection.cursor("holdfast_copy") as cursor:
+        cursor.itersize = FETCH
+        yield from cursor.execute(query)
+
+
+def _converted(cell: Any, convert: Callable[[Any], Any] | None) -> Any:
+    return cell if cell is None or convert is None else convert(cell)

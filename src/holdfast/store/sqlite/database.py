@@ -1,0 +1,151 @@
+"""A SQLite store as a whole: is it sound, how large is it, and its rows for another store."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from holdfast.domain.fleet.health import Check, ok, warn
+from holdfast.errors import NotAStore
+from holdfast.store.sqlite.errors import translated
+from holdfast.store.sqlite.files import create_private
+
+if TYPE_CHECKING:
+    from holdfast.store.sqlite.backend import SqliteBackend
+
+#: While a store is closed, these refuse what would be lost or done twice.
+_GUARDS = {"holdfast_closed_job": "INSERT ON holdfast_job", "holdfast_closed_live": "UPDATE OF state ON holdfast_live"}
+#: Bytes.
+LITTLE_ROOM, LARGE_LOG = 500_000_000, 200_000_000
+#: Pages that a backup copies between two looks of writers.
+BACKUP_PAGES = 1000
+
+
+class SqliteUpkeep:
+    """Works on connections of its own, beside those of jobs."""
+
+    def __init__(self, backend: SqliteBackend) -> None:
+        self._backend = backend
+
+    @property
+    def server(self) -> str:
+        return f"SQLite {sqlite3.sqlite_version}"
+
+    def size(self) -> int:
+        """Bytes of the file and of its log."""
+        total = 0
+        for name in (self._backend.path, Path(f"{self._backend.path}-wal")):
+            with suppress(FileNotFoundError):
+                total += name.stat().st_size
+        return total
+
+    def damage(self) -> list[str]:
+        with self._connection() as connection:
+            return [row[0] for row in connection.execute("PRAGMA integrity_check(10)") if row[0] != "ok"]
+
+    def health(self) -> Iterator[Check]:
+        """The file, its disk, its log and the sockets beside it."""
+        path = self._backend.path
+        mode = path.stat().st_mode & 0o777
+        if mode & 0o077:
+            yield warn("permissions", f"others may read {path} (mode {mode:o})", f"chmod 600 {path}")
+        else:
+            yield ok("permissions", f"only you can read {path}")
+        free = shutil.disk_usage(path.parent).free
+        if free < LITTLE_ROOM:
+            yield warn("disk", f"{free / 1e6:,.0f} MB are free", "Make room, or move the store: holdfast db copy.")
+        else:
+            yield ok("disk", f"{free / 1e9:,.0f} GB are free")
+        log = Path(f"{path}-wal")
+        if log.exists() and log.stat().st_size > LARGE_LOG:
+            text = f"its log has {log.stat().st_size / 1e6:,.0f} MB: somebody keeps a transaction open"
+            yield warn("log", text, "End programs that read the file, then run holdfast db vacuum.")
+
+    def vacuum(self) -> None:
+        """Rewrite the file without its gaps. Writers wait meanwhile."""
+        with self._backend.checkpointing(), self._connection() as connection:
+            connection.execute("VACUUM")
+            connection.execute("PRAGMA optimize")
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def backup(self, file: Path) -> None:
+        """A copy as of one moment, in one file that needs no log; writers go on meanwhile."""
+        create_private(file)
+        with self._connection() as connection, closing(sqlite3.connect(file)) as target:
+            connection.backup(target, pages=BACKUP_PAGES)
+            target.execute("PRAGMA journal_mode = DELETE")
+            if target.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
+                raise NotAStore(f"{self._backend.path} is damaged", hint="See holdfast db check; nothing was written.")
+        with file.open("rb") as written:
+            os.fsync(written.fileno())
+
+    def close_for(self, successor: str) -> None:
+        """From now on take no new job and start none: *successor* is the store to use."""
+        told = f"E_STORE_MOVED: this store was copied to {successor}".replace("'", "''")
+        with self._connection() as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            for name, event in _GUARDS.items():
+                connection.execute(f"DROP TRIGGER IF EXISTS {name}")
+                connection.execute(f"CREATE TRIGGER {name} BEFORE {event} BEGIN SELECT RAISE(ABORT, '{told}'); END")
+            connection.execute("COMMIT")
+
+    def reopen(self) -> None:
+        with self._connection() as connection:
+            for name in _GUARDS:
+                connection.execute(f"DROP TRIGGER IF EXISTS {name}")
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Callable[[str], tuple[list[str], Iterator[Any]]]]:
+        """Columns and rows of each table, all of one moment."""
+        with self._connection() as connection:
+            connection.execute("BEGIN")
+
+            def rows(table: str) -> tuple[list[str], Iterator[Any]]:
+                columns = _columns(connection, table)
+                order = "id" if table == "event" else ", ".join(columns[:2])
+                chosen = f"SELECT {', '.join(columns)} FROM holdfast_{table} ORDER BY {order}"  # noqa: S608 - our own names
+                return columns, connection.execute(chosen)
+
+            yield rows
+            connection.execute("COMMIT")
+
+    def last_id(self) -> int:
+        """The highest id that a job was ever given."""
+        with self._connection() as connection:
+            (last,) = connection.execute("SELECT last_job_id FROM holdfast_meta").fetchone()
+            return int(last)
+
+    @contextmanager
+    def filling(self, *, last_id: int) -> Iterator[Callable[[str, list[str], Iterator[Any]], int]]:
+        """Insert rows table by table; all of it is kept, or nothing. New jobs get ids after *last_id*."""
+        with self._connection() as connection:
+            connection.execute("BEGIN IMMEDIATE")
+
+            def fill(table: str, columns: list[str], rows: Iterator[Any]) -> int:
+                marks = ", ".join("?" * len(columns))
+                insert = f"INSERT OR IGNORE INTO holdfast_{table} ({', '.join(columns)}) VALUES ({marks})"  # noqa: S608
+                return connection.executemany(insert, rows).rowcount
+
+            try:
+                yield fill
+                connection.execute("UPDATE holdfast_meta SET last_job_id = max(last_job_id, ?)", (last_id,))
+                connection.execute("COMMIT")
+            finally:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+
+    @contextmanager
+    def _connection(self) -> Iterator[sqlite3.Connection]:
+        with translated(), closing(self._backend.connect()) as connection:
+            yield connection
+
+
+def _columns(connection: sqlite3.Connection, table: str) -> list[str]:
+    """The columns of a table; the numbers of events are drawn anew where they are copied to."""
+    rows = connection.execute("SELECT name FROM pragma_table_info(?)", (f"holdfast_{table}",))
+    return [name for (name,) in rows if (table, name) != ("event", "id")]

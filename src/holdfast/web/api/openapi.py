@@ -1,0 +1,137 @@
+"""The description of the API, made of the same types that it reads and writes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast._version import __version__
+from holdfast.output.envelope import Envelope, Failure
+from holdfast.web.api.endpoint import Endpoint
+
+BASE = "/api/v1"
+_TEXT = (
+    "Every answer is an envelope: status, data, error, meta. Lists come in pages; next of a page asks for the one "
+    "after it. POST takes an Idempotency-Key: the same request under the same key is carried out once within 24 hours."
+)
+_FAILURES = {
+    "400": "What was asked makes no sense.",
+    "401": "A token is needed.",
+    "403": "The role is not enough, or the request comes from another site.",
+    "404": "There is no such thing.",
+    "405": "This address is asked in another way.",
+    "409": "Something is in the way.",
+    "410": "It was there, and is forgotten.",
+    "413": "It is too large.",
+    "415": "The body is no JSON.",
+    "421": "The server does not answer to this name.",
+    "429": "Too many wrong tokens.",
+    "503": "The store does not answer.",
+}
+_KEY = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "required": False,
+    "description": "The same request under the same key is carried out once.",
+    "schema": {"type": "string", "pattern": "^[!-~]{1,200}$"},
+}
+
+
+def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
+    """The whole description, as OpenAPI 3.1."""
+    types = [kind for each in endpoints for kind in (each.answer, each.query, each.body) if kind is not None]
+    schemas, parts = msgspec.json.schema_components(
+        [*types, Envelope, Failure], ref_template="#/components/schemas/{name}"
+    )
+    known = dict(zip(map(repr, [*types, Envelope, Failure]), schemas, strict=True))
+    paths: dict[str, Any] = {}
+    for each in endpoints:
+        path = BASE + re.sub(r":int\}", "}", each.path)
+        paths.setdefault(path, {})[each.method.lower()] = _operation(each, known, parts)
+    paths[f"{BASE}/events"] = {"get": _stream()}
+    paths[f"{BASE}/openapi.json"] = {"get": _itself()}
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Holdfast", "version": __version__, "description": _TEXT},
+        "paths": paths,
+        "components": {
+            "schemas": parts,
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+        "security": [{"token": []}],
+    }
+
+
+def _operation(each: Endpoint, known: dict[str, Any], parts: dict[str, Any]) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "summary": each.text,
+        "description": f"Needs the role {each.role}.",
+        "operationId": f"{each.method.lower()}{re.sub(r'[^a-z]+', '_', each.path.replace(':int', ''))}".rstrip("_"),
+        "parameters": [*_path_parameters(each), *_query_parameters(each, parts)],
+        "responses": {str(each.status): _answer(each, known[repr(each.answer)]), **_failures()},
+    }
+    if each.status != 200 and "dry_run" in getattr(each.body, "__struct_fields__", ()):
+        told["responses"]["200"] = _answer(each, known[repr(each.answer)])
+    if each.body is not None:
+        told["requestBody"] = {"required": True, "content": {"application/json": {"schema": known[repr(each.body)]}}}
+        told["parameters"].append(_KEY)
+    return told
+
+
+def _path_parameters(each: Endpoint) -> list[dict[str, Any]]:
+    if "{id" not in each.path:
+        return []
+    number = {"type": "integer", "minimum": 0, "maximum": 2**63 - 1}
+    return [{"name": "id", "in": "path", "required": True, "schema": number}]
+
+
+def _query_parameters(each: Endpoint, parts: dict[str, Any]) -> list[dict[str, Any]]:
+    shape = parts.get(each.query.__name__, {})
+    needed = shape.get("required", [])
+    return [
+        {"name": name, "in": "query", "required": name in needed, "schema": schema}
+        for name, schema in shape.get("properties", {}).items()
+    ]
+
+
+def _answer(each: Endpoint, schema: Any) -> dict[str, Any]:
+    envelope = {
+        "allOf": [
+            {"$ref": "#/components/schemas/Envelope"},
+            {"type": "object", "required": ["data"], "properties": {"data": schema}},
+        ]
+    }
+    return {"description": each.text, "content": {"application/json": {"schema": envelope}}}
+
+
+def _failures() -> dict[str, Any]:
+    schema = {"$ref": "#/components/schemas/Envelope"}
+    return {
+        status: {"description": text, "content": {"application/json": {"schema": schema}}}
+        for status, text in _FAILURES.items()
+    }
+
+
+def _stream() -> dict[str, Any]:
+    text = (
+        "Server-sent events that say which parts of the store have changed: jobs, batches, schedules, workers, queues, "
+        "acts. It ends when its token is revoked."
+    )
+    answer = {"description": text, "content": {"text/event-stream": {"schema": {"type": "string"}}}}
+    return {
+        "summary": "What changes, as it changes.",
+        "operationId": "get_events",
+        "responses": {"200": answer, **_failures()},
+    }
+
+
+def _itself() -> dict[str, Any]:
+    answer = {"description": "OpenAPI 3.1.", "content": {"application/json": {"schema": {"type": "object"}}}}
+    return {
+        "summary": "This description.",
+        "operationId": "get_openapi",
+        "responses": {"200": answer, **_failures()},
+    }

@@ -1,0 +1,249 @@
+"""Drawings: a job's time, what depends on what, what became of plans, how fast a queue goes.
+
+Each is SVG without style, since the pages allow none; beside each stands a table that says the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from itertools import takewhile
+
+from markupsafe import Markup, escape
+from msgspec import Struct
+
+from holdfast.domain.jobs.history import Attempt, Event, EventName
+from holdfast.domain.jobs.job import Job, JobId, State
+from holdfast.store.fleet.dashboard import Edge
+from holdfast.web.pages.format import STATES, tone, visible
+
+#: Stretches of a timeline that are drawn; of more, the newest.
+STRETCHES = 60
+BOX_WIDTH, BOX_HEIGHT, GAP_X, GAP_Y = 190, 40, 60, 12
+
+
+class Stretch(Struct, frozen=True):
+    """A part of a job's time. *what* is a state's word; *end* is None while it lasts."""
+
+    what: str
+    text: str
+    begin: datetime
+    end: datetime | None
+
+    def length(self, now: datetime) -> timedelta:
+        return (self.end or now) - self.begin
+
+
+# -- a job's time --------------------------------------------------------------------------------
+
+#: What a job does after an event, unless it runs.
+_AFTER = {
+    EventName.HELD: ("held", "held by a person"),
+    EventName.LET_GO: ("ready", "waited"),
+    EventName.RETRIED: ("ready", "waited, after somebody had it retried"),
+    EventName.DUE: ("ready", "waited for a worker"),
+    EventName.WOKEN: ("ready", "waited for a worker, its needs were met"),
+    EventName.RELEASED: ("ready", "waited, after it was given back"),
+    EventName.FAILED: ("scheduled", "waited for its retry"),
+    EventName.TAKEN_OVER: ("scheduled", "waited, after its worker was lost"),
+}
+
+
+#: From then on, something had been tried.
+_TRIED = (EventName.STARTED, EventName.FAILED, EventName.RELEASED, EventName.TAKEN_OVER, EventName.DONE)
+
+
+def timeline(job: Job, attempts: Sequence[Attempt], events: Sequence[Event], now: datetime) -> list[Stretch]:
+    """A job's time from its beginning: waits, attempts, pauses; one after the other."""
+    runs = [_run(attempt) for attempt in attempts if attempt.started_at is not None]
+    turns = [(job.created_at, *_first(job, events))]
+    turns += [(event.at, *_AFTER[EventName(event.name)]) for event in events if event.name in _AFTER]
+    end = job.ended_at or now
+    found: list[Stretch] = []
+    for place, (at, what, text) in enumerate(turns):
+        until = turns[place + 1][0] if place + 1 < len(turns) else end
+        found += _waits(at, until, what, text, runs)
+    ongoing = job.state not in (State.DONE, State.DEAD, State.CANCELLED, State.RUNNING)
+    found += runs
+    found.sort(key=lambda stretch: stretch.begin)
+    if ongoing and found and found[-1].end == end:
+        found[-1] = Stretch(found[-1].what, found[-1].text, found[-1].begin, None)
+    return found[-STRETCHES:]
+
+
+def _first(job: Job, events: Sequence[Event]) -> tuple[str, str]:
+    """What a job did when it was new: what its first events, or its state, say."""
+    names = [event.name for event in takewhile(lambda event: event.name not in _TRIED, events)]
+    if EventName.WOKEN in names or job.state is State.WAITING:
+        return "waiting", "waited for other jobs"
+    if EventName.DUE in names or (job.state is State.SCHEDULED and not job.attempts):
+        return "scheduled", "waited for its time"
+    if job.state is State.HELD and EventName.HELD not in names and not job.attempts:
+        return "held", "held since it was added"
+    return "ready", "waited for a worker"
+
+
+def _run(attempt: Attempt) -> Stretch:
+    assert attempt.started_at is not None
+    what = "running" if attempt.ended_at is None else "done" if attempt.reason == "done" else "failed"
+    if attempt.reason in ("released", "cancelled"):
+        what = "cancelled"
+    ended = "runs" if attempt.ended_at is None else attempt.reason or "ended"
+    return Stretch(what, f"attempt {attempt.number}: {ended}", attempt.started_at, attempt.ended_at)
+
+
+def _waits(begin: datetime, end: datetime, what: str, text: str, runs: Sequence[Stretch]) -> list[Stretch]:
+    """The time between two moments without the runs in it."""
+    found = []
+    for run in runs:
+        if run.begin >= end or (run.end or end) <= begin:
+            continue
+        if run.begin > begin:
+            found.append(Stretch(what, text, begin, run.begin))
+        begin = max(begin, run.end or end)
+    if begin < end:
+        found.append(Stretch(what, text, begin, end))
+    return found
+
+
+def stretch_bar(stretch: Stretch, first: datetime, last: datetime) -> Markup:
+    """One bar of a timeline, in its place between the first moment and the last."""
+    whole = max((last - first).total_seconds(), 1e-6)
+    x = 1000 * (stretch.begin - first).total_seconds() / whole
+    width = max(4.0, 1000 * stretch.length(last).total_seconds() / whole)
+    x = min(x, 1000 - width)
+    # A run is a full bar, a wait a thin line: also for those who do not tell the colours.
+    top, height = (2, 12) if stretch.text.startswith("attempt") else (6, 4)
+    bar = Markup('<rect class="{}" x="{:.1f}" y="{}" width="{:.1f}" height="{}" rx="1"/>')
+    ground = Markup('<rect class="faint" x="0" y="7.5" width="1000" height="1"/>')
+    drawn = ground + bar.format(tone(stretch.what), x, top, width, height)
+    return Markup('<svg viewBox="0 0 1000 16" preserveAspectRatio="none" aria-hidden="true">{}</svg>').format(drawn)
+
+
+# -- what depends on what ------------------------------------------------------------------------
+
+
+class Node(Struct, frozen=True):
+    """A job in the drawing. *column*: needs are left of the job one looks at, dependents right of it."""
+
+    id: JobId
+    column: int
+    row: int
+    state: str
+    title: str
+    here: bool = False
+
+
+def nodes(job: Job, edges: Iterable[Edge]) -> list[Node]:
+    """Where each job stands in the drawing: a column for each step away, needs on the left."""
+    seen: dict[JobId, tuple[int, str, str]] = {job.id: (0, job.state, job.label or job.kind)}
+    for edge in sorted(edges, key=lambda edge: edge.depth):
+        away = -edge.depth if edge.way == "needs" else edge.depth
+        title = edge.label or edge.kind or "no longer there"
+        seen.setdefault(edge.far, (away, edge.state or "gone", title))
+    rows: dict[int, int] = {}
+    found = []
+    for job_id, (column, word, title) in sorted(seen.items(), key=lambda item: (item[1][0], item[0])):
+        row = rows.get(column, 0)
+        rows[column] = row + 1
+        found.append(Node(job_id, column, row, word, title, job_id == job.id))
+    return found
+
+
+def graph(placed: Sequence[Node], edges: Iterable[Edge], base: str) -> Markup:
+    """The drawing of dependencies; each job in it is a link."""
+    leftmost = min(node.column for node in placed)
+    tallest = max(node.row for node in placed) + 1
+    columns = max(node.column for node in placed) - leftmost + 1
+    height, width = tallest * (BOX_HEIGHT + GAP_Y) + GAP_Y, columns * (BOX_WIDTH + GAP_X) + 10 - GAP_X + 10
+    sizes = {column: sum(node.column == column for node in placed) for column in {node.column for node in placed}}
+
+    def corner(node: Node) -> tuple[int, int]:
+        spare = (tallest - sizes[node.column]) * (BOX_HEIGHT + GAP_Y) // 2
+        return 10 + (node.column - leftmost) * (BOX_WIDTH + GAP_X), GAP_Y + spare + node.row * (BOX_HEIGHT + GAP_Y)
+
+    corners = {node.id: corner(node) for node in placed}
+    lines = {(edge.need_id, edge.job_id) for edge in edges}
+    drawn = [_line(corners[a], corners[b]) for a, b in sorted(lines) if a in corners and b in corners]
+    drawn += [_box(node, corners[node.id], base) for node in placed]
+    head = '<svg width="{}" height="{}" viewBox="0 0 {} {}" role="group" aria-label="What needs what">'
+    return Markup(head).format(width, height, width, height) + Markup("").join(drawn) + Markup("</svg>")  # noqa: S704
+
+
+def _line(need: tuple[int, int], job: tuple[int, int]) -> Markup:
+    x1, y1 = need[0] + BOX_WIDTH, need[1] + BOX_HEIGHT // 2
+    x2, y2 = job[0], job[1] + BOX_HEIGHT // 2
+    middle = (x1 + x2) // 2
+    path = f"M{x1} {y1}C{middle} {y1} {middle} {y2} {x2 - 6} {y2}"
+    arrow = f"M{x2 - 7} {y2 - 4}L{x2 - 1} {y2}L{x2 - 7} {y2 + 4}Z"
+    return Markup('<path class="line" d="{}"/><path class="idle" d="{}"/>').format(path, arrow)
+
+
+def _box(node: Node, corner: tuple[int, int], base: str) -> Markup:
+    x, y = corner
+    sign, colour = STATES.get(node.state, ("·", "idle"))
+    title = visible(node.title)
+    shown = title if len(title) <= 24 else title[:23] + "…"
+    box = Markup('<rect class="box{}" x="{}" y="{}" width="{}" height="{}" rx="6"/>').format(
+        " here" if node.here else "", x, y, BOX_WIDTH, BOX_HEIGHT
+    )
+    text = Markup('<text x="{}" y="{}">{}</text><text class="{}" x="{}" y="{}">{} {} · {}</text>').format(
+        x + 10, y + 17, shown, colour, x + 10, y + 32, sign, node.state, node.id
+    )
+    return Markup('<a href="{}/jobs/{}"><title>{}</title>{}{}</a>').format(base, node.id, title, box, text)
+
+
+# -- strips --------------------------------------------------------------------------------------
+
+
+class Mark(Struct, frozen=True):
+    """One mark of a strip: a state's word and what it says."""
+
+    what: str
+    text: str
+
+
+#: How high a mark is, of 30: what fired stands full, what was skipped is low.
+_HEIGHTS = {"skipped": 10, "missed": 18}
+
+
+def strip(marks: Sequence[Mark]) -> Markup:
+    """What became of plans, the oldest first."""
+    drawn = []
+    wide = max(20, len(marks))
+    for place, each in enumerate(marks):
+        high = _HEIGHTS.get(each.what, 28)
+        bar = '<rect class="{}" x="{}" y="{}" width="7" height="{}" rx="1"><title>{}</title></rect>'
+        drawn.append(Markup(bar).format(tone(each.what), place * 9, 30 - high, high, visible(each.text)))  # noqa: S704
+    head = '<svg class="plans" viewBox="0 0 {} 30" preserveAspectRatio="xMinYMax meet" aria-hidden="true">'
+    return Markup(head).format(wide * 9) + Markup("").join(drawn) + Markup("</svg>")  # noqa: S704
+
+
+def spark(done: Sequence[int], dead: Sequence[int]) -> Markup:
+    """How much ended in each slot of time: done upwards, dead downwards."""
+    most = max(*done, *dead, 1)
+    drawn = []
+    for place, (good, bad) in enumerate(zip(done, dead, strict=True)):
+        if good:
+            high = max(1.0, 15 * good / most)
+            drawn.append(f'<rect class="good" x="{place * 2}" y="{15 - high:.1f}" width="1.6" height="{high:.1f}"/>')
+        if bad:
+            drawn.append(
+                f'<rect class="bad" x="{place * 2}" y="16" width="1.6" height="{max(1.5, 6 * bad / most):.1f}"/>'
+            )
+    ground = f'<rect class="faint" x="0" y="15" width="{len(done) * 2}" height="1"/>'
+    head = f'<svg class="spark" viewBox="0 0 {max(1, len(done)) * 2} 22" preserveAspectRatio="none" aria-hidden="true">'
+    return Markup(head + ground + "".join(drawn) + "</svg>")  # noqa: S704 - numbers alone
+
+
+def bar(parts: Sequence[tuple[str, int]], total: int, *, thin: bool = False) -> Markup:
+    """How far something is: a stretch for each tone, in the order given."""
+    drawn, x = [], 0.0
+    for colour, count in parts:
+        width = 1000 * count / total if total else 0.0
+        if count:
+            drawn.append(f'<rect class="{escape(colour)}" x="{x:.2f}" y="0" width="{max(width, 2):.2f}" height="12"/>')
+        x += width
+    kind = "progress thin" if thin else "progress"
+    head = f'<svg class="{kind}" viewBox="0 0 1000 12" preserveAspectRatio="none" aria-hidden="true">'
+    return Markup(head + "".join(drawn) + "</svg>")  # noqa: S704 - numbers and our own words alone

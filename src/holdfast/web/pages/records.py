@@ -1,0 +1,117 @@
+"""What is written down: errors by cluster, dependencies, acts; and what the doctor finds."""
+
+from __future__ import annotations
+
+import shlex
+
+from starlette.responses import Response
+
+from holdfast.admin.actions.jobs import job_verb
+from holdfast.admin.views.jobs import job_facts
+from holdfast.admin.views.overview import error_clusters
+from holdfast.domain.fleet.health import Level
+from holdfast.domain.jobs.job import JobId, State
+from holdfast.domain.jobs.selector import Selector
+from holdfast.web.pages import charts
+from holdfast.web.pages.jobs import SURE, rows, tell
+from holdfast.web.pages.request import Visit
+
+#: Dead jobs that are looked at for their clusters; jobs that wait, where no job was chosen; acts on a page.
+LOOKED_AT, SHOWN, WAITING, ACTS = 1000, 100, 50, 50
+
+
+def errors(visit: Visit) -> Response:
+    """Dead jobs whose errors look alike, over all kinds."""
+    found = visit.store.board.errors(limit=LOOKED_AT)
+    clusters = error_clusters(found, visit.masks)
+    return visit.page(
+        "errors.html",
+        "errors",
+        clusters=clusters[:SHOWN],
+        left_out=max(0, len(clusters) - SHOWN),
+        looked=len(found),
+        capped=len(found) == LOOKED_AT,
+        cli="holdfast ls --state dead",
+    )
+
+
+def act_on_cluster(visit: Visit) -> Response:
+    """Retry or remove the dead jobs of one cluster; their count comes first."""
+    verb, key = visit.given("verb"), visit.given("cluster")
+    visit.need(job_verb(verb).role)
+    if not visit.given("sure"):
+        count = visit.desk.cluster(verb, key, dry_run=True).matched
+        return visit.page(
+            "sure.html",
+            "errors",
+            title=f"{'discard' if verb == 'rm' else verb} {count:,} dead jobs?",
+            text=SURE[verb],
+            action=visit.to("errors/act"),
+            hidden={"verb": verb, "cluster": key},
+            ids=[],
+            note=False,
+            grave=job_verb(verb).destructive,
+            button=f"{'discard' if verb == 'rm' else verb} {count:,} jobs",
+            back=visit.to("errors"),
+            cli="",
+        )
+    done = visit.desk.cluster(verb, key)
+    return visit.done(tell(verb, done.changed, done.matched), "errors")
+
+
+def dependencies(visit: Visit) -> Response:
+    """What a job needs and what needs it; without a job, those that wait for others."""
+    text, number = visit.asked("job"), visit.asked_number("job")
+    if number is None:
+        waiting = visit.store.views.page(Selector(states=(State.WAITING,)), limit=WAITING, brief=True).jobs
+        told = rows(visit, waiting)
+        return visit.page(
+            "dependencies.html", "dependencies", job=None, waiting=told, asked=text, cli="holdfast ls --state waiting"
+        )
+    job = visit.store.views.get(JobId(number))
+    edges = visit.store.board.edges(job.id)
+    placed = charts.nodes(job, edges)
+    return visit.page(
+        "dependencies.html",
+        "dependencies",
+        job=job_facts(job, visit.masks),
+        edges=edges,
+        graph=charts.graph(placed, edges, visit.base) if edges else "",
+        asked=text,
+        cli=f"holdfast show {job.id}",
+    )
+
+
+def acts(visit: Visit) -> Response:
+    """What people did, the newest first."""
+    actor, text, before = visit.asked("actor") or None, visit.asked("text") or None, visit.asked_number("before")
+    page = {} if before is None else {"before": before}
+    found = visit.store.acts.page(limit=ACTS, actor=actor, text=text, **page)
+    line = "holdfast acts" + (f" --actor {shlex.quote(actor)}" if actor else "")
+    line += f" --about {shlex.quote(text)}" if text else ""
+    return visit.page(
+        "acts.html",
+        "acts",
+        acts=found,
+        actor=actor,
+        text=text,
+        next=found[-1].id if len(found) == ACTS else None,
+        before=before,
+        cli=line,
+    )
+
+
+def doctor(visit: Visit) -> Response:
+    """What the doctor finds here: on this server, and in the store."""
+    checks, at = visit.house.examined()
+    order = {Level.FAIL: 0, Level.WARN: 1, Level.OK: 2}
+    return visit.page(
+        "doctor.html",
+        "doctor",
+        checks=sorted(checks, key=lambda check: order[check.level]),
+        failures=sum(check.level is Level.FAIL for check in checks),
+        warnings=sum(check.level is Level.WARN for check in checks),
+        examined_at=at,
+        words={"ok": "ok", "warn": "warning", "fail": "problem"},
+        cli="holdfast doctor",
+    )

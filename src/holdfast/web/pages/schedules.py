@@ -1,0 +1,152 @@
+"""Schedules: when they fire, what became of their plans, and how they are steered."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from starlette.responses import Response
+
+from holdfast.admin.views.schedules import Entry, entry, schedule_facts
+from holdfast.client.schedules.api import REASONS
+from holdfast.domain.access.roles import Role
+from holdfast.domain.jobs.filter import parse_moment
+from holdfast.domain.text import as_argument
+from holdfast.errors import InvalidInput
+from holdfast.web.pages.charts import Mark
+from holdfast.web.pages.request import Visit
+
+PAGE, PLANS, HISTORY = 50, 5, 60
+#: Skips that nobody has asked for.
+MISSED = frozenset({"late", "window", "catch_up"})
+
+
+def schedules(visit: Visit) -> Response:
+    """Schedules by name, and when each fires next."""
+    after, store = visit.asked("after"), visit.store.schedules
+    found = store.page(after=after, limit=PAGE)
+    now = store.now()
+    return visit.page(
+        "schedules.html",
+        "schedules",
+        schedules=[schedule_facts(each, now, plans=1, secrets=visit.masks.of_schedule(each)) for each in found],
+        next=found[-1].name if len(found) == PAGE else None,
+        after=after,
+        now=now,
+        cli="holdfast schedule ls",
+    )
+
+
+def schedule(visit: Visit, dry: str = "", asked: dict[str, str] | None = None) -> Response:
+    """One schedule: in words, its next plans, and what became of those before."""
+    name = visit.asked("name")
+    store = visit.store
+    found, now = store.schedules.get(name), store.schedules.now()
+    entries = [entry(each) for each in store.plans.history(name, limit=HISTORY)]
+    entries += [entry(each) for each in store.plans.skips(name, limit=HISTORY)]
+    entries = sorted(entries, key=lambda each: each.last, reverse=True)[:HISTORY]
+    facts = schedule_facts(found, now, plans=PLANS, secrets=visit.masks.of_schedule(found))
+    return visit.page(
+        "schedule.html",
+        "schedules",
+        schedule=facts,
+        entries=entries,
+        marks=marks(entries),
+        reasons={str(reason): text for reason, text in REASONS.items()},
+        word=word,
+        dry=dry,
+        own=visit.to("schedule", name=name) if dry else "",
+        asked=asked or {},
+        now=now,
+        cli=f"holdfast schedule show {as_argument(name)}",
+    )
+
+
+def word(each: Entry) -> str:
+    """The state that tells what became of plans."""
+    if each.decision == "fired":
+        return each.state or "gone"
+    return "missed" if each.reason in MISSED else "skipped"
+
+
+def marks(entries: Sequence[Entry]) -> list[Mark]:
+    """The strip of past plans, the oldest first."""
+    return [
+        Mark(word(each), f"{each.first.astimezone(UTC):%Y-%m-%d %H:%M} UTC: {word(each)}, {each.reason}")
+        for each in reversed(entries)
+    ]
+
+
+def act(visit: Visit) -> Response:
+    """Pause, resume, trigger, backfill or remove a schedule."""
+    name, verb = visit.asked("name"), visit.given("verb")
+    visit.need(Role.ADMIN if verb == "rm" else Role.OPERATOR)
+    match verb:
+        case "pause":
+            visit.desk.schedule("pause", name, note=visit.given("note") or None)
+            return visit.done(f"{name} is paused.", "schedule", name=name)
+        case "resume":
+            visit.desk.schedule("resume", name)
+            return visit.done(f"{name} goes on from now; what was due meanwhile is skipped.", "schedule", name=name)
+        case "trigger":
+            fired = visit.desk.trigger(name, scopes=_scopes(visit))
+            told = ", ".join(str(job) for job in fired.jobs[:10])
+            return visit.done(f"{name} was fired as job {told}.", "schedule", name=name)
+        case "backfill":
+            return _backfill(visit, name)
+        case "rm":
+            return _remove(visit, name)
+        case _:
+            raise InvalidInput(f"a schedule cannot be told to {verb[:40]!r}", hint="Verbs: pause, resume, trigger, rm.")
+
+
+def _scopes(visit: Visit) -> list[str] | None:
+    text = visit.given("scopes")
+    return [scope.strip() for scope in text.split(",") if scope.strip()] or None if text else None
+
+
+def _backfill(visit: Visit, name: str) -> Response:
+    """Say which plans of a stretch were not fired; once that was seen, fire them."""
+    asked = {word: visit.given(word) for word in ("first", "last", "scopes")}
+    now = visit.store.schedules.now()
+    first, last = _moment(asked["first"], now), _moment(asked["last"] or "0s", now)
+    dry = visit.given("sure") != "1"
+    done = visit.desk.backfill(name, first, last, scopes=_scopes(visit), dry_run=dry)
+    span = f" from {_say(done.first)} to {_say(done.last)}" if done.first and done.last else ""
+    if dry:
+        text = f"{done.plans:,} plans{span} would be fired, {done.known:,} had been before."
+        return schedule(visit, text, asked)
+    return visit.done(f"{done.plans:,} plans{span} fired, {done.known:,} had been before.", "schedule", name=name)
+
+
+def _moment(text: str, now: datetime) -> datetime:
+    """A moment as a person or a field for dates writes it: without a zone it is UTC."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return parse_moment(text, now=now)
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+
+
+def _say(moment: datetime) -> str:
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def _remove(visit: Visit, name: str) -> Response:
+    if not visit.given("sure"):
+        return visit.page(
+            "sure.html",
+            "schedules",
+            title=f"remove schedule {name}?",
+            text="It is forgotten with its ledger; its jobs stay. One that code declares comes back by itself.",
+            action=visit.to("schedule/act", name=name),
+            hidden={"verb": "rm"},
+            ids=[],
+            note=False,
+            grave=True,
+            button="remove it",
+            back=visit.to("schedule", name=name),
+            cli=f"holdfast schedule rm {as_argument(name)}",
+        )
+    visit.desk.schedule("rm", name)
+    return visit.done(f"{name} is removed.", "schedules")

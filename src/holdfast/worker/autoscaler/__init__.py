@@ -1,0 +1,1 @@
+"""The autoscaler: how many commands of a queue run on this host."""

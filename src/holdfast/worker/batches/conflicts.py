@@ -1,0 +1,120 @@
+"""Services that write the same data as a batch: whether one of them is running."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from holdfast.domain.text import span
+from holdfast.errors import ConfigurationError, InvalidInput
+from holdfast.store import Store
+from holdfast.store.fleet.overview import worker_facts
+
+#: How long a service manager may take to answer, in seconds.
+PATIENCE = 10.0
+
+
+def first_running(probes: Sequence[str], store: Store) -> str | None:
+    """The first of the services that is running, in words: what it is, its pid, its command, its age.
+
+    ``pid:/run/mail.pid``, ``systemd:mail.service``, ``pm2:mail``, ``worker:QUEUE``.
+
+    Raises:
+        InvalidInput: It is none of these.
+        ConfigurationError: The service manager is not there, or does not answer.
+    """
+    for probe in probes:
+        kind, colon, name = probe.partition(":")
+        if not colon or not name or kind not in _PROBES:
+            known = ", ".join(f"{word}:NAME" for word in _PROBES)
+            raise InvalidInput(f"{probe!r} names no service", hint=f"Write one of {known}.")
+        found = _PROBES[kind](name, store)
+        if found is not None:
+            return f"{probe} ({found})"
+    return None
+
+
+def _pid_file(name: str, _: Store) -> str | None:
+    """A file that holds the number of a process; one that is left over names none that lives."""
+    try:
+        text = Path(name).read_text(encoding="ascii").strip()
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"the pid file {name} cannot be read: {error}") from None
+    if not text.isdecimal():
+        raise ConfigurationError(f"the pid file {name} holds no number", hint="Remove it if the service is gone.")
+    return _process(int(text))
+
+
+def _systemd(name: str, _: Store) -> str | None:
+    answer = _asked(["systemctl", "show", "--property=ActiveState,MainPID", "--", name])
+    facts = dict(line.partition("=")[::2] for line in answer.splitlines())
+    if facts.get("ActiveState") not in ("active", "activating", "reloading", "deactivating"):
+        return None
+    pid = facts.get("MainPID", "0")
+    return (_process(int(pid)) if pid.isdecimal() and pid != "0" else None) or facts["ActiveState"]
+
+
+def _pm2(name: str, _: Store) -> str | None:
+    try:
+        listed: list[dict[str, Any]] = msgspec.json.decode(_asked(["pm2", "jlist"]))
+    except msgspec.MsgspecError:
+        raise ConfigurationError("pm2 jlist did not answer with JSON") from None
+    for process in listed:
+        if process.get("name") == name and process.get("pm2_env", {}).get("status") in ("online", "launching"):
+            pid = process.get("pid")
+            return (_process(pid) if isinstance(pid, int) and pid > 0 else None) or "online"
+    return None
+
+
+def _worker(name: str, store: Store) -> str | None:
+    for worker in map(worker_facts, store.workers.list()):
+        if name in worker.queues:
+            return f"pid {worker.pid} on {worker.host}, since {worker.started_at:%Y-%m-%d %H:%M} UTC"
+    return None
+
+
+_PROBES = {"pid": _pid_file, "systemd": _systemd, "pm2": _pm2, "worker": _worker}
+
+
+def _asked(argv: list[str]) -> str:
+    program = shutil.which(argv[0])
+    if program is None:
+        raise ConfigurationError(f"{argv[0]} is not on this machine", hint="Name the service by a pid file: pid:PATH.")
+    try:
+        ended = subprocess.run(  # noqa: S603 - a service manager, found on the path of the user
+            [program, *argv[1:]],
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ConfigurationError(f"{argv[0]} does not answer: {error}") from None
+    if ended.returncode != 0:
+        raise ConfigurationError(f"{argv[0]} failed: {ended.stderr.strip() or ended.returncode}")
+    return ended.stdout
+
+
+def _process(pid: int) -> str | None:
+    """A process in words, if it lives."""
+    import psutil
+
+    try:
+        process = psutil.Process(pid)
+        if process.status() == psutil.STATUS_ZOMBIE:
+            return None
+        age = span(max(0.0, time.time() - process.create_time()))
+        return f"pid {pid}, {' '.join(process.cmdline()) or process.name()}, for {age}"
+    except psutil.NoSuchProcess:
+        return None
+    except psutil.AccessDenied:
+        return f"pid {pid}"

@@ -1,0 +1,1 @@
+"""Commands: their processes, caps and output."""

@@ -1,0 +1,156 @@
+"""Run one handler and say how it ended."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import traceback
+from collections.abc import Callable
+from itertools import dropwhile
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from holdfast.domain.access.masking import mask_text, secret_values
+from holdfast.domain.commands.command import COMMAND, hidden
+from holdfast.domain.jobs.context import Context
+from holdfast.domain.jobs.handler_exceptions import Asleep, Cancelled, Fail, Release, Retry
+from holdfast.domain.jobs.job import EndReason, Lease
+from holdfast.domain.jobs.kind import Kind, to_json
+from holdfast.domain.jobs.result import dropped, kept_result
+from holdfast.domain.jobs.verdict import Done, Failed, Lost, Outcome, Released, Stopped
+from holdfast.errors import InvalidPayload
+from holdfast.worker.active_runs import Run, StopReason
+
+#: Errors are logged by their first line, up to so many characters; the attempt has all of it.
+LONGEST_LINE = 300
+_PACKAGE = str(Path(__file__).parents[1])
+
+MakeContext = Callable[[Run], Context]
+
+
+def run_handler(run: Run, context: MakeContext) -> Outcome:
+    """Call the handler in this thread. Whatever it raises is the failure of its job alone."""
+    arguments = _arguments(run, context)
+    if isinstance(arguments, Failed):
+        return arguments
+    try:
+        with run.around():
+            return done(run.kind.function(**arguments))
+    except BaseException as error:  # noqa: BLE001 - SystemExit of a handler must not end the worker
+        return outcome_of(error, run.stop_reason)
+
+
+async def await_handler(run: Run, context: MakeContext) -> Outcome:
+    """The same for a coroutine, on the loop that runs it."""
+    arguments = _arguments(run, context)
+    if isinstance(arguments, Failed):
+        return arguments
+    try:
+        with run.around():
+            return done(await run.kind.function(**arguments))
+    except asyncio.CancelledError as error:
+        # Nobody asked for it: something inside the handler cancelled itself.
+        return outcome_of(error if run.stop_reason is None else Cancelled(), run.stop_reason)
+    except BaseException as error:  # noqa: BLE001 - SystemExit of a handler must not end the loop
+        return outcome_of(error, run.stop_reason)
+
+
+def _arguments(run: Run, context: MakeContext) -> dict[str, Any] | Failed:
+    """What the handler is called with. A payload that cannot be read now could not be read later either."""
+    try:
+        return run.kind.arguments(run.lease.payload, lambda: context(run))
+    except InvalidPayload as error:
+        text = str(error)
+    except Exception as error:  # noqa: BLE001 - whatever the user's own types raise
+        text = say(error)
+    return Failed(error=text, reason=EndReason.BAD_PAYLOAD, permanent=True)
+
+
+def first_line(lease: Lease, outcome: Failed | Lost, kind: Kind | None) -> str:
+    """How a run failed, in a line for the log, without the secrets of its payload."""
+    try:
+        payload = msgspec.json.decode(lease.payload)
+    except msgspec.DecodeError:
+        payload = None
+    more = hidden(lease.payload) if lease.kind == COMMAND and payload is not None else []
+    values = secret_values({"payload": payload, "secrets": more}, () if kind is None else kind.options.secrets)
+    return mask_text(outcome.error or outcome.reason, values).partition("\n")[0][:LONGEST_LINE]
+
+
+def result_of(outcome: Outcome) -> str:
+    """One word for metrics."""
+    match outcome:
+        case Done():
+            return "done"
+        case Failed():
+            return "failed"
+        case Released():
+            return "released"
+        case Stopped():
+            return "cancelled"
+        case Lost():
+            return "crashed"
+
+
+def done(value: Any) -> Done:
+    """A success stays one: a result that cannot be kept is mended, or replaced by the reason."""
+    if value is None:
+        return Done()
+    if isinstance(value, Done):
+        return value  # it was made for whoever waits for it, and goes to no store
+    try:
+        return Done(kept_result(to_json(value, what="the result").decode()))
+    except Exception:  # noqa: BLE001 - whatever the value's own code raises
+        return Done(_mended(value))
+
+
+def _mended(value: Any) -> str | None:
+    try:
+        return kept_result(json.dumps(value, ensure_ascii=False, allow_nan=False))
+    except Exception:  # noqa: BLE001 - as above
+        return dropped(f"the result, a {type(value).__name__}, cannot be written as JSON")
+
+
+def outcome_of(error: BaseException, stop_reason: StopReason | None) -> Outcome:
+    """What an exception means for the job."""
+    match error:
+        case Cancelled():
+            return _stopped(stop_reason)
+        case Release() | Asleep():
+            return Released(delay=error.delay)
+        case Retry():
+            return Failed(error=say(error), after=error.after)
+        case Fail():
+            return Failed(error=say(error), permanent=error.permanent)
+        case _ if stop_reason is StopReason.RUN_TIMEOUT:
+            return Failed(error=say(error), reason=EndReason.RUN_TIMEOUT)
+        case _:
+            return Failed(error=say(error))
+
+
+def _stopped(stop_reason: StopReason | None) -> Outcome:
+    """A handler that obeyed: what it was told decides."""
+    match stop_reason:
+        case StopReason.RUN_TIMEOUT:
+            return Failed(error="the run took longer than its timeout", reason=EndReason.RUN_TIMEOUT)
+        case StopReason.SHUTDOWN | StopReason.LEASE_LOST | StopReason.PAUSED | StopReason.EVICTED:
+            return Released(interrupted=True)
+        case StopReason.CANCELLED | None:
+            return Stopped()
+
+
+def _beyond(frames: traceback.StackSummary) -> list[traceback.FrameSummary]:
+    """The frames after those of this package, which called the user's code."""
+    return list(dropwhile(lambda frame: frame.filename.startswith(_PACKAGE), frames))
+
+
+def say(error: BaseException) -> str:
+    """The error for people: its last line first, then where it came from."""
+    try:
+        last = "".join(traceback.format_exception_only(error)).strip()
+        where = "".join(traceback.format_list(_beyond(traceback.extract_tb(error.__traceback__))))
+    except Exception:  # noqa: BLE001 - an exception whose own text fails
+        return f"{type(error).__name__} (its text cannot be read)"
+    return f"{last}\n\n{where}".strip()

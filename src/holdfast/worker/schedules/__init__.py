@@ -1,0 +1,1 @@
+"""The planner and what it needs."""

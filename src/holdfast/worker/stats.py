@@ -1,0 +1,75 @@
+"""What a worker has done so far, in numbers. Each is written by one thread, or under a lock."""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Sequence
+
+from holdfast.domain.batches.batch import UnitEnd
+
+WAIT_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 3600.0)
+UNIT_BUCKETS = (0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
+PLANNER_BUCKETS = (0.001, 0.005, 0.025, 0.1, 0.5, 1.0, 5.0, 30.0)
+RUN_BUCKETS = (0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
+
+
+class Spread:
+    """How values spread over buckets, by labels."""
+
+    def __init__(self, buckets: Sequence[float]) -> None:
+        self.buckets = tuple(buckets)
+        self.counts: dict[tuple[str, ...], list[int]] = {}
+        self.sums: Counter[tuple[str, ...]] = Counter()
+
+    def add(self, labels: tuple[str, ...], value: float) -> None:
+        counts = self.counts.get(labels)
+        if counts is None:
+            counts = self.counts[labels] = [0] * (len(self.buckets) + 1)
+        counts[bisect_left(self.buckets, value)] += 1
+        self.sums[labels] += value  # type: ignore[assignment]
+
+
+class Counts:
+    """The numbers of one worker."""
+
+    def __init__(self) -> None:
+        self.ticks: Counter[tuple[str, str]] = Counter()
+        self.completed: Counter[tuple[str, str, str]] = Counter()
+        self.swept: Counter[str] = Counter()
+        self.enqueued = 0
+        self.lost = 0
+        self.refused = 0
+        self.waits = Spread(WAIT_BUCKETS)
+        self.runs = Spread(RUN_BUCKETS)
+        self.units: Counter[tuple[str, str]] = Counter()
+        self.unit_runs = Spread(UNIT_BUCKETS)
+        self.batches: Counter[str] = Counter()
+        self.plans: Counter[str] = Counter()
+        self.missed: Counter[str] = Counter()
+        self.set_back = 0
+        self.planner = Spread(PLANNER_BUCKETS)
+        self._units = threading.Lock()
+
+    def ticked(self, part: str, result: str) -> None:
+        self.ticks[part, result] += 1
+
+    def units_ended(self, kind: str, ends: Sequence[UnitEnd]) -> None:
+        """Several shards may run here, each in a thread of its own."""
+        with self._units:
+            for end in ends:
+                self.units[kind, end.state] += 1
+                if end.took_ms is not None:
+                    self.unit_runs.add((kind,), end.took_ms / 1000)
+
+    def sweep(self, table: str, count: int) -> None:
+        self.swept[table] += count
+
+    @property
+    def results(self) -> dict[str, int]:
+        """How many runs ended in which way."""
+        results: Counter[str] = Counter()
+        for (_, _, result), count in self.completed.items():
+            results[result] += count
+        return dict(results)

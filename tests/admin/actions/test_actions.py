@@ -1,0 +1,202 @@
+"""The desk: what people do, from wherever, is one thing and is written down."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from holdfast.admin.actions.actions import Desk
+from holdfast.admin.views.batches import unit_clusters
+from holdfast.admin.views.masking import Masks
+from holdfast.admin.views.overview import error_clusters
+from holdfast.domain.access.roles import Via
+from holdfast.domain.batches.batch import UnitState
+from holdfast.domain.commands.edit import Edit
+from holdfast.domain.jobs.dependencies import After, IfNot
+from holdfast.domain.jobs.filter import parse_filter, say_filter
+from holdfast.domain.jobs.job import State
+from holdfast.domain.jobs.kind import Kind, KindOptions
+from holdfast.domain.jobs.selector import Selector
+from holdfast.domain.jobs.verdict import Failed
+from holdfast.errors import InvalidInput, InvalidPayload, JobInUse, NoSuchJob, NotFound, UnknownKind
+from tests.store.batches.test_batches import begin, finish, leave
+from tests.support.jobs import put, state, take_one
+
+
+def mail(to: int) -> None:
+    """A handler."""
+
+
+@pytest.fixture
+def desk(store):
+    store.kinds.publish([Kind("mail", mail, KindOptions(queue="post")).published()])
+    return Desk(store, actor="ada", via=Via.API)
+
+
+def acts(store):
+    return [(act.verb, act.target, act.count) for act in store.acts.page()]
+
+
+def dead(store, error, kind="mail"):
+    job_id = put(store, kind)
+    store.leases.settle(take_one(store, kinds=(kind,)), Failed(error=error, permanent=True))
+    return job_id
+
+
+def test_a_verb_does_not_take_silence_for_everything(desk):
+    with pytest.raises(InvalidInput, match="which jobs should cancel take"):
+        desk.jobs("cancel", Selector())
+    with pytest.raises(NoSuchJob, match="there is no job 7"):
+        desk.jobs("cancel", Selector(ids=(7,)))
+    with pytest.raises(InvalidInput, match="cannot be told to 'cancl'") as caught:
+        desk.jobs("cancl", Selector(ids=(7,)))
+    assert caught.value.hint == "Did you mean 'cancel'?"
+
+
+def test_a_dry_run_counts_and_changes_nothing(desk, store):
+    job_id = put(store)
+    done = desk.jobs("cancel", Selector(ids=(job_id,)), dry_run=True)
+    assert (done.matched, done.changed, done.dry_run) == (1, 0, True)
+    assert state(store, job_id) is State.READY
+    assert acts(store) == []
+
+
+def test_a_verb_is_checked_before_anything_is_done(desk, store):
+    """In a dry run too: of two changes of which one makes no sense, none is made."""
+    job_id = put(store)
+    for dry_run in (True, False):
+        for given in ({}, {"priority": 7, "run_at": "soon"}, {"priority": 7, "edit": Edit(env={"A B": "1"})}):
+            with pytest.raises(InvalidInput):
+                desk.jobs("set", Selector(ids=(job_id,)), dry_run=dry_run, **given)
+        with pytest.raises(InvalidInput):
+            desk.jobs("restart", Selector(ids=(job_id,)), dry_run=dry_run, memory="much")
+    assert store.views.get(job_id).priority == 0
+
+
+def test_a_dry_run_of_rm_refuses_a_job_in_use(desk, store):
+    """One that a live job needs, alone or in a cluster; what nobody needs stays all the same."""
+    needed, other = dead(store, "row 1"), dead(store, "no network")
+    put(store, after=After(ids=(needed,), if_not=IfNot.HOLD))
+    clusters = error_clusters(store.board.all_errors(), Masks(store))
+    (key,) = [each.key for each in clusters if "row" in each.sample]
+    with pytest.raises(JobInUse):
+        desk.jobs("rm", Selector(ids=(needed,)), dry_run=True)
+    with pytest.raises(JobInUse):
+        desk.cluster("rm", key, dry_run=True)
+    assert desk.jobs("rm", Selector(ids=(other,)), dry_run=True).matched == 1
+    assert {state(store, needed), state(store, other)} == {State.DEAD}
+
+
+def test_an_act_tells_its_filter_without_secrets(desk, store):
+    job_id = put(store, label="token=abc")
+    desk.jobs("cancel", Selector(labels=("token=abc",)))
+    assert state(store, job_id) is State.CANCELLED
+    assert acts(store) == [("cancel", "label=token=***", 1)]
+
+
+@pytest.mark.one_backend
+def test_an_act_tells_its_note_without_secrets(desk, store):
+    desk.queue("default", paused=True, note="until password=hunter22 is new")
+    assert [act.note for act in store.acts.page()] == ["until password=*** is new"]
+
+
+def test_a_cluster_of_dead_jobs_is_retried(desk, store):
+    """All of it and nothing else; what was dealt with is not found again."""
+    rows, other = [dead(store, f"row {n}") for n in range(3)], dead(store, "no network")
+    first, _ = error_clusters(store.board.all_errors(), Masks(store))
+    assert desk.cluster("retry", first.key, dry_run=True).matched == 3
+    assert desk.cluster("retry", first.key).ids == rows
+    assert [state(store, job_id) for job_id in rows] == [State.READY] * 3
+    assert state(store, other) is State.DEAD
+    with pytest.raises(NotFound, match="no dead job belongs"):
+        desk.cluster("retry", first.key)
+
+
+def test_a_cluster_of_dead_jobs_is_discarded(desk, store):
+    job_id = dead(store, "boom")
+    (cluster,) = error_clusters(store.board.all_errors(), Masks(store))
+    desk.cluster("rm", cluster.key)
+    with pytest.raises(NoSuchJob):
+        store.views.get(job_id)
+    assert acts(store) == [("rm", f"cluster={cluster.key}", 1)]
+
+
+def test_an_enqueue_is_checked_and_written_down(desk, store):
+    placed = desk.enqueue("mail", {"to": 1}, key="k", delay="1h", label="x")
+    assert (placed.created, placed.queue) == (True, "post")
+    assert not desk.enqueue("mail", {"to": 1}, key="k").created
+    job = store.views.get(placed.id)
+    assert (job.actor, job.state, job.label) == ("ada", State.SCHEDULED, "x")
+    with pytest.raises(InvalidPayload):
+        desk.enqueue("mail", {"too": 1})
+    with pytest.raises(UnknownKind):
+        desk.enqueue("mial", {})
+    with pytest.raises(InvalidInput, match="no kind for people"):
+        desk.enqueue("holdfast.driver", {})
+
+
+@pytest.mark.one_backend
+def test_a_time_to_run_at_is_ahead(desk, store):
+    job_id = put(store)
+    began = datetime.now(UTC)
+    desk.jobs("set", Selector(ids=(job_id,)), run_at="1h")
+    assert store.views.get(job_id).due_at >= began + timedelta(hours=1)
+
+
+def test_a_far_date_is_refused(desk, store, clock):
+    """One that could not be shown would break every list."""
+    job_id = put(store)
+    with pytest.raises(InvalidInput, match="too far away"):
+        desk.jobs("set", Selector(ids=(job_id,)), run_at="9999-12-31T23:59:59-12:00")
+    with pytest.raises(InvalidInput, match="too far away"):
+        desk.enqueue("mail", {"to": 1}, run_at=clock.now().replace(year=9999))
+
+
+def test_units_by_cluster(desk, store):
+    run = begin(store)
+    finish(store, run, 100)
+    for n in range(3):
+        finish(store, run, n, state=UnitState.FAILED, error=f"row {n} is bad" if n else "no network")
+    leave(store, run, total=4)
+    rows, network = unit_clusters(run.batch, store.ledger.errors(run.batch.id))
+    assert desk.units("retry", run.batch.id, rows.key, dry_run=True).units == 2
+    assert desk.units("skip", run.batch.id, network.key).units == 1
+    assert desk.units("retry", run.batch.id, rows.key).units == 2
+    counted = store.batches.recount(run.batch.id)
+    assert (counted["skipped"], counted["pending"]) == (1, 2)
+    with pytest.raises(NotFound):
+        desk.units("retry", run.batch.id, rows.key)
+
+
+def test_a_backfill_can_be_tried(desk, store, clock):
+    """A dry run fires nothing and writes nothing down."""
+    desk.schedules.create("hourly", "mail", "@hourly", payload={"to": 1})
+    end = clock.now()
+    tried = desk.backfill("hourly", end - timedelta(hours=3), end, dry_run=True)
+    assert (tried.plans, tried.jobs, tried.dry_run) == (4, [], True)
+    assert acts(store) == []
+    done = desk.backfill("hourly", end - timedelta(hours=3), end)
+    assert (done.plans, len(done.jobs)) == (4, 4)
+    assert acts(store)[0][:2] == ("schedule backfill", "schedule=hourly")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "state=dead,cancelled kind=mail-* error='no network'",
+        "id=1,2 label=a queue=q key=k tag=t",
+        r"label='a\,b',c queue='d\,'",
+        "since=2030-01-01T00:00:00+00:00 until=2031-01-01T00:00:00+02:00",
+    ],
+)
+def test_a_filter_is_said_as_it_is_read(text):
+    assert parse_filter(say_filter(parse_filter(text))) == parse_filter(text)
+
+
+def test_a_comma_within_a_value_divides_nothing():
+    """A verb on one label must not take two others."""
+    assert say_filter(Selector(labels=("a,b", "c"))) == r"label='a\,b,c'"
+    for labels in [("a,b", "c"), ("a\\", "b"), ("a\\,b",), ("\\", ","), ("",), ("a", "")]:
+        assert parse_filter(say_filter(Selector(labels=labels))) == Selector(labels=labels)

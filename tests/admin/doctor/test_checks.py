@@ -1,0 +1,257 @@
+"""The doctor: every finding has its fix."""
+
+from __future__ import annotations
+
+import subprocess
+from datetime import timedelta
+
+import psycopg
+import pytest
+
+from holdfast import Selector
+from holdfast.admin.doctor import checks as doctor
+from holdfast.admin.doctor import host
+from holdfast.domain.commands.command import COMMAND, Command
+from holdfast.domain.fleet.health import Level
+from holdfast.domain.jobs.job import WorkerId
+from holdfast.domain.jobs.new_job import NewJob
+from holdfast.domain.jobs.verdict import Failed
+from holdfast.domain.schedules.decision import Spec
+from holdfast.domain.schedules.definition import Definition
+from holdfast.domain.schedules.plan import Overlap
+from holdfast.store.engine.operation import ask
+from holdfast.store.engine.url import open_store
+from holdfast.store.schedules.firing import Advance
+from holdfast.worker.schedules.planner import Planner
+from holdfast.worker.schedules.scopes import Providers
+from holdfast.worker.stats import Counts
+from tests.support.backends import open_database
+from tests.support.jobs import lapse, put, take_one
+
+
+def found(checks, level=Level.WARN):
+    """Names and messages of what is not in order; each says what to do."""
+    chosen = [check for check in checks if check.level is level]
+    assert all(check.fix for check in chosen)
+    return {check.name: check.message for check in chosen}
+
+
+def alive(store, name="w", queues=("default",), version=None):
+    store.workers.announce(WorkerId(name), host="h", pid=1, queues=[*queues], kinds=["mail"], version=version)
+
+
+def test_a_good_environment_is_in_order():
+    assert {check.level for check in doctor.environment()} == {Level.OK}
+
+
+def test_who_sees_to_caps_is_told(monkeypatch):
+    (check,) = doctor.caps()
+    assert check.level is Level.OK
+    monkeypatch.setenv("HOLDFAST_CAPS", "watch")
+    assert "only watched" in found(doctor.caps())["caps"]
+
+
+def test_an_empty_store_is_in_order(store):
+    checks = list(doctor.of_store(store))
+    assert {check.level for check in checks} == {Level.OK}
+    assert checks[0].name == "store"
+
+
+def test_unknown_variables_are_told():
+    """Kubernetes, for one, sets HOLDFAST_PORT for a service of that name: no reason to fail."""
+    environ = {"HOLDFAST_SLOT": "3", "HOLDFAST_SLOTS": "3", "HOLDFAST_API_KEY": "x"}
+    assert found(doctor.configuration(environ)) == {"configuration": "the variable HOLDFAST_SLOT means nothing"}
+
+
+def test_a_broken_configuration_is_told():
+    assert "HOLDFAST_SLOTS" in found(doctor.configuration({"HOLDFAST_SLOTS": "many"}), Level.FAIL)["configuration"]
+
+
+def test_a_store_that_cannot_be_opened_is_told(tmp_path):
+    checks = list(doctor.examine(lambda: open_store(f"postgresql://nobody@/none?host={tmp_path}")))
+    assert checks[-1].name == "store"
+    assert checks[-1].level is Level.FAIL
+
+
+def test_ready_jobs_without_a_worker(store):
+    put(store)
+    assert found(doctor.of_store(store))["workers"] == "no worker is alive, and 1 jobs are ready"
+    alive(store)
+    assert found(doctor.of_store(store)) == {}
+
+
+def test_a_queue_that_nobody_serves(store):
+    put(store, queue="other")
+    alive(store)
+    assert found(doctor.of_store(store))["queue"] == "1 jobs wait in 'other', which no worker serves"
+
+
+def test_a_paused_queue(store):
+    store.queues.pause("default", note="deploy, token=abcd")
+    assert found(doctor.of_store(store))["queue"] == "'default' is paused: deploy, token=***"
+
+
+def test_lapsed_leases_and_dead_jobs(store, clock):
+    put(store)
+    put(store)
+    store.leases.settle(take_one(store), Failed(error="x", permanent=True))
+    take_one(store)
+    lapse(clock)
+    told = found(doctor.of_store(store))
+    assert told["leases"].startswith("1 leases of 'default' have lapsed")
+    assert told["dead jobs"] == "1 jobs are dead"
+    store.control.retry(Selector(), actor="ada")
+
+
+def make(store, name, kind="mail"):
+    return store.schedules.create(name, Definition(kind=kind, when=Spec(cron="@hourly")), actor="ada")
+
+
+def complaints(store):
+    return [check.message for check in doctor.of_store(store) if check.name == "schedule"]
+
+
+def test_schedules_that_are_in_trouble(store, clock):
+    """One that nobody plans, one that cannot be planned, one that is paused, one that is ahead of its time."""
+    for name in ("late", "broken", "paused", "ahead"):
+        make(store, name)
+    store.schedules.pause("paused", actor="ada", note="the moon")
+    due = {each.name: each for each in store.schedules.outlook(providers=[], limit=10).due}
+    store.schedules.set_back(due["broken"], "boom")
+    until = clock.now() + timedelta(days=900)
+    ahead = Advance(name="ahead", token=0, cursor=until, next_at=until, overlap=Overlap.SKIP)
+    store.plans.advance([ahead])
+    clock.advance(minutes=3)
+    texts = complaints(store)
+    assert texts[0] == "'broken' cannot be planned: boom"
+    assert "'late' is due since 2030-01-01 12:00:00 UTC, and nobody plans it" in texts
+    assert "'paused' is paused: the moon" in texts
+    assert any(text.startswith("'ahead' is decided until") for text in texts)
+
+
+def test_one_that_starts_later_is_in_order(store, clock):
+    """And one whose definition nobody can read does not keep the doctor from the others."""
+    later = Spec(cron="@hourly", start=clock.now() + timedelta(days=900))
+    store.schedules.create("later", Definition(kind="mail", when=later), actor="ada")
+    Planner(store, Providers({}), counts=Counts()).tick()
+    garbage = {"definition": '{"kind": 1}', "declared": None, "version": 0, "provider": None, "actor": "ada"}
+    store.backend.run(ask("create_schedule", name="garbage", **garbage))
+    assert complaints(store) == []
+
+
+def test_a_schedule_whose_jobs_nobody_runs(store):
+    make(store, "hourly", kind="post")
+    alive(store)
+    assert complaints(store) == ["no worker runs 'post', which 'hourly' fires"]
+
+
+def test_workers_with_different_code(store):
+    alive(store, "a", version="1")
+    alive(store, "b", version="2")
+    assert found(doctor.of_store(store))["versions"] == "workers run different code: 1, 2"
+
+
+def test_a_file_that_others_may_read(tmp_path):
+    path = tmp_path / "jobs.db"
+    store = open_store(f"sqlite:///{path}")
+    path.chmod(0o644)
+    assert found(doctor.of_store(store))["permissions"] == f"others may read {path} (mode 644)"
+    store.close()
+
+
+@pytest.fixture
+def server(tmp_path):
+    with open_database("postgres", tmp_path, real_time=True) as database:
+        yield database.open()
+
+
+def test_what_a_user_may_not_do(server):
+    server.upkeep.tools.apply([*server.upkeep.tools.roles(), "DROP ROLE IF EXISTS looker"])
+    server.upkeep.tools.apply(["CREATE ROLE looker LOGIN IN ROLE holdfast_reader"])
+    reader = open_store(f"{server.backend.url}&user=looker")
+    told = found(reader.upkeep.tools.health())["privileges"]
+    assert "this user may not change" in told
+    assert {"attempt,", "batch,", "ended,"} <= set(told.split())
+    reader.close()
+    server.upkeep.tools.apply(["DROP ROLE looker"])
+
+
+def test_a_transaction_that_keeps_vacuum_from_its_work(server, monkeypatch):
+    monkeypatch.setattr("holdfast.store.postgres.database.OLD_TRANSACTION", timedelta(0))
+    with psycopg.connect(server.backend.url) as idle:
+        idle.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        idle.execute("SELECT 1")
+        told = found(server.upkeep.tools.health())
+        assert told["vacuum"].startswith(f"a transaction of backend {idle.info.backend_pid} is open")
+
+
+def test_clocks_that_differ(server, monkeypatch):
+    monkeypatch.setattr("holdfast.store.postgres.database.CLOCKS_APART", -1.0)
+    assert "off the database's" in found(server.upkeep.tools.health())["clock"]
+
+
+# -- programs and what is around them ----------------------------------------------------------
+
+
+def add(store, *argv, cwd="/", **options):
+    command = Command(argv=argv, cwd=cwd, **options)
+    return store.jobs.enqueue(NewJob(kind=COMMAND, payload=command.dumps())).id
+
+
+def test_programs_are_looked_at(store, tmp_path, monkeypatch):
+    """The invariants by the facts of the store; a directory that is missing; a lock whose owner is dead."""
+    monkeypatch.chdir(tmp_path)
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    (tmp_path / "x.lock").write_text(f"{ended.pid}\n")
+    add(store, "sim", "--out", "a.csv", "1", cwd=str(tmp_path / "gone"))
+    add(store, "flock", str(tmp_path / "x.lock"), "sim", memory=1)
+    store.jobs.enqueue(NewJob(kind=COMMAND, payload="{}"))  # one that nobody can read
+    told = found(doctor.of_programs(store, tmp_path / "logs"))
+    assert told["directories"] == f"live programs are to run in '{tmp_path / 'gone'}', which is not on this host"
+    assert told["stale locks"] == f"{tmp_path / 'x.lock'} names process {ended.pid}, which is dead"
+    assert told["7 memory caps"] == "1 live programs have no memory cap (jobs 1)"
+
+
+def test_logs_are_weighed(tmp_path, monkeypatch):
+    (tmp_path / "1-1.log").write_bytes(b"x" * 100)
+    assert {check.level for check in host.logs(tmp_path)} == {Level.OK}
+    monkeypatch.setattr(host, "LARGE_LOGS", 10)
+    assert "1 logs take" in found(host.logs(tmp_path))["logs"]
+    assert list(host.logs(tmp_path / "none")) == []
+
+
+def test_a_clock_that_is_wrong_is_told(store, clock):
+    """The store of the tests lives in another year."""
+    assert "differ by" in found(host.clock(store))["clock"]
+
+
+def test_every_file_with_settings_is_found(tmp_path):
+    below = tmp_path / "a"
+    below.mkdir()
+    (tmp_path / "holdfast.toml").write_text("slots = 3")
+    (below / "holdfast.toml").write_text("slots = 4")
+    (below / "pyproject.toml").write_text('[project]\nname = "x"')
+    files = [str(below / "holdfast.toml"), str(tmp_path / "holdfast.toml")]
+    assert [file for file in host.config_files(below) if file.startswith(str(tmp_path))] == files
+
+
+@pytest.mark.one_backend
+def test_a_fix_can_be_copied_whatever_the_names_are(store):
+    """A shell reads a name as one word, and a command reads none as an option."""
+    names = {"a; touch PWNED #": "'a; touch PWNED #'", "-x": "-- -x", "plain": "plain"}
+    for name in names:
+        store.queues.pause(name)
+        make(store, name)
+        store.schedules.pause(name, actor="ada")
+    fixes = {check.fix for check in doctor.of_store(store)}
+    for said in names.values():
+        assert {f"holdfast queue resume {said}", f"holdfast schedule resume {said}"} <= fixes
+
+
+@pytest.mark.one_backend
+def test_a_queue_to_serve_is_quoted(store):
+    put(store, queue="a; b")
+    alive(store)
+    (check,) = [check for check in doctor.of_store(store) if check.level is Level.WARN]
+    assert "--queue='a; b'," in check.fix

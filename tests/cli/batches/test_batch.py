@@ -1,0 +1,188 @@
+"""``holdfast batch``."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import pytest
+
+from tests.support.programs import batch_units
+
+pytestmark = pytest.mark.usefixtures("own_store")
+
+PLAIN = ["batch", "run", "tests.support.programs.batch_units:plain"]
+GREET = ["batch", "run", "tests.support.programs.batch_units:greet"]
+
+
+@pytest.fixture
+def batch(fitting):
+    return lambda verb, *words: fitting(("batch", verb), *words)
+
+
+def test_a_plain_function_is_enough(batch):
+    answer = batch("run", PLAIN[2], "--range", "1-5")
+    assert answer.code == 6
+    assert answer.document["status"] == "partial_failure"
+    assert (answer.data["summary"]["succeeded"], answer.data["summary"]["failed"]) == (4, 1)
+    (failed,) = batch("units", "1", "--state", "failed").data["units"]
+    assert (failed["key"], failed["status"], failed["error"].startswith("ValueError")) == (3, "failed", True)
+
+
+def test_outcomes_are_counted_by_label(batch):
+    answer = batch("run", GREET[2], "--ids", "a,skip,c", "--set", "loud=true")
+    summary = answer.data["summary"]
+    assert (answer.code, summary["succeeded"], summary["skipped"], summary["labels"]) == (0, 2, 1, {"loud": 2})
+    units = {unit["key"]: unit for unit in batch("units", "1").data["units"]}
+    assert units["a"]["data"] == "hello a"
+    assert units["skip"]["warning"] == "not today"
+
+
+def test_other_arguments_are_another_batch(batch):
+    """SPEC 8.19."""
+    assert batch("run", GREET[2], "--ids", "a").data["batch"] == 1
+    assert batch("run", GREET[2], "--ids", "a", "--set", "loud=true").data["batch"] == 2
+    assert batch("run", GREET[2], "--all").data["batch"] == 3
+    again = batch("run", GREET[2], "--ids", "a").data
+    assert (again["batch"], again["generation"]) == (4, 2)
+
+
+def test_keys_come_from_a_file_or_stdin(batch, run, tmp_path, monkeypatch):
+    (tmp_path / "keys").write_text("a\n\n b \n")
+    answer = batch("run", GREET[2], "--from", str(tmp_path / "keys"))
+    assert answer.data["summary"]["succeeded"] == 2
+    assert batch("run", GREET[2], "--from", str(tmp_path / "nothing")).code == 2
+
+
+def test_ndjson_is_a_line_per_unit(run):
+    lines = run(*GREET, "--all", "-o", "ndjson").lines
+    assert [line.get("key") for line in lines] == ["a", "b", None, None]
+    assert lines[2] == {"_meta": {"checkpoint": 2}}
+    assert lines[3]["_meta"]["status"] == "success"
+    assert lines[3]["_meta"]["lines"] == 3
+
+
+def test_a_dry_run_writes_nothing(batch, run):
+    answer = batch("run", PLAIN[2], "--range", "1-5", "--dry-run")
+    assert (answer.code, answer.data["summary"]["pending"], answer.data["dry_run"]) == (0, 5, True)
+    assert batch("ls").data["batches"] == []
+    batch("run", PLAIN[2], "--range", "1-5")
+    assert batch("run", PLAIN[2], "--range", "1-5", "--dry-run").data["summary"]["pending"] == 1
+
+
+def test_once_is_exit_13_when_there_is_nothing_to_do(batch):
+    assert batch("run", GREET[2], "--all", "--once").code == 0
+    assert batch("run", GREET[2], "--all", "--once").code == 13
+
+
+def test_only_and_limit_and_resume_from(batch):
+    assert batch("run", PLAIN[2], "--range", "1-9", "--only", "2,4").data["summary"]["succeeded"] == 2
+    assert batch("run", PLAIN[2], "--range", "10-19", "--limit", "3").data["summary"]["pending"] == 7
+    assert batch("run", PLAIN[2], "--range", "10-19", "--resume-from", "18").data["summary"]["succeeded"] == 5
+
+
+def test_a_batch_is_steered(batch):
+    """Pause, resume, cancel, retry failed, rm: each says what it changed."""
+    batch("run", PLAIN[2], "--range", "1-5")
+    assert batch("retry-failed", "1").data == {
+        "batch": 1,
+        "verb": "retry-failed",
+        "changed": True,
+        "units": 1,
+        "dry_run": False,
+    }
+    assert batch("pause", "1").data["changed"]
+    assert batch("run", PLAIN[2], "--range", "1-5").code == 11
+    assert batch("resume", "1").data["changed"]
+    assert batch("cancel", "1").data["units"] == 1
+    shown = batch("show", "1").data
+    assert (shown["state"], shown["summary"]["cancelled"], shown["holders"]) == ("cancelled", 1, [])
+    assert batch("attach", "1").code == 12
+    assert batch("rm", "1").data["changed"]
+    assert batch("show", "1").code == 3
+
+
+def test_the_shell_is_shown_harmless_text(run):
+    run(*PLAIN, "--range", "1-5")
+    assert "\x1b" not in run("batch", "units", "1").out
+    assert "partial" in run("batch", "ls").out
+    assert "failed" in run("batch", "show", "1").out
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["run", PLAIN[2]], 2),
+        (["run", PLAIN[2], "--range", "5-1"], 2),
+        (["run", PLAIN[2], "--range", "x"], 2),
+        (["run", PLAIN[2], "--ids", "x"], 2),
+        (["run", PLAIN[2], "--all"], 2),
+        (["run", PLAIN[2], "--range", "1-2", "--set", "nope=1"], 2),
+        (["run", PLAIN[2], "--range", "1-2", "--set", "nope"], 2),
+        (["run", "tests.support.programs.batch_units:nope", "--range", "1-2"], 4),
+        (["run", "nope", "--range", "1-2"], 4),
+        (["run", "tests.support.programs.batch_units:__doc__", "--range", "1-2"], 4),
+        (["units", "99"], 3),
+        (["cancel", "99"], 3),
+    ],
+    ids=lambda value: " ".join(value)[-40:] if isinstance(value, list) else str(value),
+)
+def test_mistakes_are_told(batch, words, code):
+    answer = batch(*words)
+    assert (answer.code, answer.document["error"]["code"] != "E_INTERNAL") == (code, True)
+
+
+def test_a_ledger_is_exported(batch, tmp_path):
+    """As CSV or NDJSON, private, whole or not at all."""
+    batch("run", GREET[2], "--ids", "a,skip,c")
+    answer = batch("export", "1", str(tmp_path / "units.csv"))
+    assert (answer.code, answer.data["units"]) == (0, 3)
+    rows = list(csv.DictReader((tmp_path / "units.csv").read_text().splitlines()))
+    assert [(row["key"], row["status"], row["warning"]) for row in rows] == [
+        ("a", "done", ""), ("c", "done", ""), ("skip", "skipped", "not today"),
+    ]  # fmt: skip
+    assert (tmp_path / "units.csv").stat().st_mode & 0o777 == 0o600
+    batch("export", "1", str(tmp_path / "units.ndjson"), "--state", "done")
+    lines = [json.loads(line) for line in (tmp_path / "units.ndjson").read_text().splitlines()]
+    assert [line["data"] for line in lines] == ["hello a", "hello c"]
+    assert batch("export", "9", str(tmp_path / "units.csv")).code == 3
+    assert batch("export", "1", str(tmp_path / "units.xls")).code == 2
+    assert batch("export", "1", str(tmp_path / "none" / "units.csv")).code == 2
+    assert sorted(path.name for path in tmp_path.glob("*units*")) == ["units.csv", "units.ndjson"]
+
+
+@pytest.mark.parametrize("stand", ["paused", "on workers", "not begun"])
+def test_cancel_ends_every_unit(batch, run, stand):
+    """SPEC 8.13 from the command line."""
+    if stand == "paused":
+        batch("run", GREET[2], "--ids", "a,b,c", "--limit", "1")
+        assert batch("pause", "1").data["changed"]
+        rest = 0  # those that were never looked at have no row, and are never run
+    else:
+        batch_units.app.submit(batch_units.greet, ["a", "b", "c"])
+        rest = 3
+    if stand == "not begun":
+        assert batch("pause", "1").data["changed"]
+    assert batch("cancel", "1").data["units"] == rest
+    shown = batch("show", "1").data
+    assert (shown["state"], shown["summary"]["pending"], shown["summary"]["cancelled"]) == ("cancelled", 0, rest)
+
+
+def test_a_batch_runs_on_workers(batch, run):
+    """The same line, the same exit code; attach watches."""
+    with batch_units.app.worker(poll=0.1):
+        answer = batch("run", GREET[2], "--ids", "a,skip,c", "--where", "workers")
+        assert (answer.code, answer.data["summary"]["succeeded"], answer.data["summary"]["skipped"]) == (0, 2, 1)
+        assert batch("attach", "1").code == 0
+        lines = run("batch", "run", GREET[2], "--ids", "a,b", "--where", "workers", "-o", "ndjson").lines
+    assert [line["key"] for line in lines if "key" in line] == ["a", "b"]
+    assert lines[-1]["_meta"]["summary"]["summary"]["succeeded"] == 2
+
+
+def test_to_watch_what_is_paused_is_exit_11(batch):
+    """Also when nobody was at work on it; a cancel of what others have in hand is told."""
+    batch_units.app.submit(batch_units.greet, ["a", "b"])
+    assert batch("pause", "1").data["changed"]
+    assert batch("attach", "1").code == 11
+    assert batch("cancel", "1").data == {"batch": 1, "verb": "cancel", "changed": True, "units": 2, "dry_run": False}
+    assert not batch("cancel", "1").data["changed"]

@@ -1,0 +1,71 @@
+"""``holdfast db``."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.cli.ops.db import _bytes
+from tests.support.backends import open_database
+from tests.support.reference import checker
+
+
+def test_a_backup_is_a_store(run, app, tmp_path):
+    ref = app.enqueue("mail", {"to": 1}, label="kept")
+    file = tmp_path / "backup.db"
+    answer = run("db", "backup", file, "-o", "json")
+    checker(("db", "backup")).validate(answer.document)
+    assert answer.data == {"file": str(file), "bytes": file.stat().st_size}
+    found = run("ls", "--url", f"sqlite:///{file}", "-o", "json").data["jobs"]
+    assert [(job["id"], job["label"]) for job in found] == [(ref.id, "kept")]
+    again = run("db", "backup", file, "-o", "json")
+    assert (again.code, again.document["error"]["code"]) == (2, "E_INVALID")
+
+
+def test_a_check_that_finds_something_is_exit_1(run, app, real_database):
+    ref = app.enqueue("mail", {"to": 1})
+    real_database.execute("DELETE FROM holdfast.live")
+    answer = run("db", "check", "-o", "json")
+    checker(("db", "check")).validate(answer.document)
+    assert (answer.code, answer.data["sound"]) == (1, False)
+    assert f"not so: {ref.id}" in run("db", "check").out
+
+
+def test_roles_are_printed_and_applied(run, real_database):
+    answer = run("db", "roles", "-o", "json")
+    checker(("db", "roles")).validate(answer.document)
+    if real_database.name == "sqlite":
+        assert answer.code == 2
+        return
+    assert not answer.data["applied"]
+    assert any("holdfast_producer" in statement for statement in answer.data["statements"])
+    assert run("db", "roles", "--apply", "-o", "json").data["applied"]
+
+
+@pytest.fixture
+def target(tmp_path):
+    with open_database("postgres", tmp_path, real_time=True) as database:
+        yield database.url
+
+
+def test_a_store_is_copied_to_postgres(run, app, real_database, target):
+    """Ids are kept; a running worker stands in its way; the old one is closed."""
+    if real_database.name != "sqlite":
+        answer = run("db", "copy", target, "-o", "json")
+        assert answer.code in (2, 9)
+        return
+    refs = [app.enqueue("mail", {"to": n}) for n in range(3)]
+    with app.worker(queues=["other"]):
+        answer = run("db", "copy", target, "-o", "json")
+        assert (answer.code, answer.document["error"]["code"]) == (9, "E_STORE_IN_USE")
+    answer = run("db", "copy", target, "-o", "json")
+    checker(("db", "copy")).validate(answer.document)
+    assert answer.data["rows"]["job"] == 3
+    found = run("ls", "--url", target, "-o", "json").data["jobs"]
+    assert sorted(job["id"] for job in found) == sorted(ref.id for ref in refs)
+    late = run("enqueue", "mail", "-p", '{"to": 9}', "-o", "json")
+    assert (late.code, late.document["error"]["code"]) == (4, "E_STORE_MOVED")
+
+
+@pytest.mark.parametrize(("size", "text"), [(0, "0 B"), (999, "999 B"), (1500, "1.5 KB"), (2.5e12, "2.5 TB")])
+def test_sizes_for_people(size, text):
+    assert _bytes(size) == text

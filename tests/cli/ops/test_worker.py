@@ -1,0 +1,198 @@
+"""``holdfast worker`` as a user runs it: signals, drain, metrics, logs, errors."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+import urllib.error
+import urllib.request
+
+import pytest
+
+import holdfast
+from holdfast import Selector, State
+from tests.support.processes import gone, wait_until
+from tests.support.program import program
+from tests.support.programs import cli_jobs
+
+APP = ("worker", "--app", "tests.support.programs.cli_jobs:app")
+#: Seconds, of which the grace has thirty.
+SOON = 10
+
+
+@pytest.fixture
+def url(real_database):
+    """Without a password, so that it can be compared with what is printed."""
+    real_database.open()
+    return real_database.url
+
+
+@pytest.fixture
+def app(url):
+    with holdfast.Holdfast(url) as app:
+        for kind in cli_jobs.app.kinds.values():
+            app._register(kind)
+        yield app
+
+
+def test_drain_ends_when_nothing_is_left(app, url):
+    """With exit 0 and a summary; what is scheduled for later does not count."""
+    refs = [app.enqueue("double", {"n": n}) for n in range(30)]
+    later = app.enqueue("double", {"n": 1}, delay="1h")
+    with program(*APP, "--drain", url=url) as worker:
+        code, said = worker.end()
+    assert code == 0
+    assert "30 done" in said
+    assert [ref.result() for ref in refs[:3]] == [0, 2, 4]
+    assert later.state is State.SCHEDULED
+    assert app.views.attempts(refs[0].id)[0].version == "1.2.3"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_first_signal_lets_go_without_burning_an_attempt(app, url, tmp_path, number):
+    """Exit 0 within the grace: what obeys, what does not, and what had not begun (SPEC 8.5, 8.11)."""
+    paths = [tmp_path / name for name in ("deaf", "obedient", "child")]
+    refs = [app.enqueue(path.name, {"path": str(path)}) for path in paths]
+    with program(*APP, "--slots", "3", "--grace", "1s", url=url) as worker:
+        wait_until(lambda: all(path.exists() for path in paths))
+        waiting = [app.enqueue("double", {"n": n}) for n in range(3)]
+        worker.send(number)
+        began = time.monotonic()
+        code, said = worker.end()
+    assert code == 0
+    assert time.monotonic() - began < SOON
+    assert "once more to leave at once" in said
+    assert [(ref.state, ref.job().attempts) for ref in refs + waiting] == [(State.READY, 0)] * 6
+
+
+def test_a_first_signal_under_load_burns_no_attempt(app, url):
+    """Thousands of jobs are fetched ahead, begun, ended and unsettled at that moment."""
+    app.store.jobs.enqueue_many([app.request("double", {"n": n}, {}) for n in range(20_000)])
+    with program(*APP, "--grace", "5s", url=url) as worker:
+        wait_until(lambda: app.views.count(Selector(states=(State.DONE,)), cap=500).capped)
+        worker.send(signal.SIGTERM)
+        code, _ = worker.end()
+    assert code == 0
+    ends = {(job.state, job.attempts) for job in app.views.all(Selector(), limit=5000)}
+    assert ends == {(State.DONE, 1), (State.READY, 0)}
+
+
+def test_the_second_signal_leaves_at_once(app, url, tmp_path):
+    """Long before the grace is over, with exit 130; jobs are given back, children are dead (I16)."""
+    paths = [tmp_path / name for name in ("deaf", "child")]
+    refs = [app.enqueue(path.name, {"path": str(path)}) for path in paths]
+    with program(*APP, url=url) as worker:
+        wait_until(lambda: all(path.exists() for path in paths) and paths[1].read_text())
+        worker.send(signal.SIGINT)
+        worker.said("once more")
+        began = time.monotonic()
+        worker.send(signal.SIGINT)
+        code, _ = worker.end()
+    assert code == 130
+    assert time.monotonic() - began < SOON
+    assert wait_until(lambda: gone(int(paths[1].read_text())))
+    assert [(ref.state, ref.job().attempts) for ref in refs] == [(State.READY, 0)] * 2
+    assert app.store.workers.list() == [], "nobody waits for one that has left"
+
+
+@pytest.mark.parametrize(("kind", "number"), [("child", signal.SIGKILL), ("brief_child", signal.SIGSTOP)])
+def test_no_child_outlives_its_worker(app, url, tmp_path, kind, number):
+    """The supervisor ends it when the worker was killed, and when the lease of a frozen one is over (SPEC 8.29)."""
+    path = tmp_path / "child"
+    app.enqueue(kind, {"path": str(path)})
+    with program(*APP, url=url) as worker:
+        pid = int(wait_until(lambda: path.exists() and path.read_text()))
+        worker.send(number)
+        assert wait_until(lambda: gone(pid))
+        worker.send(signal.SIGCONT)
+
+
+def test_metrics_and_health(app, url):
+    """The names that dashboards rely on (W10)."""
+    for n in range(5):
+        app.enqueue("double", {"n": n})
+    bad = app.enqueue("broken")
+    with program(*APP, "--metrics", "127.0.0.1:0", url=url) as worker:
+        port = worker.said("metrics on port").split()[-1]
+        bad.wait(120)
+        text = wait_until(lambda: (found := fetch(port, "/metrics")[1]) and "broken" in found and found)
+        assert fetch(port, "/livez") == (200, "ok\n")
+        assert fetch(port, "/readyz") == (200, "ok\n")
+        assert fetch(port, "/else")[0] == 404
+    assert 'holdfast_jobs_completed_total{kind="double",queue="default",result="done"} 5.0' in text
+    assert 'holdfast_jobs_completed_total{kind="broken",queue="default",result="failed"} 1.0' in text
+    assert 'holdfast_job_run_seconds_count{kind="double",queue="default"} 5.0' in text
+    for name in (
+        *("ticks_total{", "jobs_enqueued_total", "job_wait_seconds_bucket{", "queue_depth{", "running_lapsed 0.0"),
+        *("queue_oldest_ready_seconds{", "lease_lost_total", "fence_rejected_total", "heartbeat_age_seconds"),
+    ):
+        assert f"holdfast_{name}" in text
+
+
+def test_metrics_beyond_the_loopback_need_a_token(app, url):
+    """No open port without authentication."""
+    for nothing in ({}, {"HOLDFAST_METRICS_TOKEN": ""}):
+        with program(*APP, "--metrics", "0.0.0.0:0", url=url, **nothing) as worker:
+            code, said = worker.end()
+        assert code == 4
+        assert "HOLDFAST_METRICS_TOKEN" in said
+    with program(*APP, "--metrics", "0.0.0.0:0", url=url, HOLDFAST_METRICS_TOKEN="secret") as worker:
+        port = worker.said("metrics on port").split()[-1]
+        assert fetch(port, "/metrics")[0] == 401
+        assert fetch(port, "/metrics", token="secret")[0] == 200
+        assert fetch(port, "/livez")[0] == 200
+
+
+def fetch(port, path, token=None):
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", headers=headers)
+    try:
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def test_logs_are_json_when_asked(app, url, tmp_path):
+    """With job, attempt, token and worker."""
+    path = tmp_path / "obedient"
+    ref = app.enqueue("obedient", {"path": str(path)})
+    with program(*APP, "--log-format", "json", url=url) as worker:
+        line = json.loads(worker.said("hello"))
+    assert (line["level"], line["message"], line["job"], line["attempt"]) == ("info", "hello", ref.id, 1)
+    assert line["token"] == 1
+    assert line["worker"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["--app", "tests.run.nothing:app"], 4, "there is no module 'tests.run.nothing'"),
+        (["--app", "./ok:app"], 4, "Write MODULE:APP"),
+        (
+            ["--app", "tests.support.programs.broken_module:app"],
+            4,
+            "cannot be imported: RuntimeError: raised at import",
+        ),
+        (["--url", "postgresql://[bad/db"], 4, "cannot be read"),
+        (["--url", "postgresql://u:p@w@h/db"], 4, "%40"),
+        (["--app", "tests.support.programs.cli_jobs:ap"], 4, "Did you mean tests.support.programs.cli_jobs:app?"),
+        (["--slots", "0"], 2, "--slots"),
+        (["--metrics", "here"], 2, "HOST:PORT"),
+        (["--url", "mysql://x"], 4, "mysql"),
+    ],
+)
+def test_mistakes_are_told(url, arguments, code, says):
+    with program("worker", *arguments, url=url) as worker:
+        found, said = worker.end()
+    assert (found, says in said) == (code, True), said
+
+
+def test_without_an_app_a_worker_only_sweeps(url, app):
+    """No kind is known, so nothing is claimed."""
+    ref = app.enqueue("double", {"n": 1})
+    with program("worker", "--drain", url=url) as worker:
+        assert worker.end()[0] == 0
+    assert ref.state is State.READY

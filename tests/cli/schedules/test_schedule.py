@@ -1,0 +1,257 @@
+"""``holdfast schedule``."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from holdfast import Plan
+from holdfast.store.engine.operation import ask
+from holdfast.testing import plan
+
+MAIL = ["mail", "-p", '{"to": 1}']
+
+
+@pytest.fixture
+def schedule(fitting):
+    return lambda verb, *words: fitting(("schedule", verb), *words)
+
+
+@pytest.fixture
+def nightly(schedule, app):
+    app.job(name="planned")(_planned)
+    assert app.store
+    assert schedule("add", "nightly", "mail", "30 2 * * *", "--tz", "Europe/Berlin", "-p", '{"to": 1}').code == 0
+
+
+def _planned(plan: Plan) -> None: ...
+
+
+def code_of(answer):
+    return answer.code, answer.document["error"]["code"]
+
+
+def test_a_schedule_is_made_and_shown(schedule, run, nightly):
+    facts = schedule("show", "nightly").data
+    assert (facts["condition"], facts["kind"], facts["words"]) == ("active", "mail", "at 02:30 (Europe/Berlin)")
+    assert facts["definition"]["payload"] == {"to": 1}
+    assert len(facts["next"]) == 3
+    assert any("leave out 02:30" in warning for warning in facts["warnings"])
+    (listed,) = schedule("ls").data["schedules"]
+    assert listed == facts
+    text = run("schedule", "show", "nightly").out
+    assert "when      at 02:30 (Europe/Berlin)" in text
+    assert "nightly  active" in run("schedule", "ls").out
+
+
+def test_all_options_reach_the_definition(schedule):
+    words = ["add", "all", *MAIL[:1], "every 1h", *MAIL[1:], "--phase", "5m", "--catch-up", "every", "--window", "2h"]
+    words += ["--overlap", "allow", "--delay", "30s", "--jitter", "10s", "--start", "2030-01-01T00:00:00Z"]
+    words += ["--end", "2031-01-01T00:00:00Z", "--runs", "7", "-q", "slow", "--priority", "3", "--scope", "a"]
+    definition = schedule(*words, "--scope", "b", "--ping", "https://x.example/y").data["definition"]
+    assert definition == {
+        "kind": "mail",
+        "payload": {"to": 1},
+        "queue": "slow",
+        "priority": 3,
+        "scopes": ["a", "b"],
+        "ping": "https://x.example/y",
+        "when": {
+            "every": "PT3600S",
+            "phase": "PT300S",
+            "catch_up": "every",
+            "window": "PT7200S",
+            "overlap": "allow",
+            "delay": "PT30S",
+            "jitter": "PT10S",
+            "start": "2030-01-01T00:00:00Z",
+            "end": "2031-01-01T00:00:00Z",
+            "runs": 7,
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["nightly", "mail", "@daily", "-p", '{"to": 1}'], (9, "E_DUPLICATE_SCHEDULE")),
+        (["other", "mial", "@daily"], (3, "E_UNKNOWN_KIND")),
+        (["other", "mail", "@daily"], (2, "E_INVALID_PAYLOAD")),
+        (["other", "mail", "@daily", "-p", '{"to": 1, "cc": 2}'], (2, "E_INVALID_PAYLOAD")),
+        (["other", "mail", "61 * * * *", "-p", '{"to": 1}'], (2, "E_EXPRESSION")),
+        (["other", "mail", "0 0 30 2 *", "-p", '{"to": 1}'], (2, "E_NEVER_FIRES")),
+        (["other", "mail", "@daily", "--tz", "Mars/Here", "-p", '{"to": 1}'], (2, "E_UNKNOWN_ZONE")),
+        (["other", "mail", "@daily", "--delay", "long", "-p", '{"to": 1}'], (2, "E_INVALID")),
+        (["other", "mail", "@daily", "--ping", "file:///etc/passwd", "-p", '{"to": 1}'], (2, "E_INVALID")),
+        (["other", "mail", "@daily", "--scope", "a", "--scopes-from", "b", "-p", '{"to": 1}'], (2, "E_INVALID")),
+        (["other", "mail", "every 5m", "--tz", "Mars/Here", "-p", '{"to": 1}'], (2, "E_INVALID")),
+        (["other", "mail", "every 5m", "--scopes-from", "", "-p", '{"to": 1}'], (2, "E_INVALID")),
+        (["other", "mail", "every 5m", "--start", "9999-12-31T23:59:59Z", "-p", '{"to": 1}'], (2, "E_INVALID")),
+        (["other", "mail", "every 5m", "--start", "5d", "-p", '{"to": 1}'], (2, "E_INVALID")),
+        (["other", "mail", "every 5m", "--ping", "http://x.example/ a", "-p", '{"to": 1}'], (2, "E_INVALID")),
+        (["a\nb", "mail", "every 5m", "-p", '{"to": 1}'], (2, "E_INVALID")),
+        (["other", "planned", "every 5m", "-p", '{"plan": 1}'], (2, "E_INVALID_PAYLOAD")),
+    ],
+)
+def test_what_makes_no_sense_is_refused(run, nightly, words, expected):
+    """Each with its code, and nothing is made."""
+    assert code_of(run("schedule", "add", *words, "-o", "json")) == expected
+    assert len(run("schedule", "ls", "-o", "json").data["schedules"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("expression", "position"), [("61 * * * *", 0), ("0 25 * * *", 2), ("0 0 1-40 * *", 4), ("0 0 * * mon,xyz", 12)]
+)
+def test_a_bad_expression_is_told_with_its_place(run, expression, position):
+    answer = run("schedule", "preview", expression, "-o", "json")
+    assert code_of(answer) == (2, "E_EXPRESSION")
+    assert answer.document["error"]["context"] == {"position": str(position)}
+    assert f"at character {position + 1}" in answer.document["error"]["message"]
+    assert answer.document["error"]["hint"]
+
+
+def test_a_preview_needs_no_store(run, monkeypatch):
+    monkeypatch.setenv("HOLDFAST_URL", "postgresql://nobody@127.0.0.1:1/none")
+    words = ["schedule", "preview", "0 12 * * *", "--tz", "Asia/Kolkata", "--from", "2030-01-01T00:00:00Z", "-n", "2"]
+    found = run(*words, "-o", "json").data
+    assert [instant["utc"] for instant in found["next"]] == ["2030-01-01T06:30:00Z", "2030-01-02T06:30:00Z"]
+    assert found["next"][0]["local"] == "2030-01-01T12:00:00+05:30"
+    assert run(*words).out.splitlines()[0] == "at 12:00 (Asia/Kolkata)"
+    assert len(run("schedule", "preview", "every 90s", "-n", "7", "-o", "json").data["next"]) == 7
+
+
+def test_an_edit_keeps_what_it_does_not_say(schedule, run, nightly):
+    facts = schedule("edit", "nightly", "--expression", "0 3 * * *", "--overlap", "allow").data
+    assert facts["definition"]["when"] == {"cron": "0 3 * * *", "tz": "Europe/Berlin", "overlap": "allow"}
+    assert facts["definition"]["payload"] == {"to": 1}
+    assert schedule("edit", "nightly", "--expression", "every 5m").data["definition"]["when"]["every"] == "PT300S"
+    assert code_of(run("schedule", "edit", "nightly", "-o", "json")) == (2, "E_INVALID")
+    assert code_of(run("schedule", "edit", "nobody", "--delay", "1s", "-o", "json")) == (3, "E_NO_SUCH_SCHEDULE")
+
+
+def test_a_pause_has_its_note(schedule, run, nightly):
+    assert schedule("pause", "nightly", "--note", "the moon").data["condition"] == "paused"
+    assert "the moon" in run("schedule", "ls").out
+    assert schedule("why", "nightly", "2035-01-01T01:30:00Z").data["why"] == "the schedule is paused: the moon"
+    assert schedule("resume", "nightly").data["condition"] == "active"
+
+
+def test_a_trigger_answers_its_jobs(schedule, run, app, nightly):
+    (job,) = schedule("trigger", "nightly").data["jobs"]
+    assert (app.get(job).job().label, app.get(job).job().state) == ("nightly", "ready")
+    assert run("schedule", "trigger", "nightly", "--quiet").out.strip().isdecimal()
+    assert code_of(run("schedule", "trigger", "nightly", "--scope", "x", "-o", "json")) == (2, "E_INVALID")
+
+
+def test_scopes_that_only_the_application_knows(schedule, run, app):
+    app.schedules.create("tenants", "mail", "@daily", payload={"to": 1}, scopes="tenants")
+    assert code_of(run("schedule", "trigger", "tenants", "-o", "json")) == (2, "E_INVALID")
+    assert len(schedule("trigger", "tenants", "--scope", "a").data["jobs"]) == 1
+
+
+def test_a_backfill_says_first_what_it_would_do(schedule, nightly):
+    words = ["backfill", "nightly", "--from", "2030-01-01T00:00:00Z", "--to", "2030-01-01T00:00:00Z"]
+    assert schedule(*words).code == 2
+    looked = schedule("backfill", "nightly", "--from", "72h", "--dry-run").data
+    assert (looked["plans"], looked["jobs"], looked["dry_run"]) == (3, [], True)
+    done = schedule("backfill", "nightly", "--from", "72h").data
+    assert (done["plans"], len(done["jobs"]), done["known"]) == (3, 3, 0)
+    assert (schedule("backfill", "nightly", "--from", "72h").data["known"]) == 3
+
+
+def test_the_history_tells_what_was_fired_and_what_was_not(schedule, run, app, real_database, nightly):
+    app.schedules.create("minutely", "mail", "* * * * *", payload={"to": 2}, overlap="allow")
+    now = datetime.now(UTC).replace(second=0, microsecond=0)
+    back = now - timedelta(minutes=10)
+    value = int(back.timestamp() * 1e6) if real_database.name == "sqlite" else back
+    mark = "?" if real_database.name == "sqlite" else "%s"
+    real_database.execute(f"UPDATE holdfast.schedule SET cursor = {mark}", (value,))
+    plan(app)
+    fired, skipped = schedule("history", "minutely").data["plans"]
+    assert (fired["decision"], fired["reason"], fired["state"]) == ("fired", "due", "ready")
+    assert (skipped["decision"], skipped["count"], skipped["reason"]) == ("skipped", 9, "catch_up")
+    assert run("schedule", "history", "minutely").out.splitlines()[2].endswith("catch_up")
+    why = schedule("why", "minutely", skipped["first"]).data["why"]
+    assert why == "it was not fired: a newer one was due when a planner looked"
+    assert schedule("why", "minutely", fired["first"]).data["why"].startswith(f"it was fired as job {fired['job_id']}")
+    assert "is no plan of it" in schedule("why", "minutely", (now + timedelta(seconds=7)).isoformat()).data["why"]
+    assert "not due yet" in schedule("why", "nightly", "2035-01-01T01:30:00Z").data["why"]
+
+
+def test_one_that_cannot_be_read_hides_no_other(schedule, run, app, nightly):
+    garbage = {"definition": '{"kind": 1}', "declared": None, "version": 0, "provider": None, "actor": "ada"}
+    app.store.backend.run(ask("create_schedule", name="garbage", **garbage))
+    listed = {facts["name"]: facts["condition"] for facts in schedule("ls").data["schedules"]}
+    assert listed == {"garbage": "failing", "nightly": "active"}
+    assert run("schedule", "show", "garbage").code == 0
+    assert run("schedule", "rm", "garbage", "--yes").code == 0
+
+
+def test_a_scope_that_is_named_twice_is_one(schedule, app):
+    app.schedules.create("two", "mail", "@daily", payload={"to": 1}, scopes=["a", "b"])
+    assert len(schedule("trigger", "two", "--scope", "a", "--scope", "a").data["jobs"]) == 1
+    assert len(schedule("trigger", "two").data["jobs"]) == 2
+
+
+@pytest.mark.parametrize("time", ["0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z", "yesterday", "2030-13-01T00:00:00Z"])
+def test_what_is_no_moment_is_told(run, nightly, time):
+    for words in (
+        ["why", "nightly", time],
+        ["backfill", "nightly", "--from", time],
+        ["preview", "@daily", "--from", time],
+    ):
+        answer = run("schedule", *words, "-o", "json")
+        assert code_of(answer) == (2, "E_INVALID")
+        assert "2030-01-01T06:00:00Z" in answer.document["error"]["hint"]
+
+
+def test_why_is_asked_of_a_scope_that_there_is(schedule, run, app):
+    app.schedules.create("two", "mail", "@daily", payload={"to": 1}, scopes=["a", "b"])
+    assert code_of(run("schedule", "why", "two", "2035-01-01T00:00:00Z", "-o", "json")) == (2, "E_INVALID")
+    assert "not due yet" in schedule("why", "two", "2035-01-01T00:00:00Z", "--scope", "a").data["why"]
+
+
+def test_what_nobody_plans_is_told(schedule, run, app, real_database):
+    app.schedules.create("lost", "mail", "@daily", payload={"to": 1}, scopes="nowhere")
+    past = datetime.now(UTC) - timedelta(minutes=5)
+    value = int(past.timestamp() * 1e6) if real_database.name == "sqlite" else past
+    mark = "?" if real_database.name == "sqlite" else "%s"
+    real_database.execute(f"UPDATE holdfast.schedule SET next_at = {mark}", (value,))
+    assert "nobody plans it" in schedule("show", "lost").data["warnings"][0]
+    assert "Due since" in run("schedule", "ls").out
+
+
+def test_what_is_said_is_shown_as_it_is_written(schedule, run):
+    words = ["--phase", "5m", "--delay", "90s", "--scope", "a", "--scope", "b", "--start", "2030-01-01T00:00:00Z"]
+    schedule("add", "all", "mail", "every 1h", "-p", '{"to": 1}', *words)
+    text = run("schedule", "show", "all").out
+    for line in ("phase     5m", "delay     1m30s", "scopes    a, b", "start     2030-01-01T00:00:00Z"):
+        assert line in text
+
+
+def test_what_lies_outside_its_time_is_told(schedule):
+    words = ["--start", "2030-01-01T00:00:00Z", "--end", "2031-01-01T00:00:00Z", "-p", '{"to": 1}']
+    schedule("add", "year", "mail", "@daily", *words)
+    assert "starts later" in schedule("why", "year", "2029-01-01T00:00:00Z").data["why"]
+    assert "ends before" in schedule("why", "year", "2032-01-01T00:00:00Z").data["why"]
+
+
+def test_what_is_removed_is_gone(schedule, run, nightly):
+    assert run("schedule", "rm", "nightly").code == 2  # nobody can be asked
+    assert schedule("rm", "nightly", "--yes").data == {"schedule": "nightly"}
+    assert code_of(run("schedule", "show", "nightly", "-o", "json")) == (3, "E_NO_SUCH_SCHEDULE")
+
+
+def test_what_code_declares_is_told(schedule, app):
+    app.schedule("@hourly", version=3)(app.job(name="hourly")(lambda: None))
+    app.declare_schedules()
+    facts = schedule("show", "hourly").data
+    assert (facts["in_code"], facts["version"]) == (True, 3)
+
+
+def test_a_change_needs_the_key_where_one_is_set(run, nightly, monkeypatch):
+    monkeypatch.setenv("HOLDFAST_API_KEY_SHA256", "0" * 64)
+    for words in (["pause", "nightly"], ["rm", "nightly"], ["trigger", "nightly"], ["edit", "nightly", "--runs", "1"]):
+        assert code_of(run("schedule", *words, "-o", "json")) == (4, "E_REFUSED")
+    assert run("schedule", "ls", "-o", "json").code == 0

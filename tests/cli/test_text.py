@@ -1,0 +1,171 @@
+"""What people see: on a terminal of any size, a dumb one, without colours; and lists too long to hold."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import termios
+
+import pytest
+
+import holdfast
+from holdfast.cli.text import table
+from holdfast.domain.jobs.new_job import NewJob
+from holdfast.output.printer import Line
+from tests.support.processes import PATIENCE, wait_until
+from tests.support.program import ROOT
+
+pytestmark = pytest.mark.one_backend
+
+ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+class Terminal:
+    """The program on a terminal of its own."""
+
+    def __init__(self, *words, url, columns=80, **environ):
+        self._ours, theirs = pty.openpty()
+        termios.tcsetwinsize(theirs, (24, columns))
+        env = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR")}
+        env |= {"HOLDFAST_URL": url, "TERM": "xterm", **environ}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "holdfast", *words], cwd=ROOT, env=env, stdin=theirs, stdout=theirs, stderr=theirs
+        )
+        os.close(theirs)
+        self.text = ""
+
+    def read(self):
+        """What has come since; an end of the terminal is no error."""
+        ready, _, _ = select.select([self._ours], [], [], 0.1)
+        try:
+            self.text += os.read(self._ours, 65536).decode(errors="replace") if ready else ""
+        except OSError:
+            return False
+        return True
+
+    def until(self, text):
+        wait_until(lambda: self.read() and text in ESCAPE.sub("", self.text))
+
+    def end(self):
+        while self.read():
+            pass
+        os.close(self._ours)
+        return self.process.wait(PATIENCE)
+
+
+@pytest.fixture
+def full(app):
+    app.enqueue("mail", {"to": 1}, label="a label that is long, longer, and longer still, up to the edge of the world")
+    app.control.hold(holdfast.Selector(kinds=("mail",)), actor="ada", note="\x1b]0;evil\x07 note\x00")
+    return app
+
+
+def test_a_terminal_has_colours(full, real_database):
+    terminal = Terminal("ls", url=real_database.url)
+    assert terminal.end() == 0
+    assert "\x1b[33mheld\x1b[0m" in terminal.text
+
+
+@pytest.mark.parametrize(
+    ("words", "environ"), [(["--no-color"], {}), ([], {"NO_COLOR": "1"}), ([], {"TERM": "dumb"})], ids=str
+)
+def test_no_colours_where_nobody_wants_them(full, real_database, words, environ):
+    terminal = Terminal("ls", *words, url=real_database.url, **environ)
+    assert terminal.end() == 0
+    assert "\x1b" not in terminal.text
+    assert "held" in terminal.text
+
+
+@pytest.mark.parametrize("words", [["ls"], ["queue", "ls"], ["exit-codes"], ["top", "-n", "1"]], ids=" ".join)
+def test_forty_columns_are_enough(full, real_database, words):
+    """Lines are cut, not wrapped; nothing fails."""
+    terminal = Terminal(*words, url=real_database.url, columns=40)
+    assert terminal.end() == 0
+    lines = ESCAPE.sub("", terminal.text).splitlines()
+    assert max(map(len, lines)) <= 40
+    assert "Traceback" not in terminal.text
+
+
+def test_what_a_terminal_would_obey_is_shown(full, real_database):
+    """Titles, colours and NUL of labels and notes never reach it."""
+    terminal = Terminal("show", "1", url=real_database.url)
+    assert terminal.end() == 0
+    assert "\x1b]" not in terminal.text
+    assert "\\x1b]0;evil\\x07 note" in terminal.text
+
+
+@pytest.mark.parametrize("term", ["xterm", "dumb"])
+def test_top_shows_what_goes_on(full, real_database, term):
+    """It goes on until Ctrl-C, and leaves the terminal as it was; a dumb one gets one look."""
+    terminal = Terminal("top", "--every", "0.1", url=real_database.url, TERM=term)
+    terminal.until("HELD")
+    if term != "dumb":
+        full.enqueue("mail", {"to": 2}, queue="a-new-one")
+        terminal.until("a-new-one")
+        terminal.process.send_signal(signal.SIGINT)
+    assert terminal.end() == 0
+    assert "Traceback" not in terminal.text
+    assert terminal.text.count("\x1b[?1049h") == terminal.text.count("\x1b[?1049l")
+
+
+def test_a_wait_shows_how_far_it_is(full, real_database):
+    terminal = Terminal("wait", "1", url=real_database.url)
+    terminal.until("0/1")
+    full.control.cancel(holdfast.Selector(ids=(1,)), actor="ada")
+    assert terminal.end() == 12
+    assert "cancelled" in terminal.text
+
+
+def test_a_run_of_a_batch_shows_a_bar(real_database):
+    """B15: how many of how many, the rate, and how long it will take; on a dumb terminal there are lines."""
+    line = ["batch", "run", "tests.support.programs.batch_units:plain", "--range", "10-60", "--rate", "20"]
+    terminal = Terminal(*line, url=real_database.url, columns=120)
+    assert terminal.end() == 0
+    shown = ESCAPE.sub("", terminal.text)
+    assert re.search(r"batch 1 .*\d+/51 .*\d/s .*\d:\d\d:\d\d left", shown), shown
+    assert "batch 1: 51 of 51 done" in shown
+    dumb = Terminal(*line, "--fresh", url=real_database.url, TERM="dumb")
+    assert dumb.end() == 0
+    assert re.search(r"\d+ of 51 units, .*/s", dumb.text)
+    assert "\x1b" not in dumb.text
+
+
+def test_a_table_is_painted_where_it_is_not_cut():
+    assert [line.painted() for line in table(("STATE",), [["dead"], ["x"]])] == [
+        "\x1b[1mSTATE\x1b[0m",
+        "\x1b[31mdead\x1b[0m",
+        "x",
+    ]
+    assert Line("plain").painted() == "plain"
+
+
+MANY = 50_000
+
+
+@pytest.mark.slow
+def test_a_long_list_needs_little_memory(app, real_database):
+    """Thousands of jobs, listed as a stream: the memory is that of a short list."""
+    small = _memory(real_database.url, "json", "-n", "10")
+    app.store.jobs.enqueue_many([NewJob(kind="mail", payload='{"to": 1}') for _ in range(MANY)])
+    for written in ("text", "json", "ndjson"):
+        large = _memory(real_database.url, written, "--all")
+        assert large - small < 8_000, "kilobytes"
+
+
+def _memory(url, format_, *words):
+    """The largest memory of one run, in kilobytes; its output is read as it comes."""
+    line = [sys.executable, "-m", "holdfast", "ls", *words, "-o", format_, "--url", url]
+    code = (
+        "import resource, subprocess, sys\n"
+        "process = subprocess.Popen(sys.argv[1:], stdout=subprocess.PIPE)\n"
+        "lines = sum(1 for _ in process.stdout)\n"
+        "assert process.wait() == 0\n"
+        "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, *line], cwd=ROOT, capture_output=True, text=True, check=True)
+    return int(done.stdout)

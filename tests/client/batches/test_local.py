@@ -1,0 +1,432 @@
+"""Batches in one process: outcomes, retries, and what a unit may know."""
+
+from __future__ import annotations
+
+import os
+import threading
+from contextlib import contextmanager
+from datetime import date
+
+import pytest
+
+import holdfast
+from holdfast import Fatal, Skip, Unit
+from holdfast.client.batches.local import source_of
+from holdfast.domain.batches.batch import AbortedBy, BatchId, BatchState, identity, unit_key
+from holdfast.domain.batches.breaker import RATE_AFTER, Breaker, Limits
+from holdfast.errors import InvalidInput, InvalidKind, StoreUnavailable
+from holdfast.store.batches.batches import Batches
+from holdfast.worker.batches import driver
+from tests.support.processes import wait_until
+
+
+@pytest.fixture
+def app(real_database):
+    with holdfast.Holdfast(real_database.url) as app:
+        yield app
+
+
+def run(app, function, keys, **options):
+    return app.run(function, keys, output="none", **options)
+
+
+def test_units_say_how_they_ended(app):
+    """Done with a label, a warning, data; skipped; failed."""
+
+    @app.unit()
+    def work(key: str, unit: Unit) -> object:
+        match key:
+            case "skip":
+                raise Skip("no need")
+            case "fail":
+                raise ValueError("bad")
+            case "warn":
+                unit.warn("odd")
+            case "label":
+                unit.done("duplicate", {"of": 1})
+            case "exit":
+                raise SystemExit(3)
+        return key
+
+    result = run(app, work, ["skip", "fail", "warn", "label", "plain", "exit"], max_failures=0)
+    units = {unit.key: unit for unit in app.store.batches.units(result.batch.id)}
+    assert {key: str(unit.state) for key, unit in units.items()} == {
+        '"skip"': "skipped", '"fail"': "failed", '"warn"': "done", '"label"': "done", '"plain"': "done", '"exit"': "failed",
+    }  # fmt: skip
+    assert units['"fail"'].error.startswith("ValueError: bad")
+    assert (units['"label"'].label, units['"label"'].data) == ("duplicate", '{"of":1}')
+    assert (units['"warn"'].warning, units['"skip"'].warning) == ("odd", "no need")
+    summary = result.summary
+    assert (summary.succeeded, summary.failed, summary.skipped, summary.warned) == (3, 2, 1, 1)
+    assert (result.exit_code, summary.labels, result.batch.state) == (6, {"duplicate": 1}, BatchState.PARTIAL)
+
+
+def test_a_run_can_be_silent(app, capfd):
+    """For programs that look at the result themselves."""
+
+    @app.unit()
+    def work(key: int) -> None:
+        assert key
+
+    assert run(app, work, [0, 1]).exit_code == 6
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("retries", [0, 1])
+def test_a_unit_whose_commit_nobody_heard_of_is_done_once(app, monkeypatch, retries):
+    """Its row is in the ledger: no failure is written over it, and the rest of the run is not appended blindly."""
+    real, unheard = Batches.transaction, {unit_key(2), unit_key(5)}
+
+    @contextmanager
+    def transaction(batches, opened, end):
+        with real(batches, opened, end) as connection:
+            yield connection
+        key = end().key
+        if key in unheard:
+            unheard.remove(key)
+            raise StoreUnavailable("nobody heard")
+
+    monkeypatch.setattr(Batches, "transaction", transaction)
+
+    @app.unit(retries=retries, retry=["0s"])
+    def work(key: int, unit: Unit) -> None:
+        with unit.transaction():
+            pass
+
+    result = run(app, work, range(1, 81), max_failures=0)
+    assert (result.summary.succeeded, result.summary.failed, result.exit_code) == (80, 0, 0)
+    assert app.store.batches.recount(result.batch.id) == {"done": 80}
+    assert not unheard
+
+
+def test_a_unit_is_tried_again_within_a_run(app):
+    tries = []
+
+    @app.unit(retries=2, retry=["0s"])
+    def flaky(key: int, unit: Unit) -> None:
+        tries.append(unit.attempt)
+        if len(tries) < 3:
+            raise ValueError
+
+    result = run(app, flaky, [1])
+    (unit,) = app.store.batches.units(result.batch.id)
+    assert (result.exit_code, tries, unit.attempts) == (0, [1, 2, 3], 3)
+
+
+def test_fatal_stops_the_whole_run(app):
+    """Exit 8: mend the cause, then go on."""
+
+    @app.unit()
+    def work(key: int) -> None:
+        if key == 5:
+            raise Fatal("the disk is gone")
+
+    result = run(app, work, range(1000))
+    assert (result.exit_code, result.summary.aborted_by) == (8, AbortedBy.FATAL)
+    assert result.summary.pending > 900
+
+
+def test_arguments_reach_the_function_and_the_identity(app):
+    seen = []
+
+    @app.unit(operational=["speed"])
+    def work(key: int, *, replace: bool = False, speed: int = 1) -> None:
+        seen.append((key, replace, speed))
+
+    first = run(app, work.bind(replace=True, speed=1), [1])
+    again = run(app, work.bind(replace=True, speed=9), [1])
+    other = run(app, work.bind(replace=False), [1])
+    assert seen == [(1, True, 1), (1, True, 9), (1, False, 1)]
+    assert (again.batch.generation, again.batch.identity) == (2, first.batch.identity)
+    assert other.batch.identity != first.batch.identity
+    with pytest.raises(InvalidInput, match="no argument 'nope'"):
+        work.bind(nope=1)
+    assert work(7, replace=True) is None, "it can be called as before"
+
+
+def test_a_unit_knows_its_key_and_a_key_for_others(app):
+    """The idempotency key is the same at every attempt, and for no other unit."""
+    seen = {}
+
+    @app.unit()
+    def work(key: list[int], unit: Unit) -> None:
+        assert unit.key == key
+        if unit.idempotency_key not in seen:
+            seen[unit.idempotency_key] = unit.attempt
+            raise ValueError
+
+    result = run(app, work, [[1, 2], [3]], max_failures=0)
+    assert result.exit_code == 1
+    assert run(app, work, [[1, 2], [3]]).exit_code == 0
+    assert len(seen) == 2
+
+
+def test_an_empty_batch_ends_at_once(app):
+    @app.unit()
+    def work(key: int) -> None: ...
+
+    result = run(app, work, [])
+    assert (result.exit_code, result.batch.state, result.summary.total) == (0, BatchState.DONE, 0)
+
+
+def test_a_key_that_comes_twice_is_one_unit(app):
+    seen = []
+
+    @app.unit()
+    def work(key: int) -> None:
+        seen.append(key)
+
+    result = run(app, work, [1, 2, 1, 1])
+    assert (sorted(seen), result.summary.total) == ([1, 2], 2)
+
+
+def test_a_run_in_another_thread_hears_no_signals(app):
+    """It runs all the same, and can be paused from outside."""
+    begun = threading.Event()
+
+    @app.unit()
+    def work(key: int, unit: Unit) -> None:
+        begun.set()
+        unit.sleep(30)
+
+    results = []
+    thread = threading.Thread(target=lambda: results.append(run(app, work, range(3))))
+    thread.start()
+    begun.wait(120)
+    (batch,) = app.store.batches.page()
+    app.store.batches.pause(batch.id)
+    thread.join(120)
+    (result,) = results
+    assert (result.exit_code, result.summary.pending) == (11, 3)
+    assert wait_until(lambda: app.store.batches.get(batch.id).state is BatchState.PAUSED)
+
+
+def test_a_cancel_after_the_last_unit_was_taken_is_exit_12(app, monkeypatch):
+    """The run hears of it only when it ends: its code says what the store says (I14), not 0."""
+    monkeypatch.setattr(driver, "FLUSH_EVERY", 3600.0)  # no look at the ledger between the cancel and the end
+
+    @app.unit()
+    def work(key: int) -> None:
+        if key == 2:
+            app.store.batches.cancel(BatchId(1))
+
+    result = run(app, work, range(3))
+    assert (result.exit_code, result.summary.aborted_by) == (12, AbortedBy.CANCEL)
+    assert (result.batch.state, result.batch.aborted_by) == (BatchState.CANCELLED, AbortedBy.CANCEL)
+    counted, rows = app.store.batches.counters(BatchId(1)), app.store.batches.recount(BatchId(1))
+    assert (counted.done, rows) == (3, {"done": 3}), "what had run is told as it was"
+
+
+def test_units_run_side_by_side(app):
+    together = threading.Barrier(4, timeout=120)
+
+    @app.unit()
+    def work(key: int) -> None:
+        together.wait()
+
+    assert run(app, work, range(8), jobs=4).exit_code == 0
+
+
+def test_a_rate_of_failures_trips_the_breaker():
+    breaker = Breaker(Limits(in_a_row=0, rate=0.5))
+    ends = [breaker.count(failed=n % 3 != 0) for n in range(RATE_AFTER + 10)]
+    assert ends[RATE_AFTER - 2] is None
+    assert ends[-1] is AbortedBy.MAX_FAILURE_RATE
+    total = Breaker(Limits(in_a_row=0, total=3))
+    assert [total.count(failed=n % 2 == 0) for n in range(5)][-1] is AbortedBy.MAX_TOTAL_FAILURES
+
+
+def test_a_success_resets_the_streak():
+    breaker = Breaker(Limits(in_a_row=2))
+    assert [breaker.count(failed=failed) for failed in (True, False, True)] == [None, None, None]
+    assert breaker.count(failed=True) is AbortedBy.MAX_FAILURES
+
+
+@pytest.mark.parametrize("bad", [{"in_a_row": -1}, {"total": -1}, {"rate": 2.0}])
+def test_senseless_limits_are_refused(bad):
+    with pytest.raises(InvalidInput):
+        Limits(**bad)
+
+
+def test_keys_and_identities():
+    assert (unit_key(5), unit_key("5"), unit_key([1, "a"])) == ("5", '"5"', '[1,"a"]')
+    for bad in (object(), "x" * 2000, "a\0b"):
+        with pytest.raises(InvalidInput):
+            unit_key(bad)
+    assert identity("f", {"a": 1, "b": 2}, "s") == identity("f", {"b": 2, "a": 1}, "s")
+    assert identity("f", {"a": 1}, "s") != identity("f", {"a": 2}, "s")
+    assert source_of(range(5, 8)) == "range 5-7"
+
+
+def test_a_function_without_a_key_is_refused(app):
+    with pytest.raises(InvalidKind, match="takes no key"):
+
+        @app.unit()
+        def work(unit: Unit) -> None: ...
+
+    with pytest.raises(InvalidKind, match="on_lost"):
+        app.unit(on_lost="maybe")(lambda key: None)
+    with pytest.raises(InvalidInput, match="jobs"):
+        run(app, app.unit(name="x")(lambda key: None), [1], jobs=0)
+
+
+# -- the loop form -----------------------------------------------------------------------------
+
+
+def loop(app, keys, *, fail=(), stop_at=None, **options):
+    """A loop of one's own; answers what it did, and the run."""
+    did = []
+    with app.session("looped", {"replace": True}, output="none", **options) as run:
+        for key in run.pending(keys):
+            with run.unit(key) as unit:
+                if key == stop_at:
+                    run.stop()
+                if key in fail:
+                    raise ValueError(key)
+                unit.done("seen")
+                did.append(key)
+    return did, run
+
+
+def test_a_loop_becomes_resumable(app):
+    """It skips what is over, runs failed units again, and says how it went."""
+    did, run = loop(app, range(120), fail={7}, stop_at=60)
+    assert (run.exit_code, run.summary.aborted_by, run.summary.failed) == (7, AbortedBy.SIGNAL, 1)
+    more, run = loop(app, range(120))
+    assert (run.exit_code, run.summary.succeeded, run.summary.labels) == (0, 120, {"seen": 120})
+    assert sorted(did + more) == list(range(120))
+    again, run = loop(app, range(120))
+    assert len(again) == 120, "it ended clean: a new generation"
+
+
+def test_the_breaker_of_a_loop(app):
+    did, run = loop(app, range(120), fail=set(range(50, 120)), max_failures=5)
+    assert (len(did), run.exit_code, run.summary.returned, run.summary.failed) == (50, 8, 5, 0)
+    counted, rows = app.store.batches.counters(1), app.store.batches.recount(1)
+    assert (counted.done, rows["done"], rows["pending"]) == (50, 50, 5)
+
+
+def test_skips_and_other_ends_of_a_loop(app):
+    with app.session("looped", output="none") as run:
+        for key in run.pending(["a", "b", "c"]):
+            with run.unit(key):
+                if key == "a":
+                    raise Skip("no")
+                if key == "b":
+                    raise Fatal("stop")
+    assert (run.exit_code, run.summary.skipped, run.summary.aborted_by) == (8, 1, AbortedBy.FATAL)
+
+
+def test_what_breaks_out_of_a_loop_leaves_it_resumable(app):
+    def broken():
+        with app.session("looped", output="none") as run:
+            for key in run.pending(range(3)):
+                with run.unit(key):
+                    raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        broken()
+    (batch,) = app.store.batches.page()
+    assert batch.state is BatchState.STOPPED
+    assert app.store.batches.holders(batch.id) == []
+
+
+def test_two_loops_of_one_identity_conflict(app):
+    with app.session("looped", output="none") as run:
+        with pytest.raises(holdfast.HoldfastError, match="held by another run"):
+            app.session("looped", output="none")
+        for key in run.pending([1]):
+            with run.unit(key):
+                pass
+    assert run.exit_code == 0
+
+
+def test_a_key_that_does_not_fit_fails_its_unit_alone(app):
+    """A word where the function takes numbers: told, and the others run."""
+    made = []
+
+    @app.unit(max_failures=0)
+    def work(key: int) -> None:
+        made.append(key)
+
+    result = run(app, work, [1, "two", [3], 4])
+    assert (result.exit_code, made) == (6, [1, 4])
+    errors = [unit.error for unit in app.store.batches.units(result.batch.id, state="failed")]
+    assert all(error.startswith("the key does not fit the function") for error in errors)
+
+
+def test_only_some_keys_are_run_and_the_others_left_alone(app):
+    made = []
+
+    @app.unit()
+    def work(key: int) -> None:
+        made.append(key)
+
+    assert run(app, work, range(10), limit=3).exit_code == 0
+    result = run(app, work, range(10), only=[7, "8"])
+    assert (result.exit_code, made, result.batch.state) == (0, [0, 1, 2, 7, 8], BatchState.STOPPED)
+    assert (result.summary.pending, result.summary.skipped, result.batch.generation) == (5, 0, 1)
+    for options in ({"only": [11]}, {"resume_from": 11}):
+        with pytest.raises(InvalidInput, match="11 is not among the keys"):
+            run(app, work, range(10), **options)
+    assert run(app, work, range(10), only=[9], once=True).exit_code == 0
+    assert run(app, work, range(10), only=[5, 9], dry_run=True).summary.pending == 1
+    assert run(app, work, range(10)).summary.succeeded == 10
+
+
+def test_keys_that_break_let_go_of_the_batch(app):
+    """What was run stays; a batch of which nothing was run is forgotten."""
+    made = []
+
+    @app.unit()
+    def work(key: int) -> None:
+        made.append(key)
+
+    def keys(good):
+        yield from range(good)
+        raise OSError("the list is gone")
+
+    with pytest.raises(OSError, match="gone"):
+        run(app, work, keys(0))
+    assert app.store.batches.page() == []
+    with pytest.raises(OSError, match="gone"):
+        run(app, work, keys(60))
+    (batch,) = app.store.batches.page()
+    assert (batch.state, app.store.batches.holders(batch.id)) == (BatchState.STOPPED, [])
+    assert run(app, work, range(100), source="keys").exit_code == 0
+    assert sorted(made) == [*range(100)]
+
+
+def test_a_fork_that_returns_from_its_unit_ends_there(app):
+    """It has the run's own connections, and must not use them."""
+
+    @app.unit()
+    def work(key: int) -> int:
+        child = os.fork()
+        return 0 if child == 0 else os.waitpid(child, 0)[1]
+
+    result = run(app, work, range(3))
+    assert [unit.data for unit in app.store.batches.units(result.batch.id)] == ["0", "0", "0"]
+
+
+def test_arguments_fit_their_annotations(app):
+    @app.unit()
+    def work(key: int, *, speed: float = 1.0, day: date | None = None) -> None: ...
+
+    with pytest.raises(InvalidInput, match="'speed' of 'work' does not fit"):
+        work.bind(speed="fast")
+    assert run(app, work.bind(day=date(2024, 1, 2)), [1]).exit_code == 0
+
+
+def test_a_resumed_range_looks_up_little(app):
+    """Keys that are over are read once, and every other one is run."""
+    made = []
+
+    @app.unit()
+    def work(key: int) -> None:
+        made.append(key)
+
+    keys = range(-10, 23_990, 2)
+    assert run(app, work, keys, limit=6000, name="a").exit_code == 0
+    assert run(app, work, keys, name="a").summary.succeeded == len(keys)
+    assert made == [*keys]

@@ -1,0 +1,222 @@
+"""Batches on workers: the same ledger, output and exit codes as in this process."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+import holdfast
+from holdfast import Unit
+from holdfast.client.batches.shard import SLICE
+from holdfast.domain.batches.batch import BatchState
+from holdfast.errors import BatchHeld, InvalidInput
+from holdfast.worker.metrics import WorkerCollector
+from tests.support.processes import wait_until
+
+
+@pytest.fixture
+def app(real_database):
+    with holdfast.Holdfast(real_database.url) as app:
+        yield app
+
+
+@pytest.fixture
+def work(app):
+    """A unit function that notes what it did."""
+    made: list[int] = []
+
+    @app.unit(max_failures=3)
+    def work(key: int, *, bad: int = 0, unit: Unit) -> int:
+        if key < bad:
+            raise ValueError(key)
+        made.append(key)
+        return key
+
+    work.made = made
+    return work
+
+
+def worker(app, **options):
+    return app.worker(**{"slots": 8, "poll": 0.1, "heartbeat": 0.5, **options})
+
+
+def test_the_workers_run_it(app, work):
+    """Submit comes back at once; every unit runs once; three at a time by default."""
+    batch = app.submit(work, range(100))
+    assert (batch.state, batch.total, work.made) == (BatchState.RUNNING, 100, [])
+    with worker(app):
+        wait_until(lambda: app.store.batches.get(batch.id).state is BatchState.DONE)
+    assert Counter(work.made) == dict.fromkeys(range(100), 1)
+    assert app.store.batches.counters(batch.id).done == 100
+
+
+@pytest.mark.parametrize(("bad", "code", "state"), [(0, 0, "done"), (2, 6, "partial"), (50, 8, "stopped")])
+def test_to_watch_it_is_to_run_it(app, work, bad, code, state):
+    """The same exit codes; a breaker that trips in one shard stops them all."""
+    with worker(app):
+        result = app.run(work.bind(bad=bad), range(100), where="workers", output="none")
+    assert (result.exit_code, str(result.batch.state)) == (code, state)
+    assert result.summary.failed == (2 if code == 6 else 0)
+
+
+def test_the_same_again_goes_on_where_it_stopped(app, work):
+    with worker(app):
+        assert app.run(work.bind(bad=2), range(20), where="workers", output="none").exit_code == 6
+        before = Counter(work.made)
+        result = app.run(work.bind(bad=2), range(20), where="workers", output="none", max_failures=0)
+    assert (result.exit_code, result.batch.passes, result.batch.generation) == (6, 2, 1)
+    assert Counter(work.made) == before
+
+
+def test_a_submission_that_fails_halfway_can_be_repeated_at_once(app, work):
+    """The keys could not be read to their end: nobody holds the batch, and the same call plans all of them."""
+
+    def keys():
+        yield from range(1500)
+        raise ConnectionError
+
+    with pytest.raises(ConnectionError):
+        app.submit(work, keys())
+    batch = app.submit(work, list(range(1501)))
+    assert (batch.state, batch.total, batch.generation) == (BatchState.RUNNING, 1501, 1)
+    assert app.store.batches.recount(batch.id) == {"pending": 1501}
+
+
+def test_what_is_on_the_workers_is_a_conflict(app, work):
+    """SPEC 8.18 on workers: exit 9; to join is to watch."""
+    app.submit(work, range(5))
+    with pytest.raises(BatchHeld):
+        app.submit(work, range(5))
+    assert app.run(work, range(5), output="none").exit_code == 9
+    assert app.run(work, range(5), where="workers", output="none").exit_code == 9
+    with worker(app):
+        joined = app.run(work, range(5), where="workers", allow_concurrent=True, output="none")
+    assert (joined.exit_code, sorted(work.made)) == (0, [*range(5)])
+
+
+def test_batches_advance_side_by_side(app):
+    """With one slot for two batches, each gets its turn: a shard makes room for those who wait."""
+    turns, together = [], threading.Event()
+
+    @app.unit()
+    def nap(key: int, *, name: str, unit: Unit) -> None:
+        turns.append(name)
+        if len(set(turns)) == 2:
+            together.set()
+        together.wait(0.2)
+
+    batches = [app.submit(nap.bind(name=name), range(1000), shards=1) for name in "ab"]
+    with worker(app, slots=1):
+        assert together.wait(SLICE * 12)  # one alone would take longer
+        wait_until(lambda: all(app.store.batches.get(batch.id).state is BatchState.DONE for batch in batches))
+    assert Counter(turns) == {"a": 1000, "b": 1000}
+
+
+def test_a_worker_that_ends_gives_its_shards_back(app):
+    """Units under way end; nothing is repeated, and another worker goes on."""
+    made, begun = [], threading.Event()
+
+    @app.unit()
+    def slow(key: int, unit: Unit) -> None:
+        begun.set()
+        made.append(key)
+        unit.stopping.wait(0.02)
+
+    batch = app.submit(slow, range(200), shards=2)
+    with worker(app):
+        assert begun.wait(120)
+    seen = len(made)
+    assert 0 < seen < 200
+    counted = app.store.batches.counters(batch.id)
+    assert (counted.done, app.store.batches.get(batch.id).state) == (seen, BatchState.RUNNING)
+    with worker(app):
+        wait_until(lambda: app.store.batches.get(batch.id).state is BatchState.DONE)
+    assert Counter(made) == dict.fromkeys(range(200), 1)
+
+
+def test_people_steer_it(app):
+    """Pause, resume, cancel from anywhere, within about a second."""
+
+    @app.unit()
+    def slow(key: int, unit: Unit) -> None:
+        unit.stopping.wait(0.02)
+
+    batch = app.submit(slow, range(1000))
+    batches = app.store.batches
+    with worker(app):
+        wait_until(lambda: batches.counters(batch.id).done > 3)
+        batches.pause(batch.id)
+        wait_until(lambda: batches.get(batch.id).state is BatchState.PAUSED)
+        seen = batches.counters(batch.id).done
+        batches.resume(batch.id)
+        wait_until(lambda: batches.counters(batch.id).done > seen + 3)
+        batches.cancel(batch.id)
+        wait_until(lambda: batches.get(batch.id).state is BatchState.CANCELLED)
+    counted = batches.counters(batch.id)
+    assert counted.done + counted.cancelled == 1000
+
+
+def test_a_deadline_holds_on_workers_too(app):
+    @app.unit()
+    def slow(key: int, unit: Unit) -> None:
+        unit.stopping.wait(0.05)
+
+    with worker(app):
+        result = app.run(slow, range(1000), where="workers", deadline=0.5, output="none")
+    assert (result.exit_code, str(result.summary.aborted_by)) == (10, "deadline")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"shards": 0},
+        {"shards": "3"},
+        {"limit": 3},
+        {"jobs": 2},
+        {"only": [1]},
+        {"resume_from": 2},
+        {"where": "there"},
+        {"rate": 0},
+    ],
+)
+def test_what_workers_cannot_do_is_refused(app, work, options):
+    with pytest.raises(InvalidInput):
+        app.run(work, range(3), output="none", **{"where": "workers", **options})
+
+
+def test_hooks_are_called_on_workers(app, work):
+    """Begin for each shard, unit for each unit, end once."""
+    begun, units, ends = [], [], []
+    work.on_begin(lambda batch: begun.append(batch.id))
+    work.on_unit(lambda unit: units.append(unit.key))
+    work.on_end(ends.append)
+    with worker(app):
+        result = app.run(work, range(30), where="workers", shards=2, output="none")
+    assert set(begun) == {result.batch.id}
+    assert sorted(units) == [*range(30)]
+    assert [summary.succeeded for summary in ends] == [30]
+
+
+def test_units_and_batches_are_metrics(app, work):
+    """W10: by how they ended, and how long they took."""
+    registry = CollectorRegistry(auto_describe=False)
+    with worker(app) as serving:
+        app.run(work.bind(bad=2), range(30), where="workers", output="none")
+    registry.register(WorkerCollector(serving, app.store))
+    text = generate_latest(registry).decode()
+    assert 'holdfast_units_total{kind="work",result="done"} 28.0' in text
+    assert 'holdfast_units_total{kind="work",result="failed"} 2.0' in text
+    assert 'holdfast_unit_seconds_count{kind="work"} 30.0' in text
+    assert 'holdfast_batches_completed_total{result="partial"} 1.0' in text
+
+
+def test_a_worker_serves_the_queue_of_its_units(app):
+    @app.unit(queue="heavy")
+    def work(key: int) -> None: ...
+
+    with app.worker(poll=0.1) as serving:
+        assert serving.queues == ["heavy"]
+        assert app.run(work, range(3), where="workers", output="none").exit_code == 0

@@ -1,0 +1,114 @@
+"""Commands: places, grids, masks, and what fits a host."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.domain.commands.command import (
+    Command,
+    check_places,
+    environment,
+    filled,
+    fits,
+    grid,
+    key_of,
+    load_command,
+    masked,
+    places,
+    shown_payload,
+)
+from holdfast.errors import InvalidInput
+
+values = st.text(max_size=30)
+
+
+def test_a_grid_is_every_combination():
+    found = list(grid({"a": ["1", "2"], "b": ["x", "y"]}))
+    assert found == [{"a": a, "b": b} for a in "12" for b in "xy"]
+
+
+@given(values, values)
+def test_a_value_stays_within_its_word(one, other):
+    """Whatever it holds: braces and the names of other places too."""
+    assert filled(["run", "{a}", "--b={b}", "{{a}}"], {"a": one, "b": other}) == ("run", one, f"--b={other}", "{a}")
+
+
+def test_places_and_parameters_are_the_same():
+    assert places(["{a}", "x{b}y{a}", "{{c}}", "{}", "{1}"]) == ["a", "b"]
+    check_places(["{a}"], ["a"])
+    with pytest.raises(InvalidInput, match="nothing fills"):
+        check_places(["{a}"], [])
+    with pytest.raises(InvalidInput, match="not used"):
+        check_places(["a"], ["a"])
+
+
+@given(st.dictionaries(st.sampled_from("abc"), values, min_size=1), st.dictionaries(st.sampled_from("abc"), values))
+def test_no_two_sets_of_parameters_share_a_key(one, other):
+    assert (key_of("x", ["a"], one) == key_of("x", ["a"], other)) == (list(one.items()) == list(other.items()))
+    assert key_of("x", ["a"], one) != key_of("x", ["b"], one)
+
+
+@pytest.mark.parametrize(
+    "words", [["sh", "-c", "echo {a}"], ["/bin/bash", "-ec", "{a}"], ["env", "X=1", "zsh", "-c", "x {a}"]]
+)
+def test_no_shell_reads_what_fills_a_place(words):
+    with pytest.raises(InvalidInput, match="the shell would read"):
+        check_places(words, ["a"])
+    check_places(["sh", "-c", 'echo "$1"', "-", "{a}"], ["a"])
+
+
+@pytest.mark.parametrize(
+    "name", ["API_KEY", "DB_PASSWORD", "GITHUB_TOKEN", "AWS_SECRET_ACCESS_KEY", "SSH_PRIVATE", "key"]
+)
+def test_secrets_are_not_shown(name):
+    assert masked({name: "x"}) == {name: "***"}
+
+
+@pytest.mark.parametrize("name", ["PATH", "LANG", "KEYBOARD", "MONKEY", "TZ"])
+def test_other_variables_are(name):
+    assert masked({name: "x"}) == {name: "x"}
+
+
+def test_a_payload_is_shown_without_its_secrets():
+    command = Command(argv=("true",), cwd="/", env={"TOKEN": "x", "A": "b"})
+    assert load_command(shown_payload("command", command.dumps())).env == {"TOKEN": "***", "A": "b"}
+    assert shown_payload("mail", "{}") == "{}"
+    assert shown_payload("command", "[]") == "[]"
+
+
+def test_what_was_stored_is_stronger_than_the_worker():
+    command = Command(argv=("true",), cwd="/", env={"HOME": "/mine"}, parameters={"year": "2020"})
+    found = environment(command, {"HOME": "/theirs", "USER": "u", "SECRET": "s"}, job_id=7, label=None)
+    assert found == {"HOME": "/mine", "USER": "u", "HOLDFAST_PARAM_year": "2020", "HOLDFAST_JOB_ID": "7"}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"argv": ()},
+        {"argv": ("",)},
+        {"argv": ("a\0b",)},
+        {"env": {"": "x"}},
+        {"env": {"A=B": "x"}},
+        {"env": {"A B": "x"}},
+        {"env": {"HOLDFAST_JOB_ID": "x"}},
+        {"env": {"A": "\0"}},
+        {"timeout": timedelta(0)},
+        {"cpus": 0.0},
+        {"cpus": 0.001},
+    ],
+)
+def test_what_makes_no_sense_is_refused(wrong):
+    with pytest.raises(InvalidInput):
+        Command(**{"argv": ("true",), "cwd": "/", **wrong})
+
+
+def test_what_fits_a_host_is_eighty_percent():
+    assert fits(100, 10, 10, 1.0) == (8, "memory")
+    assert fits(1000, 10, 10, 2.0) == (4, "cores")
+    with pytest.raises(InvalidInput):
+        fits(100, 10, 0, 1.0)

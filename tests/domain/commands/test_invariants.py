@@ -1,0 +1,144 @@
+"""The eight invariants: what is against each is found by the words, variables and caps of live programs."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.domain.commands import invariants
+from holdfast.domain.commands.command import Command
+from holdfast.domain.commands.invariants import Host, Live
+from holdfast.domain.fleet.health import Level
+
+GB = 2**30
+HOST = Host(memory=64 * GB, cores=16)
+
+
+def live(*argvs, memory=GB, running=False, **options):
+    """Programs that are live at once, numbered from 1."""
+    return [
+        Live(id=number, command=Command(argv=tuple(argv), cwd="/w", memory=memory, **options), running=running)
+        for number, argv in enumerate(argvs, start=1)
+    ]
+
+
+def sh(text):
+    return ["sh", "-c", text]
+
+
+def complaints(checks):
+    """What is not in order; each says what to do, and all have their numbers."""
+    found = [check for check in checks if check.level is not Level.OK]
+    assert all(check.fix for check in found)
+    return [check.message for check in found]
+
+
+def test_programs_in_order_have_nothing_against_them():
+    programs = live(["sim", "--out", "a=1.csv", "1"], ["sim", "--out", "a=2.csv", "2"], sh("x > y.part && mv y.part y"))
+    checks = list(invariants.examine(programs, HOST, ["/w/holdfast.toml"]))
+    assert [check.name[0] for check in checks] == list("12345678")
+    assert complaints(checks) == []
+
+
+@pytest.mark.parametrize(
+    "argvs",
+    [
+        (["sim", "--out", "out.csv", "1"], ["sim", "--out", "out.csv", "2"]),
+        (["sim", "--output=/w/out.csv", "1"], ["sim", "-o", "./out.csv", "2"]),
+        (sh("sim 1 > out.csv"), sh("sim 2 >> out.csv")),
+        (sh("sim 1 | tee out.csv"), ["sim", "--log", "out.csv"]),
+        (["flock", "/tmp/x.lock", "a"], ["flock", "/tmp/x.lock", "b"]),
+    ],
+)
+def test_a_path_that_two_write_to_is_found(argvs):
+    """1: the same place, with different parameters."""
+    (text,) = complaints(invariants.shared_paths(live(*argvs)))
+    assert "(jobs 1, 2)" in text
+
+
+def test_a_temporary_directory_that_two_share_is_found():
+    """1: by its variable. What is the same program twice shares nothing but itself."""
+    env = {"TMPDIR": "/scratch"}
+    assert "/scratch" in complaints(invariants.shared_paths(live(["a"], ["b"], env=env)))[0]
+    assert complaints(invariants.shared_paths(live(["a"], ["a"], env=env))) == []
+
+
+def test_a_program_that_is_queued_twice_is_found():
+    """2: unless it has a key, which would have told."""
+    twice = live(["sim", "1"], ["sim", "1"])
+    assert complaints(invariants.checked_first(twice)) == [
+        "the same program is queued more than once: sim 1 (jobs 1, 2)"
+    ]
+    keyed = [Live(id=one.id, command=one.command, key=str(one.id)) for one in twice]
+    assert complaints(invariants.checked_first(keyed)) == []
+
+
+def test_who_deletes_what_another_needs_is_found():
+    """2: look whose it is."""
+    programs = live(["rm", "-rf", "/scratch/a"], ["sim", "/scratch/a"], sh("rm -rf /scratch/b"))
+    assert complaints(invariants.checked_first(programs)) == [
+        "a live program deletes what another live one names: job 1 deletes /scratch/a"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "bad"), [("rm x", True), ("rm -r x; y", True), ("rm -rf x", False), ("rm -f x", False)]
+)
+def test_a_delete_that_does_not_tolerate_absence_is_found(text, bad):
+    """3: in the text of a shell, and by itself."""
+    for argv in (sh(text), text.partition(";")[0].split()):
+        assert bool(complaints(invariants.tolerant_deletes(live(argv)))) is bad
+
+
+@pytest.mark.parametrize(
+    ("text", "bad"),
+    [
+        ("sim > state.json", True),
+        ("sim > state.part && mv state.part state.json", False),
+        ("sim >> log", False),
+        ("sim > /dev/null 2>&1", False),
+    ],
+)
+def test_a_write_that_can_be_torn_is_found(text, bad):
+    """4: the file itself is written, not one that takes its place."""
+    assert bool(complaints(invariants.atomic_writes(live(sh(text))))) is bad
+
+
+def test_more_than_one_config_is_found():
+    """5"""
+    assert complaints(invariants.one_config(["/a/holdfast.toml", "/holdfast.toml"]))
+    assert complaints(invariants.one_config([])) == []
+
+
+def test_a_host_that_is_promised_too_much_or_idles_is_found():
+    """6: caps beyond 80 %, or programs that wait though they would fit."""
+    many = live(*(["sim", str(n)] for n in range(60)), running=True)
+    assert "more than 80 %" in complaints(invariants.used_host(many, HOST))[0]
+    waiting = live(["sim"])
+    idle = Host(memory=64 * GB, cores=16, at_once=1)
+    assert complaints(invariants.used_host(waiting, idle)) == [
+        "1 programs wait and 1 run here, though 12 would fit by cores"
+    ]
+    assert complaints(invariants.used_host(waiting, HOST)) == []
+
+
+def test_programs_without_a_cap_are_found():
+    """7: and swap that caps do not count."""
+    assert "2 live programs have no memory cap (jobs 1, 2)" in complaints(
+        invariants.capped(live(["a"], ["b"], memory=None), HOST)
+    )
+    swapping = Host(memory=GB, cores=1, swap=GB, swap_counts=False)
+    assert "swap" in complaints(invariants.capped(live(["a"]), swapping))[0]
+    assert complaints(invariants.capped(live(["a"]), HOST)) == []
+
+
+def test_who_watches_by_number_is_found():
+    """8"""
+    programs = live(sh("holdfast wait 17 && merge"), ["holdfast", "wait", "--label", "x"], ["holdfast", "log", "3"])
+    (text,) = complaints(invariants.watched_by_name(programs))
+    assert "holdfast wait 17 (job 1)" in text
+    assert "(job 3)" in text
+    assert "(job 2)" not in text
+
+
+def test_a_text_that_no_shell_could_read_is_passed_by():
+    assert complaints(invariants.examine(live(sh("echo 'open > x")), HOST, [])) == []

@@ -1,0 +1,172 @@
+"""Admission: what programs will take, and who may begin."""
+
+from __future__ import annotations
+
+from math import sqrt
+from statistics import mean, pstdev
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.domain.fleet.admission import (
+    ENOUGH,
+    FILLED,
+    OVERTAKEN,
+    REMEMBERED,
+    Candidate,
+    Expected,
+    Profile,
+    Refusal,
+    Room,
+    Running,
+    choose,
+    expected,
+    forecast,
+    host_limit,
+    learned,
+    limit_for,
+    profile_name,
+    refusal,
+    room,
+    say_refusal,
+)
+from holdfast.errors import InvalidInput
+
+GB = 10**9
+PEAKS = st.lists(st.integers(1, 10**12), min_size=1, max_size=REMEMBERED)
+
+
+def profile(*peaks, name="a"):
+    found = Profile(name)
+    for peak in peaks:
+        found = learned(found, peak)
+    return found
+
+
+def known(gb, *, deviation=0.0, name="a", sure=True):
+    return Expected(name, gb * GB, deviation * GB, sure, "5 runs")
+
+
+@given(PEAKS)
+def test_a_profile_has_the_moments_of_its_runs(peaks):
+    """Mean and deviation, up to as many runs as are remembered."""
+    found = profile(*peaks)
+    assert found.samples == len(peaks)
+    assert found.mean == pytest.approx(mean(peaks), rel=1e-6)
+    assert sqrt(found.variance) == pytest.approx(pstdev(peaks), rel=1e-3, abs=1)
+    assert found.largest == max(peaks)
+
+
+def test_old_runs_fade():
+    """A program that has changed is known by what it takes now."""
+    found = profile(*[GB] * 500, *[3 * GB] * 500)
+    assert found.mean == pytest.approx(3 * GB, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("label", "words", "name"),
+    [
+        ("nightly", ["python", "x.py"], "nightly"),
+        ("sweep/symbol=A/year=2020", ["./run"], "sweep"),
+        (None, ["/usr/bin/python", "x.py"], "python"),
+        ("/odd", ["/bin/"], "/bin/"),
+    ],
+)
+def test_whose_history_a_program_shares(label, words, name):
+    """That of its label without the parameters, or of the program."""
+    assert profile_name(label, words) == name
+
+
+def test_what_is_expected():
+    """A declared figure rules, then what was measured, then the cap, then what little is known, then a guess."""
+    five, two = profile(*[2 * GB] * 3, *[4 * GB] * 3), profile(GB, 3 * GB)
+
+    def found(profile, cap=None, declared=()):
+        answer = expected(profile, cap=cap, declared=dict(declared), limit=40 * GB)
+        return round(answer.mean / GB, 3), round(answer.deviation / GB, 3), answer.known
+
+    assert found(five, cap=9 * GB, declared=[("b", 1), ("a*", 7 * GB)]) == (7, 0, True)
+    assert found(five) == (3, 1, True)
+    assert found(five, cap=int(3.5 * GB)) == (3, 0.5, True)
+    assert found(two, cap=6 * GB) == (6, 0, True)
+    assert found(two) == (3, 0, False)
+    assert found(Profile("a")) == (5, 0, False)
+
+
+def test_the_forecast_is_the_sum_of_the_peaks_and_one_deviation_of_it():
+    """A program that already takes more than the mean counts with what it takes."""
+    running = [Running(GB, known(4, deviation=3)), Running(6 * GB, known(4, deviation=4))]
+    assert forecast(running) == pytest.approx((4 + 6 + 5) * GB)
+    assert forecast(running, known(2, deviation=12)) == pytest.approx((4 + 6 + 2 + 13) * GB)
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 50), st.floats(0.1, 50), st.floats(0, 10)), max_size=20),
+    st.floats(0.1, 60),
+    st.floats(0, 10),
+)
+def test_nothing_that_does_not_fit_begins(running, peak, deviation):
+    """Whoever is admitted, the forecast is within the limit."""
+    programs = [Running(int(now * GB), known(will, deviation=dev)) for now, will, dev in running]
+    free = Room(50 * GB, 50 * GB)
+    newcomer = known(peak, deviation=deviation)
+    if refusal(newcomer, programs, free) is None:
+        assert forecast(programs, newcomer) <= FILLED * free.now
+
+
+def test_an_unknown_label_runs_one_at_a_time():
+    """Another one may run beside it."""
+    free = Room(50 * GB, 50 * GB)
+    running = [Running(0, known(5, sure=False))]
+    assert refusal(known(5, sure=False), running, free) is Refusal.UNKNOWN
+    assert refusal(known(5, sure=False, name="b"), running, free) is None
+    assert refusal(known(5), running, free) is None
+
+
+def test_room_is_less_when_others_take_more_than_is_theirs():
+    """The rest of the host must fit beside the limit; what other workers have yet to take is promised."""
+    assert room(80, 100, 50, own=40) == Room(80, 80)
+    assert room(80, 100, 70, own=40) == Room(80, 70)
+    assert room(80, 100, 70, own=40, promised=20) == Room(80, 50)
+    assert room(80, 100, 100, own=0, promised=20) == Room(80, 0)
+
+
+def test_who_fits_may_pass_until_the_head_has_waited_too_long():
+    """A blocked head is not overtaken for more than half an hour."""
+    running = [Running(30 * GB, known(30))]
+    line = [Candidate(1, known(20)), Candidate(2, known(5))]
+    free = Room(50 * GB, 50 * GB)
+    early = choose(line, running, free, waited={1: OVERTAKEN - 1})
+    assert (early.chosen.job_id, early.refused) == (2, {1: Refusal.MEMORY})
+    late = choose(line, running, free, waited={1: OVERTAKEN})
+    assert (late.chosen, late.refused) == (None, {1: Refusal.MEMORY})
+    assert choose(line, [], free, waited={1: OVERTAKEN}).chosen.job_id == 1
+
+
+def test_what_can_never_fit_holds_nobody_up():
+    """However long it has waited."""
+    line = [Candidate(1, known(60)), Candidate(2, known(5))]
+    choice = choose(line, [], Room(50 * GB, 10 * GB), waited={1: 10 * OVERTAKEN})
+    assert (choice.chosen.job_id, choice.refused) == (2, {1: Refusal.NEVER})
+
+
+def test_a_refusal_says_its_figures():
+    """For people, in words."""
+    running, free = [Running(0, known(30))], Room(50 << 30, 40 << 30)
+    needs = Expected("a", 20 << 30, 0.0, True, "7 runs")
+    assert "20 GiB (7 runs); 1 programs are forecast" in say_refusal(Refusal.MEMORY, needs, running, free)
+    assert "no more than 47.5 GiB here: it can never begin" in say_refusal(Refusal.NEVER, needs, running, free)
+    assert f"fewer than {ENOUGH} runs of 'a'" in say_refusal(Refusal.UNKNOWN, needs, running, free)
+
+
+def test_limits_of_hosts():
+    """By the host's name, by a pattern, or 80 %; never more than there is."""
+    limits = {"big": "48G", "node-*": "50%"}
+    assert (limit_for("big", limits), limit_for("node-7", limits), limit_for("x", limits)) == ("48G", "50%", "80%")
+    assert host_limit("80%", 1000) == 800
+    assert host_limit("48G", 64 << 30) == 48 << 30
+    assert host_limit("48G", 1000) == 1000
+    for wrong in ("0%", "101%", "-5%", "much"):
+        with pytest.raises(InvalidInput):
+            host_limit(wrong, 1000)

@@ -1,0 +1,467 @@
+"""Batches: one test per promise of store/batches/batches.py."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from holdfast.domain.batches.batch import AbortedBy, BatchState, Handed, UnitEnd, UnitState, unit_key
+from holdfast.domain.jobs.handler_exceptions import AlreadyOver
+from holdfast.domain.jobs.job import State, WorkerId
+from holdfast.domain.jobs.selector import Selector
+from holdfast.domain.jobs.verdict import Done
+from holdfast.errors import BatchHeld, BatchPaused, Drift, LeaseLost, NoSuchBatch
+from holdfast.store.batches.in_flight import MAX_CRASHES
+from holdfast.store.batches.ledger import Next
+from holdfast.store.batches.opening import Opening
+from tests.support.jobs import lapse
+from tests.support.processes import connect
+
+WORKER = WorkerId("w")
+
+
+def begin(store, identity="i", **options):
+    opening = Opening(
+        identity=identity, kind="resync", arguments="{}", source="range", actor="ada", owner="{}", **options
+    )
+    return store.batches.open(opening, worker=WORKER)
+
+
+def keys(*values):
+    return [(unit_key(value), place) for place, value in enumerate(values)]
+
+
+def take(store, run, *values, in_hand=(), **options):
+    return store.batches.flush(run, ask_for=Next(candidates=keys(*values), in_hand=in_hand, limit=100, **options))
+
+
+def taken(flushed):
+    return [int(unit.key) for unit in flushed.taken]
+
+
+def done(unit, state=UnitState.DONE, **facts):
+    return UnitEnd(key=unit.key, place=unit.place, state=state, before=unit.state, attempts=unit.attempts + 1, **facts)
+
+
+def finish(store, run, *values, state=UnitState.DONE, **facts):
+    """Take these units and end them."""
+    found = take(store, run, *values).taken
+    store.batches.flush(run, [done(unit, state, **facts) for unit in found])
+    return found
+
+
+def leave(store, run, aborted_by=None, total=3, *, complete=True):
+    """End a run, and its job."""
+    batch, counted = store.batches.end(run, aborted_by, total, complete=complete)
+    store.leases.settle(run.lease, Done())
+    return batch, counted
+
+
+def check(store, batch_id):
+    """The counters are those of a recount."""
+    counted, rows = store.batches.counters(batch_id), store.batches.recount(batch_id)
+    for state in ("done", "failed", "skipped", "cancelled", "in_doubt"):
+        assert getattr(counted, state) == rows.get(state, 0), state
+    return counted
+
+
+def test_a_run_takes_units_and_ends_them(store):
+    run = begin(store)
+    assert (run.created, run.batch.generation, run.batch.state) == (True, 1, BatchState.RUNNING)
+    assert taken(take(store, run, 1, 2, 3)) == [1, 2, 3]
+    found = take(store, run, 1, 2, 3).taken
+    ends = [done(found[0], label="new"), done(found[1], UnitState.FAILED, error="boom"), done(found[2], warning="odd")]
+    store.batches.flush(run, ends)
+    batch, counted = leave(store, run)
+    assert (batch.state, batch.total) == (BatchState.PARTIAL, 3)
+    assert (counted.done, counted.failed, counted.warned, counted.labels) == (2, 1, 1, {"new": 1})
+    check(store, batch.id)
+
+
+def test_a_unit_that_is_over_is_not_taken_again(store):
+    """Whatever the order of keys, in this run or the next."""
+    run = begin(store)
+    finish(store, run, 3, 1)
+    flushed = take(store, run, 1, 2, 3)
+    assert (taken(flushed), flushed.looked) == ([2], 3)
+    leave(store, run, AbortedBy.SIGNAL, complete=False)
+    again = begin(store)
+    assert (again.created, again.batch.id, again.batch.passes) == (False, run.batch.id, 2)
+    assert taken(take(store, again, 1, 2, 3)) == [2]
+
+
+def test_a_failed_unit_runs_again_in_the_next_run_only(store):
+    run = begin(store)
+    finish(store, run, 1, state=UnitState.FAILED, error="x")
+    assert taken(take(store, run, 1)) == []
+    batch, _ = leave(store, run, total=1)
+    assert batch.state is BatchState.FAILED
+    again = begin(store)
+    assert taken(take(store, again, 1, retry_failed=False)) == []
+    (unit,) = take(store, again, 1).taken
+    assert (unit.state, unit.attempts) == (UnitState.FAILED, 1)
+    store.batches.flush(again, [done(unit)])
+    batch, counted = leave(store, again, total=1)
+    assert (batch.state, counted.done, counted.failed) == (BatchState.DONE, 1, 0)
+    check(store, batch.id)
+
+
+def test_what_ended_clean_is_followed_by_a_new_generation(store):
+    run = begin(store)
+    finish(store, run, 1)
+    leave(store, run, total=1)
+    again = begin(store)
+    assert (again.created, again.batch.generation) == (True, 2)
+    assert taken(take(store, again, 1)) == [1]
+
+
+def test_fresh_begins_anew(store):
+    run = begin(store)
+    leave(store, run, AbortedBy.SIGNAL, complete=False)
+    assert begin(store, fresh=True).batch.generation == 2
+
+
+def test_other_flags_have_another_ledger(store):
+    """SPEC 8.19."""
+    first, second = begin(store, "one"), begin(store, "two")
+    finish(store, first, 1)
+    assert taken(take(store, second, 1)) == [1]
+
+
+def test_a_second_run_is_a_conflict(store):
+    """SPEC 8.18: the owner is told."""
+    run = begin(store)
+    with pytest.raises(BatchHeld) as caught:
+        begin(store)
+    assert caught.value.context["batch_id"] == run.batch.id
+    leave(store, run, AbortedBy.SIGNAL, complete=False)
+    assert begin(store).batch.id == run.batch.id
+
+
+def test_one_that_joins_takes_what_the_other_has_not(store):
+    run = begin(store)
+    take(store, run, 1, 2)
+    joined = begin(store, join=True)
+    assert (joined.batch.id, joined.batch.passes) == (run.batch.id, run.batch.passes)
+    assert taken(take(store, joined, 1, 2, 3)) == [3]
+    batch, _ = leave(store, run, AbortedBy.SIGNAL, complete=False)
+    assert batch.state is BatchState.RUNNING, "the other is still at it"
+
+
+def test_a_run_notices_that_another_has_been_there(store):
+    """Though it is gone again: a run that takes all keys for new ones must not repeat what the other did."""
+    run = begin(store)
+    joined = begin(store, join=True)
+    finish(store, joined, 1)
+    leave(store, joined, AbortedBy.SIGNAL, complete=False)
+    flushed = store.batches.flush(run, ask_for=Next(candidates=keys(1, 2), limit=9, fresh=True))
+    assert taken(flushed) == [2]
+
+
+def test_a_fresh_run_looks_nothing_up(store):
+    """Where every key is new, its units are simply appended; the counters are as ever."""
+    run = begin(store)
+    flushed = store.batches.flush(run, ask_for=Next(candidates=keys(1, 2, 3), limit=2, fresh=True))
+    assert (taken(flushed), flushed.looked) == ([1, 2], 2)
+    store.batches.flush(run, [done(unit) for unit in flushed.taken], Next(fresh=True))
+    assert check(store, run.batch.id).done == 2
+
+
+def test_a_dead_owner_is_replaced_at_once(store):
+    """Its lease has not lapsed, but the caller knows that it is gone; what it had in hand is suspect."""
+    run = begin(store)
+    take(store, run, 1, 2)
+    again = begin(store, dead=(run.lease.job_id,))
+    assert again.batch.id == run.batch.id
+    with pytest.raises(LeaseLost):
+        store.batches.flush(run)
+    assert taken(take(store, again, 1, 2)) == [1], "a suspect runs alone"
+    assert store.views.get(run.lease.job_id).state is State.CANCELLED
+
+
+def test_a_lapsed_owner_is_replaced(store, clock):
+    run = begin(store)
+    take(store, run, 1)
+    lapse(clock)
+    assert begin(store).batch.id == run.batch.id
+
+
+def test_a_take_over_returns_what_was_in_hand(store, clock):
+    """In the same transaction that takes the lease over; counters do not change."""
+    run = begin(store)
+    take(store, run, 1, 2)
+    lapse(clock)
+    assert [each.job_id for each in store.leases.take_over()] == [run.lease.job_id]
+    units = store.batches.units(run.batch.id)
+    assert [(unit.key, unit.state, unit.suspect, unit.attempts) for unit in units] == [
+        ("1", UnitState.PENDING, True, 0),
+        ("2", UnitState.PENDING, True, 0),
+    ]
+    check(store, run.batch.id)
+    assert begin(store).batch.id == run.batch.id
+
+
+def test_a_unit_that_kills_its_process_is_set_aside(store):
+    """It runs alone, is counted, and its neighbours lose nothing; then it fails and is not run again by itself."""
+    dead = ()
+    for crashes in range(MAX_CRASHES + 1):
+        run = begin(store, dead=dead)
+        flushed = take(store, run, 666, 1)
+        assert taken(flushed) == ([666, 1] if crashes == 0 else [666])
+        dead = (run.lease.job_id,)
+    last = begin(store, dead=dead)
+    assert taken(take(store, last, 666, 1)) == [1]
+    (killer,) = store.batches.units(last.batch.id, state=UnitState.FAILED)
+    assert (killer.key, killer.label, killer.crashes) == ("666", "crashed", MAX_CRASHES)
+    assert "died 3 times" in killer.error
+    assert check(store, last.batch.id).failed == 1
+    finish(store, last, 1)
+    leave(store, last, total=2)
+    again = begin(store)
+    assert taken(take(store, again, 666)) == []
+    assert store.batches.retry_failed(again.batch.id) == 1
+    assert taken(take(store, again, 666)) == [666]
+
+
+def test_units_in_doubt_wait_for_a_person(store):
+    """Where the effect of a lost run must not be made twice."""
+    run = begin(store)
+    take(store, run, 1, doubt=True)
+    again = begin(store, dead=(run.lease.job_id,))
+    assert taken(take(store, again, 1)) == []
+    assert check(store, run.batch.id).in_doubt == 1
+    assert store.batches.retry_failed(run.batch.id) == 1
+    assert check(store, run.batch.id).in_doubt == 0
+    assert taken(take(store, again, 1)) == [1]
+
+
+def test_a_paused_batch_starts_nothing(store):
+    run = begin(store)
+    (unit,) = take(store, run, 1).taken
+    assert store.batches.pause(run.batch.id)
+    assert not store.batches.pause(run.batch.id)
+    flushed = store.batches.flush(run, [done(unit)], Next(candidates=keys(2), limit=1))
+    assert (flushed.taken, flushed.stop) == ([], AbortedBy.PAUSE)
+    batch, _ = leave(store, run, AbortedBy.PAUSE, complete=False)
+    assert batch.state is BatchState.PAUSED
+    with pytest.raises(BatchPaused):
+        begin(store)
+    assert store.batches.resume(batch.id)
+    assert begin(store).batch.id == batch.id
+
+
+def test_a_pause_that_nobody_obeyed_can_be_taken_back(store):
+    run = begin(store)
+    store.batches.pause(run.batch.id)
+    assert store.batches.resume(run.batch.id)
+    assert taken(take(store, run, 1)) == [1]
+
+
+@pytest.mark.parametrize("stand", ["running", "stopped", "paused"])
+def test_cancel_ends_every_unit(store, stand):
+    """SPEC 8.13: also of a batch that nobody runs; one under way may finish, and its outcome counts."""
+    run = begin(store)
+    store.batches.plan(run, keys(1, 2, 3))
+    (unit,) = store.batches.flush(run, ask_for=Next(limit=1)).taken
+    if stand != "running":
+        store.batches.flush(run)
+        leave(store, run, AbortedBy.PAUSE if stand == "paused" else AbortedBy.SIGNAL, complete=False)
+    assert store.batches.cancel(run.batch.id) == (2 if stand == "running" else 3)
+    if stand == "running":
+        assert store.batches.flush(run, [done(unit)], Next(limit=1)).stop is AbortedBy.CANCEL
+        leave(store, run, AbortedBy.CANCEL, complete=False)
+    batch, counted = store.batches.get(run.batch.id), check(store, run.batch.id)
+    assert batch.state is BatchState.CANCELLED
+    assert (counted.done, counted.cancelled) == ((1, 2) if stand == "running" else (0, 3))
+    assert batch.total == 3
+    assert store.batches.retry_failed(batch.id) == 0
+    assert begin(store).batch.generation == 2
+
+
+def test_retry_failed_opens_the_batch_again(store):
+    run = begin(store)
+    finish(store, run, 1, 2, state=UnitState.FAILED, error="x")
+    leave(store, run, total=2)
+    assert store.batches.retry_failed(run.batch.id) == 2
+    assert store.batches.get(run.batch.id).state is BatchState.STOPPED
+    assert check(store, run.batch.id).failed == 0
+
+
+def test_units_that_vanished_are_skipped(store):
+    """A changed key set is never drift: what waited and is not asked for any more is gone."""
+    run = begin(store)
+    take(store, run, 1, 2)
+    again = begin(store, dead=(run.lease.job_id,))
+    finish(store, again, 2)
+    batch, counted = leave(store, again, total=1)
+    assert (batch.state, counted.done, counted.skipped) == (BatchState.DONE, 1, 1)
+    (gone,) = store.batches.units(batch.id, state=UnitState.SKIPPED)
+    assert (gone.key, gone.label) == ("1", "gone")
+    check(store, batch.id)
+
+
+@pytest.mark.parametrize("changed", [{"version": "2"}, {"inputs": '{"a": "y"}'}])
+def test_drift_under_an_open_run_is_refused(store, changed):
+    run = begin(store, version="1", inputs='{"a": "x"}')
+    leave(store, run, AbortedBy.SIGNAL, complete=False)
+    now = {"version": "1", "inputs": '{"a": "x"}', **changed}
+    with pytest.raises(Drift):
+        begin(store, **now)
+    accepted = begin(store, accept_drift=True, **now)
+    leave(store, accepted, AbortedBy.SIGNAL, complete=False)
+    assert not begin(store, **now).edited
+
+
+def test_edited_code_is_told(store):
+    run = begin(store, code="a")
+    leave(store, run, AbortedBy.SIGNAL, complete=False)
+    again = begin(store, code="b")
+    assert again.edited
+
+
+def test_a_lost_run_writes_nothing(store, clock):
+    """Not a flush, not a plan, not its end (I4)."""
+    run = begin(store)
+    (unit,) = take(store, run, 1).taken
+    lapse(clock)
+    store.leases.take_over()
+    for write in (
+        lambda: store.batches.flush(run, [done(unit)]),
+        lambda: store.batches.plan(run, keys(5)),
+        lambda: store.batches.end(run, None, 1, complete=True),
+    ):
+        with pytest.raises(LeaseLost):
+            write()
+    assert [unit.key for unit in store.batches.units(run.batch.id)] == ["1"]
+    assert check(store, run.batch.id).done == 0
+
+
+def test_a_unit_ends_in_the_callers_transaction(real_database):
+    """Effect and ledger together, or neither."""
+    store = real_database.open()
+    run = begin(store)
+    first, second = take(store, run, 1, 2).taken
+    connection = connect(real_database.url)
+    store.batches.end_on(connection, run, done(first))
+    connection.rollback()
+    assert store.batches.units(run.batch.id) == []
+    store.batches.end_on(connection, run, done(second))
+    connection.commit()
+    connection.close()
+    assert [unit.key for unit in store.batches.units(run.batch.id)] == ["2"]
+    check(store, run.batch.id)
+
+
+def test_an_effect_is_not_made_twice_by_two_holders(real_database):
+    """The second one is told, and its transaction keeps nothing."""
+    store = real_database.open()
+    run = begin(store)
+    store.batches.plan(run, keys(1))
+    (unit,) = store.batches.flush(run, ask_for=Next(limit=1)).taken
+    with connect(real_database.url, autocommit=True) as connection:
+        connection.execute("DROP TABLE IF EXISTS effect")
+        connection.execute("CREATE TABLE effect (n INTEGER)")
+    other = begin(store, join=True)
+    with store.batches.transaction(run, lambda: done(unit)) as connection:
+        connection.execute("INSERT INTO effect VALUES (1)")
+    with pytest.raises(AlreadyOver), store.batches.transaction(other, lambda: done(unit)) as connection:
+        connection.execute("INSERT INTO effect VALUES (1)")
+    with connect(real_database.url, autocommit=True) as connection:
+        assert connection.execute("SELECT count(*) FROM effect").fetchone() == (1,)
+        connection.execute("DROP TABLE effect")
+    check(store, run.batch.id)
+
+
+@pytest.mark.parametrize("state", [UnitState.DONE, UnitState.SKIPPED])
+def test_what_has_ended_stays_so(store, state):
+    """A late word about a unit changes neither its row nor the counters."""
+    run = begin(store)
+    (unit,) = finish(store, run, 1, state=state)
+    store.batches.flush(run, [done(unit, UnitState.FAILED, error="late")])
+    (row,) = store.batches.units(run.batch.id)
+    assert (row.state, row.error) == (state, None)
+    counted = check(store, run.batch.id)
+    assert (getattr(counted, state), counted.failed) == (1, 0)
+
+
+def test_a_result_that_waits_is_not_handed_over_twice(store):
+    """The unit of a result that waits for its consumer has turned; a late word about it hands nothing over."""
+    run = begin(store)
+    (unit,) = take(store, run, 1).taken
+    handed = done(unit, UnitState.RUNNING, handed=Handed("box", "1"))
+    store.batches.flush(run, [handed])
+    store.batches.flush(run, [handed])
+    assert store.inbox.size("box") == 1
+    assert check(store, run.batch.id).in_inbox == 1
+
+
+def test_planned_units_are_taken_in_their_order(store):
+    run = begin(store)
+    store.batches.plan(run, keys(30, 4, 100))
+    store.batches.plan(run, keys(30, 4, 100))
+    flushed = store.batches.flush(run, ask_for=Next(limit=2))
+    assert taken(flushed) == [30, 4]
+    mine = [(unit.key, unit.place) for unit in flushed.taken]
+    assert taken(store.batches.flush(run, ask_for=Next(limit=2, in_hand=mine))) == [100]
+
+
+def test_a_batch_can_be_removed_when_nobody_runs_it(store):
+    run = begin(store)
+    finish(store, run, 1)
+    with pytest.raises(BatchHeld):
+        store.batches.remove(run.batch.id)
+    leave(store, run, total=1)
+    store.batches.remove(run.batch.id)
+    with pytest.raises(NoSuchBatch):
+        store.batches.get(run.batch.id)
+    assert store.batches.units(run.batch.id) == []
+    assert begin(store).batch.id != run.batch.id, "its id is not given again"
+
+
+def test_batches_are_listed(store):
+    first, second = begin(store, "a"), begin(store, "b")
+    assert [batch.id for batch in store.batches.page()] == [second.batch.id, first.batch.id]
+    assert [batch.id for batch in store.batches.page(before=second.batch.id)] == [first.batch.id]
+
+
+def test_the_drivers_job_is_no_workers(store):
+    """It is seen among the jobs, and never claimed."""
+    run = begin(store)
+    (job,) = store.views.page(Selector(labels=(f"batch-{run.batch.id}",))).jobs
+    assert (job.id, job.state) == (run.lease.job_id, State.RUNNING)
+    leave(store, run, AbortedBy.SIGNAL, complete=False)
+    assert store.views.get(job.id).state is State.DONE
+
+
+def test_renewal_keeps_a_run(store, clock):
+    run = begin(store)
+    clock.advance(timedelta(seconds=50))
+    assert store.leases.renew([run.lease])
+    clock.advance(timedelta(seconds=50))
+    assert store.leases.take_over() == []
+    assert taken(take(store, run, 1)) == [1]
+
+
+def test_failed_units_that_run_again_are_not_reopened_beside(store):
+    """A run has a failed unit in hand when a person retries what failed: it is counted once."""
+    first = begin(store)
+    finish(store, first, 1, state=UnitState.FAILED, error="boom")
+    leave(store, first, AbortedBy.SIGNAL, complete=False)
+    second = begin(store)
+    (unit,) = take(store, second, 1).taken
+    assert store.batches.retry_failed(second.batch.id) == 0
+    check(store, second.batch.id)
+    store.batches.flush(second, [done(unit)])
+    assert check(store, second.batch.id).failed == 0
+
+
+def test_a_cancel_that_a_run_did_not_hear_of_holds(store):
+    """It came after the last unit was taken: the run ends, and the batch is cancelled, never done."""
+    run = begin(store)
+    (unit,) = take(store, run, 1).taken
+    store.batches.cancel(run.batch.id)
+    store.batches.flush(run, [done(unit)])
+    batch, counted = leave(store, run, total=1)
+    assert (batch.state, batch.aborted_by, counted.done) == (BatchState.CANCELLED, AbortedBy.CANCEL, 1)
+    check(store, batch.id)

@@ -1,0 +1,152 @@
+"""No statement of a batch reads the whole ledger, but those that are for the whole of it."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+import pytest
+
+from holdfast.domain.batches.batch import Handed, UnitEnd, UnitState
+from holdfast.domain.batches.sharding import Sharding
+from holdfast.domain.jobs.new_job import NewJob
+from holdfast.store.batches.ledger import Next
+from holdfast.store.engine import sql
+from holdfast.store.engine.operation import Ask, Rows
+from holdfast.store.postgres.statements import to_sql
+from tests.store.batches.test_batches import WORKER, begin, keys
+from tests.support.processes import connect
+
+#: They are asked once a run at most, or by a person, and are for all units of one batch.
+WHOLE = {"recount", "gone_units", "cancel_units", "reopen_units", "list_units", "forget_batch"}
+UNITS = 20_000
+
+
+@pytest.fixture
+def big(real_database):
+    """Two batches of many units, and jobs beside them."""
+    store = real_database.open()
+    run = begin(store, "one")
+    store.batches.plan(run, keys(*range(UNITS)))
+    other = begin(store, "two")
+    store.batches.plan(other, keys(*range(UNITS)))
+    store.jobs.enqueue_many([NewJob(kind="mail") for _ in range(1000)])
+    real_database.execute("ANALYZE")
+    return store, run
+
+
+def plan_of(database, store, ask):
+    """The plan that the database makes for a statement, as text."""
+    if database.name == "sqlite":
+        statement = sql.compose(sql.statements("sqlite"), ask.name, ask.where)
+        told = {
+            **dict.fromkeys(sql.parameters(statement)),
+            "units": "[]",
+            "unit": "[]",
+            "delta": "[]",
+            "keys": "[]",
+            "result": "[]",
+        }
+        rows = []
+        with connect(database.url) as connection:
+            for part in statement.split(";\n"):
+                values = {name: told.get(name) for name in sql.parameters(part)}
+                rows += connection.execute(f"EXPLAIN QUERY PLAN {part}", values).fetchall()
+        connection.close()
+        return "\n".join(row[3] for row in rows)
+    with connect(database.url) as connection:
+        rows = connection.execute(b"EXPLAIN " + store.backend.statements.text(ask), to_sql(ask.parameters)).fetchall()
+    return "\n".join(row[0] for row in rows)
+
+
+def watching(perform, seen):
+    """The same write, which notes every statement."""
+
+    def watched(flow, *args):
+        def told():
+            step = flow(*args)
+            answer = None
+            while True:
+                try:
+                    ask = step.send(answer)
+                except StopIteration as stop:
+                    return stop.value
+                if isinstance(ask, Ask):
+                    seen.append(ask)
+                answer = yield ask
+
+        return perform(told)
+
+    return watched
+
+
+def assert_no_scan(database, store, seen):
+    for ask in seen:
+        if ask.name in WHOLE or isinstance(ask, Rows):
+            continue
+        plan = plan_of(database, store, ask)
+        tables = "unit|live|job|inbox"
+        assert not re.search(rf"SCAN (holdfast_)?({tables})\b(?! VIRTUAL)|Seq Scan on ({tables})\b", plan), (
+            ask.name,
+            plan,
+        )
+
+
+def test_a_run_reads_no_more_than_it_takes(big, real_database):
+    """Every statement of a flush, a claim and a return finds its rows by an index."""
+    store, run = big
+    seen, perform = [], store.backend.write
+    store.backend.write = watching(perform, seen)
+    flushed = store.batches.flush(run, ask_for=Next(limit=50))
+    mine = [(unit.key, unit.place) for unit in flushed.taken]
+    store.batches.flush(run, ask_for=Next(candidates=keys(*range(50, 100)), in_hand=mine, limit=50))
+    begin(store, "one", dead=(run.lease.job_id,))
+    store.backend.write = perform
+    names = {ask.name for ask in seen}
+    assert {"open_units", "units_by_key", "suspect_units", "hold_units", "drop_holdings"} <= names
+    assert_no_scan(real_database, store, seen)
+
+
+def test_a_look_into_a_ledger_reads_no_more_than_it_shows(big, real_database):
+    """Units by state, in their order, by key; errors; what people do to some of them."""
+    store, run = big
+    batch = {"batch_id": run.batch.id}
+    seen = [
+        Ask("units_in", {**batch, "state": "failed", "after": "", "limit": 50}),
+        Ask("units_waiting", {**batch, "after": -1, "limit": 50}),
+        Ask("units_window", {**batch, "after": "", "limit": 50}),
+        Ask("unit_errors", {**batch, "after": "", "limit": 50}),
+        Ask("batch_parts", {"ids": [run.batch.id]}),
+        Ask("turn_units", {**batch, "keys": ["1"], "state": "pending", "before": "failed", "label": None}),
+    ]
+    assert_no_scan(real_database, store, seen)
+
+
+def test_a_shard_and_a_consumer_read_no_more_than_they_take(big, real_database):
+    """Join, take, hand over, leave; take results, accept one, let others expire; look for lost shards."""
+    store, run = big
+    store.batches.launch(run, Sharding(kind="shard:resync", shards=1))
+    (lease,) = store.leases.claim(WORKER, queues=["default"], kinds=["shard:resync"])
+    seen, perform = [], store.backend.write
+    store.backend.write = watching(perform, seen)
+    shard = store.batches.join(run.batch.id, lease, owner="{}")
+    units = store.batches.flush(shard, ask_for=Next(limit=5000)).taken
+    ends = [
+        UnitEnd(key=unit.key, place=unit.place, state=UnitState.RUNNING, handed=Handed("box", "1")) for unit in units
+    ]
+    store.batches.flush(shard, ends)
+    store.batches.leave(shard, None)
+    store.batches.revive()
+    real_database.execute("ANALYZE")
+    (result, other) = store.inbox.take("box", limit=2)
+    store.inbox.accept(result)
+    store.inbox.refuse(other, "no")
+    store.inbox.expire()
+    store.backend.write = perform
+    seen += [
+        Ask("take_results", {"inbox": "box", "limit": 2, "term": timedelta(seconds=1)}),
+        Ask("expired_results", {"limit": 2}),
+        Ask("retry_units", {"batch_id": 1, "keys": ["1"], "passes": 2, "crashes": 3}),
+    ]
+    assert {"hand_over", "drop_result", "end_result", "shardless", "check_holder"} <= {ask.name for ask in seen}
+    assert_no_scan(real_database, store, seen)

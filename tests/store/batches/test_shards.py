@@ -1,0 +1,258 @@
+"""Batches on workers: one test per promise of store/batches/shards.py."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.domain.batches.batch import AbortedBy, BatchState, Handed, UnitEnd, UnitState
+from holdfast.domain.batches.sharding import Sharding
+from holdfast.domain.jobs.job import State
+from holdfast.domain.jobs.selector import Selector
+from holdfast.domain.jobs.verdict import Done
+from holdfast.errors import BatchHeld, LeaseLost
+from holdfast.store.batches.ledger import Next
+from tests.store.batches.test_batches import begin, check, done, keys, leave
+from tests.support.jobs import lapse, take
+
+KIND = "shard:resync"
+
+
+def launch(store, *values, shards=2, **options):
+    """A batch of these units on the workers."""
+    run = begin(store, **options)
+    store.batches.plan(run, keys(*values), retry_failed=True)
+    batch = store.batches.launch(run, Sharding(kind=KIND, shards=shards))
+    store.leases.settle(run.lease, Done())
+    return batch
+
+
+def shard(store, batch):
+    """One shard begins to work."""
+    (lease,) = take(store, kinds=(KIND,))
+    return store.batches.join(batch.id, lease, owner="{}")
+
+
+def work(store, run, limit=100, state=UnitState.DONE):
+    units = store.batches.flush(run, ask_for=Next(limit=limit)).taken
+    store.batches.flush(run, [done(unit, state) for unit in units])
+    return sorted(int(unit.key) for unit in units)
+
+
+def part(store, run, aborted_by=None):
+    """A shard ends, and its job."""
+    batch = store.batches.leave(run, aborted_by)
+    store.leases.settle(run.lease, Done())
+    return batch
+
+
+def shards_of(store):
+    return [job.id for job in store.views.all(Selector(kinds=(KIND,), states=(State.READY, State.RUNNING)))]
+
+
+def test_shards_share_the_units(store):
+    """Each is a job; none takes what another has; the last one ends the batch."""
+    batch = launch(store, 1, 2, 3, 4)
+    assert (batch.state, batch.total, len(shards_of(store))) == (BatchState.RUNNING, 4, 2)
+    one, two = shard(store, batch), shard(store, batch)
+    first = store.batches.flush(one, ask_for=Next(limit=2)).taken
+    assert work(store, two) == [3, 4]
+    assert part(store, two).state is BatchState.RUNNING
+    store.batches.flush(one, [done(unit) for unit in first])
+    assert part(store, one).state is BatchState.DONE
+    check(store, batch.id)
+
+
+def test_a_batch_with_no_units_ends_at_once(store):
+    batch = launch(store)
+    assert (batch.state, batch.total, shards_of(store)) == (BatchState.DONE, 0, [])
+
+
+def test_a_batch_on_the_workers_is_a_conflict(store):
+    """Also while no shard has begun; one that joins takes what they have not."""
+    batch = launch(store, 1, 2)
+    with pytest.raises(BatchHeld, match="on the workers"):
+        begin(store)
+    with pytest.raises(BatchHeld, match="on the workers"):
+        begin(store, fresh=True)
+    joined = begin(store, join=True)
+    assert joined.batch.passes == batch.passes
+    assert work(store, shard(store, batch), limit=1) == [1]
+    assert work(store, joined) == [2]
+
+
+def test_a_shard_that_comes_late_finds_nothing_to_do(store):
+    batch = launch(store, 1)
+    run = shard(store, batch)
+    assert work(store, run) == [1]
+    part(store, run)
+    assert shard(store, batch) is None
+
+
+def test_a_breaker_stops_all_shards(store):
+    """The others hear of it with their next flush, and the batch can be resumed."""
+    batch = launch(store, 1, 2, 3)
+    one, two = shard(store, batch), shard(store, batch)
+    part(store, one, AbortedBy.MAX_FAILURES)
+    flushed = store.batches.flush(two, ask_for=Next(limit=1))
+    assert (flushed.taken, flushed.stop) == ([], AbortedBy.MAX_FAILURES)
+    ended = part(store, two, flushed.stop)
+    assert (ended.state, ended.aborted_by) == (BatchState.STOPPED, "max_failures")
+    assert store.batches.resume(batch.id)
+    again = shard(store, batch)
+    assert work(store, again) == [1, 2, 3]
+    ended = part(store, again)
+    assert (ended.state, ended.aborted_by) == (BatchState.DONE, None)
+
+
+def test_a_batch_is_aborted_from_outside(store):
+    """At once where nobody works on it, else when its shards have left."""
+    batch = launch(store, 1, 2)
+    run = shard(store, batch)
+    store.batches.abort(batch.id, AbortedBy.SIGNAL)
+    assert store.batches.get(batch.id).state is BatchState.RUNNING
+    assert store.batches.flush(run, ask_for=Next(limit=1)).stop is AbortedBy.SIGNAL
+    assert part(store, run, AbortedBy.SIGNAL).state is BatchState.STOPPED
+    store.batches.resume(batch.id)
+    store.batches.abort(batch.id, AbortedBy.SIGNAL)
+    assert store.batches.get(batch.id).state is BatchState.STOPPED
+
+
+def test_pause_and_resume(store):
+    batch = launch(store, 1, 2)
+    run = shard(store, batch)
+    assert store.batches.pause(batch.id)
+    assert store.batches.flush(run, ask_for=Next(limit=1)).stop is AbortedBy.PAUSE
+    assert part(store, run, AbortedBy.PAUSE).state is BatchState.PAUSED
+    assert shard(store, batch) is None
+    assert store.batches.resume(batch.id)
+    assert store.batches.get(batch.id).state is BatchState.RUNNING
+    assert len(shards_of(store)) == 2
+
+
+def test_a_pause_that_nobody_has_to_obey_is_told_all_the_same(store):
+    """Whoever watches learns why it does not go on."""
+    batch = launch(store, 1)
+    assert store.batches.pause(batch.id)
+    found = store.batches.get(batch.id)
+    assert (found.state, found.aborted_by) == (BatchState.PAUSED, AbortedBy.PAUSE)
+
+
+def test_what_goes_back_is_taken_by_nobody(store):
+    """The stop is written with the streak that a breaker gives back."""
+    batch = launch(store, 1, 2)
+    one, two = shard(store, batch), shard(store, batch)
+    (unit,) = store.batches.flush(one, ask_for=Next(limit=1)).taken
+    store.batches.flush(one, [done(unit, UnitState.PENDING)], Next(abort=AbortedBy.MAX_FAILURES))
+    flushed = store.batches.flush(two, ask_for=Next(limit=2))
+    assert (flushed.taken, flushed.stop) == ([], AbortedBy.MAX_FAILURES)
+
+
+def test_a_batch_on_the_workers_is_not_removed(store):
+    batch = launch(store, 1)
+    with pytest.raises(BatchHeld, match="on the workers"):
+        store.batches.remove(batch.id)
+    store.batches.cancel(batch.id)
+    store.batches.remove(batch.id)
+
+
+def test_a_paused_batch_with_nothing_left_ends_when_it_is_resumed(store):
+    batch = launch(store, 1, shards=1)
+    run = shard(store, batch)
+    (unit,) = store.batches.flush(run, ask_for=Next(limit=1)).taken
+    handed = UnitEnd(key=unit.key, place=unit.place, state=UnitState.RUNNING, handed=Handed("box", "1"))
+    store.batches.flush(run, [handed])
+    part(store, run)
+    assert store.batches.pause(batch.id)
+    (result,) = store.inbox.take("box")
+    store.inbox.accept(result)
+    assert store.batches.get(batch.id).state is BatchState.PAUSED
+    assert store.batches.resume(batch.id)
+    assert store.batches.get(batch.id).state is BatchState.DONE
+
+
+def test_cancel_ends_every_unit_that_nobody_has_in_hand(store):
+    """SPEC 8.13: what is under way may finish, and counts."""
+    batch = launch(store, 1, 2, 3)
+    run = shard(store, batch)
+    (unit,) = store.batches.flush(run, ask_for=Next(limit=1)).taken
+    assert store.batches.cancel(batch.id) == 2
+    assert store.batches.flush(run, [done(unit)]).stop is AbortedBy.CANCEL
+    assert part(store, run, AbortedBy.CANCEL).state is BatchState.CANCELLED
+    counted = store.batches.counters(batch.id)
+    assert (counted.done, counted.cancelled) == (1, 2)
+    check(store, batch.id)
+
+
+def test_cancel_of_a_batch_whose_shards_wait(store):
+    batch = launch(store, 1, 2, 3)
+    assert store.batches.cancel(batch.id) == 3
+    assert store.batches.get(batch.id).state is BatchState.CANCELLED
+    assert shard(store, batch) is None
+
+
+def test_what_a_lost_shard_had_in_hand_comes_back(store, clock):
+    """Its job is run again, without a limit of crashes; its units run one by one."""
+    batch = launch(store, 1, 2, shards=1)
+    run = shard(store, batch)
+    store.batches.flush(run, ask_for=Next(limit=2))
+    lapse(clock)
+    store.leases.take_over()
+    with pytest.raises(LeaseLost):
+        store.batches.flush(run)
+    clock.advance(minutes=5)
+    store.leases.promote(limit=10)
+    (lease,) = take(store, kinds=(KIND,), mark=True)
+    again = store.batches.join(batch.id, lease, owner="{}")
+    assert work(store, again) == [1]
+    assert work(store, again) == [2]
+    assert part(store, again).state is BatchState.DONE
+    check(store, batch.id)
+
+
+def test_shards_that_were_removed_come_back(store):
+    """A sweep finds batches with pending units that nobody works on; it starts none twice."""
+    batch = launch(store, 1, 2)
+    assert store.batches.revive() == 0
+    assert len(shards_of(store)) == 2
+    store.control.cancel(Selector(kinds=(KIND,)), actor="ada")
+    assert shards_of(store) == []
+    assert store.batches.revive() == 1
+    assert len(shards_of(store)) == 2
+    run = shard(store, batch)
+    assert store.batches.revive() == 0
+    work(store, run)
+    part(store, run)
+    assert store.batches.revive() == 0
+
+
+def test_failed_units_run_again_when_it_is_submitted_again(store):
+    """Only those whose keys are still there; and what kills its process stays aside."""
+    batch = launch(store, 1, 2, 3, shards=1)
+    run = shard(store, batch)
+    work(store, run, state=UnitState.FAILED)
+    assert part(store, run).state is BatchState.FAILED
+    again = launch(store, 2, 3, shards=1)
+    assert (again.id, store.batches.counters(batch.id).failed) == (batch.id, 1)
+    run = shard(store, again)
+    assert work(store, run) == [2, 3]
+    assert part(store, run).state is BatchState.PARTIAL
+    check(store, batch.id)
+
+
+def test_retry_failed_puts_it_back_on_the_workers(store):
+    batch = launch(store, 1, 2, shards=1)
+    run = shard(store, batch)
+    work(store, run, state=UnitState.FAILED)
+    part(store, run)
+    assert store.batches.retry_failed(batch.id) == 2
+    assert work(store, shard(store, batch)) == [1, 2]
+
+
+def test_a_foreground_run_takes_a_stopped_batch_from_the_workers(store):
+    batch = launch(store, 1, 2)
+    store.batches.abort(batch.id, AbortedBy.SIGNAL)
+    run = begin(store)
+    assert run.batch.id == batch.id
+    assert shard(store, batch) is None
+    assert store.batches.revive() == 0
+    leave(store, run, AbortedBy.SIGNAL, complete=False)

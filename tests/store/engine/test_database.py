@@ -1,0 +1,318 @@
+"""The store as a whole: one test per promise of store/engine/database.py."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import psycopg
+import pytest
+
+import holdfast
+from holdfast.domain.batches.batch import UnitEnd, UnitState
+from holdfast.domain.jobs.dependencies import After
+from holdfast.domain.jobs.job import State, WorkerId
+from holdfast.domain.jobs.new_job import NewJob
+from holdfast.domain.jobs.selector import Selector
+from holdfast.domain.jobs.unique_key import Scope, Unique
+from holdfast.domain.jobs.verdict import Done, Failed
+from holdfast.domain.schedules.decision import Reason, Skipped, Spec
+from holdfast.domain.schedules.definition import Definition
+from holdfast.domain.schedules.plan import Overlap
+from holdfast.errors import InvalidInput, StoreInUse, StoreMoved, StoreReadOnly, StoreUnavailable
+from holdfast.store.batches.ledger import Next
+from holdfast.store.batches.opening import Opening
+from holdfast.store.engine.database import CHECKS, TABLES
+from holdfast.store.engine.url import open_store
+from tests.store.schedules.test_plans import fire, step
+from tests.support.backends import START, open_database
+from tests.support.jobs import put, state, take_one
+
+QUIET = {"told": lambda *_: None}
+
+
+def fill(store):
+    """Something in every table; answers the jobs by what they are."""
+    app = holdfast.Holdfast("sqlite:///never-opened.db")
+    app.job(name="mail")(lambda: None)
+    store.kinds.publish([app.kinds["mail"].published()])
+    store.queues.set_limits("slow", limit=2)
+    store.queues.pause("slow", note="for the night")
+    jobs = {"dead": put(store, payload='{"text": "ä\\u0000\\ud83d\\ude00"}', label="L", tags='["t"]')}
+    lease = take_one(store)
+    store.leases.report(lease, done=1, total=2, message="half", checkpoint='{"at": 7}')
+    store.steps.keep(lease, "first", '"kept"')
+    store.leases.settle(lease, Failed(error="boom\nagain", permanent=True))
+    jobs["done"] = put(store, unique=Unique("k", Scope.FOREVER, None))
+    store.leases.settle(take_one(store), Done('{"ok": true}'))
+    jobs["held"] = put(store, hold=True, unique=Unique("p", Scope.PERIOD, timedelta(hours=1)), priority=-3)
+    jobs["waiting"] = put(store, after=After(ids=(jobs["held"],)))
+    jobs["later"] = put(store, delay=timedelta(days=1), max_attempts=None)
+    store.control.set_priority(Selector(ids=(jobs["later"],)), 9, actor="ada")
+    opening = Opening(identity="i", kind="mail", arguments="{}", source="range", actor="ada", owner="{}")
+    run = store.batches.open(opening, worker=WorkerId("w"))
+    (unit,) = store.batches.flush(run, ask_for=Next(candidates=[("1", 0)], limit=1)).taken
+    store.batches.flush(run, [UnitEnd(key=unit.key, place=0, state=UnitState.DONE, data='{"x": 1}')])
+    store.batches.end(run, None, 1, complete=True)
+    definition = Definition(kind="mail", when=Spec(cron="*/5 * * * *"))
+    schedule = store.schedules.create("five", definition, actor="ada")
+    late = Skipped(START, START, 1, Reason.LATE)
+    store.plans.advance([step(schedule, fire(0, hold=True), fire(5), overlap=Overlap.QUEUE_ALL, skip=[late])])
+    store.leases.settle(run.lease, Done())
+    gone = put(store)
+    store.control.cancel(Selector(ids=(gone,)), actor="ada")
+    store.control.remove(Selector(ids=(gone,)))
+    return jobs
+
+
+def told(store):
+    """All that can be seen of a store."""
+    jobs = list(store.views.all(Selector()))
+    history = {job.id: (store.views.attempts(job.id), store.views.events(job.id)) for job in jobs}
+    batches = [
+        (batch, store.batches.units(batch.id), store.batches.counters(batch.id)) for batch in store.batches.page()
+    ]
+    schedules = [(each, store.plans.history(each.name), store.plans.skips(each.name)) for each in store.schedules.all()]
+    return jobs, history, store.queues.list(), store.kinds.get("mail"), batches, schedules
+
+
+@pytest.fixture
+def file(tmp_path):
+    """A store in a file, in real time."""
+    store = open_store(f"sqlite:///{tmp_path}/old.db?durability=fast")
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def target(tmp_path):
+    with open_database("postgres", tmp_path, real_time=True) as database:
+        yield database.open()
+
+
+def test_a_sound_store_is_found_sound(store):
+    fill(store)
+    findings = store.upkeep.check()
+    assert [finding for finding in findings if not finding.ok] == []
+    assert len(findings) == len(CHECKS) + 1
+
+
+BREAK = {
+    "job_without_place": "DELETE FROM holdfast.live WHERE id = {held}",
+    "job_in_two_places": "INSERT INTO holdfast.ended (id, state, queue, kind, priority, due_at, attempts, crashes, token,"
+    " ended_at) SELECT id, 'done', queue, kind, priority, due_at, 0, 0, 0, due_at FROM holdfast.live WHERE id = {held}",
+    "place_without_job": "DELETE FROM holdfast.job WHERE id = {held}",
+    "waiting_for_nothing": "DELETE FROM holdfast.need",
+    "attempts_past_limit": "UPDATE holdfast.live SET attempts = 99 WHERE id = {held}",
+}
+
+
+@pytest.mark.parametrize("broken", CHECKS)
+def test_what_is_broken_is_named(store, database, broken):
+    jobs = fill(store)
+    database.execute(BREAK[broken].format(**jobs))
+    (finding,) = [finding for finding in store.upkeep.check() if not finding.ok]
+    assert finding.check == CHECKS[broken]
+    assert str(jobs["waiting" if broken == "waiting_for_nothing" else "held"]) in finding.detail
+
+
+def test_a_damaged_file_is_found(tmp_path):
+    store = open_store(f"sqlite:///{tmp_path}/jobs.db")
+    fill(store)
+    store.close()
+    path = tmp_path / "jobs.db"
+    with path.open("r+b") as damaged:
+        damaged.seek(8192 + 8)
+        damaged.write(b"\xff" * 2000)
+    store = open_store(f"sqlite:///{path}")
+    assert not store.upkeep.check()[0].ok
+    store.close()
+
+
+def test_vacuum_gives_room_back(file):
+    file.jobs.enqueue_many([NewJob(kind="mail", payload=f'{{"x": "{"y" * 1000}"}}') for _ in range(2000)])
+    file.control.remove(Selector(kinds=("mail",)))
+    done = file.upkeep.vacuum()
+    assert done.after < done.before / 5
+
+
+def test_vacuum_keeps_everything(store):
+    fill(store)
+    before = told(store)
+    assert store.upkeep.vacuum().before > 0
+    assert told(store) == before
+
+
+def test_a_backup_holds_everything(real_database, tmp_path):
+    """From either backend it is a SQLite store of its own, private to its user."""
+    store = real_database.open()
+    jobs = fill(store)
+    path = tmp_path / "copy" / "backup.db"
+    path.parent.mkdir()
+    assert store.upkeep.backup(path) == path.stat().st_size
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert [file.name for file in path.parent.iterdir()] == ["backup.db"]
+    copy = open_store(f"sqlite:///{path}")
+    assert told(copy) == told(store)
+    assert put(copy) > max(jobs.values()) + 1, "the id of a job that was removed is not given again"
+    copy.close()
+
+
+def test_a_backup_overwrites_nothing(store, tmp_path):
+    (tmp_path / "mine.db").write_text("precious")
+    with pytest.raises(InvalidInput, match="there already"):
+        store.upkeep.backup(tmp_path / "mine.db")
+    assert (tmp_path / "mine.db").read_text() == "precious"
+
+
+def test_a_backup_that_fails_leaves_nothing(tmp_path, file):
+    with pytest.raises((StoreUnavailable, OSError)):
+        file.upkeep.backup(tmp_path / "nowhere" / "x.db")
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_a_move_keeps_ids_and_history(file, target):
+    jobs = fill(file)
+    before = told(file)
+    rows = file.upkeep.move_to(target.upkeep, "postgresql://there", **QUIET)
+    assert told(target) == before
+    assert list(rows) == list(TABLES)
+    assert put(target) > max(jobs.values()) + 1
+    assert target.steps.kept is not None
+    assert [finding for finding in target.upkeep.check() if not finding.ok] == []
+
+
+def test_what_was_moved_goes_on_there(file, target):
+    """Needs, keys and checkpoints mean the same as before."""
+    jobs = fill(file)
+    file.upkeep.move_to(target.upkeep, "postgresql://there", **QUIET)
+    assert target.jobs.enqueue(NewJob(kind="mail", unique=Unique("k", Scope.FOREVER, None))).id == jobs["done"]
+    target.control.unhold(Selector(ids=(jobs["held"],)), actor="ada")
+    target.leases.settle(take_one(target), Done())
+    assert state(target, jobs["waiting"]) is State.READY
+    target.control.retry(Selector(ids=(jobs["dead"],)), actor="ada")
+    leases = [take_one(target), take_one(target)]
+    assert '{"at": 7}' in [lease.checkpoint for lease in leases]
+
+
+def test_the_old_store_takes_and_starts_nothing_any_more(file, target):
+    """A producer that was forgotten hears of it, instead of losing jobs."""
+    fill(file)
+    left = put(file)
+    file.upkeep.move_to(target.upkeep, "postgresql://there", **QUIET)
+    for late in (lambda: put(file), lambda: take_one(file)):
+        with pytest.raises(StoreMoved, match="copied to postgresql://there"):
+            late()
+    assert state(file, left) is State.READY
+
+
+def test_nothing_is_moved_under_a_holder(file, target):
+    """A worker that was seen, or a lease that has not lapsed."""
+    file.workers.announce(WorkerId("w"), host="h", pid=1, queues=["default"], kinds=["mail"], version=None)
+    with pytest.raises(StoreInUse, match="worker w is alive"):
+        file.upkeep.move_to(target.upkeep, "there", **QUIET)
+    file.workers.dismiss(WorkerId("w"))
+    put(file)
+    lease = take_one(file)
+    with pytest.raises(StoreInUse, match="worker worker-1 is alive"):
+        file.upkeep.move_to(target.upkeep, "there", **QUIET)
+    file.leases.settle(lease, Done())
+    assert put(file), "it is open as before"
+
+
+def test_nothing_is_moved_onto_other_jobs(file, target):
+    put(target)
+    with pytest.raises(StoreInUse, match="in the target already"):
+        file.upkeep.move_to(target.upkeep, "there", **QUIET)
+
+
+def test_only_sqlite_moves_to_postgres(file, target):
+    for source, there in ((target, file), (file, file)):
+        with pytest.raises(InvalidInput, match="only a SQLite store"):
+            source.upkeep.move_to(there.upkeep, "there", **QUIET)
+
+
+def test_a_move_that_fails_changes_nothing(file, target):
+    """The old store is open again, the new one as empty as before."""
+
+    def cut(table, _):
+        if table == "event":
+            raise KeyboardInterrupt
+
+    fill(file)
+    with pytest.raises(KeyboardInterrupt):
+        file.upkeep.move_to(target.upkeep, "there", told=cut)
+    assert put(file)
+    assert not target.upkeep.any_job()
+    file.upkeep.move_to(target.upkeep, "there", **QUIET)
+    assert target.upkeep.any_job()
+
+
+# -- roles -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def as_role(target):
+    """Opens the store as a user who has one of the roles and nothing else."""
+    opened = []
+    target.upkeep.tools.apply(target.upkeep.tools.roles())
+    target.upkeep.tools.apply(target.upkeep.tools.roles())  # twice is as good as once
+
+    def become(role):
+        user = f"{role}_user"
+        with psycopg.connect(target.backend.url, autocommit=True) as connection:
+            connection.execute(f"DROP ROLE IF EXISTS {user}".encode())
+            connection.execute(f"CREATE ROLE {user} LOGIN IN ROLE holdfast_{role}".encode())
+        store = open_store(f"{target.backend.url}&user={user}")
+        opened.append((store, user))
+        return store
+
+    yield become
+    for store, user in opened:
+        store.close()
+        with psycopg.connect(target.backend.url, autocommit=True) as connection:
+            connection.execute(f"DROP ROLE {user}".encode())
+
+
+def test_a_reader_only_looks(target, as_role):
+    jobs = fill(target)
+    reader = as_role("reader")
+    assert told(reader) == told(target)
+    assert reader.views.why(jobs["held"])
+    for write in (lambda: put(reader), lambda: take_one(reader), lambda: reader.queues.pause("default")):
+        with pytest.raises(StoreReadOnly):
+            write()
+
+
+def test_a_producer_enqueues_and_no_more(target, as_role):
+    """Each way to enqueue: one, many, with a key, with needs, replaced, held, and from SQL."""
+    fill(target)
+    producer = as_role("producer")
+    first = put(producer, unique=Unique("u"), hold=True)
+    assert put(producer, unique=Unique("u")) == first
+    put(producer, after=After(ids=(first,)))
+    producer.jobs.enqueue_many([NewJob(kind="mail") for _ in range(100)])
+    app = holdfast.Holdfast("sqlite:///never-opened.db")
+    app.job(name="other")(lambda: None)
+    producer.kinds.publish([app.kinds["other"].published()])
+    with psycopg.connect(producer.backend.url) as connection:
+        connection.execute("SELECT holdfast.enqueue('other')")
+    for write in (
+        lambda: producer.queues.pause("default"),
+        lambda: producer.control.remove(Selector(ids=(first,))),
+        lambda: producer.workers.announce(WorkerId("w"), host="h", pid=1, queues=[], kinds=[], version=None),
+    ):
+        with pytest.raises(StoreReadOnly):
+            write()
+
+
+def test_a_worker_works_but_owns_nothing(target, as_role):
+    fill(target)
+    worker = as_role("worker")
+    put(worker)
+    worker.leases.settle(take_one(worker), Done())
+    worker.control.hold(Selector(kinds=("mail",)), actor="ada")
+    worker.pruner.prune()
+    with pytest.raises(psycopg.errors.InsufficientPrivilege), psycopg.connect(worker.backend.url) as connection:
+        connection.execute("DROP TABLE holdfast.job")
+    with pytest.raises(psycopg.errors.InsufficientPrivilege), psycopg.connect(worker.backend.url) as connection:
+        connection.execute("UPDATE holdfast.meta SET oldest_code = 99")

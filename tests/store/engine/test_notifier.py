@@ -1,0 +1,108 @@
+"""Waking workers: rings arrive, across processes and restarts; where they cannot, that is known."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from datetime import timedelta
+
+import pytest
+
+from holdfast.domain.jobs.new_job import NewJob
+from holdfast.domain.jobs.selector import Selector
+from holdfast.domain.jobs.verdict import Done, Failed
+from holdfast.store.sqlite.notifier import Doorbells, SqliteEar
+from tests.support.jobs import put, take_one
+from tests.support.listeners import Listener
+
+
+def test_an_enqueue_wakes_all_who_listen(store, listen):
+    listeners = [listen(), listen()]
+    put(store)
+    assert all(listener.hears() for listener in listeners)
+
+
+def test_a_bulk_enqueue_rings(store, listen):
+    listener = listen()
+    store.jobs.enqueue_many([NewJob(kind="mail")] * 3)
+    assert listener.hears()
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda store, job: store.control.unhold(Selector(ids=(job,)), actor="ada"),
+        lambda store, job: store.queues.resume("default"),
+        lambda store, job: store.queues.set_limits("default", limit=3),
+        lambda store, job: store.queues.set_limits("default", limit=0),
+    ],
+    ids=["unhold", "resume", "set_limits", "clear_limits"],
+)
+def test_what_people_do_rings(store, listen, act):
+    """Whatever may let a job start."""
+    job = put(store, hold=True)
+    listener = listen()
+    act(store, job)
+    assert listener.hears()
+
+
+def test_a_job_that_comes_back_rings(store, listen, clock):
+    """Released, failed and tried again, promoted, taken over, or woken by its need."""
+    put(store)
+    lease = take_one(store)
+    listener = listen()
+    store.leases.settle(lease, Failed(error="x", after=timedelta(seconds=1)))
+    assert listener.hears()
+    listener.settle()
+    clock.advance(seconds=2)
+    assert store.leases.promote() == 1
+    assert listener.hears()
+    listener.settle()
+    take_one(store)
+    clock.advance(minutes=5)
+    assert store.leases.take_over()
+    assert listener.hears()
+
+
+def test_a_plain_success_rings_nobody(store, listen):
+    """The common end makes nothing ready."""
+    put(store)
+    lease = take_one(store)
+    listener = listen()
+    store.leases.settle(lease, Done())
+    assert not listener.hears(within=0.1)
+
+
+def test_a_closed_ear_hears_nothing_and_leaves_nothing_behind(store, make_store, database, tmp_path):
+    listener = Listener(make_store())
+    listener.settle()
+    listener.ear.close()
+    listener.ear.close()
+    put(store)
+    assert not listener.hears(within=0.1)
+    assert list(tmp_path.rglob("*-bells/*")) == []
+
+
+def test_a_long_path_needs_no_short_socket(tmp_path):
+    """Sockets have short names; directories need not."""
+    deep = tmp_path / ("d" * 120)
+    deep.mkdir()
+    heard = threading.Event()
+    doorbells = Doorbells(deep / "jobs.db")
+    ear = SqliteEar(doorbells, heard=heard.set)
+    doorbells.ring()
+    assert heard.wait(120)
+    ear.close()
+    doorbells.close()
+
+
+def test_a_socket_that_nobody_reads_is_removed(tmp_path):
+    """A killed worker leaves its socket behind."""
+    doorbells = Doorbells(tmp_path / "jobs.db")
+    doorbells.directory.mkdir()
+    dead = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    dead.bind(str(doorbells.directory / "dead"))
+    dead.close()
+    doorbells.ring()
+    assert list(doorbells.directory.iterdir()) == []
+    doorbells.close()

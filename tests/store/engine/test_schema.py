@@ -1,0 +1,203 @@
+"""The schemas: alike on both backends, and in step with the code."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+
+import pytest
+
+from holdfast.domain.jobs.dependencies import IfNot, When
+from holdfast.domain.jobs.job import ENDED, LIVE, MOVES, OnLost, State
+from holdfast.domain.jobs.unique_key import KeyHolder, Scope
+from holdfast.errors import SchemaTooNew
+from holdfast.store.engine import sql
+from holdfast.store.engine.backend import SCHEMA_VERSION
+from holdfast.store.engine.rows import reader
+from holdfast.store.sqlite.schema import migrate, split_script
+from tests.support.jobs import put, take_one
+
+BACKENDS = ("sqlite", "postgres")
+
+
+def words(text: str) -> set[str]:
+    return set(re.findall(r"'([a-z>]+)'", text))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_schema_repeats_the_moves(backend):
+    """The guard of the live table allows exactly the live moves of the domain."""
+    (guard,) = re.findall(r"NOT IN \((.*?)\)", sql.migrations(backend)[0], re.DOTALL)
+    assert words(guard) == {f"{old}>{new}" for old in LIVE for new in MOVES[old] & LIVE}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    ("column", "expected"),
+    [
+        ("on_lost", set(OnLost)),
+        ("after_when", set(When)),
+        ("after_failed", set(IfNot)),
+        ("scope", set(Scope)),
+    ],
+)
+def test_the_schema_repeats_the_closed_sets(backend, column, expected):
+    """Each CHECK lists what the domain lists."""
+    (check,) = re.findall(rf"CHECK \({column} (?:IN \(|= )(.*?)\)", sql.migrations(backend)[0])
+    assert words(check) == expected
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_live_and_ended_states_have_their_own_tables(backend):
+    """No state is at home in both."""
+    live, ended = (
+        text
+        for text in re.findall(r"CHECK \(state (?:IN \(|= )(.*?)\)", sql.migrations(backend)[0])
+        if "started_at" not in text
+    )
+    assert words(live) == LIVE
+    assert words(ended) == ENDED
+
+
+@pytest.mark.parametrize("old", sorted(LIVE))
+@pytest.mark.parametrize("new", sorted(LIVE))
+def test_the_database_refuses_what_the_rules_forbid(store, database, old, new):
+    """Each live move is tried for real, behind the store's back."""
+    put(store)
+    take_one(store)
+    forced = "worker = NULL, claimed_at = NULL, lapses_at = NULL"
+    running = {"sqlite": "worker = 'w', claimed_at = 1, lapses_at = 1"}.get(
+        database.name, "worker = 'w', claimed_at = now(), lapses_at = now()"
+    )
+    for step in _path(old):
+        database.execute(f"UPDATE holdfast.live SET state = '{step}', {running if step is State.RUNNING else forced}")
+    move = f"UPDATE holdfast.live SET state = '{new}', {running if new is State.RUNNING else forced}"
+    if new in MOVES[old] or new is old:
+        database.execute(move)
+    else:
+        with pytest.raises(Exception, match=r"cannot (make this )?move"):
+            database.execute(move)
+
+
+def _path(state: State) -> list[State]:
+    """How a running job gets to *state* by legal moves."""
+    return {State.RUNNING: [], State.WAITING: [State.HELD, State.WAITING]}.get(state, [state])
+
+
+def test_statements_have_the_same_names_and_parameters():
+    """What one backend can do, the other can, asked in the same words. (SQLite is told the time.)"""
+    ours, theirs = sql.statements("sqlite"), sql.statements("postgres")
+    assert ours.keys() == theirs.keys()
+    for name, text in ours.items():
+        assert sql.parameters(text) - {"now"} == sql.parameters(theirs[name]), name
+
+
+def test_files_have_the_same_names():
+    """Side by side, file for file."""
+    from pathlib import Path
+
+    import holdfast.store
+
+    root = Path(holdfast.store.__file__).parent
+    names = [{path.relative_to(root / b) for path in (root / b).rglob("*.sql")} for b in BACKENDS]
+    assert names[0] == names[1]
+
+
+def test_a_column_out_of_place_is_found_at_once():
+    """Rows are read by position; the names of the columns must be those of the struct."""
+    with pytest.raises(TypeError, match="bogus"):
+        reader(KeyHolder, ("kind", "key", "job_id", "scope", "expires_at", "bogus"), micros=True)
+
+
+# -- migrations -----------------------------------------------------------------------------
+
+
+def test_migrations_are_applied_once(store):
+    """A second run does nothing."""
+    assert store.backend.migrate() == []
+
+
+def test_a_fresh_schema_equals_the_sum_of_migrations(tmp_path):
+    """However far an old store had come, it ends where a new one begins."""
+    scripts = sql.migrations("sqlite")
+    assert len(scripts) == SCHEMA_VERSION == len(sql.migrations("postgres"))
+    fresh = _migrated(tmp_path / "fresh.db", start=0)
+    for start in range(1, len(scripts) + 1):
+        assert _migrated(tmp_path / f"from-{start}.db", start=start) == fresh
+
+
+def _migrated(path, *, start: int) -> list[tuple[str, str]]:
+    connection = sqlite3.connect(path, isolation_level=None)
+    for script in sql.migrations("sqlite")[:start]:
+        for statement in split_script(script):
+            connection.execute(statement)
+    if start:
+        connection.execute("INSERT INTO holdfast_meta (version, oldest_code) VALUES (?, 1)", (start,))
+    migrate(connection)
+    found = connection.execute("SELECT name, sql FROM sqlite_master ORDER BY name").fetchall()
+    connection.close()
+    return found
+
+
+def test_postgres_schemas_are_alike_however_they_came_to_be():
+    """A schema that was migrated step by step has the same catalogue as one made at once."""
+    import psycopg
+
+    from holdfast.store.postgres import schema
+    from holdfast.store.postgres.statements import Statements
+    from tests.support.backends import postgres_url
+
+    with psycopg.connect(postgres_url("postgres"), autocommit=True) as connection:
+        catalogues = []
+        for name, rounds in (("at_once", 1), ("step_by_step", 3)):
+            connection.execute(f"DROP SCHEMA IF EXISTS {name} CASCADE")
+            for _ in range(rounds):
+                schema.migrate(connection, Statements(name))
+            catalogues.append(_catalogue(connection, name))
+            connection.execute(f"DROP SCHEMA {name} CASCADE")
+    assert catalogues[0] == catalogues[1]
+    assert len(catalogues[0]) > 100
+
+
+def _catalogue(connection, name: str) -> list[tuple[str, ...]]:
+    """Every column, index, constraint, trigger and function of a schema, without its name."""
+    rows = connection.execute(
+        """
+        SELECT 'column', table_name, column_name, data_type || ' ' || is_nullable || ' ' || coalesce(column_default, '')
+        FROM information_schema.columns WHERE table_schema = %(name)s
+        UNION ALL SELECT 'index', tablename, indexname, indexdef FROM pg_indexes WHERE schemaname = %(name)s
+        UNION ALL SELECT 'check', conrelid::regclass::text, conname, pg_get_constraintdef(oid)
+        FROM pg_constraint WHERE connamespace = %(name)s::regnamespace
+        UNION ALL SELECT 'function', proname, '', prosrc FROM pg_proc WHERE pronamespace = %(name)s::regnamespace
+        """,
+        {"name": name},
+    ).fetchall()
+    return sorted(tuple(part.replace(name, "schema") for part in row) for row in rows)
+
+
+def test_a_store_of_a_newer_version_is_refused(store, database):
+    """Only when it says that it needs newer code; otherwise older code may go on."""
+    newer = SCHEMA_VERSION + 1
+    database.execute(f"UPDATE holdfast.meta SET version = {newer}")
+    try:
+        database.open()
+        database.execute(f"UPDATE holdfast.meta SET oldest_code = {newer}")
+        with pytest.raises(SchemaTooNew) as caught:
+            database.open()
+        assert caught.value.exit_code == 4
+        assert "Upgrade" in caught.value.hint
+    finally:
+        database.execute(f"UPDATE holdfast.meta SET version = {SCHEMA_VERSION}, oldest_code = 1")
+
+
+def test_two_processes_may_set_up_at_once(tmp_path):
+    """The second one waits for the first and finds the work done."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    from holdfast.store.sqlite.backend import SqliteBackend
+
+    with ThreadPoolExecutor(8) as pool:
+        backends = list(pool.map(lambda _: SqliteBackend(tmp_path / "new.db"), range(8)))
+    assert len({backend.installation for backend in backends}) == 1
+    for backend in backends:
+        backend.close()

@@ -1,0 +1,232 @@
+"""Queues, kinds and workers."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from holdfast.domain.fleet.queue import Queue
+from holdfast.domain.jobs.job import State, WorkerId
+from holdfast.domain.jobs.kind import Kind, KindOptions
+from holdfast.domain.jobs.verdict import Done
+from holdfast.errors import Conflict, InvalidInput, UnknownKind
+from holdfast.store.fleet.queues import Depth
+from tests.support.jobs import lapse, only, put, state, take, take_one
+
+OTHER = WorkerId("worker-2")
+
+
+def test_a_limit_holds_over_all_workers(make_store):
+    """However much a worker asks for."""
+    first, second = make_store(), make_store()
+    first.queues.set_limits("default", limit=2)
+    for _ in range(5):
+        put(first)
+    assert len(take(first, 1)) == 1
+    assert len(take(second, 9, worker=OTHER)) == 1
+    assert take(second, 9, worker=OTHER) == []
+
+
+def test_a_slot_frees_when_a_run_ends_or_is_lost(store, clock):
+    """Also by a crash."""
+    store.queues.set_limits("default", limit=1)
+    for _ in range(3):
+        put(store)
+    store.leases.settle(take_one(store), Done())
+    take_one(store)
+    assert take(store) == []
+    lapse(clock)
+    store.leases.take_over()
+    assert len(take(store)) == 1
+
+
+def test_a_limit_per_worker_holds_for_each(store):
+    """Another worker has slots of its own."""
+    store.queues.set_limits("default", worker_limit=1)
+    for _ in range(5):
+        put(store)
+    assert len(take(store, 9)) == 1
+    assert take(store, 9) == []
+    assert len(take(store, 9, worker=OTHER)) == 1
+
+
+def test_a_limit_counts_all_kinds_of_the_queue(store):
+    """The most urgent of all kinds get the slots."""
+    store.queues.set_limits("default", limit=2)
+    put(store, kind="a")
+    put(store, kind="a")
+    urgent = put(store, kind="b", priority=1)
+    leases = take(store, 9, kinds=("a", "b"))
+    assert [lease.job_id for lease in leases] == [urgent, 1]
+
+
+def test_limited_and_free_queues_are_claimed_together(store):
+    """One call serves both, the most urgent first."""
+    store.queues.set_limits("tight", limit=1)
+    tight = [put(store, queue="tight") for _ in range(3)]
+    free = [put(store) for _ in range(2)]
+    leases = take(store, 9, queues=("default", "tight"))
+    assert [lease.job_id for lease in leases] == [tight[0], *free]
+    assert [lease.marked for lease in leases] == [True, False, False]
+
+
+def test_urgency_holds_across_limited_and_free_queues(store):
+    """A free queue's urgent job comes before a limited queue's idle one."""
+    store.queues.set_limits("tight", limit=5)
+    put(store, queue="tight", priority=-9)
+    urgent = put(store, priority=9)
+    assert take_one(store, queues=("default", "tight")).job_id == urgent
+
+
+def test_a_limited_queue_is_never_prefetched(store):
+    """Its jobs come with marked starts."""
+    store.queues.set_limits("default", limit=5)
+    put(store)
+    assert take_one(store).marked
+
+
+def test_limits_change_live(store):
+    """From the next claim on; a lowered limit takes nothing away from those who run."""
+    for _ in range(6):
+        put(store)
+    store.queues.set_limits("default", limit=3)
+    assert len(take(store, 9)) == 3
+    store.queues.set_limits("default", limit=1)
+    assert take(store, 9) == []
+    store.queues.set_limits("default", limit=4)
+    assert len(take(store, 9)) == 1
+    store.queues.set_limits("default", limit=0, worker_limit=0)
+    assert len(take(store, 9)) == 2
+
+
+def test_a_paused_limited_queue_starts_nothing(store):
+    """Pause rules over limits."""
+    store.queues.set_limits("default", limit=1)
+    store.queues.pause("default")
+    put(store)
+    assert take(store) == []
+
+
+def test_settings_can_be_read(store):
+    """A queue that was never set has none; pausing keeps the limits."""
+    assert store.queues.get("new") == Queue("new")
+    store.queues.set_limits("b", limit=2, worker_limit=1)
+    store.queues.set_limits("b", limit=3)
+    store.queues.pause("b", note="why")
+    store.queues.pause("a")
+    assert store.queues.get("b") == Queue("b", 3, 1, True, "why")
+    assert [queue.name for queue in store.queues.list()] == ["a", "b"]
+    store.queues.resume("b")
+    assert store.queues.get("b") == Queue("b", 3, 1, False, None)
+
+
+@pytest.mark.parametrize("limit", [-1])
+def test_a_senseless_limit_is_refused(store, limit):
+    """To stop a queue, pause it."""
+    with pytest.raises(InvalidInput):
+        store.queues.set_limits("default", limit=limit)
+
+
+def test_a_running_job_cannot_change_its_queue(store):
+    """It counts where it was claimed."""
+    job_id = put(store)
+    take_one(store)
+    assert store.control.move(only(job_id), "other", actor="ada") == []
+    assert store.views.get(job_id).queue == "default"
+
+
+# -- kinds ------------------------------------------------------------------------------------
+
+
+def published(name="mail", **options):
+    def handler(n: int = 0) -> None: ...
+
+    return Kind(name, handler, KindOptions(**options)).published()
+
+
+def test_kinds_are_published_for_all(make_store):
+    """Another process knows their defaults; a second publication renews them."""
+    make_store().kinds.publish([published(queue="a"), published("import")])
+    make_store().kinds.publish([published(queue="b", version="2")])
+    kinds = make_store().kinds
+    assert kinds.names() == ["import", "mail"]
+    assert kinds.options("mail") == KindOptions(queue="b", version="2")
+    assert '"n"' in kinds.get("mail").payload_schema
+
+
+def test_an_unknown_kind_is_an_error_with_a_suggestion(store):
+    """A typing mistake is found at once."""
+    store.kinds.publish([published()])
+    with pytest.raises(UnknownKind) as caught:
+        store.kinds.get("mial")
+    assert "'mail'" in caught.value.hint
+
+
+# -- workers ----------------------------------------------------------------------------------
+
+
+def announce(store, worker=OTHER, **facts):
+    store.workers.announce(worker, **{"host": "h", "pid": 7, "queues": ["default"], "kinds": ["mail"], **facts})
+
+
+def test_a_worker_is_seen_while_it_lives(store, clock):
+    """One that fell silent, or said good-bye, is no longer listed."""
+    announce(store, version="1.2")
+    (worker,) = store.workers.list()
+    assert (worker.id, worker.host, worker.pid, worker.version, worker.kinds) == (OTHER, "h", 7, "1.2", '["mail"]')
+    clock.advance(seconds=50)
+    assert store.workers.seen(OTHER)
+    clock.advance(seconds=50)
+    assert len(store.workers.list()) == 1
+    clock.advance(seconds=50)
+    assert store.workers.list() == []
+    store.workers.seen(OTHER)
+    store.workers.dismiss(OTHER)
+    assert store.workers.list() == []
+
+
+def test_a_worker_id_is_never_reused(store):
+    """A second start needs a new id, also after a good-bye (SPEC 8.24)."""
+    announce(store)
+    store.workers.dismiss(OTHER)
+    with pytest.raises(Conflict):
+        announce(store)
+    assert not store.workers.seen(WorkerId("nobody"))
+
+
+def test_attempts_tell_where_they_ran(store):
+    """Host, pid and code version, for those under way and those that ended."""
+    announce(store, version="1.2")
+    job_id = put(store)
+    lease = take_one(store, worker=OTHER)
+    (running,) = store.views.attempts(job_id)
+    store.leases.settle(lease, Done())
+    (ended,) = store.views.attempts(job_id)
+    for attempt in (running, ended):
+        assert (attempt.host, attempt.pid, attempt.version) == ("h", 7, "1.2")
+    assert (running.reason, ended.reason) == (None, "done")
+    assert state(store, job_id) is State.DONE
+
+
+def test_how_full_queues_are(store, clock):
+    """Ready, running and lapsed, counted up to a cap."""
+    for _ in range(4):
+        put(store)
+    take(store, 2)
+    put(store, queue="other", hold=True)
+    clock.advance(minutes=2)
+    assert store.queues.depths(["default", "other"], cap=10) == [Depth("default", 2, 2, 2), Depth("other", 0, 0, 0)]
+    assert store.queues.depths(["default"], cap=1) == [Depth("default", 1, 1, 1)]
+
+
+def test_how_long_the_oldest_ready_job_has_waited(store, clock):
+    """Whatever its kind and its priority."""
+    put(store, priority=-5)
+    clock.advance(minutes=1)
+    put(store, priority=5)
+    put(store, kind="later")
+    clock.advance(minutes=1)
+    ages = store.queues.oldest_ready(["default", "empty"], ["mail", "later"])
+    assert ages == {"default": timedelta(minutes=2)}
+    assert store.queues.oldest_ready(["default"], ["later"]) == {"default": timedelta(minutes=1)}

@@ -1,0 +1,223 @@
+"""Each fence by itself: a statement with an old token, or for a job that does not run, changes nothing.
+
+The flows check more than once, so a fence that is missing in one statement would not show
+in their tests. Here each statement is sent alone.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from holdfast.domain.jobs.job import Wanted
+from holdfast.domain.jobs.verdict import Done, Released
+from holdfast.store.engine.operation import ById, ask
+from tests.support.backends import START
+from tests.support.jobs import lapse, put, take_one
+
+TERM = timedelta(seconds=60)
+
+
+def held(lease, **more):
+    return ById(id=[lease.job_id], token=[lease.token], **{name: [value] for name, value in more.items()})
+
+
+def put_back_columns(lease):
+    return held(
+        lease,
+        state="ready",
+        attempts=0,
+        crashes=0,
+        raised=0,
+        suspect=False,
+        careful=False,
+        note="forged",
+        delay=timedelta(0),
+    )
+
+
+def end_columns(lease):
+    return held(lease, state="dead", attempts=9, crashes=0, raised=0, reason="forged", error="forged", ran=None)
+
+
+STATEMENTS = {
+    "renew": lambda lease: ask("renew", held=held(lease, term=TERM * 9, mark=True)),
+    "mark": lambda lease: ask("mark", id=lease.job_id, token=lease.token),
+    "settle_done": lambda lease: ask("settle_done", held=held(lease, result=None, ran=None)),
+    "lock_held": lambda lease: ask("lock_held", held=held(lease)),
+    "put_back": lambda lease: ask("put_back", verdict=put_back_columns(lease)),
+    "end_held": lambda lease: ask("end_held", verdict=end_columns(lease)),
+    "give_back": lambda lease: ask("give_back", held=held(lease)),
+    "report": lambda lease: ask(
+        "report", id=lease.job_id, token=lease.token, done=9, total=9, message="forged", checkpoint=None
+    ),
+    "keep_step": lambda lease: ask(
+        "keep_step", id=lease.job_id, token=lease.token, name="forged", result="1", delay=None
+    ),
+    "check_holder": lambda lease: ask("check_holder", id=lease.job_id, token=lease.token),
+}
+
+
+def everything(database):
+    """All rows of all tables that a holder may write."""
+    return {
+        table: sorted(database.execute(f"SELECT * FROM holdfast.{table}"), key=repr)
+        for table in ("live", "ended", "progress", "attempt", "step")
+    }
+
+
+@pytest.mark.parametrize("name", STATEMENTS)
+def test_the_holder_may_write(store, database, name):
+    """With the right token each statement has its effect; without this the tests below would prove nothing."""
+    put(store)
+    lease = take_one(store)
+    before = everything(database)
+    rows = store.backend.run(STATEMENTS[name](lease))
+    assert rows or everything(database) != before
+
+
+@pytest.mark.parametrize("name", STATEMENTS)
+def test_an_old_token_writes_nothing(store, database, clock, name):
+    """After a take-over, while the new holder runs."""
+    put(store)
+    stale = take_one(store)
+    lapse(clock)
+    store.leases.take_over()
+    take_one(store, mark=True)
+    before = everything(database)
+    assert store.backend.run(STATEMENTS[name](stale)) == []
+    assert everything(database) == before
+
+
+@pytest.mark.parametrize("name", STATEMENTS)
+def test_an_old_token_writes_nothing_to_an_unmarked_run(store, database, name):
+    """After a release, while the next holder has the job but has not begun it."""
+    put(store)
+    stale = take_one(store)
+    store.leases.settle(stale, Released())
+    take_one(store)
+    before = everything(database)
+    assert store.backend.run(STATEMENTS[name](stale)) == []
+    assert everything(database) == before
+
+
+@pytest.mark.parametrize("name", STATEMENTS)
+def test_a_job_that_does_not_run_is_not_written(store, database, name):
+    """After a release the token is still the newest, but nobody holds the job."""
+    put(store)
+    lease = take_one(store)
+    store.leases.settle(lease, Released())
+    before = everything(database)
+    assert store.backend.run(STATEMENTS[name](lease)) == []
+    assert everything(database) == before
+
+
+@pytest.mark.parametrize("name", STATEMENTS)
+def test_an_ended_job_is_not_written(store, database, name):
+    """One accepted end, whatever comes later."""
+    put(store)
+    lease = take_one(store)
+    store.leases.settle(lease, Done())
+    before = everything(database)
+    assert store.backend.run(STATEMENTS[name](lease)) == []
+    assert everything(database) == before
+
+
+@pytest.mark.parametrize("name", ["settle_done", "end_held"])
+def test_an_end_writes_one_row(store, database, name):
+    """A refused end leaves no half: neither table shows a trace, an accepted one moves the row."""
+    put(store)
+    lease = take_one(store)
+    store.backend.run(STATEMENTS[name](lease))
+    assert database.execute("SELECT count(*) FROM holdfast.live")[0][0] == 0
+    assert database.execute("SELECT id, token FROM holdfast.ended") == [(lease.job_id, lease.token)]
+
+
+def test_a_claim_raises_the_token(store):
+    """By one, on the way from limited and unlimited queues."""
+    for queue in ("default", "tight"):
+        put(store, queue=queue)
+    store.queues.set_limits("tight", limit=1)
+    for queue in ("default", "tight"):
+        lease = take_one(store, queues=(queue,))
+        assert lease.token == 1
+        store.leases.settle(lease, Released())
+        assert take_one(store, queues=(queue,)).token == 2
+
+
+@pytest.mark.parametrize("max_attempts", [1, 3])
+def test_a_take_over_raises_the_token(store, clock, max_attempts):
+    """Whether the job goes back or ends, so that even a settle sent again by the old holder is refused."""
+    job_id = put(store, max_attempts=max_attempts)
+    lease = take_one(store, mark=True)
+    lapse(clock)
+    store.leases.take_over()
+    assert store.views.get(job_id).token == lease.token + 1
+
+
+def test_only_a_lapsed_lease_is_taken(store, clock):
+    """The sweep asks the store's clock, not the holder."""
+    put(store)
+    lease = take_one(store)
+    assert store.backend.run(ask("lock_lapsed", limit=9)) == []
+    lapse(clock)
+    assert store.backend.run(ask("lock_lapsed", limit=9))[0][0] == lease.job_id
+
+
+def test_what_was_begun_is_not_given_back(store, database):
+    """A marked start has perhaps had its effect."""
+    put(store)
+    lease = take_one(store)
+    store.leases.mark(lease)
+    before = everything(database)
+    assert store.backend.run(STATEMENTS["give_back"](lease)) == []
+    assert everything(database) == before
+
+
+# -- people -------------------------------------------------------------------------------------
+# A verb first selects its jobs and then writes; between the two a worker may claim one of them.
+
+FOR_IDLE_JOBS = {
+    "set_queue": lambda job_id: ask("set_queue", ids=[job_id], queue="other"),
+    "set_due": lambda job_id: ask("set_due", ids=[job_id], due_at=START),
+    "end_idle": lambda job_id: ask("end_idle", idle=ById(id=[job_id], note=["forged"])),
+    "hold_with_note": lambda job_id: ask("hold_with_note", held=ById(id=[job_id], note=["forged"])),
+    "unhold": lambda job_id: ask("unhold", ids=[job_id]),
+    "hasten": lambda job_id: ask("hasten", ids=[job_id]),
+    "wake": lambda job_id: ask("wake", ids=[job_id]),
+    "revive": lambda job_id: ask("revive", ids=[job_id]),
+    "revive_done": lambda job_id: ask("revive_done", ids=[job_id]),
+    "set_payloads": lambda job_id: ask("set_payloads", changed=ById(id=[job_id], payload=['{"forged":1}'])),
+    "replace_job": lambda job_id: ask(
+        "replace_job", id=job_id, payload="{}", label=None, tags=None, priority=9, delay=None, run_at=None
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FOR_IDLE_JOBS)
+def test_a_verb_leaves_a_running_job_alone(store, database, name):
+    """Though it was idle when the verb chose it; what it has told stays as well."""
+    job_id = put(store)
+    store.leases.report(take_one(store), done=1)
+    before = everything(database)
+    assert store.backend.run(FOR_IDLE_JOBS[name](job_id)) == []
+    assert everything(database) == before
+
+
+@pytest.mark.parametrize("wanted", Wanted)
+def test_a_cancel_or_a_pause_is_wanted_only_of_what_runs(store, database, wanted):
+    """A job that was released meanwhile is not marked for a wish that nobody would carry out."""
+    job_id = put(store)
+    before = everything(database)
+    assert store.backend.run(ask("want", ids=[job_id], wanted=wanted, note=None)) == []
+    assert everything(database) == before
+
+
+def test_a_done_job_is_not_revived(store, database):
+    """Only a restart leads out of done, whatever was selected."""
+    job_id = put(store)
+    store.leases.settle(take_one(store), Done())
+    before = everything(database)
+    assert store.backend.run(ask("revive", ids=[job_id])) == []
+    assert everything(database) == before

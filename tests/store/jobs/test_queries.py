@@ -1,0 +1,271 @@
+"""What people read: one test per promise of store/jobs/queries.py."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from holdfast.domain.jobs.dependencies import After
+from holdfast.domain.jobs.job import JobId, State, WorkerId
+from holdfast.domain.jobs.new_job import NewJob
+from holdfast.domain.jobs.selector import Selector
+from holdfast.domain.jobs.unique_key import Scope, Unique
+from holdfast.domain.jobs.verdict import Done, Failed
+from holdfast.domain.jobs.why import Because
+from holdfast.errors import Conflict, JobPruned, NoSuchJob
+from holdfast.store.jobs.retention import Retention
+from tests.support.backends import START
+from tests.support.jobs import lapse, put, take, take_one
+
+HOUR = timedelta(hours=1)
+
+
+def ids(store, **conditions):
+    return [job.id for job in store.views.page(Selector(**conditions)).jobs]
+
+
+def because(store, job_id):
+    return [reason.because for reason in store.views.why(job_id)]
+
+
+def test_a_job_that_never_was_is_an_error(store):
+    """With its id."""
+    with pytest.raises(NoSuchJob) as caught:
+        store.views.get(JobId(7))
+    assert caught.value.context == {"job_id": 7}
+    with pytest.raises(NoSuchJob):
+        store.views.state(JobId(7))
+
+
+def test_a_pruned_job_is_told_apart(store, clock):
+    """Its key is kept for ever, so that one can say what became of it."""
+    job_id = put(store, unique=Unique("k", Scope.FOREVER))
+    store.leases.settle(take_one(store), Done())
+    clock.advance(days=31)
+    store.pruner.prune()
+    with pytest.raises(JobPruned):
+        store.views.get(job_id)
+    assert put(store, unique=Unique("k", Scope.FOREVER)) == job_id
+
+
+def test_pages_follow_each_other(store):
+    """The newest first, each job once, though others come and go meanwhile."""
+    made = [put(store) for _ in range(5)]
+    first = store.views.page(Selector(), limit=2)
+    put(store)
+    second = store.views.page(Selector(), limit=2, before=first.next)
+    third = store.views.page(Selector(), limit=2, before=second.next)
+    assert [job.id for page in (first, second, third) for job in page.jobs] == made[::-1]
+    assert third.next is None
+
+
+def test_all_pages_are_one_iterator(store):
+    """In flat memory."""
+    made = [put(store) for _ in range(5)]
+    assert [job.id for job in store.views.all(Selector(), limit=2)] == made[::-1]
+
+
+def test_conditions_select(store):
+    """Every condition of a selector, alone and together."""
+    a = put(store, kind="a", queue="q1", label="run-1", unique=Unique("key"))
+    b = put(store, kind="b", queue="q2", label="run-2", delay=HOUR, tags='["web","slow"]')
+    c = put(store, kind="c", label="other", hold=True)
+    assert ids(store, ids=(a, c)) == [c, a]
+    assert ids(store, keys=("key",)) == [a]
+    assert ids(store, labels=("run-1",)) == [a]
+    assert ids(store, labels=("run-*", "other")) == [c, b, a]
+    assert ids(store, tags=("slow", "none")) == [b]
+    assert ids(store, queues=("q1", "q2")) == [b, a]
+    assert ids(store, queues=("q*",)) == [b, a]
+    assert ids(store, kinds=("b",)) == [b]
+    assert ids(store, states=(State.HELD,)) == [c]
+    assert ids(store, states=(State.HELD, State.READY)) == [c, a]
+    assert ids(store, since=START + HOUR) == []
+    assert ids(store, until=START + HOUR) == [c, b, a]
+    assert ids(store, labels=("run-*",), kinds=("b",)) == [b]
+    assert ids(store) == [c, b, a]
+
+
+def test_a_name_matches_whole_or_by_star_never_by_accident(store):
+    """Not a part of it, not another case, and no other character is special."""
+    put(store, label="run-10")
+    put(store, label="Run-1")
+    put(store, label="run_1")
+    for label in ("run-1", "run", "run?10", "r%", "run-1_", "*RUN*"):
+        assert ids(store, labels=(label,)) == []
+
+
+@pytest.mark.parametrize("wanted", list(State))
+def test_every_state_can_be_listed(store, wanted, clock):
+    """One job in each state; each list finds its own."""
+    outcomes = {State.DONE: Done(), State.DEAD: Failed(error="x", permanent=True)}
+    made = {}
+    for state_, outcome in outcomes.items():
+        made[state_] = put(store)
+        store.leases.settle(take_one(store), outcome)
+    made[State.CANCELLED] = put(store)
+    store.control.cancel(Selector(ids=(made[State.CANCELLED],)), actor="a")
+    made[State.RUNNING] = put(store)
+    take_one(store)
+    made[State.READY] = put(store)
+    made[State.HELD] = put(store, hold=True)
+    made[State.SCHEDULED] = put(store, delay=HOUR)
+    made[State.WAITING] = put(store, after=After(ids=(made[State.READY],)))
+    assert ids(store, states=(wanted,)) == [made[wanted]]
+    assert store.views.state(made[wanted]) is wanted
+
+
+def test_counts_are_capped(store):
+    """Beyond the cap one learns that there are more."""
+    store.jobs.enqueue_many([NewJob(kind="mail") for _ in range(12)])
+    exact, capped = store.views.count(Selector()), store.views.count(Selector(), cap=10)
+    assert (exact.count, exact.capped) == (12, False)
+    assert (capped.count, capped.capped) == (10, True)
+
+
+# -- why ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def served(store):
+    """A live worker that knows the kind."""
+    store.workers.announce(WorkerId("w"), host="h", pid=1, queues=["default"], kinds=["mail"])
+    return store
+
+
+def test_why_nothing_stands_in_the_way(served):
+    """The next in its lane, or so many before it."""
+    first, second = put(served), put(served)
+    assert served.views.why(first)[0].text == "nothing stands in its way: a worker takes it next"
+    assert served.views.why(second)[0].text == "1 jobs of its queue and kind come before it"
+
+
+def test_why_no_worker(store, clock):
+    """None that is alive and serves its kind on its queue."""
+    store.workers.announce(WorkerId("w"), host="h", pid=1, queues=["other"], kinds=["mail"])
+    assert because(store, put(store)) == [Because.NO_WORKER]
+
+
+def test_why_not_due(served):
+    """Its time, and that it failed before."""
+    job_id = put(served)
+    served.leases.settle(take_one(served), Failed(error="x", after=HOUR))
+    assert served.views.why(job_id)[0].text == "it is due in 60 min, after attempt 1 failed"
+
+
+def test_why_the_queue_is_paused(served):
+    """With the note of whoever paused it."""
+    served.queues.pause("default", note="database moves")
+    assert served.views.why(put(served))[0].text == "queue 'default' is paused: database moves"
+
+
+def test_why_the_limit_is_full(served):
+    """How many run of how many may."""
+    served.queues.set_limits("default", limit=1)
+    put(served)
+    job_id = put(served)
+    take_one(served)
+    assert served.views.why(job_id)[0].text == "queue 'default' already runs 1 of 1"
+
+
+def test_why_it_waits(served):
+    """Which needs are open."""
+    need = put(served)
+    later = put(served, after=After(ids=(need,)))
+    assert served.views.why(later)[0].text == f"it waits for job {need} (ready) to be done"
+
+
+def test_why_it_is_held(served):
+    """With the note."""
+    job_id = put(served, hold=True)
+    assert because(served, job_id) == [Because.HELD]
+
+
+def test_why_it_runs_or_lapsed(served, clock):
+    """A silent worker is named."""
+    job_id = put(served)
+    take(served)
+    assert because(served, job_id) == [Because.RUNNING]
+    lapse(clock)
+    assert "fell silent 1 s past its lease" in served.views.why(job_id)[0].text
+
+
+def test_why_it_has_ended(served):
+    """With the first line of the error."""
+    job_id = put(served)
+    served.leases.settle(take_one(served), Failed(error="boom\nand more", permanent=True))
+    assert served.views.why(job_id)[0].text == "it has ended, dead: boom"
+
+
+# -- retention ------------------------------------------------------------------------------
+
+
+def test_ended_jobs_are_forgotten_after_their_time(store, clock, database):
+    """Done after 30 days, dead after 90, with all their rows."""
+    put(store)
+    store.leases.settle(take_one(store), Done())
+    dead = put(store, unique=Unique("k"))
+    store.leases.settle(take_one(store), Failed(error="x", permanent=True))
+    live = put(store)
+    clock.advance(days=30, seconds=1)
+    assert store.pruner.prune() == {State.DONE: 1, State.CANCELLED: 0, State.DEAD: 0}
+    assert ids(store) == [live, dead]
+    clock.advance(days=60)
+    assert store.pruner.prune()[State.DEAD] == 1
+    assert ids(store) == [live]
+    assert database.execute("SELECT count(*) FROM holdfast.attempt")[0][0] == 0
+    assert database.execute("SELECT count(*) FROM holdfast.key")[0][0] == 0
+
+
+def test_zero_keeps_for_ever(store, clock):
+    """Retention can be switched off."""
+    put(store)
+    store.leases.settle(take_one(store), Done())
+    clock.advance(days=1000)
+    assert store.pruner.prune(Retention(done=timedelta(0)))[State.DONE] == 0
+
+
+def test_pruning_goes_in_small_steps(store, clock):
+    """No more than the limit at once, the oldest first."""
+    for _ in range(3):
+        put(store)
+        store.leases.settle(take_one(store), Done())
+    clock.advance(days=31)
+    assert [store.pruner.prune(limit=2)[State.DONE] for _ in range(3)] == [2, 1, 0]
+
+
+def test_a_need_of_a_live_job_is_never_pruned(store, clock):
+    """Or nobody could say whether the waiting job may start."""
+    done = put(store)
+    store.leases.settle(take_one(store), Done())
+    other = put(store, hold=True)
+    put(store, kind="later", after=After(ids=(done, other)))
+    clock.advance(days=31)
+    assert store.pruner.prune()[State.DONE] == 0
+
+
+def test_keys_are_forgotten_when_their_period_is_over(store, clock, database):
+    """Also when the job went before them; but not the key of a job that lives."""
+    put(store, unique=Unique("gone", Scope.PERIOD, timedelta(days=60)))
+    store.leases.settle(take_one(store), Done())
+    clock.advance(days=31)
+    store.pruner.prune()
+    put(store, unique=Unique("lives", Scope.PERIOD, timedelta(days=1)))
+    assert store.pruner.prune_keys() == 0
+    clock.advance(days=30)
+    assert [store.pruner.prune_keys(limit=1) for _ in range(2)] == [1, 0]
+    assert database.execute("SELECT key FROM holdfast.key") == [("lives",)]
+
+
+def test_workers_are_forgotten_after_the_last_job_that_they_ran(store, clock):
+    """As long as some ended job is kept, its attempts can tell where they ran."""
+    facts = {"host": "here", "pid": 1, "queues": ["default"], "kinds": ["mail"]}
+    store.workers.announce(WorkerId("old"), **facts)
+    clock.advance(days=2)
+    store.workers.announce(WorkerId("new"), **facts)
+    clock.advance(days=89)
+    assert store.pruner.prune_workers(Retention(done=timedelta(0))) == 0
+    assert store.pruner.prune_workers() == 1
+    with pytest.raises(Conflict):
+        store.workers.announce(WorkerId("new"), **facts)

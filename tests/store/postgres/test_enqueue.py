@@ -1,0 +1,118 @@
+"""``select holdfast.enqueue(...)``: jobs from plain SQL in PostgreSQL (J2)."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import psycopg
+import pytest
+
+import holdfast
+from holdfast.domain.jobs.job import State
+from holdfast.domain.jobs.verdict import Done
+from tests.support.backends import START, available, open_database
+from tests.support.jobs import take_one
+
+POSTGRES = [name for name in available() if name != "sqlite"]
+
+
+@pytest.fixture(params=POSTGRES)
+def database(request, tmp_path):
+    """SQLite has no functions of ours: there, a trigger would write the tables itself."""
+    with open_database(request.param, tmp_path) as database:
+        yield database
+
+
+@pytest.fixture
+def store(database):
+    with holdfast.Holdfast(database.url) as app:
+
+        @app.job(queue="post", priority=2, max_attempts=7, retry=["5s"], on_lost="hold")
+        def mail(to: int) -> None: ...
+
+        @app.job(unique=["to", "what"])
+        def once(to: int, what: str) -> None: ...
+
+        @app.job(unique=["n"], unique_for="1h")
+        def hourly(n: int) -> None: ...
+
+        yield app.store
+
+
+def enqueue(database, arguments: str) -> int:
+    return database.execute(f"SELECT holdfast.enqueue({arguments})")[0][0]
+
+
+def test_defaults_come_from_the_kind(database, store):
+    """The same job as one that was enqueued in Python."""
+    job = store.views.get(enqueue(database, """'mail', '{"to": 7}'"""))
+    assert (job.kind, job.queue, job.priority, job.max_attempts) == ("mail", "post", 2, 7)
+    assert (job.on_lost, job.state, job.payload, job.actor) == ("hold", State.READY, '{"to": 7}', "holdfast:sql")
+    assert '"steps":[5.0]' in job.retry.replace(" ", "")
+
+
+def test_careful_work_stays_careful(database, store):
+    """It is handed out only with a mark."""
+    enqueue(database, """'mail', '{"to": 7}'""")
+    assert store.leases.claim("w", queues=["post"], kinds=["mail"]) == []
+
+
+def test_options_can_be_given(database, store):
+    """By name, as SQL likes it."""
+    job = store.views.get(
+        enqueue(database, """'mail', '{}', queue => 'q', priority => -1, delay => interval '1 hour', label => 'l'""")
+    )
+    assert (job.queue, job.priority, job.label, job.state) == ("q", -1, "l", State.SCHEDULED)
+    assert job.due_at == START + timedelta(hours=1)
+
+
+def test_keys_are_those_of_python(database, store):
+    """The same fields form the same key, whoever enqueues."""
+    first = enqueue(database, """'once', '{"to": 7, "what": "x"}'""")
+    assert enqueue(database, """'once', '{"what": "x", "to": 7}'""") == first
+    app = holdfast.Holdfast(database.url)
+
+    @app.job(unique=["to", "what"])
+    def once(to: int, what: str) -> None: ...
+
+    assert once.enqueue(to=7, what="x").id == first
+    app.close()
+
+
+def test_a_key_frees_as_everywhere(database, store):
+    """Live: with the end of the job. Period: with its time."""
+    first = enqueue(database, """'mail', '{"to": 1}', key => 'k'""")
+    assert enqueue(database, """'mail', '{"to": 1}', key => 'k'""") == first
+    store.leases.settle(take_one(store, queues=("post",), mark=True), Done())
+    assert enqueue(database, """'mail', '{"to": 1}', key => 'k'""") != first
+
+    hourly = enqueue(database, """'hourly', '{"n": 1}'""")
+    store.leases.settle(take_one(store, kinds=("hourly",)), Done())
+    assert enqueue(database, """'hourly', '{"n": 1}'""") == hourly
+    database.clock.advance(hours=1)
+    assert enqueue(database, """'hourly', '{"n": 1}'""") != hourly
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        ("'nothing'", "E_UNKNOWN_KIND"),
+        ("'mail', '[]'", "E_INVALID_PAYLOAD"),
+        ("'once', '{\"to\": 1}'", "E_INVALID_PAYLOAD"),
+        ("'mail', to_json(repeat('x', 300000))", "E_PAYLOAD_TOO_LARGE"),
+        ("'mail', '{}', delay => interval '1 s', run_at => now()", "E_INVALID"),
+    ],
+)
+def test_bad_input_is_refused_with_its_code(database, store, arguments, code):
+    """And nothing is written."""
+    with pytest.raises(psycopg.errors.RaiseException, match=code):
+        enqueue(database, arguments)
+    assert database.execute("SELECT count(*) FROM holdfast.job")[0][0] == 0
+
+
+def test_it_follows_the_callers_transaction(database, store):
+    """A rollback leaves nothing."""
+    with psycopg.connect(database.url) as connection:
+        connection.execute("SELECT holdfast.enqueue('mail', '{}')")
+        connection.rollback()
+    assert database.execute("SELECT count(*) FROM holdfast.job")[0][0] == 0

@@ -1,0 +1,331 @@
+"""The ledger of plans: one test per promise of store/schedules/plans.py."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from holdfast.domain.jobs.dependencies import After, When
+from holdfast.domain.jobs.job import State
+from holdfast.domain.jobs.new_job import NewJob
+from holdfast.domain.jobs.selector import Selector
+from holdfast.domain.jobs.unique_key import Scope, Unique
+from holdfast.domain.jobs.verdict import Done
+from holdfast.domain.schedules.decision import Reason, Skipped, Spec
+from holdfast.domain.schedules.definition import Definition
+from holdfast.domain.schedules.plan import Origin, Overlap, Plan
+from holdfast.errors import NoSuchSchedule
+from holdfast.store.jobs.retention import Retention
+from holdfast.store.jobs.settlement import Settlement
+from holdfast.store.schedules.firing import Advance, Fire
+from tests.support.backends import START
+from tests.support.jobs import BOOM
+from tests.support.jobs import take as claim
+
+MINUTE = timedelta(minutes=1)
+
+
+def due(store, *providers):
+    """What a planner sees, by name."""
+    return {each.name: each for each in store.schedules.outlook(providers=providers, limit=100).due}
+
+
+def fire(minutes, *, scope="global", name="five", **request):
+    return Fire(Plan(name, START + minutes * MINUTE, scope), NewJob(kind="mail", **request))
+
+
+def step(schedule, *fires, overlap=Overlap.ALLOW, cursor=None, skip=(), next_at=None, runs=None):
+    """What a planner has decided that has seen the schedule as it is."""
+    known = cursor or max([each.plan.time for each in fires], default=START)
+    return Advance(
+        name=schedule.name,
+        token=schedule.token,
+        cursor=known,
+        next_at=next_at or known + 5 * MINUTE,
+        overlap=overlap,
+        fire=fires,
+        skip=skip,
+        runs=runs,
+    )
+
+
+def take(store, *steps):
+    return store.plans.advance(steps)
+
+
+@pytest.fixture
+def five(store):
+    definition = Definition(kind="mail", when=Spec(cron="*/5 * * * *", overlap=Overlap.SKIP))
+    return store.schedules.create("five", definition, actor="ada")
+
+
+def go_on(store, *fires, **options):
+    """The next step of the schedule."""
+    return take(store, step(store.schedules.get("five"), *fires, **options))
+
+
+def states(store):
+    """The jobs of the ledger by the minute of their plan."""
+    return {(plan.time - START) // MINUTE: str(plan.state) for plan in store.plans.history("five")}
+
+
+def settle(store, outcome):
+    (lease,) = claim(store)
+    store.leases.settle_many([Settlement(lease, outcome)])
+
+
+def test_a_step_fires_and_moves_the_cursor(store, five):
+    decided = take(store, step(five, fire(0), fire(5)))
+    assert (decided.moved, decided.fired, decided.skipped) == (["five"], 2, {})
+    after = store.schedules.get("five")
+    assert (after.cursor, after.next_at, after.fired) == (START + 5 * MINUTE, START + 10 * MINUTE, 2)
+    assert states(store) == {0: "ready", 5: "ready"}
+
+
+def test_of_two_planners_one_decides(store, make_store, five):
+    """The second has seen the schedule as it was before."""
+    assert take(store, step(five, fire(0))).fired == 1
+    again = take(make_store(), step(five, fire(0), fire(5)))
+    assert (again.moved, again.fired) == ([], 0)
+    assert states(store) == {0: "ready"}
+
+
+def test_what_was_fired_before_is_not_fired_again(store, five):
+    """A person was first; the others of the same step are."""
+    store.plans.fire("five", [fire(5)], origin=Origin.BACKFILL, actor="ada")
+    assert take(store, step(five, fire(0), fire(5), fire(10))).fired == 2
+    assert sorted(states(store)) == [0, 5, 10]
+
+
+def test_a_step_that_fails_leaves_nothing(store, five):
+    with pytest.raises(Exception, match="kind"):
+        take(store, step(five, fire(0), Fire(Plan("five", START + MINUTE), NewJob(kind=""))))
+    assert (states(store), store.schedules.get("five").token) == ({}, five.token)
+    assert store.views.page(Selector()).jobs == []
+
+
+def test_each_scope_has_its_own_plans(store, five):
+    take(store, step(five, fire(0, scope="a"), fire(0, scope="b")))
+    assert [(plan.scope, plan.time) for plan in store.plans.history("five")] == [("b", START), ("a", START)]
+
+
+def test_skipped_stretches_are_written_down(store, five):
+    stretch = Skipped(START, START + 10 * MINUTE, 3, Reason.CATCH_UP)
+    assert take(store, step(five, fire(15), skip=[stretch])).skipped == {Reason.CATCH_UP: 3}
+    (found,) = store.plans.skips("five")
+    assert (found.first, found.last, found.count, found.reason) == (START, START + 10 * MINUTE, 3, Reason.CATCH_UP)
+
+
+def test_the_newest_decision_is_told(store, clock, five):
+    go_on(store, skip=[Skipped(START, START + 10 * MINUTE, 3, Reason.LATE)])
+    clock.advance(minutes=1)
+    go_on(store, skip=[Skipped(START, START + 20 * MINUTE, 5, Reason.PAUSED)])
+    assert store.plans.find_skip(fire(5).plan).reason is Reason.PAUSED
+
+
+def test_a_plan_is_found_again(store, five):
+    stretch = Skipped(START + 5 * MINUTE, START + 10 * MINUTE, 2, Reason.WINDOW)
+    take(store, step(five, fire(0), skip=[stretch]))
+    assert store.plans.find(fire(0).plan).origin is Origin.DUE
+    assert store.plans.find_skip(fire(5).plan).reason is Reason.WINDOW
+    assert store.plans.find_skip(fire(5, scope="any").plan).reason is Reason.WINDOW
+    assert (store.plans.find(fire(5).plan), store.plans.find_skip(fire(0).plan)) == (None, None)
+    assert store.plans.known([fire(0).plan, fire(5).plan]) == {fire(0).plan}
+
+
+def test_a_kind_with_a_unique_key_may_have_the_job_already(store, five):
+    known = store.jobs.enqueue(NewJob(kind="mail", unique=Unique("one"))).id
+    take(store, step(five, fire(0, unique=Unique("one"))))
+    assert store.plans.find(fire(0).plan).job_id == known
+
+
+def test_a_job_that_was_there_already_is_nobodys_plan(store, five):
+    """It is neither waited for, nor cancelled, nor freed of what it waits for."""
+    need = store.jobs.enqueue(NewJob(kind="other", hold=True)).id
+    known = store.jobs.enqueue(NewJob(kind="mail", unique=Unique("one"), after=After(ids=(need,)))).id
+    go_on(store, fire(0, unique=Unique("one")), fire(5), fire(10), overlap=Overlap.QUEUE_ALL)
+    assert states(store) == {0: "waiting", 5: "ready", 10: "waiting"}
+    assert store.plans.release() == 0
+    assert store.views.get(known).state is State.WAITING
+    go_on(store, fire(15), overlap=Overlap.CANCEL_RUNNING)
+    assert store.views.get(known).state is State.WAITING
+
+
+def test_the_same_key_again_and_again_holds_up_no_line(store, five):
+    for minutes in ((0, 5), (10, 15)):
+        fires = [fire(minute, unique=Unique("one", Scope.FOREVER, None)) for minute in minutes]
+        assert go_on(store, *fires, overlap=Overlap.QUEUE_ALL).fired == 2
+    assert len({plan.job_id for plan in store.plans.history("five")}) == 1
+
+
+def test_runs_are_moments_that_were_fired(store, five):
+    """Those that overlap has skipped, or a person has fired before, do not count."""
+    go_on(store, fire(0), fire(5), overlap=Overlap.SKIP, runs=3)
+    assert store.schedules.get("five").fired == 1
+    go_on(store, fire(10, scope="a"), fire(10, scope="b"), runs=3)
+    assert store.schedules.get("five").fired == 2
+    go_on(store, fire(15), runs=3)
+    assert (store.schedules.get("five").fired, store.schedules.get("five").next_at) == (3, None)
+
+
+# -- overlap -----------------------------------------------------------------------------------
+
+
+def test_while_one_runs_the_next_is_skipped(store, five):
+    go_on(store, fire(0), overlap=Overlap.SKIP)
+    decided = go_on(store, fire(5), overlap=Overlap.SKIP)
+    assert (decided.fired, decided.skipped) == (0, {Reason.OVERLAP: 1})
+    settle(store, Done())
+    assert go_on(store, fire(10), overlap=Overlap.SKIP).fired == 1
+    assert states(store) == {0: "done", 10: "ready"}
+
+
+def test_scopes_do_not_meet(store, five):
+    go_on(store, fire(0, scope="a"), overlap=Overlap.SKIP)
+    assert go_on(store, fire(5, scope="a"), fire(5, scope="b"), overlap=Overlap.SKIP).fired == 1
+
+
+def test_what_waits_for_its_retry_is_out_of_the_way(store, five):
+    """SPEC S6; and it is retried though newer ones have succeeded (SPEC 8.9)."""
+    go_on(store, fire(0), overlap=Overlap.SKIP)
+    settle(store, BOOM)
+    assert go_on(store, fire(5), overlap=Overlap.SKIP).fired == 1
+    settle(store, Done())
+    assert states(store) == {0: "scheduled", 5: "done"}
+
+
+def test_queued_plans_run_one_after_the_other(store, five):
+    go_on(store, fire(0), fire(5), fire(10), overlap=Overlap.QUEUE_ALL)
+    seen = []
+    while "ready" in states(store).values():
+        seen.append(states(store))
+        settle(store, Done())
+    assert seen == [
+        {0: "ready", 5: "waiting", 10: "waiting"},
+        {0: "done", 5: "ready", 10: "waiting"},
+        {0: "done", 5: "done", 10: "ready"},
+    ]
+
+
+def test_one_is_queued_and_no_more(store, five):
+    go_on(store, fire(0), overlap=Overlap.QUEUE_ONE)
+    go_on(store, fire(5), overlap=Overlap.QUEUE_ONE)
+    assert go_on(store, fire(10), overlap=Overlap.QUEUE_ONE).skipped == {Reason.OVERLAP: 1}
+    assert states(store) == {0: "ready", 5: "waiting"}
+
+
+def by_minute(store, minute):
+    return Selector(ids=(store.plans.find(fire(minute).plan).job_id,))
+
+
+def test_a_line_closes_up_when_one_leaves_it(store, five):
+    """Cancelled or held in the middle: the next one still waits for the first."""
+    go_on(store, *(fire(minute) for minute in (0, 5, 10, 15, 20)), overlap=Overlap.QUEUE_ALL)
+    claim(store)
+    store.control.cancel(Selector(ids=(*by_minute(store, 5).ids, *by_minute(store, 10).ids)), actor="ada")
+    assert states(store) == {0: "running", 5: "cancelled", 10: "cancelled", 15: "waiting", 20: "waiting"}
+    store.control.hold(by_minute(store, 15), actor="ada")
+    assert store.plans.release() == 1
+    assert states(store)[20] == "waiting"
+    job = store.views.get(by_minute(store, 0).ids[0])
+    assert {need.need_id for need in store.views.needs(by_minute(store, 20).ids[0])} >= {job.id}
+
+
+def test_who_needs_a_cancelled_job_of_no_plan_starts(store):
+    """Only lines of plans close up: what a person asked for by `after` holds as it was said."""
+    first = store.jobs.enqueue(NewJob(kind="mail")).id
+    second = store.jobs.enqueue(NewJob(kind="mail", after=After(ids=(first,), when=When.ENDED))).id
+    third = store.jobs.enqueue(NewJob(kind="mail", after=After(ids=(second,), when=When.ENDED))).id
+    store.control.cancel(Selector(ids=(second,)), actor="ada")
+    assert store.views.get(third).state is State.READY
+
+
+def test_a_queue_does_not_wait_for_a_retry(store, five):
+    """What waits for one that waits for its retry, or for a person, is let go."""
+    go_on(store, fire(0), fire(5), fire(10), overlap=Overlap.QUEUE_ALL)
+    settle(store, BOOM)
+    assert store.plans.release() == 1
+    assert states(store) == {0: "scheduled", 5: "ready", 10: "waiting"}
+    store.control.hold(Selector(kinds=("mail",), states=(State.READY,)), actor="ada")
+    assert store.plans.release() == 1
+    assert states(store) == {0: "scheduled", 5: "held", 10: "ready"}
+    assert store.plans.release() == 0
+
+
+def test_the_running_one_is_cancelled_and_waited_for(store, five):
+    go_on(store, fire(0), overlap=Overlap.CANCEL_RUNNING)
+    claim(store)
+    go_on(store, fire(5), overlap=Overlap.CANCEL_RUNNING)
+    old, new = (store.plans.find(fire(minute).plan).job_id for minute in (0, 5))
+    assert (str(store.views.get(old).wanted), store.views.get(new).state) == ("cancel", State.WAITING)
+
+
+def test_one_that_has_not_begun_is_cancelled_at_once(store, five):
+    go_on(store, fire(0), overlap=Overlap.CANCEL_RUNNING)
+    go_on(store, fire(5), overlap=Overlap.CANCEL_RUNNING)
+    assert states(store) == {0: "cancelled", 5: "ready"}
+
+
+# -- what people ask for -----------------------------------------------------------------------
+
+
+def test_what_a_person_triggers_starts_at_once_and_is_met(store, five):
+    """The next plan that is due waits for it, or is skipped, as for any other."""
+    (fired,) = store.plans.fire("five", [fire(1)], origin=Origin.TRIGGER, actor="ada")
+    assert (fired.origin, fired.actor, states(store)) == (Origin.TRIGGER, "ada", {1: "ready"})
+    assert go_on(store, fire(5), overlap=Overlap.SKIP).skipped == {Reason.OVERLAP: 1}
+
+
+def test_a_backfill_runs_in_a_line_and_holds_up_nothing(store, five):
+    store.plans.fire("five", [fire(-10), fire(-5)], origin=Origin.BACKFILL, actor="ada")
+    assert states(store) == {-10: "ready", -5: "waiting"}
+    assert go_on(store, fire(0), overlap=Overlap.SKIP).fired == 1
+
+
+def test_what_was_fired_is_not_backfilled(store, five):
+    take(store, step(five, fire(0)))
+    fired = store.plans.fire("five", [fire(-5), fire(0)], origin=Origin.BACKFILL, actor="ada")
+    assert [plan.time for plan in fired] == [START - 5 * MINUTE]
+
+
+def test_nothing_is_fired_for_a_schedule_that_is_gone(store):
+    with pytest.raises(NoSuchSchedule):
+        store.plans.fire("five", [fire(0)], origin=Origin.TRIGGER, actor="ada")
+
+
+def test_what_follows_waits_for_success(store, five):
+    first = Fire(Plan("five", START), NewJob(kind="mail"), then=NewJob(kind="ping"))
+    take(store, step(five, first))
+    (follower,) = store.views.page(Selector(kinds=("ping",))).jobs
+    assert follower.state is State.WAITING
+    settle(store, Done())
+    assert store.views.get(follower.id).state is State.READY
+
+
+def test_live_jobs_keep_nothing_else_from_being_forgotten(store, clock, five):
+    take(store, step(five, *(fire(minute) for minute in (0, 5, 10)), overlap=Overlap.QUEUE_ALL))
+    settle(store, Done())
+    store.control.hold(by_minute(store, 5), actor="ada")
+    clock.advance(days=91)
+    store.plans.release()
+    settle(store, Done())
+    assert store.pruner.prune_plans(limit=1) + store.pruner.prune_plans(limit=1) == 2
+    assert states(store) == {5: "held"}
+
+
+def test_old_decisions_are_forgotten(store, clock, five):
+    """Those of live jobs stay."""
+    take(store, step(five, fire(0), fire(5), skip=[Skipped(START, START, 1, Reason.LATE)]))
+    settle(store, Done())
+    assert store.pruner.prune_plans() == 0
+    clock.advance(days=91)
+    assert store.pruner.prune_plans(Retention(plans=timedelta(0))) == 0
+    assert store.pruner.prune_plans() == 2
+    assert (states(store), store.plans.skips("five")) == ({5: "ready"}, [])
+
+
+def test_the_history_is_the_newest_first(store, five):
+    take(store, step(five, *(fire(minute) for minute in range(0, 50, 5))))
+    times = [plan.time for plan in store.plans.history("five", limit=3)]
+    assert times == [START + minute * MINUTE for minute in (45, 40, 35)]

@@ -1,0 +1,72 @@
+"""The pages as a browser meets them: a real server, and Debian's Chromium."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.routing import Mount
+
+import holdfast
+from holdfast.domain.access.roles import Role
+from holdfast.web import asgi
+from tests.support.scene import Scene
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+class Stage:
+    """A store with everything in it at ``url``, and one whose every text is hostile at ``url``/hostile."""
+
+    def __init__(self, folder: Path, hostile: str) -> None:
+        self.app = holdfast.Holdfast(f"sqlite:///{folder / 'jobs.db'}")
+        self.other = holdfast.Holdfast(f"sqlite:///{folder / 'hostile.db'}")
+        self.steps, self.blocked = threading.Semaphore(0), threading.Event()
+        self.crawl = self._units()
+        self.scene = Scene(self.app).fill()
+        self.hostile = Scene(self.other, hostile).fill()
+        self.url = ""
+
+    def _units(self) -> holdfast.client.batches.function.UnitFunction:
+        steps, blocked = self.steps, self.blocked
+
+        @self.app.unit(queue="crawl")
+        def crawl(key: int) -> None:
+            """One unit ends for each step that the test takes."""
+            if not steps.acquire(blocking=False):
+                blocked.set()
+                assert steps.acquire(timeout=300)
+
+        return crawl
+
+    @contextmanager
+    def served(self) -> Iterator[Stage]:
+        sites = [asgi(app, anyone=Role.ADMIN) for app in (self.app, self.other)]
+        routes = [Mount("/hostile", sites[1]), Mount("/", sites[0])]
+        config = uvicorn.Config(
+            Starlette(routes=routes), log_level="error", lifespan="off", timeout_graceful_shutdown=1, access_log=False
+        )
+        server = uvicorn.Server(config)
+        listening = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        try:
+            yield self
+        finally:
+            server.should_exit = True
+            for site in sites:
+                site.live.close()
+            thread.join(60)
+            for site in sites:
+                site.close()
+            self.app.close()
+            self.other.close()
+            listening.close()
+            assert not thread.is_alive()

@@ -1,0 +1,144 @@
+"""Settings and where they come from."""
+
+from __future__ import annotations
+
+import pytest
+
+import holdfast
+from holdfast.errors import ConfigurationError
+from holdfast.settings import SETTINGS, flattened, settings
+
+
+def url(directory, **environ):
+    found = settings(environ=environ, directory=directory)["url"]
+    return found.value, found.origin
+
+
+def test_weak_and_strong(tmp_path):
+    """holdfast.toml, then [tool.holdfast], then the environment; each overrules those before."""
+    (tmp_path / "holdfast.toml").write_text('url = "sqlite:///own.db"\nslots = 3')
+    assert url(tmp_path) == ("sqlite:///own.db", str(tmp_path / "holdfast.toml"))
+    (tmp_path / "pyproject.toml").write_text('[tool.holdfast]\nurl = "sqlite:///pyproject.db"')
+    assert url(tmp_path) == ("sqlite:///pyproject.db", str(tmp_path / "pyproject.toml"))
+    assert settings(environ={}, directory=tmp_path)["slots"].value == 3
+    assert url(tmp_path, HOLDFAST_URL="sqlite:///env.db") == ("sqlite:///env.db", "HOLDFAST_URL")
+
+
+def test_the_nearest_folder_counts(tmp_path):
+    """A project file without settings is passed by; of two folders only the nearer is read."""
+    below = tmp_path / "a" / "b"
+    below.mkdir(parents=True)
+    (tmp_path / "pyproject.toml").write_text('[tool.holdfast]\nurl = "sqlite:///above.db"\nslots = 3')
+    (below / "pyproject.toml").write_text('[project]\nname = "other"')
+    assert url(below)[0] == "sqlite:///above.db"
+    (below / "holdfast.toml").write_text("slots = 5")
+    assert url(below)[1] == "default"
+
+
+def test_then_a_file_of_the_user(tmp_path):
+    """Below the user's data directory."""
+    assert url(tmp_path, HOME="/home/ada", XDG_DATA_HOME="/data")[0] == "sqlite:////data/holdfast/holdfast.db"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("url = ", "cannot be read"),
+        ('urll = "x"', "no setting 'urll'"),
+        ("url = 5", "url must be a text, not 5"),
+        ("slots = true", "slots must be a whole number"),
+        ('queues = "mail"', "queues must be a list of texts"),
+        ("queues = [1]", "queues must be a list of texts"),
+        ('output = "yaml"', "output must be text or json or ndjson"),
+        ('memory_profiles = {train = "much"}', "memory_profiles must be a table of sizes"),
+        ("memory_profiles = {train = 8}", "memory_profiles must be a table of sizes"),
+        ('host_limits = {"*" = "120%"}', "host_limits must be a table of sizes"),
+        (b"\xff\xfe", "cannot be read"),
+    ],
+)
+def test_a_broken_file_is_an_error(tmp_path, text, says):
+    """It names the file and the setting."""
+    (tmp_path / "holdfast.toml").write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(ConfigurationError, match=says) as caught:
+        settings(environ={}, directory=tmp_path)
+    assert "holdfast.toml" in caught.value.message
+
+
+def test_an_unknown_key_has_a_suggestion(tmp_path):
+    (tmp_path / "holdfast.toml").write_text("slot = 3")
+    with pytest.raises(ConfigurationError) as caught:
+        settings(environ={}, directory=tmp_path)
+    assert caught.value.hint == "Did you mean 'slots'?"
+
+
+def test_every_setting_can_come_from_the_environment(tmp_path):
+    """Lists are divided by commas, tables too."""
+    texts = {"slots": "4", "queues": "mail, default", "output": "json", "log_level": "debug", "log_format": "json"}
+    texts |= {"api_key_sha256": "0" * 64, "web_secure": "on", "web_proxy_role": "operator"}
+    texts |= {"memory_profiles": "train=8G, merge*=512M", "host_limits": "*=70%"}
+    environ = {setting.variable: texts.get(name, "x") for name, setting in SETTINGS.items() if not setting.table}
+    found = settings(environ=environ, directory=tmp_path)
+    assert found["slots"].value == 4
+    assert found["queues"].value == ["mail", "default"]
+    assert found["memory_profiles"].value == {"train": "8G", "merge*": "512M"}
+    assert found["host_limits"].value == {"*": "70%"}
+    assert {each.origin for name, each in found.items() if not SETTINGS[name].table} == set(environ)
+
+
+@pytest.mark.parametrize(("variable", "text"), [("HOLDFAST_SLOTS", "many"), ("HOLDFAST_OUTPUT", "yaml")])
+def test_a_wrong_variable_is_named(tmp_path, variable, text):
+    with pytest.raises(ConfigurationError, match=variable):
+        settings(environ={variable: text}, directory=tmp_path)
+
+
+def test_an_app_without_a_url_asks_the_configuration(tmp_path, monkeypatch):
+    """When it needs one, not before."""
+    app = holdfast.Holdfast()
+    monkeypatch.setenv("HOLDFAST_URL", f"sqlite:///{tmp_path}/jobs.db")
+    assert app.url.endswith("jobs.db")
+
+
+TABLES = """
+audit_checks = [["git", "diff", "--quiet"]]
+[command]
+memory = "2G"
+retry = 1
+env = {OMP_NUM_THREADS = "1"}
+[profiles."train*"]
+memory = "16G"
+"""
+
+
+def test_commands_have_their_presets_in_the_file(tmp_path):
+    """By label where a profile fits; each part has a name of its own."""
+    (tmp_path / "holdfast.toml").write_text(TABLES)
+    found = settings(environ={}, directory=tmp_path)
+    parts = {part.name: part.value for name in ("command", "profiles") for part in flattened(found[name])}
+    assert parts == {
+        "command.memory": "2G",
+        "command.retry": 1,
+        "command.env.OMP_NUM_THREADS": "1",
+        "profiles.train*.memory": "16G",
+    }
+    assert found["audit_checks"].value == [["git", "diff", "--quiet"]]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("[command]\nmemori = 1", "memori"),
+        ('[command]\nmemory = "much"', "'much' is no size"),
+        ('[command]\ntimeout = "soon"', "not a duration"),
+        ("[command]\nretry = -1", "-1"),
+        ('[command.env]\n"A B" = "x"', "'A B' cannot be a variable"),
+        ('profiles = "x"', "profiles"),
+        ('[profiles.train]\nqueue = ""', "the queue"),
+        ('audit_checks = ["git diff"]', "audit_checks"),
+        ("audit_checks = [[]]", "length >= 1"),
+    ],
+)
+def test_a_preset_that_makes_no_sense_is_an_error(tmp_path, text, says):
+    (tmp_path / "holdfast.toml").write_text(text)
+    with pytest.raises(ConfigurationError, match=says) as caught:
+        settings(environ={}, directory=tmp_path)
+    assert caught.value.hint

@@ -1,0 +1,318 @@
+"""The API: the same facts and verbs as the command line, over HTTP."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import jsonschema
+import msgspec
+import pytest
+from msgspec import structs
+
+from holdfast.domain.access.roles import Role
+from holdfast.domain.batches.batch import UnitState
+from holdfast.domain.jobs.dependencies import After
+from holdfast.domain.jobs.job import WorkerId
+from holdfast.domain.jobs.new_job import NewJob
+from tests.store.batches.test_batches import begin, finish, leave
+from tests.web.conftest import Client
+
+
+@pytest.fixture
+def drained(app):
+    """Runs all that is ready."""
+    return lambda: app.worker(drain=True, poll=0.02).run()
+
+
+def test_a_job_is_enqueued_and_read(operator, drained):
+    """Created or already there; its story tells all, in the envelope of the command line."""
+    placed = operator.act("/jobs", 201, kind="mail", payload={"to": 1}, key="k", label="a")
+    assert placed == {"id": placed["id"], "created": True, "kind": "mail", "queue": "default", "dry_run": False}
+    assert not operator.act("/jobs", 201, kind="mail", payload={"to": 1}, key="k")["created"]
+    drained()
+    answer = operator.get(f"/api/v1/jobs/{placed['id']}").json()
+    assert (answer["status"], answer["schema_version"], answer["error"]) == ("success", 1, None)
+    story = answer["data"]
+    assert (story["job"]["state"], story["job"]["result"], story["job"]["actor"]) == ("done", "hello 1", "operator")
+    assert [event["name"] for event in story["events"]] == ["enqueued", "started", "done"]
+
+
+def test_lists_come_in_pages(operator):
+    for n in range(5):
+        operator.act("/jobs", 201, kind="mail", payload={"to": n})
+    first = operator.read("/jobs", limit=3)
+    rest = operator.read("/jobs", limit=3, before=first["next"])
+    assert [job["id"] for job in first["jobs"] + rest["jobs"]] == [5, 4, 3, 2, 1]
+    assert rest["next"] is None
+    assert operator.read("/jobs", filter="state=dead")["jobs"] == []
+    assert operator.read("/jobs/count", filter="kind=mail") == {"count": 5, "capped": False}
+
+
+@pytest.mark.one_backend
+@pytest.mark.parametrize(
+    ("path", "query"),
+    [
+        ("/jobs", {"filter": "state=dead error=a"}),
+        ("/jobs/count", {"filter": "error=''"}),
+        ("/batches/1/units", {"text": "a"}),
+    ],
+)
+def test_only_those_who_act_search_in_errors(viewer, operator, app, path, query):
+    """Errors are searched as they are: a viewer could guess a masked secret letter by letter."""
+    begin(app.store)
+    refused = viewer.get(f"/api/v1{path}", params=query)
+    assert refused.status_code == 403
+    assert "needs the role operator" in refused.json()["error"]["message"]
+    assert refused.json()["error"]["hint"]
+    operator.read(path, **query)
+
+
+def test_verbs_act_on_a_filter(operator, app):
+    """With a count first; every act is written down with who did it."""
+    operator.act("/jobs", 201, kind="mail", payload={"to": 1}, label="a")
+    tried = operator.act("/jobs/act", verb="hold", filter="label=a", note="the moon", dry_run=True)
+    assert (tried["matched"], tried["changed"]) == (1, 0)
+    done = operator.act("/jobs/act", verb="hold", filter="label=a", note="the moon")
+    assert done["ids"] == [1]
+    act = operator.read("/acts")["acts"][0]
+    assert (act["actor"], act["via"], act["verb"], act["target"]) == ("operator", "api", "hold", "label=a")
+    operator.act("/jobs/act", verb="set", filter="id=1", priority=7)
+    assert app.views.get(1).priority == 7
+
+
+def test_a_far_date_is_refused_and_breaks_no_list(operator):
+    for when in ("9999-12-31T23:59:59-12:00", "10000-01-01T00:00:00Z"):
+        operator.act("/jobs", 400, kind="mail", payload={"to": 1}, run_at=when)
+    operator.act("/jobs", 201, kind="mail", payload={"to": 1})
+    operator.act("/jobs/act", 400, verb="set", filter="id=1", run_at="9999-12-31T23:59:59-12:00")
+    assert len(operator.read("/jobs")["jobs"]) == 1
+
+
+def test_programs_need_an_admin(operator, admin):
+    """Whoever may run any program may do anything."""
+    payload = {"argv": ["true"], "cwd": "/"}
+    operator.act("/jobs", 403, kind="command", payload=payload)
+    assert admin.act("/jobs", 201, kind="command", payload=payload)["created"]
+    admin.act("/jobs", 400, kind="command", payload={"argv": 7})
+
+
+def test_secrets_are_masked_everywhere(operator, drained, app):
+    """In lists, stories, errors and schedules."""
+    operator.act("/jobs", 201, kind="pay", payload={"iban": "DE02-1234"})
+    app.schedules.create("pay", "pay", "@daily", payload={"iban": "DE02-1234"})
+    drained()
+    for path in ("/jobs", "/jobs/1", "/errors", "/overview", "/schedules", "/acts"):
+        assert "DE02-1234" not in json.dumps(operator.read(path)), path
+    assert "DE02-1234" not in json.dumps(operator.read("/schedule", name="pay"))
+
+
+def test_clusters_of_errors_are_dealt_with(operator, admin, drained):
+    for _ in range(2):
+        operator.act("/jobs", 201, kind="pay", payload={"iban": "DE02-1234"})
+    drained()
+    (cluster,) = operator.read("/errors")["clusters"]
+    assert (cluster["kind"], cluster["count"]) == ("pay", 2)
+    assert operator.act("/errors/act", verb="retry", cluster=cluster["key"], dry_run=True)["matched"] == 2
+    assert operator.act("/errors/act", verb="retry", cluster=cluster["key"])["changed"] == 2
+    drained()
+    operator.act("/errors/act", 403, verb="rm", cluster=cluster["key"])
+    assert admin.act("/errors/act", verb="rm", cluster=cluster["key"])["changed"] == 2
+    operator.act("/errors/act", 404, verb="retry", cluster=cluster["key"])
+
+
+def test_batches_and_their_units(operator, app):
+    run = begin(app.store)
+    finish(app.store, run, 100, label="kept")
+    for n in range(3):
+        finish(app.store, run, n, state=UnitState.FAILED, error=f"row {n}")
+    leave(app.store, run, total=4)
+    (batch,) = operator.read("/batches")["batches"]
+    assert (batch["state"], batch["summary"]["failed"], batch["summary"]["labels"]) == ("partial", 3, {"kept": 1})
+    (cluster,) = operator.read("/batches/1")["clusters"]
+    first = operator.read("/batches/1/units", state="failed", limit=2)
+    rest = operator.read("/batches/1/units", state="failed", limit=2, after=first["next"])
+    assert [unit["key"] for unit in first["units"] + rest["units"]] == [0, 1, 2]
+    tried = operator.act("/batches/1/act", verb="retry-failed", dry_run=True)
+    assert tried == {"batch": 1, "verb": "retry-failed", "changed": True, "units": 3, "dry_run": True}
+    assert operator.act("/batches/1/units/act", verb="skip", cluster=cluster["key"])["units"] == 3
+    assert operator.read("/batches/1")["batch"]["state"] == "done"
+    operator.act("/batches/1/act", 403, verb="rm")
+    operator.act("/batches/1/act", 400, verb="explode")
+    operator.act("/batches/9/act", 404, verb="pause")
+
+
+def test_schedules_by_any_name(operator, admin, app):
+    """Slashes and spaces too; a dry run does no deed."""
+    name = "a/b c?d#e%2F"
+    app.schedules.create(name, "mail", "@hourly", payload={"to": 1})
+    assert operator.read("/schedule", name=name)["schedule"]["words"]
+    assert operator.read("/schedules", limit=1)["next"] == name
+    for verb in ("pause", "trigger", "backfill", "resume"):
+        first = (datetime.now(UTC) - timedelta(hours=3)).isoformat()
+        operator.act("/schedules/act", name=name, verb=verb, first=first, dry_run=True)
+    admin.act("/schedules/act", name=name, verb="rm", dry_run=True)
+    assert operator.read("/acts")["acts"] == []
+    assert operator.read("/jobs")["jobs"] == []
+    assert operator.act("/schedules/act", name=name, verb="pause", note="x")["schedule"]["condition"] == "paused"
+    (made,) = operator.act("/schedules/act", name=name, verb="trigger")["jobs"]
+    assert [job["id"] for job in operator.read("/jobs")["jobs"]] == [made]
+    operator.act("/schedules/act", 403, name=name, verb="rm")
+    assert admin.act("/schedules/act", name=name, verb="rm")["schedule"] is None
+    operator.act("/schedules/act", 404, name=name, verb="pause")
+
+
+def test_queues_and_workers(operator, app):
+    assert operator.act("/queues/act", queue="q/1", limit=3)["limit"] == 3
+    assert operator.act("/queues/act", queue="q/1", paused=True, note="x", dry_run=True)["paused"] is False
+    assert operator.act("/queues/act", queue="q/1", paused=True, note="x")["paused"] is True
+    assert [queue["name"] for queue in operator.read("/queues")["queues"]] == ["default", "q/1"]
+    operator.act("/queues/act", 400, queue="q/1")
+    app.store.workers.announce(WorkerId("w"), host="h", pid=1, queues=["default"], kinds=["mail"], slots=2)
+    assert operator.act("/workers/act", worker="w", wish="quiet") == {"worker": "w", "wish": "quiet"}
+    assert operator.read("/workers")["workers"][0]["wanted"] == "quiet"
+    operator.act("/workers/act", 404, worker="nobody", wish="stop")
+    operator.act("/workers/act", 400, worker="w", wish="explode")
+
+
+def test_a_dry_run_refuses_what_the_act_refuses(admin, app):
+    """And answers what it would; nothing was done."""
+    kept = admin.act("/jobs", 201, kind="mail", payload={"to": 1}, key="k")["id"]
+    new = admin.act("/jobs", kind="mail", payload={"to": 1}, dry_run=True)
+    assert (new["id"], new["created"], new["dry_run"]) == (None, True, True)
+    for dry_run, status in ((True, 200), (False, 201)):
+        told = {"kind": "mail", "payload": {"to": 1}, "key": "k", "dry_run": dry_run}
+        admin.act("/jobs", status, {"Idempotency-Key": "one"}, **told)
+    again = admin.act("/jobs", kind="mail", payload={"to": 1}, key="k", dry_run=True)
+    assert (again["id"], again["created"]) == (kept, False)
+    app.store.jobs.enqueue(NewJob(kind="mail", after=After(ids=(kept,))))
+    for status, path, told in (
+        (404, "/jobs", {"kind": "mail", "payload": {"to": 1}, "after": [999]}),
+        (409, "/jobs/act", {"verb": "rm", "filter": "id=1"}),
+        (400, "/jobs/act", {"verb": "set", "filter": "id=1", "run_at": "soon"}),
+        (400, "/jobs/act", {"verb": "set", "filter": "id=1", "to_queue": "\n"}),
+        (404, "/workers/act", {"worker": "nobody", "wish": "stop"}),
+        (400, "/filters/act", {"verb": "save", "name": "odd", "filter": "colour=red"}),
+        (404, "/filters/act", {"verb": "rm", "name": "odd"}),
+        (400, "/queues/act", {"queue": "\n", "limit": 1}),
+    ):
+        admin.act(path, status, **told, dry_run=True)
+        admin.act(path, status, **told)
+    assert len(admin.read("/jobs")["jobs"]) == 2
+    assert [act["verb"] for act in admin.read("/acts")["acts"]] == ["enqueue"] * 2
+
+
+def test_saved_filters_and_kinds(operator):
+    operator.act("/filters/act", verb="save", name="trouble", filter="state=dead")
+    operator.act("/filters/act", 400, verb="save", name="odd", filter="colour=red")
+    assert [found["filter"] for found in operator.read("/filters")["filters"]] == ["state=dead"]
+    operator.act("/filters/act", verb="rm", name="trouble")
+    assert {"mail", "pay"} <= {kind["name"] for kind in operator.read("/kinds")["kinds"]}
+    assert operator.read("/me") == {"name": "operator", "role": "operator"}
+
+
+def test_a_request_with_a_key_is_carried_out_once(operator, site, tokens):
+    """The answer is the same; another request under the key is refused, another credential has keys of its own."""
+    key = {"idempotency-key": "order-7"}
+    first = operator.act("/jobs", 201, headers=key, kind="mail", payload={"to": 1})
+    again = operator.post("/api/v1/jobs", json={"kind": "mail", "payload": {"to": 1}}, headers=key)
+    assert (again.status_code, again.json()["data"], again.headers["idempotent-replay"]) == (201, first, "true")
+    operator.act("/jobs", 409, headers=key, kind="mail", payload={"to": 2})
+    assert Client(site, tokens[Role.ADMIN]).act("/jobs", 201, headers=key, kind="mail", payload={"to": 1})["id"] == 2
+    operator.act("/jobs", 404, headers={"idempotency-key": "odd"}, kind="nothing")
+    operator.act("/jobs", 404, headers={"idempotency-key": "odd"}, kind="nothing")
+    operator.act("/jobs/act", 403, headers={"idempotency-key": "rm"}, verb="rm", filter="id=1")
+    again = Client(site, tokens[Role.OPERATOR]).post(
+        "/api/v1/jobs/act", json={"verb": "rm", "filter": "id=1"}, headers={"idempotency-key": "rm"}
+    )
+    assert (again.status_code, "idempotent-replay" in again.headers) == (403, False)
+    operator.act("/jobs", 400, headers={"idempotency-key": "x" * 201}, kind="mail", payload={"to": 1})
+    assert len(operator.read("/jobs")["jobs"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "code"),
+    [
+        ("/jobs/99", 404, "E_NO_SUCH_JOB"),
+        ("/jobs/99999999999999999999", 404, "E_NOT_FOUND"),
+        ("/jobs?filter=colour%3Dred", 400, "E_INVALID"),
+        ("/jobs?limit=0", 400, "E_INVALID"),
+        ("/jobs?limit=1&limit=2", 400, "E_INVALID"),
+        ("/jobs?colour=red", 400, "E_INVALID"),
+        ("/jobs?filter=%00", 400, "E_INVALID_TEXT"),
+        ("/schedule?name=none", 404, "E_NO_SUCH_SCHEDULE"),
+        ("/nothing", 404, "E_NOT_FOUND"),
+        ("/jobs/1/log", 404, "E_NO_SUCH_JOB"),
+    ],
+)
+def test_failures_are_envelopes_with_codes(viewer, path, status, code):
+    answer = viewer.get(f"/api/v1{path}")
+    document = answer.json()
+    assert (answer.status_code, document["status"], document["error"]["code"]) == (status, "error", code)
+    assert document["error"]["message"]
+
+
+def test_a_log_is_read_and_searched(operator, app, tmp_path):
+    """Of the programs that ran on this host."""
+    admin_desk = app.store
+    from holdfast.domain.jobs.new_job import NewJob
+
+    argv = ["sh", "-c", "echo token=abc; echo hello"]
+    job_id = admin_desk.jobs.enqueue(NewJob(kind="command", payload=json.dumps({"argv": argv, "cwd": "/"}))).id
+    app.worker(drain=True, poll=0.02).run()
+    part = operator.read(f"/jobs/{job_id}/log")["part"]
+    assert part["lines"] == ["token=***", "hello"]
+    assert operator.read(f"/jobs/{job_id}/log", search="hell")["found"] == [[2, "hello"]]
+    assert operator.read(f"/jobs/{job_id}/log", begin=part["end"])["part"]["lines"] == []
+
+
+def test_the_description_fits_the_answers(viewer, app):
+    """OpenAPI 3.1, made of the same types: real answers are valid by it."""
+    app.enqueue("mail", {"to": 1})
+    app.schedules.create("s", "mail", "@daily", payload={"to": 1})
+    document = viewer.get("/api/v1/openapi.json").json()
+    assert document["openapi"] == "3.1.0"
+    assert "/api/v1/events" in document["paths"]
+    for path, operations in document["paths"].items():
+        if "get" not in operations or path.endswith(("/events", "/openapi.json", "/log")) or "/batches/" in path:
+            continue
+        answer = viewer.get(path.replace("{id}", "1"), params={"name": "s"} if path.endswith("/schedule") else {})
+        schema = operations["get"]["responses"]["200"]["content"]["application/json"]["schema"]
+        jsonschema.validate(answer.json(), {**schema, "components": document["components"]})
+
+
+def test_watchers_are_told(site, viewer, app):
+    """Health needs no token, metrics a viewer's."""
+    anonymous = Client(site)
+    assert anonymous.get("/healthz").text == "ok\n"
+    assert anonymous.get("/readyz").text == "ok\n"
+    assert anonymous.get("/metrics").status_code in (303, 401)
+    app.enqueue("mail", {"to": 1})
+    text = viewer.get("/metrics").text
+    assert 'holdfast_store_queue_depth{queue="default",state="ready"} 1.0' in text
+    assert "holdfast_store_workers 0.0" in text
+
+
+@pytest.mark.one_backend
+def test_a_payload_of_many_levels_takes_no_page_down(admin, app):
+    """It is refused; one that came another way is shown without its depths."""
+    deep = "x"
+    for _ in range(900):
+        deep = [deep]
+    answer = admin.post("/api/v1/jobs", json={"kind": "mail", "payload": {"to": deep}})
+    assert (answer.status_code, "nested more than 100 levels" in answer.text) == (400, True)
+    told = structs.replace(app.request("mail", {"to": 1}, {}), payload=msgspec.json.encode({"to": deep}).decode())
+    job_id = app.store.jobs.enqueue_many([told])[0].id
+    for path in ("/jobs", "/api/v1/jobs", f"/jobs/{job_id}", f"/api/v1/jobs/{job_id}"):
+        assert admin.get(path).status_code == 200, path
+
+
+@pytest.mark.one_backend
+@pytest.mark.parametrize("wrong", [{"to_queue": "a\x00b"}, {"run_at": "some day"}, {"priority": 2**40}])
+def test_values_that_make_no_sense_change_nothing(admin, app, wrong):
+    """All of them are checked before the first is set."""
+    job_id = admin.act("/jobs", 201, kind="mail", payload={"to": 1})["id"]
+    right = {"priority": 7, "to_queue": "other", "run_at": "2099-01-01T00:00:00Z"}
+    admin.act("/jobs/act", 400, verb="set", filter=f"id={job_id}", **{**right, **wrong})
+    job = app.views.get(job_id)
+    assert (job.priority, job.queue) == (0, "default")

@@ -1,0 +1,530 @@
+"""Every screen, as a browser without JavaScript gets it: what it says, what it does, what it costs."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from msgspec import structs
+
+import holdfast
+from holdfast.domain.access.roles import Role
+from holdfast.domain.jobs.job import State, WorkerId
+from holdfast.domain.jobs.selector import Selector
+from holdfast.domain.jobs.verdict import Released
+from holdfast.domain.schedules.decision import Spec
+from holdfast.domain.schedules.definition import Definition
+from holdfast.web.pages.batches import resume_line
+from holdfast.web.pages.routes import ACTS, PAGES
+from holdfast.web.pages.templates import HERE
+from tests.support.house import OpenHouse, client_of, counting
+from tests.support.scene import Scene
+
+#: Texts that break pages which trust them: markup, attributes, scripts, directions, controls, colours.
+HOSTILE = (
+    "\"'><script>alert(1)</script><img src=x onerror=alert(2)>{{7*7}}\u202e\u2066\u200b\x1b[31m\x07javascript:alert(3)"
+)
+SECRETS = ("s3cr3t-value-here", "4111-1111")
+
+
+class Scenery:
+    """A store with everything in it, and a client for its pages."""
+
+    def __init__(self, url: str, text: str = "") -> None:
+        self.app = holdfast.Holdfast(url)
+        assert self.app.store
+        self.scene = Scene(self.app, text).fill()
+        self.house = OpenHouse(self.app)
+        self.client = client_of(self.house)
+
+    def paths(self) -> dict[str, str]:
+        """An address for every screen, by its route."""
+        jobs, batches = self.scene.jobs, self.scene.batches
+        return {
+            "/": "/",
+            "/find": "/find?q=invoice",
+            "/jobs": "/jobs?filter=state%3Ddead",
+            "/jobs/{id:int}": f"/jobs/{jobs['charge']}",
+            "/jobs/{id:int}/log": f"/jobs/{jobs['build']}/log",
+            "/batches": "/batches",
+            "/batches/{id:int}": f"/batches/{batches['partial']}",
+            "/queues": "/queues",
+            "/workers": "/workers",
+            "/schedules": "/schedules",
+            "/schedule": "/schedule?name=nightly",
+            "/errors": "/errors",
+            "/dependencies": f"/dependencies?job={jobs['parse']}",
+            "/acts": "/acts",
+            "/doctor": "/doctor",
+        }
+
+    def more(self) -> list[str]:
+        """More of the same: other jobs, other filters, what was found."""
+        jobs = self.scene.jobs
+        return [
+            "/jobs",
+            "/jobs?state=running",
+            "/queues?name=builds",
+            "/dependencies",
+            *(f"/jobs/{jobs[name]}" for name in ("mail ada", "build", "fetch", "parse", "publish", "held", "report")),
+            f"/jobs/{jobs['build']}/log?find=error",
+            f"/batches/{self.scene.batches['paused']}",
+            f"/batches/{self.scene.batches['partial']}?state=failed&text=message",
+        ]
+
+    def close(self) -> None:
+        self.client.close()
+        self.app.close()
+
+    def get(self, path: str) -> str:
+        answer = self.client.get(path)
+        assert answer.status_code == 200, (path, answer.status_code, answer.text[:2000])
+        return answer.text
+
+    def post(self, path: str, **form: object) -> str:
+        """Send a form; the text of the page it leads to."""
+        answer = self.client.post(path, data=form)
+        assert answer.status_code == 303, (answer.status_code, answer.text[:3000])
+        return self.get(answer.headers["location"])
+
+
+@pytest.fixture
+def place(real_database, tmp_path, monkeypatch):
+    """A store with everything in it, on each backend."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    scenery = Scenery(real_database.url)
+    yield scenery
+    scenery.close()
+
+
+class Checker(HTMLParser):
+    """Finds what a page must not hold."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bad: list[str] = []
+        self.open: list[str] = []
+        self.ids: list[str] = []
+
+    def handle_starttag(self, tag, attrs):
+        given = dict(attrs)
+        if tag == "script" and (not given.get("src", "").startswith("/static/")):
+            self.bad.append(f"a script of its own: {attrs}")
+        if tag in ("style", "iframe", "object", "embed", "base", "img"):
+            self.bad.append(f"a {tag}: {attrs}")
+        for name, value in attrs:
+            if name.startswith("on") or name == "style":
+                self.bad.append(f"{tag} {name}={value}")
+            if name in ("href", "src", "action", "formaction") and not re.match(r"^(/(?!/)|#)", value or ""):
+                self.bad.append(f"{tag} {name}={value}")
+        if "id" in given:
+            self.ids.append(given["id"])
+        if tag == "form" and given.get("method") == "post":
+            self.open.append("post")
+
+    def handle_endtag(self, tag):
+        if tag == "form" and self.open:
+            self.bad.append("a form without its token")
+            self.open.clear()
+
+    def handle_startendtag(self, tag, attrs):
+        self.handle_starttag(tag, attrs)
+
+
+class TokenChecker(Checker):
+    """Also: every form that changes something carries its token."""
+
+    def handle_starttag(self, tag, attrs):
+        super().handle_starttag(tag, attrs)
+        if tag == "input" and dict(attrs).get("name") == "form_token":
+            self.open.clear()
+
+
+def faults(page: str) -> list[str]:
+    checker = TokenChecker()
+    checker.feed(page)
+    twice = {name for name in checker.ids if checker.ids.count(name) > 1}
+    return checker.bad + [f"twice: {name}" for name in twice]
+
+
+# -- every screen ----------------------------------------------------------------------------------
+
+
+def test_every_screen(place):
+    """Each screen is there, says its command line, holds no code or style of its own, and takes five statements at most."""
+    assert set(place.paths()) == set(PAGES)
+    place.masks = place.house.masks.kinds()
+    for route, path in place.paths().items():
+        with counting(place.app.store) as asked:
+            answer = place.client.get(path)
+        if route == "/find":
+            assert answer.status_code == 303
+            continue
+        assert answer.status_code == 200, (path, answer.text[-2000:])
+        assert not faults(answer.text), path
+        if route != "/doctor":  # what it finds is kept for a while
+            assert len(asked) <= 5, (path, asked)
+        assert "<code>holdfast " in answer.text, path
+        assert answer.text.count('aria-current="page"') >= 1, path
+
+
+def test_secrets_are_masked(place):
+    """Neither a field called token nor one that its kind has declared is on any page, nor what a handler said of it."""
+    for path in [*place.paths().values(), *place.more()]:
+        page = place.client.get(path).text
+        for secret in SECRETS:
+            assert secret not in page, path
+
+
+@pytest.mark.one_backend
+def test_progress_is_shown_without_secrets(place):
+    """On the page of its job, and in lists."""
+    card, store = "4222-2222", place.app.store
+    job = place.app.enqueue("charge", {"card": card, "token": "t"}, queue="tills")
+    (lease,) = store.leases.claim(WorkerId("till"), queues=["tills"], kinds=["charge"], mark=True)
+    store.leases.report(lease, done=1, total=2, message=f"charging {card}")
+    for path in (f"/jobs/{job.id}", "/jobs?filter=queue%3Dtills"):
+        page = place.get(path)
+        assert "charging ***" in page
+        assert card not in page
+    store.leases.settle(lease, Released())
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory):
+    """A store whose every text wants to break the page."""
+    folder = tmp_path_factory.mktemp("hostile")
+    scenery = Scenery(f"sqlite:///{folder / 'jobs.db'}", HOSTILE)
+    yield scenery
+    scenery.close()
+
+
+def test_hostile_texts(hostile):
+    """Whatever stands in a field is text on the page: no tag, no attribute, no direction, no control."""
+    shown = ""
+    for path in [*hostile.paths().values(), *hostile.more()]:
+        page = hostile.client.get(path).text
+        assert not faults(page), path
+        assert "<script>alert" not in page, path
+        assert "<img src=x" not in page, path
+        for sign in "\u202e\u2066\u200b\x1b\x07":
+            assert sign not in re.sub(r'value="[^"]*"', "", page), (path, sign)
+        shown += page
+    assert shown.count("&lt;script&gt;alert(1)&lt;/script&gt;") > 20
+    assert "⟨U+202E⟩" in shown
+    assert "{{7*7}}" in shown
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/jobs?filter=%22%3E%3Cscript%3E",
+        "/jobs?filter=nope",
+        "/jobs?state=%3Cscript%3E",
+        "/schedule?name=%3Cscript%3E",
+        "/jobs/999999",
+        "/batches/999999",
+        "/find?q=%3Cscript%3E",
+        "/jobs?before=%3Cx",
+        "/dependencies?job=%3Cscript%3E",
+        "/acts?actor=%3Cscript%3E&before=x",
+        "/jobs/1/log?token=x&find=%3Cscript%3E",
+        "/batches?before=99999999999999999999",
+    ],
+)
+def test_hostile_addresses(hostile, path):
+    """Whatever stands in an address is answered with a page, never with a failure, and is text there."""
+    answer = hostile.client.get(path, follow_redirects=True)
+    assert answer.status_code in (200, 400, 404), answer.text[-2000:]
+    assert not faults(answer.text)
+    assert "<script>" not in answer.text
+
+
+def test_what_was_said_cannot_be_made_up(hostile):
+    """What was done is told by a cookie of ours: hostile text in it is text, too."""
+    answer = hostile.client.get("/", headers={"cookie": "holdfast_said=%3Cscript%3Ealert(1)%3C/script%3E"})
+    assert "&lt;script&gt;alert(1)" in answer.text
+    assert not faults(answer.text)
+
+
+# -- what people do ----------------------------------------------------------------------------------
+
+
+def state_of(place, name) -> State:
+    return place.app.store.views.state(place.scene.jobs[name])
+
+
+def test_retry_one(place):
+    """A dead job is retried from its page; the page that follows says so, once, and the act is written down."""
+    job = place.scene.jobs["charge"]
+    page = place.post(f"/jobs/{job}/act", verb="retry")
+    assert "1 job retried." in page
+    assert state_of(place, "charge") is State.READY
+    assert "1 job retried." not in place.get(f"/jobs/{job}")
+    act = place.app.store.acts.page(limit=1)[0]
+    assert (act.verb, act.actor, act.via) == ("retry", "ada", "web")
+    place.client.post(f"/jobs/{job}/act", data={"verb": "hold"})
+    assert "1 job held." not in place.client.get("/", headers={"x-holdfast-live": "1"}).text
+    assert "1 job held." in place.get(f"/jobs/{job}")
+
+
+def test_change_one(place):
+    """Priority, queue and time of a job are changed from its page; what is no number is refused in words."""
+    job = place.scene.jobs["ready 0"]
+    place.post(f"/jobs/{job}/act", verb="set", priority="7", to_queue="other", run_at="")
+    found = place.app.store.views.get(job)
+    assert (found.priority, found.queue) == (7, "other")
+    answer = place.client.post(f"/jobs/{job}/act", data={"verb": "set", "priority": "seven"})
+    assert answer.status_code == 400
+    assert "priority is a whole number" in answer.text
+
+
+@pytest.mark.one_backend
+def test_chosen_jobs(place):
+    """Chosen jobs are held at once; what is grave is asked about first, with the count and the command."""
+    ids = [place.scene.jobs[f"ready {number}"] for number in range(3)]
+    page = place.client.post("/jobs/act", data={"verb": "hold", "which": "chosen", "id": ids[:2]})
+    assert page.status_code == 303
+    assert [state_of(place, f"ready {number}") for number in range(3)] == [State.HELD, State.HELD, State.READY]
+
+    asked = place.client.post("/jobs/act", data={"verb": "cancel", "which": "chosen", "id": ids})
+    assert asked.status_code == 200
+    assert "Cancel 3 jobs?" in asked.text
+    assert f"holdfast cancel {ids[0]} {ids[1]} {ids[2]} --yes" in asked.text
+    assert state_of(place, "ready 2") is State.READY
+    place.post("/jobs/act", verb="cancel", which="chosen", id=ids, sure="1")
+    assert state_of(place, "ready 2") is State.CANCELLED
+
+
+@pytest.mark.one_backend
+def test_all_that_match(place):
+    """A verb for all that match says how many first; without a filter it takes nothing."""
+    form = {"verb": "retry", "which": "all", "filter": "state=dead kind=invoice"}
+    asked = place.client.post("/jobs/act", data=form)
+    assert "Retry 5 jobs?" in asked.text
+    assert "--filter" in asked.text
+    assert "5 jobs retried." in place.post("/jobs/act", **form, sure="1", back="state=dead")
+    assert place.app.store.views.count(Selector(states=(State.DEAD,), kinds=("invoice",))).count == 0
+    refused = place.client.post("/jobs/act", data={"verb": "cancel", "which": "all", "filter": "", "sure": "1"})
+    assert refused.status_code == 400
+    nothing = place.client.post("/jobs/act", data={"verb": "cancel", "which": "chosen"})
+    assert "no job was chosen" in nothing.text
+
+
+@pytest.mark.one_backend
+def test_clusters(place):
+    """The dead jobs of one cluster are retried, or discarded, after their count was seen."""
+    page = place.get("/errors")
+    key = re.search(r'name="cluster" value="([0-9a-f]+)"', page)[1]
+    assert "Retry 5 dead jobs?" in place.client.post("/errors/act", data={"verb": "retry", "cluster": key}).text
+    assert "5 jobs retried." in place.post("/errors/act", verb="retry", cluster=key, sure="1")
+    gone = place.client.post("/errors/act", data={"verb": "retry", "cluster": key, "sure": "1"})
+    assert gone.status_code == 404
+
+
+@pytest.mark.one_backend
+def test_saved_filters(place):
+    """A filter is kept under a name for all who look, and forgotten again."""
+    page = place.post("/filters", name="the dead", filter="state=dead")
+    assert "the dead" in page
+    assert "is forgotten" in place.post("/filters/drop?name=the%20dead")
+    assert "the dead</a>" not in place.get("/jobs")
+    assert place.client.post("/filters", data={"name": "x", "filter": "nope"}).status_code == 400
+
+
+def test_batches(place):
+    """A batch is resumed and paused, its failed units retried or skipped by cluster; cancel is asked about."""
+    paused, partial = place.scene.batches["paused"], place.scene.batches["partial"]
+    assert "goes on" in place.post(f"/batches/{paused}/act", verb="resume")
+    assert place.app.store.batches.get(paused).state == "running"
+    place.post(f"/batches/{paused}/act", verb="pause")
+    assert "Cancel batch" in place.client.post(f"/batches/{paused}/act", data={"verb": "cancel"}).text
+    assert "cancelled" in place.post(f"/batches/{paused}/act", verb="cancel", sure="1")
+
+    key = re.search(r'name="cluster" value="([0-9a-f]+)"', place.get(f"/batches/{partial}"))[1]
+    form = {"verb": "skip", "cluster": key}
+    assert "Skip 4 units?" in place.client.post(f"/batches/{partial}/units", data=form).text
+    assert "4 units are skipped." in place.post(f"/batches/{partial}/units", **form, sure="1")
+    assert place.app.store.batches.get(partial).state == "done"
+
+
+@pytest.mark.one_backend
+def test_how_to_resume(place):
+    """A batch of the workers is resumed by its number; one that began here by its own command, where that is known."""
+    store, scene = place.app.store, place.scene
+    assert f"holdfast batch resume {scene.batches['paused']}" in place.get(f"/batches/{scene.batches['paused']}")
+    here = structs.replace(store.batches.get(scene.batches["partial"]), arguments='{"replace":true,"token":"abc"}')
+    assert resume_line(here) == ""
+    known = structs.replace(here, kind="mail.jobs:resync", source="range 1-40")
+    assert resume_line(known) == "holdfast batch run mail.jobs:resync --range 1-40 --set replace=true --set 'token=***'"
+
+
+def test_queues(place):
+    """Limits are changed and taken away, a queue is paused with a note and resumed."""
+    assert "at most 2 over all hosts and 1 per worker" in place.post(
+        "/queues/act?name=imports", verb="set", limit="2", worker_limit="1"
+    )
+    assert place.app.store.queues.get("imports").limit == 2
+    assert "no limit" in place.post("/queues/act?name=imports", verb="set", limit="", worker_limit="")
+    assert place.app.store.queues.get("imports").limit is None
+    place.post("/queues/act?name=imports", verb="resume")
+    assert "why not" in place.post("/queues/act?name=imports", verb="pause", note="why not")
+    decided = place.get("/queues?name=builds")
+    assert "step up" in decided
+    assert "the host bears it" in decided
+
+
+@pytest.mark.one_backend
+def test_workers(place):
+    """A worker is asked to be quiet, and to go on; a stop is asked about first."""
+    place.post("/workers/act?id=worker-1", wish="quiet")
+    assert "Go on" in place.get("/workers")
+    place.post("/workers/act?id=worker-1", wish="go-on")
+    assert "Stop worker worker-1?" in place.client.post("/workers/act?id=worker-1", data={"wish": "stop"}).text
+    place.post("/workers/act?id=worker-1", wish="stop", sure="1")
+    assert "stopping" in place.get("/workers")
+
+
+def test_schedules(place):
+    """A schedule is resumed, paused with a note, triggered; a backfill shows what it would fire first."""
+    assert "goes on from now" in place.post("/schedule/act?name=nightly", verb="resume")
+    assert "for the weekend" in place.post("/schedule/act?name=nightly", verb="pause", note="for the weekend")
+    assert "was fired as job" in place.post("/schedule/act?name=nightly", verb="trigger")
+    form = {"verb": "backfill", "first": "2020-01-01T00:00", "last": "2020-01-03T00:00"}
+    dry = place.client.post("/schedule/act?name=nightly", data={**form, "sure": "0"})
+    assert dry.status_code == 200
+    assert "2 plans from 2020-01-01 01:30 UTC to 2020-01-02 01:30 UTC would be fired" in dry.text
+    assert "2 plans" in place.post("/schedule/act?name=nightly", **form, sure="1")
+    assert "Remove schedule nightly?" in place.client.post("/schedule/act?name=nightly", data={"verb": "rm"}).text
+    assert "nightly is removed" in place.post("/schedule/act?name=nightly", verb="rm", sure="1")
+
+
+@pytest.mark.one_backend
+def test_the_line_to_copy_of_a_strange_name(place):
+    """A name that begins with a dash is no option, and one of several words is one."""
+    definition = Definition(kind="mail", when=Spec(cron="@hourly"))
+    for name in ("-x y", "-z"):
+        place.scene.app.store.schedules.create(name, definition, actor="ada")
+    assert "holdfast schedule show -- &#39;-x y&#39;<" in place.client.get("/schedule", params={"name": "-x y"}).text
+    shown = place.client.get("/schedule", params={"name": "-z"}).text
+    assert "holdfast schedule backfill --from 6h --dry-run -- -z<" in shown
+    assert "holdfast schedule trigger -- -z<" in shown
+
+
+@pytest.mark.one_backend
+def test_roles(place):
+    """Whoever may only look sees no button, and is refused whatever they send; an operator removes nothing."""
+    place.house.role = Role.VIEWER
+    for path in place.paths().values():
+        assert 'method="post"' not in place.client.get(path, follow_redirects=True).text, path
+    for route in ACTS:
+        path = route.replace("{id:int}", "1")
+        assert place.client.post(path, data={"verb": "retry", "wish": "quiet"}).status_code == 403, path
+    place.house.role = Role.OPERATOR
+    job = place.scene.jobs["charge"]
+    assert place.client.post(f"/jobs/{job}/act", data={"verb": "rm"}).status_code == 403
+    assert place.client.post("/schedule/act?name=nightly", data={"verb": "rm", "sure": "1"}).status_code == 403
+    assert place.client.post(f"/batches/{place.scene.batches['partial']}/act", data={"verb": "rm"}).status_code == 403
+
+
+@pytest.mark.one_backend
+def test_only_those_who_act_search_in_errors(place):
+    """A viewer who could would guess masked secrets letter by letter."""
+    batch = f"/batches/{place.scene.batches['partial']}"
+    asked = [("/jobs", {"filter": "state=dead error=a"}), (batch, {"text": "a"})]
+    assert [place.client.get(path, params=query).status_code for path, query in asked] == [200, 200]
+    place.house.role = Role.VIEWER
+    assert [place.client.get(path, params=query).status_code for path, query in asked] == [403, 403]
+    assert 'name="text"' not in place.client.get(batch).text
+    assert "error=" not in place.client.get("/jobs").text
+
+
+@pytest.mark.one_backend
+def test_strange_forms(place):
+    """A form that makes no sense is refused in words."""
+    for path in ("/jobs/act", "/queues/act?name=x", "/schedule/act?name=nightly", "/workers/act?id=worker-1"):
+        assert place.client.post(path, data={"verb": "explode", "wish": "explode"}).status_code == 400, path
+    assert place.client.post("/jobs/act", content=b"\xff\xfe").status_code == 400
+    assert place.client.post("/queues/act?name=", data={"verb": "pause"}).status_code == 400
+    assert place.client.get("/jobs/act").status_code in (404, 405)
+
+
+# -- logs ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.one_backend
+def test_log(place):
+    """The log of a program: coloured, masked, searched; of what is no program it says so."""
+    job = place.scene.jobs["build"]
+    page = place.get(f"/jobs/{job}/log")
+    assert '<span class="f1">error</span>' in page
+    assert "the token was ***" in page
+    found = place.get(f"/jobs/{job}/log?find=SYMBOL")
+    assert "1 lines hold" in found
+    assert "<mark>symbol</mark>" in found
+    assert "has no log" in place.get(f"/jobs/{place.scene.jobs['charge']}/log")
+
+
+# -- an empty store --------------------------------------------------------------------------------
+
+
+@pytest.mark.one_backend
+def test_empty_store(real_database):
+    """A new store has pages too: they say what to do first."""
+    with holdfast.Holdfast(real_database.url) as app:
+        client = client_of(OpenHouse(app))
+        for path in (
+            "/",
+            "/jobs",
+            "/batches",
+            "/queues",
+            "/workers",
+            "/schedules",
+            "/errors",
+            "/dependencies",
+            "/acts",
+            "/doctor",
+        ):
+            answer = client.get(path)
+            assert answer.status_code == 200, answer.text[-1500:]
+            assert not faults(answer.text)
+        assert "holdfast add -- echo hello" in client.get("/jobs").text
+        assert "holdfast batch run" in client.get("/batches").text
+        assert "holdfast worker" in client.get("/workers").text
+
+
+# -- what is sent along ------------------------------------------------------------------------------
+
+CHECKSUMS = {
+    "uplot.js": "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f",
+    "uplot.css": "df630c6a8d6f8eeaff264b50f73ce5b114f646ffd9a0bb74f049b0a00135fa04",
+    "uplot.LICENSE": "8f989229699b4fe2f1a0432d0e9edc338a8a911e250e2d1b01ecd770a5f5b1bd",
+}
+
+
+def test_assets():
+    """All assets together are small; what is not ours is what its makers published, with its licence."""
+    assets = list((HERE / "static").iterdir())
+    assert sum(path.stat().st_size for path in assets) < 150_000
+    for name, digest in CHECKSUMS.items():
+        assert hashlib.sha256((HERE / "static" / name).read_bytes()).hexdigest() == digest
+
+
+def test_assets_ask_nobody_else():
+    """Neither a script, nor a style, nor a template names another server."""
+    ours: list[Path] = [*(HERE / "templates").iterdir(), HERE / "static" / "app.js", HERE / "static" / "style.css"]
+    for path in ours:
+        assert not re.search(r"https?://|//[a-z0-9-]+\.[a-z]", path.read_text(encoding="utf-8")), path
+
+
+@pytest.mark.one_backend
+def test_static(place):
+    """Assets are served with their types."""
+    for name, kind in {"app.js": "javascript", "style.css": "text/css", "icon.svg": "image/svg+xml"}.items():
+        answer = place.client.get(f"/static/{name}")
+        assert answer.status_code == 200
+        assert kind in answer.headers["content-type"]
+    assert place.client.get("/static/../pages.py").status_code == 404

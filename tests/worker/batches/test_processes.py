@@ -1,0 +1,200 @@
+"""Units in child processes, and programs that units run."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import psutil
+import pytest
+
+import holdfast
+from holdfast.domain.batches.batch import BatchState
+from tests.support.processes import PATIENCE, wait_until
+from tests.support.program import programs
+from tests.support.programs import child_units
+
+
+@pytest.fixture
+def app(real_database, monkeypatch):
+    monkeypatch.setenv("HOLDFAST_URL", real_database.url)
+    child_units.app.use(real_database.url)
+    yield child_units.app
+    child_units.app.close()
+
+
+@pytest.fixture
+def start(app, tmp_path):
+    """Starts the program in a group of its own, as a shell does."""
+    with programs("-m", "tests.support.programs.child_units", start_new_session=True) as start:
+        yield lambda function, *words: start(function, tmp_path / "unit", *words)
+
+
+def run(app, function, keys, **options):
+    result = app.run(function, keys, output="none", **options)
+    units = app.store.batches.units(result.batch.id)
+    return result, {unit.key: unit for unit in units}
+
+
+def test_units_run_in_children(app, tmp_path):
+    """Each thread of the run has a child, which it keeps."""
+    result, units = run(app, child_units.child.bind(path=str(tmp_path / "unit")), range(6), jobs=2)
+    assert result.exit_code == 0
+    pids = {unit.data for unit in units.values()}
+    assert len(pids) <= 2
+    assert str(os.getpid()) not in pids
+
+
+def test_a_run_leaves_no_process_behind(app, tmp_path):
+    def is_ours(process):
+        try:
+            return any("holdfast." in word for word in process.cmdline())
+        except psutil.Error:
+            return False  # it has just ended
+
+    def ours():
+        return {process.pid for process in psutil.Process().children(recursive=True) if is_ours(process)}
+
+    before = ours()
+    result, _ = run(app, child_units.child.bind(path=str(tmp_path / "unit")), range(2), jobs=2)
+    assert result.exit_code == 0
+    wait_until(lambda: ours() <= before)
+    assert ours() <= before
+
+
+def test_a_child_is_told_that_its_time_is_up_and_then_killed(app):
+    result, units = run(app, child_units.slow, ["fine", "obeys", "hangs", "dies"], jobs=4)
+    said = {key: (str(unit.state), (unit.error or "").partition("\n")[0]) for key, unit in units.items()}
+    assert said == {
+        '"fine"': ("done", ""),
+        '"obeys"': ("failed", "it took longer than its timeout of 2 s"),
+        '"hangs"': ("failed", "it took longer than its timeout of 2 s, and was killed"),
+        '"dies"': ("failed", "the child process was killed by signal 9"),
+    }
+    assert (result.exit_code, units['"dies"'].crashes) == (6, 1)
+
+
+def test_a_child_has_a_memory_cap(app):
+    _, units = run(app, child_units.large, [500])
+    assert "more than 200 MiB" in units["500"].error
+
+
+def test_outcomes_come_back_from_a_child(app):
+    """Skips, labels, data, and results that are handed over, however long."""
+    result, units = run(app, child_units.outcomes, ["skip", "label", "hand", "plain"])
+    states = {key: str(unit.state) for key, unit in units.items()}
+    assert states == {'"skip"': "skipped", '"label"': "done", '"hand"': "running", '"plain"': "done"}
+    assert (units['"plain"'].data, result.summary.labels) == ('"plain"', {"duplicate": 1})
+    (handed,) = app.inbox("outcomes").take()
+    assert len(handed.value["text"]) == 300_000
+
+
+def test_fatal_in_a_child_stops_the_run(app):
+    result, _ = run(app, child_units.fatal, range(10))
+    assert (result.exit_code, str(result.summary.aborted_by)) == (8, "fatal")
+
+
+def test_children_run_units_of_shards(app, tmp_path):
+    with app.worker(slots=2, poll=0.1):
+        result = app.run(child_units.child.bind(path=str(tmp_path / "unit")), range(4), where="workers", output="none")
+    assert (result.exit_code, result.batch.state) == (0, BatchState.DONE)
+
+
+@pytest.mark.parametrize("function", ["child", "program"])
+def test_ctrl_c_reaches_neither_children_nor_programs(start, tmp_path, function):
+    """A terminal's Ctrl-C goes to the whole group: units under way end all the same, and the run with exit 7."""
+    process = start(function, "--count", 4, "--nap", 1.5)
+    wait_until(lambda: all((tmp_path / f"unit-{key}-begun").exists() for key in (0, 1)))
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.wait(PATIENCE) == 7
+    assert all((tmp_path / f"unit-{key}-ended").exists() for key in (0, 1))
+    assert not (tmp_path / "unit-3-begun").exists()
+
+
+@pytest.mark.parametrize("function", ["child", "program"])
+@pytest.mark.parametrize("how", ["twice", "kill"])
+def test_nothing_outlives_the_run(start, tmp_path, function, how):
+    """Neither a second Ctrl-C nor kill -9 leaves a child or a program behind."""
+    process = start(function, "--count", 2, "--nap", 60)
+    begun = [tmp_path / f"unit-{key}-begun" for key in (0, 1)]
+    wait_until(lambda: all(path.exists() and path.read_text() for path in begun))
+    pids = [int(path.read_text()) for path in begun]
+    if how == "kill":
+        process.kill()
+    else:
+        os.killpg(process.pid, signal.SIGINT)
+        wait_until(lambda: "stopping" in process.stderr.readline())
+        os.killpg(process.pid, signal.SIGINT)
+    assert process.wait(PATIENCE) == (-9 if how == "kill" else 130)
+    wait_until(lambda: not any(psutil.pid_exists(pid) for pid in pids))
+
+
+def test_a_program_that_fails_fails_its_unit(app):
+    """With its exit code or signal, and what it said last; one that cannot be started too."""
+    codes = {
+        "1": ["sh", "-c", "echo to no avail >&2; exit 3"],
+        "2": ["sh", "-c", "kill -9 $$"],
+        "3": ["/no/such/program"],
+        "4": ["true"],
+    }
+    holder = holdfast.Holdfast(app.url)
+
+    @holder.unit(max_failures=0)
+    def work(key: str, unit: holdfast.Unit) -> str:
+        return unit.command(codes[key]).output
+
+    _, units = run(holder, work, list(codes))
+    said = {key: (unit.error or "").partition("\n")[0] for key, unit in units.items()}
+    assert said['"1"'].endswith("sh ended with exit code 3: to no avail")
+    assert said['"2"'].endswith("sh ended with SIGKILL: it said nothing")
+    assert "No such file" in said['"3"']
+    assert str(units['"4"'].state) == "done"
+    holder.close()
+
+
+def test_a_program_ends_when_the_time_of_its_unit_is_up(app, tmp_path):
+    """It is asked first, then killed with all that it has started."""
+    path = tmp_path / "pid"
+    holder = holdfast.Holdfast(app.url)
+
+    @holder.unit(timeout=0.5)
+    def work(key: int, unit: holdfast.Unit) -> None:
+        unit.command(["sh", "-c", f"trap '' TERM; sleep 60 & echo $! > {path}; wait; sleep 60"])
+
+    _, units = run(holder, work, [1])
+    assert units["1"].error.startswith("TimeoutError: it took longer than its timeout of 0.5 s")
+    pid = int(Path(path).read_text())
+    wait_until(lambda: not psutil.pid_exists(pid))
+    holder.close()
+
+
+def test_who_was_killed_with_a_program_is_buried(app):
+    """Also who has left its session, and what that one has started: the supervisor does not go to sleep before."""
+    holder = holdfast.Holdfast(app.url)
+    nested = "sleep 300; true"
+
+    @holder.unit(timeout=0.5)
+    def work(key: int, unit: holdfast.Unit) -> None:
+        unit.command(
+            ["sh", "-c", f"trap '' TERM; for n in $(seq 20); do setsid sh -c '{nested}' & done; wait; sleep 60"]
+        )
+
+    run(holder, work, [1, 2])
+    own = psutil.Process().children()
+    supervisors = [each for each in own if "holdfast.worker.commands.supervisor" in " ".join(each.cmdline())]
+    wait_until(lambda: not any(each.children() for each in supervisors))
+    assert supervisors
+    holder.close()
+
+
+def test_a_command_is_a_list_of_words(app):
+    holder = holdfast.Holdfast(app.url)
+
+    @holder.unit()
+    def work(key: int, unit: holdfast.Unit) -> None:
+        unit.command("echo hello")
+
+    _, units = run(holder, work, [1])
+    assert "a command is a list of words" in units["1"].error
+    holder.close()

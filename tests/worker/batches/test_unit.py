@@ -1,0 +1,308 @@
+"""Timeouts, hooks, rates, inboxes and conflicts of units in this process."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import threading
+
+import msgspec
+import pytest
+from msgspec import structs
+
+import holdfast
+from holdfast import Unit
+from holdfast.client.batches.local import RunOptions, opening_of
+from holdfast.domain.batches.batch import BatchState, unit_key
+from holdfast.errors import ConfigurationError, InvalidInput, InvalidKind, ServiceRunning
+from holdfast.store.batches.ledger import Next
+from holdfast.worker import clock
+from holdfast.worker.batches.owner import Owner, this_process
+from tests.client.batches.test_local import run
+from tests.support.processes import wait_until
+
+
+@pytest.fixture
+def app(real_database):
+    with holdfast.Holdfast(real_database.url) as app:
+        yield app
+
+
+def unit_of(app, result, key="1"):
+    return {unit.key: unit for unit in app.store.batches.units(result.batch.id)}[key]
+
+
+def test_a_unit_is_told_that_its_time_is_up(app):
+    """It fails, is tried again with all its time, and its neighbours hear nothing of it."""
+    tries, others = [], []
+
+    @app.unit(timeout=0.2, retries=1, retry=["0s"])
+    def work(key: int, unit: Unit) -> None:
+        if key == 1:
+            tries.append(unit.attempt)
+            unit.sleep(30)
+        others.append(unit.stopping.is_set())
+
+    result = run(app, work, [1, 2, 3], jobs=3)
+    assert (result.exit_code, tries, others) == (6, [1, 2], [False, False])
+    assert unit_of(app, result).error.startswith("TimeoutError: it took longer than its timeout of 0.2 s")
+
+
+def test_an_interrupted_unit_keeps_its_attempts(app):
+    """A stop is no timeout and no failure: the unit is pending again, and has lost nothing."""
+    begun, seen = threading.Event(), []
+
+    @app.unit(timeout=60)
+    def work(key: int, unit: Unit) -> None:
+        seen.append((key, unit.attempt))
+        if not begun.is_set():
+            begun.set()
+            unit.sleep(30)
+
+    def pause():
+        begun.wait(120)
+        (batch,) = app.store.batches.page()
+        app.store.batches.pause(batch.id)
+
+    thread = threading.Thread(target=pause)
+    thread.start()
+    result = run(app, work, [1, 2])
+    thread.join()
+    assert (result.exit_code, result.batch.state, seen) == (11, BatchState.PAUSED, [(1, 1)])
+    app.store.batches.resume(result.batch.id)
+    assert run(app, work, [1, 2]).exit_code == 0
+    assert seen == [(1, 1), (1, 1), (2, 1)]
+
+
+def test_a_timeout_that_nobody_would_hear_is_refused(app):
+    with pytest.raises(InvalidKind, match="cannot be told"):
+
+        @app.unit(timeout=1)
+        def work(key: int) -> None: ...
+
+
+def test_units_begin_no_faster_than_the_rate(app):
+    began = clock.now()
+
+    @app.unit()
+    def work(key: int) -> None: ...
+
+    assert run(app, work, range(21), rate=50, jobs=4).exit_code == 0
+    assert clock.now() - began >= 0.4
+
+
+def test_a_stop_does_not_wait_for_the_rate(app):
+    """A deadline ends a run whose units wait for their turns."""
+
+    @app.unit(rate=0.01)
+    def work(key: int) -> None: ...
+
+    assert run(app, work, range(5), deadline=0.3).exit_code == 10
+
+
+def test_hooks_see_a_run(app):
+    """One that fails is told in the log, and harms nothing."""
+    seen = []
+
+    @app.unit(max_failures=0)
+    def work(key: int) -> int:
+        if key == 2:
+            raise ValueError
+        return key
+
+    work.on_begin(lambda batch: seen.append(batch.kind))
+    work.on_unit(lambda unit: seen.append((unit.key, unit.status, unit.data)))
+    work.on_unit(lambda unit: unit.no_such_thing)
+    work.on_end(lambda summary: seen.append(summary.succeeded))
+    assert run(app, work, [1, 2]).exit_code == 6
+    assert seen == ["work", (1, "done", 1), (2, "failed", None), 1]
+
+
+def test_a_run_whose_first_hook_fails_does_not_begin(app):
+    made = []
+
+    @app.unit()
+    def work(key: int) -> None:
+        made.append(key)
+
+    @work.on_begin
+    def no(_) -> None:
+        raise ValueError
+
+    result = run(app, work, [1, 2])
+    assert (result.exit_code, made, result.batch.state) == (8, [], BatchState.STOPPED)
+
+
+def test_results_go_through_an_inbox(app):
+    """Taken, accepted, refused; the batch is over when nothing waits."""
+
+    @app.unit()
+    def fetch(key: int, unit: Unit) -> None:
+        unit.hand_over({"page": key})
+
+    result = run(app, fetch, range(4))
+    assert (result.exit_code, result.summary.in_inbox, result.summary.pending) == (0, 4, 0)
+    box = app.inbox("fetch")
+    first, second, third = box.take(3)
+    assert (first.key, first.value, first.batch, len(box)) == (0, {"page": 0}, result.batch.id, 4)
+    first.accept()
+    second.refuse("empty")
+    with third.transaction() as connection:
+        connection.execute("SELECT 1")
+    (last,) = box.take(wait="5s")
+    last.accept()
+    assert (box.take(), len(box)) == ([], 0)
+    batch = app.store.batches.get(result.batch.id)
+    counted = app.store.batches.counters(result.batch.id)
+    assert (batch.state, counted.done, counted.failed) == (BatchState.PARTIAL, 3, 1)
+    assert run(app, fetch, range(4)).summary.in_inbox == 1
+
+
+def test_a_result_too_large_for_an_inbox_fails_its_unit(app):
+    @app.unit()
+    def fetch(key: int, unit: Unit) -> None:
+        unit.hand_over("x" * 2_000_000, inbox="large")
+
+    result = run(app, fetch, [1])
+    assert (result.exit_code, "too large" in unit_of(app, result).error, len(app.inbox("large"))) == (1, True, 0)
+
+
+# -- lost runs ------------------------------------------------------------------------------
+
+
+def json_of(value):
+    return msgspec.json.encode(value).decode()
+
+
+def lose(app, function, *keys):
+    """A run that had these units in hand when its process died."""
+    gone = Owner("here", 2**22 - 1, 0.0, this_process().boot, this_process().namespace, "gone")
+    opening = structs.replace(opening_of(function.bind(), [*keys], RunOptions()), owner=json_of(gone))
+    opened = app.store.batches.open(opening, worker="w")
+    candidates = [(unit_key(key), place) for place, key in enumerate(keys)]
+    app.store.batches.flush(opened, ask_for=Next(candidates=candidates, limit=100))
+
+
+def test_units_of_a_lost_run_are_verified(app):
+    """What was done is not done again; what was not is run; a verifier that fails, fails its unit."""
+    made = []
+
+    @app.unit(on_lost="verify", max_failures=0)
+    def work(key: int) -> None:
+        made.append(key)
+
+    @work.verify
+    def was_made(key: int) -> bool:
+        if key == 3:
+            raise OSError("the other side does not answer")
+        return key == 1
+
+    lose(app, work, 1, 2, 3)
+    result = run(app, work, [1, 2, 3, 4])
+    assert (made, result.exit_code, result.summary.labels) == ([2, 4], 6, {"verified": 1})
+    assert "does not answer" in unit_of(app, result, "3").error
+
+
+def test_to_verify_somebody_has_to_be_asked(app):
+    @app.unit(on_lost="verify")
+    def work(key: int) -> None: ...
+
+    with pytest.raises(InvalidKind, match="no verifier"):
+        run(app, work, [1])
+    assert app.store.batches.page() == []
+
+
+# -- conflicts -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def manager(tmp_path, monkeypatch):
+    """Puts a program on the path that answers like a service manager."""
+
+    def make(name, answer, code=0):
+        program = tmp_path / name
+        program.write_text(f"#!/bin/sh\ncat <<'END'\n{answer}\nEND\nexit {code}\n")
+        program.chmod(program.stat().st_mode | stat.S_IXUSR)
+        monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+
+    return make
+
+
+@pytest.fixture
+def work(app):
+    @app.unit()
+    def work(key: int) -> None: ...
+
+    return work
+
+
+def test_a_process_that_lives_is_a_conflict(app, work, tmp_path):
+    """Exit 9 with its pid, command and age; one that is gone is none; to go on beside it is possible."""
+    file = tmp_path / "service.pid"
+    probe = f"pid:{file}"
+    assert run(app, work, [1], conflicts=[probe]).exit_code == 0
+    file.write_text(f"{os.getpid()}\n")
+    result = run(app, work, [1], conflicts=[probe])
+    assert (result.exit_code, type(result.error)) == (9, ServiceRunning)
+    assert f"pid {os.getpid()}" in result.error.message
+    assert run(app, work, [1], conflicts=[probe], allow_concurrent=True).exit_code == 0
+    file.write_text("99999999")
+    assert run(app, work, [1], conflicts=[probe]).exit_code == 0
+
+
+def test_one_waits_for_the_end_of_a_service(app, work, tmp_path):
+    file = tmp_path / "service.pid"
+    file.write_text(str(os.getpid()))
+    threading.Timer(0.3, file.unlink).start()
+    assert run(app, work, [1], conflicts=[f"pid:{file}"], wait=True).exit_code == 0
+
+
+@pytest.mark.parametrize(("state", "code"), [("active", 9), ("activating", 9), ("inactive", 0), ("failed", 0)])
+def test_a_systemd_service_is_a_conflict(app, work, manager, state, code):
+    manager("systemctl", f"ActiveState={state}\nMainPID={os.getpid()}")
+    assert run(app, work, [1], conflicts=["systemd:mail.service"]).exit_code == code
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "code"), [("mail", "online", 9), ("mail", "stopped", 0), ("other", "online", 0)]
+)
+def test_a_pm2_process_is_a_conflict(app, work, manager, name, status, code):
+    manager("pm2", json.dumps([{"name": name, "pid": os.getpid(), "pm2_env": {"status": status}}]))
+    assert run(app, work, [1], conflicts=["pm2:mail"]).exit_code == code
+
+
+def test_a_worker_is_a_conflict(app, work):
+    with app.worker(queues=["mail"], poll=0.1):
+        wait_until(app.store.workers.list)
+        assert run(app, work, [1], conflicts=["worker:mail"]).exit_code == 9
+        assert run(app, work, [1], conflicts=["worker:other"]).exit_code == 0
+
+
+def test_a_function_knows_its_services(app, tmp_path):
+    file = tmp_path / "service.pid"
+    file.write_text(str(os.getpid()))
+
+    @app.unit(conflicts=[f"pid:{file}"])
+    def work(key: int) -> None: ...
+
+    assert run(app, work, [1]).exit_code == 9
+
+
+@pytest.mark.parametrize("probe", ["mail", "pid:", "launchd:mail", ":x"])
+def test_a_service_that_cannot_be_asked_for_is_refused(app, work, probe):
+    with pytest.raises(InvalidInput, match="names no service"):
+        run(app, work, [1], conflicts=[probe])
+
+
+def test_a_manager_that_does_not_answer_is_told(app, work, manager, tmp_path):
+    """Rather than to run beside a service that may be there."""
+    manager("systemctl", "", code=1)
+    with pytest.raises(ConfigurationError, match="systemctl failed"):
+        run(app, work, [1], conflicts=["systemd:mail"])
+    (tmp_path / "odd.pid").write_text("nobody")
+    with pytest.raises(ConfigurationError, match="holds no number"):
+        run(app, work, [1], conflicts=[f"pid:{tmp_path}/odd.pid"])
+    manager("pm2", "not JSON")
+    with pytest.raises(ConfigurationError, match="did not answer with JSON"):
+        run(app, work, [1], conflicts=["pm2:mail"])

@@ -1,0 +1,505 @@
+"""Programs as jobs: their words, their logs, their caps, and that nothing of them outlives its job."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import psutil
+import pytest
+
+import holdfast
+from holdfast import Selector, State
+from holdfast.domain.commands.command import COMMAND, Command
+from holdfast.domain.jobs.dependencies import After
+from holdfast.domain.jobs.new_job import NewJob
+from holdfast.settings import log_folder
+from holdfast.worker.commands import cgroups
+from holdfast.worker.commands.cgroups import enforcer_here
+from holdfast.worker.commands.executor import log_path
+from holdfast.worker.commands.output import CUT, Log
+from tests.support.processes import Child, gone, wait_until
+
+#: Whatever a shell would read: none may be read.
+NASTY = [
+    "; touch pwned",
+    "$(touch pwned)",
+    "`touch pwned`",
+    "&& touch pwned",
+    "| touch pwned",
+    "> pwned",
+    "\n touch pwned\n",
+    "' ; touch pwned ; '",
+    '" ; touch pwned ; "',
+    "${IFS}touch${IFS}pwned",
+    "--help",
+    "-rf",
+    "*",
+    "~",
+    "%s%n",
+    "ä 😀",
+    "",
+]
+
+
+@pytest.fixture
+def app(real_database, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    with holdfast.Holdfast(real_database.url) as app:
+        assert app.store
+        yield app
+
+
+@pytest.fixture
+def add(app, tmp_path):
+    """Add a program that runs in the directory of the test."""
+
+    def add(*words, label=None, max_attempts=1, after=None, retry=None, **options):
+        options = {"cwd": str(tmp_path), "env": {"PATH": os.environ["PATH"]}, **options}
+        command = Command(argv=tuple(words), **options)
+        request = NewJob(
+            kind=COMMAND, payload=command.dumps(), label=label, max_attempts=max_attempts, after=after, retry=retry
+        )
+        return app.store.jobs.enqueue(request).id
+
+    return add
+
+
+@pytest.fixture
+def run(app, add):
+    """Add a program, have it run, and answer its job."""
+
+    def run(*words, **options):
+        job_id = add(*words, **options)
+        drain(app)
+        return app.views.get(job_id)
+
+    return run
+
+
+def drain(app, **options):
+    app.worker(**{"slots": 4, "poll": 0.05, "drain": True, **options}).run()
+
+
+def log_of(app, job, token=1, **parameters):
+    return log_path(log_folder(app.url), job.id, token, parameters).read_text()
+
+
+def python(code, *words):
+    return [sys.executable, "-c", code, *words]
+
+
+# -- words and their environment ---------------------------------------------------------------
+
+
+def test_words_reach_the_program_as_they_are(app, run, tmp_path):
+    """Nothing is read by a shell."""
+    job = run(*python("import json, sys; print(json.dumps(sys.argv[1:]))", *NASTY))
+    assert (job.state, json.loads(log_of(app, job))) == (State.DONE, NASTY)
+    assert not (tmp_path / "pwned").exists()
+
+
+def test_variables_and_directories_are_read_by_no_shell(app, run, tmp_path):
+    for n, text in enumerate(text for text in NASTY if text and "/" not in text):
+        folder = tmp_path / f"{n} {text}"
+        folder.mkdir()
+        env = {"PATH": os.environ["PATH"], "NASTY": text}
+        job = run(
+            *python("import os; print([os.environ['NASTY'], os.getcwd()])"), cwd=str(folder), env=env, memory=10**9
+        )
+        assert log_of(app, job).strip() == str([text, str(folder)])
+    assert not list(tmp_path.rglob("pwned"))
+
+
+def test_it_finds_little_of_its_workers_environment(app, run, monkeypatch):
+    """What was stored, a home, and facts about its job; no secrets of whoever started the worker."""
+    monkeypatch.setenv("WORKERS_SECRET", "x")
+    job = run(
+        *python("import json, os; print(json.dumps(dict(os.environ)))"), env={"MINE": "1"}, parameters={"year": "2020"}
+    )
+    found = json.loads(log_path(log_folder(app.url), job.id, 1, {"year": "2020"}).read_text())
+    assert "WORKERS_SECRET" not in found
+    assert (found["MINE"], found["HOLDFAST_JOB_ID"], found["HOLDFAST_PARAM_year"]) == ("1", str(job.id), "2020")
+    assert "HOLDFAST_URL" not in found
+
+
+def test_nothing_can_be_read_from_it(run):
+    assert run("cat").state is State.DONE
+
+
+# -- how it ended ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "reason", "code"),
+    [
+        (["sh", "-c", "exit 3"], "exit_3", 3),
+        (["sh", "-c", "kill -15 $$"], "signal_15", -15),
+        (["sh", "-c", "kill -9 $$"], "signal_9", -9),
+        (["there-is-no-such-program"], "cannot_start", None),
+        (["/etc/passwd"], "cannot_start", None),
+        (["/etc"], "cannot_start", None),
+    ],
+)
+def test_how_it_ended_is_recorded(app, run, words, reason, code):
+    job = run(*words)
+    (attempt,) = app.views.attempts(job.id)
+    assert (job.state, attempt.reason, attempt.exit_code) == (State.DEAD, reason, code)
+
+
+def test_a_directory_that_is_missing_is_told(run, tmp_path):
+    job = run("true", cwd=str(tmp_path / "nowhere"))
+    assert (job.reason, job.error) == ("cannot_start", f"there is no directory {tmp_path / 'nowhere'}")
+
+
+def test_a_failure_ends_with_the_last_words(run):
+    job = run("sh", "-c", "echo first; echo the disk is on fire >&2; exit 1")
+    assert job.error.splitlines()[0] == "it ended with exit code 1"
+    assert job.error.endswith("the disk is on fire")
+
+
+def test_success_tells_what_it_took(run):
+    result = json.loads(run(*python("sum(range(10**6))")).result)
+    assert result["exit_code"] == 0
+    assert result["cpu_seconds"] > 0
+    assert result["log"].endswith("-1.log")
+
+
+def test_a_timeout_is_asked_for_first(run, tmp_path):
+    """The program hears of it, and may tidy up."""
+    code = "trap 'touch tidied; exit 0' TERM; touch begun; while :; do sleep 0.01; done"
+    job = run("sh", "-c", code, timeout=timedelta(seconds=0.5))
+    assert (job.state, job.reason, (tmp_path / "tidied").exists()) == (State.DEAD, "run_timeout", True)
+
+
+def test_who_is_cancelled_ends(app, add, tmp_path):
+    job_id = add("sh", "-c", "touch begun; exec sleep 60")
+    with app.worker(poll=0.05, heartbeat=0.2):
+        wait_until((tmp_path / "begun").exists)
+        app.control.cancel(Selector(ids=(job_id,)), actor="ada")
+        assert wait_until(lambda: app.views.get(job_id).state is State.CANCELLED)
+
+
+def test_a_worker_that_ends_gives_its_programs_back(app, add, tmp_path):
+    """Without losing an attempt."""
+    job_id = add("sh", "-c", "touch begun; exec sleep 60")
+    with app.worker(poll=0.05, grace=0.5):
+        wait_until((tmp_path / "begun").exists)
+    job = app.views.get(job_id)
+    assert (job.state, job.attempts) == (State.READY, 0)
+
+
+# -- logs --------------------------------------------------------------------------------------
+
+
+def test_attempts_have_logs_of_their_own(app, run, tmp_path):
+    """A retry never mixes with an old log."""
+    code = "echo attempt $HOLDFAST_ATTEMPT; [ $HOLDFAST_ATTEMPT = 3 ]"
+    job = run("sh", "-c", code, max_attempts=3, retry='{"steps": [0.0], "jitter": 0.0}')
+    assert job.state is State.DONE
+    assert [log_of(app, job, token) for token in (1, 2, 3)] == [f"attempt {n}\n" for n in (1, 2, 3)]
+
+
+def test_a_log_can_be_read_while_it_is_written(app, add, tmp_path):
+    job_id = add("sh", "-c", "echo one; while [ ! -e go ]; do sleep 0.01; done; echo two")
+    with app.worker(poll=0.05):
+        job = app.views.get(job_id)
+        path = log_path(log_folder(app.url), job_id, 1, {})
+        wait_until(lambda: path.exists() and path.read_text() == "one\n")
+        (tmp_path / "go").touch()
+        wait_until(lambda: app.views.get(job_id).state is State.DONE)
+    assert log_of(app, job) == "one\ntwo\n"
+
+
+def test_a_log_is_capped(tmp_path):
+    """The newer half stays, from the beginning of a line on."""
+    log = Log(tmp_path / "log", largest=1000)
+    for n in range(500):
+        log.write(f"line {n}\n".encode())
+    log.close()
+    data = (tmp_path / "log").read_bytes()
+    assert len(data) <= 1000
+    assert data.startswith(CUT)
+    assert data.endswith(b"line 499\n")
+    assert data[len(CUT) :].startswith(b"line ")
+
+
+def test_a_full_disk_costs_lines_and_nothing_else():
+    log = Log(Path("/dev/full"))
+    log.write(b"lost\n")
+    log.write(b"lost too\n")
+    assert log.tail() == "lost\nlost too\n"
+    log.close()
+
+
+def test_a_log_that_cannot_be_made_does_not_fail_the_program(app, run):
+    folder = log_folder(app.url)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.write_text("in the way")
+    assert run("echo", "hello").state is State.DONE
+
+
+# -- trees of processes ------------------------------------------------------------------------
+
+#: Starts processes that leave its session, and tells their numbers.
+DAEMONS = """
+import os, signal, sys
+reading, writing = os.pipe()
+for n in range({count}):
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            open(sys.argv[1] + '/' + str(os.getpid()), 'w').close()
+            os.write(writing, b'!')
+            while True:
+                signal.pause()
+        os._exit(0)
+for n in range({count}):
+    os.read(reading, 1)
+open(sys.argv[1] + '-ready', 'w').close()
+{then}
+"""
+
+
+def daemons(tmp_path, count=20, then=""):
+    folder = tmp_path / "daemons"
+    folder.mkdir()
+    return python(DAEMONS.format(count=count, then=then), str(folder)), folder
+
+
+def pids(folder):
+    return [int(found.name) for found in folder.iterdir()]
+
+
+def test_what_was_left_behind_is_ended(run, tmp_path):
+    words, folder = daemons(tmp_path, count=200)
+    assert run(*words).state is State.DONE
+    wait_until(lambda: all(gone(pid) for pid in pids(folder)))
+
+
+def work(pipe, url, folder):
+    from holdfast.worker.commands import executor
+
+    os.environ["XDG_DATA_HOME"] = folder
+    short = executor.command_kind(lease=timedelta(seconds=2))
+    executor.command_kind = lambda: short
+    with holdfast.Holdfast(url) as app:
+        worker = app.worker(poll=0.05, heartbeat=0.2)
+        pipe.send("up")
+        worker.run()
+
+
+@pytest.mark.parametrize("how", ["kill", "pause"])
+def test_nothing_outlives_its_worker(app, add, real_database, tmp_path, how):
+    """Killed -9 or stopped past its lease: its program is dead, with all that it started, before another begins."""
+    words, folder = daemons(tmp_path, count=5, then="signal.pause()")
+    job_id = add(*words)
+    child = Child(work, real_database.url, str(tmp_path))
+    child.hear()
+    wait_until((tmp_path / "daemons-ready").exists)
+    getattr(child, how)()
+    wait_until(lambda: all(gone(pid) for pid in pids(folder)))
+    assert app.views.get(job_id).state is State.RUNNING
+    child.kill()
+    child.end()
+
+
+def supervisors(of):
+    """The supervisors that a process has started."""
+    return [
+        child for child in psutil.Process(of).children() if "holdfast.worker.commands.supervisor" in child.cmdline()
+    ]
+
+
+def test_nothing_outlives_its_supervisor(app, add, tmp_path):
+    """Killed -9: the programs are ended before anybody may run them again."""
+    words, folder = daemons(tmp_path, count=5, then="signal.pause()")
+    job_id = add(*words, max_attempts=2, retry='{"steps": [60.0], "jitter": 0.0}')
+    with app.worker(poll=0.05):
+        wait_until((tmp_path / "daemons-ready").exists)
+        for supervisor in supervisors(os.getpid()):
+            supervisor.kill()
+        wait_until(lambda: app.views.get(job_id).state is State.SCHEDULED)
+        assert all(gone(pid) for pid in pids(folder))
+
+
+def test_what_a_killed_worker_and_its_supervisor_left_is_ended_by_the_next(app, add, real_database, tmp_path):
+    words, folder = daemons(tmp_path, count=5, then="signal.pause()")
+    add(*words)
+    child = Child(work, real_database.url, str(tmp_path))
+    child.hear()
+    wait_until((tmp_path / "daemons-ready").exists)
+    found = supervisors(child.pid)
+    child.pause()
+    for supervisor in found:
+        supervisor.kill()
+    child.kill()
+    child.end()
+    left = pids(folder)
+    assert not all(gone(pid) for pid in left)
+    add("true")
+    with app.worker(poll=0.05, grace=0.2):
+        wait_until(lambda: all(gone(pid) for pid in left))
+
+
+def test_who_ignores_the_request_is_killed(app, add, tmp_path):
+    job_id = add("sh", "-c", "trap '' TERM; touch begun; while :; do sleep 0.05; done")
+    with app.worker(poll=0.05, heartbeat=0.2):
+        wait_until((tmp_path / "begun").exists)
+        app.control.cancel(Selector(ids=(job_id,)), actor="ada")
+        wait_until(lambda: app.views.get(job_id).state is State.CANCELLED)
+    assert not [found for found in psutil.process_iter(["cwd"]) if found.info["cwd"] == str(tmp_path)]
+
+
+# -- caps --------------------------------------------------------------------------------------
+
+HUNGRY = "x = bytearray(300 * 1024 * 1024); print(len(x))"
+CAP = 100 * 1024 * 1024
+
+
+def test_a_program_that_takes_too_much_is_killed(app, run):
+    """Told apart from other kills, with the cap, the peak and who saw to it."""
+    job = run(*python(HUNGRY), memory=CAP)
+    (attempt,) = app.views.attempts(job.id)
+    assert (job.state, attempt.reason) == (State.DEAD, "oom")
+    assert f"its cap of {CAP:,} bytes (peak " in job.error
+    assert "killed by " in job.error
+
+
+def test_a_shell_does_not_hide_it(run):
+    """The shell ends well, and what it ran was killed: the counter of the kernel tells."""
+    if enforcer_here() == "watch":
+        pytest.fail("this machine has no control groups: run the tests where it has")
+    assert run("sh", "-c", f"'{sys.executable}' -c '{HUNGRY}'; exit 0", memory=CAP).reason == "oom"
+
+
+def test_who_keeps_to_his_cap_is_left_alone(run):
+    job = run(*python("x = bytearray(20 * 1024 * 1024)"), memory=CAP)
+    result = json.loads(job.result)
+    assert job.state is State.DONE
+    assert 20 * 1024 * 1024 < result["peak_bytes"] <= CAP
+    assert result["enforcer"] in ("cgroup1", "cgroup2", "systemd", "watch")
+
+
+def test_without_control_groups_the_tree_is_watched(app, run, monkeypatch):
+    """Also what a child of a child takes."""
+    monkeypatch.setenv("HOLDFAST_CAPS", "watch")
+    job = run("sh", "-c", f"'{sys.executable}' -c '{HUNGRY}; import time; time.sleep(30)'; exit 0", memory=CAP)
+    assert (job.reason, job.error.splitlines()[0].endswith("killed by watch")) == ("oom", True)
+
+
+def test_who_requires_a_cap_is_refused_where_there_is_none(run, monkeypatch):
+    monkeypatch.setenv("HOLDFAST_CAPS", "watch")
+    job = run("true", memory=CAP, require_cap=True)
+    assert (job.state, job.reason) == (State.DEAD, "cannot_start")
+    assert "--require-cap" in job.error
+
+
+def cells():
+    """Those of this process, and of makers that are gone: others may run programs at the same time."""
+    return {cell for cell in Path("/sys/fs/cgroup").rglob("holdfast-*") if _is_ours(int(cell.name.split("-")[2]))}
+
+
+def _is_ours(maker):
+    try:
+        return os.getpid() in {parent.pid for parent in psutil.Process(maker).parents()}
+    except psutil.NoSuchProcess:
+        return True
+
+
+def test_no_cell_is_left_behind(run):
+    before = cells()
+    run("true", memory=CAP, cpus=0.5)
+    run(*python(HUNGRY), memory=CAP)
+    run("there-is-no-such-program", memory=CAP)
+    run("true", memory=1)
+    wait_until(lambda: cells() <= before)
+
+
+def test_a_share_of_the_processors_is_kept(run):
+    """Half of one processor: a second of work takes about two."""
+    code = "import time; b = time.monotonic(); c = time.process_time()\nwhile time.process_time() - c < 0.5: pass\nprint(time.monotonic() - b)"
+    job = run(*python(code), cpus=0.25)
+    assert job.state is State.DONE
+    log = Path(json.loads(job.result)["log"]).read_text()
+    assert float(log) > 1.0
+
+
+# -- among other jobs --------------------------------------------------------------------------
+
+
+def test_programs_wait_for_each_other(app, add):
+    first = add("sh", "-c", "exit 1")
+    ok = add("true", after=After(ids=(first,)))
+    failed = add("true", after=After(ids=(first,), when="failed"))
+    drain(app)
+    assert [str(app.views.get(job).state) for job in (first, ok, failed)] == ["dead", "cancelled", "done"]
+
+
+def test_many_run_side_by_side(app, add):
+    for _ in range(50):
+        add("true")
+    drain(app)
+    assert app.views.count(Selector(states=(State.DONE,))).count == 50
+
+
+def test_a_signal_for_the_worker_reaches_no_program(app, add, tmp_path):
+    """Ctrl-C goes to the whole group of a terminal: programs have a session of their own."""
+    add("sh", "-c", "echo $$ > pid; exec sleep 60")
+    with app.worker(poll=0.05, grace=0.2):
+        wait_until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().strip())
+        pid = int((tmp_path / "pid").read_text())
+        assert os.getsid(pid) == pid != os.getsid(0)
+
+
+# -- cells, and a disk that tells late ---------------------------------------------------------
+
+
+def test_cells_of_the_living_are_left_alone(tmp_path):
+    """An empty cell may be one that a command is about to enter: only those of dead makers go."""
+    own = tmp_path / cgroups.cell_name("mine")
+    prefix = own.name.removesuffix(f"{os.getpid()}-mine")
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    left = tmp_path / f"{prefix}{ended.pid}-left"
+    others = [own, left, tmp_path / f"{prefix}{os.getppid()}-theirs", tmp_path / f"holdfast-1-{ended.pid}-elsewhere"]
+    for folder in others:
+        folder.mkdir()
+    assert cgroups.abandoned(tmp_path) == [left]
+
+
+def test_a_look_at_the_caps_removes_no_cell_of_another_supervisor():
+    """A cell that was just made, and is empty, outlives the start of another supervisor on this host."""
+    rung = cgroups.best_rung()
+    if not isinstance(rung, cgroups.GroupsV1 | cgroups.GroupsV2):
+        pytest.skip("this host has no control groups that we may make")
+    cell = rung.make("young", memory=10**8, cpus=None)
+    try:
+        look = "from holdfast.worker.commands.cgroups import best_rung; best_rung()"
+        subprocess.run([sys.executable, "-c", look], check=True, timeout=60)
+        assert cell.peak() is not None
+    finally:
+        cell.remove()
+
+
+def test_a_log_whose_close_fails_costs_nothing(tmp_path, monkeypatch, caplog):
+    """Some disks tell at the end that they are full: the program has not failed by that."""
+    log = Log(tmp_path / "log")
+    log.write(b"words")
+
+    def full(descriptor):
+        close(descriptor)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    close = os.close
+    monkeypatch.setattr(os, "close", full)
+    log.close()
+    monkeypatch.undo()
+    assert "may have lost lines" in caplog.text
+    log.close()

@@ -1,0 +1,238 @@
+"""Handlers in child processes: they talk like any handler, and die alone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import psutil
+import pytest
+
+import holdfast
+from holdfast import Selector, State
+from holdfast.errors import InvalidKind
+from tests.support.processes import gone, wait_until
+from tests.support.programs.process_jobs import register
+from tests.support.workers import drain, working
+
+
+@pytest.fixture
+def app(real_database):
+    with holdfast.Holdfast(real_database.url) as app:
+        yield app
+
+
+@pytest.fixture
+def jobs(app):
+    return register(app)
+
+
+def test_children_run_jobs_and_are_used_again(app, jobs):
+    """As many children as slots, whatever the number of jobs."""
+    doubles = jobs["double"].enqueue_many([{"n": n} for n in range(50)])
+    refs = jobs["who"].enqueue_many([{}] * 20)
+    worker = drain(app, slots=2)
+    assert [ref.result() for ref in doubles] == [n * 2 for n in range(50)]
+    facts = [ref.result() for ref in refs]
+    assert 1 <= len({pid for pid, *_ in facts}) <= 2
+    assert os.getpid() not in {pid for pid, *_ in facts}
+    assert [fact[1:] for fact in facts] == [[ref.id, 1, 1, worker.id, True] for ref in refs]
+
+
+def test_a_child_can_say_what_any_handler_can(app, jobs):
+    """Progress, checkpoint, heartbeat, children, steps, over the line to its worker."""
+    ref = jobs["talk"].enqueue()
+    drain(app)
+    begin, child, step = ref.result()
+    assert (begin, step) == (1, 7)
+    assert app.get(child).job().parent_id == ref.id
+    job = ref.job()
+    assert (job.progress_done, job.progress_total, job.progress_message) == (1, 2, "half")
+
+
+def test_coroutines_can_run_in_children(app, jobs):
+    ref = jobs["rest"].enqueue(1)
+    drain(app)
+    assert ref.result() == 2
+
+
+def test_a_child_is_replaced_when_it_has_grown_old(app, jobs):
+    """After so many jobs, or so much memory."""
+    refs = jobs["who"].enqueue_many([{}] * 6)
+    drain(app, slots=1, child_jobs=2)
+    assert len({ref.result()[0] for ref in refs}) == 3
+    refs = jobs["who"].enqueue_many([{}] * 3)
+    drain(app, slots=1, child_memory="1M")
+    assert len({ref.result()[0] for ref in refs}) == 3
+
+
+def test_a_child_that_dies_is_a_crash_and_ends_dead(app, jobs):
+    """Its neighbours lose nothing (SPEC 8.6)."""
+    bad = jobs["kill_self"].enqueue()
+    good = jobs["double"].enqueue_many([{"n": n} for n in range(10)])
+    drain(app, slots=2)
+    job = bad.job()
+    assert (job.state, job.crashes, job.reason) == (State.DEAD, 2, "signal_9")
+    assert [attempt.reason for attempt in app.views.attempts(bad.id)] == ["signal_9", "signal_9"]
+    assert all(ref.job().attempts == 1 for ref in good)
+
+
+def test_an_exit_of_the_child_is_told(app, jobs):
+    ref = jobs["leave"].enqueue()
+    drain(app)
+    assert (ref.state, ref.job().reason) == (State.DEAD, "exit_3")
+
+
+def test_a_child_beyond_its_memory_is_killed_and_ends_dead(app, jobs):
+    """It counts as a crash, with its own reason."""
+    ref = jobs["grow"].enqueue()
+    drain(app)
+    job = ref.job()
+    assert (job.state, job.crashes, job.reason) == (State.DEAD, 2, "oom")
+    assert "120 MiB" in job.error
+
+
+def test_a_cancel_reaches_the_child(app, jobs):
+    ref = jobs["wait_for_stop"].enqueue()
+    with working(app):
+        wait_until(lambda: ref.job().progress_done == 1)
+        app.control.cancel(Selector(ids=(ref.id,)), actor="ada")
+        assert ref.wait(120).state is State.CANCELLED
+
+
+def test_a_child_that_does_not_listen_is_killed_at_its_timeout(app, jobs, tmp_path):
+    """Even one that holds the interpreter's lock."""
+    path = tmp_path / "pid"
+    ref = jobs["ignore_all"].enqueue(str(path))
+    with working(app):
+        job = ref.wait(120)
+    assert (job.state, job.reason) == (State.DEAD, "run_timeout")
+    assert wait_until(lambda: gone(int(path.read_text())))
+
+
+def test_a_child_that_holds_the_interpreters_lock_loses_no_lease(app, jobs):
+    """The worker that renews is another process."""
+    ref = jobs["hold_lock_briefly"].enqueue()
+    with working(app, heartbeat=0.2):
+        job = ref.wait(120)
+    assert (job.state, job.token) == (State.DONE, 1)
+
+
+def test_what_a_child_leaves_behind_is_ended(app, jobs, tmp_path):
+    """Also what has left its session (I16)."""
+    path = tmp_path / "pid"
+    ref = jobs["daemonise"].enqueue(str(path))
+    drain(app)
+    assert ref.job().reason == "exit_0"
+    assert wait_until(lambda: gone(int(path.read_text())))
+
+
+def test_the_end_of_the_supervisor_hurts_only_what_ran(app, jobs):
+    """A new one is started with the next child."""
+    first = jobs["wait_for_stop"].enqueue()
+    with working(app, slots=1):
+        wait_until(lambda: first.job().progress_done == 1)
+        os.kill(supervisor_pid(), signal.SIGKILL)
+        wait_until(lambda: first.job().crashes == 1)
+        app.control.cancel(Selector(ids=(first.id,)), actor="ada")
+        first.wait(120)
+        assert jobs["double"].enqueue(4).result(120) == 8
+
+
+def supervisor_pid() -> int:
+    """The newest: programs of units, in other tests, have one that stays."""
+    own = psutil.Process().children()
+    supervisors = [child for child in own if "holdfast.worker.commands.supervisor" in child.cmdline()]
+    return max(supervisors, key=psutil.Process.create_time).pid
+
+
+def test_a_handler_that_cannot_be_imported_hurts_only_itself(app, jobs):
+    """With the reason on its attempt."""
+    broken = app.job(executor="process", max_attempts=1)(_from("tests.support.programs.broken_module"))
+    bad, good = broken.enqueue(), jobs["double"].enqueue(2)
+    drain(app)
+    assert (bad.state, bad.job().reason) == (State.DEAD, "cannot_start")
+    assert "raised at import" in bad.job().error
+    assert good.result() == 4
+
+
+def _from(module: str):
+    def broken() -> None: ...
+
+    broken.__module__ = module
+    broken.__qualname__ = "broken"
+    return broken
+
+
+def test_a_fork_has_no_say(app, jobs):
+    """A copy of the child that a handler left behind ends no other job."""
+    first = jobs["fork"].enqueue()
+    rest = [jobs["outlast"].options(after=first).enqueue() for _ in range(2)]
+    drain(app, slots=1)
+    assert first.result() == "from the parent"
+    assert [ref.result() for ref in rest] == [[ref.id, None] for ref in rest]
+
+
+def test_a_thread_that_outlives_its_run_writes_nothing(app, jobs, monkeypatch, tmp_path):
+    """Its token is over, though its process runs the next job."""
+    monkeypatch.chdir(tmp_path)
+    first = jobs["linger"].enqueue()
+    after = jobs["outlast"].options(after=first).enqueue()
+    drain(app, slots=1)
+    assert after.result() == [after.id, None]
+    assert (after.job().checkpoint, first.job().checkpoint) == (None, None)
+    assert list(tmp_path.glob("stray-refused-*"))
+
+
+def test_odd_words_hurt_only_their_own_job(app, jobs):
+    """Each with its own error; the slot goes on."""
+    refs = {what: jobs["odd"].enqueue(what) for what in ("float", "huge", "surrogate", "message", "none")}
+    drain(app, slots=1)
+    assert {what: ref.state for what, ref in refs.items()} == {
+        "float": State.DEAD,
+        "huge": State.DEAD,
+        "surrogate": State.DEAD,
+        "message": State.DONE,
+        "none": State.DONE,
+    }
+    assert "whole numbers, not 0.5" in refs["float"].job().error
+    assert refs["surrogate"].job().reason == "handler_error"
+    assert "bad" in refs["surrogate"].job().error
+
+
+def test_a_kind_that_no_child_could_find_is_refused_at_the_start(app):
+    """Not at every attempt of every job."""
+
+    @app.job(executor="process")
+    def inner() -> None: ...
+
+    with pytest.raises(InvalidKind, match="top of its module"):
+        app.worker()
+
+
+def test_a_program_without_a_guard_is_told(tmp_path):
+    """Its children would start workers of their own."""
+    script = tmp_path / "main.py"
+    script.write_text(
+        "import holdfast\n"
+        "app = holdfast.Holdfast('sqlite:///jobs.db')\n"
+        "@app.job(executor='process', max_attempts=1)\n"
+        "def double(n: int) -> int:\n    return n * 2\n"
+        "ref = double.enqueue(1)\n"
+        "app.worker(drain=True, poll=0.02).run()\n"
+        "print(app.get(1).job().error)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, str(script)], check=False, cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    assert '__name__ == "__main__"' in done.stdout, done
+
+
+def test_what_children_started_ends_with_the_worker(app, jobs, tmp_path):
+    """Also after a clean end, and though it has left the child's session."""
+    path = tmp_path / "pid"
+    jobs["background"].enqueue(str(path))
+    drain(app)
+    assert wait_until(lambda: gone(int(path.read_text())))

@@ -1,0 +1,148 @@
+"""Planners as processes, killed and stopped at random: each plan is fired exactly once."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import Counter
+from datetime import timedelta
+
+import msgspec
+import pytest
+
+from holdfast.domain.schedules.decision import CatchUp, Spec
+from holdfast.domain.schedules.definition import Definition
+from holdfast.domain.schedules.plan import Overlap
+from holdfast.domain.schedules.rule import between
+from holdfast.worker.schedules.planner import Planner
+from holdfast.worker.schedules.scopes import Providers
+from holdfast.worker.stats import Counts
+from tests.support.fleet import make_app
+from tests.support.processes import Child, open_store, wait_until
+
+PLANNERS = 8
+#: Moments of each schedule; a hundred are decided in one tick.
+MOMENTS = 500
+SECOND = timedelta(seconds=1)
+KINDS = {
+    "alone": Spec(every=SECOND, catch_up=CatchUp.EVERY, overlap=Overlap.ALLOW),
+    "in a line": Spec(every=SECOND, catch_up=CatchUp.EVERY),
+}
+
+
+def keep_planning(pipe, url):
+    """What a planner process does until it is killed."""
+    planner = Planner(open_store(url), Providers({"pair": lambda: ["a", "b"]}), counts=Counts())
+    pipe.send("up")
+    while True:
+        planner.bell.wait(min(planner.tick().rest, 0.02))
+
+
+class Planners:
+    """Some planner processes; one of them is stopped at any time, and one is killed now and then."""
+
+    def __init__(self, url, *, seed):
+        self.random = random.Random(seed)
+        self.kills = 0
+        self._url = url
+        self._all = [Child(keep_planning, url) for _ in range(PLANNERS)]
+        for child in self._all:
+            child.hear()
+
+    def disturb(self):
+        paused = self.random.choice(self._all)
+        paused.pause()
+        place = self.random.randrange(PLANNERS)
+        self._all[place].kill()
+        self._all[place].end()
+        self.kills += 1
+        self._all[place] = Child(keep_planning, self._url)
+        if self._all.count(paused):
+            paused.resume()
+
+    def close(self):
+        for child in self._all:
+            child.kill()
+            child.end()
+
+
+@pytest.fixture
+def schedules(real_database):
+    """Schedules whose plans of the last minutes nobody has decided on: ten thousand, or fewer on a file."""
+    store = real_database.open()
+    make_app(real_database.url).store.close()
+    count = 10 if real_database.name != "sqlite" else 6
+    now = store.schedules.now().replace(microsecond=0)
+    made = {}
+    for kind, spec in KINDS.items():
+        for n in range(count // 2 if kind == "in a line" else count):
+            name = f"{kind} {n}"
+            when = msgspec.structs.replace(spec, end=now)
+            provider = "pair" if kind == "in a line" else None
+            definition = Definition(kind="quick", when=when, payload={"n": n}, provider=provider)
+            store.schedules.create(name, definition, actor="ada")
+            made[name] = ("a", "b") if provider else ("global",)
+    mark = "?" if real_database.name == "sqlite" else "%s"
+    begun = now - MOMENTS * SECOND
+    value = int(begun.timestamp() * 1_000_000) if real_database.name == "sqlite" else begun
+    real_database.execute(f"UPDATE holdfast.schedule SET cursor = {mark}", (value,))
+    times = list(between(KINDS["alone"].rule(), begun, now))
+    expected = {(name, time, scope): 1 for name, scopes in made.items() for scope in scopes for time in times}
+    return store, expected
+
+
+def test_each_plan_is_fired_exactly_once(real_database, schedules):
+    """Eight planners, stopped and killed -9 at random: no plan is lost, none has two jobs."""
+    store, expected = schedules
+    planners = Planners(real_database.url, seed=7)
+    pause = threading.Event()
+    try:
+        while store.schedules.outlook(providers=["pair"], limit=1).due:
+            planners.disturb()
+            pause.wait(planners.random.uniform(0.0, 0.05))
+    finally:
+        planners.close()
+    assert planners.kills > 3
+    fired = Counter(
+        (plan.schedule, plan.time, plan.scope)
+        for name in {key[0] for key in expected}
+        for plan in store.plans.history(name, limit=100_000)
+    )
+    assert fired == expected
+    (jobs,) = real_database.execute("SELECT count(*) FROM holdfast.job")[0]
+    assert jobs == len(expected)
+    ids = [plan.job_id for name in {key[0] for key in expected} for plan in store.plans.history(name, limit=100_000)]
+    assert len(set(ids)) == len(ids)
+
+
+def test_a_stopped_planner_that_wakes_up_writes_nothing(real_database):
+    """It has decided, and is stopped before it writes; another decides the same; the first is refused."""
+    store = real_database.open()
+    make_app(real_database.url).store.close()
+    definition = Definition(kind="quick", when=Spec(every=timedelta(days=1)), payload={"n": 1})
+    store.schedules.create("daily", definition, actor="ada")
+    child = Child(decide_and_wait, real_database.url)
+    assert child.hear() == "decided"
+    child.pause()
+    other = Planner(store, Providers({}), counts=Counts())
+    wait_until(lambda: other.tick().processed == 1)
+    child.resume()
+    child.tell("go on")
+    assert child.hear() == ([], 0)
+    child.end()
+    assert len(store.plans.history("daily")) == 1
+
+
+def decide_and_wait(pipe, url):
+    store = open_store(url)
+    advance = store.plans.advance
+
+    def slowly(advances):
+        pipe.send("decided")
+        pipe.recv()
+        decided = advance(advances)
+        pipe.send((decided.moved, decided.fired))
+        return decided
+
+    store.plans.advance = slowly
+    Planner(store, Providers({}), counts=Counts()).tick()

@@ -1,0 +1,118 @@
+"""How a run ended, from what its handler returned or raised."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+
+import pytest
+
+from holdfast.domain.jobs.handler_exceptions import Cancelled, Fail, Release, Retry, Snooze
+from holdfast.domain.jobs.kind import Kind, KindOptions
+from holdfast.domain.jobs.result import MAX_RESULT
+from holdfast.domain.jobs.verdict import Done, Failed, Released, Stopped
+from holdfast.worker.active_runs import StopReason
+from holdfast.worker.handler import done, first_line, outcome_of, say
+from tests.support.jobs import put, take_one
+
+MINUTE = timedelta(minutes=1)
+
+
+def boom(error: BaseException) -> BaseException:
+    """The error as a handler would raise it, with a traceback."""
+    with pytest.raises(type(error)) as caught:
+        raise error
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (Retry("later", after="1m"), {"after": MINUTE, "permanent": False}),
+        (Retry(), {"after": None}),
+        (Fail("never"), {"permanent": True}),
+        (Fail("perhaps", permanent=False), {"permanent": False}),
+        (ValueError("x"), {"reason": "handler_error"}),
+        (SystemExit(3), {"reason": "handler_error"}),
+        (KeyboardInterrupt(), {"reason": "handler_error"}),
+    ],
+)
+def test_failures(error, expected):
+    """Anything raised is a failure of the job, SystemExit too."""
+    outcome = outcome_of(boom(error), None)
+    assert isinstance(outcome, Failed)
+    assert {name: getattr(outcome, name) for name in expected} == expected
+
+
+def test_releases_and_cancels():
+    """What is not the job's fault, and what was asked for."""
+    assert outcome_of(Release(delay=60), None) == Released(delay=MINUTE)
+    assert outcome_of(Snooze("1m"), None) == Released(delay=MINUTE)
+    assert outcome_of(Cancelled(), StopReason.CANCELLED) == Stopped()
+    assert outcome_of(Cancelled(), None) == Stopped()
+
+
+@pytest.mark.parametrize("reason", [StopReason.SHUTDOWN, StopReason.LEASE_LOST])
+def test_a_handler_that_obeyed_a_shutdown_is_released(reason):
+    """As interrupted: its effect may be half there."""
+    assert outcome_of(Cancelled(), reason) == Released(interrupted=True)
+
+
+@pytest.mark.parametrize("error", [Cancelled(), ValueError("x")])
+def test_a_run_out_of_time(error):
+    """Whatever it raised then, its reason is the timeout."""
+    outcome = outcome_of(boom(error), StopReason.RUN_TIMEOUT)
+    assert isinstance(outcome, Failed)
+    assert outcome.reason == "run_timeout"
+
+
+def test_errors_say_where_they_came_from():
+    """The last line first, then the traceback."""
+    text = say(boom(ValueError("bad number")))
+    assert text.splitlines()[0] == "ValueError: bad number"
+
+
+def test_an_exception_whose_text_fails_is_told_by_its_type():
+    """It hurts nobody but its own job."""
+
+    class Awful(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError
+
+    assert "Awful" in say(boom(Awful()))
+
+
+def test_results():
+    """JSON as it is; nothing for None."""
+    assert done(None) == Done()
+    assert done({"n": [1, "x"]}) == Done('{"n":[1,"x"]}')
+
+
+def test_a_large_result_stays_a_success():
+    """It is replaced by the reason (SPEC 8.12)."""
+    outcome = done("x" * (MAX_RESULT + 1))
+    assert "at most 262,144" in json.loads(outcome.result)["dropped"]
+
+
+@pytest.mark.parametrize("value", ["half an emoji \ud83d", {"k": "\ud83d"}, ["nul \0"]])
+def test_odd_text_stays_a_success(value):
+    """It is mended (SPEC 8.12)."""
+    outcome = done(value)
+    assert isinstance(outcome, Done)
+    json.loads(outcome.result)
+
+
+@pytest.mark.parametrize("value", [object(), {1: object()}, lambda: None])
+def test_what_is_no_json_stays_a_success(value):
+    """It is told by its type."""
+    assert "cannot be written" in json.loads(done(value).result)["dropped"]
+
+
+@pytest.mark.one_backend
+def test_the_line_for_the_log_holds_no_secret(store):
+    """Neither what the kind has declared, nor what is named as one."""
+    put(store, payload='{"iban": "DE02-1203", "password": "hunter22"}')
+    lease, failed = take_one(store), Failed(error="DE02-1203 hunter22 token=abc\nmore")
+    kind = Kind("mail", lambda iban, password: None, KindOptions(secrets=("iban",)))
+    assert first_line(lease, failed, kind) == "*** *** token=***"
+    assert first_line(lease, failed, None) == "DE02-1203 *** token=***"

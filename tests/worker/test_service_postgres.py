@@ -1,0 +1,112 @@
+"""What only a real server can do to a worker's parts."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+
+import holdfast
+from holdfast import State
+from holdfast.worker import clock
+from holdfast.worker.active_runs import Run
+from tests.support.backends import open_database
+from tests.support.processes import wait_until
+from tests.support.proxy import proxy_to
+
+
+@pytest.fixture
+def database(tmp_path):
+    with open_database("postgres", tmp_path, real_time=True) as database:
+        database.open()
+        yield database
+
+
+def make_app(url):
+    app = holdfast.Holdfast(url)
+
+    @app.job(retry=["1h"])
+    def double(n: int) -> int:
+        return n * 2
+
+    return app
+
+
+def test_a_claim_whose_answer_was_lost_is_given_back(database):
+    """At once, not when its leases lapse; it cost no attempt."""
+    with proxy_to(database.url) as proxy, make_app(proxy.uri) as app:
+        refs = [app.enqueue("double", {"n": n}) for n in range(3)]
+        worker = app.worker()
+        proxy.lose_answer("WITH limited AS")
+        worker.tick()
+        assert proxy.cuts == 1
+        assert [ref.state for ref in refs] == [State.RUNNING] * 3
+        worker.tick()
+        assert [ref.state for ref in refs] == [State.DONE] * 3
+        assert {ref.job().attempts for ref in refs} == {1}
+
+
+def test_an_outcome_that_cannot_be_kept_holds_up_no_other(database):
+    """The job fails with the reason, its neighbours are settled."""
+    with make_app(database.url) as app:
+        bad, *good = [app.enqueue("double", {"n": n}) for n in range(5)]
+        database.execute(
+            "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS "
+            "$$ BEGIN RAISE EXCEPTION 'no room for this' USING ERRCODE = '22000'; END $$"
+        )
+        database.execute(
+            f"CREATE TRIGGER refuse BEFORE INSERT ON holdfast.ended FOR EACH ROW WHEN (new.id = {bad.id}) "
+            "EXECUTE FUNCTION refuse()"
+        )
+        try:
+            app.worker().tick()
+            assert [ref.state for ref in good] == [State.DONE] * 4
+            assert "no room for this" in app.views.attempts(bad.id)[0].error
+        finally:
+            database.execute("DROP TRIGGER refuse ON holdfast.ended")
+            database.execute("DROP FUNCTION refuse")
+
+
+def test_a_row_that_a_user_has_locked_holds_up_no_other(database):
+    """Its own job is settled when the lock is gone: no success is run again (SPEC 8.31)."""
+    with make_app(database.url) as app, psycopg.connect(database.url) as user:
+        worker = app.worker(poll=0.02)
+        locked, *others = [app.enqueue("double", {"n": n}) for n in range(20)]
+        (lease,) = [lease for lease in claim_all(app, worker) if lease.job_id == locked.id]
+        user.execute("SELECT FROM holdfast.live WHERE id = %s FOR UPDATE", (locked.id,))
+        worker.start()
+        assert [ref.result(120) for ref in others] == [n * 2 for n in range(1, 20)]
+        assert (locked.state, lease.token) == (State.RUNNING, 1)
+        user.rollback()
+        assert locked.wait(120).token == 1
+        worker.stop()
+
+
+def claim_all(app, worker):
+    """Have the worker hold all jobs, finished and unsettled."""
+    leases = app.store.leases.claim(worker.id, queues=["default"], kinds=["double"], limit=100)
+    kind = app.kinds["double"]
+    worker._crew.begin([Run(lease, kind, dated=clock.now(), term=kind.options.lease) for lease in leases])
+    return leases
+
+
+def test_outcomes_wait_while_the_database_is_read_only(database):
+    """As after a failover to a standby: nothing that has ended runs again."""
+    with make_app(database.url) as app, psycopg.connect(database.url, autocommit=True) as admin:
+        refs = [app.enqueue("double", {"n": n}) for n in range(3)]
+        worker = app.worker(poll=0.02)
+        claim_all(app, worker)
+        wait_until(lambda: len(worker._settler) == 3)
+        switch(admin, "on")
+        try:
+            worker._keepers[2].tick()
+            assert len(worker._settler) == 3
+        finally:
+            switch(admin, "off")
+        worker._keepers[2].tick()
+        assert [(ref.state, ref.job().token) for ref in refs] == [(State.DONE, 1)] * 3
+
+
+def switch(admin, state):
+    admin.execute("SET default_transaction_read_only = off")
+    admin.execute(f"ALTER DATABASE postgres SET default_transaction_read_only = {state}")
+    admin.execute("SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = 'holdfast'")

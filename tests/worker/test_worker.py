@@ -1,0 +1,439 @@
+"""The worker on a real store, in real time."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import threading
+
+import pytest
+
+import holdfast
+from holdfast import Selector, State
+from holdfast.domain.jobs.new_job import NewJob
+from tests.support.processes import wait_until
+from tests.support.workers import drain, working
+
+
+@dataclasses.dataclass
+class Picky:
+    n: int
+
+    def __post_init__(self) -> None:
+        if self.n > 1:
+            raise LookupError("too many")
+
+
+@pytest.fixture
+def app(real_database):
+    with holdfast.Holdfast(real_database.url) as app:
+        yield app
+
+
+def count(app, *states: State) -> int:
+    return app.views.count(Selector(states=states), cap=100_000).count
+
+
+def test_a_thousand_jobs_are_done(app):
+    """Each once, their results kept."""
+
+    @app.job()
+    def double(n: int) -> int:
+        return n * 2
+
+    refs = double.enqueue_many([{"n": n} for n in range(1000)])
+    worker = drain(app)
+    assert worker.counts.results == {"done": 1000}
+    assert [ref.result() for ref in refs[:5]] == [0, 2, 4, 6, 8]
+    assert count(app, State.DONE) == 1000
+
+
+def test_coroutines_run_on_one_loop(app):
+    """All at once, in one thread."""
+    threads = set()
+
+    @app.job()
+    async def rest(n: int) -> int:
+        threads.add(threading.current_thread().name)
+        await asyncio.sleep(0.01)
+        return n
+
+    refs = rest.enqueue_many([{"n": n} for n in range(50)])
+    drain(app)
+    assert [ref.result() for ref in refs] == list(range(50))
+    assert threads == {"holdfast-loop"}
+
+
+@pytest.mark.parametrize("colour", ["thread", "async"])
+def test_bad_handlers_hurt_only_themselves(app, colour):
+    """SystemExit, an unreadable error, an odd result: the others go on."""
+
+    class Awful(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError
+
+    def act(n: int) -> object:
+        if n == 0:
+            raise SystemExit(3)
+        if n == 1:
+            raise Awful
+        if n == 2:
+            return object()
+        return "x" * (10 << 20) if n == 3 else n
+
+    if colour == "thread":
+
+        @app.job(max_attempts=1)
+        def job(n: int) -> object:
+            return act(n)
+    else:
+
+        @app.job(max_attempts=1)
+        async def job(n: int) -> object:
+            return act(n)
+
+    refs = job.enqueue_many([{"n": n} for n in range(5)])
+    odd = app.store.jobs.enqueue(NewJob(kind="job", payload='{"n": "not a number"}')).id
+    drain(app)
+    assert [ref.state for ref in refs] == [State.DEAD, State.DEAD, State.DONE, State.DONE, State.DONE]
+    errors = [ref.job().error for ref in refs[:2]]
+    assert "SystemExit: 3" in errors[0]
+    assert "Awful: <exception str() failed>" in errors[1]
+    assert "cannot be written as JSON" in refs[2].job().result
+    assert "10,485,762 bytes" in refs[3].job().result
+    assert (app.get(odd).job().reason, "$.n" in app.get(odd).job().error) == ("bad_payload", True)
+
+
+def test_what_a_handler_asks_for_happens(app):
+    """Retry, fail for good, release, snooze."""
+
+    @app.job(max_attempts=3)
+    def ask(what: str, me: holdfast.Context) -> str:
+        if what == "retry" and me.attempt == 1:
+            raise holdfast.Retry("again", after=0)
+        if what == "fail":
+            raise holdfast.Fail("never")
+        if what == "snooze" and me.token == 1:
+            raise holdfast.Snooze(0.01)
+        return f"attempt {me.attempt}"
+
+    refs = {what: ask.enqueue(what) for what in ("retry", "fail", "snooze")}
+    with working(app):
+        ends = {what: ref.wait(120) for what, ref in refs.items()}
+    assert (ends["retry"].result, ends["retry"].attempts) == ('"attempt 2"', 2)
+    assert (ends["fail"].state, ends["fail"].attempts) == (State.DEAD, 1)
+    assert (ends["snooze"].result, ends["snooze"].attempts) == ('"attempt 1"', 1)
+
+
+def test_a_checkpoint_reaches_the_next_attempt(app):
+    """The second attempt goes on where the first stopped."""
+
+    @app.job(retry=["0s"])
+    def count_up(me: holdfast.Context) -> list[int]:
+        begin = me.checkpointed or 0
+        for n in range(begin, 10):
+            me.checkpoint(n + 1)
+            me.progress(n + 1, 10)
+            if n == 4 and me.attempt == 1:
+                raise ConnectionError
+        return [begin]
+
+    ref = count_up.enqueue()
+    with working(app):
+        assert ref.result(120) == [5]
+    job = ref.job()
+    assert (job.progress_done, job.progress_total) == (10, 10)
+
+
+def test_children_are_enqueued_under_the_parents_token(app):
+    """They name their parent."""
+
+    @app.job()
+    def parent(me: holdfast.Context) -> int:
+        return me.enqueue("child", {"n": 1}, label="kids").id
+
+    @app.job()
+    def child(n: int) -> int:
+        return n
+
+    ref = parent.enqueue()
+    drain(app)
+    kid = app.get(ref.result())
+    assert (kid.job().parent_id, kid.result()) == (ref.id, 1)
+
+
+def test_a_cancel_reaches_the_handler(app):
+    """A thread is told, a coroutine is cancelled (W4)."""
+    begun = threading.Barrier(3)
+
+    @app.job()
+    def busy(me: holdfast.Context) -> None:
+        begun.wait(120)
+        me.stopping.wait(20)
+        me.check()
+
+    @app.job()
+    async def idle() -> None:
+        await asyncio.to_thread(begun.wait, 20)
+        await asyncio.sleep(60)
+
+    refs = [busy.enqueue(), idle.enqueue()]
+    with working(app):
+        begun.wait(120)
+        app.control.cancel(Selector(ids=tuple(ref.id for ref in refs)), actor="ada")
+        assert [ref.wait(120).state for ref in refs] == [State.CANCELLED, State.CANCELLED]
+
+
+def test_a_paused_job_stops_and_goes_on_where_it_was(app):
+    """The handler is told within a heartbeat; the next run gets the checkpoint, and no attempt was lost."""
+    begun = threading.Event()
+
+    @app.job()
+    def long(me: holdfast.Context) -> object:
+        if me.checkpointed:
+            return [me.attempt, me.checkpointed]
+        me.checkpoint("half")
+        begun.set()
+        me.stopping.wait(20)
+        me.check()
+        return "too far"
+
+    ref = long.enqueue()
+    with working(app):
+        begun.wait(120)
+        app.control.pause(Selector(ids=(ref.id,)), actor="ada")
+        assert wait_until(lambda: ref.state is State.HELD)
+        app.control.resume(Selector(ids=(ref.id,)), actor="ada")
+        assert ref.wait(120).state is State.DONE
+    assert ref.result() == [1, "half"]
+
+
+def test_a_run_has_a_timeout(app):
+    """The handler is told; its job failed with the reason."""
+
+    @app.job(timeout=0.05, max_attempts=1)
+    def slow(me: holdfast.Context) -> None:
+        me.stopping.wait(20)
+        me.check()
+
+    @app.job(timeout=0.05, max_attempts=1)
+    async def asleep() -> None:
+        await asyncio.sleep(60)
+
+    refs = [slow.enqueue(), asleep.enqueue()]
+    with working(app):
+        assert [ref.wait(120).reason for ref in refs] == ["run_timeout", "run_timeout"]
+
+
+def test_a_shutdown_refunds_the_attempt(app):
+    """What runs may end within the grace; the rest goes back, at no cost (SPEC 8.11)."""
+    begun = threading.Event()
+
+    @app.job()
+    def endless(me: holdfast.Context) -> None:
+        begun.set()
+        me.stopping.wait(30)
+        me.check()
+
+    refs = endless.enqueue_many([{}] * 3)
+    with working(app, slots=1, grace=0.05):
+        assert begun.wait(120)
+    assert [(ref.state, ref.job().attempts) for ref in refs] == [(State.READY, 0)] * 3
+
+
+def test_what_was_fetched_ahead_is_given_back(app):
+    """At shutdown, without a trace."""
+    begun = threading.Event()
+
+    @app.job()
+    def quick(n: int, me: holdfast.Context) -> None:
+        if n == 0:
+            begun.set()
+            me.stopping.wait(30)
+
+    worker = app.worker(slots=1, grace=0, poll=0.02)
+    worker._claimer.pace.learn("quick", 0.0001)
+    refs = quick.enqueue_many([{"n": n} for n in range(50)])
+    thread = threading.Thread(target=worker.run)
+    thread.start()
+    assert begun.wait(120)
+    worker.stop()
+    thread.join(120)
+    jobs = [ref.job() for ref in refs[1:]]
+    assert all((job.state, job.attempts) == (State.READY, 0) for job in jobs if job.state is not State.DONE)
+    assert sum(job.token == 1 for job in jobs) > 1, "nothing was fetched ahead: the test shows nothing"
+
+
+def test_long_jobs_are_not_hoarded(app):
+    """A worker takes as many as it has slots; the others stay for other workers."""
+    begun = threading.Event()
+    free = threading.Event()
+
+    @app.job()
+    def long(n: int) -> None:
+        begun.set()
+        free.wait(30)
+
+    long.enqueue_many([{"n": n} for n in range(10)])
+    with working(app, slots=2):
+        assert begun.wait(120)
+        assert count(app, State.RUNNING) == 2
+        assert count(app, State.READY) == 8
+        free.set()
+
+
+def test_a_lost_lease_stops_the_handler_and_drops_its_outcome(app, real_database):
+    """The zombie writes nothing (SPEC 8.2)."""
+    begun, seen = threading.Event(), threading.Event()
+
+    @app.job(lease=5, max_attempts=5, retry=["0s"])
+    def held(me: holdfast.Context) -> str:
+        if me.token > 1:
+            return "second"
+        begun.set()
+        me.stopping.wait(30)
+        seen.set()
+        return "first"
+
+    ref = held.enqueue()
+    with working(app, heartbeat=0.2) as worker:
+        assert begun.wait(120)
+        real_database.execute(f"UPDATE holdfast.live SET token = token + 7 WHERE id = {ref.id}")
+        assert seen.wait(120)
+        wait_until(lambda: worker.counts.lost == 1)
+        job = ref.wait(120)
+    assert (job.result, job.token > 7) == ('"second"', True)
+
+
+def test_heartbeats_keep_a_long_job(app):
+    """A handler that never yields loses no lease."""
+
+    @app.job(lease=5)
+    def spin() -> int:
+        import time
+
+        end = time.monotonic() + 7
+        n = 0
+        while time.monotonic() < end:
+            n += 1
+        return n
+
+    ref = spin.enqueue()
+    with working(app, heartbeat=0.3):
+        assert ref.wait(120).token == 1
+
+
+def test_an_async_job_and_a_thread_job_share_the_slots_of_their_own_kind(app):
+    """Neither starves the other."""
+
+    @app.job()
+    def plain(n: int) -> int:
+        return n
+
+    @app.job()
+    async def coroutine(n: int) -> int:
+        return n
+
+    refs = [make.enqueue(n) for n in range(20) for make in (plain, coroutine)]
+    drain(app, slots=2)
+    assert all(ref.state is State.DONE for ref in refs)
+
+
+def test_draining_leaves_what_is_for_later(app):
+    """What is scheduled does not count."""
+
+    @app.job()
+    def job(n: int) -> None: ...
+
+    job.options(delay="1h").enqueue(1)
+    job.enqueue(2)
+    drain(app)
+    assert (count(app, State.SCHEDULED), count(app, State.DONE)) == (1, 1)
+
+
+def test_a_backlog_of_short_jobs_does_not_starve_the_others(app):
+    """A kind that is not known to be short waits for its turn, no longer."""
+    begun = []
+
+    @app.job()
+    def short(n: int) -> None:
+        begun.append(n)
+
+    @app.job()
+    def other() -> None:
+        begun.append("other")
+
+    worker = app.worker(slots=2, drain=True, poll=0.02)
+    worker._claimer.pace.learn("short", 0.0001)
+    short.enqueue_many([{"n": n} for n in range(500)])
+    other.enqueue()
+    short.enqueue_many([{"n": n} for n in range(500, 3000)])
+    worker.run()
+    assert begun.index("other") < 2000
+
+
+def test_every_slot_is_used(app):
+    """Also by jobs that come one by one while others run."""
+    together = threading.Barrier(4)
+
+    @app.job()
+    def meet() -> None:
+        together.wait(20)
+
+    with working(app, slots=4) as worker:
+        refs = []
+        for n in range(4):
+            refs.append(meet.enqueue())
+            wait_until(lambda n=n: worker.running > n or together.n_waiting == 0)
+        assert [ref.wait(120).state for ref in refs] == [State.DONE] * 4
+
+
+def test_a_hostile_result_stays_a_success(app):
+    """Whatever its own code raises when it is written down."""
+
+    class Hostile:
+        __slots__ = ()
+
+        @property
+        def __dict__(self):
+            raise MemoryError
+
+    @dataclasses.dataclass
+    class Odd:
+        @property
+        def n(self) -> int:
+            raise LookupError
+
+    @app.job()
+    def hostile(n: int) -> object:
+        return [Hostile(), Odd(), {Hostile(): 1}, b"\xff", float("nan")][n]
+
+    refs = [hostile.enqueue(n) for n in range(5)]
+    drain(app)
+    assert [ref.state for ref in refs] == [State.DONE] * 5
+
+
+def test_a_payload_whose_own_type_raises_is_a_bad_payload(app):
+    """Not the end of a slot."""
+
+    @app.job()
+    def pick(picky: Picky) -> int:
+        return picky.n
+
+    good = pick.enqueue({"n": 1})
+    odd = app.store.jobs.enqueue(NewJob(kind="pick", payload='{"picky": {"n": 2}}')).id
+    drain(app, slots=1)
+    assert good.result(120) == 1
+    assert app.get(odd).job().reason == "bad_payload"
+
+
+def test_a_coroutine_that_cancels_itself_has_failed(app):
+    """Nobody asked for a cancel."""
+
+    @app.job(max_attempts=1)
+    async def confused() -> None:
+        raise asyncio.CancelledError
+
+    ref = confused.enqueue()
+    drain(app)
+    assert (ref.state, ref.job().reason) == (State.DEAD, "handler_error")

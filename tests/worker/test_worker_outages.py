@@ -1,0 +1,175 @@
+"""The database restarts, drops connections, or falls silent: workers go on, nothing is lost or robbed."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+import psycopg
+import pytest
+
+from holdfast import HoldfastError, Selector, State
+from holdfast.client.jobs.job_ref import JobRef
+from tests.support.fleet import Audit, fleet, make_app
+from tests.support.postgres import DURABLE, bundled_programs, running
+from tests.support.processes import wait_until
+from tests.support.proxy import proxy_to
+
+#: The campaigns of tests/chaos strike more often, and check more.
+RESTARTS = int(os.environ.get("HOLDFAST_RESTARTS", "5"))
+SECONDS = int(os.environ.get("HOLDFAST_CHAOS_SECONDS", "10"))
+#: After the database is back, work goes on within so many seconds, and so before a lease has lapsed.
+SOON = 15.0
+LEASE = 20.0
+#: Longer than a worker waits for an answer.
+SILENCE = 9.0
+#: Jobs that were acknowledged while the database failed.
+ENOUGH = 50
+
+
+class Database:
+    """A PostgreSQL of the test's own, with an eye on all that ends."""
+
+    name = "postgres"
+
+    def __init__(self, server) -> None:
+        self.server = server
+        self.url = server.url()
+
+    def execute(self, query, parameters=()):
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            cursor = connection.execute(query, parameters)
+            return cursor.fetchall() if cursor.description else []
+
+    def restart(self) -> None:
+        """A crash of all its processes, and recovery."""
+        self.server.stop("immediate")
+        self.server.start()
+
+
+@pytest.fixture
+def database():
+    with running(bundled_programs(), settings=DURABLE) as server:
+        yield Database(server)
+
+
+@pytest.fixture
+def app(database):
+    with make_app(database.url, lease=LEASE) as app:
+        assert app.store
+        yield app
+
+
+@pytest.fixture
+def audit(app, database):
+    return Audit(database)
+
+
+class Enqueuer:
+    """Enqueues all the time, and remembers what was acknowledged."""
+
+    def __init__(self, app) -> None:
+        self.refs: list[JobRef] = []
+        self.unknown = 0
+        self._app = app
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._work)
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._end.set()
+        self._thread.join()
+
+    def finish(self) -> None:
+        """Go on until there is enough to judge by, however slow the machine is, then stop."""
+        wait_until(lambda: len(self.refs) > ENOUGH)
+        self.__exit__()
+
+    def _work(self) -> None:
+        n = 0
+        while not self._end.wait(0.01):
+            n += 1
+            try:
+                self.refs.append(self._app.enqueue("slow", {"n": n}))
+            except HoldfastError:
+                self.unknown += 1
+
+
+def seconds_until_work_goes_on(app) -> float:
+    """From now on, until a new job has been done, ahead of what has piled up."""
+    began = time.monotonic()
+    while True:
+        try:
+            app.enqueue("quick", {"n": 0}, priority=9).wait(20)
+        except HoldfastError:
+            continue
+        return time.monotonic() - began
+
+
+def assert_all_is_well(app, audit, enqueued, long_ref) -> None:
+    """Everything acknowledged is done, once, and nobody was robbed of the job he ran all the time."""
+    states = (State.READY, State.RUNNING, State.SCHEDULED)
+    wait_until(lambda: app.views.count(Selector(states=states), cap=1).count == 0)
+    assert {ref.state for ref in enqueued.refs} == {State.DONE}
+    assert set(audit.ends().values()) == {1}
+    assert (long_ref.job().result, long_ref.job().token) == ('"patient"', 1)
+
+
+@pytest.mark.slow
+def test_immediate_restarts_under_load(app, audit, database, tmp_path):
+    """The server crashes again and again."""
+    path = tmp_path / "go"
+    long_ref = app.enqueue("patience", {"path": str(path)})
+    waits = []
+    with fleet(database.url, 2, lease=LEASE), Enqueuer(app) as enqueued:
+        wait_until((tmp_path / "go-begun").exists)
+        for _ in range(RESTARTS):
+            database.restart()
+            waits.append(seconds_until_work_goes_on(app))
+        path.touch()
+        long_ref.wait(120)
+        enqueued.finish()
+        assert_all_is_well(app, audit, enqueued, long_ref)
+    assert max(waits) < SOON
+
+
+@pytest.mark.slow
+def test_all_backends_terminated_every_second(app, audit, database, tmp_path):
+    """For some seconds."""
+    path = tmp_path / "go"
+    long_ref = app.enqueue("patience", {"path": str(path)})
+    with fleet(database.url, 2, lease=LEASE), Enqueuer(app) as enqueued:
+        wait_until((tmp_path / "go-begun").exists)
+        for _ in range(SECONDS):
+            database.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'"
+            )
+            threading.Event().wait(1)
+        assert seconds_until_work_goes_on(app) < SOON
+        path.touch()
+        long_ref.wait(120)
+        enqueued.finish()
+        assert_all_is_well(app, audit, enqueued, long_ref)
+
+
+@pytest.mark.slow
+def test_a_black_hole(app, audit, database, tmp_path):
+    """The workers' connections fall silent without a word; new ones work later, the old ones never again."""
+    path = tmp_path / "go"
+    with proxy_to(database.url) as proxy:
+        long_ref = app.enqueue("patience", {"path": str(path)})
+        with fleet(proxy.uri, 2, lease=LEASE), Enqueuer(app) as enqueued:
+            wait_until((tmp_path / "go-begun").exists)
+            proxy.black_hole()
+            threading.Event().wait(SILENCE)
+            proxy.heal()
+            assert seconds_until_work_goes_on(app) < SOON
+            path.touch()
+            long_ref.wait(120)
+            enqueued.finish()
+            assert_all_is_well(app, audit, enqueued, long_ref)
