@@ -21,9 +21,9 @@ from holdfast.domain.fleet.admission import (
     OVERTAKEN,
     Candidate,
     Expected,
+    MemoryRoom,
     Profile,
-    Room,
-    Running,
+    RunningCommand,
     choose,
     expected,
     host_limit,
@@ -31,14 +31,14 @@ from holdfast.domain.fleet.admission import (
     room,
 )
 from holdfast.domain.fleet.autoscaler import (
-    Act,
     Bearing,
     Bounds,
-    Host,
+    HostLoad,
     Relief,
+    ReliefAction,
+    RunningLoad,
     Slots,
     Strain,
-    Working,
     relieve,
     step,
     strain,
@@ -134,15 +134,15 @@ class Simulation:
         return SYSTEM + sum(job.resident for job in self.running)
 
     @property
-    def wanted(self) -> float:
+    def requested(self) -> float:
         """Processors that programs want now."""
         return sum(job.sort.cores for job in self.running if job.frozen is None)
 
-    def host(self) -> Host:
-        pressure = 100 * max(0.0, 1 - CORES / self.wanted) if self.wanted else 0.0
+    def host(self) -> HostLoad:
+        pressure = 100 * max(0.0, 1 - CORES / self.requested) if self.requested else 0.0
         used = min(self.used, TOTAL)
         short = max(0.0, self.used - 0.97 * TOTAL) / TOTAL
-        return Host(TOTAL, used, CORES, self.load, cpu_pressure=pressure, memory_pressure=min(100.0, 1000 * short))
+        return HostLoad(TOTAL, used, CORES, self.load, cpu_pressure=pressure, memory_pressure=min(100.0, 1000 * short))
 
     def back(self, job: Job) -> None:
         """To the head of the line, from its beginning."""
@@ -157,8 +157,8 @@ class Simulation:
             self.line.append(self._draw())
 
     def _work(self) -> None:
-        speed = min(1.0, CORES / self.wanted) if self.wanted else 1.0
-        self.load += (self.wanted - self.load) * min(1.0, TICK / 60)
+        speed = min(1.0, CORES / self.requested) if self.requested else 1.0
+        self.load += (self.requested - self.load) * min(1.0, TICK / 60)
         for job in list(self.running):
             if job.frozen is not None:
                 job.frozen += TICK
@@ -167,7 +167,7 @@ class Simulation:
             if job.worked >= job.runs:
                 self.running.remove(job)
                 self.done += 1
-                self.rule.ended(job)
+                self.rule.finished(job)
 
     def _kill(self) -> None:
         while self.used > TOTAL:
@@ -187,7 +187,7 @@ class Rule:
     def watch(self, host: Simulation) -> None:
         """Once a tick."""
 
-    def ended(self, job: Job) -> None:
+    def finished(self, job: Job) -> None:
         """One is done."""
 
 
@@ -207,7 +207,7 @@ class PlusMinusOne(Rule):
         if host.now < self._next_at:
             return
         self._next_at = host.now + 60
-        cpu, memory = min(1.0, host.wanted / CORES), host.used / TOTAL
+        cpu, memory = min(1.0, host.requested / CORES), host.used / TOTAL
         if cpu > 0.8 or memory > 0.8:
             self.slots = max(1, self.slots - 1)
         elif cpu < 0.4 and memory < 0.6:
@@ -226,7 +226,7 @@ class Aimd(Rule):
         return host.line[0] if len(host.running) < int(self.slots) else None
 
     def watch(self, host: Simulation) -> None:
-        short = host.used > 0.8 * TOTAL or host.wanted > CORES
+        short = host.used > 0.8 * TOTAL or host.requested > CORES
         self.slots = max(1.0, self.slots / 2) if short else min(SLOTS.most, self.slots + TICK / 60)
 
 
@@ -259,8 +259,8 @@ class Forecast(Rule):
         chosen = choice.chosen
         return None if chosen is None else next(job for job in host.line if job.id == chosen.job_id)
 
-    def _standing(self, host: Simulation) -> tuple[list[Running], Room]:
-        running = [Running(job.resident, self._expected(job)) for job in host.running]
+    def _standing(self, host: Simulation) -> tuple[list[RunningCommand], MemoryRoom]:
+        running = [RunningCommand(job.resident, self._expected(job)) for job in host.running]
         own = sum(job.resident for job in host.running)
         return running, room(self.limit, TOTAL, host.used, own=own)
 
@@ -268,28 +268,28 @@ class Forecast(Rule):
         profile = self.profiles.get(job.sort.label) or Profile(job.sort.label)
         return expected(profile, cap=None, declared={}, limit=self.limit)
 
-    def ended(self, job: Job) -> None:
+    def finished(self, job: Job) -> None:
         label = job.sort.label
         self.profiles[label] = learned(self.profiles.get(label) or Profile(label), job.resident)
 
     def watch(self, host: Simulation) -> None:
         facts = host.host()
         self.strain = strain(facts, self.limit)
-        working = [Working(job.id, job.worked, frozen=job.frozen) for job in host.running]
+        working = [RunningLoad(job.id, job.worked, frozen=job.frozen) for job in host.running]
         self._act(host, relieve(self.strain, working, since_eviction=host.now - self.evicted_at))
-        wanted = len(host.running) >= self.slots.count and self._choose(host) is not None
-        self.slots, _ = step(self.slots, Bearing(facts, wanted=wanted), SLOTS, host.now)
+        requested = len(host.running) >= self.slots.count and self._choose(host) is not None
+        self.slots, _ = step(self.slots, Bearing(facts, requested=requested), SLOTS, host.now)
 
     def _act(self, host: Simulation, relief: Relief | None) -> None:
         if relief is None:
             return
         job = next(job for job in host.running if job.id == relief.job_id)
         match relief.act:
-            case Act.FREEZE:
+            case ReliefAction.FREEZE:
                 job.frozen = 0.0
-            case Act.THAW:
+            case ReliefAction.THAW:
                 job.frozen = None
-            case Act.EVICT:
+            case ReliefAction.EVICT:
                 self.evicted_at = host.now
                 host.evicted += 1
                 host.back(job)
@@ -319,7 +319,7 @@ class Oracle(Rule):
             self._head = (head.id, host.now)
         taken = SYSTEM + sum(job.peak for job in host.running)
         for job in host.line[:1] if host.now - self._head[1] >= OVERTAKEN else host.line:
-            if taken + job.peak <= TOTAL and host.wanted + job.sort.cores <= CORES:
+            if taken + job.peak <= TOTAL and host.requested + job.sort.cores <= CORES:
                 return job
         return None
 

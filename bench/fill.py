@@ -21,8 +21,8 @@ _PG_JOB = (
 )
 _PG_NEXT = {
     "finished": (
-        "INSERT INTO holdfast.ended (id, state, queue, kind, priority, due_at, attempts, crashes, token, worker,"
-        " started_at, ended_at, reason)"
+        "INSERT INTO holdfast.finished (id, state, queue, kind, priority, due_at, attempts, crashes, token, worker,"
+        " started_at, finished_at, reason)"
         f" SELECT n, 'done', '{LATER}', '{KIND}', 0, now(), 1, 0, 1, 'fill', now(), now(), 'done'"
         " FROM generate_series(%s::bigint, %s::bigint) AS n"
     ),
@@ -54,8 +54,8 @@ _LITE_JOB = (
 )
 _LITE_NEXT = {
     "finished": (
-        "INSERT INTO holdfast_ended (id, state, queue, kind, priority, due_at, attempts, crashes, token, worker,"
-        f" started_at, ended_at, reason) {_SERIES}"
+        "INSERT INTO holdfast_finished (id, state, queue, kind, priority, due_at, attempts, crashes, token, worker,"
+        f" started_at, finished_at, reason) {_SERIES}"
         f" SELECT n, 'done', '{LATER}', '{KIND}', 0, n, 1, 0, 1, 'fill', n, n, 'done' FROM series"
     ),
     "waiting": (

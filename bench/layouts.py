@@ -35,7 +35,7 @@ COLUMNS = """
 HELD = """, attempts integer NOT NULL DEFAULT 0, crashes integer NOT NULL DEFAULT 0,
     token bigint NOT NULL DEFAULT 0, worker text, leased_until timestamptz, started_at timestamptz,
     suspect boolean NOT NULL DEFAULT false, progress json, checkpoint json"""
-ENDED = ", ended_at timestamptz, result json, error text"
+FINISHED = ", finished_at timestamptz, result json, error text"
 
 READY = "(queue, kind, priority DESC, run_at, id)"
 PAYLOAD = json.dumps({"user": 12345, "template": "welcome", "text": "x" * int(os.environ.get("PAYLOAD_BYTES", "10"))})
@@ -61,15 +61,17 @@ def _fill(table: str, columns: str, values: str) -> str:
 ONE = Layout(
     name="one",
     schema=f"""
-        CREATE TABLE job ({COLUMNS.format(state="state text NOT NULL DEFAULT 'ready',")}{HELD}{ENDED}) WITH (fillfactor = 80);
+        CREATE TABLE job ({COLUMNS.format(state="state text NOT NULL DEFAULT 'ready',")}{HELD}{FINISHED}) WITH (fillfactor = 80);
         CREATE INDEX job_ready ON job {READY} WHERE state = 'ready';
         CREATE INDEX job_running ON job (leased_until) WHERE state = 'running';
         CREATE INDEX job_scheduled ON job (run_at) WHERE state = 'scheduled';
-        CREATE INDEX job_ended ON job (state, ended_at) WHERE state IN ('done', 'dead', 'cancelled');
+        CREATE INDEX job_ended ON job (state, finished_at) WHERE state IN ('done', 'dead', 'cancelled');
     """,
     insert=(_fill("job", NAMES, f"n, 'k', %(queue)s, '{PAYLOAD}'"),),
     finished=(
-        _fill("job", f"{NAMES}, state, ended_at, token, attempts", f"n, 'k', 'old', '{PAYLOAD}', 'done', now(), 1, 1"),
+        _fill(
+            "job", f"{NAMES}, state, finished_at, token, attempts", f"n, 'k', 'old', '{PAYLOAD}', 'done', now(), 1, 1"
+        ),
     ),
     claim="""
         UPDATE job SET state = 'running', token = token + 1, worker = 'w', leased_until = now() + interval '60 s'
@@ -79,7 +81,7 @@ ONE = Layout(
         RETURNING id, token, payload
     """,
     settle="""
-        UPDATE job SET state = 'done', ended_at = now(), attempts = attempts + 1, leased_until = NULL
+        UPDATE job SET state = 'done', finished_at = now(), attempts = attempts + 1, leased_until = NULL
         FROM unnest(%(ids)s::bigint[], %(tokens)s::bigint[]) AS held (id, token)
         WHERE job.id = held.id AND job.token = held.token AND job.worker IS NOT NULL
         RETURNING job.id
@@ -93,13 +95,15 @@ HISTORY = Layout(
         CREATE INDEX job_ready ON job {READY} WHERE state = 'ready';
         CREATE INDEX job_running ON job (leased_until) WHERE state = 'running';
         CREATE INDEX job_scheduled ON job (run_at) WHERE state = 'scheduled';
-        CREATE TABLE ended ({COLUMNS.format(state="state text NOT NULL,")}{HELD}{ENDED});
-        CREATE INDEX ended_state ON ended (state, ended_at);
+        CREATE TABLE ended ({COLUMNS.format(state="state text NOT NULL,")}{HELD}{FINISHED});
+        CREATE INDEX ended_state ON ended (state, finished_at);
     """,
     insert=ONE.insert,
     finished=(
         _fill(
-            "ended", f"{NAMES}, state, ended_at, token, attempts", f"n, 'k', 'old', '{PAYLOAD}', 'done', now(), 1, 1"
+            "finished",
+            f"{NAMES}, state, finished_at, token, attempts",
+            f"n, 'k', 'old', '{PAYLOAD}', 'done', now(), 1, 1",
         ),
     ),
     claim=ONE.claim,
@@ -107,10 +111,10 @@ HISTORY = Layout(
         WITH gone AS (
             DELETE FROM job USING unnest(%(ids)s::bigint[], %(tokens)s::bigint[]) AS held (id, token)
             WHERE job.id = held.id AND job.token = held.token RETURNING job.*)
-        INSERT INTO ended (id, kind, queue, state, priority, run_at, payload, label, max_attempts, max_crashes, on_lost,
-            backoff, actor, created_at, attempts, crashes, token, worker, leased_until, started_at, suspect, ended_at)
+        INSERT INTO finished (id, kind, queue, state, priority, run_at, payload, label, max_attempts, max_crashes, on_lost,
+            backoff, actor, created_at, attempts, crashes, token, worker, leased_until, started_at, poison_suspect, finished_at)
         SELECT id, kind, queue, 'done', priority, run_at, payload, label, max_attempts, max_crashes, on_lost,
-            backoff, actor, created_at, attempts + 1, crashes, token, worker, NULL, started_at, suspect, now()
+            backoff, actor, created_at, attempts + 1, crashes, token, worker, NULL, started_at, poison_suspect, now()
         FROM gone RETURNING id
     """,
 )
@@ -128,8 +132,8 @@ NARROW = Layout(
             started_at timestamptz, progress json, checkpoint json);
         CREATE INDEX running_until ON running (leased_until);
         CREATE TABLE ended (id bigint PRIMARY KEY, state text NOT NULL, attempts integer NOT NULL, crashes integer NOT NULL,
-            token bigint NOT NULL, worker text, started_at timestamptz, ended_at timestamptz NOT NULL, result json, error text);
-        CREATE INDEX ended_state ON ended (state, ended_at);
+            token bigint NOT NULL, worker text, started_at timestamptz, finished_at timestamptz NOT NULL, result json, error text);
+        CREATE INDEX ended_state ON ended (state, finished_at);
     """,
     insert=(
         _fill("job", NAMES, f"n, 'k', %(queue)s, '{PAYLOAD}'"),
@@ -137,7 +141,7 @@ NARROW = Layout(
     ),
     finished=(
         _fill("job", NAMES, f"n, 'k', 'old', '{PAYLOAD}'"),
-        _fill("ended", "id, state, attempts, crashes, token, ended_at", "n, 'done', 1, 0, 1, now()"),
+        _fill("finished", "id, state, attempts, crashes, token, finished_at", "n, 'done', 1, 0, 1, now()"),
     ),
     claim="""
         WITH taken AS (
@@ -155,7 +159,7 @@ NARROW = Layout(
             DELETE FROM running USING unnest(%(ids)s::bigint[], %(tokens)s::bigint[]) AS held (id, token)
             WHERE running.id = held.id AND running.token = held.token
             RETURNING running.id, attempts, crashes, running.token, worker, started_at)
-        INSERT INTO ended (id, state, attempts, crashes, token, worker, started_at, ended_at)
+        INSERT INTO finished (id, state, attempts, crashes, token, worker, started_at, finished_at)
         SELECT id, 'done', attempts + 1, crashes, token, worker, started_at, now() FROM gone RETURNING id
     """,
 )
@@ -171,8 +175,8 @@ SPLIT = Layout(
         CREATE INDEX live_running ON live (leased_until) WHERE state = 'running';
         CREATE INDEX live_scheduled ON live (due_at) WHERE state = 'scheduled';
         CREATE TABLE ended (id bigint PRIMARY KEY, state text NOT NULL, attempts integer NOT NULL, crashes integer NOT NULL,
-            token bigint NOT NULL, worker text, started_at timestamptz, ended_at timestamptz NOT NULL, result json, error text);
-        CREATE INDEX ended_state ON ended (state, ended_at);
+            token bigint NOT NULL, worker text, started_at timestamptz, finished_at timestamptz NOT NULL, result json, error text);
+        CREATE INDEX ended_state ON ended (state, finished_at);
     """,
     insert=(
         _fill("job", NAMES, f"n, 'k', %(queue)s, '{PAYLOAD}'"),
@@ -193,7 +197,7 @@ SPLIT = Layout(
             DELETE FROM live USING unnest(%(ids)s::bigint[], %(tokens)s::bigint[]) AS held (id, token)
             WHERE live.id = held.id AND live.token = held.token
             RETURNING live.id, attempts, crashes, live.token, worker, started_at)
-        INSERT INTO ended (id, state, attempts, crashes, token, worker, started_at, ended_at)
+        INSERT INTO finished (id, state, attempts, crashes, token, worker, started_at, finished_at)
         SELECT id, 'done', attempts + 1, crashes, token, worker, started_at, now() FROM gone RETURNING id
     """,
 )

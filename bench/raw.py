@@ -15,7 +15,7 @@ from bench.work import KIND, PAYLOAD, QUEUE, chunks
 CLAIM = f"""
     WITH taken AS (
         UPDATE holdfast.live SET state = 'running', token = token + 1, worker = 'raw',
-            claimed_at = now(), lapses_at = now() + interval '60 s'
+            claimed_at = now(), lease_expires_at = now() + interval '60 s'
         WHERE id = ANY(ARRAY(
             SELECT id FROM holdfast.live WHERE state = 'ready' AND queue = '{QUEUE}' AND kind = '{KIND}'
             ORDER BY priority DESC, due_at, id LIMIT %s FOR UPDATE SKIP LOCKED))
@@ -27,8 +27,8 @@ SETTLE = """
         DELETE FROM holdfast.live USING unnest(%s::bigint[], %s::bigint[]) AS held (id, token)
         WHERE live.id = held.id AND live.token = held.token
         RETURNING live.id, queue, kind, priority, due_at, attempts, crashes, live.token, worker, claimed_at)
-    INSERT INTO holdfast.ended (id, state, queue, kind, priority, due_at, attempts, crashes, token, worker,
-        started_at, ended_at, reason)
+    INSERT INTO holdfast.finished (id, state, queue, kind, priority, due_at, attempts, crashes, token, worker,
+        started_at, finished_at, reason)
     SELECT id, 'done', queue, kind, priority, due_at, attempts + 1, crashes, token, worker,
         claimed_at, now(), 'done'
     FROM gone

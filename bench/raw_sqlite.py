@@ -9,15 +9,15 @@ from pathlib import Path
 from bench.work import KIND, PAYLOAD, QUEUE, chunks
 
 CLAIM = f"""
-    UPDATE holdfast_live SET state = 'running', token = token + 1, worker = 'raw', claimed_at = ?1, lapses_at = ?2
+    UPDATE holdfast_live SET state = 'running', token = token + 1, worker = 'raw', claimed_at = ?1, lease_expires_at = ?2
     WHERE id IN (
         SELECT id FROM holdfast_live WHERE state = 'ready' AND queue = '{QUEUE}' AND kind = '{KIND}'
         ORDER BY priority DESC, due_at, id LIMIT ?3)
     RETURNING id, token, (SELECT payload FROM holdfast_job AS job WHERE job.id = holdfast_live.id)
 """
 APPEND = """
-    INSERT INTO holdfast_ended (id, state, queue, kind, priority, due_at, attempts, crashes, token, worker,
-        started_at, ended_at, reason)
+    INSERT INTO holdfast_finished (id, state, queue, kind, priority, due_at, attempts, crashes, token, worker,
+        started_at, finished_at, reason)
     SELECT id, 'done', queue, kind, priority, due_at, attempts + 1, crashes, token, worker, claimed_at, ?3, 'done'
     FROM holdfast_live WHERE id = ?1 AND token = ?2
 """

@@ -28,8 +28,8 @@ from bench.peers import HOME, python
 from bench.report import Ratio, print_ratios
 from holdfast.domain.schedules.rule import Calendar, between
 from holdfast.worker.schedules.planner import Planner
-from holdfast.worker.schedules.scopes import Providers
-from holdfast.worker.stats import Counts
+from holdfast.worker.schedules.scopes import ScopeProviders
+from holdfast.worker.stats import Stats
 
 EXPRESSIONS = [
     ("*/5 * * * *", "UTC"),
@@ -168,7 +168,7 @@ def fill_idle(app: holdfast.Holdfast, url: str, count: int) -> None:
 
 def idle_tick(app: holdfast.Holdfast, rounds: int = 200) -> float:
     """Milliseconds of a planner's tick with nothing due, median."""
-    planner = Planner(app.store, Providers({}), counts=Counts())
+    planner = Planner(app.store, ScopeProviders({}), counts=Stats())
     times = []
     for _ in range(rounds):
         began = time.perf_counter()
@@ -181,7 +181,7 @@ def busy(app: holdfast.Holdfast, count: int) -> float:
     """Plans per second of one planner, when so many schedules are due, one plan each."""
     for n in range(count):
         app.store.schedules.create(f"busy {n}", app.schedules.get("model").defined, actor="bench")
-    planner = Planner(app.store, Providers({}), counts=Counts())
+    planner = Planner(app.store, ScopeProviders({}), counts=Stats())
     began, fired = time.perf_counter(), 0
     while (ticked := planner.tick()).considered:
         fired += ticked.processed
@@ -207,7 +207,7 @@ def catching_up(app: holdfast.Holdfast, url: str, count: int) -> float:
 
         with psycopg.connect(url, autocommit=True) as server:
             server.execute("UPDATE holdfast.schedule SET cursor = %s WHERE name = 'late'", (back,))
-    planner = Planner(app.store, Providers({}), counts=Counts())
+    planner = Planner(app.store, ScopeProviders({}), counts=Stats())
     began, fired = time.perf_counter(), 0
     while (ticked := planner.tick()).considered:
         fired += ticked.processed

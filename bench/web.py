@@ -42,8 +42,8 @@ INSERT INTO holdfast.job (id, kind, payload, label, actor, created_at, max_attem
 SELECT n, 'kind-' || n %% 20, '{"n": 1}', 'job-' || n, 'fill', now(), 3, 3, 'retry'
 FROM generate_series(1, %(finished)s + %(ready)s) AS n;
 
-INSERT INTO holdfast.ended (id, state, queue, kind, priority, due_at, attempts, crashes, token, worker, started_at,
-    ended_at, reason, error)
+INSERT INTO holdfast.finished (id, state, queue, kind, priority, due_at, attempts, crashes, token, worker, started_at,
+    finished_at, reason, error)
 SELECT n, CASE WHEN n %% 50 = 0 THEN 'dead' ELSE 'done' END, 'queue-' || n %% 10, 'kind-' || n %% 20, 0, now(), 1, 0, 1,
     'fill', now(), now() - (%(finished)s - n) * interval '80 milliseconds', 'done',
     CASE WHEN n %% 50 = 0 THEN 'ValueError: record ' || n || ' is broken in part ' || n %% 7 END

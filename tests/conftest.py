@@ -9,7 +9,6 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from holdfast.store import Store
-from holdfast.store.engine.backend import Ear
 from tests.support.backends import Clock, Database, available, open_database, stop_servers
 from tests.support.listeners import Listener
 
@@ -75,14 +74,14 @@ def clock(database: Database) -> Clock:
 @pytest.fixture
 def listen(make_store: Callable[[], Store]) -> Iterator[Callable[[], Listener]]:
     """Starts somebody who listens for rings."""
-    ears: list[Ear] = []
+    ears: list[Listener] = []
 
     def start() -> Listener:
         listener = Listener(make_store())
-        ears.append(listener.ear)
+        ears.append(listener.listener)
         listener.settle()
         return listener
 
     yield start
-    for ear in ears:
-        ear.close()
+    for listener in ears:
+        listener.close()

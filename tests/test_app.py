@@ -383,6 +383,6 @@ def test_replacing_forgets_what_the_old_payload_had_reached(app, add):
     store = app.store
     (lease,) = store.leases.claim("w", queues=["default"], kinds=["add"])
     store.leases.report(lease, checkpoint="500")
-    store.leases.give_back([lease])
+    store.leases.release([lease])
     add.options(key="k", on_conflict="replace").enqueue(2)
     assert ref.job().checkpoint is None

@@ -51,7 +51,7 @@ def by_typer(run):
 
     @program.command()
     @options.typer
-    def command(batch: options.Asked, loud: bool = False):
+    def command(batch: options.BatchArguments, loud: bool = False):
         run(batch, loud=loud)
 
     def call(words):
@@ -67,9 +67,9 @@ def by_argparse(run, capsys):
         parser.add_argument("--loud", action="store_true")
         options.add_arguments(parser)
         found = parser.parse_args(words)
-        with pytest.raises(SystemExit) as ended:
+        with pytest.raises(SystemExit) as finished:
             run(options.asked(found), loud=found.loud)
-        return ended.value.code, capsys.readouterr().out
+        return finished.value.code, capsys.readouterr().out
 
     return call
 
@@ -91,9 +91,9 @@ def by_django(run, capsys):
             run(options.asked(values), loud=values["loud"])
 
     def call(words):
-        with pytest.raises(SystemExit) as ended:
+        with pytest.raises(SystemExit) as finished:
             call_command(Command(), *words)
-        return ended.value.code, capsys.readouterr().out
+        return finished.value.code, capsys.readouterr().out
 
     return call
 
@@ -127,7 +127,7 @@ def test_the_contract_holds_in_every_framework(call):
 
 def test_every_option_reaches_the_run():
     given = {"range": "1-9", "jobs": 3, "max_failures": 0, "deadline": "2h", "fresh": True, "no_retry_failed": True}
-    found = options.Asked(given).run
+    found = options.BatchArguments(given).run
     assert found == {
         "jobs": 3, "max_failures": 0, "max_total_failures": None, "max_failure_rate": None, "deadline": "2h",
         "limit": None, "resume_from": None, "fresh": True, "allow_concurrent": False, "wait": False,
@@ -141,7 +141,7 @@ def test_every_option_reaches_the_run():
 def test_units_are_named_in_exactly_one_way(given, work):
     app = holdfast.Holdfast("sqlite:///never-opened.db")
     with pytest.raises(InvalidInput):
-        options.Asked(given).keys(app.unit(name="x")(lambda key: None))
+        options.BatchArguments(given).keys(app.unit(name="x")(lambda key: None))
 
 
 def test_lines_come_from_stdin(monkeypatch, tmp_path):
@@ -150,5 +150,5 @@ def test_lines_come_from_stdin(monkeypatch, tmp_path):
     (tmp_path / "keys").write_text("a\n\nb\n")
     with (tmp_path / "keys").open() as lines:
         monkeypatch.setattr(sys, "stdin", lines)
-        assert list(options.Asked({"from": "-"}).keys(function)) == ["a", "b"]
-    assert options.Asked({"from": str(tmp_path / "keys"), "only": "b"}).run["only"] == ["b"]
+        assert list(options.BatchArguments({"from": "-"}).keys(function)) == ["a", "b"]
+    assert options.BatchArguments({"from": str(tmp_path / "keys"), "only": "b"}).run["only"] == ["b"]

@@ -11,12 +11,12 @@ import click
 
 from holdfast import errors
 from holdfast.cli import schemas
-from holdfast.cli.command import Command, shared_options
+from holdfast.cli.command import HoldfastCommand, shared_options
 from holdfast.cli.exit_codes import EXITS
 from holdfast.cli.main import cli
 from holdfast.cli.schemas import schema
 from holdfast.settings import SETTINGS
-from holdfast.web.errors import Problem
+from holdfast.web.errors import HttpError
 
 HERE = Path(__file__).parent
 SHARED = {option.opts[-1] for option in shared_options()}
@@ -39,7 +39,7 @@ def error_page() -> str:
         lines.append(f"| `{error.code}` | {error.exit_code} | `{error.__name__}` | {meaning} | {hint} |")
     lines += ["", "Over HTTP, besides:", "", "| code | status | meaning | what to do |", "|---|---|---|---|"]
     known = {error.code for error in _errors()}
-    for problem in sorted([Problem, *Problem.__subclasses__()], key=lambda p: p.status):
+    for problem in sorted([HttpError, *HttpError.__subclasses__()], key=lambda p: p.status):
         if problem.code in known:
             continue
         meaning = (inspect.getdoc(problem) or "").split("\n\n")[0].replace("\n", " ")
@@ -52,14 +52,14 @@ def _errors() -> list[type[errors.HoldfastError]]:
     return sorted((c for c in classes if issubclass(c, errors.HoldfastError)), key=lambda c: (c.exit_code, c.code))
 
 
-def commands(group: click.Group = cli, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Command]]:
+def commands(group: click.Group = cli, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], HoldfastCommand]]:
     """All commands of the program, by their words."""
     with click.Context(group) as ctx:
         for name in group.list_commands(ctx):
             found = group.get_command(ctx, name)
             if isinstance(found, click.Group):
                 yield from commands(found, (*path, name))
-            elif isinstance(found, Command):
+            elif isinstance(found, HoldfastCommand):
                 yield (*path, name), found
 
 
@@ -102,7 +102,7 @@ def cli_page() -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _command(path: tuple[str, ...], command: Command) -> Iterator[str]:
+def _command(path: tuple[str, ...], command: HoldfastCommand) -> Iterator[str]:
     name = " ".join(path)
     ctx = click.Context(command, info_name=f"holdfast {name}")
     usage = " ".join([ctx.command_path, *command.collect_usage_pieces(ctx)])
@@ -148,7 +148,7 @@ def schema_files() -> dict[str, str]:
     }
 
 
-def _answers(command: Command) -> object:
+def _answers(command: HoldfastCommand) -> object:
     return getattr(schemas, command.answers) if isinstance(command.answers, str) else command.answers
 
 

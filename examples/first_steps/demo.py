@@ -78,7 +78,7 @@ def run_until_quiet(app: holdfast.Holdfast) -> None:
 
 def describe(ref: JobRef) -> str:
     job = ref.job()
-    ending = f", {job.result or first_line(job.error)}" if job.state.ended else ""
+    ending = f", {job.result or first_line(job.error)}" if job.state.finished else ""
     return f"job {job.id} ({job.kind}) is {job.state}{ending}"
 
 

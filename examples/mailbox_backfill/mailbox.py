@@ -83,7 +83,7 @@ def _message(n: int, *, readable: bool) -> tuple[int, str, str | None]:
 @click.option("--replace", is_flag=True, help="Write entries anew that are there already.")
 @click.option("--nap", default=0.0, help="How long each message takes, in seconds.")
 @options.click
-def command(*, batch: options.Asked, replace: bool, nap: float) -> None:
+def command(*, batch: options.BatchArguments, replace: bool, nap: float) -> None:
     """Index messages, resumable."""
     app.run(resync.bind(replace=replace, nap=nap), batch.keys(resync), **batch.run).exit()
 

@@ -108,7 +108,7 @@ def check(file: Path) -> None:
 @program.command("fetch")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @options.click
-def fetch_command(*, batch: options.Asked, file: Path) -> None:
+def fetch_command(*, batch: options.BatchArguments, file: Path) -> None:
     """Fetch the pages of a list, resumable."""
     found = read(file)
     if found.invalid or found.duplicate:

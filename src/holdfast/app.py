@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
 from holdfast.client.batches.api import Batching
 from holdfast.client.jobs import kind_options
-from holdfast.client.jobs.handler import Enqueuer, Handler, Sink
+from holdfast.client.jobs.handler import AppHandle, Enqueuer, Handler
 from holdfast.client.jobs.job_ref import JobRef
 from holdfast.client.schedules.decorator import Scheduling
 from holdfast.domain.commands.command import COMMAND
@@ -24,12 +24,12 @@ from holdfast.settings import default_url, log_folder, settings
 from holdfast.store import Store
 from holdfast.store.engine.url import open_store
 from holdfast.store.fleet.queues import Queues
-from holdfast.store.jobs.control import Control
-from holdfast.store.jobs.queries import Views
+from holdfast.store.jobs.control import JobControl
+from holdfast.store.jobs.queries import JobQueries
 from holdfast.worker.applications import APPLICATIONS
 
 if TYPE_CHECKING:
-    from holdfast.worker.autoscaler.autoscaler import ScalingOptions
+    from holdfast.worker.autoscaler.autoscaler import AutoscalerOptions
     from holdfast.worker.worker import Worker
 
 P = ParamSpec("P")
@@ -92,7 +92,7 @@ class Holdfast(Batching, Scheduling):
         return self._kinds
 
     @property
-    def control(self) -> Control:
+    def control(self) -> JobControl:
         """What people do to jobs: cancel, retry, hold, change, remove."""
         return self.store.control
 
@@ -102,7 +102,7 @@ class Holdfast(Batching, Scheduling):
         return self.store.queues
 
     @property
-    def views(self) -> Views:
+    def views(self) -> JobQueries:
         """Lists, counts, history, and why a job is not running."""
         return self.store.views
 
@@ -234,7 +234,7 @@ class Holdfast(Batching, Scheduling):
             plans=plans,
             logs=log_folder(self.url),
             echo=echo,
-            scaling=_scaling(memory_profiles, host_limits),
+            scaling=_autoscaler(memory_profiles, host_limits),
         )
         self.declare_schedules()
         self.store.kinds.publish([kinds[COMMAND].published()])
@@ -292,15 +292,15 @@ class Holdfast(Batching, Scheduling):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _sink(self) -> Sink:
-        return Sink(
+    def _sink(self) -> AppHandle:
+        return AppHandle(
             store=lambda: self.store,
             bare_store=self._open,
             unpublished=lambda: [self._kinds[name].published() for name in sorted(self._unpublished)],
             max_payload=self._max_payload,
         )
 
-    def _views(self) -> Views:
+    def _views(self) -> JobQueries:
         return self.views
 
     def _open(self) -> Store:
@@ -332,13 +332,13 @@ def _built_in_kinds() -> dict[str, Kind]:
     return {PING: ping_kind(settings()["ping_hosts"].value), COMMAND: command_kind()}
 
 
-def _scaling(profiles: Mapping[str, str] | None, limits: Mapping[str, str] | None) -> ScalingOptions:
+def _autoscaler(profiles: Mapping[str, str] | None, limits: Mapping[str, str] | None) -> AutoscalerOptions:
     """What people have said about programs and hosts: here, or in the configuration."""
-    from holdfast.worker.autoscaler.autoscaler import ScalingOptions
+    from holdfast.worker.autoscaler.autoscaler import AutoscalerOptions
 
     sizes: Mapping[str, str] = settings()["memory_profiles"].value if profiles is None else profiles
     told: Mapping[str, str] = settings()["host_limits"].value if limits is None else limits
     for limit in told.values():
         host_limit(limit, 1)
     memory = {label: as_bytes(size) for label, size in sizes.items()}
-    return ScalingOptions(memory_profiles=memory, host_limits=dict(told))
+    return AutoscalerOptions(memory_profiles=memory, host_limits=dict(told))

@@ -78,7 +78,7 @@ OUTPUT = Option("output", str, None, "How to print: text, json or ndjson.", "FOR
 ALL = (*SOURCES, *RUNNING, OUTPUT)
 
 
-class Asked:
+class BatchArguments:
     """What the line asks for: where the keys come from, and how the run is to go."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
@@ -145,9 +145,9 @@ class Asked:
         return {**values, **lists, "retry_failed": retry, "source": source}
 
 
-def take(values: dict[str, Any]) -> Asked:
+def take(values: dict[str, Any]) -> BatchArguments:
     """Take the options of a batch out of a command's own."""
-    return Asked({option.name: values.pop(option.name) for option in ALL if option.name in values})
+    return BatchArguments({option.name: values.pop(option.name) for option in ALL if option.name in values})
 
 
 def click(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -184,7 +184,7 @@ def typer(function: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(function)
     def called(*args: Any, **values: Any) -> Any:
         named = {option.name: values.pop(_parameter(option)) for option in ALL}
-        return function(*args, batch=Asked(named), **values)
+        return function(*args, batch=BatchArguments(named), **values)
 
     signature = inspect.signature(function, eval_str=True)
     own = [parameter for name, parameter in signature.parameters.items() if name != "batch"]
@@ -225,9 +225,9 @@ def add_arguments(parser: Any) -> None:
             )
 
 
-def asked(namespace: Any) -> Asked:
+def asked(namespace: Any) -> BatchArguments:
     """The options from what argparse has parsed, or from what Django hands to ``handle``."""
-    return Asked(namespace if isinstance(namespace, Mapping) else vars(namespace))
+    return BatchArguments(namespace if isinstance(namespace, Mapping) else vars(namespace))
 
 
 def _words(text: str | None) -> list[str]:

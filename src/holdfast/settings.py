@@ -35,7 +35,7 @@ class Setting(NamedTuple):
         return None if self.table else f"HOLDFAST_{self.name.upper()}"
 
 
-class Found(NamedTuple):
+class SettingValue(NamedTuple):
     """A setting's value and where it came from: a file, a variable, a flag, or ``default``."""
 
     name: str
@@ -77,7 +77,7 @@ FILES = ("holdfast.toml", "pyproject.toml")
 
 def settings(
     *, environ: Mapping[str, str] = os.environ, directory: Path | None = None, file: Path | None = None
-) -> dict[str, Found]:
+) -> dict[str, SettingValue]:
     """Every setting with its value: a variable before a file, a file before the default.
 
     The files are those of the nearest folder that has any, here or above; where both set a value,
@@ -86,22 +86,22 @@ def settings(
     Raises:
         ConfigurationError: A file cannot be read, a setting does not exist, or has a wrong value.
     """
-    found = {name: Found(name, setting.default, "default") for name, setting in SETTINGS.items()}
-    found["url"] = Found("url", f"sqlite:///{user_data(environ) / 'holdfast.db'}", "default")
+    found = {name: SettingValue(name, setting.default, "default") for name, setting in SETTINGS.items()}
+    found["url"] = SettingValue("url", f"sqlite:///{user_data(environ) / 'holdfast.db'}", "default")
     for source in (file,) if file is not None else _nearest(directory or Path.cwd()):
-        found |= {name: Found(name, value, str(source)) for name, value in _from(source).items()}
+        found |= {name: SettingValue(name, value, str(source)) for name, value in _from(source).items()}
     for name, setting in SETTINGS.items():
         variable = setting.variable
         if variable is not None and (text := environ.get(variable)):
-            found[name] = Found(name, _checked(setting, _parsed(setting, text), variable), variable)
+            found[name] = SettingValue(name, _checked(setting, _parsed(setting, text), variable), variable)
     return found
 
 
-def flattened(found: Found) -> list[Found]:
+def flattened(found: SettingValue) -> list[SettingValue]:
     """A setting with parts, part by part: ``command.memory``; any other one by itself."""
     if not isinstance(found.value, dict) or not found.value:
         return [found]
-    parts = (Found(f"{found.name}.{name}", value, found.origin) for name, value in found.value.items())
+    parts = (SettingValue(f"{found.name}.{name}", value, found.origin) for name, value in found.value.items())
     return [each for part in parts for each in flattened(part)]
 
 
@@ -185,8 +185,8 @@ def _checked(setting: Setting, value: Any, source: str) -> Any:
         fits = re.fullmatch(r"[0-9a-fA-F]{64}", value) is not None
     if not fits or (setting.choices and value not in setting.choices):
         kinds = {str: "a text", int: "a whole number", list: "a list of texts", dict: "a table of sizes"}
-        wanted = " or ".join(setting.choices) or kinds[setting.type]
-        raise ConfigurationError(f"{source}: {setting.name} must be {wanted}, not {value!r}", hint=setting.text)
+        requested = " or ".join(setting.choices) or kinds[setting.type]
+        raise ConfigurationError(f"{source}: {setting.name} must be {requested}, not {value!r}", hint=setting.text)
     return value
 
 

@@ -23,7 +23,7 @@ from holdfast.domain.jobs.kind import to_json
 from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.text import Duration, as_duration
 from holdfast.store import Store
-from holdfast.store.jobs.leases import TERM
+from holdfast.store.jobs.leases import DEFAULT_LEASE
 from holdfast.store.jobs.settlement import Settlement
 from holdfast.worker import clock
 from holdfast.worker.active_runs import Run
@@ -31,8 +31,8 @@ from holdfast.worker.context import RunContext
 from holdfast.worker.handler import await_handler, run_handler
 from holdfast.worker.messages import Reporter
 from holdfast.worker.schedules.planner import Planner
-from holdfast.worker.schedules.scopes import Providers
-from holdfast.worker.stats import Counts
+from holdfast.worker.schedules.scopes import ScopeProviders
+from holdfast.worker.stats import Stats
 
 T = TypeVar("T")
 
@@ -74,7 +74,7 @@ def drain(app: Holdfast) -> int:
 def plan(app: Holdfast) -> int:
     """Decide on all plans of the store that are due, as a planner would; answers how many were fired."""
     app.declare_schedules()
-    planner, fired = Planner(app.store, Providers(app.providers), counts=Counts(), patience=60.0), 0
+    planner, fired = Planner(app.store, ScopeProviders(app.providers), counts=Stats(), patience=60.0), 0
     while (ticked := planner.tick()).considered:
         fired += ticked.processed
     return fired
@@ -106,10 +106,10 @@ def assert_enqueued(app: Holdfast, kind: str, *, times: int | None = None, **pay
     found = len(enqueued(app, kind, **payload))
     if found == times or (times is None and found):
         return
-    wanted = f"{kind}({', '.join(f'{name}={value!r}' for name, value in payload.items())})"
+    requested = f"{kind}({', '.join(f'{name}={value!r}' for name, value in payload.items())})"
     there = "\n".join(f"  {job.kind} {job.payload}" for job in enqueued(app)) or "  nothing"
     expected = "a job" if times is None else f"{times} jobs"
-    raise AssertionError(f"expected {expected} {wanted}, found {found}; enqueued were:\n{there}")
+    raise AssertionError(f"expected {expected} {requested}, found {found}; enqueued were:\n{there}")
 
 
 def run_inline(handler: Handler[..., T], /, *args: Any, context: FakeContext | None = None, **kwargs: Any) -> T:
@@ -172,7 +172,7 @@ class FakeContext(Context):
 
 
 def _settled(app: Holdfast, worker: WorkerId, lease: Lease) -> Settlement:
-    run = Run(lease, app.kinds[lease.kind], dated=clock.now(), term=TERM)
+    run = Run(lease, app.kinds[lease.kind], dated=clock.now(), lease_duration=DEFAULT_LEASE)
     run.begun_at = clock.now()
 
     def context(run: Run) -> RunContext:
@@ -186,5 +186,5 @@ def _settled(app: Holdfast, worker: WorkerId, lease: Lease) -> Settlement:
 
 def _matches(job: Job, payload: Mapping[str, Any]) -> bool:
     known = msgspec.json.decode(job.payload)
-    wanted = msgspec.json.decode(to_json(payload, what="the payload"))
-    return all(name in known and known[name] == value for name, value in wanted.items())
+    requested = msgspec.json.decode(to_json(payload, what="the payload"))
+    return all(name in known and known[name] == value for name, value in requested.items())

@@ -77,7 +77,7 @@ def read_facts(database: Database, *, tx_kinds: tuple[str, ...] = (), **seen: An
             Skipped(schedule=schedule, first=int(first), last=int(last), scope=scope, reason=reason)
             for schedule, first, last, scope, reason in database.execute(
                 f"SELECT schedule, {_seconds(database, 'first')}, {_seconds(database, 'last')}, scope, reason "
-                "FROM holdfast.skip"
+                "FROM holdfast.skipped_plan"
             )
         ],
         limits=dict(database.execute("SELECT name, run_limit FROM holdfast.queue WHERE run_limit IS NOT NULL")),
@@ -117,12 +117,12 @@ def _counted(rows: dict[str, int]) -> dict[str, int]:
 
 
 def _jobs(database: Database) -> dict[int, Job]:
-    needs = defaultdict(list)
-    for job_id, need_id in database.execute("SELECT job_id, need_id FROM holdfast.need"):
-        needs[job_id].append(need_id)
+    dependencies = defaultdict(list)
+    for job_id, dependency_id in database.execute("SELECT job_id, dependency_id FROM holdfast.dependency"):
+        dependencies[job_id].append(dependency_id)
     columns = (
         "id, kind, queue, state, token, attempts, max_attempts, crashes, max_crashes, key, parent_id, actor, reason, "
-        f"payload, result, checkpoint, {_seconds(database, 'ended_at')}"
+        f"payload, result, checkpoint, {_seconds(database, 'finished_at')}"
     )
     rows = database.execute(
         f"SELECT {columns} FROM holdfast.live_view UNION ALL SELECT {columns} FROM holdfast.ended_view"
@@ -144,7 +144,7 @@ def _jobs(database: Database) -> dict[int, Job]:
         reason,
         *rest,
     ) in rows:
-        payload, result, checkpoint, ended_at = rest
+        payload, result, checkpoint, finished_at = rest
         found[job_id] = Job(
             id=job_id,
             kind=kind,
@@ -162,8 +162,8 @@ def _jobs(database: Database) -> dict[int, Job]:
             payload=_payload(kind, json.loads(payload)),
             result=None if result is None else json.loads(result),
             checkpoint=None if checkpoint is None else json.loads(checkpoint),
-            ended_at=None if ended_at is None else float(ended_at),
-            needs=tuple(needs[job_id]),
+            finished_at=None if finished_at is None else float(finished_at),
+            dependencies=tuple(dependencies[job_id]),
         )
     return found
 
@@ -189,7 +189,7 @@ def _events(database: Database) -> dict[int, list[str]]:
         "SELECT job_id, name FROM holdfast.event WHERE job_id IN (SELECT id FROM holdfast.job) ORDER BY id"
     ):
         found[job_id].append(name)
-    for (job_id,) in database.execute("SELECT id FROM holdfast.ended WHERE state = 'done'"):
+    for (job_id,) in database.execute("SELECT id FROM holdfast.finished WHERE state = 'done'"):
         found[job_id] += ["started", "done"]
     for (job_id,) in database.execute("SELECT id FROM holdfast.live WHERE state = 'running'"):
         found[job_id].append("started")

@@ -66,8 +66,8 @@ def run_on(
 ) -> Outcome:
     """Do it on a store that is there already and empty."""
     began = time.monotonic()
-    wanted = {key: value for nemesis in nemeses.values() for key, value in nemesis.shape.items()}
-    with World(site, seed=campaign.seed, shape=shape or Shape(**wanted)) as world:
+    requested = {key: value for nemesis in nemeses.values() for key, value in nemesis.shape.items()}
+    with World(site, seed=campaign.seed, shape=shape or Shape(**requested)) as world:
         strikes = _strike(world, campaign, nemeses, told)
         told("healing, and waiting until all is quiet")
         for nemesis in nemeses.values():

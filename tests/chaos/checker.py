@@ -86,15 +86,15 @@ def ends_are_accepted_once(history: History, facts: Facts) -> Iterator[str]:
 
 
 def _ended_once(job_id: int, moves: list[Move]) -> Iterator[str]:
-    token, ended = 0, False
+    token, finished = 0, False
     for move in moves:
         if move.token < token:
             yield f"the token of job {job_id} fell from {token} to {move.token}"
         if move.state == "running" and move.old != "running" and move.token <= token:
             yield f"job {job_id} was claimed under the old token {move.token}"
-        if move.step is Step.END and ended:
+        if move.step is Step.END and finished:
             yield f"job {job_id} ended twice, the second time {move.state} under token {move.token}"
-        token, ended = max(token, move.token), move.step is Step.END
+        token, finished = max(token, move.token), move.step is Step.END
 
 
 def old_tokens_are_refused(history: History, facts: Facts) -> Iterator[str]:
@@ -232,7 +232,7 @@ def _was_there(op: Asked, facts: Facts) -> Iterator[str]:
     job = facts.jobs.get(op.facts["id"])
     if job is None:
         yield f"{op.facts['name']} was told that job {op.facts['id']} is there already, and it is not"
-    elif "key_for" not in op.facts and not facts.stepped and (job.ended_at or math.inf) < op.asked_wall - 0.05:
+    elif "key_for" not in op.facts and not facts.stepped and (job.finished_at or math.inf) < op.asked_wall - 0.05:
         yield f"{op.facts['name']} was told that job {job.id} is there already, which had ended"
 
 
@@ -272,8 +272,8 @@ def needs_come_first(_: History, facts: Facts) -> Iterator[str]:
     done = {move.job: move.seq for move in reversed(facts.moves) if move.step is Step.END and move.state == "done"}
     for move in facts.moves:
         job = facts.jobs.get(move.job)
-        if job is not None and job.needs and move.state == "running" and move.step is not Step.END:
-            early = [need for need in job.needs if done.get(need, move.seq) >= move.seq]
+        if job is not None and job.dependencies and move.state == "running" and move.step is not Step.END:
+            early = [need for need in job.dependencies if done.get(need, move.seq) >= move.seq]
             if early:
                 yield f"job {job.id} started before its needs {early}"
 
@@ -313,7 +313,7 @@ def events_explain_the_state(_: History, facts: Facts) -> Iterator[str]:
         state = facts.jobs[job_id].state
         if state in LAST_EVENTS and (not events or events[-1] not in LAST_EVENTS[state]):
             yield f"job {job_id} is {state}, and its events are {events}"
-        asked = {"cancelled", "cancel_wanted"} & set(events) or facts.jobs[job_id].kind == "holdfast.driver"
+        asked = {"cancelled", "cancel_requested"} & set(events) or facts.jobs[job_id].kind == "holdfast.driver"
         if state == "cancelled" and not asked:
             yield f"job {job_id} is cancelled, and nobody wanted that: {events}"
         if events and events[0] != "enqueued":

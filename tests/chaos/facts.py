@@ -46,11 +46,11 @@ class Job:
     payload: dict[str, Any] = field(default_factory=dict)
     parent: int | None = None
     actor: str = "client"
-    ended_at: float | None = None
+    finished_at: float | None = None
     reason: str | None = None
     result: Any = None
     checkpoint: Any = None
-    needs: tuple[int, ...] = ()
+    dependencies: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

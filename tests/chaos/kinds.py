@@ -103,9 +103,9 @@ def parent(name: str, me: holdfast.Context) -> dict[str, int]:
 
 
 @app.job(**PATIENT)
-def careful(name: str, me: holdfast.Context) -> dict[str, int]:
+def no_prefetch(name: str, me: holdfast.Context) -> dict[str, int]:
     """Goes on from its checkpoint, and keeps new ones."""
-    with told("careful", me):
+    with told("no_prefetch", me):
         begun = me.checkpointed or {"at": 0}
         for at in range(begun["at"], 4):
             with recorder().asking("checkpoint", job=me.id, token=me.token):

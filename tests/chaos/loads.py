@@ -108,7 +108,7 @@ class Client:
 
     def _plain(self) -> None:
         kind = self._random.choice(
-            ["quick", "slow", "slow", "slow", "flaky", "parent", "careful", "narrow", "moody", "aside"]
+            ["quick", "slow", "slow", "slow", "flaky", "parent", "no_prefetch", "narrow", "moody", "aside"]
         )
         payload: dict[str, Any] = {"name": self._name()}
         if kind == "slow":
@@ -130,8 +130,8 @@ class Client:
 
     def _needing(self) -> None:
         if self._recent:
-            needs = self._random.sample(self._recent, min(2, len(self._recent)))
-            self._enqueue("quick", {"name": self._name()}, after=needs)
+            dependencies = self._random.sample(self._recent, min(2, len(self._recent)))
+            self._enqueue("quick", {"name": self._name()}, after=dependencies)
 
     def _cancel(self) -> None:
         """A job that may be ready, run, or be over."""

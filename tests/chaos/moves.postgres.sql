@@ -34,7 +34,7 @@ CREATE OR REPLACE TRIGGER chaos_in AFTER INSERT ON holdfast.live FOR EACH ROW EX
 CREATE OR REPLACE TRIGGER chaos_moves AFTER UPDATE ON holdfast.live FOR EACH ROW
     WHEN (old.state <> new.state OR old.token <> new.token) EXECUTE FUNCTION chaos_moves()
 
-CREATE OR REPLACE TRIGGER chaos_ends AFTER INSERT ON holdfast.ended FOR EACH ROW EXECUTE FUNCTION chaos_in('end')
+CREATE OR REPLACE TRIGGER chaos_ends AFTER INSERT ON holdfast.finished FOR EACH ROW EXECUTE FUNCTION chaos_in('end')
 
 CREATE OR REPLACE TRIGGER chaos_batches AFTER UPDATE ON holdfast.batch FOR EACH ROW
     WHEN (old.state <> new.state) EXECUTE FUNCTION chaos_batches()

@@ -17,7 +17,7 @@ CREATE TRIGGER chaos_moves AFTER UPDATE ON holdfast_live WHEN old.state <> new.s
     VALUES ('move', new.id, new.queue, old.state, new.state, new.token);
 END
 
-CREATE TRIGGER chaos_ends AFTER INSERT ON holdfast_ended BEGIN
+CREATE TRIGGER chaos_ends AFTER INSERT ON holdfast_finished BEGIN
     INSERT INTO chaos_move (step, job, queue, state, token) VALUES ('end', new.id, new.queue, new.state, new.token);
 END
 

@@ -165,7 +165,7 @@ class PostgresPoints(PostgresBackend):
         connection.cursor_factory = self._cursors()
         return connection
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         """From another thread it would make the count of points a matter of chance."""
 
     def _cursors(self) -> type[psycopg.Cursor[Any]]:

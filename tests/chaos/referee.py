@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from holdfast.domain.jobs.job import Lease, Wanted
+from holdfast.domain.jobs.job import ControlRequest, Lease
 from holdfast.domain.jobs.new_job import Enqueued, NewJob
 from holdfast.store.jobs.leases import Renewal
 from holdfast.store.jobs.settlement import TakenOver
@@ -61,9 +61,11 @@ class Referee:
         if there is None or there.request.unique != request.unique or not live:
             raise Broken("I9", f"'already there' was answered with job {answer.id}, which is not under this key")
 
-    def granted(self, worker: str, leases: Sequence[Lease], now: datetime, term: timedelta, *, mark: bool) -> None:
+    def granted(
+        self, worker: str, leases: Sequence[Lease], now: datetime, lease_duration: timedelta, *, mark: bool
+    ) -> None:
         for lease in leases:
-            self._grant(worker, lease, now + term, marked=mark or lease.marked)
+            self._grant(worker, lease, now + lease_duration, marked=mark or lease.marked)
         for queue, limit in self.limits.items():
             running = sum(hold.lease.queue == queue for hold in self.holds.values())
             if running > limit and any(lease.queue == queue for lease in leases):
@@ -110,19 +112,21 @@ class Referee:
             raise Broken("I4", f"{what} of job {lease.job_id} was refused, and nobody had taken it over")
         return accepted
 
-    def renewed(self, leases: Iterable[Lease], answers: Sequence[Renewal], now: datetime, term: timedelta) -> None:
-        told = {answer.job_id: answer.wanted for answer in answers}
+    def renewed(
+        self, leases: Iterable[Lease], answers: Sequence[Renewal], now: datetime, lease_duration: timedelta
+    ) -> None:
+        told = {answer.job_id: answer.requested for answer in answers}
         for lease in leases:
             if self.wrote(lease, "a renewal", accepted=lease.job_id in told):
                 hold = self.holds[lease.job_id]
-                hold.lapses = now + term
-                if hold.cancelled and told[lease.job_id] is not Wanted.CANCEL:
+                hold.lapses = now + lease_duration
+                if hold.cancelled and told[lease.job_id] is not ControlRequest.CANCEL:
                     raise Broken("J14", f"job {lease.job_id} is to be cancelled, and its holder was not told")
 
     def marked(self, lease: Lease) -> None:
         self.holds[lease.job_id].marked = True
 
-    def ended(self, lease: Lease, *, done: bool, failed: bool, lost: bool = False) -> None:
+    def finished(self, lease: Lease, *, done: bool, failed: bool, lost: bool = False) -> None:
         known = self.jobs[lease.job_id]
         del self.holds[lease.job_id]
         known.done = known.done or done
@@ -145,16 +149,16 @@ class Referee:
             if hold.marked:
                 known.spent += 1
                 known.crashes += 1
-        lapsed = [job_id for job_id, hold in self.holds.items() if hold.lapses < now]
-        if lapsed:
-            raise Broken("I11", f"the leases of jobs {lapsed} have lapsed, and nobody took them over")
+        expired = [job_id for job_id, hold in self.holds.items() if hold.lapses < now]
+        if expired:
+            raise Broken("I11", f"the leases of jobs {expired} have lapsed, and nobody took them over")
 
     def cancelled(self, job_ids: Iterable[int]) -> None:
         for job_id in job_ids:
             if job_id in self.holds:
                 self.holds[job_id].cancelled = True
 
-    def let_go(self, job_ids: Iterable[int]) -> None:
+    def resumed(self, job_ids: Iterable[int]) -> None:
         """A person has let held jobs go: one that is out of attempts has them all again."""
         for job_id in job_ids:
             known = self.jobs[job_id]

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from holdfast.domain.batches.batch import AbortedBy, Handed, UnitEnd, UnitState, unit_key
+from holdfast.domain.batches.batch import AbortedBy, HandedResult, UnitOutcome, UnitState, unit_key
 from holdfast.domain.batches.sharding import Sharding, is_shard, shard_kind
 from holdfast.domain.jobs.dependencies import After
 from holdfast.domain.jobs.job import JobId, Lease, WorkerId
@@ -22,10 +22,10 @@ from holdfast.domain.schedules.definition import Definition
 from holdfast.domain.schedules.plan import Overlap, Plan
 from holdfast.errors import HoldfastError
 from holdfast.store import Store
-from holdfast.store.batches.ledger import Next
-from holdfast.store.batches.opening import Opened, Opening
+from holdfast.store.batches.ledger import NextUnits
+from holdfast.store.batches.opening import BatchRun, RunRequest
 from holdfast.store.jobs.retention import Retention
-from holdfast.store.schedules.firing import Advance, Fire
+from holdfast.store.schedules.firing import Advance, PlanToFire
 from tests.chaos.standing import Broken, audit
 from tests.support.backends import START, Database
 
@@ -47,7 +47,7 @@ class World:
     known: dict[str, JobId] = field(default_factory=dict)
     removable: bool = False
     effects: Counter[str] = field(default_factory=Counter)
-    batches: list[Opening] = field(default_factory=list)
+    batches: list[RunRequest] = field(default_factory=list)
     bag: dict[str, object] = field(default_factory=dict)
 
     def enqueue(self, store: Store, *labels: str, **options: object) -> list[JobId]:
@@ -127,7 +127,7 @@ def judge(world: World) -> None:
     for label, job in jobs.items():
         if label not in world.asked and job.actor != "holdfast:scheduler":
             raise Broken("I2", f"nobody asked for job {job.id} ({label})")
-        if not job.state.ended and job.state != "held":
+        if not job.state.finished and job.state != "held":
             raise Broken("I11", f"job {job.id} is {job.state}, and nobody is left who would run it")
         if job.state == "done" and not world.effects[str(job.id)]:
             raise Broken("I5", f"job {job.id} is done, and had no effect")
@@ -136,11 +136,13 @@ def judge(world: World) -> None:
 # -- batches ---------------------------------------------------------------------------------
 
 
-def opening(identity: str = "rows", **options: object) -> Opening:
-    return Opening(identity=identity, kind="resync", arguments="{}", source="keys", actor="ada", owner="{}", **options)
+def opening(identity: str = "rows", **options: object) -> RunRequest:
+    return RunRequest(
+        identity=identity, kind="resync", arguments="{}", source="keys", actor="ada", owner="{}", **options
+    )
 
 
-def begin(world: World, store: Store, **options: object) -> Opened:
+def begin(world: World, store: Store, **options: object) -> BatchRun:
     asked = opening(**options)
     if asked not in world.batches:
         world.batches.append(asked)
@@ -151,9 +153,9 @@ def keys(values: Iterable[int]) -> list[tuple[str, int]]:
     return [(unit_key(value), place) for place, value in enumerate(values)]
 
 
-def run_units(world: World, store: Store, run: Opened, *, limit: int = 100) -> int:
+def run_units(world: World, store: Store, run: BatchRun, *, limit: int = 100) -> int:
     """Take units, have their effects, then write their ends."""
-    return _run(world, store, run, Next(candidates=keys(KEYS), limit=limit))
+    return _run(world, store, run, NextUnits(candidates=keys(KEYS), limit=limit))
 
 
 def run_shard(world: World, store: Store, lease: Lease) -> None:
@@ -161,24 +163,26 @@ def run_shard(world: World, store: Store, lease: Lease) -> None:
     batch_id = json.loads(lease.payload)["batch"]
     run = store.batches.join(batch_id, lease, owner="{}")
     if run is not None:
-        while _run(world, store, run, Next(limit=2)):
+        while _run(world, store, run, NextUnits(limit=2)):
             pass
         store.batches.leave(run, None)
 
 
-def _run(world: World, store: Store, run: Opened, wish: Next) -> int:
+def _run(world: World, store: Store, run: BatchRun, request: NextUnits) -> int:
     ends = []
-    for unit in store.batches.flush(run, ask_for=wish).taken:
+    for unit in store.batches.flush(run, ask_for=request).taken:
         world.effects[f"{run.batch.id}:{unit.key}"] += 1
         ends.append(
-            UnitEnd(key=unit.key, place=unit.place, state=UnitState.DONE, before=unit.state, attempts=unit.attempts + 1)
+            UnitOutcome(
+                key=unit.key, place=unit.place, state=UnitState.DONE, before=unit.state, attempts=unit.attempts + 1
+            )
         )
     if ends:
         store.batches.flush(run, ends)
     return len(ends)
 
 
-def finish(world: World, asked: Opening) -> None:
+def finish(world: World, asked: RunRequest) -> None:
     """The same command once more, which goes on where the last one stopped; results in an inbox are accepted."""
     store = world.store
     run = store.batches.open(asked, worker=WorkerId("recovery"))
@@ -222,7 +226,7 @@ def _after_enqueue_many(world: World) -> None:
 
 
 def _enqueue_after(world: World, store: Store) -> None:
-    world.enqueue(store, "later", after=After(ids=(world.known["need"],)))
+    world.enqueue(store, "later", after=After(ids=(world.known["dependency"],)))
 
 
 def _settle(world: World, store: Store) -> None:
@@ -246,12 +250,12 @@ def _retry(world: World, store: Store) -> None:
     store.control.retry(Selector(), actor="ada")
 
 
-def _give_back(world: World, store: Store) -> None:
+def _release(world: World, store: Store) -> None:
     leases = world.claim(store, limit=3)
     if leases:
         store.leases.settle(leases[0], Released())
-        store.leases.give_back(leases[1:])
-    store.leases.forsake(WorkerId("first"), queues=[QUEUE], known=[])
+        store.leases.release(leases[1:])
+    store.leases.release_unknown(WorkerId("first"), queues=[QUEUE], known=[])
 
 
 def _take_over(world: World, store: Store) -> None:
@@ -263,7 +267,7 @@ def _take_over(world: World, store: Store) -> None:
 
 
 def _cancel(world: World, store: Store) -> None:
-    store.control.cancel(Selector(ids=(world.known["need"],)), actor="ada")
+    store.control.cancel(Selector(ids=(world.known["dependency"],)), actor="ada")
 
 
 def _children(world: World, store: Store) -> None:
@@ -283,10 +287,10 @@ def _flush(world: World, store: Store) -> None:
 def _out_of_order(world: World, store: Store) -> None:
     """The last unit ends first, while the others are still in hand."""
     run = begin(world, store)
-    *hand, last = store.batches.flush(run, ask_for=Next(candidates=keys(KEYS), limit=9)).taken
+    *hand, last = store.batches.flush(run, ask_for=NextUnits(candidates=keys(KEYS), limit=9)).taken
     world.effects[f"{run.batch.id}:{last.key}"] += 1
-    end = UnitEnd(key=last.key, place=last.place, state=UnitState.DONE, before=last.state)
-    store.batches.flush(run, [end], Next(in_hand=[(unit.key, unit.place) for unit in hand]))
+    end = UnitOutcome(key=last.key, place=last.place, state=UnitState.DONE, before=last.state)
+    store.batches.flush(run, [end], NextUnits(in_hand=[(unit.key, unit.place) for unit in hand]))
 
 
 def _conclude(world: World, store: Store) -> None:
@@ -328,10 +332,10 @@ def _after_launch(world: World) -> None:
 
 def _inbox(world: World, store: Store) -> None:
     run = begin(world, store)
-    for unit in store.batches.flush(run, ask_for=Next(candidates=keys(KEYS), limit=9)).taken:
+    for unit in store.batches.flush(run, ask_for=NextUnits(candidates=keys(KEYS), limit=9)).taken:
         world.effects[f"{run.batch.id}:{unit.key}"] += 1
-        handed = Handed(BOX, "{}")
-        end = UnitEnd(key=unit.key, place=unit.place, state=UnitState.RUNNING, before=unit.state, handed=handed)
+        handed = HandedResult(BOX, "{}")
+        end = UnitOutcome(key=unit.key, place=unit.place, state=UnitState.RUNNING, before=unit.state, handed=handed)
         store.batches.flush(run, [end])
     store.batches.end(run, None, len(KEYS), complete=True)
     store.leases.settle(run.lease, Done())
@@ -348,7 +352,7 @@ def _schedule(world: World) -> None:
         cursor=START,
         next_at=START + 5 * MINUTE,
         overlap=Overlap.ALLOW,
-        fire=[Fire(Plan("five", START, "global"), NewJob(kind=KIND, label="five", actor="holdfast:scheduler"))],
+        fire=[PlanToFire(Plan("five", START, "global"), NewJob(kind=KIND, label="five", actor="holdfast:scheduler"))],
     )
 
 
@@ -373,7 +377,7 @@ def _retention(world: World, store: Store) -> None:
     store.pruner.prune_plans()
 
 
-def _ended(world: World) -> None:
+def _finished(world: World) -> None:
     world.enqueue(world.store, "a", "b", "c")
     work_off(world, world.store, "early")
     world.enqueue(world.store, "d", unique=Unique("k"))
@@ -385,8 +389,8 @@ def _three(world: World) -> None:
 
 
 def _chain(world: World) -> None:
-    world.enqueue(world.store, "need")
-    world.enqueue(world.store, "then", after=After(ids=(world.known["need"],)))
+    world.enqueue(world.store, "dependency")
+    world.enqueue(world.store, "then", after=After(ids=(world.known["dependency"],)))
 
 
 def _queue(world: World, store: Store) -> None:
@@ -415,7 +419,7 @@ SCENARIOS = {
     "claim, run, settle": Scenario(_settle, prepare=_chain),
     "settle a group": Scenario(_settle_group, prepare=_three),
     "retry": Scenario(_retry, prepare=_chain),
-    "give back": Scenario(_give_back, prepare=_three),
+    "give back": Scenario(_release, prepare=_three),
     "take over": Scenario(_take_over, prepare=_three),
     "cancel": Scenario(_cancel, prepare=_chain),
     "children": Scenario(_children, prepare=_three),
@@ -426,6 +430,6 @@ SCENARIOS = {
     "launch on workers": Scenario(_launch, after=_after_launch),
     "inbox accept": Scenario(_inbox, meanwhile=steer),
     "schedule firing": Scenario(_plan, prepare=_schedule, meanwhile=_plan, after=_after_plan),
-    "retention": Scenario(_retention, prepare=_ended),
+    "retention": Scenario(_retention, prepare=_finished),
     "queue limits and pause": Scenario(_queue, prepare=_three),
 }

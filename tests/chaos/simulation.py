@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import Holdfast
-from holdfast.domain.batches.batch import UnitEnd, UnitState, unit_key
+from holdfast.domain.batches.batch import UnitOutcome, UnitState, unit_key
 from holdfast.domain.jobs.dependencies import After
 from holdfast.domain.jobs.job import JobId, Lease, OnLost, WorkerId
 from holdfast.domain.jobs.new_job import Enqueued, NewJob
@@ -32,14 +32,14 @@ from holdfast.domain.schedules.decision import CatchUp, Spec
 from holdfast.domain.schedules.definition import Definition
 from holdfast.errors import BatchHeld, BatchPaused, LeaseLost
 from holdfast.store import Store
-from holdfast.store.batches.ledger import Next
-from holdfast.store.batches.opening import Opened, Opening
+from holdfast.store.batches.ledger import NextUnits
+from holdfast.store.batches.opening import BatchRun, RunRequest
 from holdfast.store.jobs.leases import Leases
 from holdfast.store.sqlite.backend import SqliteBackend
 from holdfast.worker import clock as own_clock
 from holdfast.worker.schedules.planner import Planner
-from holdfast.worker.schedules.scopes import Providers
-from holdfast.worker.stats import Counts
+from holdfast.worker.schedules.scopes import ScopeProviders
+from holdfast.worker.stats import Stats
 from tests.chaos.referee import Referee
 from tests.chaos.standing import Broken, audit
 from tests.support.backends import START
@@ -55,9 +55,9 @@ QUIET = 40
 Step = tuple[str, int, int, int]
 
 #: How often each verb comes.
-VERBS = {
+ACTIONS = {
     "enqueue": 14, "claim": 14, "begin": 9, "finish": 14, "report": 3, "renew": 6, "give_back": 2, "crash": 3,
-    "stop": 3, "wake": 3, "time": 12, "sweep": 9, "cancel": 2, "hold": 1, "let_go": 2, "retry": 2, "queue": 2,
+    "stop": 3, "wake": 3, "time": 12, "sweep": 9, "cancel": 2, "hold": 1, "resumed": 2, "retry": 2, "queue": 2,
     "limit": 2, "plan": 4, "open": 3, "units": 7, "end": 2, "steer": 2, "ghost": 3,
 }  # fmt: skip
 
@@ -65,8 +65,8 @@ VERBS = {
 def steps_of(seed: int, count: int) -> list[Step]:
     """The steps of a seed."""
     chance = random.Random(seed)
-    verbs = chance.choices(list(VERBS), weights=list(VERBS.values()), k=count)
-    return [(verb, chance.randrange(1000), chance.randrange(1000), chance.randrange(1000)) for verb in verbs]
+    actions = chance.choices(list(ACTIONS), weights=list(ACTIONS.values()), k=count)
+    return [(action, chance.randrange(1000), chance.randrange(1000), chance.randrange(1000)) for action in actions]
 
 
 class Worker:
@@ -99,7 +99,7 @@ class Simulation:
         self.referee = Referee()
         self.count = WORKERS
         self.workers = [Worker(n) for n in range(WORKERS)]
-        self.runs: list[tuple[int, Opened, list[Any]]] = []
+        self.runs: list[tuple[int, BatchRun, list[Any]]] = []
         self.drivers: set[int] = set()
         self.ghosts: list[Lease] = []
         self.cancelled: set[int] = set()
@@ -109,7 +109,7 @@ class Simulation:
         app = Holdfast(f"sqlite:///{path}")
         app.job(name="plan")(lambda: None)
         self.store.kinds.publish([app.kinds["plan"].published()])
-        self.planners = [Planner(self.store, Providers({}), counts=Counts()) for _ in range(2)]
+        self.planners = [Planner(self.store, ScopeProviders({}), counts=Stats()) for _ in range(2)]
         for catch_up in CatchUp:
             spec = Spec(every=timedelta(seconds=TICKS), catch_up=catch_up)
             definition = Definition(kind="plan", when=spec, queue=QUEUES[0])
@@ -123,22 +123,22 @@ class Simulation:
         return self._looking.execute(query.replace("holdfast.", "holdfast_")).fetchall()
 
     def do(self, step: Step) -> None:
-        verb, *choices = step
+        action, *choices = step
         with _virtual(self):
-            getattr(self, f"do_{verb}")(*choices)
+            getattr(self, f"do_{action}")(*choices)
         audit(self.execute)
 
     # -- jobs ------------------------------------------------------------------------------
 
     def do_enqueue(self, a: int, b: int, c: int) -> None:
         known = sorted(self.referee.jobs)
-        needs = After(ids=(JobId(known[a % len(known)]),)) if known and a % 5 == 0 else None
+        dependencies = After(ids=(JobId(known[a % len(known)]),)) if known and a % 5 == 0 else None
         request = NewJob(
             kind="mail",
             queue=QUEUES[b % 2],
             priority=c % 3,
             unique=Unique(f"k{c % 4}") if b % 4 == 1 else None,
-            after=needs,
+            after=dependencies,
             delay=MINUTE if c % 7 == 0 else None,
             max_attempts=1 + a % 3,
             max_crashes=1 + c % 3,
@@ -146,7 +146,7 @@ class Simulation:
         )
         many = [request] if request.unique or c % 3 else [request, request]
         for each, answer in zip(many, self.store.jobs.enqueue_many(many), strict=True):
-            live = not self.store.views.get(answer.id).state.ended
+            live = not self.store.views.get(answer.id).state.finished
             self.referee.enqueued(each, answer, live)
 
     def do_claim(self, a: int, b: int, c: int) -> None:
@@ -154,7 +154,7 @@ class Simulation:
         if worker is not None:
             mark = bool(b % 2)
             leases = self.store.leases.claim(
-                worker.id, queues=QUEUES, kinds=KINDS, limit=1 + c % 4, term=TERM, mark=mark
+                worker.id, queues=QUEUES, kinds=KINDS, limit=1 + c % 4, lease_duration=TERM, mark=mark
             )
             self._know_plans()
             self.referee.granted(worker.id, leases, self.now, TERM, mark=mark)
@@ -189,7 +189,7 @@ class Simulation:
         hold = self.referee.holds.get(lease.job_id)
         if self._try(lease, f"a settle ({type(outcome).__name__})", lambda: self.store.leases.settle(lease, outcome)):
             assert hold is not None
-            self.referee.ended(lease, done=isinstance(outcome, Done), failed=isinstance(outcome, Failed))
+            self.referee.finished(lease, done=isinstance(outcome, Done), failed=isinstance(outcome, Failed))
             self.ghosts.append(lease)
         worker.drop(lease)
 
@@ -208,7 +208,7 @@ class Simulation:
     def do_renew(self, a: int, b: int, c: int) -> None:
         worker = self._awake(a)
         if worker is not None:
-            answers = self.store.leases.renew(worker.held, term=TERM, begun=worker.begun)
+            answers = self.store.leases.renew(worker.held, lease_duration=TERM, begun=worker.begun)
             self.referee.renewed(worker.held, answers, self.now, TERM)
             kept = {answer.job_id for answer in answers}
             for lease in [lease for lease in worker.held if lease.job_id not in kept]:
@@ -220,11 +220,11 @@ class Simulation:
         worker = self._awake(a)
         if worker is not None:
             unbegun = [lease for lease in worker.held if not self._marked(lease)]
-            self.store.leases.give_back(unbegun)
+            self.store.leases.release(unbegun)
             for lease in unbegun:
                 worker.drop(lease)
                 if self.referee.holds_still(lease):
-                    self.referee.ended(lease, done=False, failed=False)
+                    self.referee.finished(lease, done=False, failed=False)
 
     def do_crash(self, a: int, b: int, c: int) -> None:
         """A worker is gone with all that it knew; another starts in its place."""
@@ -258,12 +258,12 @@ class Simulation:
         (self.store.control.pause if b % 2 else self.store.control.hold)(self._job(a), actor="ada")
 
     def do_let_go(self, a: int, b: int, c: int) -> None:
-        self.referee.let_go(self.store.control.resume(self._job(a), actor="ada"))
+        self.referee.resumed(self.store.control.resume(self._job(a), actor="ada"))
 
     def do_retry(self, a: int, b: int, c: int) -> None:
         selector = self._job(a)
-        ended = {job.id for job in self.store.views.all(selector) if job.state.ended}
-        self.referee.revived(set(self.store.control.retry(selector, actor="ada")) & ended)
+        finished = {job.id for job in self.store.views.all(selector) if job.state.finished}
+        self.referee.revived(set(self.store.control.retry(selector, actor="ada")) & finished)
 
     def do_queue(self, a: int, b: int, c: int) -> None:
         name = QUEUES[a % 2]
@@ -300,7 +300,7 @@ class Simulation:
 
     def do_open(self, a: int, b: int, c: int) -> None:
         number = a % BATCHES
-        opening = Opening(
+        opening = RunRequest(
             identity=f"b{number}",
             kind="resync",
             arguments="{}",
@@ -310,7 +310,7 @@ class Simulation:
             join=b % 4 == 0,
         )
         with suppress(BatchHeld, BatchPaused):
-            run = self.store.batches.open(opening, worker=WorkerId(f"r{b}"), term=TERM)
+            run = self.store.batches.open(opening, worker=WorkerId(f"r{b}"), lease_duration=TERM)
             self.runs.append((number, run, []))
             self.drivers.add(run.lease.job_id)
 
@@ -320,15 +320,15 @@ class Simulation:
             return
         number, run, hand = self.runs[a % len(self.runs)]
         states = (UnitState.DONE, UnitState.DONE, UnitState.FAILED, UnitState.SKIPPED)
-        ends: list[UnitEnd] = []
+        ends: list[UnitOutcome] = []
         for place, unit in enumerate(hand):
             state = states[(c + place) % 4]
             if state is UnitState.DONE:
                 self.referee.effects[run.batch.id, unit.key] += 1
-            ends.append(UnitEnd(key=unit.key, place=unit.place, state=state, before=unit.state, attempts=1))
+            ends.append(UnitOutcome(key=unit.key, place=unit.place, state=state, before=unit.state, attempts=1))
         keys = [(unit_key(n), n) for n in range(UNITS)]
         try:
-            flushed = self.store.batches.flush(run, ends, Next(candidates=keys, limit=b % 4))
+            flushed = self.store.batches.flush(run, ends, NextUnits(candidates=keys, limit=b % 4))
             hand[:] = flushed.taken
         except LeaseLost:
             self.runs.remove((number, run, hand))
@@ -347,14 +347,14 @@ class Simulation:
     def do_steer(self, a: int, b: int, c: int) -> None:
         batch = self.store.batches.latest(f"b{a % BATCHES}")
         if batch is not None:
-            verbs: list[Callable[[Any], Any]] = [
+            actions: list[Callable[[Any], Any]] = [
                 self.store.batches.pause,
                 self.store.batches.resume,
                 self.store.batches.retry_failed,
                 self.store.batches.cancel,
             ]
-            verbs[b % 4](batch.id)
-            if b % 4 == 3 and not batch.state.ended:
+            actions[b % 4](batch.id)
+            if b % 4 == 3 and not batch.state.finished:
                 self.cancelled.add(batch.id)
         self._check_units()
 
@@ -374,7 +374,7 @@ class Simulation:
             self._let_all_go()
             for _ in range(QUIET):
                 self.now += timedelta(hours=1)
-                self.referee.let_go(self.store.control.resume(Selector(), actor="ada"))
+                self.referee.resumed(self.store.control.resume(Selector(), actor="ada"))
                 self.do_sweep(0, 0, 0)
                 self._drain()
                 waiting = self.execute("SELECT id, state FROM holdfast.live")
@@ -409,10 +409,10 @@ class Simulation:
         micro = 1_000_000 * TICKS
         for name, cursor in self.execute("SELECT name, cursor FROM holdfast.schedule WHERE cursor IS NOT NULL"):
             fired = {row[0] for row in self.execute(f"SELECT time FROM holdfast.plan WHERE schedule = '{name}'")}
-            skipped = self.execute(f"SELECT first, last FROM holdfast.skip WHERE schedule = '{name}'")
-            for moment in range(min(fired), cursor + 1, micro) if fired else ():
-                if moment not in fired and not any(first <= moment <= last for first, last in skipped):
-                    raise Broken("I7", f"the plan {moment} of {name} was neither fired nor skipped")
+            skipped = self.execute(f"SELECT first, last FROM holdfast.skipped_plan WHERE schedule = '{name}'")
+            for timestamp in range(min(fired), cursor + 1, micro) if fired else ():
+                if timestamp not in fired and not any(first <= timestamp <= last for first, last in skipped):
+                    raise Broken("I7", f"the plan {timestamp} of {name} was neither fired nor skipped")
 
     # -- choices ---------------------------------------------------------------------------
 
@@ -496,7 +496,7 @@ def simulate(seed: int, count: int, *, shorten: bool = True) -> None:
     told = json.dumps(few)
     broken.add_note(
         f"seed {seed}, {len(few)} of {count} steps:\n"
-        + "\n".join(f"  {verb} {a} {b} {c}" for verb, a, b, c in few)
+        + "\n".join(f"  {action} {a} {b} {c}" for action, a, b, c in few)
         + f"\nagain: python -m tests.chaos.simulation --seed {seed} --replay '{told}'"
     )
     raise broken

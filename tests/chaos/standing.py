@@ -34,16 +34,16 @@ def findings(execute: Execute) -> Iterator[tuple[str, str]]:
 
 def _places(execute: Execute) -> Iterator[tuple[str, str]]:
     rows = execute(
-        "SELECT job.id, live.state, ended.state FROM holdfast.job AS job"
-        " LEFT JOIN holdfast.live AS live ON live.id = job.id LEFT JOIN holdfast.ended AS ended ON ended.id = job.id"
-        " WHERE (live.id IS NULL) = (ended.id IS NULL)"
+        "SELECT job.id, live.state, finished.state FROM holdfast.job AS job"
+        " LEFT JOIN holdfast.live AS live ON live.id = job.id LEFT JOIN holdfast.finished AS finished ON finished.id = job.id"
+        " WHERE (live.id IS NULL) = (finished.id IS NULL)"
     )
-    for job_id, live, ended in rows:
+    for job_id, live, finished in rows:
         if live is None:
             yield "I1", f"job {job_id} is neither live nor ended"
         else:
-            yield "I3", f"job {job_id} is {live} and {ended} at once"
-    for table in ("live", "ended"):
+            yield "I3", f"job {job_id} is {live} and {finished} at once"
+    for table in ("live", "finished"):
         for (job_id,) in execute(f"SELECT id FROM holdfast.{table} WHERE id NOT IN (SELECT id FROM holdfast.job)"):
             yield "I2", f"{table} has job {job_id}, which nobody enqueued"
 
@@ -51,7 +51,7 @@ def _places(execute: Execute) -> Iterator[tuple[str, str]]:
 def _tokens(execute: Execute) -> Iterator[tuple[str, str]]:
     rows = execute(
         "SELECT attempt.job_id, attempt.token, place.token, place.state FROM holdfast.attempt AS attempt JOIN ("
-        "SELECT id, token, state FROM holdfast.live UNION ALL SELECT id, token, state FROM holdfast.ended) AS place"
+        "SELECT id, token, state FROM holdfast.live UNION ALL SELECT id, token, state FROM holdfast.finished) AS place"
         " ON place.id = attempt.job_id WHERE attempt.token > place.token"
         " OR (attempt.token = place.token AND (place.state = 'running' OR place.state = 'done'))"
     )
@@ -60,7 +60,7 @@ def _tokens(execute: Execute) -> Iterator[tuple[str, str]]:
 
 
 def _limits(execute: Execute) -> Iterator[tuple[str, str]]:
-    for table in ("live", "ended"):
+    for table in ("live", "finished"):
         rows = execute(
             f"SELECT place.id, place.attempts, job.max_attempts, place.crashes, job.max_crashes"
             f" FROM holdfast.{table} AS place JOIN holdfast.job AS job ON job.id = place.id"
@@ -124,9 +124,9 @@ def _plans(execute: Execute) -> Iterator[tuple[str, str]]:
     for schedule, time, scope, n in rows:
         yield "I7", f"the plan {time} of {schedule} in {scope} was fired {n} times"
     rows = execute(
-        "SELECT plan.schedule, plan.time, plan.scope, skip.reason FROM holdfast.plan AS plan"
-        " JOIN holdfast.skip AS skip ON skip.schedule = plan.schedule AND plan.time BETWEEN skip.first AND skip.last"
-        " AND (skip.scope = '' OR skip.scope = plan.scope) WHERE plan.origin = 'due'"
+        "SELECT plan.schedule, plan.time, plan.scope, skipped_plan.reason FROM holdfast.plan AS plan"
+        " JOIN holdfast.skipped_plan AS skip ON skipped_plan.schedule = plan.schedule AND plan.time BETWEEN skipped_plan.first AND skipped_plan.last"
+        " AND (skipped_plan.scope = '' OR skipped_plan.scope = plan.scope) WHERE plan.origin = 'due'"
     )
     for schedule, time, scope, reason in rows:
         yield "I7", f"the plan {time} of {schedule} in {scope} was fired, and skipped for {reason}"
@@ -145,7 +145,7 @@ _LEADS_TO = {
     "held": {"held"},
     "cancelled": {"cancelled"},
     "retried": {"ready", "waiting"},
-    "let_go": {"ready", "scheduled", "waiting"},
+    "resumed": {"ready", "scheduled", "waiting"},
 }
 _FIRST = {"held", "waiting", "scheduled", "ready"}
 _MAY_MOVE = {"replaced", "rescheduled"}
@@ -155,7 +155,7 @@ def _events(execute: Execute) -> Iterator[tuple[str, str]]:
     told: dict[int, list[tuple[str, Any]]] = defaultdict(list)
     for job_id, name, detail in execute("SELECT job_id, name, detail FROM holdfast.event ORDER BY id"):
         told[job_id].append((name, detail))
-    rows = execute("SELECT id, state FROM holdfast.live UNION ALL SELECT id, state FROM holdfast.ended")
+    rows = execute("SELECT id, state FROM holdfast.live UNION ALL SELECT id, state FROM holdfast.finished")
     for job_id, state in rows:
         expected = _explained(told[job_id])
         if state not in expected and not (state in ("running", "done") and "ready" in expected):
@@ -177,7 +177,7 @@ def _explained(events: list[tuple[str, Any]]) -> set[str]:
         found = _decoded(detail)
         if isinstance(found, dict) and "state" in found:
             places = {found["state"]}
-        elif name == "let_go":
+        elif name == "resumed":
             places |= _LEADS_TO[name]
         elif name in _LEADS_TO:
             places = set(_LEADS_TO[name])

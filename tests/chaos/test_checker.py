@@ -266,7 +266,7 @@ def test_i9_already_there_and_over(ops, recorder):
     """It was told of a job that had ended before it asked; or that never was."""
     enqueued(recorder, 1)
     enqueued(recorder, 1, created=False, name="again", key="k")
-    assert broken(ops, Facts(jobs={1: named(1, key="k", ended_at=1.0)})) == {"I9"}
+    assert broken(ops, Facts(jobs={1: named(1, key="k", finished_at=1.0)})) == {"I9"}
     enqueued(recorder, 7, created=False, name="never", key="l")
     assert broken(ops, Facts(jobs={1: named(1, key="k")})) == {"I1", "I9"}
 
@@ -305,7 +305,7 @@ def test_i13_a_start_before_a_need(ops, recorder):
     """It was claimed while the job that it needs ran; once that is done it may be."""
     for number in (1, 2):
         enqueued(recorder, number)
-    jobs = {1: named(1), 2: named(2, needs=(1,))}
+    jobs = {1: named(1), 2: named(2, dependencies=(1,))}
     early = [*life(1, "ready", "running"), *life(2, "waiting", "ready", "running", first=3)]
     assert broken(ops, Facts(jobs=jobs, moves=early)) == {"I13"}
     late = [*life(1, "ready", "running", "done"), *life(2, "waiting", "ready", "running", first=4)]
@@ -335,7 +335,7 @@ def test_i15_a_cancel_that_nobody_wanted(ops, recorder):
     enqueued(recorder, 1)
     facts = Facts(jobs={1: named(1, state="cancelled")}, events={1: ["enqueued", "released"]})
     assert broken(ops, facts) == {"I15"}
-    facts.events[1].insert(1, "cancel_wanted")
+    facts.events[1].insert(1, "cancel_requested")
     assert broken(ops, facts) == set()
 
 

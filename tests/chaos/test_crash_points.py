@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.domain.batches.batch import UnitEnd, UnitState
+from holdfast.domain.batches.batch import UnitOutcome, UnitState
 from holdfast.domain.jobs.job import Lease, WorkerId
 from holdfast.domain.jobs.new_job import NewJob
 from holdfast.domain.jobs.verdict import Done, Failed, Lost, Released, Stopped
 from holdfast.errors import HoldfastError, LeaseLost
-from holdfast.store.batches.ledger import Next
-from holdfast.store.engine.operation import ask
+from holdfast.store.batches.ledger import NextUnits
+from holdfast.store.engine.operation import query
 from tests.chaos.points import Fault, Points, strike
 from tests.chaos.scenarios import HOUR, KEYS, KIND, QUEUE, SCENARIOS, World, keys, opening, recover
 from tests.chaos.standing import Broken, audit
@@ -69,11 +69,11 @@ def interfere(worlds: Worlds, world: World, scenario) -> None:
 
 
 def _flush_one(store, run):
-    store.batches.flush(run, ask_for=Next(candidates=keys(KEYS), limit=1))
+    store.batches.flush(run, ask_for=NextUnits(candidates=keys(KEYS), limit=1))
 
 
 def renew(store, lease):
-    if not store.leases.renew([lease], term=9 * HOUR, begun=[lease.job_id]):
+    if not store.leases.renew([lease], lease_duration=9 * HOUR, begun=[lease.job_id]):
         raise LeaseLost.of(lease.job_id, lease.token)
 
 
@@ -101,7 +101,7 @@ BATCH_WRITES = {
 
 
 def _end(key, place):
-    return UnitEnd(key=key, place=place, state=UnitState.DONE)
+    return UnitOutcome(key=key, place=place, state=UnitState.DONE)
 
 
 @pytest.mark.parametrize("name", [*WRITES, *BATCH_WRITES])
@@ -168,7 +168,7 @@ class Late:
         """All that a holder may write."""
         names = (
             "live",
-            "ended",
+            "finished",
             "progress",
             "attempt",
             "step",
@@ -176,7 +176,7 @@ class Late:
             "event",
             "batch",
             "unit",
-            "holding",
+            "in_flight",
             "unit_count",
         )
         return {
@@ -215,11 +215,11 @@ def test_a_job_is_handed_to_one_of_two_who_claim_at_once(worlds: Worlds):
     """The first has claimed and not committed yet: the second finds nothing, now or when it has waited."""
     world = worlds.make()
     world.enqueue(world.store, "a")
-    asked = {"queues": [QUEUE], "kinds": [KIND], "term": HOUR, "limit": 1, "mark": False}
+    asked = {"queues": [QUEUE], "kinds": [KIND], "lease_duration": HOUR, "limit": 1, "mark": False}
     found: list[Lease] = []
     second = threading.Thread(target=lambda: found.extend(world.claim(world.store, "second")))
     with world.store.backend.transaction() as connection:
-        (first,) = world.store.backend.run_on(connection, _single(ask("claim", Lease, worker="first", **asked)))
+        (first,) = world.store.backend.run_on(connection, _single(query("claim", Lease, worker="first", **asked)))
         second.start()
         second.join(0.5)  # without a lock it would wait for the row, and then take it again
     second.join(60)

@@ -20,7 +20,7 @@ from holdfast.errors import HoldfastError
 from holdfast.store import Store
 from holdfast.store.sqlite.backend import SqliteBackend
 from holdfast.worker.commands import output
-from holdfast.worker.commands.output import CUT, Log
+from holdfast.worker.commands.output import CUT, AttemptLog
 from tests.chaos.points import Crashed, Fault, Points, PostgresPoints, SqlitePoints
 from tests.chaos.standing import Broken
 from tests.support.backends import postgres_url
@@ -186,7 +186,7 @@ def test_a_log_never_costs_a_run_and_never_mixes(tmp_path, monkeypatch, fault):
 
 
 def _write_log(path: Path, word: str) -> None:
-    log = Log(path, largest=60)
+    log = AttemptLog(path, largest=60)
     for _ in range(8):
         log.write(f"{word} line\n".encode())
     log.close()
@@ -212,7 +212,9 @@ def test_a_migration_that_breaks_off_begins_anew(tmp_path, fault, stride):
             assert points.fired
         with closing(sqlite3.connect(path)) as connection:
             there = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-            whole = connection.execute("SELECT count(*) FROM sqlite_master WHERE name = 'holdfast_skip'").fetchone()[0]
+            whole = connection.execute(
+                "SELECT count(*) FROM sqlite_master WHERE name = 'holdfast_skipped_plan'"
+            ).fetchone()[0]
         if bool(there) != bool(whole):
             raise Broken("I1", f"{fault} before {points.before!r} left half of a store")
         if not points.fired:

@@ -115,15 +115,15 @@ def test_what_comes_while_an_ear_begins_to_listen_again_is_found(tmp_path):
         def look() -> None:
             found.append(database.execute("SELECT count(*) FROM holdfast.live")[0][0])
 
-        ear = inside.backend.listen(look)
+        listener = inside.backend.listen(look)
         try:
-            wait_until(lambda: ear.works and found)
+            wait_until(lambda: listener.works and found)
             enqueued = proxy.meanwhile("LISTEN", enqueue)
             proxy.lead_to(database.url)  # which cuts the line of before
             assert enqueued.wait(PATIENCE)
             await_or_break("R25", "a job came before the LISTEN, and nobody looks for it", lambda: found[-1] == 1)
         finally:
-            ear.close()
+            listener.close()
             inside.close()
 
 

@@ -96,7 +96,7 @@ class World:
         self.kept = False
         self._driving: list[str] = []
         self._seed = seed
-        self._ended = threading.Event()
+        self._finished = threading.Event()
         self._witness = threading.Thread(target=self._look, daemon=True)
 
     def __enter__(self) -> Self:
@@ -108,8 +108,8 @@ class World:
                 kinds.app.use(self.site.url, stepped_store(self.site.url))
         kinds.app.queues.set_limits(kinds.NARROW, limit=kinds.LIMIT)
         audit.install(self.site)
-        pace = {"every": self.shape.every, "longest": self.shape.longest, "heavy": self.shape.heavy}
-        self.client = loads.Client(kinds.recorder(), self.site, self._seed, **pace)
+        run_times = {"every": self.shape.every, "longest": self.shape.longest, "heavy": self.shape.heavy}
+        self.client = loads.Client(kinds.recorder(), self.site, self._seed, **run_times)
         self.workers = [self._start_worker() for _ in range(self.shape.workers)]
         self.tend()
         self.client.start()
@@ -118,7 +118,7 @@ class World:
 
     def __exit__(self, kind: object, *_: object) -> None:
         self.client.stop()
-        self._ended.set()
+        self._finished.set()
         self._witness.join(60)
         for process in self._processes():
             process.resume()
@@ -169,7 +169,7 @@ class World:
 
     def _look(self) -> None:
         """Count the units of all batches again and again, each time in one snapshot."""
-        while not self._ended.wait(0.5):
+        while not self._finished.wait(0.5):
             with suppress(Exception):  # the store may be away
                 self.samples += [batch for batch in audit.read_batches(self.site) if batch.counters != _plain(batch)]
 
@@ -184,7 +184,7 @@ class World:
             process.resume()
         self.client.stop()
         stuck = self._come_to_rest()
-        self._ended.set()
+        self._finished.set()
         self._witness.join(60)
         pids = [pid for process in self._processes() for pid in _tree(process.pid)]
         for process in self._processes():

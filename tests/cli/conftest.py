@@ -55,10 +55,10 @@ def run(app, real_database, capsys, monkeypatch):
 
     def call(*words) -> Answer:
         capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
+        with pytest.raises(SystemExit) as finished:
             main([str(word) for word in words])
         captured = capsys.readouterr()
-        return Answer(ended.value.code, captured.out, captured.err)
+        return Answer(finished.value.code, captured.out, captured.err)
 
     return call
 
@@ -95,7 +95,7 @@ def here(tmp_path, monkeypatch):
 
 @pytest.fixture
 def call(fitting):
-    return lambda verb, *words: fitting((verb,), *words)
+    return lambda action, *words: fitting((action,), *words)
 
 
 def payload_of(app, job_id):

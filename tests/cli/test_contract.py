@@ -205,9 +205,9 @@ def test_what_matches_nothing_is_exit_3(run, words):
 
 
 @pytest.mark.one_backend
-@pytest.mark.parametrize("verb", ["cancel", "pause", "resume", "retry", "hold", "unhold", "rm", "wait"])
-def test_no_verb_takes_silence_for_everything(run, filled, verb):
-    assert run(verb).code == 2
+@pytest.mark.parametrize("action", ["cancel", "pause", "resume", "retry", "hold", "unhold", "rm", "wait"])
+def test_no_verb_takes_silence_for_everything(run, filled, action):
+    assert run(action).code == 2
 
 
 def test_every_exit_code_of_an_error_is_in_the_table():

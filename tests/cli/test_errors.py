@@ -112,11 +112,11 @@ def test_a_unit_holds_no_password(run):
     assert "s3cret" not in answer.out
 
 
-@pytest.mark.parametrize("verb", ["cancel", "hold", "ls", "wait"])
-def test_an_id_that_does_not_exist_is_noticed(run, app, verb):
+@pytest.mark.parametrize("action", ["cancel", "hold", "ls", "wait"])
+def test_an_id_that_does_not_exist_is_noticed(run, app, action):
     """Also beside one that does, and then nothing is done."""
     ref = app.enqueue("mail", {"to": 1})
-    answer = run(verb, ref.id, "99", "-o", "json")
+    answer = run(action, ref.id, "99", "-o", "json")
     assert (answer.code, answer.document["error"]["message"]) == (3, "there is no job 99")
     assert ref.state == "ready"
 

@@ -99,12 +99,12 @@ def test_what_a_terminal_would_obey_is_shown(full, real_database):
     assert "\\x1b]0;evil\\x07 note" in terminal.text
 
 
-@pytest.mark.parametrize("term", ["xterm", "dumb"])
-def test_top_shows_what_goes_on(full, real_database, term):
+@pytest.mark.parametrize("lease_duration", ["xterm", "dumb"])
+def test_top_shows_what_goes_on(full, real_database, lease_duration):
     """It goes on until Ctrl-C, and leaves the terminal as it was; a dumb one gets one look."""
-    terminal = Terminal("top", "--every", "0.1", url=real_database.url, TERM=term)
+    terminal = Terminal("top", "--every", "0.1", url=real_database.url, TERM=lease_duration)
     terminal.until("HELD")
-    if term != "dumb":
+    if lease_duration != "dumb":
         full.enqueue("mail", {"to": 2}, queue="a-new-one")
         terminal.until("a-new-one")
         terminal.process.send_signal(signal.SIGINT)

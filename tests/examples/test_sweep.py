@@ -61,7 +61,7 @@ def test_the_grid_is_finished_though_its_worker_is_killed(start, hf, app, folder
     worker.wait()
     assert app.views.count(Selector(kinds=(COMMAND,), states=(State.RUNNING,))).count
     with connect(app.url, autocommit=True) as connection:  # its leases would lapse in a minute: now they have
-        connection.execute("UPDATE holdfast_live SET lapses_at = 1 WHERE state = 'running'")
+        connection.execute("UPDATE holdfast_live SET lease_expires_at = 1 WHERE state = 'running'")
     connection.close()
 
     worker = start("-m", "holdfast", "worker", "--slots", "2")

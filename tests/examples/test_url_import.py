@@ -47,7 +47,7 @@ def importer(call):
 @pytest.fixture
 def batch(call):
     """A command on the first batch: its document."""
-    return lambda verb, *words: json.loads(call("-m", "holdfast", "batch", verb, "1", *words, "-o", "json")[1])
+    return lambda action, *words: json.loads(call("-m", "holdfast", "batch", action, "1", *words, "-o", "json")[1])
 
 
 def test_the_input_is_told_line_by_line(importer, site):

@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from holdfast.domain.jobs.dependencies import IfNot, Step, When, next_step
-from holdfast.domain.jobs.job import JobId, OnLost, State, Token, Wanted, WorkerId
-from holdfast.domain.jobs.verdict import Lost, Outcome, Released, Standing, judge
+from holdfast.domain.jobs.dependencies import DependencyStep, IfNot, When, next_step
+from holdfast.domain.jobs.job import ControlRequest, JobId, OnLost, State, Token, WorkerId
+from holdfast.domain.jobs.verdict import JobNumbers, Lost, Outcome, Released, judge
 from tests.support.backends import START
 
 ZERO = timedelta(0)
@@ -30,14 +30,14 @@ class ModelJob:
     key: str | None = None
     max_attempts: int = 3
     on_lost: OnLost = OnLost.RETRY
-    needs: tuple[int, ...] = ()
+    dependencies: tuple[int, ...] = ()
     when: When = When.DONE
     attempts: int = 0
     crashes: int = 0
     token: int = 0
-    suspect: bool = False
+    poison_suspect: bool = False
     marked: bool = False
-    wanted: Wanted | None = None
+    requested: ControlRequest | None = None
     worker: str | None = None
     lapses: datetime | None = None
     ends: int = 0
@@ -47,8 +47,8 @@ class ModelJob:
         return (-self.priority, self.due, self.id)
 
     @property
-    def careful(self) -> bool:
-        return self.suspect or self.on_lost is not OnLost.RETRY
+    def no_prefetch(self) -> bool:
+        return self.poison_suspect or self.on_lost is not OnLost.RETRY
 
     def leave(self) -> None:
         """Nobody holds it any more."""
@@ -57,7 +57,7 @@ class ModelJob:
     def seen(self) -> tuple[object, ...]:
         """What must agree with the store."""
         return (self.state, self.queue, self.priority, self.due, self.attempts, self.crashes, self.token,
-                self.suspect, self.wanted, self.worker)  # fmt: skip
+                self.poison_suspect, self.requested, self.worker)  # fmt: skip
 
 
 @dataclass
@@ -73,7 +73,7 @@ class Model:
     def holder_of(self, kind: str, key: str | None) -> ModelJob | None:
         """The live job that has the key."""
         job = self.jobs.get(self.keys.get((kind, key or ""), -1))
-        return job if key and job and not job.state.ended else None
+        return job if key and job and not job.state.finished else None
 
     def enqueue(self, job: ModelJob, delay: timedelta) -> None:
         job.due = self.now + delay
@@ -82,13 +82,15 @@ class Model:
         self.jobs[job.id] = job
         if job.state is not State.HELD:
             job.state = State.SCHEDULED if delay > ZERO else State.READY
-            if job.needs:
+            if job.dependencies:
                 job.state = State.WAITING
                 self.judge_waiting([job])
 
     # -- leases ----------------------------------------------------------------------------
 
-    def claim(self, worker: str, kinds: Iterable[str], limit: int, term: timedelta, *, mark: bool) -> list[ModelJob]:
+    def claim(
+        self, worker: str, kinds: Iterable[str], limit: int, lease_duration: timedelta, *, mark: bool
+    ) -> list[ModelJob]:
         ready = sorted(
             (
                 j
@@ -100,17 +102,17 @@ class Model:
         taken: list[ModelJob] = []
         for job in ready:
             limited = job.queue in self.limits
-            may = self._free(job.queue) > 0 if limited else mark or not job.careful
+            may = self._free(job.queue) > 0 if limited else mark or not job.no_prefetch
             if may and len(taken) < limit:
-                self._lease(job, worker, term, mark=mark or limited)
+                self._lease(job, worker, lease_duration, mark=mark or limited)
                 taken.append(job)
         return taken
 
     def _free(self, queue: str) -> int:
         return self.limits[queue] - sum(j.state is State.RUNNING and j.queue == queue for j in self.jobs.values())
 
-    def _lease(self, job: ModelJob, worker: str, term: timedelta, *, mark: bool) -> None:
-        job.state, job.worker, job.lapses = State.RUNNING, worker, self.now + term
+    def _lease(self, job: ModelJob, worker: str, lease_duration: timedelta, *, mark: bool) -> None:
+        job.state, job.worker, job.lapses = State.RUNNING, worker, self.now + lease_duration
         job.token += 1
         job.marked = mark
         job.attempts += mark
@@ -124,9 +126,9 @@ class Model:
         job.attempts += not job.marked
         job.marked = True
 
-    def give_back(self, job_id: int) -> None:
+    def release(self, job_id: int) -> None:
         job = self.jobs[job_id]
-        if not job.marked and job.wanted:
+        if not job.marked and job.requested:
             self.settle(job_id, Released())
         elif not job.marked:
             job.state = State.READY
@@ -135,53 +137,53 @@ class Model:
     def settle(self, job_id: int, outcome: Outcome) -> None:
         job = self.jobs[job_id]
         verdict = judge(self._standing(job), outcome, chance=0.5)
-        job.state, job.attempts, job.crashes, job.suspect = (
+        job.state, job.attempts, job.crashes, job.poison_suspect = (
             verdict.state,
             verdict.attempts,
             verdict.crashes,
-            verdict.suspect,
+            verdict.poison_suspect,
         )
         if verdict.delay > ZERO:
             job.due = self.now + verdict.delay
         job.ends += 1
-        if verdict.state.ended:
-            job.wanted, job.marked, job.lapses = None, False, None
+        if verdict.state.finished:
+            job.requested, job.marked, job.lapses = None, False, None
             self.tell(job)
         else:
-            job.wanted = None
+            job.requested = None
             job.leave()
 
     def take_over(self) -> set[int]:
-        lapsed = [j for j in self.jobs.values() if j.lapses and j.lapses < self.now]
-        for job in lapsed:
+        expired = [j for j in self.jobs.values() if j.lapses and j.lapses < self.now]
+        for job in expired:
             job.token += 1
             self.settle(job.id, Lost())
-        return {job.id for job in lapsed}
+        return {job.id for job in expired}
 
     def promote(self) -> None:
         for job in self.jobs.values():
             if job.state is State.SCHEDULED and job.due <= self.now:
                 job.state = State.READY
 
-    def _standing(self, job: ModelJob) -> Standing:
-        return Standing(
+    def _standing(self, job: ModelJob) -> JobNumbers:
+        return JobNumbers(
             JobId(job.id), job.kind, job.queue, Token(job.token), job.attempts, job.max_attempts, job.crashes, 3,
-            job.on_lost, None, job.marked, job.wanted, False, WorkerId(job.worker or ""), None, None,
+            job.on_lost, None, job.marked, job.requested, False, WorkerId(job.worker or ""), None, None,
         )  # fmt: skip
 
     # -- needs -----------------------------------------------------------------------------
 
-    def tell(self, ended: ModelJob) -> None:
-        self.judge_waiting([j for j in self.jobs.values() if ended.id in j.needs])
+    def tell(self, finished: ModelJob) -> None:
+        self.judge_waiting([j for j in self.jobs.values() if finished.id in j.dependencies])
 
     def judge_waiting(self, jobs: Iterable[ModelJob], *, insist: bool = False) -> None:
         for job in jobs:
             if job.state is not State.WAITING:
                 continue
-            step = next_step(job.when, IfNot.CANCEL, [self.jobs[need].state for need in job.needs])
-            if step is Step.START or (insist and step is Step.CANCEL):
+            step = next_step(job.when, IfNot.CANCEL, [self.jobs[need].state for need in job.dependencies])
+            if step is DependencyStep.START or (insist and step is DependencyStep.CANCEL):
                 job.state = State.SCHEDULED if job.due > self.now else State.READY
-            elif step is Step.CANCEL:
+            elif step is DependencyStep.CANCEL:
                 job.state = State.CANCELLED
                 self.tell(job)
 
@@ -190,21 +192,21 @@ class Model:
     def cancel(self, job_id: int) -> None:
         job = self.jobs[job_id]
         if job.state is State.RUNNING:
-            job.wanted = Wanted.CANCEL
+            job.requested = ControlRequest.CANCEL
         elif job.state in IDLE:
-            job.state, job.suspect = State.CANCELLED, False
+            job.state, job.poison_suspect = State.CANCELLED, False
             self.tell(job)
 
     def pause(self, job_id: int) -> None:
         job = self.jobs[job_id]
         if job.state is State.RUNNING:
-            job.wanted = job.wanted or Wanted.PAUSE
+            job.requested = job.requested or ControlRequest.PAUSE
         self.hold(job_id)
 
     def resume(self, job_id: int) -> None:
         job = self.jobs[job_id]
-        if job.wanted is Wanted.PAUSE:
-            job.wanted = None
+        if job.requested is ControlRequest.PAUSE:
+            job.requested = None
         self.unhold(job_id)
 
     def hold(self, job_id: int) -> None:
@@ -217,18 +219,18 @@ class Model:
         if job.state is State.HELD:
             job.attempts = 0 if job.attempts >= job.max_attempts else job.attempts
             job.crashes = 0 if job.crashes >= 3 else job.crashes
-            job.state = State.WAITING if job.needs else State.SCHEDULED if job.due > self.now else State.READY
+            job.state = State.WAITING if job.dependencies else State.SCHEDULED if job.due > self.now else State.READY
             self.judge_waiting([job], insist=True)
 
     def retry(self, job_id: int) -> None:
         job = self.jobs[job_id]
         holder = self.holder_of(job.kind, job.key)
         if job.state in (State.DEAD, State.CANCELLED) and (holder is None or holder is job):
-            job.state, job.attempts, job.crashes, job.due, job.suspect = State.READY, 0, 0, self.now, False
+            job.state, job.attempts, job.crashes, job.due, job.poison_suspect = State.READY, 0, 0, self.now, False
             job.leave()
             if job.key:
                 self.keys[job.kind, job.key] = job.id
-            if job.needs:
+            if job.dependencies:
                 job.state = State.WAITING
                 self.judge_waiting([job], insist=True)
         elif job.state is State.SCHEDULED and job.attempts:

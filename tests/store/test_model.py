@@ -110,11 +110,13 @@ class StoreMachine(RuleBasedStateMachine):
         self.model.enqueue(job, delay)
         return answer.id
 
-    @rule(target=jobs, needs=st.lists(jobs, min_size=1, max_size=3, unique=True), when=st.sampled_from(When))
-    def enqueue_after(self, needs, when):
-        request = NewJob(kind="a", queue="q1", after=After(ids=tuple(JobId(n) for n in needs), when=when))
+    @rule(target=jobs, dependencies=st.lists(jobs, min_size=1, max_size=3, unique=True), when=st.sampled_from(When))
+    def enqueue_after(self, dependencies, when):
+        request = NewJob(kind="a", queue="q1", after=After(ids=tuple(JobId(n) for n in dependencies), when=when))
         answer = self.store.jobs.enqueue(request)
-        job = ModelJob(answer.id, "a", "q1", 0, self.model.now, State.WAITING, needs=tuple(needs), when=when)
+        job = ModelJob(
+            answer.id, "a", "q1", 0, self.model.now, State.WAITING, dependencies=tuple(dependencies), when=when
+        )
         self.model.enqueue(job, timedelta(0))
         return answer.id
 
@@ -128,7 +130,9 @@ class StoreMachine(RuleBasedStateMachine):
         kinds=st.sampled_from([KINDS, ("a",)]),
     )
     def claim(self, worker, limit, mark, kinds):
-        leases = self.store.leases.claim(worker, queues=QUEUES, kinds=kinds, limit=limit, mark=mark, term=TERM)
+        leases = self.store.leases.claim(
+            worker, queues=QUEUES, kinds=kinds, limit=limit, mark=mark, lease_duration=TERM
+        )
         expected = self.model.claim(worker, kinds, limit, TERM, mark=mark)
         assert [(lease.job_id, lease.token, lease.marked) for lease in leases] == [
             (job.id, job.token, job.marked) for job in expected
@@ -137,7 +141,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(held=st.lists(leases, max_size=4))
     def renew(self, held):
-        renewed = {renewal.job_id for renewal in self.store.leases.renew(held, term=TERM)}
+        renewed = {renewal.job_id for renewal in self.store.leases.renew(held, lease_duration=TERM)}
         mine = {lease.job_id for lease in held if self.model.holds(lease.job_id, lease.token)}
         assert renewed == mine
         for job_id in mine:
@@ -186,11 +190,11 @@ class StoreMachine(RuleBasedStateMachine):
         return not isinstance(outcome, Done) or (job.state is State.DONE and job.token == lease.token)
 
     @rule(held=st.lists(leases, max_size=4))
-    def give_back(self, held):
+    def release(self, held):
         for lease in held:
             if self.model.holds(lease.job_id, lease.token):
-                self.model.give_back(lease.job_id)
-        self.store.leases.give_back(held)
+                self.model.release(lease.job_id)
+        self.store.leases.release(held)
 
     @rule(lease=leases)
     def report(self, lease):
@@ -216,10 +220,10 @@ class StoreMachine(RuleBasedStateMachine):
 
     # -- people, time ----------------------------------------------------------------------
 
-    @rule(job=jobs, verb=st.sampled_from(["cancel", "pause", "resume", "hold", "unhold", "retry"]))
-    def act(self, job, verb):
-        getattr(self.store.control, verb)(Selector(ids=(JobId(job),)), actor="ada")
-        getattr(self.model, verb)(job)
+    @rule(job=jobs, action=st.sampled_from(["cancel", "pause", "resume", "hold", "unhold", "retry"]))
+    def act(self, job, action):
+        getattr(self.store.control, action)(Selector(ids=(JobId(job),)), actor="ada")
+        getattr(self.model, action)(job)
 
     @rule(queue=st.sampled_from(QUEUES), pause=st.booleans())
     def switch(self, queue, pause):
@@ -258,15 +262,15 @@ class StoreMachine(RuleBasedStateMachine):
         for job_id, expected in self.model.jobs.items():
             job = found[job_id]
             seen = (job.state, job.queue, job.priority, job.due_at, job.attempts, job.crashes, job.token,
-                    job.suspect, job.wanted, job.worker)  # fmt: skip
-            wanted = expected.seen()
-            if job.state.ended and job.state is not State.DONE:
-                seen, wanted = seen[:-1], wanted[:-1]  # who held it last is told by its attempts
-            assert seen == wanted, (job_id, seen, wanted)
+                    job.poison_suspect, job.requested, job.worker)  # fmt: skip
+            requested = expected.seen()
+            if job.state.finished and job.state is not State.DONE:
+                seen, requested = seen[:-1], requested[:-1]  # who held it last is told by its attempts
+            assert seen == requested, (job_id, seen, requested)
 
     @invariant()
     def limits_and_keys_hold(self):
-        live = [job for job in self.model.jobs.values() if not job.state.ended]
+        live = [job for job in self.model.jobs.values() if not job.state.finished]
         keyed = [(job.kind, job.key) for job in live if job.key]
         assert len(keyed) == len(set(keyed))
 

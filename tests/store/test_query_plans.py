@@ -16,7 +16,7 @@ from holdfast.errors import NoSuchJob
 from holdfast.store import Store
 from holdfast.store.engine import sql
 from holdfast.store.engine.database import CHECKS
-from holdfast.store.engine.operation import ask
+from holdfast.store.engine.operation import query
 from holdfast.store.jobs.retention import Retention
 from holdfast.store.jobs.settlement import Settlement
 from tests.support.backends import available, postgres_url
@@ -57,7 +57,7 @@ def enqueue(make):
     return lambda store, layout: store.jobs.enqueue_many([make(n, layout) for n in range(1, 101)])
 
 
-def verb(name: str, block: str, *args):
+def action(name: str, block: str, *args):
     """What a person does to the first hundred jobs of a block."""
     return lambda store, layout: getattr(store.control, name)(
         Selector(ids=tuple(layout.ids(block))), *args, actor="ann"
@@ -92,10 +92,10 @@ def get_unknown(store: Store, layout: Layout) -> None:
 
 
 def answer_again(store: Store, layout: Layout) -> None:
-    store.answers.claim("ci", "key", "digest")
-    store.answers.claim("ci", "key", "digest")
-    store.answers.keep("ci", "key", 200, "{}")
-    store.answers.drop("ci", "key")
+    store.idempotency_keys.claim("ci", "key", "digest")
+    store.idempotency_keys.claim("ci", "key", "digest")
+    store.idempotency_keys.keep("ci", "key", 200, "{}")
+    store.idempotency_keys.drop("ci", "key")
 
 
 OPERATIONS = {
@@ -108,16 +108,16 @@ OPERATIONS = {
     "settle again": settle(Done(), token=0, lost=100),
     "settle failed": settle(Failed(error="boom")),
     "settle dead": settle(Failed(error="boom", permanent=True)),
-    "give back": lambda store, layout: store.leases.give_back(leases(layout)),
+    "give back": lambda store, layout: store.leases.release(leases(layout)),
     "take over": lambda store, layout: store.leases.take_over(limit=100),
-    "forsake": lambda store, layout: store.leases.forsake(
+    "forsake": lambda store, layout: store.leases.release_unknown(
         WorkerId("w-0"), queues=["default"], known=[lease.job_id for lease in leases(layout)]
     ),
     "steps": lambda store, layout: store.steps.kept(leases(layout)[0]),
     "keep a step": lambda store, layout: store.steps.keep(leases(layout)[0], "one", "1"),
     "promote": lambda store, layout: store.leases.promote(limit=100),
     "next due": lambda store, layout: store.leases.next_due(),
-    "any lapsed": lambda store, layout: store.leases.any_lapsed(),
+    "any lapsed": lambda store, layout: store.leases.any_expired(),
     "queue depths": lambda store, layout: store.queues.depths(["default", "other"], cap=100),
     "oldest ready": lambda store, layout: store.queues.oldest_ready(["default", "other"], ["mail", "later"]),
     "queues in use": lambda store, layout: store.queues.in_use(),
@@ -128,7 +128,7 @@ OPERATIONS = {
     "enqueue a child": lambda store, layout: store.jobs.enqueue(NewJob(kind="mail"), holder=leases(layout)[0]),
     "enqueue keys": enqueue(keyed),
     "enqueue after ids": lambda store, layout: store.jobs.enqueue(
-        NewJob(kind="mail", after=After(ids=(*layout.ids("later"), *layout.ids("ended", 80))))
+        NewJob(kind="mail", after=After(ids=(*layout.ids("later"), *layout.ids("finished", 80))))
     ),
     "enqueue after key": lambda store, layout: store.jobs.enqueue(
         NewJob(kind="mail", after=After(keys=(("mail", "key-1000"),)))
@@ -136,37 +136,37 @@ OPERATIONS = {
     "enqueue after label": lambda store, layout: store.jobs.enqueue(
         NewJob(kind="mail", after=After(labels=("batch-7",)))
     ),
-    "cancel": verb("cancel", "later"),
-    "cancel running": verb("cancel", "running"),
-    "cancel waiting": verb("cancel", "waiting"),
-    "hold": verb("hold", "later"),
-    "unhold": verb("unhold", "held"),
-    "pause": verb("pause", "running"),
-    "resume": verb("resume", "running"),
-    "retry": verb("retry", "ended"),
-    "restart": verb("restart", "ended"),
-    "restart what is done": lambda store, layout: store.backend.run(ask("revive_done", ids=layout.ids("ended"))),
-    "rewrite": verb("rewrite", "later", lambda payload: '{"to": 7}'),
-    "hasten": verb("retry", "scheduled"),
-    "set memory": verb("set_memory", "ended", 2**30),
-    "line": lambda store, layout: store.scaling.line("mine", "mail", limit=100),
-    "claim one": lambda store, layout: store.scaling.claim(
-        WORKER, layout.ids("later", 1)[0], queue="later", term=timedelta(minutes=1)
+    "cancel": action("cancel", "later"),
+    "cancel running": action("cancel", "running"),
+    "cancel waiting": action("cancel", "waiting"),
+    "hold": action("hold", "later"),
+    "unhold": action("unhold", "held"),
+    "pause": action("pause", "running"),
+    "resume": action("resume", "running"),
+    "retry": action("retry", "finished"),
+    "restart": action("restart", "finished"),
+    "restart what is done": lambda store, layout: store.backend.run(query("revive_done", ids=layout.ids("finished"))),
+    "rewrite": action("rewrite", "later", lambda payload: '{"to": 7}'),
+    "hasten": action("retry", "scheduled"),
+    "set memory": action("set_memory", "finished", 2**30),
+    "line": lambda store, layout: store.autoscaler.line("mine", "mail", limit=100),
+    "claim one": lambda store, layout: store.autoscaler.claim(
+        WORKER, layout.ids("later", 1)[0], queue="later", lease_duration=timedelta(minutes=1)
     ),
-    "set priority": verb("set_priority", "later", 7),
-    "move": verb("move", "later", "other"),
-    "reschedule": verb("reschedule", "later", datetime(2040, 1, 1, tzinfo=UTC)),
-    "remove": lambda store, layout: store.control.remove(Selector(ids=tuple(layout.ids("ended")))),
+    "set priority": action("set_priority", "later", 7),
+    "move": action("move", "later", "other"),
+    "reschedule": action("reschedule", "later", datetime(2040, 1, 1, tzinfo=UTC)),
+    "remove": lambda store, layout: store.control.remove(Selector(ids=tuple(layout.ids("finished")))),
     "prune": lambda store, layout: store.pruner.prune(
         Retention(done=timedelta(hours=1), cancelled=timedelta(hours=1), dead=timedelta(days=900)), limit=100
     ),
     "prune keys": lambda store, layout: store.pruner.prune_keys(limit=100),
-    "get": lambda store, layout: store.views.get(layout.ids("ended")[50]),
+    "get": lambda store, layout: store.views.get(layout.ids("finished")[50]),
     "get unknown": get_unknown,
-    "state": lambda store, layout: store.views.state(layout.ids("ended")[50]),
+    "state": lambda store, layout: store.views.state(layout.ids("finished")[50]),
     "attempts": lambda store, layout: store.views.attempts(JobId(200)),
     "events": lambda store, layout: store.views.events(JobId(200)),
-    "needs": lambda store, layout: store.views.needs(layout.ids("waiting")[50]),
+    "dependencies": lambda store, layout: store.views.dependencies(layout.ids("waiting")[50]),
     "why": lambda store, layout: store.views.why(layout.ids("scheduled", 1)[0] - 2),
     "page": page(),
     "page further": page(before=True),
@@ -180,22 +180,22 @@ OPERATIONS = {
     "count": count(),
     "count a label": count(labels=("batch-7",)),
     "count keys": count(keys=("key-20", "key-40")),
-    "prune acts": lambda store, layout: store.pruner.prune_acts(limit=100),
-    "acts": lambda store, layout: store.acts.page(limit=50),
-    "acts of a person": lambda store, layout: store.acts.page(limit=50, actor="ada"),
-    "answer": lambda store, layout: store.answers.claim("ci", "key", "digest"),
+    "prune acts": lambda store, layout: store.pruner.prune_audit(limit=100),
+    "acts": lambda store, layout: store.audit_log.page(limit=50),
+    "acts of a person": lambda store, layout: store.audit_log.page(limit=50, actor="ada"),
+    "answer": lambda store, layout: store.idempotency_keys.claim("ci", "key", "digest"),
     "answer again": answer_again,
-    "trace": lambda store, layout: store.traces.of(layout.ids("ended")[50]),
-    "board lanes": lambda store, layout: store.board.lanes(cap=100),
-    "board queues": lambda store, layout: store.board.queues(cap=100),
-    "board counts": lambda store, layout: store.board.tallies(cap=100, most=100, span=timedelta(days=3000)),
-    "board trouble": lambda store, layout: store.board.trouble(limit=20),
-    "board errors": lambda store, layout: store.board.errors(limit=100),
-    "board running": lambda store, layout: store.board.running(limit=100),
-    "board edges": lambda store, layout: store.board.edges(layout.ids("waiting")[50]),
-    "pulse": lambda store, layout: store.board.pulse(),
-    "story": lambda store, layout: store.board.story(layout.ids("scheduled", 1)[0] - 2),
-    "story of an ended job": lambda store, layout: store.board.story(layout.ids("ended")[50]),
+    "trace": lambda store, layout: store.traces.of(layout.ids("finished")[50]),
+    "board lanes": lambda store, layout: store.dashboard.lanes(cap=100),
+    "board queues": lambda store, layout: store.dashboard.queues(cap=100),
+    "board counts": lambda store, layout: store.dashboard.tallies(cap=100, most=100, span=timedelta(days=3000)),
+    "board trouble": lambda store, layout: store.dashboard.trouble(limit=20),
+    "board errors": lambda store, layout: store.dashboard.errors(limit=100),
+    "board running": lambda store, layout: store.dashboard.running(limit=100),
+    "board edges": lambda store, layout: store.dashboard.edges(layout.ids("waiting")[50]),
+    "pulse": lambda store, layout: store.dashboard.pulse(),
+    "story": lambda store, layout: store.dashboard.story(layout.ids("scheduled", 1)[0] - 2),
+    "story of an ended job": lambda store, layout: store.dashboard.story(layout.ids("finished")[50]),
     "brief page": lambda store, layout: store.views.page(Selector(), limit=50, brief=True),
     **{f"page of {state}": page(states=(state,)) for state in State},
     **{f"page of {state} further": page(states=(state,), before=True) for state in State},

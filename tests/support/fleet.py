@@ -111,7 +111,7 @@ class Audit:
         if database.name == "sqlite":
             database.execute("CREATE TABLE audit_end (id INTEGER, token INTEGER)")
             database.execute(
-                "CREATE TRIGGER audit_ends AFTER INSERT ON holdfast_ended "
+                "CREATE TRIGGER audit_ends AFTER INSERT ON holdfast_finished "
                 "BEGIN INSERT INTO audit_end VALUES (new.id, new.token); END"
             )
             return
@@ -122,7 +122,7 @@ class Audit:
             "$$ BEGIN INSERT INTO audit_end VALUES (new.id, new.token); RETURN new; END $$"
         )
         database.execute(
-            "CREATE TRIGGER audit_ends AFTER INSERT ON holdfast.ended FOR EACH ROW EXECUTE FUNCTION audit_ends()"
+            "CREATE TRIGGER audit_ends AFTER INSERT ON holdfast.finished FOR EACH ROW EXECUTE FUNCTION audit_ends()"
         )
 
     def ends(self) -> dict[int, int]:
@@ -131,5 +131,5 @@ class Audit:
 
     def close(self) -> None:
         if self._database.name != "sqlite":
-            self._database.execute("DROP TRIGGER audit_ends ON holdfast.ended")
+            self._database.execute("DROP TRIGGER audit_ends ON holdfast.finished")
             self._database.execute("DROP TABLE audit_end")

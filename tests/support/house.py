@@ -13,16 +13,16 @@ from starlette.requests import Request
 from starlette.testclient import TestClient
 
 from holdfast import Holdfast
-from holdfast.admin.actions.actions import Desk
+from holdfast.admin.actions.actions import Actions
 from holdfast.admin.doctor.checks import examine
 from holdfast.admin.views.masking import Masks
 from holdfast.domain.access.roles import Role, Via
-from holdfast.domain.fleet.health import Check
+from holdfast.domain.fleet.health import HealthCheck
 from holdfast.settings import log_folder
 from holdfast.store import Store
 from holdfast.web.pages import routes
-from holdfast.web.pages.request import Who
-from holdfast.web.stream import Live
+from holdfast.web.pages.request import SignedInUser
+from holdfast.web.stream import LiveUpdates
 
 
 class OpenHouse:
@@ -35,22 +35,22 @@ class OpenHouse:
         self.place = "a store of a test"
         self.role = role
 
-    def who(self, _: Request) -> Who:
-        return Who("ada", self.role, "form-token")
+    def who(self, _: Request) -> SignedInUser:
+        return SignedInUser("ada", self.role, "form-token")
 
     def may_stay(self, _: Request) -> bool:
         return True
 
-    def desk(self, _: Request) -> Desk:
-        return Desk(self.store, actor="ada", via=Via.WEB)
+    def actions(self, _: Request) -> Actions:
+        return Actions(self.store, actor="ada", via=Via.WEB)
 
-    def examined(self) -> tuple[list[Check], datetime]:
+    def examined(self) -> tuple[list[HealthCheck], datetime]:
         return list(examine(lambda: self.store)), datetime.now(UTC)
 
 
 def client_of(house: OpenHouse) -> TestClient:
     """A browser without JavaScript before the pages of this house; it follows nothing by itself."""
-    site = Starlette(routes=routes.routes(house, Live(house.store.board.pulse)))
+    site = Starlette(routes=routes.routes(house, LiveUpdates(house.store.dashboard.pulse)))
     return TestClient(site, base_url="http://127.0.0.1", follow_redirects=False)
 
 

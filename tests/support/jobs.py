@@ -9,7 +9,7 @@ from holdfast.domain.jobs.new_job import NewJob
 from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.jobs.verdict import Failed
 from holdfast.store import Store
-from holdfast.store.jobs.leases import TERM
+from holdfast.store.jobs.leases import DEFAULT_LEASE
 
 WORKER = WorkerId("worker-1")
 BOOM = Failed(error="boom")
@@ -47,9 +47,9 @@ def states(store: Store) -> dict[JobId, State]:
     return {job.id: job.state for job in store.views.all(Selector())}
 
 
-def lapse(clock, term: timedelta = TERM) -> None:
+def lapse(clock, lease_duration: timedelta = DEFAULT_LEASE) -> None:
     """Let all leases of *term* lapse."""
-    clock.advance(term + timedelta(seconds=1))
+    clock.advance(lease_duration + timedelta(seconds=1))
 
 
 def only(*ids: JobId) -> Selector:

@@ -10,7 +10,7 @@ class Listener:
 
     def __init__(self, store):
         self._rung = threading.Event()
-        self.ear = store.backend.listen(self._rung.set)
+        self.listener = store.backend.listen(self._rung.set)
 
     def hears(self, *, within=5.0):
         heard = self._rung.wait(within)
@@ -19,8 +19,8 @@ class Listener:
 
     def settle(self):
         """Wait until it listens, and forget what it has heard so far."""
-        if not self.ear.works:
+        if not self.listener.works:
             assert self.hears()
-        assert self.ear.works
+        assert self.listener.works
         while self.hears(within=0.05):
             pass

@@ -21,7 +21,7 @@ from psycopg.adapt import PyFormat, Transformer
 
 from holdfast.domain.jobs.job import JobId
 from holdfast.store import Store
-from holdfast.store.engine.operation import Ask, Step, drive
+from holdfast.store.engine.operation import Query, Statement, run_operation
 from holdfast.store.engine.rows import to_micros
 from holdfast.store.postgres.backend import PostgresBackend, _prepared
 from holdfast.store.postgres.statements import Statements
@@ -31,7 +31,7 @@ from holdfast.store.sqlite.backend import SqliteBackend
 
 DATABASE = "holdfast_plans"
 #: Tables that grow with the number of jobs.
-BIG = {"job", "live", "ended", "need", "key", "attempt", "event", "progress"}
+BIG = {"job", "live", "finished", "dependency", "key", "attempt", "event", "progress"}
 
 
 class Layout(Struct, frozen=True, kw_only=True):
@@ -42,7 +42,7 @@ class Layout(Struct, frozen=True, kw_only=True):
     jobs back from the newest passes a large block before it meets any but the last.
     """
 
-    ended: int
+    finished: int
     running: int
     mine: int
     scheduled: int
@@ -61,7 +61,7 @@ class Layout(Struct, frozen=True, kw_only=True):
 
     def ids(self, block: str, count: int = 100) -> list[JobId]:
         """The first ids of a block of live jobs, or of the ended ones."""
-        if block == "ended":
+        if block == "finished":
             return [JobId(2 * n) for n in range(1, count + 1)]
         return [JobId(2 * n - 1) for n in range(self.first(block), self.first(block) + count)]
 
@@ -73,12 +73,12 @@ INSERT INTO holdfast.job (id, kind, payload, label, key, actor, created_at, on_l
 SELECT n, 'mail', '{}', CASE WHEN n % 20 < 2 THEN 'batch-' || (n / 1000) END, CASE WHEN n % 20 < 2 THEN 'key-' || n END,
     'test', at(n - 4000000), 'retry', 'done', 'cancel'
 FROM series WHERE n <= $live + $ended;
-INSERT INTO holdfast.ended (id, state, queue, kind, priority, due_at, attempts, crashes, token, worker,
-    started_at, ended_at, reason)
+INSERT INTO holdfast.finished (id, state, queue, kind, priority, due_at, attempts, crashes, token, worker,
+    started_at, finished_at, reason)
 SELECT 2 * n, CASE n % 100 WHEN 10 THEN 'dead' WHEN 2 THEN 'cancelled' ELSE 'done' END, 'mine', 'mail', 0,
-    at(9 * (n - $ended)), 1, 0, 1, 'w1', at(9 * (n - $ended)), at(9 * (n - $ended)), 'done'
+    at(9 * (n - $finished)), 1, 0, 1, 'w1', at(9 * (n - $finished)), at(9 * (n - $finished)), 'done'
 FROM series WHERE n <= $ended;
-INSERT INTO holdfast.live (id, state, queue, kind, priority, due_at, token, needed, worker, claimed_at, started_at, lapses_at)
+INSERT INTO holdfast.live (id, state, queue, kind, priority, due_at, token, has_dependents, worker, claimed_at, started_at, lease_expires_at)
 SELECT 2 * n - 1, 'running', CASE WHEN n % 3 = 0 THEN 'narrow' ELSE 'mine' END, 'mail', 0, at(0), 1, n > 0, 'w1', at(0),
     CASE WHEN n % 2 = 0 THEN at(0) END, at(3600 * (n - $running / 2))
 FROM series WHERE n <= $running;
@@ -89,25 +89,25 @@ SELECT 2 * n - 1,
     CASE WHEN n >= $scheduled THEN 'later' WHEN n % 2 = 0 THEN 'narrow' ELSE 'mine' END,
     'mail', n % 3, at(n - ($scheduled + $waiting) / 2)
 FROM series WHERE n > $running AND n <= $live;
-INSERT INTO holdfast.need (job_id, need_id)
+INSERT INTO holdfast.dependency (job_id, dependency_id)
 SELECT 2 * n - 1, 2 * (n - $waiting + $ended / 2) FROM series WHERE n >= $waiting AND n < $held
 UNION ALL SELECT 2 * n - 1, 2 * (n - $waiting + $later) - 1 FROM series WHERE n >= $waiting AND n < $held
 UNION ALL SELECT 2 * (n + $waiting) - 1, 2 * n - 1 FROM series WHERE n <= $running;
 INSERT INTO holdfast.key (kind, key, job_id, scope)
 SELECT 'mail', 'key-' || n, n, CASE n % 20 WHEN 0 THEN 'live' ELSE 'forever' END
 FROM series WHERE n <= $live + $ended AND n % 20 < 2;
-INSERT INTO holdfast.attempt (job_id, token, number, ended_at, reason)
-SELECT n, 1, 1, at(0), 'error' FROM series WHERE n <= ($live + $ended) AND n % 20 = 0;
+INSERT INTO holdfast.attempt (job_id, token, number, finished_at, reason)
+SELECT n, 1, 1, at(0), 'error' FROM series WHERE n <= ($live + $finished) AND n % 20 = 0;
 INSERT INTO holdfast.event (job_id, at, name, actor)
-SELECT n, at(0), 'failed', 'test' FROM series WHERE n <= ($live + $ended) AND n % 20 = 0;
-INSERT INTO holdfast.output.progress (job_id, done, at) SELECT n, 1, at(0) FROM series WHERE n <= ($live + $ended) / 100;
+SELECT n, at(0), 'failed', 'test' FROM series WHERE n <= ($live + $finished) AND n % 20 = 0;
+INSERT INTO holdfast.progress (job_id, done, at) SELECT n, 1, at(0) FROM series WHERE n <= ($live + $finished) / 100;
 """
 
 
 def load_script(layout: Layout) -> str:
     """The text that fills a store as *layout* says."""
     places = {block: layout.first(block) for block in ("scheduled", "waiting", "held", "later")}
-    values = {"live": layout.live, "ended": layout.ended, "running": layout.running, **places}
+    values = {"live": layout.live, "finished": layout.finished, "running": layout.running, **places}
     return re.sub(r"\$(\w+)", lambda found: str(values[found[1]]), LOAD)
 
 
@@ -129,8 +129,8 @@ class Observed:
 
     def __init__(
         self,
-        explain: Callable[[Ask], Cost],
-        perform: Callable[[Step], list[Any]],
+        explain: Callable[[Query], Cost],
+        perform: Callable[[Statement], list[Any]],
         drawn: Callable[[int], list[JobId] | None],
     ) -> None:
         self.costs: list[Cost] = []
@@ -138,22 +138,22 @@ class Observed:
         self._explain = explain
         self._perform = perform
 
-    def run(self, ask: Ask, *, repeatable: bool = False, timeout: timedelta | None = None) -> list[Any]:
+    def run(self, ask: Query, *, repeatable: bool = False, timeout: timedelta | None = None) -> list[Any]:
         return self._do(ask)
 
-    def look(self, ask: Ask) -> list[Any]:
+    def look(self, ask: Query) -> list[Any]:
         return self._do(ask)
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         """Nobody listens."""
 
     def write(self, flow, /, *args, **kwargs):
-        return drive(flow(*args, **kwargs), self._do)
+        return run_operation(flow(*args, **kwargs), self._do)
 
     read = write
 
-    def _do(self, step: Step) -> list[Any]:
-        if isinstance(step, Ask):
+    def _do(self, step: Statement) -> list[Any]:
+        if isinstance(step, Query):
             self.costs.append(self._explain(step))
         return self._perform(step)
 
@@ -166,7 +166,7 @@ class BigPostgres:
 
     def __init__(self, server_url: str, *, jobs: int = 1_000_000) -> None:
         self.layout = Layout(
-            ended=jobs // 2,
+            finished=jobs // 2,
             running=300,
             mine=jobs // 20,
             scheduled=jobs // 20,
@@ -187,9 +187,9 @@ class BigPostgres:
     def close(self) -> None:
         self._connection.close()
 
-    def use_statistics(self, moment: str) -> None:
+    def use_statistics(self, timestamp: str) -> None:
         """Let the planner know what it knew at *moment*, one of :attr:`STATISTICS`."""
-        shelf = _shelf(moment)
+        shelf = _shelf(timestamp)
         with self._connection.transaction():
             self._run(f"DELETE FROM pg_statistic WHERE starelid::bigint IN ({_OURS})")
             self._run(
@@ -198,7 +198,7 @@ class BigPostgres:
             )
             self._run(
                 "UPDATE pg_class SET relpages = kept.relpages, reltuples = kept.reltuples, relallvisible = 0"
-                f" FROM kept_sizes AS kept WHERE kept.moment = '{moment}' AND kept.oid = pg_class.oid"
+                f" FROM kept_sizes AS kept WHERE kept.moment = '{timestamp}' AND kept.oid = pg_class.oid"
             )
 
     def observe(self, operation: Callable[[Store, Layout], Any]) -> list[Cost]:
@@ -214,7 +214,7 @@ class BigPostgres:
             operation(Store(backend), self.layout)
         return backend.costs
 
-    def _explain(self, ask: Ask) -> Cost:
+    def _explain(self, ask: Query) -> Cost:
         """Run *ask* as a statement that was prepared on a worker's connection, with the same types."""
         text, values = self._numbered(ask)
         types = ", ".join(self._types(values))
@@ -229,7 +229,7 @@ class BigPostgres:
         self._run("DEALLOCATE asked")
         return _postgres_cost(ask.name, found[0][0][0])
 
-    def _numbered(self, ask: Ask) -> tuple[str, list[Any]]:
+    def _numbered(self, ask: Query) -> tuple[str, list[Any]]:
         text = self._statements.text(ask).decode()
         given = to_postgres(ask.parameters)
         names = list(dict.fromkeys(re.findall(r"%\((\w+)\)s", text)))
@@ -253,33 +253,33 @@ class BigPostgres:
     def _load(self) -> None:
         names = ", ".join(f"holdfast.{table}" for table in self._tables if table != "meta")
         self._run("SET statement_timeout = 0")
-        few = Layout(ended=4, running=0, mine=5, scheduled=0, waiting=0, held=0, later=0)
-        moments = {"idle": few, "busy": Layout(ended=4, running=5, mine=0, scheduled=0, waiting=0, held=0, later=0)}
+        few = Layout(finished=4, running=0, mine=5, scheduled=0, waiting=0, held=0, later=0)
+        moments = {"idle": few, "busy": Layout(finished=4, running=5, mine=0, scheduled=0, waiting=0, held=0, later=0)}
         for table in self._tables:
             self._run(f"ALTER TABLE holdfast.{table} SET (autovacuum_enabled = false)")
         self._run(_HELPERS)
-        self._run(f"INSERT INTO series SELECT generate_series(1, {self.layout.live + self.layout.ended})")
+        self._run(f"INSERT INTO series SELECT generate_series(1, {self.layout.live + self.layout.finished})")
         self._keep("empty")
-        for moment, layout in {**moments, "fresh": self.layout}.items():
+        for timestamp, layout in {**moments, "fresh": self.layout}.items():
             with self._connection.transaction():
                 self._run(f"TRUNCATE {names}")
                 self._run(load_script(layout))
             self._run(f"ANALYZE {names}")
-            self._keep(moment)
+            self._keep(timestamp)
         self._keep("drained")
         self._run(
-            "UPDATE kept_sizes AS kept SET reltuples = 0 FROM pg_class WHERE kept.moment = 'drained'"
+            "UPDATE kept_sizes AS kept SET reltuples = 0 FROM pg_class WHERE kept.timestamp = 'drained'"
             " AND pg_class.oid = kept.oid AND (pg_class.relname = 'live' OR pg_class.relname LIKE 'live%')"
         )
 
-    def _keep(self, moment: str) -> None:
+    def _keep(self, timestamp: str) -> None:
         """Lay the statistics of this moment aside, under the ids of tables that do not exist."""
         self._run(
-            f"INSERT INTO pg_statistic SELECT (starelid::bigint + {_shelf(moment)})::oid, {_REST}"
+            f"INSERT INTO pg_statistic SELECT (starelid::bigint + {_shelf(timestamp)})::oid, {_REST}"
             f" FROM pg_statistic WHERE starelid::bigint IN ({_OURS})"
         )
         self._run(
-            f"INSERT INTO kept_sizes SELECT '{moment}', oid, relpages, reltuples FROM pg_class WHERE oid IN ({_OURS})"
+            f"INSERT INTO kept_sizes SELECT '{timestamp}', oid, relpages, reltuples FROM pg_class WHERE oid IN ({_OURS})"
         )
 
 
@@ -290,15 +290,15 @@ _OURS = "SELECT oid::bigint FROM pg_class WHERE relnamespace = 'holdfast'::regna
 _SLOTS = [f"{part}{n}" for part in ("stakind", "staop", "stacoll", "stanumbers", "stavalues") for n in range(1, 6)]
 _REST = ", ".join(["staattnum", "stainherit", "stanullfrac", "stawidth", "stadistinct", *_SLOTS])
 _HELPERS = """
-CREATE TABLE kept_sizes (moment text, oid oid, relpages integer, reltuples real);
+CREATE TABLE kept_sizes (timestamp text, oid oid, relpages integer, reltuples real);
 CREATE UNLOGGED TABLE series (n integer);
 CREATE FUNCTION at(seconds bigint) RETURNS timestamptz LANGUAGE sql STABLE
     AS $$ SELECT now() + seconds * interval '1 second' $$;
 """
 
 
-def _shelf(moment: str) -> int:
-    return 10**8 * (1 + BigPostgres.STATISTICS.index(moment))
+def _shelf(timestamp: str) -> int:
+    return 10**8 * (1 + BigPostgres.STATISTICS.index(timestamp))
 
 
 def _postgres_cost(statement: str, explained: dict[str, Any]) -> Cost:
@@ -343,7 +343,7 @@ class BigSqlite:
     STATISTICS = ("empty", "fresh")
 
     layout = Layout(
-        ended=50_000,
+        finished=50_000,
         running=300,
         mine=10_000,
         scheduled=10_000,
@@ -362,8 +362,8 @@ class BigSqlite:
     def close(self) -> None:
         self._connection.close()
 
-    def use_statistics(self, moment: str) -> None:
-        if moment == "fresh":
+    def use_statistics(self, timestamp: str) -> None:
+        if timestamp == "fresh":
             self._connection.execute("ANALYZE")
         else:
             with suppress(sqlite3.OperationalError):
@@ -381,10 +381,10 @@ class BigSqlite:
             self._connection.execute("ROLLBACK")
         return backend.costs
 
-    def _perform(self, step: Step) -> list[Any]:
+    def _perform(self, step: Statement) -> list[Any]:
         return sqlite_statements.perform(self._connection, step, now=self._now)
 
-    def _explain(self, ask: Ask) -> Cost:
+    def _explain(self, ask: Query) -> Cost:
         parameters = {name: sqlite_statements.to_sql(value) for name, value in ask.parameters.items()}
         lines = [
             row[3]
@@ -396,7 +396,7 @@ class BigSqlite:
         walked = {line for line in lines if _walks(line)}
         return Cost(ask.name, self._steps(ask), 0, walked, False, "\n".join(lines))
 
-    def _steps(self, ask: Ask) -> int:
+    def _steps(self, ask: Query) -> int:
         """How many instructions of SQLite's machine *ask* takes, to the nearest hundred."""
         ticks = 0
 
@@ -416,7 +416,7 @@ class BigSqlite:
         return ticks * 100
 
     def _load(self) -> None:
-        count = self.layout.live + self.layout.ended
+        count = self.layout.live + self.layout.finished
         self._connection.execute("CREATE TEMP TABLE series (n INTEGER PRIMARY KEY)")
         self._connection.execute(
             "INSERT INTO series SELECT value FROM json_each(?)", (json.dumps(list(range(1, count + 1))),)

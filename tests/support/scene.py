@@ -7,10 +7,10 @@ from typing import Any
 
 import holdfast
 from holdfast import Holdfast
-from holdfast.admin.actions.actions import Desk
+from holdfast.admin.actions.actions import Actions
 from holdfast.domain.access.roles import Via
 from holdfast.domain.commands.command import COMMAND, Command
-from holdfast.domain.fleet.autoscaler_state import Action, Decision
+from holdfast.domain.fleet.autoscaler_state import AutoscalerAction, AutoscalerDecision
 from holdfast.domain.jobs.job import JobId, WorkerId
 from holdfast.domain.jobs.new_job import NewJob
 from holdfast.domain.jobs.selector import Selector
@@ -36,7 +36,7 @@ class Scene:
     def __init__(self, app: Holdfast, text: str = "") -> None:
         self.app = app
         self.text = text
-        self.desk = Desk(app.store, actor=f"ada{text}"[:100].strip(), via=Via.CLI)
+        self.actions = Actions(app.store, actor=f"ada{text}"[:100].strip(), via=Via.CLI)
         self.jobs: dict[str, JobId] = {}
         self.batches: dict[str, int] = {}
         self.handlers, self.resync = _kinds(app, text)
@@ -62,8 +62,8 @@ class Scene:
         schedules = self.app.schedules
         schedules.create("nightly", "mail", "30 2 * * *", tz="Europe/Berlin", payload={"to": "ada"})
         schedules.create(f"hourly{_seen(self.text)}"[:100], "mail", "every 1h", payload={"to": f"grace{self.text}"})
-        self.desk.trigger("nightly")
-        self.desk.schedule("pause", "nightly", note=f"the index is rebuilt{self.text}")
+        self.actions.trigger("nightly")
+        self.actions.schedule("pause", "nightly", note=f"the index is rebuilt{self.text}")
 
     def _done(self) -> None:
         for name in ("ada", "grace", "linus"):
@@ -104,7 +104,7 @@ class Scene:
         second = self._put("parse", "slow", label=f"parse{self.text}"[:150], after=[first])
         self._put("publish", "mail", payload={"to": "all"}, label="publish", after=[second])
         held = self._put("held", "mail", payload={"to": "nobody"}, label="held-back")
-        self.desk.jobs("hold", Selector(ids=(held,)), note=f"not before Monday{self.text}")
+        self.actions.jobs("hold", Selector(ids=(held,)), note=f"not before Monday{self.text}")
 
     def _batch(self) -> None:
         done = self.app.run(self.resync.bind(replace=True), range(1, 41), output="none", max_failures=0)
@@ -112,7 +112,7 @@ class Scene:
         self.batches["partial"] = done.batch.id
         paused = self.app.submit(self.resync.bind(replace=False), range(100))
         self.batches["paused"] = paused.id
-        self.desk.batch("pause", paused.id)
+        self.actions.batch("pause", paused.id)
 
     def _running(self) -> None:
         store = self.app.store
@@ -126,18 +126,22 @@ class Scene:
             )
 
     def _switches(self) -> None:
-        self.desk.queue("reports", limit=4)
-        self.desk.queue("imports", paused=True, note=f"the source is down{self.text}")
-        self.app.store.scaling.decide(
+        self.actions.queue("reports", limit=4)
+        self.actions.queue("imports", paused=True, note=f"the source is down{self.text}")
+        self.app.store.autoscaler.decide(
             WorkerId("builder-1"),
             "host-1",
             [
-                Decision(
-                    queue="builds", action=Action.STEP_UP, job_id=None, slots=3, text=f"the host bears it{self.text}"
+                AutoscalerDecision(
+                    queue="builds",
+                    action=AutoscalerAction.STEP_UP,
+                    job_id=None,
+                    slots=3,
+                    text=f"the host bears it{self.text}",
                 )
             ],
         )
-        self.app.store.filters.save(f"dead money{self.text}"[:150].strip(), "state=dead kind=charge", actor="ada")
+        self.app.store.saved_filters.save(f"dead money{self.text}"[:150].strip(), "state=dead kind=charge", actor="ada")
 
 
 def _worker(store: Store, name: str, *, kinds: list[str], queues: list[str]) -> WorkerId:

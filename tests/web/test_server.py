@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.domain.access.roles import Role
 from holdfast.errors import ConfigurationError, StoreUnavailable
-from holdfast.store.engine.operation import ask
+from holdfast.store.engine.operation import query
 from holdfast.store.engine.url import open_store
 
 pytestmark = pytest.mark.one_backend
@@ -48,7 +48,7 @@ def test_a_look_that_takes_too_long_is_given_up(app, tmp_path):
     hasty = open_store(app.url, patience=timedelta(0))
     try:
         with pytest.raises(StoreUnavailable, match="took too long"):
-            hasty.backend.look(ask("count_jobs", limit=100_000))
+            hasty.backend.look(query("count_jobs", limit=100_000))
     finally:
         hasty.close()
 

@@ -7,17 +7,17 @@ import asyncio
 import pytest
 
 from holdfast.errors import StoreUnavailable
-from holdfast.store.fleet.dashboard import Pulse
-from holdfast.web.stream import Live, differing
+from holdfast.store.fleet.dashboard import ChangeCounters
+from holdfast.web.stream import LiveUpdates, differing
 from tests.support.jobs import put
 
-QUIET = Pulse("a", "b", "c", "d", "e", "f")
+QUIET = ChangeCounters("a", "b", "c", "d", "e", "f")
 LONG = 60.0
 
 
 def test_words(store):
     """A change of the store is told by the part that it is in, and nothing else."""
-    live = Live(store.board.pulse)
+    live = LiveUpdates(store.dashboard.pulse)
 
     async def look() -> list[set[str]]:
         told = [await live.tick()]
@@ -39,10 +39,10 @@ def test_words(store):
 def test_differing():
     """Two looks are compared part by part."""
     assert differing(QUIET, QUIET) == set()
-    assert differing(QUIET, Pulse("x", "b", "c", "d", "e", "y")) == {"jobs", "acts"}
+    assert differing(QUIET, ChangeCounters("x", "b", "c", "d", "e", "y")) == {"jobs", "acts"}
 
 
-async def lines_of(live: Live, may_stay, count: int) -> list[str]:
+async def lines_of(live: LiveUpdates, may_stay, count: int) -> list[str]:
     found = []
     async for line in live.lines(may_stay):
         found.append(line)
@@ -55,12 +55,12 @@ def test_one_look_for_all():
     """However many pages are open, the store is looked at once; each is told."""
     looks = []
 
-    def look() -> Pulse:
+    def look() -> ChangeCounters:
         looks.append(1)
-        return Pulse(str(len(looks)), "b", "c", "d", "e", "f")
+        return ChangeCounters(str(len(looks)), "b", "c", "d", "e", "f")
 
     async def many() -> list[list[str]]:
-        live = Live(look, every=0.001, alive=LONG)
+        live = LiveUpdates(look, every=0.001, alive=LONG)
         return await asyncio.wait_for(asyncio.gather(*(lines_of(live, lambda: True, 2) for _ in range(20))), LONG)
 
     told = asyncio.run(many())
@@ -72,7 +72,7 @@ def test_revoked():
     """A stream ends, and tells nothing more, when its reader may no longer look."""
 
     async def read() -> list[str]:
-        live = Live(lambda: QUIET, every=0.001, alive=0.001)
+        live = LiveUpdates(lambda: QUIET, every=0.001, alive=0.001)
         allowed = iter([True, True, False])
         return [line async for line in live.lines(lambda: next(allowed))]
 
@@ -83,7 +83,7 @@ def test_closed():
     """All streams end when the server stops."""
 
     async def read() -> list[str]:
-        live = Live(lambda: QUIET, every=0.001, alive=LONG)
+        live = LiveUpdates(lambda: QUIET, every=0.001, alive=LONG)
         found = []
         async for line in live.lines(lambda: True):
             found.append(line)
@@ -96,18 +96,18 @@ def test_closed():
 def test_a_store_that_is_away():
     """While the store does not answer, open pages hear of nothing, and no stream breaks."""
 
-    def look() -> Pulse:
+    def look() -> ChangeCounters:
         raise StoreUnavailable("gone")
 
-    live = Live(look)
+    live = LiveUpdates(look)
     assert asyncio.run(live.tick()) == set()
 
 
 def test_nobody_looks():
     """When no page is open, the store is left alone."""
 
-    async def read() -> Live:
-        live = Live(lambda: QUIET, every=0.001, alive=0.001)
+    async def read() -> LiveUpdates:
+        live = LiveUpdates(lambda: QUIET, every=0.001, alive=0.001)
         await lines_of(live, lambda: True, 2)
         await asyncio.wait_for(live._looking, LONG)
         return live

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.domain.jobs.kind import Kind, KindOptions
 from holdfast.worker import heartbeat
-from holdfast.worker.active_runs import Held, Run, StopReason
+from holdfast.worker.active_runs import ActiveRuns, Run, StopReason
 from holdfast.worker.heartbeat import SOONEST, Heartbeat
 from tests.support.jobs import WORKER, only, put, take_one
 
@@ -18,7 +18,7 @@ def _mail() -> None:
 
 
 @pytest.fixture
-def moment(monkeypatch):
+def timestamp(monkeypatch):
     class Clock:
         at = 1000.0
 
@@ -30,16 +30,18 @@ def moment(monkeypatch):
     return made
 
 
-def test_a_ring_brings_what_people_want(store, moment):
+def test_a_ring_brings_what_people_want(store, timestamp):
     """Soon, and however many rings there are no more than once in a while."""
-    job_id, held = put(store), Held()
+    job_id, held = put(store), ActiveRuns()
     beat = Heartbeat(store, WORKER, held, interval=600, lost=lambda run: None)
     beat.rung()
     assert not beat.bell.is_set()
-    run = Run(take_one(store), Kind("mail", _mail, KindOptions()), dated=moment.at, term=timedelta(hours=1))
+    run = Run(
+        take_one(store), Kind("mail", _mail, KindOptions()), dated=timestamp.at, lease_duration=timedelta(hours=1)
+    )
     held.add([run])
     store.control.cancel(only(job_id), actor="ada")
     beat.rung()
     assert (beat.bell.is_set(), beat.tick().rest, run.stop_reason) == (True, SOONEST, None)
-    moment.at += SOONEST
+    timestamp.at += SOONEST
     assert (beat.tick().rest, run.stop_reason) == (600, StopReason.CANCELLED)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 
 import holdfast
-from holdfast.domain.jobs.job import State, WorkerWish
-from holdfast.worker.remote_control import Orders
+from holdfast.domain.jobs.job import State, WorkerRequest
+from holdfast.worker.remote_control import RemoteControl
 
 PATIENCE = 60
 
@@ -24,12 +24,12 @@ def until(condition, what):
 def test_orders_are_obeyed_once():
     """Hearing the same again changes nothing; no wish lets it go on."""
     stops = []
-    orders = Orders(lambda: stops.append(1))
-    for wish, quiet in ((None, False), (WorkerWish.QUIET, True), (WorkerWish.QUIET, True), (None, False)):
-        orders.hear(wish)
+    orders = RemoteControl(lambda: stops.append(1))
+    for request, quiet in ((None, False), (WorkerRequest.QUIET, True), (WorkerRequest.QUIET, True), (None, False)):
+        orders.hear(request)
         assert orders.quiet is quiet
-    orders.hear(WorkerWish.STOP)
-    orders.hear(WorkerWish.STOP)
+    orders.hear(WorkerRequest.STOP)
+    orders.hear(WorkerRequest.STOP)
     assert stops == [1]
 
 
@@ -46,12 +46,12 @@ def test_a_worker_obeys_with_its_heartbeat(real_database):
             until(app.store.workers.list, "it announces itself")
             (told,) = app.store.workers.list()
             assert told.slots == 3
-            app.store.workers.ask(worker.id, WorkerWish.QUIET)
+            app.store.workers.ask(worker.id, WorkerRequest.QUIET)
             until(lambda: not worker.ready, "it becomes quiet")
             job = mail.enqueue()
             app.store.workers.ask(worker.id, None)
             until(lambda: app.views.get(job.id).state is State.DONE, "it goes on")
-            app.store.workers.ask(worker.id, WorkerWish.STOP)
+            app.store.workers.ask(worker.id, WorkerRequest.STOP)
             worker.join(PATIENCE)
             assert not worker.ready
             assert app.store.workers.list() == []

@@ -11,9 +11,9 @@ from holdfast import State
 from holdfast.domain.jobs.job import WorkerId
 from holdfast.errors import InvalidInput
 from holdfast.worker import watchdog
-from holdfast.worker.active_runs import Held, Run, StopReason
-from holdfast.worker.service import Mover, Ticked
-from holdfast.worker.watchdog import Guard
+from holdfast.worker.active_runs import ActiveRuns, Run, StopReason
+from holdfast.worker.service import ServiceThread, TickResult
+from holdfast.worker.watchdog import Watchdog
 from tests.support.processes import wait_until
 from tests.support.workers import drain, working
 
@@ -35,7 +35,7 @@ def run(app):
     app.enqueue("double", {"n": 1})
     (lease,) = app.store.leases.claim(WorkerId("w"), queues=["default"], kinds=["double"])
     kind = app.kinds["double"]
-    return Run(lease, kind, dated=1000.0, term=kind.options.lease)
+    return Run(lease, kind, dated=1000.0, lease_duration=kind.options.lease)
 
 
 @pytest.fixture
@@ -54,10 +54,10 @@ def clock(monkeypatch):
 
 def test_a_worker_fences_itself_before_others_may_take_over(run, clock):
     """Told at 60 % of the lease, killed at 85 %, by its own clock."""
-    held, killed = Held(), []
+    held, killed = ActiveRuns(), []
     held.add([run])
     run.attach(kill=lambda: killed.append(True))
-    keeper = Guard(held, obey=1000)
+    keeper = Watchdog(held, obey=1000)
     for share, told, dead in (
         (0.59, None, []),
         (0.61, StopReason.LEASE_LOST, []),
@@ -71,9 +71,9 @@ def test_a_worker_fences_itself_before_others_may_take_over(run, clock):
 
 def test_a_renewal_lifts_the_fence(run, clock):
     """Unless the handler was told already."""
-    held = Held()
+    held = ActiveRuns()
     held.add([run])
-    keeper = Guard(held)
+    keeper = Watchdog(held)
     clock.at = 1030.0
     run.date(1029.0)
     clock.at = 1060.0
@@ -84,10 +84,10 @@ def test_a_renewal_lifts_the_fence(run, clock):
 
 def test_a_handler_that_does_not_obey_is_killed(run, clock):
     """Where that is possible, a while after it was told."""
-    held, killed = Held(), []
+    held, killed = ActiveRuns(), []
     held.add([run])
     run.attach(kill=lambda: killed.append(True))
-    keeper = Guard(held, obey=5)
+    keeper = Watchdog(held, obey=5)
     run.stop(StopReason.CANCELLED)
     clock.at = 1004.0
     keeper.tick()
@@ -109,13 +109,13 @@ def test_a_bad_tick_is_counted_and_survived():
         def tick(self):
             if self.failing:
                 raise ValueError
-            assert mover.tick().skipped
-            return Ticked(7.0)
+            assert thread.tick().skipped
+            return TickResult(7.0)
 
-    mover = Mover(part := Part(), told=lambda name, result: told.append((name, result)))
-    assert [mover.tick().rest for _ in range(3)] == [0.1, 0.2, 0.5]
+    thread = ServiceThread(part := Part(), told=lambda name, result: told.append((name, result)))
+    assert [thread.tick().rest for _ in range(3)] == [0.1, 0.2, 0.5]
     part.failing = False
-    assert mover.tick().rest == 7.0
+    assert thread.tick().rest == 7.0
     assert told == [("bad", "error")] * 3 + [("bad", "skipped"), ("bad", "processed")]
 
 
@@ -159,8 +159,8 @@ def test_an_embedded_worker_keeps_the_lease_of_a_thread_that_does_not_end(app):
     ref = deaf.enqueue()
     with working(app, grace=0.1):
         assert begun.wait(120)
-    first = ref.job().lapses_at
-    wait_until(lambda: ref.job().lapses_at > first)
+    first = ref.job().lease_expires_at
+    wait_until(lambda: ref.job().lease_expires_at > first)
     assert ref.state is State.RUNNING
     free.set()
     assert ref.result(120) == "late"
@@ -177,7 +177,7 @@ def test_what_waits_behind_a_long_job_goes_back(app):
             free.wait(30)
 
     worker = app.worker(slots=1, poll=0.02)
-    worker._claimer.pace.learn("surprise", 0.001)
+    worker._claimer.run_times.learn("surprise", 0.001)
     refs = surprise.enqueue_many([{"n": n} for n in range(20)])
     thread = threading.Thread(target=worker.run)
     thread.start()

@@ -54,7 +54,7 @@ def test_an_outcome_that_cannot_be_kept_holds_up_no_other(database):
             "$$ BEGIN RAISE EXCEPTION 'no room for this' USING ERRCODE = '22000'; END $$"
         )
         database.execute(
-            f"CREATE TRIGGER refuse BEFORE INSERT ON holdfast.ended FOR EACH ROW WHEN (new.id = {bad.id}) "
+            f"CREATE TRIGGER refuse BEFORE INSERT ON holdfast.finished FOR EACH ROW WHEN (new.id = {bad.id}) "
             "EXECUTE FUNCTION refuse()"
         )
         try:
@@ -62,7 +62,7 @@ def test_an_outcome_that_cannot_be_kept_holds_up_no_other(database):
             assert [ref.state for ref in good] == [State.DONE] * 4
             assert "no room for this" in app.views.attempts(bad.id)[0].error
         finally:
-            database.execute("DROP TRIGGER refuse ON holdfast.ended")
+            database.execute("DROP TRIGGER refuse ON holdfast.finished")
             database.execute("DROP FUNCTION refuse")
 
 
@@ -85,7 +85,7 @@ def claim_all(app, worker):
     """Have the worker hold all jobs, finished and unsettled."""
     leases = app.store.leases.claim(worker.id, queues=["default"], kinds=["double"], limit=100)
     kind = app.kinds["double"]
-    worker._crew.begin([Run(lease, kind, dated=clock.now(), term=kind.options.lease) for lease in leases])
+    worker._pool.begin([Run(lease, kind, dated=clock.now(), lease_duration=kind.options.lease) for lease in leases])
     return leases
 
 

@@ -13,7 +13,7 @@ from tests.support.pgbouncer import PROGRAM, pgbouncer
 from tests.support.processes import wait_until
 
 #: On a developer's machine it may be missing; in CI `make services` has installed it.
-needed = pytest.mark.skipif(
+has_dependents = pytest.mark.skipif(
     PROGRAM is None and "CI" not in os.environ, reason="PgBouncer is not installed (make services)"
 )
 
@@ -26,7 +26,7 @@ def url(tmp_path):
             yield f"{bouncer}&prepare=off"
 
 
-@needed
+@has_dependents
 def test_two_workers_share_three_connections(url):
     """Jobs of all sorts are done; new ones are found by polling."""
     with make_app(url) as app:
@@ -37,11 +37,11 @@ def test_two_workers_share_three_connections(url):
             assert late.result(120) == 1
 
 
-@needed
+@has_dependents
 def test_rings_are_known_not_to_arrive(url, caplog):
     """The self-test says so, and the worker looks more often."""
     with make_app(url) as app:
-        ear = app.store.backend.listen(lambda: None)
+        listener = app.store.backend.listen(lambda: None)
         wait_until(lambda: "NOTIFY does not reach" in caplog.text)
-        assert not ear.works
-        ear.close()
+        assert not listener.works
+        listener.close()

@@ -52,7 +52,7 @@ class Items(NamedTuple):
     type: Any
 
 
-class Command(click.Command):
+class HoldfastCommand(click.Command):
     """A command with the shared options.
 
     *answers* is the type of what it prints for programs, or the name of one in cli/schemas.py, which
@@ -73,7 +73,7 @@ class Command(click.Command):
         return super().invoke(ctx)
 
 
-class Group(click.Group):
+class CommandGroup(click.Group):
     """A group of commands with the shared options; those named in *lazy* are imported when they are called."""
 
     def __init__(self, *args: Any, lazy: dict[str, tuple[str, str]] | None = None, **kwargs: Any) -> None:
@@ -109,13 +109,13 @@ class Group(click.Group):
             formatter.write_dl([(name, text) for name, (_, text) in sorted(self._lazy.items())])
 
 
-def command(name: str, *, answers: Any, changes: bool = False) -> Callable[[Callable[..., Any]], Command]:
+def command(name: str, *, answers: Any, changes: bool = False) -> Callable[[Callable[..., Any]], HoldfastCommand]:
     """A command that gets the session first."""
 
-    def make(function: Callable[..., Any]) -> Command:
+    def make(function: Callable[..., Any]) -> HoldfastCommand:
         passing = click.make_pass_decorator(Session, ensure=True)(function)
-        made = click.command(name, cls=Command, answers=answers, changes=changes)(passing)
-        assert isinstance(made, Command)
+        made = click.command(name, cls=HoldfastCommand, answers=answers, changes=changes)(passing)
+        assert isinstance(made, HoldfastCommand)
         return made
 
     return make

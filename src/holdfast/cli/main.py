@@ -8,7 +8,7 @@ from typing import NoReturn
 import click
 
 from holdfast._version import __version__
-from holdfast.cli.command import Group
+from holdfast.cli.command import CommandGroup
 from holdfast.cli.errors import not_written, quiet_end, tell_safely
 from holdfast.cli.session import Session
 from holdfast.output.printer import Format, mend_streams
@@ -65,7 +65,7 @@ COMMANDS = {
 }
 
 
-@click.group(cls=Group, lazy=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=CommandGroup, lazy=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="holdfast")
 def cli() -> None:
     """Durable jobs for long-running work.

@@ -6,13 +6,13 @@ from typing import Any
 
 import msgspec
 
-from holdfast.admin.views.jobs import JobFacts, Reasons, Shown
+from holdfast.admin.views.jobs import JobListView, JobView, Reasons
 from holdfast.cli.command import Items
 from holdfast.output.envelope import SCHEMA_VERSION, Envelope, LastLine
 
-__all__ = ["JOBS", "Reasons", "Shown", "schema"]
+__all__ = ["JOBS", "JobListView", "Reasons", "schema"]
 
-JOBS = Items("jobs", JobFacts)
+JOBS = Items("jobs", JobView)
 
 
 def schema(title: str, answer: Any) -> dict[str, Any]:

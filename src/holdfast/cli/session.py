@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import ConfigurationError, Refused
 from holdfast.output.printer import Format, Output
-from holdfast.settings import Found, settings
+from holdfast.settings import SettingValue, settings
 
 if TYPE_CHECKING:
-    from holdfast.admin.actions.actions import Desk
+    from holdfast.admin.actions.actions import Actions
     from holdfast.app import Holdfast
     from holdfast.store import Store
 
@@ -32,7 +32,7 @@ class Session:
         self.flags[name] = value
 
     @cached_property
-    def configured(self) -> dict[str, Found]:
+    def configured(self) -> dict[str, SettingValue]:
         """Every setting with its origin, without the flags."""
         given = self.flags.get("config")
         return settings(file=None if given is None else Path(given))
@@ -93,12 +93,12 @@ class Session:
             return "unknown"
 
     @cached_property
-    def desk(self) -> Desk:
+    def actions(self) -> Actions:
         """Where whoever is at the keyboard acts."""
-        from holdfast.admin.actions.actions import Desk
+        from holdfast.admin.actions.actions import Actions
         from holdfast.domain.access.roles import Via
 
-        return Desk(self.store, actor=self.actor, via=Via.CLI)
+        return Actions(self.store, actor=self.actor, via=Via.CLI)
 
     def check_key(self) -> None:
         """Refuse a change where the configuration asks for a key and the environment does not hold it.
@@ -106,14 +106,14 @@ class Session:
         Raises:
             Refused: ``HOLDFAST_API_KEY`` is missing or wrong.
         """
-        wanted: str | None = self.setting("api_key_sha256")
-        if wanted is None:
+        requested: str | None = self.setting("api_key_sha256")
+        if requested is None:
             return
         import hashlib
         import hmac
 
         key = os.environ.get("HOLDFAST_API_KEY", "")
-        if not hmac.compare_digest(hashlib.sha256(key.encode()).hexdigest(), wanted.lower()):
+        if not hmac.compare_digest(hashlib.sha256(key.encode()).hexdigest(), requested.lower()):
             raise Refused("changes on this store need a key" + (", and this is another one" if key else ""))
 
     def close(self) -> None:

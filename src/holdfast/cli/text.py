@@ -13,7 +13,7 @@ from holdfast.domain.text import harmless, span
 from holdfast.output.printer import Line
 
 if TYPE_CHECKING:
-    from holdfast.admin.views.jobs import JobTold
+    from holdfast.admin.views.jobs import JobDetail
     from holdfast.domain.jobs.job import Job
 
 #: The room for a line where nobody says how wide it is.
@@ -71,11 +71,11 @@ def columns() -> int:
         return WIDE
 
 
-def age(moment: datetime | None) -> str:
+def age(timestamp: datetime | None) -> str:
     """How long ago, or how soon, in one word."""
-    if moment is None:
+    if timestamp is None:
         return ""
-    seconds = (datetime.now(UTC) - moment).total_seconds()
+    seconds = (datetime.now(UTC) - timestamp).total_seconds()
     return span(abs(seconds)) + (" ago" if seconds >= 0 else "")
 
 
@@ -106,7 +106,7 @@ def progress(job: Job, *, now: datetime | None = None) -> str:
         return ""
     words = [f"{job.progress_done}/{job.progress_total}" if job.progress_total else str(job.progress_done)]
     begun = job.started_at or job.claimed_at
-    took = 0.0 if begun is None or job.ended_at is not None else ((now or datetime.now(UTC)) - begun).total_seconds()
+    took = 0.0 if begun is None or job.finished_at is not None else ((now or datetime.now(UTC)) - begun).total_seconds()
     if job.progress_done > 0 and took > 0:
         rate = job.progress_done / took
         words.append(f"{rate:.3g}/s")
@@ -115,7 +115,7 @@ def progress(job: Job, *, now: datetime | None = None) -> str:
     return " ".join([*words, job.progress_message or ""]).strip()
 
 
-def job_lines(job: Job, told: JobTold, reasons: list[str]) -> Iterator[str]:
+def job_lines(job: Job, told: JobDetail, reasons: list[str]) -> Iterator[str]:
     """All there is to say about one job."""
     from holdfast.cli.commands.text import command_of, described
 
@@ -129,7 +129,7 @@ def job_lines(job: Job, told: JobTold, reasons: list[str]) -> Iterator[str]:
         "key": job.key,
         "enqueued": f"{stamp(job.created_at)} by {job.actor}",
         "due": stamp(job.due_at),
-        "ended": stamp(job.ended_at),
+        "finished": stamp(job.finished_at),
         "worker": job.worker,
         "progress": progress(job),
         "payload": _as_json(told.job["payload"]) if command is None else None,
@@ -146,9 +146,9 @@ def job_lines(job: Job, told: JobTold, reasons: list[str]) -> Iterator[str]:
     if told.attempts:
         yield "attempts"
         for attempt in told.attempts:
-            ended = attempt.reason or "running"
+            finished = attempt.reason or "running"
             begun = stamp(attempt.started_at)
-            yield f"  {attempt.number}  {begun}  {ended}  token {attempt.token}  {attempt.worker or ''}".rstrip()
+            yield f"  {attempt.number}  {begun}  {finished}  token {attempt.token}  {attempt.worker or ''}".rstrip()
     yield "history"
     for event in told.events:
         yield f"  {stamp(event.at)}  {event.name}  {event.actor}  {event.detail or ''}".rstrip()
@@ -162,5 +162,5 @@ def _as_json(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def stamp(moment: datetime | None) -> str:
-    return "" if moment is None else moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+def stamp(timestamp: datetime | None) -> str:
+    return "" if timestamp is None else timestamp.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

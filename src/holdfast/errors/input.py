@@ -111,7 +111,7 @@ class NoSuchSchedule(NotFound):
     hint = "See holdfast schedule ls."
 
 
-class NeedNotFound(NotFound):
+class DependencyNotFound(NotFound):
     """A dependency names a job, key or label that matches nothing."""
 
     code = "E_NEED_NOT_FOUND"

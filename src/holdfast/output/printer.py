@@ -100,8 +100,8 @@ class Output:
         """Only for people: on a terminal that can, and when nobody forbids it."""
         if self._color is not None:
             return self._color
-        wanted = "NO_COLOR" not in os.environ and os.environ.get("TERM", "dumb") != "dumb"
-        return self.format is Format.TEXT and wanted and self._out.isatty()
+        requested = "NO_COLOR" not in os.environ and os.environ.get("TERM", "dumb") != "dumb"
+        return self.format is Format.TEXT and requested and self._out.isatty()
 
     def value(self, data: Any, text: Callable[[], Iterable[str | Line]], *, ndjson_summary: bool = False) -> None:
         """Print one value; *text* gives its lines for people.

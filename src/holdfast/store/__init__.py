@@ -10,23 +10,23 @@ from functools import cached_property
 from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
-    from holdfast.store.access.records import Acts, Answers, Credentials, Filters, Traces
+    from holdfast.store.access.records import AuditLog, Credentials, IdempotencyKeys, SavedFilters, Traces
     from holdfast.store.batches.batches import Batches
-    from holdfast.store.batches.inbox import Inbox
-    from holdfast.store.batches.queries import Ledger
+    from holdfast.store.batches.inbox import InboxStore
+    from holdfast.store.batches.queries import LedgerQueries
     from holdfast.store.engine.backend import Backend
-    from holdfast.store.engine.database import Upkeep
-    from holdfast.store.fleet.autoscaler import ScalingStore
-    from holdfast.store.fleet.dashboard import Board
+    from holdfast.store.engine.database import Database
+    from holdfast.store.fleet.autoscaler import AutoscalerStore
+    from holdfast.store.fleet.dashboard import DashboardQueries
     from holdfast.store.fleet.queues import Kinds, Queues, Workers
-    from holdfast.store.jobs.control import Control
+    from holdfast.store.jobs.control import JobControl
     from holdfast.store.jobs.enqueue import Jobs
     from holdfast.store.jobs.leases import Leases
-    from holdfast.store.jobs.queries import Views
+    from holdfast.store.jobs.queries import JobQueries
     from holdfast.store.jobs.retention import Pruner
     from holdfast.store.jobs.steps import Steps
     from holdfast.store.schedules.plans import Plans
-    from holdfast.store.schedules.schedules import Schedules
+    from holdfast.store.schedules.schedules import ScheduleStore
 
 
 class Store:
@@ -35,11 +35,11 @@ class Store:
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
 
-    def rehearsal(self) -> Store:
+    def dry_run_store(self) -> Store:
         """The same store for dry runs: each transaction answers and refuses as it would, and is taken back."""
-        from holdfast.store.engine.dry_run import Rehearsal
+        from holdfast.store.engine.dry_run import DryRunBackend
 
-        return Store(cast("Backend", Rehearsal(self.backend)))
+        return Store(cast("Backend", DryRunBackend(self.backend)))
 
     @cached_property
     def jobs(self) -> Jobs:
@@ -60,10 +60,10 @@ class Store:
         return Steps(self.backend)
 
     @cached_property
-    def control(self) -> Control:
-        from holdfast.store.jobs.control import Control
+    def control(self) -> JobControl:
+        from holdfast.store.jobs.control import JobControl
 
-        return Control(self.backend)
+        return JobControl(self.backend)
 
     @cached_property
     def queues(self) -> Queues:
@@ -84,10 +84,10 @@ class Store:
         return Workers(self.backend)
 
     @cached_property
-    def views(self) -> Views:
-        from holdfast.store.jobs.queries import Views
+    def views(self) -> JobQueries:
+        from holdfast.store.jobs.queries import JobQueries
 
-        return Views(self.backend)
+        return JobQueries(self.backend)
 
     @cached_property
     def pruner(self) -> Pruner:
@@ -96,18 +96,18 @@ class Store:
         return Pruner(self.backend)
 
     @cached_property
-    def scaling(self) -> ScalingStore:
+    def autoscaler(self) -> AutoscalerStore:
         """What autoscalers read and write."""
-        from holdfast.store.fleet.autoscaler import ScalingStore
+        from holdfast.store.fleet.autoscaler import AutoscalerStore
 
-        return ScalingStore(self.backend)
+        return AutoscalerStore(self.backend)
 
     @cached_property
-    def inbox(self) -> Inbox:
+    def inbox(self) -> InboxStore:
         """Results of units that wait for their consumer."""
-        from holdfast.store.batches.inbox import Inbox
+        from holdfast.store.batches.inbox import InboxStore
 
-        return Inbox(self.backend)
+        return InboxStore(self.backend)
 
     @cached_property
     def batches(self) -> Batches:
@@ -116,17 +116,17 @@ class Store:
         return Batches(self.backend)
 
     @cached_property
-    def ledger(self) -> Ledger:
+    def ledger(self) -> LedgerQueries:
         """A look into the ledgers of batches."""
-        from holdfast.store.batches.queries import Ledger
+        from holdfast.store.batches.queries import LedgerQueries
 
-        return Ledger(self.backend)
+        return LedgerQueries(self.backend)
 
     @cached_property
-    def schedules(self) -> Schedules:
-        from holdfast.store.schedules.schedules import Schedules
+    def schedules(self) -> ScheduleStore:
+        from holdfast.store.schedules.schedules import ScheduleStore
 
-        return Schedules(self.backend)
+        return ScheduleStore(self.backend)
 
     @cached_property
     def plans(self) -> Plans:
@@ -136,18 +136,18 @@ class Store:
         return Plans(self.backend)
 
     @cached_property
-    def board(self) -> Board:
+    def dashboard(self) -> DashboardQueries:
         """What the dashboard shows in one look."""
-        from holdfast.store.fleet.dashboard import Board
+        from holdfast.store.fleet.dashboard import DashboardQueries
 
-        return Board(self.backend)
+        return DashboardQueries(self.backend)
 
     @cached_property
-    def acts(self) -> Acts:
+    def audit_log(self) -> AuditLog:
         """What people did."""
-        from holdfast.store.access.records import Acts
+        from holdfast.store.access.records import AuditLog
 
-        return Acts(self.backend)
+        return AuditLog(self.backend)
 
     @cached_property
     def credentials(self) -> Credentials:
@@ -156,16 +156,16 @@ class Store:
         return Credentials(self.backend)
 
     @cached_property
-    def filters(self) -> Filters:
-        from holdfast.store.access.records import Filters
+    def saved_filters(self) -> SavedFilters:
+        from holdfast.store.access.records import SavedFilters
 
-        return Filters(self.backend)
+        return SavedFilters(self.backend)
 
     @cached_property
-    def answers(self) -> Answers:
-        from holdfast.store.access.records import Answers
+    def idempotency_keys(self) -> IdempotencyKeys:
+        from holdfast.store.access.records import IdempotencyKeys
 
-        return Answers(self.backend)
+        return IdempotencyKeys(self.backend)
 
     @cached_property
     def traces(self) -> Traces:
@@ -174,10 +174,10 @@ class Store:
         return Traces(self.backend)
 
     @cached_property
-    def upkeep(self) -> Upkeep:
-        from holdfast.store.engine.database import Upkeep
+    def database(self) -> Database:
+        from holdfast.store.engine.database import Database
 
-        return Upkeep(self.backend)
+        return Database(self.backend)
 
     def close(self) -> None:
         """Close all connections; idempotent."""

@@ -17,12 +17,12 @@ from starlette.routing import BaseRoute, Mount, Router
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from holdfast.admin.actions.actions import Desk
+from holdfast.admin.actions.actions import Actions
 from holdfast.admin.doctor import checks
 from holdfast.admin.views.masking import Masks
 from holdfast.domain.access.masking import mask_store_url
 from holdfast.domain.access.roles import Via
-from holdfast.domain.fleet.health import Check
+from holdfast.domain.fleet.health import HealthCheck
 from holdfast.settings import log_folder
 from holdfast.store.engine.url import open_store
 from holdfast.web import health
@@ -30,19 +30,19 @@ from holdfast.web.api import router
 from holdfast.web.api.envelope import failed
 from holdfast.web.errors import title_of, told
 from holdfast.web.pages import routes
-from holdfast.web.pages.request import Who
+from holdfast.web.pages.request import SignedInUser
 from holdfast.web.pages.templates import rendered
 from holdfast.web.security import login
-from holdfast.web.security.authentication import Doorkeeper
-from holdfast.web.security.entry import Entry, caller_of, route_of
-from holdfast.web.security.request_checks import Guard
+from holdfast.web.security.authentication import Authenticator
+from holdfast.web.security.entry import AuthenticationMiddleware, caller_of, route_of
+from holdfast.web.security.request_checks import RequestChecks
 from holdfast.web.settings import WebOptions
-from holdfast.web.stream import Live
+from holdfast.web.stream import LiveUpdates
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
     from holdfast.store import Store
-    from holdfast.store.fleet.dashboard import Pulse
+    from holdfast.store.fleet.dashboard import ChangeCounters
 
 log = logging.getLogger("holdfast.web")
 
@@ -58,22 +58,22 @@ class Site:
     def __init__(self, app: Holdfast, options: WebOptions) -> None:
         self.app = app
         self.options = options
-        self.doorkeeper = Doorkeeper(options, local=_user())
-        self.live = Live(self.look)
+        self.authenticator = Authenticator(options, local=_user())
+        self.live = LiveUpdates(self.look)
         self.place = mask_store_url(app.url)
         self.logs: Path = log_folder(app.url)
         self._lock = threading.Lock()
         self._reading: Store | None = None
-        self._found: tuple[list[Check], datetime] | None = None
-        entry = Entry(Router(self._routes()), self.doorkeeper, lambda: self.store)
-        self._guard = Guard(entry, options, tell=self._tell)
+        self._found: tuple[list[HealthCheck], datetime] | None = None
+        entry = AuthenticationMiddleware(Router(self._routes()), self.authenticator, lambda: self.store)
+        self._watchdog = RequestChecks(entry, options, tell=self._tell)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self._lifespan(receive, send)
             return
         # The router says by an exception what it does not know when it believes to be part of an application.
-        await self._guard({**scope, "app": self}, receive, send)
+        await self._watchdog({**scope, "app": self}, receive, send)
 
     @property
     def store(self) -> Store:
@@ -84,30 +84,30 @@ class Site:
                 self._reading = open_store(self.app.url, create=False, patience=self.options.patience)
             return self._reading
 
-    def look(self) -> Pulse:
+    def look(self) -> ChangeCounters:
         """What says whether something has changed, or whether the store answers at all."""
-        return self.store.board.pulse()
+        return self.store.dashboard.pulse()
 
     @cached_property
     def masks(self) -> Masks:
         return Masks(self.store)
 
-    def desk(self, request: Request) -> Desk:
+    def actions(self, request: Request) -> Actions:
         """Where whoever asks acts."""
         via = Via.API if route_of(request.scope).startswith("/api/") else Via.WEB
-        return Desk(self.app.store, actor=caller_of(request.scope).name, via=via, providers=self.app.providers)
+        return Actions(self.app.store, actor=caller_of(request.scope).name, via=via, providers=self.app.providers)
 
-    def who(self, request: Request) -> Who:
+    def who(self, request: Request) -> SignedInUser:
         """Who looks at a page."""
         caller = caller_of(request.scope)
-        token = self.doorkeeper.form_token(self.store, caller)
-        return Who(caller.name, caller.role, token, can_leave=bool(caller.nonce))
+        token = self.authenticator.form_token(self.store, caller)
+        return SignedInUser(caller.name, caller.role, token, can_leave=bool(caller.nonce))
 
     def may_stay(self, request: Request) -> bool:
         """Whether who opened a stream may still listen: a token may have been revoked meanwhile."""
-        return self.doorkeeper.still(self.store, caller_of(request.scope))
+        return self.authenticator.still(self.store, caller_of(request.scope))
 
-    def examined(self) -> tuple[list[Check], datetime]:
+    def examined(self) -> tuple[list[HealthCheck], datetime]:
         """What the doctor found, and when: not for each who asks."""
         with self._lock:
             found = self._found

@@ -55,7 +55,7 @@ TITLES = {
 }
 
 
-class Problem(Exception):
+class HttpError(Exception):
     """A request that is not carried out."""
 
     status: ClassVar[int] = 400
@@ -74,52 +74,52 @@ class Problem(Exception):
         return Failure(code=self.code, message=self.message, hint=self.said, retryable=self.retryable)
 
 
-class Unauthenticated(Problem):
+class Unauthenticated(HttpError):
     """Nobody is known to ask."""
 
     status, code = 401, "E_UNAUTHENTICATED"
     hint = "Send Authorization: Bearer TOKEN; holdfast token add makes one."
 
 
-class Forbidden(Problem):
+class Forbidden(HttpError):
     """This role may not do that, or the request comes from another site."""
 
     status, code = 403, "E_FORBIDDEN"
 
 
-class NoSuchPage(Problem):
+class NoSuchPage(HttpError):
     """There is nothing at this address."""
 
     status, code = 404, "E_NOT_FOUND"
 
 
-class WrongMethod(Problem):
+class WrongMethod(HttpError):
     """This address is asked in another way."""
 
     status, code = 405, "E_METHOD"
 
 
-class TooLarge(Problem):
+class TooLarge(HttpError):
     """The request takes too much room."""
 
     status, code = 413, "E_TOO_LARGE"
 
 
-class WrongType(Problem):
+class WrongType(HttpError):
     """The body is of another type than is read here."""
 
     status, code = 415, "E_MEDIA_TYPE"
     hint = "Send JSON with Content-Type: application/json."
 
 
-class WrongHost(Problem):
+class WrongHost(HttpError):
     """The request asks for a name that this server does not answer to."""
 
     status, code = 421, "E_WRONG_HOST"
     hint = "Name it in the setting web_hosts, or in asgi(app, hosts=[…])."
 
 
-class SlowDown(Problem):
+class SlowDown(HttpError):
     """Too many wrong tokens, or too many streams, from one place."""
 
     status, code = 429, "E_SLOW_DOWN"
@@ -127,7 +127,7 @@ class SlowDown(Problem):
     retryable = True
 
 
-class Broken(Problem):
+class Broken(HttpError):
     """A defect of ours. The traceback is in the server's log, or stands above the error of a command."""
 
     status, code = 500, "E_INTERNAL"
@@ -146,7 +146,7 @@ def title_of(status: int) -> str:
 def told(error: Exception) -> tuple[int, Failure, dict[str, str]]:
     """Status, failure and headers of whatever was raised."""
     match error:
-        case Problem():
+        case HttpError():
             return error.status, error.failure, error.headers
         case HTTPException(status_code=404):
             return told(NoSuchPage("there is nothing at this address"))

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from holdfast.admin.views.overview import counts_of, queue_boards
+from holdfast.admin.views.overview import counts_of, queue_summaries
 from holdfast.errors import HoldfastError
 from holdfast.web.errors import Unauthenticated
 from holdfast.web.security.authentication import COOKIE
@@ -34,9 +34,9 @@ class StoreCollector(Collector):
         self._site = site
 
     def collect(self) -> Iterable[Metric]:
-        board = self._site.store.board
-        tallies = board.tallies()
-        queues = queue_boards(board.lanes(), board.queues(), tallies)
+        dashboard = self._site.store.dashboard
+        tallies = dashboard.tallies()
+        queues = queue_summaries(dashboard.lanes(), dashboard.queues(), tallies)
         jobs = [((state,), float(found.count)) for state, found in counts_of(tallies).items()]
         yield gauge("store_jobs", "Jobs by state, counted up to 1,000.", ["state"], jobs)
         depth = [((queue.name, "ready"), float(queue.ready)) for queue in queues]
@@ -46,8 +46,8 @@ class StoreCollector(Collector):
         yield gauge("store_queue_oldest_ready_seconds", "How long the oldest ready job has waited.", ["queue"], oldest)
         paused = [((queue.name,), float(queue.paused)) for queue in queues]
         yield gauge("store_queue_paused", "Whether a queue is paused.", ["queue"], paused)
-        lapsed = float(sum(queue.lapsed for queue in queues))
-        yield gauge("store_running_lapsed", "Running jobs whose lease has lapsed; healthy: 0.", [], [((), lapsed)])
+        expired = float(sum(queue.expired for queue in queues))
+        yield gauge("store_running_lapsed", "Running jobs whose lease has lapsed; healthy: 0.", [], [((), expired)])
         lag = self._site.store.schedules.lag().total_seconds()
         yield gauge("store_schedule_lag_seconds", "How long the oldest due plan has waited.", [], [((), lag)])
         workers = float(len(self._site.store.workers.list()))
@@ -91,6 +91,6 @@ def _may_read(site: Site, request: Request) -> None:
         return
     client = request.client
     address = None if client is None else client.host
-    caller = site.doorkeeper.caller(site.store, request.headers, request.cookies.get(COOKIE), address)
+    caller = site.authenticator.caller(site.store, request.headers, request.cookies.get(COOKIE), address)
     if caller is None:  # pragma: no cover - a doorkeeper lets in or raises
         raise Unauthenticated("a token is needed here")

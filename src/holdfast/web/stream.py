@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 from holdfast.errors import HoldfastError
-from holdfast.store.fleet.dashboard import Pulse
+from holdfast.store.fleet.dashboard import ChangeCounters
 
 log = logging.getLogger("holdfast")
 
@@ -53,15 +53,15 @@ class Reader:
         return words
 
 
-class Live:
+class LiveUpdates:
     """Looks at the store while somebody has a page open, and tells all of them what changed."""
 
-    def __init__(self, look: Callable[[], Pulse], *, every: float = EVERY, alive: float = ALIVE) -> None:
+    def __init__(self, look: Callable[[], ChangeCounters], *, every: float = EVERY, alive: float = ALIVE) -> None:
         self.readers: set[Reader] = set()
         self._look = look
         self._every = every
         self._alive = alive
-        self._before: Pulse | None = None
+        self._before: ChangeCounters | None = None
         self._looking: asyncio.Future[None] | None = None
 
     async def tick(self) -> set[str]:
@@ -120,6 +120,6 @@ class Live:
                 yield f"event: changed\ndata: {' '.join(sorted(words))}\n\n" if words else ": still here\n\n"
 
 
-def differing(before: Pulse, now: Pulse) -> set[str]:
+def differing(before: ChangeCounters, now: ChangeCounters) -> set[str]:
     """The parts of the store that have changed between two looks."""
     return {name for name in structs.asdict(now) if getattr(before, name) != getattr(now, name)}

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from enum import StrEnum
 
-from holdfast.domain.jobs.job import JobId, Lease, Wanted
+from holdfast.domain.jobs.job import ControlRequest, JobId, Lease
 from holdfast.domain.jobs.kind import Kind
 from holdfast.worker import clock
 
@@ -30,7 +30,7 @@ class StopReason(StrEnum):
 
 
 #: Why a handler is stopped when a person wants something of its job.
-STOP_FOR = {Wanted.CANCEL: StopReason.CANCELLED, Wanted.PAUSE: StopReason.PAUSED}
+STOP_FOR = {ControlRequest.CANCEL: StopReason.CANCELLED, ControlRequest.PAUSE: StopReason.PAUSED}
 
 
 class Run:
@@ -38,20 +38,31 @@ class Run:
 
     __slots__ = (
         *("_dated", "_freeze", "_interrupt", "_kill", "_resident", "_stopping", "around", "begun_at", "claimed_at"),
-        *("dated", "ended", "kind", "lease", "measured", "peak", "stop_reason", "term", "timeout", "told_at"),
+        *(
+            "dated",
+            "finished",
+            "kind",
+            "lease",
+            "measured",
+            "peak",
+            "stop_reason",
+            "lease_duration",
+            "timeout",
+            "told_at",
+        ),
     )
 
-    def __init__(self, lease: Lease, kind: Kind, *, dated: float, term: timedelta) -> None:
+    def __init__(self, lease: Lease, kind: Kind, *, dated: float, lease_duration: timedelta) -> None:
         self.lease = lease
         self.kind = kind
         self.dated = dated
         self.claimed_at = dated
-        self.term = term.total_seconds()
+        self.lease_duration = lease_duration.total_seconds()
         #: Seconds that it may take: the kind's, unless the job has its own.
         self.timeout = None if kind.options.timeout is None else kind.options.timeout.total_seconds()
         self.begun_at: float | None = None
         self.told_at: float | None = None
-        self.ended = False
+        self.finished = False
         #: What is done around the handler: a span, where the application uses traces.
         self.around: Callable[[], AbstractContextManager[None]] = nullcontext
         self.stop_reason: StopReason | None = None
@@ -77,7 +88,7 @@ class Run:
 
     def under_way_for(self, now: float) -> float:
         """Seconds since it has begun; nothing before, and after its end."""
-        return 0.0 if self.begun_at is None or self.ended else now - self.begun_at
+        return 0.0 if self.begun_at is None or self.finished else now - self.begun_at
 
     def stop(self, reason: StopReason) -> None:
         """Tell the handler to stop; the first reason stays."""
@@ -99,16 +110,16 @@ class Run:
         if kill is not None:
             kill()
 
-    def date(self, moment: float) -> None:
+    def date(self, timestamp: float) -> None:
         """The lease was claimed or renewed by a call that was sent at *moment*."""
-        self.dated = moment
+        self.dated = timestamp
         if self._dated is not None:
             self._dated()
 
     @property
-    def lapses_at(self) -> float:
+    def lease_expires_at(self) -> float:
         """When somebody else may take the job over, by this machine's clock."""
-        return self.dated + self.term
+        return self.dated + self.lease_duration
 
     @property
     def resident(self) -> int:
@@ -146,7 +157,7 @@ class Run:
             interrupt()
 
 
-class Held:
+class ActiveRuns:
     """All runs of a worker, by job."""
 
     def __init__(self) -> None:

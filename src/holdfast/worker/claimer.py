@@ -15,8 +15,8 @@ from holdfast.errors import StoreUnavailable
 from holdfast.store import Store
 from holdfast.worker import clock
 from holdfast.worker.active_runs import Run
-from holdfast.worker.run_times import Pace
-from holdfast.worker.service import Ticked
+from holdfast.worker.run_times import RunTimes
+from holdfast.worker.service import TickResult
 
 #: What was fetched ahead and not begun for so long, in seconds, is given back: others may be idle.
 STALE = 0.5
@@ -25,7 +25,7 @@ MARKED_EVERY = 1.0
 FIRST_REST = 0.02
 
 
-class Room(Protocol):
+class ClaimRoom(Protocol):
     """The executors as the claimer sees them."""
 
     @property
@@ -36,12 +36,12 @@ class Room(Protocol):
 
     def begin(self, runs: list[Run]) -> None: ...
 
-    def give_back(self, *, claimed_before: float) -> int: ...
+    def release(self, *, claimed_before: float) -> int: ...
 
     @property
-    def suspects(self) -> int: ...
+    def poison_suspects(self) -> int: ...
 
-    def long_runs(self, pace: Pace) -> int: ...
+    def long_runs(self, run_times: RunTimes) -> int: ...
 
     def known(self) -> list[JobId]: ...
 
@@ -52,7 +52,7 @@ class Scaler(Protocol):
     @property
     def queues(self) -> Collection[str]: ...
 
-    def admit(self, *, suspects: int) -> Run | None: ...
+    def admit(self, *, poison_suspects: int) -> Run | None: ...
 
 
 class Claimer:
@@ -68,7 +68,7 @@ class Claimer:
         store: Store,
         worker: WorkerId,
         kinds: Mapping[str, Kind],
-        room: Room,
+        room: ClaimRoom,
         *,
         queues: Sequence[str],
         slots: int,
@@ -78,7 +78,7 @@ class Claimer:
         dress: Callable[[Run], None] = lambda _: None,
     ) -> None:
         self.bell = threading.Event()
-        self.pace = Pace()
+        self.run_times = RunTimes()
         self._store = store
         self._worker = worker
         self._kinds = kinds
@@ -98,22 +98,22 @@ class Claimer:
         self._blocked_until = 0.0
         self._plain = [name for name, kind in kinds.items() if kind.options.on_lost is OnLost.RETRY]
 
-    def tick(self) -> Ticked:
+    def tick(self) -> TickResult:
         """Claim what there is room for."""
         self._return_stale()
         if self._fenced():
-            return Ticked(0.5)
+            return TickResult(0.5)
         if self._in_doubt:
             self._reconcile()
         claimed = self._claim_something() + self._admit()
         if claimed:
             self._rest = FIRST_REST
-            return Ticked(0.0, considered=claimed, processed=claimed)
+            return TickResult(0.0, considered=claimed, processed=claimed)
         if self._room.waiting:
-            return Ticked(STALE)
+            return TickResult(STALE)
         poll = self._poll()
         self._rest = min(self._rest * 2, poll)
-        return Ticked(min(self._rest, poll) * random.uniform(0.8, 1.0))
+        return TickResult(min(self._rest, poll) * random.uniform(0.8, 1.0))
 
     def rung(self) -> None:
         """Something may have changed: look now, and again soon."""
@@ -132,14 +132,14 @@ class Claimer:
 
         Their starts are marked by the first heartbeat that finds them under way for a while.
         """
-        short = [name for name in self._plain if self.pace.is_short(name)]
-        ahead = self.pace.ahead(short, self._slots) if short and clock.now() >= self._blocked_until else 0
+        short = [name for name in self._plain if self.run_times.is_short(name)]
+        ahead = self.run_times.ahead(short, self._slots) if short and clock.now() >= self._blocked_until else 0
         target = max(ahead, self._slots)
         if self._room.waiting * 2 > target:
             return 0
         claimed = 0
         if len(short) < len(self._plain):
-            claimed = self._claim(self._plain, self._slots - self._room.long_runs(self.pace), mark=False)
+            claimed = self._claim(self._plain, self._slots - self._room.long_runs(self.run_times), mark=False)
         return claimed + self._claim(short, ahead - self._room.waiting, mark=False)
 
     def _claim_marked(self) -> int:
@@ -148,7 +148,7 @@ class Claimer:
         If it kills this worker, it alone pays for that. A plain job may come so too, when it is the first in
         line: it would pay if another killed the worker meanwhile, so this is seldom done beside plain jobs.
         """
-        if self._free <= 0 or self._room.suspects or self._marked in self._room.known():
+        if self._free <= 0 or self._room.poison_suspects or self._marked in self._room.known():
             return 0
         if self._room.waiting and clock.now() - self._looked_marked < MARKED_EVERY:
             return 0
@@ -163,10 +163,12 @@ class Claimer:
         taken = 0
         if limit <= 0 or not kinds:
             return taken
-        for queues, term, group in self._lanes(kinds):
+        for queues, lease_duration, group in self._lanes(kinds):
             dated = clock.now()
-            leases = self._ask(queues, group, limit - taken, term, mark=mark)
-            self._begin([Run(lease, self._kinds[lease.kind], dated=dated, term=term) for lease in leases])
+            leases = self._ask(queues, group, limit - taken, lease_duration, mark=mark)
+            self._begin(
+                [Run(lease, self._kinds[lease.kind], dated=dated, lease_duration=lease_duration) for lease in leases]
+            )
             if mark and leases and self._kinds[leases[0].kind].options.on_lost is OnLost.RETRY:
                 self._marked = leases[0].job_id
             taken += len(leases)
@@ -177,16 +179,16 @@ class Claimer:
     def _lanes(self, kinds: list[str]) -> Iterator[tuple[list[str], timedelta, list[str]]]:
         """What to claim from. Programs of queues that are scaled are the autoscaler's to choose."""
         scaled = () if self._scaler is None else self._scaler.queues
-        for term, group in _by_lease(self._kinds, kinds).items():
+        for lease_duration, group in _by_lease(self._kinds, kinds).items():
             if not scaled or COMMAND not in group:
-                yield self._queues, term, group
+                yield self._queues, lease_duration, group
                 continue
             others = [kind for kind in group if kind != COMMAND]
             free = [queue for queue in self._queues if queue not in scaled]
             if free:
-                yield free, term, group
+                yield free, lease_duration, group
             if others:
-                yield [queue for queue in self._queues if queue in scaled], term, others
+                yield [queue for queue in self._queues if queue in scaled], lease_duration, others
 
     def _begin(self, runs: list[Run]) -> None:
         for run in runs:
@@ -198,28 +200,32 @@ class Claimer:
         if self._scaler is None or not self._scaler.queues or self._free <= 0:
             return 0
         try:
-            run = self._scaler.admit(suspects=self._room.suspects)
+            run = self._scaler.admit(poison_suspects=self._room.poison_suspects)
         except StoreUnavailable:
             self._in_doubt = True
             raise
         self._begin([] if run is None else [run])
         return 0 if run is None else 1
 
-    def _ask(self, queues: list[str], kinds: list[str], limit: int, term: timedelta, *, mark: bool) -> list[Lease]:
+    def _ask(
+        self, queues: list[str], kinds: list[str], limit: int, lease_duration: timedelta, *, mark: bool
+    ) -> list[Lease]:
         try:
-            return self._store.leases.claim(self._worker, queues=queues, kinds=kinds, limit=limit, term=term, mark=mark)
+            return self._store.leases.claim(
+                self._worker, queues=queues, kinds=kinds, limit=limit, lease_duration=lease_duration, mark=mark
+            )
         except StoreUnavailable:
             self._in_doubt = True  # perhaps only the answer was lost
             raise
 
     def _reconcile(self) -> None:
         """Give back what a claim took whose answer never came. No claim is under way: only this part claims."""
-        self._store.leases.forsake(self._worker, queues=self._queues, known=self._room.known())
+        self._store.leases.release_unknown(self._worker, queues=self._queues, known=self._room.known())
         self._in_doubt = False
 
     def _return_stale(self) -> None:
         """Jobs behind one that takes long after all go back to where another worker can take them."""
-        if self._room.waiting and self._room.give_back(claimed_before=clock.now() - STALE):
+        if self._room.waiting and self._room.release(claimed_before=clock.now() - STALE):
             self._blocked_until = clock.now() + 2 * STALE
 
 

@@ -20,11 +20,11 @@ from holdfast.domain.jobs.new_job import Enqueued, NewJob
 from holdfast.domain.text import Duration, as_duration, checked_count, checked_name, clean_text
 from holdfast.errors import InvalidInput
 from holdfast.store.jobs.leases import MAX_MESSAGE
-from holdfast.store.jobs.steps import Step
+from holdfast.store.jobs.steps import StoredStep
 from holdfast.worker import clock
 from holdfast.worker.active_runs import Run
-from holdfast.worker.messages import Enqueue, Keep, Message, Recall, Renew, Report
-from holdfast.worker.stats import Counts
+from holdfast.worker.messages import EnqueueJob, KeepStep, Message, RecallStep, RenewLease, ReportProgress
+from holdfast.worker.stats import Stats
 
 T = TypeVar("T")
 
@@ -45,11 +45,11 @@ class RunContext(Context):
         request: MakeRequest,
         *,
         leaving: threading.Event | None = None,
-        counts: Counts | None = None,
+        counts: Stats | None = None,
     ) -> None:
         self.lease = lease = run.lease
         #: What the worker has done so far.
-        self.counts = counts or Counts()
+        self.counts = counts or Stats()
         #: Set when the worker is to end: who can go on later gives way.
         self.leaving = leaving or threading.Event()
         self._run = run
@@ -92,17 +92,17 @@ class RunContext(Context):
     def progress(self, done: int, total: int | None = None, message: str | None = None) -> None:
         text = None if message is None else clean_text(message, limit=MAX_MESSAGE)
         counted = [None if count is None else checked_count(count) for count in (done, total)]
-        self._tell(Report(done=counted[0], total=counted[1], message=text))
+        self._tell(ReportProgress(done=counted[0], total=counted[1], message=text))
 
     def checkpoint(self, value: Any) -> None:
-        self._tell(Report(checkpoint=to_json(value, what="the checkpoint").decode()))
+        self._tell(ReportProgress(checkpoint=to_json(value, what="the checkpoint").decode()))
 
     def enqueue(self, kind: str, payload: Mapping[str, Any] | None = None, /, **options: Any) -> Enqueued:
-        enqueued: Enqueued = self._tell(Enqueue(self._request(kind, payload or {}, options)))
+        enqueued: Enqueued = self._tell(EnqueueJob(self._request(kind, payload or {}, options)))
         return enqueued
 
     def heartbeat(self) -> None:
-        self._tell(Renew())
+        self._tell(RenewLease())
 
     def step(self, name: str, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
         known = self._recall(name)
@@ -119,27 +119,27 @@ class RunContext(Context):
     def sleep(self, duration: Duration) -> None:
         self._sleeps += 1
         name = f"sleep {self._sleeps}"
-        step: Step = self._recall(name) or self._tell(Keep(name=name, delay=as_duration(duration)))
+        step: StoredStep = self._recall(name) or self._tell(KeepStep(name=name, delay=as_duration(duration)))
         if step.remaining is not None and step.remaining > timedelta(0):
             raise Asleep(step.remaining)
 
     @cached_property
-    def _kept(self) -> dict[str, Step]:
-        kept: dict[str, Step] = self._tell(Recall())
+    def _kept(self) -> dict[str, StoredStep]:
+        kept: dict[str, StoredStep] = self._tell(RecallStep())
         return kept
 
-    def _recall(self, name: str) -> Step | None:
+    def _recall(self, name: str) -> StoredStep | None:
         checked_name(name, what="the step")
         if name in self._used:
             raise InvalidInput(f"the step {name!r} was used before in this run", hint="Give each step its own name.")
         self._used.add(name)
         return self._kept.get(name)
 
-    def _keep(self, name: str, value: Any) -> Step:
+    def _keep(self, name: str, value: Any) -> StoredStep:
         result = to_json(value, what=f"the result of step {name!r}").decode()
-        step: Step = self._tell(Keep(name=name, result=result))
+        step: StoredStep = self._tell(KeepStep(name=name, result=result))
         return step
 
 
-def _value(step: Step) -> Any:
+def _value(step: StoredStep) -> Any:
     return None if step.result is None else msgspec.json.decode(step.result)

@@ -7,13 +7,13 @@ import threading
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 
-from holdfast.domain.jobs.job import WorkerId, WorkerWish
+from holdfast.domain.jobs.job import WorkerId, WorkerRequest
 from holdfast.domain.jobs.kind import Kind
 from holdfast.errors import StoreUnavailable
 from holdfast.store import Store
 from holdfast.worker import clock
-from holdfast.worker.active_runs import STOP_FOR, Held, Run, StopReason
-from holdfast.worker.service import Ticked
+from holdfast.worker.active_runs import STOP_FOR, ActiveRuns, Run, StopReason
+from holdfast.worker.service import TickResult
 
 log = logging.getLogger("holdfast")
 
@@ -35,11 +35,11 @@ class Heartbeat:
         self,
         store: Store,
         worker: WorkerId,
-        held: Held,
+        held: ActiveRuns,
         *,
         interval: float,
         lost: Callable[[Run], None],
-        wished: Callable[[WorkerWish | None], None] = lambda _: None,
+        wished: Callable[[WorkerRequest | None], None] = lambda _: None,
     ) -> None:
         self.bell = threading.Event()
         self.beaten_at = clock.now()
@@ -57,11 +57,11 @@ class Heartbeat:
             self._asked = True
             self.bell.set()
 
-    def tick(self) -> Ticked:
+    def tick(self) -> TickResult:
         """Renew what is held. The guard stops what could not be renewed for too long."""
         early = self.beaten_at + SOONEST - clock.now()
         if self._asked and early > 0:
-            return Ticked(early)
+            return TickResult(early)
         self._asked = False
         runs = self._held.all()
         self._warn_if_late(runs)
@@ -70,11 +70,11 @@ class Heartbeat:
             seen = self._store.workers.seen(self._worker)
         except StoreUnavailable as error:
             log.warning("a heartbeat failed: %s", error)
-            return Ticked(min(AGAIN, self._interval), considered=len(runs))
+            return TickResult(min(AGAIN, self._interval), considered=len(runs))
         self.beaten_at = clock.now()
         if seen is not None:
-            self._wished(seen.wanted)
-        return Ticked(self._interval, considered=len(runs), processed=len(runs))
+            self._wished(seen.requested)
+        return TickResult(self._interval, considered=len(runs), processed=len(runs))
 
     def _warn_if_late(self, runs: list[Run]) -> None:
         """Code that holds the interpreter's lock starves this thread: say who was at work."""
@@ -84,14 +84,14 @@ class Heartbeat:
             log.warning("the heartbeat comes %.0f s late; running: %s", late, ", ".join(kinds) or "nothing")
 
     def _renew(self, runs: list[Run]) -> None:
-        by_term: dict[float, list[Run]] = {}
+        by_duration: dict[float, list[Run]] = {}
         for run in runs:
-            by_term.setdefault(run.term, []).append(run)
-        for term, group in by_term.items():
+            by_duration.setdefault(run.lease_duration, []).append(run)
+        for lease_duration, group in by_duration.items():
             before = clock.now()
             begun = {run.lease.job_id for run in group if run.under_way_for(before) > MARK_AFTER}
             leases = [run.lease for run in group]
-            answers = self._store.leases.renew(leases, term=timedelta(seconds=term), begun=begun)
+            answers = self._store.leases.renew(leases, lease_duration=timedelta(seconds=lease_duration), begun=begun)
             known = {answer.job_id: answer for answer in answers}
             for run in group:
                 answer = known.get(run.lease.job_id)
@@ -100,12 +100,12 @@ class Heartbeat:
                     continue
                 if answer.renewed:
                     run.date(before)
-                if answer.wanted is not None:
-                    run.stop(STOP_FOR[answer.wanted])
+                if answer.requested is not None:
+                    run.stop(STOP_FOR[answer.requested])
 
     def _gone(self, run: Run) -> None:
         """Not held any more: taken over, or settled just now, which is no loss."""
-        if not run.ended:
+        if not run.finished:
             self._lost(run)
             run.stop(StopReason.LEASE_LOST)
             run.kill()

@@ -11,7 +11,7 @@ from holdfast.errors import StoreUnavailable
 from holdfast.store import Store
 from holdfast.store.jobs.retention import Retention
 from holdfast.worker import clock
-from holdfast.worker.service import Ticked
+from holdfast.worker.service import TickResult
 
 #: With nothing due soon, one looks so often for what is; with news, so often at most.
 LOOK_EVERY, PROMOTE_EVERY = 3.0, 1.0
@@ -22,7 +22,7 @@ BATCHES_EVERY = 30.0
 INBOX_EVERY = 60.0
 
 
-class Sweeper:
+class Maintenance:
     """Runs on every worker, without a leader: each step is safe beside the same step elsewhere.
 
     At first, and after an outage, nothing is taken over before *heartbeat* seconds have passed,
@@ -47,15 +47,15 @@ class Sweeper:
         self._cursor: JobId | None = None
         self._looked_at = 0.0
         now = clock.now()
-        self._due = {"promote": 0.0, "take_over": now + heartbeat, "needs": 0.0, "batches": 0.0, "inbox": 0.0}
+        self._due = {"promote": 0.0, "take_over": now + heartbeat, "dependencies": 0.0, "batches": 0.0, "inbox": 0.0}
         self._due["prune"] = now + PRUNE_EVERY
 
-    def tick(self) -> Ticked:
+    def tick(self) -> TickResult:
         """Do what is due."""
         steps = {
             "promote": (self._promote, LOOK_EVERY),
             "take_over": (self._take_over, min(TAKE_OVER_EVERY, 2 * self._heartbeat)),
-            "needs": (self._sweep_needs, NEEDS_EVERY),
+            "dependencies": (self._sweep_needs, NEEDS_EVERY),
             "batches": (self._revive, BATCHES_EVERY),
             "inbox": (self._expire, INBOX_EVERY),
             "prune": (self._prune, PRUNE_EVERY),
@@ -66,7 +66,7 @@ class Sweeper:
                 # Before the step: one that fails is tried again in its time, and holds up no other.
                 self._due[name] = clock.now() + every * random.uniform(0.8, 1.2)
                 total += self._do(name, step)
-        return Ticked(max(0.0, min(self._due.values()) - clock.now()), processed=total, swept=total)
+        return TickResult(max(0.0, min(self._due.values()) - clock.now()), processed=total, swept=total)
 
     def _do(self, name: str, step: Callable[[], tuple[int, bool]]) -> int:
         try:
@@ -97,7 +97,7 @@ class Sweeper:
         return count, False
 
     def _take_over(self) -> tuple[int, bool]:
-        if not self._store.leases.any_lapsed():
+        if not self._store.leases.any_expired():
             return 0, False
         count = len(self._store.leases.take_over(limit=100))
         self._swept("lease", count)
@@ -124,8 +124,8 @@ class Sweeper:
             "key": pruner.prune_keys(limit=1000),
             "worker": pruner.prune_workers(self._retention, limit=1000),
             "plan": pruner.prune_plans(self._retention, limit=1000),
-            "decision": pruner.prune_scaling(self._retention, limit=1000),
-            "act": pruner.prune_acts(self._retention, limit=1000),
+            "decision": pruner.prune_autoscaler(self._retention, limit=1000),
+            "act": pruner.prune_audit(self._retention, limit=1000),
         }
         for table, count in counts.items():
             self._swept(table, count)

@@ -12,12 +12,12 @@ from msgspec import Struct
 from holdfast.domain.jobs.new_job import Enqueued, NewJob
 from holdfast.errors import LeaseLost
 from holdfast.store import Store
-from holdfast.store.jobs.steps import Step
+from holdfast.store.jobs.steps import StoredStep
 from holdfast.worker import clock
 from holdfast.worker.active_runs import STOP_FOR, Run, StopReason
 
 
-class Report(Struct, frozen=True, tag=True, kw_only=True):
+class ReportProgress(Struct, frozen=True, tag=True, kw_only=True):
     """Progress or a checkpoint."""
 
     done: int | None = None
@@ -26,21 +26,21 @@ class Report(Struct, frozen=True, tag=True, kw_only=True):
     checkpoint: str | None = None
 
 
-class Enqueue(Struct, frozen=True, tag=True):
+class EnqueueJob(Struct, frozen=True, tag=True):
     """A child of the job."""
 
     request: NewJob
 
 
-class Renew(Struct, frozen=True, tag=True):
+class RenewLease(Struct, frozen=True, tag=True):
     """The lease, now."""
 
 
-class Recall(Struct, frozen=True, tag=True):
+class RecallStep(Struct, frozen=True, tag=True):
     """The steps that are done."""
 
 
-class Keep(Struct, frozen=True, tag=True, kw_only=True):
+class KeepStep(Struct, frozen=True, tag=True, kw_only=True):
     """A step that is done now, or a sleep that begins."""
 
     name: str
@@ -48,14 +48,14 @@ class Keep(Struct, frozen=True, tag=True, kw_only=True):
     delay: timedelta | None = None
 
 
-Message = Report | Enqueue | Renew | Recall | Keep
+Message = ReportProgress | EnqueueJob | RenewLease | RecallStep | KeepStep
 
 ANSWERS: dict[type[Message], Any] = {
-    Report: None,
-    Enqueue: Enqueued,
-    Renew: None,
-    Recall: dict[str, Step],
-    Keep: Step,
+    ReportProgress: None,
+    EnqueueJob: Enqueued,
+    RenewLease: None,
+    RecallStep: dict[str, StoredStep],
+    KeepStep: StoredStep,
 }
 
 
@@ -78,26 +78,28 @@ class Reporter:
     def _answer(self, message: Message) -> Any:
         lease = self._run.lease
         match message:
-            case Report():
+            case ReportProgress():
                 return self._store.leases.report(lease, **msgspec.structs.asdict(message))
-            case Enqueue():
+            case EnqueueJob():
                 self._enqueued()
                 return self._store.jobs.enqueue(message.request, holder=lease)
-            case Renew():
+            case RenewLease():
                 return self._renew()
-            case Recall():
+            case RecallStep():
                 return self._store.steps.kept(lease)
-            case Keep():
+            case KeepStep():
                 return self._store.steps.keep(lease, message.name, message.result, delay=message.delay)
 
     def _renew(self) -> None:
         before = clock.now()
         run = self._run
         mine = [run.lease]
-        answers = self._store.leases.renew(mine, term=timedelta(seconds=run.term), begun=[run.lease.job_id])
+        answers = self._store.leases.renew(
+            mine, lease_duration=timedelta(seconds=run.lease_duration), begun=[run.lease.job_id]
+        )
         if not answers:
             raise LeaseLost.of(run.lease.job_id, run.lease.token)
         if answers[0].renewed:
             run.date(before)
-        if answers[0].wanted is not None:
-            run.stop(STOP_FOR[answers[0].wanted])
+        if answers[0].requested is not None:
+            run.stop(STOP_FOR[answers[0].requested])

@@ -50,8 +50,8 @@ class WorkerCollector(Collector):
         yield _histogram("job_run_seconds", "From begin to end of a run.", ["queue", "kind"], counts.runs)
         yield _counter("units", "Units of batches by how they ended.", ["kind", "result"], counts.units.items())
         yield _histogram("unit_seconds", "From begin to end of a unit.", ["kind"], counts.unit_runs)
-        ended = [((state,), count) for state, count in counts.batches.items()]
-        yield _counter("batches_completed", "Batches whose last shard ended here.", ["result"], ended)
+        finished = [((state,), count) for state, count in counts.batches.items()]
+        yield _counter("batches_completed", "Batches whose last shard ended here.", ["result"], finished)
         decided = [((decision,), count) for decision, count in counts.plans.items()]
         yield _counter("plans", "Plans that were fired, or skipped.", ["decision"], decided)
         missed = [((reason,), count) for reason, count in counts.missed.items()]
@@ -74,8 +74,8 @@ class WorkerCollector(Collector):
         oldest = [((name,), ages[name].total_seconds() if name in ages else 0.0) for name in self._worker.queues]
         yield gauge("queue_oldest_ready_seconds", "How long the oldest ready job has waited.", ["queue"], oldest)
         yield gauge("schedule_lag_seconds", "How long the oldest due plan has waited for a planner.", [], [((), lag)])
-        lapsed = sum(found.lapsed for found in depths)
-        yield gauge("running_lapsed", "Running jobs whose lease has lapsed; healthy: 0.", [], [((), lapsed)])
+        expired = sum(found.expired for found in depths)
+        yield gauge("running_lapsed", "Running jobs whose lease has lapsed; healthy: 0.", [], [((), expired)])
 
 
 class MetricsServer:

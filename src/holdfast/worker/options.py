@@ -8,7 +8,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from holdfast.store.jobs.retention import Retention
-from holdfast.worker.autoscaler.autoscaler import ScalingOptions
+from holdfast.worker.autoscaler.autoscaler import AutoscalerOptions
 from holdfast.worker.commands.output import Echo
 from holdfast.worker.executors.children import ChildOptions
 from holdfast.worker.heartbeat import INTERVAL
@@ -32,4 +32,4 @@ class WorkerOptions(Struct, frozen=True, kw_only=True):
     plans: bool = True
     logs: Path = Path("holdfast-logs")
     echo: Echo | None = None
-    scaling: ScalingOptions = ScalingOptions()
+    scaling: AutoscalerOptions = AutoscalerOptions()

@@ -9,7 +9,7 @@ SHORT = 0.05
 LARGEST_FETCH = 1000
 
 
-class Pace:
+class RunTimes:
     """A moving mean of run times per kind. An unknown kind counts as long.
 
     Threads write here without a lock: a mean that misses one of many runs is as good.

@@ -18,7 +18,7 @@ log = logging.getLogger("holdfast")
 BACKOFF = (0.1, 0.2, 0.5, 1.0, 2.0)
 
 
-class Ticked(Struct, frozen=True):
+class TickResult(Struct, frozen=True):
     """What a tick did, and after how many seconds the next one is due.
 
     *skipped*: it did nothing, since another one was under way.
@@ -30,8 +30,8 @@ class Ticked(Struct, frozen=True):
     swept: int = 0
     skipped: bool = False
 
-    def __add__(self, other: Ticked) -> Ticked:
-        return Ticked(
+    def __add__(self, other: TickResult) -> TickResult:
+        return TickResult(
             min(self.rest, other.rest),
             self.considered + other.considered,
             self.processed + other.processed,
@@ -40,19 +40,19 @@ class Ticked(Struct, frozen=True):
         )
 
 
-class Part(Protocol):
+class Service(Protocol):
     """Something that moves: ``tick`` does what is due now and never waits for long; ``bell`` calls it sooner."""
 
     name: str
     bell: threading.Event
 
-    def tick(self) -> Ticked: ...
+    def tick(self) -> TickResult: ...
 
 
-class Mover:
+class ServiceThread:
     """A thread that ticks a part until it is stopped. A bad tick is told and survived."""
 
-    def __init__(self, part: Part, *, told: Callable[[str, str], None]) -> None:
+    def __init__(self, part: Service, *, told: Callable[[str, str], None]) -> None:
         self._part = part
         self._told = told
         self._stopping = threading.Event()
@@ -79,11 +79,11 @@ class Mover:
         """Seconds since the last tick ended."""
         return clock.now() - self._moved_at
 
-    def tick(self) -> Ticked:
+    def tick(self) -> TickResult:
         """One tick, by hand or by the thread. It never overlaps itself; its failures are counted, not raised."""
         if not self._ticking.acquire(blocking=False):
             self._told(self._part.name, "skipped")
-            return Ticked(0.0, skipped=True)
+            return TickResult(0.0, skipped=True)
         try:
             ticked = self._part.tick()
         except Exception as error:
@@ -92,7 +92,7 @@ class Mover:
             log.warning("a tick of %s failed: %s", self._part.name, error, exc_info=unexpected)
             self._told(self._part.name, "error")
             self._failures += 1
-            return Ticked(BACKOFF[min(self._failures, len(BACKOFF)) - 1])
+            return TickResult(BACKOFF[min(self._failures, len(BACKOFF)) - 1])
         finally:
             self._moved_at = clock.now()
             self._ticking.release()

@@ -13,8 +13,8 @@ from holdfast.errors import HoldfastError, InvalidInput, JobLocked
 from holdfast.store import Store
 from holdfast.store.jobs.settlement import Settlement
 from holdfast.worker import clock
-from holdfast.worker.active_runs import Held
-from holdfast.worker.service import Ticked
+from holdfast.worker.active_runs import ActiveRuns
+from holdfast.worker.service import TickResult
 
 log = logging.getLogger("holdfast")
 
@@ -32,7 +32,9 @@ class Settler:
 
     name = "settler"
 
-    def __init__(self, store: Store, held: Held, *, settled: Callable[[list[Settlement], set[JobId]], None]) -> None:
+    def __init__(
+        self, store: Store, held: ActiveRuns, *, settled: Callable[[list[Settlement], set[JobId]], None]
+    ) -> None:
         self.bell = threading.Event()
         self._store = store
         self._held = held
@@ -48,10 +50,10 @@ class Settler:
         if not self.bell.is_set():
             self.bell.set()
 
-    def tick(self) -> Ticked:
+    def tick(self) -> TickResult:
         """Write one group. What could not be written is tried again: it is safe to write it twice."""
         if self._unbegun:
-            self._give_back()
+            self._release()
         while self._aside and self._aside[0][0] <= clock.now():
             self._waiting.append(self._aside.popleft()[1])
         if 0 < len(self._waiting) < ENOUGH:
@@ -62,9 +64,9 @@ class Settler:
         if group:
             self._write(group)
         rest = LOCKED if self._aside else IDLE
-        return Ticked(0.0 if self._waiting else rest, considered=len(group), processed=len(group))
+        return TickResult(0.0 if self._waiting else rest, considered=len(group), processed=len(group))
 
-    def give_back(self, leases: list[Lease]) -> None:
+    def release(self, leases: list[Lease]) -> None:
         """Return unbegun jobs to the store, soon."""
         self._unbegun.extend(leases)
         self.bell.set()
@@ -72,10 +74,10 @@ class Settler:
     def __len__(self) -> int:
         return len(self._waiting) + len(self._unbegun) + len(self._aside)
 
-    def _give_back(self) -> None:
+    def _release(self) -> None:
         leases = [self._unbegun.popleft() for _ in range(len(self._unbegun))]
         try:
-            self._store.leases.give_back(leases)
+            self._store.leases.release(leases)
         except Exception:
             self._unbegun.extendleft(reversed(leases))
             raise

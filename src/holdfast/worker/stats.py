@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
 
-from holdfast.domain.batches.batch import UnitEnd
+from holdfast.domain.batches.batch import UnitOutcome
 
 WAIT_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 3600.0)
 UNIT_BUCKETS = (0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
@@ -31,7 +31,7 @@ class Spread:
         self.sums[labels] += value  # type: ignore[assignment]
 
 
-class Counts:
+class Stats:
     """The numbers of one worker."""
 
     def __init__(self) -> None:
@@ -55,13 +55,13 @@ class Counts:
     def ticked(self, part: str, result: str) -> None:
         self.ticks[part, result] += 1
 
-    def units_ended(self, kind: str, ends: Sequence[UnitEnd]) -> None:
+    def units_finished(self, kind: str, ends: Sequence[UnitOutcome]) -> None:
         """Several shards may run here, each in a thread of its own."""
         with self._units:
             for end in ends:
                 self.units[kind, end.state] += 1
-                if end.took_ms is not None:
-                    self.unit_runs.add((kind,), end.took_ms / 1000)
+                if end.duration_ms is not None:
+                    self.unit_runs.add((kind,), end.duration_ms / 1000)
 
     def sweep(self, table: str, count: int) -> None:
         self.swept[table] += count

@@ -19,30 +19,30 @@ from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.jobs.verdict import Failed, Lost, Released
 from holdfast.errors import ConfigurationError, HoldfastError
 from holdfast.store import Store
-from holdfast.store.engine.backend import Ear
+from holdfast.store.engine.backend import Listener
 from holdfast.store.jobs.settlement import Settlement
 from holdfast.worker import clock
-from holdfast.worker.active_runs import Held, Run, StopReason
+from holdfast.worker.active_runs import ActiveRuns, Run, StopReason
 from holdfast.worker.autoscaler.autoscaler import Autoscaler
 from holdfast.worker.claimer import Claimer
 from holdfast.worker.commands.child_marks import MARK
 from holdfast.worker.context import MakeRequest, RunContext, Tell
-from holdfast.worker.executors.factory import Maker
-from holdfast.worker.executors.pool import Crew
+from holdfast.worker.executors.factory import ExecutorFactory
+from holdfast.worker.executors.pool import ExecutorPool
 from holdfast.worker.executors.processes import importable
 from holdfast.worker.handler import first_line, result_of
 from holdfast.worker.heartbeat import Heartbeat, interval_for
-from holdfast.worker.maintenance import Sweeper
+from holdfast.worker.maintenance import Maintenance
 from holdfast.worker.messages import Reporter
 from holdfast.worker.options import WorkerOptions
-from holdfast.worker.remote_control import Orders
+from holdfast.worker.remote_control import RemoteControl
 from holdfast.worker.schedules.planner import Planner
-from holdfast.worker.schedules.scopes import Provider, Providers
-from holdfast.worker.service import Mover, Part, Ticked
+from holdfast.worker.schedules.scopes import Provider, ScopeProviders
+from holdfast.worker.service import Service, ServiceThread, TickResult
 from holdfast.worker.settler import Settler
-from holdfast.worker.stats import Counts
+from holdfast.worker.stats import Stats
 from holdfast.worker.tracing import dresser
-from holdfast.worker.watchdog import Guard
+from holdfast.worker.watchdog import Watchdog
 
 log = logging.getLogger("holdfast")
 
@@ -65,7 +65,7 @@ class Worker:
         providers: Mapping[str, Provider] | None = None,
     ) -> None:
         self.id = WorkerId(f"{socket.gethostname()[:40]}-{secrets.token_hex(8)}")
-        self.counts = Counts()
+        self.counts = Stats()
         self._store = store
         self._kinds = dict(kinds)
         for kind in kinds.values():
@@ -74,28 +74,32 @@ class Worker:
         self._options = options
         self._request = request
         self._stopping = threading.Event()
-        self._orders = Orders(self.stop)
+        self._orders = RemoteControl(self.stop)
         self._started = threading.Lock()
         self._thread: threading.Thread | None = None
-        self._held = Held()
+        self._held = ActiveRuns()
         self._settler = Settler(store, self._held, settled=self._settled)
-        maker = Maker(store, self.id, self._kinds, options, context=self._context, tell=self._tell, finish=self._finish)
-        self._crew = Crew(self._held, self._settler, maker.make)
-        self._guard = Guard(self._held)
+        maker = ExecutorFactory(
+            store, self.id, self._kinds, options, context=self._context, tell=self._tell, finish=self._finish
+        )
+        self._pool = ExecutorPool(self._held, self._settler, maker.make)
+        self._watchdog = Watchdog(self._held)
         interval = interval_for(options.heartbeat, self._kinds.values())
         self._heartbeat = Heartbeat(
             store, self.id, self._held, interval=interval, lost=self._lost, wished=self._orders.hear
         )
-        self._sweeper = Sweeper(store, heartbeat=interval, retention=options.retention, swept=self.counts.sweep)
-        self._planner = Planner(store, Providers(providers or {}), counts=self.counts) if options.plans else None
-        self._ear: Ear | None = None
+        self._sweeper = Maintenance(store, heartbeat=interval, retention=options.retention, swept=self.counts.sweep)
+        self._planner = Planner(store, ScopeProviders(providers or {}), counts=self.counts) if options.plans else None
+        self._listener: Listener | None = None
         self._autoscaler = self._make_autoscaler() if COMMAND in self._kinds else None
         self._claimer = self._make_claimer()
-        self._control = Mover(self._claimer, told=self.counts.ticked)
-        helpers: tuple[Part | None, ...] = (self._sweeper, self._planner, self._autoscaler)
-        self._helpers = [Mover(part, told=self.counts.ticked) for part in helpers if part is not None]
+        self._control = ServiceThread(self._claimer, told=self.counts.ticked)
+        helpers: tuple[Service | None, ...] = (self._sweeper, self._planner, self._autoscaler)
+        self._helpers = [ServiceThread(part, told=self.counts.ticked) for part in helpers if part is not None]
         #: These go on until the last handler has ended.
-        self._keepers = [Mover(part, told=self.counts.ticked) for part in (self._guard, self._heartbeat, self._settler)]
+        self._keepers = [
+            ServiceThread(part, told=self.counts.ticked) for part in (self._watchdog, self._heartbeat, self._settler)
+        ]
 
     # -- life ------------------------------------------------------------------------------
 
@@ -120,11 +124,11 @@ class Worker:
         self._announce()
         if self._autoscaler is not None:
             self._autoscaler.refresh()  # before the first claim
-        for mover in (*self._keepers, *self._helpers):
-            mover.start()
-        self._ear = self._store.backend.listen(self._rung)
+        for thread in (*self._keepers, *self._helpers):
+            thread.start()
+        self._listener = self._store.backend.listen(self._rung)
         self._work()
-        self._ear.close()
+        self._listener.close()
         self._wind_down(exits=exits)
 
     def start(self) -> None:
@@ -163,9 +167,9 @@ class Worker:
         self._release_rest()
         self._try(lambda: self._store.workers.dismiss(self.id))
 
-    def tick(self) -> Ticked:
+    def tick(self) -> TickResult:
         """One round by hand, for tests and admin: sweep, plan, claim, run, settle; answers what it did."""
-        helped = [mover.tick() for mover in self._helpers]
+        helped = [thread.tick() for thread in self._helpers]
         claimed = self._control.tick()
         self._keepers[0].tick()
         self._await_runs(float("inf"))
@@ -182,7 +186,7 @@ class Worker:
     @property
     def running(self) -> int:
         """How many jobs run here now."""
-        return self._crew.running
+        return self._pool.running
 
     @property
     def working(self) -> bool:
@@ -197,7 +201,7 @@ class Worker:
     @property
     def alive(self) -> bool:
         """Whether its parts still move: a worker that cannot reach its store is alive, one that hangs is not."""
-        return all(mover.quiet_for < HANGS for mover in (*self._keepers, *self._helpers))
+        return all(thread.quiet_for < HANGS for thread in (*self._keepers, *self._helpers))
 
     @property
     def ready(self) -> bool:
@@ -222,7 +226,7 @@ class Worker:
 
     def _poll(self) -> float:
         """Where every enqueue rings, looking is only the second way to learn of new jobs."""
-        return self._options.poll * (2 if self._ear is not None and self._ear.hears_all else 1)
+        return self._options.poll * (2 if self._listener is not None and self._listener.hears_all else 1)
 
     # -- what runs -------------------------------------------------------------------------
 
@@ -231,11 +235,11 @@ class Worker:
             self._store,
             self.id,
             self._kinds,
-            self._crew,
+            self._pool,
             queues=self._options.queues,
             slots=self._options.slots,
             poll=self._poll,
-            fenced=lambda: self._guard.fenced or self._orders.quiet,
+            fenced=lambda: self._watchdog.fenced or self._orders.quiet,
             scaler=self._autoscaler,
             dress=dresser(self._store),
         )
@@ -263,11 +267,11 @@ class Worker:
     def _finish(self, run: Run, settlement: Settlement) -> None:
         """Called by executors when a run has ended."""
         if settlement.ran is not None:
-            self._claimer.pace.learn(run.kind.name, settlement.ran.total_seconds())
+            self._claimer.run_times.learn(run.kind.name, settlement.ran.total_seconds())
         if run.measured and self._autoscaler is not None:
-            self._autoscaler.ended(run, settlement.outcome)
+            self._autoscaler.finished(run, settlement.outcome)
         self._settler.put(settlement)
-        if not self._claimer.bell.is_set() and self._crew.waiting < self._options.slots:
+        if not self._claimer.bell.is_set() and self._pool.waiting < self._options.slots:
             self._claimer.bell.set()
 
     def _lost(self, run: Run) -> None:
@@ -308,7 +312,7 @@ class Worker:
 
     def _drained(self) -> bool:
         """Nothing of the known kinds is ready or running, here or elsewhere, but what can never begin here."""
-        if self._crew.waiting or self._crew.running or len(self._settler) or len(self._held):
+        if self._pool.waiting or self._pool.running or len(self._settler) or len(self._held):
             return False
         left = Selector(queues=self._options.queues, kinds=tuple(self._kinds), states=(State.READY, State.RUNNING))
         stuck = 0 if self._autoscaler is None else self._autoscaler.stuck
@@ -319,11 +323,11 @@ class Worker:
         return True
 
     def _wind_down(self, *, exits: bool) -> None:
-        for mover in self._helpers:
-            mover.stop(timeout=5)
+        for thread in self._helpers:
+            thread.stop(timeout=5)
         if self._autoscaler is not None:
-            self._try(self._autoscaler.let_go)
-        self._crew.give_back()
+            self._try(self._autoscaler.resumed)
+        self._pool.release()
         self._flush()
         grace = self._options.grace.total_seconds()
         last_words = min(LAST_WORDS, max(0.2, grace / 4))
@@ -337,8 +341,8 @@ class Worker:
         if exits:
             self._close()
             self._release_rest()
-        elif self._crew.running:
-            log.warning("%d handlers go on; their leases are kept until they end", self._crew.running)
+        elif self._pool.running:
+            log.warning("%d handlers go on; their leases are kept until they end", self._pool.running)
             threading.Thread(target=self._outlast, name="holdfast-last", daemon=True).start()
         else:
             self._close()
@@ -350,14 +354,14 @@ class Worker:
 
     def _close(self) -> None:
         self._flush()
-        self._crew.close()
-        for mover in reversed(self._keepers):
-            mover.stop(timeout=5)
+        self._pool.close()
+        for thread in reversed(self._keepers):
+            thread.stop(timeout=5)
         self._try(lambda: self._store.workers.dismiss(self.id))
 
     def _await_runs(self, deadline: float, *, killable: bool = False) -> None:
         wake = threading.Event()
-        while clock.now() < deadline and (self._crew.killable if killable else self._crew.running + self._crew.waiting):
+        while clock.now() < deadline and (self._pool.killable if killable else self._pool.running + self._pool.waiting):
             wake.wait(0.01)
 
     def _flush(self) -> None:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from holdfast.admin.actions.actions import Desk
+from holdfast.admin.actions.actions import Actions
 from holdfast.admin.views.batches import unit_clusters
 from holdfast.admin.views.masking import Masks
 from holdfast.admin.views.overview import error_clusters
@@ -29,13 +29,13 @@ def mail(to: int) -> None:
 
 
 @pytest.fixture
-def desk(store):
+def actions(store):
     store.kinds.publish([Kind("mail", mail, KindOptions(queue="post")).published()])
-    return Desk(store, actor="ada", via=Via.API)
+    return Actions(store, actor="ada", via=Via.API)
 
 
 def acts(store):
-    return [(act.verb, act.target, act.count) for act in store.acts.page()]
+    return [(act.action, act.target, act.count) for act in store.audit_log.page()]
 
 
 def dead(store, error, kind="mail"):
@@ -44,139 +44,139 @@ def dead(store, error, kind="mail"):
     return job_id
 
 
-def test_a_verb_does_not_take_silence_for_everything(desk):
+def test_a_verb_does_not_take_silence_for_everything(actions):
     with pytest.raises(InvalidInput, match="which jobs should cancel take"):
-        desk.jobs("cancel", Selector())
+        actions.jobs("cancel", Selector())
     with pytest.raises(NoSuchJob, match="there is no job 7"):
-        desk.jobs("cancel", Selector(ids=(7,)))
+        actions.jobs("cancel", Selector(ids=(7,)))
     with pytest.raises(InvalidInput, match="cannot be told to 'cancl'") as caught:
-        desk.jobs("cancl", Selector(ids=(7,)))
+        actions.jobs("cancl", Selector(ids=(7,)))
     assert caught.value.hint == "Did you mean 'cancel'?"
 
 
-def test_a_dry_run_counts_and_changes_nothing(desk, store):
+def test_a_dry_run_counts_and_changes_nothing(actions, store):
     job_id = put(store)
-    done = desk.jobs("cancel", Selector(ids=(job_id,)), dry_run=True)
+    done = actions.jobs("cancel", Selector(ids=(job_id,)), dry_run=True)
     assert (done.matched, done.changed, done.dry_run) == (1, 0, True)
     assert state(store, job_id) is State.READY
     assert acts(store) == []
 
 
-def test_a_verb_is_checked_before_anything_is_done(desk, store):
+def test_a_verb_is_checked_before_anything_is_done(actions, store):
     """In a dry run too: of two changes of which one makes no sense, none is made."""
     job_id = put(store)
     for dry_run in (True, False):
         for given in ({}, {"priority": 7, "run_at": "soon"}, {"priority": 7, "edit": Edit(env={"A B": "1"})}):
             with pytest.raises(InvalidInput):
-                desk.jobs("set", Selector(ids=(job_id,)), dry_run=dry_run, **given)
+                actions.jobs("set", Selector(ids=(job_id,)), dry_run=dry_run, **given)
         with pytest.raises(InvalidInput):
-            desk.jobs("restart", Selector(ids=(job_id,)), dry_run=dry_run, memory="much")
+            actions.jobs("restart", Selector(ids=(job_id,)), dry_run=dry_run, memory="much")
     assert store.views.get(job_id).priority == 0
 
 
-def test_a_dry_run_of_rm_refuses_a_job_in_use(desk, store):
+def test_a_dry_run_of_rm_refuses_a_job_in_use(actions, store):
     """One that a live job needs, alone or in a cluster; what nobody needs stays all the same."""
-    needed, other = dead(store, "row 1"), dead(store, "no network")
-    put(store, after=After(ids=(needed,), if_not=IfNot.HOLD))
-    clusters = error_clusters(store.board.all_errors(), Masks(store))
+    has_dependents, other = dead(store, "row 1"), dead(store, "no network")
+    put(store, after=After(ids=(has_dependents,), if_not=IfNot.HOLD))
+    clusters = error_clusters(store.dashboard.all_errors(), Masks(store))
     (key,) = [each.key for each in clusters if "row" in each.sample]
     with pytest.raises(JobInUse):
-        desk.jobs("rm", Selector(ids=(needed,)), dry_run=True)
+        actions.jobs("rm", Selector(ids=(has_dependents,)), dry_run=True)
     with pytest.raises(JobInUse):
-        desk.cluster("rm", key, dry_run=True)
-    assert desk.jobs("rm", Selector(ids=(other,)), dry_run=True).matched == 1
-    assert {state(store, needed), state(store, other)} == {State.DEAD}
+        actions.cluster("rm", key, dry_run=True)
+    assert actions.jobs("rm", Selector(ids=(other,)), dry_run=True).matched == 1
+    assert {state(store, has_dependents), state(store, other)} == {State.DEAD}
 
 
-def test_an_act_tells_its_filter_without_secrets(desk, store):
+def test_an_act_tells_its_filter_without_secrets(actions, store):
     job_id = put(store, label="token=abc")
-    desk.jobs("cancel", Selector(labels=("token=abc",)))
+    actions.jobs("cancel", Selector(labels=("token=abc",)))
     assert state(store, job_id) is State.CANCELLED
     assert acts(store) == [("cancel", "label=token=***", 1)]
 
 
 @pytest.mark.one_backend
-def test_an_act_tells_its_note_without_secrets(desk, store):
-    desk.queue("default", paused=True, note="until password=hunter22 is new")
-    assert [act.note for act in store.acts.page()] == ["until password=*** is new"]
+def test_an_act_tells_its_note_without_secrets(actions, store):
+    actions.queue("default", paused=True, note="until password=hunter22 is new")
+    assert [act.note for act in store.audit_log.page()] == ["until password=*** is new"]
 
 
-def test_a_cluster_of_dead_jobs_is_retried(desk, store):
+def test_a_cluster_of_dead_jobs_is_retried(actions, store):
     """All of it and nothing else; what was dealt with is not found again."""
     rows, other = [dead(store, f"row {n}") for n in range(3)], dead(store, "no network")
-    first, _ = error_clusters(store.board.all_errors(), Masks(store))
-    assert desk.cluster("retry", first.key, dry_run=True).matched == 3
-    assert desk.cluster("retry", first.key).ids == rows
+    first, _ = error_clusters(store.dashboard.all_errors(), Masks(store))
+    assert actions.cluster("retry", first.key, dry_run=True).matched == 3
+    assert actions.cluster("retry", first.key).ids == rows
     assert [state(store, job_id) for job_id in rows] == [State.READY] * 3
     assert state(store, other) is State.DEAD
     with pytest.raises(NotFound, match="no dead job belongs"):
-        desk.cluster("retry", first.key)
+        actions.cluster("retry", first.key)
 
 
-def test_a_cluster_of_dead_jobs_is_discarded(desk, store):
+def test_a_cluster_of_dead_jobs_is_discarded(actions, store):
     job_id = dead(store, "boom")
-    (cluster,) = error_clusters(store.board.all_errors(), Masks(store))
-    desk.cluster("rm", cluster.key)
+    (cluster,) = error_clusters(store.dashboard.all_errors(), Masks(store))
+    actions.cluster("rm", cluster.key)
     with pytest.raises(NoSuchJob):
         store.views.get(job_id)
     assert acts(store) == [("rm", f"cluster={cluster.key}", 1)]
 
 
-def test_an_enqueue_is_checked_and_written_down(desk, store):
-    placed = desk.enqueue("mail", {"to": 1}, key="k", delay="1h", label="x")
+def test_an_enqueue_is_checked_and_written_down(actions, store):
+    placed = actions.enqueue("mail", {"to": 1}, key="k", delay="1h", label="x")
     assert (placed.created, placed.queue) == (True, "post")
-    assert not desk.enqueue("mail", {"to": 1}, key="k").created
+    assert not actions.enqueue("mail", {"to": 1}, key="k").created
     job = store.views.get(placed.id)
     assert (job.actor, job.state, job.label) == ("ada", State.SCHEDULED, "x")
     with pytest.raises(InvalidPayload):
-        desk.enqueue("mail", {"too": 1})
+        actions.enqueue("mail", {"too": 1})
     with pytest.raises(UnknownKind):
-        desk.enqueue("mial", {})
+        actions.enqueue("mial", {})
     with pytest.raises(InvalidInput, match="no kind for people"):
-        desk.enqueue("holdfast.driver", {})
+        actions.enqueue("holdfast.driver", {})
 
 
 @pytest.mark.one_backend
-def test_a_time_to_run_at_is_ahead(desk, store):
+def test_a_time_to_run_at_is_ahead(actions, store):
     job_id = put(store)
     began = datetime.now(UTC)
-    desk.jobs("set", Selector(ids=(job_id,)), run_at="1h")
+    actions.jobs("set", Selector(ids=(job_id,)), run_at="1h")
     assert store.views.get(job_id).due_at >= began + timedelta(hours=1)
 
 
-def test_a_far_date_is_refused(desk, store, clock):
+def test_a_far_date_is_refused(actions, store, clock):
     """One that could not be shown would break every list."""
     job_id = put(store)
     with pytest.raises(InvalidInput, match="too far away"):
-        desk.jobs("set", Selector(ids=(job_id,)), run_at="9999-12-31T23:59:59-12:00")
+        actions.jobs("set", Selector(ids=(job_id,)), run_at="9999-12-31T23:59:59-12:00")
     with pytest.raises(InvalidInput, match="too far away"):
-        desk.enqueue("mail", {"to": 1}, run_at=clock.now().replace(year=9999))
+        actions.enqueue("mail", {"to": 1}, run_at=clock.now().replace(year=9999))
 
 
-def test_units_by_cluster(desk, store):
+def test_units_by_cluster(actions, store):
     run = begin(store)
     finish(store, run, 100)
     for n in range(3):
         finish(store, run, n, state=UnitState.FAILED, error=f"row {n} is bad" if n else "no network")
     leave(store, run, total=4)
     rows, network = unit_clusters(run.batch, store.ledger.errors(run.batch.id))
-    assert desk.units("retry", run.batch.id, rows.key, dry_run=True).units == 2
-    assert desk.units("skip", run.batch.id, network.key).units == 1
-    assert desk.units("retry", run.batch.id, rows.key).units == 2
+    assert actions.units("retry", run.batch.id, rows.key, dry_run=True).units == 2
+    assert actions.units("skip", run.batch.id, network.key).units == 1
+    assert actions.units("retry", run.batch.id, rows.key).units == 2
     counted = store.batches.recount(run.batch.id)
     assert (counted["skipped"], counted["pending"]) == (1, 2)
     with pytest.raises(NotFound):
-        desk.units("retry", run.batch.id, rows.key)
+        actions.units("retry", run.batch.id, rows.key)
 
 
-def test_a_backfill_can_be_tried(desk, store, clock):
+def test_a_backfill_can_be_tried(actions, store, clock):
     """A dry run fires nothing and writes nothing down."""
-    desk.schedules.create("hourly", "mail", "@hourly", payload={"to": 1})
+    actions.schedules.create("hourly", "mail", "@hourly", payload={"to": 1})
     end = clock.now()
-    tried = desk.backfill("hourly", end - timedelta(hours=3), end, dry_run=True)
+    tried = actions.backfill("hourly", end - timedelta(hours=3), end, dry_run=True)
     assert (tried.plans, tried.jobs, tried.dry_run) == (4, [], True)
     assert acts(store) == []
-    done = desk.backfill("hourly", end - timedelta(hours=3), end)
+    done = actions.backfill("hourly", end - timedelta(hours=3), end)
     assert (done.plans, len(done.jobs)) == (4, 4)
     assert acts(store)[0][:2] == ("schedule backfill", "schedule=hourly")
 

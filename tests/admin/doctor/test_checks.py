@@ -19,12 +19,12 @@ from holdfast.domain.jobs.verdict import Failed
 from holdfast.domain.schedules.decision import Spec
 from holdfast.domain.schedules.definition import Definition
 from holdfast.domain.schedules.plan import Overlap
-from holdfast.store.engine.operation import ask
+from holdfast.store.engine.operation import query
 from holdfast.store.engine.url import open_store
 from holdfast.store.schedules.firing import Advance
 from holdfast.worker.schedules.planner import Planner
-from holdfast.worker.schedules.scopes import Providers
-from holdfast.worker.stats import Counts
+from holdfast.worker.schedules.scopes import ScopeProviders
+from holdfast.worker.stats import Stats
 from tests.support.backends import open_database
 from tests.support.jobs import lapse, put, take_one
 
@@ -133,9 +133,9 @@ def test_one_that_starts_later_is_in_order(store, clock):
     """And one whose definition nobody can read does not keep the doctor from the others."""
     later = Spec(cron="@hourly", start=clock.now() + timedelta(days=900))
     store.schedules.create("later", Definition(kind="mail", when=later), actor="ada")
-    Planner(store, Providers({}), counts=Counts()).tick()
+    Planner(store, ScopeProviders({}), counts=Stats()).tick()
     garbage = {"definition": '{"kind": 1}', "declared": None, "version": 0, "provider": None, "actor": "ada"}
-    store.backend.run(ask("create_schedule", name="garbage", **garbage))
+    store.backend.run(query("create_schedule", name="garbage", **garbage))
     assert complaints(store) == []
 
 
@@ -166,14 +166,14 @@ def server(tmp_path):
 
 
 def test_what_a_user_may_not_do(server):
-    server.upkeep.tools.apply([*server.upkeep.tools.roles(), "DROP ROLE IF EXISTS looker"])
-    server.upkeep.tools.apply(["CREATE ROLE looker LOGIN IN ROLE holdfast_reader"])
+    server.database.tools.apply([*server.database.tools.roles(), "DROP ROLE IF EXISTS looker"])
+    server.database.tools.apply(["CREATE ROLE looker LOGIN IN ROLE holdfast_reader"])
     reader = open_store(f"{server.backend.url}&user=looker")
-    told = found(reader.upkeep.tools.health())["privileges"]
+    told = found(reader.database.tools.health())["privileges"]
     assert "this user may not change" in told
     assert {"attempt,", "batch,", "ended,"} <= set(told.split())
     reader.close()
-    server.upkeep.tools.apply(["DROP ROLE looker"])
+    server.database.tools.apply(["DROP ROLE looker"])
 
 
 def test_a_transaction_that_keeps_vacuum_from_its_work(server, monkeypatch):
@@ -181,13 +181,13 @@ def test_a_transaction_that_keeps_vacuum_from_its_work(server, monkeypatch):
     with psycopg.connect(server.backend.url) as idle:
         idle.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         idle.execute("SELECT 1")
-        told = found(server.upkeep.tools.health())
+        told = found(server.database.tools.health())
         assert told["vacuum"].startswith(f"a transaction of backend {idle.info.backend_pid} is open")
 
 
 def test_clocks_that_differ(server, monkeypatch):
     monkeypatch.setattr("holdfast.store.postgres.database.CLOCKS_APART", -1.0)
-    assert "off the database's" in found(server.upkeep.tools.health())["clock"]
+    assert "off the database's" in found(server.database.tools.health())["clock"]
 
 
 # -- programs and what is around them ----------------------------------------------------------
@@ -201,15 +201,15 @@ def add(store, *argv, cwd="/", **options):
 def test_programs_are_looked_at(store, tmp_path, monkeypatch):
     """The invariants by the facts of the store; a directory that is missing; a lock whose owner is dead."""
     monkeypatch.chdir(tmp_path)
-    ended = subprocess.Popen(["true"])
-    ended.wait()
-    (tmp_path / "x.lock").write_text(f"{ended.pid}\n")
+    finished = subprocess.Popen(["true"])
+    finished.wait()
+    (tmp_path / "x.lock").write_text(f"{finished.pid}\n")
     add(store, "sim", "--out", "a.csv", "1", cwd=str(tmp_path / "gone"))
     add(store, "flock", str(tmp_path / "x.lock"), "sim", memory=1)
     store.jobs.enqueue(NewJob(kind=COMMAND, payload="{}"))  # one that nobody can read
     told = found(doctor.of_programs(store, tmp_path / "logs"))
     assert told["directories"] == f"live programs are to run in '{tmp_path / 'gone'}', which is not on this host"
-    assert told["stale locks"] == f"{tmp_path / 'x.lock'} names process {ended.pid}, which is dead"
+    assert told["stale locks"] == f"{tmp_path / 'x.lock'} names process {finished.pid}, which is dead"
     assert told["7 memory caps"] == "1 live programs have no memory cap (jobs 1)"
 
 

@@ -6,11 +6,11 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from holdfast.admin.views.batches import batch_facts, batch_secrets, unit_facts
-from holdfast.admin.views.jobs import job_facts, list_facts, story_facts
+from holdfast.admin.views.batches import batch_secrets, batch_view, unit_view
+from holdfast.admin.views.jobs import job_detail, job_view, list_views
 from holdfast.admin.views.logs import find_log, mask_lines, read_log, search_log
 from holdfast.admin.views.masking import Masks, schema_of
-from holdfast.admin.views.schedules import schedule_facts
+from holdfast.admin.views.schedules import schedule_view
 from holdfast.domain.jobs.kind import Kind, KindOptions
 from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.jobs.verdict import Done, Failed
@@ -34,18 +34,18 @@ def test_payload_error_and_events_are_masked(store, masks):
     job_id = put(store, "pay", payload=msgspec.json.encode(payload).decode())
     lease = take_one(store, kinds=("pay",))
     store.leases.settle(lease, Failed(error=f"cannot pay {SECRET}", permanent=True))
-    told = story_facts(store.board.story(job_id), masks)
+    told = job_detail(store.dashboard.story(job_id), masks)
     assert told.job["payload"] == {"iban": "***", "to": 7}
     assert told.job["error"] == "cannot pay ***"
     assert SECRET not in msgspec.json.encode(told).decode()
-    assert SECRET in msgspec.json.encode(job_facts(store.views.get(job_id))).decode()
+    assert SECRET in msgspec.json.encode(job_view(store.views.get(job_id))).decode()
 
 
 @pytest.mark.one_backend
 def test_a_label_and_a_key_are_shown_without_what_looks_like_a_secret(store):
     job = store.views.get(put(store))
     for said, shown in (("nightly", "nightly"), ("x?api_key=abc", "x?api_key=***")):
-        told = job_facts(msgspec.structs.replace(job, label=said, key=said))
+        told = job_view(msgspec.structs.replace(job, label=said, key=said))
         assert (told["label"], told["key"]) == (shown, shown)
 
 
@@ -57,13 +57,13 @@ def test_a_list_shows_no_half_of_a_secret(store, masks, size):
     error = "x" * (300 - size) + SECRET + " is wrong"
     store.leases.settle(take_one(store, kinds=("pay",)), Failed(error=error, permanent=True))
     (job,) = store.views.page(Selector(), brief=True).jobs
-    assert job_facts(job, masks, brief=True)["error"] == "x" * (300 - size) + "***"
+    assert job_view(job, masks, brief=True)["error"] == "x" * (300 - size) + "***"
 
 
 def test_the_payload_of_a_schedule_is_masked(store, masks):
     definition = Definition(kind="pay", when=spec_of("@daily"), payload={"iban": SECRET, "token": SECRET, "to": 7})
     schedule = store.schedules.create("s", definition, actor="ada")
-    facts = schedule_facts(schedule, store.schedules.now(), secrets=masks.of_schedule(schedule))
+    facts = schedule_view(schedule, store.schedules.now(), secrets=masks.of_schedule(schedule))
     assert facts.definition["payload"] == {"iban": "***", "token": "***", "to": 7}
 
 
@@ -72,7 +72,7 @@ def test_what_a_schedule_pings_and_why_it_is_paused_are_masked(store):
     ping = f"https://checks.example.com/nightly?key={SECRET}&{SECRET}"
     store.schedules.create("s", Definition(kind="pay", when=spec_of("@daily"), ping=ping), actor="ada")
     store.schedules.pause("s", note=f"until token={SECRET} is new", actor="ada")
-    facts = schedule_facts(store.schedules.get("s"), store.schedules.now())
+    facts = schedule_view(store.schedules.get("s"), store.schedules.now())
     assert facts.definition["ping"] == "https://checks.example.com/nightly?key=***&***"
     assert facts.note == "until token=*** is new"
 
@@ -84,10 +84,10 @@ def test_what_a_handler_says_and_returns_is_masked(store, masks):
     lease = take_one(store, kinds=("pay",))
     store.leases.report(lease, done=1, total=2, message=f"using {SECRET}", checkpoint=f'{{"at":"{SECRET}!"}}')
     brief = store.views.page(Selector(), brief=True).jobs
-    assert [each["progress_message"] for each in list_facts(brief, masks, store)] == ["using ***"]
-    assert story_facts(store.board.story(job_id), masks).job["checkpoint"] == {"at": "***!"}
+    assert [each["progress_message"] for each in list_views(brief, masks, store)] == ["using ***"]
+    assert job_detail(store.dashboard.story(job_id), masks).job["checkpoint"] == {"at": "***!"}
     store.leases.settle(lease, Done(f'["{SECRET} is fine"]'))
-    assert SECRET not in msgspec.json.encode(story_facts(store.board.story(job_id), masks)).decode()
+    assert SECRET not in msgspec.json.encode(job_detail(store.dashboard.story(job_id), masks)).decode()
 
 
 @pytest.mark.one_backend
@@ -97,9 +97,9 @@ def test_the_label_of_a_unit_is_masked(store):
     batches.finish(store, run, 1, label=f"by {SECRET}")
     batches.finish(store, run, 2, label="by ***")
     batch = structs.replace(run.batch, arguments=f'{{"api_key":"{SECRET}"}}')
-    facts = batch_facts(batch, store.ledger.standings([batch.id])[batch.id])
+    facts = batch_view(batch, store.ledger.standings([batch.id])[batch.id])
     assert facts.summary.labels == {"by ***": 2}
-    told = [unit_facts(unit, batch_secrets(batch)).label for unit in store.ledger.page(batch.id).units]
+    told = [unit_view(unit, batch_secrets(batch)).label for unit in store.ledger.page(batch.id).units]
     assert told == ["by ***"] * 2
 
 
@@ -116,7 +116,7 @@ def test_no_default_of_a_secret_parameter_is_told():
 def test_the_address_of_a_ping_is_masked(store, masks):
     """Whoever knows it can report that all is well."""
     job_id = store.jobs.enqueue(ping_request(f"https://hc.example/{SECRET}", "default", "nightly")).id
-    assert story_facts(store.board.story(job_id), masks).job["payload"] == {"url": "***"}
+    assert job_detail(store.dashboard.story(job_id), masks).job["payload"] == {"url": "***"}
 
 
 def test_no_cut_of_a_log_shows_half_a_secret(tmp_path):
@@ -157,7 +157,7 @@ def test_an_unfinished_line_is_shown_when_the_program_has_ended(tmp_path):
     log = tmp_path / "1-1.log"
     log.write_text("whole\nhalf")
     assert read_log(log, []).lines == ["whole"]
-    assert read_log(log, [], ended=True).lines == ["whole", "half"]
+    assert read_log(log, [], finished=True).lines == ["whole", "half"]
     assert read_log(log, [], begin=99).lines == []
 
 

@@ -17,7 +17,7 @@ GREET = ["batch", "run", "tests.support.programs.batch_units:greet"]
 
 @pytest.fixture
 def batch(fitting):
-    return lambda verb, *words: fitting(("batch", verb), *words)
+    return lambda action, *words: fitting(("batch", action), *words)
 
 
 def test_a_plain_function_is_enough(batch):
@@ -86,7 +86,7 @@ def test_a_batch_is_steered(batch):
     batch("run", PLAIN[2], "--range", "1-5")
     assert batch("retry-failed", "1").data == {
         "batch": 1,
-        "verb": "retry-failed",
+        "action": "retry-failed",
         "changed": True,
         "units": 1,
         "dry_run": False,
@@ -184,5 +184,5 @@ def test_to_watch_what_is_paused_is_exit_11(batch):
     batch_units.app.submit(batch_units.greet, ["a", "b"])
     assert batch("pause", "1").data["changed"]
     assert batch("attach", "1").code == 11
-    assert batch("cancel", "1").data == {"batch": 1, "verb": "cancel", "changed": True, "units": 2, "dry_run": False}
+    assert batch("cancel", "1").data == {"batch": 1, "action": "cancel", "changed": True, "units": 2, "dry_run": False}
     assert not batch("cancel", "1").data["changed"]

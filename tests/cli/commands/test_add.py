@@ -36,7 +36,7 @@ def test_all_options_reach_the_job(app, call):
     words += ["--cpus", "0.5", "--require-cap", "--env", "A=b=c", "--key", "k", "--after", f"ended:{first}"]
     job = app.views.get(call("add", *words, "--delay", "2h", "--", "make", "-j2").data["id"])
     assert (job.label, job.queue, job.priority, job.max_attempts, job.key) == ("l", "slow", 3, 3, "k")
-    assert (str(job.after_when), str(job.state)) == ("ended", "waiting")
+    assert (str(job.after_when), str(job.state)) == ("finished", "waiting")
     command = json.loads(job.payload)
     assert (command["argv"], command["memory"], command["cpus"]) == (["make", "-j2"], 2**30, 0.5)
     assert (command["timeout"], command["require_cap"], command["env"]["A"]) == ("PT3600S", True, "b=c")
@@ -92,8 +92,8 @@ def test_one_waits_in_one_way(run, call):
 
 def test_labels_keys_and_queues_are_waited_for(app, call):
     call("add", "-l", "nightly", "-q", "slow", "--key", "k", "--", "true")
-    for needed in ("label=nightly", "key=k", "queue=slow"):
-        assert str(app.views.get(call("add", "--after", needed, "--", "true").data["id"]).state) == "waiting"
+    for has_dependents in ("label=nightly", "key=k", "queue=slow"):
+        assert str(app.views.get(call("add", "--after", has_dependents, "--", "true").data["id"]).state) == "waiting"
 
 
 def test_a_file_of_commands_is_added_at_once(app, call, here):

@@ -8,11 +8,17 @@ import pytest
 
 from holdfast.domain.commands.command import COMMAND, Command
 from holdfast.domain.fleet.admission import Refusal
-from holdfast.domain.fleet.autoscaler_state import Action, Blocked, Decision, Lane, Scaling
+from holdfast.domain.fleet.autoscaler_state import (
+    AutoscalerAction,
+    AutoscalerDecision,
+    AutoscalerStatus,
+    BlockedJob,
+    QueueStatus,
+)
 from holdfast.domain.jobs.job import WorkerId
 from holdfast.domain.jobs.new_job import NewJob
 from holdfast.domain.jobs.verdict import Failed
-from holdfast.store.jobs.leases import TERM
+from holdfast.store.jobs.leases import DEFAULT_LEASE
 
 WORKER = WorkerId("w-1")
 
@@ -22,9 +28,9 @@ def scaled(app):
     """A worker whose autoscaler has said how it stands."""
     store = app.store
     store.workers.announce(WORKER, host="big-box", pid=1, queues=["default"], kinds=[COMMAND])
-    lane = Lane("default", 1, 8, 3, 2, [Blocked(17, Refusal.MEMORY, "there is no room")])
+    lane = QueueStatus("default", 1, 8, 3, 2, [BlockedJob(17, Refusal.MEMORY, "there is no room")])
     gib = 1 << 30
-    told = Scaling(
+    told = AutoscalerStatus(
         total=64 * gib,
         used=20 * gib,
         limit=48 * gib,
@@ -39,8 +45,10 @@ def scaled(app):
         frozen=[],
         lanes=[lane],
     )
-    store.scaling.tell(WORKER, told.dumps())
-    store.scaling.decide(WORKER, "big-box", [Decision("default", Action.STEP_UP, "the host bears it", slots=3)])
+    store.autoscaler.tell(WORKER, told.dumps())
+    store.autoscaler.decide(
+        WORKER, "big-box", [AutoscalerDecision("default", AutoscalerAction.STEP_UP, "the host bears it", slots=3)]
+    )
 
 
 def test_a_queue_is_scaled_and_is_not(run, fitting):
@@ -82,7 +90,7 @@ def test_a_program_that_was_killed_for_its_memory_gets_more(run, app):
     """One command raises its cap and runs it again; why offers it."""
     payload = Command(argv=("true",), cwd="/", memory=100).dumps()
     job_id = app.store.jobs.enqueue(NewJob(kind=COMMAND, payload=payload)).id
-    lease = app.store.scaling.claim(WORKER, job_id, queue="default", term=TERM)
+    lease = app.store.autoscaler.claim(WORKER, job_id, queue="default", lease_duration=DEFAULT_LEASE)
     app.store.leases.settle(lease, Failed(error="too much", reason="oom", permanent=True))
     assert f"holdfast restart {job_id} --memory SIZE" in run("why", job_id).out
     assert run("restart", job_id, "--memory", "2G").code == 0

@@ -97,14 +97,14 @@ def test_a_dry_run_changes_nothing(run, app):
     assert {ref.state for ref in refs} == {State.READY}
 
 
-@pytest.mark.parametrize("verb", ["cancel", "rm"])
-def test_many_jobs_are_not_lost_without_a_yes(run, app, verb):
+@pytest.mark.parametrize("action", ["cancel", "rm"])
+def test_many_jobs_are_not_lost_without_a_yes(run, app, action):
     """A program says --yes; without a terminal nobody can be asked."""
     for n in range(2):
         app.enqueue("mail", {"to": n})
-    answer = run(verb, "--kind", "mail")
+    answer = run(action, "--kind", "mail")
     assert (answer.code, "--yes" in answer.err) == (2, True)
-    assert run(verb, "--kind", "mail", "--yes", "-o", "json").data["changed"] == 2
+    assert run(action, "--kind", "mail", "--yes", "-o", "json").data["changed"] == 2
 
 
 def test_the_history_names_who_did_it(run, app):
@@ -140,7 +140,7 @@ def test_queues_and_workers(run, app):
     assert found == {
         "name": "default",
         "ready": 1,
-        "lapsed": 0,
+        "expired": 0,
         "running": 0,
         "limit": 2,
         "worker_limit": 1,

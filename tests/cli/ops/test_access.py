@@ -14,7 +14,7 @@ def acts(run):
 
     def call():
         found = run("acts", "-o", "json").data["acts"]
-        return [(act["verb"], act["target"], act["count"], act["note"]) for act in reversed(found)]
+        return [(act["action"], act["target"], act["count"], act["note"]) for act in reversed(found)]
 
     return call
 
@@ -59,7 +59,7 @@ def test_queues_schedules_and_batches_too(run, app, acts):
         ["emergency-stop", "--yes"],
     ):
         assert run(*words).code == 0, words
-    assert [verb for verb, *_ in acts()] == [
+    assert [action for action, *_ in acts()] == [
         *("queue set", "queue pause", "queue resume", "schedule add", "schedule edit", "schedule pause"),
         *("schedule resume", "schedule trigger", "schedule backfill", "schedule rm", "batch rm"),
         *("drain", "drain --end", "emergency-stop"),
@@ -91,11 +91,11 @@ def test_a_worker_is_asked(run, app, fitting):
     """By its id; one that is not alive is exit 3."""
     worker = WorkerId("w-1")
     app.store.workers.announce(worker, host="h", pid=1, queues=["default"], kinds=["mail"], slots=4)
-    assert fitting(("ask",), worker, "quiet").data == {"worker": "w-1", "wish": "quiet"}
-    assert app.store.workers.seen(worker).wanted == "quiet"
+    assert fitting(("ask",), worker, "quiet").data == {"worker": "w-1", "request": "quiet"}
+    assert app.store.workers.seen(worker).requested == "quiet"
     assert "quiet" in run("workers").out
     assert run("ask", worker, "go-on").code == 0
-    assert app.store.workers.seen(worker).wanted is None
+    assert app.store.workers.seen(worker).requested is None
     assert run("ask", "nobody", "stop").code == NotFound.exit_code
 
 

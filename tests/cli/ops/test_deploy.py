@@ -13,7 +13,7 @@ from tests.support.processes import wait_until
 
 @pytest.fixture
 def call(fitting):
-    return lambda verb, *words: fitting((verb,), *words)
+    return lambda action, *words: fitting((action,), *words)
 
 
 def announce(app, name, version):

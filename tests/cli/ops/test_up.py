@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import State
-from holdfast.cli.ops.pid_file import Standing
+from holdfast.cli.ops.pid_file import PidFile
 from holdfast.cli.ops.service import quoted, unit_text
 from holdfast.errors import InvalidInput
 from tests.support.processes import gone, wait_until
@@ -118,8 +118,8 @@ def test_a_killed_up_is_not_up(real_database, holdfast_):
 
 def test_a_sqlite_store_is_the_same_wherever_one_stands(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert Standing.of("sqlite:///jobs.db").path == Standing.of(f"sqlite:///{tmp_path}/jobs.db").path
-    assert Standing.of("sqlite:///jobs.db").path != Standing.of("sqlite:///other.db").path
+    assert PidFile.of("sqlite:///jobs.db").path == PidFile.of(f"sqlite:///{tmp_path}/jobs.db").path
+    assert PidFile.of("sqlite:///jobs.db").path != PidFile.of("sqlite:///other.db").path
 
 
 # -- service -----------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from holdfast import Plan
-from holdfast.store.engine.operation import ask
+from holdfast.store.engine.operation import query
 from holdfast.testing import plan
 
 MAIL = ["mail", "-p", '{"to": 1}']
@@ -15,7 +15,7 @@ MAIL = ["mail", "-p", '{"to": 1}']
 
 @pytest.fixture
 def schedule(fitting):
-    return lambda verb, *words: fitting(("schedule", verb), *words)
+    return lambda action, *words: fitting(("schedule", action), *words)
 
 
 @pytest.fixture
@@ -181,7 +181,7 @@ def test_the_history_tells_what_was_fired_and_what_was_not(schedule, run, app, r
 
 def test_one_that_cannot_be_read_hides_no_other(schedule, run, app, nightly):
     garbage = {"definition": '{"kind": 1}', "declared": None, "version": 0, "provider": None, "actor": "ada"}
-    app.store.backend.run(ask("create_schedule", name="garbage", **garbage))
+    app.store.backend.run(query("create_schedule", name="garbage", **garbage))
     listed = {facts["name"]: facts["condition"] for facts in schedule("ls").data["schedules"]}
     assert listed == {"garbage": "failing", "nightly": "active"}
     assert run("schedule", "show", "garbage").code == 0

@@ -51,7 +51,7 @@ def test_what_cannot_be_cut_is_refused(first, last, by):
 
 
 def asked(**values):
-    return options.Asked(values)
+    return options.BatchArguments(values)
 
 
 def test_the_line_cuts_a_range():

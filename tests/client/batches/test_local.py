@@ -13,7 +13,7 @@ import holdfast
 from holdfast import Fatal, Skip, Unit
 from holdfast.client.batches.local import source_of
 from holdfast.domain.batches.batch import AbortedBy, BatchId, BatchState, identity, unit_key
-from holdfast.domain.batches.breaker import RATE_AFTER, Breaker, Limits
+from holdfast.domain.batches.breaker import RATE_AFTER, Breaker, FailureLimits
 from holdfast.errors import InvalidInput, InvalidKind, StoreUnavailable
 from holdfast.store.batches.batches import Batches
 from holdfast.worker.batches import driver
@@ -228,16 +228,16 @@ def test_units_run_side_by_side(app):
 
 
 def test_a_rate_of_failures_trips_the_breaker():
-    breaker = Breaker(Limits(in_a_row=0, rate=0.5))
+    breaker = Breaker(FailureLimits(in_a_row=0, rate=0.5))
     ends = [breaker.count(failed=n % 3 != 0) for n in range(RATE_AFTER + 10)]
     assert ends[RATE_AFTER - 2] is None
     assert ends[-1] is AbortedBy.MAX_FAILURE_RATE
-    total = Breaker(Limits(in_a_row=0, total=3))
+    total = Breaker(FailureLimits(in_a_row=0, total=3))
     assert [total.count(failed=n % 2 == 0) for n in range(5)][-1] is AbortedBy.MAX_TOTAL_FAILURES
 
 
 def test_a_success_resets_the_streak():
-    breaker = Breaker(Limits(in_a_row=2))
+    breaker = Breaker(FailureLimits(in_a_row=2))
     assert [breaker.count(failed=failed) for failed in (True, False, True)] == [None, None, None]
     assert breaker.count(failed=True) is AbortedBy.MAX_FAILURES
 
@@ -245,7 +245,7 @@ def test_a_success_resets_the_streak():
 @pytest.mark.parametrize("bad", [{"in_a_row": -1}, {"total": -1}, {"rate": 2.0}])
 def test_senseless_limits_are_refused(bad):
     with pytest.raises(InvalidInput):
-        Limits(**bad)
+        FailureLimits(**bad)
 
 
 def test_keys_and_identities():

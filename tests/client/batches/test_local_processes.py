@@ -24,7 +24,7 @@ STATES = {
     0: {BatchState.DONE},
     6: {BatchState.PARTIAL},
     7: {BatchState.STOPPED},
-    -signal.SIGKILL: {BatchState.RUNNING, *(state for state in BatchState if state.ended)},
+    -signal.SIGKILL: {BatchState.RUNNING, *(state for state in BatchState if state.finished)},
 }
 
 
@@ -240,17 +240,17 @@ def test_drift_is_exit_14(run):
     assert run("--count", COUNT, "--version", "2")[0] == 14
 
 
-@pytest.mark.parametrize(("verb", "code"), [("pause", 11), ("cancel", 12)])
-def test_a_foreground_run_obeys(start, effects, real_database, verb, code):
+@pytest.mark.parametrize(("action", "code"), [("pause", 11), ("cancel", 12)])
+def test_a_foreground_run_obeys(start, effects, real_database, action, code):
     """Within about a second; every unit of a cancelled batch has ended."""
     process = start("--count", COUNT, "--nap", "0.02", "--jobs", 2)
     wait_until(lambda: len(effects) > 5)
     store = real_database.open()
     (batch, *_) = store.batches.page()
-    getattr(store.batches, verb)(batch.id)
+    getattr(store.batches, action)(batch.id)
     assert process.wait(PATIENCE) == code
     batch, counted = check(real_database)
-    if verb == "cancel":
+    if action == "cancel":
         assert (batch.state, counted.done + counted.cancelled) == (BatchState.CANCELLED, COUNT)
     else:
         assert batch.state is BatchState.PAUSED

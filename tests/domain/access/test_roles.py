@@ -10,7 +10,7 @@ from holdfast.errors import InvalidInput
 
 def test_roles_rise():
     """Each may do what the one before it may."""
-    assert [[role.may(needed) for needed in Role] for role in Role] == [
+    assert [[role.may(has_dependents) for has_dependents in Role] for role in Role] == [
         [True, False, False],
         [True, True, False],
         [True, True, True],

@@ -6,17 +6,17 @@ import pytest
 
 from holdfast.domain.commands import invariants
 from holdfast.domain.commands.command import Command
-from holdfast.domain.commands.invariants import Host, Live
+from holdfast.domain.commands.invariants import HostSize, LiveCommand
 from holdfast.domain.fleet.health import Level
 
 GB = 2**30
-HOST = Host(memory=64 * GB, cores=16)
+HOST = HostSize(memory=64 * GB, cores=16)
 
 
 def live(*argvs, memory=GB, running=False, **options):
     """Programs that are live at once, numbered from 1."""
     return [
-        Live(id=number, command=Command(argv=tuple(argv), cwd="/w", memory=memory, **options), running=running)
+        LiveCommand(id=number, command=Command(argv=tuple(argv), cwd="/w", memory=memory, **options), running=running)
         for number, argv in enumerate(argvs, start=1)
     ]
 
@@ -68,7 +68,7 @@ def test_a_program_that_is_queued_twice_is_found():
     assert complaints(invariants.checked_first(twice)) == [
         "the same program is queued more than once: sim 1 (jobs 1, 2)"
     ]
-    keyed = [Live(id=one.id, command=one.command, key=str(one.id)) for one in twice]
+    keyed = [LiveCommand(id=one.id, command=one.command, key=str(one.id)) for one in twice]
     assert complaints(invariants.checked_first(keyed)) == []
 
 
@@ -114,7 +114,7 @@ def test_a_host_that_is_promised_too_much_or_idles_is_found():
     many = live(*(["sim", str(n)] for n in range(60)), running=True)
     assert "more than 80 %" in complaints(invariants.used_host(many, HOST))[0]
     waiting = live(["sim"])
-    idle = Host(memory=64 * GB, cores=16, at_once=1)
+    idle = HostSize(memory=64 * GB, cores=16, at_once=1)
     assert complaints(invariants.used_host(waiting, idle)) == [
         "1 programs wait and 1 run here, though 12 would fit by cores"
     ]
@@ -126,7 +126,7 @@ def test_programs_without_a_cap_are_found():
     assert "2 live programs have no memory cap (jobs 1, 2)" in complaints(
         invariants.capped(live(["a"], ["b"], memory=None), HOST)
     )
-    swapping = Host(memory=GB, cores=1, swap=GB, swap_counts=False)
+    swapping = HostSize(memory=GB, cores=1, swap=GB, swap_counts=False)
     assert "swap" in complaints(invariants.capped(live(["a"]), swapping))[0]
     assert complaints(invariants.capped(live(["a"]), HOST)) == []
 

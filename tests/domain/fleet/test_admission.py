@@ -16,10 +16,10 @@ from holdfast.domain.fleet.admission import (
     REMEMBERED,
     Candidate,
     Expected,
+    MemoryRoom,
     Profile,
     Refusal,
-    Room,
-    Running,
+    RunningCommand,
     choose,
     expected,
     forecast,
@@ -96,7 +96,7 @@ def test_what_is_expected():
 
 def test_the_forecast_is_the_sum_of_the_peaks_and_one_deviation_of_it():
     """A program that already takes more than the mean counts with what it takes."""
-    running = [Running(GB, known(4, deviation=3)), Running(6 * GB, known(4, deviation=4))]
+    running = [RunningCommand(GB, known(4, deviation=3)), RunningCommand(6 * GB, known(4, deviation=4))]
     assert forecast(running) == pytest.approx((4 + 6 + 5) * GB)
     assert forecast(running, known(2, deviation=12)) == pytest.approx((4 + 6 + 2 + 13) * GB)
 
@@ -108,8 +108,8 @@ def test_the_forecast_is_the_sum_of_the_peaks_and_one_deviation_of_it():
 )
 def test_nothing_that_does_not_fit_begins(running, peak, deviation):
     """Whoever is admitted, the forecast is within the limit."""
-    programs = [Running(int(now * GB), known(will, deviation=dev)) for now, will, dev in running]
-    free = Room(50 * GB, 50 * GB)
+    programs = [RunningCommand(int(now * GB), known(will, deviation=dev)) for now, will, dev in running]
+    free = MemoryRoom(50 * GB, 50 * GB)
     newcomer = known(peak, deviation=deviation)
     if refusal(newcomer, programs, free) is None:
         assert forecast(programs, newcomer) <= FILLED * free.now
@@ -117,8 +117,8 @@ def test_nothing_that_does_not_fit_begins(running, peak, deviation):
 
 def test_an_unknown_label_runs_one_at_a_time():
     """Another one may run beside it."""
-    free = Room(50 * GB, 50 * GB)
-    running = [Running(0, known(5, sure=False))]
+    free = MemoryRoom(50 * GB, 50 * GB)
+    running = [RunningCommand(0, known(5, sure=False))]
     assert refusal(known(5, sure=False), running, free) is Refusal.UNKNOWN
     assert refusal(known(5, sure=False, name="b"), running, free) is None
     assert refusal(known(5), running, free) is None
@@ -126,17 +126,17 @@ def test_an_unknown_label_runs_one_at_a_time():
 
 def test_room_is_less_when_others_take_more_than_is_theirs():
     """The rest of the host must fit beside the limit; what other workers have yet to take is promised."""
-    assert room(80, 100, 50, own=40) == Room(80, 80)
-    assert room(80, 100, 70, own=40) == Room(80, 70)
-    assert room(80, 100, 70, own=40, promised=20) == Room(80, 50)
-    assert room(80, 100, 100, own=0, promised=20) == Room(80, 0)
+    assert room(80, 100, 50, own=40) == MemoryRoom(80, 80)
+    assert room(80, 100, 70, own=40) == MemoryRoom(80, 70)
+    assert room(80, 100, 70, own=40, promised=20) == MemoryRoom(80, 50)
+    assert room(80, 100, 100, own=0, promised=20) == MemoryRoom(80, 0)
 
 
 def test_who_fits_may_pass_until_the_head_has_waited_too_long():
     """A blocked head is not overtaken for more than half an hour."""
-    running = [Running(30 * GB, known(30))]
+    running = [RunningCommand(30 * GB, known(30))]
     line = [Candidate(1, known(20)), Candidate(2, known(5))]
-    free = Room(50 * GB, 50 * GB)
+    free = MemoryRoom(50 * GB, 50 * GB)
     early = choose(line, running, free, waited={1: OVERTAKEN - 1})
     assert (early.chosen.job_id, early.refused) == (2, {1: Refusal.MEMORY})
     late = choose(line, running, free, waited={1: OVERTAKEN})
@@ -147,17 +147,17 @@ def test_who_fits_may_pass_until_the_head_has_waited_too_long():
 def test_what_can_never_fit_holds_nobody_up():
     """However long it has waited."""
     line = [Candidate(1, known(60)), Candidate(2, known(5))]
-    choice = choose(line, [], Room(50 * GB, 10 * GB), waited={1: 10 * OVERTAKEN})
+    choice = choose(line, [], MemoryRoom(50 * GB, 10 * GB), waited={1: 10 * OVERTAKEN})
     assert (choice.chosen.job_id, choice.refused) == (2, {1: Refusal.NEVER})
 
 
 def test_a_refusal_says_its_figures():
     """For people, in words."""
-    running, free = [Running(0, known(30))], Room(50 << 30, 40 << 30)
-    needs = Expected("a", 20 << 30, 0.0, True, "7 runs")
-    assert "20 GiB (7 runs); 1 programs are forecast" in say_refusal(Refusal.MEMORY, needs, running, free)
-    assert "no more than 47.5 GiB here: it can never begin" in say_refusal(Refusal.NEVER, needs, running, free)
-    assert f"fewer than {ENOUGH} runs of 'a'" in say_refusal(Refusal.UNKNOWN, needs, running, free)
+    running, free = [RunningCommand(0, known(30))], MemoryRoom(50 << 30, 40 << 30)
+    dependencies = Expected("a", 20 << 30, 0.0, True, "7 runs")
+    assert "20 GiB (7 runs); 1 programs are forecast" in say_refusal(Refusal.MEMORY, dependencies, running, free)
+    assert "no more than 47.5 GiB here: it can never begin" in say_refusal(Refusal.NEVER, dependencies, running, free)
+    assert f"fewer than {ENOUGH} runs of 'a'" in say_refusal(Refusal.UNKNOWN, dependencies, running, free)
 
 
 def test_limits_of_hosts():

@@ -13,14 +13,14 @@ from holdfast.domain.fleet.autoscaler import (
     SETTLE,
     STEP_EVERY,
     WATCH,
-    Act,
     Bearing,
     Bounds,
-    Host,
+    HostLoad,
     Relief,
+    ReliefAction,
+    RunningLoad,
     Slots,
     Strain,
-    Working,
     parse_bounds,
     relieve,
     step,
@@ -28,14 +28,14 @@ from holdfast.domain.fleet.autoscaler import (
 )
 from holdfast.errors import InvalidInput
 
-CALM = Host(total=1000, used=100, cores=8, load=1.0, cpu_pressure=1.0, memory_pressure=0.0)
-FULL_USE = Bearing(CALM, wanted=True)
+CALM = HostLoad(total=1000, used=100, cores=8, load=1.0, cpu_pressure=1.0, memory_pressure=0.0)
+FULL_USE = Bearing(CALM, requested=True)
 BOUNDS = Bounds(1, 8)
 TROUBLE = {
-    "load": Bearing(replace(CALM, load=7.5), wanted=True),
-    "pressure": Bearing(replace(CALM, cpu_pressure=60.0), wanted=True),
-    "swap": Bearing(CALM, swapping=True, wanted=True),
-    "failures": Bearing(CALM, failures=4, wanted=True),
+    "load": Bearing(replace(CALM, load=7.5), requested=True),
+    "pressure": Bearing(replace(CALM, cpu_pressure=60.0), requested=True),
+    "swap": Bearing(CALM, swapping=True, requested=True),
+    "failures": Bearing(CALM, failures=4, requested=True),
 }
 
 
@@ -122,27 +122,27 @@ def test_how_short_memory_is(used, pressure, level):
 
 def test_the_one_that_has_worked_least_gives_way():
     """It is frozen, and evicted when that has not helped; the others go on."""
-    programs = [Working(1, 100.0), Working(2, 5.0), Working(3, 50.0)]
+    programs = [RunningLoad(1, 100.0), RunningLoad(2, 5.0), RunningLoad(3, 50.0)]
     assert relieve(Strain.TIGHT, programs, since_eviction=1e9) is None
-    assert relieve(Strain.FULL, programs, since_eviction=1e9) == Relief(Act.FREEZE, 2)
-    programs[1] = Working(2, 5.0, frozen=FROZEN - 1)
+    assert relieve(Strain.FULL, programs, since_eviction=1e9) == Relief(ReliefAction.FREEZE, 2)
+    programs[1] = RunningLoad(2, 5.0, frozen=FROZEN - 1)
     assert relieve(Strain.FULL, programs, since_eviction=1e9) is None
-    assert relieve(Strain.SPENT, programs, since_eviction=1e9) == Relief(Act.EVICT, 2)
+    assert relieve(Strain.SPENT, programs, since_eviction=1e9) == Relief(ReliefAction.EVICT, 2)
     assert relieve(Strain.SPENT, programs, since_eviction=BETWEEN - 1) is None
-    programs[1] = Working(2, 5.0, frozen=FROZEN)
-    assert relieve(Strain.FULL, programs, since_eviction=1e9) == Relief(Act.EVICT, 2)
+    programs[1] = RunningLoad(2, 5.0, frozen=FROZEN)
+    assert relieve(Strain.FULL, programs, since_eviction=1e9) == Relief(ReliefAction.EVICT, 2)
 
 
 def test_when_memory_is_easy_the_frozen_go_on():
     """First the one that has worked most; also when only frozen ones are left."""
-    programs = [Working(1, 10.0), Working(2, 5.0, frozen=9.0), Working(3, 7.0, frozen=3.0)]
-    assert relieve(Strain.EASY, programs, since_eviction=1e9) == Relief(Act.THAW, 3)
-    assert relieve(Strain.FULL, programs[1:], since_eviction=1e9) == Relief(Act.THAW, 3)
+    programs = [RunningLoad(1, 10.0), RunningLoad(2, 5.0, frozen=9.0), RunningLoad(3, 7.0, frozen=3.0)]
+    assert relieve(Strain.EASY, programs, since_eviction=1e9) == Relief(ReliefAction.THAW, 3)
+    assert relieve(Strain.FULL, programs[1:], since_eviction=1e9) == Relief(ReliefAction.THAW, 3)
     assert relieve(Strain.EASY, programs[:1], since_eviction=1e9) is None
 
 
 WORKING = st.builds(
-    Working,
+    RunningLoad,
     st.integers(1, 100),
     st.floats(0, 1e6),
     evictable=st.booleans(),
@@ -154,7 +154,7 @@ WORKING = st.builds(
 def test_what_must_not_run_twice_is_never_stopped(level, programs):
     """Nor is a program that is alone."""
     relief = relieve(level, programs, since_eviction=1e9)
-    if relief is not None and relief.act is not Act.THAW:
+    if relief is not None and relief.act is not ReliefAction.THAW:
         (chosen,) = (each for each in programs if each.job_id == relief.job_id)
         assert chosen.evictable
         assert len(programs) > 1

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.domain.jobs.job import ENDED, LIVE, MOVES, JobId, OnLost, State, Token, Wanted, WorkerId
-from holdfast.domain.jobs.verdict import Done, Failed, Lost, Outcome, Released, Standing, Stopped, judge
+from holdfast.domain.jobs.job import FINISHED, LIVE, MOVES, ControlRequest, JobId, OnLost, State, Token, WorkerId
+from holdfast.domain.jobs.verdict import Done, Failed, JobNumbers, Lost, Outcome, Released, Stopped, judge
 
 MINUTE = timedelta(minutes=1)
 
 
-def standing(**changes) -> Standing:
+def standing(**changes) -> JobNumbers:
     values = {
         "job_id": JobId(1),
         "kind": "k",
@@ -27,13 +27,13 @@ def standing(**changes) -> Standing:
         "on_lost": OnLost.RETRY,
         "retry": None,
         "marked": True,
-        "wanted": None,
+        "requested": None,
         "needed": False,
         "worker": WorkerId("w"),
         "claimed_at": None,
         "started_at": None,
     }
-    return Standing(**{**values, **changes})
+    return JobNumbers(**{**values, **changes})
 
 
 def verdict(outcome: Outcome, **changes):
@@ -43,8 +43,8 @@ def verdict(outcome: Outcome, **changes):
 def test_every_state_has_its_moves():
     """The table of moves knows every state, and nothing leads to where it may not."""
     assert set(MOVES) == set(State)
-    assert set(State) == LIVE | ENDED
-    assert not LIVE & ENDED
+    assert set(State) == LIVE | FINISHED
+    assert not LIVE & FINISHED
     assert all(State.RUNNING not in moves for state, moves in MOVES.items() if state is not State.READY)
 
 
@@ -120,7 +120,7 @@ def test_a_lost_marked_start_costs_an_attempt_and_counts_as_a_crash():
 def test_a_lost_unmarked_start_costs_nothing():
     """A prefetched job goes back as it was, suspect."""
     result = verdict(Lost(), marked=False, attempts=1)
-    assert (result.state, result.attempts, result.crashes, result.suspect) == (State.READY, 1, 0, True)
+    assert (result.state, result.attempts, result.crashes, result.poison_suspect) == (State.READY, 1, 0, True)
 
 
 def test_a_holder_that_saw_the_run_die_needs_no_mark():
@@ -137,30 +137,30 @@ def test_a_job_that_kills_its_worker_ends_dead():
 @pytest.mark.parametrize("outcome", [Failed(error="x"), Released(), Lost(), Stopped()])
 def test_a_wanted_cancel_wins_over_another_try(outcome):
     """A job that shall be cancelled is not tried again."""
-    assert verdict(outcome, wanted=Wanted.CANCEL).state is State.CANCELLED
+    assert verdict(outcome, requested=ControlRequest.CANCEL).state is State.CANCELLED
 
 
 def test_a_success_counts_though_a_cancel_was_wanted():
     """A run that finished has finished."""
-    assert verdict(Done(), wanted=Wanted.CANCEL).state is State.DONE
+    assert verdict(Done(), requested=ControlRequest.CANCEL).state is State.DONE
 
 
 @pytest.mark.parametrize("outcome", [Failed(error="x"), Released(), Lost(), Lost(begun=True)])
 def test_a_wanted_pause_holds_what_has_another_try(outcome):
     """Whatever became of the run, the job waits for a person; what it cost stays as it is without."""
-    paused, plain = verdict(outcome, wanted=Wanted.PAUSE), verdict(outcome)
+    paused, plain = verdict(outcome, requested=ControlRequest.PAUSE), verdict(outcome)
     assert (paused.state, paused.attempts, paused.crashes) == (State.HELD, plain.attempts, plain.crashes)
 
 
 @pytest.mark.parametrize(("outcome", "state"), [(Done(), State.DONE), (Failed(error="x", permanent=True), State.DEAD)])
 def test_a_wanted_pause_holds_nothing_that_has_ended(outcome, state):
-    assert verdict(outcome, wanted=Wanted.PAUSE).state is state
+    assert verdict(outcome, requested=ControlRequest.PAUSE).state is state
 
 
 @pytest.mark.parametrize("on_lost", OnLost)
 def test_a_paused_run_is_held_whatever_its_on_lost(on_lost):
     """A person lets it go on, so nothing runs twice by itself."""
-    result = verdict(Released(interrupted=True), wanted=Wanted.PAUSE, on_lost=on_lost)
+    result = verdict(Released(interrupted=True), requested=ControlRequest.PAUSE, on_lost=on_lost)
     assert (result.state, result.attempts) == (State.HELD, 0)
 
 
@@ -178,11 +178,11 @@ OUTCOMES = st.one_of(
     attempts=st.integers(1, 5),
     crashes=st.integers(0, 5),
     marked=st.booleans(),
-    wanted=st.sampled_from([None, *Wanted]),
+    requested=st.sampled_from([None, *ControlRequest]),
     on_lost=st.sampled_from(OnLost),
     chance=st.floats(0, 1),
 )
-def test_a_verdict_is_a_legal_move(outcome, attempts, crashes, marked, wanted, on_lost, chance):
+def test_a_verdict_is_a_legal_move(outcome, attempts, crashes, marked, requested, on_lost, chance):
     """Whatever the outcome, the job moves where it may, and attempts never pass their limit to live on."""
     job = standing(
         attempts=attempts if marked else attempts - 1,
@@ -190,7 +190,7 @@ def test_a_verdict_is_a_legal_move(outcome, attempts, crashes, marked, wanted, o
         crashes=crashes,
         max_crashes=5,
         marked=marked,
-        wanted=wanted,
+        requested=requested,
         on_lost=on_lost,
     )
     result = judge(job, outcome, chance=chance)

@@ -15,7 +15,7 @@ import pytest
 from holdfast.domain.jobs.context import Context
 from holdfast.domain.jobs.kind import ExecutorName, Kind, KindOptions, dump_options, load_options, suggest
 from holdfast.domain.jobs.retry import Curve
-from holdfast.domain.jobs.unique_key import Scope
+from holdfast.domain.jobs.unique_key import KeyScope
 from holdfast.errors import InvalidInput, InvalidKind, InvalidPayload, InvalidText, PayloadTooLarge
 from holdfast.testing import FakeContext
 
@@ -152,7 +152,7 @@ def test_a_call_is_bound_like_a_call():
 
 @pytest.mark.parametrize(
     "options",
-    [{"max_attempts": 0}, {"max_crashes": 0}, {"unique": ("nope",)}, {"unique_scope": Scope.PERIOD}, {"queue": ""}],
+    [{"max_attempts": 0}, {"max_crashes": 0}, {"unique": ("nope",)}, {"unique_scope": KeyScope.PERIOD}, {"queue": ""}],
 )
 def test_senseless_settings_are_refused(options):
     """At registration, not when the first job fails."""
@@ -180,7 +180,7 @@ def test_options_survive_the_store():
         priority=-3,
         retry=Curve(base=1),
         unique=("n",),
-        unique_scope=Scope.PERIOD,
+        unique_scope=KeyScope.PERIOD,
         unique_period=timedelta(hours=1),
     )
     assert load_options(dump_options(options)) == options

@@ -8,17 +8,17 @@ import pytest
 
 from holdfast.domain.fleet.queue import Usage, free_slots
 from holdfast.domain.jobs.job import JobId
-from holdfast.domain.jobs.unique_key import KeyHolder, Scope, Unique, is_free
+from holdfast.domain.jobs.unique_key import KeyHolder, KeyScope, Unique, is_free
 from holdfast.errors import InvalidInput
 
 
 @pytest.mark.parametrize(
     ("scope", "expired", "free"),
     [
-        (Scope.LIVE, False, True),
-        (Scope.PERIOD, False, False),
-        (Scope.PERIOD, True, True),
-        (Scope.FOREVER, False, False),
+        (KeyScope.LIVE, False, True),
+        (KeyScope.PERIOD, False, False),
+        (KeyScope.PERIOD, True, True),
+        (KeyScope.FOREVER, False, False),
     ],
 )
 def test_a_key_frees_by_its_scope(scope, expired, free):
@@ -30,7 +30,11 @@ def test_a_key_frees_by_its_scope(scope, expired, free):
 
 def test_a_senseless_key_is_refused():
     """An empty key, and a period without its scope."""
-    for make in (lambda: Unique(""), lambda: Unique("k", Scope.PERIOD), lambda: Unique("k", Scope.LIVE, timedelta(1))):
+    for make in (
+        lambda: Unique(""),
+        lambda: Unique("k", KeyScope.PERIOD),
+        lambda: Unique("k", KeyScope.LIVE, timedelta(1)),
+    ):
         with pytest.raises(InvalidInput):
             make()
 

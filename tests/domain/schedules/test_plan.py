@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.domain.jobs.job import JobId, State
-from holdfast.domain.schedules.plan import Earlier, Overlap, Plan, Standing, Turn, arrange, jittered, standing
+from holdfast.domain.schedules.plan import Earlier, Overlap, Plan, PlanStatus, Turn, arrange, jittered, standing
 
 HOUR = timedelta(hours=1)
 T0 = datetime(2030, 1, 1, tzinfo=UTC)
@@ -24,7 +24,7 @@ def turns(overlap, *standings, count=3):
     return [str(turn) for turn in arrange(overlap, earlier(*standings), count).turns]
 
 
-RUNNING, QUEUED, APART = Standing.RUNNING, Standing.QUEUED, Standing.APART
+RUNNING, QUEUED, APART = PlanStatus.RUNNING, PlanStatus.QUEUED, PlanStatus.APART
 
 
 @pytest.mark.parametrize(
@@ -76,14 +76,14 @@ def test_no_two_run_at_once_unless_they_may(overlap, standings, count):
 @pytest.mark.parametrize(
     ("state", "attempts", "expected"),
     [
-        (State.READY, 0, Standing.RUNNING),
-        (State.RUNNING, 3, Standing.RUNNING),
-        (State.SCHEDULED, 0, Standing.RUNNING),
-        (State.SCHEDULED, 1, Standing.APART),
-        (State.HELD, 0, Standing.APART),
-        (State.WAITING, 0, Standing.QUEUED),
-        (State.DEAD, 3, Standing.ENDED),
-        (None, 0, Standing.ENDED),
+        (State.READY, 0, PlanStatus.RUNNING),
+        (State.RUNNING, 3, PlanStatus.RUNNING),
+        (State.SCHEDULED, 0, PlanStatus.RUNNING),
+        (State.SCHEDULED, 1, PlanStatus.APART),
+        (State.HELD, 0, PlanStatus.APART),
+        (State.WAITING, 0, PlanStatus.QUEUED),
+        (State.DEAD, 3, PlanStatus.FINISHED),
+        (None, 0, PlanStatus.FINISHED),
     ],
 )
 def test_how_a_plan_stands(state, attempts, expected):

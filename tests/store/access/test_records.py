@@ -7,32 +7,32 @@ from datetime import timedelta
 import pytest
 
 from holdfast.domain.access.roles import Role, Via, is_secret_of, split_token
-from holdfast.domain.jobs.job import WorkerId, WorkerWish
+from holdfast.domain.jobs.job import WorkerId, WorkerRequest
 from holdfast.errors import Conflict, InvalidInput, NotFound
 from holdfast.store.jobs.retention import Retention
 from tests.support.jobs import put
 
 
-def act(store, verb="cancel", target="id=1", **told):
-    return store.acts.write(verb, target, **{"actor": "ada", "via": Via.CLI, **told})
+def act(store, action="cancel", target="id=1", **told):
+    return store.audit_log.write(action, target, **{"actor": "ada", "via": Via.CLI, **told})
 
 
 def test_acts_come_newest_first_in_pages(store, clock):
     """With who, by which way, what, to what, how many and why."""
     for n in range(3):
         act(store, count=n, note=f"why {n}")
-    first, second = store.acts.page(limit=2)
+    first, second = store.audit_log.page(limit=2)
     assert (first.count, first.note, first.actor, first.via, first.at) == (2, "why 2", "ada", "cli", clock.now())
-    (last,) = store.acts.page(before=second.id, limit=2)
-    assert (last.verb, last.target, last.count) == ("cancel", "id=1", 0)
+    (last,) = store.audit_log.page(before=second.id, limit=2)
+    assert (last.action, last.target, last.count) == ("cancel", "id=1", 0)
 
 
 def test_acts_by_person_and_target(store):
     act(store)
     act(store, actor="bob", target="queue=Mail", via=Via.API)
-    assert [found.actor for found in store.acts.page(actor="bob")] == ["bob"]
-    assert [found.target for found in store.acts.page(text="mail")] == ["queue=Mail"]
-    assert store.acts.page(text="mail", actor="ada") == []
+    assert [found.actor for found in store.audit_log.page(actor="bob")] == ["bob"]
+    assert [found.target for found in store.audit_log.page(text="mail")] == ["queue=Mail"]
+    assert store.audit_log.page(text="mail", actor="ada") == []
 
 
 def test_an_act_needs_a_person(store):
@@ -42,17 +42,17 @@ def test_an_act_needs_a_person(store):
 
 def test_acts_and_answers_are_forgotten_in_their_time(store, clock):
     act(store)
-    assert store.answers.claim("c", "k", "d") is None
+    assert store.idempotency_keys.claim("c", "k", "d") is None
     clock.advance(hours=23)
-    assert store.pruner.prune_acts() == 0
+    assert store.pruner.prune_audit() == 0
     clock.advance(hours=2)
-    assert store.pruner.prune_acts() == 1
-    assert store.answers.claim("c", "k", "d") is None
+    assert store.pruner.prune_audit() == 1
+    assert store.idempotency_keys.claim("c", "k", "d") is None
     clock.advance(days=400)
-    assert store.pruner.prune_acts(Retention(acts=timedelta(0))) == 1
-    assert len(store.acts.page()) == 1
-    assert store.pruner.prune_acts() == 1
-    assert store.acts.page() == []
+    assert store.pruner.prune_audit(Retention(acts=timedelta(0))) == 1
+    assert len(store.audit_log.page()) == 1
+    assert store.pruner.prune_audit() == 1
+    assert store.audit_log.page() == []
 
 
 def test_a_token_opens_by_its_prefix(store):
@@ -84,7 +84,7 @@ def test_revoking_the_last_token_never_opens_the_door(store, clock):
     assert store.credentials.door(prefix).revoked_at == clock.now()
     assert store.credentials.door(None).locked
     clock.advance(days=5000)
-    store.pruner.prune_acts()
+    store.pruner.prune_audit()
     assert store.credentials.door(None).locked
     with pytest.raises(NotFound, match="no token 'ci'"):
         store.credentials.revoke("ci")
@@ -110,29 +110,29 @@ def test_all_servers_share_one_session_secret(store, make_store):
 
 def test_filters_are_kept_by_name(store):
     """One of the same name is replaced; one that cannot be read is refused."""
-    store.filters.save("trouble", "state=dead", actor="ada")
-    store.filters.save("trouble", "state=dead since=1h", actor="bob")
-    (kept,) = store.filters.list()
+    store.saved_filters.save("trouble", "state=dead", actor="ada")
+    store.saved_filters.save("trouble", "state=dead since=1h", actor="bob")
+    (kept,) = store.saved_filters.list()
     assert (kept.name, kept.filter, kept.actor) == ("trouble", "state=dead since=1h", "bob")
     with pytest.raises(InvalidInput):
-        store.filters.save("odd", "colour=red", actor="ada")
-    store.filters.drop("trouble")
+        store.saved_filters.save("odd", "colour=red", actor="ada")
+    store.saved_filters.drop("trouble")
     with pytest.raises(NotFound):
-        store.filters.drop("trouble")
+        store.saved_filters.drop("trouble")
 
 
 def test_a_request_is_carried_out_once(store, make_store):
     """Whoever comes second is told that it is under way, or what the answer was."""
-    assert store.answers.claim("ci", "key", "digest") is None
-    assert make_store().answers.claim("ci", "key", "digest").status is None
-    store.answers.keep("ci", "key", 201, '{"id": 1}')
-    again = store.answers.claim("ci", "key", "digest")
+    assert store.idempotency_keys.claim("ci", "key", "digest") is None
+    assert make_store().idempotency_keys.claim("ci", "key", "digest").status is None
+    store.idempotency_keys.keep("ci", "key", 201, '{"id": 1}')
+    again = store.idempotency_keys.claim("ci", "key", "digest")
     assert (again.digest, again.status, again.body) == ("digest", 201, '{"id": 1}')
-    assert store.answers.claim("other", "key", "digest") is None
-    store.answers.drop("other", "key")
-    assert store.answers.claim("other", "key", "digest") is None
-    store.answers.drop("ci", "key")
-    assert store.answers.claim("ci", "key", "digest").status == 201
+    assert store.idempotency_keys.claim("other", "key", "digest") is None
+    store.idempotency_keys.drop("other", "key")
+    assert store.idempotency_keys.claim("other", "key", "digest") is None
+    store.idempotency_keys.drop("ci", "key")
+    assert store.idempotency_keys.claim("ci", "key", "digest").status == 201
 
 
 def test_a_trace_goes_with_its_job(store):
@@ -150,13 +150,13 @@ def test_a_worker_hears_what_people_want(store, clock):
     """With its heartbeat, until somebody wants it to go on; one that is gone cannot be asked."""
     worker = WorkerId("w-1")
     store.workers.announce(worker, host="h", pid=1, queues=["default"], kinds=["mail"], slots=4)
-    assert store.workers.seen(worker).wanted is None
-    store.workers.ask(worker, WorkerWish.QUIET)
-    assert store.workers.seen(worker).wanted is WorkerWish.QUIET
+    assert store.workers.seen(worker).requested is None
+    store.workers.ask(worker, WorkerRequest.QUIET)
+    assert store.workers.seen(worker).requested is WorkerRequest.QUIET
     (told,) = store.workers.list()
-    assert (told.slots, told.wanted) == (4, "quiet")
+    assert (told.slots, told.requested) == (4, "quiet")
     store.workers.ask(worker, None)
-    assert store.workers.seen(worker).wanted is None
+    assert store.workers.seen(worker).requested is None
     clock.advance(minutes=5)
     with pytest.raises(NotFound, match="is alive"):
-        store.workers.ask(worker, WorkerWish.STOP)
+        store.workers.ask(worker, WorkerRequest.STOP)

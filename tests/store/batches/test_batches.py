@@ -6,15 +6,15 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.domain.batches.batch import AbortedBy, BatchState, Handed, UnitEnd, UnitState, unit_key
-from holdfast.domain.jobs.handler_exceptions import AlreadyOver
+from holdfast.domain.batches.batch import AbortedBy, BatchState, HandedResult, UnitOutcome, UnitState, unit_key
+from holdfast.domain.jobs.handler_exceptions import AlreadyFinished
 from holdfast.domain.jobs.job import State, WorkerId
 from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.jobs.verdict import Done
 from holdfast.errors import BatchHeld, BatchPaused, Drift, LeaseLost, NoSuchBatch
 from holdfast.store.batches.in_flight import MAX_CRASHES
-from holdfast.store.batches.ledger import Next
-from holdfast.store.batches.opening import Opening
+from holdfast.store.batches.ledger import NextUnits
+from holdfast.store.batches.opening import RunRequest
 from tests.support.jobs import lapse
 from tests.support.processes import connect
 
@@ -22,7 +22,7 @@ WORKER = WorkerId("w")
 
 
 def begin(store, identity="i", **options):
-    opening = Opening(
+    opening = RunRequest(
         identity=identity, kind="resync", arguments="{}", source="range", actor="ada", owner="{}", **options
     )
     return store.batches.open(opening, worker=WORKER)
@@ -33,7 +33,7 @@ def keys(*values):
 
 
 def take(store, run, *values, in_hand=(), **options):
-    return store.batches.flush(run, ask_for=Next(candidates=keys(*values), in_hand=in_hand, limit=100, **options))
+    return store.batches.flush(run, ask_for=NextUnits(candidates=keys(*values), in_hand=in_hand, limit=100, **options))
 
 
 def taken(flushed):
@@ -41,7 +41,9 @@ def taken(flushed):
 
 
 def done(unit, state=UnitState.DONE, **facts):
-    return UnitEnd(key=unit.key, place=unit.place, state=state, before=unit.state, attempts=unit.attempts + 1, **facts)
+    return UnitOutcome(
+        key=unit.key, place=unit.place, state=state, before=unit.state, attempts=unit.attempts + 1, **facts
+    )
 
 
 def finish(store, run, *values, state=UnitState.DONE, **facts):
@@ -155,16 +157,16 @@ def test_a_run_notices_that_another_has_been_there(store):
     joined = begin(store, join=True)
     finish(store, joined, 1)
     leave(store, joined, AbortedBy.SIGNAL, complete=False)
-    flushed = store.batches.flush(run, ask_for=Next(candidates=keys(1, 2), limit=9, fresh=True))
+    flushed = store.batches.flush(run, ask_for=NextUnits(candidates=keys(1, 2), limit=9, fresh=True))
     assert taken(flushed) == [2]
 
 
 def test_a_fresh_run_looks_nothing_up(store):
     """Where every key is new, its units are simply appended; the counters are as ever."""
     run = begin(store)
-    flushed = store.batches.flush(run, ask_for=Next(candidates=keys(1, 2, 3), limit=2, fresh=True))
+    flushed = store.batches.flush(run, ask_for=NextUnits(candidates=keys(1, 2, 3), limit=2, fresh=True))
     assert (taken(flushed), flushed.looked) == ([1, 2], 2)
-    store.batches.flush(run, [done(unit) for unit in flushed.taken], Next(fresh=True))
+    store.batches.flush(run, [done(unit) for unit in flushed.taken], NextUnits(fresh=True))
     assert check(store, run.batch.id).done == 2
 
 
@@ -194,7 +196,7 @@ def test_a_take_over_returns_what_was_in_hand(store, clock):
     lapse(clock)
     assert [each.job_id for each in store.leases.take_over()] == [run.lease.job_id]
     units = store.batches.units(run.batch.id)
-    assert [(unit.key, unit.state, unit.suspect, unit.attempts) for unit in units] == [
+    assert [(unit.key, unit.state, unit.poison_suspect, unit.attempts) for unit in units] == [
         ("1", UnitState.PENDING, True, 0),
         ("2", UnitState.PENDING, True, 0),
     ]
@@ -241,7 +243,7 @@ def test_a_paused_batch_starts_nothing(store):
     (unit,) = take(store, run, 1).taken
     assert store.batches.pause(run.batch.id)
     assert not store.batches.pause(run.batch.id)
-    flushed = store.batches.flush(run, [done(unit)], Next(candidates=keys(2), limit=1))
+    flushed = store.batches.flush(run, [done(unit)], NextUnits(candidates=keys(2), limit=1))
     assert (flushed.taken, flushed.stop) == ([], AbortedBy.PAUSE)
     batch, _ = leave(store, run, AbortedBy.PAUSE, complete=False)
     assert batch.state is BatchState.PAUSED
@@ -263,13 +265,13 @@ def test_cancel_ends_every_unit(store, stand):
     """SPEC 8.13: also of a batch that nobody runs; one under way may finish, and its outcome counts."""
     run = begin(store)
     store.batches.plan(run, keys(1, 2, 3))
-    (unit,) = store.batches.flush(run, ask_for=Next(limit=1)).taken
+    (unit,) = store.batches.flush(run, ask_for=NextUnits(limit=1)).taken
     if stand != "running":
         store.batches.flush(run)
         leave(store, run, AbortedBy.PAUSE if stand == "paused" else AbortedBy.SIGNAL, complete=False)
     assert store.batches.cancel(run.batch.id) == (2 if stand == "running" else 3)
     if stand == "running":
-        assert store.batches.flush(run, [done(unit)], Next(limit=1)).stop is AbortedBy.CANCEL
+        assert store.batches.flush(run, [done(unit)], NextUnits(limit=1)).stop is AbortedBy.CANCEL
         leave(store, run, AbortedBy.CANCEL, complete=False)
     batch, counted = store.batches.get(run.batch.id), check(store, run.batch.id)
     assert batch.state is BatchState.CANCELLED
@@ -358,14 +360,14 @@ def test_an_effect_is_not_made_twice_by_two_holders(real_database):
     store = real_database.open()
     run = begin(store)
     store.batches.plan(run, keys(1))
-    (unit,) = store.batches.flush(run, ask_for=Next(limit=1)).taken
+    (unit,) = store.batches.flush(run, ask_for=NextUnits(limit=1)).taken
     with connect(real_database.url, autocommit=True) as connection:
         connection.execute("DROP TABLE IF EXISTS effect")
         connection.execute("CREATE TABLE effect (n INTEGER)")
     other = begin(store, join=True)
     with store.batches.transaction(run, lambda: done(unit)) as connection:
         connection.execute("INSERT INTO effect VALUES (1)")
-    with pytest.raises(AlreadyOver), store.batches.transaction(other, lambda: done(unit)) as connection:
+    with pytest.raises(AlreadyFinished), store.batches.transaction(other, lambda: done(unit)) as connection:
         connection.execute("INSERT INTO effect VALUES (1)")
     with connect(real_database.url, autocommit=True) as connection:
         assert connection.execute("SELECT count(*) FROM effect").fetchone() == (1,)
@@ -389,7 +391,7 @@ def test_a_result_that_waits_is_not_handed_over_twice(store):
     """The unit of a result that waits for its consumer has turned; a late word about it hands nothing over."""
     run = begin(store)
     (unit,) = take(store, run, 1).taken
-    handed = done(unit, UnitState.RUNNING, handed=Handed("box", "1"))
+    handed = done(unit, UnitState.RUNNING, handed=HandedResult("box", "1"))
     store.batches.flush(run, [handed])
     store.batches.flush(run, [handed])
     assert store.inbox.size("box") == 1
@@ -400,10 +402,10 @@ def test_planned_units_are_taken_in_their_order(store):
     run = begin(store)
     store.batches.plan(run, keys(30, 4, 100))
     store.batches.plan(run, keys(30, 4, 100))
-    flushed = store.batches.flush(run, ask_for=Next(limit=2))
+    flushed = store.batches.flush(run, ask_for=NextUnits(limit=2))
     assert taken(flushed) == [30, 4]
     mine = [(unit.key, unit.place) for unit in flushed.taken]
-    assert taken(store.batches.flush(run, ask_for=Next(limit=2, in_hand=mine))) == [100]
+    assert taken(store.batches.flush(run, ask_for=NextUnits(limit=2, in_hand=mine))) == [100]
 
 
 def test_a_batch_can_be_removed_when_nobody_runs_it(store):

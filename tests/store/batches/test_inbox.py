@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.domain.batches.batch import BatchState, Handed, UnitEnd, UnitState
+from holdfast.domain.batches.batch import BatchState, HandedResult, UnitOutcome, UnitState
 from holdfast.errors import ResultLost
 from holdfast.store.batches.inbox import TERM
 from holdfast.store.batches.ledger import KEEP
@@ -22,7 +22,9 @@ def hand_over(store, *values):
     run = begin(store)
     units = take_units(store, run, *values).taken
     ends = [
-        UnitEnd(key=unit.key, place=unit.place, state=UnitState.RUNNING, handed=Handed(BOX, f'{{"n":{unit.key}}}'))
+        UnitOutcome(
+            key=unit.key, place=unit.place, state=UnitState.RUNNING, handed=HandedResult(BOX, f'{{"n":{unit.key}}}')
+        )
         for unit in units
     ]
     store.batches.flush(run, ends)
@@ -99,8 +101,8 @@ def test_labels_and_warnings_count_while_the_result_may_be_of_use(store):
     """Refused, expired or cancelled, they are taken back."""
     run = begin(store)
     units = take_units(store, run, 1, 2, 3).taken
-    facts = {"state": UnitState.RUNNING, "handed": Handed(BOX, "1"), "label": "saved", "warning": "odd"}
-    store.batches.flush(run, [UnitEnd(key=unit.key, place=unit.place, **facts) for unit in units])
+    facts = {"state": UnitState.RUNNING, "handed": HandedResult(BOX, "1"), "label": "saved", "warning": "odd"}
+    store.batches.flush(run, [UnitOutcome(key=unit.key, place=unit.place, **facts) for unit in units])
     leave(store, run)
 
     def counts():

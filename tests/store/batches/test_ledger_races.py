@@ -10,7 +10,7 @@ import threading
 import pytest
 
 from holdfast.domain.batches.sharding import Sharding
-from holdfast.store.batches.ledger import Next
+from holdfast.store.batches.ledger import NextUnits
 from tests.store.batches.test_batches import begin, keys
 from tests.store.batches.test_shards import KIND, shard
 from tests.support.backends import available, open_database
@@ -40,10 +40,12 @@ def test_one_that_had_to_wait_does_not_take_what_another_took_meanwhile(postgres
     taken = []
     with connect(postgres.url) as connection:
         connection.execute("SELECT FROM holdfast.live WHERE id = %s FOR UPDATE", (mine.lease.job_id,))
-        waiting = threading.Thread(target=lambda: taken.extend(store.batches.flush(mine, ask_for=Next(limit=1)).taken))
+        waiting = threading.Thread(
+            target=lambda: taken.extend(store.batches.flush(mine, ask_for=NextUnits(limit=1)).taken)
+        )
         waiting.start()
         wait_until(lambda: is_waiting(postgres))
-        theirs = other.batches.flush(shard(other, batch), ask_for=Next(limit=1)).taken
+        theirs = other.batches.flush(shard(other, batch), ask_for=NextUnits(limit=1)).taken
     waiting.join()
     connection.close()
     assert [unit.key for unit in theirs] == ["1"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.admin.views.batches import batch_facts, unit_clusters
+from holdfast.admin.views.batches import batch_view, unit_clusters
 from holdfast.domain.batches.batch import BatchState, UnitState, unit_key
 from tests.store.batches.test_batches import begin, finish, keys, leave
 
@@ -64,7 +64,7 @@ def test_standings_of_several_batches(store):
     assert standings[first].counters == store.batches.counters(first)
     assert standings[first].holders == []
     assert [holder.job_id for holder in standings[run.batch.id].holders] == [run.lease.job_id]
-    facts = batch_facts(store.batches.get(first), standings[first])
+    facts = batch_view(store.batches.get(first), standings[first])
     assert (facts.summary.failed, facts.summary.succeeded, facts.summary.labels) == (3, 1, {"kept": 1})
 
 

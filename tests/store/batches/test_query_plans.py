@@ -7,12 +7,12 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.domain.batches.batch import Handed, UnitEnd, UnitState
+from holdfast.domain.batches.batch import HandedResult, UnitOutcome, UnitState
 from holdfast.domain.batches.sharding import Sharding
 from holdfast.domain.jobs.new_job import NewJob
-from holdfast.store.batches.ledger import Next
+from holdfast.store.batches.ledger import NextUnits
 from holdfast.store.engine import sql
-from holdfast.store.engine.operation import Ask, Rows
+from holdfast.store.engine.operation import Query, Rows
 from holdfast.store.postgres.statements import to_sql
 from tests.store.batches.test_batches import WORKER, begin, keys
 from tests.support.processes import connect
@@ -71,7 +71,7 @@ def watching(perform, seen):
                     ask = step.send(answer)
                 except StopIteration as stop:
                     return stop.value
-                if isinstance(ask, Ask):
+                if isinstance(ask, Query):
                     seen.append(ask)
                 answer = yield ask
 
@@ -97,9 +97,9 @@ def test_a_run_reads_no_more_than_it_takes(big, real_database):
     store, run = big
     seen, perform = [], store.backend.write
     store.backend.write = watching(perform, seen)
-    flushed = store.batches.flush(run, ask_for=Next(limit=50))
+    flushed = store.batches.flush(run, ask_for=NextUnits(limit=50))
     mine = [(unit.key, unit.place) for unit in flushed.taken]
-    store.batches.flush(run, ask_for=Next(candidates=keys(*range(50, 100)), in_hand=mine, limit=50))
+    store.batches.flush(run, ask_for=NextUnits(candidates=keys(*range(50, 100)), in_hand=mine, limit=50))
     begin(store, "one", dead=(run.lease.job_id,))
     store.backend.write = perform
     names = {ask.name for ask in seen}
@@ -112,12 +112,12 @@ def test_a_look_into_a_ledger_reads_no_more_than_it_shows(big, real_database):
     store, run = big
     batch = {"batch_id": run.batch.id}
     seen = [
-        Ask("units_in", {**batch, "state": "failed", "after": "", "limit": 50}),
-        Ask("units_waiting", {**batch, "after": -1, "limit": 50}),
-        Ask("units_window", {**batch, "after": "", "limit": 50}),
-        Ask("unit_errors", {**batch, "after": "", "limit": 50}),
-        Ask("batch_parts", {"ids": [run.batch.id]}),
-        Ask("turn_units", {**batch, "keys": ["1"], "state": "pending", "before": "failed", "label": None}),
+        Query("units_in", {**batch, "state": "failed", "after": "", "limit": 50}),
+        Query("units_waiting", {**batch, "after": -1, "limit": 50}),
+        Query("units_window", {**batch, "after": "", "limit": 50}),
+        Query("unit_errors", {**batch, "after": "", "limit": 50}),
+        Query("batch_parts", {"ids": [run.batch.id]}),
+        Query("turn_units", {**batch, "keys": ["1"], "state": "pending", "before": "failed", "label": None}),
     ]
     assert_no_scan(real_database, store, seen)
 
@@ -130,9 +130,10 @@ def test_a_shard_and_a_consumer_read_no_more_than_they_take(big, real_database):
     seen, perform = [], store.backend.write
     store.backend.write = watching(perform, seen)
     shard = store.batches.join(run.batch.id, lease, owner="{}")
-    units = store.batches.flush(shard, ask_for=Next(limit=5000)).taken
+    units = store.batches.flush(shard, ask_for=NextUnits(limit=5000)).taken
     ends = [
-        UnitEnd(key=unit.key, place=unit.place, state=UnitState.RUNNING, handed=Handed("box", "1")) for unit in units
+        UnitOutcome(key=unit.key, place=unit.place, state=UnitState.RUNNING, handed=HandedResult("box", "1"))
+        for unit in units
     ]
     store.batches.flush(shard, ends)
     store.batches.leave(shard, None)
@@ -144,9 +145,9 @@ def test_a_shard_and_a_consumer_read_no_more_than_they_take(big, real_database):
     store.inbox.expire()
     store.backend.write = perform
     seen += [
-        Ask("take_results", {"inbox": "box", "limit": 2, "term": timedelta(seconds=1)}),
-        Ask("expired_results", {"limit": 2}),
-        Ask("retry_units", {"batch_id": 1, "keys": ["1"], "passes": 2, "crashes": 3}),
+        Query("take_results", {"inbox": "box", "limit": 2, "lease_duration": timedelta(seconds=1)}),
+        Query("expired_results", {"limit": 2}),
+        Query("retry_units", {"batch_id": 1, "keys": ["1"], "passes": 2, "crashes": 3}),
     ]
     assert {"hand_over", "drop_result", "end_result", "shardless", "check_holder"} <= {ask.name for ask in seen}
     assert_no_scan(real_database, store, seen)

@@ -8,19 +8,19 @@ import psycopg
 import pytest
 
 import holdfast
-from holdfast.domain.batches.batch import UnitEnd, UnitState
+from holdfast.domain.batches.batch import UnitOutcome, UnitState
 from holdfast.domain.jobs.dependencies import After
 from holdfast.domain.jobs.job import State, WorkerId
 from holdfast.domain.jobs.new_job import NewJob
 from holdfast.domain.jobs.selector import Selector
-from holdfast.domain.jobs.unique_key import Scope, Unique
+from holdfast.domain.jobs.unique_key import KeyScope, Unique
 from holdfast.domain.jobs.verdict import Done, Failed
-from holdfast.domain.schedules.decision import Reason, Skipped, Spec
+from holdfast.domain.schedules.decision import Skipped, SkipReason, Spec
 from holdfast.domain.schedules.definition import Definition
 from holdfast.domain.schedules.plan import Overlap
 from holdfast.errors import InvalidInput, StoreInUse, StoreMoved, StoreReadOnly, StoreUnavailable
-from holdfast.store.batches.ledger import Next
-from holdfast.store.batches.opening import Opening
+from holdfast.store.batches.ledger import NextUnits
+from holdfast.store.batches.opening import RunRequest
 from holdfast.store.engine.database import CHECKS, TABLES
 from holdfast.store.engine.url import open_store
 from tests.store.schedules.test_plans import fire, step
@@ -42,20 +42,20 @@ def fill(store):
     store.leases.report(lease, done=1, total=2, message="half", checkpoint='{"at": 7}')
     store.steps.keep(lease, "first", '"kept"')
     store.leases.settle(lease, Failed(error="boom\nagain", permanent=True))
-    jobs["done"] = put(store, unique=Unique("k", Scope.FOREVER, None))
+    jobs["done"] = put(store, unique=Unique("k", KeyScope.FOREVER, None))
     store.leases.settle(take_one(store), Done('{"ok": true}'))
-    jobs["held"] = put(store, hold=True, unique=Unique("p", Scope.PERIOD, timedelta(hours=1)), priority=-3)
+    jobs["held"] = put(store, hold=True, unique=Unique("p", KeyScope.PERIOD, timedelta(hours=1)), priority=-3)
     jobs["waiting"] = put(store, after=After(ids=(jobs["held"],)))
     jobs["later"] = put(store, delay=timedelta(days=1), max_attempts=None)
     store.control.set_priority(Selector(ids=(jobs["later"],)), 9, actor="ada")
-    opening = Opening(identity="i", kind="mail", arguments="{}", source="range", actor="ada", owner="{}")
+    opening = RunRequest(identity="i", kind="mail", arguments="{}", source="range", actor="ada", owner="{}")
     run = store.batches.open(opening, worker=WorkerId("w"))
-    (unit,) = store.batches.flush(run, ask_for=Next(candidates=[("1", 0)], limit=1)).taken
-    store.batches.flush(run, [UnitEnd(key=unit.key, place=0, state=UnitState.DONE, data='{"x": 1}')])
+    (unit,) = store.batches.flush(run, ask_for=NextUnits(candidates=[("1", 0)], limit=1)).taken
+    store.batches.flush(run, [UnitOutcome(key=unit.key, place=0, state=UnitState.DONE, data='{"x": 1}')])
     store.batches.end(run, None, 1, complete=True)
     definition = Definition(kind="mail", when=Spec(cron="*/5 * * * *"))
     schedule = store.schedules.create("five", definition, actor="ada")
-    late = Skipped(START, START, 1, Reason.LATE)
+    late = Skipped(START, START, 1, SkipReason.LATE)
     store.plans.advance([step(schedule, fire(0, hold=True), fire(5), overlap=Overlap.QUEUE_ALL, skip=[late])])
     store.leases.settle(run.lease, Done())
     gone = put(store)
@@ -91,17 +91,17 @@ def target(tmp_path):
 
 def test_a_sound_store_is_found_sound(store):
     fill(store)
-    findings = store.upkeep.check()
+    findings = store.database.check()
     assert [finding for finding in findings if not finding.ok] == []
     assert len(findings) == len(CHECKS) + 1
 
 
 BREAK = {
     "job_without_place": "DELETE FROM holdfast.live WHERE id = {held}",
-    "job_in_two_places": "INSERT INTO holdfast.ended (id, state, queue, kind, priority, due_at, attempts, crashes, token,"
-    " ended_at) SELECT id, 'done', queue, kind, priority, due_at, 0, 0, 0, due_at FROM holdfast.live WHERE id = {held}",
+    "job_in_two_places": "INSERT INTO holdfast.finished (id, state, queue, kind, priority, due_at, attempts, crashes, token,"
+    " finished_at) SELECT id, 'done', queue, kind, priority, due_at, 0, 0, 0, due_at FROM holdfast.live WHERE id = {held}",
     "place_without_job": "DELETE FROM holdfast.job WHERE id = {held}",
-    "waiting_for_nothing": "DELETE FROM holdfast.need",
+    "waiting_for_nothing": "DELETE FROM holdfast.dependency",
     "attempts_past_limit": "UPDATE holdfast.live SET attempts = 99 WHERE id = {held}",
 }
 
@@ -110,7 +110,7 @@ BREAK = {
 def test_what_is_broken_is_named(store, database, broken):
     jobs = fill(store)
     database.execute(BREAK[broken].format(**jobs))
-    (finding,) = [finding for finding in store.upkeep.check() if not finding.ok]
+    (finding,) = [finding for finding in store.database.check() if not finding.ok]
     assert finding.check == CHECKS[broken]
     assert str(jobs["waiting" if broken == "waiting_for_nothing" else "held"]) in finding.detail
 
@@ -124,21 +124,21 @@ def test_a_damaged_file_is_found(tmp_path):
         damaged.seek(8192 + 8)
         damaged.write(b"\xff" * 2000)
     store = open_store(f"sqlite:///{path}")
-    assert not store.upkeep.check()[0].ok
+    assert not store.database.check()[0].ok
     store.close()
 
 
 def test_vacuum_gives_room_back(file):
     file.jobs.enqueue_many([NewJob(kind="mail", payload=f'{{"x": "{"y" * 1000}"}}') for _ in range(2000)])
     file.control.remove(Selector(kinds=("mail",)))
-    done = file.upkeep.vacuum()
+    done = file.database.vacuum()
     assert done.after < done.before / 5
 
 
 def test_vacuum_keeps_everything(store):
     fill(store)
     before = told(store)
-    assert store.upkeep.vacuum().before > 0
+    assert store.database.vacuum().before > 0
     assert told(store) == before
 
 
@@ -148,7 +148,7 @@ def test_a_backup_holds_everything(real_database, tmp_path):
     jobs = fill(store)
     path = tmp_path / "copy" / "backup.db"
     path.parent.mkdir()
-    assert store.upkeep.backup(path) == path.stat().st_size
+    assert store.database.backup(path) == path.stat().st_size
     assert path.stat().st_mode & 0o777 == 0o600
     assert [file.name for file in path.parent.iterdir()] == ["backup.db"]
     copy = open_store(f"sqlite:///{path}")
@@ -160,32 +160,32 @@ def test_a_backup_holds_everything(real_database, tmp_path):
 def test_a_backup_overwrites_nothing(store, tmp_path):
     (tmp_path / "mine.db").write_text("precious")
     with pytest.raises(InvalidInput, match="there already"):
-        store.upkeep.backup(tmp_path / "mine.db")
+        store.database.backup(tmp_path / "mine.db")
     assert (tmp_path / "mine.db").read_text() == "precious"
 
 
 def test_a_backup_that_fails_leaves_nothing(tmp_path, file):
     with pytest.raises((StoreUnavailable, OSError)):
-        file.upkeep.backup(tmp_path / "nowhere" / "x.db")
+        file.database.backup(tmp_path / "nowhere" / "x.db")
     assert not (tmp_path / "nowhere").exists()
 
 
 def test_a_move_keeps_ids_and_history(file, target):
     jobs = fill(file)
     before = told(file)
-    rows = file.upkeep.move_to(target.upkeep, "postgresql://there", **QUIET)
+    rows = file.database.move_to(target.database, "postgresql://there", **QUIET)
     assert told(target) == before
     assert list(rows) == list(TABLES)
     assert put(target) > max(jobs.values()) + 1
     assert target.steps.kept is not None
-    assert [finding for finding in target.upkeep.check() if not finding.ok] == []
+    assert [finding for finding in target.database.check() if not finding.ok] == []
 
 
 def test_what_was_moved_goes_on_there(file, target):
     """Needs, keys and checkpoints mean the same as before."""
     jobs = fill(file)
-    file.upkeep.move_to(target.upkeep, "postgresql://there", **QUIET)
-    assert target.jobs.enqueue(NewJob(kind="mail", unique=Unique("k", Scope.FOREVER, None))).id == jobs["done"]
+    file.database.move_to(target.database, "postgresql://there", **QUIET)
+    assert target.jobs.enqueue(NewJob(kind="mail", unique=Unique("k", KeyScope.FOREVER, None))).id == jobs["done"]
     target.control.unhold(Selector(ids=(jobs["held"],)), actor="ada")
     target.leases.settle(take_one(target), Done())
     assert state(target, jobs["waiting"]) is State.READY
@@ -198,7 +198,7 @@ def test_the_old_store_takes_and_starts_nothing_any_more(file, target):
     """A producer that was forgotten hears of it, instead of losing jobs."""
     fill(file)
     left = put(file)
-    file.upkeep.move_to(target.upkeep, "postgresql://there", **QUIET)
+    file.database.move_to(target.database, "postgresql://there", **QUIET)
     for late in (lambda: put(file), lambda: take_one(file)):
         with pytest.raises(StoreMoved, match="copied to postgresql://there"):
             late()
@@ -209,12 +209,12 @@ def test_nothing_is_moved_under_a_holder(file, target):
     """A worker that was seen, or a lease that has not lapsed."""
     file.workers.announce(WorkerId("w"), host="h", pid=1, queues=["default"], kinds=["mail"], version=None)
     with pytest.raises(StoreInUse, match="worker w is alive"):
-        file.upkeep.move_to(target.upkeep, "there", **QUIET)
+        file.database.move_to(target.database, "there", **QUIET)
     file.workers.dismiss(WorkerId("w"))
     put(file)
     lease = take_one(file)
     with pytest.raises(StoreInUse, match="worker worker-1 is alive"):
-        file.upkeep.move_to(target.upkeep, "there", **QUIET)
+        file.database.move_to(target.database, "there", **QUIET)
     file.leases.settle(lease, Done())
     assert put(file), "it is open as before"
 
@@ -222,13 +222,13 @@ def test_nothing_is_moved_under_a_holder(file, target):
 def test_nothing_is_moved_onto_other_jobs(file, target):
     put(target)
     with pytest.raises(StoreInUse, match="in the target already"):
-        file.upkeep.move_to(target.upkeep, "there", **QUIET)
+        file.database.move_to(target.database, "there", **QUIET)
 
 
 def test_only_sqlite_moves_to_postgres(file, target):
     for source, there in ((target, file), (file, file)):
         with pytest.raises(InvalidInput, match="only a SQLite store"):
-            source.upkeep.move_to(there.upkeep, "there", **QUIET)
+            source.database.move_to(there.database, "there", **QUIET)
 
 
 def test_a_move_that_fails_changes_nothing(file, target):
@@ -240,11 +240,11 @@ def test_a_move_that_fails_changes_nothing(file, target):
 
     fill(file)
     with pytest.raises(KeyboardInterrupt):
-        file.upkeep.move_to(target.upkeep, "there", told=cut)
+        file.database.move_to(target.database, "there", told=cut)
     assert put(file)
-    assert not target.upkeep.any_job()
-    file.upkeep.move_to(target.upkeep, "there", **QUIET)
-    assert target.upkeep.any_job()
+    assert not target.database.any_job()
+    file.database.move_to(target.database, "there", **QUIET)
+    assert target.database.any_job()
 
 
 # -- roles -------------------------------------------------------------------------------------
@@ -254,8 +254,8 @@ def test_a_move_that_fails_changes_nothing(file, target):
 def as_role(target):
     """Opens the store as a user who has one of the roles and nothing else."""
     opened = []
-    target.upkeep.tools.apply(target.upkeep.tools.roles())
-    target.upkeep.tools.apply(target.upkeep.tools.roles())  # twice is as good as once
+    target.database.tools.apply(target.database.tools.roles())
+    target.database.tools.apply(target.database.tools.roles())  # twice is as good as once
 
     def become(role):
         user = f"{role}_user"

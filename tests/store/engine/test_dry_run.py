@@ -11,20 +11,20 @@ from holdfast.domain.jobs.dependencies import After
 from holdfast.domain.jobs.new_job import NewJob
 from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.jobs.unique_key import Unique
-from holdfast.errors import BatchHeld, NeedNotFound, NotFound
+from holdfast.errors import BatchHeld, DependencyNotFound, NotFound
 from tests.store.batches.test_batches import begin, finish, leave
 from tests.support.jobs import put
 
 
 def test_an_enqueue_is_tried(store):
     """It says whether a job would be made; there is none afterwards, and its key is free."""
-    tried = store.rehearsal().jobs
+    tried = store.dry_run_store().jobs
     assert tried.enqueue(NewJob(kind="mail", unique=Unique("k"))).created
     assert list(store.views.all(Selector())) == []
     job_id = put(store, unique=Unique("k"))
     answer = tried.enqueue(NewJob(kind="mail", unique=Unique("k")))
     assert (answer.id, answer.created) == (job_id, False)
-    with pytest.raises(NeedNotFound):
+    with pytest.raises(DependencyNotFound):
         tried.enqueue(NewJob(kind="mail", after=After(ids=(999,))))
 
 
@@ -34,17 +34,17 @@ def test_a_batch_is_tried(store):
     for n in range(3):
         finish(store, run, n, state=UnitState.FAILED, error="no")
     with pytest.raises(BatchHeld):
-        store.rehearsal().batches.remove(run.batch.id)
+        store.dry_run_store().batches.remove(run.batch.id)
     leave(store, run, total=3)
     before = (store.batches.get(run.batch.id), store.batches.counters(run.batch.id))
-    assert store.rehearsal().batches.retry_failed(run.batch.id) == 3
-    store.rehearsal().batches.remove(run.batch.id)
+    assert store.dry_run_store().batches.retry_failed(run.batch.id) == 3
+    store.dry_run_store().batches.remove(run.batch.id)
     assert (store.batches.get(run.batch.id), store.batches.counters(run.batch.id)) == before
 
 
 def test_tried_and_kept_share_a_commit(store):
     """Writers of one process commit in groups: what is taken back takes nothing else along."""
-    tried = store.rehearsal().jobs
+    tried = store.dry_run_store().jobs
     with ThreadPoolExecutor(8) as pool:
         for jobs in [store.jobs, tried] * 50:
             pool.submit(jobs.enqueue, NewJob(kind="mail"))
@@ -53,21 +53,21 @@ def test_tried_and_kept_share_a_commit(store):
 
 def test_many_jobs_are_tried(store):
     """What was copied in is taken back too."""
-    answers = store.rehearsal().jobs.enqueue_many([NewJob(kind="mail", unique=Unique(f"k{n}")) for n in range(300)])
+    answers = store.dry_run_store().jobs.enqueue_many([NewJob(kind="mail", unique=Unique(f"k{n}")) for n in range(300)])
     assert all(answer.created for answer in answers)
     assert list(store.views.all(Selector())) == []
 
 
 def test_one_statement_is_tried(store):
-    store.rehearsal().queues.pause("default", note="no")
+    store.dry_run_store().queues.pause("default", note="no")
     assert not store.queues.get("default").paused
     with pytest.raises(NotFound):
-        store.rehearsal().workers.ask("nobody", None)
+        store.dry_run_store().workers.ask("nobody", None)
 
 
 def test_nobody_is_woken(store, listen):
     listener = listen()
-    store.rehearsal().jobs.enqueue(NewJob(kind="mail"))
+    store.dry_run_store().jobs.enqueue(NewJob(kind="mail"))
     assert not listener.hears(within=0.2)
     put(store)
     assert listener.hears()

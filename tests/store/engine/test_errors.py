@@ -122,7 +122,7 @@ def test_a_full_disk_writes_nothing_by_halves(tmp_path):
 
 READ_ONLY = """
 import os, sys
-import holdfast, holdfast.store.sqlite.connection
+import holdfast, holdfast.store.sqlite.backend
 from holdfast.store.url import open_store
 from holdfast.domain.request import NewJob
 if os.geteuid() == 0:

@@ -11,7 +11,7 @@ import pytest
 from holdfast.domain.jobs.new_job import NewJob
 from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.jobs.verdict import Done, Failed
-from holdfast.store.sqlite.notifier import Doorbells, SqliteEar
+from holdfast.store.sqlite.notifier import Notifier, SqliteListener
 from tests.support.jobs import put, take_one
 from tests.support.listeners import Listener
 
@@ -76,8 +76,8 @@ def test_a_plain_success_rings_nobody(store, listen):
 def test_a_closed_ear_hears_nothing_and_leaves_nothing_behind(store, make_store, database, tmp_path):
     listener = Listener(make_store())
     listener.settle()
-    listener.ear.close()
-    listener.ear.close()
+    listener.listener.close()
+    listener.listener.close()
     put(store)
     assert not listener.hears(within=0.1)
     assert list(tmp_path.rglob("*-bells/*")) == []
@@ -88,21 +88,21 @@ def test_a_long_path_needs_no_short_socket(tmp_path):
     deep = tmp_path / ("d" * 120)
     deep.mkdir()
     heard = threading.Event()
-    doorbells = Doorbells(deep / "jobs.db")
-    ear = SqliteEar(doorbells, heard=heard.set)
-    doorbells.ring()
+    doorbells = Notifier(deep / "jobs.db")
+    listener = SqliteListener(doorbells, heard=heard.set)
+    doorbells.notify()
     assert heard.wait(120)
-    ear.close()
+    listener.close()
     doorbells.close()
 
 
 def test_a_socket_that_nobody_reads_is_removed(tmp_path):
     """A killed worker leaves its socket behind."""
-    doorbells = Doorbells(tmp_path / "jobs.db")
+    doorbells = Notifier(tmp_path / "jobs.db")
     doorbells.directory.mkdir()
     dead = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     dead.bind(str(doorbells.directory / "dead"))
     dead.close()
-    doorbells.ring()
+    doorbells.notify()
     assert list(doorbells.directory.iterdir()) == []
     doorbells.close()

@@ -8,8 +8,8 @@ import sqlite3
 import pytest
 
 from holdfast.domain.jobs.dependencies import IfNot, When
-from holdfast.domain.jobs.job import ENDED, LIVE, MOVES, OnLost, State
-from holdfast.domain.jobs.unique_key import KeyHolder, Scope
+from holdfast.domain.jobs.job import FINISHED, LIVE, MOVES, OnLost, State
+from holdfast.domain.jobs.unique_key import KeyHolder, KeyScope
 from holdfast.errors import SchemaTooNew
 from holdfast.store.engine import sql
 from holdfast.store.engine.backend import SCHEMA_VERSION
@@ -38,7 +38,7 @@ def test_the_schema_repeats_the_moves(backend):
         ("on_lost", set(OnLost)),
         ("after_when", set(When)),
         ("after_failed", set(IfNot)),
-        ("scope", set(Scope)),
+        ("scope", set(KeyScope)),
     ],
 )
 def test_the_schema_repeats_the_closed_sets(backend, column, expected):
@@ -50,13 +50,13 @@ def test_the_schema_repeats_the_closed_sets(backend, column, expected):
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_live_and_ended_states_have_their_own_tables(backend):
     """No state is at home in both."""
-    live, ended = (
+    live, finished = (
         text
         for text in re.findall(r"CHECK \(state (?:IN \(|= )(.*?)\)", sql.migrations(backend)[0])
         if "started_at" not in text
     )
     assert words(live) == LIVE
-    assert words(ended) == ENDED
+    assert words(finished) == FINISHED
 
 
 @pytest.mark.parametrize("old", sorted(LIVE))
@@ -65,9 +65,9 @@ def test_the_database_refuses_what_the_rules_forbid(store, database, old, new):
     """Each live move is tried for real, behind the store's back."""
     put(store)
     take_one(store)
-    forced = "worker = NULL, claimed_at = NULL, lapses_at = NULL"
-    running = {"sqlite": "worker = 'w', claimed_at = 1, lapses_at = 1"}.get(
-        database.name, "worker = 'w', claimed_at = now(), lapses_at = now()"
+    forced = "worker = NULL, claimed_at = NULL, lease_expires_at = NULL"
+    running = {"sqlite": "worker = 'w', claimed_at = 1, lease_expires_at = 1"}.get(
+        database.name, "worker = 'w', claimed_at = now(), lease_expires_at = now()"
     )
     for step in _path(old):
         database.execute(f"UPDATE holdfast.live SET state = '{step}', {running if step is State.RUNNING else forced}")

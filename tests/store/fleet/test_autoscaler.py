@@ -9,12 +9,18 @@ import pytest
 from holdfast.domain.commands.command import COMMAND, Command, load_command
 from holdfast.domain.fleet.admission import Profile, Refusal
 from holdfast.domain.fleet.autoscaler import Bounds
-from holdfast.domain.fleet.autoscaler_state import Action, Blocked, Decision, Lane, Scaling
+from holdfast.domain.fleet.autoscaler_state import (
+    AutoscalerAction,
+    AutoscalerDecision,
+    AutoscalerStatus,
+    BlockedJob,
+    QueueStatus,
+)
 from holdfast.domain.jobs.job import OnLost, State, WorkerId
 from holdfast.domain.jobs.verdict import Failed
 from holdfast.domain.jobs.why import Because
 from holdfast.errors import InvalidInput
-from holdfast.store.jobs.leases import TERM
+from holdfast.store.jobs.leases import DEFAULT_LEASE
 from holdfast.store.jobs.retention import Retention
 from tests.support.jobs import WORKER, only, put, state
 
@@ -23,16 +29,16 @@ OTHER = WorkerId("worker-2")
 
 
 def scaling(*blocked, strain="easy", slots=2, running=1):
-    lane = Lane("default", 1, 4, slots, running, list(blocked))
+    lane = QueueStatus("default", 1, 4, slots, running, list(blocked))
     figures = dict.fromkeys(("total", "used", "limit", "room", "resident", "forecast"), 1 << 30)
     pressures = {"cpu_pressure": None, "memory_pressure": 0.5}
-    return Scaling(**figures, **pressures, cores=8.0, load=1.5, strain=strain, frozen=[], lanes=[lane])
+    return AutoscalerStatus(**figures, **pressures, cores=8.0, load=1.5, strain=strain, frozen=[], lanes=[lane])
 
 
 def announce(store, worker=WORKER, told=None):
     store.workers.announce(worker, host=f"host-of-{worker}", pid=1, queues=["default"], kinds=[COMMAND])
     if told is not None:
-        store.scaling.tell(worker, told.dumps())
+        store.autoscaler.tell(worker, told.dumps())
 
 
 def test_the_line_is_the_order_of_claims(store):
@@ -41,27 +47,27 @@ def test_the_line_is_the_order_of_claims(store):
     urgent = put(store, COMMAND, payload=PROGRAM, priority=5)
     put(store, COMMAND, payload=PROGRAM, queue="other")
     put(store, "mail")
-    line = store.scaling.line("default", COMMAND, limit=10)
+    line = store.autoscaler.line("default", COMMAND, limit=10)
     assert [each.job_id for each in line] == [urgent, first]
     assert (line[1].label, line[1].on_lost, line[1].payload) == ("a", OnLost.HOLD, PROGRAM)
-    assert len(store.scaling.line("default", COMMAND, limit=1)) == 1
+    assert len(store.autoscaler.line("default", COMMAND, limit=1)) == 1
 
 
 def test_one_that_was_chosen_is_claimed(store):
     """Its start is marked, and nobody else gets it."""
     put(store, COMMAND, payload=PROGRAM)
     chosen = put(store, COMMAND, payload=PROGRAM)
-    lease = store.scaling.claim(WORKER, chosen, queue="default", term=TERM)
+    lease = store.autoscaler.claim(WORKER, chosen, queue="default", lease_duration=DEFAULT_LEASE)
     assert (lease.job_id, lease.marked, lease.attempt, lease.payload) == (chosen, True, 1, PROGRAM)
     assert state(store, chosen) is State.RUNNING
-    assert store.scaling.claim(OTHER, chosen, queue="default", term=TERM) is None
+    assert store.autoscaler.claim(OTHER, chosen, queue="default", lease_duration=DEFAULT_LEASE) is None
 
 
 def test_a_paused_queue_gives_nothing(store):
     job_id = put(store, COMMAND, payload=PROGRAM)
     store.queues.pause("default")
-    assert store.scaling.claim(WORKER, job_id, queue="default", term=TERM) is None
-    assert store.scaling.claim(WORKER, job_id, queue="other", term=TERM) is None
+    assert store.autoscaler.claim(WORKER, job_id, queue="default", lease_duration=DEFAULT_LEASE) is None
+    assert store.autoscaler.claim(WORKER, job_id, queue="other", lease_duration=DEFAULT_LEASE) is None
 
 
 @pytest.mark.parametrize("limits", [{"limit": 1}, {"worker_limit": 1}])
@@ -69,47 +75,47 @@ def test_limits_are_kept(store, limits):
     """Those over all hosts by everybody, those per worker by each."""
     jobs = [put(store, COMMAND, payload=PROGRAM) for _ in range(3)]
     store.queues.set_limits("default", **limits)
-    assert store.scaling.claim(WORKER, jobs[0], queue="default", term=TERM) is not None
-    assert store.scaling.claim(WORKER, jobs[1], queue="default", term=TERM) is None
-    other = store.scaling.claim(OTHER, jobs[2], queue="default", term=TERM)
+    assert store.autoscaler.claim(WORKER, jobs[0], queue="default", lease_duration=DEFAULT_LEASE) is not None
+    assert store.autoscaler.claim(WORKER, jobs[1], queue="default", lease_duration=DEFAULT_LEASE) is None
+    other = store.autoscaler.claim(OTHER, jobs[2], queue="default", lease_duration=DEFAULT_LEASE)
     assert (other is None) == ("limit" in limits)
 
 
 def test_profiles_are_learned(store):
     """Each by its name, in the order of the runs."""
-    store.scaling.learn([("a", 10), ("b", 7), ("a", 20)])
-    store.scaling.learn([("a", 30)])
-    store.scaling.learn([])
-    found = store.scaling.profiles(["a", "b", "c"])
+    store.autoscaler.learn([("a", 10), ("b", 7), ("a", 20)])
+    store.autoscaler.learn([("a", 30)])
+    store.autoscaler.learn([])
+    found = store.autoscaler.profiles(["a", "b", "c"])
     assert (found["a"].samples, found["a"].mean, found["a"].largest) == (3, 20, 30)
     assert (found["b"].samples, found["c"]) == (1, Profile("c"))
-    assert [profile.name for profile in store.scaling.all_profiles()] == ["a", "b"]
+    assert [profile.name for profile in store.autoscaler.all_profiles()] == ["a", "b"]
 
 
 def test_bounds_of_a_queue(store):
     """They come and go without touching its limits."""
     store.queues.set_limits("default", limit=3)
-    store.scaling.set_bounds("default", Bounds(1, 8))
+    store.autoscaler.set_bounds("default", Bounds(1, 8))
     queue = store.queues.get("default")
     assert (queue.limit, queue.bounds) == (3, Bounds(1, 8))
-    store.scaling.set_bounds("default", None)
+    store.autoscaler.set_bounds("default", None)
     assert store.queues.get("default").bounds is None
     assert store.queues.list()[0].limit == 3
     with pytest.raises(InvalidInput):
-        store.scaling.set_bounds(" ", Bounds(1, 2))
+        store.autoscaler.set_bounds(" ", Bounds(1, 2))
 
 
 def test_decisions_are_kept_and_told_to_their_jobs(store):
     """The newest first; the history of a job has those about it."""
     job_id = put(store, COMMAND, payload=PROGRAM)
     decisions = [
-        Decision("default", Action.STEP_UP, "the host bears it", slots=2),
-        Decision("default", Action.BLOCKED, "no room", job_id),
-        Decision("other", Action.STRAIN, "tight"),
+        AutoscalerDecision("default", AutoscalerAction.STEP_UP, "the host bears it", slots=2),
+        AutoscalerDecision("default", AutoscalerAction.BLOCKED, "no room", job_id),
+        AutoscalerDecision("other", AutoscalerAction.STRAIN, "tight"),
     ]
-    store.scaling.decide(WORKER, "here", decisions)
-    store.scaling.decide(WORKER, "here", [])
-    found = store.scaling.decisions("default")
+    store.autoscaler.decide(WORKER, "here", decisions)
+    store.autoscaler.decide(WORKER, "here", [])
+    found = store.autoscaler.decisions("default")
     told = [(each.action, each.job_id, each.slots, each.text, each.host) for each in found]
     assert told == [("blocked", job_id, None, "no room", "here"), ("step_up", None, 2, "the host bears it", "here")]
     assert "no room" in next(event.detail for event in store.views.events(job_id) if event.name == "blocked")
@@ -117,30 +123,30 @@ def test_decisions_are_kept_and_told_to_their_jobs(store):
 
 def test_what_was_decided_and_learned_is_forgotten_in_time(store, clock):
     """As long as done jobs are kept; for ever where these are."""
-    store.scaling.learn([("old", 1)])
-    store.scaling.decide(WORKER, "here", [Decision("default", Action.STRAIN, "tight")])
+    store.autoscaler.learn([("old", 1)])
+    store.autoscaler.decide(WORKER, "here", [AutoscalerDecision("default", AutoscalerAction.STRAIN, "tight")])
     clock.advance(days=31)
-    store.scaling.learn([("new", 1)])
-    assert store.pruner.prune_scaling(Retention(done=timedelta(0))) == 0
-    assert store.pruner.prune_scaling() == 2
-    assert store.scaling.decisions("default") == []
-    assert [profile.name for profile in store.scaling.all_profiles()] == ["new"]
+    store.autoscaler.learn([("new", 1)])
+    assert store.pruner.prune_autoscaler(Retention(done=timedelta(0))) == 0
+    assert store.pruner.prune_autoscaler() == 2
+    assert store.autoscaler.decisions("default") == []
+    assert [profile.name for profile in store.autoscaler.all_profiles()] == ["new"]
 
 
 def test_why_tells_what_autoscalers_say(store):
     """The refusal of each host; nothing where one would let it begin."""
     job_id = put(store, COMMAND, payload=PROGRAM)
-    announce(store, told=scaling(Blocked(job_id, Refusal.NEVER, "it can never begin")))
+    announce(store, told=scaling(BlockedJob(job_id, Refusal.NEVER, "it can never begin")))
     assert [(r.because, r.text) for r in store.views.why(job_id)] == [
         (Because.NOT_ADMITTED, "host host-of-worker-1 does not let it begin: it can never begin")
     ]
-    store.scaling.tell(WORKER, scaling(strain="full").dumps())
+    store.autoscaler.tell(WORKER, scaling(strain="full").dumps())
     assert "its memory is full" in store.views.why(job_id)[0].text
-    store.scaling.tell(WORKER, scaling(running=2).dumps())
+    store.autoscaler.tell(WORKER, scaling(running=2).dumps())
     assert "runs 2 programs of the queue, and bears 2 so far (up to 4)" in store.views.why(job_id)[0].text
     announce(store, OTHER, told=scaling())
     assert store.views.why(job_id)[0].because is Because.NEXT
-    store.scaling.tell(WORKER, None)
+    store.autoscaler.tell(WORKER, None)
     assert store.views.why(job_id)[0].because is Because.NEXT
 
 
@@ -148,9 +154,9 @@ def test_a_cap_can_be_raised_where_nothing_runs(store):
     """A program that was killed for its memory gets more; what runs, and what is no program, stays as it is."""
     dead, running, idle = (put(store, COMMAND, payload=PROGRAM) for _ in range(3))
     mail = put(store, "mail")
-    lease = store.scaling.claim(WORKER, dead, queue="default", term=TERM)
+    lease = store.autoscaler.claim(WORKER, dead, queue="default", lease_duration=DEFAULT_LEASE)
     store.leases.settle(lease, Failed(error="too much", reason="oom", permanent=True))
-    store.scaling.claim(WORKER, running, queue="default", term=TERM)
+    store.autoscaler.claim(WORKER, running, queue="default", lease_duration=DEFAULT_LEASE)
     changed = store.control.set_memory(only(dead, running, idle, mail), 1 << 30, actor="ann")
     assert sorted(changed) == [dead, idle]
     caps = [load_command(store.views.get(job_id).payload).memory for job_id in (dead, running, idle)]

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from holdfast.admin.views.masking import Masks
-from holdfast.admin.views.overview import board_facts, counts_of, error_clusters
+from holdfast.admin.views.overview import counts_of, dashboard_view, error_clusters
 from holdfast.domain.jobs.dependencies import After
 from holdfast.domain.jobs.job import State, WorkerId
 from holdfast.domain.jobs.verdict import Done, Failed
@@ -24,7 +24,7 @@ def test_lanes_say_how_many_and_how_old(store, clock):
     put(store, "mail", priority=5)
     put(store, "post", queue="slow")
     put(store, "post", queue="slow", hold=True)
-    lanes = {(lane.queue, lane.kind): lane for lane in store.board.lanes()}
+    lanes = {(lane.queue, lane.kind): lane for lane in store.dashboard.lanes()}
     assert lanes.keys() == {("default", "mail"), ("slow", "post")}
     assert (lanes["default", "mail"].ready, lanes["default", "mail"].waited) == (2, timedelta(seconds=60))
 
@@ -32,8 +32,8 @@ def test_lanes_say_how_many_and_how_old(store, clock):
 def test_counts_stop_at_the_cap(store):
     for _ in range(4):
         put(store)
-    assert store.board.lanes(cap=2)[0].ready == 3
-    counts = counts_of(store.board.tallies(cap=2), cap=2)
+    assert store.dashboard.lanes(cap=2)[0].ready == 3
+    counts = counts_of(store.dashboard.tallies(cap=2), cap=2)
     assert (counts[State.READY].count, counts[State.READY].capped) == (2, True)
     assert (counts[State.DEAD].count, counts[State.DEAD].capped) == (0, False)
 
@@ -46,7 +46,7 @@ def test_every_state_is_counted(store, clock):
     put(store, "post")
     store.leases.settle(take_one(store), DEAD)
     take(store, 1, kinds=("post",))
-    counts = {state: found.count for state, found in counts_of(store.board.tallies()).items()}
+    counts = {state: found.count for state, found in counts_of(store.dashboard.tallies()).items()}
     assert counts == {**dict.fromkeys(State, 0), "held": 1, "scheduled": 1, "cancelled": 1, "dead": 1, "running": 1}
 
 
@@ -55,10 +55,10 @@ def test_what_ended_lately_is_told_by_queue_and_slot(store, clock):
         put(store, queue="q")
         store.leases.settle(take_one(store, queues=("q",)), Done())
         clock.advance(seconds=wait)
-    found = {(tally.state, tally.queue, tally.slot): tally.n for tally in store.board.tallies() if tally.slot >= 0}
+    found = {(tally.state, tally.queue, tally.slot): tally.n for tally in store.dashboard.tallies() if tally.slot >= 0}
     assert found == {(State.DONE, "q", 0): 2, (State.DONE, "q", 10): 1}
     clock.advance(hours=2)
-    assert all(tally.slot < 0 for tally in store.board.tallies())
+    assert all(tally.slot < 0 for tally in store.dashboard.tallies())
 
 
 def test_trouble_is_found(store, clock):
@@ -70,9 +70,9 @@ def test_trouble_is_found(store, clock):
     lapse(clock)
     store.queues.pause("q", note="the moon")
     put(store, "post")
-    facts = board_facts(store)
+    facts = dashboard_view(store)
     told = {each.what: each.text for each in facts.attention}
-    assert told["lapsed"] == "job 2 (mail) has lost its worker"
+    assert told["expired"] == "job 2 (mail) has lost its worker"
     assert told["dead"] == "job 1 is dead (mail, handler_error)"
     assert told["paused_queue"] == "queue q is paused: the moon"
     assert told["no_worker"] == "no worker runs post in queue default; 1 wait"
@@ -85,7 +85,7 @@ def test_a_full_queue_and_one_that_waits_long_want_a_look(store, clock):
     take_one(store, queues=("narrow",))
     put(store)
     clock.advance(minutes=20)
-    told = {each.what for each in board_facts(store).attention}
+    told = {each.what for each in dashboard_view(store).attention}
     assert {"full_queue", "slow_queue"} <= told
 
 
@@ -94,11 +94,11 @@ def test_the_board_of_a_queue(store, clock):
     put(store, queue="q")
     put(store, queue="q")
     store.leases.settle(take_one(store, queues=("q",)), Done())
-    (queue,) = [each for each in board_facts(store).queues if each.name == "q"]
+    (queue,) = [each for each in dashboard_view(store).queues if each.name == "q"]
     assert (queue.ready, queue.running, queue.limit, queue.kinds) == (1, 0, 3, ["mail"])
     assert queue.done[-1] == 1
     assert queue.done_per_minute == pytest.approx(1 / 60)
-    assert [each.name for each in board_facts(store).queues] == ["default", "q"]
+    assert [each.name for each in dashboard_view(store).queues] == ["default", "q"]
 
 
 def test_errors_are_clustered_over_kinds(store):
@@ -107,7 +107,7 @@ def test_errors_are_clustered_over_kinds(store):
         store.leases.settle(take_one(store), Failed(error=f"row {n} is bad", permanent=True))
     put(store, "post")
     store.leases.settle(take_one(store, kinds=("post",)), Failed(error="token=abc", permanent=True))
-    rows, other = error_clusters(store.board.all_errors(page=2), Masks(store))
+    rows, other = error_clusters(store.dashboard.all_errors(page=2), Masks(store))
     assert (rows.kind, rows.count, rows.pattern, rows.newest) == ("mail", 3, "row <n> is bad", "3")
     assert other.sample == "token=***"
 
@@ -117,19 +117,19 @@ def test_edges_go_both_ways(store):
     a = put(store, label="start")
     b, c = put(store, after=After(ids=(a,))), put(store, after=After(ids=(a,)))
     d = put(store, after=After(ids=(b, c)))
-    found = {(edge.way, edge.job_id, edge.need_id, edge.depth) for edge in store.board.edges(b)}
-    assert found == {("needs", b, a, 1), ("dependents", d, b, 1)}
-    (need,) = [edge for edge in store.board.edges(b) if edge.way == "needs"]
+    found = {(edge.way, edge.job_id, edge.dependency_id, edge.depth) for edge in store.dashboard.edges(b)}
+    assert found == {("dependencies", b, a, 1), ("dependents", d, b, 1)}
+    (need,) = [edge for edge in store.dashboard.edges(b) if edge.way == "dependencies"]
     assert (need.far, need.kind, need.label, need.state) == (a, "mail", "start", State.READY)
-    assert {edge.need_id for edge in store.board.edges(d) if edge.way == "needs"} == {a, b, c}
-    assert len(store.board.edges(a, limit=1)) == 1
+    assert {edge.dependency_id for edge in store.dashboard.edges(d) if edge.way == "dependencies"} == {a, b, c}
+    assert len(store.dashboard.edges(a, limit=1)) == 1
 
 
 def test_what_runs_is_told_with_its_worker(store):
     put(store)
     lease = take_one(store, worker=WorkerId("w"))
     store.leases.report(lease, done=3, total=9)
-    (running,) = store.board.running()
+    (running,) = store.dashboard.running()
     assert (running.id, running.worker, running.progress_done, running.progress_total) == (lease.job_id, "w", 3, 9)
 
 
@@ -139,24 +139,24 @@ def test_a_story_is_what_the_views_tell(store, clock):
     second = put(store, after=After(ids=(first,)))
     store.leases.settle(take_one(store), Failed(error="boom"))
     for job_id in (first, second):
-        story, views = store.board.story(job_id), store.views
+        story, views = store.dashboard.story(job_id), store.views
         assert story.job == views.get(job_id)
         assert story.attempts == views.attempts(job_id)
         assert story.events == views.events(job_id)
         assert story.why == views.why(job_id)
         assert story.now == clock.now()
     with pytest.raises(NoSuchJob):
-        store.board.story(99)
+        store.dashboard.story(99)
 
 
 def test_the_pulse_changes_with_every_change(store, clock):
     """Each part by itself; with no change it stays."""
-    before = store.board.pulse()
-    assert store.board.pulse() == before
+    before = store.dashboard.pulse()
+    assert store.dashboard.pulse() == before
 
     def changed(part):
         nonlocal before
-        now = store.board.pulse()
+        now = store.dashboard.pulse()
         assert getattr(now, part) != getattr(before, part), part
         before = now
 
@@ -173,7 +173,7 @@ def test_the_pulse_changes_with_every_change(store, clock):
     changed("queues")
     store.workers.announce(WorkerId("w"), host="h", pid=1, queues=[], kinds=[])
     changed("workers")
-    store.acts.write("cancel", "id=1", actor="ada", via="cli")
+    store.audit_log.write("cancel", "id=1", actor="ada", via="cli")
     changed("acts")
 
 

@@ -202,10 +202,10 @@ def test_attempts_tell_where_they_ran(store):
     lease = take_one(store, worker=OTHER)
     (running,) = store.views.attempts(job_id)
     store.leases.settle(lease, Done())
-    (ended,) = store.views.attempts(job_id)
-    for attempt in (running, ended):
+    (finished,) = store.views.attempts(job_id)
+    for attempt in (running, finished):
         assert (attempt.host, attempt.pid, attempt.version) == ("h", 7, "1.2")
-    assert (running.reason, ended.reason) == (None, "done")
+    assert (running.reason, finished.reason) == (None, "done")
     assert state(store, job_id) is State.DONE
 
 

@@ -8,9 +8,9 @@ import pytest
 
 from holdfast.domain.commands.command import COMMAND
 from holdfast.domain.jobs.dependencies import After
-from holdfast.domain.jobs.job import OnLost, State, Wanted
+from holdfast.domain.jobs.job import ControlRequest, OnLost, State
 from holdfast.domain.jobs.selector import Selector
-from holdfast.domain.jobs.unique_key import Scope, Unique
+from holdfast.domain.jobs.unique_key import KeyScope, Unique
 from holdfast.domain.jobs.verdict import Done, Failed, Released
 from holdfast.errors import InvalidInput, JobInUse, NoSuchJob
 from tests.support.jobs import BOOM, lapse, only, put, state, states, take, take_one
@@ -61,7 +61,7 @@ def test_held_jobs_are_let_go(store):
     assert take(store) == []
     assert store.control.unhold(ALL, actor="ada") == [ready, late]
     assert states(store) == {ready: State.READY, late: State.SCHEDULED}
-    assert [event.name for event in store.views.events(ready)] == ["enqueued", "held", "let_go"]
+    assert [event.name for event in store.views.events(ready)] == ["enqueued", "held", "resumed"]
 
 
 def test_a_running_job_cannot_be_held(store):
@@ -76,7 +76,7 @@ def test_dead_jobs_run_again_with_all_their_attempts(store):
     job_id = kill(store)
     assert store.control.retry(only(job_id), actor="ada") == [job_id]
     job = store.views.get(job_id)
-    assert (job.state, job.attempts, job.crashes, job.error, job.ended_at) == (State.READY, 0, 0, None, None)
+    assert (job.state, job.attempts, job.crashes, job.error, job.finished_at) == (State.READY, 0, 0, None, None)
     lease = take_one(store)
     assert (lease.token, lease.attempt) == (2, 1)
     assert len(store.views.attempts(job_id)) == 2
@@ -122,7 +122,7 @@ def test_a_dead_job_does_not_come_back_beside_a_live_one(store):
 
 def test_a_revived_job_has_its_key_again(store):
     """Also when its scope was for ever."""
-    dead = kill(store, unique=Unique("k", Scope.FOREVER))
+    dead = kill(store, unique=Unique("k", KeyScope.FOREVER))
     assert store.control.retry(only(dead), actor="ada") == [dead]
     assert put(store, unique=Unique("k")) == dead
 
@@ -169,7 +169,7 @@ def test_jobs_are_removed_with_their_history(store, database):
     assert store.control.remove(ALL) == [job_id, waiting]
     with pytest.raises(NoSuchJob):
         store.views.get(job_id)
-    for table in ("job", "live", "ended", "attempt", "event", "progress", "need", "key"):
+    for table in ("job", "live", "finished", "attempt", "event", "progress", "dependency", "key"):
         assert database.execute(f"SELECT count(*) FROM holdfast.{table}")[0][0] == 0
 
 
@@ -254,7 +254,7 @@ def test_a_paused_job_goes_back_and_is_held(store):
     assert store.control.pause(only(job_id), actor="ada") == [job_id]
     assert store.control.pause(only(job_id), actor="ada") == [], "it is told once"
     (renewal,) = store.leases.renew([lease])
-    assert renewal.wanted is Wanted.PAUSE
+    assert renewal.requested is ControlRequest.PAUSE
     store.leases.settle(lease, Released(interrupted=True))
     job = store.views.get(job_id)
     assert (job.state, job.attempts, job.note, job.checkpoint) == (State.HELD, 0, "paused by ada", "7")
@@ -270,7 +270,7 @@ def test_a_pause_that_nobody_obeyed_can_be_taken_back(store):
     store.leases.settle(lease, Released())
     job = store.views.get(job_id)
     assert (job.state, job.note) == (State.READY, None)
-    assert [event.name for event in store.views.events(job_id)][1:3] == ["pause_wanted", "let_go"]
+    assert [event.name for event in store.views.events(job_id)][1:3] == ["pause_requested", "resumed"]
 
 
 def test_a_cancel_outweighs_a_pause(store):
@@ -364,11 +364,11 @@ def test_a_payload_that_stays_the_same_is_no_change(store):
 
 
 def test_what_runs_or_has_ended_keeps_its_payload(store):
-    ended = kill(store)
+    finished = kill(store)
     running = put(store)
     take_one(store)
     assert store.control.rewrite(ALL, lambda _: '{"n":2}', actor="ada") == []
-    assert {store.views.get(job_id).payload for job_id in (ended, running)} == {"{}"}
+    assert {store.views.get(job_id).payload for job_id in (finished, running)} == {"{}"}
 
 
 def test_a_held_job_that_is_out_of_attempts_begins_anew(store, clock):

@@ -11,7 +11,7 @@ from holdfast.domain.jobs.job import JobId, State
 from holdfast.domain.jobs.new_job import NewJob
 from holdfast.domain.jobs.unique_key import Unique
 from holdfast.domain.jobs.verdict import Done, Failed
-from holdfast.errors import NeedNotFound
+from holdfast.errors import DependencyNotFound
 from tests.support.jobs import only, put, state, states, take, take_one
 
 FATAL = Failed(error="boom", permanent=True)
@@ -24,8 +24,8 @@ def end(store, outcome=None, kind="mail"):
 
 def test_a_job_starts_when_all_its_needs_are_done(store):
     """Not when only some are."""
-    needs = [put(store), put(store)]
-    later = put(store, kind="later", after=After(ids=tuple(needs)))
+    dependencies = [put(store), put(store)]
+    later = put(store, kind="later", after=After(ids=tuple(dependencies)))
     assert state(store, later) is State.WAITING
     end(store)
     assert state(store, later) is State.WAITING
@@ -42,7 +42,7 @@ def test_a_waiting_job_is_not_claimed(store):
 @pytest.mark.parametrize("outcome", [Done(), FATAL])
 def test_ended_is_enough_when_asked_for(store, outcome):
     """Whatever became of the need."""
-    later = put(store, kind="later", after=After(ids=(put(store),), when=When.ENDED))
+    later = put(store, kind="later", after=After(ids=(put(store),), when=When.FINISHED))
     end(store, outcome)
     assert state(store, later) is State.READY
 
@@ -101,7 +101,7 @@ def test_needs_are_found_by_key_and_label(store):
     keyed = put(store, unique=Unique("k"))
     labelled = [put(store, label=label) for label in ("run-1", "run-2", "other")]
     later = put(store, kind="later", after=After(keys=(("mail", "k"),), labels=("run-*",)))
-    assert {need.need_id for need in store.views.needs(later)} == {keyed, *labelled[:2]}
+    assert {need.dependency_id for need in store.views.dependencies(later)} == {keyed, *labelled[:2]}
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_needs_are_found_by_key_and_label(store):
 def test_a_need_that_matches_nothing_is_an_error(store, after):
     """And nothing is enqueued."""
     put(store, label="run")
-    with pytest.raises(NeedNotFound):
+    with pytest.raises(DependencyNotFound):
         put(store, kind="later", after=after)
     assert len(states(store)) == 1
 
@@ -145,7 +145,7 @@ def test_the_sweep_is_the_truth(store, database):
     """Whatever news was lost, a sweep over the waiting jobs finds it."""
     need = put(store)
     waiting = [put(store, kind="later", after=After(ids=(need,))) for _ in range(3)]
-    database.execute("UPDATE holdfast.live SET needed = false")
+    database.execute("UPDATE holdfast.live SET has_dependents = false")
     end(store)
     assert state(store, waiting[0]) is State.WAITING
     cursor = store.leases.sweep_waiting(limit=2)
@@ -159,7 +159,7 @@ def test_a_cancelled_need_releases_its_dependents_by_their_rule(store):
     """A person's cancel counts like a failure."""
     need = put(store)
     strict = put(store, kind="later", after=After(ids=(need,)))
-    lenient = put(store, kind="later", after=After(ids=(need,), when=When.ENDED))
+    lenient = put(store, kind="later", after=After(ids=(need,), when=When.FINISHED))
     store.control.cancel(only(need), actor="ada")
     assert state(store, strict) is State.CANCELLED
     assert state(store, lenient) is State.READY
@@ -213,4 +213,4 @@ def test_waking_is_told_in_the_history(store):
 def test_a_need_that_is_named_twice_is_one(store):
     first = put(store)
     second = put(store, after=After(ids=(first, first)))
-    assert [need.need_id for need in store.views.needs(second)] == [first]
+    assert [need.dependency_id for need in store.views.dependencies(second)] == [first]

@@ -9,7 +9,7 @@ import pytest
 from holdfast.domain.jobs.job import JobId, State
 from holdfast.domain.jobs.new_job import NewJob
 from holdfast.domain.jobs.selector import Selector
-from holdfast.domain.jobs.unique_key import OnConflict, Scope, Unique
+from holdfast.domain.jobs.unique_key import KeyScope, OnConflict, Unique
 from holdfast.domain.jobs.verdict import Done
 from holdfast.errors import DuplicateJob, InvalidInput, InvalidText, LeaseLost
 from tests.support.backends import START
@@ -151,25 +151,25 @@ def test_a_live_key_frees_when_the_job_ends(store):
 
 def test_a_key_for_a_period_frees_when_it_is_over(store, clock):
     """It stays taken after the job has ended, until its time is over."""
-    first = put(store, unique=Unique("k", Scope.PERIOD, HOUR))
+    first = put(store, unique=Unique("k", KeyScope.PERIOD, HOUR))
     store.leases.settle(take_one(store), Done())
-    assert put(store, unique=Unique("k", Scope.PERIOD, HOUR)) == first
+    assert put(store, unique=Unique("k", KeyScope.PERIOD, HOUR)) == first
     clock.advance(HOUR)
-    assert put(store, unique=Unique("k", Scope.PERIOD, HOUR)) != first
+    assert put(store, unique=Unique("k", KeyScope.PERIOD, HOUR)) != first
 
 
 def test_a_period_never_frees_the_key_of_a_live_job(store, clock):
     """At most one live job per key, however long the job takes."""
-    first = put(store, unique=Unique("k", Scope.PERIOD, HOUR))
+    first = put(store, unique=Unique("k", KeyScope.PERIOD, HOUR))
     clock.advance(HOUR * 2)
-    assert put(store, unique=Unique("k", Scope.PERIOD, HOUR)) == first
+    assert put(store, unique=Unique("k", KeyScope.PERIOD, HOUR)) == first
 
 
 def test_a_key_for_ever_never_frees(store):
     """It is an idempotency key."""
-    first = put(store, unique=Unique("k", Scope.FOREVER))
+    first = put(store, unique=Unique("k", KeyScope.FOREVER))
     store.leases.settle(take_one(store), Done())
-    assert put(store, unique=Unique("k", Scope.FOREVER)) == first
+    assert put(store, unique=Unique("k", KeyScope.FOREVER)) == first
 
 
 def test_a_conflict_can_raise(store):

@@ -6,10 +6,10 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.domain.jobs.job import OnLost, State, Wanted, WorkerId
+from holdfast.domain.jobs.job import ControlRequest, OnLost, State, WorkerId
 from holdfast.domain.jobs.verdict import Done, Failed, Released, Stopped
 from holdfast.errors import InvalidInput, LeaseLost
-from holdfast.store.jobs.leases import TERM
+from holdfast.store.jobs.leases import DEFAULT_LEASE
 from holdfast.store.jobs.settlement import Settlement
 from tests.support.backends import START
 from tests.support.jobs import BOOM, WORKER, lapse, only, put, state, states, take, take_one
@@ -34,7 +34,7 @@ def test_a_lease_tells_what_a_run_needs(store):
     lease = take_one(store, mark=True)
     assert (lease.job_id, lease.payload, lease.attempt, lease.token, lease.marked) == (job_id, '{"to":1}', 1, 1, True)
     job = store.views.get(job_id)
-    assert (job.state, job.worker, job.lapses_at) == (State.RUNNING, "worker-1", START + TERM)
+    assert (job.state, job.worker, job.lease_expires_at) == (State.RUNNING, "worker-1", START + DEFAULT_LEASE)
 
 
 def test_the_most_urgent_comes_first(store, clock):
@@ -123,7 +123,7 @@ def test_a_renewal_extends_the_lease(store, clock):
     clock.advance(SECOND * 30)
     (renewal,) = store.leases.renew([lease])
     assert renewal.renewed
-    assert store.views.get(job_id).lapses_at == START + SECOND * 30 + TERM
+    assert store.views.get(job_id).lease_expires_at == START + SECOND * 30 + DEFAULT_LEASE
 
 
 def test_renewing_a_lapsed_lease_that_nobody_took_succeeds(store, clock):
@@ -150,7 +150,7 @@ def test_a_renewal_brings_the_news_of_a_cancel(store):
     lease = take_one(store)
     store.control.cancel(only(job_id), actor="ada")
     (renewal,) = store.leases.renew([lease])
-    assert renewal.wanted is Wanted.CANCEL
+    assert renewal.requested is ControlRequest.CANCEL
 
 
 def test_renewing_nothing_is_no_work(store):
@@ -175,7 +175,7 @@ def test_a_lost_lease_cannot_be_marked(store):
     """Whoever lost the job must not begin it."""
     put(store)
     lease = take_one(store)
-    store.leases.give_back([lease])
+    store.leases.release([lease])
     with pytest.raises(LeaseLost):
         store.leases.mark(lease)
 
@@ -193,7 +193,7 @@ def test_a_success_is_one_row(store, database, clock, mark):
     store.leases.settle(lease, Done('{"n":1}'), ran=SECOND * 5)
     job = store.views.get(job_id)
     assert (job.state, job.result, job.attempts, job.reason) == (State.DONE, '{"n":1}', 1, "done")
-    assert (job.started_at, job.ended_at) == (START + SECOND * 5, START + SECOND * 10)
+    assert (job.started_at, job.finished_at) == (START + SECOND * 5, START + SECOND * 10)
     assert database.execute("SELECT count(*) FROM holdfast.attempt")[0][0] == 0
     assert database.execute("SELECT count(*) FROM holdfast.event")[0][0] == 0
     (attempt,) = store.views.attempts(job_id)
@@ -320,10 +320,10 @@ def test_unbegun_jobs_are_given_back(store):
     ids = [put(store) for _ in range(3)]
     leases = take(store, 3)
     store.leases.mark(leases[0])
-    assert store.leases.give_back(leases) == 2
+    assert store.leases.release(leases) == 2
     assert [states(store)[job_id] for job_id in ids] == [State.RUNNING, State.READY, State.READY]
     assert store.views.attempts(ids[1]) == []
-    assert store.leases.give_back([]) == 0
+    assert store.leases.release([]) == 0
 
 
 def test_a_wanted_cancel_is_not_given_back(store):
@@ -331,7 +331,7 @@ def test_a_wanted_cancel_is_not_given_back(store):
     job_id = put(store)
     lease = take_one(store)
     store.control.cancel(only(job_id), actor="ada")
-    assert store.leases.give_back([lease]) == 1
+    assert store.leases.release([lease]) == 1
     assert state(store, job_id) is State.CANCELLED
 
 
@@ -370,9 +370,9 @@ def test_the_next_due_job_is_known(store, clock):
 def test_a_lapsed_lease_is_seen(store, clock):
     put(store)
     take_one(store)
-    assert not store.leases.any_lapsed()
+    assert not store.leases.any_expired()
     lapse(clock)
-    assert store.leases.any_lapsed()
+    assert store.leases.any_expired()
 
 
 def test_promotion_goes_in_steps(store, clock):
@@ -429,7 +429,7 @@ def test_what_a_worker_holds_without_knowing_goes_back(store):
     known, marked, plain = put(store), put(store), put(store)
     for job, mark in ((known, False), (marked, True), (plain, False)):
         assert take_one(store, mark=mark).job_id == job
-    assert store.leases.forsake(WORKER, queues=["default"], known=[known]) == 2
+    assert store.leases.release_unknown(WORKER, queues=["default"], known=[known]) == 2
     assert states(store) == {known: State.RUNNING, marked: State.READY, plain: State.READY}
     assert {store.views.get(job).attempts for job in (marked, plain)} == {0}
 
@@ -437,7 +437,7 @@ def test_what_a_worker_holds_without_knowing_goes_back(store):
 def test_nobody_forsakes_what_another_holds(store):
     put(store)
     take_one(store)
-    assert store.leases.forsake(WorkerId("other"), queues=["default"], known=[]) == 0
+    assert store.leases.release_unknown(WorkerId("other"), queues=["default"], known=[]) == 0
 
 
 def test_a_cancel_reaches_what_is_forsaken(store):
@@ -445,5 +445,5 @@ def test_a_cancel_reaches_what_is_forsaken(store):
     job_id = put(store)
     take_one(store)
     store.control.cancel(only(job_id), actor="ada")
-    store.leases.forsake(WORKER, queues=["default"], known=[])
+    store.leases.release_unknown(WORKER, queues=["default"], known=[])
     assert state(store, job_id) is State.CANCELLED

@@ -10,9 +10,9 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.domain.jobs.job import Wanted
+from holdfast.domain.jobs.job import ControlRequest
 from holdfast.domain.jobs.verdict import Done, Released
-from holdfast.store.engine.operation import ById, ask
+from holdfast.store.engine.operation import ById, query
 from tests.support.backends import START
 from tests.support.jobs import lapse, put, take_one
 
@@ -30,8 +30,8 @@ def put_back_columns(lease):
         attempts=0,
         crashes=0,
         raised=0,
-        suspect=False,
-        careful=False,
+        poison_suspect=False,
+        no_prefetch=False,
         note="forged",
         delay=timedelta(0),
     )
@@ -42,20 +42,20 @@ def end_columns(lease):
 
 
 STATEMENTS = {
-    "renew": lambda lease: ask("renew", held=held(lease, term=TERM * 9, mark=True)),
-    "mark": lambda lease: ask("mark", id=lease.job_id, token=lease.token),
-    "settle_done": lambda lease: ask("settle_done", held=held(lease, result=None, ran=None)),
-    "lock_held": lambda lease: ask("lock_held", held=held(lease)),
-    "put_back": lambda lease: ask("put_back", verdict=put_back_columns(lease)),
-    "end_held": lambda lease: ask("end_held", verdict=end_columns(lease)),
-    "give_back": lambda lease: ask("give_back", held=held(lease)),
-    "report": lambda lease: ask(
+    "renew": lambda lease: query("renew", held=held(lease, lease_duration=TERM * 9, mark=True)),
+    "mark": lambda lease: query("mark", id=lease.job_id, token=lease.token),
+    "settle_done": lambda lease: query("settle_done", held=held(lease, result=None, ran=None)),
+    "lock_held": lambda lease: query("lock_held", held=held(lease)),
+    "put_back": lambda lease: query("put_back", verdict=put_back_columns(lease)),
+    "end_held": lambda lease: query("end_held", verdict=end_columns(lease)),
+    "give_back": lambda lease: query("give_back", held=held(lease)),
+    "report": lambda lease: query(
         "report", id=lease.job_id, token=lease.token, done=9, total=9, message="forged", checkpoint=None
     ),
-    "keep_step": lambda lease: ask(
+    "keep_step": lambda lease: query(
         "keep_step", id=lease.job_id, token=lease.token, name="forged", result="1", delay=None
     ),
-    "check_holder": lambda lease: ask("check_holder", id=lease.job_id, token=lease.token),
+    "check_holder": lambda lease: query("check_holder", id=lease.job_id, token=lease.token),
 }
 
 
@@ -63,7 +63,7 @@ def everything(database):
     """All rows of all tables that a holder may write."""
     return {
         table: sorted(database.execute(f"SELECT * FROM holdfast.{table}"), key=repr)
-        for table in ("live", "ended", "progress", "attempt", "step")
+        for table in ("live", "finished", "progress", "attempt", "step")
     }
 
 
@@ -131,7 +131,7 @@ def test_an_end_writes_one_row(store, database, name):
     lease = take_one(store)
     store.backend.run(STATEMENTS[name](lease))
     assert database.execute("SELECT count(*) FROM holdfast.live")[0][0] == 0
-    assert database.execute("SELECT id, token FROM holdfast.ended") == [(lease.job_id, lease.token)]
+    assert database.execute("SELECT id, token FROM holdfast.finished") == [(lease.job_id, lease.token)]
 
 
 def test_a_claim_raises_the_token(store):
@@ -160,9 +160,9 @@ def test_only_a_lapsed_lease_is_taken(store, clock):
     """The sweep asks the store's clock, not the holder."""
     put(store)
     lease = take_one(store)
-    assert store.backend.run(ask("lock_lapsed", limit=9)) == []
+    assert store.backend.run(query("lock_lapsed", limit=9)) == []
     lapse(clock)
-    assert store.backend.run(ask("lock_lapsed", limit=9))[0][0] == lease.job_id
+    assert store.backend.run(query("lock_lapsed", limit=9))[0][0] == lease.job_id
 
 
 def test_what_was_begun_is_not_given_back(store, database):
@@ -179,17 +179,17 @@ def test_what_was_begun_is_not_given_back(store, database):
 # A verb first selects its jobs and then writes; between the two a worker may claim one of them.
 
 FOR_IDLE_JOBS = {
-    "set_queue": lambda job_id: ask("set_queue", ids=[job_id], queue="other"),
-    "set_due": lambda job_id: ask("set_due", ids=[job_id], due_at=START),
-    "end_idle": lambda job_id: ask("end_idle", idle=ById(id=[job_id], note=["forged"])),
-    "hold_with_note": lambda job_id: ask("hold_with_note", held=ById(id=[job_id], note=["forged"])),
-    "unhold": lambda job_id: ask("unhold", ids=[job_id]),
-    "hasten": lambda job_id: ask("hasten", ids=[job_id]),
-    "wake": lambda job_id: ask("wake", ids=[job_id]),
-    "revive": lambda job_id: ask("revive", ids=[job_id]),
-    "revive_done": lambda job_id: ask("revive_done", ids=[job_id]),
-    "set_payloads": lambda job_id: ask("set_payloads", changed=ById(id=[job_id], payload=['{"forged":1}'])),
-    "replace_job": lambda job_id: ask(
+    "set_queue": lambda job_id: query("set_queue", ids=[job_id], queue="other"),
+    "set_due": lambda job_id: query("set_due", ids=[job_id], due_at=START),
+    "end_idle": lambda job_id: query("end_idle", idle=ById(id=[job_id], note=["forged"])),
+    "hold_with_note": lambda job_id: query("hold_with_note", held=ById(id=[job_id], note=["forged"])),
+    "unhold": lambda job_id: query("unhold", ids=[job_id]),
+    "hasten": lambda job_id: query("hasten", ids=[job_id]),
+    "wake": lambda job_id: query("wake", ids=[job_id]),
+    "revive": lambda job_id: query("revive", ids=[job_id]),
+    "revive_done": lambda job_id: query("revive_done", ids=[job_id]),
+    "set_payloads": lambda job_id: query("set_payloads", changed=ById(id=[job_id], payload=['{"forged":1}'])),
+    "replace_job": lambda job_id: query(
         "replace_job", id=job_id, payload="{}", label=None, tags=None, priority=9, delay=None, run_at=None
     ),
 }
@@ -205,12 +205,12 @@ def test_a_verb_leaves_a_running_job_alone(store, database, name):
     assert everything(database) == before
 
 
-@pytest.mark.parametrize("wanted", Wanted)
-def test_a_cancel_or_a_pause_is_wanted_only_of_what_runs(store, database, wanted):
+@pytest.mark.parametrize("requested", ControlRequest)
+def test_a_cancel_or_a_pause_is_wanted_only_of_what_runs(store, database, requested):
     """A job that was released meanwhile is not marked for a wish that nobody would carry out."""
     job_id = put(store)
     before = everything(database)
-    assert store.backend.run(ask("want", ids=[job_id], wanted=wanted, note=None)) == []
+    assert store.backend.run(query("want", ids=[job_id], requested=requested, note=None)) == []
     assert everything(database) == before
 
 
@@ -219,5 +219,5 @@ def test_a_done_job_is_not_revived(store, database):
     job_id = put(store)
     store.leases.settle(take_one(store), Done())
     before = everything(database)
-    assert store.backend.run(ask("revive", ids=[job_id])) == []
+    assert store.backend.run(query("revive", ids=[job_id])) == []
     assert everything(database) == before

@@ -58,7 +58,7 @@ def test_a_lease_that_could_not_be_renewed_is_still_the_holders(postgres):
         user.tell("let go")
         user.hear()
 
-    assert all(renewal.renewed for renewal in holder.leases.renew(leases, term=TERM))
+    assert all(renewal.renewed for renewal in holder.leases.renew(leases, lease_duration=TERM))
     assert holder.leases.settle_many([Settlement(lease, Done()) for lease in leases]) == set()
     assert holder.views.state(locked) is State.DONE
 
@@ -79,7 +79,7 @@ def test_a_locked_job_holds_up_no_claim(postgres):
 
 def claim(store: Store, count: int) -> list[Lease]:
     store.jobs.enqueue_many([NewJob(kind="work") for _ in range(count)])
-    leases = store.leases.claim("w", queues=["default"], kinds=["work"], limit=count, term=TERM)
+    leases = store.leases.claim("w", queues=["default"], kinds=["work"], limit=count, lease_duration=TERM)
     assert len(leases) == count
     return leases
 
@@ -92,7 +92,7 @@ def renew_for(
     pause, begun = threading.Event(), monotonic()
     while monotonic() - begun < terms * TERM.total_seconds():
         sent = monotonic()
-        renewals = holder.leases.renew(leases, term=TERM)
+        renewals = holder.leases.renew(leases, lease_duration=TERM)
         slowest = max(slowest, monotonic() - sent)
         assert {r.job_id for r in renewals if r.renewed} == {lease.job_id for lease in leases} - {locked}
         assert [r.job_id for r in renewals if not r.renewed] == [locked]

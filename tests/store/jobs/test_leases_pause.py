@@ -87,7 +87,7 @@ def test_a_paused_holder_that_nobody_missed_may_still_end_its_job(real_database,
     with children(1, hold_and_settle, real_database.url, outcome) as (sleeper,):
         lease = sleeper.hear()
         sleeper.pause()
-        wait_until(lambda: lapsed(store, job_id))
+        wait_until(lambda: expired(store, job_id))
         sleeper.tell("go on")
         sleeper.resume()
         assert sleeper.hear() == "accepted"
@@ -118,7 +118,7 @@ def wake_up(sleeper):
 
 def everything_about(database, job_id):
     """All rows that tell of a job, its children included."""
-    tables = {"live": "id", "ended": "id", "attempt": "job_id", "event": "job_id", "progress": "job_id"}
+    tables = {"live": "id", "finished": "id", "attempt": "job_id", "event": "job_id", "progress": "job_id"}
     rows = {
         name: database.execute(f"SELECT * FROM holdfast.{name} WHERE {key} = {job_id}") for name, key in tables.items()
     }
@@ -127,18 +127,18 @@ def everything_about(database, job_id):
 
 
 def ends_of(database, job_id):
-    return database.execute(f"SELECT state, token FROM holdfast.ended WHERE id = {job_id}")
+    return database.execute(f"SELECT state, token FROM holdfast.finished WHERE id = {job_id}")
 
 
-def lapsed(store, job_id):
+def expired(store, job_id):
     """Whether a lease has run out; the processes and the server of a test share one machine's clock."""
-    return store.views.get(job_id).lapses_at < datetime.now(UTC)
+    return store.views.get(job_id).lease_expires_at < datetime.now(UTC)
 
 
 def hold_and_try(pipe, index, url):
     """In the child: claim, wait until told, then try every write that a holder can make."""
     store = open_store(url)
-    (lease,) = store.leases.claim("first", queues=["default"], kinds=["import"], term=TERM)
+    (lease,) = store.leases.claim("first", queues=["default"], kinds=["import"], lease_duration=TERM)
     pipe.send(lease)
     pipe.recv()
     pipe.send({name: attempt(write) for name, write in writes_of(store, lease).items()})
@@ -147,7 +147,7 @@ def hold_and_try(pipe, index, url):
 def hold_and_settle(pipe, index, url, outcome):
     """In the child: claim, wait until told, then settle."""
     store = open_store(url)
-    (lease,) = store.leases.claim("first", queues=["default"], kinds=["import"], term=TERM)
+    (lease,) = store.leases.claim("first", queues=["default"], kinds=["import"], lease_duration=TERM)
     pipe.send(lease)
     pipe.recv()
     store.leases.settle(lease, outcome)
@@ -163,7 +163,7 @@ def writes_of(store, lease):
         "failed": lambda: leases.settle(lease, Failed(error="old", permanent=True)),
         "released": lambda: leases.settle(lease, Released()),
         "report": lambda: leases.report(lease, done=1, checkpoint='"old"'),
-        "give back": lambda: leases.give_back([lease]),
+        "give back": lambda: leases.release([lease]),
         "child": lambda: store.jobs.enqueue(NewJob(kind="child"), holder=lease),
     }
 

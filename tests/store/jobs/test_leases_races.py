@@ -16,7 +16,7 @@ from holdfast.domain.jobs.new_job import Enqueued, NewJob
 from holdfast.domain.jobs.unique_key import Unique
 from holdfast.domain.jobs.verdict import Done, Failed
 from holdfast.store import Store
-from holdfast.store.engine.operation import ask
+from holdfast.store.engine.operation import query
 from holdfast.store.jobs.settlement import Settlement
 from tests.support.processes import connect, open_store, race
 
@@ -37,27 +37,27 @@ def test_a_limit_is_exact_under_racing_workers(real_database, tmp_path, limit, k
     runs = race(RACERS, work_off_narrow_queue, real_database.url, tmp_path, limit, kinds)
 
     assert [fault for run in runs for fault in run["faults"]] == []
-    assert sorted(job_id for run in runs for job_id in run["ended"]) == [answer.id for answer in answers]
-    assert real_database.execute("SELECT state, count(*) FROM holdfast.ended GROUP BY state") == [("done", 100)]
+    assert sorted(job_id for run in runs for job_id in run["finished"]) == [answer.id for answer in answers]
+    assert real_database.execute("SELECT state, count(*) FROM holdfast.finished GROUP BY state") == [("done", 100)]
 
 
 def work_off_narrow_queue(index, barrier, url, directory, limit, kinds):
     """In a child: claim, look whether too many run, settle; until no job is left."""
     store, sql, pause = open_store(url), connect(url, autocommit=True), threading.Event()
-    ended, faults = [], []
+    finished, faults = [], []
     barrier.wait()
     while count_live(sql, url):
-        leases = store.leases.claim(f"w{index}", queues=["narrow"], kinds=kinds, limit=2, term=LONG)
+        leases = store.leases.claim(f"w{index}", queues=["narrow"], kinds=kinds, limit=2, lease_duration=LONG)
         slots = [take_slot(directory, limit) for _ in leases]
         if leases and (None in slots or not 1 <= count_live(sql, url, "state = 'running'") <= limit):
             faults.append([lease.job_id for lease in leases])
         for lease, slot in zip(leases, slots, strict=True):
             release_slot(slot)
             store.leases.settle(lease, Done())
-            ended.append(lease.job_id)
+            finished.append(lease.job_id)
         if not leases:
             pause.wait(0.01)
-    return {"ended": ended, "faults": faults}
+    return {"finished": finished, "faults": faults}
 
 
 def take_slot(directory: Path, limit: int) -> Path | None:
@@ -162,10 +162,12 @@ def test_enqueue_after_never_misses_the_end_of_its_need(real_database):
     """It starts or is given up while its need ends, without any sweep, and not before the end (SPEC 8.32)."""
     store = real_database.open()
     rounds = 30
-    store.jobs.enqueue_many([NewJob(kind="need") for _ in range(rounds)])
-    needs = store.leases.claim("holder", queues=["default"], kinds=["need"], limit=rounds, term=LONG)
+    store.jobs.enqueue_many([NewJob(kind="dependency") for _ in range(rounds)])
+    dependencies = store.leases.claim(
+        "holder", queues=["default"], kinds=["dependency"], limit=rounds, lease_duration=LONG
+    )
 
-    early = race(RACERS, settle_or_depend, real_database.url, needs)
+    early = race(RACERS, settle_or_depend, real_database.url, dependencies)
 
     assert [fault for faults in early for fault in faults] == []
     assert real_database.execute("SELECT id FROM holdfast.live WHERE state = 'waiting'") == []
@@ -175,11 +177,11 @@ def test_enqueue_after_never_misses_the_end_of_its_need(real_database):
     }
 
 
-def settle_or_depend(index, barrier, url, needs: list[Lease]) -> list[int]:
+def settle_or_depend(index, barrier, url, dependencies: list[Lease]) -> list[int]:
     """In a child: the first one ends the needs, the others enqueue jobs after them, and start what they may."""
     store, pause = open_store(url), threading.Event()
     faults = []
-    for number, need in enumerate(needs):
+    for number, need in enumerate(dependencies):
         barrier.wait()
         # The end comes a little earlier or later from round to round: the race has many finishes.
         if index == 0:
@@ -194,8 +196,8 @@ def settle_or_depend(index, barrier, url, needs: list[Lease]) -> list[int]:
 
 def start_dependents(store: Store, worker: str) -> list[int]:
     """Claim and end dependents; answers those whose need had not ended."""
-    leases = store.leases.claim(worker, queues=["default"], kinds=["dependent"], limit=10, term=LONG)
-    faults = [lease.job_id for lease in leases if not store.views.state(int(lease.payload)).ended]
+    leases = store.leases.claim(worker, queues=["default"], kinds=["dependent"], limit=10, lease_duration=LONG)
+    faults = [lease.job_id for lease in leases if not store.views.state(int(lease.payload)).finished]
     store.leases.settle_many([Settlement(lease, Done()) for lease in leases])
     return faults
 
@@ -203,9 +205,9 @@ def start_dependents(store: Store, worker: str) -> list[int]:
 def count_dependents(database):
     """How many dependents stand where, by the state of their need. Ready and done ones could start."""
     rows = database.execute(
-        "WITH seen AS (SELECT id, state FROM holdfast.live UNION ALL SELECT id, state FROM holdfast.ended)"
-        " SELECT view.state, need.state, count(*) FROM seen AS view"
-        " JOIN holdfast.need AS edge ON edge.job_id = view.id JOIN seen AS need ON need.id = edge.need_id"
+        "WITH seen AS (SELECT id, state FROM holdfast.live UNION ALL SELECT id, state FROM holdfast.finished)"
+        " SELECT view.state, dependency.state, count(*) FROM seen AS view"
+        " JOIN holdfast.dependency AS edge ON edge.job_id = view.id JOIN seen AS need ON dependency.id = edge.dependency_id"
         " GROUP BY view.state, need.state"
     )
     counts: Counter[tuple[str, str]] = Counter()
@@ -226,7 +228,7 @@ def test_a_job_is_handed_out_once(real_database, tmp_path):
 
     claims = [(tmp_path / f"claims-{index}").read_text().split() for index in range(RACERS)]
     assert sorted(int(job_id) for mine in claims for job_id in mine) == [answer.id for answer in answers]
-    assert real_database.execute("SELECT state, token, attempts, count(*) FROM holdfast.ended GROUP BY 1, 2, 3") == [
+    assert real_database.execute("SELECT state, token, attempts, count(*) FROM holdfast.finished GROUP BY 1, 2, 3") == [
         ("done", 1, 1, 2000)
     ]
     assert real_database.execute("SELECT count(*) FROM holdfast.live") == [(0,)]
@@ -236,7 +238,9 @@ def claim_in_batches(index, barrier, url, directory) -> None:
     store = open_store(url)
     barrier.wait()
     with (directory / f"claims-{index}").open("w") as claims:
-        while leases := store.leases.claim(f"w{index}", queues=["default"], kinds=["mail"], limit=10, term=LONG):
+        while leases := store.leases.claim(
+            f"w{index}", queues=["default"], kinds=["mail"], limit=10, lease_duration=LONG
+        ):
             claims.writelines(f"{lease.job_id}\n" for lease in leases)
             assert store.leases.settle_many([Settlement(lease, Done()) for lease in leases]) == set()
 
@@ -250,7 +254,7 @@ def open_fresh(index, barrier, url, rounds):
     for n in range(rounds):
         barrier.wait()
         backend = fresh_backend(url, n)
-        opened += backend.look(ask("read_installation")) != []
+        opened += backend.look(query("read_installation")) != []
         backend.close()
     return opened
 

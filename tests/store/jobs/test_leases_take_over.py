@@ -39,7 +39,7 @@ def test_the_old_holder_writes_nothing_while_the_new_one_runs(make_store, clock)
     before = other.views.get(job_id)
 
     assert slow.leases.renew([stale]) == []
-    assert slow.leases.give_back([stale]) == 0
+    assert slow.leases.release([stale]) == 0
     assert slow.leases.settle_many([]) == set()
     for write in (
         lambda: slow.leases.mark(stale),
@@ -98,7 +98,7 @@ def test_neighbours_of_a_poison_job_lose_no_attempt(store, clock):
     store.leases.take_over(limit=1000)
     jobs = [store.views.get(job_id) for job_id in ids]
     assert jobs[0].attempts == 1
-    assert all((job.state, job.attempts, job.suspect) == (State.READY, 0, True) for job in jobs[1:])
+    assert all((job.state, job.attempts, job.poison_suspect) == (State.READY, 0, True) for job in jobs[1:])
     assert store.views.attempts(ids[1]) == []
 
 
@@ -110,9 +110,9 @@ def test_suspects_are_claimed_only_with_a_mark(store, clock):
     store.leases.take_over()
     assert take(store, 9) == []
     lease = take_one(store, mark=True)
-    assert lease.suspect
+    assert lease.poison_suspect
     store.leases.settle(lease, Released())
-    assert not take_one(store).suspect
+    assert not take_one(store).poison_suspect
 
 
 @pytest.mark.parametrize(("on_lost", "expected"), [(OnLost.HOLD, State.HELD), (OnLost.DEAD, State.DEAD)])

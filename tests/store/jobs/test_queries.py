@@ -10,7 +10,7 @@ from holdfast.domain.jobs.dependencies import After
 from holdfast.domain.jobs.job import JobId, State, WorkerId
 from holdfast.domain.jobs.new_job import NewJob
 from holdfast.domain.jobs.selector import Selector
-from holdfast.domain.jobs.unique_key import Scope, Unique
+from holdfast.domain.jobs.unique_key import KeyScope, Unique
 from holdfast.domain.jobs.verdict import Done, Failed
 from holdfast.domain.jobs.why import Because
 from holdfast.errors import Conflict, JobPruned, NoSuchJob
@@ -40,13 +40,13 @@ def test_a_job_that_never_was_is_an_error(store):
 
 def test_a_pruned_job_is_told_apart(store, clock):
     """Its key is kept for ever, so that one can say what became of it."""
-    job_id = put(store, unique=Unique("k", Scope.FOREVER))
+    job_id = put(store, unique=Unique("k", KeyScope.FOREVER))
     store.leases.settle(take_one(store), Done())
     clock.advance(days=31)
     store.pruner.prune()
     with pytest.raises(JobPruned):
         store.views.get(job_id)
-    assert put(store, unique=Unique("k", Scope.FOREVER)) == job_id
+    assert put(store, unique=Unique("k", KeyScope.FOREVER)) == job_id
 
 
 def test_pages_follow_each_other(store):
@@ -96,8 +96,8 @@ def test_a_name_matches_whole_or_by_star_never_by_accident(store):
         assert ids(store, labels=(label,)) == []
 
 
-@pytest.mark.parametrize("wanted", list(State))
-def test_every_state_can_be_listed(store, wanted, clock):
+@pytest.mark.parametrize("requested", list(State))
+def test_every_state_can_be_listed(store, requested, clock):
     """One job in each state; each list finds its own."""
     outcomes = {State.DONE: Done(), State.DEAD: Failed(error="x", permanent=True)}
     made = {}
@@ -112,8 +112,8 @@ def test_every_state_can_be_listed(store, wanted, clock):
     made[State.HELD] = put(store, hold=True)
     made[State.SCHEDULED] = put(store, delay=HOUR)
     made[State.WAITING] = put(store, after=After(ids=(made[State.READY],)))
-    assert ids(store, states=(wanted,)) == [made[wanted]]
-    assert store.views.state(made[wanted]) is wanted
+    assert ids(store, states=(requested,)) == [made[requested]]
+    assert store.views.state(made[requested]) is requested
 
 
 def test_counts_are_capped(store):
@@ -247,11 +247,11 @@ def test_a_need_of_a_live_job_is_never_pruned(store, clock):
 
 def test_keys_are_forgotten_when_their_period_is_over(store, clock, database):
     """Also when the job went before them; but not the key of a job that lives."""
-    put(store, unique=Unique("gone", Scope.PERIOD, timedelta(days=60)))
+    put(store, unique=Unique("gone", KeyScope.PERIOD, timedelta(days=60)))
     store.leases.settle(take_one(store), Done())
     clock.advance(days=31)
     store.pruner.prune()
-    put(store, unique=Unique("lives", Scope.PERIOD, timedelta(days=1)))
+    put(store, unique=Unique("lives", KeyScope.PERIOD, timedelta(days=1)))
     assert store.pruner.prune_keys() == 0
     clock.advance(days=30)
     assert [store.pruner.prune_keys(limit=1) for _ in range(2)] == [1, 0]

@@ -154,7 +154,7 @@ def test_a_lost_answer_to_done_still_wakes_dependents(postgres, proxy, store):
 
 def test_a_lost_commit_of_a_take_over_happens_once(postgres, proxy, store):
     """A take-over whose COMMIT got no answer raises the token once and leaves one trace."""
-    lease = claim_one(store, term=timedelta(milliseconds=1), mark=True)
+    lease = claim_one(store, lease_duration=timedelta(milliseconds=1), mark=True)
     proxy.lose_answer("COMMIT")
     store.leases.take_over()
 
@@ -170,7 +170,7 @@ def test_connections_that_ended_between_calls_are_not_noticed(postgres):
     """A server that has ended all idle connections of a store costs it no call and doubles no work."""
     store = postgres.open()
     store.jobs.enqueue_many([NewJob(kind="work")] * 3)
-    leases = store.leases.claim("w", queues=["default"], kinds=["work"], limit=3, term=LONG)
+    leases = store.leases.claim("w", queues=["default"], kinds=["work"], limit=3, lease_duration=LONG)
     calls = [
         lambda: store.jobs.enqueue(NewJob(kind="mail")),
         lambda: store.jobs.enqueue_many([NewJob(kind="mail")] * 10),
@@ -196,10 +196,10 @@ def test_connections_that_end_during_calls_double_nothing(postgres):
     """While the server ends connections again and again, every call succeeds and does its work once."""
     store = postgres.open()
     store.jobs.enqueue_many([NewJob(kind="work")] * 400)
-    leases = store.leases.claim("w", queues=["default"], kinds=["work"], limit=400, term=LONG)
+    leases = store.leases.claim("w", queues=["default"], kinds=["work"], limit=400, lease_duration=LONG)
     answers, outcomes = [], []
-    with terminating(postgres.url) as (once, ended):
-        while len(ended) < 10:
+    with terminating(postgres.url) as (once, finished):
+        while len(finished) < 10:
             once.set()
             answers += [store.jobs.enqueue(NewJob(kind="mail")), *store.jobs.enqueue_many([NewJob(kind="mail")] * 50)]
             outcomes.append(Done() if len(outcomes) % 2 else Failed(error="no", permanent=True))
@@ -207,19 +207,19 @@ def test_connections_that_end_during_calls_double_nothing(postgres):
 
     stored = postgres.execute("SELECT id FROM holdfast.job JOIN holdfast.live USING (id) WHERE job.kind = 'mail'")
     assert sorted(row[0] for row in stored) == sorted(answer.id for answer in answers)
-    counts = dict(postgres.execute("SELECT state, count(*) FROM holdfast.ended GROUP BY state"))
+    counts = dict(postgres.execute("SELECT state, count(*) FROM holdfast.finished GROUP BY state"))
     assert counts == {"done": outcomes.count(Done()), "dead": len(outcomes) - outcomes.count(Done())}
     assert postgres.execute("SELECT count(*) FROM holdfast.attempt") == [(counts["dead"],)]
 
 
 def claim_one(store: Store, **options) -> Lease:
     store.jobs.enqueue(NewJob(kind="work"))
-    (lease,) = store.leases.claim("w", queues=["default"], kinds=["work"], **{"term": LONG, **options})
+    (lease,) = store.leases.claim("w", queues=["default"], kinds=["work"], **{"lease_duration": LONG, **options})
     return lease
 
 
 def ends_of(database, lease):
-    return database.execute("SELECT state, token, attempts FROM holdfast.ended WHERE id = %s", (lease.job_id,))
+    return database.execute("SELECT state, token, attempts FROM holdfast.finished WHERE id = %s", (lease.job_id,))
 
 
 TERMINATE = """
@@ -239,7 +239,7 @@ def terminating(url: str) -> Iterator[tuple[threading.Event, list[int]]]:
 
     Not by the clock: on a slow machine that would end every try of a call, which gives up in the end, as it should.
     """
-    ended: list[int] = []
+    finished: list[int] = []
     once, over = threading.Event(), threading.Event()
     chance = random.Random(1)
 
@@ -248,12 +248,12 @@ def terminating(url: str) -> Iterator[tuple[threading.Event, list[int]]]:
             while once.wait() and not over.wait(chance.uniform(0, 0.05)):
                 once.clear()
                 count = connection.execute(TERMINATE.format(patience=0)).fetchone()[0]
-                ended.extend([count] if count else [])
+                finished.extend([count] if count else [])
 
     thread = threading.Thread(target=work)
     thread.start()
     try:
-        yield once, ended
+        yield once, finished
     finally:
         over.set()
         once.set()

@@ -10,15 +10,15 @@ from holdfast.domain.jobs.dependencies import After, When
 from holdfast.domain.jobs.job import State
 from holdfast.domain.jobs.new_job import NewJob
 from holdfast.domain.jobs.selector import Selector
-from holdfast.domain.jobs.unique_key import Scope, Unique
+from holdfast.domain.jobs.unique_key import KeyScope, Unique
 from holdfast.domain.jobs.verdict import Done
-from holdfast.domain.schedules.decision import Reason, Skipped, Spec
+from holdfast.domain.schedules.decision import Skipped, SkipReason, Spec
 from holdfast.domain.schedules.definition import Definition
 from holdfast.domain.schedules.plan import Origin, Overlap, Plan
 from holdfast.errors import NoSuchSchedule
 from holdfast.store.jobs.retention import Retention
 from holdfast.store.jobs.settlement import Settlement
-from holdfast.store.schedules.firing import Advance, Fire
+from holdfast.store.schedules.firing import Advance, PlanToFire
 from tests.support.backends import START
 from tests.support.jobs import BOOM
 from tests.support.jobs import take as claim
@@ -32,7 +32,7 @@ def due(store, *providers):
 
 
 def fire(minutes, *, scope="global", name="five", **request):
-    return Fire(Plan(name, START + minutes * MINUTE, scope), NewJob(kind="mail", **request))
+    return PlanToFire(Plan(name, START + minutes * MINUTE, scope), NewJob(kind="mail", **request))
 
 
 def step(schedule, *fires, overlap=Overlap.ALLOW, cursor=None, skip=(), next_at=None, runs=None):
@@ -100,7 +100,7 @@ def test_what_was_fired_before_is_not_fired_again(store, five):
 
 def test_a_step_that_fails_leaves_nothing(store, five):
     with pytest.raises(Exception, match="kind"):
-        take(store, step(five, fire(0), Fire(Plan("five", START + MINUTE), NewJob(kind=""))))
+        take(store, step(five, fire(0), PlanToFire(Plan("five", START + MINUTE), NewJob(kind=""))))
     assert (states(store), store.schedules.get("five").token) == ({}, five.token)
     assert store.views.page(Selector()).jobs == []
 
@@ -111,25 +111,25 @@ def test_each_scope_has_its_own_plans(store, five):
 
 
 def test_skipped_stretches_are_written_down(store, five):
-    stretch = Skipped(START, START + 10 * MINUTE, 3, Reason.CATCH_UP)
-    assert take(store, step(five, fire(15), skip=[stretch])).skipped == {Reason.CATCH_UP: 3}
+    stretch = Skipped(START, START + 10 * MINUTE, 3, SkipReason.CATCH_UP)
+    assert take(store, step(five, fire(15), skip=[stretch])).skipped == {SkipReason.CATCH_UP: 3}
     (found,) = store.plans.skips("five")
-    assert (found.first, found.last, found.count, found.reason) == (START, START + 10 * MINUTE, 3, Reason.CATCH_UP)
+    assert (found.first, found.last, found.count, found.reason) == (START, START + 10 * MINUTE, 3, SkipReason.CATCH_UP)
 
 
 def test_the_newest_decision_is_told(store, clock, five):
-    go_on(store, skip=[Skipped(START, START + 10 * MINUTE, 3, Reason.LATE)])
+    go_on(store, skip=[Skipped(START, START + 10 * MINUTE, 3, SkipReason.LATE)])
     clock.advance(minutes=1)
-    go_on(store, skip=[Skipped(START, START + 20 * MINUTE, 5, Reason.PAUSED)])
-    assert store.plans.find_skip(fire(5).plan).reason is Reason.PAUSED
+    go_on(store, skip=[Skipped(START, START + 20 * MINUTE, 5, SkipReason.PAUSED)])
+    assert store.plans.find_skip(fire(5).plan).reason is SkipReason.PAUSED
 
 
 def test_a_plan_is_found_again(store, five):
-    stretch = Skipped(START + 5 * MINUTE, START + 10 * MINUTE, 2, Reason.WINDOW)
+    stretch = Skipped(START + 5 * MINUTE, START + 10 * MINUTE, 2, SkipReason.WINDOW)
     take(store, step(five, fire(0), skip=[stretch]))
     assert store.plans.find(fire(0).plan).origin is Origin.DUE
-    assert store.plans.find_skip(fire(5).plan).reason is Reason.WINDOW
-    assert store.plans.find_skip(fire(5, scope="any").plan).reason is Reason.WINDOW
+    assert store.plans.find_skip(fire(5).plan).reason is SkipReason.WINDOW
+    assert store.plans.find_skip(fire(5, scope="any").plan).reason is SkipReason.WINDOW
     assert (store.plans.find(fire(5).plan), store.plans.find_skip(fire(0).plan)) == (None, None)
     assert store.plans.known([fire(0).plan, fire(5).plan]) == {fire(0).plan}
 
@@ -154,7 +154,7 @@ def test_a_job_that_was_there_already_is_nobodys_plan(store, five):
 
 def test_the_same_key_again_and_again_holds_up_no_line(store, five):
     for minutes in ((0, 5), (10, 15)):
-        fires = [fire(minute, unique=Unique("one", Scope.FOREVER, None)) for minute in minutes]
+        fires = [fire(minute, unique=Unique("one", KeyScope.FOREVER, None)) for minute in minutes]
         assert go_on(store, *fires, overlap=Overlap.QUEUE_ALL).fired == 2
     assert len({plan.job_id for plan in store.plans.history("five")}) == 1
 
@@ -175,7 +175,7 @@ def test_runs_are_moments_that_were_fired(store, five):
 def test_while_one_runs_the_next_is_skipped(store, five):
     go_on(store, fire(0), overlap=Overlap.SKIP)
     decided = go_on(store, fire(5), overlap=Overlap.SKIP)
-    assert (decided.fired, decided.skipped) == (0, {Reason.OVERLAP: 1})
+    assert (decided.fired, decided.skipped) == (0, {SkipReason.OVERLAP: 1})
     settle(store, Done())
     assert go_on(store, fire(10), overlap=Overlap.SKIP).fired == 1
     assert states(store) == {0: "done", 10: "ready"}
@@ -211,7 +211,7 @@ def test_queued_plans_run_one_after_the_other(store, five):
 def test_one_is_queued_and_no_more(store, five):
     go_on(store, fire(0), overlap=Overlap.QUEUE_ONE)
     go_on(store, fire(5), overlap=Overlap.QUEUE_ONE)
-    assert go_on(store, fire(10), overlap=Overlap.QUEUE_ONE).skipped == {Reason.OVERLAP: 1}
+    assert go_on(store, fire(10), overlap=Overlap.QUEUE_ONE).skipped == {SkipReason.OVERLAP: 1}
     assert states(store) == {0: "ready", 5: "waiting"}
 
 
@@ -229,14 +229,14 @@ def test_a_line_closes_up_when_one_leaves_it(store, five):
     assert store.plans.release() == 1
     assert states(store)[20] == "waiting"
     job = store.views.get(by_minute(store, 0).ids[0])
-    assert {need.need_id for need in store.views.needs(by_minute(store, 20).ids[0])} >= {job.id}
+    assert {need.dependency_id for need in store.views.dependencies(by_minute(store, 20).ids[0])} >= {job.id}
 
 
 def test_who_needs_a_cancelled_job_of_no_plan_starts(store):
     """Only lines of plans close up: what a person asked for by `after` holds as it was said."""
     first = store.jobs.enqueue(NewJob(kind="mail")).id
-    second = store.jobs.enqueue(NewJob(kind="mail", after=After(ids=(first,), when=When.ENDED))).id
-    third = store.jobs.enqueue(NewJob(kind="mail", after=After(ids=(second,), when=When.ENDED))).id
+    second = store.jobs.enqueue(NewJob(kind="mail", after=After(ids=(first,), when=When.FINISHED))).id
+    third = store.jobs.enqueue(NewJob(kind="mail", after=After(ids=(second,), when=When.FINISHED))).id
     store.control.cancel(Selector(ids=(second,)), actor="ada")
     assert store.views.get(third).state is State.READY
 
@@ -258,7 +258,7 @@ def test_the_running_one_is_cancelled_and_waited_for(store, five):
     claim(store)
     go_on(store, fire(5), overlap=Overlap.CANCEL_RUNNING)
     old, new = (store.plans.find(fire(minute).plan).job_id for minute in (0, 5))
-    assert (str(store.views.get(old).wanted), store.views.get(new).state) == ("cancel", State.WAITING)
+    assert (str(store.views.get(old).requested), store.views.get(new).state) == ("cancel", State.WAITING)
 
 
 def test_one_that_has_not_begun_is_cancelled_at_once(store, five):
@@ -274,7 +274,7 @@ def test_what_a_person_triggers_starts_at_once_and_is_met(store, five):
     """The next plan that is due waits for it, or is skipped, as for any other."""
     (fired,) = store.plans.fire("five", [fire(1)], origin=Origin.TRIGGER, actor="ada")
     assert (fired.origin, fired.actor, states(store)) == (Origin.TRIGGER, "ada", {1: "ready"})
-    assert go_on(store, fire(5), overlap=Overlap.SKIP).skipped == {Reason.OVERLAP: 1}
+    assert go_on(store, fire(5), overlap=Overlap.SKIP).skipped == {SkipReason.OVERLAP: 1}
 
 
 def test_a_backfill_runs_in_a_line_and_holds_up_nothing(store, five):
@@ -295,7 +295,7 @@ def test_nothing_is_fired_for_a_schedule_that_is_gone(store):
 
 
 def test_what_follows_waits_for_success(store, five):
-    first = Fire(Plan("five", START), NewJob(kind="mail"), then=NewJob(kind="ping"))
+    first = PlanToFire(Plan("five", START), NewJob(kind="mail"), then=NewJob(kind="ping"))
     take(store, step(five, first))
     (follower,) = store.views.page(Selector(kinds=("ping",))).jobs
     assert follower.state is State.WAITING
@@ -316,7 +316,7 @@ def test_live_jobs_keep_nothing_else_from_being_forgotten(store, clock, five):
 
 def test_old_decisions_are_forgotten(store, clock, five):
     """Those of live jobs stay."""
-    take(store, step(five, fire(0), fire(5), skip=[Skipped(START, START, 1, Reason.LATE)]))
+    take(store, step(five, fire(0), fire(5), skip=[Skipped(START, START, 1, SkipReason.LATE)]))
     settle(store, Done())
     assert store.pruner.prune_plans() == 0
     clock.advance(days=91)

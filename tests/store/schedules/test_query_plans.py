@@ -10,7 +10,7 @@ import pytest
 from holdfast.domain.schedules.decision import Spec
 from holdfast.domain.schedules.definition import Definition
 from holdfast.store.engine import sql
-from holdfast.store.engine.operation import Ask, Rows
+from holdfast.store.engine.operation import Query, Rows
 from holdfast.store.postgres.statements import to_sql
 from holdfast.store.sqlite.statements import to_sql as to_sqlite
 from tests.support.backends import START
@@ -28,7 +28,7 @@ ASKED = {
     "providers": ["tenants"],
     "plan": BY_PLAN,
     "advance": BY_NAME,
-    "need": Rows(job_id=[1], need_id=[2]),
+    "dependency": Rows(job_id=[1], dependency_id=[2]),
     "skip": Rows(schedule=["s1"], last=[START], first=[START], scope=[""], reason=["late"], count=[1]),
     "limit": 10,
     "definition": DEFINITION,
@@ -52,7 +52,7 @@ FILL = {
         INSERT INTO holdfast_plan (schedule, time, scope, origin, job_id, open, queued, actor, decided_at)
         SELECT 's' || (n % 100), n, 'global', 'due', n, n % 1000 = 0, n % 1000 = 0, 'ada', n FROM n""",
         f"""WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < {PLANS})
-        INSERT INTO holdfast_skip (schedule, last, first, scope, reason, count, decided_at)
+        INSERT INTO holdfast_skipped_plan (schedule, last, first, scope, reason, count, decided_at)
         SELECT 's' || (n % 100), n, n, '', 'late', 1, n FROM n""",
         "ANALYZE",
     ],
@@ -63,12 +63,12 @@ FILL = {
         f"""INSERT INTO holdfast.plan (schedule, time, scope, origin, job_id, open, queued, actor, decided_at)
         SELECT 's' || mod(n, 100)::text, now() - n * interval '1 s', 'global', 'due', n, mod(n, 1000) = 0, mod(n, 1000) = 0, 'ada',
             now() - n * interval '1 s' FROM generate_series(1, {PLANS}) AS n""",
-        f"""INSERT INTO holdfast.skip (schedule, last, first, scope, reason, count, decided_at)
+        f"""INSERT INTO holdfast.skipped_plan (schedule, last, first, scope, reason, count, decided_at)
         SELECT 's' || mod(n, 100)::text, now() - n * interval '1 s', now() - n * interval '1 s', '', 'late', 1,
             now() - n * interval '1 s' FROM generate_series(1, {PLANS}) AS n""",
         f"""INSERT INTO holdfast.live (id, state, queue, kind, priority, due_at)
         SELECT n, 'ready', 'default', 'mail', 0, now() FROM generate_series(1, {PLANS}) AS n""",
-        """INSERT INTO holdfast.ended (id, state, queue, kind, priority, due_at, attempts, crashes, token, ended_at)
+        """INSERT INTO holdfast.finished (id, state, queue, kind, priority, due_at, attempts, crashes, token, finished_at)
         SELECT n, 'done', 'default', 'mail', 0, now(), 1, 0, 1, now() FROM generate_series(100001, 150000) AS n""",
         "ANALYZE",
     ],
@@ -86,7 +86,7 @@ def big(real_database):
 def plan_of(database, store, name):
     """The plan that the database makes for a statement, as text."""
     names = sql.parameters(sql.statements("postgres", noun="*")[name])
-    ask = Ask(name, {each: ASKED.get(each, "s1") for each in names})
+    ask = Query(name, {each: ASKED.get(each, "s1") for each in names})
     if database.name != "sqlite":
         with connect(database.url) as connection:
             text = b"EXPLAIN " + store.backend.statements.text(ask)

@@ -106,7 +106,7 @@ def linger(me: holdfast.Context) -> str:
             Path(f"stray-refused-{os.getpid()}").touch()
 
     threading.Thread(target=later, daemon=True).start()
-    return "ended"
+    return "finished"
 
 
 def outlast(me: holdfast.Context) -> list[object]:

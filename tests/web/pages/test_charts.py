@@ -11,7 +11,7 @@ from msgspec import structs
 
 from holdfast.domain.jobs.history import Attempt, Event
 from holdfast.domain.jobs.job import Job, JobId, State
-from holdfast.store.fleet.dashboard import Edge
+from holdfast.store.fleet.dashboard import DependencyEdge
 from holdfast.web.pages import charts
 from tests.support.jobs import put, take_one
 
@@ -31,7 +31,7 @@ def job(store) -> Job:
 def attempt(number: int, begin: float, end: float | None, reason: str | None = "handler_error") -> Attempt:
     return Attempt(
         number=number, token=number, worker="w", host=None, pid=None, version=None, started_at=at(begin),
-        ended_at=None if end is None else at(end), reason=None if end is None else reason, exit_code=None, error=None,
+        finished_at=None if end is None else at(end), reason=None if end is None else reason, exit_code=None, error=None,
     )  # fmt: skip
 
 
@@ -43,14 +43,14 @@ def told(stretches: list[charts.Stretch], now: float) -> list[tuple[str, float, 
 class TestTimeline:
     def test_one_attempt(self, job):
         """A job that was done at once: a wait and a run."""
-        done = structs.replace(job, state=State.DONE, ended_at=at(5))
+        done = structs.replace(job, state=State.DONE, finished_at=at(5))
         found = charts.timeline(done, [attempt(1, 2, 5, "done")], [Event(at(5), "done", "w")], at(9))
         assert told(found, 9) == [("ready", 0, 2), ("done", 2, 3)]
 
     def test_retries(self, job):
         """Waits for a retry stand between the attempts."""
         events = [Event(at(3), "failed", "w"), Event(at(60), "due", "w"), Event(at(70), "failed", "w")]
-        dead = structs.replace(job, state=State.DEAD, ended_at=at(70), attempts=2)
+        dead = structs.replace(job, state=State.DEAD, finished_at=at(70), attempts=2)
         found = charts.timeline(dead, [attempt(1, 1, 3), attempt(2, 65, 70)], events, at(99))
         assert told(found, 99) == [
             ("ready", 0, 1),
@@ -62,7 +62,7 @@ class TestTimeline:
 
     def test_pause(self, job):
         """A job that a person holds is held until it is let go."""
-        events = [Event(at(10), "held", "ada"), Event(at(40), "let_go", "ada")]
+        events = [Event(at(10), "held", "ada"), Event(at(40), "resumed", "ada")]
         found = charts.timeline(structs.replace(job, state=State.READY), [], events, at(50))
         assert told(found, 50) == [("ready", 0, 10), ("held", 10, 30), ("ready", 40, 10)]
         assert found[-1].end is None
@@ -84,7 +84,7 @@ class TestTimeline:
         job_id = put(store)
         lease = take_one(store)
         clock.advance(seconds=30)
-        story = store.board.story(job_id)
+        story = store.dashboard.story(job_id)
         found = charts.timeline(story.job, story.attempts, story.events, story.now)
         assert found[-1].what == "running"
         assert all(a.end == b.begin for a, b in itertools.pairwise(found))
@@ -102,14 +102,14 @@ class TestTimeline:
 
 @pytest.mark.one_backend
 class TestGraph:
-    def edge(self, way, job_id, need_id, depth, label=None, state=State.DONE):
-        return Edge(way, JobId(job_id), JobId(need_id), depth, state, "kind", label)
+    def edge(self, way, job_id, dependency_id, depth, label=None, state=State.DONE):
+        return DependencyEdge(way, JobId(job_id), JobId(dependency_id), depth, state, "kind", label)
 
     def test_places(self, job):
         """Needs stand on the left, dependents on the right, one column for each step away."""
         edges = [
-            self.edge("needs", job.id, 100, 1),
-            self.edge("needs", 100, 101, 2),
+            self.edge("dependencies", job.id, 100, 1),
+            self.edge("dependencies", 100, 101, 2),
             self.edge("dependents", 200, job.id, 1),
         ]
         columns = {node.id: node.column for node in charts.nodes(job, edges)}
@@ -118,8 +118,8 @@ class TestGraph:
     def test_drawing(self, job):
         """Every job is a link, every need a line; hostile labels are text."""
         edges = [
-            self.edge("needs", job.id, 100, 1, label="</title><script>alert(1)</script>\u202e"),
-            self.edge("needs", job.id, 101, 1),
+            self.edge("dependencies", job.id, 100, 1, label="</title><script>alert(1)</script>\u202e"),
+            self.edge("dependencies", job.id, 101, 1),
         ]
         svg = str(charts.graph(charts.nodes(job, edges), edges, "/base"))
         tree = ET.fromstring(svg)
@@ -135,13 +135,13 @@ class TestGraph:
 
     def test_a_need_that_is_gone(self, job):
         """A need that was removed is drawn as gone."""
-        edges = [Edge("needs", job.id, JobId(100), 1, None, None, None)]
+        edges = [DependencyEdge("dependencies", job.id, JobId(100), 1, None, None, None)]
         assert "gone" in str(charts.graph(charts.nodes(job, edges), edges, ""))
 
 
 def test_strip():
     """What became of plans: one mark each, with its words; what was skipped is low."""
-    svg = str(charts.strip([charts.Mark("done", "a <b>"), charts.Mark("skipped", "b")]))
+    svg = str(charts.strip([charts.PlanMark("done", "a <b>"), charts.PlanMark("skipped", "b")]))
     tree = ET.fromstring(svg)
     assert [mark.get("height") for mark in tree.iter("rect")] == ["28", "10"]
     assert [title.text for title in tree.iter("title")] == ["a <b>", "b"]

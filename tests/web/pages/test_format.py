@@ -64,7 +64,7 @@ def test_moments():
     assert ">in 45 s<" in written.age(NOW + timedelta(seconds=45), NOW)
     assert ">now<" in written.age(NOW, NOW)
     assert written.age(None, NOW) == ""
-    assert "2030-01-01 12:00:00 UTC" in written.moment(NOW)
+    assert "2030-01-01 12:00:00 UTC" in written.timestamp(NOW)
     assert ">12:00:00 UTC<" in written.clock(NOW, NOW)
     assert ">31 Dec 12:00:00 UTC<" in written.clock(NOW - timedelta(days=1), NOW)
 

@@ -260,13 +260,13 @@ def state_of(place, name) -> State:
 def test_retry_one(place):
     """A dead job is retried from its page; the page that follows says so, once, and the act is written down."""
     job = place.scene.jobs["charge"]
-    page = place.post(f"/jobs/{job}/act", verb="retry")
+    page = place.post(f"/jobs/{job}/act", action="retry")
     assert "1 job retried." in page
     assert state_of(place, "charge") is State.READY
     assert "1 job retried." not in place.get(f"/jobs/{job}")
-    act = place.app.store.acts.page(limit=1)[0]
-    assert (act.verb, act.actor, act.via) == ("retry", "ada", "web")
-    place.client.post(f"/jobs/{job}/act", data={"verb": "hold"})
+    act = place.app.store.audit_log.page(limit=1)[0]
+    assert (act.action, act.actor, act.via) == ("retry", "ada", "web")
+    place.client.post(f"/jobs/{job}/act", data={"action": "hold"})
     assert "1 job held." not in place.client.get("/", headers={"x-holdfast-live": "1"}).text
     assert "1 job held." in place.get(f"/jobs/{job}")
 
@@ -274,10 +274,10 @@ def test_retry_one(place):
 def test_change_one(place):
     """Priority, queue and time of a job are changed from its page; what is no number is refused in words."""
     job = place.scene.jobs["ready 0"]
-    place.post(f"/jobs/{job}/act", verb="set", priority="7", to_queue="other", run_at="")
+    place.post(f"/jobs/{job}/act", action="set", priority="7", to_queue="other", run_at="")
     found = place.app.store.views.get(job)
     assert (found.priority, found.queue) == (7, "other")
-    answer = place.client.post(f"/jobs/{job}/act", data={"verb": "set", "priority": "seven"})
+    answer = place.client.post(f"/jobs/{job}/act", data={"action": "set", "priority": "seven"})
     assert answer.status_code == 400
     assert "priority is a whole number" in answer.text
 
@@ -286,31 +286,31 @@ def test_change_one(place):
 def test_chosen_jobs(place):
     """Chosen jobs are held at once; what is grave is asked about first, with the count and the command."""
     ids = [place.scene.jobs[f"ready {number}"] for number in range(3)]
-    page = place.client.post("/jobs/act", data={"verb": "hold", "which": "chosen", "id": ids[:2]})
+    page = place.client.post("/jobs/act", data={"action": "hold", "which": "chosen", "id": ids[:2]})
     assert page.status_code == 303
     assert [state_of(place, f"ready {number}") for number in range(3)] == [State.HELD, State.HELD, State.READY]
 
-    asked = place.client.post("/jobs/act", data={"verb": "cancel", "which": "chosen", "id": ids})
+    asked = place.client.post("/jobs/act", data={"action": "cancel", "which": "chosen", "id": ids})
     assert asked.status_code == 200
     assert "Cancel 3 jobs?" in asked.text
     assert f"holdfast cancel {ids[0]} {ids[1]} {ids[2]} --yes" in asked.text
     assert state_of(place, "ready 2") is State.READY
-    place.post("/jobs/act", verb="cancel", which="chosen", id=ids, sure="1")
+    place.post("/jobs/act", action="cancel", which="chosen", id=ids, sure="1")
     assert state_of(place, "ready 2") is State.CANCELLED
 
 
 @pytest.mark.one_backend
 def test_all_that_match(place):
     """A verb for all that match says how many first; without a filter it takes nothing."""
-    form = {"verb": "retry", "which": "all", "filter": "state=dead kind=invoice"}
+    form = {"action": "retry", "which": "all", "filter": "state=dead kind=invoice"}
     asked = place.client.post("/jobs/act", data=form)
     assert "Retry 5 jobs?" in asked.text
     assert "--filter" in asked.text
     assert "5 jobs retried." in place.post("/jobs/act", **form, sure="1", back="state=dead")
     assert place.app.store.views.count(Selector(states=(State.DEAD,), kinds=("invoice",))).count == 0
-    refused = place.client.post("/jobs/act", data={"verb": "cancel", "which": "all", "filter": "", "sure": "1"})
+    refused = place.client.post("/jobs/act", data={"action": "cancel", "which": "all", "filter": "", "sure": "1"})
     assert refused.status_code == 400
-    nothing = place.client.post("/jobs/act", data={"verb": "cancel", "which": "chosen"})
+    nothing = place.client.post("/jobs/act", data={"action": "cancel", "which": "chosen"})
     assert "no job was chosen" in nothing.text
 
 
@@ -319,9 +319,9 @@ def test_clusters(place):
     """The dead jobs of one cluster are retried, or discarded, after their count was seen."""
     page = place.get("/errors")
     key = re.search(r'name="cluster" value="([0-9a-f]+)"', page)[1]
-    assert "Retry 5 dead jobs?" in place.client.post("/errors/act", data={"verb": "retry", "cluster": key}).text
-    assert "5 jobs retried." in place.post("/errors/act", verb="retry", cluster=key, sure="1")
-    gone = place.client.post("/errors/act", data={"verb": "retry", "cluster": key, "sure": "1"})
+    assert "Retry 5 dead jobs?" in place.client.post("/errors/act", data={"action": "retry", "cluster": key}).text
+    assert "5 jobs retried." in place.post("/errors/act", action="retry", cluster=key, sure="1")
+    gone = place.client.post("/errors/act", data={"action": "retry", "cluster": key, "sure": "1"})
     assert gone.status_code == 404
 
 
@@ -338,14 +338,14 @@ def test_saved_filters(place):
 def test_batches(place):
     """A batch is resumed and paused, its failed units retried or skipped by cluster; cancel is asked about."""
     paused, partial = place.scene.batches["paused"], place.scene.batches["partial"]
-    assert "goes on" in place.post(f"/batches/{paused}/act", verb="resume")
+    assert "goes on" in place.post(f"/batches/{paused}/act", action="resume")
     assert place.app.store.batches.get(paused).state == "running"
-    place.post(f"/batches/{paused}/act", verb="pause")
-    assert "Cancel batch" in place.client.post(f"/batches/{paused}/act", data={"verb": "cancel"}).text
-    assert "cancelled" in place.post(f"/batches/{paused}/act", verb="cancel", sure="1")
+    place.post(f"/batches/{paused}/act", action="pause")
+    assert "Cancel batch" in place.client.post(f"/batches/{paused}/act", data={"action": "cancel"}).text
+    assert "cancelled" in place.post(f"/batches/{paused}/act", action="cancel", sure="1")
 
     key = re.search(r'name="cluster" value="([0-9a-f]+)"', place.get(f"/batches/{partial}"))[1]
-    form = {"verb": "skip", "cluster": key}
+    form = {"action": "skip", "cluster": key}
     assert "Skip 4 units?" in place.client.post(f"/batches/{partial}/units", data=form).text
     assert "4 units are skipped." in place.post(f"/batches/{partial}/units", **form, sure="1")
     assert place.app.store.batches.get(partial).state == "done"
@@ -365,13 +365,13 @@ def test_how_to_resume(place):
 def test_queues(place):
     """Limits are changed and taken away, a queue is paused with a note and resumed."""
     assert "at most 2 over all hosts and 1 per worker" in place.post(
-        "/queues/act?name=imports", verb="set", limit="2", worker_limit="1"
+        "/queues/act?name=imports", action="set", limit="2", worker_limit="1"
     )
     assert place.app.store.queues.get("imports").limit == 2
-    assert "no limit" in place.post("/queues/act?name=imports", verb="set", limit="", worker_limit="")
+    assert "no limit" in place.post("/queues/act?name=imports", action="set", limit="", worker_limit="")
     assert place.app.store.queues.get("imports").limit is None
-    place.post("/queues/act?name=imports", verb="resume")
-    assert "why not" in place.post("/queues/act?name=imports", verb="pause", note="why not")
+    place.post("/queues/act?name=imports", action="resume")
+    assert "why not" in place.post("/queues/act?name=imports", action="pause", note="why not")
     decided = place.get("/queues?name=builds")
     assert "step up" in decided
     assert "the host bears it" in decided
@@ -380,26 +380,26 @@ def test_queues(place):
 @pytest.mark.one_backend
 def test_workers(place):
     """A worker is asked to be quiet, and to go on; a stop is asked about first."""
-    place.post("/workers/act?id=worker-1", wish="quiet")
+    place.post("/workers/act?id=worker-1", request="quiet")
     assert "Go on" in place.get("/workers")
-    place.post("/workers/act?id=worker-1", wish="go-on")
-    assert "Stop worker worker-1?" in place.client.post("/workers/act?id=worker-1", data={"wish": "stop"}).text
-    place.post("/workers/act?id=worker-1", wish="stop", sure="1")
+    place.post("/workers/act?id=worker-1", request="go-on")
+    assert "Stop worker worker-1?" in place.client.post("/workers/act?id=worker-1", data={"request": "stop"}).text
+    place.post("/workers/act?id=worker-1", request="stop", sure="1")
     assert "stopping" in place.get("/workers")
 
 
 def test_schedules(place):
     """A schedule is resumed, paused with a note, triggered; a backfill shows what it would fire first."""
-    assert "goes on from now" in place.post("/schedule/act?name=nightly", verb="resume")
-    assert "for the weekend" in place.post("/schedule/act?name=nightly", verb="pause", note="for the weekend")
-    assert "was fired as job" in place.post("/schedule/act?name=nightly", verb="trigger")
-    form = {"verb": "backfill", "first": "2020-01-01T00:00", "last": "2020-01-03T00:00"}
+    assert "goes on from now" in place.post("/schedule/act?name=nightly", action="resume")
+    assert "for the weekend" in place.post("/schedule/act?name=nightly", action="pause", note="for the weekend")
+    assert "was fired as job" in place.post("/schedule/act?name=nightly", action="trigger")
+    form = {"action": "backfill", "first": "2020-01-01T00:00", "last": "2020-01-03T00:00"}
     dry = place.client.post("/schedule/act?name=nightly", data={**form, "sure": "0"})
     assert dry.status_code == 200
     assert "2 plans from 2020-01-01 01:30 UTC to 2020-01-02 01:30 UTC would be fired" in dry.text
     assert "2 plans" in place.post("/schedule/act?name=nightly", **form, sure="1")
-    assert "Remove schedule nightly?" in place.client.post("/schedule/act?name=nightly", data={"verb": "rm"}).text
-    assert "nightly is removed" in place.post("/schedule/act?name=nightly", verb="rm", sure="1")
+    assert "Remove schedule nightly?" in place.client.post("/schedule/act?name=nightly", data={"action": "rm"}).text
+    assert "nightly is removed" in place.post("/schedule/act?name=nightly", action="rm", sure="1")
 
 
 @pytest.mark.one_backend
@@ -422,12 +422,12 @@ def test_roles(place):
         assert 'method="post"' not in place.client.get(path, follow_redirects=True).text, path
     for route in ACTS:
         path = route.replace("{id:int}", "1")
-        assert place.client.post(path, data={"verb": "retry", "wish": "quiet"}).status_code == 403, path
+        assert place.client.post(path, data={"action": "retry", "request": "quiet"}).status_code == 403, path
     place.house.role = Role.OPERATOR
     job = place.scene.jobs["charge"]
-    assert place.client.post(f"/jobs/{job}/act", data={"verb": "rm"}).status_code == 403
-    assert place.client.post("/schedule/act?name=nightly", data={"verb": "rm", "sure": "1"}).status_code == 403
-    assert place.client.post(f"/batches/{place.scene.batches['partial']}/act", data={"verb": "rm"}).status_code == 403
+    assert place.client.post(f"/jobs/{job}/act", data={"action": "rm"}).status_code == 403
+    assert place.client.post("/schedule/act?name=nightly", data={"action": "rm", "sure": "1"}).status_code == 403
+    assert place.client.post(f"/batches/{place.scene.batches['partial']}/act", data={"action": "rm"}).status_code == 403
 
 
 @pytest.mark.one_backend
@@ -446,9 +446,9 @@ def test_only_those_who_act_search_in_errors(place):
 def test_strange_forms(place):
     """A form that makes no sense is refused in words."""
     for path in ("/jobs/act", "/queues/act?name=x", "/schedule/act?name=nightly", "/workers/act?id=worker-1"):
-        assert place.client.post(path, data={"verb": "explode", "wish": "explode"}).status_code == 400, path
+        assert place.client.post(path, data={"action": "explode", "request": "explode"}).status_code == 400, path
     assert place.client.post("/jobs/act", content=b"\xff\xfe").status_code == 400
-    assert place.client.post("/queues/act?name=", data={"verb": "pause"}).status_code == 400
+    assert place.client.post("/queues/act?name=", data={"action": "pause"}).status_code == 400
     assert place.client.get("/jobs/act").status_code in (404, 405)
 
 

@@ -18,7 +18,7 @@ from holdfast.domain.jobs.selector import Selector
 from holdfast.errors import ConfigurationError
 from holdfast.web.api.openapi import BASE
 from holdfast.web.api.router import ENDPOINTS
-from holdfast.web.errors import Problem, SlowDown
+from holdfast.web.errors import HttpError, SlowDown
 from holdfast.web.security.authentication import COOKIE, GUESSES, Guesses
 from holdfast.web.security.entry import OPEN
 from holdfast.web.security.request_checks import HEADERS
@@ -78,13 +78,13 @@ def test_every_change_refuses_what_is_wrong(site, tokens, app):
             assert answer.status_code == status, (name, path, answer.text)
             if path.startswith("/api/"):
                 assert answer.json()["error"]["code"], (name, path)
-    assert app.store.acts.page() == []
+    assert app.store.audit_log.page() == []
 
 
 @pytest.mark.parametrize("endpoint", CHANGES, ids=lambda each: each.path)
 def test_a_viewer_changes_nothing(viewer, app, endpoint):
     body = {
-        "verb": "rm",
+        "action": "rm",
         "kind": "mail",
         "filter": "id=1",
         "cluster": "0" * 12,
@@ -94,10 +94,10 @@ def test_a_viewer_changes_nothing(viewer, app, endpoint):
     }
     fields = endpoint.body.__struct_fields__
     given = {name: value for name, value in body.items() if name in fields}
-    given |= {"wish": "stop"} if "wish" in fields else {}
+    given |= {"request": "stop"} if "request" in fields else {}
     answer = viewer.post(f"{BASE}{endpoint.path.replace('{id:int}', '1')}", json=given)
     assert (answer.status_code, answer.json()["error"]["code"]) == (403, "E_FORBIDDEN")
-    assert app.store.acts.page() == []
+    assert app.store.audit_log.page() == []
 
 
 def test_a_form_of_another_site_is_refused(site, tokens):
@@ -105,11 +105,11 @@ def test_a_form_of_another_site_is_refused(site, tokens):
     client = Client(site, tokens[Role.ADMIN])
     assert client.post("/logout", data={"form_token": "guess"}).status_code == 403
     assert client.post("/logout", json={}).status_code == 403
-    caller = site.doorkeeper.by_token(site.store, tokens[Role.ADMIN], None)
-    right = site.doorkeeper.form_token(site.store, caller)
+    caller = site.authenticator.by_token(site.store, tokens[Role.ADMIN], None)
+    right = site.authenticator.form_token(site.store, caller)
     assert client.post("/logout", data={"form_token": right}).status_code == 303
-    other = site.doorkeeper.by_token(site.store, tokens[Role.VIEWER], None)
-    assert site.doorkeeper.form_token(site.store, other) != right
+    other = site.authenticator.by_token(site.store, tokens[Role.VIEWER], None)
+    assert site.authenticator.form_token(site.store, other) != right
 
 
 def test_every_answer_carries_the_headers(site, viewer):
@@ -169,10 +169,10 @@ def test_a_session_cannot_be_made_up(site, tokens):
 
 
 @pytest.mark.parametrize(
-    "wanted", ["//evil.example", "https://evil.example", "/\\evil.example", "javascript:alert(1)", "/a\r\nb"]
+    "requested", ["//evil.example", "https://evil.example", "/\\evil.example", "javascript:alert(1)", "/a\r\nb"]
 )
-def test_signing_in_leads_nowhere_else(site, tokens, wanted):
-    entered = Client(site).post("/login", data={"token": tokens[Role.VIEWER], "next": wanted})
+def test_signing_in_leads_nowhere_else(site, tokens, requested):
+    entered = Client(site).post("/login", data={"token": tokens[Role.VIEWER], "next": requested})
     assert entered.headers["location"] == "/"
 
 
@@ -336,11 +336,11 @@ def test_a_stream_ends_when_its_token_is_revoked(site, tokens, app):
     import asyncio
 
     site.live = type(site.live)(site.look, every=0.05, alive=0.05)
-    caller = site.doorkeeper.by_token(site.store, tokens[Role.VIEWER], None)
+    caller = site.authenticator.by_token(site.store, tokens[Role.VIEWER], None)
 
     async def listen():
         heard = []
-        async for line in site.live.lines(lambda: site.doorkeeper.still(site.store, caller)):
+        async for line in site.live.lines(lambda: site.authenticator.still(site.store, caller)):
             heard.append(line)
             if len(heard) == 2:
                 await asyncio.to_thread(app.store.credentials.revoke, "viewer")
@@ -366,11 +366,11 @@ def test_what_cannot_be_read_is_no_defect(admin, site):
 
 def test_filters_that_pages_save_are_written_down(admin, site, app, tokens):
     """As those that the API saves are."""
-    caller = site.doorkeeper.by_token(site.store, tokens[Role.ADMIN], None)
-    form = {"form_token": site.doorkeeper.form_token(site.store, caller)}
+    caller = site.authenticator.by_token(site.store, tokens[Role.ADMIN], None)
+    form = {"form_token": site.authenticator.form_token(site.store, caller)}
     assert admin.post("/filters", data={**form, "name": "mine", "filter": "state=dead"}).status_code == 303
     assert admin.post("/filters/drop?name=mine", data=form).status_code == 303
-    told = [(act.verb, act.target, act.actor, act.via) for act in app.store.acts.page()]
+    told = [(act.action, act.target, act.actor, act.via) for act in app.store.audit_log.page()]
     assert told == [("filter rm", "filter=mine", "admin", "web"), ("filter save", "filter=mine", "admin", "web")]
 
 
@@ -382,8 +382,8 @@ def test_guesses_that_come_at_once_are_counted_too(site, tokens):
     def guess(_):
         begin.wait(60)
         try:
-            site.doorkeeper.by_token(site.store, wrong, "10.0.0.9")
-        except Problem as problem:
+            site.authenticator.by_token(site.store, wrong, "10.0.0.9")
+        except HttpError as problem:
             return problem.status
 
     with ThreadPoolExecutor(4 * GUESSES) as pool:
@@ -398,12 +398,12 @@ def test_who_signs_out_ends_the_session(site, tokens):
     for each in (client, other):
         each.post("/login", data={"token": tokens[Role.VIEWER]})
     cookie = client.cookies[COOKIE]
-    caller = site.doorkeeper.caller(site.store, {}, cookie, None)
-    assert site.doorkeeper.still(site.store, caller)
-    form = {"form_token": site.doorkeeper.form_token(site.store, caller)}
+    caller = site.authenticator.caller(site.store, {}, cookie, None)
+    assert site.authenticator.still(site.store, caller)
+    form = {"form_token": site.authenticator.form_token(site.store, caller)}
     assert client.post("/logout", data=form).status_code == 303
     assert Client(site, cookies={COOKIE: cookie}).get("/api/v1/me").status_code == 401
-    assert not site.doorkeeper.still(site.store, caller)
+    assert not site.authenticator.still(site.store, caller)
     assert other.get("/api/v1/me").status_code == 200
 
 
@@ -442,8 +442,8 @@ def test_a_look_waits_for_nobody_who_acts(site, tokens, real_database):
         async with httpx2.AsyncClient(transport=httpx2.ASGITransport(site), base_url=HOST, headers=who) as client:
             job = {"kind": "mail", "payload": {"to": 1}}
             acts = [asyncio.create_task(client.post("/api/v1/jobs", json=job, timeout=None)) for _ in range(60)]
-            ended, _ = await asyncio.wait(acts, timeout=0.5)
-            assert not ended
+            finished, _ = await asyncio.wait(acts, timeout=0.5)
+            assert not finished
             looked = await client.get("/api/v1/jobs", timeout=None)
             assert (looked.status_code, looked.json()["data"]["jobs"]) == (200, [])
             release()

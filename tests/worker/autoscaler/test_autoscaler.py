@@ -14,17 +14,17 @@ from msgspec import structs
 import holdfast
 from holdfast import Selector, State
 from holdfast.domain.commands.command import COMMAND, Command
-from holdfast.domain.fleet.autoscaler import Bounds, Host
+from holdfast.domain.fleet.autoscaler import Bounds, HostLoad
 from holdfast.domain.jobs.job import OnLost, WorkerId
 from holdfast.domain.jobs.new_job import NewJob
 from holdfast.domain.jobs.verdict import Done
-from holdfast.worker.autoscaler.autoscaler import Autoscaler, ScalingOptions
+from holdfast.worker.autoscaler.autoscaler import Autoscaler, AutoscalerOptions
 from holdfast.worker.commands.executor import command_kind
 from tests.support.processes import gone, wait_until
 from tests.support.workers import working
 
 GB = 1 << 30
-EASY = Host(total=100 * GB, used=10 * GB, cores=64, cpu_pressure=0.0, memory_pressure=0.0)
+EASY = HostLoad(total=100 * GB, used=10 * GB, cores=64, cpu_pressure=0.0, memory_pressure=0.0)
 FULL, SPENT = structs.replace(EASY, used=94 * GB), structs.replace(EASY, used=97 * GB)
 LONG = "600"
 
@@ -93,7 +93,7 @@ def by_hand(app, host, **options):
     """An autoscaler that nobody moves but the test."""
     worker = WorkerId("w-1")
     app.store.workers.announce(worker, host=socket.gethostname(), pid=1, queues=["default"], kinds=[COMMAND])
-    scaling = ScalingOptions(host=lambda: host.now, **options)
+    scaling = AutoscalerOptions(host=lambda: host.now, **options)
     return Autoscaler(
         app.store, worker, command_kind(), queues=["default"], slots=8, options=scaling, changed=lambda: None
     )
@@ -101,67 +101,67 @@ def by_hand(app, host, **options):
 
 def test_slots_and_memory_decide_who_begins(app, tmp_path, host, tick):
     """One slot after the other; then the forecast says no, which is told and written down."""
-    app.store.scaling.set_bounds("default", Bounds(1, 3))
+    app.store.autoscaler.set_bounds("default", Bounds(1, 3))
     jobs = [add(app, tmp_path, "true", label="train") for _ in range(3)]
     scaler = by_hand(app, host, memory_profiles={"tr*": 30 * GB})
     scaler.refresh()
-    first = scaler.admit(suspects=0)
+    first = scaler.admit(poison_suspects=0)
     assert (first.lease.job_id, first.lease.marked) == (jobs[0], True)
-    assert scaler.admit(suspects=0) is None
+    assert scaler.admit(poison_suspects=0) is None
     tick.at += 11
     scaler.tick()
     assert "bears" not in app.views.why(jobs[1])[0].text
-    assert scaler.admit(suspects=0).lease.job_id == jobs[1]
+    assert scaler.admit(poison_suspects=0).lease.job_id == jobs[1]
     tick.at += 11
     scaler.tick()
     assert "bears 2 so far (up to 3)" in app.views.why(jobs[2])[0].text
-    app.store.scaling.set_bounds("default", Bounds(3, 3))
+    app.store.autoscaler.set_bounds("default", Bounds(3, 3))
     tick.at += 1
     scaler.tick()
-    assert scaler.admit(suspects=0) is None
+    assert scaler.admit(poison_suspects=0) is None
     tick.at += 1
     scaler.tick()
     assert "2 programs are forecast to take 60 GiB of 76 GiB" in app.views.why(jobs[2])[0].text
-    actions = [each.action for each in app.store.scaling.decisions("default")]
+    actions = [each.action for each in app.store.autoscaler.decisions("default")]
     assert actions == ["blocked", "step_up", "step_up"]
     first.peak = 5 * GB
-    scaler.ended(first, Done())
-    assert scaler.admit(suspects=0).lease.job_id == jobs[2]
-    scaler.let_go()
-    assert app.store.scaling.profiles(["train"])["train"].mean == 5 * GB
+    scaler.finished(first, Done())
+    assert scaler.admit(poison_suspects=0).lease.job_id == jobs[2]
+    scaler.resumed()
+    assert app.store.autoscaler.profiles(["train"])["train"].mean == 5 * GB
 
 
 def test_memory_that_others_take_or_were_promised_is_not_ours(app, tmp_path, host, tick):
     """What another worker of this host has yet to take counts, and so does the rest of the host."""
-    app.store.scaling.set_bounds("default", Bounds(4, 4))
+    app.store.autoscaler.set_bounds("default", Bounds(4, 4))
     add(app, tmp_path, "true", memory=40 * GB)
     second = add(app, tmp_path, "true", memory=40 * GB)
     one = by_hand(app, host)
     one.refresh()
-    assert one.admit(suspects=0) is not None
+    assert one.admit(poison_suspects=0) is not None
     tick.at += 11
     one.tick()
     other = Autoscaler(
         *(app.store, WorkerId("w-2"), command_kind()),
         queues=["default"],
         slots=8,
-        options=ScalingOptions(host=lambda: host.now),
+        options=AutoscalerOptions(host=lambda: host.now),
         changed=lambda: None,
     )
     other.refresh()
-    assert other.admit(suspects=0) is None
-    one.let_go()
-    app.store.scaling.tell(WorkerId("w-1"), None)
+    assert other.admit(poison_suspects=0) is None
+    one.resumed()
+    app.store.autoscaler.tell(WorkerId("w-1"), None)
     tick.at += 11
     other.tick()
     host.now = structs.replace(EASY, used=70 * GB)
     tick.at += 1
     other.tick()
-    assert other.admit(suspects=0) is None
+    assert other.admit(poison_suspects=0) is None
     host.now = EASY
     tick.at += 1
     other.tick()
-    assert other.admit(suspects=0).lease.job_id == second
+    assert other.admit(poison_suspects=0).lease.job_id == second
 
 
 def test_earlier_runs_of_a_label_are_remembered(app, tmp_path, host):
@@ -170,32 +170,32 @@ def test_earlier_runs_of_a_label_are_remembered(app, tmp_path, host):
         add(app, tmp_path, "true", label="old")
         (lease,) = app.store.leases.claim(WorkerId("w"), queues=["default"], kinds=[COMMAND])
         app.store.leases.settle(lease, Done(json.dumps({"peak_bytes": peak * GB} if peak < 6 else [])))
-    app.store.scaling.set_bounds("default", Bounds(4, 4))
+    app.store.autoscaler.set_bounds("default", Bounds(4, 4))
     for _ in range(2):
         add(app, tmp_path, "true", label="old")
     scaler = by_hand(app, host)
     scaler.refresh()
-    assert [scaler.admit(suspects=0) is not None for _ in range(3)] == [True, True, False]
-    assert app.store.scaling.profiles(["old"])["old"].mean == 3 * GB
+    assert [scaler.admit(poison_suspects=0) is not None for _ in range(3)] == [True, True, False]
+    assert app.store.autoscaler.profiles(["old"])["old"].mean == 3 * GB
 
 
 def test_programs_are_measured_and_what_can_never_fit_is_told(app, tmp_path, work):
     """Without a cap too: the profile of a label holds what its programs took. The rest of the line goes on."""
-    app.store.scaling.set_bounds("default", Bounds(2, 4))
+    app.store.autoscaler.set_bounds("default", Bounds(2, 4))
     hungry = "x = bytearray(80 << 20); import time; time.sleep(1.5)"
     huge = add(app, tmp_path, "true", memory=900 * GB)
     small = add(app, tmp_path, sys.executable, "-c", hungry, label="train/year=2020")
     quick = add(app, tmp_path, "true", label="quick")
     with work(app):
-        wait_until(lambda: app.views.get(small).state.ended and app.views.get(quick).state.ended)
+        wait_until(lambda: app.views.get(small).state.finished and app.views.get(quick).state.finished)
         wait_until(lambda: "can never begin" in app.views.why(huge)[0].text)
-        wait_until(lambda: app.store.scaling.profiles(["quick"])["quick"].samples == 1)
-        wait_until(lambda: app.store.scaling.profiles(["train"])["train"].samples == 1)
+        wait_until(lambda: app.store.autoscaler.profiles(["quick"])["quick"].samples == 1)
+        wait_until(lambda: app.store.autoscaler.profiles(["train"])["train"].samples == 1)
         wait_until(lambda: "blocked" in events(app, huge))
     assert app.views.get(small).state is State.DONE
-    assert app.store.scaling.profiles(["train"])["train"].mean > 80 << 20
+    assert app.store.autoscaler.profiles(["train"])["train"].mean > 80 << 20
     assert json.loads(app.views.get(small).result)["peak_bytes"] > 80 << 20
-    assert [each.action for each in app.store.scaling.decisions("default")][-1] == "never_fits"
+    assert [each.action for each in app.store.autoscaler.decisions("default")][-1] == "never_fits"
     worker = app.worker(drain=True, poll=0.02)
     worker.run()  # does not wait for what can never begin
     assert app.views.get(huge).state is State.READY
@@ -206,7 +206,7 @@ def test_under_pressure_a_program_is_frozen_then_evicted_at_no_cost(tmp_path, ho
     app = holdfast.Holdfast(f"sqlite:///{tmp_path / 'jobs.db'}")
     program = f"open('pid', 'w').write(str(__import__('os').getpid())); __import__('time').sleep({LONG})"
     with work(app, slots=4):
-        app.store.scaling.set_bounds("default", Bounds(2, 4))
+        app.store.autoscaler.set_bounds("default", Bounds(2, 4))
         # What began before the worker had heard of it would not be scaled.
         wait_until(lambda: any(each.scaling for each in app.store.workers.list()))
         once = add(app, tmp_path, "sleep", LONG, memory=GB, on_lost=OnLost.HOLD)
@@ -229,7 +229,7 @@ def test_under_pressure_a_program_is_frozen_then_evicted_at_no_cost(tmp_path, ho
         host.now = EASY
         wait_until(lambda: app.views.get(again).state is State.RUNNING)
         app.control.cancel(Selector(ids=(once, again)), actor="ann")
-        wait_until(lambda: app.views.get(again).state.ended and app.views.get(once).state.ended)
+        wait_until(lambda: app.views.get(again).state.finished and app.views.get(once).state.finished)
     app.close()
 
 
@@ -240,13 +240,13 @@ def test_queues_that_are_not_scaled_are_left_alone(app, tmp_path, work):
     def double(n: int) -> int:
         return 2 * n
 
-    app.store.scaling.set_bounds("default", Bounds(1, 1))
+    app.store.autoscaler.set_bounds("default", Bounds(1, 1))
     command = Command(argv=("true",), cwd=str(tmp_path), env={"PATH": os.environ["PATH"]})
     plain = app.store.jobs.enqueue(NewJob(kind=COMMAND, payload=command.dumps(), queue="plain")).id
     scaled = add(app, tmp_path, "true")
     call = app.enqueue("double", {"n": 2}).id
     with work(app, queues=["default", "plain"]):
-        wait_until(lambda: all(app.views.get(each).state.ended for each in (plain, scaled, call)))
+        wait_until(lambda: all(app.views.get(each).state.finished for each in (plain, scaled, call)))
     peaks = [json.loads(app.views.get(each).result).get("peak_bytes") for each in (plain, scaled)]
     assert peaks[0] is None
     assert peaks[1] > 0

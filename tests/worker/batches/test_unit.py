@@ -16,7 +16,7 @@ from holdfast import Unit
 from holdfast.client.batches.local import RunOptions, opening_of
 from holdfast.domain.batches.batch import BatchState, unit_key
 from holdfast.errors import ConfigurationError, InvalidInput, InvalidKind, ServiceRunning
-from holdfast.store.batches.ledger import Next
+from holdfast.store.batches.ledger import NextUnits
 from holdfast.worker import clock
 from holdfast.worker.batches.owner import Owner, this_process
 from tests.client.batches.test_local import run
@@ -181,7 +181,7 @@ def lose(app, function, *keys):
     opening = structs.replace(opening_of(function.bind(), [*keys], RunOptions()), owner=json_of(gone))
     opened = app.store.batches.open(opening, worker="w")
     candidates = [(unit_key(key), place) for place, key in enumerate(keys)]
-    app.store.batches.flush(opened, ask_for=Next(candidates=candidates, limit=100))
+    app.store.batches.flush(opened, ask_for=NextUnits(candidates=candidates, limit=100))
 
 
 def test_units_of_a_lost_run_are_verified(app):

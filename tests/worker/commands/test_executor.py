@@ -22,7 +22,7 @@ from holdfast.settings import log_folder
 from holdfast.worker.commands import cgroups
 from holdfast.worker.commands.cgroups import enforcer_here
 from holdfast.worker.commands.executor import log_path
-from holdfast.worker.commands.output import CUT, Log
+from holdfast.worker.commands.output import CUT, AttemptLog
 from tests.support.processes import Child, gone, wait_until
 
 #: Whatever a shell would read: none may be read.
@@ -218,7 +218,7 @@ def test_a_log_can_be_read_while_it_is_written(app, add, tmp_path):
 
 def test_a_log_is_capped(tmp_path):
     """The newer half stays, from the beginning of a line on."""
-    log = Log(tmp_path / "log", largest=1000)
+    log = AttemptLog(tmp_path / "log", largest=1000)
     for n in range(500):
         log.write(f"line {n}\n".encode())
     log.close()
@@ -230,7 +230,7 @@ def test_a_log_is_capped(tmp_path):
 
 
 def test_a_full_disk_costs_lines_and_nothing_else():
-    log = Log(Path("/dev/full"))
+    log = AttemptLog(Path("/dev/full"))
     log.write(b"lost\n")
     log.write(b"lost too\n")
     assert log.tail() == "lost\nlost too\n"
@@ -465,10 +465,10 @@ def test_cells_of_the_living_are_left_alone(tmp_path):
     """An empty cell may be one that a command is about to enter: only those of dead makers go."""
     own = tmp_path / cgroups.cell_name("mine")
     prefix = own.name.removesuffix(f"{os.getpid()}-mine")
-    ended = subprocess.Popen(["true"])
-    ended.wait()
-    left = tmp_path / f"{prefix}{ended.pid}-left"
-    others = [own, left, tmp_path / f"{prefix}{os.getppid()}-theirs", tmp_path / f"holdfast-1-{ended.pid}-elsewhere"]
+    finished = subprocess.Popen(["true"])
+    finished.wait()
+    left = tmp_path / f"{prefix}{finished.pid}-left"
+    others = [own, left, tmp_path / f"{prefix}{os.getppid()}-theirs", tmp_path / f"holdfast-1-{finished.pid}-elsewhere"]
     for folder in others:
         folder.mkdir()
     assert cgroups.abandoned(tmp_path) == [left]
@@ -476,7 +476,7 @@ def test_cells_of_the_living_are_left_alone(tmp_path):
 
 def test_a_look_at_the_caps_removes_no_cell_of_another_supervisor():
     """A cell that was just made, and is empty, outlives the start of another supervisor on this host."""
-    rung = cgroups.best_rung()
+    rung = cgroups.best_cap_method()
     if not isinstance(rung, cgroups.GroupsV1 | cgroups.GroupsV2):
         pytest.skip("this host has no control groups that we may make")
     cell = rung.make("young", memory=10**8, cpus=None)
@@ -490,7 +490,7 @@ def test_a_look_at_the_caps_removes_no_cell_of_another_supervisor():
 
 def test_a_log_whose_close_fails_costs_nothing(tmp_path, monkeypatch, caplog):
     """Some disks tell at the end that they are full: the program has not failed by that."""
-    log = Log(tmp_path / "log")
+    log = AttemptLog(tmp_path / "log")
     log.write(b"words")
 
     def full(descriptor):

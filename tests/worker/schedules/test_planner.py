@@ -26,10 +26,10 @@ from holdfast.store.schedules.firing import Decided
 from holdfast.store.sqlite.backend import SqliteBackend
 from holdfast.testing import drain, plan
 from holdfast.worker.metrics import WorkerCollector
-from holdfast.worker.schedules.clock_check import Timekeeper
+from holdfast.worker.schedules.clock_check import ClockCheck
 from holdfast.worker.schedules.planner import Planner
-from holdfast.worker.schedules.scopes import Providers
-from holdfast.worker.stats import Counts
+from holdfast.worker.schedules.scopes import ScopeProviders
+from holdfast.worker.stats import Stats
 from tests.support.backends import START
 from tests.support.processes import wait_until
 
@@ -52,7 +52,7 @@ def real_app(real_database):
 def planner(app, *, patience=10.0, **options):
     """A planner of its own, as another process would have."""
     app.declare_schedules()
-    return Planner(app.store, Providers(app.providers, **options), counts=Counts(), patience=patience)
+    return Planner(app.store, ScopeProviders(app.providers, **options), counts=Stats(), patience=patience)
 
 
 def minutes(app, name="rollup"):
@@ -213,7 +213,7 @@ def test_an_answer_that_came_too_late_decides_no_other_plan(app, clock):
     assert plan(app) == 1
     tenants.append("b")
     clock.advance(minutes=5)
-    late._timekeeper = Timekeeper()
+    late._timekeeper = ClockCheck()
     wait_until(lambda: late.tick().processed)
     fired = [(each.scope, (each.time - START) // MINUTE) for each in app.store.plans.history("rollup")]
     assert sorted(fired) == [("a", 0), ("a", 5), ("b", 5)]
@@ -297,10 +297,10 @@ def test_one_broken_schedule_never_stops_the_tick(app, clock):
 
 def _ask_garbage(app):
     """A schedule whose definition nobody can read, as if another program had written it."""
-    from holdfast.store.engine.operation import ask
+    from holdfast.store.engine.operation import query
 
     values = {"declared": None, "version": 0, "provider": None, "actor": "ada"}
-    return ask("create_schedule", name="garbage", definition='{"kind": 1}', **values)
+    return query("create_schedule", name="garbage", definition='{"kind": 1}', **values)
 
 
 def test_a_step_that_cannot_be_taken_is_taken_alone(app, clock):
@@ -340,7 +340,7 @@ def test_every_plan_is_decided_once_however_planners_share_the_work(tmp_path_fac
     ):
         now[0] += timedelta(minutes=wait)
         replica = replicas[place]
-        replica._timekeeper = Timekeeper()
+        replica._timekeeper = ClockCheck()
         if dies:
             tick_and_die(replica)
         else:
@@ -393,7 +393,7 @@ def test_what_another_planner_holds_is_left_to_it(app, monkeypatch):
 
 def test_a_clock_that_leaps_ahead_for_a_moment_fires_nothing(caplog):
     """It is believed when it has kept its new time for a minute."""
-    keeper, later = Timekeeper(), START + timedelta(days=400)
+    keeper, later = ClockCheck(), START + timedelta(days=400)
     assert keeper.believes(START, 0.0)
     with caplog.at_level(logging.WARNING, logger="holdfast"):
         assert not keeper.believes(later, 10.0)
@@ -489,7 +489,7 @@ def test_a_long_handler_delays_no_other_schedule(real_app):
         wait_until(lambda: len(beats) >= 4)
         jobs = real_app.views.page(holdfast.Selector(kinds=("long",))).jobs
         assert [job.state for job in jobs] == [State.RUNNING]
-        assert all(job.lapses_at > datetime.now(UTC) for job in jobs)
+        assert all(job.lease_expires_at > datetime.now(UTC) for job in jobs)
         go.set()
     assert all(later - first == timedelta(seconds=1) for first, later in pairwise(sorted(beats)))
     assert {str(skip.reason) for skip in real_app.store.plans.skips("long")} <= {"overlap", "catch_up"}

@@ -15,8 +15,8 @@ from holdfast.domain.schedules.definition import Definition
 from holdfast.domain.schedules.plan import Overlap
 from holdfast.domain.schedules.rule import between
 from holdfast.worker.schedules.planner import Planner
-from holdfast.worker.schedules.scopes import Providers
-from holdfast.worker.stats import Counts
+from holdfast.worker.schedules.scopes import ScopeProviders
+from holdfast.worker.stats import Stats
 from tests.support.fleet import make_app
 from tests.support.processes import Child, open_store, wait_until
 
@@ -32,7 +32,7 @@ KINDS = {
 
 def keep_planning(pipe, url):
     """What a planner process does until it is killed."""
-    planner = Planner(open_store(url), Providers({"pair": lambda: ["a", "b"]}), counts=Counts())
+    planner = Planner(open_store(url), ScopeProviders({"pair": lambda: ["a", "b"]}), counts=Stats())
     pipe.send("up")
     while True:
         planner.bell.wait(min(planner.tick().rest, 0.02))
@@ -124,7 +124,7 @@ def test_a_stopped_planner_that_wakes_up_writes_nothing(real_database):
     child = Child(decide_and_wait, real_database.url)
     assert child.hear() == "decided"
     child.pause()
-    other = Planner(store, Providers({}), counts=Counts())
+    other = Planner(store, ScopeProviders({}), counts=Stats())
     wait_until(lambda: other.tick().processed == 1)
     child.resume()
     child.tell("go on")
@@ -145,4 +145,4 @@ def decide_and_wait(pipe, url):
         return decided
 
     store.plans.advance = slowly
-    Planner(store, Providers({}), counts=Counts()).tick()
+    Planner(store, ScopeProviders({}), counts=Stats()).tick()

@@ -16,7 +16,7 @@ from holdfast.domain.jobs.kind import MAX_PAYLOAD, payload_json
 from holdfast.domain.jobs.new_job import NewJob
 from holdfast.domain.jobs.published_kind import checked_payload, request_of
 from holdfast.domain.jobs.unique_key import Unique
-from holdfast.domain.schedules.rule import checked_moment
+from holdfast.domain.schedules.rule import checked_timestamp
 from holdfast.domain.text import as_duration, checked_name
 from holdfast.errors import InvalidInput, InvalidPayload, PayloadTooLarge
 from holdfast.store import Store
@@ -48,7 +48,7 @@ def make_request(
     told: dict[str, Any] = {
         **options,
         "delay": None if delay is None else as_duration(delay),
-        "run_at": None if run_at is None else checked_moment(run_at),
+        "run_at": None if run_at is None else checked_timestamp(run_at),
         "after": After(ids=tuple(JobId(each) for each in after)) if after else None,
     }
     named = None if key is None else checked_name(key, what="the key")

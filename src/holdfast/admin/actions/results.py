@@ -12,7 +12,7 @@ from holdfast.domain.jobs.job import JobId, WorkerId
 class Changed(Struct, frozen=True):
     """What a verb did: how many jobs matched, and which of them were changed."""
 
-    verb: str
+    action: str
     matched: int
     changed: int
     dry_run: bool
@@ -25,13 +25,13 @@ class Steered(Struct, frozen=True):
     """What a verb did to a batch, or with a *dry_run* would do; *units* counts those that it changed."""
 
     batch: int
-    verb: str
+    action: str
     changed: bool
     units: int | None = None
     dry_run: bool = False
 
 
-class Placed(Struct, frozen=True):
+class EnqueuedJob(Struct, frozen=True):
     """The job; not *created*: another with its key was there already. In a *dry_run* a new job has no id."""
 
     id: JobId | None
@@ -48,7 +48,7 @@ class Triggered(Struct, frozen=True):
     jobs: list[JobId]
 
 
-class Filled(Struct, frozen=True):
+class BackfilledPlans(Struct, frozen=True):
     """What a backfill did, or with a *dry_run* would do; *known* plans had been fired before."""
 
     schedule: str
@@ -60,8 +60,8 @@ class Filled(Struct, frozen=True):
     dry_run: bool
 
 
-class Asked(Struct, frozen=True):
+class WorkerAsked(Struct, frozen=True):
     """What a worker was asked; it obeys with its next heartbeat."""
 
     worker: WorkerId
-    wish: str
+    request: str

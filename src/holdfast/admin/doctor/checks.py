@@ -18,7 +18,7 @@ import msgspec
 from holdfast.admin.doctor import host
 from holdfast.domain.access.masking import mask_text
 from holdfast.domain.commands import invariants
-from holdfast.domain.fleet.health import Check, fail, ok, warn
+from holdfast.domain.fleet.health import HealthCheck, fail, ok, warn
 from holdfast.domain.jobs.job import State
 from holdfast.domain.text import as_argument
 from holdfast.errors import HoldfastError
@@ -39,7 +39,7 @@ LATE, LOOKED_AT = timedelta(minutes=2), 500
 OTHER_VARIABLES = {"HOLDFAST_API_KEY", "HOLDFAST_METRICS_TOKEN", "HOLDFAST_WORKER", "HOLDFAST_CHILD", "HOLDFAST_CAPS"}
 
 
-def examine(open_store: Callable[[], Store], *, logs: Path | None = None) -> Iterator[Check]:
+def examine(open_store: Callable[[], Store], *, logs: Path | None = None) -> Iterator[HealthCheck]:
     """Every check that applies here, the environment first. A store that cannot be opened ends the list.
 
     *logs* is the folder of what programs have written.
@@ -61,7 +61,7 @@ def examine(open_store: Callable[[], Store], *, logs: Path | None = None) -> Ite
         yield fail("store", error.message, error.hint or "See holdfast db check.")
 
 
-def environment() -> Iterator[Check]:
+def environment() -> Iterator[HealthCheck]:
     """Python, SQLite and the system."""
     version = platform.python_version()
     if sys.version_info < OLDEST_PYTHON:
@@ -77,7 +77,7 @@ def environment() -> Iterator[Check]:
         yield warn("system", text, "Run workers that need them on Linux.")
 
 
-def caps() -> Iterator[Check]:
+def caps() -> Iterator[HealthCheck]:
     """Who would see to the memory of programs."""
     enforcer = enforcer_here()
     if enforcer == "watch":
@@ -87,7 +87,7 @@ def caps() -> Iterator[Check]:
         yield ok("caps", f"memory caps of programs by {enforcer}")
 
 
-def configuration(environ: Mapping[str, str]) -> Iterator[Check]:
+def configuration(environ: Mapping[str, str]) -> Iterator[HealthCheck]:
     """The files and variables. One that looks like ours but is not is a mistake, or of another program."""
     try:
         found = settings(environ=environ)
@@ -101,9 +101,9 @@ def configuration(environ: Mapping[str, str]) -> Iterator[Check]:
         yield warn("configuration", f"the variable {name} means nothing", "See holdfast config show --origin.")
 
 
-def of_store(store: Store) -> Iterator[Check]:
+def of_store(store: Store) -> Iterator[HealthCheck]:
     """The database and what is in it."""
-    tools = store.upkeep.tools
+    tools = store.database.tools
     yield ok("store", f"{tools.server}, {tools.size() / 1e6:,.1f} MB")
     yield from tools.health()
     seen = overview(store)
@@ -114,7 +114,7 @@ def of_store(store: Store) -> Iterator[Check]:
         yield warn("dead jobs", f"{dead:,} jobs are dead", "See holdfast ls --state dead, then holdfast retry or rm.")
 
 
-def of_programs(store: Store, logs: Path | None = None) -> Iterator[Check]:
+def of_programs(store: Store, logs: Path | None = None) -> Iterator[HealthCheck]:
     """What is around programs, and the eight invariants of those that are live."""
     live = host.live_commands(store)
     if logs is not None:
@@ -125,7 +125,7 @@ def of_programs(store: Store, logs: Path | None = None) -> Iterator[Check]:
     yield from invariants.examine(live, this_host, host.config_files(Path.cwd()))
 
 
-def workers(seen: Overview) -> Iterator[Check]:
+def workers(seen: Overview) -> Iterator[HealthCheck]:
     """Whether somebody works, and whether all work with the same code."""
     if not seen.workers:
         waits = sum(queue.ready for queue in seen.queues)
@@ -140,7 +140,7 @@ def workers(seen: Overview) -> Iterator[Check]:
         yield warn("versions", f"workers run different code: {', '.join(versions)}", "Restart the older ones.")
 
 
-def queues(seen: Overview) -> Iterator[Check]:
+def queues(seen: Overview) -> Iterator[HealthCheck]:
     """Queues that nobody serves, that are paused, or whose jobs have lost their holders."""
     served = {name for worker in seen.workers for name in worker.queues}
     for queue in seen.queues:
@@ -151,12 +151,12 @@ def queues(seen: Overview) -> Iterator[Check]:
         if queue.paused:
             note = f": {mask_text(queue.note)}" if queue.note else ""
             yield warn("queue", f"{queue.name!r} is paused{note}", f"holdfast queue resume {as_argument(queue.name)}")
-        if queue.lapsed:
-            text = f"{queue.lapsed:,} leases of {queue.name!r} have lapsed and nobody has taken them over"
+        if queue.expired:
+            text = f"{queue.expired:,} leases of {queue.name!r} have lapsed and nobody has taken them over"
             yield warn("leases", text, "Any worker of this store does it within seconds: start one.")
 
 
-def schedules(store: Store, seen: Overview) -> Iterator[Check]:
+def schedules(store: Store, seen: Overview) -> Iterator[HealthCheck]:
     """Schedules that cannot be planned, that nobody plans, that are paused, or whose jobs nobody would run."""
     for troubled in store.schedules.troubled(late=LATE):
         if troubled.error is not None:

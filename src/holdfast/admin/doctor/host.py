@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from holdfast.domain.commands.command import COMMAND, load_command
-from holdfast.domain.commands.invariants import Host, Live, written
-from holdfast.domain.fleet.health import Check, ok, warn
+from holdfast.domain.commands.invariants import HostSize, LiveCommand, written
+from holdfast.domain.fleet.health import HealthCheck, ok, warn
 from holdfast.domain.jobs.job import State
 from holdfast.domain.jobs.selector import Selector
 from holdfast.errors import HoldfastError
@@ -35,7 +35,7 @@ LARGE_LOGS, COUNTED = 10 * 2**30, 100_000
 AT_ONCE = (State.RUNNING, State.READY, State.SCHEDULED)
 
 
-def live_commands(store: Store) -> list[Live]:
+def live_commands(store: Store) -> list[LiveCommand]:
     """The programs that run or may run at any moment."""
     found = []
     for job in islice(store.views.all(Selector(kinds=(COMMAND,), states=AT_ONCE)), LOOKED_AT):
@@ -45,18 +45,20 @@ def live_commands(store: Store) -> list[Live]:
             continue
         running = job.state is State.RUNNING
         found.append(
-            Live(id=job.id, command=command, label=job.label or "", key=job.key, queue=job.queue, running=running)
+            LiveCommand(
+                id=job.id, command=command, label=job.label or "", key=job.key, queue=job.queue, running=running
+            )
         )
     return found
 
 
-def this_host(seen: Overview) -> Host:
+def this_host(seen: Overview) -> HostSize:
     """What this host has; psutil is asked for swap alone, since the rest is cheaper."""
     import psutil
 
     here = {worker.id for worker in seen.workers if worker.host == socket.gethostname()}
     kernel_counts = not (ROOT / "memory").is_dir() or (ROOT / "memory" / "memory.memsw.limit_in_bytes").exists()
-    return Host(
+    return HostSize(
         memory=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
         swap=psutil.swap_memory().total,
@@ -80,7 +82,7 @@ def config_files(directory: Path) -> list[str]:
     return found
 
 
-def clock(store: Store) -> Iterator[Check]:
+def clock(store: Store) -> Iterator[HealthCheck]:
     """The store's clock and this host's: a read of the one lies between two of the other."""
     before = datetime.now(UTC)
     told = store.schedules.now()
@@ -93,7 +95,7 @@ def clock(store: Store) -> Iterator[Check]:
         yield ok("clock", "this host and the store agree")
 
 
-def privileges() -> Iterator[Check]:
+def privileges() -> Iterator[HealthCheck]:
     """As whom programs run."""
     if os.geteuid() == 0:
         yield ok("privileges", "root: caps can be enforced, and programs run as root")
@@ -101,7 +103,7 @@ def privileges() -> Iterator[Check]:
         yield ok("privileges", f"user {os.geteuid()}: programs run as this user")
 
 
-def logs(folder: Path) -> Iterator[Check]:
+def logs(folder: Path) -> Iterator[HealthCheck]:
     """How much programs have left in their logs, and whether more can be written."""
     if not folder.exists():
         return
@@ -117,7 +119,7 @@ def logs(folder: Path) -> Iterator[Check]:
         yield ok("logs", text)
 
 
-def places(live: Sequence[Live]) -> Iterator[Check]:
+def places(live: Sequence[LiveCommand]) -> Iterator[HealthCheck]:
     """Directories of live programs that are not on this host."""
     missing = sorted({each.command.cwd for each in live if not Path(each.command.cwd).is_dir()})
     if missing:
@@ -126,7 +128,7 @@ def places(live: Sequence[Live]) -> Iterator[Check]:
         yield warn("directories", text + more, "Make it, or change it: holdfast set JOB --cwd DIR.")
 
 
-def stale_locks(live: Sequence[Live]) -> Iterator[Check]:
+def stale_locks(live: Sequence[LiveCommand]) -> Iterator[HealthCheck]:
     """Files of locks that live programs name, and whose owner is dead."""
     for path in sorted({path for each in live for path in written(each.command) if path.endswith((".lock", ".pid"))}):
         try:

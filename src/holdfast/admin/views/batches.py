@@ -13,12 +13,12 @@ from msgspec import Struct
 from holdfast.admin.views.masking import values_of
 from holdfast.client.batches.report import UnitLine, unit_line
 from holdfast.domain.access.masking import mask_cut, mask_text, masked_json
-from holdfast.domain.batches.batch import Batch, Summary, Unit, summarise
-from holdfast.domain.jobs.error_clusters import Cluster, Seen, clustered
-from holdfast.store.batches.queries import Standing, UnitError
+from holdfast.domain.batches.batch import Batch, Summary, UnitRow, summarise
+from holdfast.domain.jobs.error_clusters import Cluster, SeenError, clustered
+from holdfast.store.batches.queries import BatchStatus, UnitError
 
 
-class BatchFacts(Struct, frozen=True):
+class BatchView(Struct, frozen=True):
     """A batch and how far it is."""
 
     id: int
@@ -31,19 +31,19 @@ class BatchFacts(Struct, frozen=True):
     aborted_by: str | None
     runs: int
     created_at: datetime
-    ended_at: datetime | None
+    finished_at: datetime | None
     summary: Summary
     holders: list[str]
-    wanted: str | None = None
+    requested: str | None = None
     started_at: datetime | None = None
     actor: str | None = None
 
 
-def batch_facts(batch: Batch, standing: Standing) -> BatchFacts:
+def batch_view(batch: Batch, standing: BatchStatus) -> BatchView:
     """A batch as programs see it, without secrets."""
     counted, secrets = standing.counters, batch_secrets(batch)
     total = max(batch.total or 0, counted.over)
-    return BatchFacts(
+    return BatchView(
         id=batch.id,
         generation=batch.generation,
         kind=batch.kind,
@@ -54,10 +54,10 @@ def batch_facts(batch: Batch, standing: Standing) -> BatchFacts:
         aborted_by=batch.aborted_by,
         runs=batch.passes,
         created_at=batch.created_at,
-        ended_at=batch.ended_at,
+        finished_at=batch.finished_at,
         summary=_masked(summarise(counted, total, batch.aborted_by), secrets),
         holders=[holder.owner for holder in standing.holders],
-        wanted=batch.wanted,
+        requested=batch.requested,
         started_at=batch.started_at,
         actor=batch.actor,
     )
@@ -76,7 +76,7 @@ def _masked(summary: Summary, secrets: Sequence[str]) -> Summary:
     return msgspec.structs.replace(summary, labels=dict(labels))
 
 
-def unit_facts(unit: Unit, secrets: Sequence[str] = ()) -> UnitLine:
+def unit_view(unit: UnitRow, secrets: Sequence[str] = ()) -> UnitLine:
     """A unit as programs see it, without secrets."""
     line = unit_line(unit)
     said = {name: getattr(line, name) for name in ("error", "warning", "label")}
@@ -87,4 +87,4 @@ def unit_facts(unit: Unit, secrets: Sequence[str] = ()) -> UnitLine:
 def unit_clusters(batch: Batch, errors: Sequence[UnitError]) -> list[Cluster]:
     """Failed units whose errors look alike."""
     secrets = batch_secrets(batch)
-    return clustered(Seen(error.key, batch.kind, mask_cut(error.error, secrets)) for error in errors)
+    return clustered(SeenError(error.key, batch.kind, mask_cut(error.error, secrets)) for error in errors)

@@ -14,24 +14,24 @@ from holdfast.domain.commands.command import shown_payload
 from holdfast.domain.jobs.history import Attempt, Event
 from holdfast.domain.jobs.job import Job
 from holdfast.domain.jobs.selector import Selector
-from holdfast.domain.jobs.why import Reason
+from holdfast.domain.jobs.why import WhyReason
 from holdfast.store import Store
-from holdfast.store.fleet.dashboard import JobStory
+from holdfast.store.fleet.dashboard import JobRecord
 
 #: What is JSON in the store is JSON in an answer too.
 JSON = ("payload", "result", "checkpoint", "tags", "retry")
 
-JobFacts = msgspec.defstruct(
-    "JobFacts",
+JobView = msgspec.defstruct(
+    "JobView",
     [(field.name, Any if field.name in JSON else field.type) for field in msgspec.structs.fields(Job)],
     frozen=True,
 )
 
 
-class Shown(Struct, frozen=True):
+class JobListView(Struct, frozen=True):
     """One job: where it stands and why, its attempts, its history."""
 
-    job: JobFacts  # type: ignore[valid-type]
+    job: JobView  # type: ignore[valid-type]
     attempts: list[Attempt]
     events: list[Event]
     why: list[str]
@@ -40,19 +40,19 @@ class Shown(Struct, frozen=True):
 class Reasons(Struct, frozen=True):
     """Why a job is not running, the nearest reason first."""
 
-    reasons: list[Reason]
+    reasons: list[WhyReason]
 
 
-class JobTold(Struct, frozen=True):
+class JobDetail(Struct, frozen=True):
     """One job with all that is known of it, its secrets blotted out."""
 
     job: dict[str, Any]
     attempts: list[Attempt]
     events: list[Event]
-    why: list[Reason]
+    why: list[WhyReason]
 
 
-def job_facts(job: Job, masks: Masks | None = None, *, brief: bool = False) -> dict[str, Any]:
+def job_view(job: Job, masks: Masks | None = None, *, brief: bool = False) -> dict[str, Any]:
     """A job as :data:`JobFacts` describes it, without its secrets; *brief*: without its payload too."""
     declared = () if masks is None else masks.of(job.kind)
     values = values_of(job.kind, job.payload, declared)
@@ -67,7 +67,7 @@ def job_facts(job: Job, masks: Masks | None = None, *, brief: bool = False) -> d
     return data
 
 
-def list_facts(jobs: Sequence[Job], masks: Masks, store: Store) -> list[dict[str, Any]]:
+def list_views(jobs: Sequence[Job], masks: Masks, store: Store) -> list[dict[str, Any]]:
     """Jobs of a list, without their payloads.
 
     A list has payloads only of those that failed. Those of others that say something are read once more: what a handler
@@ -77,19 +77,19 @@ def list_facts(jobs: Sequence[Job], masks: Masks, store: Store) -> list[dict[str
     whole = store.views.page(Selector(ids=telling), limit=len(telling)).jobs if telling else []
     payloads = {job.id: job.payload for job in whole}
     return [
-        job_facts(structs.replace(job, payload=payloads.get(job.id, job.payload)), masks, brief=True) for job in jobs
+        job_view(structs.replace(job, payload=payloads.get(job.id, job.payload)), masks, brief=True) for job in jobs
     ]
 
 
-def story_facts(story: JobStory, masks: Masks | None = None) -> JobTold:
+def job_detail(story: JobRecord, masks: Masks | None = None) -> JobDetail:
     """All there is to say about a job, without its secrets."""
     job = story.job
     values = values_of(job.kind, job.payload, () if masks is None else masks.of(job.kind))
-    return JobTold(
-        job=job_facts(job, masks),
+    return JobDetail(
+        job=job_view(job, masks),
         attempts=[masked_attempt(each, values) for each in story.attempts],
         events=[masked_event(each, values) for each in story.events],
-        why=[Reason(each.because, mask_text(each.text, values)) for each in story.why],
+        why=[WhyReason(each.because, mask_text(each.text, values)) for each in story.why],
     )
 
 

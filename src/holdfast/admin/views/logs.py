@@ -53,7 +53,7 @@ def find_log(folder: Path, job: Job, token: int) -> Path:
 
 
 def read_log(
-    path: Path, values: Collection[str], *, begin: int | None = None, window: int = WINDOW, ended: bool = False
+    path: Path, values: Collection[str], *, begin: int | None = None, window: int = WINDOW, finished: bool = False
 ) -> LogPart:
     """The lines of a log that begin at *begin* or after it; None: its last ones.
 
@@ -71,7 +71,7 @@ def read_log(
         skipped = len(data) if cut < 0 else cut + 1
     first, read_until = max(0, start - 1) + skipped, max(0, start - 1) + len(data)
     whole = data[skipped:]
-    if not (ended and read_until == size):
+    if not (finished and read_until == size):
         whole = whole[: whole.rfind(b"\n") + 1]
     # A line longer than the window is passed over.
     last = first + len(whole) if whole or read_until == size else read_until
@@ -87,16 +87,16 @@ def mask_lines(text: str, values: Collection[str]) -> str:
     return text
 
 
-def search_log(path: Path, values: Collection[str], wanted: str, *, limit: int = 200) -> list[tuple[int, str]]:
+def search_log(path: Path, values: Collection[str], requested: str, *, limit: int = 200) -> list[tuple[int, str]]:
     """The last lines that hold what is *wanted*, with their numbers: it is looked for in what is shown alone."""
     found: list[tuple[int, str]] = []
-    wanted = wanted.lower()
+    requested = requested.lower()
     with path.open("rb") as file:
         for number, raw in enumerate(file, 1):
             text = raw.decode(errors="replace").rstrip("\r\n")
             # What is not in the line is not in what is shown of it either.
-            line = _shown(text, values) if wanted in text.lower() else ""
-            if line and wanted in line.lower():
+            line = _shown(text, values) if requested in text.lower() else ""
+            if line and requested in line.lower():
                 found.append((number, line))
                 del found[:-limit]
     return found

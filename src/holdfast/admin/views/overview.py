@@ -10,12 +10,12 @@ from msgspec import Struct
 from holdfast.admin.views.masking import Masks, values_of
 from holdfast.domain.access.masking import mask_cut, mask_text
 from holdfast.domain.fleet.queue import DEFAULT_QUEUE
-from holdfast.domain.jobs.error_clusters import Cluster, Seen, clustered
+from holdfast.domain.jobs.error_clusters import Cluster, SeenError, clustered
 from holdfast.domain.jobs.job import State
 from holdfast.domain.text import say_duration
 from holdfast.store import Store
-from holdfast.store.fleet.dashboard import CAP, MOST, Failed, Lane, QueueRow, Tally, Trouble
-from holdfast.store.fleet.overview import WorkerFacts, worker_facts
+from holdfast.store.fleet.dashboard import CAP, MOST, FailedJob, LaneCount, QueueRow, Tally, Trouble
+from holdfast.store.fleet.overview import WorkerView, worker_views
 from holdfast.store.jobs.queries import Count
 
 SPAN, SLOT = timedelta(hours=1), timedelta(minutes=1)
@@ -23,7 +23,7 @@ SPAN, SLOT = timedelta(hours=1), timedelta(minutes=1)
 LONG_WAIT = timedelta(minutes=15)
 
 
-class QueueBoard(Struct, frozen=True, kw_only=True):
+class QueueSummary(Struct, frozen=True, kw_only=True):
     """A queue: how full, how old, how fast. *done* and *dead* are by slot of time, the newest last."""
 
     name: str
@@ -31,7 +31,7 @@ class QueueBoard(Struct, frozen=True, kw_only=True):
     ready_capped: bool
     oldest_s: float | None
     running: int
-    lapsed: int
+    expired: int
     limit: int | None
     worker_limit: int | None
     paused: bool
@@ -53,24 +53,24 @@ class Attention(Struct, frozen=True):
     count: int = 1
 
 
-class BoardFacts(Struct, frozen=True):
+class DashboardView(Struct, frozen=True):
     """Everything at one look."""
 
     counts: dict[State, Count]
-    queues: list[QueueBoard]
-    workers: list[WorkerFacts]
+    queues: list[QueueSummary]
+    workers: list[WorkerView]
     attention: list[Attention]
     span_s: float
     slot_s: float
 
 
-def board_facts(store: Store) -> BoardFacts:
+def dashboard_view(store: Store) -> DashboardView:
     """Look at everything, in five statements whose cost does not grow with what there is."""
-    lanes, rows = store.board.lanes(), store.board.queues()
-    tallies, trouble = store.board.tallies(span=SPAN, slot=SLOT), store.board.trouble()
-    workers = [worker_facts(found) for found in store.workers.list()]
-    queues = queue_boards(lanes, rows, tallies)
-    return BoardFacts(
+    lanes, rows = store.dashboard.lanes(), store.dashboard.queues()
+    tallies, trouble = store.dashboard.tallies(span=SPAN, slot=SLOT), store.dashboard.trouble()
+    workers = [worker_views(found) for found in store.workers.list()]
+    queues = queue_summaries(lanes, rows, tallies)
+    return DashboardView(
         counts=counts_of(tallies),
         queues=queues,
         workers=workers,
@@ -86,42 +86,42 @@ def counts_of(tallies: Iterable[Tally], *, cap: int = CAP) -> dict[State, Count]
     return {state: Count(min(found.get(state, 0), cap), found.get(state, 0) > cap) for state in State}
 
 
-def queue_boards(lanes: list[Lane], rows: list[QueueRow], tallies: list[Tally]) -> list[QueueBoard]:
+def queue_summaries(lanes: list[LaneCount], rows: list[QueueRow], tallies: list[Tally]) -> list[QueueSummary]:
     """The queues that have settings or jobs, or had lately, and the default one."""
     known = {row.name: row for row in rows}
-    ended = [tally for tally in tallies if tally.slot >= 0]
-    names = {*known, *(lane.queue for lane in lanes), *(tally.queue for tally in ended), DEFAULT_QUEUE}
-    minutes = _covered(ended) / 60
+    finished = [tally for tally in tallies if tally.slot >= 0]
+    names = {*known, *(lane.queue for lane in lanes), *(tally.queue for tally in finished), DEFAULT_QUEUE}
+    minutes = _covered(finished) / 60
     return [
         _queue_board(
             known.get(name) or QueueRow(name, None, None, False, None, 0, 0),
             [lane for lane in lanes if lane.queue == name],
-            [tally for tally in ended if tally.queue == name],
+            [tally for tally in finished if tally.queue == name],
             minutes,
         )
         for name in sorted(names)
     ]
 
 
-def _covered(ended: list[Tally]) -> float:
+def _covered(finished: list[Tally]) -> float:
     """How many seconds back the ended jobs reach that were looked at: less than the span, where there are too many."""
-    done = [tally for tally in ended if tally.state is State.DONE]
+    done = [tally for tally in finished if tally.state is State.DONE]
     if sum(tally.n for tally in done) < MOST:
         return SPAN.total_seconds()
     return (1 + max(tally.slot for tally in done)) * SLOT.total_seconds()
 
 
-def _queue_board(row: QueueRow, lanes: list[Lane], ended: list[Tally], minutes: float) -> QueueBoard:
+def _queue_board(row: QueueRow, lanes: list[LaneCount], finished: list[Tally], minutes: float) -> QueueSummary:
     ready = sum(lane.ready for lane in lanes)
-    done = _series(tally for tally in ended if tally.state is State.DONE)
-    dead = _series(tally for tally in ended if tally.state is State.DEAD)
-    return QueueBoard(
+    done = _series(tally for tally in finished if tally.state is State.DONE)
+    dead = _series(tally for tally in finished if tally.state is State.DEAD)
+    return QueueSummary(
         name=row.name,
         ready=min(ready, CAP),
         ready_capped=ready > CAP,
         oldest_s=max((lane.waited.total_seconds() for lane in lanes), default=None),
         running=row.running,
-        lapsed=row.lapsed,
+        expired=row.expired,
         limit=row.limit,
         worker_limit=row.worker_limit,
         paused=row.paused,
@@ -143,7 +143,7 @@ def _series(tallies: Iterable[Tally]) -> list[int]:
     return slots
 
 
-def _queue_attention(queues: list[QueueBoard]) -> Iterator[Attention]:
+def _queue_attention(queues: list[QueueSummary]) -> Iterator[Attention]:
     for queue in queues:
         if queue.paused:
             note = f": {queue.note}" if queue.note else ""
@@ -157,7 +157,7 @@ def _queue_attention(queues: list[QueueBoard]) -> Iterator[Attention]:
             yield Attention("slow_queue", queue.name, f"the oldest job of queue {queue.name} has waited for {wait}")
 
 
-def _unserved(lanes: list[Lane], workers: list[WorkerFacts]) -> Iterator[Attention]:
+def _unserved(lanes: list[LaneCount], workers: list[WorkerView]) -> Iterator[Attention]:
     """Kinds that are ready in a queue that no worker serves them in."""
     for lane in lanes:
         if not any(lane.queue in worker.queues and lane.kind in worker.kinds for worker in workers):
@@ -167,7 +167,7 @@ def _unserved(lanes: list[Lane], workers: list[WorkerFacts]) -> Iterator[Attenti
 
 
 _WORDS = {
-    "lapsed": "job {name} ({detail}) has lost its worker",
+    "expired": "job {name} ({detail}) has lost its worker",
     "dead": "job {name} is dead ({detail})",
     "failing": "schedule {name} cannot be planned: {detail}",
     "late": "schedule {name} is due, and nobody plans it",
@@ -186,11 +186,11 @@ def _told(trouble: list[Trouble]) -> Iterator[Attention]:
         yield Attention(each.what, each.name, text, each.at, each.n)
 
 
-def error_clusters(errors: Iterable[Failed], masks: Masks) -> list[Cluster]:
+def error_clusters(errors: Iterable[FailedJob], masks: Masks) -> list[Cluster]:
     """Dead jobs whose errors look alike, over all kinds; the largest cluster comes first."""
-    return clustered(Seen(str(each.id), each.kind, error_of(each, masks), each.at) for each in errors)
+    return clustered(SeenError(str(each.id), each.kind, error_of(each, masks), each.at) for each in errors)
 
 
-def error_of(failed: Failed, masks: Masks) -> str:
+def error_of(failed: FailedJob, masks: Masks) -> str:
     """How a dead job failed, without the secrets of its payload."""
     return mask_cut(failed.error, values_of(failed.kind, failed.payload, masks.of(failed.kind)))

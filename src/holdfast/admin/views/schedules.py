@@ -31,7 +31,7 @@ class Instant(Struct, frozen=True):
     local: str
 
 
-class ScheduleFacts(Struct, frozen=True):
+class ScheduleView(Struct, frozen=True):
     """A schedule: how it is, in words, its next plans, and what about it may surprise."""
 
     name: str
@@ -52,7 +52,7 @@ class ScheduleFacts(Struct, frozen=True):
     warnings: list[str]
 
 
-class Entry(Struct, frozen=True):
+class PlanView(Struct, frozen=True):
     """What became of plans: one that was *fired* as a job, or a stretch that was *skipped*, with the reason."""
 
     decision: str
@@ -67,9 +67,9 @@ class Entry(Struct, frozen=True):
     actor: str | None = None
 
 
-def schedule_facts(
+def schedule_view(
     schedule: Schedule, now: datetime, *, plans: int = NEXT, secrets: Collection[str] = ()
-) -> ScheduleFacts:
+) -> ScheduleView:
     """What is known of a schedule, by the store's time; one that cannot be read is told as failing."""
     try:
         definition = schedule.defined
@@ -82,7 +82,7 @@ def schedule_facts(
         told["payload"] = masked(told["payload"], secrets)
     if definition.ping is not None:
         told["ping"] = mask_url(definition.ping)
-    return ScheduleFacts(
+    return ScheduleView(
         name=schedule.name,
         condition=schedule.condition,
         kind=definition.kind,
@@ -108,8 +108,8 @@ def _late(schedule: Schedule, now: datetime) -> Iterator[str]:
         yield f"Due since {since}, and nobody plans it: is a worker of its application running?"
 
 
-def _unreadable(schedule: Schedule, error: str) -> ScheduleFacts:
-    return ScheduleFacts(
+def _unreadable(schedule: Schedule, error: str) -> ScheduleView:
+    return ScheduleView(
         name=schedule.name,
         condition=Condition.FAILING,
         kind="",
@@ -131,13 +131,13 @@ def _unreadable(schedule: Schedule, error: str) -> ScheduleFacts:
 
 def instants(moments: Iterable[datetime], tz: str) -> list[Instant]:
     zone = ZoneInfo(tz)
-    return [Instant(moment, moment.astimezone(zone).isoformat()) for moment in moments]
+    return [Instant(timestamp, timestamp.astimezone(zone).isoformat()) for timestamp in moments]
 
 
-def entry(each: Fired | SkippedPlans) -> Entry:
+def entry(each: Fired | SkippedPlans) -> PlanView:
     """What became of one plan, or of a stretch of them."""
     if isinstance(each, Fired):
-        return Entry(
+        return PlanView(
             decision="fired",
             first=each.time,
             last=each.time,
@@ -149,7 +149,7 @@ def entry(each: Fired | SkippedPlans) -> Entry:
             state=each.state,
             actor=each.actor,
         )
-    return Entry(
+    return PlanView(
         decision="skipped",
         first=each.first,
         last=each.last,

@@ -10,10 +10,10 @@ import click
 import msgspec
 
 from holdfast.admin.actions.actions import Steered
-from holdfast.admin.views.batches import BatchFacts, batch_facts
+from holdfast.admin.views.batches import BatchView, batch_view
 from holdfast.cli.app_loader import load_object
 from holdfast.cli.batches.export import all_units, export
-from holdfast.cli.command import Group, Items, command
+from holdfast.cli.command import CommandGroup, Items, command
 from holdfast.cli.session import Session
 from holdfast.cli.text import age, table
 from holdfast.client.batches.function import UnitFunction, UnitOptions
@@ -23,7 +23,7 @@ from holdfast.client.batches.report import RunAnswer, UnitLine
 from holdfast.domain.batches.batch import Batch, BatchId, BatchState, UnitState, exit_code
 from holdfast.domain.batches.sharding import sharding_of
 from holdfast.errors import ConfigurationError
-from holdfast.options import Asked, own_options, parse_arguments
+from holdfast.options import BatchArguments, own_options, parse_arguments
 from holdfast.output.printer import Line
 from holdfast.output.progress import progress
 from holdfast.store import Store
@@ -33,7 +33,7 @@ from holdfast.worker.batches import owner
 LOOK_EVERY = 0.5
 
 
-@click.group("batch", cls=Group)
+@click.group("batch", cls=CommandGroup)
 def batch() -> None:
     """Run a function over many units, resumable; look at batches, pause, resume, cancel and retry them."""
 
@@ -46,7 +46,7 @@ def run(
     session: Session,
     *,
     target: str,
-    batch: Asked,
+    batch: BatchArguments,
     arguments: tuple[str, ...],
 ) -> int:
     """Run a function over many units, here and now; the same line again goes on where it stopped.
@@ -83,7 +83,7 @@ def _store(session: Session, function: UnitFunction[..., Any]) -> Store:
     return own() if own is not None and session.asked_url is None else session.store
 
 
-@command("ls", answers=Items("batches", BatchFacts))
+@command("ls", answers=Items("batches", BatchView))
 @click.option("-n", "--limit", default=20, show_default=True, type=click.IntRange(1, 1000), help="At most so many.")
 def ls(session: Session, *, limit: int) -> None:
     """List batches, the newest first."""
@@ -91,7 +91,7 @@ def ls(session: Session, *, limit: int) -> None:
     session.output.items("batches", found, _table)
 
 
-@command("show", answers=BatchFacts)
+@command("show", answers=BatchView)
 @click.argument("batch_id", type=click.IntRange(1))
 def show(session: Session, *, batch_id: int) -> None:
     """Show one batch: its counts, who works on it, what stopped it."""
@@ -109,7 +109,7 @@ def units(session: Session, *, batch_id: int, state: str | None) -> None:
     session.output.items("units", found, _unit_table)
 
 
-@command("attach", answers=BatchFacts)
+@command("attach", answers=BatchView)
 @click.argument("batch_id", type=click.IntRange(1))
 def attach(session: Session, *, batch_id: int) -> int:
     """Watch a batch from here until its run ends; the exit code is that of the run."""
@@ -136,14 +136,14 @@ def _is_under_way(store: Store, batch_id: BatchId) -> bool:
 def _verb(name: str, text: str) -> Any:
     @command(name, answers=Steered, changes=True)
     @click.argument("batch_id", type=click.IntRange(1))
-    def verb(session: Session, *, batch_id: int) -> None:
-        done = session.desk.batch(name, BatchId(batch_id))
+    def action(session: Session, *, batch_id: int) -> None:
+        done = session.actions.batch(name, BatchId(batch_id))
         told = "" if done.units is None else f", {done.units:,} units"
         text = f"{name} {batch_id}{told}" if done.changed else f"{name} {batch_id}: nothing to do"
         session.output.value(done, lambda: [text])
 
-    verb.help = text
-    return verb
+    action.help = text
+    return action
 
 
 for _command in (
@@ -162,27 +162,27 @@ for _command in (
     batch.add_command(_command)
 
 
-def _facts(store: Store, *found: Batch) -> list[BatchFacts]:
+def _facts(store: Store, *found: Batch) -> list[BatchView]:
     standings = store.ledger.standings([each.id for each in found])
-    return [batch_facts(each, standings[each.id]) for each in found]
+    return [batch_view(each, standings[each.id]) for each in found]
 
 
-def _one(store: Store, batch_id: int) -> BatchFacts:
+def _one(store: Store, batch_id: int) -> BatchView:
     return _facts(store, store.batches.get(BatchId(batch_id)))[0]
 
 
-def _table(batches: Iterable[BatchFacts]) -> Iterator[Line]:
+def _table(batches: Iterable[BatchView]) -> Iterator[Line]:
     heads = ("ID", "STATE", "FUNCTION", "OVER", "DONE", "FAILED", "PENDING", "RUNS", "AGE")
     return table(heads, (_row(each) for each in batches))
 
 
-def _row(facts: BatchFacts) -> list[str]:
+def _row(facts: BatchView) -> list[str]:
     counts = [facts.summary.succeeded, facts.summary.failed, facts.summary.pending, facts.runs]
     over = facts.name or facts.source
     return [str(facts.id), facts.state, facts.kind, over, *(f"{n:,}" for n in counts), age(facts.created_at)]
 
 
-def _lines(facts: BatchFacts) -> Iterator[str]:
+def _lines(facts: BatchView) -> Iterator[str]:
     yield f"batch {facts.id}  {facts.state}  {facts.kind} over {facts.name or facts.source}"
     yield f"  generation {facts.generation}, {facts.runs} runs"
     if facts.arguments:

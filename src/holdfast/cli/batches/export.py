@@ -56,8 +56,8 @@ def export(session: Session, *, batch_id: int, file: Path, state: str | None) ->
 def all_units(store: Store, batch_id: BatchId, state: str | None) -> Iterator[UnitLine]:
     """The ledger of a batch, by key, page by page."""
     after = ""
-    wanted = None if state is None else UnitState(state)
-    while page := store.batches.units(batch_id, state=wanted, after=after):
+    requested = None if state is None else UnitState(state)
+    while page := store.batches.units(batch_id, state=requested, after=after):
         yield from map(unit_line, page)
         after = page[-1].key
 

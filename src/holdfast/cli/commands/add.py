@@ -12,8 +12,8 @@ import msgspec
 from msgspec import Struct, structs
 
 from holdfast.cli.command import command, with_options
-from holdfast.cli.commands.input_files import BadLines, Entry, entries_of, rows_of
-from holdfast.cli.commands.options import OPTIONS, Maker, short, words_argument
+from holdfast.cli.commands.input_files import BadLines, InputLine, entries_of, rows_of
+from holdfast.cli.commands.options import OPTIONS, JobBuilder, short, words_argument
 from holdfast.cli.session import Session
 from holdfast.domain.commands.command import (
     COMMAND,
@@ -78,10 +78,10 @@ def add(
     if file is not None:
         if words or key is not None or shell:
             raise InvalidInput("--from excludes a command, --key and --shell on the line")
-        _add_many(session, requests_of(file, Maker(session, options)), options)
+        _add_many(session, requests_of(file, JobBuilder(session, options)), options)
         return
     argv = ("/bin/sh", "-c", " ".join(words)) if shell else words
-    request = Maker(session, options).request(argv, key=key)
+    request = JobBuilder(session, options).request(argv, key=key)
     callback = _callback(options)
     answer = session.store.jobs.enqueue(request)
     _follow(session, [request], [answer], callback, options)
@@ -120,7 +120,7 @@ def sweep(
     rows = list(rows_of(parameters, file))
     check_places(words, rows[0], all_used=workdir is None)
     label = options["label"] or Path(words[0]).name
-    maker, requests = Maker(session, options), []
+    maker, requests = JobBuilder(session, options), []
     for row in rows:
         own = {"label": short(labelled(label, row))}
         if workdir is not None:
@@ -132,7 +132,7 @@ def sweep(
     _add_many(session, [each for each in requests if each.unique and each.unique.key not in known], options, len(known))
 
 
-def requests_of(file: str, maker: Maker) -> list[NewJob]:
+def requests_of(file: str, maker: JobBuilder) -> list[NewJob]:
     """The jobs that a file asks for, all of them. What lines share is found out once.
 
     Raises:
@@ -148,7 +148,7 @@ def requests_of(file: str, maker: Maker) -> list[NewJob]:
     return requests
 
 
-def _alike(entry: Entry, models: dict[Any, tuple[NewJob, Command]], maker: Maker, *, source: str) -> NewJob:
+def _alike(entry: InputLine, models: dict[Any, tuple[NewJob, Command]], maker: JobBuilder, *, source: str) -> NewJob:
     """A job that differs from one that is known in its words and its key alone, if there is one."""
     program = entry.argv[0] if entry.argv else ""
     alike = (program, msgspec.json.encode(structs.replace(entry, argv=[], key=None)))
@@ -221,13 +221,13 @@ def _follow(
     """A job for each new one that begins when that has ended, and tells of it; in its queue, and without its caps."""
     if not callback:
         return
-    plain = {**options, "needs": (), "delay": None, "hold": False, "pause_queue": False, "label": "callback"}
+    plain = {**options, "dependencies": (), "delay": None, "hold": False, "pause_queue": False, "label": "callback"}
     plain |= {"memory": None, "cpus": None, "timeout": None, "require_cap": False, "retry": 2}
-    maker = Maker(session, plain, presets=Presets())
+    maker = JobBuilder(session, plain, presets=Presets())
     requests = []
     for asked, answer in zip(added, answers, strict=True):
         if answer.created:
             request = maker.request(callback, about=answer.id)
-            after = After(ids=(answer.id,), when=When.ENDED)
+            after = After(ids=(answer.id,), when=When.FINISHED)
             requests.append(structs.replace(request, after=after, queue=asked.queue, priority=asked.priority))
     session.store.jobs.enqueue_many(requests)

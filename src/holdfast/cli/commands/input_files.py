@@ -50,7 +50,7 @@ def _cells(file: str, table: list[list[str]]) -> Iterator[dict[str, str]]:
             yield dict(zip(names, row, strict=True))
 
 
-class Entry(Values, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class InputLine(Values, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """A line of a file of commands: its words, and what outweighs the options of the line that adds them all."""
 
     argv: list[str] = []  # noqa: RUF012 - each entry has its own
@@ -67,12 +67,12 @@ class Entry(Values, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
             name: value for name in _OWN if (value := getattr(self, name)) is not None and value is not False
         }
         if self.after is not None:
-            said["needs"] = (self.after,) if isinstance(self.after, str) else tuple(self.after)
+            said["dependencies"] = (self.after,) if isinstance(self.after, str) else tuple(self.after)
         return said | {"source": source} if said else {}
 
 
-_OWN = tuple(name for name in Entry.__struct_fields__ if name not in ("argv", "key", "after"))
-_objects = msgspec.json.Decoder(Entry)
+_OWN = tuple(name for name in InputLine.__struct_fields__ if name not in ("argv", "key", "after"))
+_objects = msgspec.json.Decoder(InputLine)
 _lists = msgspec.json.Decoder(list[str])
 #: So many lines that cannot be read are named.
 NAMED = 20
@@ -104,7 +104,7 @@ class BadLines:
         raise InvalidInput(f"{self._file}: {count} cannot be added; nothing was{told}{more}", hint=hint, lines=lines)
 
 
-def entries_of(file: str, bad: BadLines) -> Iterator[tuple[int, Entry]]:
+def entries_of(file: str, bad: BadLines) -> Iterator[tuple[int, InputLine]]:
     """The commands of a file by line: words as a shell would divide them, a JSON list of words, or a JSON object."""
     try:
         text = sys.stdin.buffer.read().decode() if file == "-" else Path(file).read_text(encoding="utf-8")
@@ -120,10 +120,10 @@ def entries_of(file: str, bad: BadLines) -> Iterator[tuple[int, Entry]]:
             bad.add(number, error)
 
 
-def _entry(line: str) -> Entry:
+def _entry(line: str) -> InputLine:
     if line[0] == "{":
         return _objects.decode(line)
-    return Entry(argv=_lists.decode(line) if line[0] == "[" else _words(line))
+    return InputLine(argv=_lists.decode(line) if line[0] == "[" else _words(line))
 
 
 def _words(line: str) -> list[str]:

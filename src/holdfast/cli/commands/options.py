@@ -12,7 +12,7 @@ import click
 from msgspec import structs
 
 from holdfast.cli.session import Session
-from holdfast.cli.timestamps import moment_of
+from holdfast.cli.timestamps import timestamp_of
 from holdfast.domain.commands.command import COMMAND, TAKEN_ALONG, Command, checked_variable
 from holdfast.domain.commands.preset import Presets, Resolved, load_presets, resolve
 from holdfast.domain.jobs.dependencies import After, When
@@ -25,7 +25,7 @@ from holdfast.domain.text import MAX_NAME, as_bytes, as_duration, path_part
 from holdfast.errors import ConfigurationError, InvalidInput, NoSuchJob
 
 #: How a job that others wait for has to end, in the words of the line.
-WHEN = {"ok": When.DONE, "ended": When.ENDED, "failed": When.FAILED}
+WHEN = {"ok": When.DONE, "finished": When.FINISHED, "failed": When.FAILED}
 
 #: What makes no sense for a program that is run here and now.
 ELSEWHERE = (
@@ -34,7 +34,7 @@ ELSEWHERE = (
     click.option("--delay", metavar="WHEN", help="Not before: 90s, 3h, or a moment (RFC 3339)."),
     click.option(
         "--after",
-        "needs",
+        "dependencies",
         multiple=True,
         metavar="[ok:|ended:|failed:]JOB",
         help="Start after an id, label=L, key=K or queue=Q; ok: is meant where nothing is said.",
@@ -59,7 +59,7 @@ OPTIONS = (
 words_argument = click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[--] PROGRAM [WORD]...")
 
 
-class Maker:
+class JobBuilder:
     """Makes the jobs that a line asks for, with what the configuration says where it says nothing."""
 
     def __init__(self, session: Session, options: Mapping[str, Any], *, presets: Presets | None = None) -> None:
@@ -105,7 +105,7 @@ class Maker:
             label=label,
             **_when(options["delay"]),
             unique=None if key is None else Unique(key),
-            after=self._after(tuple(options["needs"])),
+            after=self._after(tuple(options["dependencies"])),
             hold=options["hold"],
             max_attempts=values["retry"] + 1,
             retry=steps([as_duration(values["retry_delay"])]).dumps(),
@@ -130,10 +130,10 @@ class Maker:
             origins=origins,
         )
 
-    def _after(self, needs: tuple[str, ...]) -> After | None:
-        if needs not in self._afters:
-            self._afters[needs] = _after(self._session, needs)
-        return self._afters[needs]
+    def _after(self, dependencies: tuple[str, ...]) -> After | None:
+        if dependencies not in self._afters:
+            self._afters[dependencies] = _after(self._session, dependencies)
+        return self._afters[dependencies]
 
 
 def check_cap(command: Command) -> None:
@@ -158,7 +158,7 @@ def _when(delay: str | None) -> dict[str, Any]:
     if delay is None:
         return {}
     later = "T" in delay or delay.count("-") == 2
-    return {"run_at": moment_of(delay, ages=False)} if later else {"delay": as_duration(delay)}
+    return {"run_at": timestamp_of(delay, ages=False)} if later else {"delay": as_duration(delay)}
 
 
 def _environment(preset: Mapping[str, str], variables: Sequence[str], own: Mapping[str, str]) -> dict[str, str]:
@@ -176,15 +176,15 @@ def _environment(preset: Mapping[str, str], variables: Sequence[str], own: Mappi
     return env | dict(own)
 
 
-def _after(session: Session, needs: Sequence[str]) -> After | None:
+def _after(session: Session, dependencies: Sequence[str]) -> After | None:
     """The jobs that it waits for, as they are now; all of them in the same way."""
-    if not needs:
+    if not dependencies:
         return None
     whens: set[When] = set()
     ids: list[JobId] = []
     keys: list[tuple[str, str]] = []
     labels: list[str] = []
-    for text in needs:
+    for text in dependencies:
         word, found, rest = text.partition(":")
         when, what = (WHEN[word], rest) if found and word in WHEN else (When.DONE, text)
         whens.add(when)

@@ -16,7 +16,7 @@ import click
 from msgspec import Struct
 
 from holdfast.cli.command import command, with_options
-from holdfast.cli.commands.options import ELSEWHERE, OPTIONS, Maker, words_argument
+from holdfast.cli.commands.options import ELSEWHERE, OPTIONS, JobBuilder, words_argument
 from holdfast.cli.jobs.wait import CODES
 from holdfast.cli.ops.worker import SECOND_SIGNAL
 from holdfast.cli.session import Session
@@ -37,7 +37,7 @@ LOOK_EVERY, CHUNK = 0.1, 64 * 1024
 LONGEST_END = 15.0
 
 
-class Ended(Struct, frozen=True):
+class RunAnswer(Struct, frozen=True):
     """How a program ended, and where its log is."""
 
     id: JobId
@@ -56,7 +56,7 @@ class LogText(Struct, frozen=True):
     text: str
 
 
-@command("run", answers=Ended, changes=True)
+@command("run", answers=RunAnswer, changes=True)
 @words_argument
 @click.option("--shell", is_flag=True, help="Give the words to /bin/sh, as one line.")
 @with_options(*(option for option in OPTIONS if option not in ELSEWHERE))
@@ -73,8 +73,15 @@ def run(session: Session, *, words: tuple[str, ...], shell: bool, **options: Any
     if os.environ.get(MARK):
         raise ConfigurationError("a job cannot run programs in its own place", hint="Let it add them: holdfast add.")
     argv = ("/bin/sh", "-c", " ".join(words)) if shell else words
-    later = {"queue": _private_queue(), "priority": 0, "delay": None, "needs": (), "hold": False, "callback": None}
-    request = Maker(session, {**options, **later, "pause_queue": False}).request(argv)
+    later = {
+        "queue": _private_queue(),
+        "priority": 0,
+        "delay": None,
+        "dependencies": (),
+        "hold": False,
+        "callback": None,
+    }
+    request = JobBuilder(session, {**options, **later, "pause_queue": False}).request(argv)
     app = session.app
     job_id = app.store.jobs.enqueue(request).id
     stopped = threading.Event()
@@ -92,7 +99,7 @@ def _see_through(session: Session, job_id: JobId, worker: Worker, stopped: threa
     """Wait for the end of a program that is run here; who leaves before cancels it, while its worker can end it."""
     views = session.app.views
     try:
-        while worker.working and not views.state(job_id).ended and not stopped.wait(LOOK_EVERY):
+        while worker.working and not views.state(job_id).finished and not stopped.wait(LOOK_EVERY):
             pass
     finally:  # also when the store cannot be asked any more: what was begun here goes on nowhere else
         with suppress(HoldfastError):
@@ -133,7 +140,7 @@ def _tell_end(session: Session, job: Job) -> int:
     last = attempts[-1] if attempts else None
     code = 0 if job.state is State.DONE else None if last is None else last.exit_code
     path = _path(session, job, 1 if last is None else last.token)
-    session.output.value(Ended(job.id, job.state, job.reason, code, str(path)), lambda: ())
+    session.output.value(RunAnswer(job.id, job.state, job.reason, code, str(path)), lambda: ())
     return CODES.get(job.state, 1)
 
 
@@ -158,7 +165,7 @@ def show_log(session: Session, *, job_id: int, follow: bool, lines: int | None, 
     session.output.value(LogText(job.id, found.number, str(path), text), text.splitlines)
     if follow and session.output.format == "text":
         begun = path.stat().st_size
-        for data in _followed(path, begin=begun, ended=lambda: _is_over(session, job.id)):
+        for data in _followed(path, begin=begun, finished=lambda: _is_over(session, job.id)):
             session.output.lines(data.decode(errors="replace").splitlines())
 
 
@@ -166,7 +173,7 @@ def _attempt(session: Session, job: Job, number: int | None, *, patient: bool) -
     """The nth run of a program, or its last; who is *patient* waits for the first."""
     pause = threading.Event()
     while not (attempts := session.store.views.attempts(job.id)):
-        if not patient or session.store.views.get(job.id).state.ended:
+        if not patient or session.store.views.get(job.id).state.finished:
             raise NotFound(f"job {job.id} has not begun", hint="Follow it with -f, or see holdfast why.")
         pause.wait(LOOK_EVERY)
     if number is not None and number > len(attempts):
@@ -182,11 +189,11 @@ def _is_over(session: Session, job_id: JobId) -> bool:
     return session.store.views.get(job_id).state is not State.RUNNING
 
 
-def _followed(path: Path, *, begin: int, ended: Callable[[], bool]) -> Iterator[bytes]:
+def _followed(path: Path, *, begin: int, finished: Callable[[], bool]) -> Iterator[bytes]:
     """What comes to a log, until the program has ended."""
     pause, place = threading.Event(), begin
     while True:
-        over = ended()
+        over = finished()
         data, place = _read(path, place)
         if data:
             yield data

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Iterator, Sequence
 import click
 from msgspec import Struct
 
-from holdfast.cli.command import Group, Items, command
+from holdfast.cli.command import CommandGroup, Items, command
 from holdfast.cli.session import Session
 from holdfast.cli.text import age, table
-from holdfast.domain.fleet.autoscaler_state import Recorded, Scaling, load_scaling
+from holdfast.domain.fleet.autoscaler_state import AutoscalerStatus, RecordedDecision, load_autoscaler_status
 from holdfast.domain.text import say_size
 from holdfast.output.printer import Line
-from holdfast.store.fleet.overview import QueueFacts
+from holdfast.store.fleet.overview import QueueView
 
 
 class HostScaling(Struct, frozen=True):
@@ -21,11 +21,11 @@ class HostScaling(Struct, frozen=True):
 
     worker: str
     host: str
-    scaling: Scaling
+    scaling: AutoscalerStatus
 
 
-@click.group("autoscale", cls=Group)
-def autoscale() -> None:
+@click.group("autoscale", cls=CommandGroup)
+def autoscaler() -> None:
     """Look at how hosts bear their programs. holdfast queue set NAME --autoscale 1-8 lets a queue be scaled."""
 
 
@@ -38,12 +38,12 @@ def status(session: Session) -> None:
       holdfast autoscale status -o json
     """
     workers = session.store.workers.list()
-    scaled = [(worker, load_scaling(worker.scaling)) for worker in workers]
+    scaled = [(worker, load_autoscaler_status(worker.scaling)) for worker in workers]
     found = [HostScaling(worker.id, worker.host, scaling) for worker, scaling in scaled if scaling is not None]
     session.output.items("hosts", found, status_lines)
 
 
-autoscale.add_command(status)
+autoscaler.add_command(status)
 
 
 def status_lines(hosts: Iterable[HostScaling]) -> Iterator[str | Line]:
@@ -68,19 +68,19 @@ def _rows(each: HostScaling) -> Iterator[list[str]]:
         yield [each.host, lane.queue, *counts, *sizes, facts.strain, load]
 
 
-def lane_lines(facts: QueueFacts) -> Iterator[str | Line]:
+def lane_lines(facts: QueueView) -> Iterator[str | Line]:
     """How a queue that is scaled stands on each host."""
     for lane in facts.hosts:
         yield f"{lane.host}: {lane.running} of {lane.slots} slots, memory is {lane.strain}"
         yield from (f"  job {blocked.job_id}: {blocked.text}" for blocked in lane.blocked)
 
 
-def decision_lines(decisions: Sequence[Recorded]) -> Iterator[str | Line]:
+def decision_lines(decisions: Sequence[RecordedDecision]) -> Iterator[str | Line]:
     """What was decided, the newest first."""
     if decisions:
         yield from table(("AGE", "HOST", "DECISION", "JOB", "SLOTS", "WHY"), (_decision(each) for each in decisions))
 
 
-def _decision(each: Recorded) -> list[str]:
+def _decision(each: RecordedDecision) -> list[str]:
     numbers = ["" if number is None else str(number) for number in (each.job_id, each.slots)]
     return [age(each.at), each.host, each.action.value, *numbers, each.text]

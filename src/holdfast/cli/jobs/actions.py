@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from holdfast.admin.actions.actions import JOB_VERBS, Changed
-from holdfast.cli.command import Command, command
+from holdfast.admin.actions.actions import JOB_ACTIONS, Changed
+from holdfast.cli.command import HoldfastCommand, command
 from holdfast.cli.confirm import confirm
 from holdfast.cli.job_filter import selecting
 from holdfast.cli.session import Session
@@ -17,19 +17,19 @@ from holdfast.domain.jobs.selector import Selector
 note = click.option("--note", metavar="TEXT", help="Why, for those who look later.")
 
 
-def verb(name: str, text: str, *options: Any) -> Command:
+def action(name: str, text: str, *options: Any) -> HoldfastCommand:
     """A command that does one thing to the jobs it is given; a destructive one asks before it takes several."""
 
     def run(session: Session, selector: Selector, *, dry_run: bool, yes: bool = True, **given: Any) -> None:
-        matched = session.desk.matched(name, selector)
+        matched = session.actions.matched(name, selector)
         if not dry_run:
             _sure(session, name, matched, yes=yes)
-        done = session.desk.jobs(name, selector, dry_run=dry_run, matched=matched, **given)
+        done = session.actions.jobs(name, selector, dry_run=dry_run, matched=matched, **given)
         tell_changed(session, done)
 
     run.__doc__ = text
     function: Callable[..., Any] = run
-    if JOB_VERBS[name].destructive:
+    if JOB_ACTIONS[name].destructive:
         function = click.option("--yes", is_flag=True, help="Do not ask.")(function)
     function = click.option("--dry-run", is_flag=True, help="Say how many jobs match; change nothing.")(function)
     for option in reversed(options):
@@ -37,10 +37,10 @@ def verb(name: str, text: str, *options: Any) -> Command:
     return command(name, answers=Changed, changes=True)(selecting(function))
 
 
-cancel = verb(
+cancel = action(
     "cancel", "Cancel jobs: at once where nobody runs them; a running one is told at its worker's next heartbeat."
 )
-pause = verb(
+pause = action(
     "pause",
     """Hold jobs, running ones too.
 
@@ -49,12 +49,14 @@ pause = verb(
     """,
     note,
 )
-resume = verb("resume", "Let paused and held jobs go on.")
-retry = verb(
+resume = action("resume", "Let paused and held jobs go on.")
+retry = action(
     "retry", "Run dead and cancelled jobs again, with all their attempts; those that wait for a retry run now."
 )
-kill = verb("kill", "End jobs that run: they are asked to, and killed if they do not within seconds. What waits stays.")
-restart = verb(
+kill = action(
+    "kill", "End jobs that run: they are asked to, and killed if they do not within seconds. What waits stays."
+)
+restart = action(
     "restart",
     """Run programs again that have ended, done ones too: the same jobs, with a new attempt and a log of its own.
 
@@ -62,9 +64,9 @@ restart = verb(
     """,
     click.option("--memory", metavar="SIZE", help="With this memory cap from now on: 512M, 8G."),
 )
-hold = verb("hold", "Keep jobs that nobody runs from starting until somebody lets them go.", note)
-unhold = verb("unhold", "Let held jobs go.")
-rm = verb(
+hold = action("hold", "Keep jobs that nobody runs from starting until somebody lets them go.", note)
+unhold = action("unhold", "Let held jobs go.")
+rm = action(
     "rm", "Remove jobs with their whole history. A running job, or one that a live job needs, is refused (exit 9)."
 )
 
@@ -83,7 +85,7 @@ def _line(done: Changed) -> str:
     if done.dry_run:
         return f"{_jobs(done.matched)} would be asked; nothing was changed"
     left = f" (left: {done.why})" if done.why else ""
-    return f"{done.verb}: {done.changed} of {_jobs(done.matched)}{left}"
+    return f"{done.action}: {done.changed} of {_jobs(done.matched)}{left}"
 
 
 def _jobs(count: int) -> str:

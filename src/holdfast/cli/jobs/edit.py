@@ -64,11 +64,11 @@ def change(
     edit = _edit(**edits)
     if not edit and priority is None and to_queue is None and run_at is None:
         raise InvalidInput("nothing to change", hint=f"Give {ONE_OF}.")
-    matched = session.desk.matched("set", selector)
+    matched = session.actions.matched("set", selector)
     if edit:
         _refuse_begun(session, selector)
     given = {"priority": priority, "to_queue": to_queue, "run_at": run_at, "edit": edit or None}
-    tell_changed(session, session.desk.jobs("set", selector, dry_run=dry_run, matched=matched, **given))
+    tell_changed(session, session.actions.jobs("set", selector, dry_run=dry_run, matched=matched, **given))
 
 
 def _refuse_begun(session: Session, selector: Selector) -> None:
@@ -78,7 +78,7 @@ def _refuse_begun(session: Session, selector: Selector) -> None:
         Conflict: It tells which.
         InvalidInput: A job that was named is no program.
     """
-    idle = [state for state in State if not state.ended and state is not State.RUNNING]
+    idle = [state for state in State if not state.finished and state is not State.RUNNING]
     narrowed = selector.only(*idle)
     if selector.ids is None:
         if narrowed.empty or not session.store.views.count(narrowed, cap=1).count:

@@ -21,7 +21,7 @@ from holdfast.domain.text import as_duration, checked_name
 from holdfast.errors import InvalidInput, InvalidPayload
 
 
-class Placed(Struct, frozen=True):
+class EnqueueAnswer(Struct, frozen=True):
     """The job; not *created*: another with its key was there already."""
 
     id: JobId
@@ -30,7 +30,7 @@ class Placed(Struct, frozen=True):
     queue: str
 
 
-@shared_command("enqueue", answers=Placed, changes=True)
+@shared_command("enqueue", answers=EnqueueAnswer, changes=True)
 @click.argument("kind")
 @click.option(
     "-p",
@@ -62,7 +62,7 @@ def command(session: Session, *, kind: str, payload: str, **options: Any) -> Non
     request = _request(published, read_payload(payload), session.actor, options)
     answer = session.store.jobs.enqueue(request)
     text = f"job {answer.id}" + ("" if answer.created else " was there already")
-    placed = Placed(answer.id, answer.created, kind, request.queue)
+    placed = EnqueueAnswer(answer.id, answer.created, kind, request.queue)
     session.output.value(placed, lambda: [str(answer.id) if session.output.quiet else text])
 
 

@@ -7,7 +7,7 @@ import time
 
 import click
 
-from holdfast.admin.views.jobs import job_facts
+from holdfast.admin.views.jobs import job_view
 from holdfast.cli.command import command as shared_command
 from holdfast.cli.job_filter import is_everything, selecting
 from holdfast.cli.session import Session
@@ -41,7 +41,7 @@ def command(session: Session, *, selector: Selector, timeout: str | None) -> int
     _wait(session, Selector(ids=ids), None if timeout is None else as_duration(timeout).total_seconds())
     session.store.views.refuse_missing(Selector(ids=ids))  # one that was removed meanwhile has no result
     jobs = list(session.store.views.all(Selector(ids=ids)))
-    session.output.items("jobs", jobs, job_table, facts=job_facts)
+    session.output.items("jobs", jobs, job_table, facts=job_view)
     return exit_code(jobs)
 
 

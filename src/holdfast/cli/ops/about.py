@@ -11,7 +11,7 @@ import click
 from msgspec import Struct
 
 from holdfast import errors
-from holdfast.cli.command import Group, Items, command
+from holdfast.cli.command import CommandGroup, Items, command
 from holdfast.cli.exit_codes import EXITS
 from holdfast.cli.session import Session
 from holdfast.cli.text import table
@@ -23,7 +23,7 @@ from holdfast.output.printer import Line
 from holdfast.settings import flattened
 
 
-class SettingFacts(Struct, frozen=True):
+class SettingView(Struct, frozen=True):
     """A setting that is in force, and where it comes from."""
 
     name: str
@@ -58,12 +58,12 @@ class Script(Struct, frozen=True):
     script: str
 
 
-@click.group("config", cls=Group)
+@click.group("config", cls=CommandGroup)
 def config() -> None:
     """Show the configuration and where it comes from."""
 
 
-@command("show", answers=Items("settings", SettingFacts))
+@command("show", answers=Items("settings", SettingView))
 @click.option("--origin", is_flag=True, help="Say where each value came from.")
 def show(session: Session, *, origin: bool) -> None:
     """Show every setting that is in force.
@@ -77,10 +77,10 @@ def show(session: Session, *, origin: bool) -> None:
 config.add_command(show)
 
 
-def _setting(session: Session, name: str, value: Any, origin: str) -> SettingFacts:
+def _setting(session: Session, name: str, value: Any, origin: str) -> SettingView:
     if name in session.flags:
         value, origin = session.flags[name], f"--{name}"
-    return SettingFacts(name, _without_secrets(name, value), origin)
+    return SettingView(name, _without_secrets(name, value), origin)
 
 
 def _without_secrets(name: str, value: Any) -> Any:
@@ -91,7 +91,7 @@ def _without_secrets(name: str, value: Any) -> Any:
     return masked_variables({variable: value})[variable] if table else value
 
 
-def _settings_table(settings: Iterable[SettingFacts], *, origin: bool) -> Iterator[Line]:
+def _settings_table(settings: Iterable[SettingView], *, origin: bool) -> Iterator[Line]:
     heads = ("SETTING", "VALUE", "ORIGIN") if origin else ("SETTING", "VALUE")
     rows = ([each.name, _shown(each.value), each.origin][: len(heads)] for each in settings)
     return table(heads, rows)
@@ -137,10 +137,10 @@ def _of_the_program() -> Iterator[Explained]:
 def _of_the_web() -> Iterator[Explained]:
     """What those meet who ask over HTTP; nothing where the extra is not installed."""
     try:
-        from holdfast.web.errors import Problem
+        from holdfast.web.errors import HttpError
     except ImportError:
         return
-    found: list[type[Problem]] = [Problem, *Problem.__subclasses__()]
+    found: list[type[HttpError]] = [HttpError, *HttpError.__subclasses__()]
     for each in found:
         meaning = inspect.getdoc(each) or ""
         yield Explained(each.code, None, meaning, each.hint, each.retryable, http_status=each.status)

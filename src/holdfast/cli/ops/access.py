@@ -8,14 +8,14 @@ from datetime import datetime
 import click
 from msgspec import Struct
 
-from holdfast.cli.command import Group, Items, command
+from holdfast.cli.command import CommandGroup, Items, command
 from holdfast.cli.session import Session
 from holdfast.cli.text import age, stamp, table
-from holdfast.domain.access.roles import Act, Credential, Role
+from holdfast.domain.access.roles import AuditEntry, Credential, Role
 from holdfast.output.printer import Line
 
 
-class TokenFacts(Struct, frozen=True):
+class TokenView(Struct, frozen=True):
     """A token: its public prefix, its role, and when it was used last. Its secret is nowhere."""
 
     name: str
@@ -35,7 +35,7 @@ class Made(Struct, frozen=True):
     token: str
 
 
-@command("acts", answers=Items("acts", Act))
+@command("acts", answers=Items("acts", AuditEntry))
 @click.option("-n", "--limit", default=50, show_default=True, type=click.IntRange(1, 5000), help="At most so many.")
 @click.option("--actor", metavar="NAME", help="Only what this person did.")
 @click.option("--about", metavar="TEXT", help="Only what was done to a target that holds this text.")
@@ -47,19 +47,19 @@ def acts(session: Session, *, limit: int, actor: str | None, about: str | None) 
       holdfast acts
       holdfast acts --actor ada --about queue=mail
     """
-    found = session.store.acts.page(limit=limit, actor=actor, text=about)
+    found = session.store.audit_log.page(limit=limit, actor=actor, text=about)
     session.output.items("acts", found, _act_table)
 
 
-def _act_table(found: Iterable[Act]) -> Iterator[Line]:
-    def row(act: Act) -> list[str]:
+def _act_table(found: Iterable[AuditEntry]) -> Iterator[Line]:
+    def row(act: AuditEntry) -> list[str]:
         count = "" if act.count is None else f"{act.count:,}"
-        return [stamp(act.at), act.actor, act.via, act.verb, act.target, count, act.note or ""]
+        return [stamp(act.at), act.actor, act.via, act.action, act.target, count, act.note or ""]
 
     return table(("WHEN", "WHO", "VIA", "VERB", "TARGET", "COUNT", "NOTE"), (row(act) for act in found))
 
 
-@click.group("token", cls=Group)
+@click.group("token", cls=CommandGroup)
 def token() -> None:
     """Make, list and revoke tokens for the dashboard and the API. The first one locks the door for good."""
 
@@ -76,23 +76,23 @@ def token() -> None:
 def add(session: Session, *, name: str, role: str) -> None:
     """Make a token for the person or program NAME, and print it: it is never shown again."""
     text = session.store.credentials.add(name, Role(role), actor=session.actor)
-    session.desk.did("token add", f"token={name}", note=role)
+    session.actions.did("token add", f"token={name}", note=role)
     session.output.note("This is shown once; keep it where only its owner can read it.")
     session.output.value(Made(name, Role(role), text), lambda: [text])
 
 
-@command("ls", answers=Items("tokens", TokenFacts))
+@command("ls", answers=Items("tokens", TokenView))
 def ls(session: Session) -> None:
     """List tokens, revoked ones too."""
     session.output.items("tokens", [_facts(each) for each in session.store.credentials.list()], _token_table)
 
 
-@command("rm", answers=TokenFacts, changes=True)
+@command("rm", answers=TokenView, changes=True)
 @click.argument("name")
 def rm(session: Session, *, name: str) -> None:
     """Revoke a token, by its name or prefix: from the next request on it opens nothing. The last one locks all out."""
     gone = _facts(session.store.credentials.revoke(name))
-    session.desk.did("token rm", f"token={gone.name}")
+    session.actions.did("token rm", f"token={gone.name}")
     session.output.value(gone, lambda: [f"{gone.name} ({gone.prefix}) is revoked"])
 
 
@@ -100,8 +100,8 @@ for _command in (add, ls, rm):
     token.add_command(_command)
 
 
-def _facts(found: Credential) -> TokenFacts:
-    return TokenFacts(
+def _facts(found: Credential) -> TokenView:
+    return TokenView(
         name=found.name,
         prefix=found.prefix,
         role=found.role,
@@ -112,8 +112,8 @@ def _facts(found: Credential) -> TokenFacts:
     )
 
 
-def _token_table(found: Iterable[TokenFacts]) -> Iterator[Line]:
-    def row(each: TokenFacts) -> list[str]:
+def _token_table(found: Iterable[TokenView]) -> Iterator[Line]:
+    def row(each: TokenView) -> list[str]:
         state = "revoked" if each.revoked_at else "open"
         return [each.name, each.prefix, each.role, state, age(each.made_at), age(each.used_at)]
 

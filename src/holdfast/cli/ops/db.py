@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 from msgspec import Struct
 
-from holdfast.cli.command import Group, command
+from holdfast.cli.command import CommandGroup, command
 from holdfast.cli.session import Session
 from holdfast.cli.text import table
 from holdfast.domain.access.masking import mask_store_url
@@ -51,7 +51,7 @@ class Copied(Struct, frozen=True):
     rows: dict[str, int]
 
 
-@click.group("db", cls=Group)
+@click.group("db", cls=CommandGroup)
 def db() -> None:
     """Migrate, check, back up, vacuum or move the store."""
 
@@ -60,7 +60,7 @@ def db() -> None:
 def migrate(session: Session) -> None:
     """Bring the schema of the store up to date. Opening a store does that too, where its user may."""
     applied = session.store.backend.migrate()
-    done = Migrated(SCHEMA_VERSION, session.store.upkeep.tools.server, applied)
+    done = Migrated(SCHEMA_VERSION, session.store.database.tools.server, applied)
     text = f"migrations applied: {', '.join(map(str, applied))}" if applied else "nothing to do"
     session.output.value(done, lambda: [f"schema {done.schema} on {done.server}; {text}"])
 
@@ -72,7 +72,7 @@ def check(session: Session) -> int:
     Exit 1 when something is wrong.
     """
     try:
-        findings = session.store.upkeep.check()
+        findings = session.store.database.check()
     except NotAStore as error:
         findings = [Finding("the file is a store", ok=False, detail=error.message)]
     sound = all(finding.ok for finding in findings)
@@ -88,14 +88,14 @@ def backup(session: Session, *, file: Path) -> None:
 
     The file is a store: look into it with --url sqlite:///FILE, or bring it to PostgreSQL with db copy.
     """
-    size = session.store.upkeep.backup(file)
+    size = session.store.database.backup(file)
     session.output.value(BackedUp(str(file), size), lambda: [f"{file}: {_bytes(size)}"])
 
 
 @command("vacuum", answers=Vacuumed, changes=True)
 def vacuum(session: Session) -> None:
     """Give back the room of what was deleted. On SQLite, writers wait meanwhile."""
-    done = session.store.upkeep.vacuum()
+    done = session.store.database.vacuum()
     session.output.value(done, lambda: [f"{_bytes(done.before)} before, {_bytes(done.after)} after"])
 
 
@@ -111,7 +111,7 @@ def roles(session: Session, *, apply: bool) -> None:
 
     None of them may log in or change the schema: grant them to your users.
     """
-    tools = session.store.upkeep.tools
+    tools = session.store.database.tools
     if not hasattr(tools, "roles"):
         raise InvalidInput("a SQLite file has no roles", hint="Its owner alone can read it.")
     statements: list[str] = tools.roles()
@@ -130,8 +130,8 @@ def copy(session: Session, *, target: str) -> None:
     """
     there = open_store(target)
     try:
-        rows = session.store.upkeep.move_to(
-            there.upkeep,
+        rows = session.store.database.move_to(
+            there.database,
             mask_store_url(target),
             told=lambda table, count: session.output.note(f"{table}: {count:,} rows"),
         )

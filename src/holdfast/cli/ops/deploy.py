@@ -18,7 +18,7 @@ from holdfast.domain.text import as_duration
 from holdfast.errors import CommandFailed, Conflict, Drift, WaitTimeout
 from holdfast.output.progress import progress
 from holdfast.store import Store
-from holdfast.store.fleet.overview import all_queues, worker_facts
+from holdfast.store.fleet.overview import all_queues, worker_views
 from holdfast.worker.commands.run import run_command
 
 #: How often the store is asked, in seconds; and up to how many jobs are counted.
@@ -43,14 +43,14 @@ class Audit(Struct, frozen=True):
     checks: dict[str, int] = {}
 
 
-class Drained(Struct, frozen=True):
+class DrainAnswer(Struct, frozen=True):
     """The queues that start nothing any more, or go on again; *running* jobs were left when it came back."""
 
     queues: list[str]
     running: int
 
 
-class Stopped(Struct, frozen=True):
+class StopAnswer(Struct, frozen=True):
     """The queues that start nothing any more, and how many running jobs were told to stop."""
 
     queues: list[str]
@@ -90,11 +90,11 @@ def _checked(checks: list[list[str]]) -> dict[str, int]:
     done: dict[str, int] = {}
     for words in checks:
         began = time.monotonic()
-        ended = run_command(words, is_late=lambda began=began: time.monotonic() - began > LONGEST_CHECK)  # type: ignore[misc]
-        done[shlex.join(words)] = ended.exit_code
-        if ended.exit_code:
+        finished = run_command(words, is_late=lambda began=began: time.monotonic() - began > LONGEST_CHECK)  # type: ignore[misc]
+        done[shlex.join(words)] = finished.exit_code
+        if finished.exit_code:
             raise CommandFailed(
-                f"the check {shlex.join(words)!r} failed with {ended.said}: {ended.last_words}",
+                f"the check {shlex.join(words)!r} failed with {finished.said}: {finished.last_words}",
                 hint="Mend what it complains of, or take it out of audit_checks in the configuration file.",
             )
     return done
@@ -102,7 +102,7 @@ def _checked(checks: list[list[str]]) -> dict[str, int]:
 
 def _audit(store: Store) -> Audit:
     counts = {state: store.views.count(Selector(states=(state,)), cap=CAP).count for state in (*LIVE, State.DEAD)}
-    workers = [worker_facts(found) for found in store.workers.list()]
+    workers = [worker_views(found) for found in store.workers.list()]
     versions: dict[str, int] = {}
     for worker in workers:
         versions[worker.version or "none"] = versions.get(worker.version or "none", 0) + 1
@@ -128,7 +128,7 @@ def _lines(found: Audit) -> Iterator[str]:
     yield from (f"check passed: {words}" for words in found.checks)
 
 
-@command("drain", answers=Drained, changes=True)
+@command("drain", answers=DrainAnswer, changes=True)
 @click.option(
     "--timeout", default="10m", show_default=True, metavar="TIME", help="Give up after so long, with exit 10."
 )
@@ -140,11 +140,11 @@ def drain(session: Session, *, timeout: str, end: bool) -> None:
         queues = [queue.name for queue in store.queues.list() if queue.paused and _is_ours(queue.note)]
         for name in queues:
             store.queues.resume(name)
-        session.desk.did("drain --end", f"queue={','.join(queues)}", count=len(queues))
-        session.output.value(Drained(queues, _running(store)), lambda: [f"{len(queues)} queues go on"])
+        session.actions.did("drain --end", f"queue={','.join(queues)}", count=len(queues))
+        session.output.value(DrainAnswer(queues, _running(store)), lambda: [f"{len(queues)} queues go on"])
         return
     queues = _pause_all(store, f"{DRAINED}{session.actor}")
-    session.desk.did("drain", f"queue={','.join(queues)}", count=len(queues))
+    session.actions.did("drain", f"queue={','.join(queues)}", count=len(queues))
     began, bell, total = time.monotonic(), threading.Event(), _running(store)
     with progress(session.output, "waiting for jobs", total) as tell:
         while left := _running(store):
@@ -154,10 +154,10 @@ def drain(session: Session, *, timeout: str, end: bool) -> None:
                 )
             tell(total - min(left, total), 0)
             bell.wait(POLL)
-    session.output.value(Drained(queues, 0), lambda: [f"nothing runs; {len(queues)} queues are paused"])
+    session.output.value(DrainAnswer(queues, 0), lambda: [f"nothing runs; {len(queues)} queues are paused"])
 
 
-@command("emergency-stop", answers=Stopped, changes=True)
+@command("emergency-stop", answers=StopAnswer, changes=True)
 @click.option("--yes", is_flag=True, required=True, help="Yes, stop everything.")
 def emergency_stop(session: Session, *, yes: bool) -> None:
     """Start nothing more, and have all that runs stop: programs are ended, jobs go back and are held.
@@ -168,8 +168,8 @@ def emergency_stop(session: Session, *, yes: bool) -> None:
     note = f"{STOPPED}{session.actor}"
     queues = _pause_all(session.store, note)
     told = session.store.control.pause(Selector(states=(State.RUNNING,)), actor=session.actor, note=note)
-    session.desk.did("emergency-stop", f"queue={','.join(queues)}", count=len(told))
-    done = Stopped(queues, len(told))
+    session.actions.did("emergency-stop", f"queue={','.join(queues)}", count=len(told))
+    done = StopAnswer(queues, len(told))
     session.output.value(done, lambda: [f"{len(queues)} queues are paused, {len(told):,} jobs are told to stop"])
 
 

@@ -10,7 +10,7 @@ from holdfast.admin.doctor.checks import examine
 from holdfast.cli.command import command as shared_command
 from holdfast.cli.session import Session
 from holdfast.cli.text import table
-from holdfast.domain.fleet.health import Check, Level
+from holdfast.domain.fleet.health import HealthCheck, Level
 from holdfast.output.printer import Line
 from holdfast.settings import log_folder
 
@@ -21,7 +21,7 @@ class Diagnosis(Struct, frozen=True):
     """All checks; not *well*: at least one failed."""
 
     well: bool
-    checks: list[Check]
+    checks: list[HealthCheck]
 
 
 @shared_command("doctor", answers=Diagnosis)
@@ -36,7 +36,7 @@ def command(session: Session) -> int:
     return 0 if well else UNWELL
 
 
-def _lines(checks: list[Check]) -> Iterator[Line]:
+def _lines(checks: list[HealthCheck]) -> Iterator[Line]:
     rows = []
     for check in checks:
         rows.append([check.level, check.name, check.message])

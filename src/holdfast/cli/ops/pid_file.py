@@ -17,7 +17,7 @@ from holdfast.errors import Conflict
 from holdfast.settings import user_data
 
 
-class Up(Struct, frozen=True, kw_only=True):
+class UpStatus(Struct, frozen=True, kw_only=True):
     """What ``holdfast up`` runs for a store."""
 
     pid: int
@@ -29,7 +29,7 @@ class Up(Struct, frozen=True, kw_only=True):
     log: str | None = None
 
 
-class Standing:
+class PidFile:
     """The place where one store's ``up`` tells of itself.
 
     The lock, not the file, says whether it lives: the system drops it with the process, however that ends.
@@ -40,13 +40,13 @@ class Standing:
         self._descriptor: int | None = None
 
     @classmethod
-    def of(cls, url: str) -> Standing:
+    def of(cls, url: str) -> PidFile:
         """The place of a store; a SQLite file is the same wherever one stands."""
         name = hashlib.sha256(_absolute(url).encode()).hexdigest()[:16]
         return cls(_folder() / f"{name}.json")
 
     @classmethod
-    def all(cls) -> list[Standing]:
+    def all(cls) -> list[PidFile]:
         return [cls(path) for path in sorted(_folder().glob("*.json"))]
 
     @property
@@ -72,27 +72,27 @@ class Standing:
         os.ftruncate(descriptor, 0)
         self._descriptor = descriptor
 
-    def tell(self, up: Up) -> None:
+    def tell(self, up: UpStatus) -> None:
         """Say what is up; only after :meth:`take`."""
         assert self._descriptor is not None
         os.pwrite(self._descriptor, msgspec.json.encode(up), 0)
 
-    def read(self) -> Up | None:
+    def read(self) -> UpStatus | None:
         """What is up here: None when nothing is, or it has not yet said what."""
         try:
             with self.path.open("rb") as file:
                 try:
                     fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
                 except BlockingIOError:
-                    return msgspec.json.decode(file.read(), type=Up)
+                    return msgspec.json.decode(file.read(), type=UpStatus)
         except (OSError, msgspec.DecodeError):
             pass
         return None
 
 
-def all_up(url: str | None = None) -> Iterator[tuple[Standing, Up]]:
+def all_up(url: str | None = None) -> Iterator[tuple[PidFile, UpStatus]]:
     """Everything of this user that is up, or what is up on one store."""
-    for standing in Standing.all() if url is None else [Standing.of(url)]:
+    for standing in PidFile.all() if url is None else [PidFile.of(url)]:
         found = standing.read()
         if found is not None:
             yield standing, found

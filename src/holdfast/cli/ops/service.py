@@ -12,7 +12,7 @@ from typing import Any
 import click
 from msgspec import Struct
 
-from holdfast.cli.command import Group, command
+from holdfast.cli.command import CommandGroup, command
 from holdfast.cli.ops.up import shared_words, words
 from holdfast.cli.ops.worker import working
 from holdfast.cli.session import Session
@@ -20,7 +20,7 @@ from holdfast.domain.access.masking import mask_store_url
 from holdfast.errors import Conflict, InvalidInput, NotFound
 
 
-class Unit(Struct, frozen=True):
+class ServiceFile(Struct, frozen=True):
     """The unit's file, what it says, and what to run next."""
 
     file: str
@@ -28,7 +28,7 @@ class Unit(Struct, frozen=True):
     next: list[str]
 
 
-@click.group("service", cls=Group)
+@click.group("service", cls=CommandGroup)
 def service() -> None:
     """Run holdfast up as a service of your own systemd, started when you log in."""
 
@@ -36,7 +36,7 @@ def service() -> None:
 name_option = click.option("--name", default="holdfast", show_default=True, help="The name of the unit.")
 
 
-@command("install", answers=Unit)
+@command("install", answers=ServiceFile)
 @working
 @name_option
 @click.option("--dry-run", is_flag=True, help="Show the unit; write nothing.")
@@ -65,10 +65,10 @@ def install(session: Session, *, name: str, dry_run: bool, force: bool, **flags:
         file.chmod(0o600)
     follow = ["systemctl --user daemon-reload", f"systemctl --user enable --now {name}"]
     lines = text.splitlines() if dry_run else [f"written: {file}", "next:", *(f"  {line}" for line in follow)]
-    session.output.value(Unit(str(file), text, follow), lambda: lines)
+    session.output.value(ServiceFile(str(file), text, follow), lambda: lines)
 
 
-@command("uninstall", answers=Unit)
+@command("uninstall", answers=ServiceFile)
 @name_option
 def uninstall(session: Session, *, name: str) -> None:
     """Remove the unit. Stop it first: systemctl --user disable --now NAME."""
@@ -78,7 +78,7 @@ def uninstall(session: Session, *, name: str) -> None:
     text = file.read_text(encoding="utf-8")
     file.unlink()
     follow = ["systemctl --user daemon-reload"]
-    session.output.value(Unit(str(file), text, follow), lambda: [f"removed: {file}", *follow])
+    session.output.value(ServiceFile(str(file), text, follow), lambda: [f"removed: {file}", *follow])
 
 
 for _command in (install, uninstall):

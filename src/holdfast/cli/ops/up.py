@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from holdfast.cli.app_loader import load_app
 from holdfast.cli.command import Items, command
-from holdfast.cli.ops.pid_file import Standing, Up, all_up
+from holdfast.cli.ops.pid_file import PidFile, UpStatus, all_up
 from holdfast.cli.ops.web import server_of
 from holdfast.cli.ops.worker import say, serve, working, working_on
 from holdfast.cli.session import Session
@@ -45,7 +45,7 @@ class Down(Struct, frozen=True):
     url: str
 
 
-@command("up", answers=Up)
+@command("up", answers=UpStatus)
 @working
 @click.option("--web", "with_web", is_flag=True, help="Serve the dashboard and the API too, where web says.")
 @click.option("--detach", is_flag=True, help="Run behind, with a log; come back when it is up.")
@@ -61,7 +61,7 @@ def up(session: Session, *, detach: bool, with_web: bool, **flags: Any) -> None:
     """
     asked = {name: session.setting(name, flag) for name, flag in flags.items()}
     app = load_app(asked["app"], url=session.asked_url)
-    standing = Standing.of(app.url)
+    standing = PidFile.of(app.url)
     if detach:
         found = _detach(standing, session, flags, ["--web"] if with_web else [])
         session.output.value(found, lambda: [f"up: pid {found.pid}, log {found.log}"])
@@ -84,8 +84,8 @@ def up(session: Session, *, detach: bool, with_web: bool, **flags: Any) -> None:
     )
 
 
-def _told(worker: Worker, url: str, log: str | None) -> Up:
-    return Up(
+def _told(worker: Worker, url: str, log: str | None) -> UpStatus:
+    return UpStatus(
         pid=os.getpid(),
         url=mask_store_url(url),
         worker=worker.id,
@@ -96,7 +96,7 @@ def _told(worker: Worker, url: str, log: str | None) -> Up:
     )
 
 
-def _is_log(standing: Standing) -> bool:
+def _is_log(standing: PidFile) -> bool:
     """Whether stderr goes to the log of a detached process."""
     try:
         return os.path.samestat(os.fstat(2), standing.log.stat())
@@ -104,7 +104,7 @@ def _is_log(standing: Standing) -> bool:
         return False
 
 
-def _detach(standing: Standing, session: Session, flags: dict[str, Any], more: list[str]) -> Up:
+def _detach(standing: PidFile, session: Session, flags: dict[str, Any], more: list[str]) -> UpStatus:
     if (found := standing.read()) is not None:
         raise Conflict(f"Holdfast is up on this store already, with pid {found.pid}", hint="See holdfast status.")
     standing.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -127,7 +127,7 @@ def _detach(standing: Standing, session: Session, flags: dict[str, Any], more: l
     raise _why_not(answer.read(), said, process.returncode, standing)
 
 
-def _why_not(answer: bytes, said: list[str], code: int | None, standing: Standing) -> NotStarted:
+def _why_not(answer: bytes, said: list[str], code: int | None, standing: PidFile) -> NotStarted:
     """What the process itself says, with its own code; else the end of its log."""
     try:
         told = msgspec.json.decode(answer)["error"]
@@ -175,7 +175,7 @@ def down(session: Session, *, everything: bool, now: bool, timeout: str) -> None
     )
 
 
-def _wait_until_down(found: list[tuple[Standing, Up]], seconds: float, *, again: bool) -> None:
+def _wait_until_down(found: list[tuple[PidFile, UpStatus]], seconds: float, *, again: bool) -> None:
     pause, began = threading.Event(), time.monotonic()
     while left := [each for standing, each in found if standing.read() == each]:
         if time.monotonic() - began > seconds:
@@ -185,12 +185,12 @@ def _wait_until_down(found: list[tuple[Standing, Up]], seconds: float, *, again:
             _terminate(each)
 
 
-def _terminate(up: Up) -> None:
+def _terminate(up: UpStatus) -> None:
     with suppress(ProcessLookupError):
         os.kill(up.pid, signal.SIGTERM)
 
 
-@command("status", answers=Items("up", Up))
+@command("status", answers=Items("up", UpStatus))
 @click.option("--all", "everything", is_flag=True, help="On every store, though one is named.")
 def status(session: Session, *, everything: bool) -> None:
     """Show what is up: on the store that --url, HOLDFAST_URL or a file names, or yours on every store.
@@ -203,10 +203,10 @@ def status(session: Session, *, everything: bool) -> None:
     session.output.items("up", found, _pids if session.output.quiet else _table)
 
 
-def _pids(found: Iterable[Up]) -> Iterator[str]:
+def _pids(found: Iterable[UpStatus]) -> Iterator[str]:
     return (str(each.pid) for each in found)
 
 
-def _table(found: Iterable[Up]) -> Iterator[Line]:
+def _table(found: Iterable[UpStatus]) -> Iterator[Line]:
     rows = ([str(each.pid), age(each.started_at), each.url, ",".join(each.queues), each.log or ""] for each in found)
     return table(("PID", "SINCE", "STORE", "QUEUES", "LOG"), rows)

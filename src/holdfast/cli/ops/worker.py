@@ -125,7 +125,7 @@ def serve(
     told(worker)
     say(_introduction(worker, asked.get("slots"), mask_store_url(app.url)))
     worker.run(exits=True)
-    say(f"ended; {_summary(worker)}" if worker.kinds else "ended")
+    say(f"ended; {_summary(worker)}" if worker.kinds else "finished")
     session.output.value(Ran(worker.id, dict(worker.counts.results)), lambda: ())
     session.output.flush()
     sys.stdout.flush()

@@ -6,12 +6,12 @@ from typing import Any
 
 import click
 
-from holdfast.admin.views.schedules import ScheduleFacts
+from holdfast.admin.views.schedules import ScheduleView
 from holdfast.cli.command import command, with_options
 from holdfast.cli.jobs.enqueue import decoded_payload, read_payload
 from holdfast.cli.schedules.text import schedules_of, tell_schedule
 from holdfast.cli.session import Session
-from holdfast.cli.timestamps import moment_of
+from holdfast.cli.timestamps import timestamp_of
 from holdfast.domain.schedules.decision import CatchUp
 from holdfast.domain.schedules.plan import Overlap
 from holdfast.errors import InvalidInput
@@ -44,7 +44,7 @@ OPTIONS = (
 )
 
 
-@command("add", answers=ScheduleFacts, changes=True)
+@command("add", answers=ScheduleView, changes=True)
 @click.argument("name")
 @click.argument("kind")
 @click.argument("expression")
@@ -62,11 +62,11 @@ def add(session: Session, *, name: str, kind: str, expression: str, **options: A
       holdfast schedule add poll fetch 'every 90s' -p '{"source": 7}'
     """
     made = schedules_of(session).create(name, kind, expression, **_given(options))
-    session.desk.did("schedule add", f"schedule={name}", note=f"{kind}: {expression}")
+    session.actions.did("schedule add", f"schedule={name}", note=f"{kind}: {expression}")
     tell_schedule(session, made)
 
 
-@command("edit", answers=ScheduleFacts, changes=True)
+@command("edit", answers=ScheduleView, changes=True)
 @click.argument("name")
 @click.option("--expression", metavar="EXPRESSION", help="Another rule: it goes on from now and replays nothing.")
 @click.option("--kind", help="Another kind of job.")
@@ -86,7 +86,7 @@ def edit(session: Session, *, name: str, expression: str | None, kind: str | Non
         raise InvalidInput("nothing to change", hint="Give --expression, --kind or another option.")
     changed = schedules_of(session).update(name, kind=kind, expression=expression, **given)
     told = sorted([*given, *(word for word, value in (("kind", kind), ("expression", expression)) if value)])
-    session.desk.did("schedule edit", f"schedule={name}", note=", ".join(told))
+    session.actions.did("schedule edit", f"schedule={name}", note=", ".join(told))
     tell_schedule(session, changed)
 
 
@@ -103,5 +103,5 @@ def _given(options: dict[str, Any]) -> Any:
         raise InvalidInput("a function for scopes has a name")
     for name in ("start", "end"):
         if name in given:
-            given[name] = moment_of(given[name], ages=False)
+            given[name] = timestamp_of(given[name], ages=False)
     return given

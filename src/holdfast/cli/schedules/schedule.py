@@ -8,16 +8,16 @@ from datetime import UTC, datetime
 import click
 from msgspec import Struct
 
-from holdfast.admin.actions.actions import Filled, Triggered
+from holdfast.admin.actions.actions import BackfilledPlans, Triggered
 from holdfast.admin.views.masking import Masks
-from holdfast.admin.views.schedules import Entry, Instant, ScheduleFacts, entry, instants, schedule_facts
-from holdfast.cli.command import Group, Items, command
+from holdfast.admin.views.schedules import Instant, PlanView, ScheduleView, entry, instants, schedule_view
+from holdfast.cli.command import CommandGroup, Items, command
 from holdfast.cli.confirm import confirm
 from holdfast.cli.schedules.definition import add, edit
-from holdfast.cli.schedules.text import desk_of, schedule_table, schedules_of, tell_schedule
+from holdfast.cli.schedules.text import actions_of, schedule_table, schedules_of, tell_schedule
 from holdfast.cli.session import Session
 from holdfast.cli.text import stamp, table
-from holdfast.cli.timestamps import moment_of
+from holdfast.cli.timestamps import timestamp_of
 from holdfast.domain.schedules.decision import spec_of
 from holdfast.domain.schedules.description import explain, lint, upcoming
 from holdfast.domain.schedules.plan import GLOBAL
@@ -38,7 +38,7 @@ class Preview(Struct, frozen=True):
     warnings: list[str]
 
 
-class Answer(Struct, frozen=True):
+class WhyAnswer(Struct, frozen=True):
     """What became of a plan, or will, and why."""
 
     schedule: str
@@ -53,41 +53,41 @@ class Removed(Struct, frozen=True):
     schedule: str
 
 
-@click.group("schedule", cls=Group)
+@click.group("schedule", cls=CommandGroup)
 def schedule() -> None:
     """Fire jobs by the clock: add schedules, look at their plans, pause, resume, trigger and backfill them."""
 
 
-@command("ls", answers=Items("schedules", ScheduleFacts))
+@command("ls", answers=Items("schedules", ScheduleView))
 def ls(session: Session) -> None:
     """List schedules by name, and when each fires next."""
     schedules, masks = schedules_of(session), Masks(session.store)
     now = schedules.now()
-    found = (schedule_facts(each, now, secrets=masks.of_schedule(each)) for each in schedules.all())
+    found = (schedule_view(each, now, secrets=masks.of_schedule(each)) for each in schedules.all())
     session.output.items("schedules", found, schedule_table)
 
 
-@command("show", answers=ScheduleFacts)
+@command("show", answers=ScheduleView)
 @click.argument("name")
 def show(session: Session, *, name: str) -> None:
     """Show one schedule: its rule in words, its next plans, and what is wrong with it."""
     tell_schedule(session, schedules_of(session).get(name))
 
 
-@command("pause", answers=ScheduleFacts, changes=True)
+@command("pause", answers=ScheduleView, changes=True)
 @click.argument("name")
 @click.option("--note", metavar="TEXT", help="Why, for those who look later.")
 def pause(session: Session, *, name: str, note: str | None) -> None:
     """Plan nothing more; what was fired goes on."""
-    session.desk.schedule("pause", name, note=note)
+    session.actions.schedule("pause", name, note=note)
     tell_schedule(session, schedules_of(session).get(name))
 
 
-@command("resume", answers=ScheduleFacts, changes=True)
+@command("resume", answers=ScheduleView, changes=True)
 @click.argument("name")
 def resume(session: Session, *, name: str) -> None:
     """Let it go on from now. What was due meanwhile is skipped: holdfast schedule backfill fires it."""
-    session.desk.schedule("resume", name)
+    session.actions.schedule("resume", name)
     tell_schedule(session, schedules_of(session).get(name))
 
 
@@ -98,7 +98,7 @@ def rm(session: Session, *, name: str, yes: bool) -> None:
     """Forget a schedule with its ledger; its jobs stay. One that code declares comes back with the next worker."""
     schedules_of(session).get(name)
     confirm(session, f"forget the schedule {name!r} with its ledger", yes=yes)
-    session.desk.schedule("rm", name)
+    session.actions.schedule("rm", name)
     session.output.value(Removed(name), lambda: [f"rm {name}"])
 
 
@@ -108,12 +108,12 @@ def rm(session: Session, *, name: str, yes: bool) -> None:
 @app_option
 def trigger(session: Session, *, name: str, scopes: tuple[str, ...], app: str | None) -> None:
     """Fire it now, beside its plans; also while it is paused."""
-    done = desk_of(session, app).trigger(name, scopes=scopes or None)
+    done = actions_of(session, app).trigger(name, scopes=scopes or None)
     told = ", ".join(str(job) for job in done.jobs)
     session.output.value(done, lambda: [told if session.output.quiet else f"fired as job {told}"])
 
 
-@command("backfill", answers=Filled, changes=True)
+@command("backfill", answers=BackfilledPlans, changes=True)
 @click.argument("name")
 @click.option("--from", "first", required=True, metavar="WHEN", help="The first plan: a moment (RFC 3339) or an age.")
 @click.option("--to", "last", default="now", show_default=True, metavar="WHEN", help="The last plan.")
@@ -130,9 +130,9 @@ def backfill(
       holdfast schedule backfill rollup --from 2030-01-01T00:00:00Z --to 2030-01-02T00:00:00Z --dry-run
       holdfast schedule backfill rollup --from 6h
     """
-    desk = desk_of(session, app)
-    until = desk.schedules.now() if last == "now" else moment_of(last)
-    done = desk.backfill(name, moment_of(first), until, scopes=scopes or None, dry_run=dry_run)
+    actions = actions_of(session, app)
+    until = actions.schedules.now() if last == "now" else timestamp_of(last)
+    done = actions.backfill(name, timestamp_of(first), until, scopes=scopes or None, dry_run=dry_run)
     session.output.value(done, lambda: [_filled_line(done)])
 
 
@@ -152,12 +152,12 @@ def preview(session: Session, *, expression: str, tz: str, phase: str, begin: st
       holdfast schedule preview '0 9 * * 1#1' --from 2030-01-01T00:00:00Z
     """
     spec = spec_of(expression, tz=tz, phase=as_duration(phase))
-    moments = upcoming(spec, moment_of(begin), count)
+    moments = upcoming(spec, timestamp_of(begin), count)
     found = Preview(expression, tz, explain(spec), instants(moments, tz), lint(spec, datetime.now(UTC)))
     session.output.value(found, lambda: _preview_lines(found))
 
 
-@command("history", answers=Items("plans", Entry))
+@command("history", answers=Items("plans", PlanView))
 @click.argument("name")
 @click.option("-n", "--limit", default=20, show_default=True, type=click.IntRange(1, 10_000), help="At most so many.")
 def history(session: Session, *, name: str, limit: int) -> None:
@@ -166,7 +166,7 @@ def history(session: Session, *, name: str, limit: int) -> None:
     session.output.items("plans", found, _history_table)
 
 
-@command("why", answers=Answer)
+@command("why", answers=WhyAnswer)
 @click.argument("name")
 @click.argument("time", metavar="TIME")
 @click.option("--scope", default=GLOBAL, show_default=True, help="The scope of the plan.")
@@ -177,8 +177,8 @@ def why(session: Session, *, name: str, time: str, scope: str) -> None:
     Example:
       holdfast schedule why nightly 2030-01-01T02:30:00+01:00
     """
-    moment = moment_of(time)
-    answer = Answer(name, moment, scope, schedules_of(session).why(name, moment, scope=scope))
+    timestamp = timestamp_of(time)
+    answer = WhyAnswer(name, timestamp, scope, schedules_of(session).why(name, timestamp, scope=scope))
     session.output.value(answer, lambda: [answer.why])
 
 
@@ -186,10 +186,10 @@ for _command in (ls, show, add, edit, pause, resume, trigger, preview, backfill,
     schedule.add_command(_command)
 
 
-def _filled_line(done: Filled) -> str:
-    verb = "would be fired; nothing was" if done.dry_run else "fired"
+def _filled_line(done: BackfilledPlans) -> str:
+    action = "would be fired; nothing was" if done.dry_run else "fired"
     span = f" from {stamp(done.first)} to {stamp(done.last)}" if done.plans else ""
-    return f"{done.plans:,} plans{span} {verb}, {done.known:,} had been before"
+    return f"{done.plans:,} plans{span} {action}, {done.known:,} had been before"
 
 
 def _preview_lines(found: Preview) -> Iterator[str]:
@@ -199,11 +199,11 @@ def _preview_lines(found: Preview) -> Iterator[str]:
     yield from (f"note: {warning}" for warning in found.warnings)
 
 
-def _history_table(entries: Iterable[Entry]) -> Iterator[Line]:
+def _history_table(entries: Iterable[PlanView]) -> Iterator[Line]:
     return table(("PLAN", "SCOPE", "DECISION", "JOB", "STATE", "WHY"), (_entry_row(each) for each in entries))
 
 
-def _entry_row(each: Entry) -> list[str]:
+def _entry_row(each: PlanView) -> list[str]:
     time = stamp(each.first)
     if each.first != each.last:
         last = stamp(each.last)

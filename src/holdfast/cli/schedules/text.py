@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import structs
 
-from holdfast.admin.actions.actions import Desk
+from holdfast.admin.actions.actions import Actions
 from holdfast.admin.views.masking import Masks
-from holdfast.admin.views.schedules import ScheduleFacts, schedule_facts
+from holdfast.admin.views.schedules import ScheduleView, schedule_view
 from holdfast.cli.session import Session
 from holdfast.cli.text import age, stamp, table
 from holdfast.domain.access.roles import Via
@@ -25,29 +25,29 @@ if TYPE_CHECKING:
 
 def schedules_of(session: Session) -> Schedules:
     """The schedules of the store, by whoever is at the keyboard."""
-    return session.desk.schedules
+    return session.actions.schedules
 
 
-def desk_of(session: Session, app: str | None) -> Desk:
+def actions_of(session: Session, app: str | None) -> Actions:
     """Where whoever is at the keyboard acts; with an application, its functions for scopes are known."""
     if app is None:
-        return session.desk
+        return session.actions
     from holdfast.cli.app_loader import load_app
 
     loaded = load_app(app, url=session.asked_url or session.url)
-    return Desk(loaded.store, actor=session.actor, via=Via.CLI, providers=loaded.providers)
+    return Actions(loaded.store, actor=session.actor, via=Via.CLI, providers=loaded.providers)
 
 
 def tell_schedule(session: Session, schedule: Schedule) -> None:
-    facts = schedule_facts(schedule, session.store.schedules.now(), secrets=Masks(session.store).of_schedule(schedule))
+    facts = schedule_view(schedule, session.store.schedules.now(), secrets=Masks(session.store).of_schedule(schedule))
     session.output.value(facts, lambda: schedule_lines(facts))
 
 
-def schedule_table(schedules: Iterable[ScheduleFacts]) -> Iterator[Line]:
+def schedule_table(schedules: Iterable[ScheduleView]) -> Iterator[Line]:
     return table(("NAME", "STATE", "EXPRESSION", "KIND", "NEXT", "FIRED", "NOTE"), (_row(each) for each in schedules))
 
 
-def _row(facts: ScheduleFacts) -> list[str]:
+def _row(facts: ScheduleView) -> list[str]:
     when = age(facts.next[0].utc) if facts.next else ""
     note = facts.error or facts.note or next((text for text in facts.warnings if text.startswith("Due since")), "")
     zone = (facts.definition or {"when": {}})["when"].get("tz", "")
@@ -55,7 +55,7 @@ def _row(facts: ScheduleFacts) -> list[str]:
     return [facts.name, facts.condition, expression, facts.kind, when, f"{facts.fired:,}", note]
 
 
-def schedule_lines(facts: ScheduleFacts) -> Iterator[str]:
+def schedule_lines(facts: ScheduleView) -> Iterator[str]:
     """All there is to say about one schedule."""
     yield f"schedule {facts.name}  {facts.condition}  {facts.expression}"
     yield f"  {'when':9} {facts.words}"

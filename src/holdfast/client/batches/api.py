@@ -15,10 +15,10 @@ from holdfast.errors import InvalidKind
 from holdfast.store import Store
 
 if TYPE_CHECKING:
-    from holdfast.client.batches.function import Bound, UnitFunction
+    from holdfast.client.batches.function import BoundFunction, UnitFunction
     from holdfast.client.batches.inbox import Inbox
     from holdfast.client.batches.local import BatchResult
-    from holdfast.client.batches.session import Loop
+    from holdfast.client.batches.session import Session
     from holdfast.domain.batches.batch import Batch
 
 P = ParamSpec("P")
@@ -112,7 +112,7 @@ class Batching(ABC):
 
         return {kind.name: kind for unit in self._units.values() for kind in kinds_of(unit)}
 
-    def run(self, units: UnitFunction[..., Any] | Bound, keys: Iterable[Any], **options: Any) -> BatchResult:
+    def run(self, units: UnitFunction[..., Any] | BoundFunction, keys: Iterable[Any], **options: Any) -> BatchResult:
         """Run a unit function over *keys*, resumable; *options* are those of ``RunOptions``.
 
         It runs in this process, or with ``where="workers"`` on the workers, and comes back when it has ended.
@@ -123,7 +123,7 @@ class Batching(ABC):
 
         return run_anywhere(self.store, _bound(units), keys, RunOptions(**options))
 
-    def submit(self, units: UnitFunction[..., Any] | Bound, keys: Iterable[Any], **options: Any) -> Batch:
+    def submit(self, units: UnitFunction[..., Any] | BoundFunction, keys: Iterable[Any], **options: Any) -> Batch:
         """Have the workers run a unit function over *keys*, ``shards=3`` at a time; comes back when all are planned.
 
         Raises:
@@ -144,7 +144,7 @@ class Batching(ABC):
 
         return Inbox(lambda: self.store, checked_name(name, what="the inbox"))
 
-    def session(self, name: str, arguments: Mapping[str, Any] | None = None, **options: Any) -> Loop:
+    def session(self, name: str, arguments: Mapping[str, Any] | None = None, **options: Any) -> Session:
         """A batch as a loop of your own: ``with app.session("resync") as run: for key in run.pending(keys): …``
 
         *name* and *arguments* are its identity; *options* are those of :meth:`run`.
@@ -153,15 +153,15 @@ class Batching(ABC):
             BatchHeld: Another run of this identity is alive.
             BatchPaused: A person has paused it.
         """
-        from holdfast.client.batches.function import Bound, UnitFunction, UnitOptions
+        from holdfast.client.batches.function import BoundFunction, UnitFunction, UnitOptions
         from holdfast.client.batches.local import RunOptions
-        from holdfast.client.batches.session import Loop
+        from holdfast.client.batches.session import Session
 
         function = UnitFunction(lambda key: None, UnitOptions(name=checked_name(name, what="the name")))  # noqa: ARG005
-        return Loop(self.store, Bound(function, dict(arguments or {})), RunOptions(**options))
+        return Session(self.store, BoundFunction(function, dict(arguments or {})), RunOptions(**options))
 
 
-def _bound(units: UnitFunction[..., Any] | Bound) -> Bound:
-    from holdfast.client.batches.function import Bound
+def _bound(units: UnitFunction[..., Any] | BoundFunction) -> BoundFunction:
+    from holdfast.client.batches.function import BoundFunction
 
-    return units if isinstance(units, Bound) else units.bind()
+    return units if isinstance(units, BoundFunction) else units.bind()

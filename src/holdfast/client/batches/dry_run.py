@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from holdfast.client.batches.function import Bound
+from holdfast.client.batches.function import BoundFunction
 from holdfast.client.batches.keys import chosen
 from holdfast.client.batches.local import BatchResult, RunOptions, opening_of, output_of
 from holdfast.client.batches.report import RunAnswer
@@ -18,12 +18,12 @@ from holdfast.store import Store
 NOTHING_TO_DO = 13
 
 
-class Found(Struct, frozen=True):
+class DryRun(Struct, frozen=True):
     """What a run would find."""
 
     batch: int | None
     generation: int
-    ended_clean: bool
+    finished_clean: bool
     units: int
     over: int
 
@@ -34,10 +34,10 @@ class Found(Struct, frozen=True):
         return Summary(total=total, succeeded=self.over, failed=0, skipped=0, cancelled=0, pending=self.units)
 
 
-def preview(store: Store, bound: Bound, keys: Iterable[Any], options: RunOptions) -> BatchResult | None:
+def preview(store: Store, bound: BoundFunction, keys: Iterable[Any], options: RunOptions) -> BatchResult | None:
     """The answer of a dry run, or of one that has nothing to do; None: it is to be run."""
     found = would_run(store, bound, keys if options.dry_run else (), options)
-    over = options.once and found.ended_clean
+    over = options.once and found.finished_clean
     if not options.dry_run and not over:
         return None
     told = RunAnswer(found.batch, found.generation, found.summary, dry_run=True)
@@ -46,7 +46,7 @@ def preview(store: Store, bound: Bound, keys: Iterable[Any], options: RunOptions
     return BatchResult(None, found.summary, NOTHING_TO_DO if over else 0)
 
 
-def would_run(store: Store, bound: Bound, keys: Iterable[Any], options: RunOptions) -> Found:
+def would_run(store: Store, bound: BoundFunction, keys: Iterable[Any], options: RunOptions) -> DryRun:
     """Look at the ledger, and say what a run would do; nothing is written."""
     opening = opening_of(bound, keys, options)
     # Without a dry run nobody counts, and the keys are not given.
@@ -57,12 +57,12 @@ def would_run(store: Store, bound: Bound, keys: Iterable[Any], options: RunOptio
     clean = latest is not None and latest.state is BatchState.DONE
     if latest is None or clean or latest.state is BatchState.CANCELLED or options.fresh:
         generation = 1 if latest is None else latest.generation + 1
-        return Found(None if latest is None else latest.id, generation, clean, sum(1 for _ in keys), 0)
+        return DryRun(None if latest is None else latest.id, generation, clean, sum(1 for _ in keys), 0)
     left = over = 0
     for chunk in _chunks(keys, 1000):
         known = store.batches.over(latest.id, [unit_key(key) for key in chunk], retry_failed=options.retry_failed)
         left, over = left + len(chunk) - known, over + known
-    return Found(latest.id, latest.generation, clean, left, over)
+    return DryRun(latest.id, latest.generation, clean, left, over)
 
 
 def _chunks(keys: Iterable[Any], size: int) -> Iterator[list[Any]]:

@@ -19,7 +19,7 @@ from holdfast.domain.jobs.kind import to_json
 from holdfast.domain.jobs.retry import Curve
 from holdfast.errors import InvalidInput, InvalidKind
 from holdfast.store import Store
-from holdfast.store.jobs.leases import TERM
+from holdfast.store.jobs.leases import DEFAULT_LEASE
 from holdfast.worker.batches.unit import Unit
 
 P = ParamSpec("P")
@@ -43,7 +43,7 @@ class UnitOptions(Struct, frozen=True, kw_only=True):
     executor: str = "thread"
     memory: int | None = None
     queue: str = DEFAULT_QUEUE
-    lease: timedelta = TERM
+    lease: timedelta = DEFAULT_LEASE
     rate: float | None = None
     conflicts: tuple[str, ...] = ()
 
@@ -97,7 +97,7 @@ class UnitFunction(Generic[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)
 
-    def bind(self, **arguments: Any) -> Bound:
+    def bind(self, **arguments: Any) -> BoundFunction:
         """The function with its arguments: all of them belong to the batch's identity, but for operational ones.
 
         Raises:
@@ -108,7 +108,7 @@ class UnitFunction(Generic[P, R]):
                 known = ", ".join(self._names[1:]) or "none"
                 raise InvalidInput(f"{self.options.name!r} has no argument {name!r}", hint=f"It has: {known}.")
         self.typed(msgspec.json.decode(to_json(arguments, what="the arguments")))
-        return Bound(self, arguments)
+        return BoundFunction(self, arguments)
 
     def typed(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Arguments that were JSON, as the function takes them.
@@ -208,7 +208,7 @@ class UnitFunction(Generic[P, R]):
             return None
 
 
-class Bound(Struct, frozen=True):
+class BoundFunction(Struct, frozen=True):
     """A unit function with its arguments."""
 
     function: UnitFunction[Any, Any]

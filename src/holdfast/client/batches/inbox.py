@@ -11,17 +11,17 @@ import msgspec
 
 from holdfast.domain.text import Duration, as_duration, checked_count
 from holdfast.store import Store
-from holdfast.store.batches.inbox import TERM, Taken
+from holdfast.store.batches.inbox import TERM, InboxItem
 from holdfast.worker import clock
 
 #: How often a consumer that waits looks again, in seconds.
 LOOK_EVERY = 0.2
 
 
-class Result:
+class InboxResult:
     """A result that this consumer has taken, until its term is over."""
 
-    def __init__(self, store: Store, taken: Taken) -> None:
+    def __init__(self, store: Store, taken: InboxItem) -> None:
         #: The key of the unit, its batch, and what it handed over.
         self.key: Any = msgspec.json.decode(taken.key)
         self.batch: int = taken.batch_id
@@ -62,7 +62,7 @@ class Inbox:
         self._store = store
         self._name = name
 
-    def take(self, limit: int = 10, *, wait: Duration = 0, term: Duration = TERM) -> list[Result]:
+    def take(self, limit: int = 10, *, wait: Duration = 0, lease_duration: Duration = TERM) -> list[InboxResult]:
         """Take up to *limit* results, the longest free first; *wait* for the first one at most so long.
 
         What is not accepted within *term*, or whose consumer died, is taken by another.
@@ -71,10 +71,10 @@ class Inbox:
         store, pause = self._store(), threading.Event()
         until = clock.now() + as_duration(wait).total_seconds()
         while True:
-            taken = store.inbox.take(self._name, limit=limit, term=as_duration(term))
+            taken = store.inbox.take(self._name, limit=limit, lease_duration=as_duration(lease_duration))
             rest = until - clock.now()
             if taken or rest <= 0:
-                return [Result(store, each) for each in taken]
+                return [InboxResult(store, each) for each in taken]
             pause.wait(min(rest, LOOK_EVERY))
 
     def __len__(self) -> int:

@@ -9,8 +9,8 @@ from holdfast.client.batches.function import UnitFunction
 from holdfast.domain.batches.batch import UnitKey, unit_key
 from holdfast.errors import InvalidInput
 from holdfast.store import Store
-from holdfast.store.batches.opening import Opened
-from holdfast.worker.batches.bitmap import Marked
+from holdfast.store.batches.opening import BatchRun
+from holdfast.worker.batches.bitmap import Bitmap
 
 #: With so many units over, it is quicker to read which than to look each of them up.
 WORTH_IT = 5000
@@ -35,11 +35,11 @@ def chosen(
     return None if picked is None else set(picked)
 
 
-def keys_over(store: Store, opened: Opened, keys: Iterable[Any]) -> Marked | None:
+def keys_over(store: Store, opened: BatchRun, keys: Iterable[Any]) -> Bitmap | None:
     """Of a range that was run before, the keys that need not be looked at: read once, a bit for each."""
     if opened.created or not isinstance(keys, range) or store.batches.counters(opened.batch.id).over < WORTH_IT:
         return None
-    return Marked(keys, store.batches.keys_over(opened.batch.id))
+    return Bitmap(keys, store.batches.keys_over(opened.batch.id))
 
 
 def key_of(function: UnitFunction[..., Any], value: Any) -> UnitKey:

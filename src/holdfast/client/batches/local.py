@@ -16,10 +16,10 @@ from typing import Any, NamedTuple, NoReturn, TypeVar
 import msgspec
 from msgspec import Struct
 
-from holdfast.client.batches.function import Bound
+from holdfast.client.batches.function import BoundFunction
 from holdfast.client.batches.keys import chosen, key_of, keys_over
-from holdfast.client.batches.report import Report
-from holdfast.client.batches.shard import Telling, run_of
+from holdfast.client.batches.report import RunReport
+from holdfast.client.batches.shard import HookCalls, run_of
 from holdfast.domain.batches.batch import (
     AbortedBy,
     Batch,
@@ -27,12 +27,12 @@ from holdfast.domain.batches.batch import (
     BatchState,
     Counters,
     Summary,
-    UnitEnd,
+    UnitOutcome,
     exit_code,
     identity,
     summarise,
 )
-from holdfast.domain.batches.breaker import Limits
+from holdfast.domain.batches.breaker import FailureLimits
 from holdfast.domain.batches.sharding import SHARDS
 from holdfast.domain.jobs.job import WorkerId
 from holdfast.domain.jobs.kind import to_json
@@ -44,13 +44,13 @@ from holdfast.output.envelope import failure_of
 from holdfast.output.printer import Format, Output, Silent
 from holdfast.settings import settings
 from holdfast.store import Store
-from holdfast.store.batches.opening import Opened, Opening
+from holdfast.store.batches.opening import BatchRun, RunRequest
 from holdfast.worker.batches import owner
 from holdfast.worker.batches.conflicts import first_running
-from holdfast.worker.batches.driver import Driver, Plan, Pulse
+from holdfast.worker.batches.driver import Driver, DriverHeartbeat, RunPlan
 from holdfast.worker.batches.source import Keys
-from holdfast.worker.batches.unit import Run
-from holdfast.worker.service import Mover
+from holdfast.worker.batches.unit import UnitRunner
+from holdfast.worker.service import ServiceThread
 from holdfast.worker.signals import Signals
 
 T = TypeVar("T")
@@ -114,7 +114,7 @@ class BatchResult(Struct, frozen=True):
         sys.exit(self.exit_code)
 
 
-def run_batch(store: Store, bound: Bound, keys: Iterable[Any], options: RunOptions) -> BatchResult:
+def run_batch(store: Store, bound: BoundFunction, keys: Iterable[Any], options: RunOptions) -> BatchResult:
     """Run *bound* over *keys* in this process, and write the ledger as it goes.
 
     That another run is alive, that a person has paused it, or drift, is told and answered, not raised.
@@ -135,9 +135,9 @@ def run_batch(store: Store, bound: Bound, keys: Iterable[Any], options: RunOptio
         over=keys_over(store, opened, keys),
         first=opened.created,
     )
-    telling = Telling(bound.function)
+    telling = HookCalls(bound.function)
 
-    def told(ends: Sequence[UnitEnd]) -> None:
+    def told(ends: Sequence[UnitOutcome]) -> None:
         report.units(ends)
         telling.units(ends)
 
@@ -152,7 +152,7 @@ def run_batch(store: Store, bound: Bound, keys: Iterable[Any], options: RunOptio
     summary = summarise(counted, batch.total or 0, aborted)
     code = exit_code(counted, aborted)
     telling.end(summary)
-    report.ended(summary, code)
+    report.finished(summary, code)
     return BatchResult(batch, summary, code)
 
 
@@ -168,12 +168,12 @@ def attempt(begin: Callable[[], T], output: Output) -> T | BatchResult:
 class Begun(NamedTuple):
     """A run that has begun: its lease, what tells of it, and what its units share."""
 
-    opened: Opened
-    report: Report
-    run: Run
+    opened: BatchRun
+    report: RunReport
+    run: UnitRunner
 
 
-def begin(store: Store, bound: Bound, keys: Iterable[Any], options: RunOptions) -> Begun:
+def begin(store: Store, bound: BoundFunction, keys: Iterable[Any], options: RunOptions) -> Begun:
     """Open the batch.
 
     Raises:
@@ -184,7 +184,7 @@ def begin(store: Store, bound: Bound, keys: Iterable[Any], options: RunOptions) 
     """
     output = output_of(options.output)
     opened = open_batch(store, bound, keys, options, output)
-    report = Report(
+    report = RunReport(
         output,
         opened.batch,
         total=_length(keys),
@@ -195,7 +195,7 @@ def begin(store: Store, bound: Bound, keys: Iterable[Any], options: RunOptions) 
     return Begun(opened, report, run_of(store, bound, opened))
 
 
-def _drive(store: Store, begun: Begun, driver: Driver, telling: Telling) -> AbortedBy | None:
+def _drive(store: Store, begun: Begun, driver: Driver, telling: HookCalls) -> AbortedBy | None:
     """Renew the lease all the while, and hear signals."""
 
     def first() -> None:
@@ -203,7 +203,7 @@ def _drive(store: Store, begun: Begun, driver: Driver, telling: Telling) -> Abor
         driver.stop(AbortedBy.SIGNAL)
 
     lost = partial(driver.stop, AbortedBy.LEASE_LOST)
-    pulse = Mover(Pulse(store, begun.opened, begun.run, lost=lost), told=lambda *_: None)
+    pulse = ServiceThread(DriverHeartbeat(store, begun.opened, begun.run, lost=lost), told=lambda *_: None)
     pulse.start()
     try:
         with heard(first):
@@ -220,7 +220,7 @@ def heard(first: Callable[[], None]) -> AbstractContextManager[object]:
 
 
 def _end(
-    store: Store, opened: Opened, source: Keys, aborted: AbortedBy | None
+    store: Store, opened: BatchRun, source: Keys, aborted: AbortedBy | None
 ) -> tuple[Batch, Counters, AbortedBy | None]:
     """Write where the batch stands, and end the run's own job."""
     if aborted is AbortedBy.LEASE_LOST:
@@ -236,10 +236,10 @@ def _end(
     return batch, counted, AbortedBy.CANCEL if batch.state is BatchState.CANCELLED else aborted
 
 
-def opening_of(bound: Bound, keys: Iterable[Any], options: RunOptions) -> Opening:
+def opening_of(bound: BoundFunction, keys: Iterable[Any], options: RunOptions) -> RunRequest:
     function = bound.function.options
     source = options.name or options.source or source_of(keys)
-    return Opening(
+    return RunRequest(
         identity=identity(function.name, bound.lasting, source),
         kind=function.name,
         arguments=to_json(bound.arguments, what="the arguments").decode(),
@@ -278,7 +278,9 @@ def _digests(files: Sequence[str | Path]) -> str | None:
     return msgspec.json.encode(found, order="sorted").decode()
 
 
-def open_batch(store: Store, bound: Bound, keys: Iterable[Any], options: RunOptions, output: Output) -> Opened:
+def open_batch(
+    store: Store, bound: BoundFunction, keys: Iterable[Any], options: RunOptions, output: Output
+) -> BatchRun:
     """Open the batch, when no service is in the way."""
     bound.function.doubts()
     probes = [*bound.function.options.conflicts, *options.conflicts]
@@ -298,7 +300,7 @@ def _await_services(store: Store, probes: Sequence[str], *, wait: bool, output: 
         pause.wait(LOOK_AGAIN)
 
 
-def _open(store: Store, opening: Opening, *, wait: bool, output: Output) -> Opened:
+def _open(store: Store, opening: RunRequest, *, wait: bool, output: Output) -> BatchRun:
     """Open the batch; a dead owner is replaced at once, a live one is waited for, or is the answer."""
     worker = WorkerId(f"run-{os.urandom(6).hex()}")
     pause, told = threading.Event(), False
@@ -325,8 +327,8 @@ def _who(held: BatchHeld, owners: list[str]) -> BatchHeld:
     return BatchHeld(f"{held.message}: {owner.say(owners[0])}", **held.context)
 
 
-def _plan(bound: Bound, options: RunOptions) -> Plan:
-    return Plan(
+def _plan(bound: BoundFunction, options: RunOptions) -> RunPlan:
+    return RunPlan(
         jobs=options.jobs,
         limits=limits_of(bound, options),
         deadline=None if options.deadline is None else as_duration(options.deadline),
@@ -337,7 +339,7 @@ def _plan(bound: Bound, options: RunOptions) -> Plan:
     )
 
 
-def rate_of(bound: Bound, options: RunOptions) -> float | None:
+def rate_of(bound: BoundFunction, options: RunOptions) -> float | None:
     """How many units may begin in a second."""
     rate = bound.function.options.rate if options.rate is None else options.rate
     if rate is not None and not (isinstance(rate, int | float) and rate > 0):
@@ -345,17 +347,17 @@ def rate_of(bound: Bound, options: RunOptions) -> float | None:
     return rate
 
 
-def limits_of(bound: Bound, options: RunOptions) -> Limits:
+def limits_of(bound: BoundFunction, options: RunOptions) -> FailureLimits:
     """When the breaker trips."""
     own = bound.function.options.max_failures
-    return Limits(
+    return FailureLimits(
         in_a_row=own if options.max_failures is None else options.max_failures,
         total=options.max_total_failures,
         rate=options.max_failure_rate,
     )
 
 
-def give_up(store: Store, opened: Opened) -> None:
+def give_up(store: Store, opened: BatchRun) -> None:
     """The run broke: let go of the batch, and forget one of which nothing was run."""
     with suppress(HoldfastError):
         batch, counted = store.batches.end(opened, AbortedBy.FATAL, opened.batch.total or 0, complete=False)

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from holdfast.client.batches.dry_run import preview
-from holdfast.client.batches.function import Bound
+from holdfast.client.batches.function import BoundFunction
 from holdfast.client.batches.local import (
     STOPPING,
     BatchResult,
@@ -25,14 +25,14 @@ from holdfast.client.batches.local import (
     rate_of,
     run_batch,
 )
-from holdfast.client.batches.report import Report
+from holdfast.client.batches.report import RunReport
 from holdfast.domain.batches.batch import (
     AbortedBy,
     Batch,
     BatchId,
     BatchState,
     Counters,
-    Unit,
+    UnitRow,
     UnitState,
     exit_code,
     summarise,
@@ -43,14 +43,14 @@ from holdfast.domain.text import as_duration, checked_name, checked_number
 from holdfast.errors import BatchHeld, InvalidInput
 from holdfast.output.printer import Format, Output
 from holdfast.store import Store
-from holdfast.store.batches.opening import Opened
+from holdfast.store.batches.opening import BatchRun
 from holdfast.worker.batches.source import numbered
 
 #: Units that are planned at a time, and how often a watcher looks, in seconds.
 CHUNK, LOOK_EVERY = 1000, 0.2
 
 
-def run_anywhere(store: Store, bound: Bound, keys: Iterable[Any], options: RunOptions) -> BatchResult:
+def run_anywhere(store: Store, bound: BoundFunction, keys: Iterable[Any], options: RunOptions) -> BatchResult:
     """Run a batch where it is asked for: here, or on the workers; or say what would be run."""
     if options.dry_run or options.once:
         told = preview(store, bound, keys, options)
@@ -65,7 +65,7 @@ def run_anywhere(store: Store, bound: Bound, keys: Iterable[Any], options: RunOp
             raise InvalidInput(f"where is 'here' or 'workers', not {options.where!r}")
 
 
-def submit_batch(store: Store, bound: Bound, keys: Iterable[Any], options: RunOptions) -> Batch:
+def submit_batch(store: Store, bound: BoundFunction, keys: Iterable[Any], options: RunOptions) -> Batch:
     """Write all units of a batch to its ledger, and hand it over to the workers.
 
     Raises:
@@ -79,7 +79,7 @@ def submit_batch(store: Store, bound: Bound, keys: Iterable[Any], options: RunOp
     return _launch(store, opened, keys, options, sharding)
 
 
-def run_on_workers(store: Store, bound: Bound, keys: Iterable[Any], options: RunOptions) -> BatchResult:
+def run_on_workers(store: Store, bound: BoundFunction, keys: Iterable[Any], options: RunOptions) -> BatchResult:
     """Submit, and watch until the workers are done: the same output and exit code as a run in this process.
 
     A first signal stops the batch, which can be resumed; a second one leaves at once.
@@ -89,7 +89,7 @@ def run_on_workers(store: Store, bound: Bound, keys: Iterable[Any], options: Run
     return batch if isinstance(batch, BatchResult) else watch(store, batch, output, every=options.progress_every)
 
 
-def _submitted(store: Store, bound: Bound, keys: Iterable[Any], options: RunOptions) -> Batch:
+def _submitted(store: Store, bound: BoundFunction, keys: Iterable[Any], options: RunOptions) -> Batch:
     """The batch on the workers; one that is there already is joined on demand."""
     try:
         return submit_batch(store, bound, keys, msgspec.structs.replace(options, allow_concurrent=False))
@@ -103,7 +103,7 @@ def _submitted(store: Store, bound: Bound, keys: Iterable[Any], options: RunOpti
 def watch(store: Store, batch: Batch, output: Output, *, every: int = 10) -> BatchResult:
     """Tell how far a batch on the workers is, until they are done with it; a signal stops it."""
     before = store.batches.counters(batch.id).over
-    report = Report(output, batch, total=batch.total, every=every, created=batch.passes == 1, before=before)
+    report = RunReport(output, batch, total=batch.total, every=every, created=batch.passes == 1, before=before)
     asked = threading.Event()
 
     def first() -> None:
@@ -127,18 +127,18 @@ def _only_results_wait(batch: Batch, counted: Counters) -> bool:
     return batch.total is not None and counted.in_inbox > 0 and counted.over + counted.in_inbox >= batch.total
 
 
-def _told(store: Store, batch: Batch, report: Report, output: Output) -> BatchResult:
+def _told(store: Store, batch: Batch, report: RunReport, output: Output) -> BatchResult:
     counted = store.batches.counters(batch.id)
     if output.format is Format.NDJSON:
         for ends in _ends(store, batch):
             report.units(ends)
     summary = summarise(counted, batch.total or 0, batch.aborted_by)
     code = exit_code(counted, batch.aborted_by)
-    report.ended(summary, code)
+    report.finished(summary, code)
     return BatchResult(batch, summary, code)
 
 
-def _ends(store: Store, batch: Batch) -> Iterator[list[Unit]]:
+def _ends(store: Store, batch: Batch) -> Iterator[list[UnitRow]]:
     """The units that ended in this run, from the ledger, by key."""
     after = ""
     while page := store.batches.units(batch.id, after=after):
@@ -146,7 +146,7 @@ def _ends(store: Store, batch: Batch) -> Iterator[list[Unit]]:
         yield [unit for unit in page if unit.passes == batch.passes and unit.state is not UnitState.PENDING]
 
 
-def _launch(store: Store, opened: Opened, keys: Iterable[Any], options: RunOptions, sharding: Sharding) -> Batch:
+def _launch(store: Store, opened: BatchRun, keys: Iterable[Any], options: RunOptions, sharding: Sharding) -> Batch:
     places = numbered(keys)
     try:
         while chunk := list(islice(places, CHUNK)):
@@ -159,7 +159,7 @@ def _launch(store: Store, opened: Opened, keys: Iterable[Any], options: RunOptio
     return batch
 
 
-def _sharding(bound: Bound, options: RunOptions) -> Sharding:
+def _sharding(bound: BoundFunction, options: RunOptions) -> Sharding:
     if not isinstance(options.shards, int) or not 1 <= options.shards <= MAX_SHARDS:
         raise InvalidInput(f"shards is a number from 1 to {MAX_SHARDS:,}, not {options.shards!r}")
     for name, plain in {"limit": None, "resume_from": None, "only": None, "jobs": 1}.items():

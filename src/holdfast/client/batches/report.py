@@ -10,7 +10,7 @@ from typing import Any, Self
 import msgspec
 from msgspec import Struct
 
-from holdfast.domain.batches.batch import AbortedBy, Batch, Summary, Unit, UnitEnd, UnitState
+from holdfast.domain.batches.batch import AbortedBy, Batch, Summary, UnitOutcome, UnitRow, UnitState
 from holdfast.domain.text import per_second, span
 from holdfast.output.envelope import Failure
 from holdfast.output.printer import Format, Output
@@ -53,7 +53,7 @@ class UnitLine(Struct, frozen=True, omit_defaults=True):
     error: str | None = None
 
 
-class Report:
+class RunReport:
     """Tells of one run."""
 
     def __init__(
@@ -75,7 +75,7 @@ class Report:
         self._edited = edited
         self._total = total
         self._every = max(1, every)
-        self._ended = 0
+        self._finished = 0
         self._failed = 0
         self._told = 0
         self._began = time.monotonic()
@@ -112,39 +112,39 @@ class Report:
     def note(self, text: str) -> None:
         self._output.note(text)
 
-    def units(self, ends: Sequence[UnitEnd | Unit]) -> None:
+    def units(self, ends: Sequence[UnitOutcome | UnitRow]) -> None:
         """Tell of units that are in the ledger now."""
-        ended = self._ended + len(ends)
+        finished = self._finished + len(ends)
         if self._output.format is Format.NDJSON:
-            self._output.lines_of([unit_line(end) for end in ends], checkpoint=ended)
+            self._output.lines_of([unit_line(end) for end in ends], checkpoint=finished)
         elif self._tells:
-            self.far(ended, self._failed + sum(end.state is UnitState.FAILED for end in ends))
-        self._ended = ended
+            self.far(finished, self._failed + sum(end.state is UnitState.FAILED for end in ends))
+        self._finished = finished
 
-    def far(self, ended: int, failed: int) -> None:
+    def far(self, finished: int, failed: int) -> None:
         """Tell people how many units have ended, and how many of them failed."""
         if not self._tells:
             return
-        self._ended, self._failed = ended, failed
+        self._finished, self._failed = finished, failed
         if self._bar is not None:
-            self._bar(ended, failed)
-        elif ended - self._told >= self._every:
-            self._told = ended
+            self._bar(finished, failed)
+        elif finished - self._told >= self._every:
+            self._told = finished
             self.note(self._progress())
 
     def _progress(self) -> str:
-        rate = max(1e-6, self._ended - self._before) / max(1e-6, time.monotonic() - self._began)
+        rate = max(1e-6, self._finished - self._before) / max(1e-6, time.monotonic() - self._began)
         words = [
-            f"{self._ended:,}" + (f" of {self._total:,}" if self._total else "") + " units",
+            f"{self._finished:,}" + (f" of {self._total:,}" if self._total else "") + " units",
             per_second(rate),
         ]
         if self._failed:
             words.append(f"{self._failed:,} failed")
-        if self._total and self._total > self._ended:
-            words.append(f"{span((self._total - self._ended) / rate)} left")
+        if self._total and self._total > self._finished:
+            words.append(f"{span((self._total - self._finished) / rate)} left")
         return ", ".join(words)
 
-    def ended(self, summary: Summary, code: int) -> None:
+    def finished(self, summary: Summary, code: int) -> None:
         batch = self._batch
         answer = RunAnswer(batch.id, batch.generation, summary)
         if code == 0:
@@ -164,12 +164,12 @@ class Report:
         self._output.error(failure, data=answer, status="partial_failure" if code == 6 else "error")
 
 
-def unit_line(end: UnitEnd | Unit) -> UnitLine:
+def unit_line(end: UnitOutcome | UnitRow) -> UnitLine:
     """A unit for programs: as it has just ended, or as the ledger keeps it."""
     return UnitLine(
         key=msgspec.json.decode(end.key),
         status=end.state,
-        duration_ms=end.took_ms,
+        duration_ms=end.duration_ms,
         attempts=end.attempts,
         label=end.label,
         warning=end.warning,

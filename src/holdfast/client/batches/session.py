@@ -11,51 +11,51 @@ from typing import Any, NoReturn, Self
 
 import msgspec
 
-from holdfast.client.batches.function import Bound
+from holdfast.client.batches.function import BoundFunction
 from holdfast.client.batches.local import RunOptions, begin, heard, limits_of
 from holdfast.domain.batches.batch import (
     AbortedBy,
     Summary,
-    UnitEnd,
     UnitKey,
+    UnitOutcome,
+    UnitRow,
     UnitState,
     exit_code,
     summarise,
     unit_key,
 )
-from holdfast.domain.batches.batch import Unit as UnitRow
 from holdfast.domain.batches.breaker import Breaker
-from holdfast.domain.jobs.handler_exceptions import AlreadyOver, Cancelled, Fatal, Skip
+from holdfast.domain.jobs.handler_exceptions import AlreadyFinished, Cancelled, Fatal, Skip
 from holdfast.domain.jobs.verdict import Done
 from holdfast.store import Store
-from holdfast.store.batches.in_flight import InHand
-from holdfast.store.batches.ledger import Next
+from holdfast.store.batches.in_flight import UnitInFlight
+from holdfast.store.batches.ledger import NextUnits
 from holdfast.worker import clock
-from holdfast.worker.batches.driver import FLUSH_EVERY, Pulse, give_back
+from holdfast.worker.batches.driver import FLUSH_EVERY, DriverHeartbeat, release
 from holdfast.worker.batches.threads import GROUP
-from holdfast.worker.batches.unit import Run, Unit
+from holdfast.worker.batches.unit import Unit, UnitRunner
 from holdfast.worker.handler import say
-from holdfast.worker.service import Mover
+from holdfast.worker.service import ServiceThread
 
 
-class Loop:
+class Session:
     """``with app.session(…) as run: for key in run.pending(keys): with run.unit(key): …``
 
     Units run where the loop runs, one after the other. What a unit raises is its failure alone: the loop goes
     on, until the breaker trips. A first signal ends the loop after the unit under way, a second one the process.
     """
 
-    def __init__(self, store: Store, bound: Bound, options: RunOptions) -> None:
+    def __init__(self, store: Store, bound: BoundFunction, options: RunOptions) -> None:
         self._store = store
         self._begun = begin(store, bound, (), options)
         self._opened = self._begun.opened
-        self._run: Run = self._begun.run
+        self._run: UnitRunner = self._begun.run
         self._breaker = Breaker(limits_of(bound, options))
         self._retry_failed = options.retry_failed
         self._aborted: AbortedBy | None = None
-        self._ends: list[UnitEnd] = []
+        self._ends: list[UnitOutcome] = []
         self._rows: dict[UnitKey, UnitRow] = {}
-        self._streak: list[UnitEnd] = []
+        self._streak: list[UnitOutcome] = []
         self._met = 0
         self._complete = False
         self._flushed = clock.now()
@@ -65,7 +65,7 @@ class Loop:
 
     def __enter__(self) -> Self:
         lost = partial(self.stop, AbortedBy.LEASE_LOST)
-        pulse = Mover(Pulse(self._store, self._opened, self._run, lost=lost), told=lambda *_: None)
+        pulse = ServiceThread(DriverHeartbeat(self._store, self._opened, self._run, lost=lost), told=lambda *_: None)
         pulse.start()
         self._stack.callback(pulse.stop, timeout=1)
         self._stack.enter_context(heard(self.stop))
@@ -82,7 +82,7 @@ class Loop:
             self._store.leases.settle(self._opened.lease, Done())
         self.summary = summarise(counted, batch.total or 0, self._aborted)
         self.exit_code = exit_code(counted, self._aborted)
-        self._begun.report.ended(self.summary, self.exit_code)
+        self._begun.report.finished(self.summary, self.exit_code)
 
     def stop(self, why: AbortedBy = AbortedBy.SIGNAL) -> None:
         """Begin no more units; the first reason stays."""
@@ -92,7 +92,7 @@ class Loop:
     def pending(self, keys: Iterable[Any]) -> Iterator[Any]:
         """Those of *keys* that are to be run, in their order, until the run has to stop."""
         numbered = ((unit_key(value), place) for place, value in enumerate(keys))
-        ahead: list[InHand] = []
+        ahead: list[UnitInFlight] = []
         while not self._run.stopping.is_set():
             ahead += islice(numbered, GROUP - len(ahead))
             if not ahead:
@@ -114,18 +114,18 @@ class Loop:
         began = time.monotonic()
         try:
             yield unit
-        except (Cancelled, AlreadyOver):
+        except (Cancelled, AlreadyFinished):
             self._rows.pop(row.key)
             return
         except Skip as skip:
             unit.warn(str(skip))
-            end = unit.ended(UnitState.SKIPPED, None, time.monotonic() - began)
+            end = unit.finished(UnitState.SKIPPED, None, time.monotonic() - began)
         except Exception as error:  # noqa: BLE001 - the failure of one unit
-            end = unit.ended(UnitState.FAILED, say(error), time.monotonic() - began)
+            end = unit.finished(UnitState.FAILED, say(error), time.monotonic() - began)
             if isinstance(error, Fatal):
                 self.stop(AbortedBy.FATAL)
         else:
-            end = unit.settled or unit.ended(UnitState.DONE, None, time.monotonic() - began)
+            end = unit.settled or unit.finished(UnitState.DONE, None, time.monotonic() - began)
         self._rows.pop(row.key)
         self._over(end, written=unit.settled is not None)
 
@@ -133,24 +133,24 @@ class Loop:
         """End the program with the exit code of the run; after the ``with``."""
         raise SystemExit(self.exit_code)
 
-    def _over(self, end: UnitEnd, *, written: bool) -> None:
+    def _over(self, end: UnitOutcome, *, written: bool) -> None:
         if not written:
             self._ends.append(end)
         failed = end.state is UnitState.FAILED
         self._streak = [*self._streak, end] if failed else []
         if self._breaker.count(failed=failed) and failed:
-            self._ends = give_back(self._ends, self._streak)
+            self._ends = release(self._ends, self._streak)
             assert self._breaker.tripped is not None
             self.stop(self._breaker.tripped)
         if len(self._ends) >= GROUP or clock.now() - self._flushed >= FLUSH_EVERY:
             self._write()
 
-    def _write(self, ahead: list[InHand] | None = None) -> int:
+    def _write(self, ahead: list[UnitInFlight] | None = None) -> int:
         """Write what has ended; with *ahead*, take the next units, and say how many were looked at."""
         ends, self._ends = self._ends, []
         held = [(row.key, row.place) for row in self._rows.values()] if not self._run.stopping.is_set() else []
         limit = 0 if ahead is None else GROUP
-        ask_for = Next(in_hand=held, candidates=ahead, limit=limit, retry_failed=self._retry_failed)
+        ask_for = NextUnits(in_hand=held, candidates=ahead, limit=limit, retry_failed=self._retry_failed)
         flushed = self._store.batches.flush(self._opened, ends, ask_for)
         self._flushed = clock.now()
         self._rows.update((row.key, row) for row in flushed.taken)

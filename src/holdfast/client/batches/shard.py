@@ -10,10 +10,9 @@ from typing import Any
 
 import msgspec
 
-from holdfast.client.batches.function import Bound, UnitFunction
+from holdfast.client.batches.function import BoundFunction, UnitFunction
 from holdfast.client.batches.report import unit_line
-from holdfast.domain.batches.batch import AbortedBy, BatchId, BatchState, UnitEnd, summarise
-from holdfast.domain.batches.batch import Unit as UnitRow
+from holdfast.domain.batches.batch import AbortedBy, BatchId, BatchState, UnitOutcome, UnitRow, summarise
 from holdfast.domain.batches.sharding import Sharding, shard_kind, sharding_of
 from holdfast.domain.jobs.context import Context
 from holdfast.domain.jobs.handler_exceptions import Cancelled, Release
@@ -23,15 +22,15 @@ from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.jobs.verdict import Done
 from holdfast.errors import LeaseLost
 from holdfast.store import Store
-from holdfast.store.batches.opening import Opened
+from holdfast.store.batches.opening import BatchRun
 from holdfast.worker import clock
 from holdfast.worker.batches import owner
-from holdfast.worker.batches.driver import Driver, Plan
+from holdfast.worker.batches.driver import Driver, RunPlan
 from holdfast.worker.batches.processes import ChildRun, Told
 from holdfast.worker.batches.source import Pending
-from holdfast.worker.batches.unit import Run
+from holdfast.worker.batches.unit import UnitRunner
 from holdfast.worker.context import RunContext
-from holdfast.worker.service import Mover, Ticked
+from holdfast.worker.service import ServiceThread, TickResult
 
 log = logging.getLogger("holdfast.batch")
 
@@ -47,7 +46,7 @@ def kinds_of(function: UnitFunction[..., Any]) -> list[Kind]:
     return [*kinds, unit_kind(function)] if function.options.executor == "process" else kinds
 
 
-def run_of(store: Store, bound: Bound, opened: Opened) -> Run:
+def run_of(store: Store, bound: BoundFunction, opened: BatchRun) -> UnitRunner:
     """What the units of one run share."""
     function, options = bound.function, bound.function.options
     timeout = None if options.timeout is None else options.timeout.total_seconds()
@@ -55,7 +54,7 @@ def run_of(store: Store, bound: Bound, opened: Opened) -> Run:
         return ChildRun(
             opened, unit_kind(function), bound.arguments, retries=options.retries, curve=options.curve, timeout=timeout
         )
-    return Run(
+    return UnitRunner(
         batch=opened.batch,
         function=function.caller(bound.arguments),
         plain=function.plain(bound.arguments),
@@ -68,7 +67,7 @@ def run_of(store: Store, bound: Bound, opened: Opened) -> Run:
     )
 
 
-class Telling:
+class HookCalls:
     """Calls the hooks of a function; what they raise is told in the log, and harms no unit."""
 
     def __init__(self, function: UnitFunction[..., Any]) -> None:
@@ -84,7 +83,7 @@ class Telling:
             return False
         return True
 
-    def units(self, ends: Sequence[UnitEnd]) -> None:
+    def units(self, ends: Sequence[UnitOutcome]) -> None:
         for hook in self._hooks.unit:
             for end in ends:
                 self._call(hook, unit_line(end))
@@ -126,7 +125,7 @@ class _Shard:
         self._store = store
         self._function = function
         self._context = context
-        self._telling = Telling(function)
+        self._telling = HookCalls(function)
 
     def work(self, batch_id: BatchId) -> None:
         opened = self._store.batches.join(batch_id, self._context.lease, owner=_owner())
@@ -136,7 +135,7 @@ class _Shard:
         run = run_of(self._store, self._bound(opened), opened)
         self._context.on_renewal(run.date)
         driver = Driver(self._store, opened, run, _plan(sharding), Pending(sharding.shards), told=self._told)
-        minder = Mover(_Minder(self._store, driver, self._context, sharding), told=lambda *_: None)
+        minder = ServiceThread(_Minder(self._store, driver, self._context, sharding), told=lambda *_: None)
         minder.start()
         try:
             aborted = driver.run() if self._telling.begin(opened.batch) else AbortedBy.FATAL
@@ -144,11 +143,11 @@ class _Shard:
             minder.stop(timeout=1)
         self._leave(opened, aborted, rested=driver.resting)
 
-    def _told(self, ends: Sequence[UnitEnd]) -> None:
-        self._context.counts.units_ended(self._function.options.name, ends)
+    def _told(self, ends: Sequence[UnitOutcome]) -> None:
+        self._context.counts.units_finished(self._function.options.name, ends)
         self._telling.units(ends)
 
-    def _leave(self, opened: Opened, aborted: AbortedBy | None, *, rested: bool) -> None:
+    def _leave(self, opened: BatchRun, aborted: AbortedBy | None, *, rested: bool) -> None:
         if aborted is AbortedBy.LEASE_LOST:
             raise LeaseLost.of(opened.lease.job_id, opened.lease.token)
         batch = self._store.batches.leave(opened, aborted)
@@ -161,8 +160,8 @@ class _Shard:
         elif rested:
             raise Release
 
-    def _bound(self, opened: Opened) -> Bound:
-        return Bound(self._function, self._function.typed(msgspec.json.decode(opened.batch.arguments)))
+    def _bound(self, opened: BatchRun) -> BoundFunction:
+        return BoundFunction(self._function, self._function.typed(msgspec.json.decode(opened.batch.arguments)))
 
 
 class _Minder:
@@ -178,14 +177,14 @@ class _Minder:
         self._sharding = sharding
         self._until = clock.now() + SLICE
 
-    def tick(self) -> Ticked:
+    def tick(self) -> TickResult:
         if self._context.stopping.is_set():
             self._driver.stop(None)
         elif self._context.leaving.is_set() or self._others_wait():
             self._driver.rest()
         elif self._sharding.until is not None and datetime.now(UTC) >= self._sharding.until:
             self._driver.stop(AbortedBy.DEADLINE)
-        return Ticked(LOOK_EVERY)
+        return TickResult(LOOK_EVERY)
 
     def _others_wait(self) -> bool:
         if clock.now() < self._until:
@@ -198,10 +197,10 @@ class _Minder:
 def unit_kind(function: UnitFunction[..., Any]) -> Kind:
     """What a child runs: one attempt at one unit."""
 
-    def attempt(opened: Opened, arguments: dict[str, Any], row: UnitRow, context: Context) -> Done:
+    def attempt(opened: BatchRun, arguments: dict[str, Any], row: UnitRow, context: Context) -> Done:
         assert function.store is not None
         store = function.store()
-        run = Run(
+        run = UnitRunner(
             batch=opened.batch,
             function=function.caller(arguments),
             plain=function.plain(arguments),
@@ -212,8 +211,8 @@ def unit_kind(function: UnitFunction[..., Any]) -> Kind:
             transaction=lambda end: store.batches.transaction(opened, end),
         )
         run.stopping = context.stopping
-        ended = run.run(row)
-        end, written = (ended, False) if isinstance(ended, UnitEnd) else (ended.end, ended.written)
+        finished = run.run(row)
+        end, written = (finished, False) if isinstance(finished, UnitOutcome) else (finished.end, finished.written)
         return Done(msgspec.json.encode(Told(end, written, run.fatal.is_set())).decode())
 
     # Children look for the kind where the function is.
@@ -222,8 +221,8 @@ def unit_kind(function: UnitFunction[..., Any]) -> Kind:
     return Kind(f"unit:{function.options.name}", attempt, options)
 
 
-def _plan(sharding: Sharding) -> Plan:
-    return Plan(
+def _plan(sharding: Sharding) -> RunPlan:
+    return RunPlan(
         limits=sharding.limits,
         doubt=sharding.doubt,
         rate=None if sharding.rate is None else sharding.rate / sharding.shards,

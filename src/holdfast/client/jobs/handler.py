@@ -15,7 +15,7 @@ from holdfast.domain.jobs.dependencies import After
 from holdfast.domain.jobs.job import JobId
 from holdfast.domain.jobs.kind import Kind, PublishedKind, to_json
 from holdfast.domain.jobs.new_job import Actor, Enqueued, NewJob
-from holdfast.domain.jobs.unique_key import OnConflict, Scope, Unique
+from holdfast.domain.jobs.unique_key import KeyScope, OnConflict, Unique
 from holdfast.domain.text import as_duration, checked_name
 from holdfast.errors import InvalidInput
 from holdfast.store import Store
@@ -25,7 +25,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Sink(msgspec.Struct, frozen=True):
+class AppHandle(msgspec.Struct, frozen=True):
     """The app as an enqueuer sees it.
 
     *bare_store* does not publish kinds: on the caller's connection that happens in the
@@ -38,7 +38,7 @@ class Sink(msgspec.Struct, frozen=True):
     max_payload: int
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
+class EnqueueOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How jobs are to be enqueued; None leaves it to the kind."""
 
     queue: str | None = None
@@ -59,10 +59,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 class Enqueuer:
     """Enqueues jobs of one kind, with options."""
 
-    def __init__(self, sink: Sink, kind: Kind, options: Options | None = None) -> None:
+    def __init__(self, sink: AppHandle, kind: Kind, options: EnqueueOptions | None = None) -> None:
         self.kind = kind
         self._sink = sink
-        self._options = options or Options()
+        self._options = options or EnqueueOptions()
 
     def options(
         self,
@@ -95,7 +95,7 @@ class Enqueuer:
         return Enqueuer(
             self._sink,
             self.kind,
-            Options(
+            EnqueueOptions(
                 queue=queue,
                 priority=priority,
                 delay=None if delay is None else as_duration(delay),
@@ -190,9 +190,9 @@ class Enqueuer:
                 raise InvalidInput("key_for belongs to a key")
             return None
         if options.key_for == "ever":
-            return Unique(key, Scope.FOREVER)
+            return Unique(key, KeyScope.FOREVER)
         if isinstance(options.key_for, timedelta):
-            return Unique(key, Scope.PERIOD, options.key_for)
+            return Unique(key, KeyScope.PERIOD, options.key_for)
         return Unique(key, defaults.unique_scope, defaults.unique_period)
 
     def _ref(self, answer: Enqueued) -> JobRef:

@@ -13,7 +13,7 @@ import msgspec
 from holdfast.domain.jobs.job import Job, JobId, State
 from holdfast.domain.text import as_duration
 from holdfast.errors import JobCancelled, JobFailed, WaitTimeout
-from holdfast.store.jobs.queries import Views
+from holdfast.store.jobs.queries import JobQueries
 
 #: A short job is noticed at once, a long one costs two looks a second.
 FIRST_LOOK, LAST_LOOK = 0.005, 0.5
@@ -40,7 +40,7 @@ class JobRef:
     __slots__ = ("_views", "created", "id", "replaced")
 
     def __init__(
-        self, job_id: JobId, *, views: Callable[[], Views], created: bool = True, replaced: bool = False
+        self, job_id: JobId, *, views: Callable[[], JobQueries], created: bool = True, replaced: bool = False
     ) -> None:
         self.id = job_id
         self.created = created
@@ -63,7 +63,7 @@ class JobRef:
             WaitTimeout: It had not ended in time.
         """
         looks, views, bell = _Looks(timeout), self._views(), threading.Event()
-        while not views.state(self.id).ended:
+        while not views.state(self.id).finished:
             bell.wait(looks.pause(self.id))
         return views.get(self.id)
 
@@ -90,7 +90,7 @@ class JobRef:
         import asyncio
 
         looks = _Looks(timeout)
-        while not (await asyncio.to_thread(lambda: self.state)).ended:  # noqa: ASYNC110 - another process ends it
+        while not (await asyncio.to_thread(lambda: self.state)).finished:  # noqa: ASYNC110 - another process ends it
             await asyncio.sleep(looks.pause(self.id))
         return await asyncio.to_thread(self.job)
 

@@ -8,7 +8,7 @@ from datetime import timedelta
 from holdfast.domain.jobs.job import OnLost
 from holdfast.domain.jobs.kind import ExecutorName
 from holdfast.domain.jobs.retry import DEFAULT_CURVE, Curve, steps
-from holdfast.domain.jobs.unique_key import Scope
+from holdfast.domain.jobs.unique_key import KeyScope
 from holdfast.domain.text import Duration, as_duration
 from holdfast.errors import InvalidKind
 
@@ -41,13 +41,13 @@ def executor(word: str | None) -> ExecutorName | None:
     return found
 
 
-def uniqueness(unique_for: Duration | None) -> tuple[Scope, timedelta | None]:
+def uniqueness(unique_for: Duration | None) -> tuple[KeyScope, timedelta | None]:
     """How long a key is taken."""
     if unique_for is None:
-        return Scope.LIVE, None
+        return KeyScope.LIVE, None
     if unique_for == "ever":
-        return Scope.FOREVER, None
-    return Scope.PERIOD, as_duration(unique_for)
+        return KeyScope.FOREVER, None
+    return KeyScope.PERIOD, as_duration(unique_for)
 
 
 def names(given: Sequence[str], *, what: str) -> tuple[str, ...]:

@@ -11,11 +11,11 @@ from msgspec import Struct
 from holdfast.client.schedules.definition import ScheduleOptions, definition_of, redefined
 from holdfast.domain.jobs.job import JobId
 from holdfast.domain.jobs.published_kind import checked_payload, plan_parameter
-from holdfast.domain.schedules.decision import Reason, backfilled
+from holdfast.domain.schedules.decision import SkipReason, backfilled
 from holdfast.domain.schedules.definition import Condition, Definition, Schedule, checked_scopes, scopes_of
 from holdfast.domain.schedules.description import upcoming
 from holdfast.domain.schedules.plan import GLOBAL, Origin, Plan
-from holdfast.domain.schedules.rule import MICROSECOND, Rule, checked_moment
+from holdfast.domain.schedules.rule import MICROSECOND, Rule, checked_timestamp
 from holdfast.domain.text import checked_name, say_duration
 from holdfast.errors import InvalidInput, InvalidPayload
 from holdfast.store import Store
@@ -141,7 +141,7 @@ class Schedules:
             UnknownKind: Nobody has registered what it enqueues.
         """
         definition = self.get(name).defined
-        first, last = checked_moment(first), checked_moment(last)
+        first, last = checked_timestamp(first), checked_timestamp(last)
         if last > self.now():
             raise InvalidInput("a backfill is of the past", hint="Plans that are still to come fire by themselves.")
         times = backfilled(definition.when, first, last, limit=MOST)
@@ -169,7 +169,7 @@ class Schedules:
 
     def why(self, name: str, time: datetime, *, scope: str = GLOBAL) -> str:
         """What became of a plan, or will, and why, in words."""
-        schedule, plan = self.get(name), Plan(name, checked_moment(time), scope)
+        schedule, plan = self.get(name), Plan(name, checked_timestamp(time), scope)
         fired = self._store().plans.find(plan)
         if fired is not None:
             by = f"by {fired.actor}{ORIGINS[fired.origin]}"
@@ -190,19 +190,19 @@ class Schedules:
 
     def _scopes(self, definition: Definition, asked: Sequence[str] | None) -> Sequence[str]:
         """The scopes that were asked for, each once, if the schedule has them; or all that it has."""
-        wanted = None if asked is None else [checked_name(scope, what="a scope") for scope in dict.fromkeys(asked)]
+        requested = None if asked is None else [checked_name(scope, what="a scope") for scope in dict.fromkeys(asked)]
         if definition.provider is None:
             known = list(scopes_of(definition))
         elif definition.provider in self._providers:
             known, _ = checked_scopes(ask_now(self._providers[definition.provider]))
-        elif wanted is None:
+        elif requested is None:
             hint = "Name a scope, or the application that has it: --app MODULE:APP."
             raise InvalidInput(f"its scopes come from {definition.provider!r}, which is not known here", hint=hint)
         else:
-            return wanted
-        for scope in sorted(set(wanted or ()) - set(known)):
+            return requested
+        for scope in sorted(set(requested or ()) - set(known)):
             raise InvalidInput(f"it has no scope {scope!r}", hint=f"It has: {', '.join(known[:10])}.")
-        return known if wanted is None else wanted
+        return known if requested is None else requested
 
     def _fire(self, name: str, definition: Definition, plans: Sequence[Plan], origin: Origin) -> list[Fired]:
         kind = self._store().kinds.get(definition.kind)
@@ -212,13 +212,13 @@ class Schedules:
 
 ORIGINS = {Origin.DUE: "", Origin.TRIGGER: ", triggered by hand", Origin.BACKFILL: ", backfilled"}
 REASONS = {
-    Reason.CATCH_UP: "a newer one was due when a planner looked",
-    Reason.WINDOW: "it was older than the window of catch_up=every",
-    Reason.LATE: "nobody planned when it was due, and catch_up is none",
-    Reason.OVERLAP: "an earlier plan of its scope had not ended",
-    Reason.PAUSED: "the schedule was paused",
-    Reason.EDITED: "the schedule was changed, and its past is not replayed",
-    Reason.SCOPE: "it had no scope, or one that cannot be a name",
+    SkipReason.CATCH_UP: "a newer one was due when a planner looked",
+    SkipReason.WINDOW: "it was older than the window of catch_up=every",
+    SkipReason.LATE: "nobody planned when it was due, and catch_up is none",
+    SkipReason.OVERLAP: "an earlier plan of its scope had not ended",
+    SkipReason.PAUSED: "the schedule was paused",
+    SkipReason.EDITED: "the schedule was changed, and its past is not replayed",
+    SkipReason.SCOPE: "it had no scope, or one that cannot be a name",
 }
 
 
@@ -246,5 +246,5 @@ def _not_decided(schedule: Schedule, plan: Plan, now: datetime) -> str:
     return "it is due, and no planner has looked yet: is a worker or a scheduler running?"
 
 
-def _say(moment: datetime) -> str:
-    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
+def _say(timestamp: datetime) -> str:
+    return timestamp.astimezone(UTC).isoformat().replace("+00:00", "Z")

@@ -11,7 +11,7 @@ from msgspec import structs
 from holdfast.domain.schedules.decision import CatchUp, spec_of
 from holdfast.domain.schedules.definition import Definition
 from holdfast.domain.schedules.plan import Overlap
-from holdfast.domain.schedules.rule import checked_moment
+from holdfast.domain.schedules.rule import checked_timestamp
 from holdfast.domain.text import Duration, as_duration, nearest
 from holdfast.errors import InvalidInput
 
@@ -130,8 +130,8 @@ _WHEN: dict[str, Callable[[Any], Any]] = {
     "overlap": lambda value: None if value is None else _word(Overlap, "overlap")(value),
     "delay": as_duration,
     "jitter": as_duration,
-    "start": lambda value: None if value is None else checked_moment(value),
-    "end": lambda value: None if value is None else checked_moment(value),
+    "start": lambda value: None if value is None else checked_timestamp(value),
+    "end": lambda value: None if value is None else checked_timestamp(value),
     "runs": _count,
 }
 _JOB: dict[str, Callable[[Any], dict[str, Any]]] = {

@@ -24,10 +24,10 @@ class Role(StrEnum):
     #: Also add programs, change schedules, and remove things for good.
     ADMIN = "admin"
 
-    def may(self, needed: Role) -> bool:
+    def may(self, has_dependents: Role) -> bool:
         """Whether this role is enough where *needed* is asked for."""
         order = list(Role)
-        return order.index(self) >= order.index(needed)
+        return order.index(self) >= order.index(has_dependents)
 
 
 #: Errors are kept as they are: whoever may search in them could guess a masked secret letter by letter.
@@ -42,14 +42,14 @@ class Via(StrEnum):
     API = "api"
 
 
-class Act(Struct, frozen=True):
+class AuditEntry(Struct, frozen=True):
     """What somebody did: *verb* to *target*, by which *count* things were changed."""
 
     id: int
     at: datetime
     actor: str
     via: Via
-    verb: str
+    action: str
     target: str
     count: int | None
     note: str | None

@@ -11,7 +11,7 @@ from typing import Any, NewType
 import msgspec
 from msgspec import Struct
 
-from holdfast.domain.jobs.job import Wanted
+from holdfast.domain.jobs.job import ControlRequest
 from holdfast.errors import InvalidInput
 
 BatchId = NewType("BatchId", int)
@@ -38,9 +38,9 @@ class UnitState(StrEnum):
 
 
 #: Units that are over, whatever comes.
-OVER = frozenset({UnitState.DONE, UnitState.SKIPPED, UnitState.CANCELLED})
+FINISHED_UNITS = frozenset({UnitState.DONE, UnitState.SKIPPED, UnitState.CANCELLED})
 #: Units that may run; the end of one that is not among them is not written.
-OPEN = frozenset({UnitState.PENDING, UnitState.FAILED})
+OPEN_BATCHES = frozenset({UnitState.PENDING, UnitState.FAILED})
 
 
 class BatchState(StrEnum):
@@ -56,7 +56,7 @@ class BatchState(StrEnum):
     CANCELLED = "cancelled"
 
     @property
-    def ended(self) -> bool:
+    def finished(self) -> bool:
         return self in (BatchState.DONE, BatchState.PARTIAL, BatchState.FAILED, BatchState.CANCELLED)
 
 
@@ -92,7 +92,7 @@ class Batch(Struct, frozen=True):
     source: str
     name: str | None
     state: BatchState
-    wanted: Wanted | None
+    requested: ControlRequest | None
     aborted_by: AbortedBy | None
     total: int | None
     passes: int
@@ -103,10 +103,10 @@ class Batch(Struct, frozen=True):
     actor: str
     created_at: datetime
     started_at: datetime | None
-    ended_at: datetime | None
+    finished_at: datetime | None
 
 
-class Unit(Struct, frozen=True, gc=False):
+class UnitRow(Struct, frozen=True, gc=False):
     """A unit's row in the ledger."""
 
     key: UnitKey
@@ -115,22 +115,22 @@ class Unit(Struct, frozen=True, gc=False):
     passes: int
     attempts: int
     crashes: int
-    suspect: bool
+    poison_suspect: bool
     label: str | None = None
     warning: str | None = None
     error: str | None = None
     data: str | None = None
-    took_ms: int | None = None
+    duration_ms: int | None = None
 
 
-class Handed(Struct, frozen=True, gc=False):
+class HandedResult(Struct, frozen=True, gc=False):
     """A result that is handed over: the inbox it goes to, and its JSON."""
 
     inbox: str
     data: str
 
 
-class UnitEnd(Struct, frozen=True, kw_only=True, gc=False):
+class UnitOutcome(Struct, frozen=True, kw_only=True, gc=False):
     """How one run of a unit ended. *before* is what the ledger had of it, for the counters.
 
     With a result that is *handed* over it is running still, until that is accepted.
@@ -146,8 +146,8 @@ class UnitEnd(Struct, frozen=True, kw_only=True, gc=False):
     warning: str | None = None
     error: str | None = None
     data: str | None = None
-    took_ms: int | None = None
-    handed: Handed | None = None
+    duration_ms: int | None = None
+    handed: HandedResult | None = None
 
 
 class Counters(Struct, frozen=True, kw_only=True):
@@ -184,7 +184,7 @@ def counters(rows: Mapping[str, int]) -> Counters:
     return Counters(**plain, labels=labels)
 
 
-def _is_special(end: UnitEnd) -> bool:
+def _is_special(end: UnitOutcome) -> bool:
     """Whether it is more than one more that is done."""
     is_plain = end.state is UnitState.DONE and end.before is UnitState.PENDING
     return not is_plain or end.label is not None or end.warning is not None
@@ -202,7 +202,7 @@ def undone(results: Iterable[tuple[str | None, str | None]]) -> dict[str, int]:
     return changed
 
 
-def deltas(ends: list[UnitEnd]) -> dict[str, int]:
+def deltas(ends: list[UnitOutcome]) -> dict[str, int]:
     """What the ends of units change in the counters."""
     if not any(map(_is_special, ends)):
         return {"done": len(ends)} if ends else {}
@@ -217,7 +217,7 @@ def deltas(ends: list[UnitEnd]) -> dict[str, int]:
         add(_COUNTED.get(end.state, end.state), 1)
         if end.warning is not None and (end.state is UnitState.DONE or end.handed):
             add("warned", 1)
-        if end.label is not None and (end.state in OVER or end.handed):
+        if end.label is not None and (end.state in FINISHED_UNITS or end.handed):
             add(f"{LABEL}{end.label}", 1)
     return {name: n for name, n in changed.items() if n}
 
@@ -268,14 +268,14 @@ def state_after(counted: Counters, total: int, aborted_by: AbortedBy | None) -> 
         case AbortedBy.PAUSE:
             return BatchState.PAUSED
         case None if counted.over >= total:
-            return _ended(counted)
+            return _finished(counted)
         case None if counted.over + counted.in_inbox >= total:
             return BatchState.RUNNING
         case _:
             return BatchState.STOPPED
 
 
-def _ended(counted: Counters) -> BatchState:
+def _finished(counted: Counters) -> BatchState:
     if not counted.failed and not counted.in_doubt:
         return BatchState.DONE
     return BatchState.PARTIAL if counted.done else BatchState.FAILED

@@ -11,7 +11,7 @@ from holdfast.errors import InvalidInput
 RATE_AFTER = 20
 
 
-class Limits(Struct, frozen=True, kw_only=True):
+class FailureLimits(Struct, frozen=True, kw_only=True):
     """When to stop: failures in a row, in all, or as a share of all. None or 0 switches a limit off."""
 
     in_a_row: int | None = 5
@@ -30,11 +30,11 @@ class Limits(Struct, frozen=True, kw_only=True):
 class Breaker:
     """Counts the ends of units in the order in which they come."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: FailureLimits) -> None:
         self._limits = limits
         self.streak = 0
         self._failed = 0
-        self._ended = 0
+        self._finished = 0
         #: Why it tripped.
         self.tripped: AbortedBy | None = None
         #: Whether a success would change nothing.
@@ -42,7 +42,7 @@ class Breaker:
 
     def count(self, *, failed: bool) -> AbortedBy | None:
         """Count one end; says whether that was too much."""
-        self._ended += 1
+        self._finished += 1
         self._failed += failed
         self.streak = self.streak + 1 if failed else 0
         self.indifferent = not self.streak and self._limits.rate is None
@@ -56,6 +56,6 @@ class Breaker:
             return AbortedBy.MAX_FAILURES
         if limits.total and self._failed >= limits.total:
             return AbortedBy.MAX_TOTAL_FAILURES
-        if limits.rate is not None and limits.rate > 0 and self._ended >= RATE_AFTER:
-            return AbortedBy.MAX_FAILURE_RATE if self._failed / self._ended > limits.rate else None
+        if limits.rate is not None and limits.rate > 0 and self._finished >= RATE_AFTER:
+            return AbortedBy.MAX_FAILURE_RATE if self._failed / self._finished > limits.rate else None
         return None

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.domain.batches.batch import Batch
-from holdfast.domain.batches.breaker import Limits
+from holdfast.domain.batches.breaker import FailureLimits
 from holdfast.domain.fleet.queue import DEFAULT_QUEUE
 from holdfast.domain.jobs.new_job import NewJob
 from holdfast.domain.jobs.retry import Curve
@@ -27,7 +27,7 @@ class Sharding(Struct, frozen=True, kw_only=True):
     shards: int = SHARDS
     queue: str = DEFAULT_QUEUE
     priority: int = 0
-    limits: Limits = Limits()
+    limits: FailureLimits = FailureLimits()
     doubt: bool = False
     until: datetime | None = None
     #: Units that all shards together may begin in a second.

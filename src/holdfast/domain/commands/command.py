@@ -156,7 +156,7 @@ def told_of(job: Job, exit_code: int | None, output: str) -> dict[str, str]:
         "result": job.state,
         "exit_code": exit_code,
         "start": None if job.started_at is None else job.started_at.isoformat(),
-        "end": None if job.ended_at is None else job.ended_at.isoformat(),
+        "end": None if job.finished_at is None else job.finished_at.isoformat(),
         "output": output,
     }
     return {name: "" if value is None else str(value) for name, value in values.items()}

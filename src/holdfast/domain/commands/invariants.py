@@ -16,7 +16,7 @@ from itertools import pairwise
 from msgspec import Struct
 
 from holdfast.domain.commands.command import SHARE, SHELLS, Command, fits
-from holdfast.domain.fleet.health import Check, ok, warn
+from holdfast.domain.fleet.health import HealthCheck, ok, warn
 
 #: Options whose value is written to, as most programs name them.
 _OUTPUTS = re.compile(
@@ -32,7 +32,7 @@ _BY_NUMBER = ("wait", "log", "show", "kill", "cancel", "restart", "retry", "why"
 NAMED = 3
 
 
-class Live(Struct, frozen=True, kw_only=True):
+class LiveCommand(Struct, frozen=True, kw_only=True):
     """A command that runs or may run at any moment."""
 
     id: int
@@ -43,7 +43,7 @@ class Live(Struct, frozen=True, kw_only=True):
     running: bool = False
 
 
-class Host(Struct, frozen=True, kw_only=True):
+class HostSize(Struct, frozen=True, kw_only=True):
     """What a host has, whether swap counts as memory of a capped program, and how many run here; None: no worker."""
 
     memory: int
@@ -53,7 +53,7 @@ class Host(Struct, frozen=True, kw_only=True):
     at_once: int | None = None
 
 
-def examine(live: Sequence[Live], host: Host, configs: Sequence[str]) -> Iterator[Check]:
+def examine(live: Sequence[LiveCommand], host: HostSize, configs: Sequence[str]) -> Iterator[HealthCheck]:
     """All eight, in the order of their numbers."""
     yield from shared_paths(live)
     yield from checked_first(live)
@@ -65,9 +65,9 @@ def examine(live: Sequence[Live], host: Host, configs: Sequence[str]) -> Iterato
     yield from watched_by_name(live)
 
 
-def shared_paths(live: Sequence[Live]) -> Iterator[Check]:
+def shared_paths(live: Sequence[LiveCommand]) -> Iterator[HealthCheck]:
     """1: paths, temporary directories and locks carry all parameters."""
-    writers: dict[str, list[Live]] = defaultdict(list)
+    writers: dict[str, list[LiveCommand]] = defaultdict(list)
     for each in live:
         for path in written(each.command):
             writers[path].append(each)
@@ -79,9 +79,9 @@ def shared_paths(live: Sequence[Live]) -> Iterator[Check]:
     yield _told("1 shared paths", [f"{path} (jobs {_ids(found)})" for path, found in shared.items()], text, fix)
 
 
-def checked_first(live: Sequence[Live]) -> Iterator[Check]:
+def checked_first(live: Sequence[LiveCommand]) -> Iterator[HealthCheck]:
     """2: look before queueing, and look whose it is before deleting."""
-    same: dict[object, list[Live]] = defaultdict(list)
+    same: dict[object, list[LiveCommand]] = defaultdict(list)
     for each in live:
         if each.key is None and each.command.about is None:
             same[(each.command.argv, each.command.cwd, tuple(sorted(each.command.env.items())))].append(each)
@@ -106,7 +106,7 @@ def checked_first(live: Sequence[Live]) -> Iterator[Check]:
         yield _told("2 check first", others, text, "Delete it --after the others have ended, or give each its own.")
 
 
-def tolerant_deletes(live: Sequence[Live]) -> Iterator[Check]:
+def tolerant_deletes(live: Sequence[LiveCommand]) -> Iterator[HealthCheck]:
     """3: a delete tolerates absence: the second attempt meets what the first has deleted."""
     strict = [
         f"{' '.join(words)[:60]} (job {each.id})"
@@ -118,7 +118,7 @@ def tolerant_deletes(live: Sequence[Live]) -> Iterator[Check]:
     yield _told("3 deletes", strict, "a delete fails when there is nothing to delete: ", fix)
 
 
-def atomic_writes(live: Sequence[Live]) -> Iterator[Check]:
+def atomic_writes(live: Sequence[LiveCommand]) -> Iterator[HealthCheck]:
     """4: a file is written under another name and then moved into its place."""
     torn = []
     for each in live:
@@ -131,7 +131,7 @@ def atomic_writes(live: Sequence[Live]) -> Iterator[Check]:
     yield _told("4 atomic writes", torn, "a program that is killed leaves half a file: ", fix)
 
 
-def one_config(configs: Sequence[str]) -> Iterator[Check]:
+def one_config(configs: Sequence[str]) -> Iterator[HealthCheck]:
     """5: one configuration file."""
     if len(configs) > 1:
         fix = "Keep one of them: values that are set twice are changed once."
@@ -140,7 +140,7 @@ def one_config(configs: Sequence[str]) -> Iterator[Check]:
         yield ok("5 one config", configs[0] if configs else "no file: all defaults")
 
 
-def used_host(live: Sequence[Live], host: Host) -> Iterator[Check]:
+def used_host(live: Sequence[LiveCommand], host: HostSize) -> Iterator[HealthCheck]:
     """6: programs may take 80 % of the host, and should when they wait."""
     caps = sum(each.command.memory or 0 for each in live if each.running)
     if caps > host.memory * SHARE:
@@ -161,7 +161,7 @@ def used_host(live: Sequence[Live], host: Host) -> Iterator[Check]:
     yield ok("6 use of the host", f"{caps / 2**30:,.1f} GB of {host.memory * SHARE / 2**30:,.1f} GB are promised")
 
 
-def capped(live: Sequence[Live], host: Host) -> Iterator[Check]:
+def capped(live: Sequence[LiveCommand], host: HostSize) -> Iterator[HealthCheck]:
     """7: every program has a memory cap, and swap is no way around it."""
     free = [str(each.id) for each in live if each.command.memory is None and each.command.about is None]
     if free:
@@ -174,7 +174,7 @@ def capped(live: Sequence[Live], host: Host) -> Iterator[Check]:
         yield ok("7 memory caps", "every live program has one")
 
 
-def watched_by_name(live: Sequence[Live]) -> Iterator[Check]:
+def watched_by_name(live: Sequence[LiveCommand]) -> Iterator[HealthCheck]:
     """8: programs watch others by queue and label: a number is another job tomorrow."""
     numbered = [
         f"{' '.join(words[:4])} (job {each.id})"
@@ -262,7 +262,7 @@ def _forced(words: Sequence[str]) -> bool:
 # -- words for people ------------------------------------------------------------------------
 
 
-def _told(name: str, found: Sequence[str], text: str, fix: str) -> Check:
+def _told(name: str, found: Sequence[str], text: str, fix: str) -> HealthCheck:
     return warn(name, text + _some(found), fix) if found else ok(name, "nothing against it")
 
 
@@ -271,5 +271,5 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:NAMED]) + more
 
 
-def _ids(found: Iterable[Live]) -> str:
+def _ids(found: Iterable[LiveCommand]) -> str:
     return _some([str(each.id) for each in found])

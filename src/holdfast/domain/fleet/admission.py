@@ -89,27 +89,27 @@ def expected(profile: Profile, *, cap: int | None, declared: Mapping[str, int], 
     return Expected(name, limit * GUESS, 0.0, known=False, source="nothing but a guess")
 
 
-class Running(Struct, frozen=True):
+class RunningCommand(Struct, frozen=True):
     """A program that runs: what it takes now, in bytes, and what it was expected to take."""
 
     resident: int
     expected: Expected
 
 
-class Room(Struct, frozen=True):
+class MemoryRoom(Struct, frozen=True):
     """The memory that programs may take on a host, in bytes; less *now*, when others take more than is theirs."""
 
     limit: int
     now: int
 
 
-def room(limit: int, total: int, used: int, *, own: int, promised: int = 0) -> Room:
+def room(limit: int, total: int, used: int, *, own: int, promised: int = 0) -> MemoryRoom:
     """The room for programs. What the rest of the host takes must fit beside the limit, or it lessens the room.
 
     *own* is what our programs take of *used*, *promised* what those of other workers here have yet to take.
     """
     others = max(0, used - own)
-    return Room(limit, max(0, min(limit, total - others) - promised))
+    return MemoryRoom(limit, max(0, min(limit, total - others) - promised))
 
 
 def limit_for(host: str, limits: Mapping[str, str]) -> str:
@@ -131,7 +131,7 @@ def host_limit(limit: str, total: int) -> int:
     return min(total, as_bytes(limit))
 
 
-def forecast(running: Sequence[Running], newcomer: Expected | None = None) -> float:
+def forecast(running: Sequence[RunningCommand], newcomer: Expected | None = None) -> float:
     """What all will take at their peaks, in bytes: the sum of the means and one standard deviation of that sum."""
     peaks = [program.expected for program in running] + ([] if newcomer is None else [newcomer])
     means = sum(max(program.resident, program.expected.mean) for program in running)
@@ -147,7 +147,7 @@ class Refusal(StrEnum):
     NEVER = "never"
 
 
-def refusal(newcomer: Expected, running: Sequence[Running], room: Room) -> Refusal | None:
+def refusal(newcomer: Expected, running: Sequence[RunningCommand], room: MemoryRoom) -> Refusal | None:
     """Why a program may not begin beside those that run; None: it may.
 
     Where nothing of ours runs and the host is otherwise busy, one that fits the limit may begin when it fits what is
@@ -177,7 +177,7 @@ class Choice(Struct, frozen=True):
 
 
 def choose(
-    line: Sequence[Candidate], running: Sequence[Running], room: Room, *, waited: Mapping[JobId, float]
+    line: Sequence[Candidate], running: Sequence[RunningCommand], room: MemoryRoom, *, waited: Mapping[JobId, float]
 ) -> Choice:
     """The first in line that fits. One that has *waited* too long at the head is not passed any more.
 
@@ -194,16 +194,15 @@ def choose(
     return Choice(None, refused)
 
 
-def say_refusal(reason: Refusal, newcomer: Expected, running: Sequence[Running], room: Room) -> str:
+def say_refusal(reason: Refusal, newcomer: Expected, running: Sequence[RunningCommand], room: MemoryRoom) -> str:
     """The refusal in words, with its figures."""
-    needs = f"it is expected to take {say_size(newcomer.mean + newcomer.deviation)} ({newcomer.source})"
+    needs_text = f"it is expected to take {say_size(newcomer.mean + newcomer.deviation)} ({newcomer.source})"
     match reason:
         case Refusal.NEVER:
-            return (
-                f"{needs}, and programs may take no more than {say_size(FILLED * room.limit)} here: it can never begin"
-            )
+            most = say_size(FILLED * room.limit)
+            return f"{needs_text}, and programs may take no more than {most} here: it can never begin"
         case Refusal.UNKNOWN:
             return f"fewer than {ENOUGH} runs of {newcomer.name!r} were measured: they run one at a time until then"
         case Refusal.MEMORY:
             taken = f"{len(running)} programs are forecast to take {say_size(forecast(running))}"
-            return f"{needs}; {taken} of {say_size(FILLED * room.now)}"
+            return f"{needs_text}; {taken} of {say_size(FILLED * room.now)}"

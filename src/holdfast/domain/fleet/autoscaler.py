@@ -36,7 +36,7 @@ PRESSURES = (5.0, 10.0, 20.0)
 FROZEN, BETWEEN = 30.0, 10.0
 
 
-class Host(Struct, frozen=True):
+class HostLoad(Struct, frozen=True):
     """What a host, or the container that we are in, has and bears. Memory in bytes, pressures in percent of the time.
 
     *load* is how many want a processor; *swapped* counts pages that had to be read back, since the start.
@@ -95,10 +95,10 @@ class Bearing(Struct, frozen=True):
     *wanted*: all slots are in use, and the next in line would fit. *failures* are those of the last minutes.
     """
 
-    host: Host
+    host: HostLoad
     swapping: bool = False
     failures: int = 0
-    wanted: bool = False
+    requested: bool = False
 
 
 def step(slots: Slots, bearing: Bearing, bounds: Bounds, now: float) -> tuple[Slots, str | None]:
@@ -117,7 +117,7 @@ def step(slots: Slots, bearing: Bearing, bounds: Bounds, now: float) -> tuple[Sl
             return slots, None
         back = slots.before if watched and slots.before is not None else int(slots.count * LESS)
         return Slots(max(bounds.least, back), now, rest_until=now + WATCH), trouble
-    if bearing.wanted and slots.count < bounds.most and now >= max(slots.rest_until, slots.changed_at + STEP_EVERY):
+    if bearing.requested and slots.count < bounds.most and now >= max(slots.rest_until, slots.changed_at + STEP_EVERY):
         up = Slots(slots.count + 1, now, before=slots.count, failures=bearing.failures)
         return up, "all slots are in use, and the host bears it"
     return slots, None
@@ -148,7 +148,7 @@ class Strain(IntEnum):
     SPENT = 3
 
 
-def strain(host: Host, limit: int) -> Strain:
+def strain(host: HostLoad, limit: int) -> Strain:
     """How short of memory a host is, of which programs may take *limit* bytes."""
     share = min(limit / host.total, 1.0)
     used = host.used / host.total
@@ -160,7 +160,7 @@ def strain(host: Host, limit: int) -> Strain:
     return found
 
 
-class Working(Struct, frozen=True):
+class RunningLoad(Struct, frozen=True):
     """A program that may be stopped for the sake of others: the seconds it has worked and has been frozen.
 
     One that is not *evictable* must not run twice: it is left alone.
@@ -172,7 +172,7 @@ class Working(Struct, frozen=True):
     frozen: float | None = None
 
 
-class Act(StrEnum):
+class ReliefAction(StrEnum):
     FREEZE = "freeze"
     THAW = "thaw"
     EVICT = "evict"
@@ -181,11 +181,11 @@ class Act(StrEnum):
 class Relief(Struct, frozen=True):
     """What to do about one program."""
 
-    act: Act
+    act: ReliefAction
     job_id: JobId
 
 
-def relieve(level: Strain, programs: Sequence[Working], *, since_eviction: float) -> Relief | None:
+def relieve(level: Strain, programs: Sequence[RunningLoad], *, since_eviction: float) -> Relief | None:
     """What to do about a shortage: freeze the program that has worked least; evict it when that does not help.
 
     One goes on whatever happens: a program that is alone would be evicted again and again. When memory is easy
@@ -194,13 +194,13 @@ def relieve(level: Strain, programs: Sequence[Working], *, since_eviction: float
     frozen = [program for program in programs if program.frozen is not None]
     if level is Strain.EASY or len(frozen) == len(programs) > 0:
         most = max(frozen, key=lambda program: program.work, default=None)
-        return None if most is None else Relief(Act.THAW, most.job_id)
+        return None if most is None else Relief(ReliefAction.THAW, most.job_id)
     evictable = [program for program in programs if program.evictable]
     least = min(evictable, key=lambda program: (program.frozen is None, program.work), default=None)
     if level is Strain.TIGHT or least is None or len(programs) < 2:
         return None
     if least.frozen is None:
-        return Relief(Act.FREEZE, least.job_id)
+        return Relief(ReliefAction.FREEZE, least.job_id)
     if since_eviction >= BETWEEN and (level is Strain.SPENT or least.frozen >= FROZEN):
-        return Relief(Act.EVICT, least.job_id)
+        return Relief(ReliefAction.EVICT, least.job_id)
     return None

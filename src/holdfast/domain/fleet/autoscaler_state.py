@@ -14,7 +14,7 @@ from holdfast.domain.jobs.job import JobId
 from holdfast.domain.text import say_size
 
 
-class Blocked(Struct, frozen=True):
+class BlockedJob(Struct, frozen=True):
     """A job in line that may not begin, and why."""
 
     job_id: JobId
@@ -22,7 +22,7 @@ class Blocked(Struct, frozen=True):
     text: str
 
 
-class Lane(Struct, frozen=True):
+class QueueStatus(Struct, frozen=True):
     """One queue on one host: how many programs may run, how many do, and who is refused."""
 
     queue: str
@@ -30,10 +30,10 @@ class Lane(Struct, frozen=True):
     most: int
     slots: int
     running: int
-    blocked: list[Blocked] = []
+    blocked: list[BlockedJob] = []
 
 
-class Scaling(Struct, frozen=True, kw_only=True):
+class AutoscalerStatus(Struct, frozen=True, kw_only=True):
     """A worker's autoscaler: what its host has and bears, the room for programs, and its queues. Sizes in bytes.
 
     *resident* is what its programs take, *forecast* what they will. *strain* is the shortage of memory.
@@ -51,23 +51,23 @@ class Scaling(Struct, frozen=True, kw_only=True):
     memory_pressure: float | None
     strain: str
     frozen: list[JobId]
-    lanes: list[Lane]
+    lanes: list[QueueStatus]
 
     def dumps(self) -> str:
         return msgspec.json.encode(self).decode()
 
 
-def load_scaling(text: str | None) -> Scaling | None:
+def load_autoscaler_status(text: str | None) -> AutoscalerStatus | None:
     """What :meth:`Scaling.dumps` wrote; what a newer worker may have written otherwise is passed by."""
     if text is None:
         return None
     try:
-        return msgspec.json.decode(text, type=Scaling)
+        return msgspec.json.decode(text, type=AutoscalerStatus)
     except msgspec.DecodeError:
         return None
 
 
-class Action(StrEnum):
+class AutoscalerAction(StrEnum):
     """What an autoscaler can decide."""
 
     STEP_UP = "step_up"
@@ -80,30 +80,30 @@ class Action(StrEnum):
     EVICT = "evict"
 
 
-class Decision(Struct, frozen=True):
+class AutoscalerDecision(Struct, frozen=True):
     """One thing that an autoscaler decided, about a queue or a job of it."""
 
     queue: str
-    action: Action
+    action: AutoscalerAction
     text: str
     job_id: JobId | None = None
     slots: int | None = None
 
 
-class Recorded(Struct, frozen=True):
+class RecordedDecision(Struct, frozen=True):
     """A decision with its time and place."""
 
     at: datetime
     queue: str
     host: str
     worker: str
-    action: Action
+    action: AutoscalerAction
     job_id: JobId | None
     slots: int | None
     text: str
 
 
-def refusals(job_id: JobId, queue: str, told: Sequence[tuple[str, Scaling]]) -> list[str]:
+def refusals(job_id: JobId, queue: str, told: Sequence[tuple[str, AutoscalerStatus]]) -> list[str]:
     """What the autoscalers, each of a host, say about a ready job, in words; nothing where one would let it begin."""
     found = []
     for host, scaling in told:
@@ -116,7 +116,7 @@ def refusals(job_id: JobId, queue: str, told: Sequence[tuple[str, Scaling]]) -> 
     return found
 
 
-def _refusal(job_id: JobId, lane: Lane, scaling: Scaling) -> str | None:
+def _refusal(job_id: JobId, lane: QueueStatus, scaling: AutoscalerStatus) -> str | None:
     text = next((blocked.text for blocked in lane.blocked if blocked.job_id == job_id), None)
     if text is not None:
         return text

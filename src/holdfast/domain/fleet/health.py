@@ -15,7 +15,7 @@ class Level(StrEnum):
     FAIL = "fail"
 
 
-class Check(Struct, frozen=True):
+class HealthCheck(Struct, frozen=True):
     """One check: what was found, and what to do about it."""
 
     name: str
@@ -24,13 +24,13 @@ class Check(Struct, frozen=True):
     fix: str = ""
 
 
-def ok(name: str, message: str) -> Check:
-    return Check(name, Level.OK, message)
+def ok(name: str, message: str) -> HealthCheck:
+    return HealthCheck(name, Level.OK, message)
 
 
-def warn(name: str, message: str, fix: str) -> Check:
-    return Check(name, Level.WARN, message, fix)
+def warn(name: str, message: str, fix: str) -> HealthCheck:
+    return HealthCheck(name, Level.WARN, message, fix)
 
 
-def fail(name: str, message: str, fix: str) -> Check:
-    return Check(name, Level.FAIL, message, fix)
+def fail(name: str, message: str, fix: str) -> HealthCheck:
+    return HealthCheck(name, Level.FAIL, message, fix)

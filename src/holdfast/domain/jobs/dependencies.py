@@ -8,7 +8,7 @@ from enum import StrEnum
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
-from holdfast.domain.jobs.job import ENDED, JobId, State
+from holdfast.domain.jobs.job import FINISHED, JobId, State
 from holdfast.domain.text import checked_text
 from holdfast.errors import InvalidInput
 
@@ -17,7 +17,7 @@ class When(StrEnum):
     """What has to become of the needed jobs. A cancelled job counts as failed."""
 
     DONE = "done"
-    ENDED = "ended"
+    FINISHED = "finished"
     FAILED = "failed"
 
 
@@ -60,7 +60,7 @@ class After(Struct, frozen=True, kw_only=True):
         return not self.keys and not self.labels
 
 
-class Step(StrEnum):
+class DependencyStep(StrEnum):
     """What a waiting job does next."""
 
     WAIT = "wait"
@@ -69,36 +69,36 @@ class Step(StrEnum):
     HOLD = "hold"
 
 
-class NeedState(Struct, frozen=True):
+class DependencyState(Struct, frozen=True):
     """One need of one waiting job, and where that need stands."""
 
     job_id: JobId
-    need_id: JobId
+    dependency_id: JobId
     state: State | None
 
 
 FAILED = frozenset({State.DEAD, State.CANCELLED})
 
 
-def next_step(when: When, if_not: IfNot, states: Iterable[State | None]) -> Step:
+def next_step(when: When, if_not: IfNot, states: Iterable[State | None]) -> DependencyStep:
     """Decide for a waiting job. A need that no longer exists (None) counts as failed."""
     seen = set(states)
     failed = bool(seen & FAILED) or None in seen
-    ended = all(state is None or state in ENDED for state in seen)
-    give_up = Step.CANCEL if if_not is IfNot.CANCEL else Step.HOLD
+    finished = all(state is None or state in FINISHED for state in seen)
+    give_up = DependencyStep.CANCEL if if_not is IfNot.CANCEL else DependencyStep.HOLD
     match when:
         case When.DONE:
-            return give_up if failed else Step.START if ended else Step.WAIT
-        case When.ENDED:
-            return Step.START if ended else Step.WAIT
+            return give_up if failed else DependencyStep.START if finished else DependencyStep.WAIT
+        case When.FINISHED:
+            return DependencyStep.START if finished else DependencyStep.WAIT
         case When.FAILED:
-            return Step.START if failed else give_up if ended else Step.WAIT
+            return DependencyStep.START if failed else give_up if finished else DependencyStep.WAIT
 
 
-def reason_for(when: When, needs: Sequence[NeedState]) -> str:
+def reason_for(when: When, dependencies: Sequence[DependencyState]) -> str:
     """Say in words why a waiting job was cancelled or held."""
     if when is When.FAILED:
         return "every needed job is done, and this one was to run only if one failed"
-    failed = next(need for need in needs if need.state is None or need.state in FAILED)
+    failed = next(need for need in dependencies if need.state is None or need.state in FAILED)
     state = failed.state.value if failed.state else "gone"
-    return f"needed job {failed.need_id} is {state}"
+    return f"needed job {failed.dependency_id} is {state}"

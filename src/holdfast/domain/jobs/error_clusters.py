@@ -28,7 +28,7 @@ _VARIES = (
 _SPACE = re.compile(r"\s+")
 
 
-class Seen(Struct, frozen=True):
+class SeenError(Struct, frozen=True):
     """One error: where it happened, and when."""
 
     name: str
@@ -63,16 +63,16 @@ def cluster_key(kind: str, error: str) -> str:
     return hashlib.sha256(f"{kind}\n{pattern_of(error)}".encode()).hexdigest()[:12]
 
 
-def clustered(errors: Iterable[Seen]) -> list[Cluster]:
+def clustered(errors: Iterable[SeenError]) -> list[Cluster]:
     """The clusters of these errors, given the newest first; the largest cluster comes first."""
-    groups: dict[str, list[Seen]] = {}
+    groups: dict[str, list[SeenError]] = {}
     for seen in errors:
         groups.setdefault(cluster_key(seen.kind, seen.text), []).append(seen)
     found = [_cluster(key, group) for key, group in groups.items()]
     return sorted(found, key=lambda cluster: (-cluster.count, cluster.kind, cluster.pattern))
 
 
-def _cluster(key: str, group: list[Seen]) -> Cluster:
+def _cluster(key: str, group: list[SeenError]) -> Cluster:
     times = [seen.at for seen in group if seen.at is not None]
     return Cluster(
         key=key,

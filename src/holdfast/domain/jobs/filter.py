@@ -40,10 +40,12 @@ def parse_filter(text: str, *, now: datetime | None = None) -> Selector:
     except ValueError as error:
         raise InvalidInput(f"the filter {text!r} cannot be read: {error}", hint="Close the quotes.") from None
     given: dict[str, list[str]] = {}
-    for term in terms:
-        name, found, value = term.partition("=")
+    for lease_duration in terms:
+        name, found, value = lease_duration.partition("=")
         if not found or name not in (*LISTS, *SINGLE):
-            raise InvalidInput(f"the filter does not know {term!r}", hint=f"Its words: {', '.join((*LISTS, *SINGLE))}.")
+            raise InvalidInput(
+                f"the filter does not know {lease_duration!r}", hint=f"Its words: {', '.join((*LISTS, *SINGLE))}."
+            )
         if name in given:
             raise InvalidInput(f"the filter says {name!r} twice", hint=f"Write {name}=one,other.")
         given[name] = _divided(value) if name in LISTS else [value]
@@ -89,19 +91,19 @@ def make_selector(given: dict[str, list[str]], *, now: datetime | None = None) -
         conditions["error"] = given["error"][0]
     for name in ("since", "until"):
         if name in given:
-            conditions[name] = parse_moment(given[name][0], now=now or datetime.now(UTC))
+            conditions[name] = parse_timestamp(given[name][0], now=now or datetime.now(UTC))
     return Selector(**conditions)
 
 
-def parse_moment(text: str, *, now: datetime, ahead: bool = False) -> datetime:
+def parse_timestamp(text: str, *, now: datetime, ahead: bool = False) -> datetime:
     """A moment with a zone (RFC 3339), or an age counted back from *now*; *ahead*: a time from now on."""
     try:
-        moment = datetime.fromisoformat(text)
+        timestamp = datetime.fromisoformat(text)
     except ValueError:
         return now + as_duration(text) if ahead else now - as_duration(text)
-    if moment.tzinfo is None:
-        raise InvalidInput(f"{text!r} has no time zone", hint=f"Write {moment.isoformat()}Z for UTC.")
-    return moment
+    if timestamp.tzinfo is None:
+        raise InvalidInput(f"{text!r} has no time zone", hint=f"Write {timestamp.isoformat()}Z for UTC.")
+    return timestamp
 
 
 def _number(text: str) -> int:

@@ -58,5 +58,5 @@ class Cancelled(Exception):
     """The handler has stopped because it was told to."""
 
 
-class AlreadyOver(Exception):
+class AlreadyFinished(Exception):
     """Another holder has ended the unit meanwhile: what this one did must not be kept."""

@@ -28,10 +28,10 @@ class EventName(StrEnum):
     RELEASED = "released"
     TAKEN_OVER = "taken_over"
     CANCELLED = "cancelled"
-    CANCEL_WANTED = "cancel_wanted"
-    PAUSE_WANTED = "pause_wanted"
+    CANCEL_REQUESTED = "cancel_requested"
+    PAUSE_REQUESTED = "pause_requested"
     HELD = "held"
-    LET_GO = "let_go"
+    RESUMED = "resumed"
     RETRIED = "retried"
     REPLACED = "replaced"
     CHANGED = "changed"
@@ -54,7 +54,7 @@ class Event(Struct, frozen=True):
     detail: str | None = None
 
 
-class WorkerFacts(Struct, frozen=True):
+class WorkerIdentity(Struct, frozen=True):
     """Where an attempt ran."""
 
     host: str | None = None
@@ -63,7 +63,7 @@ class WorkerFacts(Struct, frozen=True):
 
 
 class Attempt(Struct, frozen=True):
-    """One try at a job; its *number* counts all there were, also before a restart. ``ended_at``: None while it runs."""
+    """One try at a job. *number* also counts attempts before a restart. *finished_at* is None while it runs."""
 
     number: int
     token: Token
@@ -72,13 +72,13 @@ class Attempt(Struct, frozen=True):
     pid: int | None
     version: str | None
     started_at: datetime | None
-    ended_at: datetime | None
+    finished_at: datetime | None
     reason: str | None
     exit_code: int | None
     error: str | None
 
 
-def all_attempts(job: Job, rows: Sequence[Attempt], worker: WorkerFacts) -> list[Attempt]:
+def all_attempts(job: Job, rows: Sequence[Attempt], worker: WorkerIdentity) -> list[Attempt]:
     """The recorded attempts, and the one that only the job's own columns tell of; numbered as they came."""
     known = [structs.replace(row, number=number) for number, row in enumerate(rows, start=1)]
     if job.state not in (State.RUNNING, State.DONE):
@@ -92,7 +92,7 @@ def all_attempts(job: Job, rows: Sequence[Attempt], worker: WorkerFacts) -> list
         pid=worker.pid,
         version=worker.version,
         started_at=job.started_at or job.claimed_at,
-        ended_at=job.ended_at,
+        finished_at=job.finished_at,
         reason=None if running else EndReason.DONE,
         exit_code=None,
         error=None,
@@ -106,6 +106,6 @@ def all_events(job: Job, rows: Sequence[Event]) -> list[Event]:
     started_at = job.started_at or job.claimed_at
     if started_at is not None and job.state in (State.RUNNING, State.DONE):
         events.append(Event(started_at, EventName.STARTED, Actor.WORKER))
-    if job.state is State.DONE and job.ended_at is not None:
-        events.append(Event(job.ended_at, EventName.DONE, Actor.WORKER))
+    if job.state is State.DONE and job.finished_at is not None:
+        events.append(Event(job.finished_at, EventName.DONE, Actor.WORKER))
     return sorted(events, key=lambda event: event.at)

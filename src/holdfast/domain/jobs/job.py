@@ -26,12 +26,12 @@ class State(StrEnum):
     CANCELLED = "cancelled"
 
     @property
-    def ended(self) -> bool:
-        return self in ENDED
+    def finished(self) -> bool:
+        return self in FINISHED
 
 
-ENDED = frozenset({State.DONE, State.DEAD, State.CANCELLED})
-LIVE = frozenset(State) - ENDED
+FINISHED = frozenset({State.DONE, State.DEAD, State.CANCELLED})
+LIVE = frozenset(State) - FINISHED
 
 #: Every move that a job may make. The schema repeats it as a guard; a test compares the two.
 MOVES: dict[State, frozenset[State]] = {
@@ -39,7 +39,7 @@ MOVES: dict[State, frozenset[State]] = {
     State.WAITING: frozenset({State.SCHEDULED, State.READY, State.HELD, State.CANCELLED}),
     State.SCHEDULED: frozenset({State.READY, State.HELD, State.CANCELLED}),
     State.READY: frozenset({State.RUNNING, State.SCHEDULED, State.HELD, State.CANCELLED}),
-    State.RUNNING: frozenset({State.READY, State.SCHEDULED, State.HELD, *ENDED}),
+    State.RUNNING: frozenset({State.READY, State.SCHEDULED, State.HELD, *FINISHED}),
     State.DONE: frozenset({State.READY, State.WAITING}),  # a program that a person restarts
     State.DEAD: frozenset({State.READY, State.WAITING}),
     State.CANCELLED: frozenset({State.READY, State.WAITING}),
@@ -54,14 +54,14 @@ class OnLost(StrEnum):
     HOLD = "hold"
 
 
-class Wanted(StrEnum):
+class ControlRequest(StrEnum):
     """What a person asks of the holder of a running job."""
 
     CANCEL = "cancel"
     PAUSE = "pause"
 
 
-class WorkerWish(StrEnum):
+class WorkerRequest(StrEnum):
     """What a person asks of a worker."""
 
     #: Claim nothing more; what runs goes on.
@@ -110,14 +110,14 @@ class Job(Struct, frozen=True):
     after_when: str | None
     after_failed: str | None
     token: Token
-    suspect: bool
-    wanted: Wanted | None
+    poison_suspect: bool
+    requested: ControlRequest | None
     worker: WorkerId | None
     claimed_at: datetime | None
     started_at: datetime | None
-    lapses_at: datetime | None
+    lease_expires_at: datetime | None
     note: str | None
-    ended_at: datetime | None
+    finished_at: datetime | None
     reason: str | None
     error: str | None
     result: str | None
@@ -137,7 +137,7 @@ class Lease(Struct, frozen=True):
     payload: str
     attempt: int
     marked: bool
-    suspect: bool
+    poison_suspect: bool
     priority: int
     due_at: datetime
     checkpoint: str | None

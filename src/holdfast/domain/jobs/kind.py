@@ -16,7 +16,7 @@ from holdfast.domain.fleet.queue import DEFAULT_QUEUE
 from holdfast.domain.jobs.context import Context
 from holdfast.domain.jobs.job import OnLost
 from holdfast.domain.jobs.retry import DEFAULT_CURVE, Curve
-from holdfast.domain.jobs.unique_key import Scope, key_from
+from holdfast.domain.jobs.unique_key import KeyScope, key_from
 from holdfast.domain.schedules.plan import Plan
 from holdfast.domain.text import checked_name, checked_number, nearest
 from holdfast.errors import InvalidInput, InvalidKind, InvalidPayload, InvalidText, PayloadTooLarge
@@ -51,7 +51,7 @@ class KindOptions(msgspec.Struct, frozen=True, kw_only=True):
     timeout: timedelta | None = timedelta(hours=1)
     lease: timedelta = timedelta(seconds=60)
     unique: tuple[str, ...] = ()
-    unique_scope: Scope = Scope.LIVE
+    unique_scope: KeyScope = KeyScope.LIVE
     unique_period: timedelta | None = None
     version: str | None = None
     #: None: threads for functions, the loop for coroutines.
@@ -73,7 +73,7 @@ class KindOptions(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidKind("only a process can have a memory cap", hint='Add executor="process".')
         if self.timeout is not None and self.timeout <= timedelta(0):
             raise InvalidKind("a timeout is longer than nothing, or None for no limit")
-        if (self.unique_scope is Scope.PERIOD) != (self.unique_period is not None):
+        if (self.unique_scope is KeyScope.PERIOD) != (self.unique_period is not None):
             raise InvalidKind("unique_period belongs to unique_scope='period', and to no other")
 
 

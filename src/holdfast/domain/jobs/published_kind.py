@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast.domain.jobs.kind import PublishedKind, load_options, payload_json
 from holdfast.domain.jobs.new_job import NewJob
-from holdfast.domain.jobs.unique_key import Scope, Unique
+from holdfast.domain.jobs.unique_key import KeyScope, Unique
 from holdfast.errors import InvalidPayload
 
 
@@ -26,7 +26,7 @@ def request_of(
     """What an enqueue of such a job asks of the store; None leaves it to the kind."""
     known = load_options(kind.options, version=kind.version)
     own = _key(payload, known.unique) if key is None else key
-    scope = known.unique_scope if known.unique else Scope.LIVE
+    scope = known.unique_scope if known.unique else KeyScope.LIVE
     return NewJob(
         kind=kind.name,
         payload=payload_json(payload, what=f"the payload of {kind.name!r}").decode(),
@@ -47,10 +47,10 @@ def checked_payload(kind: PublishedKind, payload: Mapping[str, Any], *, given: s
     Raises:
         InvalidPayload: A parameter is unknown, or missing.
     """
-    known, needed = _parameters(kind.payload_schema)
+    known, has_dependents = _parameters(kind.payload_schema)
     for name in sorted(set(payload) - known):
         raise InvalidPayload(f"{kind.name!r} has no parameter {name!r}", hint=f"It takes: {', '.join(sorted(known))}.")
-    for name in sorted(needed - set(payload) - {given}):
+    for name in sorted(has_dependents - set(payload) - {given}):
         raise InvalidPayload(f"{kind.name!r} needs the parameter {name!r}")
 
 

@@ -43,9 +43,9 @@ class Selector(Struct, frozen=True, kw_only=True):
         if self.error is not None:
             checked_text(self.error, what="the error")
         for name in ("since", "until"):
-            moment = getattr(self, name)
-            if moment is not None and (not isinstance(moment, datetime) or moment.tzinfo is None):
-                raise InvalidInput(f"{name} is a moment with a time zone, not {moment!r}")
+            timestamp = getattr(self, name)
+            if timestamp is not None and (not isinstance(timestamp, datetime) or timestamp.tzinfo is None):
+                raise InvalidInput(f"{name} is a moment with a time zone, not {timestamp!r}")
 
     @property
     def empty(self) -> bool:
@@ -54,8 +54,8 @@ class Selector(Struct, frozen=True, kw_only=True):
 
     def only(self, *states: State) -> Selector:
         """The same selector, narrowed to *states*."""
-        wanted = tuple(state for state in states if self.states is None or state in self.states)
-        return replace(self, states=wanted)
+        requested = tuple(state for state in states if self.states is None or state in self.states)
+        return replace(self, states=requested)
 
 
 def _texts(name: str, values: Iterable[str] | None) -> tuple[str, ...] | None:

@@ -12,7 +12,7 @@ from holdfast.domain.jobs.job import JobId
 from holdfast.errors import InvalidInput
 
 
-class Scope(StrEnum):
+class KeyScope(StrEnum):
     """How long a key stays taken. While its job is live it is taken in every scope."""
 
     LIVE = "live"
@@ -32,13 +32,13 @@ class Unique(msgspec.Struct, frozen=True):
     """A key and how long it is taken."""
 
     key: str
-    scope: Scope = Scope.LIVE
+    scope: KeyScope = KeyScope.LIVE
     period: timedelta | None = None
 
     def __post_init__(self) -> None:
         if not self.key:
             raise InvalidInput("a unique key cannot be empty")
-        if (self.scope is Scope.PERIOD) != (self.period is not None):
+        if (self.scope is KeyScope.PERIOD) != (self.period is not None):
             raise InvalidInput("a period belongs to the scope 'period', and to no other")
 
 
@@ -48,7 +48,7 @@ class KeyHolder(msgspec.Struct, frozen=True):
     kind: str
     key: str
     job_id: JobId
-    scope: Scope
+    scope: KeyScope
     expires_at: datetime | None
     expired: bool
 
@@ -58,11 +58,11 @@ def is_free(holder: KeyHolder, *, live: bool) -> bool:
     if live:
         return False
     match holder.scope:
-        case Scope.LIVE:
+        case KeyScope.LIVE:
             return True
-        case Scope.PERIOD:
+        case KeyScope.PERIOD:
             return holder.expired
-        case Scope.FOREVER:
+        case KeyScope.FOREVER:
             return False
 
 

@@ -7,13 +7,13 @@ from typing import assert_never
 
 from msgspec import Struct
 
-from holdfast.domain.jobs.job import EndReason, JobId, OnLost, State, Token, Wanted, WorkerId
+from holdfast.domain.jobs.job import ControlRequest, EndReason, JobId, OnLost, State, Token, WorkerId
 from holdfast.domain.jobs.retry import DEFAULT_CURVE, Curve, delay_after
 
 ZERO = timedelta(0)
 
 
-class Standing(Struct, frozen=True):
+class JobNumbers(Struct, frozen=True):
     """The row's own numbers, read under its lock: they rule, never the caller's."""
 
     job_id: JobId
@@ -27,8 +27,8 @@ class Standing(Struct, frozen=True):
     on_lost: OnLost
     retry: str | None
     marked: bool
-    wanted: Wanted | None
-    needed: bool
+    requested: ControlRequest | None
+    has_dependents: bool
     worker: WorkerId | None
     claimed_at: datetime | None
     started_at: datetime | None
@@ -93,14 +93,14 @@ class Verdict(Struct, frozen=True, kw_only=True):
     crashes: int
     reason: str
     delay: timedelta = ZERO
-    suspect: bool = False
+    poison_suspect: bool = False
     error: str | None = None
     result: str | None = None
     note: str | None = None
     exit_code: int | None = None
 
 
-def judge(job: Standing, outcome: Outcome, *, chance: float) -> Verdict:
+def judge(job: JobNumbers, outcome: Outcome, *, chance: float) -> Verdict:
     """Decide what becomes of *job* after a run that ended in *outcome*.
 
     Only a failure and the loss of a marked start cost an attempt. *chance*, from 0 to 1,
@@ -121,8 +121,8 @@ def judge(job: Standing, outcome: Outcome, *, chance: float) -> Verdict:
             assert_never(outcome)
 
 
-def _after_failure(job: Standing, failed: Failed, chance: float) -> Verdict:
-    if job.wanted is Wanted.CANCEL:
+def _after_failure(job: JobNumbers, failed: Failed, chance: float) -> Verdict:
+    if job.requested is ControlRequest.CANCEL:
         return _verdict(job, State.CANCELLED, failed.reason, error=failed.error, exit_code=failed.exit_code)
     if failed.permanent or _spent(job.attempt, job.max_attempts):
         return _verdict(job, State.DEAD, failed.reason, error=failed.error, exit_code=failed.exit_code)
@@ -131,23 +131,23 @@ def _after_failure(job: Standing, failed: Failed, chance: float) -> Verdict:
     return _verdict(job, state, failed.reason, error=failed.error, delay=delay, exit_code=failed.exit_code)
 
 
-def _after_release(job: Standing, released: Released) -> Verdict:
-    paused = job.wanted is Wanted.PAUSE  # a person lets it go on, so its effect is theirs to judge
+def _after_release(job: JobNumbers, released: Released) -> Verdict:
+    paused = job.requested is ControlRequest.PAUSE  # a person lets it go on, so its effect is theirs to judge
     if released.interrupted and job.marked and job.on_lost is not OnLost.RETRY and not paused:
         return _in_doubt(job, EndReason.RELEASED, "the run was interrupted, its effect is in doubt")
     refunded = job.attempt - 1
-    if job.wanted is Wanted.CANCEL:
+    if job.requested is ControlRequest.CANCEL:
         return _verdict(job, State.CANCELLED, EndReason.RELEASED, attempts=refunded)
     return _verdict(job, _again(job, released.delay), EndReason.RELEASED, attempts=refunded, delay=released.delay)
 
 
-def _after_loss(job: Standing, lost: Lost, chance: float) -> Verdict:
+def _after_loss(job: JobNumbers, lost: Lost, chance: float) -> Verdict:
     if not job.marked and not lost.begun:
         return _unmarked_loss(job, lost)
     crashes = job.crashes + 1
     if job.on_lost is not OnLost.RETRY:
         return _in_doubt(job, lost.reason, "its holder was lost, its effect is in doubt", crashes=crashes)
-    if job.wanted is Wanted.CANCEL:
+    if job.requested is ControlRequest.CANCEL:
         return _verdict(job, State.CANCELLED, lost.reason, crashes=crashes)
     error = lost.error or f"the worker was lost during attempt {job.attempt}"
     if _spent(job.attempt, job.max_attempts) or _spent(crashes, job.max_crashes):
@@ -157,15 +157,15 @@ def _after_loss(job: Standing, lost: Lost, chance: float) -> Verdict:
     return _verdict(job, state, lost.reason, crashes=crashes, error=error, delay=delay, exit_code=lost.exit_code)
 
 
-def _unmarked_loss(job: Standing, lost: Lost) -> Verdict:
+def _unmarked_loss(job: JobNumbers, lost: Lost) -> Verdict:
     """Nobody knows whether it had begun: it goes back for nothing, and is marked next time."""
-    if job.wanted is Wanted.CANCEL:
+    if job.requested is ControlRequest.CANCEL:
         return _verdict(job, State.CANCELLED, lost.reason, attempts=job.attempts)
-    return _verdict(job, _again(job, ZERO), lost.reason, attempts=job.attempts, suspect=True)
+    return _verdict(job, _again(job, ZERO), lost.reason, attempts=job.attempts, poison_suspect=True)
 
 
-def _in_doubt(job: Standing, reason: str, note: str, *, crashes: int | None = None) -> Verdict:
-    if job.wanted is Wanted.CANCEL:
+def _in_doubt(job: JobNumbers, reason: str, note: str, *, crashes: int | None = None) -> Verdict:
+    if job.requested is ControlRequest.CANCEL:
         return _verdict(job, State.CANCELLED, reason, crashes=crashes, error=note)
     if job.on_lost is OnLost.HOLD:
         return _verdict(job, State.HELD, reason, crashes=crashes, note=note)
@@ -173,14 +173,14 @@ def _in_doubt(job: Standing, reason: str, note: str, *, crashes: int | None = No
 
 
 def _verdict(
-    job: Standing,
+    job: JobNumbers,
     state: State,
     reason: str,
     *,
     attempts: int | None = None,
     crashes: int | None = None,
     delay: timedelta = ZERO,
-    suspect: bool = False,
+    poison_suspect: bool = False,
     error: str | None = None,
     result: str | None = None,
     note: str | None = None,
@@ -192,7 +192,7 @@ def _verdict(
         attempts=job.attempt if attempts is None else attempts,
         crashes=job.crashes if crashes is None else crashes,
         delay=delay,
-        suspect=suspect,
+        poison_suspect=poison_suspect,
         error=error,
         result=result,
         note=note,
@@ -200,14 +200,14 @@ def _verdict(
     )
 
 
-def _retry_delay(job: Standing, chance: float) -> timedelta:
+def _retry_delay(job: JobNumbers, chance: float) -> timedelta:
     curve = Curve.loads(job.retry) if job.retry else DEFAULT_CURVE
     return delay_after(curve, job.attempt, chance=chance)
 
 
-def _again(job: Standing, delay: timedelta) -> State:
+def _again(job: JobNumbers, delay: timedelta) -> State:
     """Where a job goes that has another run to come."""
-    if job.wanted is Wanted.PAUSE:
+    if job.requested is ControlRequest.PAUSE:
         return State.HELD
     return State.SCHEDULED if delay > ZERO else State.READY
 

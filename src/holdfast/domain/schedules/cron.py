@@ -99,30 +99,36 @@ class Cron:
             found = self._known[year, month] = self._shapes[date(year, month, 1).weekday(), length]
         return found
 
-    def after(self, moment: datetime) -> datetime:
+    def after(self, timestamp: datetime) -> datetime:
         """The first time of the wall clock after *moment*."""
-        year, month, day, hour, minute = moment.year, moment.month, moment.day, moment.hour, moment.minute
+        year, month, day, hour, minute = (
+            timestamp.year,
+            timestamp.month,
+            timestamp.day,
+            timestamp.hour,
+            timestamp.minute,
+        )
         if self._has_month[month] and day in self.days_of(year, month):
             if self._has_hour[hour]:
-                if self._has_minute[minute] and (second := self._next_second[moment.second]) is not None:
-                    return datetime(year, month, day, hour, minute, second, 0, moment.tzinfo)
+                if self._has_minute[minute] and (second := self._next_second[timestamp.second]) is not None:
+                    return datetime(year, month, day, hour, minute, second, 0, timestamp.tzinfo)
                 if (later := self._next_minute[minute]) is not None:
-                    return datetime(year, month, day, hour, later, self.seconds[0], 0, moment.tzinfo)
+                    return datetime(year, month, day, hour, later, self.seconds[0], 0, timestamp.tzinfo)
             if (later := self._next_hour[hour]) is not None:
-                return datetime(year, month, day, later, self.minutes[0], self.seconds[0], 0, moment.tzinfo)
+                return datetime(year, month, day, later, self.minutes[0], self.seconds[0], 0, timestamp.tzinfo)
         year, month, day = self._day_after(year, month, day)
-        return datetime(year, month, day, self.hours[0], self.minutes[0], self.seconds[0], 0, moment.tzinfo)
+        return datetime(year, month, day, self.hours[0], self.minutes[0], self.seconds[0], 0, timestamp.tzinfo)
 
-    def before(self, moment: datetime) -> datetime:
+    def before(self, timestamp: datetime) -> datetime:
         """The last time of the wall clock before *moment*, to the second."""
-        year, month, day = moment.year, moment.month, moment.day
+        year, month, day = timestamp.year, timestamp.month, timestamp.day
         time = None
         if self._has_month[month] and day in self.days_of(year, month):
-            time = self._time_before(moment.hour, moment.minute, moment.second)
+            time = self._time_before(timestamp.hour, timestamp.minute, timestamp.second)
         if time is None:
             year, month, day = self._day_before(year, month, day)
             time = (self.hours[-1], self.minutes[-1], self.seconds[-1])
-        return datetime(year, month, day, *time, tzinfo=moment.tzinfo)
+        return datetime(year, month, day, *time, tzinfo=timestamp.tzinfo)
 
     # -- the time of the day ---------------------------------------------------------------
 

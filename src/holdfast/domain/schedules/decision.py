@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import Struct
 
 from holdfast.domain.schedules.plan import Overlap
-from holdfast.domain.schedules.rule import MICROSECOND, Calendar, Interval, Rule, between, checked_moment
+from holdfast.domain.schedules.rule import MICROSECOND, Calendar, Interval, Rule, between, checked_timestamp
 from holdfast.domain.text import parse_duration
 from holdfast.errors import InvalidExpression, InvalidInput, NeverFires
 
@@ -60,9 +60,9 @@ class Spec(Struct, frozen=True, kw_only=True, omit_defaults=True):
         for name, longest in LONGEST.items():
             if not timedelta(0) <= getattr(self, name) <= longest:
                 raise InvalidInput(f"a {name} takes at most {longest.days} days, not {getattr(self, name)}")
-        for moment in (self.start, self.end):
-            if moment is not None:
-                checked_moment(moment)
+        for timestamp in (self.start, self.end):
+            if timestamp is not None:
+                checked_timestamp(timestamp)
         if self.start is not None and self.end is not None and self.end <= self.start:
             raise InvalidInput("a schedule ends after it starts")
         if self.runs is not None and not 1 <= self.runs < 2**31:
@@ -141,7 +141,7 @@ def say_exactly(duration: timedelta) -> str:
     return parts or "0s"
 
 
-class Reason(StrEnum):
+class SkipReason(StrEnum):
     """Why plans were not fired."""
 
     CATCH_UP = "catch_up"
@@ -159,11 +159,11 @@ class Skipped(Struct, frozen=True):
     first: datetime
     last: datetime
     count: int
-    reason: Reason
+    reason: SkipReason
     scope: str = ""
 
 
-class Decision(Struct, frozen=True):
+class ScheduleDecision(Struct, frozen=True):
     """What is to be done: plans to fire, the oldest first, stretches to skip, and where the cursor goes."""
 
     fire: Sequence[datetime]
@@ -174,7 +174,7 @@ class Decision(Struct, frozen=True):
 
 def decide(
     spec: Spec, rule: Rule, cursor: datetime | None, now: datetime, *, fired: int = 0, cap: int = CAP
-) -> Decision:
+) -> ScheduleDecision:
     """Decide on the plans after *cursor* that are due; the plan's own time is never changed by delay or jitter.
 
     Without a cursor there is no history: only the newest due plan counts. The cursor never goes back, so a clock
@@ -182,15 +182,15 @@ def decide(
     """
     left = cap if spec.runs is None else min(cap, spec.runs - fired)
     if left <= 0:
-        return Decision((), (), now if cursor is None else cursor, None)
+        return ScheduleDecision((), (), now if cursor is None else cursor, None)
     due = now - spec.delay
     known = cursor if cursor is not None else rule.previous_before(due + MICROSECOND) - MICROSECOND
     since = known if spec.start is None else max(known, spec.start - MICROSECOND)
     until = due if spec.end is None else min(due, spec.end)
     if until <= since:
-        return Decision((), (), known, next_after(spec, rule, known))
+        return ScheduleDecision((), (), known, next_after(spec, rule, known))
     fire, skip, reached = _chosen(spec, rule, since, until, left)
-    return Decision(fire, skip, reached, next_after(spec, rule, reached))
+    return ScheduleDecision(fire, skip, reached, next_after(spec, rule, reached))
 
 
 def next_after(spec: Spec, rule: Rule, cursor: datetime) -> datetime | None:
@@ -209,18 +209,18 @@ def _chosen(
         alone = rule.next_after(first) > until
         newest = first if alone else rule.previous_before(until + MICROSECOND)
         late = spec.catch_up is CatchUp.NONE and newest < until - LATE
-        reason = Reason.LATE if spec.catch_up is CatchUp.NONE else Reason.CATCH_UP
+        reason = SkipReason.LATE if spec.catch_up is CatchUp.NONE else SkipReason.CATCH_UP
         if alone and not late:
             return [newest], [], newest
         last = newest if late else rule.previous_before(newest)
         return [] if late else [newest], _stretch(rule, known, last, reason), newest
     oldest = max(known, until - spec.window - MICROSECOND)
-    skip = _stretch(rule, known, rule.previous_before(oldest + MICROSECOND), Reason.WINDOW)
+    skip = _stretch(rule, known, rule.previous_before(oldest + MICROSECOND), SkipReason.WINDOW)
     fire = list(islice(between(rule, oldest, until), cap))
     return fire, skip, fire[-1] if fire else oldest
 
 
-def _stretch(rule: Rule, known: datetime, last: datetime, reason: Reason) -> list[Skipped]:
+def _stretch(rule: Rule, known: datetime, last: datetime, reason: SkipReason) -> list[Skipped]:
     """The plans after *known*, up to *last*."""
     if last <= known:
         return []
@@ -231,7 +231,7 @@ def _stretch(rule: Rule, known: datetime, last: datetime, reason: Reason) -> lis
     return [Skipped(first, last, sum(1 for _ in islice(between(rule, known, last), COUNTED)), reason)]
 
 
-def passed_over(spec: Spec, cursor: datetime | None, now: datetime, reason: Reason) -> list[Skipped]:
+def passed_over(spec: Spec, cursor: datetime | None, now: datetime, reason: SkipReason) -> list[Skipped]:
     """The plans between the cursor and now that nobody will fire, since a person has changed or paused the rule."""
     if cursor is None:
         return []

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct
 
-from holdfast.domain.schedules.decision import Reason, Skipped, Spec, next_after, passed_over
+from holdfast.domain.schedules.decision import Skipped, SkipReason, Spec, next_after, passed_over
 from holdfast.domain.schedules.plan import GLOBAL
 from holdfast.domain.text import checked_name, checked_number
 from holdfast.errors import InvalidInput
@@ -149,7 +149,7 @@ def edited(schedule: Schedule, definition: Definition, now: datetime) -> Moved:
     same = all(getattr(old, name) == getattr(new, name) for name in _TIMING)
     if same and schedule.condition is not Condition.OVER:
         return Moved(schedule.cursor, _next(new, schedule.cursor, schedule.fired, now))
-    return _from_now(schedule, new, now, Reason.EDITED)
+    return _from_now(schedule, new, now, SkipReason.EDITED)
 
 
 def resumed(schedule: Schedule, now: datetime) -> Moved | None:
@@ -159,10 +159,10 @@ def resumed(schedule: Schedule, now: datetime) -> Moved | None:
     """
     if not schedule.paused and (schedule.cursor is None or schedule.cursor <= now):
         return None
-    return _from_now(schedule, schedule.defined.when, now, Reason.PAUSED)
+    return _from_now(schedule, schedule.defined.when, now, SkipReason.PAUSED)
 
 
-def _from_now(schedule: Schedule, new: Spec, now: datetime, reason: Reason) -> Moved:
+def _from_now(schedule: Schedule, new: Spec, now: datetime, reason: SkipReason) -> Moved:
     skipped = passed_over(schedule.defined.when, schedule.cursor, now, reason)
     return Moved(now, _next(new, now, schedule.fired, now), skipped)
 

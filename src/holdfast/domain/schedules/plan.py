@@ -59,7 +59,7 @@ class Overlap(StrEnum):
     ALLOW = "allow"
 
 
-class Standing(StrEnum):
+class PlanStatus(StrEnum):
     """How an earlier plan stands: it runs or may any moment; it waits for its turn; it is out of the way; it is over.
 
     Out of the way is what waits for its retry, or for a person.
@@ -68,22 +68,22 @@ class Standing(StrEnum):
     RUNNING = "running"
     QUEUED = "queued"
     APART = "apart"
-    ENDED = "ended"
+    FINISHED = "finished"
 
 
-def standing(state: State | None, attempts: int) -> Standing:
+def standing(state: State | None, attempts: int) -> PlanStatus:
     """How a plan stands whose job is in this state; None: it has ended."""
     match state:
         case State.READY | State.RUNNING:
-            return Standing.RUNNING
+            return PlanStatus.RUNNING
         case State.WAITING:
-            return Standing.QUEUED
+            return PlanStatus.QUEUED
         case State.SCHEDULED:
-            return Standing.APART if attempts else Standing.RUNNING
+            return PlanStatus.APART if attempts else PlanStatus.RUNNING
         case State.HELD:
-            return Standing.APART
+            return PlanStatus.APART
         case State.DONE | State.DEAD | State.CANCELLED | None:
-            return Standing.ENDED
+            return PlanStatus.FINISHED
         case _:
             assert_never(state)
 
@@ -92,7 +92,7 @@ class Earlier(Struct, frozen=True):
     """An earlier plan of the same scope."""
 
     job_id: JobId
-    standing: Standing
+    standing: PlanStatus
 
 
 class Turn(StrEnum):
@@ -113,8 +113,8 @@ class Arranged(Struct, frozen=True):
 
 def arrange(overlap: Overlap, earlier: Sequence[Earlier], count: int) -> Arranged:
     """Let *count* new plans of one scope, the oldest first, meet the *earlier* ones of it."""
-    running = [plan.job_id for plan in earlier if plan.standing is Standing.RUNNING]
-    queued = [plan.job_id for plan in earlier if plan.standing is Standing.QUEUED]
+    running = [plan.job_id for plan in earlier if plan.standing is PlanStatus.RUNNING]
+    queued = [plan.job_id for plan in earlier if plan.standing is PlanStatus.QUEUED]
     tail = queued[-1:] or running
     busy = bool(tail)
     match overlap:

@@ -28,17 +28,19 @@ MICROSECOND = timedelta(microseconds=1)
 FIRST_YEAR, LAST_YEAR = 1900, 8999
 
 
-def checked_moment(moment: datetime) -> datetime:
+def checked_timestamp(timestamp: datetime) -> datetime:
     """Return *moment* in UTC if it can be one of a schedule.
 
     Raises:
         InvalidInput: It has no time zone, or lies too far away.
     """
-    if not isinstance(moment, datetime) or moment.tzinfo is None:
-        raise InvalidInput(f"{moment!r} is no moment", hint="Use an aware datetime: datetime(2030, 1, 1, tzinfo=UTC).")
-    if not FIRST_YEAR <= moment.year <= LAST_YEAR:
-        raise InvalidInput(f"the year {moment.year} is too far away", hint=f"Take {FIRST_YEAR} to {LAST_YEAR}.")
-    return moment.astimezone(UTC)
+    if not isinstance(timestamp, datetime) or timestamp.tzinfo is None:
+        raise InvalidInput(
+            f"{timestamp!r} is no moment", hint="Use an aware datetime: datetime(2030, 1, 1, tzinfo=UTC)."
+        )
+    if not FIRST_YEAR <= timestamp.year <= LAST_YEAR:
+        raise InvalidInput(f"the year {timestamp.year} is too far away", hint=f"Take {FIRST_YEAR} to {LAST_YEAR}.")
+    return timestamp.astimezone(UTC)
 
 
 class Rule(Protocol):

@@ -7,13 +7,13 @@ from datetime import datetime, timedelta
 
 from msgspec import Struct
 
-from holdfast.domain.access.roles import Act, Credential, Role, Via, draw_token
+from holdfast.domain.access.roles import AuditEntry, Credential, Role, Via, draw_token
 from holdfast.domain.jobs.filter import parse_filter
 from holdfast.domain.jobs.job import JobId
 from holdfast.domain.text import checked_actor, checked_name, clean_text
 from holdfast.errors import Conflict, InvalidInput, NotFound
 from holdfast.store.engine.backend import Backend
-from holdfast.store.engine.operation import ask
+from holdfast.store.engine.operation import query
 
 #: Acts that one page looks at when it is filtered.
 WINDOW = 5000
@@ -24,7 +24,7 @@ FILTERS = 200
 SESSION = "session"
 
 
-class Acts:
+class AuditLog:
     """What people did, from wherever. Only retention removes an act."""
 
     def __init__(self, backend: Backend) -> None:
@@ -32,7 +32,7 @@ class Acts:
 
     def write(
         self,
-        verb: str,
+        action: str,
         target: str,
         *,
         actor: str,
@@ -44,20 +44,20 @@ class Acts:
         checked_actor(actor)
         told = {"target": clean_text(target, limit=MAX_TARGET), "count": count}
         text = None if note is None else clean_text(note, limit=MAX_NOTE)
-        rows = self._backend.run(ask("write_act", actor=actor, via=via, verb=verb, note=text, **told))
+        rows = self._backend.run(query("write_act", actor=actor, via=via, action=action, note=text, **told))
         number: int = rows[0][0]
         return number
 
     def page(
         self, *, before: int = NEWEST, limit: int = 50, actor: str | None = None, text: str | None = None
-    ) -> list[Act]:
+    ) -> list[AuditEntry]:
         """Acts, the newest first. With a filter it looks at 5,000 of them, so that it never takes long."""
         window = limit if actor is None and text is None else WINDOW
         told = {"before": before, "limit": limit, "window": window, "actor": actor, "text": text}
-        return self._backend.look(ask("list_acts", Act, **told))
+        return self._backend.look(query("list_acts", AuditEntry, **told))
 
 
-class Door(Struct, frozen=True):
+class AccessState(Struct, frozen=True):
     """What a request at the door needs to know. *locked*: a credential was made once, even if it is revoked."""
 
     locked: bool
@@ -86,13 +86,13 @@ class Credentials:
         checked_actor(name)
         drawn = draw_token()
         told = {"prefix": drawn.prefix, "salt": drawn.salt, "hash": drawn.hash}
-        if not self._backend.run(ask("add_credential", name=name, role=role, actor=checked_actor(actor), **told)):
+        if not self._backend.run(query("add_credential", name=name, role=role, actor=checked_actor(actor), **told)):
             raise Conflict(f"there is a token {name!r} already", hint="Take another name, or revoke that one first.")
         return drawn.text
 
     def list(self) -> list[Credential]:
         """All tokens, revoked ones too, the oldest first."""
-        return self._backend.look(ask("list_credentials", Credential))
+        return self._backend.look(query("list_credentials", Credential))
 
     def revoke(self, name: str) -> Credential:
         """Let a token, by its name or prefix, open nothing any more, from the next request on.
@@ -100,26 +100,26 @@ class Credentials:
         Raises:
             NotFound: There is none.
         """
-        rows: list[Credential] = self._backend.run(ask("revoke_credential", Credential, name=name))
+        rows: list[Credential] = self._backend.run(query("revoke_credential", Credential, name=name))
         if not rows:
             raise NotFound(f"there is no token {name[:100]!r}", hint="holdfast token ls lists them.")
         return rows[0]
 
     def used(self, prefix: str) -> None:
         """Note that a token is in use, to the minute."""
-        self._backend.run(ask("use_credential", prefix=prefix), repeatable=True)
+        self._backend.run(query("use_credential", prefix=prefix), repeatable=True)
 
-    def door(self, prefix: str | None) -> Door:
+    def door(self, prefix: str | None) -> AccessState:
         """All that is to be known when somebody knocks with a token of this prefix, or with none."""
-        rows: list[Door] = self._backend.look(ask("look_at_door", Door, prefix=prefix))
+        rows: list[AccessState] = self._backend.look(query("look_at_door", AccessState, prefix=prefix))
         return rows[0]
 
     def session_secret(self, draw: str) -> str:
         """What signs sessions on all servers of this store: *draw*, unless one was kept before."""
-        rows = self._backend.look(ask("get_secret", name=SESSION))
+        rows = self._backend.look(query("get_secret", name=SESSION))
         if not rows:
-            self._backend.run(ask("keep_secret", name=SESSION, value=draw), repeatable=True)
-            rows = self._backend.look(ask("get_secret", name=SESSION))
+            self._backend.run(query("keep_secret", name=SESSION, value=draw), repeatable=True)
+            rows = self._backend.look(query("get_secret", name=SESSION))
         kept: str = rows[0][0]
         return kept
 
@@ -133,7 +133,7 @@ class SavedFilter(Struct, frozen=True):
     made_at: datetime
 
 
-class Filters:
+class SavedFilters:
     """Saved filters, shared by all who look at the store."""
 
     def __init__(self, backend: Backend) -> None:
@@ -149,7 +149,7 @@ class Filters:
         if len(text) > MAX_FILTER:
             raise InvalidInput(f"a filter has at most {MAX_FILTER:,} characters")
         parse_filter(text)
-        self._backend.run(ask("put_filter", name=name, filter=text, actor=checked_actor(actor)), repeatable=True)
+        self._backend.run(query("put_filter", name=name, filter=text, actor=checked_actor(actor)), repeatable=True)
 
     def drop(self, name: str) -> None:
         """Forget a filter.
@@ -157,15 +157,15 @@ class Filters:
         Raises:
             NotFound: There is none of this name.
         """
-        if not self._backend.run(ask("drop_filter", name=name)):
+        if not self._backend.run(query("drop_filter", name=name)):
             raise NotFound(f"there is no filter {name[:100]!r}")
 
     def list(self) -> list[SavedFilter]:
         """The first 200 by name."""
-        return self._backend.look(ask("list_filters", SavedFilter, limit=FILTERS))
+        return self._backend.look(query("list_filters", SavedFilter, limit=FILTERS))
 
 
-class Answer(Struct, frozen=True):
+class StoredResponse(Struct, frozen=True):
     """The answer to a request that carried a key; without a status it is still under way."""
 
     digest: str
@@ -173,30 +173,30 @@ class Answer(Struct, frozen=True):
     body: str | None
 
 
-class Answers:
+class IdempotencyKeys:
     """Answers by credential and key, so that a request that is sent twice is carried out once."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
 
-    def claim(self, credential: str, key: str, digest: str) -> Answer | None:
+    def claim(self, credential: str, key: str, digest: str) -> StoredResponse | None:
         """None: nobody has sent this before, carry it out; otherwise what became of it."""
         while True:
             told = {"credential": credential, "key": key}
-            if self._backend.run(ask("claim_answer", digest=digest, **told)):
+            if self._backend.run(query("claim_answer", digest=digest, **told)):
                 return None
-            rows: list[Answer] = self._backend.look(ask("get_answer", Answer, **told))
+            rows: list[StoredResponse] = self._backend.look(query("get_answer", StoredResponse, **told))
             if rows:
                 return rows[0]
 
     def keep(self, credential: str, key: str, status: int, body: str) -> None:
         """Keep the answer to a request that was claimed."""
         told = {"credential": credential, "key": key, "status": status, "body": body}
-        self._backend.run(ask("put_answer", **told), repeatable=True)
+        self._backend.run(query("put_answer", **told), repeatable=True)
 
     def drop(self, credential: str, key: str) -> None:
         """Forget a claim that led to nothing, so that it may be tried again."""
-        self._backend.run(ask("drop_answer", credential=credential, key=key), repeatable=True)
+        self._backend.run(query("drop_answer", credential=credential, key=key), repeatable=True)
 
 
 class Traces:
@@ -207,7 +207,7 @@ class Traces:
 
     def of(self, job_id: JobId) -> str | None:
         """The W3C trace context that a job was enqueued with."""
-        rows: Sequence[tuple[str]] = self._backend.look(ask("trace_of", id=job_id))
+        rows: Sequence[tuple[str]] = self._backend.look(query("trace_of", id=job_id))
         return rows[0][0] if rows else None
 
 

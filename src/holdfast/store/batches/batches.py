@@ -14,23 +14,23 @@ from holdfast.domain.batches.batch import (
     BatchId,
     BatchState,
     Counters,
-    Unit,
-    UnitEnd,
     UnitKey,
+    UnitOutcome,
+    UnitRow,
     UnitState,
     state_after,
 )
 from holdfast.domain.batches.sharding import Sharding
-from holdfast.domain.jobs.job import Lease, Wanted, WorkerId
+from holdfast.domain.jobs.job import ControlRequest, Lease, WorkerId
 from holdfast.errors import LeaseLost, NoSuchBatch
 from holdfast.store.batches import control, shards
 from holdfast.store.batches.finishing import Named, cancel_units, counted, locked
-from holdfast.store.batches.in_flight import InHand, count
-from holdfast.store.batches.ledger import NOTHING, Flushed, Next, end_one, flush, plan
-from holdfast.store.batches.opening import Holder, Opened, Opening, open_batch
+from holdfast.store.batches.in_flight import UnitInFlight, count
+from holdfast.store.batches.ledger import NOTHING, Flushed, NextUnits, end_one, flush, plan
+from holdfast.store.batches.opening import BatchRun, Holder, RunRequest, open_batch
 from holdfast.store.engine.backend import Backend
-from holdfast.store.engine.operation import Flow, ask
-from holdfast.store.jobs.leases import TERM
+from holdfast.store.engine.operation import Operation, query
+from holdfast.store.jobs.leases import DEFAULT_LEASE
 
 T = TypeVar("T")
 
@@ -47,7 +47,7 @@ class Batches:
 
     # -- runs ------------------------------------------------------------------------------
 
-    def open(self, opening: Opening, *, worker: WorkerId, term: timedelta = TERM) -> Opened:
+    def open(self, opening: RunRequest, *, worker: WorkerId, lease_duration: timedelta = DEFAULT_LEASE) -> BatchRun:
         """Begin a run: go on with the open batch of this identity, or begin a new generation.
 
         - A batch that ended clean, or was cancelled, is followed by a new generation; one that ended
@@ -61,11 +61,11 @@ class Batches:
         """
         while True:
             drawn = self._backend.draw_ids(1)
-            opened = self._backend.write(open_batch, opening, drawn, worker, term)
+            opened = self._backend.write(open_batch, opening, drawn, worker, lease_duration)
             if opened is not None:
                 return opened
 
-    def flush(self, run: Opened, ends: Sequence[UnitEnd] = (), ask_for: Next = NOTHING) -> Flushed:
+    def flush(self, run: BatchRun, ends: Sequence[UnitOutcome] = (), ask_for: NextUnits = NOTHING) -> Flushed:
         """Write how units ended, and take the next: all of it in one transaction, under the run's lease.
 
         - No unit is taken that is over, or that another holder has in hand.
@@ -77,7 +77,7 @@ class Batches:
         """
         return self._backend.write(flush, run, list(ends), ask_for)
 
-    def end_on(self, connection: Any, run: Opened, end: UnitEnd) -> None:
+    def end_on(self, connection: Any, run: BatchRun, end: UnitOutcome) -> None:
         """Write the end of one unit in the caller's transaction: effect and ledger are kept together, or not at all.
 
         Raises:
@@ -87,7 +87,7 @@ class Batches:
         self._backend.run_on(connection, end_one(run, end))
 
     @contextmanager
-    def transaction(self, run: Opened, end: Callable[[], UnitEnd]) -> Iterator[Any]:
+    def transaction(self, run: BatchRun, end: Callable[[], UnitOutcome]) -> Iterator[Any]:
         """A connection to the store's own database, in a transaction that ends with the unit's row and a commit.
 
         Raises:
@@ -98,7 +98,7 @@ class Batches:
             yield connection
             self.end_on(connection, run, end())
 
-    def plan(self, run: Opened, units: Sequence[InHand], *, retry_failed: bool = False) -> None:
+    def plan(self, run: BatchRun, units: Sequence[UnitInFlight], *, retry_failed: bool = False) -> None:
         """Put keys into the ledger, where they wait; known ones stay as they are, but for failed ones on demand.
 
         Raises:
@@ -107,7 +107,7 @@ class Batches:
         if units:
             self._backend.write(plan, run, list(units), retry_failed)
 
-    def end(self, run: Opened, aborted_by: AbortedBy | None, total: int, *, complete: bool) -> tuple[Batch, Counters]:
+    def end(self, run: BatchRun, aborted_by: AbortedBy | None, total: int, *, complete: bool) -> tuple[Batch, Counters]:
         """End a run and say where the batch stands. *complete*: the run has met every key of its input.
 
         - A batch that a person has cancelled ends so, also when the run did not hear of it.
@@ -119,15 +119,15 @@ class Batches:
 
     # -- workers ---------------------------------------------------------------------------
 
-    def launch(self, run: Opened, sharding: Sharding) -> Batch:
+    def launch(self, run: BatchRun, sharding: Sharding) -> Batch:
         """Hand a batch whose units are planned over to the workers; those that vanished are skipped.
 
         Raises:
             LeaseLost: The run's job was taken over; nothing was written.
         """
-        return self._ring_for(self._backend.write(shards.launch, run, sharding))
+        return self._notify_after(self._backend.write(shards.launch, run, sharding))
 
-    def join(self, batch_id: BatchId, lease: Lease, *, owner: str) -> Opened | None:
+    def join(self, batch_id: BatchId, lease: Lease, *, owner: str) -> BatchRun | None:
         """Begin to work as a shard, under the lease of its job; None: there is nothing to do any more.
 
         Raises:
@@ -135,7 +135,7 @@ class Batches:
         """
         return self._backend.write(shards.join, batch_id, lease, owner)
 
-    def leave(self, run: Opened, aborted_by: AbortedBy | None) -> Batch:
+    def leave(self, run: BatchRun, aborted_by: AbortedBy | None) -> Batch:
         """End the work of a shard; *aborted_by* stops the others too. The last one says where the batch stands.
 
         Raises:
@@ -150,16 +150,16 @@ class Batches:
     def revive(self, *, limit: int = 100) -> int:
         """New shards for batches of the workers that have lost all of theirs; answers how many batches."""
         revived = self._backend.write(shards.revive, limit)
-        return self._ring_for(revived) if revived else 0
+        return self._notify_after(revived) if revived else 0
 
-    def _ring_for(self, answer: T) -> T:
+    def _notify_after(self, answer: T) -> T:
         """Tell workers that there may be something to do."""
-        self._backend.ring()
+        self._backend.notify()
         return answer
 
     def holders(self, batch_id: BatchId) -> list[Holder]:
         """Who works on a batch now."""
-        return self._backend.look(ask("holders", Holder, batch_id=batch_id))
+        return self._backend.look(query("holders", Holder, batch_id=batch_id))
 
     # -- people ----------------------------------------------------------------------------
 
@@ -172,7 +172,7 @@ class Batches:
 
         A batch of the workers that was stopped goes on too. Answers whether that changed anything.
         """
-        return self._ring_for(self._backend.write(control.resume, batch_id))
+        return self._notify_after(self._backend.write(control.resume, batch_id))
 
     def cancel(self, batch_id: BatchId) -> int:
         """Cancel every unit that has not ended, also of a batch that is paused or not begun; answers how many.
@@ -183,7 +183,7 @@ class Batches:
 
     def retry_failed(self, batch_id: BatchId) -> int:
         """Let failed units run again, with all their attempts; answers how many. An ended batch is open again."""
-        return self._ring_for(self._backend.write(control.retry_failed, batch_id))
+        return self._notify_after(self._backend.write(control.retry_failed, batch_id))
 
     def remove(self, batch_id: BatchId) -> None:
         """Forget a batch with its ledger.
@@ -210,20 +210,20 @@ class Batches:
 
     def over(self, batch_id: BatchId, keys: Sequence[UnitKey], *, retry_failed: bool = True) -> int:
         """How many of these units a run would not run."""
-        rows: list[Unit] = self._backend.look(ask("units_by_key", Unit, batch_id=batch_id, keys=list(keys)))
+        rows: list[UnitRow] = self._backend.look(query("units_by_key", UnitRow, batch_id=batch_id, keys=list(keys)))
         again = (UnitState.PENDING, UnitState.FAILED) if retry_failed else (UnitState.PENDING,)
         return sum(unit.state not in again for unit in rows)
 
     def keys_over(self, batch_id: BatchId) -> Iterator[UnitKey]:
         """The keys of all units that are over, whatever comes, by key."""
         after = ""
-        while rows := self._backend.look(ask("keys_over", batch_id=batch_id, after=after, limit=KEYS)):
+        while rows := self._backend.look(query("keys_over", batch_id=batch_id, after=after, limit=KEYS)):
             yield from map(itemgetter(0), rows)
             after = rows[-1][0]
 
     def page(self, *, before: BatchId = FIRST, limit: int = 50) -> list[Batch]:
         """Batches, the newest first."""
-        return self._backend.look(ask("list_batches", Batch, before=before, limit=limit))
+        return self._backend.look(query("list_batches", Batch, before=before, limit=limit))
 
     def counters(self, batch_id: BatchId) -> Counters:
         """How many units stand where; equal to a recount at every commit."""
@@ -231,40 +231,40 @@ class Batches:
 
     def recount(self, batch_id: BatchId) -> dict[str, int]:
         """The units of the ledger, counted one by one."""
-        rows: list[Named] = self._backend.look(ask("recount", Named, batch_id=batch_id))
+        rows: list[Named] = self._backend.look(query("recount", Named, batch_id=batch_id))
         return {row.name: row.n for row in rows}
 
     def units(
         self, batch_id: BatchId, *, state: UnitState | None = None, after: UnitKey | str = "", limit: int = 500
-    ) -> list[Unit]:
+    ) -> list[UnitRow]:
         """A page of the ledger, by key."""
         told = {"batch_id": batch_id, "state": state, "after": after, "limit": limit}
-        return self._backend.look(ask("list_units", Unit, **told))
+        return self._backend.look(query("list_units", UnitRow, **told))
 
 
-def _latest(identity: str) -> Flow[list[Batch]]:
-    return (yield ask("find_batch", Batch, identity=identity))
+def _latest(identity: str) -> Operation[list[Batch]]:
+    return (yield query("find_batch", Batch, identity=identity))
 
 
-def _get(batch_id: BatchId) -> Flow[Batch]:
-    rows: list[Batch] = yield ask("get_batch", Batch, id=batch_id)
+def _get(batch_id: BatchId) -> Operation[Batch]:
+    rows: list[Batch] = yield query("get_batch", Batch, id=batch_id)
     if not rows:
         raise NoSuchBatch(f"there is no batch {batch_id}", batch_id=batch_id)
     return rows[0]
 
 
-def _end(run: Opened, aborted_by: AbortedBy | None, total: int, complete: bool) -> Flow[tuple[Batch, Counters]]:  # noqa: FBT001
-    rows = yield ask("check_holder", id=run.lease.job_id, token=run.lease.token)
+def _end(run: BatchRun, aborted_by: AbortedBy | None, total: int, complete: bool) -> Operation[tuple[Batch, Counters]]:  # noqa: FBT001
+    rows = yield query("check_holder", id=run.lease.job_id, token=run.lease.token)
     if not rows:
         raise LeaseLost.of(run.lease.job_id, run.lease.token)
     batch = yield from locked(run.batch.id)
-    yield ask("drop_holdings", ids=[run.lease.job_id])
-    holders: list[Holder] = yield ask("holders", Holder, batch_id=batch.id)
-    if batch.wanted == Wanted.CANCEL:  # the run had taken its last unit, and did not hear of it
+    yield query("drop_holdings", ids=[run.lease.job_id])
+    holders: list[Holder] = yield query("holders", Holder, batch_id=batch.id)
+    if batch.requested == ControlRequest.CANCEL:  # the run had taken its last unit, and did not hear of it
         aborted_by = AbortedBy.CANCEL
         yield from cancel_units(batch.id)
     if complete and aborted_by is None and not holders:
-        gone = yield ask("gone_units", batch_id=batch.id, passes=batch.passes)
+        gone = yield query("gone_units", batch_id=batch.id, passes=batch.passes)
         yield from count(batch.id, run.lease.job_id, {"skipped": len(gone)})
     now = yield from counted(batch.id)
     if not holders:
@@ -273,7 +273,7 @@ def _end(run: Opened, aborted_by: AbortedBy | None, total: int, complete: bool) 
         known = met if over else max(total, met)
         state = state_after(now, known, aborted_by)
         if state is BatchState.RUNNING:
-            yield ask("keep_batch", id=batch.id, total=known)
+            yield query("keep_batch", id=batch.id, total=known)
         else:
-            yield ask("end_batch", id=batch.id, state=state, aborted_by=aborted_by, total=known)
+            yield query("end_batch", id=batch.id, state=state, aborted_by=aborted_by, total=known)
     return (yield from _get(batch.id)), now

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 import msgspec
 from msgspec import Struct
 
-from holdfast.domain.batches.batch import Batch, BatchId, Unit, UnitKey, UnitState
+from holdfast.domain.batches.batch import Batch, BatchId, UnitKey, UnitRow, UnitState
 from holdfast.domain.jobs.job import JobId, Lease
-from holdfast.store.engine.operation import Flow, Rows, ask
+from holdfast.store.engine.operation import Operation, Rows, query
 
 #: A unit under which its process died so often is set aside.
 MAX_CRASHES = 3
@@ -17,10 +17,10 @@ MAX_CRASHES = 3
 CRASHED = "crashed"
 
 #: A unit in hand: its key and its place in the input.
-InHand = tuple[UnitKey, int]
+UnitInFlight = tuple[UnitKey, int]
 
 
-class Holding(Struct, frozen=True):
+class InFlight(Struct, frozen=True):
     """The units of a batch that the holder of one job has in hand."""
 
     job_id: JobId
@@ -31,24 +31,24 @@ class Holding(Struct, frozen=True):
     doubt: bool
 
 
-def return_units(job_ids: Iterable[JobId]) -> Flow[None]:
+def return_units(job_ids: Iterable[JobId]) -> Operation[None]:
     """Give back what the holders of these jobs had in hand: nobody knows how far it came.
 
     The units are suspects: each runs alone next time, so that one that kills its process is found
     and its neighbours lose nothing.
     """
-    holdings: list[Holding] = yield ask("drop_holdings", Holding, ids=list(job_ids))
+    holdings: list[InFlight] = yield query("drop_holdings", InFlight, ids=list(job_ids))
     for holding in sorted(holdings, key=lambda each: each.batch_id):
         in_hand = decode(holding.units)
         if in_hand:
-            yield ask("lock_batch", id=holding.batch_id)
+            yield query("lock_batch", id=holding.batch_id)
             yield from _suspect(holding, in_hand)
 
 
-def _suspect(holding: Holding, in_hand: list[InHand]) -> Flow[None]:
-    units: list[Unit] = yield ask(
+def _suspect(holding: InFlight, in_hand: list[UnitInFlight]) -> Operation[None]:
+    units: list[UnitRow] = yield query(
         "suspect_units",
-        Unit,
+        UnitRow,
         batch_id=holding.batch_id,
         state=UnitState.IN_DOUBT if holding.doubt else UnitState.PENDING,
         passes=holding.passes,
@@ -57,31 +57,37 @@ def _suspect(holding: Holding, in_hand: list[InHand]) -> Flow[None]:
     )
     killers = [unit for unit in units if unit.crashes >= MAX_CRASHES and unit.state is UnitState.PENDING]
     if killers:
-        yield ask("put_units", batch_id=holding.batch_id, passes=holding.passes, unit=_set_aside(killers))
+        yield query("put_units", batch_id=holding.batch_id, passes=holding.passes, unit=_set_aside(killers))
     doubtful = sum(unit.state is UnitState.IN_DOUBT for unit in units)
     yield from count(holding.batch_id, holding.job_id, {"failed": len(killers), "in_doubt": doubtful})
 
 
-def _set_aside(units: list[Unit]) -> Rows:
+def _set_aside(units: list[UnitRow]) -> Rows:
     return Rows(
         key=[unit.key for unit in units],
         place=[unit.place for unit in units],
         state=[UnitState.FAILED] * len(units),
         attempts=[unit.attempts for unit in units],
         crashes=[unit.crashes for unit in units],
-        suspect=[True] * len(units),
+        poison_suspect=[True] * len(units),
         label=[CRASHED] * len(units),
         warning=[None] * len(units),
         error=[f"its process died {unit.crashes} times while it ran" for unit in units],
         data=[None] * len(units),
-        took_ms=[None] * len(units),
+        duration_ms=[None] * len(units),
     )
 
 
 def hold(
-    batch: Batch, lease: Lease, units: Sequence[InHand], *, owner: str = "{}", alone: bool = False, doubt: bool = False
-) -> Flow[None]:
-    yield ask(
+    batch: Batch,
+    lease: Lease,
+    units: Sequence[UnitInFlight],
+    *,
+    owner: str = "{}",
+    alone: bool = False,
+    doubt: bool = False,
+) -> Operation[None]:
+    yield query(
         "hold_units",
         job_id=lease.job_id,
         batch_id=batch.id,
@@ -94,16 +100,16 @@ def hold(
     )
 
 
-def count(batch_id: BatchId, job_id: JobId, changed: dict[str, int]) -> Flow[None]:
+def count(batch_id: BatchId, job_id: JobId, changed: dict[str, int]) -> Operation[None]:
     """Add to the counters of one holder."""
     told = {name: n for name, n in changed.items() if n}
     if told:
-        yield ask("count_units", batch_id=batch_id, job_id=job_id, delta=Rows(name=[*told], n=[*told.values()]))
+        yield query("count_units", batch_id=batch_id, job_id=job_id, delta=Rows(name=[*told], n=[*told.values()]))
 
 
-def decode(units: str) -> list[InHand]:
-    return msgspec.json.decode(units, type=list[InHand])
+def decode(units: str) -> list[UnitInFlight]:
+    return msgspec.json.decode(units, type=list[UnitInFlight])
 
 
-def encode(units: Iterable[InHand]) -> str:
+def encode(units: Iterable[UnitInFlight]) -> str:
     return msgspec.json.encode(list(units)).decode()

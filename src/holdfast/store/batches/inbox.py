@@ -15,13 +15,13 @@ from holdfast.errors import ResultLost
 from holdfast.store.batches.finishing import PEOPLE, conclude, locked
 from holdfast.store.batches.in_flight import count
 from holdfast.store.engine.backend import Backend
-from holdfast.store.engine.operation import Flow, ask
+from holdfast.store.engine.operation import Operation, query
 
 #: How long a consumer has what it took, before another may take it.
 TERM = timedelta(seconds=60)
 
 
-class Taken(Struct, frozen=True):
+class InboxItem(Struct, frozen=True):
     """A result that a consumer has taken. *data* is JSON."""
 
     id: int
@@ -38,18 +38,20 @@ class _Expired(Struct, frozen=True):
     key: UnitKey
 
 
-class Inbox:
+class InboxStore:
     """Hands results to their consumers, each to one at a time; their units turn when they are accepted."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
 
-    def take(self, inbox: str, *, limit: int = 1, term: timedelta = TERM) -> list[Taken]:
+    def take(self, inbox: str, *, limit: int = 1, lease_duration: timedelta = TERM) -> list[InboxItem]:
         """Take results, the longest free first. What is not accepted within *term* may be taken by another."""
-        taken: list[Taken] = self._backend.run(ask("take_results", Taken, inbox=inbox, limit=limit, term=term))
+        taken: list[InboxItem] = self._backend.run(
+            query("take_results", InboxItem, inbox=inbox, limit=limit, lease_duration=lease_duration)
+        )
         return sorted(taken, key=lambda result: result.id)
 
-    def accept(self, result: Taken) -> None:
+    def accept(self, result: InboxItem) -> None:
         """The result has been used: its unit is done.
 
         Raises:
@@ -57,7 +59,7 @@ class Inbox:
         """
         self._backend.write(_end, result, UnitState.DONE, None)
 
-    def refuse(self, result: Taken, error: str) -> None:
+    def refuse(self, result: InboxItem, error: str) -> None:
         """The result is of no use: its unit has failed, and runs again with the next run of its batch.
 
         Raises:
@@ -66,7 +68,7 @@ class Inbox:
         self._backend.write(_end, result, UnitState.FAILED, clean_text(error, limit=MAX_UNIT_ERROR))
 
     @contextmanager
-    def transaction(self, result: Taken) -> Iterator[Any]:
+    def transaction(self, result: InboxItem) -> Iterator[Any]:
         """A connection to the store's own database: what is done with it and the acceptance are kept together.
 
         Raises:
@@ -82,33 +84,33 @@ class Inbox:
 
     def size(self, inbox: str) -> int:
         """How many results wait, or are with a consumer."""
-        (row,) = self._backend.look(ask("count_results", inbox=inbox))
+        (row,) = self._backend.look(query("count_results", inbox=inbox))
         n: int = row[0]
         return n
 
 
-def _end(result: Taken, state: UnitState, error: str | None) -> Flow[None]:
+def _end(result: InboxItem, state: UnitState, error: str | None) -> Operation[None]:
     there = yield from _drop(result, state, error)
     if not there:
         raise ResultLost(f"the result of unit {result.key} is no longer with this consumer", batch_id=result.batch_id)
 
 
-def _drop(result: Taken | _Expired, state: UnitState, error: str | None) -> Flow[bool]:
+def _drop(result: InboxItem | _Expired, state: UnitState, error: str | None) -> Operation[bool]:
     """Drop a result and end its unit; whether it was still there."""
     batch = yield from locked(result.batch_id)
-    rows = yield ask("drop_result", id=result.id, token=result.token)
+    rows = yield query("drop_result", id=result.id, token=result.token)
     if not rows:
         return False
     told = {"batch_id": batch.id, "key": result.key, "state": state, "error": error}
-    ended = yield ask("end_result", **told)
-    changed = {"in_inbox": -len(ended)} if state is UnitState.DONE else undone(ended)
-    yield from count(batch.id, PEOPLE, {**changed, str(state): len(ended)})
+    finished = yield query("end_result", **told)
+    changed = {"in_inbox": -len(finished)} if state is UnitState.DONE else undone(finished)
+    yield from count(batch.id, PEOPLE, {**changed, str(state): len(finished)})
     yield from conclude((yield from locked(batch.id)))
     return True
 
 
-def _expire(limit: int) -> Flow[int]:
-    rows: list[_Expired] = yield ask("expired_results", _Expired, limit=limit)
+def _expire(limit: int) -> Operation[int]:
+    rows: list[_Expired] = yield query("expired_results", _Expired, limit=limit)
     expired = 0
     for result in sorted(rows, key=lambda row: row.batch_id):
         expired += yield from _drop(result, UnitState.FAILED, "nobody accepted its result before it expired")

@@ -9,27 +9,27 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from holdfast.domain.batches.batch import OPEN, AbortedBy, Unit, UnitEnd, UnitKey, UnitState, deltas
-from holdfast.domain.jobs.handler_exceptions import AlreadyOver
-from holdfast.domain.jobs.job import Wanted
+from holdfast.domain.batches.batch import OPEN_BATCHES, AbortedBy, UnitKey, UnitOutcome, UnitRow, UnitState, deltas
+from holdfast.domain.jobs.handler_exceptions import AlreadyFinished
+from holdfast.domain.jobs.job import ControlRequest
 from holdfast.errors import LeaseLost
-from holdfast.store.batches.in_flight import MAX_CRASHES, InHand, count, decode, hold
-from holdfast.store.batches.opening import Opened
-from holdfast.store.engine.operation import Fill, Flow, Rows, ask
+from holdfast.store.batches.in_flight import MAX_CRASHES, UnitInFlight, count, decode, hold
+from holdfast.store.batches.opening import BatchRun
+from holdfast.store.engine.operation import BulkInsert, Operation, Rows, query
 
 #: So long a result waits for its consumer.
 KEEP = timedelta(hours=24)
 
 
-class Next(Struct, frozen=True, kw_only=True):
+class NextUnits(Struct, frozen=True, kw_only=True):
     """What a run wants next. *in_hand* are the units that are still running.
 
     Of *candidates*, the next keys of a foreground run's input, at most *limit* are taken; without them the next
     waiting units of the ledger. *doubt*: if the holder is lost, its units wait for a person.
     """
 
-    in_hand: Sequence[InHand] = ()
-    candidates: Sequence[InHand] | None = None
+    in_hand: Sequence[UnitInFlight] = ()
+    candidates: Sequence[UnitInFlight] | None = None
     limit: int = 0
     retry_failed: bool = True
     doubt: bool = False
@@ -39,23 +39,23 @@ class Next(Struct, frozen=True, kw_only=True):
     abort: AbortedBy | None = None
 
 
-NOTHING = Next()
+NOTHING = NextUnits()
 
 
 class Flushed(Struct, frozen=True):
     """What came of a flush: the units that were taken, how many candidates were looked at, why to stop."""
 
-    taken: list[Unit]
+    taken: list[UnitRow]
     looked: int
     stop: AbortedBy | None
 
 
-def flush(run: Opened, ends: list[UnitEnd], ask_for: Next) -> Flow[Flushed]:
+def flush(run: BatchRun, ends: list[UnitOutcome], ask_for: NextUnits) -> Operation[Flushed]:
     standing = yield from _lock_run(run)
-    ((shared,),) = yield ask("is_shared", batch_id=run.batch.id, job_id=run.lease.job_id)
+    ((shared,),) = yield query("is_shared", batch_id=run.batch.id, job_id=run.lease.job_id)
     yield from _put_ends(run, ends, fresh=ask_for.fresh and not shared)
     if ask_for.abort is not None:
-        yield ask("abort_batch", id=run.batch.id, aborted_by=ask_for.abort)
+        yield query("abort_batch", id=run.batch.id, aborted_by=ask_for.abort)
     choice = _Choice(run, ask_for, shared=bool(shared))
     if standing.stop is None and ask_for.candidates is not None:
         yield from choice.among(ask_for.candidates, ask_for.limit)
@@ -66,22 +66,22 @@ def flush(run: Opened, ends: list[UnitEnd], ask_for: Next) -> Flow[Flushed]:
     return Flushed(choice.taken, choice.looked, standing.stop)
 
 
-class Standing(Struct, frozen=True):
+class RunStatus(Struct, frozen=True):
     """How a run stands: what a person wants of its batch, and what stops all its runs."""
 
-    wanted: Wanted | None
+    requested: ControlRequest | None
     aborted_by: AbortedBy | None
 
     @property
     def stop(self) -> AbortedBy | None:
-        return self.aborted_by if self.wanted is None else _STOP_FOR[self.wanted]
+        return self.aborted_by if self.requested is None else _STOP_FOR[self.requested]
 
 
 #: What stops a run when a person wants something of its batch.
-_STOP_FOR = {Wanted.PAUSE: AbortedBy.PAUSE, Wanted.CANCEL: AbortedBy.CANCEL}
+_STOP_FOR = {ControlRequest.PAUSE: AbortedBy.PAUSE, ControlRequest.CANCEL: AbortedBy.CANCEL}
 
 
-def write_ends(run: Opened, ends: list[UnitEnd]) -> Flow[None]:
+def write_ends(run: BatchRun, ends: list[UnitOutcome]) -> Operation[None]:
     """Lock the batch, and write how units ended.
 
     Raises:
@@ -91,7 +91,7 @@ def write_ends(run: Opened, ends: list[UnitEnd]) -> Flow[None]:
     yield from _put_ends(run, ends, fresh=False)
 
 
-def end_one(run: Opened, end: UnitEnd) -> Flow[None]:
+def end_one(run: BatchRun, end: UnitOutcome) -> Operation[None]:
     """End one unit together with its effect.
 
     Raises:
@@ -99,21 +99,21 @@ def end_one(run: Opened, end: UnitEnd) -> Flow[None]:
         AlreadyOver: Another holder has ended the unit; nothing was written.
     """
     yield from _lock_run(run)
-    known: list[Unit] = yield ask("units_by_key", Unit, batch_id=run.batch.id, keys=[end.key])
-    if known and known[0].state not in OPEN:
-        raise AlreadyOver(f"unit {end.key} of batch {run.batch.id} is over already")
+    known: list[UnitRow] = yield query("units_by_key", UnitRow, batch_id=run.batch.id, keys=[end.key])
+    if known and known[0].state not in OPEN_BATCHES:
+        raise AlreadyFinished(f"unit {end.key} of batch {run.batch.id} is over already")
     yield from _put_ends(run, [end], fresh=False)
 
 
-def _lock_run(run: Opened) -> Flow[Standing]:
+def _lock_run(run: BatchRun) -> Operation[RunStatus]:
     told = {"job_id": run.lease.job_id, "token": run.lease.token, "batch_id": run.batch.id}
-    rows: list[Standing] = yield ask("check_run", Standing, **told)
+    rows: list[RunStatus] = yield query("check_run", RunStatus, **told)
     if not rows:
         raise LeaseLost.of(run.lease.job_id, run.lease.token)
     return rows[0]
 
 
-def _put_ends(run: Opened, ends: list[UnitEnd], *, fresh: bool) -> Flow[None]:
+def _put_ends(run: BatchRun, ends: list[UnitOutcome], *, fresh: bool) -> Operation[None]:
     """Write how units ended; *fresh*: none of them has a row yet. What has ended already stays as it is."""
     if not ends:
         return
@@ -121,8 +121,8 @@ def _put_ends(run: Opened, ends: list[UnitEnd], *, fresh: bool) -> Flow[None]:
         changed = deltas(ends)
         yield _appended(run, ends, plain=changed.keys() == {"done"})
     else:
-        table = Rows(**_columns(ends, _FACTS), suspect=[False] * len(ends))
-        rows = yield ask("put_units", batch_id=run.batch.id, passes=run.batch.passes, unit=table)
+        table = Rows(**_columns(ends, _FACTS), poison_suspect=[False] * len(ends))
+        rows = yield query("put_units", batch_id=run.batch.id, passes=run.batch.passes, unit=table)
         turned = {row[0] for row in rows}
         ends = ends if len(turned) == len(ends) else [end for end in ends if end.key in turned]
         changed = deltas(ends)
@@ -130,15 +130,15 @@ def _put_ends(run: Opened, ends: list[UnitEnd], *, fresh: bool) -> Flow[None]:
     yield from count(run.batch.id, run.lease.job_id, changed)
 
 
-def _appended(run: Opened, ends: list[UnitEnd], *, plain: bool) -> Fill:
+def _appended(run: BatchRun, ends: list[UnitOutcome], *, plain: bool) -> BulkInsert:
     """New rows; *plain*: all are done, and what most of them do not have need not be written."""
     size = len(ends)
     facts = _BRIEF if plain and all(end.data is None for end in ends) else _FACTS
     same: dict[str, list[Any]] = {"batch_id": [run.batch.id] * size, "passes": [run.batch.passes] * size}
-    return Fill("unit", {**_columns(ends, facts), **same})
+    return BulkInsert("unit", {**_columns(ends, facts), **same})
 
 
-def _hand_over(run: Opened, ends: list[UnitEnd]) -> Flow[None]:
+def _hand_over(run: BatchRun, ends: list[UnitOutcome]) -> Operation[None]:
     """Put results into their inboxes, in the transaction in which their units turn."""
     handed = [(end.key, end.handed) for end in ends if end.handed is not None]
     if handed:
@@ -147,23 +147,29 @@ def _hand_over(run: Opened, ends: list[UnitEnd]) -> Flow[None]:
             inbox=[result.inbox for _, result in handed],
             data=[result.data for _, result in handed],
         )
-        yield ask("hand_over", batch_id=run.batch.id, keep=KEEP, result=table)
+        yield query("hand_over", batch_id=run.batch.id, keep=KEEP, result=table)
 
 
 #: What is written of an end; the value of a state by its quickest name.
-_BRIEF = {"key": "key", "place": "place", "state": "state._value_", "attempts": "attempts", "took_ms": "took_ms"}
+_BRIEF = {
+    "key": "key",
+    "place": "place",
+    "state": "state._value_",
+    "attempts": "attempts",
+    "duration_ms": "duration_ms",
+}
 _FACTS = {**_BRIEF, **{name: name for name in ("crashes", "label", "warning", "error", "data")}}
 
 
-def _columns(ends: list[UnitEnd], facts: dict[str, str]) -> dict[str, list[Any]]:
+def _columns(ends: list[UnitOutcome], facts: dict[str, str]) -> dict[str, list[Any]]:
     return {name: [*map(attrgetter(path), ends)] for name, path in facts.items()}
 
 
 class _Choice:
     """Which units to take next: none that is over, none that another holder has; a suspect only alone."""
 
-    def __init__(self, run: Opened, ask_for: Next, *, shared: bool) -> None:
-        self.taken: list[Unit] = []
+    def __init__(self, run: BatchRun, ask_for: NextUnits, *, shared: bool) -> None:
+        self.taken: list[UnitRow] = []
         self.looked = 0
         self.alone = False
         self._run = run
@@ -171,38 +177,38 @@ class _Choice:
         self._retry = ask_for.retry_failed
         self._fresh = ask_for.fresh and not shared
         self._shared = shared
-        self._fresh_ones: Sequence[InHand] = ()
+        self._fresh_ones: Sequence[UnitInFlight] = ()
 
     @property
-    def held(self) -> Sequence[InHand]:
+    def held(self) -> Sequence[UnitInFlight]:
         """What was taken, by key and place."""
         return self._fresh_ones or [(unit.key, unit.place) for unit in self.taken]
 
-    def among(self, candidates: Sequence[InHand], limit: int) -> Flow[None]:
+    def among(self, candidates: Sequence[UnitInFlight], limit: int) -> Operation[None]:
         if self._fresh:
             self._fresh_ones = candidates[:limit]
-            self.taken = [Unit(key, place, UnitState.PENDING, 0, 0, 0, False) for key, place in self._fresh_ones]
+            self.taken = [UnitRow(key, place, UnitState.PENDING, 0, 0, 0, False) for key, place in self._fresh_ones]
             self.looked = len(self.taken)
             return
         keys = [key for key, _ in candidates]
-        rows: list[Unit] = yield ask("units_by_key", Unit, batch_id=self._run.batch.id, keys=keys)
+        rows: list[UnitRow] = yield query("units_by_key", UnitRow, batch_id=self._run.batch.id, keys=keys)
         known = {unit.key: unit for unit in rows}
         others = yield from self._others()
         for key, place in candidates:
             if len(self.taken) >= limit:
                 return
-            unit = known.get(key) or Unit(key, place, UnitState.PENDING, 0, 0, 0, False)
+            unit = known.get(key) or UnitRow(key, place, UnitState.PENDING, 0, 0, 0, False)
             if self._may_run(unit) and key not in others:
                 if not self._take(structs.replace(unit, place=place)):
                     return
                 others.add(key)  # it may come once more
             self.looked += 1
 
-    def next(self, limit: int) -> Flow[None]:
+    def next(self, limit: int) -> Operation[None]:
         others = yield from self._others()
-        rows: list[Unit] = yield ask(
+        rows: list[UnitRow] = yield query(
             "open_units",
-            Unit,
+            UnitRow,
             batch_id=self._run.batch.id,
             limit=limit + len(others) + len(self._mine),
         )
@@ -212,31 +218,31 @@ class _Choice:
             if unit.key not in others and not self._take(unit):
                 return
 
-    def _others(self) -> Flow[set[UnitKey]]:
+    def _others(self) -> Operation[set[UnitKey]]:
         if not self._shared:
             return set(self._mine)
-        rows = yield ask("in_hand", batch_id=self._run.batch.id, job_id=self._run.lease.job_id)
+        rows = yield query("in_hand", batch_id=self._run.batch.id, job_id=self._run.lease.job_id)
         return {key for row in rows for key, _ in decode(row[0])} | self._mine
 
-    def _may_run(self, unit: Unit) -> bool:
+    def _may_run(self, unit: UnitRow) -> bool:
         if unit.state is UnitState.FAILED:
             return self._retry and unit.passes < self._run.batch.passes and unit.crashes < MAX_CRASHES
         return unit.state is UnitState.PENDING
 
-    def _take(self, unit: Unit) -> bool:
+    def _take(self, unit: UnitRow) -> bool:
         """Take a unit if it may run beside the others; a suspect waits until nothing else is in hand."""
-        if self.alone or (unit.suspect and (self.taken or self._mine)):
+        if self.alone or (unit.poison_suspect and (self.taken or self._mine)):
             return False
-        self.alone = unit.suspect
+        self.alone = unit.poison_suspect
         self.taken.append(unit)
         return True
 
 
-def plan(run: Opened, units: list[InHand], retry_failed: bool) -> Flow[None]:  # noqa: FBT001
+def plan(run: BatchRun, units: list[UnitInFlight], retry_failed: bool) -> Operation[None]:  # noqa: FBT001
     yield from write_ends(run, [])
     if retry_failed and run.batch.passes > 1:
         told = {"batch_id": run.batch.id, "passes": run.batch.passes, "crashes": MAX_CRASHES}
-        again = yield ask("retry_units", keys=[key for key, _ in units], **told)
+        again = yield query("retry_units", keys=[key for key, _ in units], **told)
         yield from count(run.batch.id, run.lease.job_id, {"failed": -len(again)})
     table = Rows(key=[key for key, _ in units], place=[place for _, place in units])
-    yield ask("plan_units", batch_id=run.batch.id, passes=run.batch.passes, unit=table)
+    yield query("plan_units", batch_id=run.batch.id, passes=run.batch.passes, unit=table)

@@ -8,16 +8,16 @@ from msgspec import Struct
 
 from holdfast.domain.batches.batch import DRIVER, Batch, BatchState
 from holdfast.domain.batches.sharding import sharding_of
-from holdfast.domain.jobs.job import JobId, Lease, OnLost, Token, Wanted, WorkerId
+from holdfast.domain.jobs.job import ControlRequest, JobId, Lease, OnLost, Token, WorkerId
 from holdfast.domain.jobs.new_job import NewJob
 from holdfast.errors import BatchHeld, BatchPaused, Drift
 from holdfast.store.batches.in_flight import hold
-from holdfast.store.engine.operation import Flow, ask
+from holdfast.store.engine.operation import Operation, query
 from holdfast.store.jobs.enqueue import enqueue_flow
 from holdfast.store.jobs.settlement import seize
 
 
-class Opening(Struct, frozen=True, kw_only=True):
+class RunRequest(Struct, frozen=True, kw_only=True):
     """What a run asks for. *dead* are holders that the caller knows to be gone, whatever their leases say."""
 
     identity: str
@@ -47,7 +47,7 @@ class Holder(Struct, frozen=True):
     remaining: timedelta
 
 
-class Opened(Struct, frozen=True):
+class BatchRun(Struct, frozen=True):
     """A run: its batch, the lease of its own job, and whether the code was edited under it."""
 
     batch: Batch
@@ -56,8 +56,10 @@ class Opened(Struct, frozen=True):
     edited: bool
 
 
-def open_batch(opening: Opening, drawn: list[JobId] | None, worker: WorkerId, term: timedelta) -> Flow[Opened | None]:
-    found: list[Batch] = yield ask("latest_batch", Batch, identity=opening.identity)
+def open_batch(
+    opening: RunRequest, drawn: list[JobId] | None, worker: WorkerId, lease_duration: timedelta
+) -> Operation[BatchRun | None]:
+    found: list[Batch] = yield query("latest_batch", Batch, identity=opening.identity)
     latest = found[0] if found else None
     on_workers = latest is not None and latest.state is BatchState.RUNNING and sharding_of(latest) is not None
     if latest is not None and on_workers and not opening.join:
@@ -68,31 +70,31 @@ def open_batch(opening: Opening, drawn: list[JobId] | None, worker: WorkerId, te
             return None  # somebody else made it just now: look again
     else:
         batch = latest
-        if batch.state is BatchState.PAUSED or batch.wanted == Wanted.PAUSE:
+        if batch.state is BatchState.PAUSED or batch.requested == ControlRequest.PAUSE:
             raise BatchPaused(f"batch {batch.id} is paused", batch_id=batch.id)
         _check_drift(opening, batch)
     alone = yield from _other_holders(opening, batch)
     if alone and not on_workers:
         told = {"total": opening.total, "version": opening.version, "inputs": opening.inputs, "code": opening.code}
-        yield ask("begin_batch", id=batch.id, **told)
-    begun: list[Batch] = yield ask("get_batch", Batch, id=batch.id)
-    lease = yield from _lease(opening, begun[0], drawn, worker, term)
+        yield query("begin_batch", id=batch.id, **told)
+    begun: list[Batch] = yield query("get_batch", Batch, id=batch.id)
+    lease = yield from _lease(opening, begun[0], drawn, worker, lease_duration)
     yield from hold(begun[0], lease, [], owner=opening.owner)
     edited = batch.passes > 0 and opening.code is not None and batch.code not in (None, opening.code)
-    return Opened(begun[0], lease, batch is not latest, edited)
+    return BatchRun(begun[0], lease, batch is not latest, edited)
 
 
-def _new_batch(opening: Opening, latest: Batch | None) -> Flow[Batch | None]:
+def _new_batch(opening: RunRequest, latest: Batch | None) -> Operation[Batch | None]:
     facts = {name: getattr(opening, name) for name in ("identity", "kind", "arguments", "source", "name")}
     generation = 1 if latest is None else latest.generation + 1
-    rows = yield ask("add_batch", generation=generation, actor=opening.actor, **facts)
+    rows = yield query("add_batch", generation=generation, actor=opening.actor, **facts)
     if not rows:
         return None
-    made: list[Batch] = yield ask("lock_batch", Batch, id=rows[0][0])
+    made: list[Batch] = yield query("lock_batch", Batch, id=rows[0][0])
     return made[0]
 
 
-def _check_drift(opening: Opening, batch: Batch) -> None:
+def _check_drift(opening: RunRequest, batch: Batch) -> None:
     if batch.passes == 0 or opening.accept_drift:
         return
     for name in ("version", "inputs"):
@@ -101,9 +103,9 @@ def _check_drift(opening: Opening, batch: Batch) -> None:
             raise Drift(f"{name} of {batch.kind!r} changed under batch {batch.id}: {before} then, {now} now")
 
 
-def _other_holders(opening: Opening, batch: Batch) -> Flow[bool]:
+def _other_holders(opening: RunRequest, batch: Batch) -> Operation[bool]:
     """Whether nobody else works on the batch; what the dead had in hand comes back."""
-    holders: list[Holder] = yield ask("holders", Holder, batch_id=batch.id)
+    holders: list[Holder] = yield query("holders", Holder, batch_id=batch.id)
     gone = [holder for holder in holders if holder.job_id in opening.dead or holder.remaining <= timedelta(0)]
     if gone:
         yield from seize([(holder.job_id, holder.token) for holder in gone])
@@ -113,7 +115,9 @@ def _other_holders(opening: Opening, batch: Batch) -> Flow[bool]:
     return not alive
 
 
-def _lease(opening: Opening, batch: Batch, drawn: list[JobId] | None, worker: WorkerId, term: timedelta) -> Flow[Lease]:
+def _lease(
+    opening: RunRequest, batch: Batch, drawn: list[JobId] | None, worker: WorkerId, lease_duration: timedelta
+) -> Operation[Lease]:
     request = NewJob(
         kind=DRIVER,
         payload=opening.owner,
@@ -123,7 +127,7 @@ def _lease(opening: Opening, batch: Batch, drawn: list[JobId] | None, worker: Wo
         on_lost=OnLost.DEAD,
     )
     (made,) = yield from enqueue_flow([request], drawn)
-    ((token,),) = yield ask("claim_driver", id=made.id, worker=worker, term=term)
+    ((token,),) = yield query("claim_driver", id=made.id, worker=worker, lease_duration=lease_duration)
     return Lease(
         job_id=made.id,
         token=Token(token),
@@ -132,7 +136,7 @@ def _lease(opening: Opening, batch: Batch, drawn: list[JobId] | None, worker: Wo
         payload=request.payload,
         attempt=1,
         marked=True,
-        suspect=False,
+        poison_suspect=False,
         priority=0,
         due_at=batch.created_at,
         checkpoint=None,

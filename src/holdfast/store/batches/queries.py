@@ -13,8 +13,8 @@ from holdfast.domain.batches.batch import (
     BatchId,
     BatchState,
     Counters,
-    Unit,
     UnitKey,
+    UnitRow,
     UnitState,
     counters,
     state_after,
@@ -25,7 +25,7 @@ from holdfast.store.batches.finishing import PEOPLE, counted, locked
 from holdfast.store.batches.in_flight import count
 from holdfast.store.batches.shards import reopen
 from holdfast.store.engine.backend import Backend
-from holdfast.store.engine.operation import Flow, ask
+from holdfast.store.engine.operation import Operation, query
 
 #: Units that a page looks at where no index finds what it wants.
 WINDOW = 5000
@@ -36,7 +36,7 @@ CHUNK = 1000
 class UnitPage(Struct, frozen=True):
     """Some units, and where the next page begins; a page with a filter may be short, or empty, and yet have a next."""
 
-    units: list[Unit]
+    units: list[UnitRow]
     next: str | None
 
 
@@ -47,7 +47,7 @@ class UnitError(Struct, frozen=True):
     error: str
 
 
-class Working(Struct, frozen=True):
+class UnitsInFlight(Struct, frozen=True):
     """Who works on a batch: a JSON text of the holder, its job, and since when."""
 
     owner: str
@@ -55,11 +55,11 @@ class Working(Struct, frozen=True):
     since: datetime | None
 
 
-class Standing(Struct, frozen=True):
+class BatchStatus(Struct, frozen=True):
     """How far a batch is, and who works on it."""
 
     counters: Counters
-    holders: list[Working]
+    holders: list[UnitsInFlight]
 
 
 class _Part(Struct, frozen=True):
@@ -70,15 +70,15 @@ class _Part(Struct, frozen=True):
     since: datetime | None
 
 
-class Ledger:
+class LedgerQueries:
     """Looks into the ledgers of batches; every look is limited."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
 
-    def standings(self, batch_ids: Sequence[BatchId]) -> dict[BatchId, Standing]:
+    def standings(self, batch_ids: Sequence[BatchId]) -> dict[BatchId, BatchStatus]:
         """Counters and holders of several batches, in one statement."""
-        parts: list[_Part] = self._backend.look(ask("batch_parts", _Part, ids=list(batch_ids)))
+        parts: list[_Part] = self._backend.look(query("batch_parts", _Part, ids=list(batch_ids)))
         return {each: _standing([part for part in parts if part.batch_id == each]) for each in batch_ids}
 
     def page(
@@ -97,7 +97,7 @@ class Ledger:
         """
         if state is UnitState.PENDING and label is None and text is None:
             place = int(after) if after.isascii() and after.isdigit() and len(after) < 19 else -1
-            units: list[Unit] = self._look("units_waiting", batch_id, after=place, limit=limit)
+            units: list[UnitRow] = self._look("units_waiting", batch_id, after=place, limit=limit)
             return UnitPage(units, str(units[-1].place) if len(units) == limit else None)
         if state not in (None, UnitState.DONE, UnitState.PENDING):
             size = limit if label is None and text is None else WINDOW
@@ -110,7 +110,7 @@ class Ledger:
     def errors(self, batch_id: BatchId, *, after: str = "", limit: int = 1000) -> list[UnitError]:
         """How units failed, by key."""
         told = {"batch_id": batch_id, "after": after, "limit": limit}
-        return self._backend.look(ask("unit_errors", UnitError, **told))
+        return self._backend.look(query("unit_errors", UnitError, **told))
 
     def all_errors(self, batch_id: BatchId) -> Iterator[UnitError]:
         """The same of all that failed, page by page."""
@@ -135,20 +135,20 @@ class Ledger:
             turned += self._backend.write(_turn, batch_id, list(keys[start : start + CHUNK]), state, label)
         if turned and state is UnitState.PENDING:
             self._backend.write(_open_again, batch_id)
-            self._backend.ring()
+            self._backend.notify()
         return turned
 
-    def _look(self, statement: str, batch_id: BatchId, **told: Any) -> list[Unit]:
-        return self._backend.look(ask(statement, Unit, batch_id=batch_id, **told))
+    def _look(self, statement: str, batch_id: BatchId, **told: Any) -> list[UnitRow]:
+        return self._backend.look(query(statement, UnitRow, batch_id=batch_id, **told))
 
 
-def _standing(parts: list[_Part]) -> Standing:
+def _standing(parts: list[_Part]) -> BatchStatus:
     rows = {part.name: part.n for part in parts if part.part == "count"}
-    holders = [Working(part.name, JobId(part.n), part.since) for part in parts if part.part == "holder"]
-    return Standing(counters(rows), holders)
+    holders = [UnitsInFlight(part.name, JobId(part.n), part.since) for part in parts if part.part == "holder"]
+    return BatchStatus(counters(rows), holders)
 
 
-def _fits(unit: Unit, state: UnitState | None, label: str | None, text: str | None) -> bool:
+def _fits(unit: UnitRow, state: UnitState | None, label: str | None, text: str | None) -> bool:
     said = f"{unit.key}\n{unit.error or ''}\n{unit.warning or ''}".lower()
     return (
         (state is None or unit.state is state)
@@ -157,41 +157,41 @@ def _fits(unit: Unit, state: UnitState | None, label: str | None, text: str | No
     )
 
 
-def _page(found: list[Unit], size: int, limit: int, fits: Any) -> UnitPage:
+def _page(found: list[UnitRow], size: int, limit: int, fits: Any) -> UnitPage:
     chosen = [unit for unit in found if fits(unit)]
     if len(chosen) > limit or (len(chosen) == limit and len(found) == size == limit):
         return UnitPage(chosen[:limit], chosen[limit - 1].key)
     return UnitPage(chosen, found[-1].key if len(found) == size else None)
 
 
-def _turn(batch_id: BatchId, keys: list[UnitKey], state: UnitState, label: str | None) -> Flow[int]:
+def _turn(batch_id: BatchId, keys: list[UnitKey], state: UnitState, label: str | None) -> Operation[int]:
     batch = yield from locked(batch_id)
     if batch.state is BatchState.CANCELLED:
         return 0
     told = {"batch_id": batch_id, "keys": keys, "state": state, "label": label}
     changed = {}
     for before in (UnitState.FAILED, UnitState.IN_DOUBT):
-        rows = yield ask("turn_units", before=before, **told)
+        rows = yield query("turn_units", before=before, **told)
         changed[str(before)] = -len(rows)
     turned = -sum(changed.values())
     if state is UnitState.SKIPPED:
         changed["skipped"] = turned
         changed[f"label:{label}"] = turned
     yield from count(batch_id, PEOPLE, changed)
-    if turned and state is UnitState.SKIPPED and batch.state.ended:
+    if turned and state is UnitState.SKIPPED and batch.state.finished:
         yield from _judge_again(batch)
     return turned
 
 
-def _judge_again(batch: Batch) -> Flow[None]:
+def _judge_again(batch: Batch) -> Operation[None]:
     """An ended batch whose last failure was given up is done now."""
     now = yield from counted(batch.id)
     state = state_after(now, now.over, None)
     if state is not batch.state:
-        yield ask("end_batch", id=batch.id, state=state, aborted_by=batch.aborted_by, total=batch.total)
+        yield query("end_batch", id=batch.id, state=state, aborted_by=batch.aborted_by, total=batch.total)
 
 
-def _open_again(batch_id: BatchId) -> Flow[None]:
+def _open_again(batch_id: BatchId) -> Operation[None]:
     batch = yield from locked(batch_id)
-    if batch.state.ended and batch.state is not BatchState.CANCELLED:
+    if batch.state.finished and batch.state is not BatchState.CANCELLED:
         yield from reopen(batch)

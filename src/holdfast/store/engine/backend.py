@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any, Protocol, TypeVar
 
 from holdfast.domain.jobs.job import JobId
-from holdfast.store.engine.operation import Ask, Flow, FlowFunction, P
+from holdfast.store.engine.operation import Operation, OperationFunction, P, Query
 
 T = TypeVar("T")
 
@@ -18,7 +18,7 @@ SCHEMA_VERSION = 7
 OLDEST_CODE = 3
 
 
-class Ear(Protocol):
+class Listener(Protocol):
     """Somebody who listens for rings."""
 
     @property
@@ -41,7 +41,7 @@ class Backend(Protocol):
 
     name: str
 
-    def run(self, ask: Ask, *, repeatable: bool = False, timeout: timedelta | None = None) -> list[Any]:
+    def run(self, ask: Query, *, repeatable: bool = False, timeout: timedelta | None = None) -> list[Any]:
         """Run one statement in a transaction of its own and return its rows; *timeout* limits its time.
 
         *repeatable*: running it twice is harmless, so that it may be sent again when the
@@ -49,11 +49,11 @@ class Backend(Protocol):
         """
         ...
 
-    def look(self, ask: Ask) -> list[Any]:
+    def look(self, ask: Query) -> list[Any]:
         """Read with one statement; no writer waits for it."""
         ...
 
-    def write(self, flow: FlowFunction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    def write(self, flow: OperationFunction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a flow in one transaction; all of it is kept, or nothing.
 
         When the connection breaks it runs again from its start, unless the transaction was
@@ -61,7 +61,7 @@ class Backend(Protocol):
         """
         ...
 
-    def read(self, flow: FlowFunction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    def read(self, flow: OperationFunction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a flow that only reads; all its statements see the same moment."""
         ...
 
@@ -69,11 +69,11 @@ class Backend(Protocol):
         """Ids for *count* new jobs; None when the enqueue's own transaction draws them."""
         ...
 
-    def run_on(self, connection: Any, flow: Flow[T]) -> T:
+    def run_on(self, connection: Any, flow: Operation[T]) -> T:
         """Run a flow on the caller's connection, in the caller's transaction."""
         ...
 
-    async def arun_on(self, connection: Any, flow: Flow[T]) -> T:
+    async def arun_on(self, connection: Any, flow: Operation[T]) -> T:
         """The same on an async connection."""
         ...
 
@@ -81,11 +81,11 @@ class Backend(Protocol):
         """A connection of its own, in a transaction: committed at the end, rolled back when something is raised."""
         ...
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         """Wake workers that listen; a hint that may get lost. It neither waits nor fails."""
         ...
 
-    def listen(self, heard: Callable[[], None]) -> Ear:
+    def listen(self, heard: Callable[[], None]) -> Listener:
         """Call *heard*, from another thread, when somebody rings, and once when listening begins anew."""
         ...
 

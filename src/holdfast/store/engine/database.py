@@ -12,39 +12,52 @@ from urllib.parse import quote
 
 from msgspec import Struct
 
-from holdfast.domain.fleet.health import Check
+from holdfast.domain.fleet.health import HealthCheck
 from holdfast.domain.fleet.queue import SILENCE
 from holdfast.errors import InvalidInput, NotAStore, StoreInUse
 from holdfast.store.engine.backend import Backend
-from holdfast.store.engine.operation import Flow, ask
+from holdfast.store.engine.operation import Operation, query
 
 #: All tables but ``meta``, in an order in which they may be filled.
 TABLES = (
-    *("kind", "queue", "worker", "job", "live", "ended", "need", "key", "attempt", "event", "progress", "step"),
-    *("batch", "unit", "unit_count", "holding", "inbox"),
-    *("schedule", "plan", "skip"),
-    *("profile", "decision"),
-    *("act", "credential", "secret", "saved_filter", "answer", "trace"),
+    *(
+        "kind",
+        "queue",
+        "worker",
+        "job",
+        "live",
+        "finished",
+        "dependency",
+        "key",
+        "attempt",
+        "event",
+        "progress",
+        "step",
+    ),
+    *("batch", "unit", "unit_count", "in_flight", "inbox"),
+    *("schedule", "plan", "skipped_plan"),
+    *("memory_profile", "autoscaler_decision"),
+    *("audit_entry", "credential", "secret", "saved_filter", "idempotency_key", "trace"),
 )
 #: Wrong rows that are named; the rest is only known to be there.
 SHOWN = 10
 
 Rows = Callable[[str], tuple[list[str], Iterator[Any]]]
-Fill = Callable[[str, list[str], Iterator[Any]], int]
+TableFiller = Callable[[str, list[str], Iterator[Any]], int]
 
 
-class Tools(Protocol):
+class DatabaseTools(Protocol):
     """What a backend can do with its database as a whole."""
 
     @property
     def server(self) -> str: ...
     def size(self) -> int: ...
     def damage(self) -> list[str]: ...
-    def health(self) -> Iterator[Check]: ...
+    def health(self) -> Iterator[HealthCheck]: ...
     def vacuum(self) -> None: ...
     def snapshot(self) -> AbstractContextManager[Rows]: ...
     def last_id(self) -> int: ...
-    def filling(self, *, last_id: int) -> AbstractContextManager[Fill]: ...
+    def filling(self, *, last_id: int) -> AbstractContextManager[TableFiller]: ...
 
 
 @runtime_checkable
@@ -84,15 +97,15 @@ CHECKS = {
 }
 
 
-class Upkeep:
+class Database:
     """For the owner of a store, seldom used."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
 
     @property
-    def tools(self) -> Tools:
-        tools: Tools = self._backend.tools
+    def tools(self) -> DatabaseTools:
+        tools: DatabaseTools = self._backend.tools
         return tools
 
     def check(self) -> list[Finding]:
@@ -142,11 +155,11 @@ class Upkeep:
 
         copy = open_store(f"sqlite:///{quote(str(part))}")
         try:
-            copy_rows(self.tools, copy.upkeep.tools, told=lambda *_: None)
+            copy_rows(self.tools, copy.database.tools, told=lambda *_: None)
         finally:
             copy.close()
 
-    def move_to(self, target: Upkeep, name: str, *, told: Callable[[str, int], None]) -> dict[str, int]:
+    def move_to(self, target: Database, name: str, *, told: Callable[[str, int], None]) -> dict[str, int]:
         """Copy everything into an empty store, and let this one take and start nothing any more.
 
         If the copy fails, this store is open again and the target as empty as before.
@@ -170,21 +183,21 @@ class Upkeep:
             raise
 
     def any_job(self) -> bool:
-        return bool(self._backend.look(ask("any_job")))
+        return bool(self._backend.look(query("any_job")))
 
     def _refuse_holders(self) -> None:
-        rows = self._backend.look(ask("any_holder", silence=SILENCE))
+        rows = self._backend.look(query("any_holder", silence=SILENCE))
         if rows:
             raise StoreInUse(
                 f"worker {rows[0][0]} is alive", hint="Stop all workers (see holdfast workers), then try again."
             )
 
 
-def _rows(statement: str) -> Flow[list[Any]]:
-    return (yield ask(statement, limit=SHOWN + 1))
+def _rows(statement: str) -> Operation[list[Any]]:
+    return (yield query(statement, limit=SHOWN + 1))
 
 
-def copy_rows(source: Tools, target: Tools, *, told: Callable[[str, int], None]) -> dict[str, int]:
+def copy_rows(source: DatabaseTools, target: DatabaseTools, *, told: Callable[[str, int], None]) -> dict[str, int]:
     """All rows of *source*, of one moment, into *target*, in one transaction; answers how many of each table."""
     copied = {}
     with source.snapshot() as rows, target.filling(last_id=source.last_id()) as fill:

@@ -8,12 +8,12 @@ from typing import Any, TypeVar
 
 from holdfast.domain.jobs.job import JobId
 from holdfast.store.engine.backend import Backend
-from holdfast.store.engine.operation import Ask, Flow, FlowFunction, P
+from holdfast.store.engine.operation import Operation, OperationFunction, P, Query
 
 T = TypeVar("T")
 
 
-class Rehearsal:
+class DryRunBackend:
     """Runs what a backend would run, and takes each transaction back: it answers and refuses as that would.
 
     - An act of several transactions sees nothing of its earlier ones, and no read does. Nobody is woken.
@@ -25,17 +25,17 @@ class Rehearsal:
         self._backend = backend
         self.name = backend.name
 
-    def look(self, ask: Ask) -> list[Any]:
+    def look(self, ask: Query) -> list[Any]:
         return self._backend.look(ask)
 
-    def read(self, flow: FlowFunction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    def read(self, flow: OperationFunction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         return self._backend.read(flow, *args, **kwargs)
 
-    def run(self, ask: Ask, *, repeatable: bool = False, timeout: timedelta | None = None) -> list[Any]:  # noqa: ARG002 - as of a backend
+    def run(self, ask: Query, *, repeatable: bool = False, timeout: timedelta | None = None) -> list[Any]:  # noqa: ARG002 - as of a backend
         """Run one statement, and take it back."""
         return self.write(_one, ask)
 
-    def write(self, flow: FlowFunction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    def write(self, flow: OperationFunction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a flow, and take back what it wrote."""
         try:
             self._backend.write(_tried, lambda: flow(*args, **kwargs))
@@ -48,7 +48,7 @@ class Rehearsal:
         """Ids that no job will have."""
         return self._backend.draw_ids(count)
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         """Nothing has happened that anybody should hear of."""
 
 
@@ -60,10 +60,10 @@ class _TakenBack(Exception):
         self.answer = answer
 
 
-def _one(ask: Ask) -> Flow[list[Any]]:
+def _one(ask: Query) -> Operation[list[Any]]:
     rows: list[Any] = yield ask
     return rows
 
 
-def _tried(flow: Callable[[], Flow[Any]]) -> Flow[None]:
+def _tried(flow: Callable[[], Operation[Any]]) -> Operation[None]:
     raise _TakenBack((yield from flow()))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from holdfast.store.engine.operation import Flow, ask
-from holdfast.store.engine.rows import moment
+from holdfast.store.engine.operation import Operation, query
+from holdfast.store.engine.rows import timestamp
 
 
-def read_now() -> Flow[datetime]:
+def read_now() -> Operation[datetime]:
     """The time by which this transaction decides."""
-    return moment((yield ask("read_now"))[0][0])
+    return timestamp((yield query("read_now"))[0][0])

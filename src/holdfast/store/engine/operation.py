@@ -29,7 +29,7 @@ class ById(Rows):
     __slots__ = ()
 
 
-class Ask(Struct, frozen=True):
+class Query(Struct, frozen=True):
     """Run the statement *name*; each row comes back as *rows* (a struct), or as a tuple.
 
     *where* names the conditions that take the place of ``{where}`` in the statement.
@@ -41,7 +41,7 @@ class Ask(Struct, frozen=True):
     where: tuple[str, ...] = ()
 
 
-class Fill(Struct, frozen=True):
+class BulkInsert(Struct, frozen=True):
     """Append many rows to a table by the fastest way of the backend; nothing comes back."""
 
     table: str
@@ -50,17 +50,17 @@ class Fill(Struct, frozen=True):
 
 T = TypeVar("T")
 P = ParamSpec("P")
-Step = Ask | Fill
-Flow = Generator[Step, list[Any], T]
-FlowFunction = Callable[P, Flow[T]]
+Statement = Query | BulkInsert
+Operation = Generator[Statement, list[Any], T]
+OperationFunction = Callable[P, Operation[T]]
 
 
-def ask(name: str, rows: type[Struct] | None = None, /, **parameters: Any) -> Ask:
+def query(name: str, rows: type[Struct] | None = None, /, **parameters: Any) -> Query:
     """Short for an :class:`Ask` with keyword parameters."""
-    return Ask(name, parameters, rows)
+    return Query(name, parameters, rows)
 
 
-def drive(flow: Flow[T], perform: Callable[[Step], list[Any]]) -> T:
+def run_operation(flow: Operation[T], perform: Callable[[Statement], list[Any]]) -> T:
     """Run *flow* to its end, each step by *perform*."""
     try:
         step = next(flow)
@@ -71,7 +71,7 @@ def drive(flow: Flow[T], perform: Callable[[Step], list[Any]]) -> T:
         return result
 
 
-async def adrive(flow: Flow[T], perform: Callable[[Step], Awaitable[list[Any]]]) -> T:
+async def arun_operation(flow: Operation[T], perform: Callable[[Statement], Awaitable[list[Any]]]) -> T:
     """The same, each step awaited."""
     try:
         step = next(flow)

@@ -28,7 +28,7 @@ def from_micros(value: int) -> datetime:
     return EPOCH + timedelta(microseconds=value)
 
 
-def moment(value: datetime | int) -> datetime:
+def timestamp(value: datetime | int) -> datetime:
     """An instant as a backend gave it: PostgreSQL in the session's zone, SQLite in microseconds."""
     if not isinstance(value, datetime):
         return from_micros(value)
@@ -65,7 +65,7 @@ def _converter(kind: Any, *, micros: bool) -> Callable[[Any], Any] | None:
     if isinstance(kind, type) and issubclass(kind, StrEnum):
         return kind
     if kind is datetime:
-        return moment
+        return timestamp
     if micros and kind is bool:
         return bool
     if micros and kind is timedelta:

@@ -8,12 +8,12 @@ from datetime import datetime, timedelta
 from msgspec import Struct
 
 from holdfast.domain.fleet.queue import SILENCE, Queue, Usage
-from holdfast.domain.jobs.dependencies import NeedState
-from holdfast.domain.jobs.history import Attempt, Event, WorkerFacts, all_attempts, all_events
+from holdfast.domain.jobs.dependencies import DependencyState
+from holdfast.domain.jobs.history import Attempt, Event, WorkerIdentity, all_attempts, all_events
 from holdfast.domain.jobs.job import Job, JobId, State, WorkerId
-from holdfast.domain.jobs.why import Facts, Reason, explain
+from holdfast.domain.jobs.why import JobSituation, WhyReason, explain
 from holdfast.store.engine.backend import Backend
-from holdfast.store.engine.operation import Flow, ask
+from holdfast.store.engine.operation import Operation, query
 from holdfast.store.jobs.queries import get_job
 
 #: Whatever is counted for people is counted up to this many: then it is "1,000+".
@@ -27,7 +27,7 @@ NEWEST = JobId(2**62)
 LATE = timedelta(seconds=60)
 
 
-class Lane(Struct, frozen=True):
+class LaneCount(Struct, frozen=True):
     """Ready jobs of one kind in one queue: how many, counted up to a cap, and how long the oldest has waited."""
 
     queue: str
@@ -45,7 +45,7 @@ class QueueRow(Struct, frozen=True):
     paused: bool
     note: str | None
     running: int
-    lapsed: int
+    expired: int
 
 
 class Tally(Struct, frozen=True):
@@ -70,7 +70,7 @@ class Trouble(Struct, frozen=True):
     n: int
 
 
-class Failed(Struct, frozen=True):
+class FailedJob(Struct, frozen=True):
     """How a dead job failed; a long error is cut. The payload is for finding secrets in it, not for showing."""
 
     id: JobId
@@ -81,12 +81,12 @@ class Failed(Struct, frozen=True):
     payload: str = "{}"
 
 
-class Edge(Struct, frozen=True):
-    """*job_id* needs *need_id*; state, kind and label are of the one farther from where one looks (*way*)."""
+class DependencyEdge(Struct, frozen=True):
+    """*job_id* needs *dependency_id*; state, kind and label are of the one farther from where one looks (*way*)."""
 
     way: str
     job_id: JobId
-    need_id: JobId
+    dependency_id: JobId
     depth: int
     state: State | None
     kind: str | None
@@ -94,10 +94,10 @@ class Edge(Struct, frozen=True):
 
     @property
     def far(self) -> JobId:
-        return self.need_id if self.way == "needs" else self.job_id
+        return self.dependency_id if self.way == "dependencies" else self.job_id
 
 
-class Running(Struct, frozen=True):
+class RunningJob(Struct, frozen=True):
     """A job that runs now, and where."""
 
     id: JobId
@@ -106,12 +106,12 @@ class Running(Struct, frozen=True):
     worker: WorkerId
     claimed_at: datetime
     started_at: datetime | None
-    lapses_at: datetime
+    lease_expires_at: datetime
     progress_done: int | None
     progress_total: int | None
 
 
-class Pulse(Struct, frozen=True):
+class ChangeCounters(Struct, frozen=True):
     """A word for each part of the store; it is another word when something in that part has changed."""
 
     jobs: str | None
@@ -122,14 +122,14 @@ class Pulse(Struct, frozen=True):
     acts: str | None
 
 
-class JobStory(Struct, frozen=True):
+class JobRecord(Struct, frozen=True):
     """All there is to say about one job."""
 
     job: Job
     attempts: list[Attempt]
     events: list[Event]
-    edges: list[Edge]
-    why: list[Reason]
+    edges: list[DependencyEdge]
+    why: list[WhyReason]
     now: datetime
     #: When the worker that has it, or had it last, was seen.
     seen_at: datetime | None
@@ -164,19 +164,19 @@ class _WhyFacts(Struct, frozen=True):
     ahead: int
 
 
-class Board:
+class DashboardQueries:
     """Reads for pages: each method is one statement, but for :meth:`story`, which is four."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
 
-    def lanes(self, *, cap: int = CAP) -> list[Lane]:
+    def lanes(self, *, cap: int = CAP) -> list[LaneCount]:
         """Ready jobs by queue and kind."""
-        return self._backend.look(ask("board_lanes", Lane, lanes=LANES, cap=cap + 1))
+        return self._backend.look(query("board_lanes", LaneCount, lanes=LANES, cap=cap + 1))
 
     def queues(self, *, cap: int = CAP) -> list[QueueRow]:
         """The queues that have settings, or in which something runs."""
-        return self._backend.look(ask("board_queues", QueueRow, lanes=LANES, cap=cap + 1))
+        return self._backend.look(query("board_queues", QueueRow, lanes=LANES, cap=cap + 1))
 
     def tallies(
         self,
@@ -190,37 +190,37 @@ class Board:
 
         Of what ended lately the newest *most* of each state are looked at.
         """
-        return self._backend.look(ask("board_counts", Tally, cap=cap + 1, span=span, slot=slot, most=most))
+        return self._backend.look(query("board_counts", Tally, cap=cap + 1, span=span, slot=slot, most=most))
 
     def trouble(self, *, limit: int = 20, span: timedelta = timedelta(days=1)) -> list[Trouble]:
         """What wants a look: at most *limit* of each sort; plans that were missed within *span*."""
-        return self._backend.look(ask("board_trouble", Trouble, limit=limit, span=span, late=LATE))
+        return self._backend.look(query("board_trouble", Trouble, limit=limit, span=span, late=LATE))
 
-    def errors(self, *, before: JobId = NEWEST, limit: int = 1000) -> list[Failed]:
+    def errors(self, *, before: JobId = NEWEST, limit: int = 1000) -> list[FailedJob]:
         """How dead jobs failed, the newest first."""
-        return self._backend.look(ask("board_errors", Failed, before=before, limit=limit))
+        return self._backend.look(query("board_errors", FailedJob, before=before, limit=limit))
 
-    def all_errors(self, *, page: int = 1000) -> Iterator[Failed]:
+    def all_errors(self, *, page: int = 1000) -> Iterator[FailedJob]:
         """The same of all of them, page by page."""
         before = NEWEST
         while found := self.errors(before=before, limit=page):
             yield from found
             before = found[-1].id
 
-    def edges(self, job_id: JobId, *, depth: int = 3, limit: int = 200) -> list[Edge]:
+    def edges(self, job_id: JobId, *, depth: int = 3, limit: int = 200) -> list[DependencyEdge]:
         """What a job needs and what needs it, up to *depth* steps away and *limit* each way."""
-        return self._backend.look(ask("board_edges", Edge, id=job_id, depth=depth, limit=limit))
+        return self._backend.look(query("board_edges", DependencyEdge, id=job_id, depth=depth, limit=limit))
 
-    def running(self, *, limit: int = 1000) -> list[Running]:
+    def running(self, *, limit: int = 1000) -> list[RunningJob]:
         """Jobs that run now."""
-        return self._backend.look(ask("board_running", Running, limit=limit))
+        return self._backend.look(query("board_running", RunningJob, limit=limit))
 
-    def pulse(self) -> Pulse:
+    def pulse(self) -> ChangeCounters:
         """What has to be compared to know that something changed: cheap enough for once a second."""
-        rows: list[Pulse] = self._backend.look(ask("pulse", Pulse))
+        rows: list[ChangeCounters] = self._backend.look(query("pulse", ChangeCounters))
         return rows[0]
 
-    def story(self, job_id: JobId, *, events: int = 500) -> JobStory:
+    def story(self, job_id: JobId, *, events: int = 500) -> JobRecord:
         """One job with its attempts, its newest events, its needs, and why it does not run: all of one moment.
 
         Raises:
@@ -230,15 +230,17 @@ class Board:
         return self._backend.read(_story, job_id, events)
 
 
-def _story(job_id: JobId, limit: int) -> Flow[JobStory]:
+def _story(job_id: JobId, limit: int) -> Operation[JobRecord]:
     job = yield from get_job(job_id)
-    told: list[_Told] = yield ask("history_of", _Told, id=job_id, worker=job.worker, limit=limit)
-    edges: list[Edge] = yield ask("board_edges", Edge, id=job_id, depth=3, limit=200)
+    told: list[_Told] = yield query("history_of", _Told, id=job_id, worker=job.worker, limit=limit)
+    edges: list[DependencyEdge] = yield query("board_edges", DependencyEdge, id=job_id, depth=3, limit=200)
     place = {"priority": job.priority, "due_at": job.due_at, "id": job_id}
-    rows: list[_WhyFacts] = yield ask("why_facts", _WhyFacts, queue=job.queue, kind=job.kind, silence=SILENCE, **place)
+    rows: list[_WhyFacts] = yield query(
+        "why_facts", _WhyFacts, queue=job.queue, kind=job.kind, silence=SILENCE, **place
+    )
     seen_at = next((each.at for each in told if each.what == "worker"), None)
     why = explain(_facts(job, edges, rows[0]))
-    return JobStory(job, _attempts(job, told), _events(job, told), edges, why, rows[0].now, seen_at)
+    return JobRecord(job, _attempts(job, told), _events(job, told), edges, why, rows[0].now, seen_at)
 
 
 def _attempts(job: Job, told: list[_Told]) -> list[Attempt]:
@@ -251,7 +253,7 @@ def _attempts(job: Job, told: list[_Told]) -> list[Attempt]:
             pid=each.pid,
             version=each.version,
             started_at=each.started_at,
-            ended_at=each.at,
+            finished_at=each.at,
             reason=each.name,
             exit_code=each.exit_code,
             error=each.error,
@@ -260,7 +262,7 @@ def _attempts(job: Job, told: list[_Told]) -> list[Attempt]:
         if each.what == "attempt"
     ]
     here = next(
-        (WorkerFacts(each.host, each.pid, each.version) for each in told if each.what == "worker"), WorkerFacts()
+        (WorkerIdentity(each.host, each.pid, each.version) for each in told if each.what == "worker"), WorkerIdentity()
     )
     return all_attempts(job, rows, here)
 
@@ -270,18 +272,18 @@ def _events(job: Job, told: list[_Told]) -> list[Event]:
     return all_events(job, [Event(each.at, each.name or "", each.actor or "", each.detail) for each in found])
 
 
-def _facts(job: Job, edges: list[Edge], facts: _WhyFacts) -> Facts:
+def _facts(job: Job, edges: list[DependencyEdge], facts: _WhyFacts) -> JobSituation:
     queue = None
     if facts.name is not None:
         queue = Queue(facts.name, facts.limit, facts.worker_limit, facts.paused, facts.note)
     usage = Usage(job.queue, facts.limit, facts.worker_limit, facts.running, 0) if queue and queue.limited else None
-    direct = [edge for edge in edges if edge.way == "needs" and edge.depth == 1]
-    return Facts(
+    direct = [edge for edge in edges if edge.way == "dependencies" and edge.depth == 1]
+    return JobSituation(
         job=job,
         now=facts.now,
         queue=queue,
         usage=usage,
-        needs=[NeedState(edge.job_id, edge.need_id, edge.state) for edge in direct],
+        dependencies=[DependencyState(edge.job_id, edge.dependency_id, edge.state) for edge in direct],
         workers=facts.workers,
         ahead=facts.ahead,
     )

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
-from holdfast.domain.fleet.autoscaler_state import Blocked, load_scaling
+from holdfast.domain.fleet.autoscaler_state import BlockedJob, load_autoscaler_status
 from holdfast.domain.fleet.queue import DEFAULT_QUEUE, Queue
-from holdfast.domain.jobs.job import Job, State, WorkerWish
+from holdfast.domain.jobs.job import Job, State, WorkerRequest
 from holdfast.domain.jobs.selector import Selector
-from holdfast.store.fleet.queues import Worker
+from holdfast.store.fleet.queues import WorkerRow
 from holdfast.store.jobs.queries import Count
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ CAP = 10_000
 RUNNING = 20
 
 
-class LaneFacts(Struct, frozen=True):
+class LaneView(Struct, frozen=True):
     """A queue that is scaled, on one worker: so many *slots* are open, so many programs run, and these are refused."""
 
     host: str
@@ -33,10 +33,10 @@ class LaneFacts(Struct, frozen=True):
     slots: int
     running: int
     strain: str
-    blocked: list[Blocked]
+    blocked: list[BlockedJob]
 
 
-class QueueFacts(Struct, frozen=True):
+class QueueView(Struct, frozen=True):
     """A queue: its settings, and how full it is. *lapsed* of the running jobs have lost their holder.
 
     *autoscale* says between how many programs each host moves, *hosts* how they stand.
@@ -45,16 +45,16 @@ class QueueFacts(Struct, frozen=True):
     name: str
     ready: int
     running: int
-    lapsed: int
+    expired: int
     limit: int | None
     worker_limit: int | None
     paused: bool
     note: str | None
-    autoscale: str | None
-    hosts: list[LaneFacts]
+    autoscaler: str | None
+    hosts: list[LaneView]
 
 
-class WorkerFacts(Struct, frozen=True):
+class WorkerView(Struct, frozen=True):
     """A worker that is alive."""
 
     id: str
@@ -66,15 +66,15 @@ class WorkerFacts(Struct, frozen=True):
     started_at: datetime
     seen_at: datetime
     slots: int | None = None
-    wanted: WorkerWish | None = None
+    requested: WorkerRequest | None = None
 
 
 class Overview(Struct, frozen=True):
     """How many jobs are in each state, all queues, all workers that are alive, and the newest jobs that run."""
 
     counts: dict[State, Count]
-    queues: list[QueueFacts]
-    workers: list[WorkerFacts]
+    queues: list[QueueView]
+    workers: list[WorkerView]
     running: list[Job]
 
 
@@ -83,54 +83,54 @@ def overview(store: Store) -> Overview:
     return Overview(
         counts={state: store.views.count(Selector(states=(state,)), cap=CAP) for state in State},
         queues=all_queues(store),
-        workers=[worker_facts(found) for found in store.workers.list()],
+        workers=[worker_views(found) for found in store.workers.list()],
         running=store.views.page(Selector(states=(State.RUNNING,)), limit=RUNNING).jobs,
     )
 
 
-def all_queues(store: Store) -> list[QueueFacts]:
+def all_queues(store: Store) -> list[QueueView]:
     """The queues that have settings or ready jobs, and the default one."""
     known = {found.name: found for found in store.queues.list()}
     names = sorted({*known, *store.queues.in_use(), DEFAULT_QUEUE})
-    return queue_facts(store, (known.get(name) or Queue(name) for name in names))
+    return queue_views(store, (known.get(name) or Queue(name) for name in names))
 
 
-def queue_facts(store: Store, queues: Iterable[Queue]) -> list[QueueFacts]:
+def queue_views(store: Store, queues: Iterable[Queue]) -> list[QueueView]:
     """How full each queue is."""
     known = {queue.name: queue for queue in queues}
-    lanes = lane_facts(store) if any(queue.bounds for queue in known.values()) else {}
+    lanes = lane_views(store) if any(queue.bounds for queue in known.values()) else {}
     depths = {depth.queue: depth for depth in store.queues.depths(list(known))}
     return [
-        QueueFacts(
+        QueueView(
             name=queue.name,
             ready=depths[queue.name].ready,
             running=depths[queue.name].running,
-            lapsed=depths[queue.name].lapsed,
+            expired=depths[queue.name].expired,
             limit=queue.limit,
             worker_limit=queue.worker_limit,
             paused=queue.paused,
             note=queue.note,
-            autoscale=None if queue.bounds is None else str(queue.bounds),
+            autoscaler=None if queue.bounds is None else str(queue.bounds),
             hosts=lanes.get(queue.name, []),
         )
         for queue in known.values()
     ]
 
 
-def lane_facts(store: Store) -> dict[str, list[LaneFacts]]:
+def lane_views(store: Store) -> dict[str, list[LaneView]]:
     """How the queues that are scaled stand on each live worker, by queue."""
-    found: dict[str, list[LaneFacts]] = {}
+    found: dict[str, list[LaneView]] = {}
     for worker in store.workers.list():
-        scaling = load_scaling(worker.scaling)
+        scaling = load_autoscaler_status(worker.scaling)
         for lane in () if scaling is None else scaling.lanes:
             strain = "" if scaling is None else scaling.strain
-            facts = LaneFacts(worker.host, worker.id, lane.slots, lane.running, strain, lane.blocked)
+            facts = LaneView(worker.host, worker.id, lane.slots, lane.running, strain, lane.blocked)
             found.setdefault(lane.queue, []).append(facts)
     return found
 
 
-def worker_facts(found: Worker) -> WorkerFacts:
+def worker_views(found: WorkerRow) -> WorkerView:
     values = msgspec.structs.asdict(found)
     del values["scaling"]
     lists = {name: msgspec.json.decode(values[name]) for name in ("queues", "kinds")}
-    return WorkerFacts(**{**values, **lists})
+    return WorkerView(**{**values, **lists})

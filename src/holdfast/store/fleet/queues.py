@@ -10,12 +10,12 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.domain.fleet.queue import SILENCE, Queue, checked_limit
-from holdfast.domain.jobs.job import WorkerId, WorkerWish
+from holdfast.domain.jobs.job import WorkerId, WorkerRequest
 from holdfast.domain.jobs.kind import KindOptions, PublishedKind, load_options, suggest
 from holdfast.domain.text import checked_name, clean_text
 from holdfast.errors import Conflict, NotFound, UnknownKind
 from holdfast.store.engine.backend import Backend, Timeouts
-from holdfast.store.engine.operation import Flow, ask
+from holdfast.store.engine.operation import Operation, query
 
 
 class Depth(Struct, frozen=True):
@@ -24,7 +24,7 @@ class Depth(Struct, frozen=True):
     queue: str
     ready: int
     running: int
-    lapsed: int
+    expired: int
 
 
 class Age(Struct, frozen=True):
@@ -44,8 +44,8 @@ class Queues:
         """Limit how many jobs of the queue run, over all hosts and per worker; None leaves as is, 0 is no limit."""
         checked_name(name, what="the queue")
         values = {"run_limit": checked_limit(limit), "worker_limit": checked_limit(worker_limit)}
-        self._backend.run(ask("put_queue", name=name, **values), repeatable=True)
-        self._backend.ring()
+        self._backend.run(query("put_queue", name=name, **values), repeatable=True)
+        self._backend.notify()
 
     def pause(self, name: str, *, note: str | None = None) -> None:
         """Start nothing more of this queue: no claim that begins after this has returned does.
@@ -54,35 +54,35 @@ class Queues:
         """
         checked_name(name, what="the queue")
         text = None if note is None else clean_text(note, limit=1000)
-        self._backend.run(ask("switch_queue", name=name, paused=True, note=text), repeatable=True)
+        self._backend.run(query("switch_queue", name=name, paused=True, note=text), repeatable=True)
 
     def resume(self, name: str) -> None:
         """Let the queue start jobs again."""
         checked_name(name, what="the queue")
-        self._backend.run(ask("switch_queue", name=name, paused=False, note=None), repeatable=True)
-        self._backend.ring()
+        self._backend.run(query("switch_queue", name=name, paused=False, note=None), repeatable=True)
+        self._backend.notify()
 
     def get(self, name: str) -> Queue:
         """The settings of a queue; one that was never set has none."""
-        rows: list[Queue] = self._backend.look(ask("get_queue", Queue, name=name))
+        rows: list[Queue] = self._backend.look(query("get_queue", Queue, name=name))
         return rows[0] if rows else Queue(name)
 
     def depths(self, names: Sequence[str], *, cap: int = 10_000) -> list[Depth]:
         """How many jobs of these queues are ready and running, each counted up to *cap*."""
-        return self._backend.look(ask("queue_depths", Depth, queues=[*names], limit=cap))
+        return self._backend.look(query("queue_depths", Depth, queues=[*names], limit=cap))
 
     def oldest_ready(self, names: Sequence[str], kinds: Sequence[str]) -> dict[str, timedelta]:
         """How long the oldest ready job of these kinds has waited, by queue; a queue without one is missing."""
-        ages: list[Age] = self._backend.look(ask("oldest_ready", Age, queues=[*names], kinds=[*kinds]))
+        ages: list[Age] = self._backend.look(query("oldest_ready", Age, queues=[*names], kinds=[*kinds]))
         return {found.queue: found.age for found in ages}
 
     def in_use(self) -> list[str]:
         """The names of queues that hold ready jobs."""
-        return [row[0] for row in self._backend.look(ask("queues_in_use"))]
+        return [row[0] for row in self._backend.look(query("queues_in_use"))]
 
     def list(self) -> list[Queue]:
         """All queues that have settings, by name."""
-        return self._backend.look(ask("list_queues", Queue))
+        return self._backend.look(query("list_queues", Queue))
 
 
 class Kinds:
@@ -106,11 +106,11 @@ class Kinds:
         await self._backend.arun_on(connection, _publish_changed(kinds))
 
     def names(self) -> list[str]:
-        return [row[0] for row in self._backend.look(ask("kind_names"))]
+        return [row[0] for row in self._backend.look(query("kind_names"))]
 
     def all(self, *, limit: int = 10_000) -> list[PublishedKind]:
         """What is known of all kinds, by name."""
-        return self._backend.look(ask("all_kinds", PublishedKind, limit=limit))
+        return self._backend.look(query("all_kinds", PublishedKind, limit=limit))
 
     def get(self, name: str) -> PublishedKind:
         """What is known of a kind.
@@ -118,7 +118,7 @@ class Kinds:
         Raises:
             UnknownKind: Nobody has published it; the hint names the nearest one.
         """
-        rows: list[PublishedKind] = self._backend.look(ask("get_kind", PublishedKind, name=name))
+        rows: list[PublishedKind] = self._backend.look(query("get_kind", PublishedKind, name=name))
         if not rows:
             raise UnknownKind(
                 f"no application has registered kind {name!r}", hint=suggest(name, self.names()), kind=name
@@ -131,7 +131,7 @@ class Kinds:
         return load_options(kind.options, version=kind.version)
 
 
-class Worker(Struct, frozen=True):
+class WorkerRow(Struct, frozen=True):
     """A worker as the others see it. *queues* and *kinds* are JSON lists, *scaling* tells of its autoscaler."""
 
     id: WorkerId
@@ -144,13 +144,13 @@ class Worker(Struct, frozen=True):
     seen_at: datetime
     scaling: str | None
     slots: int | None = None
-    wanted: WorkerWish | None = None
+    requested: WorkerRequest | None = None
 
 
-class Seen(Struct, frozen=True):
+class WorkerHeartbeat(Struct, frozen=True):
     """The answer to a heartbeat."""
 
-    wanted: WorkerWish | None
+    requested: WorkerRequest | None
 
 
 class Workers:
@@ -178,50 +178,50 @@ class Workers:
         facts = {"host": host, "pid": pid, "queues": queues, "kinds": kinds, "version": version, "slots": slots}
         self._backend.write(_announce, worker, facts)
 
-    def seen(self, worker: WorkerId) -> Seen | None:
+    def seen(self, worker: WorkerId) -> WorkerHeartbeat | None:
         """Note that a worker is alive, and answer what people want of it; None when nobody announced it."""
-        rows = self._backend.run(ask("see_worker", id=worker), repeatable=True, timeout=Timeouts.brief)
-        return Seen(None if rows[0][0] is None else WorkerWish(rows[0][0])) if rows else None
+        rows = self._backend.run(query("see_worker", id=worker), repeatable=True, timeout=Timeouts.brief)
+        return WorkerHeartbeat(None if rows[0][0] is None else WorkerRequest(rows[0][0])) if rows else None
 
-    def ask(self, worker: WorkerId, wish: WorkerWish | None) -> None:
+    def ask(self, worker: WorkerId, request: WorkerRequest | None) -> None:
         """Ask a worker to be quiet or to stop; None: to go on. It hears of it with its next heartbeat.
 
         Raises:
             NotFound: No such worker is alive.
         """
-        if not self._backend.run(ask("ask_worker", id=worker, wanted=wish, silence=SILENCE), repeatable=True):
+        if not self._backend.run(query("ask_worker", id=worker, requested=request, silence=SILENCE), repeatable=True):
             raise NotFound(f"no worker {worker[:100]!r} is alive", hint="holdfast workers lists them.")
-        self._backend.ring()
+        self._backend.notify()
 
     def dismiss(self, worker: WorkerId) -> None:
         """Note that a worker has ended."""
-        self._backend.run(ask("dismiss_worker", id=worker), repeatable=True)
+        self._backend.run(query("dismiss_worker", id=worker), repeatable=True)
 
-    def list(self) -> list[Worker]:
+    def list(self) -> list[WorkerRow]:
         """The workers that were seen lately, the oldest first."""
-        return self._backend.look(ask("list_workers", Worker, silence=SILENCE))
+        return self._backend.look(query("list_workers", WorkerRow, silence=SILENCE))
 
 
-def _publish(kinds: list[PublishedKind]) -> Flow[None]:
+def _publish(kinds: list[PublishedKind]) -> Operation[None]:
     for kind in sorted(kinds, key=lambda kind: kind.name):
-        yield ask("publish_kind", **msgspec.structs.asdict(kind))
+        yield query("publish_kind", **msgspec.structs.asdict(kind))
 
 
-def _changed(kinds: list[PublishedKind]) -> Flow[list[PublishedKind]]:
+def _changed(kinds: list[PublishedKind]) -> Operation[list[PublishedKind]]:
     changed = []
     for kind in kinds:
-        rows = yield ask("get_kind", PublishedKind, name=kind.name)
+        rows = yield query("get_kind", PublishedKind, name=kind.name)
         if rows != [kind]:
             changed.append(kind)
     return changed
 
 
-def _publish_changed(kinds: list[PublishedKind]) -> Flow[None]:
+def _publish_changed(kinds: list[PublishedKind]) -> Operation[None]:
     yield from _publish((yield from _changed(kinds)))
 
 
-def _announce(worker: WorkerId, facts: dict[str, object]) -> Flow[None]:
-    rows = yield ask("worker_facts", id=worker)
+def _announce(worker: WorkerId, facts: dict[str, object]) -> Operation[None]:
+    rows = yield query("worker_facts", id=worker)
     if rows:
         raise Conflict(f"worker id {worker!r} was used before", hint="Draw a new id for each start.")
-    yield ask("announce_worker", id=worker, **facts)
+    yield query("announce_worker", id=worker, **facts)

@@ -12,15 +12,15 @@ from holdfast.domain.commands.command import COMMAND
 from holdfast.domain.commands.edit import Edit
 from holdfast.domain.fleet.queue import DEFAULT_QUEUE
 from holdfast.domain.jobs.history import EventName
-from holdfast.domain.jobs.job import ENDED, LIVE, JobId, State, Wanted
+from holdfast.domain.jobs.job import FINISHED, LIVE, ControlRequest, JobId, State
 from holdfast.domain.jobs.selector import Selector
-from holdfast.domain.jobs.unique_key import KeyHolder, Scope
+from holdfast.domain.jobs.unique_key import KeyHolder, KeyScope
 from holdfast.domain.text import checked_actor, checked_name, checked_number, clean_text
 from holdfast.errors import InvalidInput, JobInUse
 from holdfast.store.engine.backend import Backend
-from holdfast.store.engine.operation import ById, Flow, Rows, ask
+from holdfast.store.engine.operation import ById, Operation, Rows, query
 from holdfast.store.jobs import dependencies, payloads
-from holdfast.store.jobs.dependencies import Ended
+from holdfast.store.jobs.dependencies import FinishedJob
 from holdfast.store.jobs.events import record
 from holdfast.store.jobs.selection import select_ids
 
@@ -29,7 +29,7 @@ PAGE = 10_000
 MAY_HOLD = (State.WAITING, State.SCHEDULED, State.READY)
 IDLE = (State.HELD, State.WAITING, State.SCHEDULED, State.READY)
 
-Verb = Callable[[list[JobId]], Flow[list[JobId]]]
+ControlOperation = Callable[[list[JobId]], Operation[list[JobId]]]
 
 
 class _Place(Struct, frozen=True):
@@ -43,7 +43,7 @@ class _Revivable(Struct, frozen=True):
     key: str | None
 
 
-class Control:
+class JobControl:
     """The verbs. Each takes a selector, works in small transactions, and answers the ids it changed.
 
     A job in a state that the verb does not apply to is left alone. Every change but a removal
@@ -130,7 +130,7 @@ class Control:
         edit = Edit(memory=memory)
         programs = selector if selector.kinds is not None else structs.replace(selector, kinds=(COMMAND,))
         live = self.rewrite(programs, lambda payload: edit.applied(payload, actor), actor=actor, detail=detail)
-        return self._each(selector, ENDED, change, actor=actor) + live
+        return self._each(selector, FINISHED, change, actor=actor) + live
 
     def move(self, selector: Selector, queue: str = DEFAULT_QUEUE, *, actor: str) -> list[JobId]:
         """Move jobs to another queue. A running job stays where it is."""
@@ -154,7 +154,13 @@ class Control:
         return self._each(selector, State, _remove)
 
     def _each(
-        self, selector: Selector, states: Iterable[State], verb: Verb, *, actor: str | None = None, newest: bool = False
+        self,
+        selector: Selector,
+        states: Iterable[State],
+        action: ControlOperation,
+        *,
+        actor: str | None = None,
+        newest: bool = False,
     ) -> list[JobId]:
         """Apply *verb* to all that match, chunk by chunk, each chunk in one transaction."""
         if actor is not None:
@@ -167,13 +173,13 @@ class Control:
             ids.reverse()
         changed: list[JobId] = []
         for start in range(0, len(ids), CHUNK):
-            changed += self._backend.write(verb, ids[start : start + CHUNK])
+            changed += self._backend.write(action, ids[start : start + CHUNK])
         if changed:
-            self._backend.ring()
+            self._backend.notify()
         return changed
 
 
-def _all_ids(selector: Selector) -> Flow[list[JobId]]:
+def _all_ids(selector: Selector) -> Operation[list[JobId]]:
     ids: list[JobId] = []
     while True:
         page = yield from select_ids(selector, after=ids[-1] if ids else JobId(0), limit=PAGE)
@@ -182,86 +188,88 @@ def _all_ids(selector: Selector) -> Flow[list[JobId]]:
             return ids
 
 
-def cancel_jobs(ids: list[JobId], actor: str) -> Flow[list[JobId]]:
+def cancel_jobs(ids: list[JobId], actor: str) -> Operation[list[JobId]]:
     """Cancel jobs: at once where nobody runs them; a holder is told. Answers which were, or will be."""
-    rows: list[_Place] = yield ask("lock_live", _Place, ids=ids)
+    rows: list[_Place] = yield query("lock_live", _Place, ids=ids)
     idle = [job.id for job in rows if job.state is not State.RUNNING]
     running = [job.id for job in rows if job.state is State.RUNNING]
     yield from dependencies.pass_on([job.id for job in rows if job.state is State.WAITING])
-    ended: list[Ended] = yield ask("end_idle", Ended, idle=ById(id=idle, note=[f"cancelled by {actor}"] * len(idle)))
-    told = yield ask("want", ids=running, wanted=Wanted.CANCEL, note=None)
+    finished: list[FinishedJob] = yield query(
+        "end_idle", FinishedJob, idle=ById(id=idle, note=[f"cancelled by {actor}"] * len(idle))
+    )
+    told = yield query("want", ids=running, requested=ControlRequest.CANCEL, note=None)
     asked = [row[0] for row in told]
     yield from record(EventName.CANCELLED, dict.fromkeys(idle), actor=actor)
-    yield from record(EventName.CANCEL_WANTED, dict.fromkeys(asked), actor=actor)
-    yield from dependencies.after_end(job.id for job in ended if job.needed)
+    yield from record(EventName.CANCEL_REQUESTED, dict.fromkeys(asked), actor=actor)
+    yield from dependencies.after_end(job.id for job in finished if job.has_dependents)
     return sorted(idle + asked)
 
 
-def _pause(ids: list[JobId], actor: str, note: str) -> Flow[list[JobId]]:
-    rows = yield ask("want", ids=ids, wanted=Wanted.PAUSE, note=note)
+def _pause(ids: list[JobId], actor: str, note: str) -> Operation[list[JobId]]:
+    rows = yield query("want", ids=ids, requested=ControlRequest.PAUSE, note=note)
     asked = sorted(row[0] for row in rows)
-    yield from record(EventName.PAUSE_WANTED, dict.fromkeys(asked, note), actor=actor)
+    yield from record(EventName.PAUSE_REQUESTED, dict.fromkeys(asked, note), actor=actor)
     return asked
 
 
-def _unpause(ids: list[JobId], actor: str) -> Flow[list[JobId]]:
-    rows = yield ask("unwant_pause", ids=ids)
+def _unpause(ids: list[JobId], actor: str) -> Operation[list[JobId]]:
+    rows = yield query("unwant_pause", ids=ids)
     freed = sorted(row[0] for row in rows)
-    yield from record(EventName.LET_GO, dict.fromkeys(freed), actor=actor)
+    yield from record(EventName.RESUMED, dict.fromkeys(freed), actor=actor)
     return freed
 
 
-def _hold(ids: list[JobId], actor: str, note: str | None) -> Flow[list[JobId]]:
-    rows = yield ask("hold_with_note", held=ById(id=ids, note=[note] * len(ids)))
+def _hold(ids: list[JobId], actor: str, note: str | None) -> Operation[list[JobId]]:
+    rows = yield query("hold_with_note", held=ById(id=ids, note=[note] * len(ids)))
     held = sorted(row[0] for row in rows)
     yield from record(EventName.HELD, dict.fromkeys(held, note), actor=actor)
     return held
 
 
-def _unhold(ids: list[JobId], actor: str) -> Flow[list[JobId]]:
-    rows: list[_Place] = yield ask("unhold", _Place, ids=ids)
-    yield from record(EventName.LET_GO, dict.fromkeys(job.id for job in rows), actor=actor)
+def _unhold(ids: list[JobId], actor: str) -> Operation[list[JobId]]:
+    rows: list[_Place] = yield query("unhold", _Place, ids=ids)
+    yield from record(EventName.RESUMED, dict.fromkeys(job.id for job in rows), actor=actor)
     yield from dependencies.judge_waiting([job.id for job in rows if job.state is State.WAITING], insist=True)
     return sorted(job.id for job in rows)
 
 
-def _hasten(ids: list[JobId], actor: str) -> Flow[list[JobId]]:
-    rows = yield ask("hasten", ids=ids)
+def _hasten(ids: list[JobId], actor: str) -> Operation[list[JobId]]:
+    rows = yield query("hasten", ids=ids)
     changed = sorted(row[0] for row in rows)
     yield from record(EventName.RETRIED, dict.fromkeys(changed), actor=actor)
     return changed
 
 
-def _revive(ids: list[JobId], actor: str) -> Flow[list[JobId]]:
-    rows: list[_Revivable] = yield ask("lock_revivable", _Revivable, ids=ids)
+def _revive(ids: list[JobId], actor: str) -> Operation[list[JobId]]:
+    rows: list[_Revivable] = yield query("lock_revivable", _Revivable, ids=ids)
     return (yield from _begin_anew(rows, "revive", actor))
 
 
-def _revive_done(ids: list[JobId], actor: str) -> Flow[list[JobId]]:
-    rows: list[_Revivable] = yield ask("lock_done", _Revivable, ids=ids, kind=COMMAND)
+def _revive_done(ids: list[JobId], actor: str) -> Operation[list[JobId]]:
+    rows: list[_Revivable] = yield query("lock_done", _Revivable, ids=ids, kind=COMMAND)
     return (yield from _begin_anew(rows, "revive_done", actor))
 
 
-def _begin_anew(rows: list[_Revivable], statement: str, actor: str) -> Flow[list[JobId]]:
+def _begin_anew(rows: list[_Revivable], statement: str, actor: str) -> Operation[list[JobId]]:
     keyed = {(job.kind, job.key): job.id for job in rows if job.key is not None}  # ascending: the newest wins
     chosen = [job.id for job in rows if job.key is None or keyed[job.kind, job.key] == job.id]
     chosen = yield from _without_taken_keys(chosen, keyed)
-    revived: list[_Place] = yield ask(statement, _Place, ids=chosen)
+    revived: list[_Place] = yield query(statement, _Place, ids=chosen)
     changed = sorted(job.id for job in revived)
     yield from record(EventName.RETRIED, dict.fromkeys(changed), actor=actor)
     yield from dependencies.judge_waiting([job.id for job in revived if job.state is State.WAITING], insist=True)
     return changed
 
 
-def _without_taken_keys(chosen: list[JobId], keyed: dict[tuple[str, str], JobId]) -> Flow[list[JobId]]:
+def _without_taken_keys(chosen: list[JobId], keyed: dict[tuple[str, str], JobId]) -> Operation[list[JobId]]:
     """Leave out the jobs whose key another live job has; the others get their keys."""
     if not keyed:
         return chosen
-    holders: list[KeyHolder] = yield ask("take_keys", KeyHolder, wanted=_wanted(keyed))
-    rows = yield ask("live_among", ids=[holder.job_id for holder in holders])
+    holders: list[KeyHolder] = yield query("take_keys", KeyHolder, requested=_wanted(keyed))
+    rows = yield query("live_among", ids=[holder.job_id for holder in holders])
     live = {row[0] for row in rows}
     blocked = {(h.kind, h.key) for h in holders if h.job_id in live and h.job_id != keyed[h.kind, h.key]}
-    yield ask("own_keys", wanted=_wanted({pair: job for pair, job in keyed.items() if pair not in blocked}))
+    yield query("own_keys", requested=_wanted({pair: job for pair, job in keyed.items() if pair not in blocked}))
     without = {keyed[pair] for pair in blocked}
     return [job_id for job_id in chosen if job_id not in without]
 
@@ -272,30 +280,30 @@ def _wanted(keyed: dict[tuple[str, str], JobId]) -> Rows:
         kind=[kind for kind, _ in order],
         key=[key for _, key in order],
         job_id=[keyed[pair] for pair in order],
-        scope=[Scope.LIVE] * len(order),
+        scope=[KeyScope.LIVE] * len(order),
         period=[None] * len(order),
     )
 
 
-def _change(statement: str, event: EventName, values: dict[str, Any], actor: str) -> Verb:
-    def verb(ids: list[JobId]) -> Flow[list[JobId]]:
-        rows = yield ask(statement, ids=ids, **values)
+def _change(statement: str, event: EventName, values: dict[str, Any], actor: str) -> ControlOperation:
+    def action(ids: list[JobId]) -> Operation[list[JobId]]:
+        rows = yield query(statement, ids=ids, **values)
         changed = sorted(row[0] for row in rows)
         yield from record(event, dict.fromkeys(changed, values), actor=actor)
         return changed
 
-    return verb
+    return action
 
 
-def _remove(ids: list[JobId]) -> Flow[list[JobId]]:
-    yield ask("lock_ended", ids=ids)
-    rows: list[_Place] = yield ask("lock_live", _Place, ids=ids)
+def _remove(ids: list[JobId]) -> Operation[list[JobId]]:
+    yield query("lock_ended", ids=ids)
+    rows: list[_Place] = yield query("lock_live", _Place, ids=ids)
     running = [job.id for job in rows if job.state is State.RUNNING]
     if running:
         raise JobInUse(f"job {running[0]} is running and cannot be removed", job_id=running[0])
-    needed = yield ask("needed_by_live", ids=ids)
-    if needed:
-        job_id = min(row[0] for row in needed)
+    has_dependents = yield query("needed_by_live", ids=ids)
+    if has_dependents:
+        job_id = min(row[0] for row in has_dependents)
         raise JobInUse(f"job {job_id} is needed by a live job and cannot be removed", job_id=job_id)
-    gone = yield ask("forget", ids=ids)
+    gone = yield query("forget", ids=ids)
     return sorted(row[0] for row in gone)

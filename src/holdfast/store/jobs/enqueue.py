@@ -15,7 +15,7 @@ from holdfast.domain.text import MAX_KEY, checked_actor, checked_name, checked_n
 from holdfast.errors import DuplicateJob, InvalidInput, LeaseLost, StoreUnavailable
 from holdfast.store.engine.backend import Backend
 from holdfast.store.engine.now import read_now
-from holdfast.store.engine.operation import Ask, Fill, Flow, Rows, ask
+from holdfast.store.engine.operation import BulkInsert, Operation, Query, Rows, query
 from holdfast.store.jobs import dependencies
 from holdfast.store.jobs.events import record
 
@@ -46,13 +46,13 @@ class Jobs:
             enqueued = self._enqueue_one(request, drawn[0])
         else:
             enqueued = self._backend.write(_Enqueue([request], drawn, holder).flow)[0]
-        self._backend.ring()
+        self._backend.notify()
         return enqueued
 
     def _enqueue_one(self, request: NewJob, job_id: JobId) -> Enqueued:
         """The common case, in one statement. When it inserts nothing it was sent twice."""
         if not self._backend.run(_one(request, job_id), repeatable=True):
-            rows = self._backend.look(ask("asked", id=job_id))
+            rows = self._backend.look(query("asked", id=job_id))
             if rows != [(request.kind, request.payload, request.actor)]:
                 raise StoreUnavailable(
                     f"job id {job_id} is taken: the database has lost ids that it gave out before",
@@ -70,7 +70,7 @@ class Jobs:
             return []
         drawn = self._backend.draw_ids(len(requests))
         enqueued = self._backend.write(_Enqueue(requests, drawn, holder).flow)
-        self._backend.ring()
+        self._backend.notify()
         return enqueued
 
     def enqueue_on(self, connection: Any, requests: Sequence[NewJob]) -> list[Enqueued]:
@@ -93,7 +93,7 @@ Arrange = Callable[[Sequence[Enqueued]], Sequence[NewJob]]
 
 def enqueue_flow(
     requests: Sequence[NewJob], drawn: list[JobId] | None, *, arrange: Arrange | None = None
-) -> Flow[list[Enqueued]]:
+) -> Operation[list[Enqueued]]:
     """The enqueue as part of another flow; *arrange* may change the requests once their keys are settled."""
     return _Enqueue(requests, drawn, None, arrange).flow()
 
@@ -116,7 +116,7 @@ class _Enqueue:
         for request in requests:
             _check(request, seen)
 
-    def flow(self) -> Flow[list[Enqueued]]:
+    def flow(self) -> Operation[list[Enqueued]]:
         if self.holder is not None:
             yield from _check_holder(self.holder)
         ids = self.drawn or (yield from draw_ids(len(self.requests)))
@@ -128,49 +128,49 @@ class _Enqueue:
         yield from self._insert(fresh, ids, now)
         return answers
 
-    def _insert(self, fresh: list[int], ids: Sequence[JobId], now: datetime) -> Flow[None]:
+    def _insert(self, fresh: list[int], ids: Sequence[JobId], now: datetime) -> Operation[None]:
         if not fresh:
             return
         requests, own = [self.requests[i] for i in fresh], [ids[i] for i in fresh]
-        yield Fill("job", _job_columns(requests, own, now, self.holder))
-        yield Fill("live", _live_columns(requests, own, now))
+        yield BulkInsert("job", _job_columns(requests, own, now, self.holder))
+        yield BulkInsert("live", _live_columns(requests, own, now))
         traced = {job_id: request.trace for request, job_id in zip(requests, own, strict=True) if request.trace}
         if traced:
-            yield Fill("trace", {"job_id": [*traced], "context": [*traced.values()]})
+            yield BulkInsert("trace", {"job_id": [*traced], "context": [*traced.values()]})
         # Only now: one of them may need another.
         waiting = yield from _write_needs(requests, own)
         yield from dependencies.judge_waiting(waiting)
 
-    def _settle_keys(self, ids: Sequence[JobId]) -> Flow[list[Enqueued]]:
+    def _settle_keys(self, ids: Sequence[JobId]) -> Operation[list[Enqueued]]:
         """Decide for each request whether it becomes a job, by its key."""
-        wanted = self._wanted_keys()
+        requested = self._wanted_keys()
         answers = [Enqueued(ids[i], True) for i in range(len(self.requests))]
-        if not wanted:
+        if not requested:
             return answers
-        order = sorted(wanted)
-        holders: list[KeyHolder] = yield ask(
-            "take_keys", KeyHolder, wanted=self._key_columns([wanted[k] for k in order], ids)
+        order = sorted(requested)
+        holders: list[KeyHolder] = yield query(
+            "take_keys", KeyHolder, requested=self._key_columns([requested[k] for k in order], ids)
         )
         owner = {(h.kind, h.key): h.job_id for h in holders}
-        taken = [h for h in holders if h.job_id != ids[wanted[h.kind, h.key]]]
+        taken = [h for h in holders if h.job_id != ids[requested[h.kind, h.key]]]
         if taken:
             free = yield from _free_keys(taken)
             if free:
-                yield ask("give_keys", wanted=self._key_columns([wanted[k] for k in sorted(free)], ids))
-                owner |= {key: ids[wanted[key]] for key in free}
+                yield query("give_keys", requested=self._key_columns([requested[k] for k in sorted(free)], ids))
+                owner |= {key: ids[requested[key]] for key in free}
         for i, request in enumerate(self.requests):
             if request.unique is not None and owner[_key(request)] != ids[i]:
-                first = wanted[_key(request)]
+                first = requested[_key(request)]
                 answers[i] = yield from _conflict(request, owner[_key(request)], again=first != i)
         return answers
 
     def _wanted_keys(self) -> dict[tuple[str, str], int]:
         """Each key and the first request that wants it."""
-        wanted: dict[tuple[str, str], int] = {}
+        requested: dict[tuple[str, str], int] = {}
         for i, request in enumerate(self.requests):
             if request.unique is not None:
-                wanted.setdefault(_key(request), i)
-        return wanted
+                requested.setdefault(_key(request), i)
+        return requested
 
     def _key_columns(self, places: list[int], ids: Sequence[JobId]) -> Rows:
         chosen = [self.requests[i] for i in places]
@@ -184,14 +184,14 @@ class _Enqueue:
         )
 
 
-def _free_keys(taken: list[KeyHolder]) -> Flow[set[tuple[str, str]]]:
+def _free_keys(taken: list[KeyHolder]) -> Operation[set[tuple[str, str]]]:
     """Which of these keys may change hands, looked at under their locks."""
-    rows = yield ask("live_among", ids=[h.job_id for h in taken])
+    rows = yield query("live_among", ids=[h.job_id for h in taken])
     live = {row[0] for row in rows}
     return {(h.kind, h.key) for h in taken if is_free(h, live=h.job_id in live)}
 
 
-def _conflict(request: NewJob, owner: JobId, *, again: bool) -> Flow[Enqueued]:
+def _conflict(request: NewJob, owner: JobId, *, again: bool) -> Operation[Enqueued]:
     """The answer for a request whose key is taken; *again*: by an earlier request of the same call."""
     assert request.unique is not None
     match request.on_conflict:
@@ -204,28 +204,28 @@ def _conflict(request: NewJob, owner: JobId, *, again: bool) -> Flow[Enqueued]:
         case OnConflict.REPLACE:
             if again:
                 raise InvalidInput(f"two requests of one call want to replace the key {request.unique.key!r}")
-            rows = yield ask("replace_job", **_replacement(request, owner))
+            rows = yield query("replace_job", **_replacement(request, owner))
             if rows:
                 yield from record(EventName.REPLACED, {owner: None}, actor=request.actor)
             return Enqueued(owner, False, bool(rows))
 
 
-def _check_holder(holder: Lease) -> Flow[None]:
-    rows = yield ask("check_holder", id=holder.job_id, token=holder.token)
+def _check_holder(holder: Lease) -> Operation[None]:
+    rows = yield query("check_holder", id=holder.job_id, token=holder.token)
     if not rows:
         raise LeaseLost(f"job {holder.job_id} no longer holds its lease; its children were not enqueued")
 
 
-def draw_ids(count: int) -> Flow[list[JobId]]:
+def draw_ids(count: int) -> Operation[list[JobId]]:
     """Ids for new jobs, where they are not drawn before the transaction."""
-    rows = yield ask("draw_ids", count=count)
+    rows = yield query("draw_ids", count=count)
     if len(rows) == count:
         return [row[0] for row in rows]
     return [JobId(rows[0][0] + place) for place in range(count)]
 
 
-def _one(request: NewJob, job_id: JobId) -> Ask:
-    return ask(
+def _one(request: NewJob, job_id: JobId) -> Query:
+    return query(
         "enqueue_one",
         kind=request.kind,
         queue=request.queue,
@@ -236,7 +236,7 @@ def _one(request: NewJob, job_id: JobId) -> Ask:
         max_crashes=request.max_crashes,
         on_lost=request.on_lost,
         retry=request.retry,
-        careful=_careful(request),
+        no_prefetch=_careful(request),
         **_replacement(request, job_id),
     )
 
@@ -253,20 +253,20 @@ def _replacement(request: NewJob, job_id: JobId) -> dict[str, Any]:
     }
 
 
-def _write_needs(requests: list[NewJob], ids: list[JobId]) -> Flow[list[JobId]]:
+def _write_needs(requests: list[NewJob], ids: list[JobId]) -> Operation[list[JobId]]:
     """Write down who needs whom; answers the jobs that have needs."""
-    wanted = [(request.after, job_id) for request, job_id in zip(requests, ids, strict=True) if request.after]
-    if not wanted:
+    requested = [(request.after, job_id) for request, job_id in zip(requests, ids, strict=True) if request.after]
+    if not requested:
         return []
-    by_id = {need for after, _ in wanted if after.only_ids for need in after.ids}
+    by_id = {need for after, _ in requested if after.only_ids for need in after.ids}
     if by_id:  # one look for all of them
-        yield from dependencies.find_needs(After(ids=tuple(by_id)))
+        yield from dependencies.find_dependencies(After(ids=tuple(by_id)))
     found: dict[After, Sequence[JobId]] = {}
-    for after, _ in wanted:
+    for after, _ in requested:
         if after not in found:
-            found[after] = after.ids if after.only_ids else (yield from dependencies.find_needs(after))
-    pairs = [(job_id, need_id) for after, job_id in wanted for need_id in found[after]]
-    yield ask("write_needs", need=Rows(job_id=[pair[0] for pair in pairs], need_id=[pair[1] for pair in pairs]))
+            found[after] = after.ids if after.only_ids else (yield from dependencies.find_dependencies(after))
+    pairs = [(job_id, dependency_id) for after, job_id in requested for dependency_id in found[after]]
+    yield query("write_needs", need=Rows(job_id=[pair[0] for pair in pairs], dependency_id=[pair[1] for pair in pairs]))
     return sorted({job_id for job_id, _ in pairs})
 
 
@@ -301,7 +301,7 @@ def _live_columns(requests: list[NewJob], ids: list[JobId], now: datetime) -> di
         "kind": [request.kind for request in requests],
         "priority": [request.priority for request in requests],
         "due_at": dues,
-        "careful": [_careful(request) for request in requests],
+        "no_prefetch": [_careful(request) for request in requests],
     }
 
 

@@ -8,19 +8,19 @@ import msgspec
 
 from holdfast.domain.jobs.history import EventName
 from holdfast.domain.jobs.job import JobId
-from holdfast.store.engine.operation import Flow, Rows, ask
+from holdfast.store.engine.operation import Operation, Rows, query
 
 
-def record(name: EventName, facts: Mapping[JobId, object], *, actor: str) -> Flow[None]:
+def record(name: EventName, facts: Mapping[JobId, object], *, actor: str) -> Operation[None]:
     """Append one event of the same name per job, with its detail (None for none)."""
     yield from record_all([(job_id, name, detail) for job_id, detail in facts.items()], actor=actor)
 
 
-def record_all(facts: Sequence[tuple[JobId, EventName, object]], *, actor: str) -> Flow[None]:
+def record_all(facts: Sequence[tuple[JobId, EventName, object]], *, actor: str) -> Operation[None]:
     """Append events: job, name, detail."""
     if not facts:
         return
-    yield ask(
+    yield query(
         "write_events",
         actor=actor,
         fact=Rows(

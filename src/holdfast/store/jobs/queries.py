@@ -7,18 +7,18 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from holdfast.domain.commands.command import COMMAND
-from holdfast.domain.fleet.autoscaler_state import load_scaling, refusals
+from holdfast.domain.fleet.autoscaler_state import load_autoscaler_status, refusals
 from holdfast.domain.fleet.queue import SILENCE, Queue, Usage
-from holdfast.domain.jobs.dependencies import NeedState
-from holdfast.domain.jobs.history import Attempt, Event, WorkerFacts, all_attempts, all_events
+from holdfast.domain.jobs.dependencies import DependencyState
+from holdfast.domain.jobs.history import Attempt, Event, WorkerIdentity, all_attempts, all_events
 from holdfast.domain.jobs.job import Job, JobId, State
 from holdfast.domain.jobs.selector import Selector
-from holdfast.domain.jobs.why import Facts, Reason, explain
+from holdfast.domain.jobs.why import JobSituation, WhyReason, explain
 from holdfast.errors import InvalidInput, JobPruned, NoSuchJob
 from holdfast.store.engine.backend import Backend
 from holdfast.store.engine.now import read_now
-from holdfast.store.engine.operation import Ask, Flow, ask
-from holdfast.store.fleet.queues import Worker
+from holdfast.store.engine.operation import Operation, Query, query
+from holdfast.store.fleet.queues import WorkerRow
 from holdfast.store.jobs.selection import conditions
 
 COUNT_CAP = 10_000
@@ -38,7 +38,7 @@ class Count(Struct, frozen=True):
     capped: bool
 
 
-class Views:
+class JobQueries:
     """Reads. Pages and counts cost the same however many jobs there are."""
 
     def __init__(self, backend: Backend) -> None:
@@ -68,7 +68,7 @@ class Views:
 
     def state(self, job_id: JobId) -> State:
         """The state of one job, for those who poll."""
-        rows = self._backend.look(ask("state_of", id=job_id))
+        rows = self._backend.look(query("state_of", id=job_id))
         return State(rows[0][0]) if rows else self.get(job_id).state
 
     def page(self, selector: Selector, *, before: JobId | None = None, limit: int = 50, brief: bool = False) -> Page:
@@ -82,7 +82,7 @@ class Views:
         if before is not None:
             where, values = (*where, "before"), {**values, "before": before}
         jobs = self._backend.look(
-            Ask("select_brief" if brief else "select_jobs", {**values, "limit": limit}, Job, where)
+            Query("select_brief" if brief else "select_jobs", {**values, "limit": limit}, Job, where)
         )
         return Page(jobs, jobs[-1].id if len(jobs) == limit else None)
 
@@ -99,7 +99,7 @@ class Views:
     def count(self, selector: Selector, *, cap: int = COUNT_CAP) -> Count:
         """How many jobs match, counted up to *cap*."""
         where, values = conditions(selector)
-        rows = self._backend.look(Ask("count_jobs", {**values, "limit": cap + 1}, None, where))
+        rows = self._backend.look(Query("count_jobs", {**values, "limit": cap + 1}, None, where))
         return Count(min(rows[0][0], cap), rows[0][0] > cap)
 
     def attempts(self, job_id: JobId) -> list[Attempt]:
@@ -110,68 +110,70 @@ class Views:
         """The history of a job, the oldest first: it explains the job's state."""
         return self._backend.read(_events, job_id)
 
-    def needs(self, job_id: JobId) -> list[NeedState]:
+    def dependencies(self, job_id: JobId) -> list[DependencyState]:
         """The jobs that a job needs, and how they stand."""
-        return self._backend.look(ask("need_states", NeedState, ids=[job_id]))
+        return self._backend.look(query("need_states", DependencyState, ids=[job_id]))
 
-    def why(self, job_id: JobId) -> list[Reason]:
+    def why(self, job_id: JobId) -> list[WhyReason]:
         """Why a job is not running, in words, the nearest reason first."""
         return explain(self._backend.read(_facts, job_id))
 
 
-def get_job(job_id: JobId) -> Flow[Job]:
+def get_job(job_id: JobId) -> Operation[Job]:
     """One job, as part of another flow."""
     if not isinstance(job_id, int) or not 0 <= job_id < 2**63:
         raise NoSuchJob(f"{job_id!r} is no job's id")
-    rows: list[Job] = yield Ask("select_jobs", {"ids": [job_id], "limit": 1}, Job, ("by_ids",))
+    rows: list[Job] = yield Query("select_jobs", {"ids": [job_id], "limit": 1}, Job, ("by_ids",))
     if rows:
         return rows[0]
-    kept = yield ask("key_of", id=job_id)
+    kept = yield query("key_of", id=job_id)
     if kept:
         raise JobPruned(f"job {job_id} has been pruned; its key {kept[0][0]!r} is kept", job_id=job_id)
     raise NoSuchJob(f"there is no job {job_id}", job_id=job_id)
 
 
-def _attempts(job_id: JobId) -> Flow[list[Attempt]]:
+def _attempts(job_id: JobId) -> Operation[list[Attempt]]:
     job = yield from get_job(job_id)
-    rows: list[Attempt] = yield ask("attempts_of", Attempt, id=job_id)
-    workers: list[WorkerFacts] = yield ask("worker_facts", WorkerFacts, id=job.worker)
-    return all_attempts(job, rows, workers[0] if workers else WorkerFacts())
+    rows: list[Attempt] = yield query("attempts_of", Attempt, id=job_id)
+    workers: list[WorkerIdentity] = yield query("worker_facts", WorkerIdentity, id=job.worker)
+    return all_attempts(job, rows, workers[0] if workers else WorkerIdentity())
 
 
-def _events(job_id: JobId) -> Flow[list[Event]]:
+def _events(job_id: JobId) -> Operation[list[Event]]:
     job = yield from get_job(job_id)
-    rows: list[Event] = yield ask("events_of", Event, id=job_id)
+    rows: list[Event] = yield query("events_of", Event, id=job_id)
     return all_events(job, rows)
 
 
-def _facts(job_id: JobId) -> Flow[Facts]:
+def _facts(job_id: JobId) -> Operation[JobSituation]:
     job = yield from get_job(job_id)
     now = yield from read_now()
-    queues: list[Queue] = yield ask("get_queue", Queue, name=job.queue)
-    usages: list[Usage] = yield ask("queue_usage", Usage, name=job.queue, worker="")
-    needs: list[NeedState] = yield ask("need_states", NeedState, ids=[job_id])
-    workers = yield ask("count_workers_for", queue=job.queue, kind=job.kind, silence=SILENCE)
-    ahead = yield ask(
+    queues: list[Queue] = yield query("get_queue", Queue, name=job.queue)
+    usages: list[Usage] = yield query("queue_usage", Usage, name=job.queue, worker="")
+    dependencies: list[DependencyState] = yield query("need_states", DependencyState, ids=[job_id])
+    workers = yield query("count_workers_for", queue=job.queue, kind=job.kind, silence=SILENCE)
+    ahead = yield query(
         "count_ahead", queue=job.queue, kind=job.kind, priority=job.priority, due_at=job.due_at, id=job_id
     )
     refused = (yield from _refusals(job)) if job.state is State.READY else []
-    return Facts(
+    return JobSituation(
         job=job,
         now=now,
         queue=queues[0] if queues else None,
         usage=usages[0] if usages and queues[0].limited else None,
-        needs=needs,
+        dependencies=dependencies,
         workers=workers[0][0],
         ahead=ahead[0][0],
         refusals=refused,
     )
 
 
-def _refusals(job: Job) -> Flow[list[str]]:
+def _refusals(job: Job) -> Operation[list[str]]:
     """What the autoscalers of the job's queue say about it."""
     if job.kind != COMMAND:
         return []
-    workers: list[Worker] = yield ask("list_workers", Worker, silence=SILENCE)
-    told = [(worker.host, scaling) for worker in workers if (scaling := load_scaling(worker.scaling)) is not None]
+    workers: list[WorkerRow] = yield query("list_workers", WorkerRow, silence=SILENCE)
+    told = [
+        (worker.host, scaling) for worker in workers if (scaling := load_autoscaler_status(worker.scaling)) is not None
+    ]
     return refusals(job.id, job.queue, told)

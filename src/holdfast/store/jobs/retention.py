@@ -9,7 +9,7 @@ from msgspec import Struct
 from holdfast.domain.jobs.job import JobId, State
 from holdfast.store.access.records import ANSWERS_FOR
 from holdfast.store.engine.backend import Backend
-from holdfast.store.engine.operation import Flow, ask
+from holdfast.store.engine.operation import Operation, query
 
 ZERO = timedelta(0)
 
@@ -43,13 +43,13 @@ class Pruner:
         return {state: self._prune(state, age, limit) if age > ZERO else 0 for state, age in ages.items()}
 
     def _prune(self, state: State, age: timedelta, limit: int) -> int:
-        if not self._backend.look(ask("expired", state=state, age=age, limit=1)):
+        if not self._backend.look(query("expired", state=state, age=age, limit=1)):
             return 0
         return self._backend.write(_prune, state, age, limit)
 
     def prune_keys(self, *, limit: int = 1000) -> int:
         """Remove up to *limit* keys whose period is over and whose job no longer lives; answers how many."""
-        return len(self._backend.run(ask("forget_keys", limit=limit), repeatable=True))
+        return len(self._backend.run(query("forget_keys", limit=limit), repeatable=True))
 
     def prune_workers(self, retention: Retention | None = None, *, limit: int = 1000) -> int:
         """Remove up to *limit* workers that ended, or fell silent, before every kept job did; answers how many.
@@ -59,7 +59,7 @@ class Pruner:
         ages = (retention or Retention()).by_state.values()
         if ZERO in ages:
             return 0
-        return len(self._backend.run(ask("forget_workers", age=max(ages), limit=limit), repeatable=True))
+        return len(self._backend.run(query("forget_workers", age=max(ages), limit=limit), repeatable=True))
 
     def prune_plans(self, retention: Retention | None = None, *, limit: int = 1000) -> int:
         """Remove up to *limit* plans, and as many stretches of skipped ones, past their time; answers how many.
@@ -69,10 +69,10 @@ class Pruner:
         age = (retention or Retention()).plans
         if age == ZERO:
             return 0
-        gone = self._backend.run(ask("forget_plans", age=age, limit=limit), repeatable=True)
-        return len(gone) + len(self._backend.run(ask("forget_skips", age=age, limit=limit), repeatable=True))
+        gone = self._backend.run(query("forget_plans", age=age, limit=limit), repeatable=True)
+        return len(gone) + len(self._backend.run(query("forget_skips", age=age, limit=limit), repeatable=True))
 
-    def prune_scaling(self, retention: Retention | None = None, *, limit: int = 1000) -> int:
+    def prune_autoscaler(self, retention: Retention | None = None, *, limit: int = 1000) -> int:
         """Remove up to *limit* decisions of autoscalers, and as many profiles that no run has touched since.
 
         They stay as long as done jobs do; answers how many.
@@ -80,20 +80,20 @@ class Pruner:
         age = (retention or Retention()).done
         if age == ZERO:
             return 0
-        gone = self._backend.run(ask("forget_decisions", age=age, limit=limit), repeatable=True)
-        return len(gone) + len(self._backend.run(ask("forget_profiles", age=age, limit=limit), repeatable=True))
+        gone = self._backend.run(query("forget_decisions", age=age, limit=limit), repeatable=True)
+        return len(gone) + len(self._backend.run(query("forget_profiles", age=age, limit=limit), repeatable=True))
 
-    def prune_acts(self, retention: Retention | None = None, *, limit: int = 1000) -> int:
+    def prune_audit(self, retention: Retention | None = None, *, limit: int = 1000) -> int:
         """Remove up to *limit* acts past their time, and as many answers that are a day old; answers how many."""
         age = (retention or Retention()).acts
-        gone = [] if age == ZERO else self._backend.run(ask("forget_acts", age=age, limit=limit), repeatable=True)
-        old = self._backend.run(ask("forget_answers", age=ANSWERS_FOR, limit=limit), repeatable=True)
+        gone = [] if age == ZERO else self._backend.run(query("forget_acts", age=age, limit=limit), repeatable=True)
+        old = self._backend.run(query("forget_answers", age=ANSWERS_FOR, limit=limit), repeatable=True)
         return len(gone) + len(old)
 
 
-def _prune(state: State, age: timedelta, limit: int) -> Flow[int]:
-    rows = yield ask("expired", state=state, age=age, limit=limit)
+def _prune(state: State, age: timedelta, limit: int) -> Operation[int]:
+    rows = yield query("expired", state=state, age=age, limit=limit)
     ids = [JobId(row[0]) for row in rows]
     if ids:
-        yield ask("forget", ids=ids)
+        yield query("forget", ids=ids)
     return len(ids)

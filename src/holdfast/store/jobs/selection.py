@@ -6,12 +6,12 @@ from typing import Any
 
 from holdfast.domain.jobs.job import JobId
 from holdfast.domain.jobs.selector import Glob, Selector
-from holdfast.store.engine.operation import Ask, Flow
+from holdfast.store.engine.operation import Operation, Query
 
 
 def conditions(selector: Selector) -> tuple[tuple[str, ...], dict[str, Any]]:
     """The names of the conditions that *selector* asks for, and their parameters."""
-    wanted = {
+    requested = {
         "by_ids": ("ids", _list(selector.ids)),
         "by_keys": ("keys", _list(selector.keys)),
         _label_condition(selector): ("labels", _globs(selector.labels)),
@@ -23,7 +23,7 @@ def conditions(selector: Selector) -> tuple[tuple[str, ...], dict[str, Any]]:
         "since": ("since", selector.since),
         "until": ("until", selector.until),
     }
-    asked = {name: pair for name, pair in wanted.items() if pair[1] is not None}
+    asked = {name: pair for name, pair in requested.items() if pair[1] is not None}
     return tuple(asked), dict(asked.values())
 
 
@@ -45,8 +45,8 @@ def _globs(values: tuple[str, ...] | None) -> list[Glob] | None:
     return None if values is None else [Glob(value) for value in values]
 
 
-def select_ids(selector: Selector, *, after: JobId, limit: int) -> Flow[list[JobId]]:
+def select_ids(selector: Selector, *, after: JobId, limit: int) -> Operation[list[JobId]]:
     """One page of ids, ascending, that come after *after*."""
     where, values = conditions(selector)
-    rows = yield Ask("select_ids", {**values, "after": after, "limit": limit}, None, (*where, "after"))
+    rows = yield Query("select_ids", {**values, "after": after, "limit": limit}, None, (*where, "after"))
     return [row[0] for row in rows]

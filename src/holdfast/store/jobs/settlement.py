@@ -10,15 +10,15 @@ from msgspec import Struct, structs
 
 from holdfast.domain.batches.batch import DRIVER
 from holdfast.domain.jobs.history import EventName
-from holdfast.domain.jobs.job import EndReason, JobId, Lease, OnLost, State, Token, Wanted, WorkerId
+from holdfast.domain.jobs.job import ControlRequest, EndReason, JobId, Lease, OnLost, State, Token, WorkerId
 from holdfast.domain.jobs.new_job import Actor
 from holdfast.domain.jobs.result import kept_result
-from holdfast.domain.jobs.verdict import Done, Failed, Lost, Outcome, Released, Standing, Stopped, Verdict, judge
+from holdfast.domain.jobs.verdict import Done, Failed, JobNumbers, Lost, Outcome, Released, Stopped, Verdict, judge
 from holdfast.domain.text import clean_text
 from holdfast.store.batches.in_flight import return_units
-from holdfast.store.engine.operation import Ask, ById, Flow, Rows, ask
+from holdfast.store.engine.operation import ById, Operation, Query, Rows, query
 from holdfast.store.jobs import dependencies
-from holdfast.store.jobs.dependencies import Ended
+from holdfast.store.jobs.dependencies import FinishedJob
 from holdfast.store.jobs.events import record_all
 
 MAX_ERROR = 64 * 1024
@@ -40,10 +40,10 @@ class TakenOver(Struct, frozen=True):
     state: State
 
 
-def done_statement(done: list[Settlement]) -> Ask:
-    return ask(
+def done_statement(done: list[Settlement]) -> Query:
+    return query(
         "settle_done",
-        Ended,
+        FinishedJob,
         held=ById(
             id=[s.lease.job_id for s in done],
             token=[s.lease.token for s in done],
@@ -53,80 +53,80 @@ def done_statement(done: list[Settlement]) -> Ask:
     )
 
 
-def give_back(leases: list[Lease]) -> Flow[int]:
-    rows = yield ask("give_back", held=held_by(leases))
+def release(leases: list[Lease]) -> Operation[int]:
+    rows = yield query("give_back", held=held_by(leases))
     back = {row[0] for row in rows}
     # Of the rest, what was begun or is lost stays as it is; what a person wants of it is done here.
-    rest: list[Standing] = yield ask(
-        "lock_held", Standing, held=held_by([lease for lease in leases if lease.job_id not in back])
+    rest: list[JobNumbers] = yield query(
+        "lock_held", JobNumbers, held=held_by([lease for lease in leases if lease.job_id not in back])
     )
-    unbegun = [job for job in rest if job.wanted and not job.marked]
+    unbegun = [job for job in rest if job.requested and not job.marked]
     ends = [_End(job, judge(job, Released(), chance=0.5), None) for job in unbegun]
     yield from _write_ends(ends, raised=0, actor=Actor.WORKER)
     return len(back) + len(ends)
 
 
-def settle_others(settlements: list[Settlement], chance: Callable[[], float]) -> Flow[set[JobId]]:
+def settle_others(settlements: list[Settlement], chance: Callable[[], float]) -> Operation[set[JobId]]:
     by_id = {s.lease.job_id: s for s in settlements}
-    rows: list[Standing] = yield ask("lock_held", Standing, held=held_by([s.lease for s in settlements]))
+    rows: list[JobNumbers] = yield query("lock_held", JobNumbers, held=held_by([s.lease for s in settlements]))
     ends = [_End(job, judge(job, by_id[job.job_id].outcome, chance=chance()), by_id[job.job_id].ran) for job in rows]
     yield from _write_ends(ends, raised=0, actor=Actor.WORKER)
     missing = [s for s in settlements if s.lease.job_id not in {job.job_id for job in rows}]
     return (yield from truly_lost(missing))
 
 
-def forsake(worker: WorkerId, queues: list[str], known: list[JobId]) -> Flow[int]:
-    rows: list[Standing] = yield ask("lock_unknown", Standing, worker=worker, queues=queues, known=known)
-    unbegun = [job for job in rows if not job.marked and not job.wanted]
+def release_unknown(worker: WorkerId, queues: list[str], known: list[JobId]) -> Operation[int]:
+    rows: list[JobNumbers] = yield query("lock_unknown", JobNumbers, worker=worker, queues=queues, known=known)
+    unbegun = [job for job in rows if not job.marked and not job.requested]
     if unbegun:
-        yield ask("give_back", held=ById(id=[job.job_id for job in unbegun], token=[job.token for job in unbegun]))
-    ends = [_End(job, judge(job, Released(), chance=0.5), None) for job in rows if job.marked or job.wanted]
+        yield query("give_back", held=ById(id=[job.job_id for job in unbegun], token=[job.token for job in unbegun]))
+    ends = [_End(job, judge(job, Released(), chance=0.5), None) for job in rows if job.marked or job.requested]
     yield from _write_ends(ends, raised=0, actor=Actor.WORKER)
     return len(rows)
 
 
-def take_over(limit: int, chance: Callable[[], float]) -> Flow[list[TakenOver]]:
-    rows: list[Standing] = yield ask("lock_lapsed", Standing, limit=limit)
+def take_over(limit: int, chance: Callable[[], float]) -> Operation[list[TakenOver]]:
+    rows: list[JobNumbers] = yield query("lock_lapsed", JobNumbers, limit=limit)
     ends = [_End(job, judge(_unwanted(job), Lost(), chance=chance()), None) for job in rows]
     yield from _write_ends(ends, raised=1, actor=Actor.SWEEPER)
     return [TakenOver(end.job.job_id, Token(end.job.token + 1), end.verdict.state) for end in ends]
 
 
-def seize(held: list[tuple[JobId, Token]]) -> Flow[None]:
+def seize(held: list[tuple[JobId, Token]]) -> Operation[None]:
     """End leases whose holders are known to be gone, though they have not lapsed; their jobs are over."""
     told = ById(id=[job_id for job_id, _ in held], token=[token for _, token in held])
-    rows: list[Standing] = yield ask("lock_held", Standing, held=told)
+    rows: list[JobNumbers] = yield query("lock_held", JobNumbers, held=told)
     ends = [_End(job, judge(_unwanted(job), Lost(), chance=0.5), None) for job in rows]
     yield from _write_ends(ends, raised=1, actor=Actor.CLIENT)
 
 
-def _unwanted(job: Standing) -> Standing:
+def _unwanted(job: JobNumbers) -> JobNumbers:
     """A foreground run that was lost is over: the next one has a job of its own."""
-    return structs.replace(job, wanted=Wanted.CANCEL, on_lost=OnLost.RETRY) if job.kind == DRIVER else job
+    return structs.replace(job, requested=ControlRequest.CANCEL, on_lost=OnLost.RETRY) if job.kind == DRIVER else job
 
 
 class _End(Struct, frozen=True):
     """A run, under its row's lock, and the verdict on it."""
 
-    job: Standing
+    job: JobNumbers
     verdict: Verdict
     ran: timedelta | None
 
 
-def _write_ends(ends: list[_End], *, raised: int, actor: Actor) -> Flow[None]:
+def _write_ends(ends: list[_End], *, raised: int, actor: Actor) -> Operation[None]:
     """Write verdicts: the job's new place, its attempt, its event, its dependents' news."""
-    back = [end for end in ends if not end.verdict.state.ended]
-    over = [end for end in ends if end.verdict.state.ended]
+    back = [end for end in ends if not end.verdict.state.finished]
+    over = [end for end in ends if end.verdict.state.finished]
     if back:
-        yield ask("put_back", verdict=_put_back_columns(back, raised))
+        yield query("put_back", verdict=_put_back_columns(back, raised))
     if over:
-        yield ask("end_held", verdict=_end_columns(over, raised))
-    begun = [end for end in ends if not end.verdict.suspect]
+        yield query("end_held", verdict=_end_columns(over, raised))
+    begun = [end for end in ends if not end.verdict.poison_suspect]
     if begun:
-        yield ask("write_attempts", run=_attempt_columns(begun))
+        yield query("write_attempts", run=_attempt_columns(begun))
     yield from return_units(end.job.job_id for end in ends)
     yield from record_all([(end.job.job_id, _event_name(end.verdict), _event_detail(end)) for end in ends], actor=actor)
-    yield from dependencies.after_end(end.job.job_id for end in over if end.job.needed)
+    yield from dependencies.after_end(end.job.job_id for end in over if end.job.has_dependents)
 
 
 def _put_back_columns(ends: list[_End], raised: int) -> Rows:
@@ -138,8 +138,8 @@ def _put_back_columns(ends: list[_End], raised: int) -> Rows:
         attempts=[verdict.attempts for verdict in verdicts],
         crashes=[verdict.crashes for verdict in verdicts],
         raised=[raised] * len(ends),
-        suspect=[verdict.suspect for verdict in verdicts],
-        careful=[end.verdict.suspect or end.job.on_lost is not OnLost.RETRY for end in ends],
+        poison_suspect=[verdict.poison_suspect for verdict in verdicts],
+        no_prefetch=[end.verdict.poison_suspect or end.job.on_lost is not OnLost.RETRY for end in ends],
         note=[verdict.note for verdict in verdicts],
         delay=[verdict.delay or None for verdict in verdicts],
     )
@@ -173,7 +173,7 @@ def _attempt_columns(ends: list[_End]) -> Rows:
     )
 
 
-def truly_lost(settlements: Sequence[Settlement]) -> Flow[set[JobId]]:
+def truly_lost(settlements: Sequence[Settlement]) -> Operation[set[JobId]]:
     """Of settlements that changed no row, those that were not recorded before either."""
     if not settlements:
         return set()
@@ -182,7 +182,7 @@ def truly_lost(settlements: Sequence[Settlement]) -> Flow[set[JobId]]:
         token=[s.lease.token for s in settlements],
         reason=[_reason(s.outcome) for s in settlements],
     )
-    rows = yield ask("settled_before", held=held)
+    rows = yield query("settled_before", held=held)
     return {s.lease.job_id for s in settlements} - {row[0] for row in rows}
 
 

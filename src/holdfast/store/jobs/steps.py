@@ -11,10 +11,10 @@ from holdfast.domain.jobs.result import MAX_RESULT, is_json
 from holdfast.domain.text import checked_name
 from holdfast.errors import InvalidInput, LeaseLost
 from holdfast.store.engine.backend import Backend
-from holdfast.store.engine.operation import ask
+from holdfast.store.engine.operation import query
 
 
-class Step(Struct, frozen=True):
+class StoredStep(Struct, frozen=True):
     """A finished step with its result, JSON; or a sleep, and how long it goes on."""
 
     name: str
@@ -28,12 +28,12 @@ class Steps:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
 
-    def kept(self, lease: Lease) -> dict[str, Step]:
+    def kept(self, lease: Lease) -> dict[str, StoredStep]:
         """All steps of the job, by name."""
-        steps: list[Step] = self._backend.look(ask("steps", Step, id=lease.job_id))
+        steps: list[StoredStep] = self._backend.look(query("steps", StoredStep, id=lease.job_id))
         return {step.name: step for step in steps}
 
-    def keep(self, lease: Lease, name: str, result: str | None = None, *, delay: timedelta | None = None) -> Step:
+    def keep(self, lease: Lease, name: str, result: str | None = None, *, delay: timedelta | None = None) -> StoredStep:
         """Remember a step; one that is known already stays as it was, and is the answer.
 
         *delay* makes it a sleep, which ends so long from now.
@@ -45,8 +45,8 @@ class Steps:
         if result is not None and not is_json(result, limit=MAX_RESULT):
             raise InvalidInput(f"the result of step {name!r} is JSON of at most {MAX_RESULT:,} bytes")
         facts = {"name": name, "result": result, "delay": delay}
-        steps: list[Step] = self._backend.run(
-            ask("keep_step", Step, id=lease.job_id, token=lease.token, **facts), repeatable=True
+        steps: list[StoredStep] = self._backend.run(
+            query("keep_step", StoredStep, id=lease.job_id, token=lease.token, **facts), repeatable=True
         )
         if not steps:
             raise LeaseLost.of(lease.job_id, lease.token)

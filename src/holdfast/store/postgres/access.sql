@@ -1,22 +1,22 @@
 -- Who may do what from afar, and who did what, on PostgreSQL.
 
 -- name: write_act
-INSERT INTO holdfast.act (at, actor, via, verb, target, count, note)
-VALUES ((SELECT holdfast.now()), :actor, :via, :verb, :target, :count, :note)
+INSERT INTO holdfast.audit_entry (at, actor, via, action, target, count, note)
+VALUES ((SELECT holdfast.now()), :actor, :via, :action, :target, :count, :note)
 RETURNING id
 
 -- name: list_acts
 -- A filter looks at so many acts and no more: the next page goes on below them.
-SELECT id, at, actor, via, verb, target, count, note FROM (
-    SELECT id, at, actor, via, verb, target, count, note FROM holdfast.act WHERE id < :before
+SELECT id, at, actor, via, action, target, count, note FROM (
+    SELECT id, at, actor, via, action, target, count, note FROM holdfast.audit_entry WHERE id < :before
     ORDER BY id DESC LIMIT :window::bigint) AS latest
 WHERE (:actor::text IS NULL OR actor = :actor::text) AND (:text::text IS NULL OR position(lower(:text::text) IN lower(target)) > 0)
 LIMIT :limit::bigint
 
 -- name: forget_acts
-DELETE FROM holdfast.act
+DELETE FROM holdfast.audit_entry
 WHERE id = ANY(ARRAY(
-    SELECT id FROM holdfast.act WHERE at < (SELECT holdfast.now()) - :age::interval
+    SELECT id FROM holdfast.audit_entry WHERE at < (SELECT holdfast.now()) - :age::interval
     ORDER BY at LIMIT :limit::bigint FOR UPDATE SKIP LOCKED))
 RETURNING id
 
@@ -41,7 +41,7 @@ UPDATE holdfast.credential SET used_at = (SELECT holdfast.now())
 WHERE prefix = :prefix AND (used_at IS NULL OR used_at < (SELECT holdfast.now()) - interval '1 minute')
 
 -- name: look_at_door
--- All that a request at the door needs to know: is it locked, what signs sessions, and the credential it names.
+-- All that a request at the door dependencies to know: is it locked, what signs sessions, and the credential it names.
 SELECT EXISTS (SELECT FROM holdfast.credential) AS locked,
     (SELECT value FROM holdfast.secret WHERE name = 'session') AS secret,
     credential.prefix, credential.name, credential.role, credential.salt, credential.hash, credential.revoked_at
@@ -65,23 +65,23 @@ DELETE FROM holdfast.saved_filter WHERE name = :name RETURNING name
 SELECT name, filter, actor, made_at FROM holdfast.saved_filter ORDER BY name LIMIT :limit::bigint
 
 -- name: claim_answer
-INSERT INTO holdfast.answer (credential, key, digest, at) VALUES (:credential, :key, :digest, (SELECT holdfast.now()))
+INSERT INTO holdfast.idempotency_key (credential, key, digest, at) VALUES (:credential, :key, :digest, (SELECT holdfast.now()))
 ON CONFLICT (credential, key) DO NOTHING
 RETURNING key
 
 -- name: get_answer
-SELECT digest, status, body FROM holdfast.answer WHERE credential = :credential AND key = :key
+SELECT digest, status, body FROM holdfast.idempotency_key WHERE credential = :credential AND key = :key
 
 -- name: put_answer
-UPDATE holdfast.answer SET status = :status, body = :body WHERE credential = :credential AND key = :key
+UPDATE holdfast.idempotency_key SET status = :status, body = :body WHERE credential = :credential AND key = :key
 
 -- name: drop_answer
-DELETE FROM holdfast.answer WHERE credential = :credential AND key = :key AND status IS NULL
+DELETE FROM holdfast.idempotency_key WHERE credential = :credential AND key = :key AND status IS NULL
 
 -- name: forget_answers
-DELETE FROM holdfast.answer
+DELETE FROM holdfast.idempotency_key
 WHERE ctid = ANY(ARRAY(
-    SELECT ctid FROM holdfast.answer WHERE at < (SELECT holdfast.now()) - :age::interval
+    SELECT ctid FROM holdfast.idempotency_key WHERE at < (SELECT holdfast.now()) - :age::interval
     ORDER BY at LIMIT :limit::bigint FOR UPDATE SKIP LOCKED))
 RETURNING key
 

@@ -17,16 +17,24 @@ from psycopg.rows import tuple_row
 from holdfast.domain.jobs.job import JobId
 from holdfast.errors import NoTransaction, OtherDatabase
 from holdfast.store.engine.backend import Timeouts
-from holdfast.store.engine.operation import Ask, Flow, FlowFunction, P, Step, adrive, drive
+from holdfast.store.engine.operation import (
+    Operation,
+    OperationFunction,
+    P,
+    Query,
+    Statement,
+    arun_operation,
+    run_operation,
+)
 from holdfast.store.postgres.commits import Commits
 from holdfast.store.postgres.errors import passes, translate
-from holdfast.store.postgres.notifier import PostgresEar, Ringer
+from holdfast.store.postgres.notifier import Notifier, PostgresListener
 from holdfast.store.postgres.pool import Pool
 from holdfast.store.postgres.schema import check_or_migrate, migrate
 from holdfast.store.postgres.statements import Statements
 
 if TYPE_CHECKING:
-    from holdfast.store.postgres.database import PostgresUpkeep
+    from holdfast.store.postgres.database import PostgresDatabase
 
 T = TypeVar("T")
 
@@ -62,7 +70,7 @@ class PostgresBackend:
         self.statements = Statements(schema)
         self._ids = _IdSource(self._draw)
         self._channel = self.statements.in_schema(CHANNEL)
-        self._ringer = Ringer(self._notify)
+        self._ringer = Notifier(self._notify)
         self._closed = threading.Event()
         self._commits = Commits(lambda: self.connect(autocommit=True), self.statements, self._closed)
         self._pool = Pool(
@@ -77,7 +85,7 @@ class PostgresBackend:
 
     # -- Backend ---------------------------------------------------------------------------
 
-    def run(self, ask: Ask, *, repeatable: bool = False, timeout: timedelta | None = None) -> list[Any]:
+    def run(self, ask: Query, *, repeatable: bool = False, timeout: timedelta | None = None) -> list[Any]:
         def once(connection: psycopg.Connection[Any]) -> list[Any]:
             if self._prepared:
                 return self.statements.perform(connection, ask)
@@ -86,16 +94,16 @@ class PostgresBackend:
         limit = timeout or Timeouts.call
         return self._insist(once, limit) if repeatable else self._once(once, limit)
 
-    def look(self, ask: Ask) -> list[Any]:
+    def look(self, ask: Query) -> list[Any]:
         return self.run(ask, repeatable=True)
 
-    def write(self, flow: FlowFunction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    def write(self, flow: OperationFunction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         def once(connection: psycopg.Connection[Any]) -> T:
             return self._transaction(connection, flow(*args, **kwargs), _begin(self._patience))
 
         return self._insist(once)
 
-    def read(self, flow: FlowFunction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    def read(self, flow: OperationFunction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         def once(connection: psycopg.Connection[Any]) -> T:
             begin = _begin(self._patience, mode="ISOLATION LEVEL REPEATABLE READ READ ONLY")
             return self._transaction(connection, flow(*args, **kwargs), begin, writes=False)
@@ -105,7 +113,7 @@ class PostgresBackend:
     def draw_ids(self, count: int) -> list[JobId] | None:
         return self._ids.draw(count)
 
-    def run_on(self, connection: Any, flow: Flow[T]) -> T:
+    def run_on(self, connection: Any, flow: Operation[T]) -> T:
         if not isinstance(connection, psycopg.Connection):
             raise OtherDatabase(f"this store is PostgreSQL, and {type(connection).__name__} is no psycopg connection")
         _refuse_autocommit(connection)
@@ -113,11 +121,11 @@ class PostgresBackend:
             self._same_installation(_installation(connection, self.statements))
             # A savepoint: a refused enqueue leaves nothing behind, whatever the caller does next.
             with connection.transaction():
-                result = drive(flow, self._performer(connection))
+                result = run_operation(flow, self._performer(connection))
                 connection.execute(self.statements.in_schema(NOTIFY).encode())
                 return result
 
-    async def arun_on(self, connection: Any, flow: Flow[T]) -> T:
+    async def arun_on(self, connection: Any, flow: Operation[T]) -> T:
         if isinstance(connection, psycopg.Connection):
             return self.run_on(connection, flow)
         if not isinstance(connection, psycopg.AsyncConnection):
@@ -126,7 +134,7 @@ class PostgresBackend:
         with self._translated():
             self._same_installation(await _ainstallation(connection, self.statements))
             async with connection.transaction():
-                result = await adrive(flow, lambda step: self.statements.aperform(connection, step))
+                result = await arun_operation(flow, lambda step: self.statements.aperform(connection, step))
                 await connection.execute(self.statements.in_schema(NOTIFY).encode())
                 return result
 
@@ -136,20 +144,22 @@ class PostgresBackend:
             yield connection
             self._commits.commit(connection, self._commits.written(connection))
 
-    def ring(self) -> None:
-        self._ringer.ring()
+    def notify(self) -> None:
+        self._ringer.notify()
 
-    def listen(self, heard: Callable[[], None]) -> PostgresEar:
-        return PostgresEar(lambda: psycopg.connect(self.url, **_connect_options(self.url)), self._channel, heard=heard)
+    def listen(self, heard: Callable[[], None]) -> PostgresListener:
+        return PostgresListener(
+            lambda: psycopg.connect(self.url, **_connect_options(self.url)), self._channel, heard=heard
+        )
 
     def migrate(self) -> list[int]:
         return self._once(lambda connection: migrate(connection, self.statements), Timeouts.migration)
 
     @cached_property
-    def tools(self) -> PostgresUpkeep:
-        from holdfast.store.postgres.database import PostgresUpkeep
+    def tools(self) -> PostgresDatabase:
+        from holdfast.store.postgres.database import PostgresDatabase
 
-        return PostgresUpkeep(self)
+        return PostgresDatabase(self)
 
     def connect(self, *, autocommit: bool = False) -> psycopg.Connection[Any]:
         """A connection beside the pool, for what is seldom done."""
@@ -182,10 +192,12 @@ class PostgresBackend:
                 break
         return self._once(work, limit)
 
-    def _transaction(self, connection: psycopg.Connection[Any], flow: Flow[T], begin: str, *, writes: bool = True) -> T:
+    def _transaction(
+        self, connection: psycopg.Connection[Any], flow: Operation[T], begin: str, *, writes: bool = True
+    ) -> T:
         connection.execute(begin.encode())
         try:
-            result = drive(flow, self._performer(connection))
+            result = run_operation(flow, self._performer(connection))
             written = self._commits.written(connection) if writes else None
         except BaseException:
             if not connection.closed and connection.info.transaction_status != TransactionStatus.IDLE:
@@ -194,7 +206,7 @@ class PostgresBackend:
         self._commits.commit(connection, written)
         return result
 
-    def _performer(self, connection: psycopg.Connection[Any]) -> Callable[[Step], list[Any]]:
+    def _performer(self, connection: psycopg.Connection[Any]) -> Callable[[Statement], list[Any]]:
         return lambda step: self.statements.perform(connection, step)
 
     def _notify(self) -> None:
@@ -203,7 +215,7 @@ class PostgresBackend:
         self._once(lambda connection: connection.execute(*notify), Timeouts.brief)
 
     def _draw(self, count: int) -> list[JobId]:
-        return [JobId(row[0]) for row in self.run(Ask("draw_ids", {"count": count}), repeatable=True)]
+        return [JobId(row[0]) for row in self.run(Query("draw_ids", {"count": count}), repeatable=True)]
 
     def _same_installation(self, found: tuple[Any, ...] | None) -> None:
         if found is None or found[0] != self.installation:
@@ -225,7 +237,7 @@ def _begin(timeout: timedelta, *, mode: str = "") -> str:
     )
 
 
-def _single(ask: Ask) -> Flow[list[Any]]:
+def _single(ask: Query) -> Operation[list[Any]]:
     return (yield ask)
 
 
@@ -255,7 +267,7 @@ def _installation(connection: psycopg.Connection[Any], statements: Statements) -
     there = cursor.execute(_installation_query(statements)).fetchone()
     if there is None or not there[0]:
         return None
-    return cursor.execute(statements.text(Ask("read_installation", {}))).fetchone()
+    return cursor.execute(statements.text(Query("read_installation", {}))).fetchone()
 
 
 async def _ainstallation(connection: psycopg.AsyncConnection[Any], statements: Statements) -> tuple[Any, ...] | None:
@@ -263,7 +275,7 @@ async def _ainstallation(connection: psycopg.AsyncConnection[Any], statements: S
     there = await (await cursor.execute(_installation_query(statements))).fetchone()
     if there is None or not there[0]:
         return None
-    return await (await cursor.execute(statements.text(Ask("read_installation", {})))).fetchone()
+    return await (await cursor.execute(statements.text(Query("read_installation", {})))).fetchone()
 
 
 def _installation_query(statements: Statements) -> bytes:

@@ -1,29 +1,29 @@
 -- Batches on PostgreSQL.
 
 -- name: latest_batch
-SELECT id, identity, generation, kind, arguments::text, source, name, state, wanted, aborted_by, total, passes,
-    version, inputs::text, code, options::text, actor, created_at, started_at, ended_at
+SELECT id, identity, generation, kind, arguments::text, source, name, state, requested, aborted_by, total, passes,
+    version, inputs::text, code, options::text, actor, created_at, started_at, finished_at
 FROM holdfast.batch WHERE identity = :identity ORDER BY generation DESC LIMIT 1 FOR UPDATE
 
 -- name: find_batch
-SELECT id, identity, generation, kind, arguments::text, source, name, state, wanted, aborted_by, total, passes,
-    version, inputs::text, code, options::text, actor, created_at, started_at, ended_at
+SELECT id, identity, generation, kind, arguments::text, source, name, state, requested, aborted_by, total, passes,
+    version, inputs::text, code, options::text, actor, created_at, started_at, finished_at
 FROM holdfast.batch WHERE identity = :identity ORDER BY generation DESC LIMIT 1
 
 -- name: lock_batch
 -- Whoever takes units of a batch, or gives them back, holds this lock.
-SELECT id, identity, generation, kind, arguments::text, source, name, state, wanted, aborted_by, total, passes,
-    version, inputs::text, code, options::text, actor, created_at, started_at, ended_at
+SELECT id, identity, generation, kind, arguments::text, source, name, state, requested, aborted_by, total, passes,
+    version, inputs::text, code, options::text, actor, created_at, started_at, finished_at
 FROM holdfast.batch WHERE id = :id FOR UPDATE
 
 -- name: get_batch
-SELECT id, identity, generation, kind, arguments::text, source, name, state, wanted, aborted_by, total, passes,
-    version, inputs::text, code, options::text, actor, created_at, started_at, ended_at
+SELECT id, identity, generation, kind, arguments::text, source, name, state, requested, aborted_by, total, passes,
+    version, inputs::text, code, options::text, actor, created_at, started_at, finished_at
 FROM holdfast.batch WHERE id = :id
 
 -- name: list_batches
-SELECT id, identity, generation, kind, arguments::text, source, name, state, wanted, aborted_by, total, passes,
-    version, inputs::text, code, options::text, actor, created_at, started_at, ended_at
+SELECT id, identity, generation, kind, arguments::text, source, name, state, requested, aborted_by, total, passes,
+    version, inputs::text, code, options::text, actor, created_at, started_at, finished_at
 FROM holdfast.batch WHERE id < :before ORDER BY id DESC LIMIT :limit::bigint
 
 -- name: add_batch
@@ -34,40 +34,40 @@ ON CONFLICT (identity, generation) DO NOTHING
 RETURNING id
 
 -- name: begin_batch
-UPDATE holdfast.batch SET state = 'running', passes = passes + 1, aborted_by = NULL, ended_at = NULL,
+UPDATE holdfast.batch SET state = 'running', passes = passes + 1, aborted_by = NULL, finished_at = NULL,
     started_at = coalesce(started_at, (SELECT holdfast.now())), total = coalesce(:total::bigint, total), version = :version,
     inputs = :inputs::json, code = :code, options = '{}'
 WHERE id = :id
 RETURNING passes
 
 -- name: end_batch
-UPDATE holdfast.batch SET state = :state, aborted_by = :aborted_by, wanted = NULL,
-    total = coalesce(:total::bigint, total), ended_at = (SELECT holdfast.now())
+UPDATE holdfast.batch SET state = :state, aborted_by = :aborted_by, requested = NULL,
+    total = coalesce(:total::bigint, total), finished_at = (SELECT holdfast.now())
 WHERE id = :id AND state <> 'cancelled'
 
 -- name: want_batch
-UPDATE holdfast.batch SET wanted = :wanted
-WHERE id = :id AND state IN ('ready', 'running', 'stopped', 'paused') AND wanted IS DISTINCT FROM 'cancel'
+UPDATE holdfast.batch SET requested = :requested
+WHERE id = :id AND state IN ('ready', 'running', 'stopped', 'paused') AND requested IS DISTINCT FROM 'cancel'
 RETURNING id
 
 -- name: switch_batch
-UPDATE holdfast.batch SET state = :state, wanted = NULL, ended_at = (SELECT holdfast.now()) WHERE id = :id
+UPDATE holdfast.batch SET state = :state, requested = NULL, finished_at = (SELECT holdfast.now()) WHERE id = :id
 
 -- name: reopen_batch
-UPDATE holdfast.batch SET state = 'running', wanted = NULL, aborted_by = NULL, ended_at = NULL WHERE id = :id
+UPDATE holdfast.batch SET state = 'running', requested = NULL, aborted_by = NULL, finished_at = NULL WHERE id = :id
 
 -- name: check_run
 -- A run may write while it holds its lease; the locks keep it that way, and serialise who takes units.
 WITH mine AS (
     SELECT id FROM holdfast.live WHERE id = :job_id AND token = :token AND state = 'running' FOR NO KEY UPDATE
 )
-SELECT wanted, aborted_by FROM holdfast.batch WHERE id = :batch_id AND EXISTS (SELECT FROM mine) FOR UPDATE
+SELECT requested, aborted_by FROM holdfast.batch WHERE id = :batch_id AND EXISTS (SELECT FROM mine) FOR UPDATE
 
 -- name: is_shared
 -- Whether another holder works on the batch, or has written to its ledger. Asked under the lock of the batch, by a
 -- statement of its own: one that had to wait for the lock would answer from before.
 SELECT EXISTS (
-    SELECT FROM holdfast.holding WHERE batch_id = :batch_id AND job_id <> :job_id)
+    SELECT FROM holdfast.in_flight WHERE batch_id = :batch_id AND job_id <> :job_id)
     OR EXISTS (
     SELECT FROM holdfast.unit_count WHERE batch_id = :batch_id AND job_id <> :job_id) AS shared
 
@@ -75,54 +75,54 @@ SELECT EXISTS (
 -- The driver's own job, which no worker knows: it is claimed by whoever made it.
 UPDATE holdfast.live SET state = 'running', token = token + 1, worker = :worker, attempts = attempts + 1,
     claimed_at = (SELECT holdfast.now()), started_at = (SELECT holdfast.now()),
-    lapses_at = (SELECT holdfast.now()) + :term::interval
+    lease_expires_at = (SELECT holdfast.now()) + :lease_duration::interval
 WHERE id = :id AND state = 'ready'
 RETURNING token
 
 -- name: holders
--- Who works on a batch: leases that have not ended, and for how long they still hold.
-SELECT holding.job_id, holding.token, holding.owner::text, live.claimed_at,
-    live.lapses_at - (SELECT holdfast.now()) AS remaining
-FROM holdfast.holding CROSS JOIN LATERAL (
-    SELECT claimed_at, lapses_at, state, token FROM holdfast.live WHERE live.id = holding.job_id LIMIT 1) AS live
-WHERE holding.batch_id = :batch_id AND live.state = 'running' AND live.token = holding.token
+-- Who works on a batch: leases that have not finished, and for how long they still hold.
+SELECT in_flight.job_id, in_flight.token, in_flight.owner::text, live.claimed_at,
+    live.lease_expires_at - (SELECT holdfast.now()) AS remaining
+FROM holdfast.in_flight CROSS JOIN LATERAL (
+    SELECT claimed_at, lease_expires_at, state, token FROM holdfast.live WHERE live.id = in_flight.job_id LIMIT 1) AS live
+WHERE in_flight.batch_id = :batch_id AND live.state = 'running' AND live.token = in_flight.token
 
 -- name: in_hand
-SELECT units::text FROM holdfast.holding WHERE batch_id = :batch_id AND job_id <> :job_id
+SELECT units::text FROM holdfast.in_flight WHERE batch_id = :batch_id AND job_id <> :job_id
 
 -- name: hold_units
-INSERT INTO holdfast.holding AS mine (job_id, batch_id, token, passes, units, alone, doubt, owner)
+INSERT INTO holdfast.in_flight AS mine (job_id, batch_id, token, passes, units, alone, doubt, owner)
 VALUES (:job_id, :batch_id, :token, :passes, :units::json, :alone, :doubt, :owner::json)
 ON CONFLICT (job_id) DO UPDATE SET batch_id = excluded.batch_id, token = excluded.token, passes = excluded.passes,
     units = excluded.units, alone = excluded.alone, doubt = excluded.doubt
 
 -- name: drop_holdings
-DELETE FROM holdfast.holding WHERE job_id = ANY(:ids::bigint[])
+DELETE FROM holdfast.in_flight WHERE job_id = ANY(:ids::bigint[])
 RETURNING job_id, batch_id, passes, units::text, alone, doubt
 
 -- name: units_by_key
-SELECT key, place, state, passes, attempts, crashes, suspect, NULL AS label, NULL AS warning, NULL AS error,
-    NULL AS data, NULL::bigint AS took_ms
+SELECT key, place, state, passes, attempts, crashes, poison_suspect, NULL AS label, NULL AS warning, NULL AS error,
+    NULL AS data, NULL::bigint AS duration_ms
 FROM holdfast.unit WHERE batch_id = :batch_id AND key = ANY(:keys::text[])
 
 -- name: open_units
 -- Units that may run, in their order. Those that somebody has in hand are among them.
-SELECT key, place, state, passes, attempts, crashes, suspect, NULL AS label, NULL AS warning, NULL AS error,
-    NULL AS data, NULL::bigint AS took_ms
+SELECT key, place, state, passes, attempts, crashes, poison_suspect, NULL AS label, NULL AS warning, NULL AS error,
+    NULL AS data, NULL::bigint AS duration_ms
 FROM holdfast.unit
 WHERE batch_id = :batch_id AND state = 'pending'
 ORDER BY place LIMIT :limit::bigint
 
 -- name: put_units
 -- What has ended stays so: a late word about a unit changes no row, and its key does not come back.
-INSERT INTO holdfast.unit AS known (batch_id, key, place, state, passes, attempts, crashes, suspect, label, warning, error, data,
-    took_ms)
-SELECT :batch_id, key, place, state, :passes, attempts, crashes, suspect, label, warning, error, data::json, took_ms
+INSERT INTO holdfast.unit AS known (batch_id, key, place, state, passes, attempts, crashes, poison_suspect, label, warning, error, data,
+    duration_ms)
+SELECT :batch_id, key, place, state, :passes, attempts, crashes, poison_suspect, label, warning, error, data::json, duration_ms
 FROM jsonb_to_recordset(:unit::jsonb) AS unit (key text, place bigint, state text, attempts integer, crashes integer,
-    suspect boolean, label text, warning text, error text, data text, took_ms bigint)
+    poison_suspect boolean, label text, warning text, error text, data text, duration_ms bigint)
 ON CONFLICT (batch_id, key) DO UPDATE SET place = excluded.place, state = excluded.state, passes = excluded.passes,
-    attempts = excluded.attempts, crashes = excluded.crashes, suspect = excluded.suspect, label = excluded.label,
-    warning = excluded.warning, error = excluded.error, data = excluded.data, took_ms = excluded.took_ms
+    attempts = excluded.attempts, crashes = excluded.crashes, poison_suspect = excluded.poison_suspect, label = excluded.label,
+    warning = excluded.warning, error = excluded.error, data = excluded.data, duration_ms = excluded.duration_ms
     WHERE known.state = 'pending' OR known.state = 'failed'
 RETURNING key
 
@@ -156,18 +156,18 @@ UPDATE holdfast.batch SET total = :total WHERE id = :id
 -- Batches of the workers that nobody works on.
 SELECT id FROM holdfast.batch
 WHERE state = 'running' AND options::text <> '{}'
-    AND NOT EXISTS (SELECT FROM holdfast.holding WHERE holding.batch_id = batch.id)
+    AND NOT EXISTS (SELECT FROM holdfast.in_flight WHERE in_flight.batch_id = batch.id)
 ORDER BY id LIMIT :limit::bigint
 
 -- name: suspect_units
 -- A holder was lost while it had these in hand.
-INSERT INTO holdfast.unit AS known (batch_id, key, place, state, passes, crashes, suspect)
+INSERT INTO holdfast.unit AS known (batch_id, key, place, state, passes, crashes, poison_suspect)
 SELECT :batch_id, key, place, :state, :passes, :crashes, true
 FROM jsonb_to_recordset(:unit::jsonb) AS unit (key text, place bigint)
-ON CONFLICT (batch_id, key) DO UPDATE SET suspect = true, crashes = known.crashes + excluded.crashes,
+ON CONFLICT (batch_id, key) DO UPDATE SET poison_suspect = true, crashes = known.crashes + excluded.crashes,
     state = CASE WHEN known.state = 'pending' THEN excluded.state ELSE known.state END
     WHERE known.state = 'pending' OR known.state = 'failed' AND known.passes < excluded.passes
-RETURNING key, place, state, passes, attempts, crashes, suspect, label, warning, error, data::text, took_ms
+RETURNING key, place, state, passes, attempts, crashes, poison_suspect, label, warning, error, data::text, duration_ms
 
 -- name: count_units
 INSERT INTO holdfast.unit_count AS counted (batch_id, job_id, name, n)
@@ -194,30 +194,30 @@ RETURNING key
 -- name: reopen_units
 -- Failed units wait again, with all their attempts, also those that killed their process. What somebody has in hand
 -- runs again already, and is counted as failed until it ends.
-UPDATE holdfast.unit SET state = 'pending', crashes = 0, suspect = false
+UPDATE holdfast.unit SET state = 'pending', crashes = 0, poison_suspect = false
 WHERE batch_id = :batch_id AND state = :state AND NOT key = ANY(:held::text[])
 RETURNING key
 
 -- name: list_units
-SELECT key, place, state, passes, attempts, crashes, suspect, label, warning, error, data::text, took_ms
+SELECT key, place, state, passes, attempts, crashes, poison_suspect, label, warning, error, data::text, duration_ms
 FROM holdfast.unit WHERE batch_id = :batch_id AND key > :after AND (:state::text IS NULL OR state = :state::text)
 ORDER BY key LIMIT :limit::bigint
 
 -- name: units_in
 -- A page of units that did not simply succeed, found by their state.
-SELECT key, place, state, passes, attempts, crashes, suspect, label, warning, error, data::text, took_ms
+SELECT key, place, state, passes, attempts, crashes, poison_suspect, label, warning, error, data::text, duration_ms
 FROM holdfast.unit
 WHERE batch_id = :batch_id AND state = :state AND state <> 'done' AND state <> 'pending' AND key > :after
 ORDER BY key LIMIT :limit::bigint
 
 -- name: units_waiting
-SELECT key, place, state, passes, attempts, crashes, suspect, label, warning, error, data::text, took_ms
+SELECT key, place, state, passes, attempts, crashes, poison_suspect, label, warning, error, data::text, duration_ms
 FROM holdfast.unit WHERE batch_id = :batch_id AND state = 'pending' AND place > :after::bigint
 ORDER BY place LIMIT :limit::bigint
 
 -- name: units_window
 -- So many units by key, whatever they are: what a filter looks at for one page.
-SELECT key, place, state, passes, attempts, crashes, suspect, label, warning, left(error, 600) AS error, NULL AS data, took_ms
+SELECT key, place, state, passes, attempts, crashes, poison_suspect, label, warning, left(error, 600) AS error, NULL AS data, duration_ms
 FROM holdfast.unit WHERE batch_id = :batch_id AND key > :after ORDER BY key LIMIT :limit::bigint
 
 -- name: unit_errors
@@ -230,14 +230,14 @@ ORDER BY key LIMIT :limit::bigint
 SELECT batch_id, 'count' AS part, name, sum(n)::bigint AS n, NULL::timestamptz AS since FROM holdfast.unit_count
 WHERE batch_id = ANY(:ids::bigint[]) GROUP BY batch_id, name
 UNION ALL
-SELECT holding.batch_id, 'holder', holding.owner::text, holding.job_id, live.claimed_at
-FROM holdfast.holding CROSS JOIN LATERAL (
-    SELECT claimed_at, state, token FROM holdfast.live WHERE live.id = holding.job_id LIMIT 1) AS live
-WHERE holding.batch_id = ANY(:ids::bigint[]) AND live.state = 'running' AND live.token = holding.token
+SELECT in_flight.batch_id, 'holder', in_flight.owner::text, in_flight.job_id, live.claimed_at
+FROM holdfast.in_flight CROSS JOIN LATERAL (
+    SELECT claimed_at, state, token FROM holdfast.live WHERE live.id = in_flight.job_id LIMIT 1) AS live
+WHERE in_flight.batch_id = ANY(:ids::bigint[]) AND live.state = 'running' AND live.token = in_flight.token
 
 -- name: turn_units
 -- Of these failed units, some wait again, with all their attempts, or are skipped for good.
-UPDATE holdfast.unit SET state = :state, crashes = 0, suspect = false, label = coalesce(:label::text, label)
+UPDATE holdfast.unit SET state = :state, crashes = 0, poison_suspect = false, label = coalesce(:label::text, label)
 WHERE batch_id = :batch_id AND key = ANY(:keys::text[]) AND state = :before
 RETURNING key
 

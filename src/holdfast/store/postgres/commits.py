@@ -21,7 +21,7 @@ from holdfast.store.postgres.statements import Statements
 STATUS_EVERY = timedelta(milliseconds=100)
 
 WRITTEN = "SELECT pg_current_xact_id_if_assigned()::text, (SELECT id::text FROM holdfast.epoch)"
-BEGIN_EPOCH = "INSERT INTO holdfast.epoch (id) VALUES (gen_random_uuid()) ON CONFLICT (only_row) DO NOTHING"
+BEGIN_EPOCH = "INSERT INTO holdfast.epoch (id) VALUES (gen_random_uuid()) ON CONFLICT (single_row) DO NOTHING"
 STATUS = "SELECT pg_xact_status(%s::xid8), (SELECT id::text FROM holdfast.epoch)"
 
 Connection = psycopg.Connection[Any]

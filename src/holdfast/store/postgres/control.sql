@@ -4,22 +4,22 @@
 SELECT id, state FROM holdfast.live WHERE id = ANY(:ids::bigint[]) ORDER BY id FOR UPDATE
 
 -- name: lock_ended
-SELECT id FROM holdfast.ended WHERE id = ANY(:ids::bigint[]) ORDER BY id FOR UPDATE
+SELECT id FROM holdfast.finished WHERE id = ANY(:ids::bigint[]) ORDER BY id FOR UPDATE
 
 -- name: want
 -- The holder learns of it with its next renewal. A cancel outweighs a pause.
-UPDATE holdfast.live SET wanted = :wanted, note = coalesce(:note, note)
-WHERE id = ANY(:ids::bigint[]) AND state = 'running' AND wanted IS DISTINCT FROM :wanted
-    AND wanted IS DISTINCT FROM 'cancel'
+UPDATE holdfast.live SET requested = :requested, note = coalesce(:note, note)
+WHERE id = ANY(:ids::bigint[]) AND state = 'running' AND requested IS DISTINCT FROM :requested
+    AND requested IS DISTINCT FROM 'cancel'
 RETURNING id
 
 -- name: unwant_pause
-UPDATE holdfast.live SET wanted = NULL, note = NULL
-WHERE id = ANY(:ids::bigint[]) AND state = 'running' AND wanted = 'pause'
+UPDATE holdfast.live SET requested = NULL, note = NULL
+WHERE id = ANY(:ids::bigint[]) AND state = 'running' AND requested = 'pause'
 RETURNING id
 
 -- name: unhold
--- A person lets a held job go. With needs it first waits, to be judged anew. One that is out of attempts gets them
+-- A person lets a held job go. With dependencies it first waits, to be judged anew. One that is out of attempts gets them
 -- all again, as with a retry: no run is ever one too many.
 UPDATE holdfast.live SET note = NULL,
     attempts = CASE WHEN attempts >= (SELECT max_attempts FROM holdfast.job WHERE job.id = live.id)
@@ -27,7 +27,7 @@ UPDATE holdfast.live SET note = NULL,
     crashes = CASE WHEN crashes >= (SELECT max_crashes FROM holdfast.job WHERE job.id = live.id)
         THEN 0 ELSE crashes END,
     state = CASE
-    WHEN EXISTS (SELECT FROM holdfast.need WHERE need.job_id = live.id) THEN 'waiting'
+    WHEN EXISTS (SELECT FROM holdfast.dependency WHERE dependency.job_id = live.id) THEN 'waiting'
     WHEN due_at > (SELECT holdfast.now()) THEN 'scheduled' ELSE 'ready' END
 WHERE id = ANY(:ids::bigint[]) AND state = 'held'
 RETURNING id, state
@@ -78,69 +78,69 @@ FROM changed WHERE job.id = changed.id
 RETURNING job.id
 
 -- name: lock_revivable
-SELECT ended.id, ended.kind, job.key
-FROM holdfast.ended CROSS JOIN LATERAL (SELECT key FROM holdfast.job WHERE job.id = ended.id LIMIT 1) AS job
-WHERE ended.id = ANY(:ids::bigint[]) AND (ended.state = 'done') IS FALSE
-ORDER BY ended.id FOR UPDATE OF ended
+SELECT finished.id, finished.kind, job.key
+FROM holdfast.finished CROSS JOIN LATERAL (SELECT key FROM holdfast.job WHERE job.id = finished.id LIMIT 1) AS job
+WHERE finished.id = ANY(:ids::bigint[]) AND (finished.state = 'done') IS FALSE
+ORDER BY finished.id FOR UPDATE OF finished
 
 -- name: revive
--- Back to life with all its attempts; the token goes on from where it was. With needs it first waits,
+-- Back to life with all its attempts; the token goes on from where it was. With dependencies it first waits,
 -- to be judged anew.
 WITH gone AS (
-    DELETE FROM holdfast.ended WHERE id = ANY(:ids::bigint[]) AND (state = 'done') IS FALSE RETURNING *
+    DELETE FROM holdfast.finished WHERE id = ANY(:ids::bigint[]) AND (state = 'done') IS FALSE RETURNING *
 )
-INSERT INTO holdfast.live (id, state, queue, kind, priority, due_at, token, careful, needed)
-SELECT gone.id, CASE WHEN EXISTS (SELECT FROM holdfast.need WHERE need.job_id = gone.id) THEN 'waiting' ELSE 'ready' END,
+INSERT INTO holdfast.live (id, state, queue, kind, priority, due_at, token, no_prefetch, has_dependents)
+SELECT gone.id, CASE WHEN EXISTS (SELECT FROM holdfast.dependency WHERE dependency.job_id = gone.id) THEN 'waiting' ELSE 'ready' END,
     gone.queue, gone.kind, gone.priority, (SELECT holdfast.now()), gone.token,
     (SELECT on_lost <> 'retry' FROM holdfast.job WHERE job.id = gone.id),
-    EXISTS (SELECT FROM holdfast.need WHERE need.need_id = gone.id)
+    EXISTS (SELECT FROM holdfast.dependency WHERE dependency.dependency_id = gone.id)
 FROM gone
 RETURNING id, state
 
 -- name: lock_done
-SELECT ended.id, ended.kind, job.key
-FROM holdfast.ended CROSS JOIN LATERAL (SELECT key FROM holdfast.job WHERE job.id = ended.id LIMIT 1) AS job
-WHERE ended.id = ANY(:ids::bigint[]) AND ended.state || '' = 'done' AND ended.kind = :kind
-ORDER BY ended.id FOR UPDATE OF ended
+SELECT finished.id, finished.kind, job.key
+FROM holdfast.finished CROSS JOIN LATERAL (SELECT key FROM holdfast.job WHERE job.id = finished.id LIMIT 1) AS job
+WHERE finished.id = ANY(:ids::bigint[]) AND finished.state || '' = 'done' AND finished.kind = :kind
+ORDER BY finished.id FOR UPDATE OF finished
 
 -- name: revive_done
 -- One that is done begins anew: what only its columns told becomes rows of its history, and what it had reached is
 -- forgotten.
 WITH gone AS (
-    DELETE FROM holdfast.ended WHERE id = ANY(:ids::bigint[]) AND state || '' = 'done' RETURNING *
+    DELETE FROM holdfast.finished WHERE id = ANY(:ids::bigint[]) AND state || '' = 'done' RETURNING *
 ), kept AS (
-    INSERT INTO holdfast.attempt (job_id, token, number, worker, started_at, ended_at, reason)
-    SELECT id, token, attempts, worker, started_at, ended_at, 'done' FROM gone ON CONFLICT DO NOTHING
+    INSERT INTO holdfast.attempt (job_id, token, number, worker, started_at, finished_at, reason)
+    SELECT id, token, attempts, worker, started_at, finished_at, 'done' FROM gone ON CONFLICT DO NOTHING
 ), told AS (
     INSERT INTO holdfast.event (job_id, at, name, actor)
     SELECT gone.id, fact.at, fact.name, 'holdfast:worker'
     FROM gone CROSS JOIN LATERAL (
-        VALUES (1, coalesce(gone.started_at, gone.ended_at), 'started'), (2, gone.ended_at, 'done')) AS fact (place, at, name)
+        VALUES (1, coalesce(gone.started_at, gone.finished_at), 'started'), (2, gone.finished_at, 'done')) AS fact (place, at, name)
     ORDER BY gone.id, fact.place
 ), forgotten AS (
     DELETE FROM holdfast.progress WHERE job_id = ANY(ARRAY(SELECT id FROM gone))
 ), undone AS (
     DELETE FROM holdfast.step WHERE job_id = ANY(ARRAY(SELECT id FROM gone))
 )
-INSERT INTO holdfast.live (id, state, queue, kind, priority, due_at, token, careful, needed)
-SELECT gone.id, CASE WHEN EXISTS (SELECT FROM holdfast.need WHERE need.job_id = gone.id) THEN 'waiting' ELSE 'ready' END,
+INSERT INTO holdfast.live (id, state, queue, kind, priority, due_at, token, no_prefetch, has_dependents)
+SELECT gone.id, CASE WHEN EXISTS (SELECT FROM holdfast.dependency WHERE dependency.job_id = gone.id) THEN 'waiting' ELSE 'ready' END,
     gone.queue, gone.kind, gone.priority, (SELECT holdfast.now()), gone.token,
     (SELECT on_lost <> 'retry' FROM holdfast.job WHERE job.id = gone.id),
-    EXISTS (SELECT FROM holdfast.need WHERE need.need_id = gone.id)
+    EXISTS (SELECT FROM holdfast.dependency WHERE dependency.dependency_id = gone.id)
 FROM gone
 RETURNING id, state
 
 -- name: own_keys
 -- Revived jobs get their keys back; take_keys holds the locks.
 INSERT INTO holdfast.key AS taken (kind, key, job_id, scope)
-SELECT kind, key, job_id, 'live' FROM jsonb_to_recordset(:wanted::jsonb) AS wanted (kind text, key text, job_id bigint)
+SELECT kind, key, job_id, 'live' FROM jsonb_to_recordset(:requested::jsonb) AS requested (kind text, key text, job_id bigint)
 ON CONFLICT (kind, key) DO UPDATE SET job_id = excluded.job_id
 
 -- name: needed_by_live
--- Which of these jobs a live job needs that is none of them.
-SELECT DISTINCT need_id FROM holdfast.need
-WHERE need_id = ANY(:ids::bigint[]) AND job_id <> ALL(:ids::bigint[])
-    AND (SELECT true FROM holdfast.live WHERE live.id = need.job_id)
+-- Which of these jobs a live job dependencies that is none of them.
+SELECT DISTINCT dependency_id FROM holdfast.dependency
+WHERE dependency_id = ANY(:ids::bigint[]) AND job_id <> ALL(:ids::bigint[])
+    AND (SELECT true FROM holdfast.live WHERE live.id = dependency.job_id)
 
 -- name: write_events
 INSERT INTO holdfast.event (job_id, at, name, actor, detail)
@@ -148,25 +148,25 @@ SELECT job_id, (SELECT holdfast.now()), name, :actor, detail::json
 FROM jsonb_to_recordset(:fact::jsonb) AS fact (job_id bigint, name text, detail text)
 
 -- name: expired
--- Ended jobs past their time, but never one that a live job needs.
-SELECT id FROM holdfast.ended
-WHERE state = :state AND ended_at < (SELECT holdfast.now()) - :age::interval AND NOT EXISTS (
-    SELECT FROM holdfast.need
-    WHERE need.need_id = ended.id AND (SELECT true FROM holdfast.live WHERE live.id = need.job_id)
+-- Ended jobs past their time, but never one that a live job dependencies.
+SELECT id FROM holdfast.finished
+WHERE state = :state AND finished_at < (SELECT holdfast.now()) - :age::interval AND NOT EXISTS (
+    SELECT FROM holdfast.dependency
+    WHERE dependency.dependency_id = finished.id AND (SELECT true FROM holdfast.live WHERE live.id = dependency.job_id)
     OFFSET 0)
-ORDER BY ended_at, id LIMIT :limit::bigint
+ORDER BY finished_at, id LIMIT :limit::bigint
 FOR UPDATE SKIP LOCKED
 
 -- name: forget
 -- All rows of these jobs. Keys that are still taken stay.
 WITH no_live AS (DELETE FROM holdfast.live WHERE id = ANY(:ids::bigint[])),
-no_ended AS (DELETE FROM holdfast.ended WHERE id = ANY(:ids::bigint[])),
+no_finished AS (DELETE FROM holdfast.finished WHERE id = ANY(:ids::bigint[])),
 no_attempt AS (DELETE FROM holdfast.attempt WHERE job_id = ANY(:ids::bigint[])),
 no_event AS (DELETE FROM holdfast.event WHERE job_id = ANY(:ids::bigint[])),
 no_step AS (DELETE FROM holdfast.step WHERE job_id = ANY(:ids::bigint[])),
 no_trace AS (DELETE FROM holdfast.trace WHERE job_id = ANY(:ids::bigint[])),
 no_progress AS (DELETE FROM holdfast.progress WHERE job_id = ANY(:ids::bigint[])),
-no_need AS (DELETE FROM holdfast.need WHERE job_id = ANY(:ids::bigint[])),
+no_need AS (DELETE FROM holdfast.dependency WHERE job_id = ANY(:ids::bigint[])),
 no_key AS (
     DELETE FROM holdfast.key
     WHERE job_id = ANY(:ids::bigint[])

@@ -13,7 +13,7 @@ import psycopg
 from psycopg import sql
 from psycopg.sql import Identifier
 
-from holdfast.domain.fleet.health import Check, fail, ok, warn
+from holdfast.domain.fleet.health import HealthCheck, fail, ok, warn
 from holdfast.store.engine.rows import from_micros
 from holdfast.store.postgres.errors import translate
 
@@ -26,14 +26,14 @@ Connection = psycopg.Connection[Any]
 ROLES: dict[str, dict[str, tuple[str, ...]]] = {
     "reader": {"SELECT": ("*",)},  # but for what opens doors: see PRIVATE
     "producer": {
-        "SELECT": ("kind", "queue", "job", "live", "ended", "key", "need", "epoch"),
-        "INSERT": ("kind", "job", "live", "key", "need", "event", "epoch", "trace"),
+        "SELECT": ("kind", "queue", "job", "live", "finished", "key", "dependency", "epoch"),
+        "INSERT": ("kind", "job", "live", "key", "dependency", "event", "epoch", "trace"),
         "UPDATE": ("kind", "job", "live", "key"),
     },
     "worker": {"SELECT, INSERT, UPDATE, DELETE": ("*",)},
 }
 #: What only a worker's role may read: hashes of tokens, what signs sessions, and answers to requests.
-PRIVATE = ("credential", "secret", "answer")
+PRIVATE = ("credential", "secret", "idempotency_key")
 OLDEST_SERVER = 140000
 #: Seconds.
 CLOCKS_APART = 2.0
@@ -56,7 +56,7 @@ _IN: dict[str, Callable[[Any], Any]] = {
 _SHARED = ("kind", "queue", "worker")
 
 
-class PostgresUpkeep:
+class PostgresDatabase:
     """Works on connections of its own, beside those of jobs."""
 
     def __init__(self, backend: PostgresBackend) -> None:
@@ -82,7 +82,7 @@ class PostgresUpkeep:
         with self._connection() as connection:
             return [f"the index {name} is not valid" for (name,) in connection.execute(query, (self._named(),))]
 
-    def health(self) -> Iterator[Check]:
+    def health(self) -> Iterator[HealthCheck]:
         """The server's version and clock, what this user may do, and what keeps vacuum from its work."""
         with self._connection() as connection:
             yield self._version(connection)
@@ -90,12 +90,12 @@ class PostgresUpkeep:
             yield self._privileges(connection)
             yield from self._vacuum_health(connection)
 
-    def _version(self, connection: Connection) -> Check:
+    def _version(self, connection: Connection) -> HealthCheck:
         if connection.info.server_version < OLDEST_SERVER:
             return fail("server", f"PostgreSQL {connection.info.server_version // 10000} is too old", "Upgrade to 14.")
         return ok("server", f"PostgreSQL {connection.info.server_version // 10000}")
 
-    def _clock(self, connection: Connection) -> Check:
+    def _clock(self, connection: Connection) -> HealthCheck:
         before = time.time()
         (theirs,) = connection.execute("SELECT extract(epoch FROM clock_timestamp())::float8").fetchone() or (0.0,)
         apart = abs(theirs - (before + time.time()) / 2)
@@ -103,7 +103,7 @@ class PostgresUpkeep:
             return warn("clock", f"this host's clock is {apart:.1f} s off the database's", "Run NTP on both hosts.")
         return ok("clock", f"{apart * 1000:.0f} ms off the database's")
 
-    def _privileges(self, connection: Connection) -> Check:
+    def _privileges(self, connection: Connection) -> HealthCheck:
         query = (
             "SELECT tablename FROM pg_tables, format('%%I.%%I', schemaname, tablename) AS name"
             " WHERE schemaname = %s AND tablename <> 'meta' AND NOT (has_table_privilege(name, 'SELECT') AND"
@@ -116,7 +116,7 @@ class PostgresUpkeep:
             return warn("privileges", text, "Grant it the role of its work: see holdfast db roles.")
         return ok("privileges", "this user may do all that a worker does")
 
-    def _vacuum_health(self, connection: Connection) -> Iterator[Check]:
+    def _vacuum_health(self, connection: Connection) -> Iterator[HealthCheck]:
         (on,) = connection.execute("SELECT current_setting('autovacuum')").fetchone() or ("on",)
         if on != "on":
             yield fail("vacuum", "autovacuum is off: claims will grow slower and slower", "Set autovacuum = on.")
@@ -159,7 +159,7 @@ class PostgresUpkeep:
             chosen = [table for table in tables if table not in hidden] if names == ("*",) else list(names)
             listed = sql.SQL(", ").join(Identifier(self._schema, table) for table in chosen)
             yield sql.SQL("GRANT {what} ON {tables} TO {role}").format(what=sql.SQL(privileges), tables=listed, **words)
-        yield sql.SQL("GRANT SELECT ON {schema}.live_view, {schema}.ended_view TO {role}").format(**words)
+        yield sql.SQL("GRANT SELECT ON {schema}.live_view, {schema}.finished_view TO {role}").format(**words)
         if role != "reader":
             yield sql.SQL("GRANT USAGE ON ALL SEQUENCES IN SCHEMA {schema} TO {role}").format(**words)
 
@@ -201,7 +201,7 @@ class PostgresUpkeep:
             yield fill
             query = "SELECT setval('holdfast.job_id', greatest(last_value, %s)) FROM holdfast.job_id"
             connection.execute(self._backend.statements.in_schema(query).encode(), (last_id,))
-            for table in ("batch", "inbox", "decision", "act"):
+            for table in ("batch", "inbox", "autoscaler_decision", "audit_entry"):
                 query = (
                     "SELECT setval(pg_get_serial_sequence('holdfast.batch', 'id'), max(id)) FROM holdfast.batch"
                     " HAVING count(*) > 0"

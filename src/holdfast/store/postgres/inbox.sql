@@ -15,7 +15,7 @@ WITH free AS (
     WHERE inbox = :inbox AND free_at <= (SELECT holdfast.now()) AND expires_at > (SELECT holdfast.now())
     ORDER BY free_at, id LIMIT :limit::bigint FOR UPDATE SKIP LOCKED
 )
-UPDATE holdfast.inbox AS result SET token = token + 1, free_at = (SELECT holdfast.now()) + :term
+UPDATE holdfast.inbox AS result SET token = token + 1, free_at = (SELECT holdfast.now()) + :lease_duration
 FROM free WHERE result.id = free.id
 RETURNING result.id, token, batch_id, key, data::text
 

@@ -10,7 +10,7 @@ SELECT holdfast.now()
 SELECT installation::text FROM holdfast.meta
 
 -- name: enqueue_one
--- One job without key or needs. Sent again after a lost answer, it changes nothing.
+-- One job without key or dependencies. Sent again after a lost answer, it changes nothing.
 WITH clock AS (SELECT holdfast.now() AS now),
 asked AS (
     INSERT INTO holdfast.job (id, kind, payload, label, tags, parent_id, actor, created_at,
@@ -21,10 +21,10 @@ asked AS (
     ON CONFLICT (id) DO NOTHING
     RETURNING id
 )
-INSERT INTO holdfast.live (id, state, queue, kind, priority, due_at, careful)
+INSERT INTO holdfast.live (id, state, queue, kind, priority, due_at, no_prefetch)
 SELECT asked.id,
     CASE WHEN :hold THEN 'held' WHEN due.at > clock.now THEN 'scheduled' ELSE 'ready' END,
-    :queue, :kind, :priority, due.at, :careful
+    :queue, :kind, :priority, due.at, :no_prefetch
 FROM asked, clock, LATERAL (SELECT coalesce(:run_at::timestamptz, clock.now + :delay::interval, clock.now) AS at) AS due
 RETURNING id
 
@@ -39,7 +39,7 @@ SELECT id FROM holdfast.live WHERE id = :id AND token = :token AND state = 'runn
 -- Take every key, or lock it where it is taken and tell by whom. Keys come sorted.
 INSERT INTO holdfast.key AS taken (kind, key, job_id, scope, expires_at)
 SELECT kind, key, job_id, scope, (SELECT holdfast.now()) + period
-FROM jsonb_to_recordset(:wanted::jsonb) AS wanted (kind text, key text, job_id bigint, scope text, period interval)
+FROM jsonb_to_recordset(:requested::jsonb) AS requested (kind text, key text, job_id bigint, scope text, period interval)
 ON CONFLICT (kind, key) DO UPDATE SET job_id = taken.job_id
 RETURNING kind, key, job_id, scope, expires_at, coalesce(expires_at <= (SELECT holdfast.now()), false) AS expired
 
@@ -47,7 +47,7 @@ RETURNING kind, key, job_id, scope, expires_at, coalesce(expires_at <= (SELECT h
 -- Hand keys that turned out to be free to their new jobs; their rows are locked.
 INSERT INTO holdfast.key AS taken (kind, key, job_id, scope, expires_at)
 SELECT kind, key, job_id, scope, (SELECT holdfast.now()) + period
-FROM jsonb_to_recordset(:wanted::jsonb) AS wanted (kind text, key text, job_id bigint, scope text, period interval)
+FROM jsonb_to_recordset(:requested::jsonb) AS requested (kind text, key text, job_id bigint, scope text, period interval)
 ON CONFLICT (kind, key) DO UPDATE SET job_id = excluded.job_id, scope = excluded.scope, expires_at = excluded.expires_at
 
 -- name: live_among

@@ -5,11 +5,11 @@
 --
 -- Tables of parameters arrive as one JSON object, {"17": {"token": 3, ...}}, and are looked up by
 -- the row's id instead of being joined: a join's order is the planner's to choose, and with
--- statistics from another moment it chooses to compare every row with every parameter.
+-- statistics from another timestamp it chooses to compare every row with every parameter.
 
 -- name: claim
 -- For each lane (a queue and a kind that the worker knows) the first ready jobs, then the best
--- of all. Paused queues are left out; careful jobs go only to those who mark. When one of the
+-- of all. Paused queues are left out; no_prefetch jobs go only to those who mark. When one of the
 -- queues is limited nothing is taken, and a row without an id says: ask claim_ranked.
 WITH limited AS (
     SELECT name FROM holdfast.queue
@@ -21,23 +21,23 @@ WITH limited AS (
         AND NOT EXISTS (SELECT FROM holdfast.queue WHERE queue.name = queues.name AND queue.paused)
 ), taken AS (
     UPDATE holdfast.live SET state = 'running', token = token + 1, worker = :worker,
-        claimed_at = (SELECT holdfast.now()), lapses_at = (SELECT holdfast.now()) + :term::interval,
+        claimed_at = (SELECT holdfast.now()), lease_expires_at = (SELECT holdfast.now()) + :lease_duration::interval,
         started_at = CASE WHEN :mark THEN (SELECT holdfast.now()) END,
         attempts = attempts + CASE WHEN :mark THEN 1 ELSE 0 END
     WHERE id = ANY(ARRAY(
         SELECT first.id
         FROM lane CROSS JOIN LATERAL (
             SELECT id, priority, due_at FROM holdfast.live
-            WHERE state = 'ready' AND queue = lane.queue AND kind = lane.kind AND (:mark OR NOT careful)
+            WHERE state = 'ready' AND queue = lane.queue AND kind = lane.kind AND (:mark OR NOT no_prefetch)
             ORDER BY priority DESC, due_at, id LIMIT :limit::bigint
             FOR UPDATE SKIP LOCKED) AS first
         ORDER BY first.priority DESC, first.due_at, first.id LIMIT :limit::bigint))
-    RETURNING id, token, kind, queue, attempts, suspect, priority, due_at
+    RETURNING id, token, kind, queue, attempts, poison_suspect, priority, due_at
 )
 SELECT id AS job_id, token, kind, queue,
     CASE WHEN token > 1 THEN holdfast.payload_of(id)
         ELSE (SELECT payload::text FROM holdfast.job WHERE job.id = taken.id) END AS payload,
-    attempts + CASE WHEN :mark THEN 0 ELSE 1 END AS attempt, :mark AS marked, suspect, priority, due_at,
+    attempts + CASE WHEN :mark THEN 0 ELSE 1 END AS attempt, :mark AS marked, poison_suspect, priority, due_at,
     CASE WHEN token > 1 THEN holdfast.checkpoint_of(id) END AS checkpoint
 FROM taken
 UNION ALL
@@ -59,31 +59,31 @@ WITH served AS (
     FROM unnest(:queues::text[]) AS queues (name) LEFT JOIN holdfast.queue ON queue.name = queues.name
     CROSS JOIN LATERAL (
         SELECT count(*) AS everywhere, count(*) FILTER (WHERE live.worker = :worker) AS here
-        FROM holdfast.live WHERE live.queue = queue.name AND live.lapses_at IS NOT NULL) AS running
+        FROM holdfast.live WHERE live.queue = queue.name AND live.lease_expires_at IS NOT NULL) AS running
     WHERE queue.paused IS NOT TRUE
 ), ranked AS (
     SELECT first.*, served.slots,
         row_number() OVER (PARTITION BY served.name ORDER BY first.priority DESC, first.due_at, first.id) AS place
     FROM served CROSS JOIN unnest(:kinds::text[]) AS kinds (name) CROSS JOIN LATERAL (
         SELECT id, priority, due_at FROM holdfast.live
-        WHERE state = 'ready' AND queue = served.name AND kind = kinds.name AND (:mark OR served.limited OR NOT careful)
+        WHERE state = 'ready' AND queue = served.name AND kind = kinds.name AND (:mark OR served.limited OR NOT no_prefetch)
         ORDER BY priority DESC, due_at, id LIMIT least(served.slots, :limit::bigint)
         FOR UPDATE SKIP LOCKED) AS first
 ), taken AS (
     UPDATE holdfast.live SET state = 'running', token = token + 1, worker = :worker,
-        claimed_at = (SELECT holdfast.now()), lapses_at = (SELECT holdfast.now()) + :term::interval,
+        claimed_at = (SELECT holdfast.now()), lease_expires_at = (SELECT holdfast.now()) + :lease_duration::interval,
         started_at = CASE WHEN :mark OR queue = ANY(ARRAY(SELECT name FROM served WHERE limited))
             THEN (SELECT holdfast.now()) END,
         attempts = attempts + CASE WHEN :mark OR queue = ANY(ARRAY(SELECT name FROM served WHERE limited))
             THEN 1 ELSE 0 END
     WHERE id = ANY(ARRAY(
         SELECT id FROM ranked WHERE place <= slots ORDER BY priority DESC, due_at, id LIMIT :limit::bigint))
-    RETURNING id, token, kind, queue, attempts, suspect, priority, due_at, started_at IS NOT NULL AS marked
+    RETURNING id, token, kind, queue, attempts, poison_suspect, priority, due_at, started_at IS NOT NULL AS marked
 )
 SELECT id AS job_id, token, kind, queue,
     CASE WHEN token > 1 THEN holdfast.payload_of(id)
         ELSE (SELECT payload::text FROM holdfast.job WHERE job.id = taken.id) END AS payload,
-    attempts + CASE WHEN marked THEN 0 ELSE 1 END AS attempt, marked, suspect, priority, due_at,
+    attempts + CASE WHEN marked THEN 0 ELSE 1 END AS attempt, marked, poison_suspect, priority, due_at,
     CASE WHEN token > 1 THEN holdfast.checkpoint_of(id) END AS checkpoint
 FROM taken
 
@@ -92,11 +92,11 @@ FROM taken
 -- A lease that was skipped is still the holder's, it was only not extended this time.
 -- A run that is under way is marked: from here on the loss of the holder costs an attempt.
 WITH mine AS (
-    SELECT id, wanted FROM holdfast.live
+    SELECT id, requested FROM holdfast.live
     WHERE id = ANY(ARRAY(SELECT jsonb_object_keys(:held::jsonb)::bigint))
         AND token = (:held::jsonb->id::text->>'token')::bigint AND state = 'running'
 ), renewed AS (
-    UPDATE holdfast.live SET lapses_at = (SELECT holdfast.now()) + (:held::jsonb->id::text->>'term')::interval,
+    UPDATE holdfast.live SET lease_expires_at = (SELECT holdfast.now()) + (:held::jsonb->id::text->>'lease_duration')::interval,
         attempts = attempts + CASE
             WHEN started_at IS NULL AND (:held::jsonb->id::text->>'mark')::boolean THEN 1 ELSE 0 END,
         started_at = CASE
@@ -108,7 +108,7 @@ WITH mine AS (
         AND token = (:held::jsonb->id::text->>'token')::bigint AND state = 'running'
     RETURNING id
 )
-SELECT id AS job_id, id IN (SELECT id FROM renewed) AS renewed, wanted FROM mine
+SELECT id AS job_id, id IN (SELECT id FROM renewed) AS renewed, requested FROM mine
 
 -- name: mark
 -- The durable start mark: from here on the loss of the holder costs an attempt.
@@ -127,19 +127,19 @@ WITH gone AS (
         AND token = (:held::jsonb->id::text->>'token')::bigint AND state = 'running'
     RETURNING *
 ), kept AS (
-    INSERT INTO holdfast.ended (id, state, queue, kind, priority, due_at, attempts, crashes, token, worker,
-        started_at, ended_at, reason, result)
+    INSERT INTO holdfast.finished (id, state, queue, kind, priority, due_at, attempts, crashes, token, worker,
+        started_at, finished_at, reason, result)
     SELECT id, 'done', queue, kind, priority, due_at, attempts + CASE WHEN started_at IS NULL THEN 1 ELSE 0 END,
         crashes, token, worker,
         coalesce((SELECT holdfast.now()) - (:held::jsonb->id::text->>'ran')::interval, started_at, claimed_at),
         (SELECT holdfast.now()), 'done', (:held::jsonb->id::text->>'result')::json
     FROM gone
 )
-SELECT id, needed FROM gone
+SELECT id, has_dependents FROM gone
 
 -- name: settled_before
 -- Ends that are recorded already, by this very token and outcome: a settle sent again is a success.
-SELECT id FROM holdfast.ended
+SELECT id FROM holdfast.finished
 WHERE id = ANY(ARRAY(SELECT jsonb_object_keys(:held::jsonb)::bigint))
     AND token = (:held::jsonb->id::text->>'token')::bigint AND reason = :held::jsonb->id::text->>'reason'
 UNION
@@ -151,8 +151,8 @@ WHERE job_id = ANY(ARRAY(SELECT jsonb_object_keys(:held::jsonb)::bigint))
 -- The row's own numbers, for judge(): read under a lock that lasts until the verdict is written.
 -- The wait for it is limited, as in settle_done.
 SELECT live.id AS job_id, live.kind, live.queue, live.token, live.attempts, job.max_attempts, live.crashes,
-    job.max_crashes, job.on_lost, job.retry::text, live.started_at IS NOT NULL AS marked, live.wanted,
-    live.needed, live.worker, live.claimed_at, live.started_at
+    job.max_crashes, job.on_lost, job.retry::text, live.started_at IS NOT NULL AS marked, live.requested,
+    live.has_dependents, live.worker, live.claimed_at, live.started_at
 FROM holdfast.live CROSS JOIN LATERAL (SELECT * FROM holdfast.job WHERE job.id = live.id LIMIT 1) AS job
 WHERE (SELECT set_config('lock_timeout', '2s', true)) IS NOT NULL
     AND live.id = ANY(ARRAY(SELECT jsonb_object_keys(:held::jsonb)::bigint))
@@ -160,25 +160,25 @@ WHERE (SELECT set_config('lock_timeout', '2s', true)) IS NOT NULL
 ORDER BY live.id FOR UPDATE OF live
 
 -- name: any_lapsed
-SELECT id FROM holdfast.live WHERE lapses_at < (SELECT holdfast.now()) LIMIT 1
+SELECT id FROM holdfast.live WHERE lease_expires_at < (SELECT holdfast.now()) LIMIT 1
 
 -- name: lock_lapsed
 -- Leases that nobody renewed. SKIP LOCKED leaves out those that are being settled or renewed now.
 SELECT live.id AS job_id, live.kind, live.queue, live.token, live.attempts, job.max_attempts, live.crashes,
-    job.max_crashes, job.on_lost, job.retry::text, live.started_at IS NOT NULL AS marked, live.wanted,
-    live.needed, live.worker, live.claimed_at, live.started_at
+    job.max_crashes, job.on_lost, job.retry::text, live.started_at IS NOT NULL AS marked, live.requested,
+    live.has_dependents, live.worker, live.claimed_at, live.started_at
 FROM holdfast.live CROSS JOIN LATERAL (SELECT * FROM holdfast.job WHERE job.id = live.id LIMIT 1) AS job
-WHERE live.lapses_at < (SELECT holdfast.now())
-ORDER BY live.queue, live.lapses_at LIMIT :limit::bigint
+WHERE live.lease_expires_at < (SELECT holdfast.now())
+ORDER BY live.queue, live.lease_expires_at LIMIT :limit::bigint
 FOR UPDATE OF live SKIP LOCKED
 
 -- name: lock_unknown
 -- What a worker holds without knowing of it.
 SELECT live.id AS job_id, live.kind, live.queue, live.token, live.attempts, job.max_attempts, live.crashes,
-    job.max_crashes, job.on_lost, job.retry::text, live.started_at IS NOT NULL AS marked, live.wanted,
-    live.needed, live.worker, live.claimed_at, live.started_at
+    job.max_crashes, job.on_lost, job.retry::text, live.started_at IS NOT NULL AS marked, live.requested,
+    live.has_dependents, live.worker, live.claimed_at, live.started_at
 FROM holdfast.live CROSS JOIN LATERAL (SELECT * FROM holdfast.job WHERE job.id = live.id LIMIT 1) AS job
-WHERE live.queue = ANY(:queues::text[]) AND live.lapses_at IS NOT NULL AND live.worker = :worker
+WHERE live.queue = ANY(:queues::text[]) AND live.lease_expires_at IS NOT NULL AND live.worker = :worker
     AND NOT live.id = ANY(:known::bigint[])
 FOR UPDATE OF live
 
@@ -190,11 +190,11 @@ UPDATE holdfast.live SET
     attempts = (:verdict::jsonb->id::text->>'attempts')::integer,
     crashes = (:verdict::jsonb->id::text->>'crashes')::integer,
     token = token + (:verdict::jsonb->id::text->>'raised')::integer,
-    suspect = (:verdict::jsonb->id::text->>'suspect')::boolean,
-    careful = (:verdict::jsonb->id::text->>'careful')::boolean,
+    poison_suspect = (:verdict::jsonb->id::text->>'poison_suspect')::boolean,
+    no_prefetch = (:verdict::jsonb->id::text->>'no_prefetch')::boolean,
     note = coalesce(:verdict::jsonb->id::text->>'note', CASE WHEN :verdict::jsonb->id::text->>'state' = 'held' THEN note END),
     due_at = coalesce((SELECT holdfast.now()) + (:verdict::jsonb->id::text->>'delay')::interval, due_at),
-    wanted = NULL, worker = NULL, claimed_at = NULL, started_at = NULL, lapses_at = NULL
+    requested = NULL, worker = NULL, claimed_at = NULL, started_at = NULL, lease_expires_at = NULL
 WHERE id = ANY(ARRAY(SELECT jsonb_object_keys(:verdict::jsonb)::bigint))
     AND token = (:verdict::jsonb->id::text->>'token')::bigint AND state = 'running'
 
@@ -206,8 +206,8 @@ WITH gone AS (
         AND token = (:verdict::jsonb->id::text->>'token')::bigint AND state = 'running'
     RETURNING *, :verdict::jsonb->id::text AS verdict
 )
-INSERT INTO holdfast.ended (id, state, queue, kind, priority, due_at, attempts, crashes, token, worker,
-    started_at, ended_at, reason, error)
+INSERT INTO holdfast.finished (id, state, queue, kind, priority, due_at, attempts, crashes, token, worker,
+    started_at, finished_at, reason, error)
 SELECT id, verdict->>'state', queue, kind, priority, due_at, (verdict->>'attempts')::integer,
     (verdict->>'crashes')::integer, token + (verdict->>'raised')::integer, worker,
     coalesce((SELECT holdfast.now()) - (verdict->>'ran')::interval, started_at, claimed_at), (SELECT holdfast.now()),
@@ -215,7 +215,7 @@ SELECT id, verdict->>'state', queue, kind, priority, due_at, (verdict->>'attempt
 FROM gone
 
 -- name: write_attempts
-INSERT INTO holdfast.attempt (job_id, token, number, worker, started_at, ended_at, reason, exit_code, error)
+INSERT INTO holdfast.attempt (job_id, token, number, worker, started_at, finished_at, reason, exit_code, error)
 SELECT job_id, token, number, worker, coalesce((SELECT holdfast.now()) - ran, started_at), (SELECT holdfast.now()),
     reason, exit_code, error
 FROM jsonb_to_recordset(:run::jsonb) AS run (job_id bigint, token bigint, number integer, worker text,
@@ -223,10 +223,10 @@ FROM jsonb_to_recordset(:run::jsonb) AS run (job_id bigint, token bigint, number
 
 -- name: give_back
 -- Prefetched jobs that were never begun: back in their places, at no cost, leaving no trace.
-UPDATE holdfast.live SET state = 'ready', worker = NULL, claimed_at = NULL, lapses_at = NULL
+UPDATE holdfast.live SET state = 'ready', worker = NULL, claimed_at = NULL, lease_expires_at = NULL
 WHERE id = ANY(ARRAY(SELECT jsonb_object_keys(:held::jsonb)::bigint))
     AND token = (:held::jsonb->id::text->>'token')::bigint AND state = 'running' AND started_at IS NULL
-    AND wanted IS NULL
+    AND requested IS NULL
 RETURNING id
 
 -- name: next_due

@@ -10,23 +10,23 @@ SELECT id FROM holdfast.job WHERE label LIKE :label ORDER BY id
 SELECT job_id FROM holdfast.key WHERE kind = :kind AND key = :key
 
 -- name: mark_needed
--- Locks the needed rows: whoever settles one of them now waits, and then sees that it is needed.
-UPDATE holdfast.live SET needed = true
+-- Locks the has_dependents rows: whoever settles one of them now waits, and then sees that it is has_dependents.
+UPDATE holdfast.live SET has_dependents = true
 WHERE id = ANY(ARRAY(SELECT id FROM holdfast.live WHERE id = ANY(:ids::bigint[]) ORDER BY id FOR UPDATE))
 RETURNING id
 
 -- name: states_of
 SELECT id, state FROM holdfast.live WHERE id = ANY(:ids::bigint[])
 UNION ALL
-SELECT id, state FROM holdfast.ended WHERE id = ANY(:ids::bigint[])
+SELECT id, state FROM holdfast.finished WHERE id = ANY(:ids::bigint[])
 
 -- name: write_needs
-INSERT INTO holdfast.need (job_id, need_id)
-SELECT job_id, need_id FROM jsonb_to_recordset(:need::jsonb) AS need (job_id bigint, need_id bigint)
+INSERT INTO holdfast.dependency (job_id, dependency_id)
+SELECT job_id, dependency_id FROM jsonb_to_recordset(:need::jsonb) AS dependency (job_id bigint, dependency_id bigint)
 
 -- name: dependents
 SELECT DISTINCT job_id
-FROM (SELECT job_id FROM holdfast.need WHERE need_id = ANY(:ids::bigint[]) OFFSET 0) AS found ORDER BY job_id
+FROM (SELECT job_id FROM holdfast.dependency WHERE dependency_id = ANY(:ids::bigint[]) OFFSET 0) AS found ORDER BY job_id
 
 -- name: waiting_page
 SELECT id FROM holdfast.live WHERE state = 'waiting' AND id > :after ORDER BY id LIMIT :limit::bigint
@@ -38,11 +38,11 @@ WHERE live.id = ANY(:ids::bigint[]) AND live.state = 'waiting'
 ORDER BY live.id FOR UPDATE OF live
 
 -- name: need_states
-SELECT job_id, need_id, coalesce(
-    (SELECT state FROM holdfast.live WHERE live.id = need_id),
-    (SELECT state FROM holdfast.ended WHERE ended.id = need_id)) AS state
-FROM holdfast.need WHERE job_id = ANY(:ids::bigint[])
-ORDER BY job_id, need_id
+SELECT job_id, dependency_id, coalesce(
+    (SELECT state FROM holdfast.live WHERE live.id = dependency_id),
+    (SELECT state FROM holdfast.finished WHERE finished.id = dependency_id)) AS state
+FROM holdfast.dependency WHERE job_id = ANY(:ids::bigint[])
+ORDER BY job_id, dependency_id
 
 -- name: wake
 UPDATE holdfast.live SET note = NULL,
@@ -61,23 +61,23 @@ WITH gone AS (
     WHERE id = ANY(ARRAY(SELECT jsonb_object_keys(:idle::jsonb)::bigint)) AND state <> 'running'
     RETURNING *, :idle::jsonb->id::text->>'note' AS error
 ), kept AS (
-    INSERT INTO holdfast.ended (id, state, queue, kind, priority, due_at, attempts, crashes, token, ended_at, reason, error)
+    INSERT INTO holdfast.finished (id, state, queue, kind, priority, due_at, attempts, crashes, token, finished_at, reason, error)
     SELECT id, 'cancelled', queue, kind, priority, due_at, attempts, crashes, token, (SELECT holdfast.now()),
         'cancelled', error
     FROM gone
 )
-SELECT id, needed FROM gone
+SELECT id, has_dependents FROM gone
 
 -- name: pass_on_needs
 -- Who waits in a line for one of these waits for what that waited for, however many of the line are among them.
-WITH RECURSIVE inherited (job_id, need_id) AS (
-    SELECT later.job_id, own.need_id FROM holdfast.need AS later
+WITH RECURSIVE inherited (job_id, dependency_id) AS (
+    SELECT later.job_id, own.dependency_id FROM holdfast.dependency AS later
     JOIN holdfast.plan ON plan.job_id = later.job_id AND plan.queued
-    JOIN holdfast.need AS own ON own.job_id = later.need_id
-    WHERE later.need_id = ANY(:ids::bigint[])
+    JOIN holdfast.dependency AS own ON own.job_id = later.dependency_id
+    WHERE later.dependency_id = ANY(:ids::bigint[])
     UNION
-    SELECT inherited.job_id, own.need_id FROM inherited
-    JOIN holdfast.need AS own ON own.job_id = inherited.need_id WHERE inherited.need_id = ANY(:ids::bigint[])
+    SELECT inherited.job_id, own.dependency_id FROM inherited
+    JOIN holdfast.dependency AS own ON own.job_id = inherited.dependency_id WHERE inherited.dependency_id = ANY(:ids::bigint[])
 )
-INSERT INTO holdfast.need (job_id, need_id) SELECT job_id, need_id FROM inherited
-ON CONFLICT DO NOTHING RETURNING need_id
+INSERT INTO holdfast.dependency (job_id, dependency_id) SELECT job_id, dependency_id FROM inherited
+ON CONFLICT DO NOTHING RETURNING dependency_id

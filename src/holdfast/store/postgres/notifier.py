@@ -28,7 +28,7 @@ BACKOFF = (0.1, 0.5, 1.0, 2.0)
 DEAF = (5.0, 30.0, 300.0)
 
 
-class Ringer:
+class Notifier:
     """Sends rings from a thread of its own, so that no enqueue waits for one.
 
     Every NOTIFY takes a lock that all of a server's notifying transactions share, so a busy
@@ -42,7 +42,7 @@ class Ringer:
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         if not self._wanted.is_set():
             self._wanted.set()
         if self._thread is None:
@@ -73,7 +73,7 @@ class Ringer:
             self._closed.wait(COALESCE)
 
 
-class PostgresEar:
+class PostgresListener:
     """Listens on a connection of its own; where rings do not arrive it says so, and tries again later."""
 
     def __init__(
@@ -85,7 +85,7 @@ class PostgresEar:
         self._works = threading.Event()
         self._closed = threading.Event()
         self._deaf = 0
-        self._end, self._ended = os.pipe()
+        self._end, self._finished = os.pipe()
         self._thread = threading.Thread(target=self._work, name="holdfast-ear", daemon=True)
         self._thread.start()
 
@@ -100,7 +100,7 @@ class PostgresEar:
     def close(self) -> None:
         if not self._closed.is_set():
             self._closed.set()
-            os.close(self._ended)
+            os.close(self._finished)
             self._thread.join(2)
             os.close(self._end)
 

@@ -16,10 +16,10 @@ UPDATE holdfast.plan SET open = false, queued = false
 WHERE open AND schedule = ANY(:schedules::text[]) AND job_id = ANY(:ids::bigint[])
 
 -- name: write_skips
-INSERT INTO holdfast.skip (schedule, last, first, scope, reason, count, decided_at)
-SELECT skip.schedule, skip.last, skip.first, skip.scope, skip.reason, skip.count, holdfast.now()
+INSERT INTO holdfast.skipped_plan (schedule, last, first, scope, reason, count, decided_at)
+SELECT skipped_plan.schedule, skipped_plan.last, skipped_plan.first, skipped_plan.scope, skipped_plan.reason, skipped_plan.count, holdfast.now()
 FROM jsonb_to_recordset(:skip::jsonb)
-    AS skip (schedule text, last timestamptz, first timestamptz, scope text, reason text, count bigint)
+    AS skipped_plan (schedule text, last timestamptz, first timestamptz, scope text, reason text, count bigint)
 ON CONFLICT DO NOTHING
 
 -- name: advance_schedules
@@ -31,17 +31,17 @@ WHERE schedule.name = told.name
 
 -- name: stuck_plans
 -- Plans that wait for one that waits for its retry, or for a person: that one is out of the way.
-SELECT need.job_id, need.need_id FROM holdfast.plan
-JOIN holdfast.need ON need.job_id = plan.job_id
+SELECT dependency.job_id, dependency.dependency_id FROM holdfast.plan
+JOIN holdfast.dependency ON dependency.job_id = plan.job_id
 JOIN holdfast.live AS mine ON mine.id = plan.job_id AND mine.state = 'waiting'
-JOIN holdfast.live AS other ON other.id = need.need_id
+JOIN holdfast.live AS other ON other.id = dependency.dependency_id
 WHERE plan.queued AND (other.state = 'held' OR (other.state = 'scheduled' AND other.attempts > 0))
 LIMIT :limit::bigint
 
 -- name: forget_needs
-DELETE FROM holdfast.need
-USING jsonb_to_recordset(:need::jsonb) AS gone (job_id bigint, need_id bigint)
-WHERE need.job_id = gone.job_id AND need.need_id = gone.need_id
+DELETE FROM holdfast.dependency
+USING jsonb_to_recordset(:need::jsonb) AS gone (job_id bigint, dependency_id bigint)
+WHERE dependency.job_id = gone.job_id AND dependency.dependency_id = gone.dependency_id
 
 -- name: unqueue_plans
 -- Plans whose turn has come wait for nobody any more.
@@ -51,28 +51,28 @@ WHERE queued AND NOT EXISTS (
 
 -- name: find_plan
 SELECT plan.schedule, plan.time, plan.scope, plan.origin, plan.job_id, plan.actor, plan.decided_at,
-    coalesce(live.state, ended.state) AS state
+    coalesce(live.state, finished.state) AS state
 FROM holdfast.plan
 LEFT JOIN holdfast.live ON live.id = plan.job_id
-LEFT JOIN holdfast.ended ON ended.id = plan.job_id
+LEFT JOIN holdfast.finished ON finished.id = plan.job_id
 WHERE plan.schedule = :schedule AND plan.time = :time AND plan.scope = :scope
 
 -- name: find_skip
--- The newest decision not to fire the plan of this moment.
-SELECT schedule, first, last, scope, reason, count, decided_at FROM holdfast.skip
+-- The newest decision not to fire the plan of this timestamp.
+SELECT schedule, first, last, scope, reason, count, decided_at FROM holdfast.skipped_plan
 WHERE schedule = :schedule AND last >= :time AND first <= :time AND scope IN ('', :scope)
 ORDER BY decided_at DESC LIMIT 1
 
 -- name: plan_history
 SELECT plan.schedule, plan.time, plan.scope, plan.origin, plan.job_id, plan.actor, plan.decided_at,
-    coalesce(live.state, ended.state) AS state
+    coalesce(live.state, finished.state) AS state
 FROM holdfast.plan
 LEFT JOIN holdfast.live ON live.id = plan.job_id
-LEFT JOIN holdfast.ended ON ended.id = plan.job_id
+LEFT JOIN holdfast.finished ON finished.id = plan.job_id
 WHERE plan.schedule = :schedule ORDER BY plan.time DESC, plan.scope DESC LIMIT :limit::bigint
 
 -- name: skip_history
-SELECT schedule, first, last, scope, reason, count, decided_at FROM holdfast.skip
+SELECT schedule, first, last, scope, reason, count, decided_at FROM holdfast.skipped_plan
 WHERE schedule = :schedule ORDER BY last DESC, first DESC, scope LIMIT :limit::bigint
 
 -- name: known_plans
@@ -94,10 +94,10 @@ RETURNING plan.job_id
 
 -- name: forget_skips
 WITH old AS (
-    SELECT schedule, last, first, scope, reason FROM holdfast.skip
+    SELECT schedule, last, first, scope, reason FROM holdfast.skipped_plan
     WHERE decided_at < (SELECT holdfast.now()) - :age ORDER BY decided_at LIMIT :limit::bigint
 )
-DELETE FROM holdfast.skip USING old
-WHERE skip.schedule = old.schedule AND skip.last = old.last AND skip.first = old.first AND skip.scope = old.scope
-    AND skip.reason = old.reason
-RETURNING skip.count
+DELETE FROM holdfast.skipped_plan USING old
+WHERE skipped_plan.schedule = old.schedule AND skipped_plan.last = old.last AND skipped_plan.first = old.first AND skipped_plan.scope = old.scope
+    AND skipped_plan.reason = old.reason
+RETURNING skipped_plan.count

@@ -37,7 +37,7 @@ SELECT queue.name, queue.run_limit AS "limit", queue.worker_limit, running.every
     running.here AS running_here
 FROM holdfast.queue CROSS JOIN LATERAL (
     SELECT count(*) AS everywhere, count(*) FILTER (WHERE live.worker = :worker) AS here
-    FROM holdfast.live WHERE live.queue = queue.name AND live.lapses_at IS NOT NULL) AS running
+    FROM holdfast.live WHERE live.queue = queue.name AND live.lease_expires_at IS NOT NULL) AS running
 WHERE queue.name = :name
 
 -- name: publish_kind
@@ -61,11 +61,11 @@ INSERT INTO holdfast.worker (id, host, pid, version, queues, kinds, slots, start
 VALUES (:id, :host, :pid, :version, :queues::text[], :kinds::text[], :slots, (SELECT holdfast.now()), (SELECT holdfast.now()))
 
 -- name: see_worker
-UPDATE holdfast.worker SET seen_at = (SELECT holdfast.now()) WHERE id = :id RETURNING wanted
+UPDATE holdfast.worker SET seen_at = (SELECT holdfast.now()) WHERE id = :id RETURNING requested
 
 -- name: ask_worker
 -- It hears of it with its next heartbeat.
-UPDATE holdfast.worker SET wanted = :wanted
+UPDATE holdfast.worker SET requested = :requested
 WHERE id = :id AND stopped_at IS NULL AND seen_at > (SELECT holdfast.now()) - :silence::interval
 RETURNING id
 
@@ -79,7 +79,7 @@ UPDATE holdfast.worker SET stopped_at = (SELECT holdfast.now()) WHERE id = :id
 
 -- name: list_workers
 SELECT id, host, pid, version, array_to_json(queues)::text AS queues, array_to_json(kinds)::text AS kinds,
-    started_at, seen_at, scaling::text AS scaling, slots, wanted
+    started_at, seen_at, scaling::text AS scaling, slots, requested
 FROM holdfast.worker WHERE stopped_at IS NULL AND seen_at > (SELECT holdfast.now()) - :silence::interval ORDER BY started_at, id
 
 -- name: count_workers_for
@@ -88,15 +88,15 @@ SELECT count(*) FROM holdfast.worker
 WHERE stopped_at IS NULL AND seen_at > (SELECT holdfast.now()) - :silence::interval AND :queue = ANY(queues) AND :kind = ANY(kinds)
 
 -- name: queue_depths
--- Ready and running jobs of each queue, counted up to a limit, and how many leases have lapsed.
+-- Ready and running jobs of each queue, counted up to a limit, and how many leases have expired.
 SELECT queues.name AS queue,
     (SELECT count(*) FROM (
         SELECT FROM holdfast.live WHERE state = 'ready' AND queue = queues.name LIMIT :limit::bigint) AS found) AS ready,
     (SELECT count(*) FROM (
-        SELECT FROM holdfast.live WHERE queue = queues.name AND lapses_at IS NOT NULL LIMIT :limit::bigint) AS found) AS running,
+        SELECT FROM holdfast.live WHERE queue = queues.name AND lease_expires_at IS NOT NULL LIMIT :limit::bigint) AS found) AS running,
     (SELECT count(*) FROM (
-        SELECT FROM holdfast.live WHERE queue = queues.name AND lapses_at < (SELECT holdfast.now())
-        LIMIT :limit::bigint) AS found) AS lapsed
+        SELECT FROM holdfast.live WHERE queue = queues.name AND lease_expires_at < (SELECT holdfast.now())
+        LIMIT :limit::bigint) AS found) AS expired
 FROM unnest(:queues::text[]) AS queues (name)
 
 -- name: oldest_ready

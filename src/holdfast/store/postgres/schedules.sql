@@ -37,7 +37,7 @@ WHERE name = :name
 
 -- name: forget_schedule
 WITH plans AS (DELETE FROM holdfast.plan WHERE schedule = :name),
-skips AS (DELETE FROM holdfast.skip WHERE schedule = :name)
+skips AS (DELETE FROM holdfast.skipped_plan WHERE schedule = :name)
 DELETE FROM holdfast.schedule WHERE name = :name RETURNING name
 
 -- name: due_schedules

@@ -64,7 +64,7 @@ def migrate(connection: psycopg.Connection[Any], statements: Statements) -> list
 
 def _write_version(connection: psycopg.Connection[Any], statements: Statements, number: int) -> None:
     text = statements.in_schema(
-        "INSERT INTO holdfast.meta (version, oldest_code) VALUES (%s, %s) ON CONFLICT (only_row)"
+        "INSERT INTO holdfast.meta (version, oldest_code) VALUES (%s, %s) ON CONFLICT (single_row)"
         " DO UPDATE SET version = excluded.version, oldest_code = excluded.oldest_code"
     )
     connection.execute(text.encode(), (number, OLDEST_CODE))

@@ -13,7 +13,7 @@ from psycopg.rows import tuple_row
 
 from holdfast.domain.jobs.selector import Glob
 from holdfast.store.engine import sql
-from holdfast.store.engine.operation import Ask, ById, Fill, Rows, Step
+from holdfast.store.engine.operation import BulkInsert, ById, Query, Rows, Statement
 from holdfast.store.engine.rows import reader
 
 _encoder = msgspec.json.Encoder()
@@ -33,9 +33,9 @@ class Statements:
         """The text with ``holdfast.`` replaced by the schema in use."""
         return text if self.schema == "holdfast" else text.replace("holdfast.", f"{quoted(self.schema)}.")
 
-    def perform(self, connection: psycopg.Connection[Any], step: Step) -> list[Any]:
+    def perform(self, connection: psycopg.Connection[Any], step: Statement) -> list[Any]:
         """Do one step of a flow."""
-        if isinstance(step, Fill):
+        if isinstance(step, BulkInsert):
             with told_of_loss(connection), connection.cursor() as cursor, cursor.copy(self._copy(step)) as copy:
                 for block in _blocks(step):
                     copy.write(block)
@@ -43,9 +43,9 @@ class Statements:
         cursor = connection.cursor(row_factory=tuple_row).execute(self.text(step), to_sql(step.parameters))
         return _rows(step, cursor, cursor.fetchall() if cursor.description else [])
 
-    async def aperform(self, connection: psycopg.AsyncConnection[Any], step: Step) -> list[Any]:
+    async def aperform(self, connection: psycopg.AsyncConnection[Any], step: Statement) -> list[Any]:
         """The same on an async connection."""
-        if isinstance(step, Fill):
+        if isinstance(step, BulkInsert):
             with told_of_loss(connection):
                 async with connection.cursor() as cursor, cursor.copy(self._copy(step)) as copy:
                     for block in _blocks(step):
@@ -54,7 +54,7 @@ class Statements:
         cursor = await connection.cursor(row_factory=tuple_row).execute(self.text(step), to_sql(step.parameters))
         return _rows(step, cursor, await cursor.fetchall() if cursor.description else [])
 
-    def text(self, ask: Ask) -> bytes:
+    def text(self, ask: Query) -> bytes:
         """The statement as psycopg wants it."""
         composed = self._composed.get((ask.name, ask.where))
         if composed is None:
@@ -62,7 +62,7 @@ class Statements:
             self._composed[ask.name, ask.where] = composed
         return composed
 
-    def _copy(self, fill: Fill) -> bytes:
+    def _copy(self, fill: BulkInsert) -> bytes:
         return f"COPY {quoted(self.schema)}.{fill.table} ({', '.join(fill.columns)}) FROM STDIN".encode()
 
 
@@ -109,14 +109,14 @@ def _by_id(table: ById) -> dict[int, dict[str, Any]]:
     return {key: dict(zip(names, row, strict=True)) for key, row in zip(table.columns["id"], rows, strict=True)}
 
 
-def _rows(ask: Ask, cursor: psycopg.Cursor[Any] | psycopg.AsyncCursor[Any], rows: list[Any]) -> list[Any]:
+def _rows(ask: Query, cursor: psycopg.Cursor[Any] | psycopg.AsyncCursor[Any], rows: list[Any]) -> list[Any]:
     if ask.rows is None:
         return rows
     columns = tuple(column.name for column in cursor.description or ())
     return reader(ask.rows, columns, micros=False)(rows)
 
 
-def _blocks(fill: Fill, size: int = 2000) -> Iterator[str]:
+def _blocks(fill: BulkInsert, size: int = 2000) -> Iterator[str]:
     """The rows in COPY's text format; the server works on one block while the next is written."""
     count = len(next(iter(fill.columns.values())))
     for start in range(0, count, size):

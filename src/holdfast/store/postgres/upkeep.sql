@@ -3,21 +3,21 @@
 -- name: job_without_place
 SELECT id FROM holdfast.job AS job
 WHERE NOT EXISTS (SELECT FROM holdfast.live AS live WHERE live.id = job.id)
-    AND NOT EXISTS (SELECT FROM holdfast.ended AS ended WHERE ended.id = job.id)
+    AND NOT EXISTS (SELECT FROM holdfast.finished AS finished WHERE finished.id = job.id)
 LIMIT :limit::bigint
 
 -- name: job_in_two_places
-SELECT live.id FROM holdfast.live AS live JOIN holdfast.ended AS ended ON ended.id = live.id LIMIT :limit::bigint
+SELECT live.id FROM holdfast.live AS live JOIN holdfast.finished AS finished ON finished.id = live.id LIMIT :limit::bigint
 
 -- name: place_without_job
 SELECT id FROM holdfast.live AS live WHERE NOT EXISTS (SELECT FROM holdfast.job AS job WHERE job.id = live.id)
 UNION ALL
-SELECT id FROM holdfast.ended AS ended WHERE NOT EXISTS (SELECT FROM holdfast.job AS job WHERE job.id = ended.id)
+SELECT id FROM holdfast.finished AS finished WHERE NOT EXISTS (SELECT FROM holdfast.job AS job WHERE job.id = finished.id)
 LIMIT :limit::bigint
 
 -- name: waiting_for_nothing
 SELECT id FROM holdfast.live AS live
-WHERE state = 'waiting' AND NOT EXISTS (SELECT FROM holdfast.need AS need WHERE need.job_id = live.id)
+WHERE state = 'waiting' AND NOT EXISTS (SELECT FROM holdfast.dependency AS dependency WHERE dependency.job_id = live.id)
 LIMIT :limit::bigint
 
 -- name: attempts_past_limit
@@ -29,8 +29,8 @@ LIMIT :limit::bigint
 SELECT id FROM holdfast.job LIMIT 1
 
 -- name: any_holder
--- Somebody who may claim or settle now: a worker that was seen, or a lease that has not lapsed.
+-- Somebody who may claim or settle now: a worker that was seen, or a lease that has not expired.
 SELECT id FROM holdfast.worker WHERE stopped_at IS NULL AND seen_at > (SELECT holdfast.now()) - :silence::interval
 UNION ALL
-SELECT worker FROM holdfast.live WHERE state = 'running' AND lapses_at > (SELECT holdfast.now())
+SELECT worker FROM holdfast.live WHERE state = 'running' AND lease_expires_at > (SELECT holdfast.now())
 LIMIT 1

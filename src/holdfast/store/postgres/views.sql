@@ -6,12 +6,12 @@
 WITH page AS (
     (SELECT seen.* FROM holdfast.live_view AS seen WHERE {where} ORDER BY seen.id DESC LIMIT :limit::bigint)
     UNION ALL
-    (SELECT seen.* FROM holdfast.ended_view AS seen WHERE {where} ORDER BY seen.id DESC LIMIT :limit::bigint)
+    (SELECT seen.* FROM holdfast.finished_view AS seen WHERE {where} ORDER BY seen.id DESC LIMIT :limit::bigint)
     ORDER BY id DESC LIMIT :limit::bigint
 )
 SELECT id, kind, queue, state, priority, due_at, label, tags, key, payload, parent_id, actor, created_at, attempts,
-    max_attempts, crashes, max_crashes, on_lost, retry, after_when, after_failed, token, suspect, wanted,
-    worker, claimed_at, started_at, lapses_at, note, ended_at, reason, error, result, progress_done, progress_total,
+    max_attempts, crashes, max_crashes, on_lost, retry, after_when, after_failed, token, poison_suspect, requested,
+    worker, claimed_at, started_at, lease_expires_at, note, finished_at, reason, error, result, progress_done, progress_total,
     progress_message, checkpoint
 FROM page ORDER BY id DESC
 
@@ -21,13 +21,13 @@ FROM page ORDER BY id DESC
 WITH page AS (
     (SELECT seen.* FROM holdfast.live_view AS seen WHERE {where} ORDER BY seen.id DESC LIMIT :limit::bigint)
     UNION ALL
-    (SELECT seen.* FROM holdfast.ended_view AS seen WHERE {where} ORDER BY seen.id DESC LIMIT :limit::bigint)
+    (SELECT seen.* FROM holdfast.finished_view AS seen WHERE {where} ORDER BY seen.id DESC LIMIT :limit::bigint)
     ORDER BY id DESC LIMIT :limit::bigint
 )
 SELECT id, kind, queue, state, priority, due_at, label, tags, key,
     CASE WHEN error IS NULL OR length(payload) > 16384 THEN '{}' ELSE payload END AS payload, parent_id, actor, created_at, attempts,
-    max_attempts, crashes, max_crashes, on_lost, retry, after_when, after_failed, token, suspect, wanted,
-    worker, claimed_at, started_at, lapses_at, note, ended_at, reason,
+    max_attempts, crashes, max_crashes, on_lost, retry, after_when, after_failed, token, poison_suspect, requested,
+    worker, claimed_at, started_at, lease_expires_at, note, finished_at, reason,
     CASE WHEN length(payload) <= 16384 THEN left(error, 300) END AS error, NULL AS result, progress_done, progress_total,
     progress_message, NULL AS checkpoint
 FROM page ORDER BY id DESC
@@ -36,7 +36,7 @@ FROM page ORDER BY id DESC
 WITH page AS (
     (SELECT seen.id FROM holdfast.live_view AS seen WHERE {where} ORDER BY seen.id LIMIT :limit::bigint)
     UNION ALL
-    (SELECT seen.id FROM holdfast.ended_view AS seen WHERE {where} ORDER BY seen.id LIMIT :limit::bigint)
+    (SELECT seen.id FROM holdfast.finished_view AS seen WHERE {where} ORDER BY seen.id LIMIT :limit::bigint)
     ORDER BY id LIMIT :limit::bigint
 )
 SELECT id FROM page ORDER BY id
@@ -45,20 +45,20 @@ SELECT id FROM page ORDER BY id
 WITH page AS (
     (SELECT seen.id FROM holdfast.live_view AS seen WHERE {where} ORDER BY seen.id DESC LIMIT :limit::bigint)
     UNION ALL
-    (SELECT seen.id FROM holdfast.ended_view AS seen WHERE {where} ORDER BY seen.id DESC LIMIT :limit::bigint)
+    (SELECT seen.id FROM holdfast.finished_view AS seen WHERE {where} ORDER BY seen.id DESC LIMIT :limit::bigint)
     ORDER BY id DESC LIMIT :limit::bigint
 )
 SELECT count(*) FROM page
 
 -- name: state_of
-SELECT state FROM holdfast.live WHERE id = :id UNION ALL SELECT state FROM holdfast.ended WHERE id = :id
+SELECT state FROM holdfast.live WHERE id = :id UNION ALL SELECT state FROM holdfast.finished WHERE id = :id
 
 -- name: key_of
 SELECT key FROM holdfast.key WHERE job_id = :id
 
 -- name: attempts_of
 SELECT attempt.number, attempt.token, attempt.worker, worker.host, worker.pid, worker.version, attempt.started_at,
-    attempt.ended_at, attempt.reason, attempt.exit_code, attempt.error
+    attempt.finished_at, attempt.reason, attempt.exit_code, attempt.error
 FROM holdfast.attempt LEFT JOIN holdfast.worker ON worker.id = attempt.worker
 WHERE attempt.job_id = :id ORDER BY attempt.token
 
@@ -136,7 +136,7 @@ seen.state = 'ready' AND NOT seen.over
 
 -- name: only_running
 seen.id = ANY(ARRAY(
-    SELECT live.id FROM holdfast.live WHERE live.lapses_at IS NOT NULL ORDER BY live.queue, live.lapses_at)) AND NOT seen.over
+    SELECT live.id FROM holdfast.live WHERE live.lease_expires_at IS NOT NULL ORDER BY live.queue, live.lease_expires_at)) AND NOT seen.over
 
 -- name: only_done
 seen.state = 'done' AND seen.over

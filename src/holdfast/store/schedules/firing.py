@@ -12,17 +12,17 @@ from msgspec import Struct, structs
 from holdfast.domain.jobs.dependencies import After, When
 from holdfast.domain.jobs.job import JobId, State
 from holdfast.domain.jobs.new_job import Actor, Enqueued, NewJob
-from holdfast.domain.schedules.decision import Reason, Skipped
+from holdfast.domain.schedules.decision import Skipped, SkipReason
 from holdfast.domain.schedules.definition import Schedule
-from holdfast.domain.schedules.plan import Earlier, Origin, Overlap, Plan, Standing, Turn, arrange, standing
+from holdfast.domain.schedules.plan import Earlier, Origin, Overlap, Plan, PlanStatus, Turn, arrange, standing
 from holdfast.store.engine.now import read_now
-from holdfast.store.engine.operation import Fill, Flow, Rows, ask
+from holdfast.store.engine.operation import BulkInsert, Operation, Rows, query
 from holdfast.store.jobs import dependencies
 from holdfast.store.jobs.control import cancel_jobs
 from holdfast.store.jobs.enqueue import draw_ids, enqueue_flow
 
 
-class Fire(Struct, frozen=True):
+class PlanToFire(Struct, frozen=True):
     """A plan, and the job that it becomes; *then* follows when that is done."""
 
     plan: Plan
@@ -41,7 +41,7 @@ class Advance(Struct, frozen=True):
     cursor: datetime
     next_at: datetime | None
     overlap: Overlap
-    fire: Sequence[Fire] = ()
+    fire: Sequence[PlanToFire] = ()
     skip: Sequence[Skipped] = ()
     runs: int | None = None
 
@@ -51,7 +51,7 @@ class Decided(Struct, frozen=True):
 
     moved: list[str]
     fired: int
-    skipped: dict[Reason, int]
+    skipped: dict[SkipReason, int]
 
 
 class Fired(Struct, frozen=True):
@@ -86,7 +86,7 @@ class _Lane(Struct, frozen=True):
 
     name: str
     overlap: Overlap
-    fires: Sequence[Fire]
+    fires: Sequence[PlanToFire]
     meets: bool
     met: bool
 
@@ -94,16 +94,16 @@ class _Lane(Struct, frozen=True):
 class _Placed(Struct, frozen=True):
     """A plan that is fired: whether it waits for the one before it, and for whom if it is the first of its line."""
 
-    fire: Fire
+    fire: PlanToFire
     waits: bool
     after: Sequence[JobId]
     first: bool
     met: bool
 
 
-def advance(advances: Sequence[Advance], drawn: list[JobId] | None) -> Flow[Decided]:
+def advance(advances: Sequence[Advance], drawn: list[JobId] | None) -> Operation[Decided]:
     """Take what planners have decided, of the schedules that nobody has changed since."""
-    rows: list[_Locked] = yield ask("lock_schedules", _Locked, names=[each.name for each in advances])
+    rows: list[_Locked] = yield query("lock_schedules", _Locked, names=[each.name for each in advances])
     known = {row.name: row for row in rows}
     taken = [each for each in advances if each.name in known and known[each.name].token == each.token]
     if not taken:
@@ -112,12 +112,12 @@ def advance(advances: Sequence[Advance], drawn: list[JobId] | None) -> Flow[Deci
     fired, overlapped = yield from _fire(lanes, drawn, Origin.DUE, Actor.SCHEDULER)
     skips = {each.name: list(each.skip) for each in taken}
     for plan in overlapped:
-        skips[plan.schedule].append(Skipped(plan.time, plan.time, 1, Reason.OVERLAP, plan.scope))
+        skips[plan.schedule].append(Skipped(plan.time, plan.time, 1, SkipReason.OVERLAP, plan.scope))
     counted = yield from write_skips(skips)
     moments: dict[str, set[datetime]] = defaultdict(set)
     for each in fired:
         moments[each.schedule].add(each.time)
-    yield ask("advance_schedules", advance=_columns_of(taken, known, {name: len(at) for name, at in moments.items()}))
+    yield query("advance_schedules", advance=_columns_of(taken, known, {name: len(at) for name, at in moments.items()}))
     return Decided([each.name for each in taken], len(fired), counted)
 
 
@@ -131,9 +131,9 @@ def _columns_of(taken: Sequence[Advance], known: Mapping[str, _Locked], moments:
     )
 
 
-def fire_asked(
-    schedule: Schedule, fires: Sequence[Fire], drawn: list[JobId] | None, origin: Origin, actor: str
-) -> Flow[list[Fired]]:
+def fire_requested(
+    schedule: Schedule, fires: Sequence[PlanToFire], drawn: list[JobId] | None, origin: Origin, actor: str
+) -> Operation[list[Fired]]:
     """Fire plans of a schedule, which is locked, because a person wants it."""
     fired, _ = yield from _fire([_asked_lane(schedule, fires, origin)], drawn, origin, actor)
     return fired
@@ -144,7 +144,7 @@ def _due_lane(each: Advance) -> _Lane:
     return _Lane(each.name, each.overlap, each.fire, meets=not alone, met=not alone)
 
 
-def _asked_lane(schedule: Schedule, fires: Sequence[Fire], origin: Origin) -> _Lane:
+def _asked_lane(schedule: Schedule, fires: Sequence[PlanToFire], origin: Origin) -> _Lane:
     """A trigger starts at once, and later plans meet it; a backfill is a line of its own, beside what is due."""
     allowed = schedule.defined.when.overlaps is Overlap.ALLOW
     match origin:
@@ -156,10 +156,10 @@ def _asked_lane(schedule: Schedule, fires: Sequence[Fire], origin: Origin) -> _L
             assert_never(origin)
 
 
-def write_skips(skips: Mapping[str, Sequence[Skipped]]) -> Flow[dict[Reason, int]]:
+def write_skips(skips: Mapping[str, Sequence[Skipped]]) -> Operation[dict[SkipReason, int]]:
     """Write down what was not fired, by schedule; answers how many plans by reason."""
     rows = [(name, skip) for name, found in skips.items() for skip in found]
-    counted: dict[Reason, int] = defaultdict(int)
+    counted: dict[SkipReason, int] = defaultdict(int)
     for _, skip in rows:
         counted[skip.reason] += skip.count
     if rows:
@@ -171,22 +171,22 @@ def write_skips(skips: Mapping[str, Sequence[Skipped]]) -> Flow[dict[Reason, int
             reason=[skip.reason for _, skip in rows],
             count=[skip.count for _, skip in rows],
         )
-        yield ask("write_skips", skip=table)
+        yield query("write_skips", skip=table)
     return dict(counted)
 
 
-def release(limit: int) -> Flow[int]:
+def release(limit: int) -> Operation[int]:
     """Let plans go that wait for one that is out of the way; what that one waited for, they wait for."""
-    rows = yield ask("stuck_plans", limit=limit)
+    rows = yield query("stuck_plans", limit=limit)
     if rows:
         yield from dependencies.pass_on([row[1] for row in rows])
-        yield ask("forget_needs", need=Rows(job_id=[row[0] for row in rows], need_id=[row[1] for row in rows]))
+        yield query("forget_needs", need=Rows(job_id=[row[0] for row in rows], dependency_id=[row[1] for row in rows]))
         yield from dependencies.judge_waiting(sorted({row[0] for row in rows}))
-    yield ask("unqueue_plans")
+    yield query("unqueue_plans")
     return len(rows)
 
 
-def known_plans(plans: Sequence[Plan]) -> Flow[set[Plan]]:
+def known_plans(plans: Sequence[Plan]) -> Operation[set[Plan]]:
     """Which of these have been fired."""
     if not plans:
         return set()
@@ -195,7 +195,7 @@ def known_plans(plans: Sequence[Plan]) -> Flow[set[Plan]]:
         time=[plan.time for plan in plans],
         scope=[plan.scope for plan in plans],
     )
-    rows: list[Plan] = yield ask("known_plans", Plan, plan=asked)
+    rows: list[Plan] = yield query("known_plans", Plan, plan=asked)
     return set(rows)
 
 
@@ -204,7 +204,7 @@ def known_plans(plans: Sequence[Plan]) -> Flow[set[Plan]]:
 
 def _fire(
     lanes: Sequence[_Lane], drawn: list[JobId] | None, origin: Origin, actor: str
-) -> Flow[tuple[list[Fired], list[Plan]]]:
+) -> Operation[tuple[list[Fired], list[Plan]]]:
     """Fire plans of schedules that are locked; answers them, and those that overlap has skipped."""
     known = yield from known_plans([fire.plan for lane in lanes for fire in lane.fires])
     earlier = yield from _earlier([lane.name for lane in lanes if lane.meets])
@@ -225,15 +225,15 @@ def _fire(
     return fired, skipped
 
 
-def _write(placed: Sequence[_Placed], ids: list[JobId], origin: Origin, actor: str) -> Flow[list[Fired]]:
+def _write(placed: Sequence[_Placed], ids: list[JobId], origin: Origin, actor: str) -> Operation[list[Fired]]:
     """The jobs, and their rows in the ledger."""
     if not placed:
         return []
-    needed: list[Sequence[JobId]] = []
+    waits_for: list[Sequence[JobId]] = []
 
     def arranged(answers: Sequence[Enqueued]) -> Sequence[NewJob]:
-        needed[:] = _line_up(placed, answers)
-        return [_request(each, after) for each, after in zip(placed, needed, strict=True)]
+        waits_for[:] = _line_up(placed, answers)
+        return [_request(each, after) for each, after in zip(placed, waits_for, strict=True)]
 
     requests = [each.fire.request for each in placed]
     answers = yield from enqueue_flow(requests, ids, arrange=arranged)
@@ -241,7 +241,7 @@ def _write(placed: Sequence[_Placed], ids: list[JobId], origin: Origin, actor: s
     columns = _columns([each.fire.plan for each in placed], answers, origin, actor, now)
     # A job that was there before, since the kind has a unique key, is somebody else's: nobody waits for it.
     met = [each.met and answer.created for each, answer in zip(placed, answers, strict=True)]
-    yield Fill("plan", {**columns, "open": met, "queued": [bool(after) for after in needed]})
+    yield BulkInsert("plan", {**columns, "open": met, "queued": [bool(after) for after in waits_for]})
     then = [
         structs.replace(each.fire.then, after=After(ids=(answer.id,)))
         for each, answer in zip(placed, answers, strict=True)
@@ -279,29 +279,29 @@ def _columns(
 
 def _request(placed: _Placed, after: Sequence[JobId]) -> NewJob:
     request = placed.fire.request
-    return structs.replace(request, after=After(ids=tuple(after), when=When.ENDED)) if after else request
+    return structs.replace(request, after=After(ids=tuple(after), when=When.FINISHED)) if after else request
 
 
-def _earlier(schedules: list[str]) -> Flow[dict[tuple[str, str], list[Earlier]]]:
+def _earlier(schedules: list[str]) -> Operation[dict[tuple[str, str], list[Earlier]]]:
     """The earlier plans of each schedule and scope that have not ended; those that have are closed."""
     found: dict[tuple[str, str], list[Earlier]] = defaultdict(list)
     if not schedules:
         return found
-    rows: list[_Open] = yield ask("open_plans", _Open, schedules=schedules)
-    ended = []
+    rows: list[_Open] = yield query("open_plans", _Open, schedules=schedules)
+    finished = []
     for row in rows:
         place = standing(row.state, row.attempts)
-        if place is Standing.ENDED:
-            ended.append(row.job_id)
+        if place is PlanStatus.FINISHED:
+            finished.append(row.job_id)
         else:
             found[row.schedule, row.scope].append(Earlier(row.job_id, place))
-    if ended:
-        yield ask("close_plans", schedules=schedules, ids=ended)
+    if finished:
+        yield query("close_plans", schedules=schedules, ids=finished)
     return found
 
 
-def _by_scope(fires: Iterator[Fire]) -> dict[str, list[Fire]]:
-    found: dict[str, list[Fire]] = defaultdict(list)
+def _by_scope(fires: Iterator[PlanToFire]) -> dict[str, list[PlanToFire]]:
+    found: dict[str, list[PlanToFire]] = defaultdict(list)
     for fire in fires:
         found[fire.plan.scope].append(fire)
     return found

@@ -8,15 +8,24 @@ from datetime import datetime
 from msgspec import Struct, structs
 
 from holdfast.domain.jobs.job import JobId
-from holdfast.domain.schedules.decision import Reason
+from holdfast.domain.schedules.decision import SkipReason
 from holdfast.domain.schedules.definition import Schedule
 from holdfast.domain.schedules.plan import Origin, Plan
 from holdfast.domain.text import checked_actor
 from holdfast.errors import NoSuchSchedule
 from holdfast.store.engine.backend import Backend
-from holdfast.store.engine.operation import Flow, ask
+from holdfast.store.engine.operation import Operation, query
 from holdfast.store.jobs.enqueue import SYSTEM
-from holdfast.store.schedules.firing import Advance, Decided, Fire, Fired, advance, fire_asked, known_plans, release
+from holdfast.store.schedules.firing import (
+    Advance,
+    Decided,
+    Fired,
+    PlanToFire,
+    advance,
+    fire_requested,
+    known_plans,
+    release,
+)
 
 
 class SkippedPlans(Struct, frozen=True):
@@ -26,7 +35,7 @@ class SkippedPlans(Struct, frozen=True):
     first: datetime
     last: datetime
     scope: str
-    reason: Reason
+    reason: SkipReason
     count: int
     decided_at: datetime
 
@@ -47,10 +56,10 @@ class Plans:
         drawn = self._backend.draw_ids(sum(len(each.fire) for each in advances))
         decided = self._backend.write(advance, advances, drawn)
         if decided.fired:
-            self._backend.ring()
+            self._backend.notify()
         return decided
 
-    def fire(self, name: str, fires: Sequence[Fire], *, origin: Origin, actor: str) -> list[Fired]:
+    def fire(self, name: str, fires: Sequence[PlanToFire], *, origin: Origin, actor: str) -> list[Fired]:
         """Fire plans because a person wants it; answers those that were not fired before.
 
         Raises:
@@ -60,7 +69,7 @@ class Plans:
         drawn = self._backend.draw_ids(len(fires))
         fired = self._backend.write(_fire, name, fires, drawn, origin, actor)
         if fired:
-            self._backend.ring()
+            self._backend.notify()
         return fired
 
     def known(self, plans: Sequence[Plan]) -> set[Plan]:
@@ -71,40 +80,42 @@ class Plans:
         """Let plans go that wait for one that is out of the way: it waits for its retry, or for a person."""
         released = self._backend.write(release, limit)
         if released:
-            self._backend.ring()
+            self._backend.notify()
         return released
 
     def find(self, plan: Plan) -> Fired | None:
         """The plan, if it was fired."""
-        rows: list[Fired] = self._backend.look(ask("find_plan", Fired, **structs.asdict(plan)))
+        rows: list[Fired] = self._backend.look(query("find_plan", Fired, **structs.asdict(plan)))
         return rows[0] if rows else None
 
     def find_skip(self, plan: Plan) -> SkippedPlans | None:
         """The stretch that the plan was skipped with, if it was; the newest, if there are several."""
-        rows: list[SkippedPlans] = self._backend.look(ask("find_skip", SkippedPlans, **structs.asdict(plan)))
+        rows: list[SkippedPlans] = self._backend.look(query("find_skip", SkippedPlans, **structs.asdict(plan)))
         return rows[0] if rows else None
 
     def history(self, name: str, *, limit: int = 50) -> list[Fired]:
         """The plans that were fired, the newest first."""
-        return self._backend.look(ask("plan_history", Fired, schedule=name, limit=limit))
+        return self._backend.look(query("plan_history", Fired, schedule=name, limit=limit))
 
     def skips(self, name: str, *, limit: int = 50) -> list[SkippedPlans]:
         """The stretches that were not fired, the newest first."""
-        return self._backend.look(ask("skip_history", SkippedPlans, schedule=name, limit=limit))
+        return self._backend.look(query("skip_history", SkippedPlans, schedule=name, limit=limit))
 
 
-def _fire(name: str, fires: Sequence[Fire], drawn: list[JobId] | None, origin: Origin, actor: str) -> Flow[list[Fired]]:
+def _fire(
+    name: str, fires: Sequence[PlanToFire], drawn: list[JobId] | None, origin: Origin, actor: str
+) -> Operation[list[Fired]]:
     schedule = yield from locked_schedule(name)
-    return (yield from fire_asked(schedule, fires, drawn, origin, actor))
+    return (yield from fire_requested(schedule, fires, drawn, origin, actor))
 
 
-def locked_schedule(name: str) -> Flow[Schedule]:
+def locked_schedule(name: str) -> Operation[Schedule]:
     """The schedule, under its lock: nobody plans it meanwhile.
 
     Raises:
         NoSuchSchedule: There is none of this name.
     """
-    rows: list[Schedule] = yield ask("lock_schedule", Schedule, name=name)
+    rows: list[Schedule] = yield query("lock_schedule", Schedule, name=name)
     if not rows:
         raise missing_schedule(name)
     return rows[0]

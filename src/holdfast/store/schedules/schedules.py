@@ -21,7 +21,7 @@ from holdfast.domain.text import checked_actor, clean_text
 from holdfast.errors import DuplicateSchedule
 from holdfast.store.engine.backend import Backend
 from holdfast.store.engine.now import read_now
-from holdfast.store.engine.operation import Flow, ask
+from holdfast.store.engine.operation import Operation, query
 from holdfast.store.jobs.enqueue import SYSTEM
 from holdfast.store.schedules.firing import write_skips
 from holdfast.store.schedules.plans import locked_schedule, missing_schedule
@@ -80,7 +80,7 @@ class Outlook(Struct, frozen=True):
     rest: timedelta | None
 
 
-class Schedules:
+class ScheduleStore:
     """Schedules by their names. Every change voids what planners have decided meanwhile."""
 
     def __init__(self, backend: Backend) -> None:
@@ -97,7 +97,7 @@ class Schedules:
         created = self._backend.write(_create, Declaration(name, definition, 0), actor, declared=False)
         if not created:
             raise DuplicateSchedule(f"there is a schedule {name!r} already", name=name)
-        self._backend.ring()
+        self._backend.notify()
         return self.get(name)
 
     def declare(self, declarations: Sequence[Declaration], *, actor: str) -> dict[str, Declared]:
@@ -111,7 +111,7 @@ class Schedules:
             if found[each.name] in (Declared.MADE, Declared.CHANGED):
                 found[each.name] = self._backend.write(_declare, each, actor)
         if set(found.values()) & {Declared.MADE, Declared.CHANGED}:
-            self._backend.ring()
+            self._backend.notify()
         return found
 
     def update(self, name: str, change: Callable[[Definition], Definition], *, actor: str) -> Schedule:
@@ -122,7 +122,7 @@ class Schedules:
         """
         checked_actor(actor, system=SYSTEM)
         self._backend.write(_update, name, change, actor)
-        self._backend.ring()
+        self._backend.notify()
         return self.get(name)
 
     def pause(self, name: str, *, actor: str, note: str | None = None) -> Schedule:
@@ -144,7 +144,7 @@ class Schedules:
         """
         checked_actor(actor, system=SYSTEM)
         self._backend.write(_resume, name, actor)
-        self._backend.ring()
+        self._backend.notify()
         return self.get(name)
 
     def remove(self, name: str) -> None:
@@ -161,7 +161,7 @@ class Schedules:
         Raises:
             NoSuchSchedule: There is none of this name.
         """
-        rows: list[Schedule] = self._backend.look(ask("get_schedule", Schedule, name=name))
+        rows: list[Schedule] = self._backend.look(query("get_schedule", Schedule, name=name))
         if not rows:
             raise missing_schedule(name)
         return rows[0]
@@ -178,7 +178,7 @@ class Schedules:
 
     def page(self, *, after: str = "", limit: int = 50) -> list[Schedule]:
         """Schedules by name, from the first after *after* on."""
-        return self._backend.look(ask("list_schedules", Schedule, after=after, limit=limit))
+        return self._backend.look(query("list_schedules", Schedule, after=after, limit=limit))
 
     def now(self) -> datetime:
         """The store's own time: plans are due by it."""
@@ -194,21 +194,21 @@ class Schedules:
         """Note that a schedule could not be planned, and let it rest; false: it was changed meanwhile."""
         text = clean_text(error, limit=MAX_ERROR)
         rest = setback(due.failures + 1)
-        return bool(self._backend.run(ask("fail_schedule", name=due.name, token=due.token, error=text, rest=rest)))
+        return bool(self._backend.run(query("fail_schedule", name=due.name, token=due.token, error=text, rest=rest)))
 
     def lag(self) -> timedelta:
         """How long the oldest plan that is due has waited for a planner."""
-        ((lag,),) = self._backend.look(ask("schedule_lag"))
+        ((lag,),) = self._backend.look(query("schedule_lag"))
         return max(timedelta(0), _duration(lag) or timedelta(0))
 
     def troubled(self, *, late: timedelta, limit: int = 10) -> list[Troubled]:
         """Schedules that cannot be planned, or have waited for a planner for longer than *late*."""
-        return self._backend.look(ask("troubled_schedules", Troubled, late=late, limit=limit))
+        return self._backend.look(query("troubled_schedules", Troubled, late=late, limit=limit))
 
 
-def _create(declaration: Declaration, actor: str, *, declared: bool) -> Flow[bool]:
+def _create(declaration: Declaration, actor: str, *, declared: bool) -> Operation[bool]:
     text = declaration.definition.dumps()
-    rows = yield ask(
+    rows = yield query(
         "create_schedule",
         name=declaration.name,
         definition=text,
@@ -220,8 +220,8 @@ def _create(declaration: Declaration, actor: str, *, declared: bool) -> Flow[boo
     return bool(rows)
 
 
-def _compare(declaration: Declaration) -> Flow[Declared]:
-    rows: list[Schedule] = yield ask("get_schedule", Schedule, name=declaration.name)
+def _compare(declaration: Declaration) -> Operation[Declared]:
+    rows: list[Schedule] = yield query("get_schedule", Schedule, name=declaration.name)
     return _difference(rows, declaration)
 
 
@@ -237,12 +237,12 @@ def _difference(rows: list[Schedule], declaration: Declaration) -> Declared:
     return Declared.SAME if same else Declared.CHANGED
 
 
-def _declare(declaration: Declaration, actor: str) -> Flow[Declared]:
+def _declare(declaration: Declaration, actor: str) -> Operation[Declared]:
     rows: list[Schedule] = []
     while not rows:  # between the two, somebody may remove it
         if (yield from _create(declaration, actor, declared=True)):
             return Declared.MADE
-        rows = yield ask("lock_schedule", Schedule, name=declaration.name)
+        rows = yield query("lock_schedule", Schedule, name=declaration.name)
     difference = _difference(rows, declaration)
     if difference is Declared.CHANGED:
         text = declaration.definition.dumps()
@@ -250,7 +250,7 @@ def _declare(declaration: Declaration, actor: str) -> Flow[Declared]:
     return difference
 
 
-def _update(name: str, change: Callable[[Definition], Definition], actor: str) -> Flow[None]:
+def _update(name: str, change: Callable[[Definition], Definition], actor: str) -> Operation[None]:
     schedule = yield from locked_schedule(name)
     definition = change(schedule.defined)
     yield from _define(schedule, definition, declared=schedule.declared, version=schedule.version, actor=actor)
@@ -258,9 +258,9 @@ def _update(name: str, change: Callable[[Definition], Definition], actor: str) -
 
 def _define(
     schedule: Schedule, definition: Definition, *, declared: str | None, version: int, actor: str
-) -> Flow[None]:
+) -> Operation[None]:
     now = yield from read_now()
-    yield ask(
+    yield query(
         "define_schedule",
         name=schedule.name,
         definition=definition.dumps(),
@@ -272,26 +272,26 @@ def _define(
     yield from _move(schedule, moved, paused=schedule.paused, note=schedule.note, actor=actor)
 
 
-def _pause(name: str, note: str | None, actor: str) -> Flow[None]:
+def _pause(name: str, note: str | None, actor: str) -> Operation[None]:
     schedule = yield from locked_schedule(name)
     yield from _move(schedule, Moved(schedule.cursor, None), paused=True, note=note, actor=actor)
 
 
-def _resume(name: str, actor: str) -> Flow[None]:
+def _resume(name: str, actor: str) -> Operation[None]:
     schedule = yield from locked_schedule(name)
     moved = resumed(schedule, (yield from read_now()))
     if moved is not None:
         yield from _move(schedule, moved, paused=False, note=None, actor=actor)
 
 
-def _remove(name: str) -> Flow[None]:
+def _remove(name: str) -> Operation[None]:
     yield from locked_schedule(name)  # first: whoever plans it now has written its last rows then
-    yield ask("forget_schedule", name=name)
+    yield query("forget_schedule", name=name)
 
 
-def _move(schedule: Schedule, moved: Moved, *, paused: bool, note: str | None, actor: str) -> Flow[None]:
+def _move(schedule: Schedule, moved: Moved, *, paused: bool, note: str | None, actor: str) -> Operation[None]:
     yield from write_skips({schedule.name: moved.skipped})
-    yield ask(
+    yield query(
         "move_schedule",
         name=schedule.name,
         cursor=moved.cursor,
@@ -302,10 +302,10 @@ def _move(schedule: Schedule, moved: Moved, *, paused: bool, note: str | None, a
     )
 
 
-def _outlook(providers: list[str], limit: int) -> Flow[Outlook]:
+def _outlook(providers: list[str], limit: int) -> Operation[Outlook]:
     now = yield from read_now()
-    due: list[Due] = yield ask("due_schedules", Due, providers=providers, limit=limit, until=now)
-    rest = [] if due else (yield ask("next_look", providers=providers))
+    due: list[Due] = yield query("due_schedules", Due, providers=providers, limit=limit, until=now)
+    rest = [] if due else (yield query("next_look", providers=providers))
     return Outlook(now, due, _duration(rest[0][0]) if rest else None)
 
 

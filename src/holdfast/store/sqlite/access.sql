@@ -1,20 +1,20 @@
 -- Who may do what from afar, and who did what, on SQLite.
 
 -- name: write_act
-INSERT INTO holdfast_act (at, actor, via, verb, target, count, note)
-VALUES (:now, :actor, :via, :verb, :target, :count, :note)
+INSERT INTO holdfast_audit_entry (at, actor, via, action, target, count, note)
+VALUES (:now, :actor, :via, :action, :target, :count, :note)
 RETURNING id
 
 -- name: list_acts
 -- A filter looks at so many acts and no more: the next page goes on below them.
-SELECT id, at, actor, via, verb, target, count, note FROM (
-    SELECT id, at, actor, via, verb, target, count, note FROM holdfast_act WHERE id < :before
+SELECT id, at, actor, via, action, target, count, note FROM (
+    SELECT id, at, actor, via, action, target, count, note FROM holdfast_audit_entry WHERE id < :before
     ORDER BY id DESC LIMIT :window) AS latest
 WHERE (:actor IS NULL OR actor = :actor) AND (:text IS NULL OR instr(lower(target), lower(:text)) > 0)
 LIMIT :limit
 
 -- name: forget_acts
-DELETE FROM holdfast_act WHERE id IN (SELECT id FROM holdfast_act WHERE at < :now - :age ORDER BY at LIMIT :limit)
+DELETE FROM holdfast_audit_entry WHERE id IN (SELECT id FROM holdfast_audit_entry WHERE at < :now - :age ORDER BY at LIMIT :limit)
 RETURNING id
 
 -- name: add_credential
@@ -38,7 +38,7 @@ UPDATE holdfast_credential SET used_at = :now
 WHERE prefix = :prefix AND (used_at IS NULL OR used_at < :now - 60000000)
 
 -- name: look_at_door
--- All that a request at the door needs to know: is it locked, what signs sessions, and the credential it names.
+-- All that a request at the door dependencies to know: is it locked, what signs sessions, and the credential it names.
 SELECT EXISTS (SELECT 1 FROM holdfast_credential) AS locked,
     (SELECT value FROM holdfast_secret WHERE name = 'session') AS secret,
     credential.prefix, credential.name, credential.role, credential.salt, credential.hash, credential.revoked_at
@@ -62,22 +62,22 @@ DELETE FROM holdfast_saved_filter WHERE name = :name RETURNING name
 SELECT name, filter, actor, made_at FROM holdfast_saved_filter ORDER BY name LIMIT :limit
 
 -- name: claim_answer
-INSERT INTO holdfast_answer (credential, key, digest, at) VALUES (:credential, :key, :digest, :now)
+INSERT INTO holdfast_idempotency_key (credential, key, digest, at) VALUES (:credential, :key, :digest, :now)
 ON CONFLICT (credential, key) DO NOTHING
 RETURNING key
 
 -- name: get_answer
-SELECT digest, status, body FROM holdfast_answer WHERE credential = :credential AND key = :key
+SELECT digest, status, body FROM holdfast_idempotency_key WHERE credential = :credential AND key = :key
 
 -- name: put_answer
-UPDATE holdfast_answer SET status = :status, body = :body WHERE credential = :credential AND key = :key
+UPDATE holdfast_idempotency_key SET status = :status, body = :body WHERE credential = :credential AND key = :key
 
 -- name: drop_answer
-DELETE FROM holdfast_answer WHERE credential = :credential AND key = :key AND status IS NULL
+DELETE FROM holdfast_idempotency_key WHERE credential = :credential AND key = :key AND status IS NULL
 
 -- name: forget_answers
-DELETE FROM holdfast_answer
-WHERE (credential, key) IN (SELECT credential, key FROM holdfast_answer WHERE at < :now - :age ORDER BY at LIMIT :limit)
+DELETE FROM holdfast_idempotency_key
+WHERE (credential, key) IN (SELECT credential, key FROM holdfast_idempotency_key WHERE at < :now - :age ORDER BY at LIMIT :limit)
 RETURNING key
 
 -- name: trace_of

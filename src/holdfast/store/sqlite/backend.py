@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.domain.jobs.job import JobId
 from holdfast.errors import NO_STORE, NoTransaction, OtherDatabase, SchemaMissing, StoreUnavailable
-from holdfast.store.engine.operation import Ask, Flow, FlowFunction, P, Step, drive
+from holdfast.store.engine.operation import Operation, OperationFunction, P, Query, Statement, run_operation
 from holdfast.store.sqlite.errors import translated
 from holdfast.store.sqlite.files import create_private, refuse_network_file_system, size_of
-from holdfast.store.sqlite.notifier import Doorbells, SqliteEar
+from holdfast.store.sqlite.notifier import Notifier, SqliteListener
 from holdfast.store.sqlite.schema import check_or_migrate, holds_store, migrate
 from holdfast.store.sqlite.statements import perform, plain_cursor
 
 if TYPE_CHECKING:
-    from holdfast.store.sqlite.database import SqliteUpkeep
+    from holdfast.store.sqlite.database import SqliteDatabase
 
 T = TypeVar("T")
 
@@ -69,7 +69,7 @@ class SqliteBackend:
         self._waiting: deque[_Request] = deque()
         self._idle_readers: deque[sqlite3.Connection] = deque()
         self._closed = False
-        self._doorbells = Doorbells(self.path)
+        self._doorbells = Notifier(self.path)
         self._checkpointed = 0
         self._careful = sqlite3.sqlite_version_info < SAFE_CHECKPOINTS
         refuse_network_file_system(self.path)
@@ -87,35 +87,35 @@ class SqliteBackend:
 
     # -- Backend ---------------------------------------------------------------------------
 
-    def run(self, ask: Ask, *, repeatable: bool = False, timeout: timedelta | None = None) -> list[Any]:
+    def run(self, ask: Query, *, repeatable: bool = False, timeout: timedelta | None = None) -> list[Any]:
         del repeatable, timeout  # a local commit always answers; the busy timeout limits every wait
         return self.write(_single, ask)
 
-    def look(self, ask: Ask) -> list[Any]:
+    def look(self, ask: Query) -> list[Any]:
         with self._reader() as connection, translated():
             return perform(connection, ask, now=self.clock())
 
-    def write(self, flow: FlowFunction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    def write(self, flow: OperationFunction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         request = _Request(lambda: flow(*args, **kwargs))
         self._waiting.append(request)
         with self._lock:
-            while not request.ended:
+            while not request.finished:
                 self._commit_group()
         result: T = request.outcome()
         return result
 
-    def read(self, flow: FlowFunction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    def read(self, flow: OperationFunction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         with self._reader() as connection, translated():
             connection.execute("BEGIN")
             try:
-                return drive(flow(*args, **kwargs), self._performer(connection))
+                return run_operation(flow(*args, **kwargs), self._performer(connection))
             finally:
                 connection.execute("COMMIT")
 
     def draw_ids(self, count: int) -> list[JobId] | None:  # noqa: ARG002 - drawn in the flow
         return None
 
-    def run_on(self, connection: Any, flow: Flow[T]) -> T:
+    def run_on(self, connection: Any, flow: Operation[T]) -> T:
         if not isinstance(connection, sqlite3.Connection):
             raise OtherDatabase(
                 f"this store is a SQLite file, and {type(connection).__name__} is no sqlite3 connection"
@@ -129,11 +129,11 @@ class SqliteBackend:
                 connection.execute("BEGIN IMMEDIATE")
             return self._drive_in_savepoint(connection, flow)
 
-    def _drive_in_savepoint(self, connection: sqlite3.Connection, flow: Flow[T]) -> T:
+    def _drive_in_savepoint(self, connection: sqlite3.Connection, flow: Operation[T]) -> T:
         """A refused enqueue leaves nothing behind in the caller's transaction, whatever comes next."""
         connection.execute("SAVEPOINT holdfast")
         try:
-            result = drive(flow, self._performer(connection))
+            result = run_operation(flow, self._performer(connection))
         except BaseException:
             if connection.in_transaction:
                 connection.execute("ROLLBACK TO holdfast")
@@ -142,7 +142,7 @@ class SqliteBackend:
         connection.execute("RELEASE holdfast")
         return result
 
-    async def arun_on(self, connection: Any, flow: Flow[T]) -> T:
+    async def arun_on(self, connection: Any, flow: Operation[T]) -> T:
         """A sqlite3 connection has no async form; a local file answers at once."""
         return self.run_on(connection, flow)
 
@@ -157,21 +157,21 @@ class SqliteBackend:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
 
-    def ring(self) -> None:
-        self._doorbells.ring()
+    def notify(self) -> None:
+        self._doorbells.notify()
 
-    def listen(self, heard: Callable[[], None]) -> SqliteEar:
-        return SqliteEar(self._doorbells, heard=heard)
+    def listen(self, heard: Callable[[], None]) -> SqliteListener:
+        return SqliteListener(self._doorbells, heard=heard)
 
     def migrate(self) -> list[int]:
         with self._lock, translated():
             return migrate(self._writer)
 
     @cached_property
-    def tools(self) -> SqliteUpkeep:
-        from holdfast.store.sqlite.database import SqliteUpkeep
+    def tools(self) -> SqliteDatabase:
+        from holdfast.store.sqlite.database import SqliteDatabase
 
-        return SqliteUpkeep(self)
+        return SqliteDatabase(self)
 
     @contextmanager
     def checkpointing(self) -> Iterator[None]:
@@ -215,7 +215,7 @@ class SqliteBackend:
             raise
         finally:
             for request in group:
-                request.ended = True
+                request.finished = True
         self._checkpoint_if_large()
 
     def _run_group(self, group: list[_Request]) -> None:
@@ -226,7 +226,7 @@ class SqliteBackend:
         try:
             performer = self._performer(self._writer)  # its clock is read after the wait for the lock
             if len(group) == 1:  # nobody else's work is in this transaction
-                group[0].result = drive(group[0].flow(), performer)
+                group[0].result = run_operation(group[0].flow(), performer)
             else:
                 for request in group:
                     self._run_request(request, performer)
@@ -249,10 +249,10 @@ class SqliteBackend:
                 hint="Start this program again: it has the old file open.",
             )
 
-    def _run_request(self, request: _Request, performer: Callable[[Step], list[Any]]) -> None:
+    def _run_request(self, request: _Request, performer: Callable[[Statement], list[Any]]) -> None:
         self._writer.execute("SAVEPOINT request")
         try:
-            request.result = drive(request.flow(), performer)
+            request.result = run_operation(request.flow(), performer)
         except Exception as error:
             if not self._writer.in_transaction:  # a full disk: SQLite has rolled everything back
                 raise
@@ -260,7 +260,7 @@ class SqliteBackend:
             self._writer.execute("ROLLBACK TO request")
         self._writer.execute("RELEASE request")
 
-    def _performer(self, connection: sqlite3.Connection) -> Callable[[Step], list[Any]]:
+    def _performer(self, connection: sqlite3.Connection) -> Callable[[Statement], list[Any]]:
         now = self.clock()
         return lambda step: perform(connection, step, now=now)
 
@@ -369,13 +369,13 @@ class SqliteBackend:
 class _Request:
     """One writer's work and what came of it."""
 
-    __slots__ = ("ended", "error", "flow", "result")
+    __slots__ = ("error", "finished", "flow", "result")
 
-    def __init__(self, flow: Callable[[], Flow[Any]]) -> None:
+    def __init__(self, flow: Callable[[], Operation[Any]]) -> None:
         self.flow = flow
         self.result: Any = None
         self.error: BaseException | None = None
-        self.ended = False
+        self.finished = False
 
     def outcome(self) -> Any:
         if self.error is not None:
@@ -384,7 +384,7 @@ class _Request:
         return self.result
 
 
-def _single(ask: Ask) -> Flow[list[Any]]:
+def _single(ask: Query) -> Operation[list[Any]]:
     return (yield ask)
 
 

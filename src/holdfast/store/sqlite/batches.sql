@@ -1,29 +1,29 @@
 -- Batches on SQLite.
 
 -- name: latest_batch
-SELECT id, identity, generation, kind, arguments, source, name, state, wanted, aborted_by, total, passes,
-    version, inputs, code, options, actor, created_at, started_at, ended_at
+SELECT id, identity, generation, kind, arguments, source, name, state, requested, aborted_by, total, passes,
+    version, inputs, code, options, actor, created_at, started_at, finished_at
 FROM holdfast_batch WHERE identity = :identity ORDER BY generation DESC LIMIT 1
 
 -- name: find_batch
-SELECT id, identity, generation, kind, arguments, source, name, state, wanted, aborted_by, total, passes,
-    version, inputs, code, options, actor, created_at, started_at, ended_at
+SELECT id, identity, generation, kind, arguments, source, name, state, requested, aborted_by, total, passes,
+    version, inputs, code, options, actor, created_at, started_at, finished_at
 FROM holdfast_batch WHERE identity = :identity ORDER BY generation DESC LIMIT 1
 
 -- name: lock_batch
 -- Whoever takes units of a batch, or gives them back, holds this lock.
-SELECT id, identity, generation, kind, arguments, source, name, state, wanted, aborted_by, total, passes,
-    version, inputs, code, options, actor, created_at, started_at, ended_at
+SELECT id, identity, generation, kind, arguments, source, name, state, requested, aborted_by, total, passes,
+    version, inputs, code, options, actor, created_at, started_at, finished_at
 FROM holdfast_batch WHERE id = :id
 
 -- name: get_batch
-SELECT id, identity, generation, kind, arguments, source, name, state, wanted, aborted_by, total, passes,
-    version, inputs, code, options, actor, created_at, started_at, ended_at
+SELECT id, identity, generation, kind, arguments, source, name, state, requested, aborted_by, total, passes,
+    version, inputs, code, options, actor, created_at, started_at, finished_at
 FROM holdfast_batch WHERE id = :id
 
 -- name: list_batches
-SELECT id, identity, generation, kind, arguments, source, name, state, wanted, aborted_by, total, passes,
-    version, inputs, code, options, actor, created_at, started_at, ended_at
+SELECT id, identity, generation, kind, arguments, source, name, state, requested, aborted_by, total, passes,
+    version, inputs, code, options, actor, created_at, started_at, finished_at
 FROM holdfast_batch WHERE id < :before ORDER BY id DESC LIMIT :limit
 
 -- name: add_batch
@@ -34,38 +34,38 @@ ON CONFLICT (identity, generation) DO NOTHING
 RETURNING id
 
 -- name: begin_batch
-UPDATE holdfast_batch SET state = 'running', passes = passes + 1, aborted_by = NULL, ended_at = NULL,
+UPDATE holdfast_batch SET state = 'running', passes = passes + 1, aborted_by = NULL, finished_at = NULL,
     started_at = coalesce(started_at, :now), total = coalesce(:total, total), version = :version,
     inputs = :inputs, code = :code, options = '{}'
 WHERE id = :id
 RETURNING passes
 
 -- name: end_batch
-UPDATE holdfast_batch SET state = :state, aborted_by = :aborted_by, wanted = NULL,
-    total = coalesce(:total, total), ended_at = :now
+UPDATE holdfast_batch SET state = :state, aborted_by = :aborted_by, requested = NULL,
+    total = coalesce(:total, total), finished_at = :now
 WHERE id = :id AND state <> 'cancelled'
 
 -- name: want_batch
-UPDATE holdfast_batch SET wanted = :wanted
-WHERE id = :id AND state IN ('ready', 'running', 'stopped', 'paused') AND wanted IS NOT 'cancel'
+UPDATE holdfast_batch SET requested = :requested
+WHERE id = :id AND state IN ('ready', 'running', 'stopped', 'paused') AND requested IS NOT 'cancel'
 RETURNING id
 
 -- name: switch_batch
-UPDATE holdfast_batch SET state = :state, wanted = NULL, ended_at = :now WHERE id = :id
+UPDATE holdfast_batch SET state = :state, requested = NULL, finished_at = :now WHERE id = :id
 
 -- name: reopen_batch
-UPDATE holdfast_batch SET state = 'running', wanted = NULL, aborted_by = NULL, ended_at = NULL WHERE id = :id
+UPDATE holdfast_batch SET state = 'running', requested = NULL, aborted_by = NULL, finished_at = NULL WHERE id = :id
 
 -- name: check_run
 -- A run may write while it holds its lease.
-SELECT batch.wanted, batch.aborted_by
+SELECT batch.requested, batch.aborted_by
 FROM holdfast_live AS live CROSS JOIN holdfast_batch AS batch ON batch.id = :batch_id
 WHERE live.id = :job_id AND live.token = :token AND live.state = 'running'
 
 -- name: is_shared
 -- Whether another holder works on the batch, or has written to its ledger.
 SELECT EXISTS (
-    SELECT 1 FROM holdfast_holding WHERE batch_id = :batch_id AND job_id <> :job_id)
+    SELECT 1 FROM holdfast_in_flight WHERE batch_id = :batch_id AND job_id <> :job_id)
     OR EXISTS (
     SELECT 1 FROM holdfast_unit_count WHERE batch_id = :batch_id AND job_id <> :job_id) AS shared
 
@@ -73,54 +73,54 @@ SELECT EXISTS (
 -- The driver's own job, which no worker knows: it is claimed by whoever made it.
 UPDATE holdfast_live SET state = 'running', token = token + 1, worker = :worker, attempts = attempts + 1,
     claimed_at = :now, started_at = :now,
-    lapses_at = :now + :term
+    lease_expires_at = :now + :lease_duration
 WHERE id = :id AND state = 'ready'
 RETURNING token
 
 -- name: holders
--- Who works on a batch: leases that have not ended, and for how long they still hold.
-SELECT holding.job_id, holding.token, holding.owner, live.claimed_at,
-    live.lapses_at - :now AS remaining
-FROM holdfast_holding AS holding CROSS JOIN holdfast_live AS live ON live.id = holding.job_id
-WHERE holding.batch_id = :batch_id AND live.state = 'running' AND live.token = holding.token
+-- Who works on a batch: leases that have not finished, and for how long they still hold.
+SELECT in_flight.job_id, in_flight.token, in_flight.owner, live.claimed_at,
+    live.lease_expires_at - :now AS remaining
+FROM holdfast_in_flight AS in_flight CROSS JOIN holdfast_live AS live ON live.id = in_flight.job_id
+WHERE in_flight.batch_id = :batch_id AND live.state = 'running' AND live.token = in_flight.token
 
 -- name: in_hand
-SELECT units FROM holdfast_holding WHERE batch_id = :batch_id AND job_id <> :job_id
+SELECT units FROM holdfast_in_flight WHERE batch_id = :batch_id AND job_id <> :job_id
 
 -- name: hold_units
-INSERT INTO holdfast_holding (job_id, batch_id, token, passes, units, alone, doubt, owner)
+INSERT INTO holdfast_in_flight (job_id, batch_id, token, passes, units, alone, doubt, owner)
 VALUES (:job_id, :batch_id, :token, :passes, :units, :alone, :doubt, :owner)
 ON CONFLICT (job_id) DO UPDATE SET batch_id = excluded.batch_id, token = excluded.token, passes = excluded.passes,
     units = excluded.units, alone = excluded.alone, doubt = excluded.doubt
 
 -- name: drop_holdings
-DELETE FROM holdfast_holding WHERE job_id IN (SELECT value FROM json_each(:ids))
+DELETE FROM holdfast_in_flight WHERE job_id IN (SELECT value FROM json_each(:ids))
 RETURNING job_id, batch_id, passes, units, alone, doubt
 
 -- name: units_by_key
-SELECT key, place, state, passes, attempts, crashes, suspect, NULL AS label, NULL AS warning, NULL AS error,
-    NULL AS data, NULL AS took_ms
+SELECT key, place, state, passes, attempts, crashes, poison_suspect, NULL AS label, NULL AS warning, NULL AS error,
+    NULL AS data, NULL AS duration_ms
 FROM holdfast_unit WHERE batch_id = :batch_id AND key IN (SELECT value FROM json_each(:keys))
 
 -- name: open_units
 -- Units that may run, in their order. Those that somebody has in hand are among them.
-SELECT key, place, state, passes, attempts, crashes, suspect, NULL AS label, NULL AS warning, NULL AS error,
-    NULL AS data, NULL AS took_ms
+SELECT key, place, state, passes, attempts, crashes, poison_suspect, NULL AS label, NULL AS warning, NULL AS error,
+    NULL AS data, NULL AS duration_ms
 FROM holdfast_unit
 WHERE batch_id = :batch_id AND state = 'pending'
 ORDER BY place LIMIT :limit
 
 -- name: put_units
 -- What has ended stays so: a late word about a unit changes no row, and its key does not come back.
-INSERT INTO holdfast_unit AS known (batch_id, key, place, state, passes, attempts, crashes, suspect, label, warning, error, data,
-    took_ms)
+INSERT INTO holdfast_unit AS known (batch_id, key, place, state, passes, attempts, crashes, poison_suspect, label, warning, error, data,
+    duration_ms)
 SELECT :batch_id, unit.value->>'key', unit.value->>'place', unit.value->>'state', :passes, unit.value->>'attempts',
-    unit.value->>'crashes', unit.value->>'suspect', unit.value->>'label', unit.value->>'warning', unit.value->>'error',
-    unit.value->>'data', unit.value->>'took_ms'
+    unit.value->>'crashes', unit.value->>'poison_suspect', unit.value->>'label', unit.value->>'warning', unit.value->>'error',
+    unit.value->>'data', unit.value->>'duration_ms'
 FROM json_each(:unit) AS unit WHERE true
 ON CONFLICT (batch_id, key) DO UPDATE SET place = excluded.place, state = excluded.state, passes = excluded.passes,
-    attempts = excluded.attempts, crashes = excluded.crashes, suspect = excluded.suspect, label = excluded.label,
-    warning = excluded.warning, error = excluded.error, data = excluded.data, took_ms = excluded.took_ms
+    attempts = excluded.attempts, crashes = excluded.crashes, poison_suspect = excluded.poison_suspect, label = excluded.label,
+    warning = excluded.warning, error = excluded.error, data = excluded.data, duration_ms = excluded.duration_ms
     WHERE known.state = 'pending' OR known.state = 'failed'
 RETURNING key
 
@@ -154,18 +154,18 @@ UPDATE holdfast_batch SET total = :total WHERE id = :id
 -- Batches of the workers that nobody works on.
 SELECT id FROM holdfast_batch AS batch
 WHERE state = 'running' AND options <> '{}'
-    AND NOT EXISTS (SELECT 1 FROM holdfast_holding AS holding WHERE holding.batch_id = batch.id)
+    AND NOT EXISTS (SELECT 1 FROM holdfast_in_flight AS in_flight WHERE in_flight.batch_id = batch.id)
 ORDER BY id LIMIT :limit
 
 -- name: suspect_units
 -- A holder was lost while it had these in hand.
-INSERT INTO holdfast_unit AS known (batch_id, key, place, state, passes, crashes, suspect)
+INSERT INTO holdfast_unit AS known (batch_id, key, place, state, passes, crashes, poison_suspect)
 SELECT :batch_id, unit.value->>'key', unit.value->>'place', :state, :passes, :crashes, true
 FROM json_each(:unit) AS unit WHERE true
-ON CONFLICT (batch_id, key) DO UPDATE SET suspect = true, crashes = known.crashes + excluded.crashes,
+ON CONFLICT (batch_id, key) DO UPDATE SET poison_suspect = true, crashes = known.crashes + excluded.crashes,
     state = CASE WHEN known.state = 'pending' THEN excluded.state ELSE known.state END
     WHERE known.state = 'pending' OR known.state = 'failed' AND known.passes < excluded.passes
-RETURNING key, place, state, passes, attempts, crashes, suspect, label, warning, error, data, took_ms
+RETURNING key, place, state, passes, attempts, crashes, poison_suspect, label, warning, error, data, duration_ms
 
 -- name: count_units
 INSERT INTO holdfast_unit_count AS counted (batch_id, job_id, name, n)
@@ -192,29 +192,29 @@ RETURNING key
 -- name: reopen_units
 -- Failed units wait again, with all their attempts, also those that killed their process. What somebody has in hand
 -- runs again already, and is counted as failed until it ends.
-UPDATE holdfast_unit SET state = 'pending', crashes = 0, suspect = false
+UPDATE holdfast_unit SET state = 'pending', crashes = 0, poison_suspect = false
 WHERE batch_id = :batch_id AND state = :state AND NOT key IN (SELECT value FROM json_each(:held))
 RETURNING key
 
 -- name: list_units
-SELECT key, place, state, passes, attempts, crashes, suspect, label, warning, error, data, took_ms
+SELECT key, place, state, passes, attempts, crashes, poison_suspect, label, warning, error, data, duration_ms
 FROM holdfast_unit WHERE batch_id = :batch_id AND key > :after AND (:state IS NULL OR state = :state)
 ORDER BY key LIMIT :limit
 
 -- name: units_in
 -- A page of units that did not simply succeed, found by their state.
-SELECT key, place, state, passes, attempts, crashes, suspect, label, warning, error, data, took_ms
+SELECT key, place, state, passes, attempts, crashes, poison_suspect, label, warning, error, data, duration_ms
 FROM holdfast_unit
 WHERE batch_id = :batch_id AND state = :state AND state <> 'done' AND state <> 'pending' AND key > :after
 ORDER BY key LIMIT :limit
 
 -- name: units_waiting
-SELECT key, place, state, passes, attempts, crashes, suspect, label, warning, error, data, took_ms
+SELECT key, place, state, passes, attempts, crashes, poison_suspect, label, warning, error, data, duration_ms
 FROM holdfast_unit WHERE batch_id = :batch_id AND state = 'pending' AND place > :after ORDER BY place LIMIT :limit
 
 -- name: units_window
 -- So many units by key, whatever they are: what a filter looks at for one page.
-SELECT key, place, state, passes, attempts, crashes, suspect, label, warning, substr(error, 1, 600) AS error, NULL AS data, took_ms
+SELECT key, place, state, passes, attempts, crashes, poison_suspect, label, warning, substr(error, 1, 600) AS error, NULL AS data, duration_ms
 FROM holdfast_unit WHERE batch_id = :batch_id AND key > :after ORDER BY key LIMIT :limit
 
 -- name: unit_errors
@@ -227,13 +227,13 @@ ORDER BY key LIMIT :limit
 SELECT batch_id, 'count' AS part, name, sum(n) AS n, NULL AS since FROM holdfast_unit_count
 WHERE batch_id IN (SELECT value FROM json_each(:ids)) GROUP BY batch_id, name
 UNION ALL
-SELECT holding.batch_id, 'holder', holding.owner, holding.job_id, live.claimed_at
-FROM holdfast_holding AS holding JOIN holdfast_live AS live ON live.id = holding.job_id
-WHERE holding.batch_id IN (SELECT value FROM json_each(:ids)) AND live.state = 'running' AND live.token = holding.token
+SELECT in_flight.batch_id, 'holder', in_flight.owner, in_flight.job_id, live.claimed_at
+FROM holdfast_in_flight AS in_flight JOIN holdfast_live AS live ON live.id = in_flight.job_id
+WHERE in_flight.batch_id IN (SELECT value FROM json_each(:ids)) AND live.state = 'running' AND live.token = in_flight.token
 
 -- name: turn_units
 -- Of these failed units, some wait again, with all their attempts, or are skipped for good.
-UPDATE holdfast_unit SET state = :state, crashes = 0, suspect = 0, label = coalesce(:label, label)
+UPDATE holdfast_unit SET state = :state, crashes = 0, poison_suspect = 0, label = coalesce(:label, label)
 WHERE batch_id = :batch_id AND key IN (SELECT value FROM json_each(:keys)) AND state = :before
 RETURNING key
 

@@ -4,22 +4,22 @@
 SELECT id, state FROM holdfast_live WHERE id IN (SELECT value FROM json_each(:ids)) ORDER BY id
 
 -- name: lock_ended
-SELECT id FROM holdfast_ended WHERE id IN (SELECT value FROM json_each(:ids)) ORDER BY id
+SELECT id FROM holdfast_finished WHERE id IN (SELECT value FROM json_each(:ids)) ORDER BY id
 
 -- name: want
 -- The holder learns of it with its next renewal. A cancel outweighs a pause.
-UPDATE holdfast_live SET wanted = :wanted, note = coalesce(:note, note)
-WHERE id IN (SELECT value FROM json_each(:ids)) AND state = 'running' AND wanted IS NOT :wanted
-    AND wanted IS NOT 'cancel'
+UPDATE holdfast_live SET requested = :requested, note = coalesce(:note, note)
+WHERE id IN (SELECT value FROM json_each(:ids)) AND state = 'running' AND requested IS NOT :requested
+    AND requested IS NOT 'cancel'
 RETURNING id
 
 -- name: unwant_pause
-UPDATE holdfast_live SET wanted = NULL, note = NULL
-WHERE id IN (SELECT value FROM json_each(:ids)) AND state = 'running' AND wanted = 'pause'
+UPDATE holdfast_live SET requested = NULL, note = NULL
+WHERE id IN (SELECT value FROM json_each(:ids)) AND state = 'running' AND requested = 'pause'
 RETURNING id
 
 -- name: unhold
--- A person lets a held job go. With needs it first waits, to be judged anew. One that is out of attempts gets them
+-- A person lets a held job go. With dependencies it first waits, to be judged anew. One that is out of attempts gets them
 -- all again, as with a retry: no run is ever one too many.
 UPDATE holdfast_live SET note = NULL,
     attempts = CASE WHEN attempts >= (SELECT max_attempts FROM holdfast_job AS job WHERE job.id = holdfast_live.id)
@@ -27,7 +27,7 @@ UPDATE holdfast_live SET note = NULL,
     crashes = CASE WHEN crashes >= (SELECT max_crashes FROM holdfast_job AS job WHERE job.id = holdfast_live.id)
         THEN 0 ELSE crashes END,
     state = CASE
-    WHEN EXISTS (SELECT 1 FROM holdfast_need AS need WHERE need.job_id = holdfast_live.id) THEN 'waiting'
+    WHEN EXISTS (SELECT 1 FROM holdfast_dependency AS dependency WHERE dependency.job_id = holdfast_live.id) THEN 'waiting'
     WHEN due_at > :now THEN 'scheduled' ELSE 'ready' END
 WHERE id IN (SELECT value FROM json_each(:ids)) AND state = 'held'
 RETURNING id, state
@@ -75,91 +75,91 @@ WHERE holdfast_job.id = CAST(changed.key AS INTEGER) AND EXISTS (
 RETURNING id
 
 -- name: lock_revivable
-SELECT ended.id, ended.kind, job.key
-FROM holdfast_ended AS ended JOIN holdfast_job AS job ON job.id = ended.id
-WHERE ended.id IN (SELECT value FROM json_each(:ids)) AND ended.state IN ('dead', 'cancelled')
-ORDER BY ended.id
+SELECT finished.id, finished.kind, job.key
+FROM holdfast_finished AS finished JOIN holdfast_job AS job ON job.id = finished.id
+WHERE finished.id IN (SELECT value FROM json_each(:ids)) AND finished.state IN ('dead', 'cancelled')
+ORDER BY finished.id
 
 -- name: revive
--- Back to life with all its attempts; the token goes on from where it was. With needs it first waits,
+-- Back to life with all its attempts; the token goes on from where it was. With dependencies it first waits,
 -- to be judged anew.
-INSERT INTO holdfast_live (id, state, queue, kind, priority, due_at, token, careful, needed)
-SELECT ended.id,
-    CASE WHEN EXISTS (SELECT 1 FROM holdfast_need AS need WHERE need.job_id = ended.id) THEN 'waiting' ELSE 'ready' END,
-    ended.queue, ended.kind, ended.priority, :now, ended.token, job.on_lost <> 'retry',
-    EXISTS (SELECT 1 FROM holdfast_need AS need WHERE need.need_id = ended.id)
-FROM holdfast_ended AS ended JOIN holdfast_job AS job ON job.id = ended.id
-WHERE ended.id IN (SELECT value FROM json_each(:ids)) AND ended.state IN ('dead', 'cancelled')
+INSERT INTO holdfast_live (id, state, queue, kind, priority, due_at, token, no_prefetch, has_dependents)
+SELECT finished.id,
+    CASE WHEN EXISTS (SELECT 1 FROM holdfast_dependency AS dependency WHERE dependency.job_id = finished.id) THEN 'waiting' ELSE 'ready' END,
+    finished.queue, finished.kind, finished.priority, :now, finished.token, job.on_lost <> 'retry',
+    EXISTS (SELECT 1 FROM holdfast_dependency AS dependency WHERE dependency.dependency_id = finished.id)
+FROM holdfast_finished AS finished JOIN holdfast_job AS job ON job.id = finished.id
+WHERE finished.id IN (SELECT value FROM json_each(:ids)) AND finished.state IN ('dead', 'cancelled')
 RETURNING id, state;
-DELETE FROM holdfast_ended
+DELETE FROM holdfast_finished
 WHERE id IN (SELECT value FROM json_each(:ids)) AND state IN ('dead', 'cancelled')
 
 -- name: lock_done
-SELECT ended.id, ended.kind, job.key
-FROM holdfast_ended AS ended JOIN holdfast_job AS job ON job.id = ended.id
-WHERE ended.id IN (SELECT value FROM json_each(:ids)) AND +ended.state = 'done' AND ended.kind = :kind
-ORDER BY ended.id
+SELECT finished.id, finished.kind, job.key
+FROM holdfast_finished AS finished JOIN holdfast_job AS job ON job.id = finished.id
+WHERE finished.id IN (SELECT value FROM json_each(:ids)) AND +finished.state = 'done' AND finished.kind = :kind
+ORDER BY finished.id
 
 -- name: revive_done
 -- One that is done begins anew: what only its columns told becomes rows of its history, and what it had reached is
 -- forgotten.
-INSERT INTO holdfast_attempt (job_id, token, number, worker, started_at, ended_at, reason)
-SELECT id, token, attempts, worker, started_at, ended_at, 'done' FROM holdfast_ended
+INSERT INTO holdfast_attempt (job_id, token, number, worker, started_at, finished_at, reason)
+SELECT id, token, attempts, worker, started_at, finished_at, 'done' FROM holdfast_finished
 WHERE id IN (SELECT value FROM json_each(:ids)) AND +state = 'done'
 ON CONFLICT DO NOTHING;
 INSERT INTO holdfast_event (job_id, at, name, actor)
-SELECT id, coalesce(started_at, ended_at), 'started', 'holdfast:worker' FROM holdfast_ended
+SELECT id, coalesce(started_at, finished_at), 'started', 'holdfast:worker' FROM holdfast_finished
 WHERE id IN (SELECT value FROM json_each(:ids)) AND +state = 'done';
 INSERT INTO holdfast_event (job_id, at, name, actor)
-SELECT id, ended_at, 'done', 'holdfast:worker' FROM holdfast_ended
+SELECT id, finished_at, 'done', 'holdfast:worker' FROM holdfast_finished
 WHERE id IN (SELECT value FROM json_each(:ids)) AND +state = 'done';
 DELETE FROM holdfast_progress WHERE job_id IN (
-    SELECT id FROM holdfast_ended WHERE id IN (SELECT value FROM json_each(:ids)) AND +state = 'done');
+    SELECT id FROM holdfast_finished WHERE id IN (SELECT value FROM json_each(:ids)) AND +state = 'done');
 DELETE FROM holdfast_step WHERE job_id IN (
-    SELECT id FROM holdfast_ended WHERE id IN (SELECT value FROM json_each(:ids)) AND +state = 'done');
-INSERT INTO holdfast_live (id, state, queue, kind, priority, due_at, token, careful, needed)
-SELECT ended.id,
-    CASE WHEN EXISTS (SELECT 1 FROM holdfast_need AS need WHERE need.job_id = ended.id) THEN 'waiting' ELSE 'ready' END,
-    ended.queue, ended.kind, ended.priority, :now, ended.token, job.on_lost <> 'retry',
-    EXISTS (SELECT 1 FROM holdfast_need AS need WHERE need.need_id = ended.id)
-FROM holdfast_ended AS ended JOIN holdfast_job AS job ON job.id = ended.id
-WHERE ended.id IN (SELECT value FROM json_each(:ids)) AND +ended.state = 'done'
+    SELECT id FROM holdfast_finished WHERE id IN (SELECT value FROM json_each(:ids)) AND +state = 'done');
+INSERT INTO holdfast_live (id, state, queue, kind, priority, due_at, token, no_prefetch, has_dependents)
+SELECT finished.id,
+    CASE WHEN EXISTS (SELECT 1 FROM holdfast_dependency AS dependency WHERE dependency.job_id = finished.id) THEN 'waiting' ELSE 'ready' END,
+    finished.queue, finished.kind, finished.priority, :now, finished.token, job.on_lost <> 'retry',
+    EXISTS (SELECT 1 FROM holdfast_dependency AS dependency WHERE dependency.dependency_id = finished.id)
+FROM holdfast_finished AS finished JOIN holdfast_job AS job ON job.id = finished.id
+WHERE finished.id IN (SELECT value FROM json_each(:ids)) AND +finished.state = 'done'
 RETURNING id, state;
-DELETE FROM holdfast_ended WHERE id IN (SELECT value FROM json_each(:ids)) AND +state = 'done'
+DELETE FROM holdfast_finished WHERE id IN (SELECT value FROM json_each(:ids)) AND +state = 'done'
 
 -- name: own_keys
 -- Revived jobs get their keys back.
 INSERT INTO holdfast_key (kind, key, job_id, scope)
-SELECT wanted.value->>'kind', wanted.value->>'key', wanted.value->>'job_id', 'live' FROM json_each(:wanted) AS wanted WHERE true
+SELECT requested.value->>'kind', requested.value->>'key', requested.value->>'job_id', 'live' FROM json_each(:requested) AS requested WHERE true
 ON CONFLICT (kind, key) DO UPDATE SET job_id = excluded.job_id
 
 -- name: needed_by_live
--- Which of these jobs a live job needs that is none of them.
-SELECT DISTINCT need.need_id FROM holdfast_need AS need JOIN holdfast_live AS live ON live.id = need.job_id
-WHERE need.need_id IN (SELECT value FROM json_each(:ids)) AND need.job_id NOT IN (SELECT value FROM json_each(:ids))
+-- Which of these jobs a live job dependencies that is none of them.
+SELECT DISTINCT dependency.dependency_id FROM holdfast_dependency AS dependency JOIN holdfast_live AS live ON live.id = dependency.job_id
+WHERE dependency.dependency_id IN (SELECT value FROM json_each(:ids)) AND dependency.job_id NOT IN (SELECT value FROM json_each(:ids))
 
 -- name: write_events
 INSERT INTO holdfast_event (job_id, at, name, actor, detail)
 SELECT fact.value->>'job_id', :now, fact.value->>'name', :actor, fact.value->>'detail' FROM json_each(:fact) AS fact
 
 -- name: expired
--- Ended jobs past their time, but never one that a live job needs.
-SELECT id FROM holdfast_ended AS ended
-WHERE state = :state AND ended_at < :now - :age AND NOT EXISTS (
-    SELECT 1 FROM holdfast_need AS need JOIN holdfast_live AS live ON live.id = need.job_id
-    WHERE need.need_id = ended.id)
-ORDER BY ended_at, id LIMIT :limit
+-- Ended jobs past their time, but never one that a live job dependencies.
+SELECT id FROM holdfast_finished AS finished
+WHERE state = :state AND finished_at < :now - :age AND NOT EXISTS (
+    SELECT 1 FROM holdfast_dependency AS dependency JOIN holdfast_live AS live ON live.id = dependency.job_id
+    WHERE dependency.dependency_id = finished.id)
+ORDER BY finished_at, id LIMIT :limit
 
 -- name: forget
 -- All rows of these jobs. Keys that are still taken stay.
 DELETE FROM holdfast_live WHERE id IN (SELECT value FROM json_each(:ids));
-DELETE FROM holdfast_ended WHERE id IN (SELECT value FROM json_each(:ids));
+DELETE FROM holdfast_finished WHERE id IN (SELECT value FROM json_each(:ids));
 DELETE FROM holdfast_attempt WHERE job_id IN (SELECT value FROM json_each(:ids));
 DELETE FROM holdfast_event WHERE job_id IN (SELECT value FROM json_each(:ids));
 DELETE FROM holdfast_step WHERE job_id IN (SELECT value FROM json_each(:ids));
 DELETE FROM holdfast_trace WHERE job_id IN (SELECT value FROM json_each(:ids));
 DELETE FROM holdfast_progress WHERE job_id IN (SELECT value FROM json_each(:ids));
-DELETE FROM holdfast_need WHERE job_id IN (SELECT value FROM json_each(:ids));
+DELETE FROM holdfast_dependency WHERE job_id IN (SELECT value FROM json_each(:ids));
 DELETE FROM holdfast_key
 WHERE job_id IN (SELECT value FROM json_each(:ids))
     AND (scope = 'live' OR scope = 'period' AND expires_at <= :now);

@@ -10,7 +10,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.domain.fleet.health import Check, ok, warn
+from holdfast.domain.fleet.health import HealthCheck, ok, warn
 from holdfast.errors import NotAStore
 from holdfast.store.sqlite.errors import translated
 from holdfast.store.sqlite.files import create_private
@@ -26,7 +26,7 @@ LITTLE_ROOM, LARGE_LOG = 500_000_000, 200_000_000
 BACKUP_PAGES = 1000
 
 
-class SqliteUpkeep:
+class SqliteDatabase:
     """Works on connections of its own, beside those of jobs."""
 
     def __init__(self, backend: SqliteBackend) -> None:
@@ -48,7 +48,7 @@ class SqliteUpkeep:
         with self._connection() as connection:
             return [row[0] for row in connection.execute("PRAGMA integrity_check(10)") if row[0] != "ok"]
 
-    def health(self) -> Iterator[Check]:
+    def health(self) -> Iterator[HealthCheck]:
         """The file, its disk, its log and the sockets beside it."""
         path = self._backend.path
         mode = path.stat().st_mode & 0o777

@@ -10,7 +10,7 @@ ON CONFLICT (batch_id, key) DO UPDATE SET inbox = excluded.inbox, data = exclude
 
 -- name: take_results
 -- What nobody has taken, or what was taken and not accepted in time.
-UPDATE holdfast_inbox SET token = token + 1, free_at = :now + :term
+UPDATE holdfast_inbox SET token = token + 1, free_at = :now + :lease_duration
 WHERE id IN (
     SELECT id FROM holdfast_inbox WHERE inbox = :inbox AND free_at <= :now AND expires_at > :now
     ORDER BY free_at, id LIMIT :limit)

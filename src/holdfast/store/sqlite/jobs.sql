@@ -12,13 +12,13 @@ SELECT :now
 SELECT installation FROM holdfast_meta
 
 -- name: enqueue_one
--- One job without key or needs.
+-- One job without key or dependencies.
 INSERT INTO holdfast_job (id, kind, payload, label, tags, parent_id, actor, created_at,
     max_attempts, max_crashes, on_lost, retry)
 VALUES (:id, :kind, :payload, :label, :tags, :parent_id, :actor, :now, :max_attempts, :max_crashes, :on_lost, :retry);
-INSERT INTO holdfast_live (id, state, queue, kind, priority, due_at, careful)
+INSERT INTO holdfast_live (id, state, queue, kind, priority, due_at, no_prefetch)
 SELECT :id, CASE WHEN :hold THEN 'held' WHEN due.at > :now THEN 'scheduled' ELSE 'ready' END,
-    :queue, :kind, :priority, due.at, :careful
+    :queue, :kind, :priority, due.at, :no_prefetch
 FROM (SELECT coalesce(:run_at, :now + :delay, :now) AS at) AS due
 RETURNING id
 
@@ -32,17 +32,17 @@ SELECT id FROM holdfast_live WHERE id = :id AND token = :token AND state = 'runn
 -- name: take_keys
 -- Take every key, or tell by whom it is taken.
 INSERT INTO holdfast_key (kind, key, job_id, scope, expires_at)
-SELECT wanted.value->>'kind', wanted.value->>'key', wanted.value->>'job_id', wanted.value->>'scope', :now + (wanted.value->>'period')
-FROM json_each(:wanted) AS wanted WHERE true
+SELECT requested.value->>'kind', requested.value->>'key', requested.value->>'job_id', requested.value->>'scope', :now + (requested.value->>'period')
+FROM json_each(:requested) AS requested WHERE true
 ON CONFLICT (kind, key) DO UPDATE SET job_id = job_id
 RETURNING kind, key, job_id, scope, expires_at, coalesce(expires_at <= :now, 0) AS expired
 
 -- name: give_keys
 -- Hand keys that turned out to be free to their new jobs.
 INSERT INTO holdfast_key (kind, key, job_id, scope, expires_at)
-SELECT wanted.value->>'kind', wanted.value->>'key', wanted.value->>'job_id', wanted.value->>'scope',
-    :now + (wanted.value->>'period')
-FROM json_each(:wanted) AS wanted WHERE true
+SELECT requested.value->>'kind', requested.value->>'key', requested.value->>'job_id', requested.value->>'scope',
+    :now + (requested.value->>'period')
+FROM json_each(:requested) AS requested WHERE true
 ON CONFLICT (kind, key) DO UPDATE SET job_id = excluded.job_id, scope = excluded.scope, expires_at = excluded.expires_at
 
 -- name: live_among

@@ -10,20 +10,20 @@ SELECT id FROM holdfast_job WHERE label IS NOT NULL AND label GLOB :label ORDER 
 SELECT job_id FROM holdfast_key WHERE kind = :kind AND key = :key
 
 -- name: mark_needed
-UPDATE holdfast_live SET needed = 1 WHERE id IN (SELECT value FROM json_each(:ids))
+UPDATE holdfast_live SET has_dependents = 1 WHERE id IN (SELECT value FROM json_each(:ids))
 RETURNING id
 
 -- name: states_of
 SELECT id, state FROM holdfast_live WHERE id IN (SELECT value FROM json_each(:ids))
 UNION ALL
-SELECT id, state FROM holdfast_ended WHERE id IN (SELECT value FROM json_each(:ids))
+SELECT id, state FROM holdfast_finished WHERE id IN (SELECT value FROM json_each(:ids))
 
 -- name: write_needs
-INSERT INTO holdfast_need (job_id, need_id)
-SELECT need.value->>'job_id', need.value->>'need_id' FROM json_each(:need) AS need
+INSERT INTO holdfast_dependency (job_id, dependency_id)
+SELECT dependency.value->>'job_id', dependency.value->>'dependency_id' FROM json_each(:need) AS dependency
 
 -- name: dependents
-SELECT DISTINCT job_id FROM holdfast_need WHERE need_id IN (SELECT value FROM json_each(:ids)) ORDER BY job_id
+SELECT DISTINCT job_id FROM holdfast_dependency WHERE dependency_id IN (SELECT value FROM json_each(:ids)) ORDER BY job_id
 
 -- name: waiting_page
 SELECT id FROM holdfast_live WHERE state = 'waiting' AND id > :after ORDER BY id LIMIT :limit
@@ -35,12 +35,12 @@ WHERE live.id IN (SELECT value FROM json_each(:ids)) AND live.state = 'waiting'
 ORDER BY live.id
 
 -- name: need_states
-SELECT need.job_id, need.need_id, coalesce(live.state, ended.state) AS state
-FROM holdfast_need AS need
-LEFT JOIN holdfast_live AS live ON live.id = need.need_id
-LEFT JOIN holdfast_ended AS ended ON ended.id = need.need_id
-WHERE need.job_id IN (SELECT value FROM json_each(:ids))
-ORDER BY need.job_id, need.need_id
+SELECT dependency.job_id, dependency.dependency_id, coalesce(live.state, finished.state) AS state
+FROM holdfast_dependency AS dependency
+LEFT JOIN holdfast_live AS live ON live.id = dependency.dependency_id
+LEFT JOIN holdfast_finished AS finished ON finished.id = dependency.dependency_id
+WHERE dependency.job_id IN (SELECT value FROM json_each(:ids))
+ORDER BY dependency.job_id, dependency.dependency_id
 
 -- name: wake
 UPDATE holdfast_live SET note = NULL, state = CASE WHEN due_at > :now THEN 'scheduled' ELSE 'ready' END
@@ -54,26 +54,26 @@ RETURNING holdfast_live.id
 
 -- name: end_idle
 -- Cancel jobs that nobody runs.
-INSERT INTO holdfast_ended (id, state, queue, kind, priority, due_at, attempts, crashes, token, ended_at, reason, error)
+INSERT INTO holdfast_finished (id, state, queue, kind, priority, due_at, attempts, crashes, token, finished_at, reason, error)
 SELECT live.id, 'cancelled', live.queue, live.kind, live.priority, live.due_at, live.attempts, live.crashes, live.token,
     :now, 'cancelled', idle.value->>'note'
 FROM json_each(:idle) AS idle CROSS JOIN holdfast_live AS live ON live.id = CAST(idle.key AS INTEGER)
 WHERE live.state <> 'running';
 DELETE FROM holdfast_live
 WHERE id IN (SELECT CAST(idle.key AS INTEGER) FROM json_each(:idle) AS idle) AND state <> 'running'
-RETURNING id, needed
+RETURNING id, has_dependents
 
 -- name: pass_on_needs
 -- Who waits in a line for one of these waits for what that waited for, however many of the line are among them.
-WITH RECURSIVE inherited (job_id, need_id) AS (
-    SELECT later.job_id, own.need_id FROM json_each(:ids) AS gone
-    CROSS JOIN holdfast_need AS later ON later.need_id = gone.value
+WITH RECURSIVE inherited (job_id, dependency_id) AS (
+    SELECT later.job_id, own.dependency_id FROM json_each(:ids) AS gone
+    CROSS JOIN holdfast_dependency AS later ON later.dependency_id = gone.value
     CROSS JOIN holdfast_plan AS plan ON plan.job_id = later.job_id AND plan.queued
-    CROSS JOIN holdfast_need AS own ON own.job_id = later.need_id
+    CROSS JOIN holdfast_dependency AS own ON own.job_id = later.dependency_id
     UNION
-    SELECT inherited.job_id, own.need_id FROM inherited
-    CROSS JOIN holdfast_need AS own ON own.job_id = inherited.need_id
-    WHERE inherited.need_id IN (SELECT value FROM json_each(:ids))
+    SELECT inherited.job_id, own.dependency_id FROM inherited
+    CROSS JOIN holdfast_dependency AS own ON own.job_id = inherited.dependency_id
+    WHERE inherited.dependency_id IN (SELECT value FROM json_each(:ids))
 )
-INSERT INTO holdfast_need (job_id, need_id) SELECT job_id, need_id FROM inherited WHERE true
-ON CONFLICT DO NOTHING RETURNING need_id
+INSERT INTO holdfast_dependency (job_id, dependency_id) SELECT job_id, dependency_id FROM inherited WHERE true
+ON CONFLICT DO NOTHING RETURNING dependency_id

@@ -13,7 +13,7 @@ from pathlib import Path
 LONGEST_PATH = 100
 
 
-class Doorbells:
+class Notifier:
     """The directory of sockets. Whoever has changed something sends one byte to each."""
 
     def __init__(self, database: Path) -> None:
@@ -21,7 +21,7 @@ class Doorbells:
         self._sender: socket.socket | None = None
         self._lock = threading.Lock()
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         """Wake all who listen. A socket that nobody reads any more is removed."""
         try:
             names = os.listdir(self.directory)  # noqa: PTH208 - names, not paths: this is called at every enqueue
@@ -49,10 +49,10 @@ class Doorbells:
             return self._sender
 
 
-class SqliteEar:
+class SqliteListener:
     """Listens on a socket of its own."""
 
-    def __init__(self, doorbells: Doorbells, *, heard: Callable[[], None]) -> None:
+    def __init__(self, doorbells: Notifier, *, heard: Callable[[], None]) -> None:
         self.hears_all = False  # nobody knows when a caller commits
         self._heard = heard
         self._path = doorbells.directory / os.urandom(6).hex()

@@ -17,10 +17,10 @@ UPDATE holdfast_plan SET open = 0, queued = 0
 WHERE open AND schedule IN (SELECT value FROM json_each(:schedules)) AND job_id IN (SELECT value FROM json_each(:ids))
 
 -- name: write_skips
-INSERT INTO holdfast_skip (schedule, last, first, scope, reason, count, decided_at)
-SELECT skip.value->>'schedule', skip.value->>'last', skip.value->>'first', skip.value->>'scope',
-    skip.value->>'reason', skip.value->>'count', :now
-FROM json_each(:skip) AS skip WHERE true
+INSERT INTO holdfast_skipped_plan (schedule, last, first, scope, reason, count, decided_at)
+SELECT skipped_plan.value->>'schedule', skipped_plan.value->>'last', skipped_plan.value->>'first', skipped_plan.value->>'scope',
+    skipped_plan.value->>'reason', skipped_plan.value->>'count', :now
+FROM json_each(:skip) AS skipped_plan WHERE true
 ON CONFLICT DO NOTHING
 
 -- name: advance_schedules
@@ -30,16 +30,16 @@ FROM json_each(:advance) AS told WHERE name = told.value->>'name'
 
 -- name: stuck_plans
 -- Plans that wait for one that waits for its retry, or for a person: that one is out of the way.
-SELECT need.job_id, need.need_id FROM holdfast_plan AS plan
-JOIN holdfast_need AS need ON need.job_id = plan.job_id
+SELECT dependency.job_id, dependency.dependency_id FROM holdfast_plan AS plan
+JOIN holdfast_dependency AS dependency ON dependency.job_id = plan.job_id
 JOIN holdfast_live AS mine ON mine.id = plan.job_id AND mine.state = 'waiting'
-JOIN holdfast_live AS other ON other.id = need.need_id
+JOIN holdfast_live AS other ON other.id = dependency.dependency_id
 WHERE plan.queued AND (other.state = 'held' OR (other.state = 'scheduled' AND other.attempts > 0))
 LIMIT :limit
 
 -- name: forget_needs
-DELETE FROM holdfast_need WHERE (job_id, need_id) IN (
-    SELECT gone.value->>'job_id', gone.value->>'need_id' FROM json_each(:need) AS gone)
+DELETE FROM holdfast_dependency WHERE (job_id, dependency_id) IN (
+    SELECT gone.value->>'job_id', gone.value->>'dependency_id' FROM json_each(:need) AS gone)
 
 -- name: unqueue_plans
 -- Plans whose turn has come wait for nobody any more.
@@ -49,28 +49,28 @@ WHERE queued AND NOT EXISTS (
 
 -- name: find_plan
 SELECT plan.schedule, plan.time, plan.scope, plan.origin, plan.job_id, plan.actor, plan.decided_at,
-    coalesce(live.state, ended.state) AS state
+    coalesce(live.state, finished.state) AS state
 FROM holdfast_plan AS plan
 LEFT JOIN holdfast_live AS live ON live.id = plan.job_id
-LEFT JOIN holdfast_ended AS ended ON ended.id = plan.job_id
+LEFT JOIN holdfast_finished AS finished ON finished.id = plan.job_id
 WHERE plan.schedule = :schedule AND plan.time = :time AND plan.scope = :scope
 
 -- name: find_skip
--- The newest decision not to fire the plan of this moment.
-SELECT schedule, first, last, scope, reason, count, decided_at FROM holdfast_skip
+-- The newest decision not to fire the plan of this timestamp.
+SELECT schedule, first, last, scope, reason, count, decided_at FROM holdfast_skipped_plan
 WHERE schedule = :schedule AND last >= :time AND first <= :time AND scope IN ('', :scope)
 ORDER BY decided_at DESC LIMIT 1
 
 -- name: plan_history
 SELECT plan.schedule, plan.time, plan.scope, plan.origin, plan.job_id, plan.actor, plan.decided_at,
-    coalesce(live.state, ended.state) AS state
+    coalesce(live.state, finished.state) AS state
 FROM holdfast_plan AS plan
 LEFT JOIN holdfast_live AS live ON live.id = plan.job_id
-LEFT JOIN holdfast_ended AS ended ON ended.id = plan.job_id
+LEFT JOIN holdfast_finished AS finished ON finished.id = plan.job_id
 WHERE plan.schedule = :schedule ORDER BY plan.time DESC, plan.scope DESC LIMIT :limit
 
 -- name: skip_history
-SELECT schedule, first, last, scope, reason, count, decided_at FROM holdfast_skip
+SELECT schedule, first, last, scope, reason, count, decided_at FROM holdfast_skipped_plan
 WHERE schedule = :schedule ORDER BY last DESC, first DESC, scope LIMIT :limit
 
 -- name: known_plans
@@ -87,7 +87,7 @@ DELETE FROM holdfast_plan WHERE (schedule, time, scope) IN (
 RETURNING job_id
 
 -- name: forget_skips
-DELETE FROM holdfast_skip WHERE (schedule, last, first, scope, reason) IN (
-    SELECT schedule, last, first, scope, reason FROM holdfast_skip
+DELETE FROM holdfast_skipped_plan WHERE (schedule, last, first, scope, reason) IN (
+    SELECT schedule, last, first, scope, reason FROM holdfast_skipped_plan
     WHERE decided_at < :now - :age ORDER BY decided_at LIMIT :limit)
 RETURNING count

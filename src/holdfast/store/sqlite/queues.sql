@@ -36,7 +36,7 @@ SELECT name FROM found WHERE name IS NOT NULL
 SELECT queue.name, queue.run_limit AS "limit", queue.worker_limit, count(live.id) AS running,
     count(live.id) FILTER (WHERE live.worker = :worker) AS running_here
 FROM holdfast_queue AS queue
-LEFT JOIN holdfast_live AS live ON live.queue = queue.name AND live.lapses_at IS NOT NULL
+LEFT JOIN holdfast_live AS live ON live.queue = queue.name AND live.lease_expires_at IS NOT NULL
 WHERE queue.name = :name GROUP BY queue.name
 
 -- name: publish_kind
@@ -60,11 +60,11 @@ INSERT INTO holdfast_worker (id, host, pid, version, queues, kinds, slots, start
 VALUES (:id, :host, :pid, :version, :queues, :kinds, :slots, :now, :now)
 
 -- name: see_worker
-UPDATE holdfast_worker SET seen_at = :now WHERE id = :id RETURNING wanted
+UPDATE holdfast_worker SET seen_at = :now WHERE id = :id RETURNING requested
 
 -- name: ask_worker
 -- It hears of it with its next heartbeat.
-UPDATE holdfast_worker SET wanted = :wanted WHERE id = :id AND stopped_at IS NULL AND seen_at > :now - :silence
+UPDATE holdfast_worker SET requested = :requested WHERE id = :id AND stopped_at IS NULL AND seen_at > :now - :silence
 RETURNING id
 
 -- name: tell_scaling
@@ -76,7 +76,7 @@ UPDATE holdfast_worker SET scaling = :scaling WHERE id = :id
 UPDATE holdfast_worker SET stopped_at = :now WHERE id = :id
 
 -- name: list_workers
-SELECT id, host, pid, version, queues, kinds, started_at, seen_at, scaling, slots, wanted
+SELECT id, host, pid, version, queues, kinds, started_at, seen_at, scaling, slots, requested
 FROM holdfast_worker WHERE stopped_at IS NULL AND seen_at > :now - :silence ORDER BY started_at, id
 
 -- name: count_workers_for
@@ -86,16 +86,16 @@ WHERE stopped_at IS NULL AND seen_at > :now - :silence
     AND :queue IN (SELECT value FROM json_each(queues)) AND :kind IN (SELECT value FROM json_each(kinds))
 
 -- name: queue_depths
--- Ready and running jobs of each queue, counted up to a limit, and how many leases have lapsed.
+-- Ready and running jobs of each queue, counted up to a limit, and how many leases have expired.
 SELECT queues.value AS queue,
     (SELECT count(*) FROM (
         SELECT 1 FROM holdfast_live AS live WHERE state = 'ready' AND live.queue = queues.value LIMIT :limit)) AS ready,
     (SELECT count(*) FROM (
         SELECT 1 FROM holdfast_live AS live
-        WHERE live.queue = queues.value AND live.lapses_at IS NOT NULL LIMIT :limit)) AS running,
+        WHERE live.queue = queues.value AND live.lease_expires_at IS NOT NULL LIMIT :limit)) AS running,
     (SELECT count(*) FROM (
         SELECT 1 FROM holdfast_live AS live
-        WHERE live.queue = queues.value AND live.lapses_at < :now LIMIT :limit)) AS lapsed
+        WHERE live.queue = queues.value AND live.lease_expires_at < :now LIMIT :limit)) AS expired
 FROM json_each(:queues) AS queues
 
 -- name: oldest_ready

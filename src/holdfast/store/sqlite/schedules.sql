@@ -36,7 +36,7 @@ WHERE name = :name
 
 -- name: forget_schedule
 DELETE FROM holdfast_plan WHERE schedule = :name;
-DELETE FROM holdfast_skip WHERE schedule = :name;
+DELETE FROM holdfast_skipped_plan WHERE schedule = :name;
 DELETE FROM holdfast_schedule WHERE name = :name RETURNING name
 
 -- name: due_schedules

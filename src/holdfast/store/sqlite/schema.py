@@ -57,8 +57,9 @@ def migrate(connection: sqlite3.Connection) -> list[int]:
                 applied.append(number)
         if applied:
             connection.execute(
-                "INSERT INTO holdfast_meta (only_row, version, oldest_code) VALUES (1, ?, ?)"
-                " ON CONFLICT (only_row) DO UPDATE SET version = excluded.version, oldest_code = excluded.oldest_code",
+                "INSERT INTO holdfast_meta (single_row, version, oldest_code) VALUES (1, ?, ?)"
+                " ON CONFLICT (single_row) DO UPDATE"
+                " SET version = excluded.version, oldest_code = excluded.oldest_code",
                 (applied[-1], OLDEST_CODE),
             )
         connection.execute("COMMIT")

@@ -12,15 +12,15 @@ import msgspec
 
 from holdfast.domain.jobs.selector import Glob
 from holdfast.store.engine import sql
-from holdfast.store.engine.operation import ById, Fill, Rows, Step
+from holdfast.store.engine.operation import BulkInsert, ById, Rows, Statement
 from holdfast.store.engine.rows import reader, to_micros
 
 _encoder = msgspec.json.Encoder()
 
 
-def perform(connection: sqlite3.Connection, step: Step, *, now: datetime) -> list[Any]:
+def perform(connection: sqlite3.Connection, step: Statement, *, now: datetime) -> list[Any]:
     """Do one step of a flow; *now* is the time of the whole transaction."""
-    if isinstance(step, Fill):
+    if isinstance(step, BulkInsert):
         return _fill(connection, step)
     parameters = {name: to_sql(value) for name, value in step.parameters.items()}
     parameters["now"] = to_micros(now)
@@ -83,7 +83,7 @@ def _column(cells: Sequence[Any]) -> Sequence[Any]:
     return cells
 
 
-def _fill(connection: sqlite3.Connection, fill: Fill) -> list[Any]:
+def _fill(connection: sqlite3.Connection, fill: BulkInsert) -> list[Any]:
     names = ", ".join(fill.columns)
     marks = ", ".join("?" * len(fill.columns))
     connection.executemany(

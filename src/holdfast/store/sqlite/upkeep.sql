@@ -3,21 +3,21 @@
 -- name: job_without_place
 SELECT id FROM holdfast_job AS job
 WHERE NOT EXISTS (SELECT 1 FROM holdfast_live AS live WHERE live.id = job.id)
-    AND NOT EXISTS (SELECT 1 FROM holdfast_ended AS ended WHERE ended.id = job.id)
+    AND NOT EXISTS (SELECT 1 FROM holdfast_finished AS finished WHERE finished.id = job.id)
 LIMIT :limit
 
 -- name: job_in_two_places
-SELECT live.id FROM holdfast_live AS live JOIN holdfast_ended AS ended ON ended.id = live.id LIMIT :limit
+SELECT live.id FROM holdfast_live AS live JOIN holdfast_finished AS finished ON finished.id = live.id LIMIT :limit
 
 -- name: place_without_job
 SELECT id FROM holdfast_live AS live WHERE NOT EXISTS (SELECT 1 FROM holdfast_job AS job WHERE job.id = live.id)
 UNION ALL
-SELECT id FROM holdfast_ended AS ended WHERE NOT EXISTS (SELECT 1 FROM holdfast_job AS job WHERE job.id = ended.id)
+SELECT id FROM holdfast_finished AS finished WHERE NOT EXISTS (SELECT 1 FROM holdfast_job AS job WHERE job.id = finished.id)
 LIMIT :limit
 
 -- name: waiting_for_nothing
 SELECT id FROM holdfast_live AS live
-WHERE state = 'waiting' AND NOT EXISTS (SELECT 1 FROM holdfast_need AS need WHERE need.job_id = live.id)
+WHERE state = 'waiting' AND NOT EXISTS (SELECT 1 FROM holdfast_dependency AS dependency WHERE dependency.job_id = live.id)
 LIMIT :limit
 
 -- name: attempts_past_limit
@@ -29,8 +29,8 @@ LIMIT :limit
 SELECT id FROM holdfast_job LIMIT 1
 
 -- name: any_holder
--- Somebody who may claim or settle now: a worker that was seen, or a lease that has not lapsed.
+-- Somebody who may claim or settle now: a worker that was seen, or a lease that has not expired.
 SELECT id FROM holdfast_worker WHERE stopped_at IS NULL AND seen_at > :now - :silence
 UNION ALL
-SELECT worker FROM holdfast_live WHERE state = 'running' AND lapses_at > :now
+SELECT worker FROM holdfast_live WHERE state = 'running' AND lease_expires_at > :now
 LIMIT 1

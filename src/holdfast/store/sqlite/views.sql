@@ -6,12 +6,12 @@
 WITH page AS (
     SELECT * FROM (SELECT seen.* FROM holdfast_live_view AS seen WHERE {where} ORDER BY seen.id DESC LIMIT :limit)
     UNION ALL
-    SELECT * FROM (SELECT seen.* FROM holdfast_ended_view AS seen WHERE {where} ORDER BY seen.id DESC LIMIT :limit)
+    SELECT * FROM (SELECT seen.* FROM holdfast_finished_view AS seen WHERE {where} ORDER BY seen.id DESC LIMIT :limit)
     ORDER BY id DESC LIMIT :limit
 )
 SELECT id, kind, queue, state, priority, due_at, label, tags, key, payload, parent_id, actor, created_at, attempts,
-    max_attempts, crashes, max_crashes, on_lost, retry, after_when, after_failed, token, suspect, wanted,
-    worker, claimed_at, started_at, lapses_at, note, ended_at, reason, error, result, progress_done, progress_total,
+    max_attempts, crashes, max_crashes, on_lost, retry, after_when, after_failed, token, poison_suspect, requested,
+    worker, claimed_at, started_at, lease_expires_at, note, finished_at, reason, error, result, progress_done, progress_total,
     progress_message, checkpoint
 FROM page ORDER BY id DESC
 
@@ -21,13 +21,13 @@ FROM page ORDER BY id DESC
 WITH page AS (
     SELECT * FROM (SELECT seen.* FROM holdfast_live_view AS seen WHERE {where} ORDER BY seen.id DESC LIMIT :limit)
     UNION ALL
-    SELECT * FROM (SELECT seen.* FROM holdfast_ended_view AS seen WHERE {where} ORDER BY seen.id DESC LIMIT :limit)
+    SELECT * FROM (SELECT seen.* FROM holdfast_finished_view AS seen WHERE {where} ORDER BY seen.id DESC LIMIT :limit)
     ORDER BY id DESC LIMIT :limit
 )
 SELECT id, kind, queue, state, priority, due_at, label, tags, key,
     CASE WHEN error IS NULL OR length(payload) > 16384 THEN '{}' ELSE payload END AS payload, parent_id, actor, created_at, attempts,
-    max_attempts, crashes, max_crashes, on_lost, retry, after_when, after_failed, token, suspect, wanted,
-    worker, claimed_at, started_at, lapses_at, note, ended_at, reason,
+    max_attempts, crashes, max_crashes, on_lost, retry, after_when, after_failed, token, poison_suspect, requested,
+    worker, claimed_at, started_at, lease_expires_at, note, finished_at, reason,
     CASE WHEN length(payload) <= 16384 THEN substr(error, 1, 300) END AS error, NULL AS result, progress_done, progress_total,
     progress_message, NULL AS checkpoint
 FROM page ORDER BY id DESC
@@ -36,7 +36,7 @@ FROM page ORDER BY id DESC
 WITH page AS (
     SELECT * FROM (SELECT seen.id FROM holdfast_live_view AS seen WHERE {where} ORDER BY seen.id LIMIT :limit)
     UNION ALL
-    SELECT * FROM (SELECT seen.id FROM holdfast_ended_view AS seen WHERE {where} ORDER BY seen.id LIMIT :limit)
+    SELECT * FROM (SELECT seen.id FROM holdfast_finished_view AS seen WHERE {where} ORDER BY seen.id LIMIT :limit)
     ORDER BY id LIMIT :limit
 )
 SELECT id FROM page ORDER BY id
@@ -45,20 +45,20 @@ SELECT id FROM page ORDER BY id
 WITH page AS (
     SELECT * FROM (SELECT seen.id FROM holdfast_live_view AS seen WHERE {where} ORDER BY seen.id DESC LIMIT :limit)
     UNION ALL
-    SELECT * FROM (SELECT seen.id FROM holdfast_ended_view AS seen WHERE {where} ORDER BY seen.id DESC LIMIT :limit)
+    SELECT * FROM (SELECT seen.id FROM holdfast_finished_view AS seen WHERE {where} ORDER BY seen.id DESC LIMIT :limit)
     ORDER BY id DESC LIMIT :limit
 )
 SELECT count(*) FROM page
 
 -- name: state_of
-SELECT state FROM holdfast_live WHERE id = :id UNION ALL SELECT state FROM holdfast_ended WHERE id = :id
+SELECT state FROM holdfast_live WHERE id = :id UNION ALL SELECT state FROM holdfast_finished WHERE id = :id
 
 -- name: key_of
 SELECT key FROM holdfast_key WHERE job_id = :id
 
 -- name: attempts_of
 SELECT attempt.number, attempt.token, attempt.worker, worker.host, worker.pid, worker.version, attempt.started_at,
-    attempt.ended_at, attempt.reason, attempt.exit_code, attempt.error
+    attempt.finished_at, attempt.reason, attempt.exit_code, attempt.error
 FROM holdfast_attempt AS attempt LEFT JOIN holdfast_worker AS worker ON worker.id = attempt.worker
 WHERE attempt.job_id = :id ORDER BY attempt.token
 
@@ -85,16 +85,16 @@ seen.id IN (SELECT job.id FROM holdfast_job AS job WHERE job.key IN (SELECT valu
 seen.id IN (SELECT job.id FROM holdfast_job AS job WHERE job.label IN (SELECT value FROM json_each(:labels)))
 
 -- name: like_labels
-EXISTS (SELECT 1 FROM json_each(:labels) AS wanted WHERE seen.label GLOB wanted.value)
+EXISTS (SELECT 1 FROM json_each(:labels) AS requested WHERE seen.label GLOB requested.value)
 
 -- name: by_tags
 EXISTS (SELECT 1 FROM json_each(seen.tags) AS tag WHERE tag.value IN (SELECT value FROM json_each(:tags)))
 
 -- name: like_queues
-EXISTS (SELECT 1 FROM json_each(:queues) AS wanted WHERE seen.queue GLOB wanted.value)
+EXISTS (SELECT 1 FROM json_each(:queues) AS requested WHERE seen.queue GLOB requested.value)
 
 -- name: like_kinds
-EXISTS (SELECT 1 FROM json_each(:kinds) AS wanted WHERE seen.kind GLOB wanted.value)
+EXISTS (SELECT 1 FROM json_each(:kinds) AS requested WHERE seen.kind GLOB requested.value)
 
 -- name: by_states
 seen.state IN (SELECT value FROM json_each(:states))
@@ -130,7 +130,7 @@ seen.state = 'scheduled' AND NOT seen.over
 seen.state = 'ready' AND NOT seen.over
 
 -- name: only_running
-seen.id IN (SELECT live.id FROM holdfast_live AS live WHERE live.lapses_at IS NOT NULL) AND NOT seen.over
+seen.id IN (SELECT live.id FROM holdfast_live AS live WHERE live.lease_expires_at IS NOT NULL) AND NOT seen.over
 
 -- name: only_done
 +seen.state = 'done' AND seen.over

@@ -6,15 +6,15 @@ from typing import Annotated
 
 from msgspec import Meta, Struct, structs
 
-from holdfast.admin.actions.actions import BATCH_VERBS, Steered
-from holdfast.admin.views.batches import BatchFacts, batch_facts, batch_secrets, unit_clusters, unit_facts
+from holdfast.admin.actions.actions import BATCH_ACTIONS, Steered
+from holdfast.admin.views.batches import BatchView, batch_secrets, batch_view, unit_clusters, unit_view
 from holdfast.client.batches.report import UnitLine
 from holdfast.domain.access.roles import SEARCHING, Role
 from holdfast.domain.batches.batch import BatchId, UnitState
 from holdfast.domain.jobs.error_clusters import Cluster
 from holdfast.errors import InvalidInput
 from holdfast.store.batches.batches import FIRST
-from holdfast.web.api.endpoint import Ask, Endpoint
+from holdfast.web.api.endpoint import ApiRequest, Endpoint
 from holdfast.web.api.jobs import Limit, Name, Number
 
 
@@ -28,14 +28,14 @@ class BatchesAsked(Struct, frozen=True, forbid_unknown_fields=True):
 class BatchesPage(Struct, frozen=True):
     """Some batches, and where the next page begins."""
 
-    batches: list[BatchFacts]
+    batches: list[BatchView]
     next: int | None
 
 
-class BatchStory(Struct, frozen=True):
+class BatchAnswer(Struct, frozen=True):
     """A batch, and its failed units by how they failed."""
 
-    batch: BatchFacts
+    batch: BatchView
     clusters: list[Cluster]
 
 
@@ -59,33 +59,33 @@ class UnitsPage(Struct, frozen=True):
 class BatchAct(Struct, frozen=True, forbid_unknown_fields=True):
     """A verb of the command line on a batch; *dry_run* says what it would change, and does nothing."""
 
-    verb: Name
+    action: Name
     dry_run: bool = False
 
 
 class UnitsAct(Struct, frozen=True, forbid_unknown_fields=True):
     """``retry`` or ``skip`` the failed units of a cluster."""
 
-    verb: Name
+    action: Name
     cluster: Annotated[str, Meta(pattern="^[0-9a-f]{12}$")]
     dry_run: bool = False
 
 
-def batches(ask: Ask) -> BatchesPage:
+def batches(ask: ApiRequest) -> BatchesPage:
     before = FIRST if ask.query.before is None else BatchId(ask.query.before)
     found = ask.store.batches.page(before=before, limit=ask.query.limit)
     standings = ask.store.ledger.standings([each.id for each in found])
     following = found[-1].id if len(found) == ask.query.limit else None
-    return BatchesPage([batch_facts(each, standings[each.id]) for each in found], following)
+    return BatchesPage([batch_view(each, standings[each.id]) for each in found], following)
 
 
-def batch(ask: Ask) -> BatchStory:
+def batch(ask: ApiRequest) -> BatchAnswer:
     found = ask.store.batches.get(BatchId(ask.id))
     standing = ask.store.ledger.standings([found.id])[found.id]
-    return BatchStory(batch_facts(found, standing), unit_clusters(found, ask.store.ledger.errors(found.id)))
+    return BatchAnswer(batch_view(found, standing), unit_clusters(found, ask.store.ledger.errors(found.id)))
 
 
-def units(ask: Ask) -> UnitsPage:
+def units(ask: ApiRequest) -> UnitsPage:
     found = ask.store.batches.get(BatchId(ask.id))
     asked: UnitsAsked = ask.query
     if asked.text is not None:
@@ -93,19 +93,19 @@ def units(ask: Ask) -> UnitsPage:
     page = ask.store.ledger.page(
         found.id, state=asked.state, label=asked.label, text=asked.text, after=asked.after, limit=asked.limit
     )
-    return UnitsPage([unit_facts(unit, batch_secrets(found)) for unit in page.units], page.next)
+    return UnitsPage([unit_view(unit, batch_secrets(found)) for unit in page.units], page.next)
 
 
-def act(ask: Ask) -> Steered:
+def act(ask: ApiRequest) -> Steered:
     told: BatchAct = ask.body
-    if told.verb not in BATCH_VERBS:
-        raise InvalidInput(f"a batch cannot be told to {told.verb!r}", hint=f"Verbs: {', '.join(BATCH_VERBS)}.")
-    ask.need(BATCH_VERBS[told.verb], f"to {told.verb} a batch")
-    return structs.replace(ask.rehearsed.batch(told.verb, BatchId(ask.id)), dry_run=told.dry_run)
+    if told.action not in BATCH_ACTIONS:
+        raise InvalidInput(f"a batch cannot be told to {told.action!r}", hint=f"Verbs: {', '.join(BATCH_ACTIONS)}.")
+    ask.need(BATCH_ACTIONS[told.action], f"to {told.action} a batch")
+    return structs.replace(ask.dry_run_store.batch(told.action, BatchId(ask.id)), dry_run=told.dry_run)
 
 
-def act_on_units(ask: Ask) -> Steered:
-    return ask.desk.units(ask.body.verb, BatchId(ask.id), ask.body.cluster, dry_run=ask.body.dry_run)
+def act_on_units(ask: ApiRequest) -> Steered:
+    return ask.actions.units(ask.body.action, BatchId(ask.id), ask.body.cluster, dry_run=ask.body.dry_run)
 
 
 ENDPOINTS = (
@@ -117,7 +117,7 @@ ENDPOINTS = (
         query=BatchesAsked,
         answer=BatchesPage,
     ),
-    Endpoint(method="GET", path="/batches/{id:int}", text="One batch.", act=batch, answer=BatchStory),
+    Endpoint(method="GET", path="/batches/{id:int}", text="One batch.", act=batch, answer=BatchAnswer),
     Endpoint(
         method="GET",
         path="/batches/{id:int}/units",

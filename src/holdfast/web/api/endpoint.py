@@ -12,7 +12,7 @@ from holdfast.web.errors import Forbidden
 from holdfast.web.security.authentication import Caller
 
 if TYPE_CHECKING:
-    from holdfast.admin.actions.actions import Desk
+    from holdfast.admin.actions.actions import Actions
     from holdfast.admin.views.masking import Masks
     from holdfast.store import Store
     from holdfast.web.app import Site
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 MOST = 500
 
 
-class Ask(Struct, frozen=True):
+class ApiRequest(Struct, frozen=True):
     """One request of the API: who asks, the number in the path, and what is asked."""
 
     site: Site
     caller: Caller
-    desk: Desk
+    actions: Actions
     id: int
     query: Any
     body: Any
@@ -45,9 +45,9 @@ class Ask(Struct, frozen=True):
         return bool(getattr(self.body, "dry_run", False))
 
     @property
-    def rehearsed(self) -> Desk:
+    def dry_run_store(self) -> Actions:
         """Where it is done, or in a dry run rehearsed."""
-        return self.desk.rehearsal() if self.dry_run else self.desk
+        return self.actions.dry_run_store() if self.dry_run else self.actions
 
     def need(self, role: Role, what: str) -> None:
         """Go on only if the caller's role is enough.
@@ -79,7 +79,7 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     method: Literal["GET", "POST"]
     path: str
     text: str
-    act: Callable[[Ask], Any]
+    act: Callable[[ApiRequest], Any]
     answer: Any
     query: Any = Nothing
     body: Any = None

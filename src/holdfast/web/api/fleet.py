@@ -6,15 +6,15 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from holdfast.admin.actions.actions import Asked
+from holdfast.admin.actions.actions import WorkerAsked
 from holdfast.admin.views.masking import schema_of
-from holdfast.admin.views.overview import QueueBoard, queue_boards
-from holdfast.domain.access.roles import Act, Role
+from holdfast.admin.views.overview import QueueSummary, queue_summaries
+from holdfast.domain.access.roles import AuditEntry, Role
 from holdfast.errors import InvalidInput
 from holdfast.store.access.records import NEWEST, SavedFilter
-from holdfast.store.fleet.dashboard import Running
-from holdfast.store.fleet.overview import QueueFacts, WorkerFacts, worker_facts
-from holdfast.web.api.endpoint import Ask, Endpoint
+from holdfast.store.fleet.dashboard import RunningJob
+from holdfast.store.fleet.overview import QueueView, WorkerView, worker_views
+from holdfast.web.api.endpoint import ApiRequest, Endpoint
 from holdfast.web.api.jobs import Limit, Name, Number, Text
 
 Slots = Annotated[int, Meta(ge=0, lt=2**31)]
@@ -23,7 +23,7 @@ Slots = Annotated[int, Meta(ge=0, lt=2**31)]
 class QueuesFound(Struct, frozen=True):
     """The queues that have settings or jobs, and how fast they go."""
 
-    queues: list[QueueBoard]
+    queues: list[QueueSummary]
 
 
 class QueueAct(Struct, frozen=True, forbid_unknown_fields=True):
@@ -40,19 +40,19 @@ class QueueAct(Struct, frozen=True, forbid_unknown_fields=True):
 class WorkersFound(Struct, frozen=True):
     """The workers that are alive, and what they run."""
 
-    workers: list[WorkerFacts]
-    running: list[Running]
+    workers: list[WorkerView]
+    running: list[RunningJob]
 
 
 class WorkerAct(Struct, frozen=True, forbid_unknown_fields=True):
     """What a worker is asked; it obeys with its next heartbeat."""
 
     worker: Name
-    wish: Literal["quiet", "stop", "go-on"]
+    request: Literal["quiet", "stop", "go-on"]
     dry_run: bool = False
 
 
-class KindFacts(Struct, frozen=True):
+class KindView(Struct, frozen=True):
     """A kind that an application has registered; *payload_schema* is the JSON Schema of its parameters, as a text."""
 
     name: str
@@ -61,7 +61,7 @@ class KindFacts(Struct, frozen=True):
 
 
 class KindsFound(Struct, frozen=True):
-    kinds: list[KindFacts]
+    kinds: list[KindView]
 
 
 class ActsAsked(Struct, frozen=True, forbid_unknown_fields=True):
@@ -74,7 +74,7 @@ class ActsAsked(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ActsPage(Struct, frozen=True):
-    acts: list[Act]
+    acts: list[AuditEntry]
     next: int | None
 
 
@@ -85,7 +85,7 @@ class FiltersFound(Struct, frozen=True):
 class FilterAct(Struct, frozen=True, forbid_unknown_fields=True):
     """Save a filter under a name, or ``rm`` it."""
 
-    verb: Literal["save", "rm"]
+    action: Literal["save", "rm"]
     name: Annotated[str, Meta(min_length=1, max_length=200)]
     filter: Text = ""
     dry_run: bool = False
@@ -98,55 +98,55 @@ class Me(Struct, frozen=True):
     role: Role
 
 
-def me(ask: Ask) -> Me:
+def me(ask: ApiRequest) -> Me:
     return Me(ask.caller.name, ask.caller.role)
 
 
-def queues(ask: Ask) -> QueuesFound:
-    board = ask.store.board
-    return QueuesFound(queue_boards(board.lanes(), board.queues(), board.tallies()))
+def queues(ask: ApiRequest) -> QueuesFound:
+    dashboard = ask.store.dashboard
+    return QueuesFound(queue_summaries(dashboard.lanes(), dashboard.queues(), dashboard.tallies()))
 
 
-def act_on_queue(ask: Ask) -> QueueFacts:
+def act_on_queue(ask: ApiRequest) -> QueueView:
     told: QueueAct = ask.body
     if told.limit is None and told.worker_limit is None and told.paused is None:
         raise InvalidInput("nothing to change", hint="Give limit, worker_limit or paused.")
-    return ask.rehearsed.queue(
+    return ask.dry_run_store.queue(
         told.queue, limit=told.limit, worker_limit=told.worker_limit, paused=told.paused, note=told.note
     )
 
 
-def workers(ask: Ask) -> WorkersFound:
-    return WorkersFound([worker_facts(found) for found in ask.store.workers.list()], ask.store.board.running())
+def workers(ask: ApiRequest) -> WorkersFound:
+    return WorkersFound([worker_views(found) for found in ask.store.workers.list()], ask.store.dashboard.running())
 
 
-def act_on_worker(ask: Ask) -> Asked:
-    return ask.rehearsed.worker(ask.body.worker, ask.body.wish)
+def act_on_worker(ask: ApiRequest) -> WorkerAsked:
+    return ask.dry_run_store.worker(ask.body.worker, ask.body.request)
 
 
-def kinds(ask: Ask) -> KindsFound:
+def kinds(ask: ApiRequest) -> KindsFound:
     found = ask.store.kinds.all()
-    return KindsFound([KindFacts(each.name, schema_of(each, ask.masks.of(each.name)), each.version) for each in found])
+    return KindsFound([KindView(each.name, schema_of(each, ask.masks.of(each.name)), each.version) for each in found])
 
 
-def acts(ask: Ask) -> ActsPage:
+def acts(ask: ApiRequest) -> ActsPage:
     asked: ActsAsked = ask.query
     before = NEWEST if asked.before is None else asked.before
-    found = ask.store.acts.page(before=before, limit=asked.limit, actor=asked.actor, text=asked.text)
+    found = ask.store.audit_log.page(before=before, limit=asked.limit, actor=asked.actor, text=asked.text)
     return ActsPage(found, found[-1].id if len(found) == asked.limit else None)
 
 
-def filters(ask: Ask) -> FiltersFound:
-    return FiltersFound(ask.store.filters.list())
+def filters(ask: ApiRequest) -> FiltersFound:
+    return FiltersFound(ask.store.saved_filters.list())
 
 
-def act_on_filter(ask: Ask) -> FiltersFound:
+def act_on_filter(ask: ApiRequest) -> FiltersFound:
     told: FilterAct = ask.body
-    if told.verb == "save":
-        ask.rehearsed.save_filter(told.name, told.filter)
+    if told.action == "save":
+        ask.dry_run_store.save_filter(told.name, told.filter)
     else:
-        ask.rehearsed.drop_filter(told.name)
-    return FiltersFound(ask.store.filters.list())
+        ask.dry_run_store.drop_filter(told.name)
+    return FiltersFound(ask.store.saved_filters.list())
 
 
 ENDPOINTS = (
@@ -158,7 +158,7 @@ ENDPOINTS = (
         text="Limit, pause or resume a queue.",
         act=act_on_queue,
         body=QueueAct,
-        answer=QueueFacts,
+        answer=QueueView,
         role=Role.OPERATOR,
     ),
     Endpoint(method="GET", path="/workers", text="Workers and what they run.", act=workers, answer=WorkersFound),
@@ -168,7 +168,7 @@ ENDPOINTS = (
         text="Ask a worker to be quiet, to stop, or to go on.",
         act=act_on_worker,
         body=WorkerAct,
-        answer=Asked,
+        answer=WorkerAsked,
         role=Role.OPERATOR,
     ),
     Endpoint(method="GET", path="/kinds", text="Kinds that can be enqueued.", act=kinds, answer=KindsFound),

@@ -7,11 +7,11 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from holdfast.admin.actions.actions import Changed, Placed
-from holdfast.admin.actions.jobs import job_verb
-from holdfast.admin.views.jobs import JobFacts, list_facts, story_facts
+from holdfast.admin.actions.actions import Changed, EnqueuedJob
+from holdfast.admin.actions.jobs import job_action
+from holdfast.admin.views.jobs import JobView, job_detail, list_views
 from holdfast.admin.views.logs import LogPart, find_log, read_log, search_log
-from holdfast.admin.views.overview import BoardFacts, board_facts, error_clusters
+from holdfast.admin.views.overview import DashboardView, dashboard_view, error_clusters
 from holdfast.domain.access.roles import SEARCHING, Role
 from holdfast.domain.commands.command import COMMAND
 from holdfast.domain.jobs.error_clusters import Cluster
@@ -19,11 +19,11 @@ from holdfast.domain.jobs.filter import parse_filter
 from holdfast.domain.jobs.history import Attempt, Event
 from holdfast.domain.jobs.job import JobId
 from holdfast.domain.jobs.selector import Selector
-from holdfast.domain.jobs.why import Reason
+from holdfast.domain.jobs.why import WhyReason
 from holdfast.errors import InvalidInput, NotFound
-from holdfast.store.fleet.dashboard import Edge
+from holdfast.store.fleet.dashboard import DependencyEdge
 from holdfast.store.jobs.queries import Count
-from holdfast.web.api.endpoint import MOST, Ask, Endpoint
+from holdfast.web.api.endpoint import MOST, ApiRequest, Endpoint
 
 Limit = Annotated[int, Meta(ge=1, le=MOST)]
 Number = Annotated[int, Meta(ge=0, le=2**63 - 1)]
@@ -45,7 +45,7 @@ class JobsAsked(Struct, frozen=True, forbid_unknown_fields=True):
 class JobsPage(Struct, frozen=True):
     """Some jobs, without payload and result, and where the next page begins."""
 
-    jobs: list[JobFacts]  # type: ignore[valid-type]
+    jobs: list[JobView]  # type: ignore[valid-type]
     next: int | None
 
 
@@ -55,14 +55,14 @@ class CountAsked(Struct, frozen=True, forbid_unknown_fields=True):
     filter: Text = ""
 
 
-class JobStory(Struct, frozen=True):
+class JobAnswer(Struct, frozen=True):
     """One job: where it stands and why, its attempts, its history, what it needs and what needs it."""
 
-    job: JobFacts  # type: ignore[valid-type]
+    job: JobView  # type: ignore[valid-type]
     attempts: list[Attempt]
     events: list[Event]
-    why: list[Reason]
-    edges: list[Edge]
+    why: list[WhyReason]
+    edges: list[DependencyEdge]
 
 
 class LogAsked(Struct, frozen=True, forbid_unknown_fields=True):
@@ -82,7 +82,7 @@ class LogFound(Struct, frozen=True):
     found: list[tuple[int, str]]
 
 
-class Enqueue(Struct, frozen=True, forbid_unknown_fields=True):
+class EnqueueBody(Struct, frozen=True, forbid_unknown_fields=True):
     """A job to be made. *after*: jobs that must be done before; *dry_run*: only check it."""
 
     kind: Name
@@ -101,7 +101,7 @@ class Enqueue(Struct, frozen=True, forbid_unknown_fields=True):
 class JobAct(Struct, frozen=True, forbid_unknown_fields=True):
     """A verb of the command line on the jobs that a filter matches; *dry_run* says how many, and does nothing."""
 
-    verb: Name
+    action: Name
     filter: Text
     note: Text | None = None
     priority: Annotated[int, Meta(ge=-(2**31), lt=2**31)] | None = None
@@ -120,26 +120,26 @@ class Clusters(Struct, frozen=True):
 class ClusterAct(Struct, frozen=True, forbid_unknown_fields=True):
     """``retry`` or ``rm`` the dead jobs of a cluster."""
 
-    verb: Name
+    action: Name
     cluster: Annotated[str, Meta(pattern="^[0-9a-f]{12}$")]
     dry_run: bool = False
 
 
-def overview(ask: Ask) -> BoardFacts:
-    return board_facts(ask.store)
+def overview(ask: ApiRequest) -> DashboardView:
+    return dashboard_view(ask.store)
 
 
-def jobs(ask: Ask) -> dict[str, Any]:
+def jobs(ask: ApiRequest) -> dict[str, Any]:
     before = None if ask.query.before is None else JobId(ask.query.before)
     page = ask.store.views.page(_selector(ask), before=before, limit=ask.query.limit, brief=True)
-    return {"jobs": list_facts(page.jobs, ask.masks, ask.store), "next": page.next}
+    return {"jobs": list_views(page.jobs, ask.masks, ask.store), "next": page.next}
 
 
-def count(ask: Ask) -> Count:
+def count(ask: ApiRequest) -> Count:
     return ask.store.views.count(_selector(ask))
 
 
-def _selector(ask: Ask) -> Selector:
+def _selector(ask: ApiRequest) -> Selector:
     """The jobs that are asked for."""
     selector = parse_filter(ask.query.filter)
     if selector.error is not None:
@@ -147,15 +147,15 @@ def _selector(ask: Ask) -> Selector:
     return selector
 
 
-def job(ask: Ask) -> dict[str, Any]:
-    story = ask.store.board.story(JobId(ask.id))
-    told = story_facts(story, ask.masks)
+def job(ask: ApiRequest) -> dict[str, Any]:
+    story = ask.store.dashboard.story(JobId(ask.id))
+    told = job_detail(story, ask.masks)
     parts = {"attempts": told.attempts, "events": told.events, "why": told.why, "edges": story.edges}
     return {"job": told.job, **parts}
 
 
-def log(ask: Ask) -> LogFound:
-    story = ask.store.board.story(JobId(ask.id))
+def log(ask: ApiRequest) -> LogFound:
+    story = ask.store.dashboard.story(JobId(ask.id))
     number = len(story.attempts) if ask.query.attempt is None else ask.query.attempt
     if not 1 <= number <= len(story.attempts):
         raise NotFound(f"job {ask.id} has run {len(story.attempts)} times")
@@ -163,15 +163,15 @@ def log(ask: Ask) -> LogFound:
     path, values = find_log(ask.site.logs, story.job, attempt.token), ask.masks.values(story.job)
     if ask.query.search is not None:
         return LogFound(ask.id, number, None, search_log(path, values, ask.query.search))
-    part = read_log(path, values, begin=ask.query.begin, ended=attempt.ended_at is not None)
+    part = read_log(path, values, begin=ask.query.begin, finished=attempt.finished_at is not None)
     return LogFound(ask.id, number, part, [])
 
 
-def enqueue(ask: Ask) -> Placed:
-    told: Enqueue = ask.body
+def enqueue(ask: ApiRequest) -> EnqueuedJob:
+    told: EnqueueBody = ask.body
     if told.kind == COMMAND:
         ask.need(Role.ADMIN, "to add programs")
-    return ask.desk.enqueue(
+    return ask.actions.enqueue(
         told.kind,
         told.payload,
         queue=told.queue,
@@ -186,32 +186,32 @@ def enqueue(ask: Ask) -> Placed:
     )
 
 
-def act(ask: Ask) -> Changed:
+def act(ask: ApiRequest) -> Changed:
     told: JobAct = ask.body
-    verb = job_verb(told.verb)
-    ask.need(verb.role, f"to {told.verb} jobs")
-    given: dict[str, Any] = {"note": told.note} if verb.note else {}
-    if told.verb == "set":
+    action = job_action(told.action)
+    ask.need(action.role, f"to {told.action} jobs")
+    given: dict[str, Any] = {"note": told.note} if action.note else {}
+    if told.action == "set":
         given = {"priority": told.priority, "to_queue": told.to_queue, "run_at": told.run_at}
         if all(value is None for value in given.values()):
             raise InvalidInput("nothing to change", hint="Give priority, to_queue or run_at.")
-    return ask.desk.jobs(told.verb, parse_filter(told.filter), dry_run=told.dry_run, **given)
+    return ask.actions.jobs(told.action, parse_filter(told.filter), dry_run=told.dry_run, **given)
 
 
-def errors(ask: Ask) -> Clusters:
-    found = ask.store.board.errors(limit=LOOKED_AT)
+def errors(ask: ApiRequest) -> Clusters:
+    found = ask.store.dashboard.errors(limit=LOOKED_AT)
     return Clusters(error_clusters(found, ask.masks), len(found))
 
 
-def act_on_errors(ask: Ask) -> Changed:
-    if ask.body.verb not in ("retry", "rm"):
-        raise InvalidInput(f"a cluster cannot be told to {ask.body.verb!r}", hint="Verbs: retry, rm.")
-    ask.need(job_verb(ask.body.verb).role, f"to {ask.body.verb} jobs")
-    return ask.desk.cluster(ask.body.verb, ask.body.cluster, dry_run=ask.body.dry_run)
+def act_on_errors(ask: ApiRequest) -> Changed:
+    if ask.body.action not in ("retry", "rm"):
+        raise InvalidInput(f"a cluster cannot be told to {ask.body.action!r}", hint="Verbs: retry, rm.")
+    ask.need(job_action(ask.body.action).role, f"to {ask.body.action} jobs")
+    return ask.actions.cluster(ask.body.action, ask.body.cluster, dry_run=ask.body.dry_run)
 
 
 ENDPOINTS = (
-    Endpoint(method="GET", path="/overview", text="Everything at one look.", act=overview, answer=BoardFacts),
+    Endpoint(method="GET", path="/overview", text="Everything at one look.", act=overview, answer=DashboardView),
     Endpoint(method="GET", path="/jobs", text="Jobs that match.", act=jobs, query=JobsAsked, answer=JobsPage),
     Endpoint(
         method="GET",
@@ -221,7 +221,7 @@ ENDPOINTS = (
         query=CountAsked,
         answer=Count,
     ),
-    Endpoint(method="GET", path="/jobs/{id:int}", text="One job with its history.", act=job, answer=JobStory),
+    Endpoint(method="GET", path="/jobs/{id:int}", text="One job with its history.", act=job, answer=JobAnswer),
     Endpoint(
         method="GET",
         path="/jobs/{id:int}/log",
@@ -235,8 +235,8 @@ ENDPOINTS = (
         path="/jobs",
         text="Enqueue a job; programs need the role admin.",
         act=enqueue,
-        body=Enqueue,
-        answer=Placed,
+        body=EnqueueBody,
+        answer=EnqueuedJob,
         role=Role.OPERATOR,
         status=201,
     ),

@@ -90,9 +90,9 @@ def _path_parameters(each: Endpoint) -> list[dict[str, Any]]:
 
 def _query_parameters(each: Endpoint, parts: dict[str, Any]) -> list[dict[str, Any]]:
     shape = parts.get(each.query.__name__, {})
-    needed = shape.get("required", [])
+    has_dependents = shape.get("required", [])
     return [
-        {"name": name, "in": "query", "required": name in needed, "schema": schema}
+        {"name": name, "in": "query", "required": name in has_dependents, "schema": schema}
         for name, schema in shape.get("properties", {}).items()
     ]
 

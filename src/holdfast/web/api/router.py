@@ -16,10 +16,10 @@ from starlette.routing import BaseRoute, Route
 from holdfast.domain.text import checked_text
 from holdfast.errors import Conflict, HoldfastError, InvalidInput
 from holdfast.web.api import batches, fleet, jobs, schedules
-from holdfast.web.api.endpoint import Ask, Endpoint, refuse_role
+from holdfast.web.api.endpoint import ApiRequest, Endpoint, refuse_role
 from holdfast.web.api.envelope import body_of, failed, json_response
 from holdfast.web.api.openapi import BASE, document
-from holdfast.web.errors import Problem, WrongType, told
+from holdfast.web.errors import HttpError, WrongType, told
 from holdfast.web.security.authentication import Caller
 from holdfast.web.security.entry import caller_of
 from holdfast.web.threads import Threads
@@ -72,10 +72,10 @@ def _carry_out(site: Site, endpoint: Endpoint, request: Request, body: bytes) ->
     """Do what is asked, once: a key that came before is answered as it was."""
     caller = caller_of(request.scope)
     refuse_role(caller, endpoint.role, "this")
-    ask = Ask(
+    ask = ApiRequest(
         site=site,
         caller=caller,
-        desk=site.desk(request),
+        actions=site.actions(request),
         id=_number(request.path_params),
         query=_query(endpoint, request),
         body=_body(endpoint, request, body),
@@ -86,7 +86,7 @@ def _carry_out(site: Site, endpoint: Endpoint, request: Request, body: bytes) ->
     return _once(ask, endpoint, _Key(caller, key, _digest(request, body)))
 
 
-def _done(ask: Ask, endpoint: Endpoint) -> Response:
+def _done(ask: ApiRequest, endpoint: Endpoint) -> Response:
     began = time.monotonic()
     return json_response(body_of(endpoint.act(ask), began), 200 if ask.dry_run else endpoint.status)
 
@@ -102,8 +102,8 @@ class _Key:
         self.credential = caller.prefix or f"name:{caller.name}"
 
 
-def _once(ask: Ask, endpoint: Endpoint, key: _Key) -> Response:
-    answers = ask.desk.store.answers
+def _once(ask: ApiRequest, endpoint: Endpoint, key: _Key) -> Response:
+    answers = ask.actions.store.idempotency_keys
     before = answers.claim(key.credential, key.text, key.digest)
     if before is not None:
         if before.digest != key.digest:
@@ -114,7 +114,7 @@ def _once(ask: Ask, endpoint: Endpoint, key: _Key) -> Response:
         return json_response(before.body.encode(), before.status, {"Idempotent-Replay": "true"})
     try:
         answer = _done(ask, endpoint)
-    except (HoldfastError, Problem) as error:
+    except (HoldfastError, HttpError) as error:
         status, failure, headers = told(error)
         if status >= 500 or status in PASSING:
             answers.drop(key.credential, key.text)

@@ -7,15 +7,15 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from holdfast.admin.actions.actions import Filled
-from holdfast.admin.views.schedules import Entry, ScheduleFacts, entry, schedule_facts
+from holdfast.admin.actions.actions import BackfilledPlans
+from holdfast.admin.views.schedules import PlanView, ScheduleView, entry, schedule_view
 from holdfast.domain.access.roles import Role
 from holdfast.domain.jobs.job import JobId
 from holdfast.errors import InvalidInput
-from holdfast.web.api.endpoint import Ask, Endpoint
+from holdfast.web.api.endpoint import ApiRequest, Endpoint
 from holdfast.web.api.jobs import Limit, Name, Text
 
-VERBS = {
+ACTIONS = {
     "pause": Role.OPERATOR,
     "resume": Role.OPERATOR,
     "trigger": Role.OPERATOR,
@@ -34,7 +34,7 @@ class SchedulesAsked(Struct, frozen=True, forbid_unknown_fields=True):
 class SchedulesPage(Struct, frozen=True):
     """Some schedules, and where the next page begins."""
 
-    schedules: list[ScheduleFacts]
+    schedules: list[ScheduleView]
     next: str | None
 
 
@@ -45,18 +45,18 @@ class NamedAsked(Struct, frozen=True, forbid_unknown_fields=True):
     limit: Limit = 50
 
 
-class ScheduleStory(Struct, frozen=True):
+class ScheduleAnswer(Struct, frozen=True):
     """A schedule, and what became of its plans, the newest first."""
 
-    schedule: ScheduleFacts
-    history: list[Entry]
+    schedule: ScheduleView
+    history: list[PlanView]
 
 
 class ScheduleAct(Struct, frozen=True, forbid_unknown_fields=True):
     """A verb of the command line on a schedule; *first* and *last* are for ``backfill``, *note* is for ``pause``."""
 
     name: Name
-    verb: Name
+    action: Name
     note: Text | None = None
     scopes: Annotated[list[Name], Meta(max_length=1000)] | None = None
     first: datetime | None = None
@@ -68,56 +68,58 @@ class ScheduleDone(Struct, frozen=True):
     """What was done: the schedule as it is now (none, if it was removed), and the jobs that were enqueued."""
 
     name: str
-    verb: str
+    action: str
     dry_run: bool
-    schedule: ScheduleFacts | None
+    schedule: ScheduleView | None
     jobs: list[JobId] = []
-    backfill: Filled | None = None
+    backfill: BackfilledPlans | None = None
 
 
-def schedules(ask: Ask) -> SchedulesPage:
+def schedules(ask: ApiRequest) -> SchedulesPage:
     found = ask.store.schedules.page(after=ask.query.after, limit=ask.query.limit)
     now = ask.store.schedules.now()
-    told = [schedule_facts(each, now, secrets=ask.masks.of_schedule(each)) for each in found]
+    told = [schedule_view(each, now, secrets=ask.masks.of_schedule(each)) for each in found]
     return SchedulesPage(told, found[-1].name if len(found) == ask.query.limit else None)
 
 
-def schedule(ask: Ask) -> ScheduleStory:
+def schedule(ask: ApiRequest) -> ScheduleAnswer:
     facts = _facts(ask, ask.query.name)
-    return ScheduleStory(facts, [entry(each) for each in ask.desk.schedules.history(facts.name, limit=ask.query.limit)])
+    return ScheduleAnswer(
+        facts, [entry(each) for each in ask.actions.schedules.history(facts.name, limit=ask.query.limit)]
+    )
 
 
-def act(ask: Ask) -> ScheduleDone:
+def act(ask: ApiRequest) -> ScheduleDone:
     told: ScheduleAct = ask.body
-    if told.verb not in VERBS:
-        raise InvalidInput(f"a schedule cannot be told to {told.verb!r}", hint=f"Verbs: {', '.join(VERBS)}.")
-    ask.need(VERBS[told.verb], f"to {told.verb} a schedule")
+    if told.action not in ACTIONS:
+        raise InvalidInput(f"a schedule cannot be told to {told.action!r}", hint=f"Verbs: {', '.join(ACTIONS)}.")
+    ask.need(ACTIONS[told.action], f"to {told.action} a schedule")
     ask.store.schedules.get(told.name)
-    if told.verb == "backfill":
-        return ScheduleDone(told.name, told.verb, told.dry_run, None, backfill=_backfill(ask, told))
+    if told.action == "backfill":
+        return ScheduleDone(told.name, told.action, told.dry_run, None, backfill=_backfill(ask, told))
     jobs: list[JobId] = []
-    if told.verb == "trigger":
-        tried = ask.rehearsed.trigger(told.name, scopes=told.scopes).jobs
+    if told.action == "trigger":
+        tried = ask.dry_run_store.trigger(told.name, scopes=told.scopes).jobs
         jobs = [] if told.dry_run else tried
     else:
-        ask.rehearsed.schedule(told.verb, told.name, note=told.note)
-    gone = told.verb == "rm" and not told.dry_run
-    return ScheduleDone(told.name, told.verb, told.dry_run, None if gone else _facts(ask, told.name), jobs)
+        ask.dry_run_store.schedule(told.action, told.name, note=told.note)
+    gone = told.action == "rm" and not told.dry_run
+    return ScheduleDone(told.name, told.action, told.dry_run, None if gone else _facts(ask, told.name), jobs)
 
 
-def _backfill(ask: Ask, told: ScheduleAct) -> Filled:
+def _backfill(ask: ApiRequest, told: ScheduleAct) -> BackfilledPlans:
     if told.first is None:
         raise InvalidInput("a backfill begins somewhere", hint="Give first, and last unless it is now.")
     last = told.last or ask.store.schedules.now()
-    for moment in (told.first, last):
-        if moment.tzinfo is None:
-            raise InvalidInput(f"{moment.isoformat()} has no time zone", hint="Write it with Z for UTC.")
-    return ask.desk.backfill(told.name, told.first, last, scopes=told.scopes, dry_run=told.dry_run)
+    for timestamp in (told.first, last):
+        if timestamp.tzinfo is None:
+            raise InvalidInput(f"{timestamp.isoformat()} has no time zone", hint="Write it with Z for UTC.")
+    return ask.actions.backfill(told.name, told.first, last, scopes=told.scopes, dry_run=told.dry_run)
 
 
-def _facts(ask: Ask, name: str) -> ScheduleFacts:
+def _facts(ask: ApiRequest, name: str) -> ScheduleView:
     found = ask.store.schedules.get(name)
-    return schedule_facts(found, ask.store.schedules.now(), plans=5, secrets=ask.masks.of_schedule(found))
+    return schedule_view(found, ask.store.schedules.now(), plans=5, secrets=ask.masks.of_schedule(found))
 
 
 ENDPOINTS = (
@@ -135,7 +137,7 @@ ENDPOINTS = (
         text="One schedule and its history.",
         act=schedule,
         query=NamedAsked,
-        answer=ScheduleStory,
+        answer=ScheduleAnswer,
     ),
     Endpoint(
         method="POST",

@@ -8,21 +8,21 @@ from datetime import datetime, timedelta
 from msgspec import Struct
 from starlette.responses import Response
 
-from holdfast.admin.actions.actions import BATCH_VERBS
-from holdfast.admin.views.batches import BatchFacts, batch_facts, batch_secrets, unit_clusters, unit_facts
+from holdfast.admin.actions.actions import BATCH_ACTIONS
+from holdfast.admin.views.batches import BatchView, batch_secrets, batch_view, unit_clusters, unit_view
 from holdfast.domain.access.masking import MASK, masked_json
 from holdfast.domain.access.roles import SEARCHING, Role
 from holdfast.domain.batches.batch import AbortedBy, Batch, BatchId, BatchState, UnitState
 from holdfast.domain.batches.sharding import sharding_of
-from holdfast.domain.jobs.job import Wanted
+from holdfast.domain.jobs.job import ControlRequest
 from holdfast.web.pages.format import as_value
-from holdfast.web.pages.request import Visit
+from holdfast.web.pages.request import PageRequest
 from holdfast.worker.batches.owner import say as say_owner
 
 PAGE, UNITS, ERRORS = 30, 50, 1000
 
 #: What can be done to a batch in each state.
-VERBS = {
+ACTIONS = {
     BatchState.READY: ("pause", "cancel"),
     BatchState.RUNNING: ("pause", "cancel"),
     BatchState.PAUSED: ("resume", "cancel"),
@@ -43,11 +43,11 @@ class Far(Struct, frozen=True):
     left: timedelta | None
 
 
-def far(facts: BatchFacts, now: datetime) -> Far:
+def far(facts: BatchView, now: datetime) -> Far:
     """The share of units that have ended; while it runs, how many ended in a second since it began."""
     total = facts.summary.total
     over = total - facts.summary.pending - facts.summary.in_inbox
-    share = over / total if total else 1.0 if facts.ended_at else 0.0
+    share = over / total if total else 1.0 if facts.finished_at else 0.0
     rate = left = None
     if facts.state == BatchState.RUNNING and facts.started_at is not None and over:
         rate = over / max((now - facts.started_at).total_seconds(), 0.001)
@@ -55,27 +55,27 @@ def far(facts: BatchFacts, now: datetime) -> Far:
     return Far(over, min(share, 1.0), rate, left)
 
 
-def parts(facts: BatchFacts) -> list[tuple[str, int]]:
+def parts(facts: BatchView) -> list[tuple[str, int]]:
     """The stretches of a batch's bar."""
     told = facts.summary
     return [("good", told.succeeded), ("bad", told.failed + told.in_doubt), ("idle", told.skipped + told.cancelled)]
 
 
-def shown_state(facts: BatchFacts) -> tuple[str, str]:
+def shown_state(facts: BatchView) -> tuple[str, str]:
     """A batch's state as it is now, also between two: asked to pause, but units still run."""
-    if facts.state == BatchState.RUNNING and facts.wanted == Wanted.PAUSE:
+    if facts.state == BatchState.RUNNING and facts.requested == ControlRequest.PAUSE:
         return "pausing", "pausing: what runs ends first"
-    if facts.wanted == Wanted.CANCEL and facts.state != BatchState.CANCELLED:
+    if facts.requested == ControlRequest.CANCEL and facts.state != BatchState.CANCELLED:
         return "cancelling", "cancelling: what runs ends first"
     return facts.state, facts.state
 
 
-def batches(visit: Visit) -> Response:
+def batches(visit: PageRequest) -> Response:
     """Batches, the newest first."""
     before = visit.asked_number("before")
     found = visit.store.batches.page(limit=PAGE, **({} if before is None else {"before": BatchId(before)}))
     standings = visit.store.ledger.standings([each.id for each in found]) if found else {}
-    told = [batch_facts(each, standings[each.id]) for each in found]
+    told = [batch_view(each, standings[each.id]) for each in found]
     return visit.page(
         "batches.html",
         "batches",
@@ -86,12 +86,12 @@ def batches(visit: Visit) -> Response:
     )
 
 
-def batch(visit: Visit) -> Response:
+def batch(visit: PageRequest) -> Response:
     """One batch: progress, counters, clusters of errors, and a page of its units."""
     batch_id, ledger = BatchId(visit.id), visit.store.ledger
     found = visit.store.batches.get(batch_id)
     standing = ledger.standings([batch_id])[batch_id]
-    facts = batch_facts(found, standing)
+    facts = batch_view(found, standing)
     failures = facts.summary.failed + facts.summary.in_doubt
     errors = ledger.errors(batch_id, limit=ERRORS) if failures else []
     state, label, text = _unit_state(visit), visit.asked("label") or None, visit.asked("text") or None
@@ -112,16 +112,16 @@ def batch(visit: Visit) -> Response:
         clusters=unit_clusters(found, errors),
         sampled=len(errors) < failures,
         failures=failures,
-        units=[unit_facts(unit, batch_secrets(found)) for unit in page.units],
+        units=[unit_view(unit, batch_secrets(found)) for unit in page.units],
         next=page.next,
         asked={"state": state, "label": label, "text": text},
         states=list(UnitState),
-        verbs=[verb for verb in VERBS[BatchState(facts.state)] if visit.may(BATCH_VERBS[verb])],
+        actions=[action for action in ACTIONS[BatchState(facts.state)] if visit.may(BATCH_ACTIONS[action])],
         cli=f"holdfast batch show {batch_id}" if state is None else f"holdfast batch units {batch_id} --state {state}",
     )
 
 
-def _unit_state(visit: Visit) -> UnitState | None:
+def _unit_state(visit: PageRequest) -> UnitState | None:
     text = visit.asked("state")
     return UnitState(text) if text in UnitState._value2member_map_ else None
 
@@ -153,16 +153,16 @@ def resume_line(batch: Batch) -> str:
     return " ".join(words)
 
 
-def act(visit: Visit) -> Response:
+def act(visit: PageRequest) -> Response:
     """Do a verb to a batch."""
-    verb = visit.given("verb")
-    visit.need(BATCH_VERBS.get(verb, Role.OPERATOR))
-    if verb in ("cancel", "rm") and not visit.given("sure"):
-        return _ask(visit, verb)
-    done = visit.desk.batch(verb, BatchId(visit.id))
+    action = visit.given("action")
+    visit.need(BATCH_ACTIONS.get(action, Role.OPERATOR))
+    if action in ("cancel", "rm") and not visit.given("sure"):
+        return _ask(visit, action)
+    done = visit.actions.batch(action, BatchId(visit.id))
     units = "" if done.units is None else f" {done.units:,} units."
-    text = f"Batch {visit.id}: {SAID.get(verb, verb)}.{units}" if done.changed else f"{verb}: nothing to do."
-    return visit.done(text, "batches" if verb == "rm" else f"batches/{visit.id}")
+    text = f"Batch {visit.id}: {SAID.get(action, action)}.{units}" if done.changed else f"{action}: nothing to do."
+    return visit.done(text, "batches" if action == "rm" else f"batches/{visit.id}")
 
 
 SAID = {
@@ -174,7 +174,7 @@ SAID = {
 }
 
 
-def _ask(visit: Visit, verb: str) -> Response:
+def _ask(visit: PageRequest, action: str) -> Response:
     texts = {
         "cancel": "Every unit that has not ended becomes cancelled. One under way may finish, and its outcome counts.",
         "rm": "The batch is forgotten with its whole ledger.",
@@ -182,40 +182,40 @@ def _ask(visit: Visit, verb: str) -> Response:
     return visit.page(
         "sure.html",
         "batches",
-        title=f"{verb} batch {visit.id}?",
-        text=texts[verb],
+        title=f"{action} batch {visit.id}?",
+        text=texts[action],
         action=visit.to(f"batches/{visit.id}/act"),
-        hidden={"verb": verb},
+        hidden={"action": action},
         ids=[],
         note=False,
         grave=True,
-        button=f"{verb} batch {visit.id}",
+        button=f"{action} batch {visit.id}",
         back=visit.to(f"batches/{visit.id}"),
-        cli=f"holdfast batch {verb} {visit.id}",
+        cli=f"holdfast batch {action} {visit.id}",
     )
 
 
-def units(visit: Visit) -> Response:
+def units(visit: PageRequest) -> Response:
     """Retry or skip the failed units of one cluster; their count comes first."""
-    verb, cluster, batch_id = visit.given("verb"), visit.given("cluster"), BatchId(visit.id)
+    action, cluster, batch_id = visit.given("action"), visit.given("cluster"), BatchId(visit.id)
     if not visit.given("sure"):
-        count = visit.desk.units(verb, batch_id, cluster, dry_run=True).units or 0
+        count = visit.actions.units(action, batch_id, cluster, dry_run=True).units or 0
         return visit.page(
             "sure.html",
             "batches",
-            title=f"{verb} {count:,} units?",
-            text=UNIT_TEXTS.get(verb, ""),
+            title=f"{action} {count:,} units?",
+            text=UNIT_TEXTS.get(action, ""),
             action=visit.to(f"batches/{visit.id}/units"),
-            hidden={"verb": verb, "cluster": cluster},
+            hidden={"action": action, "cluster": cluster},
             ids=[],
             note=False,
-            grave=verb == "skip",
-            button=f"{verb} {count:,} units",
+            grave=action == "skip",
+            button=f"{action} {count:,} units",
             back=visit.to(f"batches/{visit.id}"),
             cli="",
         )
-    done = visit.desk.units(verb, batch_id, cluster)
-    word = "run again" if verb == "retry" else "are skipped"
+    done = visit.actions.units(action, batch_id, cluster)
+    word = "run again" if action == "retry" else "are skipped"
     return visit.done(f"{done.units or 0:,} units {word}.", f"batches/{visit.id}")
 
 

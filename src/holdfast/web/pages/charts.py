@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from holdfast.domain.jobs.history import Attempt, Event, EventName
 from holdfast.domain.jobs.job import Job, JobId, State
-from holdfast.store.fleet.dashboard import Edge
+from holdfast.store.fleet.dashboard import DependencyEdge
 from holdfast.web.pages.format import STATES, tone, visible
 
 #: Stretches of a timeline that are drawn; of more, the newest.
@@ -39,7 +39,7 @@ class Stretch(Struct, frozen=True):
 #: What a job does after an event, unless it runs.
 _AFTER = {
     EventName.HELD: ("held", "held by a person"),
-    EventName.LET_GO: ("ready", "waited"),
+    EventName.RESUMED: ("ready", "waited"),
     EventName.RETRIED: ("ready", "waited, after somebody had it retried"),
     EventName.DUE: ("ready", "waited for a worker"),
     EventName.WOKEN: ("ready", "waited for a worker, its needs were met"),
@@ -58,7 +58,7 @@ def timeline(job: Job, attempts: Sequence[Attempt], events: Sequence[Event], now
     runs = [_run(attempt) for attempt in attempts if attempt.started_at is not None]
     turns = [(job.created_at, *_first(job, events))]
     turns += [(event.at, *_AFTER[EventName(event.name)]) for event in events if event.name in _AFTER]
-    end = job.ended_at or now
+    end = job.finished_at or now
     found: list[Stretch] = []
     for place, (at, what, text) in enumerate(turns):
         until = turns[place + 1][0] if place + 1 < len(turns) else end
@@ -85,11 +85,11 @@ def _first(job: Job, events: Sequence[Event]) -> tuple[str, str]:
 
 def _run(attempt: Attempt) -> Stretch:
     assert attempt.started_at is not None
-    what = "running" if attempt.ended_at is None else "done" if attempt.reason == "done" else "failed"
+    what = "running" if attempt.finished_at is None else "done" if attempt.reason == "done" else "failed"
     if attempt.reason in ("released", "cancelled"):
         what = "cancelled"
-    ended = "runs" if attempt.ended_at is None else attempt.reason or "ended"
-    return Stretch(what, f"attempt {attempt.number}: {ended}", attempt.started_at, attempt.ended_at)
+    finished = "runs" if attempt.finished_at is None else attempt.reason or "finished"
+    return Stretch(what, f"attempt {attempt.number}: {finished}", attempt.started_at, attempt.finished_at)
 
 
 def _waits(begin: datetime, end: datetime, what: str, text: str, runs: Sequence[Stretch]) -> list[Stretch]:
@@ -134,11 +134,11 @@ class Node(Struct, frozen=True):
     here: bool = False
 
 
-def nodes(job: Job, edges: Iterable[Edge]) -> list[Node]:
+def nodes(job: Job, edges: Iterable[DependencyEdge]) -> list[Node]:
     """Where each job stands in the drawing: a column for each step away, needs on the left."""
     seen: dict[JobId, tuple[int, str, str]] = {job.id: (0, job.state, job.label or job.kind)}
     for edge in sorted(edges, key=lambda edge: edge.depth):
-        away = -edge.depth if edge.way == "needs" else edge.depth
+        away = -edge.depth if edge.way == "dependencies" else edge.depth
         title = edge.label or edge.kind or "no longer there"
         seen.setdefault(edge.far, (away, edge.state or "gone", title))
     rows: dict[int, int] = {}
@@ -150,7 +150,7 @@ def nodes(job: Job, edges: Iterable[Edge]) -> list[Node]:
     return found
 
 
-def graph(placed: Sequence[Node], edges: Iterable[Edge], base: str) -> Markup:
+def graph(placed: Sequence[Node], edges: Iterable[DependencyEdge], base: str) -> Markup:
     """The drawing of dependencies; each job in it is a link."""
     leftmost = min(node.column for node in placed)
     tallest = max(node.row for node in placed) + 1
@@ -163,7 +163,7 @@ def graph(placed: Sequence[Node], edges: Iterable[Edge], base: str) -> Markup:
         return 10 + (node.column - leftmost) * (BOX_WIDTH + GAP_X), GAP_Y + spare + node.row * (BOX_HEIGHT + GAP_Y)
 
     corners = {node.id: corner(node) for node in placed}
-    lines = {(edge.need_id, edge.job_id) for edge in edges}
+    lines = {(edge.dependency_id, edge.job_id) for edge in edges}
     drawn = [_line(corners[a], corners[b]) for a, b in sorted(lines) if a in corners and b in corners]
     drawn += [_box(node, corners[node.id], base) for node in placed]
     head = '<svg width="{}" height="{}" viewBox="0 0 {} {}" role="group" aria-label="What needs what">'
@@ -196,7 +196,7 @@ def _box(node: Node, corner: tuple[int, int], base: str) -> Markup:
 # -- strips --------------------------------------------------------------------------------------
 
 
-class Mark(Struct, frozen=True):
+class PlanMark(Struct, frozen=True):
     """One mark of a strip: a state's word and what it says."""
 
     what: str
@@ -207,7 +207,7 @@ class Mark(Struct, frozen=True):
 _HEIGHTS = {"skipped": 10, "missed": 18}
 
 
-def strip(marks: Sequence[Mark]) -> Markup:
+def strip(marks: Sequence[PlanMark]) -> Markup:
     """What became of plans, the oldest first."""
     drawn = []
     wide = max(20, len(marks))

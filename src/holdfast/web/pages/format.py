@@ -50,7 +50,7 @@ STATES = {
     "pausing": ("‖", "busy"),
     "cancelling": ("⊘", "busy"),
     "resuming": ("●", "busy"),
-    "lapsed": ("✕", "bad"),
+    "expired": ("✕", "bad"),
     "ok": ("✓", "good"),
     "warning": ("!", "warn"),
     "problem": ("✕", "bad"),
@@ -132,7 +132,7 @@ def age(at: datetime | None, now: datetime) -> Markup:
     return _time(at, text)
 
 
-def moment(at: datetime | None) -> Markup:
+def timestamp(at: datetime | None) -> Markup:
     """A moment by the clock, with its zone."""
     return Markup("") if at is None else _time(at, f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC")
 

@@ -8,22 +8,22 @@ from typing import Any
 from msgspec import Struct
 from starlette.responses import Response
 
-from holdfast.admin.actions.actions import JOB_VERBS
-from holdfast.admin.actions.jobs import job_verb
-from holdfast.admin.views.jobs import job_facts, story_facts
+from holdfast.admin.actions.actions import JOB_ACTIONS
+from holdfast.admin.actions.jobs import job_action
+from holdfast.admin.views.jobs import job_detail, job_view
 from holdfast.admin.views.logs import find_log, read_log, search_log
 from holdfast.domain.commands.command import COMMAND
 from holdfast.domain.jobs.history import Attempt
-from holdfast.domain.jobs.job import ENDED, Job, JobId, State
+from holdfast.domain.jobs.job import FINISHED, Job, JobId, State
 from holdfast.domain.jobs.selector import Selector
 from holdfast.errors import HoldfastError
 from holdfast.web.pages import charts
 from holdfast.web.pages.ansi import plain
 from holdfast.web.pages.jobs import tell
-from holdfast.web.pages.request import Visit
+from holdfast.web.pages.request import PageRequest
 
 #: What can be done to a job in each state; the first is what is wanted most often.
-VERBS = {
+ACTIONS = {
     State.HELD: ("unhold", "set", "cancel", "rm"),
     State.WAITING: ("hold", "set", "cancel", "rm"),
     State.SCHEDULED: ("retry", "hold", "set", "cancel", "rm"),
@@ -59,10 +59,10 @@ def progress(job: Job, now: datetime, message: str | None) -> Progress | None:
     return Progress(job.progress_done, job.progress_total, message, rate, left)
 
 
-def job(visit: Visit) -> Response:
+def job(visit: PageRequest) -> Response:
     """One job with all that is known of it."""
-    story = visit.store.board.story(JobId(visit.id))
-    told = story_facts(story, visit.masks)
+    story = visit.store.dashboard.story(JobId(visit.id))
+    told = job_detail(story, visit.masks)
     stretches = charts.timeline(story.job, told.attempts, told.events, story.now)
     return visit.page(
         "job.html",
@@ -76,9 +76,9 @@ def job(visit: Visit) -> Response:
         progress=progress(story.job, story.now, told.job["progress_message"]),
         stretches=stretches,
         first=stretches[0].begin if stretches else story.job.created_at,
-        last=story.job.ended_at or story.now,
-        verbs=[verb for verb in VERBS[story.job.state] if visit.may(JOB_VERBS[verb].role)],
-        noted=[verb for verb in VERBS[story.job.state] if JOB_VERBS[verb].note],
+        last=story.job.finished_at or story.now,
+        actions=[action for action in ACTIONS[story.job.state] if visit.may(JOB_ACTIONS[action].role)],
+        noted=[action for action in ACTIONS[story.job.state] if JOB_ACTIONS[action].note],
         is_program=story.job.kind == COMMAND,
         seen_at=story.seen_at,
         now=story.now,
@@ -86,46 +86,46 @@ def job(visit: Visit) -> Response:
     )
 
 
-def act(visit: Visit) -> Response:
+def act(visit: PageRequest) -> Response:
     """Do a verb to one job."""
-    name = visit.given("verb")
-    verb = job_verb(name)
-    visit.need(verb.role)
-    words: dict[str, Any] = {"note": visit.given("note") or None} if verb.note else {}
+    name = visit.given("action")
+    action = job_action(name)
+    visit.need(action.role)
+    words: dict[str, Any] = {"note": visit.given("note") or None} if action.note else {}
     if name == "set":
         words = {
             "priority": visit.number("priority"),
             "to_queue": visit.given("to_queue") or None,
             "run_at": visit.given("run_at") or None,
         }
-    changed = visit.desk.jobs(name, Selector(ids=(JobId(visit.id),)), **words)
+    changed = visit.actions.jobs(name, Selector(ids=(JobId(visit.id),)), **words)
     text = tell(name, changed.changed, changed.matched) if changed.changed else f"{name} changed nothing."
     return visit.done(text, "jobs" if name == "rm" and changed.changed else f"jobs/{visit.id}")
 
 
-def log(visit: Visit) -> Response:
+def log(visit: PageRequest) -> Response:
     """What a program wrote in one attempt: its end, followed while it runs, or the lines that hold a text."""
-    story = visit.store.board.story(JobId(visit.id), events=1)
+    story = visit.store.dashboard.story(JobId(visit.id), events=1)
     chosen = _attempt(visit, story.attempts, story.job)
-    values, wanted, part, found, wrong = visit.masks.values(story.job), visit.asked("find"), None, None, None
+    values, requested, part, found, wrong = visit.masks.values(story.job), visit.asked("find"), None, None, None
     try:
         path = find_log(visit.house.logs, story.job, chosen)
-        if wanted:
-            found = search_log(path, values, wanted)
+        if requested:
+            found = search_log(path, values, requested)
         else:
-            ended = story.job.state in ENDED or chosen != story.job.token
-            part = read_log(path, values, begin=visit.asked_number("from"), ended=ended)
+            finished = story.job.state in FINISHED or chosen != story.job.token
+            part = read_log(path, values, begin=visit.asked_number("from"), finished=finished)
     except HoldfastError as error:
         wrong = error
     return visit.page(
         "log.html",
         "jobs",
-        job=job_facts(story.job, visit.masks),
+        job=job_view(story.job, visit.masks),
         attempts=story.attempts,
         token=chosen,
         part=part,
         found=found,
-        wanted=wanted,
+        requested=requested,
         wrong=wrong,
         plain=plain,
         running=story.job.state is State.RUNNING and chosen == story.job.token,
@@ -134,7 +134,7 @@ def log(visit: Visit) -> Response:
     )
 
 
-def _attempt(visit: Visit, attempts: list[Attempt], found: Job) -> int:
+def _attempt(visit: PageRequest, attempts: list[Attempt], found: Job) -> int:
     token = visit.asked_number("token")
     if token is not None:
         return token

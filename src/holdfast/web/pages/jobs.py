@@ -9,16 +9,16 @@ from typing import Any
 
 from starlette.responses import Response
 
-from holdfast.admin.actions.actions import JOB_VERBS
-from holdfast.admin.actions.jobs import job_verb
-from holdfast.admin.views.jobs import list_facts
+from holdfast.admin.actions.actions import JOB_ACTIONS
+from holdfast.admin.actions.jobs import job_action
+from holdfast.admin.views.jobs import list_views
 from holdfast.admin.views.overview import counts_of
 from holdfast.domain.access.roles import SEARCHING, Role
 from holdfast.domain.jobs.filter import LISTS, SINGLE, parse_filter, say_filter, say_values
 from holdfast.domain.jobs.job import Job, JobId, State
 from holdfast.domain.jobs.selector import Selector
 from holdfast.errors import HoldfastError, InvalidInput
-from holdfast.web.pages.request import Visit
+from holdfast.web.pages.request import PageRequest
 
 PAGE = 50
 #: What can be done to several jobs from the list, in the order of the buttons.
@@ -38,7 +38,7 @@ PAST = {
 }
 
 
-def jobs(visit: Visit) -> Response:
+def jobs(visit: PageRequest) -> Response:
     """A page of jobs, the newest first."""
     text, wrong = visit.asked("filter"), None
     try:
@@ -51,7 +51,7 @@ def jobs(visit: Visit) -> Response:
         visit.need(Role.OPERATOR, SEARCHING)
     before = visit.asked_number("before")
     found = visit.store.views.page(selector, before=None if before is None else JobId(before), limit=PAGE, brief=True)
-    tallies = visit.store.board.tallies()
+    tallies = visit.store.dashboard.tallies()
     return visit.page(
         "jobs.html",
         "jobs",
@@ -63,24 +63,24 @@ def jobs(visit: Visit) -> Response:
         next=found.next,
         before=before,
         counts=counts_of(tallies),
-        saved=visit.store.filters.list(),
+        saved=visit.store.saved_filters.list(),
         words=suggestions(visit, sorted({tally.queue for tally in tallies if tally.queue})),
         states=list(State),
         everything=not say_filter(selector) or wrong is not None,
         matching=say_filter(selector),
-        bulk=[verb for verb in BULK if visit.may(JOB_VERBS[verb].role)],
+        bulk=[action for action in BULK if visit.may(JOB_ACTIONS[action].role)],
         cli="holdfast ls" if wrong is not None else "" if selector.empty else _ls(selector),
     )
 
 
-def rows(visit: Visit, found: Sequence[Job]) -> list[dict[str, Any]]:
+def rows(visit: PageRequest, found: Sequence[Job]) -> list[dict[str, Any]]:
     """Jobs as a list shows them. The moment that matters is when it ended, else when it began, or was enqueued."""
-    told = list_facts(found, visit.masks, visit.store)
+    told = list_views(found, visit.masks, visit.store)
     return [{**facts, "at": _moment(job), "due": job.due_at} for facts, job in zip(told, found, strict=True)]
 
 
 def _moment(job: Job) -> datetime:
-    return job.ended_at or job.started_at or job.claimed_at or job.created_at
+    return job.finished_at or job.started_at or job.claimed_at or job.created_at
 
 
 def _ls(selector: Selector) -> str:
@@ -88,7 +88,7 @@ def _ls(selector: Selector) -> str:
     return f"holdfast ls --filter {shlex.quote(text)}" if text else "holdfast ls"
 
 
-def suggestions(visit: Visit, queues: list[str]) -> list[str]:
+def suggestions(visit: PageRequest, queues: list[str]) -> list[str]:
     """Terms that a filter may be made of."""
     known = [f"state={state}" for state in State]
     known += [f"kind={say_values(kind)}" for kind in visit.masks.kinds()[:100]]
@@ -97,7 +97,7 @@ def suggestions(visit: Visit, queues: list[str]) -> list[str]:
     return [*known, *(f"{word}=" for word in (*LISTS, *SINGLE) if word not in left_out), "since=1h"]
 
 
-def find(visit: Visit) -> Response:
+def find(visit: PageRequest) -> Response:
     """Where the search in the head leads: to a job by its number, by a filter, or by how its label begins."""
     text = visit.asked("q").strip()
     if text.isdecimal() and len(text) < 19:
@@ -110,22 +110,22 @@ def find(visit: Visit) -> Response:
 # -- acts ------------------------------------------------------------------------------------------
 
 
-def act(visit: Visit) -> Response:
+def act(visit: PageRequest) -> Response:
     """Do a verb to the chosen jobs, or to all that match; what is grave, or many, is asked about first."""
-    name = visit.given("verb")
-    verb = job_verb(name)
-    visit.need(verb.role)
+    name = visit.given("action")
+    action = job_action(name)
+    visit.need(action.role)
     every = visit.given("which") == "all"
     selector = _chosen(visit, every=every)
-    matched = visit.desk.matched(name, selector)
-    if not visit.given("sure") and (every or verb.destructive):
+    matched = visit.actions.matched(name, selector)
+    if not visit.given("sure") and (every or action.destructive):
         return _ask(visit, name, selector, matched)
-    note: dict[str, Any] = {"note": visit.given("note") or None} if verb.note else {}
-    changed = visit.desk.jobs(name, selector, matched=matched, **note)
+    note: dict[str, Any] = {"note": visit.given("note") or None} if action.note else {}
+    changed = visit.actions.jobs(name, selector, matched=matched, **note)
     return visit.done(tell(name, changed.changed, matched), "jobs", filter=visit.given("back"))
 
 
-def _chosen(visit: Visit, *, every: bool) -> Selector:
+def _chosen(visit: PageRequest, *, every: bool) -> Selector:
     if every:
         text = visit.given("filter")
         if not text:
@@ -137,25 +137,25 @@ def _chosen(visit: Visit, *, every: bool) -> Selector:
     return Selector(ids=tuple(JobId(int(value)) for value in ids[:1000]))
 
 
-def _ask(visit: Visit, verb: str, selector: Selector, matched: int) -> Response:
+def _ask(visit: PageRequest, action: str, selector: Selector, matched: int) -> Response:
     """The question before a verb, with how many jobs it would take."""
     ids = [] if selector.ids is None else list(selector.ids)
     text = say_filter(selector)
     words = " ".join(map(str, ids)) if ids else f"--filter {shlex.quote(text)}"
-    yes = " --yes" if JOB_VERBS[verb].destructive else ""
+    yes = " --yes" if JOB_ACTIONS[action].destructive else ""
     return visit.page(
         "sure.html",
         "jobs",
-        title=f"{verb} {_jobs(matched)}?",
-        text=SURE[verb],
+        title=f"{action} {_jobs(matched)}?",
+        text=SURE[action],
         action=visit.to("jobs/act"),
-        hidden={"verb": verb, "which": "chosen" if ids else "all", "filter": text, "back": visit.given("back")},
+        hidden={"action": action, "which": "chosen" if ids else "all", "filter": text, "back": visit.given("back")},
         ids=ids,
-        note=JOB_VERBS[verb].note,
-        grave=JOB_VERBS[verb].destructive,
-        button=f"{verb} {_jobs(matched)}",
+        note=JOB_ACTIONS[action].note,
+        grave=JOB_ACTIONS[action].destructive,
+        button=f"{action} {_jobs(matched)}",
         back=visit.to("jobs", filter=visit.given("back")),
-        cli=f"holdfast {verb} {words}{yes}",
+        cli=f"holdfast {action} {words}{yes}",
     )
 
 
@@ -173,10 +173,10 @@ SURE = {
 }
 
 
-def tell(verb: str, changed: int, matched: int) -> str:
+def tell(action: str, changed: int, matched: int) -> str:
     """What was done, in a line."""
     of = "" if changed == matched else f" of {_jobs(matched)}"
-    return f"{_jobs(changed) if not of else f'{changed:,}'}{of} {PAST.get(verb, verb)}."
+    return f"{_jobs(changed) if not of else f'{changed:,}'}{of} {PAST.get(action, action)}."
 
 
 def _jobs(count: int) -> str:
@@ -186,17 +186,17 @@ def _jobs(count: int) -> str:
 # -- saved filters -----------------------------------------------------------------------------------
 
 
-def save(visit: Visit) -> Response:
+def save(visit: PageRequest) -> Response:
     """Keep a filter under a name, for all who look at this store."""
     name, text = visit.given("name"), visit.given("filter")
     if not text:
         raise InvalidInput("an empty filter needs no name", hint="Write one, for example state=dead.")
-    visit.desk.save_filter(name, text)
+    visit.actions.save_filter(name, text)
     return visit.done(f"Saved as {name}.", "jobs", filter=text)
 
 
-def drop(visit: Visit) -> Response:
+def drop(visit: PageRequest) -> Response:
     """Forget a saved filter."""
     name = visit.asked("name")
-    visit.desk.drop_filter(name)
+    visit.actions.drop_filter(name)
     return visit.done(f"{name} is forgotten.", "jobs")

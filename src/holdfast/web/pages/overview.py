@@ -8,13 +8,13 @@ from itertools import groupby
 from msgspec import Struct
 from starlette.responses import Response
 
-from holdfast.admin.views.overview import Attention, BoardFacts, board_facts
+from holdfast.admin.views.overview import Attention, DashboardView, dashboard_view
 from holdfast.domain.jobs.job import State
-from holdfast.web.pages.request import Visit
+from holdfast.web.pages.request import PageRequest
 
 #: What wants a look, the worst first: its word, its tone, and the page that deals with it.
 WORDS = {
-    "lapsed": ("lost worker", "bad"),
+    "expired": ("lost worker", "bad"),
     "dead": ("dead", "bad"),
     "failing": ("failing", "bad"),
     "late": ("late", "bad"),
@@ -44,9 +44,9 @@ class Look(Struct, frozen=True):
     at: object = None
 
 
-def overview(visit: Visit) -> Response:
+def overview(visit: PageRequest) -> Response:
     """Everything at one look."""
-    facts = board_facts(visit.store)
+    facts = dashboard_view(visit.store)
     return visit.page(
         "overview.html",
         "overview",
@@ -56,11 +56,11 @@ def overview(visit: Visit) -> Response:
         cli="holdfast top",
         states=[State.RUNNING, State.READY, State.SCHEDULED, State.WAITING, State.HELD, State.DEAD],
         per_minute=sum(queue.done_per_minute for queue in facts.queues),
-        lapsed=sum(queue.lapsed for queue in facts.queues),
+        expired=sum(queue.expired for queue in facts.queues),
     )
 
 
-def looks(found: list[Attention], visit: Visit) -> list[Look]:
+def looks(found: list[Attention], visit: PageRequest) -> list[Look]:
     """What wants a look, the worst first; of many of one sort only some, and how many more there are."""
     order = {word: place for place, word in enumerate(WORDS)}
     told: list[Look] = []
@@ -76,7 +76,7 @@ def looks(found: list[Attention], visit: Visit) -> list[Look]:
     return told
 
 
-def _dead(each: list[Attention], visit: Visit) -> Look:
+def _dead(each: list[Attention], visit: PageRequest) -> Look:
     """How many died lately: why, the page of errors tells, where what they said is masked."""
     word, tone = WORDS["dead"]
     many = "1 job is dead" if len(each) == 1 else f"{len(each)}{'+' if len(each) >= MOST else ''} jobs are dead"
@@ -84,9 +84,9 @@ def _dead(each: list[Attention], visit: Visit) -> Look:
     return Look(word, tone, f"{many}: see what they failed of", visit.to("errors"), last)
 
 
-def _link(one: Attention, visit: Visit) -> str:
+def _link(one: Attention, visit: PageRequest) -> str:
     match one.what:
-        case "lapsed":
+        case "expired":
             return visit.to(f"jobs/{one.name}")
         case "failing" | "late" | "paused_schedule" | "missed":
             return visit.to("schedule", name=one.name)
@@ -98,9 +98,9 @@ def _link(one: Attention, visit: Visit) -> str:
             return visit.to("queues")
 
 
-def _link_all(what: str, visit: Visit) -> str:
+def _link_all(what: str, visit: PageRequest) -> str:
     match what:
-        case "lapsed":
+        case "expired":
             return visit.to("jobs", state="running")
         case "failing" | "late" | "paused_schedule" | "missed":
             return visit.to("schedules")
@@ -110,7 +110,7 @@ def _link_all(what: str, visit: Visit) -> str:
             return visit.to("workers" if what == "no_worker" else "queues")
 
 
-def slots(facts: BoardFacts) -> list[tuple[int, int, int]]:
+def slots(facts: DashboardView) -> list[tuple[int, int, int]]:
     """What ended in each slot of time, over all queues: minutes before now, done, dead; the oldest first."""
     length = timedelta(seconds=facts.slot_s)
     count = int(facts.span_s / facts.slot_s)

@@ -6,23 +6,23 @@ import shlex
 
 from starlette.responses import Response
 
-from holdfast.admin.actions.jobs import job_verb
-from holdfast.admin.views.jobs import job_facts
+from holdfast.admin.actions.jobs import job_action
+from holdfast.admin.views.jobs import job_view
 from holdfast.admin.views.overview import error_clusters
 from holdfast.domain.fleet.health import Level
 from holdfast.domain.jobs.job import JobId, State
 from holdfast.domain.jobs.selector import Selector
 from holdfast.web.pages import charts
 from holdfast.web.pages.jobs import SURE, rows, tell
-from holdfast.web.pages.request import Visit
+from holdfast.web.pages.request import PageRequest
 
 #: Dead jobs that are looked at for their clusters; jobs that wait, where no job was chosen; acts on a page.
 LOOKED_AT, SHOWN, WAITING, ACTS = 1000, 100, 50, 50
 
 
-def errors(visit: Visit) -> Response:
+def errors(visit: PageRequest) -> Response:
     """Dead jobs whose errors look alike, over all kinds."""
-    found = visit.store.board.errors(limit=LOOKED_AT)
+    found = visit.store.dashboard.errors(limit=LOOKED_AT)
     clusters = error_clusters(found, visit.masks)
     return visit.page(
         "errors.html",
@@ -35,31 +35,31 @@ def errors(visit: Visit) -> Response:
     )
 
 
-def act_on_cluster(visit: Visit) -> Response:
+def act_on_cluster(visit: PageRequest) -> Response:
     """Retry or remove the dead jobs of one cluster; their count comes first."""
-    verb, key = visit.given("verb"), visit.given("cluster")
-    visit.need(job_verb(verb).role)
+    action, key = visit.given("action"), visit.given("cluster")
+    visit.need(job_action(action).role)
     if not visit.given("sure"):
-        count = visit.desk.cluster(verb, key, dry_run=True).matched
+        count = visit.actions.cluster(action, key, dry_run=True).matched
         return visit.page(
             "sure.html",
             "errors",
-            title=f"{'discard' if verb == 'rm' else verb} {count:,} dead jobs?",
-            text=SURE[verb],
+            title=f"{'discard' if action == 'rm' else action} {count:,} dead jobs?",
+            text=SURE[action],
             action=visit.to("errors/act"),
-            hidden={"verb": verb, "cluster": key},
+            hidden={"action": action, "cluster": key},
             ids=[],
             note=False,
-            grave=job_verb(verb).destructive,
-            button=f"{'discard' if verb == 'rm' else verb} {count:,} jobs",
+            grave=job_action(action).destructive,
+            button=f"{'discard' if action == 'rm' else action} {count:,} jobs",
             back=visit.to("errors"),
             cli="",
         )
-    done = visit.desk.cluster(verb, key)
-    return visit.done(tell(verb, done.changed, done.matched), "errors")
+    done = visit.actions.cluster(action, key)
+    return visit.done(tell(action, done.changed, done.matched), "errors")
 
 
-def dependencies(visit: Visit) -> Response:
+def dependencies(visit: PageRequest) -> Response:
     """What a job needs and what needs it; without a job, those that wait for others."""
     text, number = visit.asked("job"), visit.asked_number("job")
     if number is None:
@@ -69,12 +69,12 @@ def dependencies(visit: Visit) -> Response:
             "dependencies.html", "dependencies", job=None, waiting=told, asked=text, cli="holdfast ls --state waiting"
         )
     job = visit.store.views.get(JobId(number))
-    edges = visit.store.board.edges(job.id)
+    edges = visit.store.dashboard.edges(job.id)
     placed = charts.nodes(job, edges)
     return visit.page(
         "dependencies.html",
         "dependencies",
-        job=job_facts(job, visit.masks),
+        job=job_view(job, visit.masks),
         edges=edges,
         graph=charts.graph(placed, edges, visit.base) if edges else "",
         asked=text,
@@ -82,11 +82,11 @@ def dependencies(visit: Visit) -> Response:
     )
 
 
-def acts(visit: Visit) -> Response:
+def acts(visit: PageRequest) -> Response:
     """What people did, the newest first."""
     actor, text, before = visit.asked("actor") or None, visit.asked("text") or None, visit.asked_number("before")
     page = {} if before is None else {"before": before}
-    found = visit.store.acts.page(limit=ACTS, actor=actor, text=text, **page)
+    found = visit.store.audit_log.page(limit=ACTS, actor=actor, text=text, **page)
     line = "holdfast acts" + (f" --actor {shlex.quote(actor)}" if actor else "")
     line += f" --about {shlex.quote(text)}" if text else ""
     return visit.page(
@@ -101,7 +101,7 @@ def acts(visit: Visit) -> Response:
     )
 
 
-def doctor(visit: Visit) -> Response:
+def doctor(visit: PageRequest) -> Response:
     """What the doctor finds here: on this server, and in the store."""
     checks, at = visit.house.examined()
     order = {Level.FAIL: 0, Level.WARN: 1, Level.OK: 2}

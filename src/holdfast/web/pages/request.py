@@ -14,10 +14,10 @@ from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from holdfast.admin.actions.actions import Desk
+from holdfast.admin.actions.actions import Actions
 from holdfast.admin.views.masking import Masks
 from holdfast.domain.access.roles import Role
-from holdfast.domain.fleet.health import Check
+from holdfast.domain.fleet.health import HealthCheck
 from holdfast.errors import InvalidInput, Refused
 from holdfast.store import Store
 from holdfast.web.pages.templates import address, rendered
@@ -31,7 +31,7 @@ LIVE = "x-holdfast-live"
 FIELDS = 1500
 
 
-class Who(Struct, frozen=True):
+class SignedInUser(Struct, frozen=True):
     """Who visits. *form_token* goes with each of their forms; *can_leave*: they have signed in, and can sign out."""
 
     name: str
@@ -40,7 +40,7 @@ class Who(Struct, frozen=True):
     can_leave: bool = False
 
 
-class House(Protocol):
+class PageSite(Protocol):
     """What pages need of the server that they are part of."""
 
     #: Where the logs of programs are on this host.
@@ -53,7 +53,7 @@ class House(Protocol):
     @property
     def masks(self) -> Masks: ...
 
-    def who(self, request: Request) -> Who:
+    def who(self, request: Request) -> SignedInUser:
         """Who asks; whoever may not come in was turned away before."""
         ...
 
@@ -61,19 +61,19 @@ class House(Protocol):
         """Whether who opened a page may still look at it."""
         ...
 
-    def desk(self, request: Request) -> Desk:
+    def actions(self, request: Request) -> Actions:
         """Where they act."""
         ...
 
-    def examined(self) -> tuple[list[Check], datetime]:
+    def examined(self) -> tuple[list[HealthCheck], datetime]:
         """What the doctor found, and when: not for each who asks."""
         ...
 
 
-class Visit:
+class PageRequest:
     """One request of a page."""
 
-    def __init__(self, house: House, request: Request, body: bytes = b"") -> None:
+    def __init__(self, house: PageSite, request: Request, body: bytes = b"") -> None:
         self.house = house
         self.request = request
         self.base: str = request.scope.get("root_path", "").rstrip("/")
@@ -123,12 +123,12 @@ class Visit:
     # -- who asks, and of what ---------------------------------------------------------------
 
     @cached_property
-    def who(self) -> Who:
+    def who(self) -> SignedInUser:
         return self.house.who(self.request)
 
     @cached_property
-    def desk(self) -> Desk:
-        return self.house.desk(self.request)
+    def actions(self) -> Actions:
+        return self.house.actions(self.request)
 
     @property
     def store(self) -> Store:
@@ -212,4 +212,4 @@ def _form(body: bytes) -> dict[str, list[str]]:
 
 
 #: A page, or what is done with a form.
-Handler = Callable[[Visit], Response]
+Handler = Callable[[PageRequest], Response]

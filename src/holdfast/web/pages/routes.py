@@ -13,9 +13,9 @@ from holdfast.domain.access.roles import Role
 from holdfast.errors import HoldfastError
 from holdfast.web.errors import status_of, title_of
 from holdfast.web.pages import batches, fleet, job, jobs, overview, records, schedules
-from holdfast.web.pages.request import Handler, House, Visit
+from holdfast.web.pages.request import Handler, PageRequest, PageSite
 from holdfast.web.pages.templates import HERE
-from holdfast.web.stream import Live
+from holdfast.web.stream import LiveUpdates
 from holdfast.web.threads import Threads
 
 #: What people look at.
@@ -51,7 +51,7 @@ ACTS: dict[str, Handler] = {
 }
 
 
-def routes(house: House, live: Live) -> list[BaseRoute]:
+def routes(house: PageSite, live: LiveUpdates) -> list[BaseRoute]:
     """The routes of all pages and acts, and of the stream that tells open pages what changed."""
 
     async def stream(request: Request) -> Response:
@@ -67,14 +67,14 @@ def routes(house: House, live: Live) -> list[BaseRoute]:
 def _by_operator(act: Handler) -> Handler:
     """Whoever may only look changes nothing, whatever the form says; some verbs ask for more."""
 
-    def checked(visit: Visit) -> Response:
+    def checked(visit: PageRequest) -> Response:
         visit.need(Role.OPERATOR)
         return act(visit)
 
     return checked
 
 
-def _answer(house: House, handler: Handler, threads: Threads) -> Callable[[Request], Awaitable[Response]]:
+def _answer(house: PageSite, handler: Handler, threads: Threads) -> Callable[[Request], Awaitable[Response]]:
     async def answer(request: Request) -> Response:
         body = await request.body() if request.method == "POST" else b""
         return await threads.answer(request, _handled, house, handler, request, body)
@@ -82,15 +82,15 @@ def _answer(house: House, handler: Handler, threads: Threads) -> Callable[[Reque
     return answer
 
 
-def _handled(house: House, handler: Handler, request: Request, body: bytes) -> Response:
+def _handled(house: PageSite, handler: Handler, request: Request, body: bytes) -> Response:
     """The page; what went wrong on purpose is a page too."""
     try:
-        return handler(Visit(house, request, body))
+        return handler(PageRequest(house, request, body))
     except HoldfastError as error:
-        return wrong(Visit(house, request), error)
+        return wrong(PageRequest(house, request), error)
 
 
-def wrong(visit: Visit, error: HoldfastError) -> Response:
+def wrong(visit: PageRequest, error: HoldfastError) -> Response:
     """What happened, why, and what to do next."""
     status = status_of(error)
     told = {"code": error.code, "message": error.message, "hint": error.hint}

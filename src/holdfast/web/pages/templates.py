@@ -51,7 +51,7 @@ def environment() -> Environment:
         size=written.size,
         duration=written.duration,
         age=written.age,
-        moment=written.moment,
+        timestamp=written.timestamp,
         clock=written.clock,
         state=written.state,
         first_line=written.first_line,

@@ -18,7 +18,7 @@ from holdfast.domain.access.roles import Role, is_secret_of, split_token
 from holdfast.domain.text import checked_actor
 from holdfast.errors import HoldfastError
 from holdfast.store import Store
-from holdfast.store.access.records import Door
+from holdfast.store.access.records import AccessState
 from holdfast.web.errors import SlowDown, Unauthenticated
 from holdfast.web.settings import WebOptions
 
@@ -78,7 +78,7 @@ class Guesses:
             self._wrong.pop(address, None)
 
 
-class Doorkeeper:
+class Authenticator:
     """Finds out who asks. Every request looks at the door once, so that a revoked token opens nothing at once."""
 
     def __init__(self, options: WebOptions, *, local: str) -> None:
@@ -91,7 +91,7 @@ class Doorkeeper:
         self._noted: OrderedDict[str, float] = OrderedDict()
         self._secret: str | None = None
         #: Sessions that were signed out of, by their nonces.
-        self._ended: OrderedDict[str, None] = OrderedDict()
+        self._finished: OrderedDict[str, None] = OrderedDict()
         #: Held while a token is tried, by address.
         self._turns = [threading.Lock() for _ in range(64)]
         self._lock = threading.Lock()
@@ -138,7 +138,7 @@ class Doorkeeper:
         self._guesses.right(place)
         return self._known(store, door)
 
-    def _try(self, door: Door, secret: str, place: str) -> None:
+    def _try(self, door: AccessState, secret: str, place: str) -> None:
         """Whether a secret is that of a token; it takes as long for one that does not exist.
 
         Raises:
@@ -151,17 +151,17 @@ class Doorkeeper:
             self._guesses.wrong(place)
             raise Unauthenticated("this is no token of this store", headers=_ASK)
 
-    def _is_right(self, door: Door, text: str) -> bool:
+    def _is_right(self, door: AccessState, text: str) -> bool:
         with self._lock:
             return door.hash is not None and self._right.get(_digest(text)) == door.hash
 
-    def _remember(self, door: Door, text: str) -> None:
+    def _remember(self, door: AccessState, text: str) -> None:
         with self._lock:
             self._right[_digest(text)] = door.hash or ""
             while len(self._right) > REMEMBERED:
                 self._right.popitem(last=False)
 
-    def _known(self, store: Store, door: Door, nonce: str = "") -> Caller:
+    def _known(self, store: Store, door: AccessState, nonce: str = "") -> Caller:
         if door.revoked_at is not None or door.name is None or door.role is None:
             raise Unauthenticated("this token was revoked", headers=_ASK)
         if self._is_to_be_noted(door.prefix or ""):
@@ -225,13 +225,13 @@ class Doorkeeper:
         until its token is revoked.
         """
         with self._lock:
-            self._ended[caller.nonce] = None
-            while len(self._ended) > REMEMBERED:
-                self._ended.popitem(last=False)
+            self._finished[caller.nonce] = None
+            while len(self._finished) > REMEMBERED:
+                self._finished.popitem(last=False)
 
     def _has_ended(self, nonce: str) -> bool:
         with self._lock:
-            return nonce in self._ended
+            return nonce in self._finished
 
     def form_token(self, store: Store, caller: Caller) -> str:
         """What a form of this caller has to carry: another site cannot know it."""

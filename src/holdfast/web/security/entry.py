@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast.store import Store
 from holdfast.web.errors import Forbidden
-from holdfast.web.security.authentication import COOKIE, Caller, Doorkeeper
+from holdfast.web.security.authentication import COOKIE, Authenticator, Caller
 
 #: Fields that a form may have; what a form is sent as.
 FIELDS = 2000
@@ -33,12 +33,12 @@ def caller_of(scope: Scope) -> Caller:
     return caller
 
 
-class Entry:
+class AuthenticationMiddleware:
     """Lets in who may come in; *store* is asked for when somebody comes."""
 
-    def __init__(self, inner: ASGIApp, doorkeeper: Doorkeeper, store: Callable[[], Store]) -> None:
+    def __init__(self, inner: ASGIApp, authenticator: Authenticator, store: Callable[[], Store]) -> None:
         self._inner = inner
-        self._doorkeeper = doorkeeper
+        self._doorkeeper = authenticator
         self._store = store
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

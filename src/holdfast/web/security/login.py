@@ -10,9 +10,9 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from holdfast.admin.actions.actions import Desk
+from holdfast.admin.actions.actions import Actions
 from holdfast.domain.access.roles import Via
-from holdfast.web.errors import Problem, told
+from holdfast.web.errors import HttpError, told
 from holdfast.web.pages.templates import rendered
 from holdfast.web.security.authentication import COOKIE
 from holdfast.web.security.entry import caller_of
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 def address(root: str, route: str, query: bytes) -> str:
     """Where to sign in, and where to go then."""
-    wanted = route + (f"?{query.decode('latin-1')}" if query else "")
-    return f"{root}/login?{urlencode({'next': wanted}, quote_via=quote)}"
+    requested = route + (f"?{query.decode('latin-1')}" if query else "")
+    return f"{root}/login?{urlencode({'next': requested}, quote_via=quote)}"
 
 
 def routes(site: Site) -> list[BaseRoute]:
@@ -35,13 +35,13 @@ def routes(site: Site) -> list[BaseRoute]:
         try:
             given = dict(parse_qsl((await request.body()).decode("latin-1"), max_num_fields=20))
         except ValueError:
-            raise Problem("the form cannot be read", hint="Load the page again.") from None
+            raise HttpError("the form cannot be read", hint="Load the page again.") from None
         return await run_in_threadpool(_enter, site, request, given)
 
     async def leave(request: Request) -> Response:
         caller = caller_of(request.scope)
         if caller.nonce:
-            site.doorkeeper.end(caller)
+            site.authenticator.end(caller)
         answer = RedirectResponse(f"{_root(request)}/login", 303)
         answer.delete_cookie(COOKIE, path=_root(request) or "/")
         return answer
@@ -56,15 +56,17 @@ def routes(site: Site) -> list[BaseRoute]:
 def _enter(site: Site, request: Request, given: dict[str, str]) -> Response:
     client = request.client
     try:
-        caller = site.doorkeeper.by_token(site.store, given.get("token", ""), None if client is None else client.host)
-    except Problem as problem:
+        caller = site.authenticator.by_token(
+            site.store, given.get("token", ""), None if client is None else client.host
+        )
+    except HttpError as problem:
         status, failure, headers = told(problem)
         return _page(request, given.get("next", ""), failure.message, status, headers)
-    Desk(site.app.store, actor=caller.name, via=Via.WEB).did("sign in", f"token={caller.name}")
+    Actions(site.app.store, actor=caller.name, via=Via.WEB).did("sign in", f"token={caller.name}")
     answer = RedirectResponse(_root(request) + _inside(given.get("next", "")), 303)
     answer.set_cookie(
         COOKIE,
-        site.doorkeeper.session(site.store, caller),
+        site.authenticator.session(site.store, caller),
         max_age=int(site.options.session.total_seconds()),
         path=_root(request) or "/",
         httponly=True,
@@ -74,10 +76,10 @@ def _enter(site: Site, request: Request, given: dict[str, str]) -> Response:
     return answer
 
 
-def _inside(wanted: str) -> str:
+def _inside(requested: str) -> str:
     """Where one wanted to go, if that is on this site: ``//elsewhere`` is not."""
-    plain = wanted.startswith("/") and not wanted.startswith(("//", "/\\")) and wanted.isprintable()
-    return wanted if plain and "\\" not in wanted else "/"
+    plain = requested.startswith("/") and not requested.startswith(("//", "/\\")) and requested.isprintable()
+    return requested if plain and "\\" not in requested else "/"
 
 
 def _root(request: Request) -> str:
@@ -85,7 +87,7 @@ def _root(request: Request) -> str:
 
 
 def _page(
-    request: Request, wanted: str, message: str = "", status: int = 200, headers: dict[str, str] | None = None
+    request: Request, requested: str, message: str = "", status: int = 200, headers: dict[str, str] | None = None
 ) -> Response:
-    values = {"base": _root(request), "title": "Sign in", "message": message, "next": _inside(wanted)}
+    values = {"base": _root(request), "title": "Sign in", "message": message, "next": _inside(requested)}
     return HTMLResponse(rendered("login.html", values), status, headers)

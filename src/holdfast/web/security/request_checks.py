@@ -36,7 +36,7 @@ LONGEST_URL = 8000
 Tell = Callable[[Scope, Exception], ASGIApp]
 
 
-class Guard:
+class RequestChecks:
     """Stands before the site: what it refuses reaches nobody."""
 
     def __init__(self, inner: ASGIApp, options: WebOptions, *, tell: Tell) -> None:

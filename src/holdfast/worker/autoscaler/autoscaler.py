@@ -14,9 +14,14 @@ from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct
 
-from holdfast.domain.fleet.admission import Room, Running, choose, forecast, host_limit, limit_for, room
-from holdfast.domain.fleet.autoscaler import Act, Bearing, Host, Strain, relieve, step, strain
-from holdfast.domain.fleet.autoscaler_state import Action, Decision, Scaling, load_scaling
+from holdfast.domain.fleet.admission import MemoryRoom, RunningCommand, choose, forecast, host_limit, limit_for, room
+from holdfast.domain.fleet.autoscaler import Bearing, HostLoad, ReliefAction, Strain, relieve, step, strain
+from holdfast.domain.fleet.autoscaler_state import (
+    AutoscalerAction,
+    AutoscalerDecision,
+    AutoscalerStatus,
+    load_autoscaler_status,
+)
 from holdfast.domain.jobs.job import EndReason, JobId, WorkerId
 from holdfast.domain.jobs.kind import Kind
 from holdfast.domain.jobs.verdict import Done, Failed, Lost, Outcome
@@ -25,10 +30,10 @@ from holdfast.errors import StoreUnavailable
 from holdfast.store import Store
 from holdfast.worker import clock
 from holdfast.worker.active_runs import Run, StopReason
-from holdfast.worker.autoscaler.history import Profiles
+from holdfast.worker.autoscaler.history import MemoryHistory
 from holdfast.worker.autoscaler.host import read_host
-from holdfast.worker.autoscaler.queue import Lane, Program
-from holdfast.worker.service import Ticked
+from holdfast.worker.autoscaler.queue import AdmittedCommand, ScaledQueue
+from holdfast.worker.service import TickResult
 
 log = logging.getLogger("holdfast")
 
@@ -44,12 +49,12 @@ STRAIN_EVERY = 30.0
 LATELY = 300.0
 
 
-class ScalingOptions(Struct, frozen=True, kw_only=True):
+class AutoscalerOptions(Struct, frozen=True, kw_only=True):
     """What people have said about programs and hosts: sizes in bytes by label, limits by the name of the host."""
 
     memory_profiles: dict[str, int] = {}
     host_limits: dict[str, str] = {}
-    host: Callable[[], Host] = read_host
+    host: Callable[[], HostLoad] = read_host
 
 
 class Autoscaler:
@@ -65,7 +70,7 @@ class Autoscaler:
         *,
         queues: Sequence[str],
         slots: int,
-        options: ScalingOptions,
+        options: AutoscalerOptions,
         changed: Callable[[], None],
     ) -> None:
         self.bell = threading.Event()
@@ -77,25 +82,25 @@ class Autoscaler:
         self._options = options
         self._changed = changed
         self._hostname = socket.gethostname()
-        self._profiles = Profiles(store.scaling, store.views)
+        self._profiles = MemoryHistory(store.autoscaler, store.views)
         #: Replaced, never changed: threads read it without a lock.
-        self._lanes: dict[str, Lane] = {}
-        self._programs: dict[JobId, Program] = {}
-        self._decisions: deque[Decision] = deque(maxlen=1000)
+        self._lanes: dict[str, ScaledQueue] = {}
+        self._programs: dict[JobId, AdmittedCommand] = {}
+        self._decisions: deque[AutoscalerDecision] = deque(maxlen=1000)
         self._failures: deque[float] = deque(maxlen=1000)
-        self._host = Host(total=1, used=0, cores=1)
+        self._host = HostLoad(total=1, used=0, cores=1)
         self._looked_at = self._refreshed_at = clock.now()
         self._swapping = False
         self._strain = Strain.EASY
         self._strain_told = (Strain.EASY, 0.0)
         self._promised = 0
         self._evicted_at = float("-inf")
-        self._told: tuple[float, Scaling | None] = (float("-inf"), None)
+        self._told: tuple[float, AutoscalerStatus | None] = (float("-inf"), None)
 
     # -- what the claimer asks ---------------------------------------------------------------
 
     @property
-    def queues(self) -> Mapping[str, Lane]:
+    def queues(self) -> Mapping[str, ScaledQueue]:
         """The queues that are scaled: their programs begin only through :meth:`admit`."""
         return self._lanes
 
@@ -104,7 +109,7 @@ class Autoscaler:
         """How many jobs in line can never begin here."""
         return sum(len(lane.stuck) for lane in self._lanes.values())
 
-    def admit(self, *, suspects: int) -> Run | None:
+    def admit(self, *, poison_suspects: int) -> Run | None:
         """Claim the next program that fits, if there is one; it is to begin at once.
 
         While one that may have killed its worker runs, no second such begins.
@@ -114,32 +119,36 @@ class Autoscaler:
         for lane in sorted(self._lanes.values(), key=lambda lane: lane.asked_at):
             lane.asked_at = clock.now()
             if not lane.paused and self._running(lane) < lane.slots.count:
-                run = self._admit(lane, suspects)
+                run = self._admit(lane, poison_suspects)
                 if run is not None:
                     return run
         return None
 
-    def _admit(self, lane: Lane, suspects: int) -> Run | None:
-        line = self._store.scaling.line(lane.queue, self._kind.name, limit=lane.window)
+    def _admit(self, lane: ScaledQueue, poison_suspects: int) -> Run | None:
+        line = self._store.autoscaler.line(lane.queue, self._kind.name, limit=lane.window)
         known = self._profiles.of(line)
-        candidates = lane.candidates(line, known, self._options.memory_profiles, self._limit, suspects=suspects)
+        candidates = lane.candidates(
+            line, known, self._options.memory_profiles, self._limit, poison_suspects=poison_suspects
+        )
         running = self._all_running()
         choice = lane.choose(candidates, running, self._room(running))
         self._decisions.extend(lane.news())
         if choice is None:
             return None
         dated = clock.now()
-        term = self._kind.options.lease
-        lease = self._store.scaling.claim(self._worker, choice.job_id, queue=lane.queue, term=term)
+        lease_duration = self._kind.options.lease
+        lease = self._store.autoscaler.claim(
+            self._worker, choice.job_id, queue=lane.queue, lease_duration=lease_duration
+        )
         if lease is None:
             return None
-        run = Run(lease, self._kind, dated=dated, term=term)
+        run = Run(lease, self._kind, dated=dated, lease_duration=lease_duration)
         run.measured = True
         ready = next(each for each in line if each.job_id == choice.job_id)
-        self._programs[lease.job_id] = Program(run, lane.queue, choice.expected, on_lost=ready.on_lost)
+        self._programs[lease.job_id] = AdmittedCommand(run, lane.queue, choice.expected, on_lost=ready.on_lost)
         return run
 
-    def ended(self, run: Run, outcome: Outcome) -> None:
+    def finished(self, run: Run, outcome: Outcome) -> None:
         """A program has ended: what it took is learned. Runs of queues that are not scaled are none of ours."""
         program = self._programs.get(run.lease.job_id)
         if program is None or program.run is not run:
@@ -161,18 +170,18 @@ class Autoscaler:
 
     # -- what moves --------------------------------------------------------------------------
 
-    def tick(self) -> Ticked:
+    def tick(self) -> TickResult:
         """Look at the host, relieve it if it must be, then take steps and write down what was decided."""
         if not self._lanes and not self._programs:
             self.refresh()
-            return Ticked(LOOK_EVERY)
+            return TickResult(LOOK_EVERY)
         self._watch()
         self._relieve()
         self.refresh()
         for lane in self._lanes.values():
             self._step(lane)
         self._write()
-        return Ticked(WATCH_EVERY, considered=len(self._programs))
+        return TickResult(WATCH_EVERY, considered=len(self._programs))
 
     def refresh(self) -> None:
         """Take in which queues are scaled, and how."""
@@ -181,7 +190,7 @@ class Autoscaler:
         lanes = {}
         for name in self._served:
             if (queue := found.get(name)) is not None and queue.bounds is not None:
-                lane = self._lanes.get(name) or Lane(name, queue.bounds.least)
+                lane = self._lanes.get(name) or ScaledQueue(name, queue.bounds.least)
                 lane.paused = queue.paused
                 lane.bound(queue.bounds, most=self._slots)
                 lanes[name] = lane
@@ -191,15 +200,15 @@ class Autoscaler:
         self._lanes = lanes
         if changed:
             if not lanes:
-                self.let_go()
+                self.resumed()
             self._tell(force=True)
             self._changed()
 
-    def let_go(self) -> None:
+    def resumed(self) -> None:
         """Nothing stays frozen; what was measured is written. For the end, or when nothing is scaled any more."""
         for program in list(self._programs.values()):
             if program.frozen_at is not None:
-                self._act(Act.THAW, program, "nothing is scaled here any more")
+                self._act(ReliefAction.THAW, program, "nothing is scaled here any more")
         self._profiles.flush()
 
     def _watch(self) -> None:
@@ -222,7 +231,9 @@ class Autoscaler:
             self._strain_told = (level, now)
             used = f"{say_size(self._host.used)} of {say_size(self._host.total)} are in use"
             for name in self._lanes:
-                self._decisions.append(Decision(name, Action.STRAIN, f"memory is {level.name.lower()}: {used}"))
+                self._decisions.append(
+                    AutoscalerDecision(name, AutoscalerAction.STRAIN, f"memory is {level.name.lower()}: {used}")
+                )
 
     def _relieve(self) -> None:
         now = clock.now()
@@ -234,36 +245,36 @@ class Autoscaler:
         why = f"memory is {self._strain.name.lower()}, and it takes {say_size(program.run.resident)}"
         self._act(relief.act, program, why)
 
-    def _act(self, act: Act, program: Program, why: str) -> None:
+    def _act(self, act: ReliefAction, program: AdmittedCommand, why: str) -> None:
         run = program.run
         log.warning("autoscaler: %s job %d: %s", act.value, run.lease.job_id, why)
-        if act is Act.EVICT:
+        if act is ReliefAction.EVICT:
             self._evicted_at = clock.now()
             run.stop(StopReason.EVICTED)
-        elif run.freeze(frozen=act is Act.FREEZE):
-            program.frozen_at = clock.now() if act is Act.FREEZE else None
-        self._decisions.append(Decision(program.queue, Action(act.value), why, run.lease.job_id))
+        elif run.freeze(frozen=act is ReliefAction.FREEZE):
+            program.frozen_at = clock.now() if act is ReliefAction.FREEZE else None
+        self._decisions.append(AutoscalerDecision(program.queue, AutoscalerAction(act.value), why, run.lease.job_id))
 
-    def _step(self, lane: Lane) -> None:
+    def _step(self, lane: ScaledQueue) -> None:
         now = clock.now()
         full = self._running(lane) >= lane.slots.count
         bearing = Bearing(
             self._host,
             swapping=self._swapping,
             failures=sum(at > now - LATELY for at in list(self._failures)),
-            wanted=full and not lane.paused and self._strain is Strain.EASY and self._next_fits(lane),
+            requested=full and not lane.paused and self._strain is Strain.EASY and self._next_fits(lane),
         )
         before = lane.slots
         lane.slots, why = step(before, bearing, lane.bounds, now)
         if why is not None:
-            action = Action.STEP_UP if lane.slots.count > before.count else Action.STEP_BACK
-            self._decisions.append(Decision(lane.queue, action, why, slots=lane.slots.count))
+            action = AutoscalerAction.STEP_UP if lane.slots.count > before.count else AutoscalerAction.STEP_BACK
+            self._decisions.append(AutoscalerDecision(lane.queue, action, why, slots=lane.slots.count))
             self._changed()
 
-    def _next_fits(self, lane: Lane) -> bool:
-        line = self._store.scaling.line(lane.queue, self._kind.name, limit=lane.window)
+    def _next_fits(self, lane: ScaledQueue) -> bool:
+        line = self._store.autoscaler.line(lane.queue, self._kind.name, limit=lane.window)
         candidates = lane.candidates(
-            line, self._profiles.of(line), self._options.memory_profiles, self._limit, suspects=0
+            line, self._profiles.of(line), self._options.memory_profiles, self._limit, poison_suspects=0
         )
         running = self._all_running()
         return choose(candidates, running, self._room(running), waited={}).chosen is not None
@@ -274,7 +285,7 @@ class Autoscaler:
         self._profiles.flush()
         decisions = [self._decisions.popleft() for _ in range(len(self._decisions))]
         try:
-            self._store.scaling.decide(self._worker, self._hostname, decisions)
+            self._store.autoscaler.decide(self._worker, self._hostname, decisions)
         except StoreUnavailable:
             self._decisions.extendleft(reversed(decisions))
             raise
@@ -285,15 +296,15 @@ class Autoscaler:
         standing = self._standing() if self._lanes else None
         if force or standing != last or clock.now() - at > TELL_EVERY:
             self._told = (clock.now(), standing)
-            self._store.scaling.tell(self._worker, None if standing is None else standing.dumps())
+            self._store.autoscaler.tell(self._worker, None if standing is None else standing.dumps())
             others = [each for each in self._store.workers.list() if each.host == self._hostname]
-            told = [load_scaling(each.scaling) for each in others if each.id != self._worker]
+            told = [load_autoscaler_status(each.scaling) for each in others if each.id != self._worker]
             self._promised = sum(max(0, each.forecast - each.resident) for each in told if each is not None)
 
-    def _standing(self) -> Scaling:
+    def _standing(self) -> AutoscalerStatus:
         running = self._all_running()
         host = self._host
-        return Scaling(
+        return AutoscalerStatus(
             total=host.total,
             used=host.used,
             limit=self._limit,
@@ -318,12 +329,12 @@ class Autoscaler:
     def _host_text(self) -> str:
         return limit_for(self._hostname, self._options.host_limits)
 
-    def _running(self, lane: Lane) -> int:
+    def _running(self, lane: ScaledQueue) -> int:
         return sum(program.queue == lane.queue for program in list(self._programs.values()))
 
-    def _all_running(self) -> list[Running]:
-        return [Running(program.run.resident, program.expected) for program in list(self._programs.values())]
+    def _all_running(self) -> list[RunningCommand]:
+        return [RunningCommand(program.run.resident, program.expected) for program in list(self._programs.values())]
 
-    def _room(self, running: Sequence[Running]) -> Room:
+    def _room(self, running: Sequence[RunningCommand]) -> MemoryRoom:
         own = sum(program.resident for program in running)
         return room(self._limit, self._host.total, self._host.used, own=own, promised=self._promised)

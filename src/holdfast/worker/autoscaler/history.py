@@ -12,8 +12,8 @@ from holdfast.domain.fleet.admission import Profile
 from holdfast.domain.jobs.job import JobId, State
 from holdfast.domain.jobs.selector import Selector
 from holdfast.errors import StoreUnavailable
-from holdfast.store.fleet.autoscaler import Ready, ScalingStore
-from holdfast.store.jobs.queries import Views
+from holdfast.store.fleet.autoscaler import AutoscalerStore, ReadyCommand
+from holdfast.store.jobs.queries import JobQueries
 from holdfast.worker import clock
 from holdfast.worker.autoscaler.queue import name_of
 
@@ -27,17 +27,17 @@ class _Result(Struct):
     peak_bytes: int | None = None
 
 
-class Profiles:
+class MemoryHistory:
     """Profiles by name. What was measured is written by :meth:`flush`; any thread may tell."""
 
-    def __init__(self, scaling: ScalingStore, views: Views) -> None:
-        self._scaling = scaling
+    def __init__(self, scaling: AutoscalerStore, views: JobQueries) -> None:
+        self._autoscaler = scaling
         self._views = views
         self._known: dict[str, tuple[float, Profile]] = {}
         self._asked: set[str] = set()
         self._peaks: list[tuple[str, int]] = []
 
-    def of(self, line: Sequence[Ready]) -> dict[JobId, Profile]:
+    def of(self, line: Sequence[ReadyCommand]) -> dict[JobId, Profile]:
         """The profile of each program in line."""
         names = {each.job_id: name_of(each) for each in line}
         now = clock.now()
@@ -56,7 +56,7 @@ class Profiles:
         peaks, self._peaks = self._peaks, []
         if peaks:
             try:
-                self._scaling.learn(peaks)
+                self._autoscaler.learn(peaks)
             except StoreUnavailable:
                 self._peaks = peaks + self._peaks
                 raise
@@ -64,14 +64,14 @@ class Profiles:
             self._known = {name: found for name, found in self._known.items() if name not in told}
 
     def _read(self, names: Sequence[str]) -> dict[str, Profile]:
-        found = self._scaling.profiles(names)
+        found = self._autoscaler.profiles(names)
         unknown = [name for name, profile in found.items() if not profile.samples and name not in self._asked]
         self._asked.update(unknown)
         peaks = [(name, peak) for name in unknown for peak in self._earlier(name)]
         if not peaks:
             return found
-        self._scaling.learn(peaks)
-        return self._scaling.profiles(names)
+        self._autoscaler.learn(peaks)
+        return self._autoscaler.profiles(names)
 
     def _earlier(self, label: str) -> list[int]:
         """What earlier programs of this label took, before the queue was scaled, where a cap had them measured."""

@@ -10,19 +10,19 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from holdfast.domain.fleet.autoscaler import Host
+from holdfast.domain.fleet.autoscaler import HostLoad
 from holdfast.worker.commands import kernel
 
 PROC, GROUPS = Path("/proc"), Path("/sys/fs/cgroup")
 
 
-def read_host(proc: Path = PROC, groups: Path = GROUPS) -> Host:
+def read_host(proc: Path = PROC, groups: Path = GROUPS) -> HostLoad:
     """What this host, or the container around us, has and bears now."""
     total, available, swapped = _memory(proc)
     for limit, used in _group_memory(proc, groups):
         if limit < total:
             total, available = limit, min(available, max(0, limit - used))
-    return Host(
+    return HostLoad(
         total=total,
         used=total - min(total, available),
         cores=_cores(proc, groups),

@@ -11,20 +11,20 @@ from holdfast.domain.fleet import autoscaler_state
 from holdfast.domain.fleet.admission import (
     Candidate,
     Expected,
+    MemoryRoom,
     Profile,
     Refusal,
-    Room,
-    Running,
+    RunningCommand,
     choose,
     expected,
     profile_name,
     say_refusal,
 )
-from holdfast.domain.fleet.autoscaler import Bounds, Slots, Working
-from holdfast.domain.fleet.autoscaler_state import Action, Blocked, Decision
+from holdfast.domain.fleet.autoscaler import Bounds, RunningLoad, Slots
+from holdfast.domain.fleet.autoscaler_state import AutoscalerAction, AutoscalerDecision, BlockedJob
 from holdfast.domain.jobs.job import JobId, OnLost
 from holdfast.errors import HoldfastError
-from holdfast.store.fleet.autoscaler import Ready
+from holdfast.store.fleet.autoscaler import ReadyCommand
 from holdfast.worker import clock
 from holdfast.worker.active_runs import Run
 
@@ -34,7 +34,7 @@ WINDOW = 50
 SHOWN = 20
 
 
-class Program:
+class AdmittedCommand:
     """A program that was let begin."""
 
     def __init__(self, run: Run, queue: str, will_take: Expected, *, on_lost: OnLost) -> None:
@@ -44,14 +44,14 @@ class Program:
         self.evictable = on_lost is OnLost.RETRY
         self.frozen_at: float | None = None
 
-    def working(self, now: float) -> Working:
+    def working(self, now: float) -> RunningLoad:
         """How much it has done, for who must give way."""
         frozen = None if self.frozen_at is None else now - self.frozen_at
         worked = self.run.under_way_for(now) - (frozen or 0.0)
-        return Working(self.run.lease.job_id, worked, evictable=self.evictable, frozen=frozen)
+        return RunningLoad(self.run.lease.job_id, worked, evictable=self.evictable, frozen=frozen)
 
 
-class Lane:
+class ScaledQueue:
     """A queue that is scaled: its slots, who is first in line, and who is refused."""
 
     def __init__(self, queue: str, least: int) -> None:
@@ -62,10 +62,10 @@ class Lane:
         self.slots = Slots(least, clock.now())
         #: Jobs that can never begin here.
         self.stuck: frozenset[JobId] = frozenset()
-        self._blocked: list[Blocked] = []
+        self._blocked: list[BlockedJob] = []
         self._head: tuple[JobId, float] | None = None
         self._told: set[JobId] = set()
-        self._news: list[Decision] = []
+        self._news: list[AutoscalerDecision] = []
 
     @property
     def window(self) -> int:
@@ -77,28 +77,30 @@ class Lane:
 
     def candidates(
         self,
-        line: Sequence[Ready],
+        line: Sequence[ReadyCommand],
         known: Mapping[JobId, Profile],
         declared: Mapping[str, int],
         limit: int,
         *,
-        suspects: int,
+        poison_suspects: int,
     ) -> list[Candidate]:
         """Who is in line, with what each will take. A second suspect waits until the first has ended."""
         return [
             Candidate(each.job_id, expected(known[each.job_id], cap=memory_cap(each), declared=declared, limit=limit))
             for each in line
-            if not (each.suspect and suspects)
+            if not (each.poison_suspect and poison_suspects)
         ]
 
-    def choose(self, line: Sequence[Candidate], running: Sequence[Running], room: Room) -> Candidate | None:
+    def choose(
+        self, line: Sequence[Candidate], running: Sequence[RunningCommand], room: MemoryRoom
+    ) -> Candidate | None:
         """Who may begin; who may not, and why, is kept for those who ask."""
         now = clock.now()
         waited = {} if self._head is None else {self._head[0]: now - self._head[1]}
         choice = choose(line, running, room, waited=waited)
         will_take = {each.job_id: each.expected for each in line}
         self._blocked = [
-            Blocked(job_id, reason, say_refusal(reason, will_take[job_id], running, room))
+            BlockedJob(job_id, reason, say_refusal(reason, will_take[job_id], running, room))
             for job_id, reason in choice.refused.items()
         ]
         self.stuck = frozenset(each.job_id for each in self._blocked if each.reason is Refusal.NEVER)
@@ -115,24 +117,24 @@ class Lane:
         told = {head, *self.stuck}
         for each in self._blocked:
             if each.job_id in told and each.job_id not in self._told:
-                action = Action.NEVER_FITS if each.reason is Refusal.NEVER else Action.BLOCKED
-                self._news.append(Decision(self.queue, action, each.text, each.job_id))
+                action = AutoscalerAction.NEVER_FITS if each.reason is Refusal.NEVER else AutoscalerAction.BLOCKED
+                self._news.append(AutoscalerDecision(self.queue, action, each.text, each.job_id))
         self._told = {each.job_id for each in self._blocked if each.job_id in told}
 
-    def news(self) -> list[Decision]:
+    def news(self) -> list[AutoscalerDecision]:
         """What was decided since the last call."""
         news, self._news = self._news, []
         return news
 
-    def standing(self, running: int) -> autoscaler_state.Lane:
+    def standing(self, running: int) -> autoscaler_state.QueueStatus:
         full = running >= self.slots.count
         blocked = [each for each in self._blocked if each.reason is Refusal.NEVER or not full][:SHOWN]
-        return autoscaler_state.Lane(
+        return autoscaler_state.QueueStatus(
             self.queue, self.bounds.least, self.bounds.most, self.slots.count, running, blocked
         )
 
 
-def memory_cap(ready: Ready) -> int | None:
+def memory_cap(ready: ReadyCommand) -> int | None:
     """The cap of a program; a payload that cannot be read fails when it runs, not here."""
     try:
         return load_command(ready.payload).memory
@@ -140,7 +142,7 @@ def memory_cap(ready: Ready) -> int | None:
         return None
 
 
-def name_of(ready: Ready) -> str:
+def name_of(ready: ReadyCommand) -> str:
     """Whose history a program shares."""
     try:
         return profile_name(ready.label, load_command(ready.payload).argv)

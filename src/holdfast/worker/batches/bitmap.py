@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from holdfast.domain.batches.batch import UnitKey
-from holdfast.store.batches.in_flight import InHand
+from holdfast.store.batches.in_flight import UnitInFlight
 
 FULL = 0xFF
 
 
-class Marked:
+class Bitmap:
     """Keys of one range that need not be looked at."""
 
     def __init__(self, keys: range, marked: Iterable[UnitKey]) -> None:
@@ -24,7 +24,7 @@ class Marked:
                 continue
             bits[place >> 3] |= 1 << (place & 7)
 
-    def rest(self) -> Iterator[InHand]:
+    def rest(self) -> Iterator[UnitInFlight]:
         """The other keys, with their places in the range; eight at a time are passed over."""
         keys, size = self._keys, len(self._keys)
         for byte, bits in enumerate(self._bits):

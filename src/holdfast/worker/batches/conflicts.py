@@ -14,7 +14,7 @@ import msgspec
 from holdfast.domain.text import span
 from holdfast.errors import ConfigurationError, InvalidInput
 from holdfast.store import Store
-from holdfast.store.fleet.overview import worker_facts
+from holdfast.store.fleet.overview import worker_views
 
 #: How long a service manager may take to answer, in seconds.
 PATIENCE = 10.0
@@ -75,7 +75,7 @@ def _pm2(name: str, _: Store) -> str | None:
 
 
 def _worker(name: str, store: Store) -> str | None:
-    for worker in map(worker_facts, store.workers.list()):
+    for worker in map(worker_views, store.workers.list()):
         if name in worker.queues:
             return f"pid {worker.pid} on {worker.host}, since {worker.started_at:%Y-%m-%d %H:%M} UTC"
     return None
@@ -89,7 +89,7 @@ def _asked(argv: list[str]) -> str:
     if program is None:
         raise ConfigurationError(f"{argv[0]} is not on this machine", hint="Name the service by a pid file: pid:PATH.")
     try:
-        ended = subprocess.run(  # noqa: S603 - a service manager, found on the path of the user
+        finished = subprocess.run(  # noqa: S603 - a service manager, found on the path of the user
             [program, *argv[1:]],
             capture_output=True,
             text=True,
@@ -99,9 +99,9 @@ def _asked(argv: list[str]) -> str:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ConfigurationError(f"{argv[0]} does not answer: {error}") from None
-    if ended.returncode != 0:
-        raise ConfigurationError(f"{argv[0]} failed: {ended.stderr.strip() or ended.returncode}")
-    return ended.stdout
+    if finished.returncode != 0:
+        raise ConfigurationError(f"{argv[0]} failed: {finished.stderr.strip() or finished.returncode}")
+    return finished.stdout
 
 
 def _process(pid: int) -> str | None:

@@ -9,32 +9,31 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from holdfast.domain.batches.batch import BREAKERS, AbortedBy, UnitEnd, UnitKey, UnitState
-from holdfast.domain.batches.batch import Unit as UnitRow
-from holdfast.domain.batches.breaker import Breaker, Limits
+from holdfast.domain.batches.batch import BREAKERS, AbortedBy, UnitKey, UnitOutcome, UnitRow, UnitState
+from holdfast.domain.batches.breaker import Breaker, FailureLimits
 from holdfast.errors import LeaseLost, StoreUnavailable
 from holdfast.store import Store
-from holdfast.store.batches.in_flight import InHand
-from holdfast.store.batches.ledger import Next
-from holdfast.store.batches.opening import Opened
+from holdfast.store.batches.in_flight import UnitInFlight
+from holdfast.store.batches.ledger import NextUnits
+from holdfast.store.batches.opening import BatchRun
 from holdfast.worker import clock
 from holdfast.worker.batches.source import Source
-from holdfast.worker.batches.threads import GROUP, Crew
-from holdfast.worker.batches.unit import Run
-from holdfast.worker.service import Ticked
+from holdfast.worker.batches.threads import GROUP, UnitThreads
+from holdfast.worker.batches.unit import UnitRunner
+from holdfast.worker.service import TickResult
 
 #: The ledger is written at least so often, in seconds; wishes of people are heard then too.
 FLUSH_EVERY = 1.0
 HEARTBEAT = 10.0
 
-Told = Callable[[Sequence[UnitEnd]], None]
+DriverEvents = Callable[[Sequence[UnitOutcome]], None]
 
 
-class Plan(Struct, frozen=True, kw_only=True):
+class RunPlan(Struct, frozen=True, kw_only=True):
     """How a run is to go."""
 
     jobs: int = 1
-    limits: Limits = Limits()
+    limits: FailureLimits = FailureLimits()
     deadline: timedelta | None = None
     limit: int | None = None
     retry_failed: bool = True
@@ -46,7 +45,14 @@ class Driver:
     """Runs units of one batch from this process until there are no more, or until it has to stop."""
 
     def __init__(
-        self, store: Store, opened: Opened, run: Run, plan: Plan, source: Source, *, told: Told = lambda _: None
+        self,
+        store: Store,
+        opened: BatchRun,
+        run: UnitRunner,
+        plan: RunPlan,
+        source: Source,
+        *,
+        told: DriverEvents = lambda _: None,
     ) -> None:
         self._store = store
         self._opened = opened
@@ -59,12 +65,14 @@ class Driver:
         self.resting = False
         self._taken = 0
         self._breaker = Breaker(plan.limits)
-        self._streak: list[UnitEnd] = []
+        self._streak: list[UnitOutcome] = []
         self._aborted: AbortedBy | None = None
-        self._unwritten: list[UnitEnd] = []
+        self._unwritten: list[UnitOutcome] = []
         self._began = self._flushed = clock.now()
-        self._crew = Crew(run, plan.jobs, Breaker(plan.limits), rate=plan.rate)  # it counts the same ends in order
-        self._crew.write = self._write_for_the_crew
+        self._pool = UnitThreads(
+            run, plan.jobs, Breaker(plan.limits), rate=plan.rate
+        )  # it counts the same ends in order
+        self._pool.write = self._write_for_the_crew
         self._turning = threading.Lock()
         self._error: BaseException | None = None
         self._unreadable: Exception | None = None
@@ -77,20 +85,20 @@ class Driver:
         if self._aborted is None:
             self._aborted = why
         self._run.stop()
-        self._crew.news.set()
+        self._pool.news.set()
 
     def rest(self) -> None:
         """Take nothing more; what was taken is run, and knows nothing of it."""
         self.resting = True
-        self._crew.news.set()
+        self._pool.news.set()
 
     def run(self) -> AbortedBy | None:
         """Drive the batch; comes back when nothing of it runs here any more, with what stopped it, if anything did."""
-        self._crew.start()
+        self._pool.start()
         try:
             while True:
                 with self._turning:
-                    broken = self._error or self._crew.error
+                    broken = self._error or self._pool.error
                     if broken is not None:
                         raise broken
                     if self._over():
@@ -100,20 +108,20 @@ class Driver:
                         return self._aborted
                     written = self._write_if_due()
                 if not written:
-                    self._crew.news.wait(self._until_due())
-                    self._crew.news.clear()
+                    self._pool.news.wait(self._until_due())
+                    self._pool.news.clear()
         except LeaseLost:
             self._aborted = AbortedBy.LEASE_LOST
             self.stop()
             return self._aborted
         finally:
-            self._crew.leave()
+            self._pool.leave()
             self._run.close()
 
     # -- the loop --------------------------------------------------------------------------
 
     def _until_due(self) -> float:
-        soonest = self._run.alarms.ring() if self._run.alarms is not None else None
+        soonest = self._run.alarms.notify() if self._run.alarms is not None else None
         flush = max(0.0, FLUSH_EVERY - (clock.now() - self._flushed))
         return flush if soonest is None else min(flush, soonest)
 
@@ -133,7 +141,7 @@ class Driver:
             if self._error is None:
                 self._write_if_due()
             if self._over():
-                self._crew.news.set()
+                self._pool.news.set()
         except BaseException as error:  # noqa: BLE001 - see above
             self._error = error
             self.stop(AbortedBy.LEASE_LOST)
@@ -143,13 +151,13 @@ class Driver:
 
     def _over(self) -> bool:
         if self._run.stopping.is_set():
-            return self._crew.idle
+            return self._pool.idle
         return (self._source.over or self.resting) and not self._in_hand
 
     def _due(self) -> bool:
         if clock.now() - self._flushed >= FLUSH_EVERY or len(self._unwritten) >= GROUP:
             return True
-        return self._room() > 0 and not self._crew.waiting and not self._run.stopping.is_set()
+        return self._room() > 0 and not self._pool.waiting and not self._run.stopping.is_set()
 
     def _room(self) -> int:
         """How many units may be taken now: a suspect runs alone, and work in doubt is not taken ahead."""
@@ -170,11 +178,11 @@ class Driver:
     # -- ends ------------------------------------------------------------------------------
 
     def _collect(self) -> None:
-        for ended in self._crew.take():
+        for finished in self._pool.take():
             self._alone = False
-            end = ended if isinstance(ended, UnitEnd) else ended.end
-            written = not isinstance(ended, UnitEnd) and ended.written
-            row = self._in_hand.pop(ended.key if isinstance(ended, UnitEnd) else ended.row.key)
+            end = finished if isinstance(finished, UnitOutcome) else finished.end
+            written = not isinstance(finished, UnitOutcome) and finished.written
+            row = self._in_hand.pop(finished.key if isinstance(finished, UnitOutcome) else finished.row.key)
             if end is None:
                 continue
             if end.state is not UnitState.FAILED and self._breaker.indifferent:
@@ -183,7 +191,7 @@ class Driver:
             else:
                 self._count(row, end, written=written)
 
-    def _count(self, row: UnitRow, end: UnitEnd, *, written: bool) -> None:
+    def _count(self, row: UnitRow, end: UnitOutcome, *, written: bool) -> None:
         """An end that the breaker has to know of."""
         failed = end.state is UnitState.FAILED
         if failed and self._aborted in BREAKERS:
@@ -196,10 +204,10 @@ class Driver:
         if not written:
             self._unwritten.append(end)
 
-    def _trip(self, last: UnitEnd) -> None:
+    def _trip(self, last: UnitOutcome) -> None:
         """The streak that tripped the breaker goes back: its units wait for the cause to be mended."""
         assert self._breaker.tripped is not None
-        self._unwritten = give_back(self._unwritten, [*self._streak, last])
+        self._unwritten = release(self._unwritten, [*self._streak, last])
         self._streak = []
         self.stop(self._breaker.tripped)
 
@@ -215,7 +223,7 @@ class Driver:
         candidates = self._candidates(room) if room > 0 else None
         room = 0 if self._unreadable is not None else room
         ends, self._unwritten = self._unwritten, []
-        ask_for = Next(
+        ask_for = NextUnits(
             in_hand=[(row.key, row.place) for row in self._in_hand.values()],
             candidates=candidates,
             limit=max(0, room),
@@ -233,7 +241,7 @@ class Driver:
         if flushed.stop is not None:
             self._obey(flushed.stop)
 
-    def _candidates(self, room: int) -> Sequence[InHand] | None:
+    def _candidates(self, room: int) -> Sequence[UnitInFlight] | None:
         """The next keys; if they cannot be read, what runs may end before that is raised."""
         try:
             return self._source.candidates(room)
@@ -245,43 +253,43 @@ class Driver:
     def _obey(self, why: AbortedBy) -> None:
         """A person wants it, or another holder has tripped its breaker: then this one's failures wait as well."""
         if why in BREAKERS:
-            self._unwritten = give_back(self._unwritten, self._streak)
+            self._unwritten = release(self._unwritten, self._streak)
             self._streak = []
         self.stop(why)
 
     def _begin(self, taken: list[UnitRow]) -> None:
         self._taken += len(taken)
-        self._alone = len(taken) == 1 and taken[0].suspect  # a suspect is never taken with others
+        self._alone = len(taken) == 1 and taken[0].poison_suspect  # a suspect is never taken with others
         self._in_hand.update({row.key: row for row in taken})
-        self._crew.add(taken)
+        self._pool.add(taken)
 
     def _finish(self) -> None:
         self._collect()
         self._in_hand.clear()
         ends, self._unwritten = self._unwritten, []
-        self._store.batches.flush(self._opened, ends, Next(abort=self._tripped))
+        self._store.batches.flush(self._opened, ends, NextUnits(abort=self._tripped))
         self._tell(ends)
 
-    def _tell(self, ends: Sequence[UnitEnd]) -> None:
+    def _tell(self, ends: Sequence[UnitOutcome]) -> None:
         """What went back to pending, when a breaker tripped, is no end."""
         if ends:
             is_whole = self._aborted not in BREAKERS
             self._told(ends if is_whole else [end for end in ends if end.state is not UnitState.PENDING])
 
 
-class Pulse:
+class DriverHeartbeat:
     """Renews the lease of a foreground run's own job."""
 
     name = "pulse"
 
-    def __init__(self, store: Store, opened: Opened, run: Run, *, lost: Callable[[], Any]) -> None:
+    def __init__(self, store: Store, opened: BatchRun, run: UnitRunner, *, lost: Callable[[], Any]) -> None:
         self.bell = threading.Event()
         self._store = store
         self._opened = opened
         self._run = run
         self._lost = lost
 
-    def tick(self) -> Ticked:
+    def tick(self) -> TickResult:
         sent = clock.now()
         try:
             if self._store.leases.renew([self._opened.lease]):
@@ -289,11 +297,11 @@ class Pulse:
             else:
                 self._lost()
         except StoreUnavailable:
-            return Ticked(1.0)  # the flush that meets a lost lease is refused
-        return Ticked(HEARTBEAT)
+            return TickResult(1.0)  # the flush that meets a lost lease is refused
+        return TickResult(HEARTBEAT)
 
 
-def give_back(unwritten: Sequence[UnitEnd], streak: Sequence[UnitEnd]) -> list[UnitEnd]:
+def release(unwritten: Sequence[UnitOutcome], streak: Sequence[UnitOutcome]) -> list[UnitOutcome]:
     """The ends to write when a *streak* of failures goes back: those that are in the ledger already are taken back."""
     keys = {end.key for end in streak}
     fresh = {end.key for end in unwritten}
@@ -302,7 +310,7 @@ def give_back(unwritten: Sequence[UnitEnd], streak: Sequence[UnitEnd]) -> list[U
     return ends + [structs.replace(_returned(end, None), before=UnitState.FAILED) for end in written]
 
 
-def _returned(end: UnitEnd, row: UnitRow | None) -> UnitEnd:
+def _returned(end: UnitOutcome, row: UnitRow | None) -> UnitOutcome:
     """The same unit, pending again, as if it had not been tried."""
     attempts = max(0, end.attempts - 1) if row is None else row.attempts
     return structs.replace(end, state=UnitState.PENDING, attempts=attempts, label=None, warning=None, data=None)

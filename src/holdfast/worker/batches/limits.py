@@ -41,7 +41,7 @@ class Alarms:
         with self._lock:
             self._due.pop(unit, None)
 
-    def ring(self) -> float | None:
+    def notify(self) -> float | None:
         """Tell those whose time is up; answers in how many seconds the next is due."""
         with self._lock:
             now = clock.now()

@@ -9,22 +9,21 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from holdfast.domain.batches.batch import Unit as UnitRow
-from holdfast.domain.batches.batch import UnitEnd, UnitState
+from holdfast.domain.batches.batch import UnitOutcome, UnitRow, UnitState
 from holdfast.domain.jobs.job import Lease
 from holdfast.domain.jobs.kind import Kind
 from holdfast.domain.jobs.retry import Curve, delay_after
 from holdfast.domain.jobs.verdict import Done, Failed, Lost, Outcome, Released, Stopped
 from holdfast.errors import InvalidInput
-from holdfast.store.batches.opening import Opened
-from holdfast.store.jobs.leases import TERM
+from holdfast.store.batches.opening import BatchRun
+from holdfast.store.jobs.leases import DEFAULT_LEASE
 from holdfast.worker import clock
 from holdfast.worker.active_runs import Run as HeldRun
 from holdfast.worker.active_runs import StopReason
 from holdfast.worker.batches.limits import Alarms
-from holdfast.worker.batches.unit import Ended, Perform, Run
-from holdfast.worker.executors.children import ChildOptions, Supervised
-from holdfast.worker.executors.processes import Child, hello_for
+from holdfast.worker.batches.unit import Perform, UnitResult, UnitRunner
+from holdfast.worker.executors.children import ChildOptions, SupervisorClient
+from holdfast.worker.executors.processes import ProcessSlot, hello_for
 
 #: Between the word that its time is up and the end of a child, in seconds.
 GRACE = 5.0
@@ -33,7 +32,7 @@ GRACE = 5.0
 class Order(Struct, frozen=True):
     """What a child is told: the run it works for, the function's arguments, and the unit."""
 
-    opened: Opened
+    opened: BatchRun
     arguments: dict[str, Any]
     row: UnitRow
 
@@ -41,7 +40,7 @@ class Order(Struct, frozen=True):
 class Told(Struct, frozen=True):
     """What a child answers: how the unit ended, whether that is in the ledger already, and whether all should stop."""
 
-    end: UnitEnd | None
+    end: UnitOutcome | None
     written: bool
     fatal: bool
 
@@ -69,12 +68,12 @@ class _UnderWay:
         return GRACE
 
 
-class ChildRun(Run):
+class ChildRun(UnitRunner):
     """A run whose units happen in children."""
 
     def __init__(
         self,
-        opened: Opened,
+        opened: BatchRun,
         kind: Kind,
         arguments: dict[str, Any],
         *,
@@ -95,36 +94,36 @@ class ChildRun(Run):
         self._opened = opened
         self._kind = kind
         self._arguments = arguments
-        self._supervised = Supervised()
+        self._supervised = SupervisorClient()
         self._dated = clock.now()
 
     def performer(self) -> tuple[Perform, Callable[[], None]]:
         hello = hello_for({self._kind.name: self._kind}, worker=f"batch-{self.batch_id}")
-        child = Child(self._supervised, hello, ChildOptions(), tell=lambda _: _refuse)
+        child = ProcessSlot(self._supervised, hello, ChildOptions(), tell=lambda _: _refuse)
         return lambda row: self._perform(child, row), child.close
 
-    def date(self, moment: float) -> None:
-        self._dated = moment
-        self.alarms.each(lambda unit: unit.run.date(moment))  # type: ignore[attr-defined]
+    def date(self, timestamp: float) -> None:
+        self._dated = timestamp
+        self.alarms.each(lambda unit: unit.run.date(timestamp))  # type: ignore[attr-defined]
 
     def close(self) -> None:
         """End the supervisor, and with it every child that is left."""
         self._supervised.close()
 
-    def _perform(self, child: Child, row: UnitRow) -> Ended:
+    def _perform(self, child: ProcessSlot, row: UnitRow) -> UnitResult:
         """Try the unit in the child, as often as it may be tried."""
         tries = 0
         while True:
-            ended = self._attempt(child, row)
+            finished = self._attempt(child, row)
             tries += 1
-            again = ended.end is not None and ended.end.state is UnitState.FAILED and tries <= self._retries
-            if not again or ended.end is None or self.fatal.is_set() or self.stopping.is_set():
-                return ended
-            row = msgspec.structs.replace(row, attempts=ended.end.attempts, crashes=ended.end.crashes)
+            again = finished.end is not None and finished.end.state is UnitState.FAILED and tries <= self._retries
+            if not again or finished.end is None or self.fatal.is_set() or self.stopping.is_set():
+                return finished
+            row = msgspec.structs.replace(row, attempts=finished.end.attempts, crashes=finished.end.crashes)
             self.stopping.wait(delay_after(self._curve, tries, chance=random.random()).total_seconds())
 
-    def _attempt(self, child: Child, row: UnitRow) -> Ended:
-        run = HeldRun(self._lease(row), self._kind, dated=self._dated, term=TERM)
+    def _attempt(self, child: ProcessSlot, row: UnitRow) -> UnitResult:
+        run = HeldRun(self._lease(row), self._kind, dated=self._dated, lease_duration=DEFAULT_LEASE)
         unit = _UnderWay(run, self.alarms.timeout)
         self.alarms.begin(unit)
         if self.stopping.is_set():
@@ -143,28 +142,28 @@ class ChildRun(Run):
             self._opened.lease, kind=self._kind.name, payload=msgspec.json.encode(order).decode()
         )
 
-    def _judged(self, outcome: Outcome, row: UnitRow, took: float, *, late: bool) -> Ended:
+    def _judged(self, outcome: Outcome, row: UnitRow, took: float, *, late: bool) -> UnitResult:
         match outcome:
             case Done():
                 told = msgspec.json.decode(outcome.result or "", type=Told)
                 if told.fatal:
                     self.give_up()
                 if told.end is not None or not late:
-                    return Ended(row, told.end, told.written)
+                    return UnitResult(row, told.end, told.written)
                 error = self.alarms.said
             case Released() | Stopped() if not late:
-                return Ended(row, None, written=False)
+                return UnitResult(row, None, written=False)
             case Released() | Stopped():
                 error = self.alarms.said
             case Failed() | Lost() if late:
                 error = f"{self.alarms.said}, and was killed"
             case Failed() | Lost():
                 error = outcome.error or outcome.reason
-        return Ended(row, _failed(row, error, took, crashed=isinstance(outcome, Lost)), written=False)
+        return UnitResult(row, _failed(row, error, took, crashed=isinstance(outcome, Lost)), written=False)
 
 
-def _failed(row: UnitRow, error: str, took: float, *, crashed: bool) -> UnitEnd:
-    return UnitEnd(
+def _failed(row: UnitRow, error: str, took: float, *, crashed: bool) -> UnitOutcome:
+    return UnitOutcome(
         key=row.key,
         place=row.place,
         state=UnitState.FAILED,
@@ -172,7 +171,7 @@ def _failed(row: UnitRow, error: str, took: float, *, crashed: bool) -> UnitEnd:
         attempts=row.attempts + 1,
         crashes=row.crashes + crashed,
         error=error,
-        took_ms=round(took * 1000),
+        duration_ms=round(took * 1000),
     )
 
 

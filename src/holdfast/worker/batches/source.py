@@ -7,10 +7,10 @@ from itertools import count, islice
 from typing import Any, Protocol
 
 from holdfast.domain.batches.batch import UnitKey, unit_key
-from holdfast.store.batches.in_flight import InHand
+from holdfast.store.batches.in_flight import UnitInFlight
 from holdfast.store.batches.ledger import Flushed
 from holdfast.worker import clock
-from holdfast.worker.batches.bitmap import Marked
+from holdfast.worker.batches.bitmap import Bitmap
 from holdfast.worker.batches.threads import GROUP
 
 #: Keys that are looked at in one go while all of them are over already.
@@ -34,7 +34,7 @@ class Source(Protocol):
         """How many units may be in hand at a time."""
         ...
 
-    def candidates(self, room: int) -> Sequence[InHand] | None:
+    def candidates(self, room: int) -> Sequence[UnitInFlight] | None:
         """The next keys to look at; None: what waits in the ledger."""
         ...
 
@@ -55,7 +55,7 @@ class Keys:
         *,
         resume_from: UnitKey | None = None,
         only: Collection[UnitKey] | None = None,
-        over: Marked | None = None,
+        over: Bitmap | None = None,
         first: bool = False,
     ) -> None:
         #: A range in the first run of a generation.
@@ -66,7 +66,7 @@ class Keys:
         if only is not None:
             self._keys = (found for found in self._keys if found[0] in only)
         self._partial = resume_from is not None or only is not None
-        self._next: list[InHand] = []
+        self._next: list[UnitInFlight] = []
         self._exhausted = False
         #: The last keys were all over: more of them are looked at in one go.
         self._skipping = False
@@ -83,18 +83,18 @@ class Keys:
     def window(self, jobs: int) -> int:
         return max(GROUP, 2 * jobs)
 
-    def candidates(self, room: int) -> Sequence[InHand]:
+    def candidates(self, room: int) -> Sequence[UnitInFlight]:
         """As many as there is room for, or more while all of them are over."""
-        wanted = SKIP_AHEAD if self._skipping else room
-        if len(self._next) < wanted and not self._exhausted:
-            self._read(wanted - len(self._next))
-        return self._next[:wanted]
+        requested = SKIP_AHEAD if self._skipping else room
+        if len(self._next) < requested and not self._exhausted:
+            self._read(requested - len(self._next))
+        return self._next[:requested]
 
     def looked(self, flushed: Flushed, *, in_hand: int) -> None:  # noqa: ARG002 - see the protocol
         self._next = self._next[flushed.looked :]
         self._skipping = not flushed.taken and flushed.looked > 0
 
-    def rest(self) -> Iterator[list[InHand]]:
+    def rest(self) -> Iterator[list[UnitInFlight]]:
         """All keys that were never looked at."""
         while self._next or not self._exhausted:
             yield self._next
@@ -139,7 +139,7 @@ class Pending:
                 self._size = max(1, self._size // 2)
 
 
-def numbered(keys: Iterable[Any], resume_from: UnitKey | None = None) -> Iterator[InHand]:
+def numbered(keys: Iterable[Any], resume_from: UnitKey | None = None) -> Iterator[UnitInFlight]:
     """Keys with their places in the input, from *resume_from* on."""
     if isinstance(keys, range) and resume_from is None:
         yield from zip(map(UnitKey, map(str, keys)), count())

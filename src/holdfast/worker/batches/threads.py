@@ -7,12 +7,11 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from holdfast.domain.batches.batch import Unit as UnitRow
-from holdfast.domain.batches.batch import UnitEnd, UnitState
+from holdfast.domain.batches.batch import UnitOutcome, UnitRow, UnitState
 from holdfast.domain.batches.breaker import Breaker
 from holdfast.worker import clock
 from holdfast.worker.batches.limits import Throttle
-from holdfast.worker.batches.unit import Ended, Run
+from holdfast.worker.batches.unit import UnitResult, UnitRunner
 
 #: Ends that may wait to be written: a kill repeats no more than these, and those under way.
 GROUP = 50
@@ -20,10 +19,10 @@ GROUP = 50
 SLICE, QUICK = 25, 0.005
 
 
-class Crew:
+class UnitThreads:
     """Runs units side by side. User code never runs on the main thread, which hears signals and writes the ledger."""
 
-    def __init__(self, run: Run, jobs: int, breaker: Breaker, *, rate: float | None = None) -> None:
+    def __init__(self, run: UnitRunner, jobs: int, breaker: Breaker, *, rate: float | None = None) -> None:
         #: Set when the driver should look: ends are waiting, or nothing is left to do.
         self.news = threading.Event()
         #: Writes what has ended, in the thread that calls it; false when somebody else is at it.
@@ -32,7 +31,7 @@ class Crew:
         self.error: BaseException | None = None
         self._run = run
         self._waiting: deque[UnitRow] = deque()
-        self._ended: deque[Ended | UnitEnd] = deque()
+        self._finished: deque[UnitResult | UnitOutcome] = deque()
         self._flushing = 0
         self._breaker = breaker
         self._throttle = None if rate is None else Throttle(rate)
@@ -67,11 +66,11 @@ class Crew:
         with self._work:
             return not self._busy and (not self._waiting or self._run.stopping.is_set())
 
-    def take(self) -> list[Ended | UnitEnd]:
+    def take(self) -> list[UnitResult | UnitOutcome]:
         """What has ended since the last call; it counts as unwritten until :meth:`add`."""
-        ended = [self._ended.popleft() for _ in range(len(self._ended))]
-        self._flushing += len(ended)
-        return ended
+        finished = [self._finished.popleft() for _ in range(len(self._finished))]
+        self._flushing += len(finished)
+        return finished
 
     def leave(self) -> None:
         """Begin nothing more; what no thread has begun is forgotten here, and stays pending in the ledger."""
@@ -96,7 +95,7 @@ class Crew:
             for row in rows:
                 if self._throttle is not None:
                     self._throttle.wait(self._run.stopping)
-                note(Ended(row, None, written=False) if is_stopping() else perform(row))
+                note(UnitResult(row, None, written=False) if is_stopping() else perform(row))
                 if os.getpid() != self._pid:
                     os._exit(0)  # a fork that a unit left behind: it has no say here
             self._over(len(rows))
@@ -108,7 +107,7 @@ class Crew:
         with self._work:
             while not self._closed:
                 fair = -(-len(self._waiting) // len(self._threads))  # a share for every thread
-                room = min(size, GROUP - len(self._ended) - self._flushing - self._ahead, fair)
+                room = min(size, GROUP - len(self._finished) - self._flushing - self._ahead, fair)
                 if room > 0 and not self._run.stopping.is_set():
                     self._busy += room
                     self._ahead += room - 1
@@ -116,14 +115,14 @@ class Crew:
                 self._work.wait()
         return []
 
-    def _note(self, ended: Ended | UnitEnd) -> None:
-        end = ended.end if isinstance(ended, Ended) else ended
+    def _note(self, finished: UnitResult | UnitOutcome) -> None:
+        end = finished.end if isinstance(finished, UnitResult) else finished
         failed = end is not None and end.state is UnitState.FAILED
         if not failed and self._breaker.indifferent:
-            self._ended.append(ended)
+            self._finished.append(finished)
             return
         with self._order:
-            self._ended.append(ended)
+            self._finished.append(finished)
             if end is not None and self._breaker.count(failed=failed):
                 self._run.stop()  # at once: the driver will tell why when it looks
 
@@ -131,7 +130,7 @@ class Crew:
         with self._work:
             self._busy -= count
             self._ahead -= count - 1
-            full = len(self._ended) + self._flushing >= GROUP or not self._waiting or self._run.stopping.is_set()
+            full = len(self._finished) + self._flushing >= GROUP or not self._waiting or self._run.stopping.is_set()
             self._work.notify_all()
         # To hand a group over to another thread takes longer than to write it.
         if full and not self.write():

@@ -12,9 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.domain.batches.batch import MAX_UNIT_ERROR, Batch, Handed, UnitEnd, UnitState
-from holdfast.domain.batches.batch import Unit as UnitRow
-from holdfast.domain.jobs.handler_exceptions import AlreadyOver, Cancelled, Fatal, Skip
+from holdfast.domain.batches.batch import MAX_UNIT_ERROR, Batch, HandedResult, UnitOutcome, UnitRow, UnitState
+from holdfast.domain.jobs.handler_exceptions import AlreadyFinished, Cancelled, Fatal, Skip
 from holdfast.domain.jobs.kind import to_json
 from holdfast.domain.jobs.result import kept_result
 from holdfast.domain.jobs.retry import Curve, delay_after
@@ -36,16 +35,16 @@ VERIFIED = "verified"
 MAX_HANDED = 1024 * 1024
 
 
-class Ended(NamedTuple):
+class UnitResult(NamedTuple):
     """A unit that was run: no *end* means interrupted; *written*: its row is in the ledger already."""
 
     row: UnitRow
-    end: UnitEnd | None
+    end: UnitOutcome | None
     written: bool
 
 
 #: How a unit is run. An end alone is that of a unit that is done, and not in the ledger yet.
-Perform = Callable[[UnitRow], Ended | UnitEnd]
+Perform = Callable[[UnitRow], UnitResult | UnitOutcome]
 
 
 class Unit:
@@ -56,7 +55,7 @@ class Unit:
         *("attempt", "key", "row", "settled", "timed_out"),
     )
 
-    def __init__(self, run: Run, row: UnitRow, key: Any) -> None:
+    def __init__(self, run: UnitRunner, row: UnitRow, key: Any) -> None:
         #: The unit's key.
         self.key = key
         #: The number of this attempt, from 1, counted over all runs of the batch.
@@ -66,12 +65,12 @@ class Unit:
         self._label: str | None = None
         self._data: Any = None
         self._warning: str | None = None
-        self._handed: Handed | None = None
+        self._handed: HandedResult | None = None
         #: Set when its time is up.
         self.timed_out = False
         self._own: threading.Event | None = None
         #: The end that was written in a transaction of the unit's own.
-        self.settled: UnitEnd | None = None
+        self.settled: UnitOutcome | None = None
 
     @property
     def stopping(self) -> threading.Event:
@@ -127,7 +126,7 @@ class Unit:
         if len(data) > MAX_HANDED:
             raise InvalidPayload(f"a result of {len(data):,} bytes is too large for an inbox: at most {MAX_HANDED:,}")
         name = self._run.kind if inbox is None else checked_name(inbox, what="the inbox")
-        self._handed = Handed(name, data.decode())
+        self._handed = HandedResult(name, data.decode())
 
     def check(self) -> None:
         """Raise Cancelled when the unit is to stop: it is pending again, and has lost nothing.
@@ -154,12 +153,12 @@ class Unit:
         """
         from holdfast.worker.commands.run import run_command
 
-        ended = run_command(argv, cwd=cwd, env=env, is_late=lambda: self.timed_out)
+        finished = run_command(argv, cwd=cwd, env=env, is_late=lambda: self.timed_out)
         if self.timed_out:
             raise Cancelled
-        if ended.exit_code != 0:
-            raise CommandFailed(f"{argv[0]} ended with {ended.said}: {ended.last_words}")
-        return ended
+        if finished.exit_code != 0:
+            raise CommandFailed(f"{argv[0]} ended with {finished.said}: {finished.last_words}")
+        return finished
 
     @contextmanager
     def transaction(self) -> Iterator[Any]:
@@ -168,10 +167,10 @@ class Unit:
         The unit's row is written last, just before the commit, so that its effect is made exactly once.
         """
         began = time.monotonic()
-        ends: list[UnitEnd] = []
+        ends: list[UnitOutcome] = []
 
-        def end() -> UnitEnd:
-            ends.append(self.ended(UnitState.DONE, None, time.monotonic() - began))
+        def end() -> UnitOutcome:
+            ends.append(self.finished(UnitState.DONE, None, time.monotonic() - began))
             return ends[-1]
 
         try:
@@ -182,10 +181,10 @@ class Unit:
             raise
         self.settled = ends[-1]
 
-    def ended(self, state: UnitState, error: str | None, took: float, *, returned: Any = None) -> UnitEnd:
+    def finished(self, state: UnitState, error: str | None, took: float, *, returned: Any = None) -> UnitOutcome:
         value = self._data if self._data is not None else returned
         handed = self._handed if state is UnitState.DONE else None
-        return UnitEnd(
+        return UnitOutcome(
             key=self.row.key,
             place=self.row.place,
             state=state if handed is None else UnitState.RUNNING,
@@ -196,12 +195,12 @@ class Unit:
             warning=self._warning,
             error=None if error is None else clean_text(error, limit=MAX_UNIT_ERROR),
             data=None if value is None or state is not UnitState.DONE else _kept(value),
-            took_ms=round(took * 1000),
+            duration_ms=round(took * 1000),
             handed=handed,
         )
 
 
-class Run:
+class UnitRunner:
     """What all units of one run share, and how one of them is run."""
 
     def __init__(
@@ -252,20 +251,22 @@ class Run:
         """How a thread runs its units, and what to do when it ends."""
         return self.run, lambda: None
 
-    def date(self, moment: float) -> None:
+    def date(self, timestamp: float) -> None:
         """The lease of the run was renewed by a call that was sent at *moment*."""
 
     def close(self) -> None:
         """Nothing runs any more, or nothing may."""
 
-    def run(self, row: UnitRow) -> Ended | UnitEnd:
+    def run(self, row: UnitRow) -> UnitResult | UnitOutcome:
         """Run one unit and say how it ended."""
         began = time.monotonic()
         try:
             key = self._decode(row.key)
         except Exception as error:  # noqa: BLE001 - whatever the types of the user say
-            return Ended(row, Unit(self, row, row.key).ended(UnitState.FAILED, _unfit(error), 0.0), written=False)
-        if row.suspect and self._verify is not None:
+            return UnitResult(
+                row, Unit(self, row, row.key).finished(UnitState.FAILED, _unfit(error), 0.0), written=False
+            )
+        if row.poison_suspect and self._verify is not None:
             known = self._verified(row, key, self._verify)
             if known is not None:
                 return known
@@ -278,41 +279,43 @@ class Run:
         took = time.monotonic() - began
         if returned is None:
             return _done(row, took)  # most units: nothing more is made for them
-        return Ended(row, Unit(self, row, key).ended(UnitState.DONE, None, took, returned=returned), written=False)
+        return UnitResult(
+            row, Unit(self, row, key).finished(UnitState.DONE, None, took, returned=returned), written=False
+        )
 
-    def _verified(self, row: UnitRow, key: Any, verify: Callable[[Any], bool]) -> Ended | None:
+    def _verified(self, row: UnitRow, key: Any, verify: Callable[[Any], bool]) -> UnitResult | None:
         """A lost run may have done it: ask; None: it did not."""
         unit = Unit(self, row, key)
         try:
             if not verify(key):
                 return None
         except Exception as error:  # noqa: BLE001 - the user's own code
-            return Ended(row, unit.ended(UnitState.FAILED, say(error), 0.0), written=False)
+            return UnitResult(row, unit.finished(UnitState.FAILED, say(error), 0.0), written=False)
         unit.done(VERIFIED)
-        return Ended(row, unit.ended(UnitState.DONE, None, 0.0), written=False)
+        return UnitResult(row, unit.finished(UnitState.DONE, None, 0.0), written=False)
 
-    def _tried(self, unit: Unit, began: float, error: BaseException | None = None) -> Ended:
+    def _tried(self, unit: Unit, began: float, error: BaseException | None = None) -> UnitResult:
         """Try the unit as often as it may be tried; *error*: what came of the first time."""
         tries, returned = 0, None
-        end: UnitEnd | None
+        end: UnitOutcome | None
         while True:
             if error is None:
                 try:
                     returned = self._call(unit)
                 except BaseException as raised:  # noqa: BLE001 - as above
                     error = raised
-            if isinstance(error, AlreadyOver):
-                return Ended(unit.row, None, written=True)
+            if isinstance(error, AlreadyFinished):
+                return UnitResult(unit.row, None, written=True)
             took = time.monotonic() - began
             tries += 1
             if error is None:
-                end = unit.ended(UnitState.DONE, None, took, returned=returned)
+                end = unit.finished(UnitState.DONE, None, took, returned=returned)
             else:
                 end = self._after(error, unit, tries, took)
             if unit.settled is not None:
-                return Ended(unit.row, unit.settled, written=True)
+                return UnitResult(unit.row, unit.settled, written=True)
             if end is not None or self.stopping.is_set():
-                return Ended(unit.row, end, written=False)
+                return UnitResult(unit.row, end, written=False)
             unit.attempt += 1
             error = None
 
@@ -326,7 +329,7 @@ class Run:
         finally:
             self.alarms.end(unit)
 
-    def _after(self, error: BaseException, unit: Unit, tries: int, took: float) -> UnitEnd | None:
+    def _after(self, error: BaseException, unit: Unit, tries: int, took: float) -> UnitOutcome | None:
         """What an exception means; None: it is tried again, or was interrupted."""
         match error:
             case Cancelled() if unit.timed_out and self.alarms is not None:
@@ -335,12 +338,12 @@ class Run:
                 return None
             case Skip():
                 unit.warn(str(error))
-                return unit.ended(UnitState.SKIPPED, None, took)
+                return unit.finished(UnitState.SKIPPED, None, took)
             case Fatal():
                 self.give_up()
-                return unit.ended(UnitState.FAILED, say(error), took)
+                return unit.finished(UnitState.FAILED, say(error), took)
         if tries > self._retries:
-            return unit.ended(UnitState.FAILED, say(error), took)
+            return unit.finished(UnitState.FAILED, say(error), took)
         self.stopping.wait(delay_after(self._curve, tries, chance=random.random()).total_seconds())
         return None
 
@@ -349,18 +352,18 @@ def _unfit(error: Exception) -> str:
     return f"the key does not fit the function: {error}"
 
 
-def _done(row: UnitRow, took: float) -> UnitEnd:
+def _done(row: UnitRow, took: float) -> UnitOutcome:
     """The most frequent end: done, and nothing to say about it."""
     if row.state is UnitState.PENDING and not row.attempts:
-        return UnitEnd(key=row.key, place=row.place, state=UnitState.DONE, took_ms=round(took * 1000))
-    return UnitEnd(
+        return UnitOutcome(key=row.key, place=row.place, state=UnitState.DONE, duration_ms=round(took * 1000))
+    return UnitOutcome(
         key=row.key,
         place=row.place,
         state=UnitState.DONE,
         before=row.state,
         attempts=row.attempts + 1,
         crashes=row.crashes,
-        took_ms=round(took * 1000),
+        duration_ms=round(took * 1000),
     )
 
 

@@ -27,7 +27,7 @@ JOIN = 'while [ "$1" != -- ]; do echo $$ > "$1/cgroup.procs" || exit 126; shift;
 TRIES = 100
 
 
-class Cell(Protocol):
+class Cap(Protocol):
     """What holds the processes of one command."""
 
     enforcer: str
@@ -51,10 +51,10 @@ class Cell(Protocol):
     def remove(self) -> None: ...
 
 
-class Rung(Protocol):
+class CapMethod(Protocol):
     """One way to enforce caps."""
 
-    def make(self, name: str, *, memory: int | None, cpus: float | None) -> Cell: ...
+    def make(self, name: str, *, memory: int | None, cpus: float | None) -> Cap: ...
 
 
 class _Group:
@@ -164,7 +164,7 @@ class GroupsV1:
                 homes[controller] = home
         return cls(homes) if "memory" in homes and _can_make(homes["memory"]) else None
 
-    def make(self, name: str, *, memory: int | None, cpus: float | None) -> Cell:
+    def make(self, name: str, *, memory: int | None, cpus: float | None) -> Cap:
         return _GroupV1(self._homes, cell_name(name), memory, cpus)
 
 
@@ -195,11 +195,11 @@ class GroupsV2:
             return None
         return cls(home) if _can_make(home) else None
 
-    def make(self, name: str, *, memory: int | None, cpus: float | None) -> Cell:
+    def make(self, name: str, *, memory: int | None, cpus: float | None) -> Cap:
         return _GroupV2(self._home, cell_name(name), memory, cpus)
 
 
-class Scope:
+class SystemdScope:
     """A scope of systemd, where that answers."""
 
     enforcer = "systemd"
@@ -229,24 +229,24 @@ class Scope:
         """Systemd does."""
 
 
-class Scopes:
+class SystemdScopes:
     """Scopes of systemd."""
 
     @classmethod
-    def found(cls) -> Scopes | None:
+    def found(cls) -> SystemdScopes | None:
         there = Path("/run/systemd/system").is_dir() and shutil.which("systemd-run") is not None
         return cls() if there else None
 
-    def make(self, name: str, *, memory: int | None, cpus: float | None) -> Cell:
+    def make(self, name: str, *, memory: int | None, cpus: float | None) -> Cap:
         del name
-        return Scope(memory, cpus)
+        return SystemdScope(memory, cpus)
 
 
-def best_rung() -> Rung | None:
+def best_cap_method() -> CapMethod | None:
     """The best way that this machine has; None: only a watch is left, or wanted (``HOLDFAST_CAPS=watch``)."""
     if os.environ.get("HOLDFAST_CAPS") == "watch":
         return None
-    return GroupsV2.found() or GroupsV1.found() or Scopes.found()
+    return GroupsV2.found() or GroupsV1.found() or SystemdScopes.found()
 
 
 def enforcer_here() -> str:
@@ -257,7 +257,7 @@ def enforcer_here() -> str:
         return _GroupV2.enforcer
     if GroupsV1.found() is not None:
         return _GroupV1.enforcer
-    return Scope.enforcer if Scopes.found() is not None else "watch"
+    return SystemdScope.enforcer if SystemdScopes.found() is not None else "watch"
 
 
 # -- files of the kernel ---------------------------------------------------------------------

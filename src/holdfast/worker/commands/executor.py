@@ -33,10 +33,10 @@ from holdfast.store import Store
 from holdfast.worker import clock
 from holdfast.worker.active_runs import Run
 from holdfast.worker.commands.cgroups import enforcer_here
-from holdfast.worker.commands.output import LARGEST, TAIL, Echo, Log
-from holdfast.worker.commands.supervisor import CANNOT_START, Exited
+from holdfast.worker.commands.output import LARGEST, TAIL, AttemptLog, Echo
+from holdfast.worker.commands.supervisor import CANNOT_START, ProcessExited
 from holdfast.worker.executors import Finish
-from holdfast.worker.executors.children import Supervised
+from holdfast.worker.executors.children import SupervisorClient
 from holdfast.worker.executors.slots import SlotExecutor
 from holdfast.worker.handler import outcome_of
 
@@ -72,7 +72,7 @@ class CommandExecutor(SlotExecutor):
     """Slots whose runs are programs."""
 
     def __init__(self, slots: int, *, logs: Path, echo: Echo | None, store: Store, finish: Finish) -> None:
-        self._supervised = Supervised()
+        self._supervised = SupervisorClient()
         self._logs = logs
         self._echo = echo
         self._store = store
@@ -95,7 +95,7 @@ class CommandExecutor(SlotExecutor):
             command = structs.replace(command, argv=filled(command.argv, self._told(JobId(command.about))))
         run.timeout = None if command.timeout is None else command.timeout.total_seconds()
         path = log_path(self._logs, run.lease.job_id, run.lease.token, command.parameters)
-        log = Log(path, largest=command.log_cap or LARGEST, echo=self._echo)
+        log = AttemptLog(path, largest=command.log_cap or LARGEST, echo=self._echo)
         try:
             refused = _refused(command)
             return refused or self._run(run, command, log)
@@ -122,7 +122,7 @@ class CommandExecutor(SlotExecutor):
             return len(self._store.views.attempts(lease.job_id))
         return lease.attempt
 
-    def _run(self, run: Run, command: Command, log: Log) -> Outcome:
+    def _run(self, run: Run, command: Command, log: AttemptLog) -> Outcome:
         lease = run.lease
         env = environment(command, os.environ, job_id=lease.job_id, attempt=self._number(lease), queue=lease.queue)
         reading, writing = os.pipe()
@@ -142,11 +142,11 @@ class CommandExecutor(SlotExecutor):
         finally:
             os.close(writing)
         run.begun_at = clock.now()
-        self._supervised.limit(name, until=run.lapses_at)
+        self._supervised.limit(name, until=run.lease_expires_at)
         run.attach(
             interrupt=lambda: self._supervised.kill(name, gently=True),
             kill=lambda: self._supervised.kill(name),
-            dated=lambda: self._supervised.limit(name, until=run.lapses_at),
+            dated=lambda: self._supervised.limit(name, until=run.lease_expires_at),
             freeze=lambda frozen: self._supervised.freeze(name, frozen=frozen),
             resident=lambda: self._supervised.resident(name),
         )
@@ -158,11 +158,11 @@ class CommandExecutor(SlotExecutor):
         run.peak = None if exited is None else exited.peak
         return _outcome(run, command, exited, log)
 
-    def _follow(self, name: str, reading: int, log: Log) -> Exited | None:
+    def _follow(self, name: str, reading: int, log: AttemptLog) -> ProcessExited | None:
         """Read what it writes until it has ended, and what is left then; None: its supervisor is gone."""
         look = select.poll()
         look.register(reading, select.POLLIN)
-        exited: Exited | None = None
+        exited: ProcessExited | None = None
         while exited is None:
             if look.poll(LOOK_EVERY):
                 data = os.read(reading, CHUNK)
@@ -212,7 +212,7 @@ def _refused(command: Command) -> Failed | None:
     return None
 
 
-def _outcome(run: Run, command: Command, exited: Exited | None, log: Log) -> Outcome:
+def _outcome(run: Run, command: Command, exited: ProcessExited | None, log: AttemptLog) -> Outcome:
     if run.stop_reason is not None:
         return outcome_of(Cancelled(), run.stop_reason)
     if exited is None:
@@ -233,7 +233,7 @@ def _outcome(run: Run, command: Command, exited: Exited | None, log: Log) -> Out
     return _failed(f"exit_{exited.status}", f"it ended with exit code {exited.status}", exited, log)
 
 
-def _failed(reason: str, text: str, exited: Exited, log: Log) -> Failed:
+def _failed(reason: str, text: str, exited: ProcessExited, log: AttemptLog) -> Failed:
     tail = log.tail().strip()
     error = clean_text(f"{text}\n\n{tail}" if tail else text)
     return Failed(error=error, reason=reason, exit_code=exited.status)

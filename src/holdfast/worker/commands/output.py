@@ -21,7 +21,7 @@ TAIL = 2000
 Echo = Callable[[bytes], None]
 
 
-class Log:
+class AttemptLog:
     """One attempt's log. A disk that is full costs lines, and nothing else."""
 
     def __init__(self, path: Path, *, largest: int = LARGEST, echo: Echo | None = None) -> None:

@@ -15,7 +15,7 @@ from holdfast.domain.text import clean_text
 from holdfast.errors import CommandFailed, InvalidInput
 from holdfast.worker import clock
 from holdfast.worker.commands.supervisor import CANNOT_START
-from holdfast.worker.executors.children import Supervised
+from holdfast.worker.executors.children import SupervisorClient
 
 #: What is kept of a program's output: its end, in bytes.
 KEPT = 64 * 1024
@@ -63,7 +63,7 @@ def run_command(
         return Completed(status, output.read().decode(errors="replace"))
 
 
-def _await_end(supervised: Supervised, name: str, is_late: Callable[[], bool]) -> int:
+def _await_end(supervised: SupervisorClient, name: str, is_late: Callable[[], bool]) -> int:
     kill_at: float | None = None
     while (exited := supervised.exit_of(name, patience=LOOK_EVERY)) is None:
         if supervised.gone:
@@ -79,5 +79,5 @@ def _await_end(supervised: Supervised, name: str, is_late: Callable[[], bool]) -
 
 
 @cache
-def _supervised() -> Supervised:
-    return Supervised()
+def _supervised() -> SupervisorClient:
+    return SupervisorClient()

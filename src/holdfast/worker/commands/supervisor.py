@@ -22,7 +22,7 @@ from typing import Any
 from msgspec import Struct
 
 from holdfast.worker import clock
-from holdfast.worker.commands.cgroups import Cell, Rung, best_rung
+from holdfast.worker.commands.cgroups import Cap, CapMethod, best_cap_method
 from holdfast.worker.commands.child_marks import MARK, mark_of, parents
 from holdfast.worker.commands.process_tree import freeze, resident, thaw, tree_resident
 from holdfast.worker.executors.channel import Channel
@@ -39,7 +39,7 @@ _MAXRSS = 1 if sys.platform == "darwin" else 1024
 MEASURE_EVERY = 0.5
 
 
-class Start(Struct, frozen=True, tag=True):
+class StartProcess(Struct, frozen=True, tag=True):
     """Start a child; a descriptor follows on the socket beside: its line, or where a *command* writes.
 
     A command has the environment that it is given and no other. It is put into a cell if it has caps. What one that is
@@ -56,7 +56,7 @@ class Start(Struct, frozen=True, tag=True):
     measured: bool = False
 
 
-class Limits(Struct, frozen=True, tag=True):
+class Deadlines(Struct, frozen=True, tag=True):
     """End the child when the clock passes *until*, or when it takes more than *memory* bytes."""
 
     child: str
@@ -64,27 +64,27 @@ class Limits(Struct, frozen=True, tag=True):
     memory: int | None = None
 
 
-class Kill(Struct, frozen=True, tag=True):
+class KillProcess(Struct, frozen=True, tag=True):
     """End the child now; *gently*: ask it to end, which it may refuse."""
 
     child: str
     gently: bool = False
 
 
-class Freeze(Struct, frozen=True, tag=True):
+class FreezeProcess(Struct, frozen=True, tag=True):
     """Stop the child with all that it has started for a while, or let them go on."""
 
     child: str
     frozen: bool
 
 
-class Measured(Struct, frozen=True, tag=True):
+class MemoryMeasured(Struct, frozen=True, tag=True):
     """What children take now, with all that they have started, in bytes."""
 
     resident: dict[str, int]
 
 
-class Exited(Struct, frozen=True, tag=True):
+class ProcessExited(Struct, frozen=True, tag=True):
     """A child has ended, with all that it had started. *status* is negative for a signal.
 
     *cpu* is the time it took of the processor, in seconds, *peak* the most bytes of memory, as far as these are known;
@@ -100,7 +100,7 @@ class Exited(Struct, frozen=True, tag=True):
     enforcer: str | None = None
 
 
-Order = Start | Limits | Kill | Freeze
+SupervisorOrder = StartProcess | Deadlines | KillProcess | FreezeProcess
 
 
 class _Child:
@@ -109,7 +109,7 @@ class _Child:
     def __init__(
         self,
         process: subprocess.Popen[bytes],
-        cell: Cell | None,
+        cell: Cap | None,
         *,
         command: bool,
         memory: int | None,
@@ -119,7 +119,7 @@ class _Child:
         self.measured = measured
         self.frozen = False
         self.cell = cell
-        self.limits: Limits | None = None
+        self.limits: Deadlines | None = None
         #: A cap that no cell sees to.
         self.watched = memory if cell is None else None
         self.peak = 0
@@ -141,17 +141,17 @@ class _Child:
             self.peak = used.ru_maxrss * _MAXRSS
         return self.process.returncode, used.ru_utime + used.ru_stime
 
-    def close(self, name: str = "", status: int = 0, cpu: float | None = None) -> Exited:
+    def close(self, name: str = "", status: int = 0, cpu: float | None = None) -> ProcessExited:
         """It has ended: what was measured."""
         if self.descriptor is not None:
             os.close(self.descriptor)
             self.descriptor = None
         if self.cell is None:
             enforcer = None if self.watched is None else "watch"
-            return Exited(name, status, self.oom, cpu=cpu, peak=self.peak or None, enforcer=enforcer)
+            return ProcessExited(name, status, self.oom, cpu=cpu, peak=self.peak or None, enforcer=enforcer)
         oom, peak, enforcer = self.oom or self.cell.oom(), self.cell.peak(), self.cell.enforcer
         self.cell.remove()
-        return Exited(name, status, oom, cpu=cpu, peak=peak, enforcer=enforcer)
+        return ProcessExited(name, status, oom, cpu=cpu, peak=peak, enforcer=enforcer)
 
 
 class Supervisor:
@@ -160,7 +160,7 @@ class Supervisor:
     def __init__(self, orders: socket.socket, lines: socket.socket) -> None:
         self._orders = orders
         self._lines = lines
-        self._channel: Channel[Order] = Channel(orders, Order)
+        self._channel: Channel[SupervisorOrder] = Channel(orders, SupervisorOrder)
         self._children: dict[str, _Child] = {}
         #: When to look for what children have left behind; None: all is clean.
         self._sweep_at: float | None = None
@@ -171,8 +171,8 @@ class Supervisor:
         self._look.register(orders, select.POLLIN)
 
     @cached_property
-    def _rung(self) -> Rung | None:
-        return best_rung()
+    def _rung(self) -> CapMethod | None:
+        return best_cap_method()
 
     def run(self) -> None:
         """Until the worker is gone; then end all children."""
@@ -199,33 +199,33 @@ class Supervisor:
                 break
             select.poll().poll(LOOK_EVERY * 1000)  # of nobody: a pause
 
-    def _obey(self, order: Order) -> None:
+    def _obey(self, order: SupervisorOrder) -> None:
         match order:
-            case Start():
+            case StartProcess():
                 self._begin(order)
-            case Limits():
+            case Deadlines():
                 if order.child in self._children:
                     self._children[order.child].limits = order
-            case Kill():
+            case KillProcess():
                 if order.child in self._children:
                     self._end(self._children[order.child], signal.SIGTERM if order.gently else signal.SIGKILL)
-            case Freeze():
+            case FreezeProcess():
                 if order.child in self._children:
                     self._freeze(self._children[order.child], frozen=order.frozen)
 
-    def _begin(self, order: Start) -> None:
+    def _begin(self, order: StartProcess) -> None:
         try:
             child = self._start(order)
         except (OSError, ValueError) as error:
             if not order.command:
                 raise
-            self._channel.send(Exited(order.child, CANNOT_START, False, str(error)))
+            self._channel.send(ProcessExited(order.child, CANNOT_START, False, str(error)))
             return
         self._children[order.child] = child
         if child.descriptor is not None:
             self._look.register(child.descriptor, select.POLLIN)
 
-    def _start(self, order: Start) -> _Child:
+    def _start(self, order: StartProcess) -> _Child:
         _, descriptors, _, _ = socket.recv_fds(self._lines, 1, 1)
         (line,) = descriptors
         told: dict[str, Any] = {"stdout": line, "stderr": line} if order.command else {"pass_fds": [line]}
@@ -270,7 +270,7 @@ class Supervisor:
         for name, child in measured.items():
             child.peak = max(child.peak, found[name])
         with suppress(OSError):
-            self._channel.send(Measured(found))
+            self._channel.send(MemoryMeasured(found))
 
     def _enforce(self) -> None:
         now = clock.now()
@@ -298,8 +298,8 @@ class Supervisor:
 
     def _reap(self) -> None:
         for name, child in list(self._children.items()):
-            ended = child.wait()
-            if ended is None:
+            finished = child.wait()
+            if finished is None:
                 continue
             self._end(child)
             del self._children[name]
@@ -308,7 +308,7 @@ class Supervisor:
             # The lease of one that had to be killed may be another's in a moment.
             if child.obedient or _end_orphans(self._living()):
                 self._sweep_at = self._sweep_at or clock.now() + LOOK_EVERY
-            exited = child.close(name, *ended)
+            exited = child.close(name, *finished)
             with suppress(OSError):
                 self._channel.send(exited)
         self._unburied = not self._children and _bury()

@@ -17,7 +17,7 @@ Finish = Callable[[Run, Settlement], None]
 class Executor(Protocol):
     """A place for some runs at a time."""
 
-    waiting: Waiting
+    waiting: RunQueue
 
     def submit(self, runs: list[Run]) -> None:
         """Take runs to be begun as soon as there is room, in their order."""
@@ -33,7 +33,7 @@ class Executor(Protocol):
         ...
 
 
-class Waiting:
+class RunQueue:
     """Runs that have not begun. Taking one from it needs no lock."""
 
     def __init__(self) -> None:

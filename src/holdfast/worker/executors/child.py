@@ -27,13 +27,22 @@ from holdfast.domain.jobs.job import EndReason, Lease, WorkerId
 from holdfast.domain.jobs.kind import Kind
 from holdfast.domain.jobs.verdict import Failed, Outcome
 from holdfast.domain.text import clean_text
-from holdfast.store.jobs.leases import TERM
+from holdfast.store.jobs.leases import DEFAULT_LEASE
 from holdfast.worker import clock
 from holdfast.worker.active_runs import Run, StopReason
 from holdfast.worker.applications import APPLICATIONS, Application
 from holdfast.worker.context import RunContext
 from holdfast.worker.executors.channel import Channel
-from holdfast.worker.executors.children import Answer, Begin, Ended, Hello, Ready, Said, Stop, ToChild
+from holdfast.worker.executors.children import (
+    BeginRun,
+    ChildReady,
+    ChildSetup,
+    HandlerMessage,
+    MessageReply,
+    RunFinished,
+    StopRun,
+    ToChild,
+)
 from holdfast.worker.handler import await_handler, run_handler, say
 from holdfast.worker.messages import ANSWERS, Message
 
@@ -41,18 +50,18 @@ MAIN = "__holdfast_main__"
 _DEATH_SIGNAL = 1
 
 
-class Child:
+class ChildProcess:
     """Runs what it is told to, in its main thread; another thread hears what the worker says meanwhile."""
 
-    def __init__(self, line: socket.socket, hello: Hello) -> None:
+    def __init__(self, line: socket.socket, hello: ChildSetup) -> None:
         self._line: Channel[ToChild] = Channel(line, ToChild)
         self._hello = hello
-        self._begins: queue.SimpleQueue[Begin | None] = queue.SimpleQueue()
-        self._answers: queue.SimpleQueue[Answer | None] = queue.SimpleQueue()
+        self._begins: queue.SimpleQueue[BeginRun | None] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[MessageReply | None] = queue.SimpleQueue()
         self._asking = threading.Lock()
         self._run: Run | None = None
         self._pid = os.getpid()
-        self._line.send(Ready())
+        self._line.send(ChildReady())
         threading.Thread(target=self._hear, name="holdfast-line", daemon=True).start()
 
     def serve(self) -> None:
@@ -64,14 +73,14 @@ class Child:
             if isinstance(outcome, Failed):
                 outcome = msgspec.structs.replace(outcome, error=clean_text(outcome.error))
             lease, facts = begin.lease, msgspec.to_builtins(outcome)
-            self._line.send(Ended(lease.token, lease.job_id, type(outcome).__name__, facts, _resident()))
+            self._line.send(RunFinished(lease.token, lease.job_id, type(outcome).__name__, facts, _resident()))
 
-    def _outcome(self, begin: Begin) -> Outcome:
+    def _outcome(self, begin: BeginRun) -> Outcome:
         try:
             kind, application = self._find(begin.lease.kind)
         except BaseException as error:  # noqa: BLE001 - a module that cannot be imported hurts its own jobs alone
             return Failed(error=f"the handler cannot be loaded: {say(error)}", reason=EndReason.CANNOT_START)
-        self._run = run = Run(begin.lease, kind, dated=clock.now(), term=TERM)
+        self._run = run = Run(begin.lease, kind, dated=clock.now(), lease_duration=DEFAULT_LEASE)
         run.begun_at = clock.now()
 
         def context(run: Run) -> RunContext:
@@ -98,7 +107,7 @@ class Child:
         if os.getpid() != self._pid:
             raise errors.LeaseLost("a forked process does not hold its parent's lease")
         with self._asking:
-            self._line.send(Said(lease.token, lease.job_id, message))
+            self._line.send(HandlerMessage(lease.token, lease.job_id, message))
             answer = self._answers.get()
         if answer is None:
             os._exit(1)  # the worker is gone; so is the lease
@@ -109,11 +118,11 @@ class Child:
     def _hear(self) -> None:
         while (message := self._line.receive()) is not None:
             match message:
-                case Begin():
+                case BeginRun():
                     self._begins.put(message)
-                case Answer():
+                case MessageReply():
                     self._answers.put(message)
-                case Stop():
+                case StopRun():
                     if self._run is not None:
                         self._run.stop(StopReason(message.reason))
         self._begins.put(None)
@@ -149,11 +158,11 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _die_with_supervisor()
     line = socket.socket(fileno=int(sys.argv[1]))
-    hello = Channel[Hello](line, Hello).receive()
+    hello = Channel[ChildSetup](line, ChildSetup).receive()
     if hello is None:
         return
     sys.path[:] = hello.path
-    Child(line, hello).serve()
+    ChildProcess(line, hello).serve()
 
 
 if __name__ == "__main__":

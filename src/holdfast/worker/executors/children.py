@@ -13,7 +13,14 @@ from msgspec import Struct
 
 from holdfast.domain.jobs.job import Lease
 from holdfast.worker.commands.child_marks import end_abandoned, end_marked
-from holdfast.worker.commands.supervisor import Exited, Freeze, Kill, Limits, Measured, Start
+from holdfast.worker.commands.supervisor import (
+    Deadlines,
+    FreezeProcess,
+    KillProcess,
+    MemoryMeasured,
+    ProcessExited,
+    StartProcess,
+)
 from holdfast.worker.executors.channel import Channel
 from holdfast.worker.messages import Message
 
@@ -28,7 +35,7 @@ class ChildOptions(Struct, frozen=True):
     memory: int = 512 * 1024 * 1024
 
 
-class Hello(Struct, frozen=True):
+class ChildSetup(Struct, frozen=True):
     """What a new child has to know: where modules are found, the main program, and the module of each kind."""
 
     path: list[str]
@@ -37,19 +44,19 @@ class Hello(Struct, frozen=True):
     modules: dict[str, str]
 
 
-class Begin(Struct, frozen=True, tag=True):
+class BeginRun(Struct, frozen=True, tag=True):
     """Run a job."""
 
     lease: Lease
 
 
-class Stop(Struct, frozen=True, tag=True):
+class StopRun(Struct, frozen=True, tag=True):
     """Tell the handler to stop."""
 
     reason: str
 
 
-class Answer(Struct, frozen=True, tag=True):
+class MessageReply(Struct, frozen=True, tag=True):
     """The answer to a message: JSON, or an error by its name."""
 
     value: Any = None
@@ -57,11 +64,11 @@ class Answer(Struct, frozen=True, tag=True):
     message: str = ""
 
 
-class Ready(Struct, frozen=True, tag=True):
+class ChildReady(Struct, frozen=True, tag=True):
     """The child is up and waits for runs."""
 
 
-class Said(Struct, frozen=True, tag=True):
+class HandlerMessage(Struct, frozen=True, tag=True):
     """What the handler of a run says. The token tells which run: a thread may outlive its own."""
 
     token: int
@@ -69,7 +76,7 @@ class Said(Struct, frozen=True, tag=True):
     message: Message
 
 
-class Ended(Struct, frozen=True, tag=True):
+class RunFinished(Struct, frozen=True, tag=True):
     """How a run ended, and how large the child has grown, in bytes."""
 
     token: int
@@ -79,20 +86,20 @@ class Ended(Struct, frozen=True, tag=True):
     resident: int
 
 
-ToChild = Begin | Stop | Answer
-FromChild = Ready | Said | Ended
+ToChild = BeginRun | StopRun | MessageReply
+FromChild = ChildReady | HandlerMessage | RunFinished
 
 
-class Supervised:
+class SupervisorClient:
     """The supervisor of this worker, started with the first child, and anew when it was killed."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._told = threading.Condition()
-        self._exits: dict[str, Exited] = {}
+        self._exits: dict[str, ProcessExited] = {}
         self._resident: dict[str, int] = {}
         self._living: set[str] = set()
-        self._line: Channel[Exited | Measured] | None = None
+        self._line: Channel[ProcessExited | MemoryMeasured] | None = None
         self._lines: socket.socket | None = None
 
     def start(self) -> tuple[str, socket.socket]:
@@ -102,7 +109,7 @@ class Supervised:
         with self._lock, theirs:
             line, lines = self._connected()
             self._living.add(name)
-            line.send(Start(name, [sys.executable, "-m", "holdfast.worker.executors.child"]))
+            line.send(StartProcess(name, [sys.executable, "-m", "holdfast.worker.executors.child"]))
             socket.send_fds(lines, [b"!"], [theirs.fileno()])
         return name, ours
 
@@ -125,26 +132,28 @@ class Supervised:
         with self._lock:
             line, lines = self._connected()
             self._living.add(name)
-            started = Start(name, argv, command=True, cwd=cwd, env=env, memory=memory, cpus=cpus, measured=measured)
+            started = StartProcess(
+                name, argv, command=True, cwd=cwd, env=env, memory=memory, cpus=cpus, measured=measured
+            )
             line.send(started)
             socket.send_fds(lines, [b"!"], [output])
         return name
 
     def limit(self, child: str, *, until: float | None = None, memory: int | None = None) -> None:
-        self._send(Limits(child, until, memory))
+        self._send(Deadlines(child, until, memory))
 
     def freeze(self, child: str, *, frozen: bool) -> None:
         """Stop a child for a while, or let it go on."""
-        self._send(Freeze(child, frozen))
+        self._send(FreezeProcess(child, frozen))
 
     def resident(self, child: str) -> int:
         """What a measured program took when it was last looked at, in bytes."""
         return self._resident.get(child, 0)
 
     def kill(self, child: str, *, gently: bool = False) -> None:
-        self._send(Kill(child, gently))
+        self._send(KillProcess(child, gently))
 
-    def exit_of(self, child: str, *, patience: float = PATIENCE) -> Exited | None:
+    def exit_of(self, child: str, *, patience: float = PATIENCE) -> ProcessExited | None:
         """How a child ended; None when the supervisor went with it, or when it has not ended yet."""
         with self._told:
             self._told.wait_for(lambda: child in self._exits or self._line is None, patience)
@@ -160,7 +169,7 @@ class Supervised:
             if self._line is not None:
                 self._line.shut()
 
-    def _send(self, order: Kill | Limits | Freeze) -> None:
+    def _send(self, order: KillProcess | Deadlines | FreezeProcess) -> None:
         line = self._line
         if line is not None:
             try:
@@ -168,7 +177,7 @@ class Supervised:
             except OSError:
                 return  # it is gone, and its children with it
 
-    def _connected(self) -> tuple[Channel[Exited | Measured], socket.socket]:
+    def _connected(self) -> tuple[Channel[ProcessExited | MemoryMeasured], socket.socket]:
         if self._line is None or self._lines is None:
             end_abandoned()
             orders, their_orders = socket.socketpair()
@@ -181,15 +190,17 @@ class Supervised:
                     stdin=subprocess.DEVNULL,
                     start_new_session=True,
                 )
-            self._line = Channel(orders, Exited | Measured)
+            self._line = Channel(orders, ProcessExited | MemoryMeasured)
             threading.Thread(
                 target=self._hear, args=(self._line, self._lines, process), name="holdfast-children", daemon=True
             ).start()
         return self._line, self._lines
 
-    def _hear(self, line: Channel[Exited | Measured], lines: socket.socket, process: subprocess.Popen[bytes]) -> None:
+    def _hear(
+        self, line: Channel[ProcessExited | MemoryMeasured], lines: socket.socket, process: subprocess.Popen[bytes]
+    ) -> None:
         while (exited := line.receive()) is not None:
-            if isinstance(exited, Measured):
+            if isinstance(exited, MemoryMeasured):
                 self._resident = exited.resident
                 continue
             with self._told:

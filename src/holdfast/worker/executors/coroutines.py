@@ -9,7 +9,7 @@ from datetime import timedelta
 from holdfast.store.jobs.settlement import Settlement
 from holdfast.worker import clock
 from holdfast.worker.active_runs import Run
-from holdfast.worker.executors import Finish, Waiting, told_before
+from holdfast.worker.executors import Finish, RunQueue, told_before
 from holdfast.worker.handler import MakeContext, await_handler
 
 
@@ -17,7 +17,7 @@ class LoopExecutor:
     """Runs as many coroutines at a time as there are slots."""
 
     def __init__(self, slots: int, *, context: MakeContext, finish: Finish) -> None:
-        self.waiting = Waiting()
+        self.waiting = RunQueue()
         self.running = 0
         self._slots = slots
         self._context = context
@@ -63,6 +63,6 @@ class LoopExecutor:
         run.attach(interrupt=lambda: self._loop.call_soon_threadsafe(running.cancel))
         run.begun_at = began = clock.now()
         outcome = await await_handler(run, self._context)
-        run.ended = True
+        run.finished = True
         run.attach()
         return Settlement(run.lease, outcome, timedelta(seconds=clock.now() - began))

@@ -15,7 +15,7 @@ from holdfast.worker.executors.threads import thread_executor
 from holdfast.worker.options import WorkerOptions
 
 
-class Maker:
+class ExecutorFactory:
     """Makes the executors of a worker."""
 
     def __init__(

@@ -9,16 +9,16 @@ from holdfast.domain.jobs.kind import ExecutorName
 from holdfast.domain.jobs.verdict import Released
 from holdfast.store.jobs.settlement import Settlement
 from holdfast.worker import clock
-from holdfast.worker.active_runs import Held, Run
+from holdfast.worker.active_runs import ActiveRuns, Run
 from holdfast.worker.executors import Executor
-from holdfast.worker.run_times import SHORT, Pace
+from holdfast.worker.run_times import SHORT, RunTimes
 from holdfast.worker.settler import Settler
 
 
-class Crew:
+class ExecutorPool:
     """Hands each run to the executor of its kind. Executors are made when they are first needed."""
 
-    def __init__(self, held: Held, settler: Settler, make: Callable[[ExecutorName], Executor]) -> None:
+    def __init__(self, held: ActiveRuns, settler: Settler, make: Callable[[ExecutorName], Executor]) -> None:
         self._held = held
         self._settler = settler
         self._make = make
@@ -39,7 +39,7 @@ class Crew:
                 self._all = list(self._executors.values())
             self._executors[name].submit(group)
 
-    def give_back(self, *, claimed_before: float = float("inf")) -> int:
+    def release(self, *, claimed_before: float = float("inf")) -> int:
         """Return to the store what was claimed before a moment and has not begun."""
         unbegun = [
             run.lease for executor in self._all for run in executor.waiting.take_back(claimed_before=claimed_before)
@@ -47,7 +47,7 @@ class Crew:
         for lease in unbegun:
             if lease.marked:
                 self._settler.put(Settlement(lease, Released()))
-        self._settler.give_back([lease for lease in unbegun if not lease.marked])
+        self._settler.release([lease for lease in unbegun if not lease.marked])
         return len(unbegun)
 
     def known(self) -> list[JobId]:
@@ -55,15 +55,16 @@ class Crew:
         return [run.lease.job_id for run in self._held.all()]
 
     @property
-    def suspects(self) -> int:
+    def poison_suspects(self) -> int:
         """How many of them may have killed their last worker."""
-        return sum(run.lease.suspect for run in self._held.all())
+        return sum(run.lease.poison_suspect for run in self._held.all())
 
-    def long_runs(self, pace: Pace) -> int:
+    def long_runs(self, run_times: RunTimes) -> int:
         """How many runs occupy a slot, or soon will, for longer than short jobs do."""
         late = clock.now() - SHORT
         return sum(
-            not run.ended and ((run.begun_at is not None and run.begun_at < late) or not pace.is_short(run.kind.name))
+            not run.finished
+            and ((run.begun_at is not None and run.begun_at < late) or not run_times.is_short(run.kind.name))
             for run in self._held.all()
         )
 

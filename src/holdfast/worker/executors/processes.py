@@ -14,21 +14,21 @@ from holdfast.domain.jobs.verdict import Done, Failed, Lost, Outcome, Released, 
 from holdfast.errors import HoldfastError, InvalidKind, LeaseLost
 from holdfast.worker import clock
 from holdfast.worker.active_runs import Run
-from holdfast.worker.commands.supervisor import Exited
+from holdfast.worker.commands.supervisor import ProcessExited
 from holdfast.worker.context import Tell
 from holdfast.worker.executors import Finish
 from holdfast.worker.executors.channel import Channel
 from holdfast.worker.executors.children import (
-    Answer,
-    Begin,
+    BeginRun,
     ChildOptions,
-    Ended,
+    ChildReady,
+    ChildSetup,
     FromChild,
-    Hello,
-    Ready,
-    Said,
-    Stop,
-    Supervised,
+    HandlerMessage,
+    MessageReply,
+    RunFinished,
+    StopRun,
+    SupervisorClient,
 )
 from holdfast.worker.executors.slots import SlotExecutor
 from holdfast.worker.handler import outcome_of
@@ -50,11 +50,11 @@ class ProcessExecutor(SlotExecutor):
         finish: Finish,
         options: ChildOptions,
     ) -> None:
-        self._supervised = Supervised()
+        self._supervised = SupervisorClient()
         hello = hello_for(kinds, worker=worker)
 
         def make_slot() -> tuple[Callable[[Run], Outcome], Callable[[], None]]:
-            child = Child(self._supervised, hello, options, tell=tell)
+            child = ProcessSlot(self._supervised, hello, options, tell=tell)
             return child.perform, child.close
 
         super().__init__("child", slots, make_slot=make_slot, finish=finish)
@@ -64,13 +64,13 @@ class ProcessExecutor(SlotExecutor):
         self._supervised.close()
 
 
-class Child:
+class ProcessSlot:
     """The child of one slot: started when it is needed, replaced when it has grown old or has died."""
 
     def __init__(
         self,
-        supervised: Supervised,
-        hello: Hello,
+        supervised: SupervisorClient,
+        hello: ChildSetup,
         options: ChildOptions,
         *,
         tell: Callable[[Run], Tell],
@@ -92,7 +92,7 @@ class Child:
                 kill=lambda: self._supervised.kill(self._name),
                 dated=lambda: self._limit(run),
             )
-            line.send(Begin(run.lease))
+            line.send(BeginRun(run.lease))
             run.begun_at = clock.now()
         except OSError as error:
             self.close()
@@ -117,7 +117,7 @@ class Child:
             self._line = Channel(line, FromChild)
             self._limit(run)
             self._line.send(self._hello)
-            if not isinstance(self._line.receive(), Ready):
+            if not isinstance(self._line.receive(), ChildReady):
                 raise OSError("it ended before it was ready")
         self._limit(run)
         return self._line
@@ -125,11 +125,11 @@ class Child:
     def _listen(self, run: Run, line: Channel[FromChild]) -> Outcome:
         tell = self._tell(run)
         while (message := line.receive()) is not None:
-            mine = not isinstance(message, Ready) and _is_of(message, run.lease)
-            if isinstance(message, Ended) and mine:
+            mine = not isinstance(message, ChildReady) and _is_of(message, run.lease)
+            if isinstance(message, RunFinished) and mine:
                 self._retire_if_old(message)
                 return msgspec.convert(message.facts, OUTCOMES[message.outcome], strict=False)
-            if isinstance(message, Said):
+            if isinstance(message, HandlerMessage):
                 try:
                     line.send(_answered(tell, message.message) if mine else _refused(message))
                 except OSError:
@@ -137,42 +137,42 @@ class Child:
         self.close()
         return _after_exit(self._supervised.exit_of(self._name), run)
 
-    def _retire_if_old(self, ended: Ended) -> None:
+    def _retire_if_old(self, finished: RunFinished) -> None:
         self._jobs += 1
-        if self._jobs >= self._options.jobs or ended.resident >= self._options.memory:
+        if self._jobs >= self._options.jobs or finished.resident >= self._options.memory:
             self.close()
 
     def _limit(self, run: Run) -> None:
-        self._supervised.limit(self._name, until=run.lapses_at, memory=run.kind.options.memory)
+        self._supervised.limit(self._name, until=run.lease_expires_at, memory=run.kind.options.memory)
 
     def _interrupt(self, run: Run) -> None:
         line = self._line
         if line is not None and run.stop_reason is not None:
             try:
-                line.send(Stop(run.stop_reason))
+                line.send(StopRun(run.stop_reason))
             except OSError:
                 return  # it has ended by itself
 
 
-def _is_of(message: Said | Ended, lease: Lease) -> bool:
+def _is_of(message: HandlerMessage | RunFinished, lease: Lease) -> bool:
     """Whether it comes from this run, and not from a thread or a fork that another one left behind."""
     return (message.job_id, message.token) == (lease.job_id, lease.token)
 
 
-def _answered(tell: Tell, message: Message) -> Answer:
+def _answered(tell: Tell, message: Message) -> MessageReply:
     try:
-        return Answer(msgspec.to_builtins(tell(message)))
+        return MessageReply(msgspec.to_builtins(tell(message)))
     except Exception as error:  # noqa: BLE001 - whatever it is, it is raised in the handler, and nowhere else
         name = type(error).__name__ if isinstance(error, HoldfastError) else HoldfastError.__name__
-        return Answer(error=name, message=str(error))
+        return MessageReply(error=name, message=str(error))
 
 
-def _refused(said: Said) -> Answer:
+def _refused(said: HandlerMessage) -> MessageReply:
     error = LeaseLost.of(said.job_id, said.token)
-    return Answer(error=type(error).__name__, message=str(error))
+    return MessageReply(error=type(error).__name__, message=str(error))
 
 
-def _after_exit(exited: Exited | None, run: Run) -> Outcome:
+def _after_exit(exited: ProcessExited | None, run: Run) -> Outcome:
     """A child that died: because we ended it, or by its own doing."""
     if run.stop_reason is not None:
         return outcome_of(Cancelled(), run.stop_reason)
@@ -189,10 +189,10 @@ def _after_exit(exited: Exited | None, run: Run) -> Outcome:
     return Lost(reason=f"exit_{exited.status}", begun=True, error=error, exit_code=exited.status)
 
 
-def hello_for(kinds: Mapping[str, Kind], *, worker: str) -> Hello:
+def hello_for(kinds: Mapping[str, Kind], *, worker: str) -> ChildSetup:
     """What a child has to know to run these kinds."""
     modules = {name: importable(kind) for name, kind in kinds.items() if kind.executor is ExecutorName.PROCESS}
-    return Hello(sys.path, _main_path(), worker, modules)
+    return ChildSetup(sys.path, _main_path(), worker, modules)
 
 
 def importable(kind: Kind) -> str:

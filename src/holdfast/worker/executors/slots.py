@@ -10,7 +10,7 @@ from holdfast.domain.jobs.verdict import Outcome
 from holdfast.store.jobs.settlement import Settlement
 from holdfast.worker import clock
 from holdfast.worker.active_runs import Run
-from holdfast.worker.executors import Finish, Waiting, told_before
+from holdfast.worker.executors import Finish, RunQueue, told_before
 from holdfast.worker.handler import outcome_of
 
 Perform = Callable[[Run], Outcome]
@@ -22,7 +22,7 @@ class SlotExecutor:
     """As many threads as slots, started when they are needed."""
 
     def __init__(self, name: str, slots: int, *, make_slot: MakeSlot, finish: Finish) -> None:
-        self.waiting = Waiting()
+        self.waiting = RunQueue()
         self._name = name
         self._slots = slots
         self._make_slot = make_slot
@@ -85,6 +85,6 @@ class SlotExecutor:
             outcome = perform(run)
         except BaseException as error:  # noqa: BLE001 - a slot survives whatever happens in it
             outcome = outcome_of(error, run.stop_reason)
-        run.ended = True
+        run.finished = True
         ran = None if run.begun_at is None else timedelta(seconds=clock.now() - run.begun_at)
         return Settlement(run.lease, outcome, ran)

@@ -11,7 +11,7 @@ log = logging.getLogger("holdfast")
 LEAP, PROBATION = timedelta(minutes=5), 60.0
 
 
-class Timekeeper:
+class ClockCheck:
     """Compares the store's clock with one that nobody sets.
 
     A clock that goes back is harmless: no cursor goes back with it. One that leaps ahead for a moment would have plans

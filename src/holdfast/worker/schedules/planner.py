@@ -13,19 +13,19 @@ from msgspec import Struct
 from holdfast.domain.jobs.kind import PublishedKind
 from holdfast.domain.jobs.new_job import Actor, NewJob
 from holdfast.domain.jobs.published_kind import plan_parameter, request_of
-from holdfast.domain.schedules.decision import Decision, Reason, Skipped, decide
+from holdfast.domain.schedules.decision import ScheduleDecision, Skipped, SkipReason, decide
 from holdfast.domain.schedules.definition import Definition, checked_scopes, load_definition, scopes_of
 from holdfast.domain.schedules.plan import Plan, jittered
 from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.store import Store
-from holdfast.store.schedules.firing import Advance, Decided, Fire
+from holdfast.store.schedules.firing import Advance, Decided, PlanToFire
 from holdfast.store.schedules.schedules import Due
 from holdfast.worker import clock
-from holdfast.worker.schedules.clock_check import Timekeeper
+from holdfast.worker.schedules.clock_check import ClockCheck
 from holdfast.worker.schedules.ping import ping_request
-from holdfast.worker.schedules.scopes import Providers
-from holdfast.worker.service import Ticked
-from holdfast.worker.stats import Counts
+from holdfast.worker.schedules.scopes import ScopeProviders
+from holdfast.worker.service import TickResult
+from holdfast.worker.stats import Stats
 
 log = logging.getLogger("holdfast")
 
@@ -50,22 +50,22 @@ class Planner:
 
     name = "planner"
 
-    def __init__(self, store: Store, providers: Providers, *, counts: Counts, patience: float = PATIENCE) -> None:
+    def __init__(self, store: Store, providers: ScopeProviders, *, counts: Stats, patience: float = PATIENCE) -> None:
         self.bell = threading.Event()
         self._patience = patience
         self._store = store
         self._providers = providers
         self._counts = counts
-        self._timekeeper = Timekeeper()
+        self._timekeeper = ClockCheck()
         self._release_at = 0.0
 
-    def tick(self) -> Ticked:
+    def tick(self) -> TickResult:
         """Decide on one batch of schedules."""
         began = perf_counter()
         self._release()
         outlook = self._store.schedules.outlook(providers=self._providers.names, limit=BATCH)
         if not self._timekeeper.believes(outlook.now, clock.now()):
-            return Ticked(1.0)
+            return TickResult(1.0)
         tick = _Tick(outlook.now, clock.now() + self._patience, {})
         advances = [found for due in outlook.due if (found := self._try(due, tick)) is not None]
         decided = [self._take(batch, outlook.due) for batch in _batches(advances)]
@@ -73,7 +73,7 @@ class Planner:
         rest = LOOK_EVERY if outlook.rest is None else min(LOOK_EVERY, max(0.0, outlook.rest.total_seconds()))
         if outlook.due:
             rest = 0.0 if any(each.moved for each in decided) else LOOK_AGAIN
-        return Ticked(rest, considered=len(outlook.due), processed=sum(each.fired for each in decided))
+        return TickResult(rest, considered=len(outlook.due), processed=sum(each.fired for each in decided))
 
     def rung(self) -> None:
         """A schedule may have been made or changed."""
@@ -175,7 +175,7 @@ def _sum(decided: Sequence[Decided]) -> Decided:
 
 def fire_of(
     plan: Plan, definition: Definition, kind: PublishedKind, *, actor: str = Actor.SCHEDULER, hasty: bool = False
-) -> Fire:
+) -> PlanToFire:
     """The job that a plan becomes; a *hasty* one waits neither for its delay nor for its jitter."""
     name = plan_parameter(kind.options)
     payload = definition.payload if name is None else {**definition.payload, name: plan}
@@ -189,18 +189,18 @@ def fire_of(
         run_at=None if hasty or not spec.jitter else plan.time + spec.delay + jittered(plan, spec.jitter),
         actor=actor,
     )
-    return Fire(plan, request, _then(definition, request, plan))
+    return PlanToFire(plan, request, _then(definition, request, plan))
 
 
 def _then(definition: Definition, request: NewJob, plan: Plan) -> NewJob | None:
     return None if definition.ping is None else ping_request(definition.ping, request.queue, plan.schedule)
 
 
-def _unusable(decision: Decision, scopes: Sequence[str], bad: Sequence[str]) -> Iterator[Skipped]:
+def _unusable(decision: ScheduleDecision, scopes: Sequence[str], bad: Sequence[str]) -> Iterator[Skipped]:
     """Scopes that cannot be names, in the ledger under what is left of them; and moments that had none at all."""
     for time in decision.fire:
         for scope in bad if scopes or bad else ("",):
-            yield Skipped(time, time, 1, Reason.SCOPE, scope)
+            yield Skipped(time, time, 1, SkipReason.SCOPE, scope)
 
 
 def _batches(advances: Sequence[Advance]) -> Iterator[list[Advance]]:

@@ -18,7 +18,7 @@ Provider = Callable[[], Iterable[str] | Awaitable[Iterable[str]]]
 HANGS, MOST_CALLS = 60.0, 32
 
 
-class Providers:
+class ScopeProviders:
     """Asks each provider in a thread of its own: one that takes long holds up its own schedules alone."""
 
     def __init__(self, functions: Mapping[str, Provider], *, hangs: float = HANGS) -> None:
@@ -37,12 +37,12 @@ class Providers:
         An answer that came too late for its plan, because another planner was faster, decides no other.
         """
         call = self._calls.get(schedule)
-        if call is None or (call.token != token and call.ended.is_set()):
+        if call is None or (call.token != token and call.finished.is_set()):
             if len(self._calls) >= MOST_CALLS and call is None:
                 self._forget_ended()
                 return None
             call = self._calls[schedule] = _Call(token, self._functions[name])
-        if not call.ended.wait(max(0.0, until - clock.now())):
+        if not call.finished.wait(max(0.0, until - clock.now())):
             if clock.now() - call.begun_at > self._hangs:
                 raise HoldfastError(f"the provider {name!r} has not answered for {self._hangs:.0f} s")
             return None
@@ -53,7 +53,7 @@ class Providers:
 
     def _forget_ended(self) -> None:
         """Make room: answers that nobody waits for any more."""
-        for schedule in [schedule for schedule, call in self._calls.items() if call.ended.is_set()]:
+        for schedule in [schedule for schedule, call in self._calls.items() if call.finished.is_set()]:
             del self._calls[schedule]
 
 
@@ -63,7 +63,7 @@ class _Call:
     def __init__(self, token: int, function: Provider) -> None:
         self.token = token
         self.begun_at = clock.now()
-        self.ended = threading.Event()
+        self.finished = threading.Event()
         self._scopes: list[Any] = []
         self._error: BaseException | None = None
         threading.Thread(target=self._run, args=(function,), name="holdfast-scopes", daemon=True).start()
@@ -83,7 +83,7 @@ class _Call:
         except BaseException as error:  # noqa: BLE001 - whatever it raises is told to who asked
             self._error = error
         finally:
-            self.ended.set()
+            self.finished.set()
 
 
 async def _awaited(answer: Awaitable[Iterable[str]]) -> Iterable[str]:
@@ -103,6 +103,6 @@ def ask_now(function: Provider, *, patience: float = HANGS) -> list[str]:
         HoldfastError: It has not answered in time.
     """
     call = _Call(0, function)
-    if not call.ended.wait(patience):
+    if not call.finished.wait(patience):
         raise HoldfastError(f"the function for scopes has not answered for {patience:.0f} s")
     return call.answer()

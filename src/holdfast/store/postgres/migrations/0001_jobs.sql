@@ -1,13 +1,13 @@
 -- Jobs on PostgreSQL.
 --
 -- A job is three rows in its life: what was asked (job, written once), where it stands
--- (live, narrow and hot), and how it ended (ended, appended). Ending deletes the live row,
+-- (live, narrow and hot), and how it finished (finished, appended). Ending deletes the live row,
 -- so that claims never meet what has finished, and the payload is never copied.
 -- There are no foreign keys: the hot path does not pay for them, and the store's own
 -- tests hold these tables together.
 
 CREATE TABLE holdfast.meta (
-    only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row),
+    single_row boolean PRIMARY KEY DEFAULT true CHECK (single_row),
     installation uuid NOT NULL DEFAULT gen_random_uuid(),
     version integer NOT NULL,
     oldest_code integer NOT NULL
@@ -63,7 +63,7 @@ CREATE TABLE holdfast.job (
     max_crashes integer,
     on_lost text NOT NULL CHECK (on_lost IN ('retry', 'dead', 'hold')),
     retry json,
-    after_when text CHECK (after_when IN ('done', 'ended', 'failed')),
+    after_when text CHECK (after_when IN ('done', 'finished', 'failed')),
     after_failed text CHECK (after_failed IN ('cancel', 'hold'))
 );
 CREATE INDEX job_label ON holdfast.job (label text_pattern_ops, id) WHERE label IS NOT NULL;
@@ -80,16 +80,16 @@ CREATE TABLE holdfast.live (
     attempts integer NOT NULL DEFAULT 0 CHECK (attempts >= 0),
     crashes integer NOT NULL DEFAULT 0,
     token bigint NOT NULL DEFAULT 0,
-    careful boolean NOT NULL DEFAULT false,    -- never prefetched, every start marked: on_lost, or suspect
-    suspect boolean NOT NULL DEFAULT false,    -- its last holder was lost before a marked start
-    needed boolean NOT NULL DEFAULT false,     -- other jobs may wait for it
-    wanted text CHECK (wanted IN ('cancel', 'pause')),  -- what a person asks of its holder
+    no_prefetch boolean NOT NULL DEFAULT false,    -- never prefetched, every start marked: on_lost, or poison_suspect
+    poison_suspect boolean NOT NULL DEFAULT false,    -- its last holder was lost before a marked start
+    has_dependents boolean NOT NULL DEFAULT false,     -- other jobs may wait for it
+    requested text CHECK (requested IN ('cancel', 'pause')),  -- what a person asks of its holder
     worker text,
     claimed_at timestamptz,
     started_at timestamptz,                    -- the start mark: from here on a loss costs an attempt
-    lapses_at timestamptz,
+    lease_expires_at timestamptz,
     note text,
-    CHECK ((state = 'running') = (lapses_at IS NOT NULL)),
+    CHECK ((state = 'running') = (lease_expires_at IS NOT NULL)),
     CHECK ((state = 'running') = (worker IS NOT NULL)),
     CHECK ((state = 'running') = (claimed_at IS NOT NULL)),
     CHECK (state = 'running' OR started_at IS NULL)
@@ -102,10 +102,10 @@ CREATE INDEX live_due ON holdfast.live (due_at, id) WHERE state = 'scheduled';
 CREATE INDEX live_waiting ON holdfast.live (id) WHERE state = 'waiting';
 CREATE INDEX live_held ON holdfast.live (id) WHERE state = 'held';
 -- Its condition is not "state = 'running'", so that no plan for a settle can be lured to it.
-CREATE INDEX live_running ON holdfast.live (queue, lapses_at) WHERE lapses_at IS NOT NULL;
+CREATE INDEX live_running ON holdfast.live (queue, lease_expires_at) WHERE lease_expires_at IS NOT NULL;
 
 -- How it ended.
-CREATE TABLE holdfast.ended (
+CREATE TABLE holdfast.finished (
     id bigint PRIMARY KEY,
     state text NOT NULL CHECK (state IN ('done', 'dead', 'cancelled')),
     queue text NOT NULL,
@@ -117,13 +117,13 @@ CREATE TABLE holdfast.ended (
     token bigint NOT NULL,
     worker text,
     started_at timestamptz,
-    ended_at timestamptz NOT NULL,
+    finished_at timestamptz NOT NULL,
     reason text,
     error text,
     result json
 ) WITH (autovacuum_vacuum_scale_factor = 0.05);
-CREATE INDEX ended_when ON holdfast.ended (state, ended_at, id);
-CREATE INDEX ended_trouble ON holdfast.ended (state, id) WHERE state <> 'done';
+CREATE INDEX finished_when ON holdfast.finished (state, finished_at, id);
+CREATE INDEX finished_trouble ON holdfast.finished (state, id) WHERE state <> 'done';
 
 -- The moves of a job among live states, as in domain/job.py. Ending and reviving change the table.
 -- The claim's own move is asked for first: it is by far the most frequent.
@@ -141,13 +141,13 @@ CREATE TRIGGER live_moves BEFORE UPDATE OF state ON holdfast.live FOR EACH ROW
         'running>ready', 'running>scheduled', 'running>held'))
     EXECUTE FUNCTION holdfast.refuse_move();
 
--- Who needs whom.
-CREATE TABLE holdfast.need (
+-- Who dependencies whom.
+CREATE TABLE holdfast.dependency (
     job_id bigint NOT NULL,
-    need_id bigint NOT NULL,
-    PRIMARY KEY (job_id, need_id)
+    dependency_id bigint NOT NULL,
+    PRIMARY KEY (job_id, dependency_id)
 );
-CREATE INDEX need_by_need ON holdfast.need (need_id);
+CREATE INDEX dependency_by_dependency ON holdfast.dependency (dependency_id);
 
 -- Unique keys. A key outlives its job's rows when it is taken for ever.
 CREATE TABLE holdfast.key (
@@ -169,7 +169,7 @@ CREATE TABLE holdfast.attempt (
     number integer NOT NULL,
     worker text,
     started_at timestamptz,
-    ended_at timestamptz NOT NULL,
+    finished_at timestamptz NOT NULL,
     reason text NOT NULL,
     exit_code integer,
     error text,
@@ -210,20 +210,20 @@ CREATE VIEW holdfast.live_view AS
     SELECT live.id, live.kind, live.queue, live.state, live.priority, live.due_at, job.label, job.tags::text,
         job.key, job.payload::text, job.parent_id, job.actor, job.created_at, live.attempts, job.max_attempts,
         live.crashes, job.max_crashes, job.on_lost, job.retry::text, job.after_when, job.after_failed, live.token,
-        live.suspect, live.wanted, live.worker, live.claimed_at, live.started_at, live.lapses_at, live.note,
-        NULL::timestamptz AS ended_at, NULL::text AS reason, NULL::text AS error, NULL::text AS result,
+        live.poison_suspect, live.requested, live.worker, live.claimed_at, live.started_at, live.lease_expires_at, live.note,
+        NULL::timestamptz AS finished_at, NULL::text AS reason, NULL::text AS error, NULL::text AS result,
         told.done AS progress_done, told.total AS progress_total, told.message AS progress_message,
         told.checkpoint::text, false AS over
     FROM holdfast.live LEFT JOIN holdfast.job ON job.id = live.id LEFT JOIN holdfast.progress AS told ON told.job_id = live.id;
-CREATE VIEW holdfast.ended_view AS
-    SELECT ended.id, ended.kind, ended.queue, ended.state, ended.priority, ended.due_at, job.label, job.tags::text,
-        job.key, job.payload::text, job.parent_id, job.actor, job.created_at, ended.attempts, job.max_attempts,
-        ended.crashes, job.max_crashes, job.on_lost, job.retry::text, job.after_when, job.after_failed, ended.token,
-        false AS suspect, NULL::text AS wanted, ended.worker, NULL::timestamptz AS claimed_at, ended.started_at,
-        NULL::timestamptz AS lapses_at, NULL::text AS note, ended.ended_at, ended.reason, ended.error,
-        ended.result::text, told.done AS progress_done, told.total AS progress_total,
+CREATE VIEW holdfast.finished_view AS
+    SELECT finished.id, finished.kind, finished.queue, finished.state, finished.priority, finished.due_at, job.label, job.tags::text,
+        job.key, job.payload::text, job.parent_id, job.actor, job.created_at, finished.attempts, job.max_attempts,
+        finished.crashes, job.max_crashes, job.on_lost, job.retry::text, job.after_when, job.after_failed, finished.token,
+        false AS poison_suspect, NULL::text AS requested, finished.worker, NULL::timestamptz AS claimed_at, finished.started_at,
+        NULL::timestamptz AS lease_expires_at, NULL::text AS note, finished.finished_at, finished.reason, finished.error,
+        finished.result::text, told.done AS progress_done, told.total AS progress_total,
         told.message AS progress_message, told.checkpoint::text, true AS over
-    FROM holdfast.ended LEFT JOIN holdfast.job ON job.id = ended.id LEFT JOIN holdfast.progress AS told ON told.job_id = ended.id;
+    FROM holdfast.finished LEFT JOIN holdfast.job ON job.id = finished.id LEFT JOIN holdfast.progress AS told ON told.job_id = finished.id;
 
 -- Enqueue from plain SQL, in the caller's transaction: SELECT holdfast.enqueue('mail', '{"to": 7}').
 -- The kind must be published; what is not said comes from its options. When the key is taken,
@@ -241,12 +241,12 @@ CREATE FUNCTION holdfast.enqueue(
 #variable_conflict use_variable
 DECLARE
     options json;
-    moment timestamptz := holdfast.now();
+    timestamp timestamptz := holdfast.now();
     due timestamptz;
     new_id bigint;
     holder holdfast.key;
     unique_key text := enqueue.key;
-    careful boolean;
+    no_prefetch boolean;
 BEGIN
     SELECT k.options INTO options FROM holdfast.kind k WHERE k.name = enqueue.kind;
     IF options IS NULL THEN
@@ -264,8 +264,8 @@ BEGIN
     IF delay IS NOT NULL AND run_at IS NOT NULL THEN
         RAISE EXCEPTION 'E_INVALID: a delay and a run_at exclude each other';
     END IF;
-    due := coalesce(run_at, moment + coalesce(delay, interval '0'));
-    careful := options->>'on_lost' <> 'retry';
+    due := coalesce(run_at, timestamp + coalesce(delay, interval '0'));
+    no_prefetch := options->>'on_lost' <> 'retry';
     new_id := nextval('holdfast.job_id');
 
     IF unique_key IS NULL AND json_array_length(options->'unique') > 0 THEN
@@ -273,7 +273,7 @@ BEGIN
         FROM json_array_elements_text(options->'unique') WITH ORDINALITY AS named (field, place)
         HAVING count(payload->field) = count(*);
         IF unique_key IS NULL THEN
-            RAISE EXCEPTION 'E_INVALID_PAYLOAD: the unique key of kind "%" needs the fields %',
+            RAISE EXCEPTION 'E_INVALID_PAYLOAD: the unique key of kind "%" dependencies the fields %',
                 enqueue.kind, options->'unique' USING HINT = 'Name them in the payload, also those that have a default.';
         END IF;
     END IF;
@@ -281,28 +281,28 @@ BEGIN
         INSERT INTO holdfast.key AS taken (kind, key, job_id, scope, expires_at)
         VALUES (enqueue.kind, unique_key, new_id, options->>'unique_scope',
             CASE WHEN options->>'unique_scope' = 'period'
-                THEN moment + make_interval(secs => (options->>'unique_seconds')::float) END)
+                THEN timestamp + make_interval(secs => (options->>'unique_seconds')::float) END)
         ON CONFLICT ON CONSTRAINT key_pkey DO UPDATE SET job_id = taken.job_id
         RETURNING * INTO holder;
         IF holder.job_id <> new_id THEN
             -- A new statement: it sees the job of whoever held the key when we waited.
             IF EXISTS (SELECT FROM holdfast.live WHERE live.id = holder.job_id)
-                OR holder.scope = 'forever' OR holder.expires_at > moment THEN
+                OR holder.scope = 'forever' OR holder.expires_at > timestamp THEN
                 RETURN holder.job_id;
             END IF;
             UPDATE holdfast.key AS taken SET job_id = new_id, scope = options->>'unique_scope',
                 expires_at = CASE WHEN options->>'unique_scope' = 'period'
-                    THEN moment + make_interval(secs => (options->>'unique_seconds')::float) END
+                    THEN timestamp + make_interval(secs => (options->>'unique_seconds')::float) END
             WHERE taken.kind = enqueue.kind AND taken.key = unique_key;
         END IF;
     END IF;
 
     INSERT INTO holdfast.job (id, kind, payload, label, key, actor, created_at, max_attempts, max_crashes, on_lost, retry)
-    VALUES (new_id, enqueue.kind, payload, label, unique_key, 'holdfast:sql', moment, (options->>'max_attempts')::integer,
+    VALUES (new_id, enqueue.kind, payload, label, unique_key, 'holdfast:sql', timestamp, (options->>'max_attempts')::integer,
         (options->>'max_crashes')::integer, options->>'on_lost', CASE WHEN json_typeof(options->'retry') = 'object' THEN options->'retry' END);
-    INSERT INTO holdfast.live (id, state, queue, kind, priority, due_at, careful)
-    VALUES (new_id, CASE WHEN due > moment THEN 'scheduled' ELSE 'ready' END, coalesce(queue, options->>'queue'),
-        enqueue.kind, coalesce(priority, (options->>'priority')::integer), due, careful);
+    INSERT INTO holdfast.live (id, state, queue, kind, priority, due_at, no_prefetch)
+    VALUES (new_id, CASE WHEN due > timestamp THEN 'scheduled' ELSE 'ready' END, coalesce(queue, options->>'queue'),
+        enqueue.kind, coalesce(priority, (options->>'priority')::integer), due, no_prefetch);
     -- Wakes workers when the caller commits; the setting holdfast.notify = off switches it off.
     PERFORM pg_notify('holdfast.ready', '') WHERE current_setting('holdfast' || '.notify', true) IS DISTINCT FROM 'off';
     RETURN new_id;

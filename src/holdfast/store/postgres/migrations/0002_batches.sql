@@ -10,7 +10,7 @@ CREATE TABLE holdfast.batch (
     name text,
     state text NOT NULL
         CHECK (state IN ('ready', 'running', 'paused', 'stopped', 'done', 'partial', 'failed', 'cancelled')),
-    wanted text CHECK (wanted IN ('pause', 'cancel')),
+    requested text CHECK (requested IN ('pause', 'cancel')),
     aborted_by text,
     total bigint,
     passes integer NOT NULL DEFAULT 0,         -- how many runs have begun
@@ -21,12 +21,12 @@ CREATE TABLE holdfast.batch (
     actor text NOT NULL,
     created_at timestamptz NOT NULL,
     started_at timestamptz,
-    ended_at timestamptz,
+    finished_at timestamptz,
     UNIQUE (identity, generation)
 );
 CREATE INDEX batch_open ON holdfast.batch (id) WHERE state IN ('ready', 'running', 'paused', 'stopped');
 
--- A row says how a unit ended, or that it waits. Units of a foreground run that were never begun have none.
+-- A row says how a unit finished, or that it waits. Units of a foreground run that were never begun have none.
 CREATE TABLE holdfast.unit (
     batch_id bigint NOT NULL,
     key text NOT NULL,
@@ -35,28 +35,28 @@ CREATE TABLE holdfast.unit (
     passes integer NOT NULL,                   -- the run of the batch that wrote it last
     attempts integer NOT NULL DEFAULT 0,
     crashes integer NOT NULL DEFAULT 0,
-    suspect boolean NOT NULL DEFAULT false,    -- a holder was lost while it had this in hand
+    poison_suspect boolean NOT NULL DEFAULT false,    -- a holder was lost while it had this in hand
     label text,
     warning text,
     error text,
     data json,
-    took_ms bigint,
+    duration_ms bigint,
     PRIMARY KEY (batch_id, key)
 ) WITH (fillfactor = 90);
 CREATE INDEX unit_open ON holdfast.unit (batch_id, place) WHERE state <> 'done';
 
 -- What a holder has in hand: the units it runs. The right to it is the lease of its job.
-CREATE TABLE holdfast.holding (
+CREATE TABLE holdfast.in_flight (
     job_id bigint PRIMARY KEY,
     batch_id bigint NOT NULL,
     token bigint NOT NULL,
     passes integer NOT NULL,
     units json NOT NULL,                       -- [[key, place], …]
-    alone boolean NOT NULL DEFAULT false,      -- one suspect unit: if the holder is lost, it was this one
+    alone boolean NOT NULL DEFAULT false,      -- one poison_suspect unit: if the holder is lost, it was this one
     doubt boolean NOT NULL DEFAULT false,      -- units of a lost holder are in doubt, and wait for a person
     owner json NOT NULL
 ) WITH (fillfactor = 50);
-CREATE INDEX holding_batch ON holdfast.holding (batch_id);
+CREATE INDEX in_flight_batch ON holdfast.in_flight (batch_id);
 
 -- One row per holder and name: nobody waits for another's count.
 CREATE TABLE holdfast.unit_count (

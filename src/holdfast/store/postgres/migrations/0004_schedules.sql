@@ -24,7 +24,7 @@ CREATE TABLE holdfast.schedule (
 CREATE INDEX schedule_look ON holdfast.schedule (look_at, name) WHERE look_at IS NOT NULL;
 CREATE INDEX schedule_failing ON holdfast.schedule (next_at) WHERE failures > 0;
 
--- Plans that were fired: each moment of a schedule once in each scope.
+-- Plans that were fired: each timestamp of a schedule once in each scope.
 CREATE TABLE holdfast.plan (
     schedule text NOT NULL,
     time timestamptz NOT NULL,
@@ -43,7 +43,7 @@ CREATE INDEX plan_queued ON holdfast.plan (job_id) WHERE queued;
 CREATE INDEX plan_decided ON holdfast.plan USING brin (decided_at);
 
 -- Plans that were not fired, as stretches, both ends included. An empty scope means all.
-CREATE TABLE holdfast.skip (
+CREATE TABLE holdfast.skipped_plan (
     schedule text NOT NULL,
     last timestamptz NOT NULL,
     first timestamptz NOT NULL,
@@ -54,4 +54,4 @@ CREATE TABLE holdfast.skip (
     decided_at timestamptz NOT NULL,
     PRIMARY KEY (schedule, last, first, scope, reason)
 );
-CREATE INDEX skip_decided ON holdfast.skip (decided_at);
+CREATE INDEX skipped_plan_decided ON holdfast.skipped_plan (decided_at);

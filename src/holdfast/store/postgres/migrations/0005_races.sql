@@ -1,9 +1,9 @@
--- What PostgreSQL needs to be exact when something happens at the same time, or when it crashes.
+-- What PostgreSQL dependencies to be exact when something happens at the same time, or when it crashes.
 
 -- The lives of a server. One row, made by the first who writes. It is unlogged on purpose: a crash empties it, a failover
 -- comes without it, and then the numbers of transactions from before mean nothing any more (postgres/commits.py).
 CREATE UNLOGGED TABLE holdfast.epoch (
-    only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row),
+    single_row boolean PRIMARY KEY DEFAULT true CHECK (single_row),
     id uuid NOT NULL
 );
 

@@ -5,18 +5,18 @@ ALTER TABLE holdfast.queue ADD COLUMN scale_max integer CHECK (scale_max > 0);
 ALTER TABLE holdfast.worker ADD COLUMN scaling json;
 
 -- The peak memory of programs, by label: moments over their last runs.
-CREATE TABLE holdfast.profile (
+CREATE TABLE holdfast.memory_profile (
     name text PRIMARY KEY,
     samples integer NOT NULL,
     mean double precision NOT NULL,
     variance double precision NOT NULL,
     largest bigint NOT NULL,
-    learned_at timestamptz NOT NULL
+    updated_at timestamptz NOT NULL
 ) WITH (fillfactor = 70);
-CREATE INDEX profile_learned ON holdfast.profile (learned_at);
+CREATE INDEX memory_profile_updated ON holdfast.memory_profile (updated_at);
 
 -- What autoscalers have decided, and why.
-CREATE TABLE holdfast.decision (
+CREATE TABLE holdfast.autoscaler_decision (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     at timestamptz NOT NULL,
     queue text NOT NULL,
@@ -27,5 +27,5 @@ CREATE TABLE holdfast.decision (
     slots integer,
     text text NOT NULL
 );
-CREATE INDEX decision_queue ON holdfast.decision (queue, id);
-CREATE INDEX decision_at ON holdfast.decision (at);
+CREATE INDEX autoscaler_decision_queue ON holdfast.autoscaler_decision (queue, id);
+CREATE INDEX autoscaler_decision_at ON holdfast.autoscaler_decision (at);

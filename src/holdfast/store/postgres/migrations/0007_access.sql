@@ -1,17 +1,17 @@
 -- Who may do what from afar, who did what, and what the dashboard finds by an index.
 
 -- What people did, the oldest first.
-CREATE TABLE holdfast.act (
+CREATE TABLE holdfast.audit_entry (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     at timestamptz NOT NULL,
     actor text NOT NULL,
     via text NOT NULL CHECK (via IN ('cli', 'web', 'api')),
-    verb text NOT NULL,
+    action text NOT NULL,
     target text NOT NULL,
     count bigint,
     note text
 );
-CREATE INDEX act_when ON holdfast.act (at);
+CREATE INDEX audit_entry_when ON holdfast.audit_entry (at);
 
 -- Tokens. Of a secret only its hash is kept; its prefix is public and finds it. Revoked ones stay: their names are in
 -- the acts, and a door that was ever locked does not open because its last key is gone.
@@ -43,7 +43,7 @@ CREATE TABLE holdfast.saved_filter (
 );
 
 -- Answers to requests that carried a key: the same request is answered once.
-CREATE TABLE holdfast.answer (
+CREATE TABLE holdfast.idempotency_key (
     credential text NOT NULL,
     key text NOT NULL,
     digest text NOT NULL,
@@ -52,7 +52,7 @@ CREATE TABLE holdfast.answer (
     at timestamptz NOT NULL,
     PRIMARY KEY (credential, key)
 );
-CREATE INDEX answer_when ON holdfast.answer (at);
+CREATE INDEX idempotency_key_when ON holdfast.idempotency_key (at);
 
 -- Where a job's trace began: the W3C trace context of whoever enqueued it.
 CREATE TABLE holdfast.trace (
@@ -62,7 +62,7 @@ CREATE TABLE holdfast.trace (
 
 ALTER TABLE holdfast.worker ADD COLUMN slots integer;
 -- What a person asks of it; it hears that with its next heartbeat.
-ALTER TABLE holdfast.worker ADD COLUMN wanted text CHECK (wanted IN ('quiet', 'stop'));
+ALTER TABLE holdfast.worker ADD COLUMN requested text CHECK (requested IN ('quiet', 'stop'));
 
 -- Units that people look for. Done ones are not in it, so that a run pays nothing for it.
 CREATE INDEX unit_trouble ON holdfast.unit (batch_id, state, key) WHERE state <> 'done' AND state <> 'pending';

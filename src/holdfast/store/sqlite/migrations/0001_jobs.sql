@@ -5,7 +5,7 @@
 -- anew at every row, which costs more than the row.
 
 CREATE TABLE holdfast_meta (
-    only_row INTEGER PRIMARY KEY DEFAULT 1 CHECK (only_row = 1),
+    single_row INTEGER PRIMARY KEY DEFAULT 1 CHECK (single_row = 1),
     installation TEXT NOT NULL DEFAULT (lower(hex(randomblob(16)))),
     version INTEGER NOT NULL,
     oldest_code INTEGER NOT NULL,
@@ -55,7 +55,7 @@ CREATE TABLE holdfast_job (
     max_crashes INTEGER,
     on_lost TEXT NOT NULL CHECK (on_lost = 'retry' OR on_lost = 'dead' OR on_lost = 'hold'),
     retry TEXT,
-    after_when TEXT CHECK (after_when = 'done' OR after_when = 'ended' OR after_when = 'failed'),
+    after_when TEXT CHECK (after_when = 'done' OR after_when = 'finished' OR after_when = 'failed'),
     after_failed TEXT CHECK (after_failed = 'cancel' OR after_failed = 'hold')
 ) STRICT;
 CREATE INDEX holdfast_job_label ON holdfast_job (label, id) WHERE label IS NOT NULL;
@@ -72,16 +72,16 @@ CREATE TABLE holdfast_live (
     attempts INTEGER NOT NULL DEFAULT 0 CHECK (attempts >= 0),
     crashes INTEGER NOT NULL DEFAULT 0,
     token INTEGER NOT NULL DEFAULT 0,
-    careful INTEGER NOT NULL DEFAULT 0,        -- never prefetched, every start marked: on_lost, or suspect
-    suspect INTEGER NOT NULL DEFAULT 0,        -- its last holder was lost before a marked start
-    needed INTEGER NOT NULL DEFAULT 0,         -- other jobs may wait for it
-    wanted TEXT CHECK (wanted = 'cancel' OR wanted = 'pause'),  -- what a person asks of its holder
+    no_prefetch INTEGER NOT NULL DEFAULT 0,        -- never prefetched, every start marked: on_lost, or poison_suspect
+    poison_suspect INTEGER NOT NULL DEFAULT 0,        -- its last holder was lost before a marked start
+    has_dependents INTEGER NOT NULL DEFAULT 0,         -- other jobs may wait for it
+    requested TEXT CHECK (requested = 'cancel' OR requested = 'pause'),  -- what a person asks of its holder
     worker TEXT,
     claimed_at INTEGER,
     started_at INTEGER,                        -- the start mark: from here on a loss costs an attempt
-    lapses_at INTEGER,
+    lease_expires_at INTEGER,
     note TEXT,
-    CHECK ((state = 'running') = (lapses_at IS NOT NULL)),
+    CHECK ((state = 'running') = (lease_expires_at IS NOT NULL)),
     CHECK ((state = 'running') = (worker IS NOT NULL)),
     CHECK ((state = 'running') = (claimed_at IS NOT NULL)),
     CHECK (state = 'running' OR started_at IS NULL)
@@ -92,10 +92,10 @@ CREATE INDEX holdfast_live_scheduled ON holdfast_live (id) WHERE state = 'schedu
 CREATE INDEX holdfast_live_due ON holdfast_live (due_at, id) WHERE state = 'scheduled';
 CREATE INDEX holdfast_live_waiting ON holdfast_live (id) WHERE state = 'waiting';
 CREATE INDEX holdfast_live_held ON holdfast_live (id) WHERE state = 'held';
-CREATE INDEX holdfast_live_running ON holdfast_live (queue, lapses_at) WHERE lapses_at IS NOT NULL;
+CREATE INDEX holdfast_live_running ON holdfast_live (queue, lease_expires_at) WHERE lease_expires_at IS NOT NULL;
 
 -- How it ended.
-CREATE TABLE holdfast_ended (
+CREATE TABLE holdfast_finished (
     id INTEGER PRIMARY KEY,
     state TEXT NOT NULL CHECK (state = 'done' OR state = 'dead' OR state = 'cancelled'),
     queue TEXT NOT NULL,
@@ -107,13 +107,13 @@ CREATE TABLE holdfast_ended (
     token INTEGER NOT NULL,
     worker TEXT,
     started_at INTEGER,
-    ended_at INTEGER NOT NULL,
+    finished_at INTEGER NOT NULL,
     reason TEXT,
     error TEXT,
     result TEXT
 ) STRICT;
-CREATE INDEX holdfast_ended_when ON holdfast_ended (state, ended_at, id);
-CREATE INDEX holdfast_ended_trouble ON holdfast_ended (state, id) WHERE state <> 'done';
+CREATE INDEX holdfast_finished_when ON holdfast_finished (state, finished_at, id);
+CREATE INDEX holdfast_finished_trouble ON holdfast_finished (state, id) WHERE state <> 'done';
 
 -- The moves of a job among live states, as in domain/job.py. Ending and reviving change the table.
 -- The claim's own move is asked for first: it is by far the most frequent.
@@ -127,13 +127,13 @@ CREATE TRIGGER holdfast_live_moves AFTER UPDATE OF state ON holdfast_live
         'running>ready', 'running>scheduled', 'running>held')
     BEGIN SELECT RAISE(ABORT, 'a job cannot make this move'); END;
 
--- Who needs whom.
-CREATE TABLE holdfast_need (
+-- Who dependencies whom.
+CREATE TABLE holdfast_dependency (
     job_id INTEGER NOT NULL,
-    need_id INTEGER NOT NULL,
-    PRIMARY KEY (job_id, need_id)
+    dependency_id INTEGER NOT NULL,
+    PRIMARY KEY (job_id, dependency_id)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX holdfast_need_by_need ON holdfast_need (need_id);
+CREATE INDEX holdfast_dependency_by_dependency ON holdfast_dependency (dependency_id);
 
 -- Unique keys. A key outlives its job's rows when it is taken for ever.
 CREATE TABLE holdfast_key (
@@ -155,7 +155,7 @@ CREATE TABLE holdfast_attempt (
     number INTEGER NOT NULL,
     worker TEXT,
     started_at INTEGER,
-    ended_at INTEGER NOT NULL,
+    finished_at INTEGER NOT NULL,
     reason TEXT NOT NULL,
     exit_code INTEGER,
     error TEXT,
@@ -195,16 +195,16 @@ CREATE TABLE holdfast_step (
 CREATE VIEW holdfast_live_view AS
     SELECT live.id, live.kind, live.queue, live.state, live.priority, live.due_at, job.label, job.tags, job.key,
         job.payload, job.parent_id, job.actor, job.created_at, live.attempts, job.max_attempts, live.crashes,
-        job.max_crashes, job.on_lost, job.retry, job.after_when, job.after_failed, live.token, live.suspect,
-        live.wanted, live.worker, live.claimed_at, live.started_at, live.lapses_at, live.note,
-        NULL AS ended_at, NULL AS reason, NULL AS error, NULL AS result, told.done AS progress_done,
+        job.max_crashes, job.on_lost, job.retry, job.after_when, job.after_failed, live.token, live.poison_suspect,
+        live.requested, live.worker, live.claimed_at, live.started_at, live.lease_expires_at, live.note,
+        NULL AS finished_at, NULL AS reason, NULL AS error, NULL AS result, told.done AS progress_done,
         told.total AS progress_total, told.message AS progress_message, told.checkpoint, 0 AS over
     FROM holdfast_live AS live LEFT JOIN holdfast_job AS job ON job.id = live.id LEFT JOIN holdfast_progress AS told ON told.job_id = live.id;
-CREATE VIEW holdfast_ended_view AS
-    SELECT ended.id, ended.kind, ended.queue, ended.state, ended.priority, ended.due_at, job.label, job.tags,
-        job.key, job.payload, job.parent_id, job.actor, job.created_at, ended.attempts, job.max_attempts,
-        ended.crashes, job.max_crashes, job.on_lost, job.retry, job.after_when, job.after_failed, ended.token,
-        0 AS suspect, NULL AS wanted, ended.worker, NULL AS claimed_at, ended.started_at, NULL AS lapses_at,
-        NULL AS note, ended.ended_at, ended.reason, ended.error, ended.result, told.done AS progress_done,
+CREATE VIEW holdfast_finished_view AS
+    SELECT finished.id, finished.kind, finished.queue, finished.state, finished.priority, finished.due_at, job.label, job.tags,
+        job.key, job.payload, job.parent_id, job.actor, job.created_at, finished.attempts, job.max_attempts,
+        finished.crashes, job.max_crashes, job.on_lost, job.retry, job.after_when, job.after_failed, finished.token,
+        0 AS poison_suspect, NULL AS requested, finished.worker, NULL AS claimed_at, finished.started_at, NULL AS lease_expires_at,
+        NULL AS note, finished.finished_at, finished.reason, finished.error, finished.result, told.done AS progress_done,
         told.total AS progress_total, told.message AS progress_message, told.checkpoint, 1 AS over
-    FROM holdfast_ended AS ended LEFT JOIN holdfast_job AS job ON job.id = ended.id LEFT JOIN holdfast_progress AS told ON told.job_id = ended.id;
+    FROM holdfast_finished AS finished LEFT JOIN holdfast_job AS job ON job.id = finished.id LEFT JOIN holdfast_progress AS told ON told.job_id = finished.id;

@@ -11,7 +11,7 @@ CREATE TABLE holdfast_batch (
     state TEXT NOT NULL
         CHECK (state = 'ready' OR state = 'running' OR state = 'done' OR state = 'paused' OR state = 'stopped'
             OR state = 'partial' OR state = 'failed' OR state = 'cancelled'),
-    wanted TEXT CHECK (wanted = 'pause' OR wanted = 'cancel'),
+    requested TEXT CHECK (requested = 'pause' OR requested = 'cancel'),
     aborted_by TEXT,
     total INTEGER,
     passes INTEGER NOT NULL DEFAULT 0,         -- how many runs have begun
@@ -22,12 +22,12 @@ CREATE TABLE holdfast_batch (
     actor TEXT NOT NULL,
     created_at INTEGER NOT NULL,
     started_at INTEGER,
-    ended_at INTEGER,
+    finished_at INTEGER,
     UNIQUE (identity, generation)
 ) STRICT;
 CREATE INDEX holdfast_batch_open ON holdfast_batch (id) WHERE state IN ('ready', 'running', 'paused', 'stopped');
 
--- A row says how a unit ended, or that it waits. Units of a foreground run that were never begun have none.
+-- A row says how a unit finished, or that it waits. Units of a foreground run that were never begun have none.
 CREATE TABLE holdfast_unit (
     batch_id INTEGER NOT NULL,
     key TEXT NOT NULL,
@@ -37,28 +37,28 @@ CREATE TABLE holdfast_unit (
     passes INTEGER NOT NULL,                   -- the run of the batch that wrote it last
     attempts INTEGER NOT NULL DEFAULT 0,
     crashes INTEGER NOT NULL DEFAULT 0,
-    suspect INTEGER NOT NULL DEFAULT 0,        -- a holder was lost while it had this in hand
+    poison_suspect INTEGER NOT NULL DEFAULT 0,        -- a holder was lost while it had this in hand
     label TEXT,
     warning TEXT,
     error TEXT,
     data TEXT,
-    took_ms INTEGER,
+    duration_ms INTEGER,
     PRIMARY KEY (batch_id, key)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX holdfast_unit_open ON holdfast_unit (batch_id, place) WHERE state <> 'done';
 
 -- What a holder has in hand: the units it runs. The right to it is the lease of its job.
-CREATE TABLE holdfast_holding (
+CREATE TABLE holdfast_in_flight (
     job_id INTEGER PRIMARY KEY,
     batch_id INTEGER NOT NULL,
     token INTEGER NOT NULL,
     passes INTEGER NOT NULL,
     units TEXT NOT NULL,                       -- [[key, place], …]
-    alone INTEGER NOT NULL DEFAULT 0,          -- one suspect unit: if the holder is lost, it was this one
+    alone INTEGER NOT NULL DEFAULT 0,          -- one poison_suspect unit: if the holder is lost, it was this one
     doubt INTEGER NOT NULL DEFAULT 0,          -- units of a lost holder are in doubt, and wait for a person
     owner TEXT NOT NULL
 ) STRICT;
-CREATE INDEX holdfast_holding_batch ON holdfast_holding (batch_id);
+CREATE INDEX holdfast_in_flight_batch ON holdfast_in_flight (batch_id);
 
 -- One row per holder and name: nobody waits for another's count.
 CREATE TABLE holdfast_unit_count (

@@ -10,17 +10,17 @@ CREATE TABLE holdfast_unit_3 (
     passes INTEGER NOT NULL,                   -- the run of the batch that wrote it last
     attempts INTEGER NOT NULL DEFAULT 0,
     crashes INTEGER NOT NULL DEFAULT 0,
-    suspect INTEGER NOT NULL DEFAULT 0,        -- a holder was lost while it had this in hand
+    poison_suspect INTEGER NOT NULL DEFAULT 0,        -- a holder was lost while it had this in hand
     label TEXT,
     warning TEXT,
     error TEXT,
     data TEXT,
-    took_ms INTEGER,
+    duration_ms INTEGER,
     PRIMARY KEY (batch_id, key)
 ) STRICT, WITHOUT ROWID;
-INSERT INTO holdfast_unit_3 (batch_id, key, place, state, passes, attempts, crashes, suspect, label, warning, error,
-    data, took_ms)
-SELECT batch_id, key, place, state, passes, attempts, crashes, suspect, label, warning, error, data, took_ms
+INSERT INTO holdfast_unit_3 (batch_id, key, place, state, passes, attempts, crashes, poison_suspect, label, warning, error,
+    data, duration_ms)
+SELECT batch_id, key, place, state, passes, attempts, crashes, poison_suspect, label, warning, error, data, duration_ms
 FROM holdfast_unit;
 DROP TABLE holdfast_unit;
 ALTER TABLE holdfast_unit_3 RENAME TO holdfast_unit;

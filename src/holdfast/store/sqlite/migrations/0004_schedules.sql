@@ -24,7 +24,7 @@ CREATE TABLE holdfast_schedule (
 CREATE INDEX holdfast_schedule_look ON holdfast_schedule (look_at, name) WHERE look_at IS NOT NULL;
 CREATE INDEX holdfast_schedule_failing ON holdfast_schedule (next_at) WHERE failures > 0;
 
--- Plans that were fired: each moment of a schedule once in each scope.
+-- Plans that were fired: each timestamp of a schedule once in each scope.
 CREATE TABLE holdfast_plan (
     schedule TEXT NOT NULL,
     time INTEGER NOT NULL,
@@ -42,7 +42,7 @@ CREATE INDEX holdfast_plan_queued ON holdfast_plan (job_id) WHERE queued;
 CREATE INDEX holdfast_plan_decided ON holdfast_plan (decided_at);
 
 -- Plans that were not fired, as stretches, both ends included. An empty scope means all.
-CREATE TABLE holdfast_skip (
+CREATE TABLE holdfast_skipped_plan (
     schedule TEXT NOT NULL,
     last INTEGER NOT NULL,
     first INTEGER NOT NULL,
@@ -53,4 +53,4 @@ CREATE TABLE holdfast_skip (
     decided_at INTEGER NOT NULL,
     PRIMARY KEY (schedule, last, first, scope, reason)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX holdfast_skip_decided ON holdfast_skip (decided_at);
+CREATE INDEX holdfast_skipped_plan_decided ON holdfast_skipped_plan (decided_at);

@@ -1,17 +1,17 @@
 -- Who may do what from afar, who did what, and what the dashboard finds by an index.
 
 -- What people did, the oldest first.
-CREATE TABLE holdfast_act (
+CREATE TABLE holdfast_audit_entry (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     at INTEGER NOT NULL,
     actor TEXT NOT NULL,
     via TEXT NOT NULL CHECK (via = 'cli' OR via = 'web' OR via = 'api'),
-    verb TEXT NOT NULL,
+    action TEXT NOT NULL,
     target TEXT NOT NULL,
     count INTEGER,
     note TEXT
 ) STRICT;
-CREATE INDEX holdfast_act_when ON holdfast_act (at);
+CREATE INDEX holdfast_audit_entry_when ON holdfast_audit_entry (at);
 
 -- Tokens. Of a secret only its hash is kept; its prefix is public and finds it. Revoked ones stay: their names are in
 -- the acts, and a door that was ever locked does not open because its last key is gone.
@@ -43,7 +43,7 @@ CREATE TABLE holdfast_saved_filter (
 ) STRICT, WITHOUT ROWID;
 
 -- Answers to requests that carried a key: the same request is answered once.
-CREATE TABLE holdfast_answer (
+CREATE TABLE holdfast_idempotency_key (
     credential TEXT NOT NULL,
     key TEXT NOT NULL,
     digest TEXT NOT NULL,
@@ -52,7 +52,7 @@ CREATE TABLE holdfast_answer (
     at INTEGER NOT NULL,
     PRIMARY KEY (credential, key)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX holdfast_answer_when ON holdfast_answer (at);
+CREATE INDEX holdfast_idempotency_key_when ON holdfast_idempotency_key (at);
 
 -- Where a job's trace began: the W3C trace context of whoever enqueued it.
 CREATE TABLE holdfast_trace (
@@ -62,7 +62,7 @@ CREATE TABLE holdfast_trace (
 
 ALTER TABLE holdfast_worker ADD COLUMN slots INTEGER;
 -- What a person asks of it; it hears that with its next heartbeat.
-ALTER TABLE holdfast_worker ADD COLUMN wanted TEXT CHECK (wanted = 'quiet' OR wanted = 'stop');
+ALTER TABLE holdfast_worker ADD COLUMN requested TEXT CHECK (requested = 'quiet' OR requested = 'stop');
 
 -- Units that people look for. Done ones are not in it, so that a run pays nothing for it.
 CREATE INDEX holdfast_unit_trouble ON holdfast_unit (batch_id, state, key) WHERE state <> 'done' AND state <> 'pending';
