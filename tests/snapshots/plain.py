@@ -20,11 +20,15 @@ SUBSTITUTIONS = (
     (r"\b[\d.]+ (KB\b|GB are free)", r"1 \g<1>"),
     (r"\brun-[0-9a-f]{12}\b", "run-0123456789ab"),
     (r"\.holdfast-backup-\w{8}", ".holdfast-backup-12345678"),
+    # What opens the door to a person.
+    (r'(name="form_token" value=")[^"]+', r"\g<1>FORM-TOKEN"),
+    (r"(holdfast_session=)[\w.-]+", r"\g<1>SESSION"),
+    (r"expires=[^;]+GMT", "expires=THEN"),
     # Where in a test file a handler failed.
     (r'File (\\?"|&#34;).+?\1, line \d+', r"File \1FILE\1, line N"),
     (r"\bPython 3\.\d+\.\d+", "Python 3.x"),
     (r"\bSQLite 3\.\d+\.\d+", "SQLite 3.x"),
-    (r'("version": ?"?|version )' + re.escape(__version__) + r"\b", r"\g<1>VERSION"),
+    (r'("version": ?"?|version |Holdfast |\.(?:css|js)\?)' + re.escape(__version__) + r"\b", r"\g<1>VERSION"),
 )
 VOID = {"area", "base", "br", "col", "hr", "img", "input", "link", "meta", "source", "wbr"}
 
@@ -60,6 +64,13 @@ def pretty_html(text: str) -> str:
     page.feed(text)
     page.close()
     return "\n".join(page.lines)
+
+
+def main_part(page: str) -> str:
+    """The title and the main part of a page that :func:`pretty_html` made."""
+    found = re.search(r"^ *<title>.*?</title>$", page, re.DOTALL | re.MULTILINE)
+    main = re.search(r"^ *<main\b.*?</main>$", page, re.DOTALL | re.MULTILINE)
+    return f"{found[0]}\n…\n{main[0]}" if found and main else page
 
 
 class _Page(HTMLParser):
