@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check services chaos mutants format docs bench test-pythons clean
+.PHONY: help run test check services chaos mutants format docs snapshots bench test-pythons clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,6 +52,9 @@ format: $(READY) ## put the code into shape
 
 docs: $(READY) ## write the generated pages of docs/reference anew
 	$(BIN)/python docs/reference/generate.py
+
+snapshots: $(READY) ## write the snapshots of commands, answers and pages anew
+	HOLDFAST_SNAPSHOTS=write $(BIN)/python -m pytest tests/snapshots
 
 bench: $(READY) ## measure against raw SQL, PgQueuer and huey
 	$(BIN)/python -m bench.run

@@ -1,0 +1,1 @@
+"""Snapshots of what users see: commands, answers of the API, pages."""

@@ -1,0 +1,307 @@
+"""The requests that are sent to each endpoint of the API and to each page. A new one needs requests of its own here.
+
+A request that changes something is sent to a fresh copy of the store. ``{errors}`` and ``{units}`` stand for clusters of
+errors: of dead jobs, and of units of batch 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+
+class Ask(NamedTuple):
+    """One request. *role* is that of its token: None is nobody, ``session`` is an admin who has signed in."""
+
+    path: str
+    body: dict[str, Any] | str | None = None
+    role: str | None = "admin"
+    headers: Mapping[str, str] = MappingProxyType({})
+
+
+def _act(path: str, *bodies: dict[str, Any]) -> tuple[Ask, ...]:
+    """An act: without doing it, done, and for a viewer, who may not."""
+    asks = [Ask(path, each) for body in bodies for each in ({**body, "dry_run": True}, body)]
+    return *asks, Ask(path, bodies[0], "viewer")
+
+
+_LATER = {"label": "mine", "queue": "later", "priority": 3, "delay": "2h", "key": "k", "after": [15], "hold": True}
+_KEY = {"idempotency-key": "one"}
+
+#: By method and path, as the description of the API has them.
+API: dict[str, tuple[Ask, ...]] = {
+    "GET /acts": (
+        Ask("/acts"),
+        Ask("/acts?limit=2"),
+        Ask("/acts?actor=ada&text=queue"),
+        Ask("/acts?before=3"),
+        Ask("/acts?limit=0"),
+    ),
+    "GET /batches": (Ask("/batches"), Ask("/batches?limit=2"), Ask("/batches?before=3"), Ask("/batches?colour=red")),
+    "GET /batches/{id}": (
+        *(Ask(f"/batches/{number}") for number in (1, 2, 3, 4, 5, 6)),
+        Ask("/batches/99"),
+        Ask("/batches/x"),
+    ),
+    "GET /batches/{id}/units": (
+        Ask("/batches/1/units?limit=5"),
+        Ask("/batches/1/units?state=failed"),
+        Ask("/batches/1/units?text=empty"),
+        Ask("/batches/1/units?label=replaced&limit=2"),
+        Ask("/batches/1/units?text=empty", role="viewer"),
+        Ask("/batches/4/units"),
+        Ask("/batches/6/units"),
+        Ask("/batches/99/units"),
+        Ask("/batches/1/units?state=nowhere"),
+    ),
+    "GET /errors": (Ask("/errors"), Ask("/errors", role="viewer")),
+    "GET /events": (Ask("/events", role=None),),
+    "GET /filters": (Ask("/filters"),),
+    "GET /jobs": (
+        Ask("/jobs?limit=3"),
+        Ask("/jobs?limit=2&before=30"),
+        Ask("/jobs?filter=state%3Ddead+kind%3Dcharge"),
+        Ask("/jobs?filter=error%3Dbank"),
+        Ask("/jobs?filter=error%3Dbank", role="viewer"),
+        Ask("/jobs?filter=colour%3Dred"),
+        Ask("/jobs?limit=many"),
+        Ask("/jobs?colour=red"),
+        Ask("/jobs?limit=1&limit=2"),
+        Ask("/jobs", role=None),
+        Ask("/jobs", role=None, headers={"authorization": "Bearer hf_00000000_wrong"}),
+        Ask("/jobs", headers={"host": "elsewhere.example"}),
+        Ask("/nowhere"),
+    ),
+    "GET /jobs/count": (Ask("/jobs/count"), Ask("/jobs/count?filter=state%3Ddead"), Ask("/jobs/count?filter=x")),
+    "GET /jobs/{id}": (
+        *(Ask(f"/jobs/{number}") for number in (15, 18, 23, 24, 25, 27, 28, 29, 30, 31, 36, 37, 38, 39, 51, 52, 56)),
+        Ask("/jobs/23", role="viewer"),
+        Ask("/jobs/999"),
+        Ask("/jobs/99999999999999999999"),
+    ),
+    "GET /jobs/{id}/log": (
+        Ask("/jobs/29/log"),
+        Ask("/jobs/29/log?attempt=1&begin=10"),
+        Ask("/jobs/29/log?search=error"),
+        Ask("/jobs/29/log?attempt=7"),
+        Ask("/jobs/30/log"),
+        Ask("/jobs/15/log"),
+    ),
+    "GET /kinds": (Ask("/kinds"),),
+    "GET /me": (Ask("/me"), Ask("/me", role="viewer"), Ask("/me", role=None)),
+    "GET /openapi.json": (Ask("/openapi.json"),),
+    "GET /overview": (Ask("/overview"),),
+    "GET /queues": (Ask("/queues"),),
+    "GET /schedule": (
+        *(Ask(f"/schedule?name={name}") for name in ("rollup", "nightly", "regions", "poll", "hourly")),
+        Ask("/schedule?name=rollup&limit=1"),
+        Ask("/schedule?name=nowhere"),
+        Ask("/schedule"),
+    ),
+    "GET /schedules": (Ask("/schedules"), Ask("/schedules?limit=2"), Ask("/schedules?after=nightly")),
+    "GET /workers": (Ask("/workers"),),
+    "POST /batches/{id}/act": (
+        *_act("/batches/2/act", {"verb": "resume"}, {"verb": "cancel"}, {"verb": "rm"}),
+        *_act("/batches/6/act", {"verb": "pause"}, {"verb": "retry-failed"}, {"verb": "rm"}),
+        Ask("/batches/2/act", {"verb": "sing"}),
+        Ask("/batches/99/act", {"verb": "pause"}),
+    ),
+    "POST /batches/{id}/units/act": (
+        *_act("/batches/1/units/act", {"verb": "retry", "cluster": "{units}"}, {"verb": "skip", "cluster": "{units}"}),
+        Ask("/batches/1/units/act", {"verb": "retry", "cluster": "0123456789ab"}),
+        Ask("/batches/1/units/act", {"verb": "sing", "cluster": "{units}"}),
+    ),
+    "POST /errors/act": (
+        *_act("/errors/act", {"verb": "retry", "cluster": "{errors}"}, {"verb": "rm", "cluster": "{errors}"}),
+        Ask("/errors/act", {"verb": "retry", "cluster": "0123456789ab"}),
+        Ask("/errors/act", {"verb": "sing", "cluster": "{errors}"}),
+    ),
+    "POST /filters/act": (
+        *_act(
+            "/filters/act",
+            {"verb": "save", "name": "mine", "filter": "state=dead"},
+            {"verb": "rm", "name": "dead money"},
+        ),
+        Ask("/filters/act", {"verb": "rm", "name": "nothing"}),
+        Ask("/filters/act", {"verb": "save", "name": "mine", "filter": "colour=red"}),
+    ),
+    "POST /jobs": (
+        *_act(
+            "/jobs", {"kind": "mail", "payload": {"to": "ada"}}, {"kind": "mail", "payload": {"to": "ada"}, **_LATER}
+        ),
+        Ask("/jobs", {"kind": "mail", "payload": {"to": "ada"}, "key": "mail-key"}),
+        Ask("/jobs", {"kind": "mail", "payload": {"to": "ada"}}, headers=_KEY),
+        Ask("/jobs", {"kind": "mail", "payload": {"too": "ada"}}),
+        Ask("/jobs", {"kind": "male"}),
+        Ask("/jobs", {"kind": "mail", "colour": "red"}),
+        Ask("/jobs", {"kind": "command", "payload": {"argv": ["make"], "cwd": "/"}}, "operator"),
+        Ask("/jobs", {"kind": "command", "payload": {"argv": ["make"], "cwd": "/", "env": {}}}),
+        Ask("/jobs", "{", headers={"content-type": "application/json"}),
+        Ask("/jobs", "kind=mail", headers={"content-type": "application/x-www-form-urlencoded"}),
+    ),
+    "POST /jobs/act": (
+        *(
+            ask
+            for verb in ("cancel", "pause", "resume", "retry", "kill", "restart", "hold", "unhold", "rm")
+            for ask in _act("/jobs/act", {"verb": verb, "filter": "id=18,24,29,37,52"})[: 3 if verb == "rm" else 2]
+        ),
+        *_act("/jobs/act", {"verb": "set", "filter": "label=fetch", "priority": 7, "to_queue": "later"}),
+        Ask("/jobs/act", {"verb": "hold", "filter": "id=34", "note": "the moon"}),
+        Ask("/jobs/act", {"verb": "set", "filter": "label=fetch"}),
+        Ask("/jobs/act", {"verb": "sing", "filter": "id=18"}),
+        Ask("/jobs/act", {"verb": "hold", "filter": ""}),
+        Ask("/jobs/act", {"verb": "hold", "filter": "id=999"}),
+        Ask("/jobs/act", {"verb": "rm", "filter": "id=18"}, "operator"),
+    ),
+    "POST /queues/act": (
+        *_act(
+            "/queues/act",
+            {"queue": "default", "limit": 3, "worker_limit": 2},
+            {"queue": "default", "paused": True, "note": "the moon"},
+            {"queue": "imports", "paused": False},
+        ),
+        Ask("/queues/act", {"queue": "default"}),
+        Ask("/queues/act", {"queue": "default", "limit": -1}),
+    ),
+    "POST /schedules/act": (
+        *_act("/schedules/act", {"name": "rollup", "verb": "pause", "note": "the moon"}),
+        *_act("/schedules/act", {"name": "nightly", "verb": "resume"}),
+        *_act("/schedules/act", {"name": "regions", "verb": "trigger", "scopes": ["eu"]}),
+        *_act("/schedules/act", {"name": "rollup", "verb": "backfill", "first": "2030-01-01T06:00:00Z"}),
+        *_act("/schedules/act", {"name": "rollup", "verb": "rm"}),
+        Ask("/schedules/act", {"name": "rollup", "verb": "rm"}, "operator"),
+        Ask("/schedules/act", {"name": "rollup", "verb": "backfill"}),
+        Ask("/schedules/act", {"name": "rollup", "verb": "sing"}),
+        Ask("/schedules/act", {"name": "nowhere", "verb": "pause"}),
+    ),
+    "POST /workers/act": (
+        *_act("/workers/act", {"worker": "worker-1", "wish": "quiet"}, {"worker": "worker-1", "wish": "go-on"}),
+        Ask("/workers/act", {"worker": "nobody", "wish": "stop"}),
+        Ask("/workers/act", {"worker": "worker-1", "wish": "sing"}),
+    ),
+}
+
+#: By method and path, as the routes of the site have them. The body is a form.
+PAGES: dict[str, tuple[Ask, ...]] = {
+    "GET /": (Ask("/"), Ask("/", role="viewer"), Ask("/", role="session"), Ask("/", role=None), Ask("/nowhere")),
+    "GET /acts": (Ask("/acts"), Ask("/acts?actor=ada&text=queue"), Ask("/acts?actor=nobody")),
+    "GET /batches": (Ask("/batches"), Ask("/batches?before=3")),
+    "GET /batches/{id:int}": (
+        *(Ask(f"/batches/{number}") for number in (1, 2, 3, 4, 5, 6)),
+        Ask("/batches/1?state=failed&text=message"),
+        Ask("/batches/99"),
+        Ask("/batches/1", role="viewer"),
+    ),
+    "GET /dependencies": (Ask("/dependencies"), Ask("/dependencies?job=35"), Ask("/dependencies?job=999")),
+    "GET /doctor": (Ask("/doctor"),),
+    "GET /errors": (Ask("/errors"), Ask("/errors", role="viewer")),
+    "GET /find": (Ask("/find?q=15"), Ask("/find?q=invoice"), Ask("/find?q=state%3Ddead"), Ask("/find?q=")),
+    "GET /healthz": (Ask("/healthz", role=None),),
+    "GET /jobs": (
+        Ask("/jobs"),
+        Ask("/jobs?filter=state%3Ddead"),
+        Ask("/jobs?filter=label%3Dnothing"),
+        Ask("/jobs?filter=colour%3Dred"),
+        Ask("/jobs?filter=state%3Ddead", role="viewer"),
+        Ask("/jobs?filter=state%3Ddead", role=None),
+    ),
+    "GET /jobs/{id:int}": (
+        *(Ask(f"/jobs/{number}") for number in (15, 18, 23, 24, 25, 27, 28, 29, 30, 31, 35, 37, 38, 51, 52)),
+        Ask("/jobs/23", role="viewer"),
+        Ask("/jobs/999"),
+    ),
+    "GET /jobs/{id:int}/log": (
+        Ask("/jobs/29/log"),
+        Ask("/jobs/29/log?find=error"),
+        Ask("/jobs/30/log"),
+        Ask("/jobs/15/log"),
+    ),
+    "GET /live": (Ask("/live", role=None),),
+    "GET /login": (Ask("/login", role=None), Ask("/login?next=/jobs", role=None)),
+    "GET /metrics": (Ask("/metrics"), Ask("/metrics", role=None)),
+    "GET /queues": (Ask("/queues"), Ask("/queues?name=builds"), Ask("/queues", role="viewer")),
+    "GET /readyz": (Ask("/readyz", role=None),),
+    "GET /schedule": (
+        *(Ask(f"/schedule?name={name}") for name in ("rollup", "nightly", "regions", "poll", "hourly", "nowhere")),
+    ),
+    "GET /schedules": (Ask("/schedules"),),
+    "GET /workers": (Ask("/workers"), Ask("/workers", role="viewer")),
+    "POST /batches/{id:int}/act": (
+        Ask("/batches/2/act", {"verb": "resume"}),
+        Ask("/batches/6/act", {"verb": "pause"}),
+        Ask("/batches/6/act", {"verb": "cancel"}),
+        Ask("/batches/6/act", {"verb": "cancel", "sure": "1"}),
+        Ask("/batches/3/act", {"verb": "rm"}),
+        Ask("/batches/3/act", {"verb": "rm", "sure": "1"}),
+        Ask("/batches/6/act", {"verb": "rm", "sure": "1"}),
+        Ask("/batches/2/act", {"verb": "sing"}),
+        Ask("/batches/2/act", {"verb": "resume"}, "viewer"),
+    ),
+    "POST /batches/{id:int}/units": (
+        Ask("/batches/1/units", {"verb": "retry", "cluster": "{units}"}),
+        Ask("/batches/1/units", {"verb": "skip", "cluster": "{units}"}),
+        Ask("/batches/1/units", {"verb": "skip", "cluster": "{units}", "sure": "1"}),
+    ),
+    "POST /errors/act": (
+        Ask("/errors/act", {"verb": "retry", "cluster": "{errors}"}),
+        Ask("/errors/act", {"verb": "rm", "cluster": "{errors}"}),
+        Ask("/errors/act", {"verb": "retry", "cluster": "{errors}", "sure": "1"}),
+    ),
+    "POST /filters": (
+        Ask("/filters", {"name": "mine", "filter": "state=dead"}),
+        Ask("/filters", {"name": "mine", "filter": ""}),
+    ),
+    "POST /filters/drop": (Ask("/filters/drop?name=dead+money", {}), Ask("/filters/drop?name=nothing", {})),
+    "POST /jobs/act": (
+        Ask("/jobs/act", {"verb": "hold", "id": "34", "note": "the moon", "back": "state=scheduled"}),
+        Ask("/jobs/act", {"verb": "retry", "which": "all", "filter": "state=dead"}),
+        Ask("/jobs/act", {"verb": "retry", "which": "all", "filter": "state=dead", "sure": "1"}),
+        Ask("/jobs/act", {"verb": "rm", "id": "18"}),
+        Ask("/jobs/act", {"verb": "rm", "id": "18", "sure": "1"}),
+        Ask("/jobs/act", {"verb": "retry", "which": "all", "filter": ""}),
+        Ask("/jobs/act", {"verb": "retry"}),
+        Ask("/jobs/act", {"verb": "sing", "id": "18"}),
+        Ask("/jobs/act", {"verb": "hold", "id": "34"}, "viewer"),
+        Ask("/jobs/act", {"verb": "hold", "id": "34", "form_token": "wrong"}),
+    ),
+    "POST /jobs/{id:int}/act": (
+        Ask("/jobs/18/act", {"verb": "retry"}),
+        Ask("/jobs/15/act", {"verb": "retry"}),
+        Ask("/jobs/34/act", {"verb": "set", "priority": "7", "to_queue": "later"}),
+        Ask("/jobs/34/act", {"verb": "set", "priority": "much"}),
+        Ask("/jobs/18/act", {"verb": "rm"}),
+        Ask("/jobs/18/act", {"verb": "rm"}, "operator"),
+        Ask("/jobs/999/act", {"verb": "retry"}),
+    ),
+    "POST /login": (
+        Ask("/login", {"token": "{admin}", "next": "/jobs"}, None),
+        Ask("/login", {"token": "wrong"}, None),
+        Ask("/login", {"token": "{admin}", "next": "//elsewhere.example"}, None),
+    ),
+    "POST /logout": (Ask("/logout", {}, "session"), Ask("/logout", {}), Ask("/logout", {"form_token": "wrong"})),
+    "POST /queues/act": (
+        Ask("/queues/act?name=default", {"verb": "set", "limit": "3", "worker_limit": "2"}),
+        Ask("/queues/act?name=reports", {"verb": "set"}),
+        Ask("/queues/act?name=default", {"verb": "pause", "note": "the moon"}),
+        Ask("/queues/act?name=imports", {"verb": "resume"}),
+        Ask("/queues/act?name=default", {"verb": "sing"}),
+    ),
+    "POST /schedule/act": (
+        Ask("/schedule/act?name=rollup", {"verb": "pause", "note": "the moon"}),
+        Ask("/schedule/act?name=nightly", {"verb": "resume"}),
+        Ask("/schedule/act?name=regions", {"verb": "trigger", "scopes": "eu"}),
+        Ask("/schedule/act?name=rollup", {"verb": "backfill", "first": "2030-01-01T06:00"}),
+        Ask("/schedule/act?name=rollup", {"verb": "backfill", "first": "2030-01-01T06:00", "sure": "1"}),
+        Ask("/schedule/act?name=rollup", {"verb": "rm"}),
+        Ask("/schedule/act?name=rollup", {"verb": "rm", "sure": "1"}),
+        Ask("/schedule/act?name=rollup", {"verb": "rm", "sure": "1"}, "operator"),
+        Ask("/schedule/act?name=nowhere", {"verb": "pause"}),
+    ),
+    "POST /workers/act": (
+        Ask("/workers/act?id=worker-1", {"wish": "quiet"}),
+        Ask("/workers/act?id=worker-1", {"wish": "stop"}),
+        Ask("/workers/act?id=worker-1", {"wish": "stop", "sure": "1"}),
+        Ask("/workers/act?id=nobody", {"wish": "quiet"}),
+    ),
+}
