@@ -80,7 +80,7 @@ GOOD = {
     ("top",): [],
     ("doctor",): [],
     ("audit",): [],
-    ("autoscale", "status"): [],
+    ("autoscaler", "status"): [],
     ("size",): ["--memory", "1G"],
     ("drain",): [],
     ("emergency-stop",): ["--yes"],

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
-from holdfast.cli import main
+from holdfast.cli.main import main
 from tests.snapshots.fixed import Clock, fixed
 from tests.snapshots.plain import plain
 from tests.snapshots.scene import build

@@ -8,13 +8,13 @@ from contextlib import redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 
 import holdfast
-from holdfast.cli import main
-from holdfast.domain.batch import UnitState
-from holdfast.store.opening import Opening
+from holdfast.cli.main import main
+from holdfast.domain.batches.batch import UnitState
+from holdfast.store.batches.opening import RunRequest
 from holdfast.testing import drain, plan
 from tests.snapshots.fixed import Clock, fixed
-from tests.store.test_batches import WORKER, finish, take
-from tests.web import scene as web
+from tests.store.batches.test_batches import WORKER, finish, take
+from tests.support import scene as web
 
 #: Who holds the batch that runs.
 OWNER = {
@@ -122,7 +122,7 @@ class _Scene(web.Scene):
         _call(
             "add", *caps, *variables, "--cwd", "/srv/train", "-l", "train", "--key", "train", "--", "python", "train.py"
         )
-        _call("add", "--cwd", "/srv/train", "--after", "ended:label=train", "-q", "builds", "--", "make", "report")
+        _call("add", "--cwd", "/srv/train", "--after", "finished:label=train", "-q", "builds", "--", "make", "report")
         _call("sweep", "--cwd", "/srv/train", "--param", "size=1,2", "-q", "builds", "--", "simulate", "{size}")
 
     def _keyed(self) -> None:
@@ -153,7 +153,7 @@ class _Scene(web.Scene):
         first.accept()
         second.refuse("the picture is dark")
         stopped = self.app.submit(self.app.unit(name="stopped")(_copy), range(3))
-        self.desk.batch("cancel", stopped.id)
+        self.actions.batch("cancel", stopped.id)
 
     def _access(self) -> None:
         """A token of each role, and one that was revoked."""
@@ -169,14 +169,14 @@ class _Scene(web.Scene):
         self.app.store.leases.claim(worker, queues=["careful"], kinds=["careful"], limit=1, mark=True)
 
     def _scaled(self) -> None:
-        _call("queue", "set", "builds", "--autoscale", "1-8")
+        _call("queue", "set", "builds", "--autoscaler", "1-8")
         web._worker(self.app.store, "builder-2", kinds=["command"], queues=["builds"])
-        self.app.store.scaling.tell("builder-2", json.dumps(SCALING))
+        self.app.store.autoscaler.tell("builder-2", json.dumps(SCALING))
 
     def _held(self) -> None:
         """A batch that runs here and now, with units in every state."""
         store, owner = self.app.store, json.dumps(OWNER)
-        asked = Opening(
+        asked = RunRequest(
             identity="held", kind="resync", arguments="{}", source="range 1-9", actor="ada", owner=owner, total=9
         )
         run = store.batches.open(asked, worker=WORKER)

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 import pytest
 
-from holdfast.cli import cli
+from holdfast.cli.main import cli
 from tests.snapshots.conftest import Ended
 from tests.snapshots.files import check, check_names
 from tests.snapshots.lines import HELP_ALONE, LINES

@@ -15,8 +15,8 @@ from starlette.testclient import TestClient
 
 import holdfast
 from holdfast.web import asgi
-from holdfast.web.pages import ACTS
-from holdfast.web.pages import PAGES as LOOKS
+from holdfast.web.pages.routes import ACTS
+from holdfast.web.pages.routes import PAGES as LOOKS
 from tests.snapshots.conftest import Scenery
 from tests.snapshots.files import check, check_names
 from tests.snapshots.fixed import Clock, fixed

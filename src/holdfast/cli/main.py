@@ -53,7 +53,7 @@ COMMANDS = {
     "top": ("fleet.top:command", "Watch states, queues, workers and running jobs."),
     "doctor": ("ops.doctor:command", "Check the environment and the store, and say what to mend."),
     "db": ("ops.db:db", "Migrate, check, back up, vacuum or move the store."),
-    "autoscale": ("fleet.autoscaler:autoscale", "Look at how hosts bear their programs."),
+    "autoscaler": ("fleet.autoscaler:autoscaler", "Look at how hosts bear their programs."),
     "size": ("fleet.size:size", "Say how many programs this host could run at once."),
     "audit": ("ops.deploy:audit", "Say whether it is safe to deploy."),
     "drain": ("ops.deploy:drain", "Start nothing more, and wait until nothing runs."),

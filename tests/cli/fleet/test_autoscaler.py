@@ -1,4 +1,4 @@
-"""``autoscale status``, ``queue set --autoscale``, ``queue show`` and ``restart --memory``."""
+"""``autoscaler status``, ``queue set --autoscaler``, ``queue show`` and ``restart --memory``."""
 
 from __future__ import annotations
 
@@ -53,32 +53,32 @@ def scaled(app):
 
 def test_a_queue_is_scaled_and_is_not(run, fitting):
     """Bounds are shown; what is no range is refused; what else is set stays."""
-    assert fitting(("queue", "set"), "default", "--autoscale", "1-8", "--limit", "5").data["autoscale"] == "1-8"
-    assert run("queue", "set", "default", "--autoscale", "8-1").code == 2
+    assert fitting(("queue", "set"), "default", "--autoscaler", "1-8", "--limit", "5").data["autoscaler"] == "1-8"
+    assert run("queue", "set", "default", "--autoscaler", "8-1").code == 2
     assert run("queue", "set", "default").code == 2
-    answer = fitting(("queue", "set"), "default", "--autoscale", "off").data
-    assert (answer["autoscale"], answer["limit"]) == (None, 5)
+    answer = fitting(("queue", "set"), "default", "--autoscaler", "off").data
+    assert (answer["autoscaler"], answer["limit"]) == (None, 5)
 
 
 def test_status(run, fitting, scaled, monkeypatch):
     """Each host with its figures, and who may not begin."""
     monkeypatch.setenv("COLUMNS", "200")
-    (host,) = fitting(("autoscale", "status")).data["hosts"]
+    (host,) = fitting(("autoscaler", "status")).data["hosts"]
     assert (host["host"], host["scaling"]["lanes"][0]["slots"]) == ("big-box", 3)
-    out = run("autoscale", "status").out
+    out = run("autoscaler", "status").out
     assert all(text in out for text in ("big-box", "1-8", "9 GiB", "12 GiB", "40 GiB", "easy", "3.5/16"))
     assert "job 17 (big-box): there is no room" in out
 
 
 def test_status_without_any(run):
     """It says how a queue is scaled."""
-    assert "holdfast queue set NAME --autoscale 1-8" in run("autoscale", "status").out
+    assert "holdfast queue set NAME --autoscaler 1-8" in run("autoscaler", "status").out
 
 
 def test_a_queue_shows_its_hosts_and_decisions(run, fitting, scaled, monkeypatch):
     """The newest decision first."""
     monkeypatch.setenv("COLUMNS", "200")
-    run("queue", "set", "default", "--autoscale", "1-8")
+    run("queue", "set", "default", "--autoscaler", "1-8")
     shown = fitting(("queue", "show"), "default").data
     assert [host["host"] for host in shown["hosts"]] == ["big-box"]
     assert [(each["action"], each["slots"]) for each in shown["decisions"]] == [("step_up", 3)]

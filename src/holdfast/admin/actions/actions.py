@@ -245,14 +245,14 @@ class Actions:
     ) -> QueueView:
         """Change a queue: its limits (0: none), its autoscaling (``1-8``, ``off``), or whether it starts jobs."""
         if limit is None and worker_limit is None and autoscaler is None and paused is None:
-            raise InvalidInput("nothing to change", hint="Give --limit, --worker-limit or --autoscale.")
+            raise InvalidInput("nothing to change", hint="Give --limit, --worker-limit or --autoscaler.")
         from holdfast.store.fleet.overview import queue_views
 
         queues = self.store.queues
         bounds = None if autoscaler is None else parse_bounds(autoscaler)
         if autoscaler is not None:
             self.store.autoscaler.set_bounds(name, bounds)
-            self.did("queue set", f"queue={name}", note=f"autoscale={autoscaler}")
+            self.did("queue set", f"queue={name}", note=f"autoscaler={autoscaler}")
         if limit is not None or worker_limit is not None:
             queues.set_limits(name, limit=limit, worker_limit=worker_limit)
             said = {"limit": limit, "worker_limit": worker_limit}

@@ -36,7 +36,7 @@ ELSEWHERE = (
         "--after",
         "dependencies",
         multiple=True,
-        metavar="[ok:|ended:|failed:]JOB",
+        metavar="[ok:|finished:|failed:]JOB",
         help="Start after an id, label=L, key=K or queue=Q; ok: is meant where nothing is said.",
     ),
     click.option("--hold", is_flag=True, help="Keep it from starting until holdfast unhold."),

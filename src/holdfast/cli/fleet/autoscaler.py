@@ -1,4 +1,4 @@
-"""``autoscale``: how hosts bear their programs."""
+"""``autoscaler``: how hosts bear their programs."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class HostScaling(Struct, frozen=True):
     scaling: AutoscalerStatus
 
 
-@click.group("autoscale", cls=CommandGroup)
+@click.group("autoscaler", cls=CommandGroup)
 def autoscaler() -> None:
-    """Look at how hosts bear their programs. holdfast queue set NAME --autoscale 1-8 lets a queue be scaled."""
+    """Look at how hosts bear their programs. holdfast queue set NAME --autoscaler 1-8 lets a queue be scaled."""
 
 
 @command("status", answers=Items("hosts", HostScaling))
@@ -35,7 +35,7 @@ def status(session: Session) -> None:
 
     \b
     Example:
-      holdfast autoscale status -o json
+      holdfast autoscaler status -o json
     """
     workers = session.store.workers.list()
     scaled = [(worker, load_autoscaler_status(worker.scaling)) for worker in workers]
@@ -49,7 +49,7 @@ autoscaler.add_command(status)
 def status_lines(hosts: Iterable[HostScaling]) -> Iterator[str | Line]:
     found = list(hosts)
     if not found:
-        yield "no live worker scales a queue; holdfast queue set NAME --autoscale 1-8 lets one be scaled"
+        yield "no live worker scales a queue; holdfast queue set NAME --autoscaler 1-8 lets one be scaled"
     heads = ("HOST", "QUEUE", "RUNNING", "SLOTS", "BOUNDS", "TAKEN", "FORECAST", "ROOM", "MEMORY", "LOAD")
     if found:
         yield from table(heads, (row for each in found for row in _rows(each)))

@@ -51,12 +51,12 @@ def show(session: Session, *, name: str) -> None:
 @click.argument("name")
 @click.option("--limit", type=click.IntRange(0), help="Running jobs over all hosts; 0 takes the limit away.")
 @click.option("--worker-limit", type=click.IntRange(0), help="Running jobs per worker; 0 takes the limit away.")
-@click.option("--autoscale", metavar="MIN-MAX", help="Programs per worker, as many as its host bears: 1-8; or off.")
+@click.option("--autoscaler", metavar="MIN-MAX", help="Programs per worker, as many as its host bears: 1-8; or off.")
 def change(session: Session, *, name: str, limit: int | None, worker_limit: int | None, autoscaler: str | None) -> None:
     """Limit how many jobs of a queue run at a time.
 
-    With --autoscale each worker runs between MIN and MAX programs of the queue: it adds one by one while its host
-    bears it, and a program begins only when what it will take fits. See holdfast autoscale status.
+    With --autoscaler each worker runs between MIN and MAX programs of the queue: it adds one by one while its host
+    bears it, and a program begins only when what it will take fits. See holdfast autoscaler status.
     """
     _tell(session, session.actions.queue(name, limit=limit, worker_limit=worker_limit, autoscaler=autoscaler))
 

@@ -39,7 +39,7 @@ class LaneView(Struct, frozen=True):
 class QueueView(Struct, frozen=True):
     """A queue: its settings, and how full it is. *lapsed* of the running jobs have lost their holder.
 
-    *autoscale* says between how many programs each host moves, *hosts* how they stand.
+    *autoscaler* says between how many programs each host moves, *hosts* how they stand.
     """
 
     name: str

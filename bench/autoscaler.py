@@ -5,7 +5,7 @@ The rules that Holdfast runs (domain/fleet/admission.py, domain/fleet/autoscaler
 number of slots, and against an oracle that knows every peak beforehand. The host is simulated: 61 GB, 32 cores; programs
 grow to their peaks, and when memory is spent the kernel kills the largest. Every mix is drawn from a seed.
 
-    python -m bench.autoscale --seeds 5
+    python -m bench.autoscaler --seeds 5
 """
 
 from __future__ import annotations
