@@ -20,7 +20,7 @@ from holdfast.domain.jobs.new_job import NewJob
 from holdfast.domain.jobs.retry import Curve
 from holdfast.domain.text import Duration, as_bytes, as_duration, checked_name
 from holdfast.errors import InvalidInput, InvalidKind, UnknownKind
-from holdfast.settings import default_url, log_folder, settings
+from holdfast.settings import default_url, load_settings, log_folder
 from holdfast.store import Store
 from holdfast.store.engine.url import open_store
 from holdfast.store.fleet.queues import Queues
@@ -329,15 +329,15 @@ def _built_in_kinds() -> dict[str, Kind]:
     from holdfast.worker.commands.executor import command_kind
     from holdfast.worker.schedules.ping import ping_kind
 
-    return {PING: ping_kind(settings()["ping_hosts"].value), COMMAND: command_kind()}
+    return {PING: ping_kind(load_settings().ping_hosts), COMMAND: command_kind()}
 
 
 def _autoscaler(profiles: Mapping[str, str] | None, limits: Mapping[str, str] | None) -> AutoscalerOptions:
     """What people have said about programs and hosts: here, or in the configuration."""
     from holdfast.worker.autoscaler.autoscaler import AutoscalerOptions
 
-    sizes: Mapping[str, str] = settings()["memory_profiles"].value if profiles is None else profiles
-    told: Mapping[str, str] = settings()["host_limits"].value if limits is None else limits
+    sizes: Mapping[str, str] = load_settings().memory_profiles if profiles is None else profiles
+    told: Mapping[str, str] = load_settings().host_limits if limits is None else limits
     for limit in told.values():
         host_limit(limit, 1)
     memory = {label: as_bytes(size) for label, size in sizes.items()}

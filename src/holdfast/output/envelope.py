@@ -7,6 +7,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from holdfast.errors import HoldfastError
+from holdfast.errors.http import HttpError
 
 SCHEMA_VERSION = 1
 
@@ -25,7 +26,7 @@ class Failure(Struct, frozen=True, kw_only=True):
     context: dict[str, str] = {}
 
 
-def failure_of(error: HoldfastError) -> Failure:
+def failure_of(error: HoldfastError | HttpError) -> Failure:
     """An error as programs see it."""
     context = {name: str(value) for name, value in error.context.items()}
     return Failure(code=error.code, message=error.message, hint=error.hint, retryable=error.retryable, context=context)

@@ -22,7 +22,7 @@ from holdfast.domain.fleet.health import HealthCheck, fail, ok, warn
 from holdfast.domain.jobs.job import State
 from holdfast.domain.text import as_argument
 from holdfast.errors import HoldfastError
-from holdfast.settings import SETTINGS, settings
+from holdfast.settings import read_settings, setting_fields
 from holdfast.store.fleet.overview import Overview, overview
 from holdfast.worker.commands.cgroups import enforcer_here
 
@@ -90,13 +90,13 @@ def caps() -> Iterator[HealthCheck]:
 def configuration(environ: Mapping[str, str]) -> Iterator[HealthCheck]:
     """The files and variables. One that looks like ours but is not is a mistake, or of another program."""
     try:
-        found = settings(environ=environ)
+        found = read_settings(environ=environ).values
     except HoldfastError as error:
         yield fail("configuration", error.message, error.hint)
     else:
         origins = sorted({each.origin for each in found.values()} - {"default"})
         yield ok("configuration", f"from {', '.join(origins)}" if origins else "all defaults")
-    known = {setting.variable or "" for setting in SETTINGS.values()} | OTHER_VARIABLES
+    known = {setting.variable or "" for setting in setting_fields().values()} | OTHER_VARIABLES
     for name in sorted(name for name in environ if name.startswith("HOLDFAST_") and name not in known):
         yield warn("configuration", f"the variable {name} means nothing", "See holdfast config show --origin.")
 

@@ -14,7 +14,7 @@ from msgspec import structs
 from holdfast.cli.session import Session
 from holdfast.cli.timestamps import timestamp_of
 from holdfast.domain.commands.command import COMMAND, TAKEN_ALONG, Command, checked_variable
-from holdfast.domain.commands.preset import Presets, Resolved, load_presets, resolve
+from holdfast.domain.commands.preset import Presets, Resolved, resolve
 from holdfast.domain.jobs.dependencies import After, When
 from holdfast.domain.jobs.job import JobId
 from holdfast.domain.jobs.new_job import NewJob
@@ -72,8 +72,10 @@ class JobBuilder:
     def _presets(self) -> Presets:
         if self._given is not None:
             return self._given
-        command, profiles = (self._session.configured[name] for name in ("command", "profiles"))
-        return load_presets(command.value, profiles.value, next((f.origin for f in (command, profiles) if f.value), ""))
+        settings, values = self._session.loaded
+        tables = (values["command"], values["profiles"])
+        file = next((table.origin for table in tables if table.value), "")
+        return Presets(file=file, command=settings.command, profiles=settings.profiles)
 
     def request(
         self,

@@ -42,7 +42,7 @@ from holdfast.domain.text import Duration, as_duration, checked_name
 from holdfast.errors import BatchHeld, BatchPaused, Drift, HoldfastError, InvalidInput, ServiceRunning
 from holdfast.output.envelope import failure_of
 from holdfast.output.printer import Format, Output, Silent
-from holdfast.settings import settings
+from holdfast.settings import load_settings
 from holdfast.store import Store
 from holdfast.store.batches.opening import BatchRun, RunRequest
 from holdfast.worker.batches import owner
@@ -371,4 +371,4 @@ def output_of(asked: str | Output | None) -> Output:
         return asked
     if asked == "none":
         return Silent()
-    return Output(Format(asked or settings()["output"].value))
+    return Output(Format(asked or load_settings().output))

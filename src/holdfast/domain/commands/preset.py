@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from holdfast.domain.commands.command import checked_variable
 from holdfast.domain.text import as_bytes, as_duration, checked_name, checked_number
-from holdfast.errors import ConfigurationError, InvalidInput
+from holdfast.errors import InvalidInput
 
 #: What a command is given where nobody says anything.
 BUILT_IN: dict[str, Any] = {
@@ -113,34 +113,9 @@ def resolve(given: Mapping[str, Any], presets: Presets, label: str) -> Resolved:
     return Resolved(values, env, origins)
 
 
-def checked_table(name: str, value: Any, source: str) -> Any:
-    """Return the table of a configuration file if it makes sense: ``command``, ``profiles`` or ``audit_checks``.
-
-    Raises:
-        ConfigurationError: It names the file and the key.
-    """
-    try:
-        match name:
-            case "command":
-                msgspec.convert(value, Preset)
-            case "profiles":
-                msgspec.convert(value, dict[str, Preset])
-            case _:
-                msgspec.convert(value, list[Words])
-    except (msgspec.ValidationError, InvalidInput) as error:
-        raise ConfigurationError(f"{source}: {name}: {error}", hint=_HINTS[name]) from None
-    return value
-
-
-_HINTS = {
+#: The tables of a configuration file, and what each may hold.
+PRESET_HINTS = {
     "command": f"[command] may hold: {', '.join((*BUILT_IN, 'env'))}.",
     "profiles": f'[profiles."label*"] may hold: {", ".join((*BUILT_IN, "env"))}.',
     "audit_checks": 'Write a list of commands, each a list of words: [["git", "diff", "--quiet"]].',
 }
-
-
-def load_presets(command: Any, profiles: Any, file: str) -> Presets:
-    """What :func:`checked_table` has found in order."""
-    return Presets(
-        file=file, command=msgspec.convert(command, Preset), profiles=msgspec.convert(profiles, dict[str, Preset])
-    )

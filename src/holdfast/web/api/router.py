@@ -15,11 +15,12 @@ from starlette.routing import BaseRoute, Route
 
 from holdfast.domain.text import checked_text
 from holdfast.errors import Conflict, HoldfastError, InvalidInput
+from holdfast.errors.http import HttpError, WrongType
 from holdfast.web.api import batches, fleet, jobs, schedules
 from holdfast.web.api.endpoint import ApiRequest, Endpoint, refuse_role
 from holdfast.web.api.envelope import body_of, failed, json_response
 from holdfast.web.api.openapi import BASE, document
-from holdfast.web.errors import HttpError, WrongType, told
+from holdfast.web.errors import error_answer
 from holdfast.web.security.authentication import Caller
 from holdfast.web.security.entry import caller_of
 from holdfast.web.threads import Threads
@@ -115,7 +116,7 @@ def _once(ask: ApiRequest, endpoint: Endpoint, key: _Key) -> Response:
     try:
         answer = _done(ask, endpoint)
     except (HoldfastError, HttpError) as error:
-        status, failure, headers = told(error)
+        status, failure, headers = error_answer(error)
         if status >= 500 or status in PASSING:
             answers.drop(key.credential, key.text)
             raise
