@@ -13,12 +13,16 @@ from holdfast.client.jobs.handler import AppHandle, Enqueuer, Handler
 from holdfast.client.jobs.job_ref import JobRef
 from holdfast.client.schedules.decorator import Scheduling
 from holdfast.domain.commands.command import COMMAND
+from holdfast.domain.durations import Duration, as_duration
 from holdfast.domain.fleet.admission import host_limit
 from holdfast.domain.jobs.job import JobId
-from holdfast.domain.jobs.kind import MAX_PAYLOAD, Kind, KindOptions, suggest
+from holdfast.domain.jobs.json_values import MAX_PAYLOAD
+from holdfast.domain.jobs.kind import Kind, suggest_kind
+from holdfast.domain.jobs.kind_options import KindOptions
 from holdfast.domain.jobs.new_job import NewJob
 from holdfast.domain.jobs.retry import Curve
-from holdfast.domain.text import Duration, as_bytes, as_duration, checked_name
+from holdfast.domain.names import checked_name
+from holdfast.domain.sizes import as_bytes
 from holdfast.errors import InvalidInput, InvalidKind, UnknownKind
 from holdfast.settings import default_url, load_settings, log_folder
 from holdfast.store import Store
@@ -220,7 +224,7 @@ class Holdfast(Batching, Scheduling):
         kinds = {**self._kinds, **self._shard_kinds()}
         served = queues or sorted({kind.options.queue for kind in kinds.values()}) or ["default"]
         for name in served:
-            checked_name(name, what="the queue")
+            checked_name(name, label="the queue")
         kinds |= _built_in_kinds()
         options = WorkerOptions(
             queues=tuple(served),
@@ -261,7 +265,7 @@ class Holdfast(Batching, Scheduling):
     def _enqueuer(self, kind: str) -> Enqueuer:
         known = self._kinds.get(kind)
         if known is None:
-            raise UnknownKind(f"this app has no kind {kind!r}", hint=suggest(kind, list(self._kinds)), kind=kind)
+            raise UnknownKind(f"this app has no kind {kind!r}", hint=suggest_kind(kind, list(self._kinds)), kind=kind)
         return Enqueuer(self._sink(), known)
 
     def get(self, job_id: int) -> JobRef:

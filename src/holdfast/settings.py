@@ -18,7 +18,8 @@ from msgspec import Meta, Struct
 from holdfast.domain.access.masking import mask_store_url
 from holdfast.domain.commands.preset import PRESET_HINTS, Preset, Words
 from holdfast.domain.fleet.admission import host_limit
-from holdfast.domain.text import as_bytes, nearest
+from holdfast.domain.names import nearest_name
+from holdfast.domain.sizes import as_bytes
 from holdfast.errors import ConfigurationError, InvalidInput
 
 FILES = ("holdfast.toml", "pyproject.toml")
@@ -284,5 +285,5 @@ def _expected(field: SettingField) -> str:
 
 
 def _suggestion(name: str) -> str:
-    near = nearest(name, setting_fields())
+    near = nearest_name(name, setting_fields())
     return f"Did you mean {near!r}?" if near else f"The settings are: {', '.join(setting_fields())}."

@@ -46,7 +46,7 @@ class Envelope(Struct, frozen=True, kw_only=True):
     meta: Meta
 
 
-class LastLine(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class NdjsonEnd(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What the last line of ``-o ndjson`` holds under ``_meta``; *lines* counts the lines before it."""
 
     status: Literal["success", "partial_failure", "error"]

@@ -11,7 +11,7 @@ from contextlib import suppress
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TextIO, TypeVar
 
-from holdfast.domain.text import harmless
+from holdfast.domain.names import escape_controls
 
 if TYPE_CHECKING:
     from holdfast.output.envelope import Failure
@@ -24,7 +24,7 @@ class PipeClosed(Exception):
     """Whoever read our output has seen enough. Not an OSError: click would call that a failure."""
 
 
-class NotWritten(Exception):
+class OutputError(Exception):
     """The output cannot be written, for a reason that is no reader's: a full disk, say."""
 
     def __init__(self, error: OSError) -> None:
@@ -32,7 +32,7 @@ class NotWritten(Exception):
         self.error = error
 
 
-def mend_streams() -> None:
+def repair_streams() -> None:
     """Make sure that there is somewhere to read from and to write to, and that every text can be written."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         stream = getattr(sys, name)
@@ -154,7 +154,7 @@ class Output:
             if isinstance(line, Line):
                 self._write(line.painted() if self.color else line.text)
             else:
-                self._write(harmless(line))
+                self._write(escape_controls(line))
 
     def note(self, text: str) -> None:
         """A line for people beside the data; not with ``--quiet``."""
@@ -203,9 +203,9 @@ class Output:
         self._open = False
 
     def _end(self, status: Status, error: Failure | None = None, summary: Any = None) -> None:
-        from holdfast.output.envelope import LastLine
+        from holdfast.output.envelope import NdjsonEnd
 
-        end = LastLine(status=status, lines=self._lines, error=error, summary=builtins(summary))
+        end = NdjsonEnd(status=status, lines=self._lines, error=error, summary=builtins(summary))
         self._write(json_line({"_meta": end}))
 
     def _write(self, text: str, end: str = "\n") -> None:
@@ -214,11 +214,11 @@ class Output:
         except BrokenPipeError:
             raise PipeClosed from None
         except OSError as error:
-            raise NotWritten(error) from None
+            raise OutputError(error) from None
         self._lines += 1
 
 
-class Silent(Output):
+class SilentOutput(Output):
     """Says nothing: for programs that look at the result themselves."""
 
     def __init__(self) -> None:
@@ -251,4 +251,4 @@ def json_line(value: Any) -> str:
 
 def _tell(text: str) -> None:
     with suppress(OSError):
-        sys.stderr.write(harmless(text) + "\n")
+        sys.stderr.write(escape_controls(text) + "\n")

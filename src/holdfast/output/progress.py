@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from holdfast.domain.text import per_second
+from holdfast.domain.sizes import format_rate
 from holdfast.output.printer import Format, Output
 
 #: Told how much is done, and how much of that failed.
-Tell = Callable[[int, int], None]
+ReportProgress = Callable[[int, int], None]
 
 
 def has_bar(output: Output) -> bool:
@@ -22,7 +22,7 @@ def has_bar(output: Output) -> bool:
 
 
 @contextmanager
-def progress(output: Output, what: str, total: int | None) -> Iterator[Tell]:
+def progress(output: Output, what: str, total: int | None) -> Iterator[ReportProgress]:
     """Gives a function that is told how much is done; the bar shows the rate and how long it will take."""
     if not has_bar(output):
         yield lambda *_: None
@@ -37,7 +37,7 @@ def progress(output: Output, what: str, total: int | None) -> Iterator[Tell]:
         def render(self, shown: Any) -> Text:
             rate = shown.finished_speed or shown.speed
             failed = shown.fields["failed"]
-            return Text(("" if rate is None else per_second(rate)) + (f", {failed:,} failed" if failed else ""))
+            return Text(("" if rate is None else format_rate(rate)) + (f", {failed:,} failed" if failed else ""))
 
     columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), Rate(), TimeRemainingColumn(), TextColumn("left"))
     console = Console(stderr=True, no_color=not output.color)

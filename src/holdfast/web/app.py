@@ -22,7 +22,7 @@ from holdfast.admin.doctor import checks
 from holdfast.admin.views.masking import Masks
 from holdfast.domain.access.masking import mask_store_url
 from holdfast.domain.access.roles import Via
-from holdfast.domain.fleet.health import HealthCheck
+from holdfast.domain.health_check import HealthCheck
 from holdfast.errors.http import title_of
 from holdfast.settings import log_folder
 from holdfast.store.engine.url import open_store

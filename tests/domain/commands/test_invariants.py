@@ -7,7 +7,7 @@ import pytest
 from holdfast.domain.commands import invariants
 from holdfast.domain.commands.command import Command
 from holdfast.domain.commands.invariants import HostSize, LiveCommand
-from holdfast.domain.fleet.health import Level
+from holdfast.domain.health_check import Level
 
 GB = 2**30
 HOST = HostSize(memory=64 * GB, cores=16)

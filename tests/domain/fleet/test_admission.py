@@ -10,42 +10,42 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.domain.fleet.admission import (
-    ENOUGH,
-    FILLED,
-    OVERTAKEN,
-    REMEMBERED,
+    MAX_FORECAST_SHARE,
+    MAX_OVERTAKEN_S,
+    MAX_SAMPLES,
+    MIN_SAMPLES,
     Candidate,
-    Expected,
+    ExpectedMemory,
     MemoryRoom,
     Profile,
     Refusal,
     RunningCommand,
+    add_sample,
     choose,
-    expected,
+    describe_refusal,
+    expected_memory,
     forecast,
     host_limit,
-    learned,
-    limit_for,
+    host_limit_text,
     profile_name,
     refusal,
     room,
-    say_refusal,
 )
 from holdfast.errors import InvalidInput
 
 GB = 10**9
-PEAKS = st.lists(st.integers(1, 10**12), min_size=1, max_size=REMEMBERED)
+PEAKS = st.lists(st.integers(1, 10**12), min_size=1, max_size=MAX_SAMPLES)
 
 
 def profile(*peaks, name="a"):
     found = Profile(name)
     for peak in peaks:
-        found = learned(found, peak)
+        found = add_sample(found, peak)
     return found
 
 
 def known(gb, *, deviation=0.0, name="a", sure=True):
-    return Expected(name, gb * GB, deviation * GB, sure, "5 runs")
+    return ExpectedMemory(name, gb * GB, deviation * GB, sure, "5 runs")
 
 
 @given(PEAKS)
@@ -83,7 +83,7 @@ def test_what_is_expected():
     five, two = profile(*[2 * GB] * 3, *[4 * GB] * 3), profile(GB, 3 * GB)
 
     def found(profile, cap=None, declared=()):
-        answer = expected(profile, cap=cap, declared=dict(declared), limit=40 * GB)
+        answer = expected_memory(profile, cap=cap, declared=dict(declared), limit=40 * GB)
         return round(answer.mean / GB, 3), round(answer.deviation / GB, 3), answer.known
 
     assert found(five, cap=9 * GB, declared=[("b", 1), ("a*", 7 * GB)]) == (7, 0, True)
@@ -112,7 +112,7 @@ def test_nothing_that_does_not_fit_begins(running, peak, deviation):
     free = MemoryRoom(50 * GB, 50 * GB)
     newcomer = known(peak, deviation=deviation)
     if refusal(newcomer, programs, free) is None:
-        assert forecast(programs, newcomer) <= FILLED * free.now
+        assert forecast(programs, newcomer) <= MAX_FORECAST_SHARE * free.now
 
 
 def test_an_unknown_label_runs_one_at_a_time():
@@ -137,33 +137,39 @@ def test_who_fits_may_pass_until_the_head_has_waited_too_long():
     running = [RunningCommand(30 * GB, known(30))]
     line = [Candidate(1, known(20)), Candidate(2, known(5))]
     free = MemoryRoom(50 * GB, 50 * GB)
-    early = choose(line, running, free, waited={1: OVERTAKEN - 1})
+    early = choose(line, running, free, waited={1: MAX_OVERTAKEN_S - 1})
     assert (early.chosen.job_id, early.refused) == (2, {1: Refusal.MEMORY})
-    late = choose(line, running, free, waited={1: OVERTAKEN})
+    late = choose(line, running, free, waited={1: MAX_OVERTAKEN_S})
     assert (late.chosen, late.refused) == (None, {1: Refusal.MEMORY})
-    assert choose(line, [], free, waited={1: OVERTAKEN}).chosen.job_id == 1
+    assert choose(line, [], free, waited={1: MAX_OVERTAKEN_S}).chosen.job_id == 1
 
 
 def test_what_can_never_fit_holds_nobody_up():
     """However long it has waited."""
     line = [Candidate(1, known(60)), Candidate(2, known(5))]
-    choice = choose(line, [], MemoryRoom(50 * GB, 10 * GB), waited={1: 10 * OVERTAKEN})
+    choice = choose(line, [], MemoryRoom(50 * GB, 10 * GB), waited={1: 10 * MAX_OVERTAKEN_S})
     assert (choice.chosen.job_id, choice.refused) == (2, {1: Refusal.NEVER})
 
 
 def test_a_refusal_says_its_figures():
     """For people, in words."""
     running, free = [RunningCommand(0, known(30))], MemoryRoom(50 << 30, 40 << 30)
-    dependencies = Expected("a", 20 << 30, 0.0, True, "7 runs")
-    assert "20 GiB (7 runs); 1 programs are forecast" in say_refusal(Refusal.MEMORY, dependencies, running, free)
-    assert "no more than 47.5 GiB here: it can never begin" in say_refusal(Refusal.NEVER, dependencies, running, free)
-    assert f"fewer than {ENOUGH} runs of 'a'" in say_refusal(Refusal.UNKNOWN, dependencies, running, free)
+    dependencies = ExpectedMemory("a", 20 << 30, 0.0, True, "7 runs")
+    assert "20 GiB (7 runs); 1 programs are forecast" in describe_refusal(Refusal.MEMORY, dependencies, running, free)
+    assert "no more than 47.5 GiB here: it can never begin" in describe_refusal(
+        Refusal.NEVER, dependencies, running, free
+    )
+    assert f"fewer than {MIN_SAMPLES} runs of 'a'" in describe_refusal(Refusal.UNKNOWN, dependencies, running, free)
 
 
 def test_limits_of_hosts():
     """By the host's name, by a pattern, or 80 %; never more than there is."""
     limits = {"big": "48G", "node-*": "50%"}
-    assert (limit_for("big", limits), limit_for("node-7", limits), limit_for("x", limits)) == ("48G", "50%", "80%")
+    assert (host_limit_text("big", limits), host_limit_text("node-7", limits), host_limit_text("x", limits)) == (
+        "48G",
+        "50%",
+        "80%",
+    )
     assert host_limit("80%", 1000) == 800
     assert host_limit("48G", 64 << 30) == 48 << 30
     assert host_limit("48G", 1000) == 1000

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from holdfast.domain.jobs.error_clusters import SeenError, cluster_key, clustered, pattern_of
+from holdfast.domain.jobs.error_clusters import SeenError, cluster_errors, cluster_key, pattern_of
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 
@@ -49,7 +49,7 @@ def test_kinds_are_apart():
 def test_clusters_say_how_many_and_since_when():
     """The largest first, with the newest of each for a look."""
     seen = [SeenError(str(n), "mail", f"row {n}", NOON + timedelta(hours=n)) for n in (3, 2, 1)]
-    first, second = clustered([*seen, SeenError("9", "post", "other", NOON)])
+    first, second = cluster_errors([*seen, SeenError("9", "post", "other", NOON)])
     assert (first.count, first.first, first.last) == (3, NOON + timedelta(hours=1), NOON + timedelta(hours=3))
     assert (first.newest, first.pattern, first.sample) == ("3", "row <n>", "row 3")
     assert (second.kind, second.count) == ("post", 1)

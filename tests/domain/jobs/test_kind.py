@@ -13,7 +13,9 @@ import msgspec
 import pytest
 
 from holdfast.domain.jobs.context import Context
-from holdfast.domain.jobs.kind import ExecutorName, Kind, KindOptions, dump_options, load_options, suggest
+from holdfast.domain.jobs.kind import Kind, suggest_kind
+from holdfast.domain.jobs.kind_options import ExecutorName, KindOptions
+from holdfast.domain.jobs.published_kind import dump_options, load_options
 from holdfast.domain.jobs.retry import Curve
 from holdfast.domain.jobs.unique_key import KeyScope
 from holdfast.errors import InvalidInput, InvalidKind, InvalidPayload, InvalidText, PayloadTooLarge
@@ -194,8 +196,8 @@ def test_the_key_is_formed_from_the_named_fields():
 
 def test_a_near_miss_is_suggested():
     """A typing mistake is answered with the right name."""
-    assert suggest("mial", ["mail", "import"]) == "Did you mean 'mail'?"
-    assert "No kind" in suggest("x", [])
+    assert suggest_kind("mial", ["mail", "import"]) == "Did you mean 'mail'?"
+    assert "No kind" in suggest_kind("x", [])
 
 
 async def coroutine() -> None: ...

@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast.domain.commands.command import COMMAND, load_command
 from holdfast.domain.commands.invariants import HostSize, LiveCommand, written
-from holdfast.domain.fleet.health import HealthCheck, ok, warn
+from holdfast.domain.health_check import HealthCheck, ok, warn
 from holdfast.domain.jobs.job import State
 from holdfast.domain.jobs.selector import Selector
 from holdfast.errors import HoldfastError

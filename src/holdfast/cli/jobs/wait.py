@@ -12,9 +12,9 @@ from holdfast.cli.command import command as shared_command
 from holdfast.cli.job_filter import is_everything, selecting
 from holdfast.cli.session import Session
 from holdfast.cli.text import job_table
+from holdfast.domain.durations import as_duration
 from holdfast.domain.jobs.job import LIVE, Job, State
 from holdfast.domain.jobs.selector import Selector
-from holdfast.domain.text import as_duration
 from holdfast.errors import InvalidInput, NoSuchJob, WaitTimeout
 from holdfast.output.progress import progress
 

@@ -13,8 +13,8 @@ from holdfast.cli.command import CommandGroup, Items, command
 from holdfast.cli.session import Session
 from holdfast.cli.text import table
 from holdfast.domain.access.masking import mask_store_url
-from holdfast.domain.commands.command import masked as masked_variables
-from holdfast.domain.text import nearest
+from holdfast.domain.commands.command import mask_variables as masked_variables
+from holdfast.domain.names import nearest_name
 from holdfast.errors import NotFound
 from holdfast.errors.table import EXIT_CODES, ExitCode, Explained, error_table
 from holdfast.output.printer import Line
@@ -93,7 +93,7 @@ def explain(session: Session, *, code: str) -> None:
     known = error_table()
     row = known.get(code.upper())
     if row is None:
-        near = nearest(code.upper(), known)
+        near = nearest_name(code.upper(), known)
         hint = f"Did you mean {near}?" if near else "docs/reference/errors.md lists them all."
         raise NotFound(f"there is no error code {code!r}", hint=hint)
     number = f"exit {row.exit_code}" if row.http_status is None else f"HTTP {row.http_status}"

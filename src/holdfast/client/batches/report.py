@@ -10,12 +10,14 @@ from typing import Any, Self
 import msgspec
 from msgspec import Struct
 
-from holdfast.domain.batches.batch import AbortedBy, Batch, Summary, UnitOutcome, UnitRow, UnitState
-from holdfast.domain.text import per_second, span
+from holdfast.domain.batches.batch import AbortedBy, Batch, Summary
+from holdfast.domain.batches.unit import UnitOutcome, UnitRow, UnitState
+from holdfast.domain.durations import format_short_duration
+from holdfast.domain.sizes import format_rate
 from holdfast.errors.table import BATCH_ENDS
 from holdfast.output.envelope import Failure
 from holdfast.output.printer import Format, Output
-from holdfast.output.progress import Tell, has_bar, progress
+from holdfast.output.progress import ReportProgress, has_bar, progress
 from holdfast.worker.batches.owner import command_line
 
 
@@ -71,7 +73,7 @@ class RunReport:
         self._tells = output.format is Format.TEXT and not output.quiet
         self._stack = ExitStack()
         #: The bar of a terminal; without it there are lines.
-        self._bar: Tell | None = None
+        self._bar: ReportProgress | None = None
 
     def __enter__(self) -> Self:
         self._tell_begin()
@@ -124,12 +126,12 @@ class RunReport:
         rate = max(1e-6, self._finished - self._before) / max(1e-6, time.monotonic() - self._began)
         words = [
             f"{self._finished:,}" + (f" of {self._total:,}" if self._total else "") + " units",
-            per_second(rate),
+            format_rate(rate),
         ]
         if self._failed:
             words.append(f"{self._failed:,} failed")
         if self._total and self._total > self._finished:
-            words.append(f"{span((self._total - self._finished) / rate)} left")
+            words.append(f"{format_short_duration((self._total - self._finished) / rate)} left")
         return ", ".join(words)
 
     def finished(self, summary: Summary, code: int) -> None:

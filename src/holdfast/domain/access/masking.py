@@ -12,13 +12,13 @@ import msgspec
 
 MASK = "***"
 #: A shorter secret is masked in texts as a whole word alone: within words it would blot out half of them.
-SHORTEST = 4
+MIN_SECRET_CHARS = 4
 #: And one that is still shorter not at all.
-SHORTEST_WORD = 3
+MIN_SECRET_WORD_CHARS = 3
 #: What is nested deeper than this is blotted out as a whole: a walk through it could take the program down.
-DEEPEST = 100
-#: Stands where a text was cut; lists cut errors without it, but none that is shorter than this.
-CUT, SHORTEST_CUT = "…", 300
+MAX_MASK_DEPTH = 100
+#: Marks a cut in a text. Lists cut errors without the mark, but only errors longer than this.
+CUT, MIN_CUT_CHARS = "…", 300
 
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _ALONE = frozenset(
@@ -67,12 +67,12 @@ def is_secret(name: str, declared: Collection[str] = ()) -> bool:
     return not _ALONE.isdisjoint(words) or any(pair in _PAIRED for pair in pairwise(words))
 
 
-def masked(value: Any, declared: Collection[str] = (), values: Collection[str] = ()) -> Any:
+def mask_value(value: Any, declared: Collection[str] = (), values: Collection[str] = ()) -> Any:
     """The value with the secrets in it blotted out, by the names of fields and by their *values*.
 
     What is nested more than 100 levels deep is blotted out whole.
     """
-    return _masked(value, declared, values, DEEPEST)
+    return _masked(value, declared, values, MAX_MASK_DEPTH)
 
 
 def _masked(value: Any, declared: Collection[str], values: Collection[str], left: int) -> Any:
@@ -107,12 +107,12 @@ def _follows_option(words: list[Any] | tuple[Any, ...], place: int) -> bool:
     return is_option and is_secret(str(before)) and isinstance(words[place], str) and not words[place].startswith("-")
 
 
-def masked_json(text: str | None, declared: Collection[str] = (), values: Collection[str] = ()) -> Any:
+def mask_json(text: str | None, declared: Collection[str] = (), values: Collection[str] = ()) -> Any:
     """JSON as a value with its secrets blotted out; what is no JSON is taken for a text."""
     if text is None:
         return None
     try:
-        return masked(msgspec.json.decode(text), declared, values)
+        return mask_value(msgspec.json.decode(text), declared, values)
     except msgspec.DecodeError:
         return mask_text(text, values)
     except RecursionError:
@@ -121,7 +121,7 @@ def masked_json(text: str | None, declared: Collection[str] = (), values: Collec
 
 def secret_values(value: Any, declared: Collection[str] = ()) -> list[str]:
     """The secrets in a payload, the longest first, to be blotted out of logs and errors."""
-    found = {text for text in _secrets(value, declared) if len(text.strip()) >= SHORTEST_WORD}
+    found = {text for text in _secrets(value, declared) if len(text.strip()) >= MIN_SECRET_WORD_CHARS}
     spelt = {spelling for text in found for spelling in (text, quote(text, safe=""), _in_json(text))}
     return sorted(spelt, key=lambda text: (-len(text), text))
 
@@ -142,7 +142,9 @@ def _secrets(value: Any, declared: Collection[str]) -> Iterator[str]:
                 found += ((inner, inside or _follows_option(value, place)) for place, inner in enumerate(value))
             case str() if inside:
                 yield value
-                yield from (line for line in value.splitlines() if len(line) >= SHORTEST)  # a key of several lines
+                yield from (
+                    line for line in value.splitlines() if len(line) >= MIN_SECRET_CHARS
+                )  # a key of several lines
             case int() | float() if inside and not isinstance(value, bool):
                 yield str(value)
             case _:
@@ -162,7 +164,7 @@ def mask_cut(text: str, values: Collection[str] = ()) -> str:
     pieces = _mask_values(text, values).split(CUT)
     for place, piece in enumerate(pieces):
         kept = _mask_rest(piece, values) if place else piece
-        has_end = place == len(pieces) - 1 and len(text) < SHORTEST_CUT
+        has_end = place == len(pieces) - 1 and len(text) < MIN_CUT_CHARS
         pieces[place] = kept if has_end else _CUT_URL.sub(rf"\1{MASK}", _mask_beginning(kept, values))
     return _mask_said(CUT.join(pieces))
 
@@ -189,12 +191,12 @@ def _mask_rest(text: str, values: Collection[str]) -> str:
 
 
 def _sizes(value: str, text: str) -> range:
-    return range(SHORTEST, min(len(value), len(text) + 1))
+    return range(MIN_SECRET_CHARS, min(len(value), len(text) + 1))
 
 
 def _mask_values(text: str, values: Collection[str]) -> str:
     for value in values:
-        if len(value) >= SHORTEST:
+        if len(value) >= MIN_SECRET_CHARS:
             text = text.replace(value, MASK)
         elif value in text:
             text = re.sub(rf"(?<!\w){re.escape(value)}(?!\w)", MASK, text)

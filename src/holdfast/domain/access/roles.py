@@ -31,7 +31,7 @@ class Role(StrEnum):
 
 
 #: Errors are kept as they are: whoever may search in them could guess a masked secret letter by letter.
-SEARCHING = "searching in the texts of errors"
+ERROR_SEARCH = "searching in the texts of errors"
 
 
 class Via(StrEnum):
@@ -88,7 +88,7 @@ def draw_token() -> NewToken:
     """A token nobody has seen before: 256 bits behind a public prefix."""
     prefix = f"hf_{secrets.token_hex(4)}"
     secret, salt = secrets.token_urlsafe(32), secrets.token_hex(16)
-    return NewToken(f"{prefix}_{secret}", prefix, salt, hashed(secret, salt))
+    return NewToken(f"{prefix}_{secret}", prefix, salt, hash_secret(secret, salt))
 
 
 def split_token(text: str) -> tuple[str, str] | None:
@@ -97,14 +97,14 @@ def split_token(text: str) -> tuple[str, str] | None:
     return None if found is None else (found[1], found[2])
 
 
-def hashed(secret: str, salt: str) -> str:
+def hash_secret(secret: str, salt: str) -> str:
     """The hash that is kept of a secret."""
     return hashlib.scrypt(secret.encode(), salt=bytes.fromhex(salt), **_COST).hex()
 
 
 def is_secret_of(secret: str, *, salt: str, expected: str) -> bool:
     """Whether this is the secret of a credential; takes as long for a wrong one."""
-    return hmac.compare_digest(hashed(secret, salt), expected)
+    return hmac.compare_digest(hash_secret(secret, salt), expected)
 
 
 def checked_role(text: str) -> Role:

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType, structs
 
-from holdfast.domain.commands.command import Command, load_command, masked
+from holdfast.domain.commands.command import Command, load_command, mask_variables
 
 #: What an edit may name by itself; variables come besides.
 FIELDS = ("cwd", "timeout", "memory", "cpus", "log_cap")
@@ -55,7 +55,7 @@ class Edit(Struct, frozen=True, kw_only=True):
     def told(self) -> dict[str, object]:
         """The change for the history, without secrets."""
         fields = {name: _plain(value) for name, value in self.fields.items()}
-        named = {**masked(self.env), **dict.fromkeys(self.without)}
+        named = {**mask_variables(self.env), **dict.fromkeys(self.without)}
         return {**fields, **({"env": named} if named else {})}
 
 

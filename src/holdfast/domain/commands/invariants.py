@@ -15,8 +15,8 @@ from itertools import pairwise
 
 from msgspec import Struct
 
-from holdfast.domain.commands.command import SHARE, SHELLS, Command, fits
-from holdfast.domain.fleet.health import HealthCheck, ok, warn
+from holdfast.domain.commands.command import HOST_SHARE, SHELLS, Command, host_capacity
+from holdfast.domain.health_check import HealthCheck, ok, warn
 
 #: Options whose value is written to, as most programs name them.
 _OUTPUTS = re.compile(
@@ -143,7 +143,7 @@ def one_config(configs: Sequence[str]) -> Iterator[HealthCheck]:
 def used_host(live: Sequence[LiveCommand], host: HostSize) -> Iterator[HealthCheck]:
     """6: programs may take 80 % of the host, and should when they wait."""
     caps = sum(each.command.memory or 0 for each in live if each.running)
-    if caps > host.memory * SHARE:
+    if caps > host.memory * HOST_SHARE:
         text = (
             f"the caps of what runs add up to {caps / 2**30:,.1f} GB, more than 80 % of {host.memory / 2**30:,.1f} GB"
         )
@@ -153,12 +153,12 @@ def used_host(live: Sequence[LiveCommand], host: HostSize) -> Iterator[HealthChe
     if waits and host.at_once is not None:
         largest = max(each.command.memory or 0 for each in waits)
         cores = max(each.command.cpus or 1.0 for each in waits)
-        could, by = fits(host.memory, host.cores, largest, cores)
+        could, by = host_capacity(host.memory, host.cores, largest, cores)
         if could > 2 * max(1, host.at_once):
             text = f"{len(waits):,} programs wait and {host.at_once} run here, though {could} would fit by {by}"
             yield warn("6 use of the host", text, f"holdfast up --slots {could}, or raise the limit of the queue.")
             return
-    yield ok("6 use of the host", f"{caps / 2**30:,.1f} GB of {host.memory * SHARE / 2**30:,.1f} GB are promised")
+    yield ok("6 use of the host", f"{caps / 2**30:,.1f} GB of {host.memory * HOST_SHARE / 2**30:,.1f} GB are promised")
 
 
 def capped(live: Sequence[LiveCommand], host: HostSize) -> Iterator[HealthCheck]:

@@ -11,7 +11,9 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.domain.commands.command import checked_variable
-from holdfast.domain.text import as_bytes, as_duration, checked_name, checked_number
+from holdfast.domain.durations import as_duration
+from holdfast.domain.names import checked_name
+from holdfast.domain.sizes import as_bytes, checked_number
 from holdfast.errors import InvalidInput
 
 #: What a command is given where nobody says anything.
@@ -31,7 +33,7 @@ BUILT_IN: dict[str, Any] = {
 Words = Annotated[list[str], msgspec.Meta(min_length=1)]
 
 
-class Values(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class PresetValues(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """What may be said of a command, wherever; None says nothing."""
 
     queue: str | None = None
@@ -46,7 +48,7 @@ class Values(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unkno
     cwd: str | None = None
 
 
-class Preset(Values, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class Preset(PresetValues, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """Values for commands, and their variables."""
 
     env: dict[str, str] = {}
@@ -59,9 +61,9 @@ class Preset(Values, frozen=True, kw_only=True, omit_defaults=True, forbid_unkno
             if time is not None:
                 as_duration(time)
         if self.queue is not None:
-            checked_name(self.queue, what="the queue")
+            checked_name(self.queue, label="the queue")
         if self.priority is not None:
-            checked_number(self.priority, what="a priority")
+            checked_number(self.priority, label="a priority")
         if self.retry is not None and not 0 <= self.retry <= 10_000:
             raise InvalidInput(f"a program is tried 0 to 10,000 times again, not {self.retry}")
         for name in self.env:
@@ -85,7 +87,7 @@ class Presets(Struct, frozen=True, kw_only=True):
         return [*found[:1], (f"{self.file}: command", self.command)]
 
 
-class Resolved(Struct, frozen=True):
+class ResolvedPreset(Struct, frozen=True):
     """What is in force for one command, and the origin of each value that somebody has said."""
 
     values: dict[str, Any]
@@ -93,7 +95,7 @@ class Resolved(Struct, frozen=True):
     origins: dict[str, str]
 
 
-def resolve(given: Mapping[str, Any], presets: Presets, label: str) -> Resolved:
+def resolve_preset(given: Mapping[str, Any], presets: Presets, label: str) -> ResolvedPreset:
     """What is in force: what was given on the line, or the profile of the label, or the file's, or the built-in value.
 
     A relative directory of a file is meant from where the file is.
@@ -110,7 +112,7 @@ def resolve(given: Mapping[str, Any], presets: Presets, label: str) -> Resolved:
     for name in BUILT_IN:
         if given.get(name) is not None and given[name] is not False:
             values[name], origins[name] = given[name], f"--{name.replace('_', '-')}"
-    return Resolved(values, env, origins)
+    return ResolvedPreset(values, env, origins)
 
 
 #: The tables of a configuration file, and what each may hold.

@@ -13,21 +13,21 @@ from math import sqrt
 
 from msgspec import Struct
 
-from holdfast.domain.commands.command import SHARE
+from holdfast.domain.commands.command import HOST_SHARE
 from holdfast.domain.jobs.job import JobId
-from holdfast.domain.text import as_bytes, say_size
+from holdfast.domain.sizes import as_bytes, format_size
 from holdfast.errors import InvalidInput
 
 #: With fewer runs than these nobody knows what a label takes: its programs run one at a time.
-ENOUGH = 5
+MIN_SAMPLES = 5
 #: So many runs weigh; older ones fade.
-REMEMBERED = 100
+MAX_SAMPLES = 100
 #: So much of the limit may be forecast.
-FILLED = 0.95
+MAX_FORECAST_SHARE = 0.95
 #: What a program of which nothing is known is taken for: a share of the limit.
-GUESS = 1 / 8
+DEFAULT_PEAK_SHARE = 1 / 8
 #: The first in line is not overtaken for longer than this, in seconds.
-OVERTAKEN = 1800.0
+MAX_OVERTAKEN_S = 1800.0
 
 
 class Profile(Struct, frozen=True):
@@ -40,9 +40,9 @@ class Profile(Struct, frozen=True):
     largest: int = 0
 
 
-def learned(profile: Profile, peak: int) -> Profile:
+def add_sample(profile: Profile, peak: int) -> Profile:
     """The profile after one more run: plain moments at first, then ones in which older runs fade."""
-    samples = min(profile.samples + 1, REMEMBERED)
+    samples = min(profile.samples + 1, MAX_SAMPLES)
     weight = 1 / samples
     away = peak - profile.mean
     return Profile(
@@ -59,7 +59,7 @@ def profile_name(label: str | None, argv: Sequence[str]) -> str:
     return (label or "").partition("/")[0] or argv[0].rpartition("/")[2] or argv[0]
 
 
-class Expected(Struct, frozen=True):
+class ExpectedMemory(Struct, frozen=True):
     """The peak memory that a program is expected to have, in bytes, and by what: *known* ones may run side by side."""
 
     name: str
@@ -69,7 +69,7 @@ class Expected(Struct, frozen=True):
     source: str
 
 
-def expected(profile: Profile, *, cap: int | None, declared: Mapping[str, int], limit: int) -> Expected:
+def expected_memory(profile: Profile, *, cap: int | None, declared: Mapping[str, int], limit: int) -> ExpectedMemory:
     """What a program will take: what a person has declared, what was measured, or what its cap allows.
 
     Names in *declared* match whole, or by ``*``; the first that matches counts.
@@ -77,23 +77,23 @@ def expected(profile: Profile, *, cap: int | None, declared: Mapping[str, int], 
     name = profile.name
     figure = next((size for pattern, size in declared.items() if fnmatchcase(name, pattern)), None)
     if figure is not None:
-        return Expected(name, figure, 0.0, known=True, source="its memory profile")
-    if profile.samples >= ENOUGH:
+        return ExpectedMemory(name, figure, 0.0, known=True, source="its memory profile")
+    if profile.samples >= MIN_SAMPLES:
         mean = profile.mean if cap is None else min(profile.mean, cap)
         deviation = sqrt(profile.variance) if cap is None else min(sqrt(profile.variance), cap - mean)
-        return Expected(name, mean, deviation, known=True, source=f"{profile.samples} runs")
+        return ExpectedMemory(name, mean, deviation, known=True, source=f"{profile.samples} runs")
     if cap is not None:
-        return Expected(name, cap, 0.0, known=True, source="its cap")
+        return ExpectedMemory(name, cap, 0.0, known=True, source="its cap")
     if profile.samples:
-        return Expected(name, profile.largest, 0.0, known=False, source=f"{profile.samples} runs")
-    return Expected(name, limit * GUESS, 0.0, known=False, source="nothing but a guess")
+        return ExpectedMemory(name, profile.largest, 0.0, known=False, source=f"{profile.samples} runs")
+    return ExpectedMemory(name, limit * DEFAULT_PEAK_SHARE, 0.0, known=False, source="nothing but a guess")
 
 
 class RunningCommand(Struct, frozen=True):
     """A program that runs: what it takes now, in bytes, and what it was expected to take."""
 
     resident: int
-    expected: Expected
+    expected: ExpectedMemory
 
 
 class MemoryRoom(Struct, frozen=True):
@@ -112,9 +112,9 @@ def room(limit: int, total: int, used: int, *, own: int, promised: int = 0) -> M
     return MemoryRoom(limit, max(0, min(limit, total - others) - promised))
 
 
-def limit_for(host: str, limits: Mapping[str, str]) -> str:
+def host_limit_text(host: str, limits: Mapping[str, str]) -> str:
     """What people say about a host, by its name, or by ``*``: the first that matches counts."""
-    return next((limit for pattern, limit in limits.items() if fnmatchcase(host, pattern)), f"{SHARE:.0%}")
+    return next((limit for pattern, limit in limits.items() if fnmatchcase(host, pattern)), f"{HOST_SHARE:.0%}")
 
 
 def host_limit(limit: str, total: int) -> int:
@@ -131,7 +131,7 @@ def host_limit(limit: str, total: int) -> int:
     return min(total, as_bytes(limit))
 
 
-def forecast(running: Sequence[RunningCommand], newcomer: Expected | None = None) -> float:
+def forecast(running: Sequence[RunningCommand], newcomer: ExpectedMemory | None = None) -> float:
     """What all will take at their peaks, in bytes: the sum of the means and one standard deviation of that sum."""
     peaks = [program.expected for program in running] + ([] if newcomer is None else [newcomer])
     means = sum(max(program.resident, program.expected.mean) for program in running)
@@ -147,17 +147,17 @@ class Refusal(StrEnum):
     NEVER = "never"
 
 
-def refusal(newcomer: Expected, running: Sequence[RunningCommand], room: MemoryRoom) -> Refusal | None:
+def refusal(newcomer: ExpectedMemory, running: Sequence[RunningCommand], room: MemoryRoom) -> Refusal | None:
     """Why a program may not begin beside those that run; None: it may.
 
     Where nothing of ours runs and the host is otherwise busy, one that fits the limit may begin when it fits what is
     left: nobody is promised room that is not there.
     """
-    if forecast([], newcomer) > FILLED * room.limit:
+    if forecast([], newcomer) > MAX_FORECAST_SHARE * room.limit:
         return Refusal.NEVER
     if not newcomer.known and any(program.expected.name == newcomer.name for program in running):
         return Refusal.UNKNOWN
-    if forecast(running, newcomer) > FILLED * room.now:
+    if forecast(running, newcomer) > MAX_FORECAST_SHARE * room.now:
         return Refusal.MEMORY
     return None
 
@@ -166,10 +166,10 @@ class Candidate(Struct, frozen=True):
     """A program in line."""
 
     job_id: JobId
-    expected: Expected
+    expected: ExpectedMemory
 
 
-class Choice(Struct, frozen=True):
+class AdmissionChoice(Struct, frozen=True):
     """Who may begin, if anybody, and why those before could not."""
 
     chosen: Candidate | None
@@ -178,7 +178,7 @@ class Choice(Struct, frozen=True):
 
 def choose(
     line: Sequence[Candidate], running: Sequence[RunningCommand], room: MemoryRoom, *, waited: Mapping[JobId, float]
-) -> Choice:
+) -> AdmissionChoice:
     """The first in line that fits. One that has *waited* too long at the head is not passed any more.
 
     What can never fit holds nobody up.
@@ -187,22 +187,26 @@ def choose(
     for candidate in line:
         reason = refusal(candidate.expected, running, room)
         if reason is None:
-            return Choice(candidate, refused)
+            return AdmissionChoice(candidate, refused)
         refused[candidate.job_id] = reason
-        if reason is not Refusal.NEVER and waited.get(candidate.job_id, 0.0) >= OVERTAKEN:
+        if reason is not Refusal.NEVER and waited.get(candidate.job_id, 0.0) >= MAX_OVERTAKEN_S:
             break
-    return Choice(None, refused)
+    return AdmissionChoice(None, refused)
 
 
-def say_refusal(reason: Refusal, newcomer: Expected, running: Sequence[RunningCommand], room: MemoryRoom) -> str:
+def describe_refusal(
+    reason: Refusal, newcomer: ExpectedMemory, running: Sequence[RunningCommand], room: MemoryRoom
+) -> str:
     """The refusal in words, with its figures."""
-    needs_text = f"it is expected to take {say_size(newcomer.mean + newcomer.deviation)} ({newcomer.source})"
+    needs_text = f"it is expected to take {format_size(newcomer.mean + newcomer.deviation)} ({newcomer.source})"
     match reason:
         case Refusal.NEVER:
-            most = say_size(FILLED * room.limit)
+            most = format_size(MAX_FORECAST_SHARE * room.limit)
             return f"{needs_text}, and programs may take no more than {most} here: it can never begin"
         case Refusal.UNKNOWN:
-            return f"fewer than {ENOUGH} runs of {newcomer.name!r} were measured: they run one at a time until then"
+            return (
+                f"fewer than {MIN_SAMPLES} runs of {newcomer.name!r} were measured: they run one at a time until then"
+            )
         case Refusal.MEMORY:
-            taken = f"{len(running)} programs are forecast to take {say_size(forecast(running))}"
-            return f"{needs_text}; {taken} of {say_size(FILLED * room.now)}"
+            taken = f"{len(running)} programs are forecast to take {format_size(forecast(running))}"
+            return f"{needs_text}; {taken} of {format_size(MAX_FORECAST_SHARE * room.now)}"

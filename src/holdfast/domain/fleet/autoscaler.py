@@ -12,28 +12,28 @@ from holdfast.domain.jobs.job import JobId
 from holdfast.errors import InvalidInput
 
 #: Another slot so soon after the last, in seconds.
-STEP_EVERY = 10.0
+STEP_INTERVAL_S = 10.0
 #: After a step up the host is watched for so long; after a step back no slot is added for so long. In seconds.
-WATCH = 300.0
+WATCH_S = 300.0
 #: A host that was relieved shows it after so many seconds: load is a mean over a minute.
-SETTLE = 60.0
+SETTLE_S = 60.0
 #: Past this share of the cores a host is overloaded.
-OVERLOAD = 0.9
+OVERLOAD_SHARE = 0.9
 #: Past this share of time, in percent, in which somebody waits for a processor, too.
-CPU_PRESSURE = 40.0
+MAX_CPU_PRESSURE_PERCENT = 40.0
 #: What is left of the slots when the load has become too much by itself.
-LESS = 0.75
+STEP_BACK_FACTOR = 0.75
 #: Failures have risen when they are more than twice those before the step, and at least so many more.
-MORE_FAILURES = 3
+MIN_MORE_FAILURES = 3
 #: The most slots that a queue can have.
-MOST = 10_000
+MAX_SLOTS = 10_000
 
 #: Where between the share and the whole host memory is tight, full, and spent.
 TIGHT, FULL, SPENT = 0.5, 0.65, 0.75
 #: So much of the time, in percent, all of the host waits for memory when that is tight, full, spent.
-PRESSURES = (5.0, 10.0, 20.0)
+MEMORY_PRESSURES_PERCENT = (5.0, 10.0, 20.0)
 #: One that was frozen so long, in seconds, without relief is evicted; between two evictions memory has time to come.
-FROZEN, BETWEEN = 30.0, 10.0
+MAX_FROZEN_S, EVICTION_INTERVAL_S = 30.0, 10.0
 
 
 class HostLoad(Struct, frozen=True):
@@ -71,7 +71,7 @@ def parse_bounds(text: str) -> Bounds | None:
         return None
     found = re.fullmatch(r"(\d{1,5})-(\d{1,5})", text)
     bounds = Bounds(int(found[1]), int(found[2])) if found else Bounds(0, 0)
-    if not 1 <= bounds.least <= bounds.most <= MOST:
+    if not 1 <= bounds.least <= bounds.most <= MAX_SLOTS:
         raise InvalidInput(f"{text!r} is no range of slots", hint="Write it like 1-8, or off.")
     return bounds
 
@@ -89,7 +89,7 @@ class Slots(Struct, frozen=True):
     failures: int = 0
 
 
-class Bearing(Struct, frozen=True):
+class HostCondition(Struct, frozen=True):
     """How a host bears what runs: what a step depends on.
 
     *wanted*: all slots are in use, and the next in line would fit. *failures* are those of the last minutes.
@@ -101,7 +101,7 @@ class Bearing(Struct, frozen=True):
     requested: bool = False
 
 
-def step(slots: Slots, bearing: Bearing, bounds: Bounds, now: float) -> tuple[Slots, str | None]:
+def step(slots: Slots, bearing: HostCondition, bounds: Bounds, now: float) -> tuple[Slots, str | None]:
     """One slot more while the host bears it, fewer when it does not; the text says why, None: nothing changes.
 
     A step that is followed by trouble within five minutes is taken back. Trouble that comes by itself takes a
@@ -110,28 +110,32 @@ def step(slots: Slots, bearing: Bearing, bounds: Bounds, now: float) -> tuple[Sl
     clamped = max(bounds.least, min(bounds.most, slots.count))
     if clamped != slots.count:
         return Slots(clamped, now), f"the queue runs {bounds} programs here"
-    watched = slots.before is not None and now - slots.changed_at < WATCH
+    watched = slots.before is not None and now - slots.changed_at < WATCH_S
     trouble = _trouble(bearing, slots, watched=watched)
     if trouble is not None:
-        if slots.count <= bounds.least or (not watched and now - slots.changed_at < SETTLE):
+        if slots.count <= bounds.least or (not watched and now - slots.changed_at < SETTLE_S):
             return slots, None
-        back = slots.before if watched and slots.before is not None else int(slots.count * LESS)
-        return Slots(max(bounds.least, back), now, rest_until=now + WATCH), trouble
-    if bearing.requested and slots.count < bounds.most and now >= max(slots.rest_until, slots.changed_at + STEP_EVERY):
+        back = slots.before if watched and slots.before is not None else int(slots.count * STEP_BACK_FACTOR)
+        return Slots(max(bounds.least, back), now, rest_until=now + WATCH_S), trouble
+    if (
+        bearing.requested
+        and slots.count < bounds.most
+        and now >= max(slots.rest_until, slots.changed_at + STEP_INTERVAL_S)
+    ):
         up = Slots(slots.count + 1, now, before=slots.count, failures=bearing.failures)
         return up, "all slots are in use, and the host bears it"
     return slots, None
 
 
-def _trouble(bearing: Bearing, slots: Slots, *, watched: bool) -> str | None:
+def _trouble(bearing: HostCondition, slots: Slots, *, watched: bool) -> str | None:
     host = bearing.host
     if bearing.swapping:
         return "the host is swapping"
-    if host.cpu_pressure is not None and host.cpu_pressure > CPU_PRESSURE:
+    if host.cpu_pressure is not None and host.cpu_pressure > MAX_CPU_PRESSURE_PERCENT:
         return f"somebody waits for a processor {host.cpu_pressure:.0f} % of the time"
-    if host.load > OVERLOAD * host.cores and (watched or host.cpu_pressure is None):
+    if host.load > OVERLOAD_SHARE * host.cores and (watched or host.cpu_pressure is None):
         return f"the load is {host.load:.1f} on {host.cores:g} cores"
-    if watched and bearing.failures >= max(2 * slots.failures, slots.failures + MORE_FAILURES):
+    if watched and bearing.failures >= max(2 * slots.failures, slots.failures + MIN_MORE_FAILURES):
         return f"{bearing.failures} runs failed in the last minutes, {slots.failures} before the last step"
     return None
 
@@ -153,7 +157,7 @@ def strain(host: HostLoad, limit: int) -> Strain:
     share = min(limit / host.total, 1.0)
     used = host.used / host.total
     found = Strain.EASY
-    for level, line, pressure in zip(Strain, (0.0, TIGHT, FULL, SPENT), (0.0, *PRESSURES), strict=True):
+    for level, line, pressure in zip(Strain, (0.0, TIGHT, FULL, SPENT), (0.0, *MEMORY_PRESSURES_PERCENT), strict=True):
         pressed = host.memory_pressure is not None and host.memory_pressure >= pressure > 0
         if level and (pressed or used > share + line * (1 - share)):
             found = level
@@ -201,6 +205,6 @@ def relieve(level: Strain, programs: Sequence[RunningLoad], *, since_eviction: f
         return None
     if least.frozen is None:
         return Relief(ReliefAction.FREEZE, least.job_id)
-    if since_eviction >= BETWEEN and (level is Strain.SPENT or least.frozen >= FROZEN):
+    if since_eviction >= EVICTION_INTERVAL_S and (level is Strain.SPENT or least.frozen >= MAX_FROZEN_S):
         return Relief(ReliefAction.EVICT, least.job_id)
     return None

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from holdfast.domain.fleet.admission import Refusal
 from holdfast.domain.jobs.job import JobId
-from holdfast.domain.text import say_size
+from holdfast.domain.sizes import format_size
 
 
 class BlockedJob(Struct, frozen=True):
@@ -121,7 +121,7 @@ def _refusal(job_id: JobId, lane: QueueStatus, scaling: AutoscalerStatus) -> str
     if text is not None:
         return text
     if scaling.strain != "easy":
-        used = f"{say_size(scaling.used)} of {say_size(scaling.total)}"
+        used = f"{format_size(scaling.used)} of {format_size(scaling.total)}"
         return f"its memory is {scaling.strain} ({used} in use)"
     if lane.running >= lane.slots:
         return f"it runs {lane.running} programs of the queue, and bears {lane.slots} so far (up to {lane.most})"

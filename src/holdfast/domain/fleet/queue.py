@@ -7,12 +7,12 @@ from datetime import timedelta
 from msgspec import Struct
 
 from holdfast.domain.fleet.autoscaler import Bounds
-from holdfast.domain.text import checked_number
+from holdfast.domain.sizes import checked_number
 from holdfast.errors import InvalidInput
 
 DEFAULT_QUEUE = "default"
 #: A worker that was not seen for so long is taken for gone.
-SILENCE = timedelta(seconds=60)
+WORKER_SILENCE = timedelta(seconds=60)
 
 
 class Queue(Struct, frozen=True):
@@ -63,6 +63,6 @@ def free_slots(usage: Usage) -> int:
 
 def checked_limit(limit: int | None) -> int | None:
     """Return *limit* if it makes sense: a number of jobs, or 0 for no limit (a queue is stopped by a pause)."""
-    if limit is not None and checked_number(limit, what="a limit") < 0:
+    if limit is not None and checked_number(limit, label="a limit") < 0:
         raise InvalidInput(f"a limit is at least 1, or 0 for none, not {limit}", hint="Pause the queue to stop it.")
     return limit

@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import force_setattr
 
 from holdfast.domain.jobs.job import FINISHED, JobId, State
-from holdfast.domain.text import checked_text
+from holdfast.domain.names import checked_text
 from holdfast.errors import InvalidInput
 
 
@@ -44,7 +44,7 @@ class After(Struct, frozen=True, kw_only=True):
                 raise InvalidInput(f"{name} is a list", hint=f"Write {name}=({getattr(self, name)!r},).")
             force_setattr(self, name, tuple(dict.fromkeys(getattr(self, name))))
         for text in (*self.labels, *(part for pair in self.keys for part in pair)):
-            checked_text(text, what="a name in after")
+            checked_text(text, label="a name in after")
         try:
             force_setattr(self, "when", When(self.when))
             force_setattr(self, "if_not", IfNot(self.if_not))

@@ -10,7 +10,7 @@ from datetime import datetime
 from msgspec import Struct
 
 #: No more of an error is looked at.
-LONGEST = 300
+MAX_PATTERN_CHARS = 300
 
 #: What differs from one error to the next, in the order in which it is taken out. None of them looks back: a long line
 #: takes as long as it is long.
@@ -52,10 +52,10 @@ class Cluster(Struct, frozen=True, kw_only=True):
 
 def pattern_of(error: str) -> str:
     """The first line of an error without what varies: numbers, ids, quoted words, paths, moments."""
-    line = next((line for line in error[: 4 * LONGEST].splitlines() if line.strip()), "")[:LONGEST]
+    line = next((line for line in error[: 4 * MAX_PATTERN_CHARS].splitlines() if line.strip()), "")[:MAX_PATTERN_CHARS]
     for pattern, word in _VARIES:
         line = pattern.sub(word, line)
-    return _SPACE.sub(" ", line).strip()[:LONGEST] or "no error text"
+    return _SPACE.sub(" ", line).strip()[:MAX_PATTERN_CHARS] or "no error text"
 
 
 def cluster_key(kind: str, error: str) -> str:
@@ -63,7 +63,7 @@ def cluster_key(kind: str, error: str) -> str:
     return hashlib.sha256(f"{kind}\n{pattern_of(error)}".encode()).hexdigest()[:12]
 
 
-def clustered(errors: Iterable[SeenError]) -> list[Cluster]:
+def cluster_errors(errors: Iterable[SeenError]) -> list[Cluster]:
     """The clusters of these errors, given the newest first; the largest cluster comes first."""
     groups: dict[str, list[SeenError]] = {}
     for seen in errors:
@@ -82,5 +82,5 @@ def _cluster(key: str, group: list[SeenError]) -> Cluster:
         first=min(times, default=None),
         last=max(times, default=None),
         newest=group[0].name,
-        sample=group[0].text.partition("\n")[0][:LONGEST],
+        sample=group[0].text.partition("\n")[0][:MAX_PATTERN_CHARS],
     )

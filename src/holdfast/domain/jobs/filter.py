@@ -7,8 +7,8 @@ import shlex
 from datetime import UTC, datetime
 from typing import Any
 
+from holdfast.domain.durations import as_duration
 from holdfast.domain.jobs.selector import Selector
-from holdfast.domain.text import as_duration
 from holdfast.errors import InvalidInput
 
 #: The words of the grammar, and the selector's names for them. Lists take several values: ``queue=a,b``.
@@ -52,13 +52,13 @@ def parse_filter(text: str, *, now: datetime | None = None) -> Selector:
     return make_selector(given, now=now)
 
 
-def say_filter(selector: Selector) -> str:
+def format_filter(selector: Selector) -> str:
     """The filter that :func:`parse_filter` reads as *selector*; an empty text means everything."""
     terms = []
     for word, name in LISTS.items():
         values = getattr(selector, name)
         if values is not None:
-            terms.append(f"{word}={say_values(*values)}")
+            terms.append(f"{word}={format_values(*values)}")
     for word in SINGLE:
         value = getattr(selector, word)
         if value is not None:
@@ -66,7 +66,7 @@ def say_filter(selector: Selector) -> str:
     return " ".join(terms)
 
 
-def say_values(*values: object) -> str:
+def format_values(*values: object) -> str:
     """The values of a list, as a filter says them."""
     return shlex.quote(",".join(re.sub(r"[\\,]", r"\\\g<0>", str(value)) for value in values))
 

@@ -19,8 +19,8 @@ class Actor(StrEnum):
     CLIENT = "holdfast:client"
     SQL = "holdfast:sql"
     WORKER = "holdfast:worker"
-    SWEEPER = "holdfast:sweeper"
-    NEEDS = "holdfast:needs"
+    MAINTENANCE = "holdfast:sweeper"
+    DEPENDENCIES = "holdfast:needs"
     SCHEDULER = "holdfast:scheduler"
 
 

@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import force_setattr, replace
 
 from holdfast.domain.jobs.job import JobId, State
-from holdfast.domain.text import checked_text
+from holdfast.domain.names import checked_text
 from holdfast.errors import InvalidInput
 
 _LISTS = ("ids", "keys", "labels", "tags", "queues", "kinds", "states")
@@ -41,7 +41,7 @@ class Selector(Struct, frozen=True, kw_only=True):
         force_setattr(self, "states", _states(self.states))
         force_setattr(self, "ids", _ids(self.ids))
         if self.error is not None:
-            checked_text(self.error, what="the error")
+            checked_text(self.error, label="the error")
         for name in ("since", "until"):
             timestamp = getattr(self, name)
             if timestamp is not None and (not isinstance(timestamp, datetime) or timestamp.tzinfo is None):
@@ -63,7 +63,7 @@ def _texts(name: str, values: Iterable[str] | None) -> tuple[str, ...] | None:
         return None
     if isinstance(values, str):
         raise InvalidInput(f"{name} is a list, not one text", hint=f"Write {name}=({values!r},).")
-    return tuple(checked_text(value, what=f"one of the {name}") for value in values)
+    return tuple(checked_text(value, label=f"one of the {name}") for value in values)
 
 
 def _states(values: Iterable[State] | None) -> tuple[State, ...] | None:

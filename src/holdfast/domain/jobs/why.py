@@ -8,10 +8,10 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from holdfast.domain.durations import format_duration
 from holdfast.domain.fleet.queue import Queue, Usage, free_slots
 from holdfast.domain.jobs.dependencies import DependencyState, When
 from holdfast.domain.jobs.job import EndReason, Job, State
-from holdfast.domain.text import say_duration
 
 
 class Because(StrEnum):
@@ -19,10 +19,10 @@ class Because(StrEnum):
 
     FINISHED = "finished"
     RUNNING = "running"
-    LAPSED = "expired"
+    EXPIRED = "expired"
     HELD = "held"
     NOT_DUE = "not_due"
-    NEEDS = "dependencies"
+    DEPENDENCIES = "dependencies"
     QUEUE_PAUSED = "queue_paused"
     LIMIT_FULL = "limit_full"
     NO_WORKER = "no_worker"
@@ -63,7 +63,7 @@ def explain(facts: JobSituation) -> list[WhyReason]:
             note = f": {job.note}" if job.note else ""
             return [WhyReason(Because.HELD, f"it is held until a person lets it go{note}")]
         case State.WAITING:
-            return [WhyReason(Because.NEEDS, _needs(job, facts.dependencies)), *_obstacles(facts)]
+            return [WhyReason(Because.DEPENDENCIES, _needs(job, facts.dependencies)), *_obstacles(facts)]
         case State.SCHEDULED:
             return [_not_due(job, facts.now), *_obstacles(facts)]
         case State.READY:
@@ -78,15 +78,15 @@ def _finished(job: Job) -> str:
 
 def _running(job: Job, now: datetime) -> WhyReason:
     if job.lease_expires_at is not None and job.lease_expires_at < now:
-        silent = say_duration(now - job.lease_expires_at)
+        silent = format_duration(now - job.lease_expires_at)
         return WhyReason(
-            Because.LAPSED, f"its worker {job.worker} fell silent {silent} past its lease; a sweep takes it over"
+            Because.EXPIRED, f"its worker {job.worker} fell silent {silent} past its lease; a sweep takes it over"
         )
     return WhyReason(Because.RUNNING, f"it is running on worker {job.worker}")
 
 
 def _not_due(job: Job, now: datetime) -> WhyReason:
-    wait = say_duration(max(job.due_at - now, timedelta(0)))
+    wait = format_duration(max(job.due_at - now, timedelta(0)))
     why = f", after attempt {job.attempts} failed" if job.attempts else ""
     return WhyReason(Because.NOT_DUE, f"it is due in {wait}{why}")
 

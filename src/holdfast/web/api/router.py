@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from holdfast.domain.text import checked_text
+from holdfast.domain.names import checked_text
 from holdfast.errors import Conflict, HoldfastError, InvalidInput
 from holdfast.errors.http import HttpError, WrongType
 from holdfast.web.api import batches, fleet, jobs, schedules
@@ -149,7 +149,7 @@ def _query(endpoint: Endpoint, request: Request) -> Any:
     for name, value in request.query_params.multi_items():
         if name in given:
             raise InvalidInput(f"{name[:40]!r} is given twice")
-        given[name] = checked_text(value, what=name[:40])
+        given[name] = checked_text(value, label=name[:40])
     unknown = sorted(set(given) - set(endpoint.query.__struct_fields__))
     if unknown:
         known = ", ".join(endpoint.query.__struct_fields__) or "nothing"

@@ -15,7 +15,7 @@ from contextlib import suppress
 from msgspec import Struct
 
 from holdfast.domain.access.roles import Role, is_secret_of, split_token
-from holdfast.domain.text import checked_actor
+from holdfast.domain.names import checked_actor
 from holdfast.errors import HoldfastError
 from holdfast.errors.http import SlowDown, Unauthenticated
 from holdfast.store import Store
