@@ -284,7 +284,7 @@ class Forecast(Rule):
         if relief is None:
             return
         job = next(job for job in host.running if job.id == relief.job_id)
-        match relief.act:
+        match relief.action:
             case ReliefAction.FREEZE:
                 job.frozen = 0.0
             case ReliefAction.THAW:

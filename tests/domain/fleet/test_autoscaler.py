@@ -154,7 +154,7 @@ WORKING = st.builds(
 def test_what_must_not_run_twice_is_never_stopped(level, programs):
     """Nor is a program that is alone."""
     relief = relieve(level, programs, since_eviction=1e9)
-    if relief is not None and relief.act is not ReliefAction.THAW:
+    if relief is not None and relief.action is not ReliefAction.THAW:
         (chosen,) = (each for each in programs if each.job_id == relief.job_id)
         assert chosen.evictable
         assert len(programs) > 1

@@ -8,7 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.domain.jobs.job import FINISHED, LIVE, MOVES, ControlRequest, JobId, OnLost, State, Token, WorkerId
+from holdfast.domain.jobs.job import (
+    FINISHED,
+    LIVE,
+    TRANSITIONS,
+    ControlRequest,
+    JobId,
+    OnLost,
+    State,
+    Token,
+    WorkerId,
+)
 from holdfast.domain.jobs.verdict import Done, Failed, JobNumbers, Lost, Outcome, Released, Stopped, judge
 
 MINUTE = timedelta(minutes=1)
@@ -42,15 +52,15 @@ def verdict(outcome: Outcome, **changes):
 
 def test_every_state_has_its_moves():
     """The table of moves knows every state, and nothing leads to where it may not."""
-    assert set(MOVES) == set(State)
+    assert set(TRANSITIONS) == set(State)
     assert set(State) == LIVE | FINISHED
     assert not LIVE & FINISHED
-    assert all(State.RUNNING not in moves for state, moves in MOVES.items() if state is not State.READY)
+    assert all(State.RUNNING not in moves for state, moves in TRANSITIONS.items() if state is not State.READY)
 
 
 def test_only_a_restart_leads_out_of_done():
     """A person begins it anew; nothing else becomes of it."""
-    assert MOVES[State.DONE] == MOVES[State.DEAD] == {State.READY, State.WAITING}
+    assert TRANSITIONS[State.DONE] == TRANSITIONS[State.DEAD] == {State.READY, State.WAITING}
 
 
 def test_a_success_ends_the_job():
@@ -194,7 +204,7 @@ def test_a_verdict_is_a_legal_move(outcome, attempts, crashes, marked, requested
         on_lost=on_lost,
     )
     result = judge(job, outcome, chance=chance)
-    assert result.state in MOVES[State.RUNNING]
+    assert result.state in TRANSITIONS[State.RUNNING]
     assert result.attempts <= job.attempt
     assert result.delay >= timedelta(0)
     if result.state in (State.SCHEDULED, State.READY):

@@ -112,7 +112,9 @@ def _change(
         changed |= set(control.reschedule(chosen, _moment(run_at), actor=actor))
     if edit:
         programs = chosen if chosen.kinds is not None else structs.replace(chosen, kinds=(COMMAND,))
-        made = control.rewrite(programs, lambda payload: edit.applied(payload, actor), actor=actor, detail=edit.told())
+        made = control.rewrite(
+            programs, lambda payload: edit.applied(payload, actor), actor=actor, detail=edit.describe()
+        )
         changed |= set(made)
     return sorted(changed)
 

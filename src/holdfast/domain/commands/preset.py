@@ -1,4 +1,4 @@
-"""Presets of commands: what the configuration file says where the line says nothing, and where each value came from."""
+"""Presets: defaults of commands from the configuration file, with the origin of each value."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from holdfast.domain.names import checked_name
 from holdfast.domain.sizes import as_bytes, checked_number
 from holdfast.errors import InvalidInput
 
-#: What a command is given where nobody says anything.
+#: The values of a command without presets and options.
 BUILT_IN: dict[str, Any] = {
     "queue": "default",
     "priority": 0,
@@ -29,12 +29,11 @@ BUILT_IN: dict[str, Any] = {
     "log_cap": None,
     "cwd": None,
 }
-#: The words of a command.
 Words = Annotated[list[str], msgspec.Meta(min_length=1)]
 
 
 class PresetValues(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What may be said of a command, wherever; None says nothing."""
+    """Options of a command; None leaves the default."""
 
     queue: str | None = None
     priority: int | None = None
@@ -49,7 +48,7 @@ class PresetValues(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
 
 
 class Preset(PresetValues, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Values for commands, and their variables."""
+    """Options and environment variables for commands."""
 
     env: dict[str, str] = {}
 
@@ -71,34 +70,34 @@ class Preset(PresetValues, frozen=True, kw_only=True, omit_defaults=True, forbid
 
 
 class Presets(Struct, frozen=True, kw_only=True):
-    """The presets of a file: for all commands, and for those whose label fits a pattern; the first that fits counts."""
+    """The presets of a file: for all commands, and by pattern of the label; the first match counts."""
 
     file: str = ""
     command: Preset = Preset()
     profiles: dict[str, Preset] = {}
 
     def of(self, label: str) -> list[tuple[str, Preset]]:
-        """What holds for a label, the stronger first, each with its place in the file."""
-        found = [
+        """The presets for a label, the stronger first, each with its place in the file."""
+        matches = [
             (f"{self.file}: profiles.{pattern}", preset)
             for pattern, preset in self.profiles.items()
             if re.fullmatch(re.escape(pattern).replace(r"\*", ".*"), label, re.DOTALL)
         ]
-        return [*found[:1], (f"{self.file}: command", self.command)]
+        return [*matches[:1], (f"{self.file}: command", self.command)]
 
 
 class ResolvedPreset(Struct, frozen=True):
-    """What is in force for one command, and the origin of each value that somebody has said."""
+    """The values in force for one command, and the origin of each value that is not built in."""
 
     values: dict[str, Any]
     env: dict[str, str]
     origins: dict[str, str]
 
 
-def resolve_preset(given: Mapping[str, Any], presets: Presets, label: str) -> ResolvedPreset:
-    """What is in force: what was given on the line, or the profile of the label, or the file's, or the built-in value.
+def resolve_preset(options: Mapping[str, Any], presets: Presets, label: str) -> ResolvedPreset:
+    """Merge options of the command line, the profile of the label, the file's preset and the built-in values.
 
-    A relative directory of a file is meant from where the file is.
+    A relative directory in a file is relative to the file.
     """
     values, env, origins = dict(BUILT_IN), {}, {}
     for place, preset in reversed(presets.of(label)):
@@ -110,12 +109,12 @@ def resolve_preset(given: Mapping[str, Any], presets: Presets, label: str) -> Re
         for name, text in preset.env.items():
             env[name], origins[f"env.{name}"] = text, f"{place}.env.{name}"
     for name in BUILT_IN:
-        if given.get(name) is not None and given[name] is not False:
-            values[name], origins[name] = given[name], f"--{name.replace('_', '-')}"
+        if options.get(name) is not None and options[name] is not False:
+            values[name], origins[name] = options[name], f"--{name.replace('_', '-')}"
     return ResolvedPreset(values, env, origins)
 
 
-#: The tables of a configuration file, and what each may hold.
+#: Hints for the tables of a configuration file.
 PRESET_HINTS = {
     "command": f"[command] may hold: {', '.join((*BUILT_IN, 'env'))}.",
     "profiles": f'[profiles."label*"] may hold: {", ".join((*BUILT_IN, "env"))}.',

@@ -251,7 +251,7 @@ class Autoscaler:
         if relief is None or program is None:
             return
         why = f"memory is {self._strain.name.lower()}, and it takes {format_size(program.run.resident)}"
-        self._act(relief.act, program, why)
+        self._act(relief.action, program, why)
 
     def _act(self, act: ReliefAction, program: AdmittedCommand, why: str) -> None:
         run = program.run
