@@ -10,8 +10,8 @@ from holdfast.settings import flatten, load_settings, read_settings, setting_fie
 
 
 def url(directory, **environ):
-    found = read_settings(environ=environ, directory=directory).values["url"]
-    return found.value, found.origin
+    setting = read_settings(environ=environ, directory=directory).values["url"]
+    return setting.value, setting.origin
 
 
 def test_weak_and_strong(tmp_path):
@@ -92,7 +92,7 @@ def test_a_wrong_variable_is_named(tmp_path, variable, text):
         load_settings(environ={variable: text}, directory=tmp_path)
 
 
-def test_an_app_without_a_url_asks_the_configuration(tmp_path, monkeypatch):
+def test_an_app_without_a_url_reads_the_configuration(tmp_path, monkeypatch):
     """When it needs one, not before."""
     app = holdfast.Holdfast()
     monkeypatch.setenv("HOLDFAST_URL", f"sqlite:///{tmp_path}/jobs.db")

@@ -15,7 +15,7 @@ def test_text_that_no_store_can_keep_is_refused(text):
         checked_text(text, label="the label")
 
 
-def test_text_of_programs_is_mended():
+def test_text_of_commands_is_cleaned():
     """... and mended where a program did: an error text must never cost its job."""
     assert clean_text("a\0b \ud83d") == "a\ufffdb ?"
     assert clean_text("x" * 50, limit=10) == "x" * 9 + "…"

@@ -1,4 +1,4 @@
-"""The envelope around all answers for programs."""
+"""The envelope around all JSON answers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SCHEMA_VERSION = 1
 
 
 class Failure(Struct, frozen=True, kw_only=True):
-    """What went wrong, why, and what to do next."""
+    """An error, and what to do next."""
 
     code: str
     message: str
@@ -27,7 +27,7 @@ class Failure(Struct, frozen=True, kw_only=True):
 
 
 def failure_of(error: HoldfastError | HttpError) -> Failure:
-    """An error as programs see it."""
+    """An error as JSON answers show it."""
     context = {name: str(value) for name, value in error.context.items()}
     return Failure(code=error.code, message=error.message, hint=error.hint, retryable=error.retryable, context=context)
 
@@ -47,7 +47,7 @@ class Envelope(Struct, frozen=True, kw_only=True):
 
 
 class NdjsonEnd(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the last line of ``-o ndjson`` holds under ``_meta``; *lines* counts the lines before it."""
+    """The last line of ``-o ndjson``, under ``_meta``; *lines* counts the lines before it."""
 
     status: Literal["success", "partial_failure", "error"]
     lines: int

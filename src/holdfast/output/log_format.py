@@ -1,4 +1,4 @@
-"""Logs of Holdfast's processes: text for people, JSON for programs."""
+"""Log formats: text and JSON."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 from holdfast.domain.names import escape_controls
 
-#: The facts that a record may carry besides its message.
+#: The fields that a record may carry besides its message.
 RECORD_FIELDS = ("job", "kind", "attempt", "token", "worker")
 
 
@@ -24,7 +24,7 @@ def configure(*, style: str = "text", level: str = "info") -> None:
 
 
 def is_json() -> bool:
-    """Whether the logs of this process are for programs."""
+    """Whether this process logs JSON."""
     return any(isinstance(handler.formatter, JsonFormatter) for handler in logging.getLogger("holdfast").handlers)
 
 
@@ -40,8 +40,8 @@ class TextFormatter(logging.Formatter):
     """One line, then the traceback if there is one."""
 
     def format(self, record: logging.LogRecord) -> str:
-        facts = "".join(f" {name}={value}" for name, value in record_fields(record).items())
-        line = f"{_time(record)} {record.levelname.lower():7} {record.getMessage()}{facts}"
+        fields = "".join(f" {name}={value}" for name, value in record_fields(record).items())
+        line = f"{_time(record)} {record.levelname.lower():7} {record.getMessage()}{fields}"
         return escape_controls(f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line)
 
 

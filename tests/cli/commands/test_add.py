@@ -73,7 +73,7 @@ def test_the_environment_goes_with_it_by_name(app, call, monkeypatch):
         (["sweep", "--param", "a b=1", "--", "echo", "{a}"], "E_INVALID"),
     ],
 )
-def test_what_makes_no_sense_is_refused(run, app, words, code):
+def test_invalid_commands_are_refused(run, app, words, code):
     answer = run(words[0], "-o", "json", *words[1:])
     assert (answer.code, answer.document["error"]["code"]) == (2, code)
     assert app.views.count(Selector()).count == 0

@@ -34,7 +34,7 @@ def test_a_kind_may_declare_more():
     assert mask_value({"iban": "DE02", "to": 1}, ("iban",)) == {"iban": MASK, "to": 1}
 
 
-def test_secrets_are_found_however_deep():
+def test_secrets_are_masked_at_any_depth():
     """Names of keys count, in objects and lists; what is empty or a switch may be seen."""
     value = {"db": {"password": "hunter22"}, "all": [{"token": 1}], "secret": None, "password": False, "pwd": ""}
     assert mask_value(value) == {
@@ -46,7 +46,7 @@ def test_secrets_are_found_however_deep():
     }
 
 
-def test_options_of_programs():
+def test_options_of_commands():
     """The word after --password, and what stands behind an equals sign."""
     argv = ["mysql", "--password", "hunter22", "--token=abc", "-v"]
     assert mask_value({"argv": argv}) == {"argv": ["mysql", "--password", MASK, f"--token={MASK}", "-v"]}
@@ -63,7 +63,7 @@ def test_options_of_programs():
         ("nothing to see", "nothing to see"),
     ],
 )
-def test_texts_that_say_a_secret(text, shown):
+def test_texts_with_a_secret(text, shown):
     assert mask_text(text) == shown
     assert mask_text(shown) == shown
 
@@ -101,7 +101,7 @@ def deep(levels):
     return value
 
 
-def test_what_is_nested_too_deeply_is_blotted_out_as_a_whole():
+def test_values_nested_too_deeply_are_masked_whole():
     """A payload of many levels takes down nobody who looks at it; secrets in it are known all the same."""
     assert mask_value(deep(100)) == deep(100)
     shown, levels = mask_value(deep(900)), 0
@@ -142,7 +142,7 @@ def test_a_cut_url_shows_no_password():
         ("https://db/x?", "https://db/x?"),
     ],
 )
-def test_a_url_is_shown_without_who_calls_and_what_is_said(url, shown):
+def test_a_url_is_shown_without_user_and_query_values(url, shown):
     assert mask_url(url) == shown
 
 

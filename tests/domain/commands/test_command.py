@@ -27,8 +27,8 @@ values = st.text(max_size=30)
 
 
 def test_a_grid_is_every_combination():
-    found = list(grid({"a": ["1", "2"], "b": ["x", "y"]}))
-    assert found == [{"a": a, "b": b} for a in "12" for b in "xy"]
+    rows = list(grid({"a": ["1", "2"], "b": ["x", "y"]}))
+    assert rows == [{"a": a, "b": b} for a in "12" for b in "xy"]
 
 
 @given(values, values)
@@ -55,7 +55,7 @@ def test_no_two_sets_of_parameters_share_a_key(one, other):
 @pytest.mark.parametrize(
     "words", [["sh", "-c", "echo {a}"], ["/bin/bash", "-ec", "{a}"], ["env", "X=1", "zsh", "-c", "x {a}"]]
 )
-def test_no_shell_reads_what_fills_a_place(words):
+def test_no_shell_reads_the_value_of_a_placeholder(words):
     with pytest.raises(InvalidInput, match="the shell would read"):
         check_placeholders(words, ["a"])
     check_placeholders(["sh", "-c", 'echo "$1"', "-", "{a}"], ["a"])
@@ -80,10 +80,10 @@ def test_a_payload_is_shown_without_its_secrets():
     assert masked_payload("command", "[]") == "[]"
 
 
-def test_what_was_stored_is_stronger_than_the_worker():
+def test_stored_variables_override_those_of_the_worker():
     command = Command(argv=("true",), cwd="/", env={"HOME": "/mine"}, parameters={"year": "2020"})
-    found = environment(command, {"HOME": "/theirs", "USER": "u", "SECRET": "s"}, job_id=7, label=None)
-    assert found == {"HOME": "/mine", "USER": "u", "HOLDFAST_PARAM_year": "2020", "HOLDFAST_JOB_ID": "7"}
+    env = environment(command, {"HOME": "/theirs", "USER": "u", "SECRET": "s"}, job_id=7, label=None)
+    assert env == {"HOME": "/mine", "USER": "u", "HOLDFAST_PARAM_year": "2020", "HOLDFAST_JOB_ID": "7"}
 
 
 @pytest.mark.parametrize(
@@ -102,12 +102,12 @@ def test_what_was_stored_is_stronger_than_the_worker():
         {"cpus": 0.001},
     ],
 )
-def test_what_makes_no_sense_is_refused(wrong):
+def test_invalid_commands_are_refused(wrong):
     with pytest.raises(InvalidInput):
         Command(**{"argv": ("true",), "cwd": "/", **wrong})
 
 
-def test_what_fits_a_host_is_eighty_percent():
+def test_commands_fit_eighty_percent_of_a_host():
     assert host_capacity(100, 10, 10, 1.0) == (8, "memory")
     assert host_capacity(1000, 10, 10, 2.0) == (4, "cores")
     with pytest.raises(InvalidInput):

@@ -38,10 +38,10 @@ PEAKS = st.lists(st.integers(1, 10**12), min_size=1, max_size=MAX_SAMPLES)
 
 
 def profile(*peaks, name="a"):
-    found = Profile(name)
+    learned = Profile(name)
     for peak in peaks:
-        found = add_sample(found, peak)
-    return found
+        learned = add_sample(learned, peak)
+    return learned
 
 
 def known(gb, *, deviation=0.0, name="a", sure=True):
@@ -49,7 +49,7 @@ def known(gb, *, deviation=0.0, name="a", sure=True):
 
 
 @given(PEAKS)
-def test_a_profile_has_the_moments_of_its_runs(peaks):
+def test_a_profile_has_mean_and_variance_of_its_runs(peaks):
     """Mean and deviation, up to as many runs as are remembered."""
     found = profile(*peaks)
     assert found.samples == len(peaks)
@@ -73,25 +73,25 @@ def test_old_runs_fade():
         ("/odd", ["/bin/"], "/bin/"),
     ],
 )
-def test_whose_history_a_program_shares(label, words, name):
+def test_commands_of_one_label_share_a_profile(label, words, name):
     """That of its label without the parameters, or of the program."""
     assert profile_name(label, words) == name
 
 
-def test_what_is_expected():
+def test_expected_memory():
     """A declared figure rules, then what was measured, then the cap, then what little is known, then a guess."""
     five, two = profile(*[2 * GB] * 3, *[4 * GB] * 3), profile(GB, 3 * GB)
 
-    def found(profile, cap=None, declared=()):
+    def expect(profile, cap=None, declared=()):
         answer = expected_memory(profile, cap=cap, declared=dict(declared), limit=40 * GB)
         return round(answer.mean / GB, 3), round(answer.deviation / GB, 3), answer.known
 
-    assert found(five, cap=9 * GB, declared=[("b", 1), ("a*", 7 * GB)]) == (7, 0, True)
-    assert found(five) == (3, 1, True)
-    assert found(five, cap=int(3.5 * GB)) == (3, 0.5, True)
-    assert found(two, cap=6 * GB) == (6, 0, True)
-    assert found(two) == (3, 0, False)
-    assert found(Profile("a")) == (5, 0, False)
+    assert expect(five, cap=9 * GB, declared=[("b", 1), ("a*", 7 * GB)]) == (7, 0, True)
+    assert expect(five) == (3, 1, True)
+    assert expect(five, cap=int(3.5 * GB)) == (3, 0.5, True)
+    assert expect(two, cap=6 * GB) == (6, 0, True)
+    assert expect(two) == (3, 0, False)
+    assert expect(Profile("a")) == (5, 0, False)
 
 
 def test_the_forecast_is_the_sum_of_the_peaks_and_one_deviation_of_it():
@@ -108,11 +108,11 @@ def test_the_forecast_is_the_sum_of_the_peaks_and_one_deviation_of_it():
 )
 def test_nothing_that_does_not_fit_begins(running, peak, deviation):
     """Whoever is admitted, the forecast is within the limit."""
-    programs = [RunningCommand(int(now * GB), known(will, deviation=dev)) for now, will, dev in running]
+    commands = [RunningCommand(int(now * GB), known(will, deviation=dev)) for now, will, dev in running]
     free = MemoryRoom(50 * GB, 50 * GB)
     newcomer = known(peak, deviation=deviation)
-    if refusal(newcomer, programs, free) is None:
-        assert forecast(programs, newcomer) <= MAX_FORECAST_SHARE * free.now
+    if refusal(newcomer, commands, free) is None:
+        assert forecast(commands, newcomer) <= MAX_FORECAST_SHARE * free.now
 
 
 def test_an_unknown_label_runs_one_at_a_time():
@@ -144,7 +144,7 @@ def test_who_fits_may_pass_until_the_head_has_waited_too_long():
     assert choose(line, [], free, waited={1: MAX_OVERTAKEN_S}).chosen.job_id == 1
 
 
-def test_what_can_never_fit_holds_nobody_up():
+def test_a_command_that_never_fits_blocks_no_other():
     """However long it has waited."""
     line = [Candidate(1, known(60)), Candidate(2, known(5))]
     choice = choose(line, [], MemoryRoom(50 * GB, 10 * GB), waited={1: 10 * MAX_OVERTAKEN_S})

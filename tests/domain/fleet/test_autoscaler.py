@@ -122,23 +122,23 @@ def test_how_short_memory_is(used, pressure, level):
 
 def test_the_one_that_has_worked_least_gives_way():
     """It is frozen, and evicted when that has not helped; the others go on."""
-    programs = [RunningLoad(1, 100.0), RunningLoad(2, 5.0), RunningLoad(3, 50.0)]
-    assert relieve(Strain.TIGHT, programs, since_eviction=1e9) is None
-    assert relieve(Strain.FULL, programs, since_eviction=1e9) == Relief(ReliefAction.FREEZE, 2)
-    programs[1] = RunningLoad(2, 5.0, frozen=MAX_FROZEN_S - 1)
-    assert relieve(Strain.FULL, programs, since_eviction=1e9) is None
-    assert relieve(Strain.SPENT, programs, since_eviction=1e9) == Relief(ReliefAction.EVICT, 2)
-    assert relieve(Strain.SPENT, programs, since_eviction=EVICTION_INTERVAL_S - 1) is None
-    programs[1] = RunningLoad(2, 5.0, frozen=MAX_FROZEN_S)
-    assert relieve(Strain.FULL, programs, since_eviction=1e9) == Relief(ReliefAction.EVICT, 2)
+    commands = [RunningLoad(1, 100.0), RunningLoad(2, 5.0), RunningLoad(3, 50.0)]
+    assert relieve(Strain.TIGHT, commands, since_eviction=1e9) is None
+    assert relieve(Strain.FULL, commands, since_eviction=1e9) == Relief(ReliefAction.FREEZE, 2)
+    commands[1] = RunningLoad(2, 5.0, frozen=MAX_FROZEN_S - 1)
+    assert relieve(Strain.FULL, commands, since_eviction=1e9) is None
+    assert relieve(Strain.SPENT, commands, since_eviction=1e9) == Relief(ReliefAction.EVICT, 2)
+    assert relieve(Strain.SPENT, commands, since_eviction=EVICTION_INTERVAL_S - 1) is None
+    commands[1] = RunningLoad(2, 5.0, frozen=MAX_FROZEN_S)
+    assert relieve(Strain.FULL, commands, since_eviction=1e9) == Relief(ReliefAction.EVICT, 2)
 
 
 def test_when_memory_is_easy_the_frozen_go_on():
     """First the one that has worked most; also when only frozen ones are left."""
-    programs = [RunningLoad(1, 10.0), RunningLoad(2, 5.0, frozen=9.0), RunningLoad(3, 7.0, frozen=3.0)]
-    assert relieve(Strain.EASY, programs, since_eviction=1e9) == Relief(ReliefAction.THAW, 3)
-    assert relieve(Strain.FULL, programs[1:], since_eviction=1e9) == Relief(ReliefAction.THAW, 3)
-    assert relieve(Strain.EASY, programs[:1], since_eviction=1e9) is None
+    commands = [RunningLoad(1, 10.0), RunningLoad(2, 5.0, frozen=9.0), RunningLoad(3, 7.0, frozen=3.0)]
+    assert relieve(Strain.EASY, commands, since_eviction=1e9) == Relief(ReliefAction.THAW, 3)
+    assert relieve(Strain.FULL, commands[1:], since_eviction=1e9) == Relief(ReliefAction.THAW, 3)
+    assert relieve(Strain.EASY, commands[:1], since_eviction=1e9) is None
 
 
 WORKING = st.builds(
@@ -151,10 +151,10 @@ WORKING = st.builds(
 
 
 @given(st.sampled_from(Strain), st.lists(WORKING, max_size=10, unique_by=lambda each: each.job_id))
-def test_what_must_not_run_twice_is_never_stopped(level, programs):
+def test_commands_that_must_not_run_twice_are_never_stopped(level, commands):
     """Nor is a program that is alone."""
-    relief = relieve(level, programs, since_eviction=1e9)
+    relief = relieve(level, commands, since_eviction=1e9)
     if relief is not None and relief.action is not ReliefAction.THAW:
-        (chosen,) = (each for each in programs if each.job_id == relief.job_id)
+        (chosen,) = (each for each in commands if each.job_id == relief.job_id)
         assert chosen.evictable
-        assert len(programs) > 1
+        assert len(commands) > 1

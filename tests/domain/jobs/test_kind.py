@@ -119,7 +119,7 @@ def test_a_backslash_is_no_nul():
 
 
 @pytest.mark.parametrize("value", [object(), {1, 2}.__iter__(), float])
-def test_what_is_not_json_is_refused(value):
+def test_values_that_are_not_json_are_refused(value):
     """Objects, iterators and types are no payload."""
 
     def handler(value) -> None: ...
@@ -162,7 +162,7 @@ def test_senseless_settings_are_refused(options):
         make(plain, **options)
 
 
-def test_handlers_that_a_payload_cannot_fill_are_refused():
+def test_handlers_that_no_payload_fits_are_refused():
     """Star parameters and annotations that lead nowhere."""
 
     def starred(*names: str) -> None: ...

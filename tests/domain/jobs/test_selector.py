@@ -32,7 +32,7 @@ def test_an_empty_list_selects_nothing(name):
         {"kinds": (5,)},
     ],
 )
-def test_what_was_not_meant_is_refused(conditions):
+def test_wrong_types_are_refused(conditions):
     """A text where a list belongs would be read letter by letter."""
     with pytest.raises(InvalidInput):
         Selector(**conditions)

@@ -17,7 +17,7 @@ from holdfast.domain.sizes import format_rate
 from holdfast.errors.table import BATCH_ENDS
 from holdfast.output.envelope import Failure
 from holdfast.output.printer import Format, Output
-from holdfast.output.progress import ReportProgress, has_bar, progress
+from holdfast.output.progress import ProgressCallback, has_bar, progress
 from holdfast.worker.batches.owner import command_line
 
 
@@ -73,7 +73,7 @@ class RunReport:
         self._tells = output.format is Format.TEXT and not output.quiet
         self._stack = ExitStack()
         #: The bar of a terminal; without it there are lines.
-        self._bar: ReportProgress | None = None
+        self._bar: ProgressCallback | None = None
 
     def __enter__(self) -> Self:
         self._tell_begin()
@@ -106,7 +106,7 @@ class RunReport:
         """Tell of units that are in the ledger now."""
         finished = self._finished + len(ends)
         if self._output.format is Format.NDJSON:
-            self._output.lines_of([unit_line(end) for end in ends], checkpoint=finished)
+            self._output.checkpointed_lines([unit_line(end) for end in ends], checkpoint=finished)
         elif self._tells:
             self.far(finished, self._failed + sum(end.state is UnitState.FAILED for end in ends))
         self._finished = finished
