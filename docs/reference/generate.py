@@ -13,7 +13,7 @@ from holdfast.cli import schemas
 from holdfast.cli.command import HoldfastCommand, shared_options
 from holdfast.cli.main import cli
 from holdfast.cli.schemas import schema
-from holdfast.errors.table import EXIT_CODES, Explained, error_classes, error_table
+from holdfast.errors.table import EXIT_CODES, ErrorExplanation, error_classes, error_table
 from holdfast.settings import setting_fields
 
 HERE = Path(__file__).parent
@@ -53,7 +53,7 @@ def error_page() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _meaning(row: Explained) -> str:
+def _meaning(row: ErrorExplanation) -> str:
     return row.meaning.split("\n\n")[0].replace("\n", " ")
 
 

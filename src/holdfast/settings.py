@@ -40,57 +40,50 @@ class HostLimit(str):
 Label = Annotated[str, Meta(min_length=1)]
 
 
+def _doc(description: str, **limits: Any) -> Meta:
+    return Meta(description=description, **limits)
+
+
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Every setting with its type and its default. The descriptions are the reference and the hints of errors."""
 
-    url: Annotated[str, Meta(description="The store.")]
-    app: Annotated[str | None, Meta(description="The application whose kinds a worker runs, as MODULE:APP.")] = None
-    queues: Annotated[list[str], Meta(description="The queues a worker serves; none means those of its kinds.")] = []
-    slots: Annotated[int, Meta(ge=1, le=10_000, description="Jobs that a worker runs at a time: 1 to 10,000.")] = 8
-    grace: Annotated[str, Meta(description="How long jobs may go on after a first signal.")] = "30s"
-    metrics: Annotated[
-        str | None, Meta(description="HOST:PORT where a worker serves /metrics, /livez and /readyz.")
-    ] = None
-    web: Annotated[str, Meta(description="HOST:PORT where the dashboard and the API listen.")] = "127.0.0.1:8320"
-    web_hosts: Annotated[
-        list[str], Meta(description="Names that the dashboard answers to, beside those of this machine.")
-    ] = []
-    web_secure: Annotated[
-        Literal["on", "off"], Meta(description="Whether it is reached by HTTPS alone: cookies say so.")
-    ] = "off"
-    web_proxy_header: Annotated[
-        str | None, Meta(description="The header in which a trusted proxy names the person.")
-    ] = None
-    web_proxy_from: Annotated[list[str], Meta(description="Addresses of proxies whose header is trusted.")] = []
-    web_proxy_role: Annotated[
-        Literal["viewer", "operator", "admin"], Meta(description="What people named by a proxy may do.")
-    ] = "viewer"
-    log_format: Annotated[Literal["text", "json"], Meta(description="How a worker writes its log.")] = "text"
-    log_level: Annotated[
-        Literal["debug", "info", "warning", "error"], Meta(description="What a worker writes to its log.")
-    ] = "info"
-    ping_hosts: Annotated[
-        list[str], Meta(description="The hosts that schedules may ping when they succeed; none: no pings.")
-    ] = []
-    output: Annotated[Literal["text", "json", "ndjson"], Meta(description="How commands print.")] = "text"
+    url: Annotated[str, _doc("The store.")]
+    app: Annotated[str | None, _doc("The application whose kinds a worker runs, as MODULE:APP.")] = None
+    queues: Annotated[list[str], _doc("The queues a worker serves; none means those of its kinds.")] = []
+    slots: Annotated[int, _doc("Jobs that a worker runs at a time: 1 to 10,000.", ge=1, le=10_000)] = 8
+    grace: Annotated[str, _doc("How long jobs may go on after a first signal.")] = "30s"
+    metrics: Annotated[str | None, _doc("HOST:PORT where a worker serves /metrics, /livez and /readyz.")] = None
+    web: Annotated[str, _doc("HOST:PORT where the dashboard and the API listen.")] = "127.0.0.1:8320"
+    web_hosts: Annotated[list[str], _doc("Names that the dashboard answers to, beside those of this machine.")] = []
+    web_secure: Annotated[Literal["on", "off"], _doc("Whether it is reached by HTTPS alone: cookies say so.")] = "off"
+    web_proxy_header: Annotated[str | None, _doc("The header in which a trusted proxy names the person.")] = None
+    web_proxy_from: Annotated[list[str], _doc("Addresses of proxies whose header is trusted.")] = []
+    web_proxy_role: Annotated[Literal["viewer", "operator", "admin"], _doc("What people named by a proxy may do.")] = (
+        "viewer"
+    )
+    log_format: Annotated[Literal["text", "json"], _doc("How a worker writes its log.")] = "text"
+    log_level: Annotated[Literal["debug", "info", "warning", "error"], _doc("What a worker writes to its log.")] = (
+        "info"
+    )
+    ping_hosts: Annotated[list[str], _doc("The hosts that schedules may ping when they succeed; none: no pings.")] = []
+    output: Annotated[Literal["text", "json", "ndjson"], _doc("How commands print.")] = "text"
     memory_profiles: Annotated[
-        dict[Label, MemorySize], Meta(description="What programs take, by label: 8G. * stands for anything.")
+        dict[Label, MemorySize], _doc("What programs take, by label: 8G. * stands for anything.")
     ] = {}
     host_limits: Annotated[
-        dict[Label, HostLimit],
-        Meta(description="What programs may take of a host, by its name: 80% (the default) or 48G."),
+        dict[Label, HostLimit], _doc("What programs may take of a host, by its name: 80% (the default) or 48G.")
     ] = {}
     api_key_sha256: Annotated[
         Annotated[str, Meta(pattern=r"^[0-9a-fA-F]{64}\Z")] | None,
-        Meta(description="SHA-256, in hex, of the key that changes need in HOLDFAST_API_KEY."),
+        _doc("SHA-256, in hex, of the key that changes need in HOLDFAST_API_KEY."),
     ] = None
-    command: Annotated[Preset, Meta(description="What add, sweep and run take where the line says nothing.")] = Preset()
-    profiles: Annotated[dict[str, Preset], Meta(description="The same for programs whose label fits a pattern.")] = {}
-    audit_checks: Annotated[list[Words], Meta(description="Programs that audit runs; one that fails is exit 1.")] = []
+    command: Annotated[Preset, _doc("What add, sweep and run take where the line says nothing.")] = Preset()
+    profiles: Annotated[dict[str, Preset], _doc("The same for programs whose label fits a pattern.")] = {}
+    audit_checks: Annotated[list[Words], _doc("Programs that audit runs; one that fails is exit 1.")] = []
 
 
 class SettingField(NamedTuple):
-    """One field of the settings. A table has parts of its own, so no variable can hold it."""
+    """One field of the settings. A table has keys of its own, so no variable can hold it."""
 
     name: str
     type: Any

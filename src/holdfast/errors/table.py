@@ -16,7 +16,7 @@ from holdfast.errors.http import HttpError
 
 
 class ExitCode(Struct, frozen=True):
-    """What an exit code says."""
+    """The meaning of an exit code."""
 
     code: int
     name: str
@@ -83,11 +83,11 @@ BATCH_ENDS = {
 }
 
 
-class Explained(Struct, frozen=True):
-    """What an error code says."""
+class ErrorExplanation(Struct, frozen=True):
+    """The meaning of an error code."""
 
     code: str
-    #: None: it comes over HTTP, with a status.
+    #: None for errors of HTTP requests alone, which have a status.
     exit_code: int | None
     meaning: str
     hint: str
@@ -101,27 +101,30 @@ def error_classes() -> list[type[HoldfastError]]:
     return [each for each in classes if issubclass(each, HoldfastError)]
 
 
-def error_table() -> dict[str, Explained]:
+def error_table() -> dict[str, ErrorExplanation]:
     """Every error code. Where two share a code, the class of the tree counts."""
     rows = [*_http_rows(), *_batch_rows(), *_class_rows()]
     return {row.code: row for row in rows}
 
 
-def _class_rows() -> list[Explained]:
-    return [Explained(each.code, each.exit_code, _meaning(each), each.hint, each.retryable) for each in error_classes()]
+def _class_rows() -> list[ErrorExplanation]:
+    return [
+        ErrorExplanation(each.code, each.exit_code, _meaning(each), each.hint, each.retryable)
+        for each in error_classes()
+    ]
 
 
-def _http_rows() -> list[Explained]:
+def _http_rows() -> list[ErrorExplanation]:
     classes: list[type[HttpError]] = [HttpError, *HttpError.__subclasses__()]
     return [
-        Explained(each.code, None, _meaning(each), each.hint, each.retryable, http_status=each.http_status)
+        ErrorExplanation(each.code, None, _meaning(each), each.hint, each.retryable, http_status=each.http_status)
         for each in classes
     ]
 
 
-def _batch_rows() -> list[Explained]:
+def _batch_rows() -> list[ErrorExplanation]:
     return [
-        Explained(end.code, code, end.meaning, end.hint.format(batch="BATCH", command="COMMAND"), end.resumable)
+        ErrorExplanation(end.code, code, end.meaning, end.hint.format(batch="BATCH", command="COMMAND"), end.resumable)
         for code, end in BATCH_ENDS.items()
     ]
 

@@ -16,7 +16,7 @@ from holdfast.domain.access.masking import mask_store_url
 from holdfast.domain.commands.command import mask_variables as masked_variables
 from holdfast.domain.names import nearest_name
 from holdfast.errors import NotFound
-from holdfast.errors.table import EXIT_CODES, ExitCode, Explained, error_table
+from holdfast.errors.table import EXIT_CODES, ErrorExplanation, ExitCode, error_table
 from holdfast.output.printer import Line
 from holdfast.settings import SettingValue, flatten
 
@@ -86,7 +86,7 @@ def exit_codes(session: Session) -> None:
     )
 
 
-@command("explain", answers=Explained)
+@command("explain", answers=ErrorExplanation)
 @click.argument("code")
 def explain(session: Session, *, code: str) -> None:
     """Explain an error code, like E_LEASE_LOST: what it means and what to do."""
