@@ -94,7 +94,7 @@ def test_all_options_reach_the_definition(schedule):
         (["other", "planned", "every 5m", "-p", '{"plan": 1}'], (2, "E_INVALID_PAYLOAD")),
     ],
 )
-def test_invalid_commands_are_refused(run, nightly, words, expected):
+def test_what_makes_no_sense_is_refused(run, nightly, words, expected):
     """Each with its code, and nothing is made."""
     assert code_of(run("schedule", "add", *words, "-o", "json")) == expected
     assert len(run("schedule", "ls", "-o", "json").data["schedules"]) == 1

@@ -115,7 +115,7 @@ def test_a_held_job_waits_for_a_person(store):
         ({"unique": Unique("k\0")}, InvalidText),
     ],
 )
-def test_invalid_commands_are_refused(store, options, error):
+def test_what_makes_no_sense_is_refused(store, options, error):
     """Nothing is written."""
     with pytest.raises(error):
         put(store, **options)
