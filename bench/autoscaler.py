@@ -18,21 +18,21 @@ from statistics import mean
 from msgspec import Struct
 
 from holdfast.domain.fleet.admission import (
-    OVERTAKEN,
+    MAX_OVERTAKEN_S,
     Candidate,
-    Expected,
+    ExpectedMemory,
     MemoryRoom,
     Profile,
     RunningCommand,
+    add_sample,
     choose,
-    expected,
+    expected_memory,
     host_limit,
-    learned,
     room,
 )
 from holdfast.domain.fleet.autoscaler import (
-    Bearing,
     Bounds,
+    HostCondition,
     HostLoad,
     Relief,
     ReliefAction,
@@ -264,13 +264,13 @@ class Forecast(Rule):
         own = sum(job.resident for job in host.running)
         return running, room(self.limit, TOTAL, host.used, own=own)
 
-    def _expected(self, job: Job) -> Expected:
+    def _expected(self, job: Job) -> ExpectedMemory:
         profile = self.profiles.get(job.sort.label) or Profile(job.sort.label)
-        return expected(profile, cap=None, declared={}, limit=self.limit)
+        return expected_memory(profile, cap=None, declared={}, limit=self.limit)
 
     def finished(self, job: Job) -> None:
         label = job.sort.label
-        self.profiles[label] = learned(self.profiles.get(label) or Profile(label), job.resident)
+        self.profiles[label] = add_sample(self.profiles.get(label) or Profile(label), job.resident)
 
     def watch(self, host: Simulation) -> None:
         facts = host.host()
@@ -278,13 +278,13 @@ class Forecast(Rule):
         working = [RunningLoad(job.id, job.worked, frozen=job.frozen) for job in host.running]
         self._act(host, relieve(self.strain, working, since_eviction=host.now - self.evicted_at))
         requested = len(host.running) >= self.slots.count and self._choose(host) is not None
-        self.slots, _ = step(self.slots, Bearing(facts, requested=requested), SLOTS, host.now)
+        self.slots, _ = step(self.slots, HostCondition(facts, requested=requested), SLOTS, host.now)
 
     def _act(self, host: Simulation, relief: Relief | None) -> None:
         if relief is None:
             return
         job = next(job for job in host.running if job.id == relief.job_id)
-        match relief.act:
+        match relief.action:
             case ReliefAction.FREEZE:
                 job.frozen = 0.0
             case ReliefAction.THAW:
@@ -318,7 +318,7 @@ class Oracle(Rule):
         if self._head is None or self._head[0] != head.id:
             self._head = (head.id, host.now)
         taken = SYSTEM + sum(job.peak for job in host.running)
-        for job in host.line[:1] if host.now - self._head[1] >= OVERTAKEN else host.line:
+        for job in host.line[:1] if host.now - self._head[1] >= MAX_OVERTAKEN_S else host.line:
             if taken + job.peak <= TOTAL and host.requested + job.sort.cores <= CORES:
                 return job
         return None

@@ -6,12 +6,12 @@ import pytest
 
 import holdfast
 from holdfast.errors import ConfigurationError
-from holdfast.settings import SETTINGS, flattened, settings
+from holdfast.settings import flatten, load_settings, read_settings, setting_fields
 
 
 def url(directory, **environ):
-    found = settings(environ=environ, directory=directory)["url"]
-    return found.value, found.origin
+    setting = read_settings(environ=environ, directory=directory).values["url"]
+    return setting.value, setting.origin
 
 
 def test_weak_and_strong(tmp_path):
@@ -20,7 +20,7 @@ def test_weak_and_strong(tmp_path):
     assert url(tmp_path) == ("sqlite:///own.db", str(tmp_path / "holdfast.toml"))
     (tmp_path / "pyproject.toml").write_text('[tool.holdfast]\nurl = "sqlite:///pyproject.db"')
     assert url(tmp_path) == ("sqlite:///pyproject.db", str(tmp_path / "pyproject.toml"))
-    assert settings(environ={}, directory=tmp_path)["slots"].value == 3
+    assert load_settings(environ={}, directory=tmp_path).slots == 3
     assert url(tmp_path, HOLDFAST_URL="sqlite:///env.db") == ("sqlite:///env.db", "HOLDFAST_URL")
 
 
@@ -60,14 +60,14 @@ def test_a_broken_file_is_an_error(tmp_path, text, says):
     """It names the file and the setting."""
     (tmp_path / "holdfast.toml").write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(ConfigurationError, match=says) as caught:
-        settings(environ={}, directory=tmp_path)
+        load_settings(environ={}, directory=tmp_path)
     assert "holdfast.toml" in caught.value.message
 
 
 def test_an_unknown_key_has_a_suggestion(tmp_path):
     (tmp_path / "holdfast.toml").write_text("slot = 3")
     with pytest.raises(ConfigurationError) as caught:
-        settings(environ={}, directory=tmp_path)
+        load_settings(environ={}, directory=tmp_path)
     assert caught.value.hint == "Did you mean 'slots'?"
 
 
@@ -76,22 +76,23 @@ def test_every_setting_can_come_from_the_environment(tmp_path):
     texts = {"slots": "4", "queues": "mail, default", "output": "json", "log_level": "debug", "log_format": "json"}
     texts |= {"api_key_sha256": "0" * 64, "web_secure": "on", "web_proxy_role": "operator"}
     texts |= {"memory_profiles": "train=8G, merge*=512M", "host_limits": "*=70%"}
-    environ = {setting.variable: texts.get(name, "x") for name, setting in SETTINGS.items() if not setting.table}
-    found = settings(environ=environ, directory=tmp_path)
-    assert found["slots"].value == 4
-    assert found["queues"].value == ["mail", "default"]
-    assert found["memory_profiles"].value == {"train": "8G", "merge*": "512M"}
-    assert found["host_limits"].value == {"*": "70%"}
-    assert {each.origin for name, each in found.items() if not SETTINGS[name].table} == set(environ)
+    fields = setting_fields()
+    environ = {setting.variable: texts.get(name, "x") for name, setting in fields.items() if not setting.is_table}
+    settings, values = read_settings(environ=environ, directory=tmp_path)
+    assert settings.slots == 4
+    assert settings.queues == ["mail", "default"]
+    assert settings.memory_profiles == {"train": "8G", "merge*": "512M"}
+    assert settings.host_limits == {"*": "70%"}
+    assert {each.origin for name, each in values.items() if not fields[name].is_table} == set(environ)
 
 
 @pytest.mark.parametrize(("variable", "text"), [("HOLDFAST_SLOTS", "many"), ("HOLDFAST_OUTPUT", "yaml")])
 def test_a_wrong_variable_is_named(tmp_path, variable, text):
     with pytest.raises(ConfigurationError, match=variable):
-        settings(environ={variable: text}, directory=tmp_path)
+        load_settings(environ={variable: text}, directory=tmp_path)
 
 
-def test_an_app_without_a_url_asks_the_configuration(tmp_path, monkeypatch):
+def test_an_app_without_a_url_reads_the_configuration(tmp_path, monkeypatch):
     """When it needs one, not before."""
     app = holdfast.Holdfast()
     monkeypatch.setenv("HOLDFAST_URL", f"sqlite:///{tmp_path}/jobs.db")
@@ -112,15 +113,15 @@ memory = "16G"
 def test_commands_have_their_presets_in_the_file(tmp_path):
     """By label where a profile fits; each part has a name of its own."""
     (tmp_path / "holdfast.toml").write_text(TABLES)
-    found = settings(environ={}, directory=tmp_path)
-    parts = {part.name: part.value for name in ("command", "profiles") for part in flattened(found[name])}
-    assert parts == {
+    settings, values = read_settings(environ={}, directory=tmp_path)
+    leaves = {leaf.name: leaf.value for name in ("command", "profiles") for leaf in flatten(values[name])}
+    assert leaves == {
         "command.memory": "2G",
         "command.retry": 1,
         "command.env.OMP_NUM_THREADS": "1",
         "profiles.train*.memory": "16G",
     }
-    assert found["audit_checks"].value == [["git", "diff", "--quiet"]]
+    assert settings.audit_checks == [["git", "diff", "--quiet"]]
 
 
 @pytest.mark.parametrize(
@@ -140,5 +141,5 @@ def test_commands_have_their_presets_in_the_file(tmp_path):
 def test_a_preset_that_makes_no_sense_is_an_error(tmp_path, text, says):
     (tmp_path / "holdfast.toml").write_text(text)
     with pytest.raises(ConfigurationError, match=says) as caught:
-        settings(environ={}, directory=tmp_path)
+        load_settings(environ={}, directory=tmp_path)
     assert caught.value.hint

@@ -9,14 +9,12 @@ from pathlib import Path
 
 import click
 
-from holdfast import errors
 from holdfast.cli import schemas
 from holdfast.cli.command import HoldfastCommand, shared_options
-from holdfast.cli.exit_codes import EXITS
 from holdfast.cli.main import cli
 from holdfast.cli.schemas import schema
-from holdfast.settings import SETTINGS
-from holdfast.web.errors import HttpError
+from holdfast.errors.table import EXIT_CODES, ErrorExplanation, error_classes, error_table
+from holdfast.settings import setting_fields
 
 HERE = Path(__file__).parent
 SHARED = {option.opts[-1] for option in shared_options()}
@@ -33,23 +31,30 @@ def error_page() -> str:
         "| code | exit | class | meaning | what to do |",
         "|---|---|---|---|---|",
     ]
-    for error in _errors():
-        meaning = (inspect.getdoc(error) or "").split("\n\n")[0].replace("\n", " ")
-        hint = error.hint or ("Try again." if error.retryable else "")
-        lines.append(f"| `{error.code}` | {error.exit_code} | `{error.__name__}` | {meaning} | {hint} |")
+    classes = {error.code: error.__name__ for error in error_classes()}
+    table = error_table().values()
+    for row in sorted((row for row in table if row.code in classes), key=lambda row: (row.exit_code or 0, row.code)):
+        hint = row.hint or ("Try again." if row.retryable else "")
+        lines.append(f"| `{row.code}` | {row.exit_code} | `{classes[row.code]}` | {_meaning(row)} | {hint} |")
+    lines += [
+        "",
+        "A batch run may also end with:",
+        "",
+        "| code | exit | meaning | what to do |",
+        "|---|---|---|---|",
+    ]
+    for row in table:
+        if row.code not in classes and row.http_status is None:
+            lines.append(f"| `{row.code}` | {row.exit_code} | {_meaning(row)} | {row.hint} |")
     lines += ["", "Over HTTP, besides:", "", "| code | status | meaning | what to do |", "|---|---|---|---|"]
-    known = {error.code for error in _errors()}
-    for problem in sorted([HttpError, *HttpError.__subclasses__()], key=lambda p: p.status):
-        if problem.code in known:
-            continue
-        meaning = (inspect.getdoc(problem) or "").split("\n\n")[0].replace("\n", " ")
-        lines.append(f"| `{problem.code}` | {problem.status} | {meaning} | {problem.hint} |")
+    for row in sorted(table, key=lambda row: row.http_status or 0):
+        if row.http_status is not None:
+            lines.append(f"| `{row.code}` | {row.http_status} | {_meaning(row)} | {row.hint} |")
     return "\n".join(lines) + "\n"
 
 
-def _errors() -> list[type[errors.HoldfastError]]:
-    classes = [value for value in vars(errors).values() if inspect.isclass(value)]
-    return sorted((c for c in classes if issubclass(c, errors.HoldfastError)), key=lambda c: (c.exit_code, c.code))
+def _meaning(row: ErrorExplanation) -> str:
+    return row.meaning.split("\n\n")[0].replace("\n", " ")
 
 
 def commands(group: click.Group = cli, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], HoldfastCommand]]:
@@ -84,15 +89,15 @@ def cli_page() -> str:
         "| setting | variable | default | meaning |",
         "|---|---|---|---|",
         *(
-            f"| `{s.name}` | {f'`{s.variable}`' if s.variable else 'none'} | {_default(s.default)} | {s.text} |"
-            for s in SETTINGS.values()
+            f"| `{s.name}` | {f'`{s.variable}`' if s.variable else 'none'} | {_default(s.default)} | {s.description} |"
+            for s in setting_fields().values()
         ),
         "",
         "## Exit codes",
         "",
         "| code | name | meaning |",
         "|---|---|---|",
-        *(f"| {code} | `{name}` | {text} |" for code, (name, text) in EXITS.items()),
+        *(f"| {each.code} | `{each.name}` | {each.meaning} |" for each in EXIT_CODES.values()),
         "",
         "## Commands",
         "",
@@ -134,7 +139,7 @@ def _options(options: list[click.Option]) -> Iterator[str]:
 
 
 def _default(value: object) -> str:
-    return "" if value in (None, []) else f"`{value}`"
+    return "" if value in (None, "", []) else f"`{value}`"
 
 
 def schema_files() -> dict[str, str]:

@@ -13,14 +13,18 @@ from holdfast.client.jobs.handler import AppHandle, Enqueuer, Handler
 from holdfast.client.jobs.job_ref import JobRef
 from holdfast.client.schedules.decorator import Scheduling
 from holdfast.domain.commands.command import COMMAND
+from holdfast.domain.durations import Duration, as_duration
 from holdfast.domain.fleet.admission import host_limit
 from holdfast.domain.jobs.job import JobId
-from holdfast.domain.jobs.kind import MAX_PAYLOAD, Kind, KindOptions, suggest
+from holdfast.domain.jobs.json_values import MAX_PAYLOAD
+from holdfast.domain.jobs.kind import Kind, suggest_kind
+from holdfast.domain.jobs.kind_options import KindOptions
 from holdfast.domain.jobs.new_job import NewJob
 from holdfast.domain.jobs.retry import Curve
-from holdfast.domain.text import Duration, as_bytes, as_duration, checked_name
+from holdfast.domain.names import checked_name
+from holdfast.domain.sizes import as_bytes
 from holdfast.errors import InvalidInput, InvalidKind, UnknownKind
-from holdfast.settings import default_url, log_folder, settings
+from holdfast.settings import default_url, load_settings, log_folder
 from holdfast.store import Store
 from holdfast.store.engine.url import open_store
 from holdfast.store.fleet.queues import Queues
@@ -220,7 +224,7 @@ class Holdfast(Batching, Scheduling):
         kinds = {**self._kinds, **self._shard_kinds()}
         served = queues or sorted({kind.options.queue for kind in kinds.values()}) or ["default"]
         for name in served:
-            checked_name(name, what="the queue")
+            checked_name(name, label="the queue")
         kinds |= _built_in_kinds()
         options = WorkerOptions(
             queues=tuple(served),
@@ -261,7 +265,7 @@ class Holdfast(Batching, Scheduling):
     def _enqueuer(self, kind: str) -> Enqueuer:
         known = self._kinds.get(kind)
         if known is None:
-            raise UnknownKind(f"this app has no kind {kind!r}", hint=suggest(kind, list(self._kinds)), kind=kind)
+            raise UnknownKind(f"this app has no kind {kind!r}", hint=suggest_kind(kind, list(self._kinds)), kind=kind)
         return Enqueuer(self._sink(), known)
 
     def get(self, job_id: int) -> JobRef:
@@ -329,15 +333,15 @@ def _built_in_kinds() -> dict[str, Kind]:
     from holdfast.worker.commands.executor import command_kind
     from holdfast.worker.schedules.ping import ping_kind
 
-    return {PING: ping_kind(settings()["ping_hosts"].value), COMMAND: command_kind()}
+    return {PING: ping_kind(load_settings().ping_hosts), COMMAND: command_kind()}
 
 
 def _autoscaler(profiles: Mapping[str, str] | None, limits: Mapping[str, str] | None) -> AutoscalerOptions:
     """What people have said about programs and hosts: here, or in the configuration."""
     from holdfast.worker.autoscaler.autoscaler import AutoscalerOptions
 
-    sizes: Mapping[str, str] = settings()["memory_profiles"].value if profiles is None else profiles
-    told: Mapping[str, str] = settings()["host_limits"].value if limits is None else limits
+    sizes: Mapping[str, str] = load_settings().memory_profiles if profiles is None else profiles
+    told: Mapping[str, str] = load_settings().host_limits if limits is None else limits
     for limit in told.values():
         host_limit(limit, 1)
     memory = {label: as_bytes(size) for label, size in sizes.items()}

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from holdfast.domain.text import path_part
+from holdfast.domain.names import path_part
 from holdfast.errors import InvalidInput
 
 

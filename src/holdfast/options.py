@@ -23,7 +23,7 @@ import msgspec
 
 from holdfast.client.batches.epochs import epochs
 from holdfast.client.batches.function import UnitFunction
-from holdfast.domain.batches.sharding import SHARDS
+from holdfast.domain.batches.sharding import DEFAULT_SHARDS
 from holdfast.errors import InvalidInput
 
 
@@ -69,7 +69,7 @@ RUNNING = (
     Option("inputs", str, None, "Files whose change is drift.", "A,B,…"),
     Option("accept_drift", bool, False, "Go on though version or inputs have changed."),
     Option("where", str, "here", "Where it runs: here, or on the workers. [here]", "here|workers"),
-    Option("shards", int, SHARDS, f"On workers, units at a time. [{SHARDS}]", "N"),
+    Option("shards", int, DEFAULT_SHARDS, f"On workers, units at a time. [{DEFAULT_SHARDS}]", "N"),
     Option("rate", float, None, "Begin no more than so many units in a second.", "N"),
     Option("conflicts", str, None, "Must not run: pid:PATH, systemd:NAME, pm2:NAME, worker:QUEUE.", "A,B,…"),
     Option("progress_every", int, 10, "A line of progress every so many units. [10]", "N"),

@@ -1,4 +1,4 @@
-"""Settings and where they come from: defaults, configuration files, the environment. Flags overrule them all."""
+"""Settings: defaults, configuration files and the environment, from weak to strong. Flags override all of them."""
 
 from __future__ import annotations
 
@@ -6,109 +6,179 @@ import hashlib
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 from urllib.parse import unquote
 
+import msgspec
+from msgspec import Meta, Struct
+
 from holdfast.domain.access.masking import mask_store_url
+from holdfast.domain.commands.preset import PRESET_HINTS, Preset, Words
 from holdfast.domain.fleet.admission import host_limit
-from holdfast.domain.text import as_bytes, nearest
+from holdfast.domain.names import nearest_name
+from holdfast.domain.sizes import as_bytes
 from holdfast.errors import ConfigurationError, InvalidInput
 
+FILES = ("holdfast.toml", "pyproject.toml")
 
-class Setting(NamedTuple):
-    """One setting: the type of its value, its default, and what it means."""
+
+class MemorySize(str):
+    """A size in bytes as people write it: ``8G``."""
+
+    __slots__ = ()
+
+
+class HostLimit(str):
+    """A share of a host or a size: ``80%``, ``48G``."""
+
+    __slots__ = ()
+
+
+Label = Annotated[str, Meta(min_length=1)]
+
+
+def _doc(description: str, **limits: Any) -> Meta:
+    return Meta(description=description, **limits)
+
+
+class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Every setting with its type and its default. The descriptions are the reference and the hints of errors."""
+
+    url: Annotated[str, _doc("The store.")]
+    app: Annotated[str | None, _doc("The application whose kinds a worker runs, as MODULE:APP.")] = None
+    queues: Annotated[list[str], _doc("The queues a worker serves; none means those of its kinds.")] = []
+    slots: Annotated[int, _doc("Jobs that a worker runs at a time: 1 to 10,000.", ge=1, le=10_000)] = 8
+    grace: Annotated[str, _doc("How long jobs may go on after a first signal.")] = "30s"
+    metrics: Annotated[str | None, _doc("HOST:PORT where a worker serves /metrics, /livez and /readyz.")] = None
+    web: Annotated[str, _doc("HOST:PORT where the dashboard and the API listen.")] = "127.0.0.1:8320"
+    web_hosts: Annotated[list[str], _doc("Names that the dashboard answers to, beside those of this machine.")] = []
+    web_secure: Annotated[Literal["on", "off"], _doc("Whether it is reached by HTTPS alone: cookies say so.")] = "off"
+    web_proxy_header: Annotated[str | None, _doc("The header in which a trusted proxy names the person.")] = None
+    web_proxy_from: Annotated[list[str], _doc("Addresses of proxies whose header is trusted.")] = []
+    web_proxy_role: Annotated[Literal["viewer", "operator", "admin"], _doc("What people named by a proxy may do.")] = (
+        "viewer"
+    )
+    log_format: Annotated[Literal["text", "json"], _doc("How a worker writes its log.")] = "text"
+    log_level: Annotated[Literal["debug", "info", "warning", "error"], _doc("What a worker writes to its log.")] = (
+        "info"
+    )
+    ping_hosts: Annotated[list[str], _doc("The hosts that schedules may ping when they succeed; none: no pings.")] = []
+    output: Annotated[Literal["text", "json", "ndjson"], _doc("How commands print.")] = "text"
+    memory_profiles: Annotated[
+        dict[Label, MemorySize], _doc("What programs take, by label: 8G. * stands for anything.")
+    ] = {}
+    host_limits: Annotated[
+        dict[Label, HostLimit], _doc("What programs may take of a host, by its name: 80% (the default) or 48G.")
+    ] = {}
+    api_key_sha256: Annotated[
+        Annotated[str, Meta(pattern=r"^[0-9a-fA-F]{64}\Z")] | None,
+        _doc("SHA-256, in hex, of the key that changes need in HOLDFAST_API_KEY."),
+    ] = None
+    command: Annotated[Preset, _doc("What add, sweep and run take where the line says nothing.")] = Preset()
+    profiles: Annotated[dict[str, Preset], _doc("The same for programs whose label fits a pattern.")] = {}
+    audit_checks: Annotated[list[Words], _doc("Programs that audit runs; one that fails is exit 1.")] = []
+
+
+class SettingField(NamedTuple):
+    """One field of the settings. A table has keys of its own, so no variable can hold it."""
 
     name: str
-    type: type[str | int | list[Any] | dict[str, Any]]
-    default: str | int | list[Any] | dict[str, Any] | None
-    text: str
-    #: The only values it may have, where there are few.
-    choices: tuple[str, ...] = ()
-    #: Whether it has parts of its own, which no variable could hold.
-    table: bool = False
+    type: Any
+    #: As it would be written in a file.
+    default: Any
+    description: str
+
+    @property
+    def is_table(self) -> bool:
+        return self.name in PRESET_HINTS
 
     @property
     def variable(self) -> str | None:
-        """Its name in the environment."""
-        return None if self.table else f"HOLDFAST_{self.name.upper()}"
+        """The name of its environment variable."""
+        return None if self.is_table else f"HOLDFAST_{self.name.upper()}"
 
 
-class SettingValue(NamedTuple):
-    """A setting's value and where it came from: a file, a variable, a flag, or ``default``."""
+class SettingValue(Struct, frozen=True):
+    """A setting that is in force, and where it comes from."""
 
     name: str
     value: Any
     origin: str
 
 
-SETTINGS = {
-    setting.name: setting
-    for setting in (
-        Setting("url", str, None, "The store."),
-        Setting("app", str, None, "The application whose kinds a worker runs, as MODULE:APP."),
-        Setting("queues", list, [], "The queues a worker serves; none means those of its kinds."),
-        Setting("slots", int, 8, "Jobs that a worker runs at a time: 1 to 10,000."),
-        Setting("grace", str, "30s", "How long jobs may go on after a first signal."),
-        Setting("metrics", str, None, "HOST:PORT where a worker serves /metrics, /livez and /readyz."),
-        Setting("web", str, "127.0.0.1:8320", "HOST:PORT where the dashboard and the API listen."),
-        Setting("web_hosts", list, [], "Names that the dashboard answers to, beside those of this machine."),
-        Setting("web_secure", str, "off", "Whether it is reached by HTTPS alone: cookies say so.", ("on", "off")),
-        Setting("web_proxy_header", str, None, "The header in which a trusted proxy names the person."),
-        Setting("web_proxy_from", list, [], "Addresses of proxies whose header is trusted."),
-        Setting(
-            "web_proxy_role", str, "viewer", "What people named by a proxy may do.", ("viewer", "operator", "admin")
-        ),
-        Setting("log_format", str, "text", "How a worker writes its log.", ("text", "json")),
-        Setting("log_level", str, "info", "What a worker writes to its log.", ("debug", "info", "warning", "error")),
-        Setting("ping_hosts", list, [], "The hosts that schedules may ping when they succeed; none: no pings."),
-        Setting("output", str, "text", "How commands print.", ("text", "json", "ndjson")),
-        Setting("memory_profiles", dict, {}, "What programs take, by label: 8G. * stands for anything."),
-        Setting("host_limits", dict, {}, "What programs may take of a host, by its name: 80% (the default) or 48G."),
-        Setting("api_key_sha256", str, None, "SHA-256, in hex, of the key that changes need in HOLDFAST_API_KEY."),
-        Setting("command", dict, {}, "What add, sweep and run take where the line says nothing.", table=True),
-        Setting("profiles", dict, {}, "The same for programs whose label fits a pattern.", table=True),
-        Setting("audit_checks", list, [], "Programs that audit runs; one that fails is exit 1.", table=True),
-    )
-}
-FILES = ("holdfast.toml", "pyproject.toml")
+class LoadedSettings(NamedTuple):
+    """The typed settings, and each value as it was written, with its origin: a file, a variable, or ``default``."""
+
+    settings: Settings
+    values: dict[str, SettingValue]
 
 
-def settings(
+class Layer(NamedTuple):
+    """Values from one origin."""
+
+    origin: str
+    values: Mapping[str, Any]
+
+
+@cache
+def setting_fields() -> dict[str, SettingField]:
+    """Every field of the settings, by name."""
+    default = Settings(url="")
+    return {
+        field.name: SettingField(
+            field.name,
+            field.type,
+            msgspec.to_builtins(getattr(default, field.name)),
+            field.type.__metadata__[-1].description,
+        )
+        for field in msgspec.structs.fields(Settings)
+    }
+
+
+def load_settings(
     *, environ: Mapping[str, str] = os.environ, directory: Path | None = None, file: Path | None = None
-) -> dict[str, SettingValue]:
-    """Every setting with its value: a variable before a file, a file before the default.
+) -> Settings:
+    """The typed settings of :func:`read_settings`."""
+    return read_settings(environ=environ, directory=directory, file=file).settings
+
+
+def read_settings(
+    *, environ: Mapping[str, str] = os.environ, directory: Path | None = None, file: Path | None = None
+) -> LoadedSettings:
+    """Merge the layers: a variable overrides a file, a file overrides the default.
 
     The files are those of the nearest folder that has any, here or above; where both set a value,
-    ``[tool.holdfast]`` of ``pyproject.toml`` is the stronger one. *file* is read instead of them.
+    ``[tool.holdfast]`` of ``pyproject.toml`` wins. *file* replaces them.
 
     Raises:
         ConfigurationError: A file cannot be read, a setting does not exist, or has a wrong value.
     """
-    found = {name: SettingValue(name, setting.default, "default") for name, setting in SETTINGS.items()}
-    found["url"] = SettingValue("url", f"sqlite:///{user_data(environ) / 'holdfast.db'}", "default")
-    for source in (file,) if file is not None else _nearest(directory or Path.cwd()):
-        found |= {name: SettingValue(name, value, str(source)) for name, value in _from(source).items()}
-    for name, setting in SETTINGS.items():
-        variable = setting.variable
-        if variable is not None and (text := environ.get(variable)):
-            found[name] = SettingValue(name, _checked(setting, _parsed(setting, text), variable), variable)
-    return found
+    url = f"sqlite:///{user_data(environ) / 'holdfast.db'}"
+    values = {field.name: SettingValue(field.name, field.default, "default") for field in setting_fields().values()}
+    values["url"] = SettingValue("url", url, "default")
+    typed: dict[str, Any] = {"url": url}
+    files = [_file_layer(file)] if file is not None else _nearest_layers(directory or Path.cwd())
+    for layer in (*files, *_environment_layers(environ)):
+        for name, value in layer.values.items():
+            typed[name] = _converted(setting_fields()[name], value, layer.origin)
+            values[name] = SettingValue(name, value, layer.origin)
+    return LoadedSettings(Settings(**typed), values)
 
 
-def flattened(found: SettingValue) -> list[SettingValue]:
-    """A setting with parts, part by part: ``command.memory``; any other one by itself."""
-    if not isinstance(found.value, dict) or not found.value:
-        return [found]
-    parts = (SettingValue(f"{found.name}.{name}", value, found.origin) for name, value in found.value.items())
-    return [each for part in parts for each in flattened(part)]
+def flatten(setting: SettingValue) -> list[SettingValue]:
+    """A table key by key, such as ``command.memory``; any other setting unchanged."""
+    if not isinstance(setting.value, dict) or not setting.value:
+        return [setting]
+    inner = (SettingValue(f"{setting.name}.{key}", value, setting.origin) for key, value in setting.value.items())
+    return [leaf for each in inner for leaf in flatten(each)]
 
 
 def default_url() -> str:
-    """The store when nobody says: ``HOLDFAST_URL``, a configuration file, or a SQLite file of the user."""
-    url: str = settings()["url"].value
-    return url
+    """The store of an app without a URL: ``HOLDFAST_URL``, a configuration file, or a SQLite file of the user."""
+    return load_settings().url
 
 
 def user_data(environ: Mapping[str, str]) -> Path:
@@ -120,32 +190,32 @@ def user_data(environ: Mapping[str, str]) -> Path:
 
 
 def log_folder(url: str, environ: Mapping[str, str] = os.environ) -> Path:
-    """Where programs of a store leave what they write, on this host: beside a SQLite file, or in the user's data."""
+    """The folder of command logs on this host: beside a SQLite file, or in the user's data."""
     if url.startswith("sqlite:"):
         return Path(f"{unquote(url.removeprefix('sqlite:///').partition('?')[0])}-logs").absolute()
     digest = hashlib.sha256(mask_store_url(url).encode()).hexdigest()[:16]
     return user_data(environ) / "logs" / digest
 
 
-def _nearest(directory: Path) -> list[Path]:
+def _nearest_layers(directory: Path) -> list[Layer]:
     for folder in (directory, *directory.parents):
-        files = [folder / name for name in FILES if (folder / name).is_file()]
-        if found := [file for file in files if _from(file)]:
-            return found
+        layers = [_file_layer(folder / name) for name in FILES if (folder / name).is_file()]
+        if with_values := [layer for layer in layers if layer.values]:
+            return with_values
     return []
 
 
-def _from(file: Path) -> dict[str, Any]:
-    """The settings of one file; in a ``pyproject.toml`` they have a table of their own."""
-    found = _load(file)
+def _file_layer(file: Path) -> Layer:
+    """The settings of one file; ``pyproject.toml`` has them in ``[tool.holdfast]``."""
+    values = _load(file)
     if file.name == "pyproject.toml":
-        tools = found.get("tool", {})
-        found = tools.get("holdfast", {}) if isinstance(tools, dict) else {}
-        if not isinstance(found, dict):
+        tools = values.get("tool", {})
+        values = tools.get("holdfast", {}) if isinstance(tools, dict) else {}
+        if not isinstance(values, dict):
             raise ConfigurationError(f"{file}: [tool.holdfast] must be a table")
-    for name in found.keys() - SETTINGS.keys():
-        raise ConfigurationError(f"{file}: there is no setting {name!r}", hint=_nearest_name(name))
-    return {name: _checked(SETTINGS[name], value, str(file)) for name, value in found.items()}
+    for name in values.keys() - setting_fields().keys():
+        raise ConfigurationError(f"{file}: there is no setting {name!r}", hint=_suggestion(name))
+    return Layer(str(file), values)
 
 
 def _load(file: Path) -> dict[str, Any]:
@@ -153,52 +223,60 @@ def _load(file: Path) -> dict[str, Any]:
 
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:  # TOML and text that cannot be decoded among them
+    except (OSError, ValueError) as error:  # ValueError: invalid TOML, or text that is not UTF-8
         raise ConfigurationError(
             f"{file} cannot be read: {error}", hint="Mend the file, or name another with --config."
         ) from None
 
 
-def _parsed(setting: Setting, text: str) -> Any:
-    """A value from the environment, where everything is text."""
-    if setting.type is list:
-        return [part.strip() for part in text.split(",") if part.strip()]
-    if setting.type is dict:
-        pairs = [part.rpartition("=") for part in text.split(",") if part.strip()]
-        return {name.strip(): value.strip() for name, _, value in pairs}
-    return int(text) if setting.type is int and re.fullmatch(r"\d{1,9}", text) else text
+def _environment_layers(environ: Mapping[str, str]) -> Iterator[Layer]:
+    for name, field in setting_fields().items():
+        variable = field.variable
+        if variable is not None and (text := environ.get(variable)):
+            yield Layer(variable, {name: _parsed(field, text)})
 
 
-def _checked(setting: Setting, value: Any, source: str) -> Any:
-    if setting.table:
-        from holdfast.domain.commands.preset import checked_table
-
-        return checked_table(setting.name, value, source)
-    fits = isinstance(value, setting.type) and not isinstance(value, bool)
-    if setting.type is list and fits:
-        fits = all(isinstance(part, str) for part in value)
-    if setting.type is dict and fits:
-        fits = all(isinstance(part, str) and name for name, part in value.items()) and _are_sizes(setting.name, value)
-    if setting.name == "slots" and fits:
-        fits = 1 <= value <= 10_000
-    if setting.name == "api_key_sha256" and fits:
-        fits = re.fullmatch(r"[0-9a-fA-F]{64}", value) is not None
-    if not fits or (setting.choices and value not in setting.choices):
-        kinds = {str: "a text", int: "a whole number", list: "a list of texts", dict: "a table of sizes"}
-        requested = " or ".join(setting.choices) or kinds[setting.type]
-        raise ConfigurationError(f"{source}: {setting.name} must be {requested}, not {value!r}", hint=setting.text)
-    return value
+def _parsed(field: SettingField, text: str) -> Any:
+    """A value of the environment as a file would hold it."""
+    match field.default:
+        case list():
+            return [item.strip() for item in text.split(",") if item.strip()]
+        case dict():
+            pairs = [item.rpartition("=") for item in text.split(",") if item.strip()]
+            return {name.strip(): value.strip() for name, _, value in pairs}
+        case int() if re.fullmatch(r"\d{1,9}", text):
+            return int(text)
+        case _:
+            return text
 
 
-def _are_sizes(name: str, table: Mapping[str, str]) -> bool:
+def _converted(field: SettingField, value: Any, origin: str) -> Any:
     try:
-        for size in table.values():
-            as_bytes(size) if name == "memory_profiles" else host_limit(size, 1)
-    except InvalidInput:
-        return False
-    return True
+        return msgspec.convert(value, field.type, dec_hook=_checked_size)
+    except (msgspec.ValidationError, InvalidInput) as error:
+        if field.is_table:
+            message, hint = f"{origin}: {field.name}: {error}", PRESET_HINTS[field.name]
+        else:
+            message, hint = f"{origin}: {field.name} must be {_expected(field)}, not {value!r}", field.description
+        raise ConfigurationError(message, hint=hint) from None
 
 
-def _nearest_name(name: str) -> str:
-    near = nearest(name, SETTINGS)
-    return f"Did you mean {near!r}?" if near else f"The settings are: {', '.join(SETTINGS)}."
+def _checked_size(kind: type[Any], value: Any) -> Any:
+    """Sizes stay text: workers resolve shares against their own host."""
+    if not isinstance(value, str):
+        raise InvalidInput(f"{value!r} is no size")
+    as_bytes(value) if kind is MemorySize else host_limit(value, 1)
+    return kind(value)
+
+
+def _expected(field: SettingField) -> str:
+    kind = get_args(field.type)[0]
+    if get_origin(kind) is Literal:
+        return " or ".join(get_args(kind))
+    kinds = {str: "a text", int: "a whole number", list: "a list of texts", dict: "a table of sizes"}
+    return kinds.get(type(field.default), "a text")
+
+
+def _suggestion(name: str) -> str:
+    near = nearest_name(name, setting_fields())
+    return f"Did you mean {near!r}?" if near else f"The settings are: {', '.join(setting_fields())}."

@@ -17,11 +17,11 @@ import msgspec
 
 from holdfast.app import Holdfast
 from holdfast.client.jobs.handler import Handler
+from holdfast.domain.durations import Duration, as_duration
 from holdfast.domain.jobs.context import Context
 from holdfast.domain.jobs.job import Job, Lease, WorkerId
-from holdfast.domain.jobs.kind import to_json
+from holdfast.domain.jobs.json_values import to_json
 from holdfast.domain.jobs.selector import Selector
-from holdfast.domain.text import Duration, as_duration
 from holdfast.store import Store
 from holdfast.store.jobs.leases import DEFAULT_LEASE
 from holdfast.store.jobs.settlement import Settlement
@@ -146,7 +146,7 @@ class FakeContext(Context):
         self.told.append((done, total, message))
 
     def checkpoint(self, value: Any) -> None:
-        self.checkpoints.append(msgspec.json.decode(to_json(value, what="the checkpoint")))
+        self.checkpoints.append(msgspec.json.decode(to_json(value, label="the checkpoint")))
 
     def enqueue(self, kind: str, payload: Mapping[str, Any] | None = None, /, **options: Any) -> None:
         del options
@@ -186,5 +186,5 @@ def _settled(app: Holdfast, worker: WorkerId, lease: Lease) -> Settlement:
 
 def _matches(job: Job, payload: Mapping[str, Any]) -> bool:
     known = msgspec.json.decode(job.payload)
-    requested = msgspec.json.decode(to_json(payload, what="the payload"))
+    requested = msgspec.json.decode(to_json(payload, label="the payload"))
     return all(name in known and known[name] == value for name, value in requested.items())

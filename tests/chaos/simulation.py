@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import Holdfast
-from holdfast.domain.batches.batch import UnitOutcome, UnitState, unit_key
+from holdfast.domain.batches.unit import UnitOutcome, UnitState, unit_key
 from holdfast.domain.jobs.dependencies import After
 from holdfast.domain.jobs.job import JobId, Lease, OnLost, WorkerId
 from holdfast.domain.jobs.new_job import Enqueued, NewJob

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.domain.batches.batch import UnitOutcome, UnitState
+from holdfast.domain.batches.unit import UnitOutcome, UnitState
 from holdfast.domain.jobs.job import Lease, WorkerId
 from holdfast.domain.jobs.new_job import NewJob
 from holdfast.domain.jobs.verdict import Done, Failed, Lost, Released, Stopped

@@ -10,11 +10,10 @@ import sys
 import pytest
 
 import holdfast
-from holdfast.cli.exit_codes import EXITS
 from holdfast.cli.main import COMMANDS
-from holdfast.cli.ops.about import all_errors
 from holdfast.domain.access import roles
 from holdfast.domain.access.roles import Role
+from holdfast.errors.table import EXIT_CODES, error_classes
 from holdfast.store.engine.backend import OLDEST_CODE, SCHEMA_VERSION
 from tests.support.program import ROOT
 from tests.support.reference import checker, generate
@@ -124,7 +123,7 @@ STORELESS = {
 
 @pytest.fixture
 def filled(app, monkeypatch):
-    monkeypatch.setitem(roles._COST, "n", 2)  # a hash of a token takes long on purpose
+    monkeypatch.setitem(roles._SCRYPT_COST, "n", 2)  # a hash of a token takes long on purpose
     app.enqueue("mail", {"to": 1})
     app.enqueue("broken", hold=True)
     done = app.enqueue("mail", {"to": 3}, hold=True)
@@ -211,7 +210,7 @@ def test_no_verb_takes_silence_for_everything(run, filled, action):
 
 
 def test_every_exit_code_of_an_error_is_in_the_table():
-    assert {error.exit_code for error in all_errors()} <= set(EXITS)
+    assert {error.exit_code for error in error_classes()} <= set(EXIT_CODES)
 
 
 @pytest.mark.one_backend

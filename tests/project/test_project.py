@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 import subprocess
 import sys
@@ -12,6 +11,7 @@ import pytest
 
 import holdfast
 from holdfast import errors
+from holdfast.errors.table import BATCH_ENDS, EXIT_CODES, error_classes, error_table
 
 ROOT = Path(__file__).parents[2]
 SOURCES = [
@@ -38,12 +38,6 @@ BANNED = {
 }
 
 
-def all_errors() -> list[type[errors.HoldfastError]]:
-    return [
-        value for value in vars(errors).values() if inspect.isclass(value) and issubclass(value, errors.HoldfastError)
-    ]
-
-
 def test_the_door_is_small():
     """At most 15 names, all of them there."""
     assert len(holdfast.__all__) <= 15
@@ -53,8 +47,8 @@ def test_the_door_is_small():
 def test_importing_the_door_is_cheap():
     """No driver, no command line, no web, no event loop; not with an application either."""
     code = "import sys, holdfast; holdfast.Holdfast('sqlite:///jobs.db'); print(*sys.modules)"
-    told = subprocess.run([sys.executable, "-X", "importtime", "-c", code], capture_output=True, text=True, check=True)
-    loaded = {line.rpartition("|")[2].strip() for line in told.stderr.splitlines()} | {*told.stdout.split()}
+    run = subprocess.run([sys.executable, "-X", "importtime", "-c", code], capture_output=True, text=True, check=True)
+    loaded = {line.rpartition("|")[2].strip() for line in run.stderr.splitlines()} | {*run.stdout.split()}
     assert "holdfast.app" in loaded
     assert not {"rich", "click", "psycopg", "asyncio", "starlette", "sqlalchemy", "psutil"} & loaded
 
@@ -63,27 +57,35 @@ def test_importing_the_door_is_cheap():
 def test_one_word_per_concept(word):
     """The glossary's words, and no others for the same thing."""
     pattern = re.compile(rf"\b{word}\b", re.IGNORECASE)
-    found = [
+    lines = [
         f"{path.name}:{n}"
         for path in SOURCES
         for n, line in enumerate(path.read_text().splitlines(), 1)
         if pattern.search(line)
     ]
-    assert not found, f"say {BANNED[word]!r}: {found}"
+    assert not lines, f"say {BANNED[word]!r}: {lines}"
 
 
 def test_every_error_has_a_code_of_its_own():
     """A word for programs, an exit code for shells."""
-    codes = [error.code for error in all_errors()]
+    codes = [error.code for error in error_classes()]
     assert len(codes) == len(set(codes))
     assert all(re.fullmatch(r"E_[A-Z_]+", code) for code in codes)
-    assert {error.exit_code for error in all_errors()} <= {1, 2, 3, 4, 5, 9, 10, 11, 12, 14, 15}
+    assert {error.exit_code for error in error_classes()} <= {1, 2, 3, 4, 5, 9, 10, 11, 12, 14, 15}
+
+
+def test_every_code_is_in_the_table():
+    """Of every class and of every end of a batch run, with an exit code or an HTTP status that is known."""
+    table = error_table()
+    assert {error.code for error in error_classes()} | {end.code for end in BATCH_ENDS.values()} <= set(table)
+    assert {row.exit_code for row in table.values() if row.http_status is None} <= set(EXIT_CODES)
+    assert all(row.exit_code is None and 400 <= row.http_status < 600 for row in table.values() if row.http_status)
 
 
 def test_the_drawn_tree_of_errors_is_the_real_one():
     """The docstring shows every error."""
     drawn = set(re.findall(r"[├└]── (\w+)", errors.__doc__))
-    assert drawn == {error.__name__ for error in all_errors()} - {"HoldfastError"}
+    assert drawn == {error.__name__ for error in error_classes()} - {"HoldfastError"}
 
 
 def test_modules_and_functions_stay_small():

@@ -17,7 +17,7 @@ from holdfast.admin.actions.actions import Actions
 from holdfast.admin.doctor.checks import examine
 from holdfast.admin.views.masking import Masks
 from holdfast.domain.access.roles import Role, Via
-from holdfast.domain.fleet.health import HealthCheck
+from holdfast.domain.health_check import HealthCheck
 from holdfast.settings import log_folder
 from holdfast.store import Store
 from holdfast.web.pages import routes

@@ -40,7 +40,7 @@ ALONE = ("test_browser", "test_server")
 def cheap_hashes(request, monkeypatch):
     """Hundreds of tokens are made and shown here, and a hash of one takes long on purpose."""
     if request.path.stem not in ALONE:
-        monkeypatch.setitem(roles._COST, "n", 2)
+        monkeypatch.setitem(roles._SCRYPT_COST, "n", 2)
 
 
 @pytest.fixture

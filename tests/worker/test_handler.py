@@ -8,8 +8,9 @@ from datetime import timedelta
 import pytest
 
 from holdfast.domain.jobs.handler_exceptions import Cancelled, Fail, Release, Retry, Snooze
-from holdfast.domain.jobs.kind import Kind, KindOptions
-from holdfast.domain.jobs.result import MAX_RESULT
+from holdfast.domain.jobs.json_values import MAX_RESULT
+from holdfast.domain.jobs.kind import Kind
+from holdfast.domain.jobs.kind_options import KindOptions
 from holdfast.domain.jobs.verdict import Done, Failed, Released, Stopped
 from holdfast.worker.active_runs import StopReason
 from holdfast.worker.handler import done, first_line, outcome_of, say

@@ -6,7 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.domain.jobs.kind import Kind, KindOptions
+from holdfast.domain.jobs.kind import Kind
+from holdfast.domain.jobs.kind_options import KindOptions
 from holdfast.worker import heartbeat
 from holdfast.worker.active_runs import ActiveRuns, Run, StopReason
 from holdfast.worker.heartbeat import SOONEST, Heartbeat

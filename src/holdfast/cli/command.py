@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import click
 
 from holdfast.cli.session import Session
-from holdfast.domain.text import nearest
+from holdfast.domain.names import nearest_name
 from holdfast.output.printer import Format
 
 
@@ -96,7 +96,7 @@ class CommandGroup(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
-            near = nearest(args[0], self.list_commands(ctx))
+            near = nearest_name(args[0], self.list_commands(ctx))
             if near is None:
                 raise
             raise click.UsageError(f"{error.message} Did you mean {near!r}?", ctx) from None

@@ -11,7 +11,7 @@ import click
 
 from holdfast.cli.session import Session
 from holdfast.errors import HoldfastError
-from holdfast.output.printer import NotWritten, PipeClosed
+from holdfast.output.printer import OutputError, PipeClosed
 
 if TYPE_CHECKING:
     from holdfast.output.envelope import Failure
@@ -25,7 +25,7 @@ def tell_safely(error: BaseException, session: Session) -> int:
         return tell(error, session)
     except PipeClosed:
         return quiet_end()
-    except NotWritten as unwritten:
+    except OutputError as unwritten:
         return not_written(unwritten.error)
 
 
@@ -47,7 +47,7 @@ def tell(error: BaseException, session: Session) -> int:
             return USAGE
         case PipeClosed():
             return quiet_end()
-        case NotWritten():
+        case OutputError():
             return not_written(error.error)
         case KeyboardInterrupt() | click.Abort():
             session.output.error(failure("E_INTERRUPTED", "interrupted"))

@@ -11,7 +11,7 @@ from holdfast._version import __version__
 from holdfast.cli.command import CommandGroup
 from holdfast.cli.errors import not_written, quiet_end, tell_safely
 from holdfast.cli.session import Session
-from holdfast.output.printer import Format, mend_streams
+from holdfast.output.printer import Format, repair_streams
 
 COMMANDS = {
     "up": ("ops.up:up", "Run everything for a store in one process."),
@@ -78,7 +78,7 @@ def cli() -> None:
 def main(arguments: list[str] | None = None) -> NoReturn:
     """The ``holdfast`` program: every failure becomes one line and a hint, or one JSON document, and an exit code."""
     words = sys.argv[1:] if arguments is None else arguments
-    mend_streams()
+    repair_streams()
     session = Session(format=asked_format(words))
     code = _run(words, session)
     try:

@@ -8,7 +8,7 @@ import msgspec
 
 from holdfast.admin.views.jobs import JobListView, JobView, Reasons
 from holdfast.cli.command import Items
-from holdfast.output.envelope import SCHEMA_VERSION, Envelope, LastLine
+from holdfast.output.envelope import SCHEMA_VERSION, Envelope, NdjsonEnd
 
 __all__ = ["JOBS", "JobListView", "Reasons", "schema"]
 
@@ -17,7 +17,7 @@ JOBS = Items("jobs", JobView)
 
 def schema(title: str, answer: Any) -> dict[str, Any]:
     """The JSON Schema of a command's document; ``$defs/line`` is that of its lines in NDJSON."""
-    kinds = [answer.type if isinstance(answer, Items) else answer, Envelope, LastLine]
+    kinds = [answer.type if isinstance(answer, Items) else answer, Envelope, NdjsonEnd]
     (item, envelope, last), parts = msgspec.json.schema_components(kinds, ref_template="#/$defs/{name}")
     shape = parts.pop(envelope["$ref"].rpartition("/")[2])
     data = item

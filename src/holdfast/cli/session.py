@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import ConfigurationError, Refused
 from holdfast.output.printer import Format, Output
-from holdfast.settings import SettingValue, settings
+from holdfast.settings import LoadedSettings, read_settings
 
 if TYPE_CHECKING:
     from holdfast.admin.actions.actions import Actions
@@ -32,14 +32,14 @@ class Session:
         self.flags[name] = value
 
     @cached_property
-    def configured(self) -> dict[str, SettingValue]:
+    def loaded(self) -> LoadedSettings:
         """Every setting with its origin, without the flags."""
-        given = self.flags.get("config")
-        return settings(file=None if given is None else Path(given))
+        file = self.flags.get("config")
+        return read_settings(file=None if file is None else Path(file))
 
     def setting(self, name: str, flag: Any = None) -> Any:
         """What is in force: the flag, or what is configured."""
-        return self.configured[name].value if flag is None or flag == () else flag
+        return getattr(self.loaded.settings, name) if flag is None or flag == () else flag
 
     @cached_property
     def output(self) -> Output:
@@ -65,7 +65,7 @@ class Session:
     @property
     def named_url(self) -> str | None:
         """The store that the line, the environment or a file names; None where only the default is left."""
-        named = "url" in self.flags or self.configured["url"].origin != "default"
+        named = "url" in self.flags or self.loaded.values["url"].origin != "default"
         return self.url if named else None
 
     @cached_property
@@ -79,7 +79,7 @@ class Session:
         """The store alone: most commands need no more, and answer sooner."""
         from holdfast.store.engine.url import open_store
 
-        default = "url" not in self.flags and self.configured["url"].origin == "default"
+        default = "url" not in self.flags and self.loaded.values["url"].origin == "default"
         return open_store(self.url, create=self.creates or default)
 
     @property

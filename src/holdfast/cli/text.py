@@ -9,7 +9,8 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 from holdfast.domain.access.masking import mask_text
-from holdfast.domain.text import harmless, span
+from holdfast.domain.durations import format_short_duration
+from holdfast.domain.names import escape_controls
 from holdfast.output.printer import Line
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ HEAD = "1"
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[Line]:
     """Columns as wide as the first rows need; the last one takes what the terminal has left."""
-    clean = ([harmless(cell).replace("\n", " ").replace("\t", " ") for cell in row] for row in rows)
+    clean = ([escape_controls(cell).replace("\n", " ").replace("\t", " ") for cell in row] for row in rows)
     first = list(islice(clean, FIRST))
     widths = [max(len(row[place]) for row in [list(heads), *first]) for place in range(len(heads))]
     room = columns()
@@ -76,7 +77,7 @@ def age(timestamp: datetime | None) -> str:
     if timestamp is None:
         return ""
     seconds = (datetime.now(UTC) - timestamp).total_seconds()
-    return span(abs(seconds)) + (" ago" if seconds >= 0 else "")
+    return format_short_duration(abs(seconds)) + (" ago" if seconds >= 0 else "")
 
 
 JOB_HEADS = ("ID", "STATE", "KIND", "QUEUE", "TRIES", "AGE", "LABEL", "NOTE")
@@ -111,7 +112,7 @@ def progress(job: Job, *, now: datetime | None = None) -> str:
         rate = job.progress_done / took
         words.append(f"{rate:.3g}/s")
         if job.progress_total and job.progress_total > job.progress_done:
-            words.append(f"{span((job.progress_total - job.progress_done) / rate)} left")
+            words.append(f"{format_short_duration((job.progress_total - job.progress_done) / rate)} left")
     return " ".join([*words, job.progress_message or ""]).strip()
 
 
@@ -122,7 +123,7 @@ def job_lines(job: Job, told: JobDetail, reasons: list[str]) -> Iterator[str]:
     yield f"job {job.id}  {job.state}  {job.kind}"
     command = command_of(job)
     for name, text in () if command is None else described(job, command):
-        yield f"  {name:9} {harmless(mask_text(text))}"
+        yield f"  {name:9} {escape_controls(mask_text(text))}"
     facts = {
         "queue": f"{job.queue}, priority {job.priority}" if command is None else None,
         "label": job.label,

@@ -50,15 +50,14 @@
     ├── WaitTimeout            10
     └── LeaseLost              15
 
-An error carries a word (``code``), the exit code of the command line, what to do next
-(``hint``) and its facts (``context``).
+The numbers are exit codes of the command line. Every class has ``code``, ``exit_code``, ``http_status``,
+``retryable`` and ``hint``; an instance adds ``context``, its data. ``errors.table`` lists them all.
+Errors of HTTP requests alone are in ``errors.http``.
 """
 
 from __future__ import annotations
 
-from holdfast.errors.base import (
-    HoldfastError,
-)
+from holdfast.errors.base import HoldfastError
 from holdfast.errors.input import (
     DependencyNotFound,
     InvalidExpression,

@@ -1,4 +1,4 @@
-"""The base of all errors."""
+"""The base class of all errors."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ class HoldfastError(Exception):
 
     code: ClassVar[str] = "E_HOLDFAST"
     exit_code: ClassVar[int] = 1
+    http_status: ClassVar[int] = 500
     retryable: ClassVar[bool] = False
     hint: str = ""
 

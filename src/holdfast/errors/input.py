@@ -1,4 +1,4 @@
-"""Errors of the call itself: it is wrong, or names what is not there."""
+"""Errors of the call itself: its input is wrong, or it names something that does not exist."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ class InvalidInput(HoldfastError):
 
     code = "E_INVALID"
     exit_code = 2
+    http_status = 400
 
 
 class InvalidPayload(InvalidInput):
@@ -23,6 +24,7 @@ class PayloadTooLarge(InvalidInput):
     """The payload is larger than the store accepts."""
 
     code = "E_PAYLOAD_TOO_LARGE"
+    http_status = 413
     hint = "Keep the data elsewhere (a file, a table) and enqueue its name."
 
 
@@ -75,6 +77,7 @@ class NotFound(HoldfastError):
 
     code = "E_NOT_FOUND"
     exit_code = 3
+    http_status = 404
 
 
 class UnknownKind(NotFound):
@@ -94,6 +97,7 @@ class JobPruned(NotFound):
     """The job ended long ago; its row was removed by retention, its key was kept."""
 
     code = "E_JOB_PRUNED"
+    http_status = 410
     hint = "Raise the retention if finished jobs must stay longer."
 
 

@@ -1,4 +1,4 @@
-"""Errors that tell how something ended, or who was there first."""
+"""Errors that describe how a run ended, or who holds the row already."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ class Conflict(HoldfastError):
 
     code = "E_CONFLICT"
     exit_code = 9
+    http_status = 409
 
 
 class DuplicateJob(Conflict):
@@ -73,6 +74,7 @@ class BatchPaused(HoldfastError):
 
     code = "E_PAUSED"
     exit_code = 11
+    http_status = 409
     hint = "Let it go on with holdfast batch resume, then run it again."
 
 
@@ -81,6 +83,7 @@ class Drift(HoldfastError):
 
     code = "E_DRIFT"
     exit_code = 14
+    http_status = 409
     hint = "Accept it with --accept-drift, or begin anew with --fresh."
 
 
@@ -114,6 +117,7 @@ class WaitTimeout(HoldfastError):
 
     code = "E_WAIT_TIMEOUT"
     exit_code = 10
+    http_status = 504
     retryable = True
 
 
@@ -125,6 +129,7 @@ class LeaseLost(HoldfastError):
 
     code = "E_LEASE_LOST"
     exit_code = 15
+    http_status = 409
     hint = "Raise the lease time, or let the handler report progress more often."
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Errors of the store and of how it is set up."""
+"""Errors of the store: its URL, its schema, its permissions, its availability."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ class Refused(ConfigurationError):
     """Changes on this store need a key, and the right one was not given."""
 
     code = "E_REFUSED"
+    http_status = 403
     hint = "Set HOLDFAST_API_KEY to the key of this store."
 
 
@@ -47,7 +48,7 @@ class SchemaTooNew(ConfigurationError):
     hint = "Upgrade Holdfast on this host."
 
 
-#: What to do when a store is looked at that nobody has made.
+#: The hint of commands that read a store which does not exist yet.
 NO_STORE = "Is the URL right? The first enqueue makes a store, and so do holdfast up and holdfast db migrate."
 
 
@@ -91,6 +92,7 @@ class StoreUnavailable(HoldfastError):
 
     code = "E_STORE_UNAVAILABLE"
     exit_code = 5
+    http_status = 503
     retryable = True
     hint = "Is the database running, and does the URL lead to it? The same call may succeed later."
 

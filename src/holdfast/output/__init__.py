@@ -1,1 +1,1 @@
-"""What commands print, and the envelope around answers for programs."""
+"""Output: the text, JSON and NDJSON of commands, progress bars and logs."""

@@ -1,4 +1,4 @@
-"""The envelope around all answers for programs."""
+"""The envelope around all JSON answers."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from holdfast.errors import HoldfastError
+from holdfast.errors.http import HttpError
 
 SCHEMA_VERSION = 1
 
 
 class Failure(Struct, frozen=True, kw_only=True):
-    """What went wrong, why, and what to do next."""
+    """An error, and what to do next."""
 
     code: str
     message: str
@@ -25,8 +26,8 @@ class Failure(Struct, frozen=True, kw_only=True):
     context: dict[str, str] = {}
 
 
-def failure_of(error: HoldfastError) -> Failure:
-    """An error as programs see it."""
+def failure_of(error: HoldfastError | HttpError) -> Failure:
+    """An error as JSON answers show it."""
     context = {name: str(value) for name, value in error.context.items()}
     return Failure(code=error.code, message=error.message, hint=error.hint, retryable=error.retryable, context=context)
 
@@ -45,8 +46,8 @@ class Envelope(Struct, frozen=True, kw_only=True):
     meta: Meta
 
 
-class LastLine(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the last line of ``-o ndjson`` holds under ``_meta``; *lines* counts the lines before it."""
+class NdjsonEnd(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The last line of ``-o ndjson``, under ``_meta``; *lines* counts the lines before it."""
 
     status: Literal["success", "partial_failure", "error"]
     lines: int

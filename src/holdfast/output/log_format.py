@@ -1,4 +1,4 @@
-"""Logs of Holdfast's processes: text for people, JSON for programs."""
+"""Log formats: text and JSON."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import logging
 import sys
 from datetime import UTC, datetime
 
-from holdfast.domain.text import harmless
+from holdfast.domain.names import escape_controls
 
-#: The facts that a record may carry besides its message.
-FACTS = ("job", "kind", "attempt", "token", "worker")
+#: The fields that a record may carry besides its message.
+RECORD_FIELDS = ("job", "kind", "attempt", "token", "worker")
 
 
 def configure(*, style: str = "text", level: str = "info") -> None:
@@ -24,12 +24,12 @@ def configure(*, style: str = "text", level: str = "info") -> None:
 
 
 def is_json() -> bool:
-    """Whether the logs of this process are for programs."""
+    """Whether this process logs JSON."""
     return any(isinstance(handler.formatter, JsonFormatter) for handler in logging.getLogger("holdfast").handlers)
 
 
-def facts_of(record: logging.LogRecord) -> dict[str, object]:
-    return {name: value for name in FACTS if (value := getattr(record, name, None)) is not None}
+def record_fields(record: logging.LogRecord) -> dict[str, object]:
+    return {name: value for name in RECORD_FIELDS if (value := getattr(record, name, None)) is not None}
 
 
 def _time(record: logging.LogRecord) -> str:
@@ -40,9 +40,9 @@ class TextFormatter(logging.Formatter):
     """One line, then the traceback if there is one."""
 
     def format(self, record: logging.LogRecord) -> str:
-        facts = "".join(f" {name}={value}" for name, value in facts_of(record).items())
-        line = f"{_time(record)} {record.levelname.lower():7} {record.getMessage()}{facts}"
-        return harmless(f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line)
+        fields = "".join(f" {name}={value}" for name, value in record_fields(record).items())
+        line = f"{_time(record)} {record.levelname.lower():7} {record.getMessage()}{fields}"
+        return escape_controls(f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line)
 
 
 class JsonFormatter(logging.Formatter):
@@ -54,7 +54,7 @@ class JsonFormatter(logging.Formatter):
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
-            **facts_of(record),
+            **record_fields(record),
         }
         if record.exc_info:
             line["error"] = self.formatException(record.exc_info)

@@ -1,4 +1,4 @@
-"""What a command prints: one value as text for people, as one JSON document, or line by line."""
+"""The printer of commands: text for people, one JSON document, or NDJSON."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextlib import suppress
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TextIO, TypeVar
 
-from holdfast.domain.text import harmless
+from holdfast.domain.names import escape_controls
 
 if TYPE_CHECKING:
     from holdfast.output.envelope import Failure
@@ -21,19 +21,19 @@ Status = Literal["success", "partial_failure", "error"]
 
 
 class PipeClosed(Exception):
-    """Whoever read our output has seen enough. Not an OSError: click would call that a failure."""
+    """The reader has closed the pipe. Not an OSError, which click would report as a failure."""
 
 
-class NotWritten(Exception):
-    """The output cannot be written, for a reason that is no reader's: a full disk, say."""
+class OutputError(Exception):
+    """The output cannot be written, for example because the disk is full."""
 
     def __init__(self, error: OSError) -> None:
         super().__init__(str(error))
         self.error = error
 
 
-def mend_streams() -> None:
-    """Make sure that there is somewhere to read from and to write to, and that every text can be written."""
+def repair_streams() -> None:
+    """Replace missing standard streams, and make every character writable."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         stream = getattr(sys, name)
         if stream is None:
@@ -43,7 +43,7 @@ def mend_streams() -> None:
 
 
 class Format(StrEnum):
-    """How to print."""
+    """The format of the output."""
 
     TEXT = "text"
     JSON = "json"
@@ -51,20 +51,20 @@ class Format(StrEnum):
 
 
 class Line(NamedTuple):
-    """A line of a table, harmless already; *paint* says from where to where which style holds on a terminal."""
+    """A line of a table without control characters; *styles* are (begin, end, ANSI style) for terminals."""
 
     text: str
-    paint: tuple[tuple[int, int, str], ...] = ()
+    styles: tuple[tuple[int, int, str], ...] = ()
 
     def painted(self) -> str:
         text = self.text
-        for begin, end, style in reversed(self.paint):
+        for begin, end, style in reversed(self.styles):
             text = f"{text[:begin]}\x1b[{style}m{text[begin:end]}\x1b[0m{text[end:]}"
         return text
 
 
 class Output:
-    """Prints to stdout what programs read, and to stderr what only people want to know."""
+    """Prints data to stdout, and notes for people to stderr."""
 
     def __init__(
         self,
@@ -80,12 +80,12 @@ class Output:
         self._color = color
         self._out: TextIO = sys.stdout
         if format is not Format.TEXT and isinstance(self._out, io.TextIOWrapper):
-            self._out.reconfigure(encoding="utf-8")  # JSON is UTF-8, whatever the terminal is
+            self._out.reconfigure(encoding="utf-8")  # JSON is UTF-8, even if the terminal is not
         self._lines = 0
         self._open = False
 
     def keep_stdout(self) -> None:
-        """For programs, stdout is ours alone: whatever the user's own code prints goes to stderr from now on."""
+        """With JSON, redirect everything that user code prints from stdout to stderr."""
         if self.format is Format.TEXT or self._out is not sys.__stdout__:
             return
         self._out.flush()
@@ -97,16 +97,16 @@ class Output:
 
     @property
     def color(self) -> bool:
-        """Only for people: on a terminal that can, and when nobody forbids it."""
+        """Whether to print colours: text on a capable terminal, unless NO_COLOR is set."""
         if self._color is not None:
             return self._color
-        requested = "NO_COLOR" not in os.environ and os.environ.get("TERM", "dumb") != "dumb"
-        return self.format is Format.TEXT and requested and self._out.isatty()
+        allowed = "NO_COLOR" not in os.environ and os.environ.get("TERM", "dumb") != "dumb"
+        return self.format is Format.TEXT and allowed and self._out.isatty()
 
     def value(self, data: Any, text: Callable[[], Iterable[str | Line]], *, ndjson_summary: bool = False) -> None:
-        """Print one value; *text* gives its lines for people.
+        """Print one value; *text* returns its lines for people.
 
-        *ndjson_summary*: lines were printed before, and this is their summary.
+        *ndjson_summary*: lines were printed before, and *data* is their summary.
         """
         match self.format:
             case Format.TEXT:
@@ -125,49 +125,49 @@ class Output:
         items: Iterable[T],
         text: Callable[[Iterable[T]], Iterable[str | Line]],
         *,
-        facts: Callable[[T], Any] = lambda item: item,
+        data: Callable[[T], Any] = lambda item: item,
     ) -> None:
-        """Print many values, one after the other, in flat memory.
+        """Print many values one by one, in constant memory.
 
-        *name* is their place in the JSON document, *facts* what programs see of each.
+        *name* is their key in the JSON document; *data* converts each for JSON.
         """
         match self.format:
             case Format.TEXT:
                 self.lines(text(items))
             case Format.JSON:
-                self._stream(name, map(facts, items))
+                self._stream(name, map(data, items))
             case Format.NDJSON:
-                for item in map(facts, items):
+                for item in map(data, items):
                     self._write(json_line(builtins(item)))
                 self._end("success")
 
-    def lines_of(self, items: Iterable[Any], *, checkpoint: int) -> None:
-        """Print lines for programs, and that all up to number *checkpoint* are durable."""
+    def checkpointed_lines(self, items: Iterable[Any], *, checkpoint: int) -> None:
+        """Print NDJSON lines, and a line that all items up to number *checkpoint* are durable."""
         for item in items:
             self._write(json_line(item))
         self._write(json_line({"_meta": {"checkpoint": checkpoint}}))
         self.flush()
 
     def lines(self, lines: Iterable[str | Line]) -> None:
-        """Print lines for people, made harmless; painted where there are colours."""
+        """Print lines for people, with control characters escaped."""
         for line in lines:
             if isinstance(line, Line):
                 self._write(line.painted() if self.color else line.text)
             else:
-                self._write(harmless(line))
+                self._write(escape_controls(line))
 
     def note(self, text: str) -> None:
-        """A line for people beside the data; not with ``--quiet``."""
+        """Print a line for people on stderr; not with ``--quiet``."""
         if not self.quiet:
-            _tell(text)
+            _print_to_stderr(text)
 
     def error(self, error: Failure, *, data: Any = None, status: Status = "error") -> None:
-        """Tell of a failure: for programs on stdout, for people on stderr."""
+        """Print a failure: JSON on stdout, text on stderr."""
         match self.format:
             case Format.TEXT:
-                _tell(f"error: {error.message} [{error.code}]")
+                _print_to_stderr(f"error: {error.message} [{error.code}]")
                 if error.hint:
-                    _tell(f"hint: {error.hint}")
+                    _print_to_stderr(f"hint: {error.hint}")
             case Format.JSON if self._open:
                 self._close(status, error)
             case Format.JSON:
@@ -184,7 +184,7 @@ class Output:
         return round((time.monotonic() - self.began) * 1000)
 
     def _stream(self, name: str, items: Iterable[Any]) -> None:
-        """The envelope around a list that is never held as a whole. What fails on the way is told at its end."""
+        """Print the envelope around a list item by item; a failure on the way is reported at the end."""
         from holdfast.output.envelope import SCHEMA_VERSION
 
         self._write(f'{{"schema_version": {SCHEMA_VERSION}, "data": {{{json_line(name)}: [', end="")
@@ -197,15 +197,15 @@ class Output:
         self._close("success")
 
     def _close(self, status: Status, error: Failure | None = None) -> None:
-        """The end of a document whose list was open."""
+        """Print the end of a document whose list is open."""
         meta = f'{{"duration_ms": {self._duration()}}}'
         self._write(f']}}, "status": "{status}", "error": {json_line(builtins(error))}, "meta": {meta}}}')
         self._open = False
 
     def _end(self, status: Status, error: Failure | None = None, summary: Any = None) -> None:
-        from holdfast.output.envelope import LastLine
+        from holdfast.output.envelope import NdjsonEnd
 
-        end = LastLine(status=status, lines=self._lines, error=error, summary=builtins(summary))
+        end = NdjsonEnd(status=status, lines=self._lines, error=error, summary=builtins(summary))
         self._write(json_line({"_meta": end}))
 
     def _write(self, text: str, end: str = "\n") -> None:
@@ -214,25 +214,25 @@ class Output:
         except BrokenPipeError:
             raise PipeClosed from None
         except OSError as error:
-            raise NotWritten(error) from None
+            raise OutputError(error) from None
         self._lines += 1
 
 
-class Silent(Output):
-    """Says nothing: for programs that look at the result themselves."""
+class SilentOutput(Output):
+    """Prints nothing: the caller reads the result itself."""
 
     def __init__(self) -> None:
         super().__init__(Format.TEXT, quiet=True)
 
     def value(self, data: Any, text: Callable[[], Iterable[str | Line]], *, ndjson_summary: bool = False) -> None:
-        """Nothing."""
+        """Print nothing."""
 
     def error(self, error: Failure, *, data: Any = None, status: Status = "error") -> None:
-        """Nothing."""
+        """Print nothing."""
 
 
 def builtins(value: Any) -> Any:
-    """Structs, instants and enums as JSON has them; times end in Z."""
+    """Structs, datetimes and enums as JSON values; times end in Z."""
     import msgspec
 
     return msgspec.to_builtins(value, str_keys=True)
@@ -243,12 +243,12 @@ def json_line(value: Any) -> str:
 
     try:
         return msgspec.json.encode(value).decode()
-    except UnicodeEncodeError:  # half a character, from the environment or a file's name
+    except UnicodeEncodeError:  # a lone surrogate, from the environment or the name of a file
         import json
 
         return json.dumps(builtins(value))
 
 
-def _tell(text: str) -> None:
+def _print_to_stderr(text: str) -> None:
     with suppress(OSError):
-        sys.stderr.write(harmless(text) + "\n")
+        sys.stderr.write(escape_controls(text) + "\n")

@@ -1,4 +1,4 @@
-"""A bar on stderr for those who wait at a terminal; nothing anywhere else."""
+"""A progress bar on stderr, on terminals only."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from holdfast.domain.text import per_second
+from holdfast.domain.sizes import format_rate
 from holdfast.output.printer import Format, Output
 
-#: Told how much is done, and how much of that failed.
-Tell = Callable[[int, int], None]
+#: Called with the numbers of done and failed items.
+ProgressCallback = Callable[[int, int], None]
 
 
 def has_bar(output: Output) -> bool:
-    """Whether somebody would see a bar."""
+    """Whether the output is a terminal that shows a bar."""
     is_plain = output.quiet or output.format is not Format.TEXT
     return not is_plain and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
 
 @contextmanager
-def progress(output: Output, what: str, total: int | None) -> Iterator[Tell]:
-    """Gives a function that is told how much is done; the bar shows the rate and how long it will take."""
+def progress(output: Output, label: str, total: int | None) -> Iterator[ProgressCallback]:
+    """Show a bar with rate and remaining time; the caller reports progress to the callback."""
     if not has_bar(output):
         yield lambda *_: None
         return
@@ -32,15 +32,15 @@ def progress(output: Output, what: str, total: int | None) -> Iterator[Tell]:
     from rich.text import Text
 
     class Rate(ProgressColumn):
-        """Units in a second, and how many failed."""
+        """Items per second, and the number of failed ones."""
 
         def render(self, shown: Any) -> Text:
             rate = shown.finished_speed or shown.speed
             failed = shown.fields["failed"]
-            return Text(("" if rate is None else per_second(rate)) + (f", {failed:,} failed" if failed else ""))
+            return Text(("" if rate is None else format_rate(rate)) + (f", {failed:,} failed" if failed else ""))
 
-    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), Rate(), TimeRemainingColumn(), TextColumn("left"))
+    columns = (TextColumn(label), BarColumn(), MofNCompleteColumn(), Rate(), TimeRemainingColumn(), TextColumn("left"))
     console = Console(stderr=True, no_color=not output.color)
     with Progress(*columns, console=console, transient=True) as bar:
-        line = bar.add_task(what, total=total, failed=0)
+        line = bar.add_task(label, total=total, failed=0)
         yield lambda done, failed: bar.update(line, completed=done, failed=failed)

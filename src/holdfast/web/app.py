@@ -22,13 +22,14 @@ from holdfast.admin.doctor import checks
 from holdfast.admin.views.masking import Masks
 from holdfast.domain.access.masking import mask_store_url
 from holdfast.domain.access.roles import Via
-from holdfast.domain.fleet.health import HealthCheck
+from holdfast.domain.health_check import HealthCheck
+from holdfast.errors.http import title_of
 from holdfast.settings import log_folder
 from holdfast.store.engine.url import open_store
 from holdfast.web import health
 from holdfast.web.api import router
 from holdfast.web.api.envelope import failed
-from holdfast.web.errors import title_of, told
+from holdfast.web.errors import error_answer
 from holdfast.web.pages import routes
 from holdfast.web.pages.request import SignedInUser
 from holdfast.web.pages.templates import rendered
@@ -137,7 +138,7 @@ class Site:
 
     def _tell(self, scope: Scope, error: Exception) -> ASGIApp:
         """The answer to what went wrong: an envelope for programs, words for people."""
-        status, failure, headers = told(error)
+        status, failure, headers = error_answer(error)
         route = route_of(scope)
         if route.startswith("/api/"):
             return JSONResponse(failed(failure), status, headers)

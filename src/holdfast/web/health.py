@@ -17,7 +17,7 @@ from starlette.routing import BaseRoute, Route
 
 from holdfast.admin.views.overview import counts_of, queue_summaries
 from holdfast.errors import HoldfastError
-from holdfast.web.errors import Unauthenticated
+from holdfast.errors.http import Unauthenticated
 from holdfast.web.security.authentication import COOKIE
 from holdfast.worker.metrics import TOKEN, gauge
 

@@ -12,12 +12,14 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from holdfast.domain.durations import Duration, as_duration
 from holdfast.domain.jobs.context import Context
 from holdfast.domain.jobs.handler_exceptions import Asleep
 from holdfast.domain.jobs.job import WorkerId
-from holdfast.domain.jobs.kind import to_json
+from holdfast.domain.jobs.json_values import to_json
 from holdfast.domain.jobs.new_job import Enqueued, NewJob
-from holdfast.domain.text import Duration, as_duration, checked_count, checked_name, clean_text
+from holdfast.domain.names import checked_name, clean_text
+from holdfast.domain.sizes import checked_count
 from holdfast.errors import InvalidInput
 from holdfast.store.jobs.leases import MAX_MESSAGE
 from holdfast.store.jobs.steps import StoredStep
@@ -95,7 +97,7 @@ class RunContext(Context):
         self._tell(ReportProgress(done=counted[0], total=counted[1], message=text))
 
     def checkpoint(self, value: Any) -> None:
-        self._tell(ReportProgress(checkpoint=to_json(value, what="the checkpoint").decode()))
+        self._tell(ReportProgress(checkpoint=to_json(value, label="the checkpoint").decode()))
 
     def enqueue(self, kind: str, payload: Mapping[str, Any] | None = None, /, **options: Any) -> Enqueued:
         enqueued: Enqueued = self._tell(EnqueueJob(self._request(kind, payload or {}, options)))
@@ -129,14 +131,14 @@ class RunContext(Context):
         return kept
 
     def _recall(self, name: str) -> StoredStep | None:
-        checked_name(name, what="the step")
+        checked_name(name, label="the step")
         if name in self._used:
             raise InvalidInput(f"the step {name!r} was used before in this run", hint="Give each step its own name.")
         self._used.add(name)
         return self._kept.get(name)
 
     def _keep(self, name: str, value: Any) -> StoredStep:
-        result = to_json(value, what=f"the result of step {name!r}").decode()
+        result = to_json(value, label=f"the result of step {name!r}").decode()
         step: StoredStep = self._tell(KeepStep(name=name, result=result))
         return step
 

@@ -13,12 +13,12 @@ from typing import Any
 import msgspec
 
 from holdfast.domain.access.masking import mask_text, secret_values
-from holdfast.domain.commands.command import COMMAND, hidden
+from holdfast.domain.commands.command import COMMAND, secret_variables
 from holdfast.domain.jobs.context import Context
 from holdfast.domain.jobs.handler_exceptions import Asleep, Cancelled, Fail, Release, Retry
 from holdfast.domain.jobs.job import EndReason, Lease
-from holdfast.domain.jobs.kind import Kind, to_json
-from holdfast.domain.jobs.result import dropped, kept_result
+from holdfast.domain.jobs.json_values import discarded_result, storable_result, to_json
+from holdfast.domain.jobs.kind import Kind
 from holdfast.domain.jobs.verdict import Done, Failed, Lost, Outcome, Released, Stopped
 from holdfast.errors import InvalidPayload
 from holdfast.worker.active_runs import Run, StopReason
@@ -74,7 +74,7 @@ def first_line(lease: Lease, outcome: Failed | Lost, kind: Kind | None) -> str:
         payload = msgspec.json.decode(lease.payload)
     except msgspec.DecodeError:
         payload = None
-    more = hidden(lease.payload) if lease.kind == COMMAND and payload is not None else []
+    more = secret_variables(lease.payload) if lease.kind == COMMAND and payload is not None else []
     values = secret_values({"payload": payload, "secrets": more}, () if kind is None else kind.options.secrets)
     return mask_text(outcome.error or outcome.reason, values).partition("\n")[0][:LONGEST_LINE]
 
@@ -101,16 +101,16 @@ def done(value: Any) -> Done:
     if isinstance(value, Done):
         return value  # it was made for whoever waits for it, and goes to no store
     try:
-        return Done(kept_result(to_json(value, what="the result").decode()))
+        return Done(storable_result(to_json(value, label="the result").decode()))
     except Exception:  # noqa: BLE001 - whatever the value's own code raises
         return Done(_mended(value))
 
 
 def _mended(value: Any) -> str | None:
     try:
-        return kept_result(json.dumps(value, ensure_ascii=False, allow_nan=False))
+        return storable_result(json.dumps(value, ensure_ascii=False, allow_nan=False))
     except Exception:  # noqa: BLE001 - as above
-        return dropped(f"the result, a {type(value).__name__}, cannot be written as JSON")
+        return discarded_result(f"the result, a {type(value).__name__}, cannot be written as JSON")
 
 
 def outcome_of(error: BaseException, stop_reason: StopReason | None) -> Outcome:

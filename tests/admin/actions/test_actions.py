@@ -11,12 +11,13 @@ from holdfast.admin.views.batches import unit_clusters
 from holdfast.admin.views.masking import Masks
 from holdfast.admin.views.overview import error_clusters
 from holdfast.domain.access.roles import Via
-from holdfast.domain.batches.batch import UnitState
+from holdfast.domain.batches.unit import UnitState
 from holdfast.domain.commands.edit import Edit
 from holdfast.domain.jobs.dependencies import After, IfNot
-from holdfast.domain.jobs.filter import parse_filter, say_filter
+from holdfast.domain.jobs.filter import format_filter, parse_filter
 from holdfast.domain.jobs.job import State
-from holdfast.domain.jobs.kind import Kind, KindOptions
+from holdfast.domain.jobs.kind import Kind
+from holdfast.domain.jobs.kind_options import KindOptions
 from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.jobs.verdict import Failed
 from holdfast.errors import InvalidInput, InvalidPayload, JobInUse, NoSuchJob, NotFound, UnknownKind
@@ -192,11 +193,11 @@ def test_a_backfill_can_be_tried(actions, store, clock):
     ],
 )
 def test_a_filter_is_said_as_it_is_read(text):
-    assert parse_filter(say_filter(parse_filter(text))) == parse_filter(text)
+    assert parse_filter(format_filter(parse_filter(text))) == parse_filter(text)
 
 
 def test_a_comma_within_a_value_divides_nothing():
     """A verb on one label must not take two others."""
-    assert say_filter(Selector(labels=("a,b", "c"))) == r"label='a\,b,c'"
+    assert format_filter(Selector(labels=("a,b", "c"))) == r"label='a\,b,c'"
     for labels in [("a,b", "c"), ("a\\", "b"), ("a\\,b",), ("\\", ","), ("",), ("a", "")]:
-        assert parse_filter(say_filter(Selector(labels=labels))) == Selector(labels=labels)
+        assert parse_filter(format_filter(Selector(labels=labels))) == Selector(labels=labels)

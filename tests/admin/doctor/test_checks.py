@@ -12,7 +12,7 @@ from holdfast import Selector
 from holdfast.admin.doctor import checks as doctor
 from holdfast.admin.doctor import host
 from holdfast.domain.commands.command import COMMAND, Command
-from holdfast.domain.fleet.health import Level
+from holdfast.domain.health_check import Level
 from holdfast.domain.jobs.job import WorkerId
 from holdfast.domain.jobs.new_job import NewJob
 from holdfast.domain.jobs.verdict import Failed

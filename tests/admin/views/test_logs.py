@@ -11,7 +11,8 @@ from holdfast.admin.views.jobs import job_detail, job_view, list_views
 from holdfast.admin.views.logs import find_log, mask_lines, read_log, search_log
 from holdfast.admin.views.masking import Masks, schema_of
 from holdfast.admin.views.schedules import schedule_view
-from holdfast.domain.jobs.kind import Kind, KindOptions
+from holdfast.domain.jobs.kind import Kind
+from holdfast.domain.jobs.kind_options import KindOptions
 from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.jobs.verdict import Done, Failed
 from holdfast.domain.schedules.decision import spec_of

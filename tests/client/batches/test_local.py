@@ -12,8 +12,9 @@ import pytest
 import holdfast
 from holdfast import Fatal, Skip, Unit
 from holdfast.client.batches.local import source_of
-from holdfast.domain.batches.batch import AbortedBy, BatchId, BatchState, identity, unit_key
-from holdfast.domain.batches.breaker import RATE_AFTER, Breaker, FailureLimits
+from holdfast.domain.batches.batch import AbortedBy, BatchId, BatchState, identity
+from holdfast.domain.batches.breaker import MIN_UNITS_FOR_RATE, Breaker, FailureLimits
+from holdfast.domain.batches.unit import unit_key
 from holdfast.errors import InvalidInput, InvalidKind, StoreUnavailable
 from holdfast.store.batches.batches import Batches
 from holdfast.worker.batches import driver
@@ -229,8 +230,8 @@ def test_units_run_side_by_side(app):
 
 def test_a_rate_of_failures_trips_the_breaker():
     breaker = Breaker(FailureLimits(in_a_row=0, rate=0.5))
-    ends = [breaker.count(failed=n % 3 != 0) for n in range(RATE_AFTER + 10)]
-    assert ends[RATE_AFTER - 2] is None
+    ends = [breaker.count(failed=n % 3 != 0) for n in range(MIN_UNITS_FOR_RATE + 10)]
+    assert ends[MIN_UNITS_FOR_RATE - 2] is None
     assert ends[-1] is AbortedBy.MAX_FAILURE_RATE
     total = Breaker(FailureLimits(in_a_row=0, total=3))
     assert [total.count(failed=n % 2 == 0) for n in range(5)][-1] is AbortedBy.MAX_TOTAL_FAILURES

@@ -8,10 +8,10 @@ from holdfast.domain.access.masking import (
     MASK,
     is_secret,
     mask_cut,
+    mask_json,
     mask_text,
     mask_url,
-    masked,
-    masked_json,
+    mask_value,
     secret_values,
 )
 
@@ -31,13 +31,13 @@ def test_names_that_do_not(name):
 
 def test_a_kind_may_declare_more():
     assert is_secret("iban", ("iban",))
-    assert masked({"iban": "DE02", "to": 1}, ("iban",)) == {"iban": MASK, "to": 1}
+    assert mask_value({"iban": "DE02", "to": 1}, ("iban",)) == {"iban": MASK, "to": 1}
 
 
-def test_secrets_are_found_however_deep():
+def test_secrets_are_masked_at_any_depth():
     """Names of keys count, in objects and lists; what is empty or a switch may be seen."""
     value = {"db": {"password": "hunter22"}, "all": [{"token": 1}], "secret": None, "password": False, "pwd": ""}
-    assert masked(value) == {
+    assert mask_value(value) == {
         "db": {"password": MASK},
         "all": [{"token": MASK}],
         "secret": None,
@@ -46,10 +46,10 @@ def test_secrets_are_found_however_deep():
     }
 
 
-def test_options_of_programs():
+def test_options_of_commands():
     """The word after --password, and what stands behind an equals sign."""
     argv = ["mysql", "--password", "hunter22", "--token=abc", "-v"]
-    assert masked({"argv": argv}) == {"argv": ["mysql", "--password", MASK, f"--token={MASK}", "-v"]}
+    assert mask_value({"argv": argv}) == {"argv": ["mysql", "--password", MASK, f"--token={MASK}", "-v"]}
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_options_of_programs():
         ("nothing to see", "nothing to see"),
     ],
 )
-def test_texts_that_say_a_secret(text, shown):
+def test_texts_with_a_secret(text, shown):
     assert mask_text(text) == shown
     assert mask_text(shown) == shown
 
@@ -77,9 +77,9 @@ def test_values_of_secrets_are_blotted_out_of_texts():
 
 
 def test_json_that_is_none_is_a_text():
-    assert masked_json("token=abc {") == f"token={MASK} {{"
-    assert masked_json(None) is None
-    assert masked_json('{"token": "abc"}') == {"token": MASK}
+    assert mask_json("token=abc {") == f"token={MASK} {{"
+    assert mask_json(None) is None
+    assert mask_json('{"token": "abc"}') == {"token": MASK}
 
 
 def test_a_hostile_text_takes_no_time():
@@ -101,14 +101,14 @@ def deep(levels):
     return value
 
 
-def test_what_is_nested_too_deeply_is_blotted_out_as_a_whole():
+def test_values_nested_too_deeply_are_masked_whole():
     """A payload of many levels takes down nobody who looks at it; secrets in it are known all the same."""
-    assert masked(deep(100)) == deep(100)
-    shown, levels = masked(deep(900)), 0
+    assert mask_value(deep(100)) == deep(100)
+    shown, levels = mask_value(deep(900)), 0
     while isinstance(shown, list):
         shown, levels = shown[0], levels + 1
     assert (shown, levels) == (MASK, 100)
-    assert masked_json("[" * 50_000 + "]" * 50_000) == MASK
+    assert mask_json("[" * 50_000 + "]" * 50_000) == MASK
     assert secret_values({"password": deep(900), "other": ["hunter22", deep(5_000)]}) == []
     assert secret_values({"a": [[{"password": "hunter22"}]]}) == ["hunter22"]
 
@@ -142,7 +142,7 @@ def test_a_cut_url_shows_no_password():
         ("https://db/x?", "https://db/x?"),
     ],
 )
-def test_a_url_is_shown_without_who_calls_and_what_is_said(url, shown):
+def test_a_url_is_shown_without_user_and_query_values(url, shown):
     assert mask_url(url) == shown
 
 

@@ -31,7 +31,7 @@ def test_a_token_is_known_by_its_hash_alone():
 @pytest.mark.parametrize(
     "text", ["", "hf_", "hf_12345678", "hf_12345678_short", "xx_12345678_" + "a" * 43, "hf_12345678_" + "a" * 999]
 )
-def test_what_cannot_be_a_token(text):
+def test_texts_that_are_not_tokens(text):
     assert split_token(text) is None
 
 

@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 
 from holdfast.domain.commands.command import (
     Command,
-    check_places,
+    check_placeholders,
     environment,
-    filled,
-    fits,
     grid,
-    key_of,
+    host_capacity,
     load_command,
-    masked,
-    places,
-    shown_payload,
+    mask_variables,
+    masked_payload,
+    placeholders,
+    substitute,
+    sweep_key,
 )
 from holdfast.errors import InvalidInput
 
@@ -27,63 +27,63 @@ values = st.text(max_size=30)
 
 
 def test_a_grid_is_every_combination():
-    found = list(grid({"a": ["1", "2"], "b": ["x", "y"]}))
-    assert found == [{"a": a, "b": b} for a in "12" for b in "xy"]
+    rows = list(grid({"a": ["1", "2"], "b": ["x", "y"]}))
+    assert rows == [{"a": a, "b": b} for a in "12" for b in "xy"]
 
 
 @given(values, values)
 def test_a_value_stays_within_its_word(one, other):
     """Whatever it holds: braces and the names of other places too."""
-    assert filled(["run", "{a}", "--b={b}", "{{a}}"], {"a": one, "b": other}) == ("run", one, f"--b={other}", "{a}")
+    assert substitute(["run", "{a}", "--b={b}", "{{a}}"], {"a": one, "b": other}) == ("run", one, f"--b={other}", "{a}")
 
 
 def test_places_and_parameters_are_the_same():
-    assert places(["{a}", "x{b}y{a}", "{{c}}", "{}", "{1}"]) == ["a", "b"]
-    check_places(["{a}"], ["a"])
+    assert placeholders(["{a}", "x{b}y{a}", "{{c}}", "{}", "{1}"]) == ["a", "b"]
+    check_placeholders(["{a}"], ["a"])
     with pytest.raises(InvalidInput, match="nothing fills"):
-        check_places(["{a}"], [])
+        check_placeholders(["{a}"], [])
     with pytest.raises(InvalidInput, match="not used"):
-        check_places(["a"], ["a"])
+        check_placeholders(["a"], ["a"])
 
 
 @given(st.dictionaries(st.sampled_from("abc"), values, min_size=1), st.dictionaries(st.sampled_from("abc"), values))
 def test_no_two_sets_of_parameters_share_a_key(one, other):
-    assert (key_of("x", ["a"], one) == key_of("x", ["a"], other)) == (list(one.items()) == list(other.items()))
-    assert key_of("x", ["a"], one) != key_of("x", ["b"], one)
+    assert (sweep_key("x", ["a"], one) == sweep_key("x", ["a"], other)) == (list(one.items()) == list(other.items()))
+    assert sweep_key("x", ["a"], one) != sweep_key("x", ["b"], one)
 
 
 @pytest.mark.parametrize(
     "words", [["sh", "-c", "echo {a}"], ["/bin/bash", "-ec", "{a}"], ["env", "X=1", "zsh", "-c", "x {a}"]]
 )
-def test_no_shell_reads_what_fills_a_place(words):
+def test_no_shell_reads_the_value_of_a_placeholder(words):
     with pytest.raises(InvalidInput, match="the shell would read"):
-        check_places(words, ["a"])
-    check_places(["sh", "-c", 'echo "$1"', "-", "{a}"], ["a"])
+        check_placeholders(words, ["a"])
+    check_placeholders(["sh", "-c", 'echo "$1"', "-", "{a}"], ["a"])
 
 
 @pytest.mark.parametrize(
     "name", ["API_KEY", "DB_PASSWORD", "GITHUB_TOKEN", "AWS_SECRET_ACCESS_KEY", "SSH_PRIVATE", "key"]
 )
 def test_secrets_are_not_shown(name):
-    assert masked({name: "x"}) == {name: "***"}
+    assert mask_variables({name: "x"}) == {name: "***"}
 
 
 @pytest.mark.parametrize("name", ["PATH", "LANG", "KEYBOARD", "MONKEY", "TZ"])
 def test_other_variables_are(name):
-    assert masked({name: "x"}) == {name: "x"}
+    assert mask_variables({name: "x"}) == {name: "x"}
 
 
 def test_a_payload_is_shown_without_its_secrets():
     command = Command(argv=("true",), cwd="/", env={"TOKEN": "x", "A": "b"})
-    assert load_command(shown_payload("command", command.dumps())).env == {"TOKEN": "***", "A": "b"}
-    assert shown_payload("mail", "{}") == "{}"
-    assert shown_payload("command", "[]") == "[]"
+    assert load_command(masked_payload("command", command.dumps())).env == {"TOKEN": "***", "A": "b"}
+    assert masked_payload("mail", "{}") == "{}"
+    assert masked_payload("command", "[]") == "[]"
 
 
-def test_what_was_stored_is_stronger_than_the_worker():
+def test_stored_variables_override_those_of_the_worker():
     command = Command(argv=("true",), cwd="/", env={"HOME": "/mine"}, parameters={"year": "2020"})
-    found = environment(command, {"HOME": "/theirs", "USER": "u", "SECRET": "s"}, job_id=7, label=None)
-    assert found == {"HOME": "/mine", "USER": "u", "HOLDFAST_PARAM_year": "2020", "HOLDFAST_JOB_ID": "7"}
+    env = environment(command, {"HOME": "/theirs", "USER": "u", "SECRET": "s"}, job_id=7, label=None)
+    assert env == {"HOME": "/mine", "USER": "u", "HOLDFAST_PARAM_year": "2020", "HOLDFAST_JOB_ID": "7"}
 
 
 @pytest.mark.parametrize(
@@ -102,13 +102,13 @@ def test_what_was_stored_is_stronger_than_the_worker():
         {"cpus": 0.001},
     ],
 )
-def test_what_makes_no_sense_is_refused(wrong):
+def test_invalid_commands_are_refused(wrong):
     with pytest.raises(InvalidInput):
         Command(**{"argv": ("true",), "cwd": "/", **wrong})
 
 
-def test_what_fits_a_host_is_eighty_percent():
-    assert fits(100, 10, 10, 1.0) == (8, "memory")
-    assert fits(1000, 10, 10, 2.0) == (4, "cores")
+def test_commands_fit_eighty_percent_of_a_host():
+    assert host_capacity(100, 10, 10, 1.0) == (8, "memory")
+    assert host_capacity(1000, 10, 10, 2.0) == (4, "cores")
     with pytest.raises(InvalidInput):
-        fits(100, 10, 0, 1.0)
+        host_capacity(100, 10, 0, 1.0)

@@ -1,4 +1,4 @@
-"""The eight invariants: what is against each is found by the words, variables and caps of live programs."""
+"""The eight invariants: violations show in the words, variables and caps of live commands."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from holdfast.domain.commands import invariants
 from holdfast.domain.commands.command import Command
 from holdfast.domain.commands.invariants import HostSize, LiveCommand
-from holdfast.domain.fleet.health import Level
+from holdfast.domain.health_check import Level
 
 GB = 2**30
 HOST = HostSize(memory=64 * GB, cores=16)
@@ -26,15 +26,15 @@ def sh(text):
 
 
 def complaints(checks):
-    """What is not in order; each says what to do, and all have their numbers."""
-    found = [check for check in checks if check.level is not Level.OK]
-    assert all(check.fix for check in found)
-    return [check.message for check in found]
+    """The messages of violations; each has a fix."""
+    violations = [check for check in checks if check.level is not Level.OK]
+    assert all(check.fix for check in violations)
+    return [check.message for check in violations]
 
 
-def test_programs_in_order_have_nothing_against_them():
-    programs = live(["sim", "--out", "a=1.csv", "1"], ["sim", "--out", "a=2.csv", "2"], sh("x > y.part && mv y.part y"))
-    checks = list(invariants.examine(programs, HOST, ["/w/holdfast.toml"]))
+def test_valid_commands_have_no_violations():
+    commands = live(["sim", "--out", "a=1.csv", "1"], ["sim", "--out", "a=2.csv", "2"], sh("x > y.part && mv y.part y"))
+    checks = list(invariants.examine(commands, HOST, ["/w/holdfast.toml"]))
     assert [check.name[0] for check in checks] == list("12345678")
     assert complaints(checks) == []
 
@@ -49,20 +49,20 @@ def test_programs_in_order_have_nothing_against_them():
         (["flock", "/tmp/x.lock", "a"], ["flock", "/tmp/x.lock", "b"]),
     ],
 )
-def test_a_path_that_two_write_to_is_found(argvs):
+def test_a_path_that_two_write_to_is_reported(argvs):
     """1: the same place, with different parameters."""
     (text,) = complaints(invariants.shared_paths(live(*argvs)))
     assert "(jobs 1, 2)" in text
 
 
-def test_a_temporary_directory_that_two_share_is_found():
+def test_a_temporary_directory_that_two_share_is_reported():
     """1: by its variable. What is the same program twice shares nothing but itself."""
     env = {"TMPDIR": "/scratch"}
     assert "/scratch" in complaints(invariants.shared_paths(live(["a"], ["b"], env=env)))[0]
     assert complaints(invariants.shared_paths(live(["a"], ["a"], env=env))) == []
 
 
-def test_a_program_that_is_queued_twice_is_found():
+def test_a_command_that_is_queued_twice_is_reported():
     """2: unless it has a key, which would have told."""
     twice = live(["sim", "1"], ["sim", "1"])
     assert complaints(invariants.checked_first(twice)) == [
@@ -72,10 +72,10 @@ def test_a_program_that_is_queued_twice_is_found():
     assert complaints(invariants.checked_first(keyed)) == []
 
 
-def test_who_deletes_what_another_needs_is_found():
+def test_deleting_a_path_of_another_command_is_reported():
     """2: look whose it is."""
-    programs = live(["rm", "-rf", "/scratch/a"], ["sim", "/scratch/a"], sh("rm -rf /scratch/b"))
-    assert complaints(invariants.checked_first(programs)) == [
+    commands = live(["rm", "-rf", "/scratch/a"], ["sim", "/scratch/a"], sh("rm -rf /scratch/b"))
+    assert complaints(invariants.checked_first(commands)) == [
         "a live program deletes what another live one names: job 1 deletes /scratch/a"
     ]
 
@@ -83,7 +83,7 @@ def test_who_deletes_what_another_needs_is_found():
 @pytest.mark.parametrize(
     ("text", "bad"), [("rm x", True), ("rm -r x; y", True), ("rm -rf x", False), ("rm -f x", False)]
 )
-def test_a_delete_that_does_not_tolerate_absence_is_found(text, bad):
+def test_a_delete_that_does_not_tolerate_absence_is_reported(text, bad):
     """3: in the text of a shell, and by itself."""
     for argv in (sh(text), text.partition(";")[0].split()):
         assert bool(complaints(invariants.tolerant_deletes(live(argv)))) is bad
@@ -98,18 +98,18 @@ def test_a_delete_that_does_not_tolerate_absence_is_found(text, bad):
         ("sim > /dev/null 2>&1", False),
     ],
 )
-def test_a_write_that_can_be_torn_is_found(text, bad):
+def test_a_write_that_is_not_atomic_is_reported(text, bad):
     """4: the file itself is written, not one that takes its place."""
     assert bool(complaints(invariants.atomic_writes(live(sh(text))))) is bad
 
 
-def test_more_than_one_config_is_found():
+def test_more_than_one_config_is_reported():
     """5"""
     assert complaints(invariants.one_config(["/a/holdfast.toml", "/holdfast.toml"]))
     assert complaints(invariants.one_config([])) == []
 
 
-def test_a_host_that_is_promised_too_much_or_idles_is_found():
+def test_an_overcommitted_or_idle_host_is_reported():
     """6: caps beyond 80 %, or programs that wait though they would fit."""
     many = live(*(["sim", str(n)] for n in range(60)), running=True)
     assert "more than 80 %" in complaints(invariants.used_host(many, HOST))[0]
@@ -121,7 +121,7 @@ def test_a_host_that_is_promised_too_much_or_idles_is_found():
     assert complaints(invariants.used_host(waiting, HOST)) == []
 
 
-def test_programs_without_a_cap_are_found():
+def test_commands_without_a_cap_are_reported():
     """7: and swap that caps do not count."""
     assert "2 live programs have no memory cap (jobs 1, 2)" in complaints(
         invariants.capped(live(["a"], ["b"], memory=None), HOST)
@@ -131,10 +131,10 @@ def test_programs_without_a_cap_are_found():
     assert complaints(invariants.capped(live(["a"]), HOST)) == []
 
 
-def test_who_watches_by_number_is_found():
+def test_references_by_job_id_are_reported():
     """8"""
-    programs = live(sh("holdfast wait 17 && merge"), ["holdfast", "wait", "--label", "x"], ["holdfast", "log", "3"])
-    (text,) = complaints(invariants.watched_by_name(programs))
+    commands = live(sh("holdfast wait 17 && merge"), ["holdfast", "wait", "--label", "x"], ["holdfast", "log", "3"])
+    (text,) = complaints(invariants.watched_by_name(commands))
     assert "holdfast wait 17 (job 1)" in text
     assert "(job 3)" in text
     assert "(job 2)" not in text

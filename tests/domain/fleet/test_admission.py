@@ -10,46 +10,46 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.domain.fleet.admission import (
-    ENOUGH,
-    FILLED,
-    OVERTAKEN,
-    REMEMBERED,
+    MAX_FORECAST_SHARE,
+    MAX_OVERTAKEN_S,
+    MAX_SAMPLES,
+    MIN_SAMPLES,
     Candidate,
-    Expected,
+    ExpectedMemory,
     MemoryRoom,
     Profile,
     Refusal,
     RunningCommand,
+    add_sample,
     choose,
-    expected,
+    describe_refusal,
+    expected_memory,
     forecast,
     host_limit,
-    learned,
-    limit_for,
+    host_limit_text,
     profile_name,
     refusal,
     room,
-    say_refusal,
 )
 from holdfast.errors import InvalidInput
 
 GB = 10**9
-PEAKS = st.lists(st.integers(1, 10**12), min_size=1, max_size=REMEMBERED)
+PEAKS = st.lists(st.integers(1, 10**12), min_size=1, max_size=MAX_SAMPLES)
 
 
 def profile(*peaks, name="a"):
-    found = Profile(name)
+    learned = Profile(name)
     for peak in peaks:
-        found = learned(found, peak)
-    return found
+        learned = add_sample(learned, peak)
+    return learned
 
 
 def known(gb, *, deviation=0.0, name="a", sure=True):
-    return Expected(name, gb * GB, deviation * GB, sure, "5 runs")
+    return ExpectedMemory(name, gb * GB, deviation * GB, sure, "5 runs")
 
 
 @given(PEAKS)
-def test_a_profile_has_the_moments_of_its_runs(peaks):
+def test_a_profile_has_mean_and_variance_of_its_runs(peaks):
     """Mean and deviation, up to as many runs as are remembered."""
     found = profile(*peaks)
     assert found.samples == len(peaks)
@@ -73,25 +73,25 @@ def test_old_runs_fade():
         ("/odd", ["/bin/"], "/bin/"),
     ],
 )
-def test_whose_history_a_program_shares(label, words, name):
+def test_commands_of_one_label_share_a_profile(label, words, name):
     """That of its label without the parameters, or of the program."""
     assert profile_name(label, words) == name
 
 
-def test_what_is_expected():
+def test_expected_memory():
     """A declared figure rules, then what was measured, then the cap, then what little is known, then a guess."""
     five, two = profile(*[2 * GB] * 3, *[4 * GB] * 3), profile(GB, 3 * GB)
 
-    def found(profile, cap=None, declared=()):
-        answer = expected(profile, cap=cap, declared=dict(declared), limit=40 * GB)
+    def expect(profile, cap=None, declared=()):
+        answer = expected_memory(profile, cap=cap, declared=dict(declared), limit=40 * GB)
         return round(answer.mean / GB, 3), round(answer.deviation / GB, 3), answer.known
 
-    assert found(five, cap=9 * GB, declared=[("b", 1), ("a*", 7 * GB)]) == (7, 0, True)
-    assert found(five) == (3, 1, True)
-    assert found(five, cap=int(3.5 * GB)) == (3, 0.5, True)
-    assert found(two, cap=6 * GB) == (6, 0, True)
-    assert found(two) == (3, 0, False)
-    assert found(Profile("a")) == (5, 0, False)
+    assert expect(five, cap=9 * GB, declared=[("b", 1), ("a*", 7 * GB)]) == (7, 0, True)
+    assert expect(five) == (3, 1, True)
+    assert expect(five, cap=int(3.5 * GB)) == (3, 0.5, True)
+    assert expect(two, cap=6 * GB) == (6, 0, True)
+    assert expect(two) == (3, 0, False)
+    assert expect(Profile("a")) == (5, 0, False)
 
 
 def test_the_forecast_is_the_sum_of_the_peaks_and_one_deviation_of_it():
@@ -108,11 +108,11 @@ def test_the_forecast_is_the_sum_of_the_peaks_and_one_deviation_of_it():
 )
 def test_nothing_that_does_not_fit_begins(running, peak, deviation):
     """Whoever is admitted, the forecast is within the limit."""
-    programs = [RunningCommand(int(now * GB), known(will, deviation=dev)) for now, will, dev in running]
+    commands = [RunningCommand(int(now * GB), known(will, deviation=dev)) for now, will, dev in running]
     free = MemoryRoom(50 * GB, 50 * GB)
     newcomer = known(peak, deviation=deviation)
-    if refusal(newcomer, programs, free) is None:
-        assert forecast(programs, newcomer) <= FILLED * free.now
+    if refusal(newcomer, commands, free) is None:
+        assert forecast(commands, newcomer) <= MAX_FORECAST_SHARE * free.now
 
 
 def test_an_unknown_label_runs_one_at_a_time():
@@ -137,33 +137,39 @@ def test_who_fits_may_pass_until_the_head_has_waited_too_long():
     running = [RunningCommand(30 * GB, known(30))]
     line = [Candidate(1, known(20)), Candidate(2, known(5))]
     free = MemoryRoom(50 * GB, 50 * GB)
-    early = choose(line, running, free, waited={1: OVERTAKEN - 1})
+    early = choose(line, running, free, waited={1: MAX_OVERTAKEN_S - 1})
     assert (early.chosen.job_id, early.refused) == (2, {1: Refusal.MEMORY})
-    late = choose(line, running, free, waited={1: OVERTAKEN})
+    late = choose(line, running, free, waited={1: MAX_OVERTAKEN_S})
     assert (late.chosen, late.refused) == (None, {1: Refusal.MEMORY})
-    assert choose(line, [], free, waited={1: OVERTAKEN}).chosen.job_id == 1
+    assert choose(line, [], free, waited={1: MAX_OVERTAKEN_S}).chosen.job_id == 1
 
 
-def test_what_can_never_fit_holds_nobody_up():
+def test_a_command_that_never_fits_blocks_no_other():
     """However long it has waited."""
     line = [Candidate(1, known(60)), Candidate(2, known(5))]
-    choice = choose(line, [], MemoryRoom(50 * GB, 10 * GB), waited={1: 10 * OVERTAKEN})
+    choice = choose(line, [], MemoryRoom(50 * GB, 10 * GB), waited={1: 10 * MAX_OVERTAKEN_S})
     assert (choice.chosen.job_id, choice.refused) == (2, {1: Refusal.NEVER})
 
 
 def test_a_refusal_says_its_figures():
     """For people, in words."""
     running, free = [RunningCommand(0, known(30))], MemoryRoom(50 << 30, 40 << 30)
-    dependencies = Expected("a", 20 << 30, 0.0, True, "7 runs")
-    assert "20 GiB (7 runs); 1 programs are forecast" in say_refusal(Refusal.MEMORY, dependencies, running, free)
-    assert "no more than 47.5 GiB here: it can never begin" in say_refusal(Refusal.NEVER, dependencies, running, free)
-    assert f"fewer than {ENOUGH} runs of 'a'" in say_refusal(Refusal.UNKNOWN, dependencies, running, free)
+    dependencies = ExpectedMemory("a", 20 << 30, 0.0, True, "7 runs")
+    assert "20 GiB (7 runs); 1 programs are forecast" in describe_refusal(Refusal.MEMORY, dependencies, running, free)
+    assert "no more than 47.5 GiB here: it can never begin" in describe_refusal(
+        Refusal.NEVER, dependencies, running, free
+    )
+    assert f"fewer than {MIN_SAMPLES} runs of 'a'" in describe_refusal(Refusal.UNKNOWN, dependencies, running, free)
 
 
 def test_limits_of_hosts():
     """By the host's name, by a pattern, or 80 %; never more than there is."""
     limits = {"big": "48G", "node-*": "50%"}
-    assert (limit_for("big", limits), limit_for("node-7", limits), limit_for("x", limits)) == ("48G", "50%", "80%")
+    assert (host_limit_text("big", limits), host_limit_text("node-7", limits), host_limit_text("x", limits)) == (
+        "48G",
+        "50%",
+        "80%",
+    )
     assert host_limit("80%", 1000) == 800
     assert host_limit("48G", 64 << 30) == 48 << 30
     assert host_limit("48G", 1000) == 1000

@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from holdfast.domain.fleet.autoscaler import (
-    BETWEEN,
-    FROZEN,
-    SETTLE,
-    STEP_EVERY,
-    WATCH,
-    Bearing,
+    EVICTION_INTERVAL_S,
+    MAX_FROZEN_S,
+    SETTLE_S,
+    STEP_INTERVAL_S,
+    WATCH_S,
     Bounds,
+    HostCondition,
     HostLoad,
     Relief,
     ReliefAction,
@@ -29,13 +29,13 @@ from holdfast.domain.fleet.autoscaler import (
 from holdfast.errors import InvalidInput
 
 CALM = HostLoad(total=1000, used=100, cores=8, load=1.0, cpu_pressure=1.0, memory_pressure=0.0)
-FULL_USE = Bearing(CALM, requested=True)
+FULL_USE = HostCondition(CALM, requested=True)
 BOUNDS = Bounds(1, 8)
 TROUBLE = {
-    "load": Bearing(replace(CALM, load=7.5), requested=True),
-    "pressure": Bearing(replace(CALM, cpu_pressure=60.0), requested=True),
-    "swap": Bearing(CALM, swapping=True, requested=True),
-    "failures": Bearing(CALM, failures=4, requested=True),
+    "load": HostCondition(replace(CALM, load=7.5), requested=True),
+    "pressure": HostCondition(replace(CALM, cpu_pressure=60.0), requested=True),
+    "swap": HostCondition(CALM, swapping=True, requested=True),
+    "failures": HostCondition(CALM, failures=4, requested=True),
 }
 
 
@@ -56,7 +56,7 @@ def test_one_slot_at_a_time_up_to_the_most():
     """While all are in use and something waits; not sooner than ten seconds after the last."""
     slots, now, counts = Slots(1, 0.0), 0.0, []
     for _ in range(20):
-        now += STEP_EVERY / 2
+        now += STEP_INTERVAL_S / 2
         slots, _ = step(slots, FULL_USE, Bounds(1, 4), now)
         counts.append(slots.count)
     assert counts == [1, 2, 2, 3, 3, *[4] * 15]
@@ -64,7 +64,7 @@ def test_one_slot_at_a_time_up_to_the_most():
 
 def test_no_slot_is_added_that_nobody_wants():
     """Slots that are not in use are not tried."""
-    assert step(Slots(2, 0.0), Bearing(CALM), BOUNDS, 1000.0) == (Slots(2, 0.0), None)
+    assert step(Slots(2, 0.0), HostCondition(CALM), BOUNDS, 1000.0) == (Slots(2, 0.0), None)
 
 
 @pytest.mark.parametrize("trouble", TROUBLE.values(), ids=TROUBLE)
@@ -72,10 +72,10 @@ def test_a_step_that_brings_trouble_is_taken_back(trouble):
     """Within five minutes; and for five minutes none is added."""
     up, _ = step(Slots(4, 0.0), FULL_USE, BOUNDS, 100.0)
     assert (up.count, up.before) == (5, 4)
-    back, why = step(up, trouble, BOUNDS, 100.0 + WATCH - 1)
+    back, why = step(up, trouble, BOUNDS, 100.0 + WATCH_S - 1)
     assert (back.count, bool(why)) == (4, True)
-    assert step(back, FULL_USE, BOUNDS, back.changed_at + WATCH - 1)[0].count == 4
-    assert step(back, FULL_USE, BOUNDS, back.changed_at + WATCH)[0].count == 5
+    assert step(back, FULL_USE, BOUNDS, back.changed_at + WATCH_S - 1)[0].count == 4
+    assert step(back, FULL_USE, BOUNDS, back.changed_at + WATCH_S)[0].count == 5
 
 
 def test_pressure_that_comes_by_itself_takes_a_quarter():
@@ -84,15 +84,15 @@ def test_pressure_that_comes_by_itself_takes_a_quarter():
     for _ in range(12):
         slots, _ = step(slots, TROUBLE["pressure"], Bounds(2, 8), now)
         counts.append(slots.count)
-        now += SETTLE / 2
+        now += SETTLE_S / 2
     assert counts == [8 * 3 // 4, 6, 4, 4, 3, 3, 2, 2, 2, 2, 2, 2]
 
 
 def test_without_pressure_figures_the_load_counts():
     """Where the kernel tells of none."""
     host = replace(CALM, cpu_pressure=None, load=7.5)
-    assert step(Slots(8, 0.0), Bearing(host), BOUNDS, 1000.0)[0].count == 6
-    assert step(Slots(8, 0.0), Bearing(replace(CALM, load=7.5)), BOUNDS, 1000.0)[0].count == 8
+    assert step(Slots(8, 0.0), HostCondition(host), BOUNDS, 1000.0)[0].count == 6
+    assert step(Slots(8, 0.0), HostCondition(replace(CALM, load=7.5)), BOUNDS, 1000.0)[0].count == 8
 
 
 @given(st.integers(1, 50), st.integers(1, 20), st.integers(0, 20), st.sampled_from([FULL_USE, *TROUBLE.values()]))
@@ -122,23 +122,23 @@ def test_how_short_memory_is(used, pressure, level):
 
 def test_the_one_that_has_worked_least_gives_way():
     """It is frozen, and evicted when that has not helped; the others go on."""
-    programs = [RunningLoad(1, 100.0), RunningLoad(2, 5.0), RunningLoad(3, 50.0)]
-    assert relieve(Strain.TIGHT, programs, since_eviction=1e9) is None
-    assert relieve(Strain.FULL, programs, since_eviction=1e9) == Relief(ReliefAction.FREEZE, 2)
-    programs[1] = RunningLoad(2, 5.0, frozen=FROZEN - 1)
-    assert relieve(Strain.FULL, programs, since_eviction=1e9) is None
-    assert relieve(Strain.SPENT, programs, since_eviction=1e9) == Relief(ReliefAction.EVICT, 2)
-    assert relieve(Strain.SPENT, programs, since_eviction=BETWEEN - 1) is None
-    programs[1] = RunningLoad(2, 5.0, frozen=FROZEN)
-    assert relieve(Strain.FULL, programs, since_eviction=1e9) == Relief(ReliefAction.EVICT, 2)
+    commands = [RunningLoad(1, 100.0), RunningLoad(2, 5.0), RunningLoad(3, 50.0)]
+    assert relieve(Strain.TIGHT, commands, since_eviction=1e9) is None
+    assert relieve(Strain.FULL, commands, since_eviction=1e9) == Relief(ReliefAction.FREEZE, 2)
+    commands[1] = RunningLoad(2, 5.0, frozen=MAX_FROZEN_S - 1)
+    assert relieve(Strain.FULL, commands, since_eviction=1e9) is None
+    assert relieve(Strain.SPENT, commands, since_eviction=1e9) == Relief(ReliefAction.EVICT, 2)
+    assert relieve(Strain.SPENT, commands, since_eviction=EVICTION_INTERVAL_S - 1) is None
+    commands[1] = RunningLoad(2, 5.0, frozen=MAX_FROZEN_S)
+    assert relieve(Strain.FULL, commands, since_eviction=1e9) == Relief(ReliefAction.EVICT, 2)
 
 
 def test_when_memory_is_easy_the_frozen_go_on():
     """First the one that has worked most; also when only frozen ones are left."""
-    programs = [RunningLoad(1, 10.0), RunningLoad(2, 5.0, frozen=9.0), RunningLoad(3, 7.0, frozen=3.0)]
-    assert relieve(Strain.EASY, programs, since_eviction=1e9) == Relief(ReliefAction.THAW, 3)
-    assert relieve(Strain.FULL, programs[1:], since_eviction=1e9) == Relief(ReliefAction.THAW, 3)
-    assert relieve(Strain.EASY, programs[:1], since_eviction=1e9) is None
+    commands = [RunningLoad(1, 10.0), RunningLoad(2, 5.0, frozen=9.0), RunningLoad(3, 7.0, frozen=3.0)]
+    assert relieve(Strain.EASY, commands, since_eviction=1e9) == Relief(ReliefAction.THAW, 3)
+    assert relieve(Strain.FULL, commands[1:], since_eviction=1e9) == Relief(ReliefAction.THAW, 3)
+    assert relieve(Strain.EASY, commands[:1], since_eviction=1e9) is None
 
 
 WORKING = st.builds(
@@ -151,10 +151,10 @@ WORKING = st.builds(
 
 
 @given(st.sampled_from(Strain), st.lists(WORKING, max_size=10, unique_by=lambda each: each.job_id))
-def test_what_must_not_run_twice_is_never_stopped(level, programs):
+def test_commands_that_must_not_run_twice_are_never_stopped(level, commands):
     """Nor is a program that is alone."""
-    relief = relieve(level, programs, since_eviction=1e9)
-    if relief is not None and relief.act is not ReliefAction.THAW:
-        (chosen,) = (each for each in programs if each.job_id == relief.job_id)
+    relief = relieve(level, commands, since_eviction=1e9)
+    if relief is not None and relief.action is not ReliefAction.THAW:
+        (chosen,) = (each for each in commands if each.job_id == relief.job_id)
         assert chosen.evictable
-        assert len(programs) > 1
+        assert len(commands) > 1

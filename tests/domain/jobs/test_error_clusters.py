@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from holdfast.domain.jobs.error_clusters import SeenError, cluster_key, clustered, pattern_of
+from holdfast.domain.jobs.error_clusters import SeenError, cluster_errors, cluster_key, pattern_of
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 
@@ -28,7 +28,7 @@ NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
         ("boom\nTraceback: line 3", "boom\nTraceback: line 99"),
     ],
 )
-def test_what_varies_is_left_out(one, other):
+def test_variable_text_is_replaced(one, other):
     assert pattern_of(one) == pattern_of(other)
     assert cluster_key("mail", one) == cluster_key("mail", other)
 
@@ -37,7 +37,7 @@ def test_what_varies_is_left_out(one, other):
     ("one", "other"),
     [("ValueError: a", "TypeError: a"), ("row is bad", "row is good"), ("utf8 is odd", "latin1 is odd"), ("", "boom")],
 )
-def test_what_differs_stays_apart(one, other):
+def test_different_errors_stay_apart(one, other):
     assert cluster_key("mail", one) != cluster_key("mail", other)
 
 
@@ -46,10 +46,10 @@ def test_kinds_are_apart():
     assert cluster_key("mail", "boom") != cluster_key("post", "boom")
 
 
-def test_clusters_say_how_many_and_since_when():
+def test_clusters_have_counts_and_times():
     """The largest first, with the newest of each for a look."""
     seen = [SeenError(str(n), "mail", f"row {n}", NOON + timedelta(hours=n)) for n in (3, 2, 1)]
-    first, second = clustered([*seen, SeenError("9", "post", "other", NOON)])
+    first, second = cluster_errors([*seen, SeenError("9", "post", "other", NOON)])
     assert (first.count, first.first, first.last) == (3, NOON + timedelta(hours=1), NOON + timedelta(hours=3))
     assert (first.newest, first.pattern, first.sample) == ("3", "row <n>", "row 3")
     assert (second.kind, second.count) == ("post", 1)

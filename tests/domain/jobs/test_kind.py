@@ -13,7 +13,9 @@ import msgspec
 import pytest
 
 from holdfast.domain.jobs.context import Context
-from holdfast.domain.jobs.kind import ExecutorName, Kind, KindOptions, dump_options, load_options, suggest
+from holdfast.domain.jobs.kind import Kind, suggest_kind
+from holdfast.domain.jobs.kind_options import ExecutorName, KindOptions
+from holdfast.domain.jobs.published_kind import dump_options, load_options
 from holdfast.domain.jobs.retry import Curve
 from holdfast.domain.jobs.unique_key import KeyScope
 from holdfast.errors import InvalidInput, InvalidKind, InvalidPayload, InvalidText, PayloadTooLarge
@@ -117,7 +119,7 @@ def test_a_backslash_is_no_nul():
 
 
 @pytest.mark.parametrize("value", [object(), {1, 2}.__iter__(), float])
-def test_what_is_not_json_is_refused(value):
+def test_values_that_are_not_json_are_refused(value):
     """Objects, iterators and types are no payload."""
 
     def handler(value) -> None: ...
@@ -160,7 +162,7 @@ def test_senseless_settings_are_refused(options):
         make(plain, **options)
 
 
-def test_handlers_that_a_payload_cannot_fill_are_refused():
+def test_handlers_that_no_payload_fits_are_refused():
     """Star parameters and annotations that lead nowhere."""
 
     def starred(*names: str) -> None: ...
@@ -194,8 +196,8 @@ def test_the_key_is_formed_from_the_named_fields():
 
 def test_a_near_miss_is_suggested():
     """A typing mistake is answered with the right name."""
-    assert suggest("mial", ["mail", "import"]) == "Did you mean 'mail'?"
-    assert "No kind" in suggest("x", [])
+    assert suggest_kind("mial", ["mail", "import"]) == "Did you mean 'mail'?"
+    assert "No kind" in suggest_kind("x", [])
 
 
 async def coroutine() -> None: ...

@@ -38,7 +38,7 @@ def test_jitter_stays_within_a_fifth(attempt, chance):
     )
 
 
-def test_a_list_is_taken_as_it_is_and_its_last_entry_repeats():
+def test_a_list_is_used_as_it_is_and_its_last_delay_repeats():
     """1m/5m/15m waits exactly that, then 15m again and again."""
     curve = steps([timedelta(minutes=n) for n in (1, 5, 15)])
     minutes = [delay_after(curve, attempt, chance=0.0).total_seconds() / 60 for attempt in range(1, 6)]

@@ -7,7 +7,7 @@ from datetime import datetime
 import pytest
 
 from holdfast.domain.jobs.job import State
-from holdfast.domain.jobs.selector import Selector
+from holdfast.domain.jobs.selector import Glob, Selector
 from holdfast.errors import InvalidInput
 
 
@@ -32,7 +32,7 @@ def test_an_empty_list_selects_nothing(name):
         {"kinds": (5,)},
     ],
 )
-def test_what_was_not_meant_is_refused(conditions):
+def test_wrong_types_are_refused(conditions):
     """A text where a list belongs would be read letter by letter."""
     with pytest.raises(InvalidInput):
         Selector(**conditions)
@@ -48,3 +48,10 @@ def test_narrowing():
     """To states that it may have; to none it is empty."""
     assert Selector(kinds=["a"]).only(State.DEAD) == Selector(kinds=("a",), states=(State.DEAD,))
     assert Selector(states=["done"]).only(State.DEAD).empty
+
+
+def test_only_the_star_is_special_in_a_pattern():
+    """Percent, underscore, question mark and bracket mean themselves."""
+    assert Glob("50%_*").as_like() == r"50\%\_%"
+    assert Glob("a[b]?*").as_glob() == "a[[]b][?]*"
+    assert not Glob("a*").exact

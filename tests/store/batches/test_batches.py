@@ -6,7 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.domain.batches.batch import AbortedBy, BatchState, HandedResult, UnitOutcome, UnitState, unit_key
+from holdfast.domain.batches.batch import AbortedBy, BatchState
+from holdfast.domain.batches.unit import HandedResult, UnitOutcome, UnitState, unit_key
 from holdfast.domain.jobs.handler_exceptions import AlreadyFinished
 from holdfast.domain.jobs.job import State, WorkerId
 from holdfast.domain.jobs.selector import Selector

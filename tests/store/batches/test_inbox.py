@@ -6,7 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.domain.batches.batch import BatchState, HandedResult, UnitOutcome, UnitState
+from holdfast.domain.batches.batch import BatchState
+from holdfast.domain.batches.unit import HandedResult, UnitOutcome, UnitState
 from holdfast.errors import ResultLost
 from holdfast.store.batches.inbox import TERM
 from holdfast.store.batches.ledger import KEEP

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from holdfast.admin.views.batches import batch_view, unit_clusters
-from holdfast.domain.batches.batch import BatchState, UnitState, unit_key
+from holdfast.domain.batches.batch import BatchState
+from holdfast.domain.batches.unit import UnitState, unit_key
 from tests.store.batches.test_batches import begin, finish, keys, leave
 
 

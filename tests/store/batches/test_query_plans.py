@@ -7,8 +7,8 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.domain.batches.batch import HandedResult, UnitOutcome, UnitState
 from holdfast.domain.batches.sharding import Sharding
+from holdfast.domain.batches.unit import HandedResult, UnitOutcome, UnitState
 from holdfast.domain.jobs.new_job import NewJob
 from holdfast.store.batches.ledger import NextUnits
 from holdfast.store.engine import sql

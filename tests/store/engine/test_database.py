@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 import holdfast
-from holdfast.domain.batches.batch import UnitOutcome, UnitState
+from holdfast.domain.batches.unit import UnitOutcome, UnitState
 from holdfast.domain.jobs.dependencies import After
 from holdfast.domain.jobs.job import State, WorkerId
 from holdfast.domain.jobs.new_job import NewJob

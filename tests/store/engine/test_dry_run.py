@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from holdfast.domain.batches.batch import UnitState
+from holdfast.domain.batches.unit import UnitState
 from holdfast.domain.jobs.dependencies import After
 from holdfast.domain.jobs.new_job import NewJob
 from holdfast.domain.jobs.selector import Selector

@@ -8,7 +8,7 @@ import sqlite3
 import pytest
 
 from holdfast.domain.jobs.dependencies import IfNot, When
-from holdfast.domain.jobs.job import FINISHED, LIVE, MOVES, OnLost, State
+from holdfast.domain.jobs.job import FINISHED, LIVE, TRANSITIONS, OnLost, State
 from holdfast.domain.jobs.unique_key import KeyHolder, KeyScope
 from holdfast.errors import SchemaTooNew
 from holdfast.store.engine import sql
@@ -28,7 +28,7 @@ def words(text: str) -> set[str]:
 def test_the_schema_repeats_the_moves(backend):
     """The guard of the live table allows exactly the live moves of the domain."""
     (guard,) = re.findall(r"NOT IN \((.*?)\)", sql.migrations(backend)[0], re.DOTALL)
-    assert words(guard) == {f"{old}>{new}" for old in LIVE for new in MOVES[old] & LIVE}
+    assert words(guard) == {f"{old}>{new}" for old in LIVE for new in TRANSITIONS[old] & LIVE}
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -72,7 +72,7 @@ def test_the_database_refuses_what_the_rules_forbid(store, database, old, new):
     for step in _path(old):
         database.execute(f"UPDATE holdfast.live SET state = '{step}', {running if step is State.RUNNING else forced}")
     move = f"UPDATE holdfast.live SET state = '{new}', {running if new is State.RUNNING else forced}"
-    if new in MOVES[old] or new is old:
+    if new in TRANSITIONS[old] or new is old:
         database.execute(move)
     else:
         with pytest.raises(Exception, match=r"cannot (make this )?move"):

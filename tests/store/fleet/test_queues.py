@@ -8,7 +8,8 @@ import pytest
 
 from holdfast.domain.fleet.queue import Queue
 from holdfast.domain.jobs.job import State, WorkerId
-from holdfast.domain.jobs.kind import Kind, KindOptions
+from holdfast.domain.jobs.kind import Kind
+from holdfast.domain.jobs.kind_options import KindOptions
 from holdfast.domain.jobs.verdict import Done
 from holdfast.errors import Conflict, InvalidInput, UnknownKind
 from holdfast.store.fleet.queues import Depth

@@ -11,7 +11,7 @@ import pytest
 from msgspec import structs
 
 from holdfast.domain.access.roles import Role
-from holdfast.domain.batches.batch import UnitState
+from holdfast.domain.batches.unit import UnitState
 from holdfast.domain.jobs.dependencies import After
 from holdfast.domain.jobs.job import WorkerId
 from holdfast.domain.jobs.new_job import NewJob

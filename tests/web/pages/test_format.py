@@ -7,7 +7,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from markupsafe import Markup
 
-from holdfast.domain.batches.batch import BatchState, UnitState
+from holdfast.domain.batches.batch import BatchState
+from holdfast.domain.batches.unit import UnitState
 from holdfast.domain.jobs.job import State
 from holdfast.domain.schedules.definition import Condition
 from holdfast.options import parse_arguments

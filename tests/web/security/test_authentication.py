@@ -16,9 +16,9 @@ from starlette.routing import Mount, Route
 from holdfast.domain.access.roles import Role
 from holdfast.domain.jobs.selector import Selector
 from holdfast.errors import ConfigurationError
+from holdfast.errors.http import HttpError, SlowDown
 from holdfast.web.api.openapi import BASE
 from holdfast.web.api.router import ENDPOINTS
-from holdfast.web.errors import HttpError, SlowDown
 from holdfast.web.security.authentication import COOKIE, GUESSES, Guesses
 from holdfast.web.security.entry import OPEN
 from holdfast.web.security.request_checks import HEADERS
@@ -384,7 +384,7 @@ def test_guesses_that_come_at_once_are_counted_too(site, tokens):
         try:
             site.authenticator.by_token(site.store, wrong, "10.0.0.9")
         except HttpError as problem:
-            return problem.status
+            return problem.http_status
 
     with ThreadPoolExecutor(4 * GUESSES) as pool:
         statuses = list(pool.map(guess, range(4 * GUESSES)))

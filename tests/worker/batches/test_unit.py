@@ -14,7 +14,8 @@ from msgspec import structs
 import holdfast
 from holdfast import Unit
 from holdfast.client.batches.local import RunOptions, opening_of
-from holdfast.domain.batches.batch import BatchState, unit_key
+from holdfast.domain.batches.batch import BatchState
+from holdfast.domain.batches.unit import unit_key
 from holdfast.errors import ConfigurationError, InvalidInput, InvalidKind, ServiceRunning
 from holdfast.store.batches.ledger import NextUnits
 from holdfast.worker import clock

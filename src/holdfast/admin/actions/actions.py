@@ -18,7 +18,7 @@ from holdfast.domain.access.masking import mask_cut, mask_text
 from holdfast.domain.access.roles import Role, Via
 from holdfast.domain.batches.batch import BatchId
 from holdfast.domain.fleet.autoscaler import parse_bounds
-from holdfast.domain.jobs.filter import say_filter
+from holdfast.domain.jobs.filter import format_filter
 from holdfast.domain.jobs.job import JobId, State, WorkerId, WorkerRequest
 from holdfast.domain.jobs.selector import Selector
 from holdfast.errors import InvalidInput, NoSuchJob, NotFound
@@ -108,7 +108,7 @@ class Actions:
         ids = known.act(self.store.control, selector, actor=self.actor, **given)
         said = {name: value for name, value in given.items() if value is not None}
         note = said.pop("note", None) or " ".join(f"{name}={value}" for name, value in said.items()) or None
-        self.did(action, say_filter(selector), count=len(ids), note=note)
+        self.did(action, format_filter(selector), count=len(ids), note=note)
         why = left_alone(self.store, action, selector, set(ids)) if len(ids) < found else None
         return Changed(action, found, len(ids), False, ids, why)
 

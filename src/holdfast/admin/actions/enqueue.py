@@ -9,15 +9,16 @@ from typing import Any
 import msgspec
 
 from holdfast.domain.commands.command import COMMAND, Command
+from holdfast.domain.durations import as_duration
 from holdfast.domain.fleet.queue import DEFAULT_QUEUE
 from holdfast.domain.jobs.dependencies import After
 from holdfast.domain.jobs.job import JobId
-from holdfast.domain.jobs.kind import MAX_PAYLOAD, payload_json
+from holdfast.domain.jobs.json_values import MAX_PAYLOAD, payload_json
 from holdfast.domain.jobs.new_job import NewJob
-from holdfast.domain.jobs.published_kind import checked_payload, request_of
+from holdfast.domain.jobs.published_kind import check_payload, new_job_of
 from holdfast.domain.jobs.unique_key import Unique
+from holdfast.domain.names import checked_name
 from holdfast.domain.schedules.rule import checked_timestamp
-from holdfast.domain.text import as_duration, checked_name
 from holdfast.errors import InvalidInput, InvalidPayload, PayloadTooLarge
 from holdfast.store import Store
 
@@ -42,7 +43,7 @@ def make_request(
     """
     if kind.startswith("holdfast."):
         raise InvalidInput(f"{kind!r} is no kind for people", hint="Start a batch instead.")
-    size = len(payload_json(payload, what="the payload"))
+    size = len(payload_json(payload, label="the payload"))
     if size > MAX_PAYLOAD:
         raise PayloadTooLarge(f"the payload takes {size:,} bytes; at most {MAX_PAYLOAD:,} are allowed", kind=kind)
     told: dict[str, Any] = {
@@ -51,12 +52,12 @@ def make_request(
         "run_at": None if run_at is None else checked_timestamp(run_at),
         "after": After(ids=tuple(JobId(each) for each in after)) if after else None,
     }
-    named = None if key is None else checked_name(key, what="the key")
+    named = None if key is None else checked_name(key, label="the key")
     if kind == COMMAND:
         return _program(payload, named, told)
     published = store.kinds.get(kind)
-    checked_payload(published, payload)
-    return request_of(published, payload, key=named, **told)
+    check_payload(published, payload)
+    return new_job_of(published, payload, key=named, **told)
 
 
 def _program(payload: Mapping[str, Any], key: str | None, told: dict[str, Any]) -> NewJob:

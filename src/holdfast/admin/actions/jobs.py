@@ -15,8 +15,9 @@ from holdfast.domain.commands.edit import Edit
 from holdfast.domain.jobs.filter import parse_timestamp
 from holdfast.domain.jobs.job import JobId, State
 from holdfast.domain.jobs.selector import Selector
+from holdfast.domain.names import checked_name, nearest_name
 from holdfast.domain.schedules.rule import checked_timestamp
-from holdfast.domain.text import as_bytes, checked_name, checked_number, nearest
+from holdfast.domain.sizes import as_bytes, checked_number
 from holdfast.errors import InvalidInput
 from holdfast.store import Store
 from holdfast.store.jobs.control import JobControl
@@ -78,9 +79,9 @@ def _check_change(
     if priority is None and to_queue is None and run_at is None and not edit:
         raise InvalidInput("nothing to change", hint="Give --priority, --to-queue or --run-at.")
     if priority is not None:
-        checked_number(priority, what="a priority")
+        checked_number(priority, label="a priority")
     if to_queue is not None:
-        checked_name(to_queue, what="the queue")
+        checked_name(to_queue, label="the queue")
     if run_at is not None:
         _moment(run_at)
     if edit:
@@ -111,7 +112,9 @@ def _change(
         changed |= set(control.reschedule(chosen, _moment(run_at), actor=actor))
     if edit:
         programs = chosen if chosen.kinds is not None else structs.replace(chosen, kinds=(COMMAND,))
-        made = control.rewrite(programs, lambda payload: edit.applied(payload, actor), actor=actor, detail=edit.told())
+        made = control.rewrite(
+            programs, lambda payload: edit.applied(payload, actor), actor=actor, detail=edit.describe()
+        )
         changed |= set(made)
     return sorted(changed)
 
@@ -148,7 +151,7 @@ def job_action(name: str) -> JobAction:
         InvalidInput: There is none of this name.
     """
     if name not in JOB_ACTIONS:
-        near = nearest(name, JOB_ACTIONS)
+        near = nearest_name(name, JOB_ACTIONS)
         hint = f"Did you mean {near!r}?" if near else f"Verbs: {', '.join(JOB_ACTIONS)}."
         raise InvalidInput(f"jobs cannot be told to {name[:40]!r}", hint=hint)
     return JOB_ACTIONS[name]

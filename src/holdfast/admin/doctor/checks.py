@@ -18,11 +18,11 @@ import msgspec
 from holdfast.admin.doctor import host
 from holdfast.domain.access.masking import mask_text
 from holdfast.domain.commands import invariants
-from holdfast.domain.fleet.health import HealthCheck, fail, ok, warn
+from holdfast.domain.health_check import HealthCheck, fail, ok, warn
 from holdfast.domain.jobs.job import State
-from holdfast.domain.text import as_argument
+from holdfast.domain.names import quote_argument
 from holdfast.errors import HoldfastError
-from holdfast.settings import SETTINGS, settings
+from holdfast.settings import read_settings, setting_fields
 from holdfast.store.fleet.overview import Overview, overview
 from holdfast.worker.commands.cgroups import enforcer_here
 
@@ -90,13 +90,13 @@ def caps() -> Iterator[HealthCheck]:
 def configuration(environ: Mapping[str, str]) -> Iterator[HealthCheck]:
     """The files and variables. One that looks like ours but is not is a mistake, or of another program."""
     try:
-        found = settings(environ=environ)
+        found = read_settings(environ=environ).values
     except HoldfastError as error:
         yield fail("configuration", error.message, error.hint)
     else:
         origins = sorted({each.origin for each in found.values()} - {"default"})
         yield ok("configuration", f"from {', '.join(origins)}" if origins else "all defaults")
-    known = {setting.variable or "" for setting in SETTINGS.values()} | OTHER_VARIABLES
+    known = {setting.variable or "" for setting in setting_fields().values()} | OTHER_VARIABLES
     for name in sorted(name for name in environ if name.startswith("HOLDFAST_") and name not in known):
         yield warn("configuration", f"the variable {name} means nothing", "See holdfast config show --origin.")
 
@@ -150,7 +150,9 @@ def queues(seen: Overview) -> Iterator[HealthCheck]:
             yield warn("queue", text, fix)
         if queue.paused:
             note = f": {mask_text(queue.note)}" if queue.note else ""
-            yield warn("queue", f"{queue.name!r} is paused{note}", f"holdfast queue resume {as_argument(queue.name)}")
+            yield warn(
+                "queue", f"{queue.name!r} is paused{note}", f"holdfast queue resume {quote_argument(queue.name)}"
+            )
         if queue.expired:
             text = f"{queue.expired:,} leases of {queue.name!r} have lapsed and nobody has taken them over"
             yield warn("leases", text, "Any worker of this store does it within seconds: start one.")
@@ -161,7 +163,7 @@ def schedules(store: Store, seen: Overview) -> Iterator[HealthCheck]:
     for troubled in store.schedules.troubled(late=LATE):
         if troubled.error is not None:
             text = f"{troubled.name!r} cannot be planned: {troubled.error}"
-            fix = f"It is tried again by itself. See: holdfast schedule show {as_argument(troubled.name)}"
+            fix = f"It is tried again by itself. See: holdfast schedule show {quote_argument(troubled.name)}"
             yield warn("schedule", text, fix)
         elif troubled.late:
             text = f"{troubled.name!r} is due since {troubled.next_at:%Y-%m-%d %H:%M:%S} UTC, and nobody plans it"
@@ -173,7 +175,7 @@ def schedules(store: Store, seen: Overview) -> Iterator[HealthCheck]:
         if each.paused:
             note = f": {mask_text(each.note)}" if each.note else ""
             yield warn(
-                "schedule", f"{each.name!r} is paused{note}", f"holdfast schedule resume {as_argument(each.name)}"
+                "schedule", f"{each.name!r} is paused{note}", f"holdfast schedule resume {quote_argument(each.name)}"
             )
         elif each.cursor is not None and each.cursor > now + LATE:
             text = f"{each.name!r} is decided until {each.cursor:%Y-%m-%d %H:%M:%S} UTC, which is yet to come"

@@ -14,11 +14,11 @@ import msgspec
 
 from holdfast.domain.commands.command import COMMAND, load_command
 from holdfast.domain.commands.invariants import HostSize, LiveCommand, written
-from holdfast.domain.fleet.health import HealthCheck, ok, warn
+from holdfast.domain.health_check import HealthCheck, ok, warn
 from holdfast.domain.jobs.job import State
 from holdfast.domain.jobs.selector import Selector
 from holdfast.errors import HoldfastError
-from holdfast.settings import FILES, settings
+from holdfast.settings import FILES, read_settings
 from holdfast.store.fleet.overview import Overview
 from holdfast.worker.commands.cgroups import ROOT
 
@@ -74,7 +74,7 @@ def config_files(directory: Path) -> list[str]:
         for file in (folder / name for name in FILES):
             try:
                 if file.is_file() and any(
-                    each.origin == str(file) for each in settings(environ={}, file=file).values()
+                    each.origin == str(file) for each in read_settings(environ={}, file=file).values.values()
                 ):
                     found.append(str(file))
             except HoldfastError:

@@ -12,9 +12,10 @@ from msgspec import Struct
 
 from holdfast.admin.views.masking import values_of
 from holdfast.client.batches.report import UnitLine, unit_line
-from holdfast.domain.access.masking import mask_cut, mask_text, masked_json
-from holdfast.domain.batches.batch import Batch, Summary, UnitRow, summarise
-from holdfast.domain.jobs.error_clusters import Cluster, SeenError, clustered
+from holdfast.domain.access.masking import mask_cut, mask_json, mask_text
+from holdfast.domain.batches.batch import Batch, Summary, summarise
+from holdfast.domain.batches.unit import UnitRow
+from holdfast.domain.jobs.error_clusters import Cluster, SeenError, cluster_errors
 from holdfast.store.batches.queries import BatchStatus, UnitError
 
 
@@ -49,7 +50,7 @@ def batch_view(batch: Batch, standing: BatchStatus) -> BatchView:
         kind=batch.kind,
         name=batch.name,
         source=batch.source,
-        arguments=masked_json(batch.arguments),
+        arguments=mask_json(batch.arguments),
         state=batch.state,
         aborted_by=batch.aborted_by,
         runs=batch.passes,
@@ -87,4 +88,4 @@ def unit_view(unit: UnitRow, secrets: Sequence[str] = ()) -> UnitLine:
 def unit_clusters(batch: Batch, errors: Sequence[UnitError]) -> list[Cluster]:
     """Failed units whose errors look alike."""
     secrets = batch_secrets(batch)
-    return clustered(SeenError(error.key, batch.kind, mask_cut(error.error, secrets)) for error in errors)
+    return cluster_errors(SeenError(error.key, batch.kind, mask_cut(error.error, secrets)) for error in errors)

@@ -9,8 +9,8 @@ import msgspec
 from msgspec import Struct, structs
 
 from holdfast.admin.views.masking import Masks, values_of
-from holdfast.domain.access.masking import mask_cut, mask_text, masked_json
-from holdfast.domain.commands.command import shown_payload
+from holdfast.domain.access.masking import mask_cut, mask_json, mask_text
+from holdfast.domain.commands.command import masked_payload
 from holdfast.domain.jobs.history import Attempt, Event
 from holdfast.domain.jobs.job import Job
 from holdfast.domain.jobs.selector import Selector
@@ -58,8 +58,8 @@ def job_view(job: Job, masks: Masks | None = None, *, brief: bool = False) -> di
     values = values_of(job.kind, job.payload, declared)
     data: dict[str, Any] = msgspec.to_builtins(job)
     for name in JSON:
-        data[name] = masked_json(data[name], declared, values)
-    data["payload"] = None if brief else masked_json(shown_payload(job.kind, job.payload), declared)
+        data[name] = mask_json(data[name], declared, values)
+    data["payload"] = None if brief else mask_json(masked_payload(job.kind, job.payload), declared)
     for name in ("error", "note", "progress_message"):
         data[name] = None if data[name] is None else mask_cut(data[name], values)
     for name in ("label", "key"):

@@ -15,7 +15,7 @@ from msgspec import Struct
 from holdfast.domain.access.masking import MASK, mask_text
 from holdfast.domain.commands.command import COMMAND, load_command
 from holdfast.domain.jobs.job import Job
-from holdfast.domain.text import clean_text
+from holdfast.domain.names import clean_text
 from holdfast.errors import InvalidInput, NotFound
 from holdfast.worker.commands.executor import log_path
 

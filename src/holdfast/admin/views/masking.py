@@ -9,9 +9,9 @@ from collections.abc import Collection
 import msgspec
 
 from holdfast.domain.access.masking import is_secret, mask_cut, secret_values
-from holdfast.domain.commands.command import COMMAND, hidden
+from holdfast.domain.commands.command import COMMAND, secret_variables
 from holdfast.domain.jobs.job import Job
-from holdfast.domain.jobs.kind import PublishedKind, load_options
+from holdfast.domain.jobs.published_kind import PublishedKind, load_options
 from holdfast.domain.schedules.definition import PING, PING_SECRETS, Schedule
 from holdfast.errors import HoldfastError
 from holdfast.store import Store
@@ -27,7 +27,7 @@ def values_of(kind: str, payload: str, declared: Collection[str] = ()) -> list[s
     except (msgspec.DecodeError, RecursionError):
         return []
     if kind == COMMAND:
-        return secret_values({"payload": decoded, "secrets": hidden(payload)}, declared)
+        return secret_values({"payload": decoded, "secrets": secret_variables(payload)}, declared)
     return secret_values(decoded, declared)
 
 

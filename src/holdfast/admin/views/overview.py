@@ -9,10 +9,10 @@ from msgspec import Struct
 
 from holdfast.admin.views.masking import Masks, values_of
 from holdfast.domain.access.masking import mask_cut, mask_text
+from holdfast.domain.durations import format_duration
 from holdfast.domain.fleet.queue import DEFAULT_QUEUE
-from holdfast.domain.jobs.error_clusters import Cluster, SeenError, clustered
+from holdfast.domain.jobs.error_clusters import Cluster, SeenError, cluster_errors
 from holdfast.domain.jobs.job import State
-from holdfast.domain.text import say_duration
 from holdfast.store import Store
 from holdfast.store.fleet.dashboard import CAP, MOST, FailedJob, LaneCount, QueueRow, Tally, Trouble
 from holdfast.store.fleet.overview import WorkerView, worker_views
@@ -153,7 +153,7 @@ def _queue_attention(queues: list[QueueSummary]) -> Iterator[Attention]:
             full = f"queue {queue.name} is full: {queue.running} of {queue.limit} run, {queue.ready:,} wait"
             yield Attention("full_queue", queue.name, full, None, queue.ready)
         elif queue.oldest_s is not None and queue.oldest_s > LONG_WAIT.total_seconds() and not queue.paused:
-            wait = say_duration(timedelta(seconds=queue.oldest_s))
+            wait = format_duration(timedelta(seconds=queue.oldest_s))
             yield Attention("slow_queue", queue.name, f"the oldest job of queue {queue.name} has waited for {wait}")
 
 
@@ -188,7 +188,7 @@ def _told(trouble: list[Trouble]) -> Iterator[Attention]:
 
 def error_clusters(errors: Iterable[FailedJob], masks: Masks) -> list[Cluster]:
     """Dead jobs whose errors look alike, over all kinds; the largest cluster comes first."""
-    return clustered(SeenError(str(each.id), each.kind, error_of(each, masks), each.at) for each in errors)
+    return cluster_errors(SeenError(str(each.id), each.kind, error_of(each, masks), each.at) for each in errors)
 
 
 def error_of(failed: FailedJob, masks: Masks) -> str:

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 from msgspec import Struct
 
-from holdfast.domain.access.masking import mask_text, mask_url, masked
+from holdfast.domain.access.masking import mask_text, mask_url, mask_value
 from holdfast.domain.jobs.job import JobId
 from holdfast.domain.schedules.definition import Condition, Schedule
 from holdfast.domain.schedules.description import explain, lint, upcoming
@@ -79,7 +79,7 @@ def schedule_view(
     found = [] if idle else upcoming(definition.when, max(now, schedule.cursor or now), plans)
     told = msgspec.to_builtins(definition)
     if "payload" in told:
-        told["payload"] = masked(told["payload"], secrets)
+        told["payload"] = mask_value(told["payload"], secrets)
     if definition.ping is not None:
         told["ping"] = mask_url(definition.ping)
     return ScheduleView(

@@ -20,8 +20,9 @@ from holdfast.client.batches.function import UnitFunction, UnitOptions
 from holdfast.client.batches.local import RunOptions
 from holdfast.client.batches.remote import run_anywhere
 from holdfast.client.batches.report import RunAnswer, UnitLine
-from holdfast.domain.batches.batch import Batch, BatchId, BatchState, UnitState, exit_code
+from holdfast.domain.batches.batch import Batch, BatchId, BatchState, exit_code
 from holdfast.domain.batches.sharding import sharding_of
+from holdfast.domain.batches.unit import UnitState
 from holdfast.errors import ConfigurationError
 from holdfast.options import BatchArguments, own_options, parse_arguments
 from holdfast.output.printer import Line

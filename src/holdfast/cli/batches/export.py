@@ -15,7 +15,8 @@ from msgspec import Struct
 from holdfast.cli.command import command
 from holdfast.cli.session import Session
 from holdfast.client.batches.report import UnitLine, unit_line
-from holdfast.domain.batches.batch import BatchId, UnitState
+from holdfast.domain.batches.batch import BatchId
+from holdfast.domain.batches.unit import UnitState
 from holdfast.errors import InvalidInput
 from holdfast.store import Store
 

@@ -16,16 +16,16 @@ from holdfast.cli.commands.input_files import BadLines, InputLine, entries_of, r
 from holdfast.cli.commands.options import OPTIONS, JobBuilder, short, words_argument
 from holdfast.cli.session import Session
 from holdfast.domain.commands.command import (
+    CALLBACK_FIELDS,
     COMMAND,
-    TOLD,
     Command,
-    check_places,
+    check_placeholders,
     check_shell,
-    filled,
-    key_of,
-    labelled,
     load_command,
-    places,
+    placeholders,
+    substitute,
+    sweep_key,
+    sweep_label,
 )
 from holdfast.domain.commands.preset import Presets
 from holdfast.domain.jobs.dependencies import After, When
@@ -33,7 +33,7 @@ from holdfast.domain.jobs.job import JobId, State
 from holdfast.domain.jobs.new_job import Enqueued, NewJob
 from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.jobs.unique_key import Unique
-from holdfast.domain.text import path_part
+from holdfast.domain.names import path_part
 from holdfast.errors import HoldfastError, InvalidInput
 
 #: So many keys are looked up at once.
@@ -118,16 +118,18 @@ def sweep(
       holdfast sweep --csv runs.csv --workdir out -- ./simulate --seed {seed}
     """
     rows = list(rows_of(parameters, file))
-    check_places(words, rows[0], all_used=workdir is None)
+    check_placeholders(words, rows[0], all_used=workdir is None)
     label = options["label"] or Path(words[0]).name
     maker, requests = JobBuilder(session, options), []
     for row in rows:
-        own = {"label": short(labelled(label, row))}
+        own = {"label": short(sweep_label(label, row))}
         if workdir is not None:
             folder = Path(workdir, *(f"{name}={path_part(value)}" for name, value in row.items())).absolute()
             folder.mkdir(parents=True, exist_ok=True)
             own["cwd"] = str(folder)
-        requests.append(maker.request(filled(words, row), own=own, key=key_of(label, words, row), parameters=row))
+        requests.append(
+            maker.request(substitute(words, row), own=own, key=sweep_key(label, words, row), parameters=row)
+        )
     known = set() if again else _not_failed(session, [request.unique.key for request in requests if request.unique])
     _add_many(session, [each for each in requests if each.unique and each.unique.key not in known], options, len(known))
 
@@ -205,9 +207,9 @@ def _callback(options: Mapping[str, Any]) -> tuple[str, ...]:
     except ValueError as error:
         raise InvalidInput(f"the callback cannot be read: {error}", hint="Close the quotes.") from None
     check_shell(words)
-    for name in places(words):
-        if name not in TOLD:
-            raise InvalidInput(f"a callback knows no {{{name}}}", hint=f"It knows: {', '.join(TOLD)}.")
+    for name in placeholders(words):
+        if name not in CALLBACK_FIELDS:
+            raise InvalidInput(f"a callback knows no {{{name}}}", hint=f"It knows: {', '.join(CALLBACK_FIELDS)}.")
     return words
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from holdfast.domain.commands.command import grid
-from holdfast.domain.commands.preset import Values
+from holdfast.domain.commands.preset import PresetValues
 from holdfast.errors import InvalidInput
 
 
@@ -50,7 +50,7 @@ def _cells(file: str, table: list[list[str]]) -> Iterator[dict[str, str]]:
             yield dict(zip(names, row, strict=True))
 
 
-class InputLine(Values, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class InputLine(PresetValues, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """A line of a file of commands: its words, and what outweighs the options of the line that adds them all."""
 
     argv: list[str] = []  # noqa: RUF012 - each entry has its own

@@ -13,15 +13,17 @@ from msgspec import structs
 
 from holdfast.cli.session import Session
 from holdfast.cli.timestamps import timestamp_of
-from holdfast.domain.commands.command import COMMAND, TAKEN_ALONG, Command, checked_variable
-from holdfast.domain.commands.preset import Presets, Resolved, load_presets, resolve
+from holdfast.domain.commands.command import CAPTURED_VARIABLES, COMMAND, Command, checked_variable
+from holdfast.domain.commands.preset import Presets, ResolvedPreset, resolve_preset
+from holdfast.domain.durations import as_duration
 from holdfast.domain.jobs.dependencies import After, When
 from holdfast.domain.jobs.job import JobId
 from holdfast.domain.jobs.new_job import NewJob
 from holdfast.domain.jobs.retry import steps
 from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.jobs.unique_key import Unique
-from holdfast.domain.text import MAX_NAME, as_bytes, as_duration, path_part
+from holdfast.domain.names import MAX_NAME, path_part
+from holdfast.domain.sizes import as_bytes
 from holdfast.errors import ConfigurationError, InvalidInput, NoSuchJob
 
 #: How a job that others wait for has to end, in the words of the line.
@@ -72,8 +74,10 @@ class JobBuilder:
     def _presets(self) -> Presets:
         if self._given is not None:
             return self._given
-        command, profiles = (self._session.configured[name] for name in ("command", "profiles"))
-        return load_presets(command.value, profiles.value, next((f.origin for f in (command, profiles) if f.value), ""))
+        settings, values = self._session.loaded
+        tables = (values["command"], values["profiles"])
+        file = next((table.origin for table in tables if table.value), "")
+        return Presets(file=file, command=settings.command, profiles=settings.profiles)
 
     def request(
         self,
@@ -88,7 +92,7 @@ class JobBuilder:
         options = {**self._options, **(own or {})}
         words = tuple(argv)
         label = options["label"] or short(Path(words[0] if words else "").name)
-        found = resolve(options, self._presets, label)
+        found = resolve_preset(options, self._presets, label)
         made = structs.replace(
             self._command(words, found, own or {}),
             parameters=dict(parameters or {}),
@@ -112,7 +116,7 @@ class JobBuilder:
             actor=self._session.actor,
         )
 
-    def _command(self, words: tuple[str, ...], found: Resolved, own: Mapping[str, Any]) -> Command:
+    def _command(self, words: tuple[str, ...], found: ResolvedPreset, own: Mapping[str, Any]) -> Command:
         values, variables, own_env = found.values, self._options["variables"], own.get("env", {})
         origins = found.origins | {f"env.{text.partition('=')[0]}": "--env" for text in variables}
         if "source" in own:
@@ -166,7 +170,7 @@ def _environment(preset: Mapping[str, str], variables: Sequence[str], own: Mappi
 
     A name without a value has the present one.
     """
-    env = {name: os.environ[name] for name in TAKEN_ALONG if name in os.environ} | dict(preset)
+    env = {name: os.environ[name] for name in CAPTURED_VARIABLES if name in os.environ} | dict(preset)
     for text in variables:
         name, given, value = text.partition("=")
         checked_variable(name)

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import msgspec
 
-from holdfast.domain.commands.command import COMMAND, Command, load_command, masked
+from holdfast.domain.commands.command import COMMAND, Command, load_command, mask_variables
+from holdfast.domain.durations import format_duration
 from holdfast.domain.jobs.job import Job
-from holdfast.domain.text import say_duration
 from holdfast.errors import HoldfastError
 
 DEFAULT = "default"
@@ -37,14 +37,14 @@ def described(job: Job, command: Command) -> Iterator[tuple[str, str]]:
         "queue": job.queue,
         "priority": str(job.priority),
         "retry": "for ever" if job.max_attempts is None else str(job.max_attempts - 1),
-        "timeout": "none" if command.timeout is None else say_duration(command.timeout),
+        "timeout": "none" if command.timeout is None else format_duration(command.timeout),
         "memory": _bytes(command.memory),
         "cpus": "none" if command.cpus is None else f"{command.cpus:g}",
         "log_cap": "32 MB" if command.log_cap is None else _bytes(command.log_cap),
     }
     for name, value in values.items():
         yield name, f"{value}  ({command.origins.get(name, DEFAULT)})"
-    for name, value in masked(command.env).items():
+    for name, value in mask_variables(command.env).items():
         yield "env", f"{name}={value}  ({command.origins.get(f'env.{name}', DEFAULT)})"
 
 

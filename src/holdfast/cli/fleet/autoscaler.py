@@ -11,7 +11,7 @@ from holdfast.cli.command import CommandGroup, Items, command
 from holdfast.cli.session import Session
 from holdfast.cli.text import age, table
 from holdfast.domain.fleet.autoscaler_state import AutoscalerStatus, RecordedDecision, load_autoscaler_status
-from holdfast.domain.text import say_size
+from holdfast.domain.sizes import format_size
 from holdfast.output.printer import Line
 from holdfast.store.fleet.overview import QueueView
 
@@ -60,7 +60,7 @@ def status_lines(hosts: Iterable[HostScaling]) -> Iterator[str | Line]:
 
 def _rows(each: HostScaling) -> Iterator[list[str]]:
     facts = each.scaling
-    sizes = [say_size(size) for size in (facts.resident, facts.forecast, facts.room)]
+    sizes = [format_size(size) for size in (facts.resident, facts.forecast, facts.room)]
     load = f"{facts.load:.1f}/{facts.cores:g}"
     for lane in facts.lanes:
         bounds = f"{lane.least}-{lane.most}"

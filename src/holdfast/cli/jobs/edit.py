@@ -17,9 +17,10 @@ from holdfast.cli.jobs.actions import tell_changed
 from holdfast.cli.session import Session
 from holdfast.domain.commands.command import COMMAND, checked_variable, checked_word
 from holdfast.domain.commands.edit import Edit
+from holdfast.domain.durations import as_duration
 from holdfast.domain.jobs.job import Job, State
 from holdfast.domain.jobs.selector import Selector
-from holdfast.domain.text import as_bytes, as_duration
+from holdfast.domain.sizes import as_bytes
 from holdfast.errors import Conflict, InvalidInput
 
 #: The word that takes a cap away.
@@ -114,7 +115,7 @@ def _edit(
         checked_variable(name)
         if not given and name not in os.environ:
             raise InvalidInput(f"there is no variable {name!r} here", hint=f"Write --env {name}=VALUE.")
-        env[name] = checked_word(value if given else os.environ[name], what=f"the variable {name}")
+        env[name] = checked_word(value if given else os.environ[name], label=f"the variable {name}")
     return Edit(
         env=env,
         without=tuple(checked_variable(name) for name in unset),

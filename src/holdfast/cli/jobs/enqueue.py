@@ -12,12 +12,12 @@ from msgspec import Struct
 
 from holdfast.cli.command import command as shared_command
 from holdfast.cli.session import Session
+from holdfast.domain.durations import as_duration
 from holdfast.domain.jobs.dependencies import After
 from holdfast.domain.jobs.job import JobId
-from holdfast.domain.jobs.kind import PublishedKind
 from holdfast.domain.jobs.new_job import NewJob
-from holdfast.domain.jobs.published_kind import checked_payload, request_of
-from holdfast.domain.text import as_duration, checked_name
+from holdfast.domain.jobs.published_kind import PublishedKind, check_payload, new_job_of
+from holdfast.domain.names import checked_name
 from holdfast.errors import InvalidInput, InvalidPayload
 
 
@@ -68,13 +68,13 @@ def command(session: Session, *, kind: str, payload: str, **options: Any) -> Non
 
 def _request(published: PublishedKind, payload: str, actor: str, options: dict[str, Any]) -> NewJob:
     values = decoded_payload(payload)
-    checked_payload(published, values)
-    return request_of(
+    check_payload(published, values)
+    return new_job_of(
         published,
         values,
         queue=options["queue"],
         priority=options["priority"],
-        key=None if options["key"] is None else checked_name(options["key"], what="the key"),
+        key=None if options["key"] is None else checked_name(options["key"], label="the key"),
         delay=None if options["delay"] is None else as_duration(options["delay"]),
         label=options["label"],
         after=After(ids=tuple(options["after"])) if options["after"] else None,

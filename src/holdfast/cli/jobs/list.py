@@ -41,7 +41,7 @@ def ls(session: Session, *, selector: Selector, limit: int, everything: bool, pl
     if first is None:
         session.output.note("no jobs yet" if is_everything(selector) else "no job matches")
     shown = chain([] if first is None else [first], jobs)
-    session.output.items("jobs", shown, place_table if places else job_table, facts=_facts(session))
+    session.output.items("jobs", shown, place_table if places else job_table, data=_facts(session))
 
 
 @command("show", answers="JobListView")

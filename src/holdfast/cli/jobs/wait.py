@@ -12,9 +12,9 @@ from holdfast.cli.command import command as shared_command
 from holdfast.cli.job_filter import is_everything, selecting
 from holdfast.cli.session import Session
 from holdfast.cli.text import job_table
+from holdfast.domain.durations import as_duration
 from holdfast.domain.jobs.job import LIVE, Job, State
 from holdfast.domain.jobs.selector import Selector
-from holdfast.domain.text import as_duration
 from holdfast.errors import InvalidInput, NoSuchJob, WaitTimeout
 from holdfast.output.progress import progress
 
@@ -41,7 +41,7 @@ def command(session: Session, *, selector: Selector, timeout: str | None) -> int
     _wait(session, Selector(ids=ids), None if timeout is None else as_duration(timeout).total_seconds())
     session.store.views.refuse_missing(Selector(ids=ids))  # one that was removed meanwhile has no result
     jobs = list(session.store.views.all(Selector(ids=ids)))
-    session.output.items("jobs", jobs, job_table, facts=job_view)
+    session.output.items("jobs", jobs, job_table, data=job_view)
     return exit_code(jobs)
 
 

@@ -12,9 +12,9 @@ from msgspec import Struct, structs
 
 from holdfast.cli.command import command
 from holdfast.cli.session import Session
+from holdfast.domain.durations import as_duration
 from holdfast.domain.jobs.job import State
 from holdfast.domain.jobs.selector import Selector
-from holdfast.domain.text import as_duration
 from holdfast.errors import CommandFailed, Conflict, Drift, WaitTimeout
 from holdfast.output.progress import progress
 from holdfast.store import Store

@@ -10,7 +10,7 @@ from holdfast.admin.doctor.checks import examine
 from holdfast.cli.command import command as shared_command
 from holdfast.cli.session import Session
 from holdfast.cli.text import table
-from holdfast.domain.fleet.health import HealthCheck, Level
+from holdfast.domain.health_check import HealthCheck, Level
 from holdfast.output.printer import Line
 from holdfast.settings import log_folder
 

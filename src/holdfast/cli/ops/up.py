@@ -26,7 +26,7 @@ from holdfast.cli.ops.worker import say, serve, working, working_on
 from holdfast.cli.session import Session
 from holdfast.cli.text import age, table
 from holdfast.domain.access.masking import mask_store_url
-from holdfast.domain.text import as_duration
+from holdfast.domain.durations import as_duration
 from holdfast.errors import Conflict, NotFound, NotStarted, WaitTimeout
 from holdfast.output import log_format
 from holdfast.output.printer import Line

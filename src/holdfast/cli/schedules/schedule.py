@@ -18,10 +18,10 @@ from holdfast.cli.schedules.text import actions_of, schedule_table, schedules_of
 from holdfast.cli.session import Session
 from holdfast.cli.text import stamp, table
 from holdfast.cli.timestamps import timestamp_of
+from holdfast.domain.durations import as_duration
 from holdfast.domain.schedules.decision import spec_of
 from holdfast.domain.schedules.description import explain, lint, upcoming
 from holdfast.domain.schedules.plan import GLOBAL
-from holdfast.domain.text import as_duration
 from holdfast.output.printer import Line
 
 app_option = click.option("--app", metavar="MODULE:APP", help="The application whose function knows the scopes.")

@@ -8,9 +8,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from holdfast.client.jobs import kind_options
+from holdfast.domain.durations import Duration, as_duration
 from holdfast.domain.jobs.kind import Kind
 from holdfast.domain.jobs.retry import Curve
-from holdfast.domain.text import Duration, as_bytes, as_duration, checked_name
+from holdfast.domain.names import checked_name
+from holdfast.domain.sizes import as_bytes
 from holdfast.errors import InvalidKind
 from holdfast.store import Store
 
@@ -75,7 +77,7 @@ class Batching(ABC):
 
         def make(function: Callable[P, R]) -> UnitFunction[P, R]:
             options = UnitOptions(
-                name=checked_name(name or function.__name__, what="the name"),
+                name=checked_name(name or function.__name__, label="the name"),
                 retries=retries,
                 curve=UNIT_CURVE if retry is None else kind_options.curve(retry),
                 timeout=None if timeout is None else as_duration(timeout),
@@ -84,7 +86,7 @@ class Batching(ABC):
                 max_failures=max_failures,
                 on_lost=on_lost,
                 rate=rate,
-                queue=checked_name(queue, what="the queue"),
+                queue=checked_name(queue, label="the queue"),
                 lease=as_duration(lease),
                 conflicts=tuple(conflicts),
                 version=version,
@@ -142,7 +144,7 @@ class Batching(ABC):
         """The results that units hand over under this name, for their consumers."""
         from holdfast.client.batches.inbox import Inbox
 
-        return Inbox(lambda: self.store, checked_name(name, what="the inbox"))
+        return Inbox(lambda: self.store, checked_name(name, label="the inbox"))
 
     def session(self, name: str, arguments: Mapping[str, Any] | None = None, **options: Any) -> Session:
         """A batch as a loop of your own: ``with app.session("resync") as run: for key in run.pending(keys): …``
@@ -157,7 +159,7 @@ class Batching(ABC):
         from holdfast.client.batches.local import RunOptions
         from holdfast.client.batches.session import Session
 
-        function = UnitFunction(lambda key: None, UnitOptions(name=checked_name(name, what="the name")))  # noqa: ARG005
+        function = UnitFunction(lambda key: None, UnitOptions(name=checked_name(name, label="the name")))  # noqa: ARG005
         return Session(self.store, BoundFunction(function, dict(arguments or {})), RunOptions(**options))
 
 

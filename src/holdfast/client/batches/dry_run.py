@@ -12,7 +12,8 @@ from holdfast.client.batches.function import BoundFunction
 from holdfast.client.batches.keys import chosen
 from holdfast.client.batches.local import BatchResult, RunOptions, opening_of, output_of
 from holdfast.client.batches.report import RunAnswer
-from holdfast.domain.batches.batch import BatchState, Summary, unit_key
+from holdfast.domain.batches.batch import BatchState, Summary
+from holdfast.domain.batches.unit import unit_key
 from holdfast.store import Store
 
 NOTHING_TO_DO = 13

@@ -13,9 +13,9 @@ from typing import Any, Generic, ParamSpec, TypeVar
 import msgspec
 from msgspec import Struct
 
-from holdfast.domain.batches.batch import unit_key
+from holdfast.domain.batches.unit import unit_key
 from holdfast.domain.fleet.queue import DEFAULT_QUEUE
-from holdfast.domain.jobs.kind import to_json
+from holdfast.domain.jobs.json_values import to_json
 from holdfast.domain.jobs.retry import Curve
 from holdfast.errors import InvalidInput, InvalidKind
 from holdfast.store import Store
@@ -107,7 +107,7 @@ class UnitFunction(Generic[P, R]):
             if name not in self._names[1:]:
                 known = ", ".join(self._names[1:]) or "none"
                 raise InvalidInput(f"{self.options.name!r} has no argument {name!r}", hint=f"It has: {known}.")
-        self.typed(msgspec.json.decode(to_json(arguments, what="the arguments")))
+        self.typed(msgspec.json.decode(to_json(arguments, label="the arguments")))
         return BoundFunction(self, arguments)
 
     def typed(self, arguments: dict[str, Any]) -> dict[str, Any]:

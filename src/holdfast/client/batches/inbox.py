@@ -9,7 +9,8 @@ from typing import Any
 
 import msgspec
 
-from holdfast.domain.text import Duration, as_duration, checked_count
+from holdfast.domain.durations import Duration, as_duration
+from holdfast.domain.sizes import checked_count
 from holdfast.store import Store
 from holdfast.store.batches.inbox import TERM, InboxItem
 from holdfast.worker import clock

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from holdfast.client.batches.function import UnitFunction
-from holdfast.domain.batches.batch import UnitKey, unit_key
+from holdfast.domain.batches.unit import UnitKey, unit_key
 from holdfast.errors import InvalidInput
 from holdfast.store import Store
 from holdfast.store.batches.opening import BatchRun

@@ -25,24 +25,25 @@ from holdfast.domain.batches.batch import (
     Batch,
     BatchId,
     BatchState,
-    Counters,
     Summary,
-    UnitOutcome,
     exit_code,
     identity,
     summarise,
 )
 from holdfast.domain.batches.breaker import FailureLimits
-from holdfast.domain.batches.sharding import SHARDS
+from holdfast.domain.batches.counters import Counters
+from holdfast.domain.batches.sharding import DEFAULT_SHARDS
+from holdfast.domain.batches.unit import UnitOutcome
+from holdfast.domain.durations import Duration, as_duration
 from holdfast.domain.jobs.job import WorkerId
-from holdfast.domain.jobs.kind import to_json
+from holdfast.domain.jobs.json_values import to_json
 from holdfast.domain.jobs.new_job import Actor
 from holdfast.domain.jobs.verdict import Done
-from holdfast.domain.text import Duration, as_duration, checked_name
+from holdfast.domain.names import checked_name
 from holdfast.errors import BatchHeld, BatchPaused, Drift, HoldfastError, InvalidInput, ServiceRunning
 from holdfast.output.envelope import failure_of
-from holdfast.output.printer import Format, Output, Silent
-from holdfast.settings import settings
+from holdfast.output.printer import Format, Output, SilentOutput
+from holdfast.settings import load_settings
 from holdfast.store import Store
 from holdfast.store.batches.opening import BatchRun, RunRequest
 from holdfast.worker.batches import owner
@@ -86,7 +87,7 @@ class RunOptions(Struct, frozen=True, kw_only=True):
     once: bool = False
     dry_run: bool = False
     where: str = "here"
-    shards: int = SHARDS
+    shards: int = DEFAULT_SHARDS
     queue: str | None = None
     priority: int = 0
     rate: float | None = None
@@ -242,9 +243,9 @@ def opening_of(bound: BoundFunction, keys: Iterable[Any], options: RunOptions) -
     return RunRequest(
         identity=identity(function.name, bound.lasting, source),
         kind=function.name,
-        arguments=to_json(bound.arguments, what="the arguments").decode(),
+        arguments=to_json(bound.arguments, label="the arguments").decode(),
         source=source,
-        name=None if options.name is None else checked_name(options.name, what="the name"),
+        name=None if options.name is None else checked_name(options.name, label="the name"),
         actor=options.actor,
         owner=msgspec.json.encode(owner.this_process()).decode(),
         version=function.version,
@@ -370,5 +371,5 @@ def output_of(asked: str | Output | None) -> Output:
     if isinstance(asked, Output):
         return asked
     if asked == "none":
-        return Silent()
-    return Output(Format(asked or settings()["output"].value))
+        return SilentOutput()
+    return Output(Format(asked or load_settings().output))

@@ -26,20 +26,14 @@ from holdfast.client.batches.local import (
     run_batch,
 )
 from holdfast.client.batches.report import RunReport
-from holdfast.domain.batches.batch import (
-    AbortedBy,
-    Batch,
-    BatchId,
-    BatchState,
-    Counters,
-    UnitRow,
-    UnitState,
-    exit_code,
-    summarise,
-)
+from holdfast.domain.batches.batch import AbortedBy, Batch, BatchId, BatchState, exit_code, summarise
+from holdfast.domain.batches.counters import Counters
 from holdfast.domain.batches.sharding import MAX_SHARDS, Sharding, shard_kind, sharding_of
+from holdfast.domain.batches.unit import UnitRow, UnitState
+from holdfast.domain.durations import as_duration
 from holdfast.domain.jobs.verdict import Done
-from holdfast.domain.text import as_duration, checked_name, checked_number
+from holdfast.domain.names import checked_name
+from holdfast.domain.sizes import checked_number
 from holdfast.errors import BatchHeld, InvalidInput
 from holdfast.output.printer import Format, Output
 from holdfast.store import Store
@@ -171,8 +165,8 @@ def _sharding(bound: BoundFunction, options: RunOptions) -> Sharding:
     return Sharding(
         kind=shard_kind(function.name),
         shards=options.shards,
-        queue=checked_name(options.queue or function.queue, what="the queue"),
-        priority=checked_number(options.priority, what="the priority"),
+        queue=checked_name(options.queue or function.queue, label="the queue"),
+        priority=checked_number(options.priority, label="the priority"),
         limits=limits_of(bound, options),
         doubt=function.on_lost == "hold",
         until=deadline,

@@ -10,25 +10,15 @@ from typing import Any, Self
 import msgspec
 from msgspec import Struct
 
-from holdfast.domain.batches.batch import AbortedBy, Batch, Summary, UnitOutcome, UnitRow, UnitState
-from holdfast.domain.text import per_second, span
+from holdfast.domain.batches.batch import AbortedBy, Batch, Summary
+from holdfast.domain.batches.unit import UnitOutcome, UnitRow, UnitState
+from holdfast.domain.durations import format_short_duration
+from holdfast.domain.sizes import format_rate
+from holdfast.errors.table import BATCH_ENDS
 from holdfast.output.envelope import Failure
 from holdfast.output.printer import Format, Output
-from holdfast.output.progress import Tell, has_bar, progress
+from holdfast.output.progress import ProgressCallback, has_bar, progress
 from holdfast.worker.batches.owner import command_line
-
-#: Codes, words and hints of the ends of a run, by exit code. Exit 0 needs none.
-ENDS: dict[int, tuple[str, str, str]] = {
-    1: ("E_ALL_FAILED", "every unit failed", "See the errors with: holdfast batch units {batch} --state failed"),
-    6: ("E_PARTIAL_FAILURE", "some units failed", "See them with: holdfast batch units {batch} --state failed"),
-    7: ("E_ABORTED", "stopped on request", "Go on with: {command}"),
-    8: ("E_MAX_FAILURES", "too many failures", "Mend the cause, then go on with: {command}"),
-    10: ("E_DEADLINE", "the time was up", "Go on with: {command}"),
-    11: ("E_PAUSED", "paused by a person", "holdfast batch resume {batch}, then go on with: {command}"),
-    12: ("E_CANCELLED", "cancelled by a person", "The next run begins a new generation."),
-    15: ("E_LEASE_LOST", "another run has taken over", "See who it is with: holdfast batch show {batch}"),
-}
-RESUMABLE = frozenset({7, 8, 10, 11})
 
 
 class RunAnswer(Struct, frozen=True):
@@ -83,7 +73,7 @@ class RunReport:
         self._tells = output.format is Format.TEXT and not output.quiet
         self._stack = ExitStack()
         #: The bar of a terminal; without it there are lines.
-        self._bar: Tell | None = None
+        self._bar: ProgressCallback | None = None
 
     def __enter__(self) -> Self:
         self._tell_begin()
@@ -116,7 +106,7 @@ class RunReport:
         """Tell of units that are in the ledger now."""
         finished = self._finished + len(ends)
         if self._output.format is Format.NDJSON:
-            self._output.lines_of([unit_line(end) for end in ends], checkpoint=finished)
+            self._output.checkpointed_lines([unit_line(end) for end in ends], checkpoint=finished)
         elif self._tells:
             self.far(finished, self._failed + sum(end.state is UnitState.FAILED for end in ends))
         self._finished = finished
@@ -136,12 +126,12 @@ class RunReport:
         rate = max(1e-6, self._finished - self._before) / max(1e-6, time.monotonic() - self._began)
         words = [
             f"{self._finished:,}" + (f" of {self._total:,}" if self._total else "") + " units",
-            per_second(rate),
+            format_rate(rate),
         ]
         if self._failed:
             words.append(f"{self._failed:,} failed")
         if self._total and self._total > self._finished:
-            words.append(f"{span((self._total - self._finished) / rate)} left")
+            words.append(f"{format_short_duration((self._total - self._finished) / rate)} left")
         return ", ".join(words)
 
     def finished(self, summary: Summary, code: int) -> None:
@@ -150,16 +140,17 @@ class RunReport:
         if code == 0:
             self._output.value(answer, lambda: [_said(batch, summary)], ndjson_summary=True)
             return
-        word, text, hint = ENDS[code]
+        end = BATCH_ENDS[code]
+        text = end.meaning
         if summary.aborted_by is AbortedBy.FATAL:
             text = "a unit said that it makes no sense to go on, or the run could not begin"
         failure = Failure(
-            code=word,
+            code=end.code,
             message=f"{text}: {_said(batch, summary)}",
-            hint=hint.format(batch=batch.id, command=command_line()),
-            retryable=code in RESUMABLE,
-            retry_after_s=60.0 if code == 8 else None,
-            next=command_line() if code in RESUMABLE else None,
+            hint=end.hint.format(batch=batch.id, command=command_line()),
+            retryable=end.resumable,
+            retry_after_s=end.retry_after_s,
+            next=command_line() if end.resumable else None,
         )
         self._output.error(failure, data=answer, status="partial_failure" if code == 6 else "error")
 

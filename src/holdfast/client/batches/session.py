@@ -13,18 +13,9 @@ import msgspec
 
 from holdfast.client.batches.function import BoundFunction
 from holdfast.client.batches.local import RunOptions, begin, heard, limits_of
-from holdfast.domain.batches.batch import (
-    AbortedBy,
-    Summary,
-    UnitKey,
-    UnitOutcome,
-    UnitRow,
-    UnitState,
-    exit_code,
-    summarise,
-    unit_key,
-)
+from holdfast.domain.batches.batch import AbortedBy, Summary, exit_code, summarise
 from holdfast.domain.batches.breaker import Breaker
+from holdfast.domain.batches.unit import UnitKey, UnitOutcome, UnitRow, UnitState, unit_key
 from holdfast.domain.jobs.handler_exceptions import AlreadyFinished, Cancelled, Fatal, Skip
 from holdfast.domain.jobs.verdict import Done
 from holdfast.store import Store

@@ -12,12 +12,14 @@ import msgspec
 
 from holdfast.client.batches.function import BoundFunction, UnitFunction
 from holdfast.client.batches.report import unit_line
-from holdfast.domain.batches.batch import AbortedBy, BatchId, BatchState, UnitOutcome, UnitRow, summarise
+from holdfast.domain.batches.batch import AbortedBy, BatchId, BatchState, summarise
 from holdfast.domain.batches.sharding import Sharding, shard_kind, sharding_of
+from holdfast.domain.batches.unit import UnitOutcome, UnitRow
 from holdfast.domain.jobs.context import Context
 from holdfast.domain.jobs.handler_exceptions import Cancelled, Release
 from holdfast.domain.jobs.job import State
-from holdfast.domain.jobs.kind import ExecutorName, Kind, KindOptions
+from holdfast.domain.jobs.kind import Kind
+from holdfast.domain.jobs.kind_options import ExecutorName, KindOptions
 from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.jobs.verdict import Done
 from holdfast.errors import LeaseLost

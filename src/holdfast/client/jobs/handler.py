@@ -11,12 +11,15 @@ import msgspec
 
 from holdfast.client.jobs.connections import driver_connection, driver_connection_async
 from holdfast.client.jobs.job_ref import JobRef
+from holdfast.domain.durations import as_duration
 from holdfast.domain.jobs.dependencies import After
 from holdfast.domain.jobs.job import JobId
-from holdfast.domain.jobs.kind import Kind, PublishedKind, to_json
+from holdfast.domain.jobs.json_values import to_json
+from holdfast.domain.jobs.kind import Kind
 from holdfast.domain.jobs.new_job import Actor, Enqueued, NewJob
+from holdfast.domain.jobs.published_kind import PublishedKind
 from holdfast.domain.jobs.unique_key import KeyScope, OnConflict, Unique
-from holdfast.domain.text import as_duration, checked_name
+from holdfast.domain.names import checked_name
 from holdfast.errors import InvalidInput
 from holdfast.store import Store
 from holdfast.worker.tracing import producing
@@ -235,4 +238,4 @@ def _tags(tags: tuple[str, ...]) -> str | None:
         return None
     if not all(isinstance(tag, str) for tag in tags):
         raise InvalidInput(f"tags are texts, not {tags!r}")
-    return to_json([checked_name(tag, what="a tag") for tag in tags], what="the tags").decode()
+    return to_json([checked_name(tag, label="a tag") for tag in tags], label="the tags").decode()

@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
+from holdfast.domain.durations import as_duration
 from holdfast.domain.jobs.job import Job, JobId, State
-from holdfast.domain.text import as_duration
 from holdfast.errors import JobCancelled, JobFailed, WaitTimeout
 from holdfast.store.jobs.queries import JobQueries
 

@@ -9,14 +9,15 @@ from typing import Unpack
 from msgspec import Struct
 
 from holdfast.client.schedules.definition import ScheduleOptions, definition_of, redefined
+from holdfast.domain.durations import format_duration
 from holdfast.domain.jobs.job import JobId
-from holdfast.domain.jobs.published_kind import checked_payload, plan_parameter
+from holdfast.domain.jobs.published_kind import check_payload, plan_parameter
+from holdfast.domain.names import checked_name
 from holdfast.domain.schedules.decision import SkipReason, backfilled
 from holdfast.domain.schedules.definition import Condition, Definition, Schedule, checked_scopes, scopes_of
 from holdfast.domain.schedules.description import upcoming
 from holdfast.domain.schedules.plan import GLOBAL, Origin, Plan
 from holdfast.domain.schedules.rule import MICROSECOND, Rule, checked_timestamp
-from holdfast.domain.text import checked_name, say_duration
 from holdfast.errors import InvalidInput, InvalidPayload
 from holdfast.store import Store
 from holdfast.store.schedules.firing import Fired
@@ -186,11 +187,11 @@ class Schedules:
         plan = plan_parameter(kind.options)
         if plan in definition.payload:
             raise InvalidPayload(f"the parameter {plan!r} is given its plan", hint="Leave it out of the payload.")
-        checked_payload(kind, definition.payload, given=plan)
+        check_payload(kind, definition.payload, later=plan)
 
     def _scopes(self, definition: Definition, asked: Sequence[str] | None) -> Sequence[str]:
         """The scopes that were asked for, each once, if the schedule has them; or all that it has."""
-        requested = None if asked is None else [checked_name(scope, what="a scope") for scope in dict.fromkeys(asked)]
+        requested = None if asked is None else [checked_name(scope, label="a scope") for scope in dict.fromkeys(asked)]
         if definition.provider is None:
             known = list(scopes_of(definition))
         elif definition.provider in self._providers:
@@ -242,7 +243,7 @@ def _not_decided(schedule: Schedule, plan: Plan, now: datetime) -> str:
         return "the schedule is over"
     wait = plan.time + spec.delay - now
     if wait.total_seconds() > 0:
-        return f"it is not due yet: in {say_duration(wait)}"
+        return f"it is not due yet: in {format_duration(wait)}"
     return "it is due, and no planner has looked yet: is a worker or a scheduler running?"
 
 

@@ -12,9 +12,10 @@ from holdfast.client.jobs.handler import Handler
 from holdfast.client.schedules.definition import ScheduleOptions, definition_of
 from holdfast.domain.jobs.kind import Kind
 from holdfast.domain.jobs.new_job import Actor
+from holdfast.domain.names import checked_name
 from holdfast.domain.schedules.definition import checked_schedule
 from holdfast.domain.schedules.plan import Plan
-from holdfast.domain.text import checked_name, checked_number
+from holdfast.domain.sizes import checked_number
 from holdfast.errors import InvalidInput, InvalidKind, InvalidPayload
 from holdfast.store import Store
 from holdfast.store.schedules.schedules import Declaration, Declared
@@ -75,7 +76,7 @@ class Scheduling(ABC):
             asked = self._named(known, options.get("scopes"))
             definition = definition_of(handler.kind.name, expression, {**options, **asked})
             _check(handler.kind, Plan(known, datetime.now(UTC)), definition.payload)
-            self._declarations[known] = Declaration(known, definition, checked_number(version, what="a version"))
+            self._declarations[known] = Declaration(known, definition, checked_number(version, label="a version"))
             self._undeclared = True
             return handler
 
@@ -96,7 +97,7 @@ class Scheduling(ABC):
         """Let schedules ask this function for their scopes, by its name."""
 
         def add(function: Provider) -> Provider:
-            self._add_provider(checked_name(name or function.__name__, what="the name"), function)
+            self._add_provider(checked_name(name or function.__name__, label="the name"), function)
             return function
 
         return add

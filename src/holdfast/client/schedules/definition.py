@@ -8,11 +8,12 @@ from typing import Any, TypedDict
 
 from msgspec import structs
 
+from holdfast.domain.durations import Duration, as_duration
+from holdfast.domain.names import nearest_name
 from holdfast.domain.schedules.decision import CatchUp, spec_of
 from holdfast.domain.schedules.definition import Definition
 from holdfast.domain.schedules.plan import Overlap
 from holdfast.domain.schedules.rule import checked_timestamp
-from holdfast.domain.text import Duration, as_duration, nearest
 from holdfast.errors import InvalidInput
 
 
@@ -76,7 +77,7 @@ def redefined(
 def _sorted_out(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """What is about the time, and what is about the job."""
     for name in options.keys() - _WHEN.keys() - _JOB.keys():
-        near = nearest(name, [*_WHEN, *_JOB])
+        near = nearest_name(name, [*_WHEN, *_JOB])
         hint = f"Did you mean {near!r}?" if near else f"There are: {', '.join([*_WHEN, *_JOB])}."
         raise InvalidInput(f"a schedule has no option {name!r}", hint=hint)
     when = {name: _WHEN[name](value) for name, value in options.items() if name in _WHEN}

@@ -1,4 +1,4 @@
-"""Who may do what from afar: roles, tokens, and what is written down about acts."""
+"""Access: roles, tokens and audit entries."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from holdfast.errors import InvalidInput
 
 
 class Role(StrEnum):
-    """What a credential may do: each role may do all that the one before it may."""
+    """The permissions of a credential; each role includes those before it."""
 
-    #: Look at everything.
+    #: Read everything.
     VIEWER = "viewer"
-    #: Act on what is there, and enqueue jobs of kinds that applications have registered.
+    #: Act on existing jobs, and enqueue jobs of registered kinds.
     OPERATOR = "operator"
-    #: Also add programs, change schedules, and remove things for good.
+    #: Also add commands, change schedules, and delete things.
     ADMIN = "admin"
 
-    def may(self, has_dependents: Role) -> bool:
-        """Whether this role is enough where *needed* is asked for."""
+    def may(self, required: Role) -> bool:
+        """Whether this role includes the *required* one."""
         order = list(Role)
-        return order.index(self) >= order.index(has_dependents)
+        return order.index(self) >= order.index(required)
 
 
-#: Errors are kept as they are: whoever may search in them could guess a masked secret letter by letter.
-SEARCHING = "searching in the texts of errors"
+#: Stored errors are not masked: a search could guess a secret character by character.
+ERROR_SEARCH = "searching in the texts of errors"
 
 
 class Via(StrEnum):
-    """By which way somebody acted."""
+    """The interface through which a person acted."""
 
     CLI = "cli"
     WEB = "web"
@@ -43,7 +43,7 @@ class Via(StrEnum):
 
 
 class AuditEntry(Struct, frozen=True):
-    """What somebody did: *verb* to *target*, by which *count* things were changed."""
+    """An action of a person on *target*, which changed *count* things."""
 
     id: int
     at: datetime
@@ -71,12 +71,12 @@ class Credential(Struct, frozen=True):
 
 #: ``hf_`` and the public prefix, then the secret.
 _TOKEN = re.compile(r"(hf_[a-z0-9]{8})_([A-Za-z0-9_-]{32,64})")
-#: The cost of a guess: 16 MiB and some 40 ms. Tokens are random, so that more would protect nothing.
-_COST = {"n": 2**14, "r": 8, "p": 1, "maxmem": 64 * 2**20, "dklen": 32}
+#: The cost of one guess: 16 MiB and about 40 ms. Tokens are random, so a higher cost adds no protection.
+_SCRYPT_COST = {"n": 2**14, "r": 8, "p": 1, "maxmem": 64 * 2**20, "dklen": 32}
 
 
 class NewToken(Struct, frozen=True):
-    """A token that was just drawn. *text* is shown once; the rest is kept."""
+    """A new token. *text* is shown once; the other fields are stored."""
 
     text: str
     prefix: str
@@ -85,26 +85,26 @@ class NewToken(Struct, frozen=True):
 
 
 def draw_token() -> NewToken:
-    """A token nobody has seen before: 256 bits behind a public prefix."""
+    """A random token: 256 bits behind a public prefix."""
     prefix = f"hf_{secrets.token_hex(4)}"
     secret, salt = secrets.token_urlsafe(32), secrets.token_hex(16)
-    return NewToken(f"{prefix}_{secret}", prefix, salt, hashed(secret, salt))
+    return NewToken(f"{prefix}_{secret}", prefix, salt, hash_secret(secret, salt))
 
 
 def split_token(text: str) -> tuple[str, str] | None:
-    """The public prefix and the secret of a token; None: it cannot be one."""
-    found = _TOKEN.fullmatch(text)
-    return None if found is None else (found[1], found[2])
+    """The public prefix and the secret of a token; None if the text is not a token."""
+    match = _TOKEN.fullmatch(text)
+    return None if match is None else (match[1], match[2])
 
 
-def hashed(secret: str, salt: str) -> str:
-    """The hash that is kept of a secret."""
-    return hashlib.scrypt(secret.encode(), salt=bytes.fromhex(salt), **_COST).hex()
+def hash_secret(secret: str, salt: str) -> str:
+    """The stored hash of a secret."""
+    return hashlib.scrypt(secret.encode(), salt=bytes.fromhex(salt), **_SCRYPT_COST).hex()
 
 
 def is_secret_of(secret: str, *, salt: str, expected: str) -> bool:
-    """Whether this is the secret of a credential; takes as long for a wrong one."""
-    return hmac.compare_digest(hashed(secret, salt), expected)
+    """Whether the secret matches; takes the same time for a wrong one."""
+    return hmac.compare_digest(hash_secret(secret, salt), expected)
 
 
 def checked_role(text: str) -> Role:

@@ -1,4 +1,4 @@
-"""The breaker: too many failures stop a run before they waste a night."""
+"""The breaker: it stops a run after too many failures."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from msgspec import Struct
 from holdfast.domain.batches.batch import AbortedBy
 from holdfast.errors import InvalidInput
 
-#: Units that must have ended before a rate says anything.
-RATE_AFTER = 20
+#: A failure rate counts only after this number of units.
+MIN_UNITS_FOR_RATE = 20
 
 
 class FailureLimits(Struct, frozen=True, kw_only=True):
-    """When to stop: failures in a row, in all, or as a share of all. None or 0 switches a limit off."""
+    """Limits of failures: in a row, in total, or as a share of all units. None or 0 switches a limit off."""
 
     in_a_row: int | None = 5
     total: int | None = None
@@ -28,34 +28,33 @@ class FailureLimits(Struct, frozen=True, kw_only=True):
 
 
 class Breaker:
-    """Counts the ends of units in the order in which they come."""
+    """Counts outcomes of units in their order."""
 
     def __init__(self, limits: FailureLimits) -> None:
         self._limits = limits
         self.streak = 0
         self._failed = 0
         self._finished = 0
-        #: Why it tripped.
         self.tripped: AbortedBy | None = None
-        #: Whether a success would change nothing.
-        self.indifferent = limits.rate is None
+        #: Whether counting a success would change nothing.
+        self.ignores_success = limits.rate is None
 
     def count(self, *, failed: bool) -> AbortedBy | None:
-        """Count one end; says whether that was too much."""
+        """Count one outcome; return the cause to stop, if any."""
         self._finished += 1
         self._failed += failed
         self.streak = self.streak + 1 if failed else 0
-        self.indifferent = not self.streak and self._limits.rate is None
+        self.ignores_success = not self.streak and self._limits.rate is None
         if self.tripped is None and failed:
-            self.tripped = self._judge()
+            self.tripped = self._exceeded()
         return self.tripped
 
-    def _judge(self) -> AbortedBy | None:
+    def _exceeded(self) -> AbortedBy | None:
         limits = self._limits
         if limits.in_a_row and self.streak >= limits.in_a_row:
             return AbortedBy.MAX_FAILURES
         if limits.total and self._failed >= limits.total:
             return AbortedBy.MAX_TOTAL_FAILURES
-        if limits.rate is not None and limits.rate > 0 and self._finished >= RATE_AFTER:
+        if limits.rate is not None and limits.rate > 0 and self._finished >= MIN_UNITS_FOR_RATE:
             return AbortedBy.MAX_FAILURE_RATE if self._failed / self._finished > limits.rate else None
         return None

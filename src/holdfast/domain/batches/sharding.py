@@ -1,4 +1,4 @@
-"""How a batch is run by the workers: by shards, jobs that take its units until none is left."""
+"""Shards: the jobs by which workers run a batch, until no unit is left."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from holdfast.domain.jobs.new_job import NewJob
 from holdfast.domain.jobs.retry import Curve
 from holdfast.domain.jobs.unique_key import Unique
 
-SHARDS = 3
+DEFAULT_SHARDS = 3
 MAX_SHARDS = 1000
-#: A shard whose worker was lost comes back soon: it is its units that are watched, not the shard.
-CURVE = Curve(steps=(1.0, 2.0, 5.0))
+#: A shard whose worker was lost returns soon: crash limits apply to its units, not to the shard.
+SHARD_RETRY = Curve(steps=(1.0, 2.0, 5.0))
 
 
 class Sharding(Struct, frozen=True, kw_only=True):
-    """How many shards, where they run, and when they stop; kept with the batch."""
+    """The options of a batch that workers run; stored with the batch."""
 
     kind: str
-    shards: int = SHARDS
+    shards: int = DEFAULT_SHARDS
     queue: str = DEFAULT_QUEUE
     priority: int = 0
     limits: FailureLimits = FailureLimits()
     doubt: bool = False
     until: datetime | None = None
-    #: Units that all shards together may begin in a second.
+    #: Units that all shards together may start per second.
     rate: float | None = None
 
 
@@ -40,17 +40,17 @@ def shard_kind(function: str) -> str:
 
 
 def is_shard(kind: str) -> bool:
-    """Whether a kind is that of shards."""
+    """Whether a kind is one of shards."""
     return kind.startswith("shard:")
 
 
 def sharding_of(batch: Batch) -> Sharding | None:
-    """How the workers run a batch, if they do."""
+    """The sharding of a batch; None if no workers run it."""
     return None if batch.options == "{}" else msgspec.json.decode(batch.options, type=Sharding)
 
 
 def shard_jobs(batch: Batch, sharding: Sharding) -> list[NewJob]:
-    """The jobs of all shards. They are never given up: what counts is what becomes of their units."""
+    """The jobs of all shards. They have no limit of attempts: limits apply to units."""
     return [
         NewJob(
             kind=sharding.kind,
@@ -61,7 +61,7 @@ def shard_jobs(batch: Batch, sharding: Sharding) -> list[NewJob]:
             unique=Unique(f"{batch.id}/{number}"),
             max_attempts=None,
             max_crashes=None,
-            retry=CURVE.dumps(),
+            retry=SHARD_RETRY.dumps(),
         )
         for number in range(sharding.shards)
     ]

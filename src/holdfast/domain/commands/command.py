@@ -1,4 +1,4 @@
-"""Commands: programs as jobs, and the grids of parameters that they are run over."""
+"""Commands: executables as jobs, and the parameter grids of sweeps."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from holdfast.domain.access.masking import MASK
 from holdfast.domain.jobs.job import Job
-from holdfast.domain.text import checked_text
+from holdfast.domain.names import checked_text
 from holdfast.errors import InvalidInput, InvalidText
 
-#: The kind of job that runs a program.
+#: The kind of jobs that run commands.
 COMMAND = "command"
-#: What a program is given of the environment in which it was added, besides what is named.
-TAKEN_ALONG = ("PATH", "LANG", "LC_ALL", "TZ", "VIRTUAL_ENV", "CONDA_PREFIX")
-#: What it is given of the environment of the worker that runs it.
-AT_HOME = ("HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "XDG_RUNTIME_DIR")
-#: Variables whose names say so are not shown.
-_SECRET = re.compile(r"(?i)(secret|token|passw|credential|api_?key|private|_key$|^key$)")
-MASK = "***"
-#: The longest word that Linux gives to a program, in bytes: 32 pages, with the NUL at its end.
-LONGEST_WORD = 32 * 4096 - 1
+#: Variables stored from the environment in which the command was added.
+CAPTURED_VARIABLES = ("PATH", "LANG", "LC_ALL", "TZ", "VIRTUAL_ENV", "CONDA_PREFIX")
+#: Variables taken from the environment of the worker that runs it.
+WORKER_VARIABLES = ("HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "XDG_RUNTIME_DIR")
+#: Names of variables whose values are masked.
+_SECRET_NAME = re.compile(r"(?i)(secret|token|passw|credential|api_?key|private|_key$|^key$)")
+#: Linux limits one argument to 32 pages, including its final NUL.
+MAX_ARGUMENT_BYTES = 32 * 4096 - 1
 SHELLS = ("sh", "bash", "dash", "zsh", "ksh", "fish")
-#: A parameter in a word: {name}; {{ and }} are the braces themselves.
-_PLACE = re.compile(r"\{\{|\}\}|\{([A-Za-z_]\w*)\}")
+#: A parameter in a word: {name}; {{ and }} are literal braces.
+_PLACEHOLDER = re.compile(r"\{\{|\}\}|\{([A-Za-z_]\w*)\}")
 
 
 class Command(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A program to run: its words, where, and in which environment.
+    """A command to run: its words, its directory, its environment.
 
-    *memory* is in bytes. With *require_cap* it does not run where nothing can enforce its caps. With *pause_queue* its
-    queue is paused when it has failed for good. One that is *about* another job has its places filled when it begins.
-    *origins* tells where values came from that somebody has said: a flag, a place in a file, a person.
+    *memory* is in bytes. With *require_cap* it does not run on hosts that cannot enforce its caps. With *pause_queue*
+    its queue is paused when it is dead. The placeholders of a callback *about* another job are replaced at its start.
+    *origins* names the source of each value: an option, a place in a file, a person.
     """
 
     argv: tuple[str, ...]
@@ -57,10 +57,10 @@ class Command(Struct, frozen=True, kw_only=True, omit_defaults=True):
         if not self.argv or not self.argv[0]:
             raise InvalidInput("a command has at least one word", hint="Write it after --: holdfast add -- make all.")
         for word in (*self.argv, self.cwd):
-            checked_word(word, what="a word of a command")
+            checked_word(word, label="a word of a command")
         for name, value in self.env.items():
             checked_variable(name)
-            checked_word(value, what=f"the variable {name}", room=LONGEST_WORD - len(name) - 1)
+            checked_word(value, label=f"the variable {name}", room=MAX_ARGUMENT_BYTES - len(name) - 1)
         if self.timeout is not None and self.timeout <= timedelta(0):
             raise InvalidInput("a timeout is longer than nothing")
         if self.cpus is not None and not 0.01 <= self.cpus <= 4096:
@@ -75,80 +75,76 @@ class Command(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def load_command(text: str) -> Command:
-    """What :meth:`Command.dumps` wrote."""
+    """The inverse of :meth:`Command.dumps`."""
     return _decoder.decode(text)
 
 
 _decoder = msgspec.json.Decoder(Command)
 
 
-def checked_word(word: str, *, what: str, room: int = LONGEST_WORD) -> str:
-    """Return *word* if a program can be given it.
-
-    Raises:
-        InvalidInput: It cannot be stored, or the kernel would refuse it.
-    """
+def checked_word(word: str, *, label: str, room: int = MAX_ARGUMENT_BYTES) -> str:
+    """Return *word* if it can be stored and the kernel accepts it as an argument; *room* is in bytes."""
     try:
-        checked_text(word, what=what)
+        checked_text(word, label=label)
     except InvalidText as error:
-        told = error.message if "\0" in word else f"{what} is not UTF-8"
+        message = error.message if "\0" in word else f"{label} is not UTF-8"
         hint = "Give such bytes in a file, and the program the name of the file."
-        raise InvalidInput(f"{told}: {word!r:.80}", hint=hint) from None
+        raise InvalidInput(f"{message}: {word!r:.80}", hint=hint) from None
     if len(word) * 4 > room and len(word.encode()) > room:
         hint = "Put it into a file, and give the program the name of the file."
         raise InvalidInput(
-            f"{what} is longer than the {room:,} bytes that a program can be given: {word!r:.40}…", hint=hint
+            f"{label} is longer than the {room:,} bytes that a program can be given: {word!r:.40}…", hint=hint
         )
     return word
 
 
 def checked_variable(name: str) -> str:
-    """Return *name* if it can be that of a variable of an environment."""
+    """Return *name* if a command may have an environment variable of this name."""
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.]*", name) or name.startswith("HOLDFAST_"):
         hint = "Write NAME=VALUE; names that begin with HOLDFAST_ are ours."
         raise InvalidInput(f"{name!r} cannot be a variable", hint=hint)
     return name
 
 
-def environment(command: Command, home: Mapping[str, str], **facts: object) -> dict[str, str]:
-    """What the program finds: little of its worker's environment, what was stored, and facts about its job."""
-    kept = {name: home[name] for name in AT_HOME if name in home}
-    told = {f"HOLDFAST_{name.upper()}": str(value) for name, value in facts.items() if value is not None}
-    own = {f"HOLDFAST_PARAM_{name}": value for name, value in command.parameters.items()}
-    return {**kept, **command.env, **own, **told}
+def environment(command: Command, worker_env: Mapping[str, str], **job_values: object) -> dict[str, str]:
+    """The environment of a command: some of its worker's variables, the stored ones, and values of its job."""
+    inherited = {name: worker_env[name] for name in WORKER_VARIABLES if name in worker_env}
+    parameters = {f"HOLDFAST_PARAM_{name}": value for name, value in command.parameters.items()}
+    job = {f"HOLDFAST_{name.upper()}": str(value) for name, value in job_values.items() if value is not None}
+    return {**inherited, **command.env, **parameters, **job}
 
 
-def masked(env: Mapping[str, str]) -> dict[str, str]:
-    """The variables for people: secrets are not shown."""
-    return {name: MASK if _SECRET.search(name) else value for name, value in env.items()}
+def mask_variables(env: Mapping[str, str]) -> dict[str, str]:
+    """The variables with secrets masked."""
+    return {name: MASK if _SECRET_NAME.search(name) else value for name, value in env.items()}
 
 
-def hidden(payload: str) -> list[str]:
-    """The values of a command's variables that are not shown, to be blotted out of its log."""
+def secret_variables(payload: str) -> list[str]:
+    """The secret values of a command's variables, for masking its log."""
     try:
         env = load_command(payload).env
     except (msgspec.DecodeError, InvalidInput):
         return []
-    return [value for name, value in env.items() if _SECRET.search(name)]
+    return [value for name, value in env.items() if _SECRET_NAME.search(name)]
 
 
-def shown_payload(kind: str, payload: str) -> str:
-    """A payload for people and programs that look: the secrets of a command are not shown."""
+def masked_payload(kind: str, payload: str) -> str:
+    """A payload with the secret variables of a command masked."""
     if kind != COMMAND:
         return payload
     try:
         command = load_command(payload)
     except (msgspec.DecodeError, InvalidInput):
         return payload
-    return msgspec.structs.replace(command, env=masked(command.env)).dumps()
+    return msgspec.structs.replace(command, env=mask_variables(command.env)).dumps()
 
 
-#: What a callback may say about the job that it follows.
-TOLD = ("id", "label", "queue", "result", "exit_code", "start", "end", "output")
+#: Placeholders of a callback for values of the job that it follows.
+CALLBACK_FIELDS = ("id", "label", "queue", "result", "exit_code", "start", "end", "output")
 
 
-def told_of(job: Job, exit_code: int | None, output: str) -> dict[str, str]:
-    """What is known of a job that has ended, for the words of a callback."""
+def callback_values(job: Job, exit_code: int | None, output: str) -> dict[str, str]:
+    """The values of a finished job for the placeholders of a callback."""
     values = {
         "id": job.id,
         "label": job.label,
@@ -162,19 +158,15 @@ def told_of(job: Job, exit_code: int | None, output: str) -> dict[str, str]:
     return {name: "" if value is None else str(value) for name, value in values.items()}
 
 
-#: So much of a host is used.
-SHARE = 0.8
+#: The default share of a host that commands may use.
+HOST_SHARE = 0.8
 
 
-def fits(memory: int, cores: int, job_memory: int, job_cores: float) -> tuple[int, str]:
-    """How many programs of one size a host can run, and by what they are bounded.
-
-    Raises:
-        InvalidInput: A program takes some of both.
-    """
+def host_capacity(memory: int, cores: int, job_memory: int, job_cores: float) -> tuple[int, str]:
+    """The number of commands of one size that fit a host, and the resource that limits them."""
     if job_memory <= 0 or job_cores <= 0:
         raise InvalidInput("a program takes more than nothing")
-    by_memory, by_cores = int(memory * SHARE / job_memory), int(cores * SHARE / job_cores)
+    by_memory, by_cores = int(memory * HOST_SHARE / job_memory), int(cores * HOST_SHARE / job_cores)
     return (by_memory, "memory") if by_memory <= by_cores else (by_cores, "cores")
 
 
@@ -182,35 +174,31 @@ def fits(memory: int, cores: int, job_memory: int, job_cores: float) -> tuple[in
 
 
 def grid(parameters: Mapping[str, Sequence[str]]) -> Iterator[dict[str, str]]:
-    """Every combination of the values, the last parameter turning fastest."""
+    """Every combination of the values; the last parameter varies fastest."""
     names = list(parameters)
     for values in product(*parameters.values()):
         yield dict(zip(names, values, strict=True))
 
 
-def filled(words: Sequence[str], parameters: Mapping[str, str]) -> tuple[str, ...]:
-    """The words with their places filled. A value becomes part of one word, whatever it holds."""
+def substitute(words: Sequence[str], parameters: Mapping[str, str]) -> tuple[str, ...]:
+    """Replace placeholders. A value stays within one word, even with spaces."""
 
-    def value(found: re.Match[str]) -> str:
-        if found[1] is None:
-            return found[0][0]
-        return parameters[found[1]]
+    def value(match: re.Match[str]) -> str:
+        return match[0][0] if match[1] is None else parameters[match[1]]
 
-    return tuple(_PLACE.sub(value, word) for word in words)
+    return tuple(_PLACEHOLDER.sub(value, word) for word in words)
 
 
-def places(words: Iterable[str]) -> list[str]:
-    """The parameters that the words have places for, each once."""
-    return list(dict.fromkeys(found[1] for word in words for found in _PLACE.finditer(word) if found[1] is not None))
+def placeholders(words: Iterable[str]) -> list[str]:
+    """The parameters in the words, each once."""
+    return list(
+        dict.fromkeys(match[1] for word in words for match in _PLACEHOLDER.finditer(word) if match[1] is not None)
+    )
 
 
-def check_places(words: Sequence[str], names: Iterable[str], *, all_used: bool = True) -> None:
-    """Refuse a place that no parameter fills, one that a shell would read, and a parameter that has no place.
-
-    Raises:
-        InvalidInput: The message names it.
-    """
-    known, used = list(names), places(words)
+def check_placeholders(words: Sequence[str], names: Iterable[str], *, all_used: bool = True) -> None:
+    """Refuse an unknown placeholder, one inside shell code, and a parameter without a placeholder."""
+    known, used = list(names), placeholders(words)
     check_shell(words)
     for name in used:
         if name not in known:
@@ -221,29 +209,25 @@ def check_places(words: Sequence[str], names: Iterable[str], *, all_used: bool =
 
 
 def check_shell(words: Sequence[str]) -> None:
-    """Refuse a place in a text that a shell is to read: what fills it would be read as well.
-
-    Raises:
-        InvalidInput: There is one.
-    """
+    """Refuse a placeholder inside shell code: the shell would execute its value."""
     for shell, option, text in zip(words, words[1:], words[2:], strict=False):
-        if shell.rpartition("/")[2] in SHELLS and re.fullmatch(r"-[a-z]*c", option) and places([text]):
-            name = places([text])[0]
+        if shell.rpartition("/")[2] in SHELLS and re.fullmatch(r"-[a-z]*c", option) and placeholders([text]):
+            name = placeholders([text])[0]
             hint = f"Write sh -c 'echo \"$1\"' - {{{name}}}: the value is a word of its own then."
             raise InvalidInput(f"the shell would read what fills {{{name}}}", hint=hint)
 
 
-def labelled(label: str, parameters: Mapping[str, str]) -> str:
+def sweep_label(label: str, parameters: Mapping[str, str]) -> str:
     """A label that carries every parameter: ``sweep/symbol=A/year=2020``."""
     return "/".join([label, *(f"{name}={value}" for name, value in parameters.items())])
 
 
-def key_of(label: str, words: Sequence[str], parameters: Mapping[str, str]) -> str:
-    """A key that no other program, and no other set of parameters, has."""
-    told = msgspec.json.encode([label, words, list(parameters.items())])
-    return f"sweep {hashlib.sha256(told).hexdigest()}"
+def sweep_key(label: str, words: Sequence[str], parameters: Mapping[str, str]) -> str:
+    """The unique key of one command of a sweep."""
+    text = msgspec.json.encode([label, words, list(parameters.items())])
+    return f"sweep {hashlib.sha256(text).hexdigest()}"
 
 
-def outcome_text(facts: Mapping[str, Any]) -> str:
-    """What is kept of a run that succeeded."""
-    return msgspec.json.encode({name: value for name, value in facts.items() if value is not None}).decode()
+def encode_outcome(values: Mapping[str, Any]) -> str:
+    """The result of a successful run as JSON."""
+    return msgspec.json.encode({name: value for name, value in values.items() if value is not None}).decode()

@@ -1,4 +1,4 @@
-"""What a person changes about a command before it runs."""
+"""Edits: changes that a person makes to a command before it runs."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType, structs
 
-from holdfast.domain.commands.command import Command, load_command, masked
+from holdfast.domain.commands.command import Command, load_command, mask_variables
 
-#: What an edit may name by itself; variables come besides.
-FIELDS = ("cwd", "timeout", "memory", "cpus", "log_cap")
+#: Fields of a command that an edit may set, besides variables.
+EDITABLE_FIELDS = ("cwd", "timeout", "memory", "cpus", "log_cap")
 
 
 class Edit(Struct, frozen=True, kw_only=True):
-    """New values; what is not set stays. Variables in *env* are added or changed, those in *without* go."""
+    """New values; UNSET keeps the old one. *env* adds or changes variables, *without* deletes them."""
 
     env: dict[str, str] = {}
     without: tuple[str, ...] = ()
@@ -27,20 +27,16 @@ class Edit(Struct, frozen=True, kw_only=True):
 
     @property
     def fields(self) -> dict[str, Any]:
-        return {name: value for name in FIELDS if (value := getattr(self, name)) is not UNSET}
+        return {name: value for name in EDITABLE_FIELDS if (value := getattr(self, name)) is not UNSET}
 
     def __bool__(self) -> bool:
         return bool(self.env or self.without or self.fields)
 
     def __str__(self) -> str:
-        return " ".join(f"{name}={value}" for name, value in self.told().items())
+        return " ".join(f"{name}={value}" for name, value in self.describe().items())
 
     def applied(self, payload: str, actor: str) -> str:
-        """The payload of the command as it is from now on; the same text where that changes nothing.
-
-        Raises:
-            InvalidInput: No command can be so.
-        """
+        """The new payload of the command; the same string if nothing changes."""
         command = load_command(payload)
         env = {name: value for name, value in {**command.env, **self.env}.items() if name not in self.without}
         changes: dict[str, Any] = {**self.fields, "env": env}
@@ -49,18 +45,18 @@ class Edit(Struct, frozen=True, kw_only=True):
         if not changed:
             return payload
         return structs.replace(
-            command, **changes, origins=_told(command, env) | dict.fromkeys(changed, f"set by {actor}")
+            command, **changes, origins=_remaining_origins(command, env) | dict.fromkeys(changed, f"set by {actor}")
         ).dumps()
 
-    def told(self) -> dict[str, object]:
-        """The change for the history, without secrets."""
+    def describe(self) -> dict[str, object]:
+        """The changes for the history, with secrets masked."""
         fields = {name: _plain(value) for name, value in self.fields.items()}
-        named = {**masked(self.env), **dict.fromkeys(self.without)}
+        named = {**mask_variables(self.env), **dict.fromkeys(self.without)}
         return {**fields, **({"env": named} if named else {})}
 
 
-def _told(command: Command, env: Mapping[str, str]) -> dict[str, str]:
-    """The origins of what is still there."""
+def _remaining_origins(command: Command, env: Mapping[str, str]) -> dict[str, str]:
+    """The origins of values that the command still has."""
     return {
         name: origin
         for name, origin in command.origins.items()

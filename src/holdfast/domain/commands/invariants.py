@@ -1,7 +1,6 @@
-"""The eight invariants of programs that share hosts and disks, checked from facts; each finding has its fix.
+"""The eight invariants of commands that share hosts and disks; each violation has a fix.
 
-They come from years of sweeps that went wrong. What a program does inside nobody can see: its words, its variables and
-its caps can be, and most mistakes show there.
+The checks read the words, variables and caps of commands: most mistakes show there.
 """
 
 from __future__ import annotations
@@ -15,25 +14,25 @@ from itertools import pairwise
 
 from msgspec import Struct
 
-from holdfast.domain.commands.command import SHARE, SHELLS, Command, fits
-from holdfast.domain.fleet.health import HealthCheck, ok, warn
+from holdfast.domain.commands.command import HOST_SHARE, SHELLS, Command, host_capacity
+from holdfast.domain.health_check import HealthCheck, ok, warn
 
-#: Options whose value is written to, as most programs name them.
-_OUTPUTS = re.compile(
+#: Common names of options whose value is an output path.
+_OUTPUT_OPTIONS = re.compile(
     r"--?(o|out|output|outfile|out-file|out-dir|output-dir|log|logfile|log-file|lock|lockfile|tmp|tmpdir)"
 )
 _REDIRECTS = (">", ">>", ">|")
 _SEPARATORS = (";", "&&", "||", "|", "&", "(", ")")
-#: Variables that name a place which a program writes to.
-_PLACES = ("TMPDIR", "TMP", "TEMP", "LOCKFILE", "LOGFILE")
-#: Commands of ours that take a job by its number.
+#: Variables whose value is an output path.
+_OUTPUT_VARIABLES = ("TMPDIR", "TMP", "TEMP", "LOCKFILE", "LOGFILE")
+#: Subcommands of holdfast that take job ids.
 _BY_NUMBER = ("wait", "log", "show", "kill", "cancel", "restart", "retry", "why")
-#: Of many, so many are named.
-NAMED = 3
+#: The number of examples in a message.
+MAX_EXAMPLES = 3
 
 
 class LiveCommand(Struct, frozen=True, kw_only=True):
-    """A command that runs or may run at any moment."""
+    """A command that is running or ready to run."""
 
     id: int
     command: Command
@@ -44,7 +43,7 @@ class LiveCommand(Struct, frozen=True, kw_only=True):
 
 
 class HostSize(Struct, frozen=True, kw_only=True):
-    """What a host has, whether swap counts as memory of a capped program, and how many run here; None: no worker."""
+    """The size of a host; *swap_counts*: caps include swap. *at_once* is the number of slots; None: no worker."""
 
     memory: int
     cores: int
@@ -54,7 +53,7 @@ class HostSize(Struct, frozen=True, kw_only=True):
 
 
 def examine(live: Sequence[LiveCommand], host: HostSize, configs: Sequence[str]) -> Iterator[HealthCheck]:
-    """All eight, in the order of their numbers."""
+    """Check all eight, in order."""
     yield from shared_paths(live)
     yield from checked_first(live)
     yield from tolerant_deletes(live)
@@ -71,24 +70,22 @@ def shared_paths(live: Sequence[LiveCommand]) -> Iterator[HealthCheck]:
     for each in live:
         for path in written(each.command):
             writers[path].append(each)
-    shared = {path: found for path, found in writers.items() if len({one.command.argv for one in found}) > 1}
+    shared = {path: jobs for path, jobs in writers.items() if len({one.command.argv for one in jobs}) > 1}
     text = "live programs with different parameters write to the same place: "
     fix = (
         "Put every parameter into the name: {symbol}-{year}.csv, or sweep --workdir; files.path_for does it in Python."
     )
-    yield _told("1 shared paths", [f"{path} (jobs {_ids(found)})" for path, found in shared.items()], text, fix)
+    yield _result("1 shared paths", [f"{path} (jobs {_ids(jobs)})" for path, jobs in shared.items()], text, fix)
 
 
 def checked_first(live: Sequence[LiveCommand]) -> Iterator[HealthCheck]:
-    """2: look before queueing, and look whose it is before deleting."""
+    """2: no command is queued twice, and none deletes a path of another."""
     same: dict[object, list[LiveCommand]] = defaultdict(list)
     for each in live:
         if each.key is None and each.command.about is None:
             same[(each.command.argv, each.command.cwd, tuple(sorted(each.command.env.items())))].append(each)
-    twice = [
-        f"{shlex.join(found[0].command.argv)[:60]} (jobs {_ids(found)})" for found in same.values() if len(found) > 1
-    ]
-    yield _told(
+    twice = [f"{shlex.join(jobs[0].command.argv)[:60]} (jobs {_ids(jobs)})" for jobs in same.values() if len(jobs) > 1]
+    yield _result(
         "2 check first",
         twice,
         "the same program is queued more than once: ",
@@ -103,32 +100,32 @@ def checked_first(live: Sequence[LiveCommand]) -> Iterator[HealthCheck]:
     ]
     if others:
         text = "a live program deletes what another live one names: "
-        yield _told("2 check first", others, text, "Delete it --after the others have ended, or give each its own.")
+        yield _result("2 check first", others, text, "Delete it --after the others have ended, or give each its own.")
 
 
 def tolerant_deletes(live: Sequence[LiveCommand]) -> Iterator[HealthCheck]:
-    """3: a delete tolerates absence: the second attempt meets what the first has deleted."""
+    """3: a delete tolerates absence: a second attempt repeats it."""
     strict = [
         f"{' '.join(words)[:60]} (job {each.id})"
         for each in live
         for words in steps(each.command)
-        if _program(words) in ("rm", "rmdir", "unlink") and not _forced(words)
+        if _executable(words) in ("rm", "rmdir", "unlink") and not _forced(words)
     ]
     fix = "Use rm -f; in Python files.delete."
-    yield _told("3 deletes", strict, "a delete fails when there is nothing to delete: ", fix)
+    yield _result("3 deletes", strict, "a delete fails when there is nothing to delete: ", fix)
 
 
 def atomic_writes(live: Sequence[LiveCommand]) -> Iterator[HealthCheck]:
-    """4: a file is written under another name and then moved into its place."""
+    """4: a file is written under a temporary name, then renamed."""
     torn = []
     for each in live:
         words = [word for step in steps(each.command) for word in step]
-        moved = {step[-2] for step in steps(each.command) if _program(step) == "mv" and len(step) > 2}
-        for sign, target in pairwise(words):
-            if sign in (">", ">|") and not target.startswith(("/dev/", "&")) and target not in moved:
+        moved = {step[-2] for step in steps(each.command) if _executable(step) == "mv" and len(step) > 2}
+        for operator, target in pairwise(words):
+            if operator in (">", ">|") and not target.startswith(("/dev/", "&")) and target not in moved:
                 torn.append(f"{target} (job {each.id})")
     fix = "Write to a name ending in .part and mv it into place; in Python files.write."
-    yield _told("4 atomic writes", torn, "a program that is killed leaves half a file: ", fix)
+    yield _result("4 atomic writes", torn, "a program that is killed leaves half a file: ", fix)
 
 
 def one_config(configs: Sequence[str]) -> Iterator[HealthCheck]:
@@ -141,9 +138,9 @@ def one_config(configs: Sequence[str]) -> Iterator[HealthCheck]:
 
 
 def used_host(live: Sequence[LiveCommand], host: HostSize) -> Iterator[HealthCheck]:
-    """6: programs may take 80 % of the host, and should when they wait."""
+    """6: commands may use 80 % of the host, and should while others wait."""
     caps = sum(each.command.memory or 0 for each in live if each.running)
-    if caps > host.memory * SHARE:
+    if caps > host.memory * HOST_SHARE:
         text = (
             f"the caps of what runs add up to {caps / 2**30:,.1f} GB, more than 80 % of {host.memory / 2**30:,.1f} GB"
         )
@@ -153,16 +150,16 @@ def used_host(live: Sequence[LiveCommand], host: HostSize) -> Iterator[HealthChe
     if waits and host.at_once is not None:
         largest = max(each.command.memory or 0 for each in waits)
         cores = max(each.command.cpus or 1.0 for each in waits)
-        could, by = fits(host.memory, host.cores, largest, cores)
+        could, by = host_capacity(host.memory, host.cores, largest, cores)
         if could > 2 * max(1, host.at_once):
             text = f"{len(waits):,} programs wait and {host.at_once} run here, though {could} would fit by {by}"
             yield warn("6 use of the host", text, f"holdfast up --slots {could}, or raise the limit of the queue.")
             return
-    yield ok("6 use of the host", f"{caps / 2**30:,.1f} GB of {host.memory * SHARE / 2**30:,.1f} GB are promised")
+    yield ok("6 use of the host", f"{caps / 2**30:,.1f} GB of {host.memory * HOST_SHARE / 2**30:,.1f} GB are promised")
 
 
 def capped(live: Sequence[LiveCommand], host: HostSize) -> Iterator[HealthCheck]:
-    """7: every program has a memory cap, and swap is no way around it."""
+    """7: every command has a memory cap, and swap does not bypass it."""
     free = [str(each.id) for each in live if each.command.memory is None and each.command.about is None]
     if free:
         text = f"{len(free):,} live programs have no memory cap (jobs {_some(free)})"
@@ -175,25 +172,25 @@ def capped(live: Sequence[LiveCommand], host: HostSize) -> Iterator[HealthCheck]
 
 
 def watched_by_name(live: Sequence[LiveCommand]) -> Iterator[HealthCheck]:
-    """8: programs watch others by queue and label: a number is another job tomorrow."""
+    """8: commands refer to jobs by queue and label: ids change with every run."""
     numbered = [
         f"{' '.join(words[:4])} (job {each.id})"
         for each in live
         for words in steps(each.command)
-        if _program(words) == "holdfast" and len(words) > 2 and words[1] in _BY_NUMBER
+        if _executable(words) == "holdfast" and len(words) > 2 and words[1] in _BY_NUMBER
         if any(word.isdecimal() for word in words[2:])
     ]
     fix = "Use --label, --queue or --key: holdfast wait --label nightly."
-    yield _told("8 watch by name", numbered, "a live program names jobs by their numbers: ", fix)
+    yield _result("8 watch by name", numbered, "a live program names jobs by their numbers: ", fix)
 
 
-# -- what words tell -------------------------------------------------------------------------
+# -- parsing of words ------------------------------------------------------------------------
 
 
 def steps(command: Command) -> list[list[str]]:
-    """The programs that a command runs, as far as its words tell: itself, or those in the text of a shell."""
+    """The executables that a command runs, by its words: itself, or those in its shell code."""
     words = list(command.argv)
-    if len(words) < 3 or _program(words) not in SHELLS or not re.fullmatch(r"-[a-z]*c", words[1]):
+    if len(words) < 3 or _executable(words) not in SHELLS or not re.fullmatch(r"-[a-z]*c", words[1]):
         return [words]
     try:
         reader = shlex.shlex(words[2], posix=True, punctuation_chars=True)
@@ -201,38 +198,38 @@ def steps(command: Command) -> list[list[str]]:
         tokens = list(reader)
     except ValueError:
         return []
-    found: list[list[str]] = [[]]
+    lines: list[list[str]] = [[]]
     for token in tokens:
         if token in _SEPARATORS:
-            found.append([])
+            lines.append([])
         else:
-            found[-1].append(token)
-    return [step for step in found if step]
+            lines[-1].append(token)
+    return [line for line in lines if line]
 
 
 def written(command: Command) -> set[str]:
-    """The places that a command writes to, as its words and variables tell."""
-    found = [value for name, value in command.env.items() if name in _PLACES]
+    """The paths that a command writes to, by its words and variables."""
+    paths = [value for name, value in command.env.items() if name in _OUTPUT_VARIABLES]
     for words in steps(command):
         for word, after in zip(words, [*words[1:], ""], strict=True):
-            name, given, value = word.partition("=")
-            if given and _OUTPUTS.fullmatch(name):
-                found.append(value)
-            elif (word in _REDIRECTS or _OUTPUTS.fullmatch(word)) and not after.startswith("-"):
-                found.append(after)
+            name, equals, value = word.partition("=")
+            if equals and _OUTPUT_OPTIONS.fullmatch(name):
+                paths.append(value)
+            elif (word in _REDIRECTS or _OUTPUT_OPTIONS.fullmatch(word)) and not after.startswith("-"):
+                paths.append(after)
             elif word.endswith((".lock", ".pid")):
-                found.append(word)
-        if _program(words) == "tee":
-            found += [word for word in words[1:] if not word.startswith("-")]
-    return {_absolute(command, path) for path in found if path and not path.startswith(("/dev/", "&"))}
+                paths.append(word)
+        if _executable(words) == "tee":
+            paths += [word for word in words[1:] if not word.startswith("-")]
+    return {_absolute(command, path) for path in paths if path and not path.startswith(("/dev/", "&"))}
 
 
 def deleted(command: Command) -> set[str]:
-    """The places that a command deletes."""
+    """The paths that a command deletes."""
     return {
         _absolute(command, word)
         for words in steps(command)
-        if _program(words) in ("rm", "rmdir", "unlink")
+        if _executable(words) in ("rm", "rmdir", "unlink")
         for word in words[1:]
         if not word.startswith("-")
     }
@@ -251,7 +248,7 @@ def _absolute(command: Command, path: str) -> str:
     return os.path.normpath(os.path.join(command.cwd, path))  # noqa: PTH118 - it may be on another host
 
 
-def _program(words: Sequence[str]) -> str:
+def _executable(words: Sequence[str]) -> str:
     return words[0].rpartition("/")[2] if words else ""
 
 
@@ -259,17 +256,17 @@ def _forced(words: Sequence[str]) -> bool:
     return any(re.fullmatch(r"-[a-zA-Z]*f[a-zA-Z]*|--force|--ignore-fail-on-non-empty", word) for word in words)
 
 
-# -- words for people ------------------------------------------------------------------------
+# -- messages --------------------------------------------------------------------------------
 
 
-def _told(name: str, found: Sequence[str], text: str, fix: str) -> HealthCheck:
-    return warn(name, text + _some(found), fix) if found else ok(name, "nothing against it")
+def _result(name: str, violations: Sequence[str], text: str, fix: str) -> HealthCheck:
+    return warn(name, text + _some(violations), fix) if violations else ok(name, "nothing against it")
 
 
 def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - NAMED:,} more" if len(names) > NAMED else ""
-    return ", ".join(names[:NAMED]) + more
+    more = f" and {len(names) - MAX_EXAMPLES:,} more" if len(names) > MAX_EXAMPLES else ""
+    return ", ".join(names[:MAX_EXAMPLES]) + more
 
 
-def _ids(found: Iterable[LiveCommand]) -> str:
-    return _some([str(each.id) for each in found])
+def _ids(jobs: Iterable[LiveCommand]) -> str:
+    return _some([str(each.id) for each in jobs])

@@ -1,4 +1,4 @@
-"""Presets of commands: what the configuration file says where the line says nothing, and where each value came from."""
+"""Presets: defaults of commands from the configuration file, with the origin of each value."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.domain.commands.command import checked_variable
-from holdfast.domain.text import as_bytes, as_duration, checked_name, checked_number
-from holdfast.errors import ConfigurationError, InvalidInput
+from holdfast.domain.durations import as_duration
+from holdfast.domain.names import checked_name
+from holdfast.domain.sizes import as_bytes, checked_number
+from holdfast.errors import InvalidInput
 
-#: What a command is given where nobody says anything.
+#: The values of a command without presets and options.
 BUILT_IN: dict[str, Any] = {
     "queue": "default",
     "priority": 0,
@@ -27,12 +29,11 @@ BUILT_IN: dict[str, Any] = {
     "log_cap": None,
     "cwd": None,
 }
-#: The words of a command.
 Words = Annotated[list[str], msgspec.Meta(min_length=1)]
 
 
-class Values(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What may be said of a command, wherever; None says nothing."""
+class PresetValues(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Options of a command; None leaves the default."""
 
     queue: str | None = None
     priority: int | None = None
@@ -46,8 +47,8 @@ class Values(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unkno
     cwd: str | None = None
 
 
-class Preset(Values, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Values for commands, and their variables."""
+class Preset(PresetValues, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Options and environment variables for commands."""
 
     env: dict[str, str] = {}
 
@@ -59,9 +60,9 @@ class Preset(Values, frozen=True, kw_only=True, omit_defaults=True, forbid_unkno
             if time is not None:
                 as_duration(time)
         if self.queue is not None:
-            checked_name(self.queue, what="the queue")
+            checked_name(self.queue, label="the queue")
         if self.priority is not None:
-            checked_number(self.priority, what="a priority")
+            checked_number(self.priority, label="a priority")
         if self.retry is not None and not 0 <= self.retry <= 10_000:
             raise InvalidInput(f"a program is tried 0 to 10,000 times again, not {self.retry}")
         for name in self.env:
@@ -69,34 +70,34 @@ class Preset(Values, frozen=True, kw_only=True, omit_defaults=True, forbid_unkno
 
 
 class Presets(Struct, frozen=True, kw_only=True):
-    """The presets of a file: for all commands, and for those whose label fits a pattern; the first that fits counts."""
+    """The presets of a file: for all commands, and by pattern of the label; the first match counts."""
 
     file: str = ""
     command: Preset = Preset()
     profiles: dict[str, Preset] = {}
 
     def of(self, label: str) -> list[tuple[str, Preset]]:
-        """What holds for a label, the stronger first, each with its place in the file."""
-        found = [
+        """The presets for a label, the stronger first, each with its place in the file."""
+        matches = [
             (f"{self.file}: profiles.{pattern}", preset)
             for pattern, preset in self.profiles.items()
             if re.fullmatch(re.escape(pattern).replace(r"\*", ".*"), label, re.DOTALL)
         ]
-        return [*found[:1], (f"{self.file}: command", self.command)]
+        return [*matches[:1], (f"{self.file}: command", self.command)]
 
 
-class Resolved(Struct, frozen=True):
-    """What is in force for one command, and the origin of each value that somebody has said."""
+class ResolvedPreset(Struct, frozen=True):
+    """The values in force for one command, and the origin of each value that is not built in."""
 
     values: dict[str, Any]
     env: dict[str, str]
     origins: dict[str, str]
 
 
-def resolve(given: Mapping[str, Any], presets: Presets, label: str) -> Resolved:
-    """What is in force: what was given on the line, or the profile of the label, or the file's, or the built-in value.
+def resolve_preset(options: Mapping[str, Any], presets: Presets, label: str) -> ResolvedPreset:
+    """Merge options of the command line, the profile of the label, the file's preset and the built-in values.
 
-    A relative directory of a file is meant from where the file is.
+    A relative directory in a file is relative to the file.
     """
     values, env, origins = dict(BUILT_IN), {}, {}
     for place, preset in reversed(presets.of(label)):
@@ -108,39 +109,14 @@ def resolve(given: Mapping[str, Any], presets: Presets, label: str) -> Resolved:
         for name, text in preset.env.items():
             env[name], origins[f"env.{name}"] = text, f"{place}.env.{name}"
     for name in BUILT_IN:
-        if given.get(name) is not None and given[name] is not False:
-            values[name], origins[name] = given[name], f"--{name.replace('_', '-')}"
-    return Resolved(values, env, origins)
+        if options.get(name) is not None and options[name] is not False:
+            values[name], origins[name] = options[name], f"--{name.replace('_', '-')}"
+    return ResolvedPreset(values, env, origins)
 
 
-def checked_table(name: str, value: Any, source: str) -> Any:
-    """Return the table of a configuration file if it makes sense: ``command``, ``profiles`` or ``audit_checks``.
-
-    Raises:
-        ConfigurationError: It names the file and the key.
-    """
-    try:
-        match name:
-            case "command":
-                msgspec.convert(value, Preset)
-            case "profiles":
-                msgspec.convert(value, dict[str, Preset])
-            case _:
-                msgspec.convert(value, list[Words])
-    except (msgspec.ValidationError, InvalidInput) as error:
-        raise ConfigurationError(f"{source}: {name}: {error}", hint=_HINTS[name]) from None
-    return value
-
-
-_HINTS = {
+#: Hints for the tables of a configuration file.
+PRESET_HINTS = {
     "command": f"[command] may hold: {', '.join((*BUILT_IN, 'env'))}.",
     "profiles": f'[profiles."label*"] may hold: {", ".join((*BUILT_IN, "env"))}.',
     "audit_checks": 'Write a list of commands, each a list of words: [["git", "diff", "--quiet"]].',
 }
-
-
-def load_presets(command: Any, profiles: Any, file: str) -> Presets:
-    """What :func:`checked_table` has found in order."""
-    return Presets(
-        file=file, command=msgspec.convert(command, Preset), profiles=msgspec.convert(profiles, dict[str, Preset])
-    )

@@ -1,4 +1,4 @@
-"""How an autoscaler stands and what it has decided, as it tells the others."""
+"""The state that an autoscaler reports: its status, and its decisions."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from msgspec import Struct
 
 from holdfast.domain.fleet.admission import Refusal
 from holdfast.domain.jobs.job import JobId
-from holdfast.domain.text import say_size
+from holdfast.domain.sizes import format_size
 
 
 class BlockedJob(Struct, frozen=True):
-    """A job in line that may not begin, and why."""
+    """A ready job that is not admitted, and the reason."""
 
     job_id: JobId
     reason: Refusal
@@ -23,7 +23,7 @@ class BlockedJob(Struct, frozen=True):
 
 
 class QueueStatus(Struct, frozen=True):
-    """One queue on one host: how many programs may run, how many do, and who is refused."""
+    """One queue on one host: its slots, its running commands, its blocked jobs."""
 
     queue: str
     least: int
@@ -34,9 +34,9 @@ class QueueStatus(Struct, frozen=True):
 
 
 class AutoscalerStatus(Struct, frozen=True, kw_only=True):
-    """A worker's autoscaler: what its host has and bears, the room for programs, and its queues. Sizes in bytes.
+    """The autoscaler of a worker: its host, the memory for commands, its queues. Sizes in bytes.
 
-    *resident* is what its programs take, *forecast* what they will. *strain* is the shortage of memory.
+    *resident* is the memory of its commands now, *forecast* at their peaks. *strain* is the memory shortage.
     """
 
     total: int
@@ -58,7 +58,7 @@ class AutoscalerStatus(Struct, frozen=True, kw_only=True):
 
 
 def load_autoscaler_status(text: str | None) -> AutoscalerStatus | None:
-    """What :meth:`Scaling.dumps` wrote; what a newer worker may have written otherwise is passed by."""
+    """The inverse of :meth:`AutoscalerStatus.dumps`; None for the format of a newer worker."""
     if text is None:
         return None
     try:
@@ -68,7 +68,7 @@ def load_autoscaler_status(text: str | None) -> AutoscalerStatus | None:
 
 
 class AutoscalerAction(StrEnum):
-    """What an autoscaler can decide."""
+    """The action of a decision."""
 
     STEP_UP = "step_up"
     STEP_BACK = "step_back"
@@ -81,7 +81,7 @@ class AutoscalerAction(StrEnum):
 
 
 class AutoscalerDecision(Struct, frozen=True):
-    """One thing that an autoscaler decided, about a queue or a job of it."""
+    """A decision about a queue or one of its jobs."""
 
     queue: str
     action: AutoscalerAction
@@ -91,7 +91,7 @@ class AutoscalerDecision(Struct, frozen=True):
 
 
 class RecordedDecision(Struct, frozen=True):
-    """A decision with its time and place."""
+    """A decision with its time, host and worker."""
 
     at: datetime
     queue: str
@@ -103,26 +103,26 @@ class RecordedDecision(Struct, frozen=True):
     text: str
 
 
-def refusals(job_id: JobId, queue: str, told: Sequence[tuple[str, AutoscalerStatus]]) -> list[str]:
-    """What the autoscalers, each of a host, say about a ready job, in words; nothing where one would let it begin."""
-    found = []
-    for host, scaling in told:
-        for lane in scaling.lanes:
+def refusals(job_id: JobId, queue: str, statuses: Sequence[tuple[str, AutoscalerStatus]]) -> list[str]:
+    """The reasons of all hosts not to start a ready job; empty if one host would start it."""
+    reasons = []
+    for host, status in statuses:
+        for lane in status.lanes:
             if lane.queue == queue:
-                text = _refusal(job_id, lane, scaling)
+                text = _refusal(job_id, lane, status)
                 if text is None:
                     return []
-                found.append(f"host {host} does not let it begin: {text}")
-    return found
+                reasons.append(f"host {host} does not let it begin: {text}")
+    return reasons
 
 
-def _refusal(job_id: JobId, lane: QueueStatus, scaling: AutoscalerStatus) -> str | None:
+def _refusal(job_id: JobId, lane: QueueStatus, status: AutoscalerStatus) -> str | None:
     text = next((blocked.text for blocked in lane.blocked if blocked.job_id == job_id), None)
     if text is not None:
         return text
-    if scaling.strain != "easy":
-        used = f"{say_size(scaling.used)} of {say_size(scaling.total)}"
-        return f"its memory is {scaling.strain} ({used} in use)"
+    if status.strain != "easy":
+        used = f"{format_size(status.used)} of {format_size(status.total)}"
+        return f"its memory is {status.strain} ({used} in use)"
     if lane.running >= lane.slots:
         return f"it runs {lane.running} programs of the queue, and bears {lane.slots} so far (up to {lane.most})"
     return None

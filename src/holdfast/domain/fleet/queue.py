@@ -1,4 +1,4 @@
-"""Queues: named lanes with their own limits and switch."""
+"""Queues: limits, pauses, free slots."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from datetime import timedelta
 from msgspec import Struct
 
 from holdfast.domain.fleet.autoscaler import Bounds
-from holdfast.domain.text import checked_number
+from holdfast.domain.sizes import checked_number
 from holdfast.errors import InvalidInput
 
 DEFAULT_QUEUE = "default"
-#: A worker that was not seen for so long is taken for gone.
-SILENCE = timedelta(seconds=60)
+#: A worker without a heartbeat for this time counts as lost.
+WORKER_SILENCE = timedelta(seconds=60)
 
 
 class Queue(Struct, frozen=True):
     """A queue's settings. ``None`` means no limit; a queue without a row has none.
 
-    With *scale_min* and *scale_max*, each host runs so many of its programs as it bears.
+    *scale_min* and *scale_max* bound the commands that the autoscaler runs on each host.
     """
 
     name: str
@@ -31,7 +31,7 @@ class Queue(Struct, frozen=True):
 
     @property
     def bounds(self) -> Bounds | None:
-        """Between how many programs its autoscaling moves on a host; None: it is off."""
+        """The bounds of the autoscaler on each host; None: it is off."""
         if self.scale_min is None or self.scale_max is None:
             return None
         return Bounds(self.scale_min, self.scale_max)
@@ -42,7 +42,7 @@ class Queue(Struct, frozen=True):
 
 
 class Usage(Struct, frozen=True):
-    """How many jobs of a limited queue run now: over all hosts, and on one worker."""
+    """The running jobs of a limited queue: in total, and on one worker."""
 
     name: str
     limit: int | None
@@ -52,7 +52,7 @@ class Usage(Struct, frozen=True):
 
 
 def free_slots(usage: Usage) -> int:
-    """How many more jobs of a queue one worker may start now."""
+    """The number of jobs of a queue that one worker may start now."""
     free = [
         limit - running
         for limit, running in ((usage.limit, usage.running), (usage.worker_limit, usage.running_here))
@@ -62,7 +62,7 @@ def free_slots(usage: Usage) -> int:
 
 
 def checked_limit(limit: int | None) -> int | None:
-    """Return *limit* if it makes sense: a number of jobs, or 0 for no limit (a queue is stopped by a pause)."""
-    if limit is not None and checked_number(limit, what="a limit") < 0:
+    """Return *limit* if it is valid; 0 means no limit."""
+    if limit is not None and checked_number(limit, label="a limit") < 0:
         raise InvalidInput(f"a limit is at least 1, or 0 for none, not {limit}", hint="Pause the queue to stop it.")
     return limit

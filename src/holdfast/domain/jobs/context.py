@@ -1,4 +1,4 @@
-"""What a handler may know about its own run, and say about it."""
+"""The context of a run: its identity, and the calls that a handler may make about it."""
 
 from __future__ import annotations
 
@@ -9,30 +9,29 @@ from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from typing import Any, TypeVar
 
+from holdfast.domain.durations import Duration
 from holdfast.domain.jobs.handler_exceptions import Cancelled
-from holdfast.domain.text import Duration
 
 T = TypeVar("T")
 
 
 class Context(ABC):
-    """Given to every handler that has a parameter annotated with it.
+    """Passed to every handler that has a parameter annotated with it.
 
-    Everything that it writes is fenced: after the lease is lost, ``LeaseLost`` is raised and
-    nothing is written. Coroutines use the twins whose names begin with ``a``.
+    All writes are fenced: after the lease is lost they raise ``LeaseLost`` and write nothing.
+    Coroutines use the methods whose names begin with ``a``.
     """
 
     #: The job's id.
     id: int
     #: The number of this attempt, from 1.
     attempt: int
-    #: The fence: it grows with every claim.
+    #: The fencing token; it grows with every claim.
     token: int
-    #: The id of the worker.
     worker: str
-    #: What the last attempt left with :meth:`checkpoint`, or None.
+    #: The last value of :meth:`checkpoint` from an earlier attempt, or None.
     checkpointed: Any
-    #: When the run's time is up; None without a limit.
+    #: When the run times out; None without a limit.
     deadline: datetime | None
     #: Set when the handler should stop: cancelled, out of time, lease lost, shutdown.
     stopping: threading.Event
@@ -41,33 +40,33 @@ class Context(ABC):
 
     @abstractmethod
     def progress(self, done: int, total: int | None = None, message: str | None = None) -> None:
-        """Tell everyone how far the run is."""
+        """Report progress to views and waiters."""
 
     @abstractmethod
     def checkpoint(self, value: Any) -> None:
-        """Keep a JSON value (at most 64 KiB) for the next attempt."""
+        """Store a JSON value (at most 64 KiB) for the next attempt."""
 
     @abstractmethod
     def enqueue(self, kind: str, payload: Mapping[str, Any] | None = None, /, **options: Any) -> Any:
-        """Enqueue a child of this job; refused once the lease is lost."""
+        """Enqueue a child of this job."""
 
     @abstractmethod
     def heartbeat(self) -> None:
-        """Renew the lease now, or raise LeaseLost."""
+        """Renew the lease now."""
 
     @abstractmethod
     def step(self, name: str, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
-        """Call *function* once per job: a later attempt gets the remembered result.
+        """Call *function* once per job: a later attempt gets the stored result.
 
-        The result is JSON (at most 256 KiB), and comes back as JSON gives it, the first time too.
-        A crash between the call and its being remembered repeats the call.
+        The result is JSON (at most 256 KiB), and is decoded from JSON the first time too.
+        A crash between the call and the store's write repeats the call.
         """
 
     @abstractmethod
     def sleep(self, duration: Duration) -> None:
-        """Give the slot back and go on later: the handler begins again, its finished steps are not repeated.
+        """Free the slot and run again later: the handler starts anew, its finished steps are not repeated.
 
-        Sleeps are told apart by their order.
+        Sleeps are identified by their order.
         """
 
     def check(self) -> None:

@@ -9,12 +9,12 @@ from msgspec import Struct
 from msgspec.structs import force_setattr
 
 from holdfast.domain.jobs.job import FINISHED, JobId, State
-from holdfast.domain.text import checked_text
+from holdfast.domain.names import checked_text
 from holdfast.errors import InvalidInput
 
 
 class When(StrEnum):
-    """What has to become of the needed jobs. A cancelled job counts as failed."""
+    """The condition on the dependencies. A cancelled job counts as failed."""
 
     DONE = "done"
     FINISHED = "finished"
@@ -22,7 +22,7 @@ class When(StrEnum):
 
 
 class IfNot(StrEnum):
-    """What becomes of a job that can no longer start."""
+    """What happens to a job whose condition can no longer be met."""
 
     CANCEL = "cancel"
     HOLD = "hold"
@@ -38,19 +38,19 @@ class After(Struct, frozen=True, kw_only=True):
     if_not: IfNot = IfNot.CANCEL
 
     def __post_init__(self) -> None:
-        """Plain words are welcome."""
+        """Accept plain strings for the enums."""
         for name in ("ids", "keys", "labels"):
             if isinstance(getattr(self, name), (str, int)):
                 raise InvalidInput(f"{name} is a list", hint=f"Write {name}=({getattr(self, name)!r},).")
             force_setattr(self, name, tuple(dict.fromkeys(getattr(self, name))))
-        for text in (*self.labels, *(part for pair in self.keys for part in pair)):
-            checked_text(text, what="a name in after")
+        for text in (*self.labels, *(name for pair in self.keys for name in pair)):
+            checked_text(text, label="a name in after")
         try:
             force_setattr(self, "when", When(self.when))
             force_setattr(self, "if_not", IfNot(self.if_not))
         except ValueError as error:
             raise InvalidInput(
-                f"{error}", hint="when is 'done', 'ended' or 'failed'; if_not is 'cancel' or 'hold'."
+                f"{error}", hint="when is 'done', 'finished' or 'failed'; if_not is 'cancel' or 'hold'."
             ) from None
         if not (self.ids or self.keys or self.labels):
             raise InvalidInput("after names no job", hint="Leave it out when there is nothing to wait for.")
@@ -61,7 +61,7 @@ class After(Struct, frozen=True, kw_only=True):
 
 
 class DependencyStep(StrEnum):
-    """What a waiting job does next."""
+    """The next step of a waiting job."""
 
     WAIT = "wait"
     START = "start"
@@ -70,7 +70,7 @@ class DependencyStep(StrEnum):
 
 
 class DependencyState(Struct, frozen=True):
-    """One need of one waiting job, and where that need stands."""
+    """One dependency of a waiting job; *state* is None if it no longer exists."""
 
     job_id: JobId
     dependency_id: JobId
@@ -81,7 +81,7 @@ FAILED = frozenset({State.DEAD, State.CANCELLED})
 
 
 def next_step(when: When, if_not: IfNot, states: Iterable[State | None]) -> DependencyStep:
-    """Decide for a waiting job. A need that no longer exists (None) counts as failed."""
+    """Decide for a waiting job. A dependency that no longer exists (None) counts as failed."""
     seen = set(states)
     failed = bool(seen & FAILED) or None in seen
     finished = all(state is None or state in FINISHED for state in seen)
@@ -96,9 +96,9 @@ def next_step(when: When, if_not: IfNot, states: Iterable[State | None]) -> Depe
 
 
 def reason_for(when: When, dependencies: Sequence[DependencyState]) -> str:
-    """Say in words why a waiting job was cancelled or held."""
+    """The reason why a waiting job was cancelled or held, for people."""
     if when is When.FAILED:
         return "every needed job is done, and this one was to run only if one failed"
-    failed = next(need for need in dependencies if need.state is None or need.state in FAILED)
+    failed = next(each for each in dependencies if each.state is None or each.state in FAILED)
     state = failed.state.value if failed.state else "gone"
     return f"needed job {failed.dependency_id} is {state}"

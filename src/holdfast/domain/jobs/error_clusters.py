@@ -1,4 +1,4 @@
-"""Errors that are the same but for their numbers and names: clusters."""
+"""Error clusters: errors that differ only in numbers, names and times."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from datetime import datetime
 
 from msgspec import Struct
 
-#: No more of an error is looked at.
-LONGEST = 300
+#: In characters; the rest of an error does not affect its cluster.
+MAX_PATTERN_CHARS = 300
 
-#: What differs from one error to the next, in the order in which it is taken out. None of them looks back: a long line
-#: takes as long as it is long.
-_VARIES = (
+#: Replacements of variable text, applied in order. No pattern backtracks: the time is linear in the length.
+_REPLACEMENTS = (
     (re.compile(r"\b[a-z][a-z0-9+.-]{1,15}://[^\s'\"<>]+", re.IGNORECASE), "<url>"),
     (re.compile(r"\b[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63})+"), "<address>"),
     (re.compile(r"\b[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b", re.IGNORECASE), "<id>"),
@@ -29,7 +28,7 @@ _SPACE = re.compile(r"\s+")
 
 
 class SeenError(Struct, frozen=True):
-    """One error: where it happened, and when."""
+    """One error of a job or unit *name*, of the kind *kind*."""
 
     name: str
     kind: str
@@ -38,7 +37,7 @@ class SeenError(Struct, frozen=True):
 
 
 class Cluster(Struct, frozen=True, kw_only=True):
-    """Errors of one kind that look alike. *key* finds them again; *newest* and *sample* are of the last one."""
+    """Errors of one kind with the same pattern. *key* identifies them; *newest* and *sample* are of the last one."""
 
     key: str
     kind: str
@@ -51,25 +50,25 @@ class Cluster(Struct, frozen=True, kw_only=True):
 
 
 def pattern_of(error: str) -> str:
-    """The first line of an error without what varies: numbers, ids, quoted words, paths, moments."""
-    line = next((line for line in error[: 4 * LONGEST].splitlines() if line.strip()), "")[:LONGEST]
-    for pattern, word in _VARIES:
-        line = pattern.sub(word, line)
-    return _SPACE.sub(" ", line).strip()[:LONGEST] or "no error text"
+    """The first line of an error with numbers, ids, quoted words, paths and times replaced."""
+    line = next((line for line in error[: 4 * MAX_PATTERN_CHARS].splitlines() if line.strip()), "")[:MAX_PATTERN_CHARS]
+    for pattern, replacement in _REPLACEMENTS:
+        line = pattern.sub(replacement, line)
+    return _SPACE.sub(" ", line).strip()[:MAX_PATTERN_CHARS] or "no error text"
 
 
 def cluster_key(kind: str, error: str) -> str:
-    """A short word for the cluster that an error of this kind belongs to; the same on every host."""
+    """The key of the cluster of an error; the same on every host."""
     return hashlib.sha256(f"{kind}\n{pattern_of(error)}".encode()).hexdigest()[:12]
 
 
-def clustered(errors: Iterable[SeenError]) -> list[Cluster]:
-    """The clusters of these errors, given the newest first; the largest cluster comes first."""
+def cluster_errors(errors: Iterable[SeenError]) -> list[Cluster]:
+    """Group errors, which must come newest first; the largest cluster is the first."""
     groups: dict[str, list[SeenError]] = {}
     for seen in errors:
         groups.setdefault(cluster_key(seen.kind, seen.text), []).append(seen)
-    found = [_cluster(key, group) for key, group in groups.items()]
-    return sorted(found, key=lambda cluster: (-cluster.count, cluster.kind, cluster.pattern))
+    clusters = [_cluster(key, group) for key, group in groups.items()]
+    return sorted(clusters, key=lambda cluster: (-cluster.count, cluster.kind, cluster.pattern))
 
 
 def _cluster(key: str, group: list[SeenError]) -> Cluster:
@@ -82,5 +81,5 @@ def _cluster(key: str, group: list[SeenError]) -> Cluster:
         first=min(times, default=None),
         last=max(times, default=None),
         newest=group[0].name,
-        sample=group[0].text.partition("\n")[0][:LONGEST],
+        sample=group[0].text.partition("\n")[0][:MAX_PATTERN_CHARS],
     )

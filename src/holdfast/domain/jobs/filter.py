@@ -1,4 +1,4 @@
-"""The filter grammar: ``state=dead kind=mail-* since=1h error=timeout``, one for all who ask for jobs."""
+"""The filter grammar of jobs: ``state=dead kind=mail-* since=1h error=timeout``."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import shlex
 from datetime import UTC, datetime
 from typing import Any
 
+from holdfast.domain.durations import as_duration
 from holdfast.domain.jobs.selector import Selector
-from holdfast.domain.text import as_duration
 from holdfast.errors import InvalidInput
 
-#: The words of the grammar, and the selector's names for them. Lists take several values: ``queue=a,b``.
+#: Names in the grammar, and the fields of the selector. Lists take several values: ``queue=a,b``.
 LISTS = {
     "id": "ids",
     "key": "keys",
@@ -22,81 +22,78 @@ LISTS = {
     "state": "states",
 }
 SINGLE = ("error", "since", "until")
-#: A letter, or one that a backslash stands before.
-_SIGN = re.compile(r"\\[\\,]|.", re.DOTALL)
+#: A character, or an escaped one.
+_CHARACTER = re.compile(r"\\[\\,]|.", re.DOTALL)
 
 
 def parse_filter(text: str, *, now: datetime | None = None) -> Selector:
-    """The selector that *text* describes: terms of the form ``name=value``, all of which must hold.
+    """Parse conditions of the form ``name=value``, all of which must hold.
 
-    Values with spaces are quoted; a list's values are divided by commas. Within quotes ``\\,`` is a comma that divides
-    nothing, and ``\\\\`` a backslash. ``since`` and ``until`` are moments (RFC 3339) or ages (``1h``).
-
-    Raises:
-        InvalidInput: A term is not understood; the message names it.
+    Values with spaces are quoted; commas separate the values of a list. Within quotes ``\\,`` is a literal comma,
+    and ``\\\\`` a backslash. ``since`` and ``until`` are timestamps (RFC 3339) or ages (``1h``).
     """
     try:
-        terms = shlex.split(text)
+        conditions = shlex.split(text)
     except ValueError as error:
         raise InvalidInput(f"the filter {text!r} cannot be read: {error}", hint="Close the quotes.") from None
-    given: dict[str, list[str]] = {}
-    for lease_duration in terms:
-        name, found, value = lease_duration.partition("=")
-        if not found or name not in (*LISTS, *SINGLE):
+    values: dict[str, list[str]] = {}
+    for condition in conditions:
+        name, equals, value = condition.partition("=")
+        if not equals or name not in (*LISTS, *SINGLE):
             raise InvalidInput(
-                f"the filter does not know {lease_duration!r}", hint=f"Its words: {', '.join((*LISTS, *SINGLE))}."
+                f"the filter does not know {condition!r}", hint=f"Its words: {', '.join((*LISTS, *SINGLE))}."
             )
-        if name in given:
+        if name in values:
             raise InvalidInput(f"the filter says {name!r} twice", hint=f"Write {name}=one,other.")
-        given[name] = _divided(value) if name in LISTS else [value]
-    return make_selector(given, now=now)
+        values[name] = _split(value) if name in LISTS else [value]
+    return make_selector(values, now=now)
 
 
-def say_filter(selector: Selector) -> str:
-    """The filter that :func:`parse_filter` reads as *selector*; an empty text means everything."""
-    terms = []
+def format_filter(selector: Selector) -> str:
+    """The inverse of :func:`parse_filter`; an empty string means everything."""
+    conditions = []
     for word, name in LISTS.items():
         values = getattr(selector, name)
         if values is not None:
-            terms.append(f"{word}={say_values(*values)}")
+            conditions.append(f"{word}={format_values(*values)}")
     for word in SINGLE:
         value = getattr(selector, word)
         if value is not None:
-            terms.append(f"{word}={shlex.quote(value.isoformat() if isinstance(value, datetime) else value)}")
-    return " ".join(terms)
+            conditions.append(f"{word}={shlex.quote(value.isoformat() if isinstance(value, datetime) else value)}")
+    return " ".join(conditions)
 
 
-def say_values(*values: object) -> str:
-    """The values of a list, as a filter says them."""
+def format_values(*values: object) -> str:
+    """The values of a list, escaped and quoted."""
     return shlex.quote(",".join(re.sub(r"[\\,]", r"\\\g<0>", str(value)) for value in values))
 
 
-def _divided(text: str) -> list[str]:
-    """The values of a list, as :func:`say_values` says them."""
+def _split(text: str) -> list[str]:
+    """The inverse of :func:`format_values`."""
     values = [""]
-    for sign in _SIGN.findall(text):
-        if sign == ",":
+    for character in _CHARACTER.findall(text):
+        if character == ",":
             values.append("")
         else:
-            values[-1] += sign[-1]
+            values[-1] += character[-1]
     return values
 
 
-def make_selector(given: dict[str, list[str]], *, now: datetime | None = None) -> Selector:
-    """A selector from words and their values."""
-    conditions: dict[str, Any] = {LISTS[name]: tuple(values) for name, values in given.items() if name in LISTS}
+def make_selector(values: dict[str, list[str]], *, now: datetime | None = None) -> Selector:
+    """A selector from names of the grammar and their values."""
+    conditions: dict[str, Any] = {LISTS[name]: tuple(each) for name, each in values.items() if name in LISTS}
     if "ids" in conditions:
         conditions["ids"] = tuple(_number(value) for value in conditions["ids"])
-    if "error" in given:
-        conditions["error"] = given["error"][0]
+    if "error" in values:
+        conditions["error"] = values["error"][0]
     for name in ("since", "until"):
-        if name in given:
-            conditions[name] = parse_timestamp(given[name][0], now=now or datetime.now(UTC))
+        if name in values:
+            conditions[name] = parse_timestamp(values[name][0], now=now or datetime.now(UTC))
     return Selector(**conditions)
 
 
 def parse_timestamp(text: str, *, now: datetime, ahead: bool = False) -> datetime:
-    """A moment with a zone (RFC 3339), or an age counted back from *now*; *ahead*: a time from now on."""
+    """Parse a timestamp with a zone (RFC 3339), or an age before *now*; with *ahead*, a delay after it."""
     try:
         timestamp = datetime.fromisoformat(text)
     except ValueError:

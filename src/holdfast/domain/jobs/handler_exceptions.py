@@ -1,14 +1,14 @@
-"""What a handler may raise to say how its run ended, when "it failed" would be wrong."""
+"""Exceptions that a handler raises to choose the outcome of its run."""
 
 from __future__ import annotations
 
 from datetime import timedelta
 
-from holdfast.domain.text import Duration, as_duration
+from holdfast.domain.durations import Duration, as_duration
 
 
 class Retry(Exception):
-    """The run failed and shall be tried again after *after*, or as the retry curve says."""
+    """The run failed and is retried after *after*, or by the retry curve."""
 
     def __init__(self, why: str = "the handler asked for another attempt", *, after: Duration | None = None) -> None:
         super().__init__(why)
@@ -24,7 +24,7 @@ class Fail(Exception):
 
 
 class Release(Exception):
-    """The failure is not the job's: it goes back without losing an attempt."""
+    """The job returns to its queue; this costs no attempt."""
 
     def __init__(self, why: str = "released by its handler", *, delay: Duration = 0) -> None:
         super().__init__(why)
@@ -32,14 +32,14 @@ class Release(Exception):
 
 
 class Snooze(Release):
-    """The job is too early: it comes back after *delay*, without losing an attempt."""
+    """The job runs again after *delay*; this costs no attempt."""
 
     def __init__(self, delay: Duration, why: str = "snoozed by its handler") -> None:
         super().__init__(why, delay=delay)
 
 
 class Asleep(BaseException):
-    """The handler sleeps: its slot goes to others until it comes back. Not an Exception, so that none catches it."""
+    """The handler sleeps and its slot is free. A BaseException, so that handlers do not catch it."""
 
     def __init__(self, delay: timedelta) -> None:
         super().__init__(f"asleep for {delay}")
@@ -47,16 +47,16 @@ class Asleep(BaseException):
 
 
 class Skip(Exception):
-    """A unit of a batch need not be done; the reason is kept."""
+    """Skip a unit of a batch; the reason is stored."""
 
 
 class Fatal(Exception):
-    """A unit of a batch has met something that makes it senseless to go on with any other."""
+    """Stop the whole batch: no other unit can succeed."""
 
 
 class Cancelled(Exception):
-    """The handler has stopped because it was told to."""
+    """The handler has stopped on request."""
 
 
 class AlreadyFinished(Exception):
-    """Another holder has ended the unit meanwhile: what this one did must not be kept."""
+    """Another holder has finished the unit meanwhile: this holder's work must be discarded."""

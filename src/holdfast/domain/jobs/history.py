@@ -1,7 +1,7 @@
-"""What happened to a job: attempts and events.
+"""The history of a job: attempts and events.
 
-A job that succeeded at its first attempt has neither rows of attempts nor of events: both
-are read from its own columns here.
+A job that succeeds at its first attempt writes no rows of history: its attempt and its
+events are derived from its own columns here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from holdfast.domain.jobs.new_job import Actor
 
 
 class EventName(StrEnum):
-    """Every change of a job that history tells."""
+    """The name of a change in a job's history."""
 
     ENQUEUED = "enqueued"
     WOKEN = "woken"
@@ -46,7 +46,7 @@ class EventName(StrEnum):
 
 
 class Event(Struct, frozen=True):
-    """One fact of a job's history. *detail* is JSON."""
+    """One change of a job. *detail* is JSON."""
 
     at: datetime
     name: str
@@ -55,7 +55,7 @@ class Event(Struct, frozen=True):
 
 
 class WorkerIdentity(Struct, frozen=True):
-    """Where an attempt ran."""
+    """The process that ran an attempt."""
 
     host: str | None = None
     pid: int | None = None
@@ -63,7 +63,7 @@ class WorkerIdentity(Struct, frozen=True):
 
 
 class Attempt(Struct, frozen=True):
-    """One try at a job. *number* also counts attempts before a restart. *finished_at* is None while it runs."""
+    """One attempt. *number* also counts attempts before a restart. *finished_at* is None while it runs."""
 
     number: int
     token: Token
@@ -79,7 +79,7 @@ class Attempt(Struct, frozen=True):
 
 
 def all_attempts(job: Job, rows: Sequence[Attempt], worker: WorkerIdentity) -> list[Attempt]:
-    """The recorded attempts, and the one that only the job's own columns tell of; numbered as they came."""
+    """The recorded attempts and the one in the job's own columns, numbered in order."""
     known = [structs.replace(row, number=number) for number, row in enumerate(rows, start=1)]
     if job.state not in (State.RUNNING, State.DONE):
         return known
@@ -101,7 +101,7 @@ def all_attempts(job: Job, rows: Sequence[Attempt], worker: WorkerIdentity) -> l
 
 
 def all_events(job: Job, rows: Sequence[Event]) -> list[Event]:
-    """The recorded events, with those that the job's own columns tell of."""
+    """The recorded events and those in the job's own columns, in order of time."""
     events = [Event(job.created_at, EventName.ENQUEUED, job.actor), *rows]
     started_at = job.started_at or job.claimed_at
     if started_at is not None and job.state in (State.RUNNING, State.DONE):

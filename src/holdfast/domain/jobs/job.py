@@ -1,4 +1,4 @@
-"""A job: its states, its moves, its lease."""
+"""Jobs: states, transitions, leases."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WorkerId = NewType("WorkerId", str)
 
 
 class State(StrEnum):
-    """Where a job stands."""
+    """The state of a job."""
 
     HELD = "held"
     WAITING = "waiting"
@@ -33,21 +33,21 @@ class State(StrEnum):
 FINISHED = frozenset({State.DONE, State.DEAD, State.CANCELLED})
 LIVE = frozenset(State) - FINISHED
 
-#: Every move that a job may make. The schema repeats it as a guard; a test compares the two.
-MOVES: dict[State, frozenset[State]] = {
+#: Every legal transition. The schema repeats the table as constraints; a test compares the two.
+TRANSITIONS: dict[State, frozenset[State]] = {
     State.HELD: frozenset({State.WAITING, State.SCHEDULED, State.READY, State.CANCELLED}),
     State.WAITING: frozenset({State.SCHEDULED, State.READY, State.HELD, State.CANCELLED}),
     State.SCHEDULED: frozenset({State.READY, State.HELD, State.CANCELLED}),
     State.READY: frozenset({State.RUNNING, State.SCHEDULED, State.HELD, State.CANCELLED}),
     State.RUNNING: frozenset({State.READY, State.SCHEDULED, State.HELD, *FINISHED}),
-    State.DONE: frozenset({State.READY, State.WAITING}),  # a program that a person restarts
+    State.DONE: frozenset({State.READY, State.WAITING}),  # a command that a person restarts
     State.DEAD: frozenset({State.READY, State.WAITING}),
     State.CANCELLED: frozenset({State.READY, State.WAITING}),
 }
 
 
 class OnLost(StrEnum):
-    """What to do with a run whose holder was lost: was its effect made or not?"""
+    """What to do with a run whose holder was lost: its effect may have happened."""
 
     RETRY = "retry"
     DEAD = "dead"
@@ -55,18 +55,18 @@ class OnLost(StrEnum):
 
 
 class ControlRequest(StrEnum):
-    """What a person asks of the holder of a running job."""
+    """A request of a person to the holder of a running job."""
 
     CANCEL = "cancel"
     PAUSE = "pause"
 
 
 class WorkerRequest(StrEnum):
-    """What a person asks of a worker."""
+    """A request of a person to a worker."""
 
-    #: Claim nothing more; what runs goes on.
+    #: Claim no more jobs; running jobs continue.
     QUIET = "quiet"
-    #: End, as after a first signal.
+    #: Stop, as after a first signal.
     STOP = "stop"
 
 
@@ -86,7 +86,7 @@ class EndReason(StrEnum):
 
 
 class Job(Struct, frozen=True):
-    """Everything the store knows of one job. JSON values are kept as text."""
+    """All columns of one job. JSON values are text."""
 
     id: JobId
     kind: str
@@ -128,7 +128,7 @@ class Job(Struct, frozen=True):
 
 
 class Lease(Struct, frozen=True):
-    """The right to run one job until a moment, with all that a run needs to know."""
+    """The right to run one job until the lease expires, with the data of the run."""
 
     job_id: JobId
     token: Token

@@ -1,4 +1,4 @@
-"""What a caller asks for when it enqueues, and the answer."""
+"""New jobs: the request and the answer of an enqueue."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from holdfast.domain.jobs.unique_key import OnConflict, Unique
 
 
 class Actor(StrEnum):
-    """The system's own actors. Every other actor is a person's name."""
+    """The system's own actors. Every other actor is the name of a person."""
 
     CLIENT = "holdfast:client"
     SQL = "holdfast:sql"
     WORKER = "holdfast:worker"
-    SWEEPER = "holdfast:sweeper"
-    NEEDS = "holdfast:needs"
+    MAINTENANCE = "holdfast:sweeper"
+    DEPENDENCIES = "holdfast:needs"
     SCHEDULER = "holdfast:scheduler"
 
 
@@ -45,17 +45,17 @@ class NewJob(Struct, frozen=True, kw_only=True):
     retry: str | None = None
     parent_id: JobId | None = None
     actor: str = Actor.CLIENT
-    #: The W3C trace context of whoever enqueues it.
+    #: The W3C trace context of the caller.
     trace: str | None = None
 
     @property
     def plain(self) -> bool:
-        """Whether it needs no look at other rows: no key, no needs, no trace."""
+        """Whether it can be inserted without reading other rows: no key, no dependencies, no trace."""
         return self.unique is None and self.after is None and self.trace is None
 
 
 class Enqueued(Struct, frozen=True):
-    """The answer to an enqueue: *created*, or the id of the job that was there already."""
+    """The answer to an enqueue. Without *created*, the id is that of an existing job."""
 
     id: JobId
     created: bool
@@ -63,7 +63,7 @@ class Enqueued(Struct, frozen=True):
 
 
 def due_at(request: NewJob, now: datetime) -> datetime:
-    """The moment from which *request* may run, on the store's clock."""
+    """The earliest time for *request* to run, on the store's clock."""
     if request.run_at is not None:
         return request.run_at
     return now if request.delay is None else now + request.delay

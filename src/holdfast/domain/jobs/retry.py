@@ -1,4 +1,4 @@
-"""How long to wait before a job is tried again."""
+"""Retry curves: the delay before the next attempt."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from holdfast.errors import InvalidInput
 class Curve(msgspec.Struct, frozen=True, omit_defaults=True):
     """Delays in seconds: doubling from *base* to *cap*, or the *steps*, the last repeating.
 
-    *jitter* spreads each delay evenly by that share to both sides, so that jobs that
-    failed together do not come back together.
+    *jitter* is a share of the delay, added or subtracted at random: jobs that failed together
+    are not retried together.
     """
 
     base: float = 60.0
@@ -29,7 +29,7 @@ class Curve(msgspec.Struct, frozen=True, omit_defaults=True):
             raise InvalidInput(f"jitter is a share from 0 to 1, not {self.jitter}")
 
     def dumps(self) -> str | None:
-        """The text for the job's row; nothing for the default curve."""
+        """JSON for the job's row; None for the default curve."""
         return None if self == DEFAULT_CURVE else msgspec.json.encode(self).decode()
 
     @staticmethod
@@ -41,18 +41,18 @@ DEFAULT_CURVE = Curve()
 
 
 def steps(delays: Sequence[timedelta]) -> Curve:
-    """A curve that waits exactly these times, the last one again and again."""
+    """A curve of exactly these delays; the last one repeats."""
     if not delays:
         raise InvalidInput("a list of retry delays needs at least one entry")
     return Curve(jitter=0.0, steps=tuple(delay.total_seconds() for delay in delays))
 
 
 def delay_after(curve: Curve, attempt: int, *, chance: float) -> timedelta:
-    """The wait after failed attempt number *attempt*; below 1 counts as 1."""
+    """The delay after failed attempt number *attempt*; below 1 counts as 1. *chance*, from 0 to 1, picks the jitter."""
     number = max(attempt, 1)
     if curve.steps:
         seconds = curve.steps[min(number, len(curve.steps)) - 1]
     else:
-        # Beyond 64 doublings every base has reached every cap; no float overflows.
+        # 64 doublings reach every cap; more would overflow a float.
         seconds = min(curve.base * 2.0 ** min(number - 1, 64), curve.cap)
     return timedelta(seconds=seconds * (1 + curve.jitter * (2 * chance - 1)))

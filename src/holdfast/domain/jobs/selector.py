@@ -1,4 +1,4 @@
-"""Which jobs a verb or a list is about."""
+"""Selectors: the jobs of an action or a list."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from msgspec import Struct
 from msgspec.structs import force_setattr, replace
 
 from holdfast.domain.jobs.job import JobId, State
-from holdfast.domain.text import checked_text
+from holdfast.domain.names import checked_text
 from holdfast.errors import InvalidInput
 
 _LISTS = ("ids", "keys", "labels", "tags", "queues", "kinds", "states")
 
 
 class Selector(Struct, frozen=True, kw_only=True):
-    """Jobs that meet every condition given; a list of values means any of them.
+    """Jobs that meet every condition; a list of values means any of them.
 
-    A label, queue or kind matches whole, or by ``*``. What is not given is no condition: a
-    selector without any selects everything, and one with an empty list selects nothing.
+    Labels, queues and kinds match whole, or by ``*``. None is no condition: a selector without
+    conditions selects everything, and one with an empty list selects nothing.
     """
 
     ids: tuple[JobId, ...] | None = None
@@ -35,13 +35,13 @@ class Selector(Struct, frozen=True, kw_only=True):
     until: datetime | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what was not meant: a text where a list belongs would be read letter by letter."""
+        """Refuse wrong types: a string in place of a list would be read character by character."""
         for name in ("keys", "labels", "tags", "queues", "kinds"):
             force_setattr(self, name, _texts(name, getattr(self, name)))
         force_setattr(self, "states", _states(self.states))
         force_setattr(self, "ids", _ids(self.ids))
         if self.error is not None:
-            checked_text(self.error, what="the error")
+            checked_text(self.error, label="the error")
         for name in ("since", "until"):
             timestamp = getattr(self, name)
             if timestamp is not None and (not isinstance(timestamp, datetime) or timestamp.tzinfo is None):
@@ -49,13 +49,13 @@ class Selector(Struct, frozen=True, kw_only=True):
 
     @property
     def empty(self) -> bool:
-        """Whether it can match nothing."""
+        """Whether it cannot match any job."""
         return any(getattr(self, name) == () for name in _LISTS)
 
     def only(self, *states: State) -> Selector:
         """The same selector, narrowed to *states*."""
-        requested = tuple(state for state in states if self.states is None or state in self.states)
-        return replace(self, states=requested)
+        narrowed = tuple(state for state in states if self.states is None or state in self.states)
+        return replace(self, states=narrowed)
 
 
 def _texts(name: str, values: Iterable[str] | None) -> tuple[str, ...] | None:
@@ -63,7 +63,7 @@ def _texts(name: str, values: Iterable[str] | None) -> tuple[str, ...] | None:
         return None
     if isinstance(values, str):
         raise InvalidInput(f"{name} is a list, not one text", hint=f"Write {name}=({values!r},).")
-    return tuple(checked_text(value, what=f"one of the {name}") for value in values)
+    return tuple(checked_text(value, label=f"one of the {name}") for value in values)
 
 
 def _states(values: Iterable[State] | None) -> tuple[State, ...] | None:
@@ -78,10 +78,10 @@ def _states(values: Iterable[State] | None) -> tuple[State, ...] | None:
 def _ids(values: Iterable[JobId] | None) -> tuple[JobId, ...] | None:
     if values is None:
         return None
-    found = tuple(values)
-    if not all(isinstance(value, int) and 0 <= value < 2**63 for value in found):
-        raise InvalidInput(f"ids are whole numbers, not {found!r}")
-    return found
+    ids = tuple(values)
+    if not all(isinstance(value, int) and 0 <= value < 2**63 for value in ids):
+        raise InvalidInput(f"ids are whole numbers, not {ids!r}")
+    return ids
 
 
 class Glob(str):
@@ -101,5 +101,5 @@ class Glob(str):
         return text.replace("*", "%")
 
     def as_glob(self) -> str:
-        """The pattern for SQLite's GLOB: unlike its LIKE, it tells upper from lower case."""
+        """The pattern for SQLite's GLOB, which is case-sensitive; its LIKE is not."""
         return re.sub(r"[?\[]", r"[\g<0>]", str(self))

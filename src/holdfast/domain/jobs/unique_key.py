@@ -1,4 +1,4 @@
-"""Uniqueness: at most one live job per key of a kind."""
+"""Unique keys: at most one live job per key of a kind."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class OnConflict(StrEnum):
 
 
 class Unique(msgspec.Struct, frozen=True):
-    """A key and how long it is taken."""
+    """A key and how long it stays taken."""
 
     key: str
     scope: KeyScope = KeyScope.LIVE
@@ -43,7 +43,7 @@ class Unique(msgspec.Struct, frozen=True):
 
 
 class KeyHolder(msgspec.Struct, frozen=True):
-    """Who has a key now, as read under the lock of the key's row."""
+    """The job that has a key now, as read under the lock of the key's row."""
 
     kind: str
     key: str
@@ -67,5 +67,10 @@ def is_free(holder: KeyHolder, *, live: bool) -> bool:
 
 
 def key_from(payload: msgspec.Struct, fields: Sequence[str]) -> str:
-    """The key that the named *fields* of a decoded payload form: their values as canonical JSON."""
-    return msgspec.json.encode([getattr(payload, name) for name in fields], order="sorted").decode()
+    """The key of a decoded payload: the values of *fields*."""
+    return key_json([getattr(payload, name) for name in fields])
+
+
+def key_json(values: Sequence[object]) -> str:
+    """Values as canonical JSON: equal values give the same key everywhere."""
+    return msgspec.json.encode(values, order="sorted").decode()

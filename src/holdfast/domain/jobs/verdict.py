@@ -1,4 +1,4 @@
-"""What becomes of a job after a run."""
+"""Verdicts: the next state of a job after a run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ZERO = timedelta(0)
 
 
 class JobNumbers(Struct, frozen=True):
-    """The row's own numbers, read under its lock: they rule, never the caller's."""
+    """The columns that decide a verdict, read under the row's lock; the caller's copy may be stale."""
 
     job_id: JobId
     kind: str
@@ -35,7 +35,7 @@ class JobNumbers(Struct, frozen=True):
 
     @property
     def attempt(self) -> int:
-        """The number of the run under way. An unmarked start is not in ``attempts`` yet."""
+        """The number of the current attempt. A start that is not recorded yet is not in ``attempts``."""
         return self.attempts if self.marked else self.attempts + 1
 
 
@@ -46,7 +46,7 @@ class Done(Struct, frozen=True):
 
 
 class Failed(Struct, frozen=True, kw_only=True):
-    """The handler failed. *after* overrules the retry curve; *permanent* forbids a retry."""
+    """The handler failed. *after* overrides the retry curve; *permanent* forbids a retry."""
 
     error: str
     reason: str = EndReason.HANDLER_ERROR
@@ -56,10 +56,10 @@ class Failed(Struct, frozen=True, kw_only=True):
 
 
 class Released(Struct, frozen=True, kw_only=True):
-    """The run gave the job back; this costs no attempt.
+    """The run released the job; this costs no attempt.
 
-    *interrupted*: the run did not choose to (a shutdown, an eviction), so that its effect
-    is in doubt and ``on_lost`` decides.
+    *interrupted*: a shutdown or an eviction stopped the run, so its effect is in doubt and
+    ``on_lost`` decides.
     """
 
     delay: timedelta = ZERO
@@ -67,13 +67,13 @@ class Released(Struct, frozen=True, kw_only=True):
 
 
 class Stopped(Struct, frozen=True):
-    """The handler obeyed a cancel."""
+    """The handler stopped after a cancel request."""
 
 
 class Lost(Struct, frozen=True):
-    """The run was lost: its holder fell silent, or its process died under it.
+    """The run was lost: its holder stopped renewing, or its process died.
 
-    *begun*: the holder itself tells, and knows that the run had begun.
+    *begun*: the holder itself reports the loss, and knows that the run had started.
     """
 
     reason: str = EndReason.LEASE_LOST
@@ -86,7 +86,7 @@ Outcome = Done | Failed | Released | Stopped | Lost
 
 
 class Verdict(Struct, frozen=True, kw_only=True):
-    """What becomes of a job. *delay* is counted by the store's clock, from now."""
+    """The next state of a job. *delay* starts now, on the store's clock."""
 
     state: State
     attempts: int
@@ -101,10 +101,10 @@ class Verdict(Struct, frozen=True, kw_only=True):
 
 
 def judge(job: JobNumbers, outcome: Outcome, *, chance: float) -> Verdict:
-    """Decide what becomes of *job* after a run that ended in *outcome*.
+    """Decide the next state of a job after a run.
 
-    Only a failure and the loss of a marked start cost an attempt. *chance*, from 0 to 1,
-    is the luck of the retry's jitter.
+    Only a failure and the loss of a recorded start cost an attempt; a release refunds it. The verdict
+    carries a delay, never a timestamp: the store adds its own clock. *chance*, from 0 to 1, picks the jitter.
     """
     match outcome:
         case Done(result):
@@ -127,23 +127,23 @@ def _after_failure(job: JobNumbers, failed: Failed, chance: float) -> Verdict:
     if failed.permanent or _spent(job.attempt, job.max_attempts):
         return _verdict(job, State.DEAD, failed.reason, error=failed.error, exit_code=failed.exit_code)
     delay = failed.after if failed.after is not None else _retry_delay(job, chance)
-    state = _again(job, delay)
+    state = _next_state(job, delay)
     return _verdict(job, state, failed.reason, error=failed.error, delay=delay, exit_code=failed.exit_code)
 
 
 def _after_release(job: JobNumbers, released: Released) -> Verdict:
-    paused = job.requested is ControlRequest.PAUSE  # a person lets it go on, so its effect is theirs to judge
+    paused = job.requested is ControlRequest.PAUSE  # a person resumes it, and so decides about its effect
     if released.interrupted and job.marked and job.on_lost is not OnLost.RETRY and not paused:
         return _in_doubt(job, EndReason.RELEASED, "the run was interrupted, its effect is in doubt")
     refunded = job.attempt - 1
     if job.requested is ControlRequest.CANCEL:
         return _verdict(job, State.CANCELLED, EndReason.RELEASED, attempts=refunded)
-    return _verdict(job, _again(job, released.delay), EndReason.RELEASED, attempts=refunded, delay=released.delay)
+    return _verdict(job, _next_state(job, released.delay), EndReason.RELEASED, attempts=refunded, delay=released.delay)
 
 
 def _after_loss(job: JobNumbers, lost: Lost, chance: float) -> Verdict:
     if not job.marked and not lost.begun:
-        return _unmarked_loss(job, lost)
+        return _unrecorded_loss(job, lost)
     crashes = job.crashes + 1
     if job.on_lost is not OnLost.RETRY:
         return _in_doubt(job, lost.reason, "its holder was lost, its effect is in doubt", crashes=crashes)
@@ -153,15 +153,15 @@ def _after_loss(job: JobNumbers, lost: Lost, chance: float) -> Verdict:
     if _spent(job.attempt, job.max_attempts) or _spent(crashes, job.max_crashes):
         return _verdict(job, State.DEAD, lost.reason, crashes=crashes, error=error, exit_code=lost.exit_code)
     delay = _retry_delay(job, chance)
-    state = _again(job, delay)
+    state = _next_state(job, delay)
     return _verdict(job, state, lost.reason, crashes=crashes, error=error, delay=delay, exit_code=lost.exit_code)
 
 
-def _unmarked_loss(job: JobNumbers, lost: Lost) -> Verdict:
-    """Nobody knows whether it had begun: it goes back for nothing, and is marked next time."""
+def _unrecorded_loss(job: JobNumbers, lost: Lost) -> Verdict:
+    """Whether the run had started is unknown: it costs no attempt, and the next start is recorded."""
     if job.requested is ControlRequest.CANCEL:
         return _verdict(job, State.CANCELLED, lost.reason, attempts=job.attempts)
-    return _verdict(job, _again(job, ZERO), lost.reason, attempts=job.attempts, poison_suspect=True)
+    return _verdict(job, _next_state(job, ZERO), lost.reason, attempts=job.attempts, poison_suspect=True)
 
 
 def _in_doubt(job: JobNumbers, reason: str, note: str, *, crashes: int | None = None) -> Verdict:
@@ -205,8 +205,8 @@ def _retry_delay(job: JobNumbers, chance: float) -> timedelta:
     return delay_after(curve, job.attempt, chance=chance)
 
 
-def _again(job: JobNumbers, delay: timedelta) -> State:
-    """Where a job goes that has another run to come."""
+def _next_state(job: JobNumbers, delay: timedelta) -> State:
+    """The state of a job that has another attempt."""
     if job.requested is ControlRequest.PAUSE:
         return State.HELD
     return State.SCHEDULED if delay > ZERO else State.READY

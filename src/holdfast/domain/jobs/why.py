@@ -1,4 +1,4 @@
-"""Why a job is not running, in words."""
+"""Why a job is not running."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from holdfast.domain.durations import format_duration
 from holdfast.domain.fleet.queue import Queue, Usage, free_slots
 from holdfast.domain.jobs.dependencies import DependencyState, When
 from holdfast.domain.jobs.job import EndReason, Job, State
-from holdfast.domain.text import say_duration
 
 
 class Because(StrEnum):
@@ -19,10 +19,10 @@ class Because(StrEnum):
 
     FINISHED = "finished"
     RUNNING = "running"
-    LAPSED = "expired"
+    EXPIRED = "expired"
     HELD = "held"
     NOT_DUE = "not_due"
-    NEEDS = "dependencies"
+    DEPENDENCIES = "dependencies"
     QUEUE_PAUSED = "queue_paused"
     LIMIT_FULL = "limit_full"
     NO_WORKER = "no_worker"
@@ -31,14 +31,14 @@ class Because(StrEnum):
 
 
 class WhyReason(Struct, frozen=True):
-    """One reason and a sentence about it."""
+    """One reason, and a sentence for people."""
 
     because: Because
     text: str
 
 
 class JobSituation(Struct, frozen=True, kw_only=True):
-    """All that the answer depends on, read in one moment."""
+    """The input of :func:`explain`, from one snapshot of the store."""
 
     job: Job
     now: datetime
@@ -47,27 +47,27 @@ class JobSituation(Struct, frozen=True, kw_only=True):
     dependencies: Sequence[DependencyState] = ()
     workers: int = 0
     ahead: int = 0
-    #: What autoscalers say against it.
+    #: Sentences of autoscalers that do not admit the job.
     refusals: Sequence[str] = ()
 
 
-def explain(facts: JobSituation) -> list[WhyReason]:
-    """Every reason why the job does not run now, the nearest first."""
-    job = facts.job
+def explain(situation: JobSituation) -> list[WhyReason]:
+    """Every reason why the job does not run now, the most direct first."""
+    job = situation.job
     match job.state:
         case State.DONE | State.DEAD | State.CANCELLED:
             return [WhyReason(Because.FINISHED, _finished(job))]
         case State.RUNNING:
-            return [_running(job, facts.now)]
+            return [_running(job, situation.now)]
         case State.HELD:
             note = f": {job.note}" if job.note else ""
             return [WhyReason(Because.HELD, f"it is held until a person lets it go{note}")]
         case State.WAITING:
-            return [WhyReason(Because.NEEDS, _needs(job, facts.dependencies)), *_obstacles(facts)]
+            return [WhyReason(Because.DEPENDENCIES, _waits_for(job, situation.dependencies)), *_obstacles(situation)]
         case State.SCHEDULED:
-            return [_not_due(job, facts.now), *_obstacles(facts)]
+            return [_not_due(job, situation.now), *_obstacles(situation)]
         case State.READY:
-            return _obstacles(facts) or [WhyReason(Because.NEXT, _next(facts))]
+            return _obstacles(situation) or [WhyReason(Because.NEXT, _next(situation))]
 
 
 def _finished(job: Job) -> str:
@@ -78,50 +78,49 @@ def _finished(job: Job) -> str:
 
 def _running(job: Job, now: datetime) -> WhyReason:
     if job.lease_expires_at is not None and job.lease_expires_at < now:
-        silent = say_duration(now - job.lease_expires_at)
+        silent = format_duration(now - job.lease_expires_at)
         return WhyReason(
-            Because.LAPSED, f"its worker {job.worker} fell silent {silent} past its lease; a sweep takes it over"
+            Because.EXPIRED, f"its worker {job.worker} fell silent {silent} past its lease; a sweep takes it over"
         )
     return WhyReason(Because.RUNNING, f"it is running on worker {job.worker}")
 
 
 def _not_due(job: Job, now: datetime) -> WhyReason:
-    wait = say_duration(max(job.due_at - now, timedelta(0)))
+    wait = format_duration(max(job.due_at - now, timedelta(0)))
     why = f", after attempt {job.attempts} failed" if job.attempts else ""
     return WhyReason(Because.NOT_DUE, f"it is due in {wait}{why}")
 
 
-def _needs(job: Job, dependencies: Sequence[DependencyState]) -> str:
-    if all(need.state is None or need.state.finished for need in dependencies):
+def _waits_for(job: Job, dependencies: Sequence[DependencyState]) -> str:
+    unfinished = [each for each in dependencies if each.state is not None and not each.state.finished]
+    if not unfinished:
         return "its needs have ended; a sweep lets it go on"
-    open_dependencies = [need for need in dependencies if need.state is not None and not need.state.finished]
-    shown = ", ".join(f"{need.dependency_id} ({need.state.value})" for need in open_dependencies[:5] if need.state)
-    more = f" and {len(open_dependencies) - 5} more" if len(open_dependencies) > 5 else ""
-    requested = {When.DONE: "be done", When.FINISHED: "end", When.FAILED: "fail or end"}[
-        When(job.after_when or When.DONE)
-    ]
-    return f"it waits for job {shown}{more} to {requested}"
+    shown = ", ".join(f"{each.dependency_id} ({each.state.value})" for each in unfinished[:5] if each.state)
+    more = f" and {len(unfinished) - 5} more" if len(unfinished) > 5 else ""
+    conditions = {When.DONE: "be done", When.FINISHED: "end", When.FAILED: "fail or end"}
+    return f"it waits for job {shown}{more} to {conditions[When(job.after_when or When.DONE)]}"
 
 
-def _obstacles(facts: JobSituation) -> list[WhyReason]:
-    job, reasons = facts.job, []
-    if facts.queue is not None and facts.queue.paused:
-        note = f": {facts.queue.note}" if facts.queue.note else ""
+def _obstacles(situation: JobSituation) -> list[WhyReason]:
+    job, reasons = situation.job, []
+    if situation.queue is not None and situation.queue.paused:
+        note = f": {situation.queue.note}" if situation.queue.note else ""
         reasons.append(WhyReason(Because.QUEUE_PAUSED, f"queue {job.queue!r} is paused{note}"))
-    if facts.usage is not None and facts.usage.limit is not None and free_slots(facts.usage) == 0:
+    if situation.usage is not None and situation.usage.limit is not None and free_slots(situation.usage) == 0:
         reasons.append(
             WhyReason(
-                Because.LIMIT_FULL, f"queue {job.queue!r} already runs {facts.usage.running} of {facts.usage.limit}"
+                Because.LIMIT_FULL,
+                f"queue {job.queue!r} already runs {situation.usage.running} of {situation.usage.limit}",
             )
         )
-    if facts.workers == 0:
+    if situation.workers == 0:
         reasons.append(WhyReason(Because.NO_WORKER, f"no live worker serves kind {job.kind!r} on queue {job.queue!r}"))
     if job.state is State.READY:
-        reasons += [WhyReason(Because.NOT_ADMITTED, text) for text in facts.refusals]
+        reasons += [WhyReason(Because.NOT_ADMITTED, text) for text in situation.refusals]
     return reasons
 
 
-def _next(facts: JobSituation) -> str:
-    if facts.ahead:
-        return f"{facts.ahead} jobs of its queue and kind come before it"
+def _next(situation: JobSituation) -> str:
+    if situation.ahead:
+        return f"{situation.ahead} jobs of its queue and kind come before it"
     return "nothing stands in its way: a worker takes it next"

@@ -11,9 +11,9 @@ from typing import Any
 
 from msgspec import Struct
 
+from holdfast.domain.durations import parse_duration
 from holdfast.domain.schedules.plan import Overlap
 from holdfast.domain.schedules.rule import MICROSECOND, Calendar, Interval, Rule, between, checked_timestamp
-from holdfast.domain.text import parse_duration
 from holdfast.errors import InvalidExpression, InvalidInput, NeverFires
 
 WINDOW = timedelta(hours=24)

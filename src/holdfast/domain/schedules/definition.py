@@ -13,9 +13,10 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct
 
+from holdfast.domain.names import checked_name
 from holdfast.domain.schedules.decision import Skipped, SkipReason, Spec, next_after, passed_over
 from holdfast.domain.schedules.plan import GLOBAL
-from holdfast.domain.text import checked_name, checked_number
+from holdfast.domain.sizes import checked_number
 from holdfast.errors import InvalidInput
 
 #: After a failed try to plan a schedule rests so long, longer each time, and no longer than the last.
@@ -39,17 +40,17 @@ class Definition(Struct, frozen=True, kw_only=True, omit_defaults=True):
     ping: str | None = None
 
     def __post_init__(self) -> None:
-        checked_name(self.kind, what="the kind")
+        checked_name(self.kind, label="the kind")
         if self.queue is not None:
-            checked_name(self.queue, what="the queue")
+            checked_name(self.queue, label="the queue")
         if self.priority is not None:
-            checked_number(self.priority, what="a priority")
+            checked_number(self.priority, label="a priority")
         for scope in self.scopes:
-            checked_name(scope, what="a scope")
+            checked_name(scope, label="a scope")
         if len(set(self.scopes)) < len(self.scopes):
             raise InvalidInput("a scope is named twice")
         if self.provider is not None:
-            checked_name(self.provider, what="the function for scopes")
+            checked_name(self.provider, label="the function for scopes")
         if self.scopes and self.provider is not None:
             raise InvalidInput("scopes are a list or come from a provider, not both")
         if self.ping is not None:
@@ -180,7 +181,7 @@ def setback(failures: int) -> timedelta:
 
 def checked_schedule(name: str) -> str:
     """Return *name* if it can be that of a schedule: as any name, and all of it can be seen."""
-    if not checked_name(name, what="the name").isprintable():
+    if not checked_name(name, label="the name").isprintable():
         raise InvalidInput(f"a schedule's name can be seen, all of it: {name[:100]!r}")
     return name
 
@@ -191,7 +192,7 @@ def checked_scopes(scopes: Sequence[str]) -> tuple[list[str], list[str]]:
     bad = []
     for scope in scopes:
         try:
-            good[checked_name(scope, what="a scope")] = None
+            good[checked_name(scope, label="a scope")] = None
         except InvalidInput:
             bad.append(repr(scope)[:100])
     return list(good), bad

@@ -7,10 +7,10 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 
+from holdfast.domain.durations import format_duration
 from holdfast.domain.schedules.cron import MACROS, Cron
 from holdfast.domain.schedules.decision import Spec
 from holdfast.domain.schedules.rule import LAST_YEAR, MICROSECOND, Calendar, Rule, next_change, zone_of
-from holdfast.domain.text import say_duration
 
 #: So many times of a day are told one by one.
 FEW = 6
@@ -22,7 +22,7 @@ def explain(spec: Spec) -> str:
     """When the schedule fires, in plain words."""
     rule = spec.rule()
     if not isinstance(rule, Calendar):
-        phase = f", {say_duration(spec.phase)} after the beat" if spec.phase else ""
+        phase = f", {format_duration(spec.phase)} after the beat" if spec.phase else ""
         return f"every {_length(spec.every or timedelta(0))}{phase}"
     parts = [_times(rule.cron), _days(rule.cron), _months(rule.cron)]
     return ", ".join(part for part in parts if part) + f" ({spec.tz})"
@@ -143,7 +143,7 @@ def _length(every: timedelta) -> str:
         count, rest = divmod(int(every.total_seconds()), size)
         if count and not rest:
             return unit if count == 1 else f"{count} {unit}s"
-    return say_duration(every)
+    return format_duration(every)
 
 
 # -- surprises -------------------------------------------------------------------------------

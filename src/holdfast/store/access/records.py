@@ -10,7 +10,7 @@ from msgspec import Struct
 from holdfast.domain.access.roles import AuditEntry, Credential, Role, Via, draw_token
 from holdfast.domain.jobs.filter import parse_filter
 from holdfast.domain.jobs.job import JobId
-from holdfast.domain.text import checked_actor, checked_name, clean_text
+from holdfast.domain.names import checked_actor, checked_name, clean_text
 from holdfast.errors import Conflict, InvalidInput, NotFound
 from holdfast.store.engine.backend import Backend
 from holdfast.store.engine.operation import query
@@ -82,7 +82,7 @@ class Credentials:
         Raises:
             Conflict: There is a token of this name.
         """
-        checked_name(name, what="the name")
+        checked_name(name, label="the name")
         checked_actor(name)
         drawn = draw_token()
         told = {"prefix": drawn.prefix, "salt": drawn.salt, "hash": drawn.hash}
@@ -145,7 +145,7 @@ class SavedFilters:
         Raises:
             InvalidInput: The filter cannot be read.
         """
-        checked_name(name, what="the name")
+        checked_name(name, label="the name")
         if len(text) > MAX_FILTER:
             raise InvalidInput(f"a filter has at most {MAX_FILTER:,} characters")
         parse_filter(text)

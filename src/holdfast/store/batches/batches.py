@@ -8,19 +8,10 @@ from datetime import timedelta
 from operator import itemgetter
 from typing import Any, TypeVar
 
-from holdfast.domain.batches.batch import (
-    AbortedBy,
-    Batch,
-    BatchId,
-    BatchState,
-    Counters,
-    UnitKey,
-    UnitOutcome,
-    UnitRow,
-    UnitState,
-    state_after,
-)
+from holdfast.domain.batches.batch import AbortedBy, Batch, BatchId, BatchState, state_after
+from holdfast.domain.batches.counters import Counters
 from holdfast.domain.batches.sharding import Sharding
+from holdfast.domain.batches.unit import UnitKey, UnitOutcome, UnitRow, UnitState
 from holdfast.domain.jobs.job import ControlRequest, Lease, WorkerId
 from holdfast.errors import LeaseLost, NoSuchBatch
 from holdfast.store.batches import control, shards

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from holdfast.domain.batches.batch import AbortedBy, BatchId, BatchState, UnitState
+from holdfast.domain.batches.batch import AbortedBy, BatchId, BatchState
 from holdfast.domain.batches.sharding import sharding_of
+from holdfast.domain.batches.unit import UnitState
 from holdfast.domain.jobs.job import ControlRequest
 from holdfast.errors import BatchHeld
 from holdfast.store.batches.finishing import PEOPLE, cancel_units, counted, locked, units_in_hand

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 import msgspec
 from msgspec import Struct
 
-from holdfast.domain.batches.batch import Batch, BatchId, UnitKey, UnitRow, UnitState
+from holdfast.domain.batches.batch import Batch, BatchId
+from holdfast.domain.batches.unit import UnitKey, UnitRow, UnitState
 from holdfast.domain.jobs.job import JobId, Lease
 from holdfast.store.engine.operation import Operation, Rows, query
 

@@ -9,8 +9,10 @@ from typing import Any
 
 from msgspec import Struct
 
-from holdfast.domain.batches.batch import MAX_UNIT_ERROR, BatchId, UnitKey, UnitState, undone
-from holdfast.domain.text import clean_text
+from holdfast.domain.batches.batch import BatchId
+from holdfast.domain.batches.counters import withdrawal_deltas
+from holdfast.domain.batches.unit import MAX_UNIT_ERROR, UnitKey, UnitState
+from holdfast.domain.names import clean_text
 from holdfast.errors import ResultLost
 from holdfast.store.batches.finishing import PEOPLE, conclude, locked
 from holdfast.store.batches.in_flight import count
@@ -103,7 +105,7 @@ def _drop(result: InboxItem | _Expired, state: UnitState, error: str | None) -> 
         return False
     told = {"batch_id": batch.id, "key": result.key, "state": state, "error": error}
     finished = yield query("end_result", **told)
-    changed = {"in_inbox": -len(finished)} if state is UnitState.DONE else undone(finished)
+    changed = {"in_inbox": -len(finished)} if state is UnitState.DONE else withdrawal_deltas(finished)
     yield from count(batch.id, PEOPLE, {**changed, str(state): len(finished)})
     yield from conclude((yield from locked(batch.id)))
     return True

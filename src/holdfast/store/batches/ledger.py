@@ -9,7 +9,9 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from holdfast.domain.batches.batch import OPEN_BATCHES, AbortedBy, UnitKey, UnitOutcome, UnitRow, UnitState, deltas
+from holdfast.domain.batches.batch import AbortedBy
+from holdfast.domain.batches.counters import counter_deltas
+from holdfast.domain.batches.unit import RUNNABLE_UNITS, UnitKey, UnitOutcome, UnitRow, UnitState
 from holdfast.domain.jobs.handler_exceptions import AlreadyFinished
 from holdfast.domain.jobs.job import ControlRequest
 from holdfast.errors import LeaseLost
@@ -100,7 +102,7 @@ def end_one(run: BatchRun, end: UnitOutcome) -> Operation[None]:
     """
     yield from _lock_run(run)
     known: list[UnitRow] = yield query("units_by_key", UnitRow, batch_id=run.batch.id, keys=[end.key])
-    if known and known[0].state not in OPEN_BATCHES:
+    if known and known[0].state not in RUNNABLE_UNITS:
         raise AlreadyFinished(f"unit {end.key} of batch {run.batch.id} is over already")
     yield from _put_ends(run, [end], fresh=False)
 
@@ -118,14 +120,14 @@ def _put_ends(run: BatchRun, ends: list[UnitOutcome], *, fresh: bool) -> Operati
     if not ends:
         return
     if fresh:
-        changed = deltas(ends)
+        changed = counter_deltas(ends)
         yield _appended(run, ends, plain=changed.keys() == {"done"})
     else:
         table = Rows(**_columns(ends, _FACTS), poison_suspect=[False] * len(ends))
         rows = yield query("put_units", batch_id=run.batch.id, passes=run.batch.passes, unit=table)
         turned = {row[0] for row in rows}
         ends = ends if len(turned) == len(ends) else [end for end in ends if end.key in turned]
-        changed = deltas(ends)
+        changed = counter_deltas(ends)
     yield from _hand_over(run, ends)
     yield from count(run.batch.id, run.lease.job_id, changed)
 

@@ -8,17 +8,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from holdfast.domain.batches.batch import (
-    Batch,
-    BatchId,
-    BatchState,
-    Counters,
-    UnitKey,
-    UnitRow,
-    UnitState,
-    counters,
-    state_after,
-)
+from holdfast.domain.batches.batch import Batch, BatchId, BatchState, state_after
+from holdfast.domain.batches.counters import Counters, sum_counters
+from holdfast.domain.batches.unit import UnitKey, UnitRow, UnitState
 from holdfast.domain.jobs.job import JobId
 from holdfast.errors import InvalidInput
 from holdfast.store.batches.finishing import PEOPLE, counted, locked
@@ -145,7 +137,7 @@ class LedgerQueries:
 def _standing(parts: list[_Part]) -> BatchStatus:
     rows = {part.name: part.n for part in parts if part.part == "count"}
     holders = [UnitsInFlight(part.name, JobId(part.n), part.since) for part in parts if part.part == "holder"]
-    return BatchStatus(counters(rows), holders)
+    return BatchStatus(sum_counters(rows), holders)
 
 
 def _fits(unit: UnitRow, state: UnitState | None, label: str | None, text: str | None) -> bool:

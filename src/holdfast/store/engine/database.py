@@ -12,8 +12,8 @@ from urllib.parse import quote
 
 from msgspec import Struct
 
-from holdfast.domain.fleet.health import HealthCheck
-from holdfast.domain.fleet.queue import SILENCE
+from holdfast.domain.fleet.queue import WORKER_SILENCE
+from holdfast.domain.health_check import HealthCheck
 from holdfast.errors import InvalidInput, NotAStore, StoreInUse
 from holdfast.store.engine.backend import Backend
 from holdfast.store.engine.operation import Operation, query
@@ -186,7 +186,7 @@ class Database:
         return bool(self._backend.look(query("any_job")))
 
     def _refuse_holders(self) -> None:
-        rows = self._backend.look(query("any_holder", silence=SILENCE))
+        rows = self._backend.look(query("any_holder", silence=WORKER_SILENCE))
         if rows:
             raise StoreInUse(
                 f"worker {rows[0][0]} is alive", hint="Stop all workers (see holdfast workers), then try again."

@@ -8,14 +8,14 @@ from datetime import timedelta
 import msgspec
 from msgspec import Struct
 
-from holdfast.domain.fleet.admission import Profile, learned
+from holdfast.domain.fleet.admission import Profile, add_sample
 from holdfast.domain.fleet.autoscaler import Bounds
 from holdfast.domain.fleet.autoscaler_state import AutoscalerAction, AutoscalerDecision, RecordedDecision
 from holdfast.domain.fleet.queue import Usage, free_slots
 from holdfast.domain.jobs.history import EventName
 from holdfast.domain.jobs.job import JobId, Lease, OnLost, WorkerId
 from holdfast.domain.jobs.new_job import Actor
-from holdfast.domain.text import checked_name
+from holdfast.domain.names import checked_name
 from holdfast.store.engine.backend import Backend, Timeouts
 from holdfast.store.engine.operation import Operation, Rows, query
 from holdfast.store.jobs.events import record_all
@@ -48,7 +48,7 @@ class AutoscalerStore:
 
     def set_bounds(self, queue: str, bounds: Bounds | None) -> None:
         """Let each host run between so many programs of a queue; None switches it off. Workers hear of it at once."""
-        checked_name(queue, what="the queue")
+        checked_name(queue, label="the queue")
         least, most = (None, None) if bounds is None else (bounds.least, bounds.most)
         self._backend.run(query("scale_queue", name=queue, least=least, most=most), repeatable=True)
         self._backend.notify()
@@ -110,7 +110,7 @@ def _learn(peaks: list[tuple[str, int]]) -> Operation[None]:
     rows: list[Profile] = yield query("lock_profiles", Profile, names=names)
     known = {name: Profile(name) for name in names} | {profile.name: profile for profile in rows}
     for name, peak in peaks:
-        known[name] = learned(known[name], peak)
+        known[name] = add_sample(known[name], peak)
     fields = msgspec.structs.fields(Profile)
     columns = {field.name: [getattr(known[name], field.name) for name in names] for field in fields}
     yield query("put_profiles", profile=Rows(**columns))

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from msgspec import Struct
 
-from holdfast.domain.fleet.queue import SILENCE, Queue, Usage
+from holdfast.domain.fleet.queue import WORKER_SILENCE, Queue, Usage
 from holdfast.domain.jobs.dependencies import DependencyState
 from holdfast.domain.jobs.history import Attempt, Event, WorkerIdentity, all_attempts, all_events
 from holdfast.domain.jobs.job import Job, JobId, State, WorkerId
@@ -236,7 +236,7 @@ def _story(job_id: JobId, limit: int) -> Operation[JobRecord]:
     edges: list[DependencyEdge] = yield query("board_edges", DependencyEdge, id=job_id, depth=3, limit=200)
     place = {"priority": job.priority, "due_at": job.due_at, "id": job_id}
     rows: list[_WhyFacts] = yield query(
-        "why_facts", _WhyFacts, queue=job.queue, kind=job.kind, silence=SILENCE, **place
+        "why_facts", _WhyFacts, queue=job.queue, kind=job.kind, silence=WORKER_SILENCE, **place
     )
     seen_at = next((each.at for each in told if each.what == "worker"), None)
     why = explain(_facts(job, edges, rows[0]))

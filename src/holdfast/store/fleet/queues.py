@@ -9,10 +9,12 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from holdfast.domain.fleet.queue import SILENCE, Queue, checked_limit
+from holdfast.domain.fleet.queue import WORKER_SILENCE, Queue, checked_limit
 from holdfast.domain.jobs.job import WorkerId, WorkerRequest
-from holdfast.domain.jobs.kind import KindOptions, PublishedKind, load_options, suggest
-from holdfast.domain.text import checked_name, clean_text
+from holdfast.domain.jobs.kind import suggest_kind
+from holdfast.domain.jobs.kind_options import KindOptions
+from holdfast.domain.jobs.published_kind import PublishedKind, load_options
+from holdfast.domain.names import checked_name, clean_text
 from holdfast.errors import Conflict, NotFound, UnknownKind
 from holdfast.store.engine.backend import Backend, Timeouts
 from holdfast.store.engine.operation import Operation, query
@@ -42,7 +44,7 @@ class Queues:
 
     def set_limits(self, name: str, *, limit: int | None = None, worker_limit: int | None = None) -> None:
         """Limit how many jobs of the queue run, over all hosts and per worker; None leaves as is, 0 is no limit."""
-        checked_name(name, what="the queue")
+        checked_name(name, label="the queue")
         values = {"run_limit": checked_limit(limit), "worker_limit": checked_limit(worker_limit)}
         self._backend.run(query("put_queue", name=name, **values), repeatable=True)
         self._backend.notify()
@@ -52,13 +54,13 @@ class Queues:
 
         What runs goes on.
         """
-        checked_name(name, what="the queue")
+        checked_name(name, label="the queue")
         text = None if note is None else clean_text(note, limit=1000)
         self._backend.run(query("switch_queue", name=name, paused=True, note=text), repeatable=True)
 
     def resume(self, name: str) -> None:
         """Let the queue start jobs again."""
-        checked_name(name, what="the queue")
+        checked_name(name, label="the queue")
         self._backend.run(query("switch_queue", name=name, paused=False, note=None), repeatable=True)
         self._backend.notify()
 
@@ -121,7 +123,7 @@ class Kinds:
         rows: list[PublishedKind] = self._backend.look(query("get_kind", PublishedKind, name=name))
         if not rows:
             raise UnknownKind(
-                f"no application has registered kind {name!r}", hint=suggest(name, self.names()), kind=name
+                f"no application has registered kind {name!r}", hint=suggest_kind(name, self.names()), kind=name
             )
         return rows[0]
 
@@ -189,7 +191,9 @@ class Workers:
         Raises:
             NotFound: No such worker is alive.
         """
-        if not self._backend.run(query("ask_worker", id=worker, requested=request, silence=SILENCE), repeatable=True):
+        if not self._backend.run(
+            query("ask_worker", id=worker, requested=request, silence=WORKER_SILENCE), repeatable=True
+        ):
             raise NotFound(f"no worker {worker[:100]!r} is alive", hint="holdfast workers lists them.")
         self._backend.notify()
 
@@ -199,7 +203,7 @@ class Workers:
 
     def list(self) -> list[WorkerRow]:
         """The workers that were seen lately, the oldest first."""
-        return self._backend.look(query("list_workers", WorkerRow, silence=SILENCE))
+        return self._backend.look(query("list_workers", WorkerRow, silence=WORKER_SILENCE))
 
 
 def _publish(kinds: list[PublishedKind]) -> Operation[None]:

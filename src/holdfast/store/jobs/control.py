@@ -15,7 +15,8 @@ from holdfast.domain.jobs.history import EventName
 from holdfast.domain.jobs.job import FINISHED, LIVE, ControlRequest, JobId, State
 from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.jobs.unique_key import KeyHolder, KeyScope
-from holdfast.domain.text import checked_actor, checked_name, checked_number, clean_text
+from holdfast.domain.names import checked_actor, checked_name, clean_text
+from holdfast.domain.sizes import checked_number
 from holdfast.errors import InvalidInput, JobInUse
 from holdfast.store.engine.backend import Backend
 from holdfast.store.engine.operation import ById, Operation, Rows, query
@@ -117,7 +118,7 @@ class JobControl:
 
     def set_priority(self, selector: Selector, priority: int, *, actor: str) -> list[JobId]:
         """Change the priority of live jobs."""
-        checked_number(priority, what="a priority")
+        checked_number(priority, label="a priority")
         change = _change("set_priority", EventName.REPRIORITISED, {"priority": priority}, actor)
         return self._each(selector, LIVE, change, actor=actor)
 
@@ -134,7 +135,7 @@ class JobControl:
 
     def move(self, selector: Selector, queue: str = DEFAULT_QUEUE, *, actor: str) -> list[JobId]:
         """Move jobs to another queue. A running job stays where it is."""
-        checked_name(queue, what="the queue")
+        checked_name(queue, label="the queue")
         change = _change("set_queue", EventName.MOVED, {"queue": queue}, actor)
         return self._each(selector, IDLE, change, actor=actor)
 

@@ -105,7 +105,7 @@ def _step(job: WaitingJob, dependencies: list[DependencyState], *, insist: bool)
 def _wake(ids: list[JobId]) -> Operation[None]:
     if ids:
         yield query("wake", ids=ids)
-        yield from record(EventName.WOKEN, dict.fromkeys(ids), actor=Actor.NEEDS)
+        yield from record(EventName.WOKEN, dict.fromkeys(ids), actor=Actor.DEPENDENCIES)
 
 
 def _hold(
@@ -114,7 +114,7 @@ def _hold(
     notes = _notes(DependencyStep.HOLD, waiting, steps, dependencies)
     if notes:
         yield query("hold_with_note", held=ById(id=list(notes), note=list(notes.values())))
-        yield from record(EventName.HELD, notes, actor=Actor.NEEDS)
+        yield from record(EventName.HELD, notes, actor=Actor.DEPENDENCIES)
 
 
 def _cancel(
@@ -126,7 +126,7 @@ def _cancel(
     finished: list[FinishedJob] = yield query(
         "end_idle", FinishedJob, idle=ById(id=list(notes), note=list(notes.values()))
     )
-    yield from record(EventName.CANCELLED, notes, actor=Actor.NEEDS)
+    yield from record(EventName.CANCELLED, notes, actor=Actor.DEPENDENCIES)
     return [job.id for job in finished if job.has_dependents]
 
 

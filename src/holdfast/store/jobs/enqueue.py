@@ -11,7 +11,8 @@ from holdfast.domain.jobs.history import EventName
 from holdfast.domain.jobs.job import JobId, Lease, OnLost, State
 from holdfast.domain.jobs.new_job import Actor, Enqueued, NewJob, due_at
 from holdfast.domain.jobs.unique_key import KeyHolder, OnConflict, is_free
-from holdfast.domain.text import MAX_KEY, checked_actor, checked_name, checked_number, checked_text
+from holdfast.domain.names import MAX_KEY, checked_actor, checked_name, checked_text
+from holdfast.domain.sizes import checked_number
 from holdfast.errors import DuplicateJob, InvalidInput, LeaseLost, StoreUnavailable
 from holdfast.store.engine.backend import Backend
 from holdfast.store.engine.now import read_now
@@ -326,17 +327,17 @@ def _check(request: NewJob, seen: set[tuple[str, str, str]]) -> None:
     """Refuse what no store should have to keep; names that were *seen* need no second look."""
     names = (request.kind, request.queue, request.actor)
     if names not in seen:
-        checked_name(request.kind, what="the kind")
-        checked_name(request.queue, what="the queue")
+        checked_name(request.kind, label="the kind")
+        checked_name(request.queue, label="the queue")
         checked_actor(request.actor, system=SYSTEM)
         seen.add(names)
     if request.label is not None:
-        checked_name(request.label, what="the label")
+        checked_name(request.label, label="the label")
     if request.unique is not None:
-        checked_text(request.unique.key, what="the key")
+        checked_text(request.unique.key, label="the key")
         if len(request.unique.key) > MAX_KEY:
             raise InvalidInput(f"a key has at most {MAX_KEY:,} characters, this one has {len(request.unique.key):,}")
-    checked_number(request.priority, what="a priority")
+    checked_number(request.priority, label="a priority")
     if request.delay is not None and request.run_at is not None:
         raise InvalidInput("a delay and a run_at exclude each other")
     if request.run_at is not None and (not isinstance(request.run_at, datetime) or request.run_at.tzinfo is None):

@@ -11,10 +11,10 @@ from msgspec import Struct
 
 from holdfast.domain.jobs.history import EventName
 from holdfast.domain.jobs.job import ControlRequest, JobId, Lease, WorkerId
+from holdfast.domain.jobs.json_values import is_json
 from holdfast.domain.jobs.new_job import Actor
-from holdfast.domain.jobs.result import is_json
 from holdfast.domain.jobs.verdict import Done, Outcome
-from holdfast.domain.text import clean_text
+from holdfast.domain.names import clean_text
 from holdfast.errors import InvalidInput, LeaseLost
 from holdfast.store.engine.backend import Backend, Timeouts
 from holdfast.store.engine.operation import ById, Operation, query
@@ -220,7 +220,7 @@ class Leases:
 
 def _promote(limit: int) -> Operation[int]:
     rows = yield query("promote", limit=limit)
-    yield from record(EventName.DUE, dict.fromkeys(row[0] for row in rows), actor=Actor.SWEEPER)
+    yield from record(EventName.DUE, dict.fromkeys(row[0] for row in rows), actor=Actor.MAINTENANCE)
     return len(rows)
 
 

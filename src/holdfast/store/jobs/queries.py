@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from holdfast.domain.commands.command import COMMAND
 from holdfast.domain.fleet.autoscaler_state import load_autoscaler_status, refusals
-from holdfast.domain.fleet.queue import SILENCE, Queue, Usage
+from holdfast.domain.fleet.queue import WORKER_SILENCE, Queue, Usage
 from holdfast.domain.jobs.dependencies import DependencyState
 from holdfast.domain.jobs.history import Attempt, Event, WorkerIdentity, all_attempts, all_events
 from holdfast.domain.jobs.job import Job, JobId, State
@@ -151,7 +151,7 @@ def _facts(job_id: JobId) -> Operation[JobSituation]:
     queues: list[Queue] = yield query("get_queue", Queue, name=job.queue)
     usages: list[Usage] = yield query("queue_usage", Usage, name=job.queue, worker="")
     dependencies: list[DependencyState] = yield query("need_states", DependencyState, ids=[job_id])
-    workers = yield query("count_workers_for", queue=job.queue, kind=job.kind, silence=SILENCE)
+    workers = yield query("count_workers_for", queue=job.queue, kind=job.kind, silence=WORKER_SILENCE)
     ahead = yield query(
         "count_ahead", queue=job.queue, kind=job.kind, priority=job.priority, due_at=job.due_at, id=job_id
     )
@@ -172,7 +172,7 @@ def _refusals(job: Job) -> Operation[list[str]]:
     """What the autoscalers of the job's queue say about it."""
     if job.kind != COMMAND:
         return []
-    workers: list[WorkerRow] = yield query("list_workers", WorkerRow, silence=SILENCE)
+    workers: list[WorkerRow] = yield query("list_workers", WorkerRow, silence=WORKER_SILENCE)
     told = [
         (worker.host, scaling) for worker in workers if (scaling := load_autoscaler_status(worker.scaling)) is not None
     ]

@@ -11,10 +11,10 @@ from msgspec import Struct, structs
 from holdfast.domain.batches.batch import DRIVER
 from holdfast.domain.jobs.history import EventName
 from holdfast.domain.jobs.job import ControlRequest, EndReason, JobId, Lease, OnLost, State, Token, WorkerId
+from holdfast.domain.jobs.json_values import storable_result
 from holdfast.domain.jobs.new_job import Actor
-from holdfast.domain.jobs.result import kept_result
 from holdfast.domain.jobs.verdict import Done, Failed, JobNumbers, Lost, Outcome, Released, Stopped, Verdict, judge
-from holdfast.domain.text import clean_text
+from holdfast.domain.names import clean_text
 from holdfast.store.batches.in_flight import return_units
 from holdfast.store.engine.operation import ById, Operation, Query, Rows, query
 from holdfast.store.jobs import dependencies
@@ -47,7 +47,7 @@ def done_statement(done: list[Settlement]) -> Query:
         held=ById(
             id=[s.lease.job_id for s in done],
             token=[s.lease.token for s in done],
-            result=[kept_result(s.outcome.result) for s in done if isinstance(s.outcome, Done)],
+            result=[storable_result(s.outcome.result) for s in done if isinstance(s.outcome, Done)],
             ran=[s.ran for s in done],
         ),
     )
@@ -88,7 +88,7 @@ def release_unknown(worker: WorkerId, queues: list[str], known: list[JobId]) -> 
 def take_over(limit: int, chance: Callable[[], float]) -> Operation[list[TakenOver]]:
     rows: list[JobNumbers] = yield query("lock_lapsed", JobNumbers, limit=limit)
     ends = [_End(job, judge(_unwanted(job), Lost(), chance=chance()), None) for job in rows]
-    yield from _write_ends(ends, raised=1, actor=Actor.SWEEPER)
+    yield from _write_ends(ends, raised=1, actor=Actor.MAINTENANCE)
     return [TakenOver(end.job.job_id, Token(end.job.token + 1), end.verdict.state) for end in ends]
 
 

@@ -7,8 +7,8 @@ from datetime import timedelta
 from msgspec import Struct
 
 from holdfast.domain.jobs.job import Lease
-from holdfast.domain.jobs.result import MAX_RESULT, is_json
-from holdfast.domain.text import checked_name
+from holdfast.domain.jobs.json_values import MAX_RESULT, is_json
+from holdfast.domain.names import checked_name
 from holdfast.errors import InvalidInput, LeaseLost
 from holdfast.store.engine.backend import Backend
 from holdfast.store.engine.operation import query
@@ -41,7 +41,7 @@ class Steps:
         Raises:
             LeaseLost: The job was taken over or given back; nothing was written.
         """
-        checked_name(name, what="the step")
+        checked_name(name, label="the step")
         if result is not None and not is_json(result, limit=MAX_RESULT):
             raise InvalidInput(f"the result of step {name!r} is JSON of at most {MAX_RESULT:,} bytes")
         facts = {"name": name, "result": result, "delay": delay}

@@ -13,7 +13,7 @@ import psycopg
 from psycopg import sql
 from psycopg.sql import Identifier
 
-from holdfast.domain.fleet.health import HealthCheck, fail, ok, warn
+from holdfast.domain.health_check import HealthCheck, fail, ok, warn
 from holdfast.store.engine.rows import from_micros
 from holdfast.store.postgres.errors import translate
 

@@ -8,10 +8,10 @@ from datetime import datetime
 from msgspec import Struct, structs
 
 from holdfast.domain.jobs.job import JobId
+from holdfast.domain.names import checked_actor
 from holdfast.domain.schedules.decision import SkipReason
 from holdfast.domain.schedules.definition import Schedule
 from holdfast.domain.schedules.plan import Origin, Plan
-from holdfast.domain.text import checked_actor
 from holdfast.errors import NoSuchSchedule
 from holdfast.store.engine.backend import Backend
 from holdfast.store.engine.operation import Operation, query

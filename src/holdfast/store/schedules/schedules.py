@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from holdfast.domain.names import checked_actor, clean_text
 from holdfast.domain.schedules.definition import (
     Definition,
     Moved,
@@ -17,7 +18,6 @@ from holdfast.domain.schedules.definition import (
     resumed,
     setback,
 )
-from holdfast.domain.text import checked_actor, clean_text
 from holdfast.errors import DuplicateSchedule
 from holdfast.store.engine.backend import Backend
 from holdfast.store.engine.now import read_now

@@ -10,7 +10,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.domain.fleet.health import HealthCheck, ok, warn
+from holdfast.domain.health_check import HealthCheck, ok, warn
 from holdfast.errors import NotAStore
 from holdfast.store.sqlite.errors import translated
 from holdfast.store.sqlite.files import create_private

@@ -9,8 +9,9 @@ from msgspec import Meta, Struct, structs
 from holdfast.admin.actions.actions import BATCH_ACTIONS, Steered
 from holdfast.admin.views.batches import BatchView, batch_secrets, batch_view, unit_clusters, unit_view
 from holdfast.client.batches.report import UnitLine
-from holdfast.domain.access.roles import SEARCHING, Role
-from holdfast.domain.batches.batch import BatchId, UnitState
+from holdfast.domain.access.roles import ERROR_SEARCH, Role
+from holdfast.domain.batches.batch import BatchId
+from holdfast.domain.batches.unit import UnitState
 from holdfast.domain.jobs.error_clusters import Cluster
 from holdfast.errors import InvalidInput
 from holdfast.store.batches.batches import FIRST
@@ -89,7 +90,7 @@ def units(ask: ApiRequest) -> UnitsPage:
     found = ask.store.batches.get(BatchId(ask.id))
     asked: UnitsAsked = ask.query
     if asked.text is not None:
-        ask.need(Role.OPERATOR, SEARCHING)
+        ask.need(Role.OPERATOR, ERROR_SEARCH)
     page = ask.store.ledger.page(
         found.id, state=asked.state, label=asked.label, text=asked.text, after=asked.after, limit=asked.limit
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from msgspec import Struct
 
 from holdfast.domain.access.roles import Role
-from holdfast.web.errors import Forbidden
+from holdfast.errors.http import Forbidden
 from holdfast.web.security.authentication import Caller
 
 if TYPE_CHECKING:

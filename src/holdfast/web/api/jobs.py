@@ -12,7 +12,7 @@ from holdfast.admin.actions.jobs import job_action
 from holdfast.admin.views.jobs import JobView, job_detail, list_views
 from holdfast.admin.views.logs import LogPart, find_log, read_log, search_log
 from holdfast.admin.views.overview import DashboardView, dashboard_view, error_clusters
-from holdfast.domain.access.roles import SEARCHING, Role
+from holdfast.domain.access.roles import ERROR_SEARCH, Role
 from holdfast.domain.commands.command import COMMAND
 from holdfast.domain.jobs.error_clusters import Cluster
 from holdfast.domain.jobs.filter import parse_filter
@@ -143,7 +143,7 @@ def _selector(ask: ApiRequest) -> Selector:
     """The jobs that are asked for."""
     selector = parse_filter(ask.query.filter)
     if selector.error is not None:
-        ask.need(Role.OPERATOR, SEARCHING)
+        ask.need(Role.OPERATOR, ERROR_SEARCH)
     return selector
 
 

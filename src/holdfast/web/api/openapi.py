@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from holdfast._version import __version__
+from holdfast.errors.http import HTTP_STATUSES
 from holdfast.output.envelope import Envelope, Failure
 from holdfast.web.api.endpoint import Endpoint
 
@@ -17,20 +18,6 @@ _TEXT = (
     "Every answer is an envelope: status, data, error, meta. Lists come in pages; next of a page asks for the one "
     "after it. POST takes an Idempotency-Key: the same request under the same key is carried out once within 24 hours."
 )
-_FAILURES = {
-    "400": "What was asked makes no sense.",
-    "401": "A token is needed.",
-    "403": "The role is not enough, or the request comes from another site.",
-    "404": "There is no such thing.",
-    "405": "This address is asked in another way.",
-    "409": "Something is in the way.",
-    "410": "It was there, and is forgotten.",
-    "413": "It is too large.",
-    "415": "The body is no JSON.",
-    "421": "The server does not answer to this name.",
-    "429": "Too many wrong tokens.",
-    "503": "The store does not answer.",
-}
 _KEY = {
     "name": "Idempotency-Key",
     "in": "header",
@@ -110,8 +97,8 @@ def _answer(each: Endpoint, schema: Any) -> dict[str, Any]:
 def _failures() -> dict[str, Any]:
     schema = {"$ref": "#/components/schemas/Envelope"}
     return {
-        status: {"description": text, "content": {"application/json": {"schema": schema}}}
-        for status, text in _FAILURES.items()
+        str(status): {"description": texts.description, "content": {"application/json": {"schema": schema}}}
+        for status, texts in HTTP_STATUSES.items()
     }
 
 

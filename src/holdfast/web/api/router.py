@@ -13,13 +13,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from holdfast.domain.text import checked_text
+from holdfast.domain.names import checked_text
 from holdfast.errors import Conflict, HoldfastError, InvalidInput
+from holdfast.errors.http import HttpError, WrongType
 from holdfast.web.api import batches, fleet, jobs, schedules
 from holdfast.web.api.endpoint import ApiRequest, Endpoint, refuse_role
 from holdfast.web.api.envelope import body_of, failed, json_response
 from holdfast.web.api.openapi import BASE, document
-from holdfast.web.errors import HttpError, WrongType, told
+from holdfast.web.errors import error_answer
 from holdfast.web.security.authentication import Caller
 from holdfast.web.security.entry import caller_of
 from holdfast.web.threads import Threads
@@ -115,7 +116,7 @@ def _once(ask: ApiRequest, endpoint: Endpoint, key: _Key) -> Response:
     try:
         answer = _done(ask, endpoint)
     except (HoldfastError, HttpError) as error:
-        status, failure, headers = told(error)
+        status, failure, headers = error_answer(error)
         if status >= 500 or status in PASSING:
             answers.drop(key.credential, key.text)
             raise
@@ -148,7 +149,7 @@ def _query(endpoint: Endpoint, request: Request) -> Any:
     for name, value in request.query_params.multi_items():
         if name in given:
             raise InvalidInput(f"{name[:40]!r} is given twice")
-        given[name] = checked_text(value, what=name[:40])
+        given[name] = checked_text(value, label=name[:40])
     unknown = sorted(set(given) - set(endpoint.query.__struct_fields__))
     if unknown:
         known = ", ".join(endpoint.query.__struct_fields__) or "nothing"

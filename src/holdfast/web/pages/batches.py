@@ -10,10 +10,11 @@ from starlette.responses import Response
 
 from holdfast.admin.actions.actions import BATCH_ACTIONS
 from holdfast.admin.views.batches import BatchView, batch_secrets, batch_view, unit_clusters, unit_view
-from holdfast.domain.access.masking import MASK, masked_json
-from holdfast.domain.access.roles import SEARCHING, Role
-from holdfast.domain.batches.batch import AbortedBy, Batch, BatchId, BatchState, UnitState
+from holdfast.domain.access.masking import MASK, mask_json
+from holdfast.domain.access.roles import ERROR_SEARCH, Role
+from holdfast.domain.batches.batch import AbortedBy, Batch, BatchId, BatchState
 from holdfast.domain.batches.sharding import sharding_of
+from holdfast.domain.batches.unit import UnitState
 from holdfast.domain.jobs.job import ControlRequest
 from holdfast.web.pages.format import as_value
 from holdfast.web.pages.request import PageRequest
@@ -96,7 +97,7 @@ def batch(visit: PageRequest) -> Response:
     errors = ledger.errors(batch_id, limit=ERRORS) if failures else []
     state, label, text = _unit_state(visit), visit.asked("label") or None, visit.asked("text") or None
     if text is not None:
-        visit.need(Role.OPERATOR, SEARCHING)
+        visit.need(Role.OPERATOR, ERROR_SEARCH)
     page = ledger.page(batch_id, state=state, label=label, text=text, after=visit.asked("after"), limit=UNITS)
     return visit.page(
         "batch.html",
@@ -147,7 +148,7 @@ def resume_line(batch: Batch) -> str:
         return f"holdfast batch resume {batch.id}"
     if ":" not in batch.kind or not batch.source.startswith("range "):
         return ""
-    told = masked_json(batch.arguments).items()
+    told = mask_json(batch.arguments).items()
     given = [f"--set {shlex.quote(f'{name}={as_value(value)}')}" for name, value in told]
     words = ["holdfast batch run", shlex.quote(batch.kind), "--range", batch.source.removeprefix("range "), *given]
     return " ".join(words)

@@ -8,7 +8,7 @@ from datetime import timedelta
 from starlette.responses import Response
 
 from holdfast.admin.views.overview import SLOT, SPAN, queue_summaries
-from holdfast.domain.text import as_argument
+from holdfast.domain.names import quote_argument
 from holdfast.errors import InvalidInput
 from holdfast.store.fleet.overview import worker_views
 from holdfast.web.pages.request import PageRequest
@@ -29,7 +29,7 @@ def queues(visit: PageRequest) -> Response:
         queues=found,
         requested=requested,
         decisions=visit.store.autoscaler.decisions(requested, limit=DECISIONS) if requested else [],
-        cli=f"holdfast queue show {as_argument(requested)}" if requested else "holdfast queue ls",
+        cli=f"holdfast queue show {quote_argument(requested)}" if requested else "holdfast queue ls",
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from markupsafe import Markup, escape
 
-from holdfast.domain.text import say_duration
+from holdfast.domain.durations import format_duration
 from holdfast.store.jobs.queries import Count
 
 #: What is shown of a JSON value, in characters.
@@ -117,7 +117,7 @@ def duration(length: timedelta | float | None) -> str:
         return f"{max(1, round(seconds * 1000))} ms"
     if seconds < 10 and seconds != int(seconds):
         return f"{seconds:.1f} s"
-    return say_duration(timedelta(seconds=min(seconds, 1e11)))
+    return format_duration(timedelta(seconds=min(seconds, 1e11)))
 
 
 def age(at: datetime | None, now: datetime) -> Markup:

@@ -13,8 +13,8 @@ from holdfast.admin.actions.actions import JOB_ACTIONS
 from holdfast.admin.actions.jobs import job_action
 from holdfast.admin.views.jobs import list_views
 from holdfast.admin.views.overview import counts_of
-from holdfast.domain.access.roles import SEARCHING, Role
-from holdfast.domain.jobs.filter import LISTS, SINGLE, parse_filter, say_filter, say_values
+from holdfast.domain.access.roles import ERROR_SEARCH, Role
+from holdfast.domain.jobs.filter import LISTS, SINGLE, format_filter, format_values, parse_filter
 from holdfast.domain.jobs.job import Job, JobId, State
 from holdfast.domain.jobs.selector import Selector
 from holdfast.errors import HoldfastError, InvalidInput
@@ -48,7 +48,7 @@ def jobs(visit: PageRequest) -> Response:
     except (HoldfastError, ValueError) as error:
         selector, wrong = Selector(ids=()), error
     if selector.error is not None:
-        visit.need(Role.OPERATOR, SEARCHING)
+        visit.need(Role.OPERATOR, ERROR_SEARCH)
     before = visit.asked_number("before")
     found = visit.store.views.page(selector, before=None if before is None else JobId(before), limit=PAGE, brief=True)
     tallies = visit.store.dashboard.tallies()
@@ -66,8 +66,8 @@ def jobs(visit: PageRequest) -> Response:
         saved=visit.store.saved_filters.list(),
         words=suggestions(visit, sorted({tally.queue for tally in tallies if tally.queue})),
         states=list(State),
-        everything=not say_filter(selector) or wrong is not None,
-        matching=say_filter(selector),
+        everything=not format_filter(selector) or wrong is not None,
+        matching=format_filter(selector),
         bulk=[action for action in BULK if visit.may(JOB_ACTIONS[action].role)],
         cli="holdfast ls" if wrong is not None else "" if selector.empty else _ls(selector),
     )
@@ -84,15 +84,15 @@ def _moment(job: Job) -> datetime:
 
 
 def _ls(selector: Selector) -> str:
-    text = say_filter(selector)
+    text = format_filter(selector)
     return f"holdfast ls --filter {shlex.quote(text)}" if text else "holdfast ls"
 
 
 def suggestions(visit: PageRequest, queues: list[str]) -> list[str]:
     """Terms that a filter may be made of."""
     known = [f"state={state}" for state in State]
-    known += [f"kind={say_values(kind)}" for kind in visit.masks.kinds()[:100]]
-    known += [f"queue={say_values(queue)}" for queue in queues[:100]]
+    known += [f"kind={format_values(kind)}" for kind in visit.masks.kinds()[:100]]
+    known += [f"queue={format_values(queue)}" for queue in queues[:100]]
     left_out = ("state", "kind", "queue") if visit.may(Role.OPERATOR) else ("state", "kind", "queue", "error")
     return [*known, *(f"{word}=" for word in (*LISTS, *SINGLE) if word not in left_out), "since=1h"]
 
@@ -104,7 +104,7 @@ def find(visit: PageRequest) -> Response:
         return visit.go(f"jobs/{int(text)}")
     if not text:
         return visit.go("jobs")
-    return visit.go("jobs", filter=text if "=" in text else f"label={say_values(text + '*')}")
+    return visit.go("jobs", filter=text if "=" in text else f"label={format_values(text + '*')}")
 
 
 # -- acts ------------------------------------------------------------------------------------------
@@ -140,7 +140,7 @@ def _chosen(visit: PageRequest, *, every: bool) -> Selector:
 def _ask(visit: PageRequest, action: str, selector: Selector, matched: int) -> Response:
     """The question before a verb, with how many jobs it would take."""
     ids = [] if selector.ids is None else list(selector.ids)
-    text = say_filter(selector)
+    text = format_filter(selector)
     words = " ".join(map(str, ids)) if ids else f"--filter {shlex.quote(text)}"
     yes = " --yes" if JOB_ACTIONS[action].destructive else ""
     return visit.page(

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from holdfast.admin.actions.jobs import job_action
 from holdfast.admin.views.jobs import job_view
 from holdfast.admin.views.overview import error_clusters
-from holdfast.domain.fleet.health import Level
+from holdfast.domain.health_check import Level
 from holdfast.domain.jobs.job import JobId, State
 from holdfast.domain.jobs.selector import Selector
 from holdfast.web.pages import charts

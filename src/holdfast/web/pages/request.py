@@ -17,7 +17,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from holdfast.admin.actions.actions import Actions
 from holdfast.admin.views.masking import Masks
 from holdfast.domain.access.roles import Role
-from holdfast.domain.fleet.health import HealthCheck
+from holdfast.domain.health_check import HealthCheck
 from holdfast.errors import InvalidInput, Refused
 from holdfast.store import Store
 from holdfast.web.pages.templates import address, rendered

@@ -11,7 +11,7 @@ from starlette.staticfiles import StaticFiles
 
 from holdfast.domain.access.roles import Role
 from holdfast.errors import HoldfastError
-from holdfast.web.errors import status_of, title_of
+from holdfast.errors.http import title_of
 from holdfast.web.pages import batches, fleet, job, jobs, overview, records, schedules
 from holdfast.web.pages.request import Handler, PageRequest, PageSite
 from holdfast.web.pages.templates import HERE
@@ -92,6 +92,6 @@ def _handled(house: PageSite, handler: Handler, request: Request, body: bytes) -
 
 def wrong(visit: PageRequest, error: HoldfastError) -> Response:
     """What happened, why, and what to do next."""
-    status = status_of(error)
+    status = error.http_status
     told = {"code": error.code, "message": error.message, "hint": error.hint}
     return visit.page("wrong.html", "", status, title=title_of(status), **told)

@@ -11,7 +11,7 @@ from holdfast.admin.views.schedules import PlanView, entry, schedule_view
 from holdfast.client.schedules.api import REASONS
 from holdfast.domain.access.roles import Role
 from holdfast.domain.jobs.filter import parse_timestamp
-from holdfast.domain.text import as_argument
+from holdfast.domain.names import quote_argument
 from holdfast.errors import InvalidInput
 from holdfast.web.pages.charts import PlanMark
 from holdfast.web.pages.request import PageRequest
@@ -58,7 +58,7 @@ def schedule(visit: PageRequest, dry: str = "", asked: dict[str, str] | None = N
         own=visit.to("schedule", name=name) if dry else "",
         asked=asked or {},
         now=now,
-        cli=f"holdfast schedule show {as_argument(name)}",
+        cli=f"holdfast schedule show {quote_argument(name)}",
     )
 
 
@@ -148,7 +148,7 @@ def _remove(visit: PageRequest, name: str) -> Response:
             grave=True,
             button="remove it",
             back=visit.to("schedule", name=name),
-            cli=f"holdfast schedule rm {as_argument(name)}",
+            cli=f"holdfast schedule rm {quote_argument(name)}",
         )
     visit.actions.schedule("rm", name)
     return visit.done(f"{name} is removed.", "schedules")

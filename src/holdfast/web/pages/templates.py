@@ -10,8 +10,8 @@ from urllib.parse import quote, urlencode
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from holdfast._version import __version__
-from holdfast.domain.jobs.filter import say_values
-from holdfast.domain.text import as_argument
+from holdfast.domain.jobs.filter import format_values
+from holdfast.domain.names import quote_argument
 from holdfast.web.pages import ansi, charts
 from holdfast.web.pages import format as written
 
@@ -65,8 +65,8 @@ def environment() -> Environment:
         strip=charts.strip,
         stretch_bar=charts.stretch_bar,
         screens=SCREENS,
-        quoted=say_values,
-        argument=as_argument,
+        quoted=format_values,
+        argument=quote_argument,
         version=__version__,
     )
     return made

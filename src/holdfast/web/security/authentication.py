@@ -15,11 +15,11 @@ from contextlib import suppress
 from msgspec import Struct
 
 from holdfast.domain.access.roles import Role, is_secret_of, split_token
-from holdfast.domain.text import checked_actor
+from holdfast.domain.names import checked_actor
 from holdfast.errors import HoldfastError
+from holdfast.errors.http import SlowDown, Unauthenticated
 from holdfast.store import Store
 from holdfast.store.access.records import AccessState
-from holdfast.web.errors import SlowDown, Unauthenticated
 from holdfast.web.settings import WebOptions
 
 COOKIE = "holdfast_session"

@@ -9,8 +9,8 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from holdfast.errors.http import Forbidden
 from holdfast.store import Store
-from holdfast.web.errors import Forbidden
 from holdfast.web.security.authentication import COOKIE, Authenticator, Caller
 
 #: Fields that a form may have; what a form is sent as.

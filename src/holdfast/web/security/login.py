@@ -12,7 +12,8 @@ from starlette.routing import BaseRoute, Route
 
 from holdfast.admin.actions.actions import Actions
 from holdfast.domain.access.roles import Via
-from holdfast.web.errors import HttpError, told
+from holdfast.errors.http import HttpError
+from holdfast.web.errors import error_answer
 from holdfast.web.pages.templates import rendered
 from holdfast.web.security.authentication import COOKIE
 from holdfast.web.security.entry import caller_of
@@ -60,7 +61,7 @@ def _enter(site: Site, request: Request, given: dict[str, str]) -> Response:
             site.store, given.get("token", ""), None if client is None else client.host
         )
     except HttpError as problem:
-        status, failure, headers = told(problem)
+        status, failure, headers = error_answer(problem)
         return _page(request, given.get("next", ""), failure.message, status, headers)
     Actions(site.app.store, actor=caller.name, via=Via.WEB).did("sign in", f"token={caller.name}")
     answer = RedirectResponse(_root(request) + _inside(given.get("next", "")), 303)

@@ -10,7 +10,8 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from holdfast.web.errors import Forbidden, NoSuchPage, TooLarge, WrongHost, WrongMethod, told
+from holdfast.errors.http import Forbidden, NoSuchPage, TooLarge, WrongHost, WrongMethod
+from holdfast.web.errors import error_answer
 from holdfast.web.settings import LOOPBACK, WebOptions
 
 log = logging.getLogger("holdfast.web")
@@ -55,7 +56,7 @@ class RequestChecks:
             self._check(scope)
             await self._inner(scope, self._limited(scope, receive), answer)
         except Exception as error:
-            if told(error)[0] == 500:
+            if error_answer(error)[0] == 500:
                 log.exception("a request failed")
             if answer.begun:
                 raise

@@ -14,8 +14,16 @@ from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct
 
-from holdfast.domain.fleet.admission import MemoryRoom, RunningCommand, choose, forecast, host_limit, limit_for, room
-from holdfast.domain.fleet.autoscaler import Bearing, HostLoad, ReliefAction, Strain, relieve, step, strain
+from holdfast.domain.fleet.admission import (
+    MemoryRoom,
+    RunningCommand,
+    choose,
+    forecast,
+    host_limit,
+    host_limit_text,
+    room,
+)
+from holdfast.domain.fleet.autoscaler import HostCondition, HostLoad, ReliefAction, Strain, relieve, step, strain
 from holdfast.domain.fleet.autoscaler_state import (
     AutoscalerAction,
     AutoscalerDecision,
@@ -25,7 +33,7 @@ from holdfast.domain.fleet.autoscaler_state import (
 from holdfast.domain.jobs.job import EndReason, JobId, WorkerId
 from holdfast.domain.jobs.kind import Kind
 from holdfast.domain.jobs.verdict import Done, Failed, Lost, Outcome
-from holdfast.domain.text import say_size
+from holdfast.domain.sizes import format_size
 from holdfast.errors import StoreUnavailable
 from holdfast.store import Store
 from holdfast.worker import clock
@@ -229,7 +237,7 @@ class Autoscaler:
         level, (last, at) = self._strain, self._strain_told
         if level > last or (level < last and now - at > STRAIN_EVERY):
             self._strain_told = (level, now)
-            used = f"{say_size(self._host.used)} of {say_size(self._host.total)} are in use"
+            used = f"{format_size(self._host.used)} of {format_size(self._host.total)} are in use"
             for name in self._lanes:
                 self._decisions.append(
                     AutoscalerDecision(name, AutoscalerAction.STRAIN, f"memory is {level.name.lower()}: {used}")
@@ -242,8 +250,8 @@ class Autoscaler:
         program = None if relief is None else self._programs.get(relief.job_id)
         if relief is None or program is None:
             return
-        why = f"memory is {self._strain.name.lower()}, and it takes {say_size(program.run.resident)}"
-        self._act(relief.act, program, why)
+        why = f"memory is {self._strain.name.lower()}, and it takes {format_size(program.run.resident)}"
+        self._act(relief.action, program, why)
 
     def _act(self, act: ReliefAction, program: AdmittedCommand, why: str) -> None:
         run = program.run
@@ -258,7 +266,7 @@ class Autoscaler:
     def _step(self, lane: ScaledQueue) -> None:
         now = clock.now()
         full = self._running(lane) >= lane.slots.count
-        bearing = Bearing(
+        bearing = HostCondition(
             self._host,
             swapping=self._swapping,
             failures=sum(at > now - LATELY for at in list(self._failures)),
@@ -327,7 +335,7 @@ class Autoscaler:
         return host_limit(self._host_text(), self._host.total)
 
     def _host_text(self) -> str:
-        return limit_for(self._hostname, self._options.host_limits)
+        return host_limit_text(self._hostname, self._options.host_limits)
 
     def _running(self, lane: ScaledQueue) -> int:
         return sum(program.queue == lane.queue for program in list(self._programs.values()))

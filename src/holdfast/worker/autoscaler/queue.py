@@ -10,15 +10,15 @@ from holdfast.domain.commands.command import load_command
 from holdfast.domain.fleet import autoscaler_state
 from holdfast.domain.fleet.admission import (
     Candidate,
-    Expected,
+    ExpectedMemory,
     MemoryRoom,
     Profile,
     Refusal,
     RunningCommand,
     choose,
-    expected,
+    describe_refusal,
+    expected_memory,
     profile_name,
-    say_refusal,
 )
 from holdfast.domain.fleet.autoscaler import Bounds, RunningLoad, Slots
 from holdfast.domain.fleet.autoscaler_state import AutoscalerAction, AutoscalerDecision, BlockedJob
@@ -37,7 +37,7 @@ SHOWN = 20
 class AdmittedCommand:
     """A program that was let begin."""
 
-    def __init__(self, run: Run, queue: str, will_take: Expected, *, on_lost: OnLost) -> None:
+    def __init__(self, run: Run, queue: str, will_take: ExpectedMemory, *, on_lost: OnLost) -> None:
         self.run = run
         self.queue = queue
         self.expected = will_take
@@ -86,7 +86,9 @@ class ScaledQueue:
     ) -> list[Candidate]:
         """Who is in line, with what each will take. A second suspect waits until the first has ended."""
         return [
-            Candidate(each.job_id, expected(known[each.job_id], cap=memory_cap(each), declared=declared, limit=limit))
+            Candidate(
+                each.job_id, expected_memory(known[each.job_id], cap=memory_cap(each), declared=declared, limit=limit)
+            )
             for each in line
             if not (each.poison_suspect and poison_suspects)
         ]
@@ -100,7 +102,7 @@ class ScaledQueue:
         choice = choose(line, running, room, waited=waited)
         will_take = {each.job_id: each.expected for each in line}
         self._blocked = [
-            BlockedJob(job_id, reason, say_refusal(reason, will_take[job_id], running, room))
+            BlockedJob(job_id, reason, describe_refusal(reason, will_take[job_id], running, room))
             for job_id, reason in choice.refused.items()
         ]
         self.stuck = frozenset(each.job_id for each in self._blocked if each.reason is Refusal.NEVER)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from holdfast.domain.batches.batch import UnitKey
+from holdfast.domain.batches.unit import UnitKey
 from holdfast.store.batches.in_flight import UnitInFlight
 
 FULL = 0xFF

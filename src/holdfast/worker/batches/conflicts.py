@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.domain.text import span
+from holdfast.domain.durations import format_short_duration
 from holdfast.errors import ConfigurationError, InvalidInput
 from holdfast.store import Store
 from holdfast.store.fleet.overview import worker_views
@@ -112,7 +112,7 @@ def _process(pid: int) -> str | None:
         process = psutil.Process(pid)
         if process.status() == psutil.STATUS_ZOMBIE:
             return None
-        age = span(max(0.0, time.time() - process.create_time()))
+        age = format_short_duration(max(0.0, time.time() - process.create_time()))
         return f"pid {pid}, {' '.join(process.cmdline()) or process.name()}, for {age}"
     except psutil.NoSuchProcess:
         return None

@@ -9,8 +9,9 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from holdfast.domain.batches.batch import BREAKERS, AbortedBy, UnitKey, UnitOutcome, UnitRow, UnitState
+from holdfast.domain.batches.batch import BREAKERS, AbortedBy
 from holdfast.domain.batches.breaker import Breaker, FailureLimits
+from holdfast.domain.batches.unit import UnitKey, UnitOutcome, UnitRow, UnitState
 from holdfast.errors import LeaseLost, StoreUnavailable
 from holdfast.store import Store
 from holdfast.store.batches.in_flight import UnitInFlight
@@ -185,7 +186,7 @@ class Driver:
             row = self._in_hand.pop(finished.key if isinstance(finished, UnitOutcome) else finished.row.key)
             if end is None:
                 continue
-            if end.state is not UnitState.FAILED and self._breaker.indifferent:
+            if end.state is not UnitState.FAILED and self._breaker.ignores_success:
                 if not written:
                     self._unwritten.append(end)
             else:

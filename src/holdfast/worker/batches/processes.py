@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from holdfast.domain.batches.batch import UnitOutcome, UnitRow, UnitState
+from holdfast.domain.batches.unit import UnitOutcome, UnitRow, UnitState
 from holdfast.domain.jobs.job import Lease
 from holdfast.domain.jobs.kind import Kind
 from holdfast.domain.jobs.retry import Curve, delay_after

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import count, islice
 from typing import Any, Protocol
 
-from holdfast.domain.batches.batch import UnitKey, unit_key
+from holdfast.domain.batches.unit import UnitKey, unit_key
 from holdfast.store.batches.in_flight import UnitInFlight
 from holdfast.store.batches.ledger import Flushed
 from holdfast.worker import clock

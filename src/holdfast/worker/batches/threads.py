@@ -7,8 +7,8 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from holdfast.domain.batches.batch import UnitOutcome, UnitRow, UnitState
 from holdfast.domain.batches.breaker import Breaker
+from holdfast.domain.batches.unit import UnitOutcome, UnitRow, UnitState
 from holdfast.worker import clock
 from holdfast.worker.batches.limits import Throttle
 from holdfast.worker.batches.unit import UnitResult, UnitRunner
@@ -118,7 +118,7 @@ class UnitThreads:
     def _note(self, finished: UnitResult | UnitOutcome) -> None:
         end = finished.end if isinstance(finished, UnitResult) else finished
         failed = end is not None and end.state is UnitState.FAILED
-        if not failed and self._breaker.indifferent:
+        if not failed and self._breaker.ignores_success:
             self._finished.append(finished)
             return
         with self._order:

@@ -12,12 +12,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.domain.batches.batch import MAX_UNIT_ERROR, Batch, HandedResult, UnitOutcome, UnitRow, UnitState
+from holdfast.domain.batches.batch import Batch
+from holdfast.domain.batches.unit import MAX_UNIT_ERROR, HandedResult, UnitOutcome, UnitRow, UnitState
 from holdfast.domain.jobs.handler_exceptions import AlreadyFinished, Cancelled, Fatal, Skip
-from holdfast.domain.jobs.kind import to_json
-from holdfast.domain.jobs.result import kept_result
+from holdfast.domain.jobs.json_values import storable_result, to_json
 from holdfast.domain.jobs.retry import Curve, delay_after
-from holdfast.domain.text import checked_name, clean_text
+from holdfast.domain.names import checked_name, clean_text
 from holdfast.errors import CommandFailed, InvalidPayload, StoreUnavailable
 from holdfast.worker.batches.limits import Alarms
 from holdfast.worker.handler import say
@@ -122,10 +122,10 @@ class Unit:
         Raises:
             InvalidPayload: The value cannot be written as JSON, or takes more than 1 MB.
         """
-        data = to_json(value, what="the result")
+        data = to_json(value, label="the result")
         if len(data) > MAX_HANDED:
             raise InvalidPayload(f"a result of {len(data):,} bytes is too large for an inbox: at most {MAX_HANDED:,}")
-        name = self._run.kind if inbox is None else checked_name(inbox, what="the inbox")
+        name = self._run.kind if inbox is None else checked_name(inbox, label="the inbox")
         self._handed = HandedResult(name, data.decode())
 
     def check(self) -> None:
@@ -370,4 +370,4 @@ def _done(row: UnitRow, took: float) -> UnitOutcome:
 def _kept(value: Any) -> str | None:
     from holdfast.worker.handler import done
 
-    return kept_result(done(value).result)
+    return storable_result(done(value).result)

@@ -17,17 +17,18 @@ from msgspec import structs
 from holdfast.domain.commands.command import (
     COMMAND,
     Command,
+    callback_values,
+    encode_outcome,
     environment,
-    filled,
     load_command,
-    outcome_text,
-    told_of,
+    substitute,
 )
 from holdfast.domain.jobs.handler_exceptions import Cancelled
 from holdfast.domain.jobs.job import EndReason, JobId, Lease, State
-from holdfast.domain.jobs.kind import ExecutorName, Kind, KindOptions
+from holdfast.domain.jobs.kind import Kind
+from holdfast.domain.jobs.kind_options import ExecutorName, KindOptions
 from holdfast.domain.jobs.verdict import Done, Failed, Lost, Outcome
-from holdfast.domain.text import clean_text, path_part
+from holdfast.domain.names import clean_text, path_part
 from holdfast.errors import HoldfastError
 from holdfast.store import Store
 from holdfast.worker import clock
@@ -92,7 +93,7 @@ class CommandExecutor(SlotExecutor):
         except (msgspec.DecodeError, HoldfastError) as error:
             return Failed(error=str(error), reason=EndReason.BAD_PAYLOAD, permanent=True)
         if command.about is not None:
-            command = structs.replace(command, argv=filled(command.argv, self._told(JobId(command.about))))
+            command = structs.replace(command, argv=substitute(command.argv, self._told(JobId(command.about))))
         run.timeout = None if command.timeout is None else command.timeout.total_seconds()
         path = log_path(self._logs, run.lease.job_id, run.lease.token, command.parameters)
         log = AttemptLog(path, largest=command.log_cap or LARGEST, echo=self._echo)
@@ -112,7 +113,7 @@ class CommandExecutor(SlotExecutor):
             path = log_path(self._logs, job_id, last.token, load_command(job.payload).parameters)
             output = path.read_bytes()[-TAIL:].decode(errors="replace") if path.exists() else ""
         code = 0 if job.state is State.DONE else None if last is None else last.exit_code
-        return told_of(job, code, output.replace("\0", ""))
+        return callback_values(job, code, output.replace("\0", ""))
 
     def _number(self, lease: Lease) -> int:
         """Which attempt this is, as people count them: also those before a restart, as ``holdfast log`` does."""
@@ -227,7 +228,7 @@ def _outcome(run: Run, command: Command, exited: ProcessExited | None, log: Atte
         error += f"\nRun it again with a larger one: holdfast restart {run.lease.job_id} --memory SIZE"
         return _failed(EndReason.OOM, error, exited, log)
     if exited.status == 0:
-        return Done(outcome_text(facts))
+        return Done(encode_outcome(facts))
     if exited.status < 0:
         return _failed(f"signal_{-exited.status}", f"it was ended by signal {-exited.status}", exited, log)
     return _failed(f"exit_{exited.status}", f"it ended with exit code {exited.status}", exited, log)

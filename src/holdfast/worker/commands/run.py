@@ -11,7 +11,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from holdfast.domain.text import clean_text
+from holdfast.domain.names import clean_text
 from holdfast.errors import CommandFailed, InvalidInput
 from holdfast.worker import clock
 from holdfast.worker.commands.supervisor import CANNOT_START

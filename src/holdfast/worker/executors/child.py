@@ -26,7 +26,7 @@ from holdfast import errors
 from holdfast.domain.jobs.job import EndReason, Lease, WorkerId
 from holdfast.domain.jobs.kind import Kind
 from holdfast.domain.jobs.verdict import Failed, Outcome
-from holdfast.domain.text import clean_text
+from holdfast.domain.names import clean_text
 from holdfast.store.jobs.leases import DEFAULT_LEASE
 from holdfast.worker import clock
 from holdfast.worker.active_runs import Run, StopReason

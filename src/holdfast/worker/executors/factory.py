@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 
 from holdfast.domain.jobs.context import Context
 from holdfast.domain.jobs.job import WorkerId
-from holdfast.domain.jobs.kind import ExecutorName, Kind
+from holdfast.domain.jobs.kind import Kind
+from holdfast.domain.jobs.kind_options import ExecutorName
 from holdfast.store import Store
 from holdfast.worker.active_runs import Run
 from holdfast.worker.context import Tell

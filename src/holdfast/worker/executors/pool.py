@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from holdfast.domain.jobs.job import JobId
-from holdfast.domain.jobs.kind import ExecutorName
+from holdfast.domain.jobs.kind_options import ExecutorName
 from holdfast.domain.jobs.verdict import Released
 from holdfast.store.jobs.settlement import Settlement
 from holdfast.worker import clock

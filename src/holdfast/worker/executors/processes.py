@@ -9,7 +9,8 @@ import msgspec
 
 from holdfast.domain.jobs.handler_exceptions import Cancelled
 from holdfast.domain.jobs.job import EndReason, Lease
-from holdfast.domain.jobs.kind import ExecutorName, Kind
+from holdfast.domain.jobs.kind import Kind
+from holdfast.domain.jobs.kind_options import ExecutorName
 from holdfast.domain.jobs.verdict import Done, Failed, Lost, Outcome, Released, Stopped
 from holdfast.errors import HoldfastError, InvalidKind, LeaseLost
 from holdfast.worker import clock

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 from holdfast.domain.jobs.handler_exceptions import Fail, Retry
-from holdfast.domain.jobs.kind import Kind, KindOptions, to_json
+from holdfast.domain.jobs.json_values import to_json
+from holdfast.domain.jobs.kind import Kind
+from holdfast.domain.jobs.kind_options import KindOptions
 from holdfast.domain.jobs.new_job import Actor, NewJob
 from holdfast.domain.schedules.definition import PING, PING_SECRETS, may_ping
 
@@ -18,7 +20,7 @@ TIMEOUT = 10.0
 
 def ping_request(url: str, queue: str, label: str) -> NewJob:
     """The job that calls *url*; it serves the queue of the job that it follows."""
-    payload = to_json({"url": url}, what="the URL").decode()
+    payload = to_json({"url": url}, label="the URL").decode()
     return NewJob(kind=PING, payload=payload, queue=queue, label=label, max_attempts=ATTEMPTS, actor=Actor.SCHEDULER)
 
 

@@ -10,9 +10,8 @@ from time import perf_counter
 
 from msgspec import Struct
 
-from holdfast.domain.jobs.kind import PublishedKind
 from holdfast.domain.jobs.new_job import Actor, NewJob
-from holdfast.domain.jobs.published_kind import plan_parameter, request_of
+from holdfast.domain.jobs.published_kind import PublishedKind, new_job_of, plan_parameter
 from holdfast.domain.schedules.decision import ScheduleDecision, Skipped, SkipReason, decide
 from holdfast.domain.schedules.definition import Definition, checked_scopes, load_definition, scopes_of
 from holdfast.domain.schedules.plan import Plan, jittered
@@ -180,7 +179,7 @@ def fire_of(
     name = plan_parameter(kind.options)
     payload = definition.payload if name is None else {**definition.payload, name: plan}
     spec = definition.when
-    request = request_of(
+    request = new_job_of(
         kind,
         payload,
         queue=definition.queue,

@@ -1,4 +1,4 @@
-"""What a look at the environment finds: each check with its fix."""
+"""Health checks: the results of ``holdfast doctor``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from msgspec import Struct
 
 
 class Level(StrEnum):
-    """How bad it is: nothing to do, worth a look, or something will not work."""
+    """The severity of a result; with FAIL, something will not work."""
 
     OK = "ok"
     WARN = "warn"
@@ -16,7 +16,7 @@ class Level(StrEnum):
 
 
 class HealthCheck(Struct, frozen=True):
-    """One check: what was found, and what to do about it."""
+    """The result of one check, and the fix."""
 
     name: str
     level: Level

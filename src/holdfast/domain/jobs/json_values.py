@@ -1,0 +1,88 @@
+"""JSON values of jobs: payloads, results and other values within the limits of the stores."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from holdfast.domain.names import clean_text
+from holdfast.errors import InvalidPayload, InvalidText
+
+#: In bytes.
+MAX_PAYLOAD = 256 * 1024
+MAX_RESULT = 256 * 1024
+#: Levels of nested lists and objects: deeper values cannot be shown or walked through safely.
+MAX_DEPTH = 100
+
+_ESCAPED_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
+
+
+def to_json(value: Any, *, label: str) -> bytes:
+    """Encode *value* as JSON that every store can keep; *label* names it in errors."""
+    try:
+        raw = msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        raise InvalidText(f"{label} holds half of a character (a lone surrogate)") from None
+    except (TypeError, OverflowError, ValueError, RecursionError) as error:
+        hint = "Use what JSON knows, dataclasses, instants, UUIDs, decimals and enums."
+        raise InvalidPayload(f"{label} cannot be written as JSON: {error}", hint=hint) from None
+    if b"\\u0000" in raw and _ESCAPED_NUL.search(raw):
+        raise InvalidText(f"{label} holds a NUL character")
+    return raw
+
+
+def payload_json(payload: Mapping[str, Any], *, label: str) -> bytes:
+    """Encode a payload as JSON of at most 100 levels."""
+    raw = to_json(payload, label=label)
+    # Counting brackets is cheap, and few payloads have 100 of them.
+    if raw.count(b"{") + raw.count(b"[") > MAX_DEPTH and _is_deep(raw):
+        hint = "Make it flatter, or keep it in a file and name the file."
+        raise InvalidPayload(f"{label} is nested more than {MAX_DEPTH} levels deep", hint=hint)
+    return raw
+
+
+def _is_deep(raw: bytes) -> bool:
+    try:
+        level = [msgspec.json.decode(raw)]
+    except RecursionError:
+        return True
+    for _ in range(MAX_DEPTH):
+        level = [
+            inner
+            for value in level
+            if isinstance(value, dict | list)
+            for inner in (value.values() if isinstance(value, dict) else value)
+        ]
+        if not level:
+            return False
+    return any(isinstance(value, dict | list) for value in level)
+
+
+def is_json(text: str, *, limit: int) -> bool:
+    """Whether every store can keep *text* as JSON, in at most *limit* bytes."""
+    try:
+        raw = text.encode()
+        msgspec.json.decode(raw, type=msgspec.Raw)
+    except (UnicodeEncodeError, msgspec.DecodeError):
+        return False
+    return len(raw) <= limit and b"\0" not in raw
+
+
+def storable_result(text: str | None) -> str | None:
+    """The result as it can be stored. A bad result is replaced by the reason: it never fails the run."""
+    if text is None or is_json(text, limit=MAX_RESULT):
+        return text
+    cleaned = clean_text(text)
+    size = len(cleaned.encode())
+    if size > MAX_RESULT:
+        return discarded_result(f"the result takes {size:,} bytes; at most {MAX_RESULT:,} are kept")
+    return cleaned if is_json(cleaned, limit=MAX_RESULT) else discarded_result("the result is not JSON")
+
+
+def discarded_result(reason: str) -> str:
+    """The value in place of a result that cannot be stored."""
+    return json.dumps({"dropped": reason})

@@ -1,0 +1,95 @@
+"""Names: text that every store can keep, and that shells, paths and terminals take safely."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Container, Iterable
+
+from holdfast.errors import InvalidInput, InvalidText
+
+MAX_NAME = 200
+MAX_KEY = 1000
+MAX_PATH_PART = 200
+_NOT_PLAIN = re.compile(r"[^A-Za-z0-9_+.\-]+")
+#: Everything below a space, DEL and the C1 controls, which a terminal would obey.
+_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if code not in (0x09, 0x0A)}
+
+
+def checked_text(text: str, *, label: str) -> str:
+    """Return *text* if every store can keep it; *label* names it in the error.
+
+    Raises:
+        InvalidText: It holds a NUL, or half of a character.
+    """
+    if not isinstance(text, str):
+        raise InvalidInput(f"{label} is a text, not {text!r}", label=label)
+    if "\0" in text:
+        raise InvalidText(f"{label} holds a NUL character", label=label)
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise InvalidText(f"{label} holds half of a character (a lone surrogate)", label=label) from None
+    return text
+
+
+def clean_text(text: str, *, limit: int | None = None) -> str:
+    """Replace characters that cannot be stored, and cut to *limit* characters."""
+    if limit is not None and len(text) > limit:
+        text = text[: limit - 1] + "…"
+    if "\0" in text:
+        text = text.replace("\0", "\ufffd")
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+def escape_controls(text: str) -> str:
+    """Escape control characters and lone surrogates, so that a terminal prints them."""
+    return text.translate(_CONTROLS).encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def quote_argument(name: str) -> str:
+    """Quote a name as the last word of a shell command; a leading dash does not make it an option."""
+    return f"-- {shlex.quote(name)}" if name.startswith("-") else shlex.quote(name)
+
+
+def checked_name(text: str, *, label: str) -> str:
+    """Return *text* if it can serve as a name: not empty, not long, all of it storable."""
+    if not isinstance(text, str):
+        raise InvalidInput(f"{label} is a text, not {text!r}", label=label)
+    if not text or text != text.strip():
+        raise InvalidInput(f"{label} cannot be empty or begin or end with a space: {text!r}", label=label)
+    if len(text) > MAX_NAME:
+        raise InvalidInput(f"{label} is longer than {MAX_NAME} characters: {text[:40]!r}…", label=label)
+    return checked_text(text, label=label)
+
+
+def checked_actor(name: str, *, system: Container[str] = ()) -> str:
+    """Return *name* if it can stand for a person, or is one of the *system*'s own actors."""
+    checked_name(name, label="the actor")
+    if name.startswith("holdfast:") and name not in system:
+        raise InvalidInput(f"{name!r} is no person: names that begin with 'holdfast:' are the system's own")
+    return name
+
+
+def path_part(value: str) -> str:
+    """Make a value one component of a path: special characters are escaped, long values end in their digest."""
+    escaped = _NOT_PLAIN.sub(lambda match: "".join(f"%{byte:02X}" for byte in _bytes(match[0])), value)
+    if escaped in (".", ".."):
+        escaped = escaped.replace(".", "%2E")
+    if len(escaped) <= MAX_PATH_PART:
+        return escaped
+    import hashlib
+
+    return f"{escaped[: MAX_PATH_PART - 40]}%~{hashlib.sha256(_bytes(value)).hexdigest()[:32]}"
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+def nearest_name(name: str, known: Iterable[str]) -> str | None:
+    """The known name that was probably meant."""
+    import difflib  # only mistakes need it
+
+    return next(iter(difflib.get_close_matches(name, list(known), n=1)), None)

@@ -1,0 +1,196 @@
+"""The next state of a job after a run."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.domain.jobs.job import (
+    TRANSITIONS,
+    ControlRequest,
+    JobId,
+    OnLost,
+    State,
+    Token,
+    WorkerId,
+)
+from holdfast.domain.jobs.verdict import Done, Failed, JobNumbers, Lost, Outcome, Released, Stopped, judge
+
+MINUTE = timedelta(minutes=1)
+
+
+def numbers(**changes) -> JobNumbers:
+    values = {
+        "job_id": JobId(1),
+        "kind": "k",
+        "queue": "default",
+        "token": Token(1),
+        "attempts": 1,
+        "max_attempts": 3,
+        "crashes": 0,
+        "max_crashes": 3,
+        "on_lost": OnLost.RETRY,
+        "retry": None,
+        "marked": True,
+        "requested": None,
+        "has_dependents": False,
+        "worker": WorkerId("w"),
+        "claimed_at": None,
+        "started_at": None,
+    }
+    return JobNumbers(**{**values, **changes})
+
+
+def verdict(outcome: Outcome, **changes):
+    return judge(numbers(**changes), outcome, chance=0.5)
+
+
+def test_a_success_finishes_the_job():
+    """A run that succeeds makes its job done, with its result."""
+    result = verdict(Done('{"n":1}'))
+    assert (result.state, result.result, result.attempts) == (State.DONE, '{"n":1}', 1)
+
+
+def test_a_failure_is_retried_with_a_delay():
+    """A failure before the last attempt schedules the next one by the curve."""
+    result = verdict(Failed(error="boom"))
+    assert (result.state, result.delay, result.attempts, result.error) == (State.SCHEDULED, MINUTE, 1, "boom")
+
+
+def test_a_failure_out_of_attempts_is_dead():
+    """The last failure is the end."""
+    assert verdict(Failed(error="boom"), attempts=3).state is State.DEAD
+
+
+def test_an_unrecorded_run_counts_its_own_attempt():
+    """A start that was not marked is not in the row's number yet, and is judged as if it were."""
+    assert verdict(Failed(error="boom"), attempts=2, marked=False).state is State.DEAD
+
+
+def test_a_permanent_failure_is_not_retried():
+    """A permanent failure is dead at its first attempt."""
+    assert verdict(Failed(error="boom", permanent=True)).state is State.DEAD
+
+
+def test_a_handler_can_name_its_own_delay():
+    """A failure may say after how long it wants to be retried; at once means ready."""
+    assert verdict(Failed(error="x", after=MINUTE * 7)).delay == MINUTE * 7
+    assert verdict(Failed(error="x", after=timedelta(0))).state is State.READY
+
+
+def test_no_limit_means_no_end():
+    """A job without a limit of attempts is retried for ever."""
+    assert verdict(Failed(error="x"), attempts=10_000, max_attempts=None).state is State.SCHEDULED
+
+
+def test_a_release_costs_nothing():
+    """A release gives the attempt back, marked or not."""
+    assert verdict(Released(), attempts=2).attempts == 1
+    assert verdict(Released(), attempts=2, marked=False).attempts == 2
+    assert verdict(Released()).state is State.READY
+    assert verdict(Released(delay=MINUTE)).state is State.SCHEDULED
+
+
+@pytest.mark.parametrize(("on_lost", "state"), [(OnLost.HOLD, State.HELD), (OnLost.DEAD, State.DEAD)])
+def test_work_that_must_not_run_twice_is_never_rerun_by_itself(on_lost, state):
+    """After a crash or an interruption such work waits for a person, or is dead."""
+    assert verdict(Lost(), on_lost=on_lost).state is state
+    assert verdict(Released(interrupted=True), on_lost=on_lost).state is state
+
+
+def test_a_handler_that_chose_to_release_is_trusted():
+    """A release by the handler's own choice is no doubt about its effect."""
+    assert verdict(Released(), on_lost=OnLost.HOLD).state is State.READY
+
+
+def test_a_lost_recorded_start_costs_an_attempt_and_counts_as_a_crash():
+    """The loss of a holder is judged like a failure."""
+    result = verdict(Lost())
+    assert (result.state, result.attempts, result.crashes) == (State.SCHEDULED, 1, 1)
+
+
+def test_a_lost_unrecorded_start_costs_nothing():
+    """A prefetched job goes back as it was, suspect."""
+    result = verdict(Lost(), marked=False, attempts=1)
+    assert (result.state, result.attempts, result.crashes, result.poison_suspect) == (State.READY, 1, 0, True)
+
+
+def test_a_holder_that_saw_the_run_die_requires_no_recorded_start():
+    """A run that its own worker saw crash costs an attempt, marked or not."""
+    result = verdict(Lost("crashed", begun=True), marked=False, attempts=0)
+    assert (result.attempts, result.crashes, result.reason) == (1, 1, "crashed")
+
+
+def test_a_job_that_kills_its_worker_ends_dead():
+    """Crashes have a limit of their own, however many attempts are left."""
+    assert verdict(Lost(), max_attempts=None, crashes=2).state is State.DEAD
+
+
+@pytest.mark.parametrize("outcome", [Failed(error="x"), Released(), Lost(), Stopped()])
+def test_a_requested_cancel_wins_over_another_attempt(outcome):
+    """A job that shall be cancelled is not tried again."""
+    assert verdict(outcome, requested=ControlRequest.CANCEL).state is State.CANCELLED
+
+
+def test_a_success_counts_though_a_cancel_was_requested():
+    """A run that finished has finished."""
+    assert verdict(Done(), requested=ControlRequest.CANCEL).state is State.DONE
+
+
+@pytest.mark.parametrize("outcome", [Failed(error="x"), Released(), Lost(), Lost(begun=True)])
+def test_a_requested_pause_holds_a_job_with_another_attempt(outcome):
+    """Whatever became of the run, the job waits for a person; what it cost stays as it is without."""
+    paused, plain = verdict(outcome, requested=ControlRequest.PAUSE), verdict(outcome)
+    assert (paused.state, paused.attempts, paused.crashes) == (State.HELD, plain.attempts, plain.crashes)
+
+
+@pytest.mark.parametrize(("outcome", "state"), [(Done(), State.DONE), (Failed(error="x", permanent=True), State.DEAD)])
+def test_a_requested_pause_holds_no_finished_job(outcome, state):
+    assert verdict(outcome, requested=ControlRequest.PAUSE).state is state
+
+
+@pytest.mark.parametrize("on_lost", OnLost)
+def test_a_paused_run_is_held_whatever_its_on_lost(on_lost):
+    """A person lets it go on, so nothing runs twice by itself."""
+    result = verdict(Released(interrupted=True), requested=ControlRequest.PAUSE, on_lost=on_lost)
+    assert (result.state, result.attempts) == (State.HELD, 0)
+
+
+OUTCOMES = st.one_of(
+    st.builds(Done),
+    st.builds(Stopped),
+    st.builds(Lost, begun=st.booleans()),
+    st.builds(Failed, error=st.just("x"), permanent=st.booleans()),
+    st.builds(Released, interrupted=st.booleans(), delay=st.sampled_from([timedelta(0), MINUTE])),
+)
+
+
+@given(
+    outcome=OUTCOMES,
+    attempts=st.integers(1, 5),
+    crashes=st.integers(0, 5),
+    marked=st.booleans(),
+    requested=st.sampled_from([None, *ControlRequest]),
+    on_lost=st.sampled_from(OnLost),
+    chance=st.floats(0, 1),
+)
+def test_a_verdict_is_a_legal_transition(outcome, attempts, crashes, marked, requested, on_lost, chance):
+    """Whatever the outcome, the job moves where it may, and attempts never pass their limit to live on."""
+    job = numbers(
+        attempts=attempts if marked else attempts - 1,
+        max_attempts=5,
+        crashes=crashes,
+        max_crashes=5,
+        marked=marked,
+        requested=requested,
+        on_lost=on_lost,
+    )
+    result = judge(job, outcome, chance=chance)
+    assert result.state in TRANSITIONS[State.RUNNING]
+    assert result.attempts <= job.attempt
+    assert result.delay >= timedelta(0)
+    if result.state in (State.SCHEDULED, State.READY):
+        assert result.attempts < 5

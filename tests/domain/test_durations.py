@@ -1,0 +1,51 @@
+"""Durations as people write and read them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from holdfast.domain.durations import as_duration, format_duration, parse_duration
+from holdfast.errors import InvalidInput
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("90", 90),
+        ("1.5h", 5400),
+        ("1h30m", 5400),
+        ("500ms", 0.5),
+        ("2d", 172800),
+        ("1w", 604800),
+        (" 5 m".replace(" ", ""), 300),
+    ],
+)
+def test_durations_are_read(text, seconds):
+    """A number alone is seconds; units may be combined."""
+    assert parse_duration(text) == timedelta(seconds=seconds)
+
+
+@pytest.mark.parametrize("text", ["", "abc", "5x", "-5", "5m?", "1h 30"])
+def test_invalid_durations_are_refused(text):
+    """The hint shows how to write one."""
+    with pytest.raises(InvalidInput) as caught:
+        parse_duration(text)
+    assert "1h30m" in caught.value.hint
+
+
+def test_durations_come_in_three_forms():
+    """A timedelta, seconds, or a text; never negative."""
+    assert as_duration(2) == as_duration("2s") == as_duration(timedelta(seconds=2))
+    with pytest.raises(InvalidInput):
+        as_duration(-1)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(5, "5 s"), (119, "119 s"), (600, "10 min"), (7500, "2 h 5 min"), (7200, "2 h"), (400000, "4 d")],
+)
+def test_durations_are_formatted(seconds, text):
+    """People read the two largest units."""
+    assert format_duration(timedelta(seconds=seconds)) == text
