@@ -25,14 +25,14 @@ LATE_AFTER = timedelta(seconds=60)
 
 
 class Instant(Struct, frozen=True):
-    """A plan's time in UTC and in the zone of its schedule."""
+    """A plan's time, in UTC and by the clock of its zone."""
 
     utc: datetime
     local: str
 
 
 class ScheduleView(Struct, frozen=True):
-    """A schedule: its condition, its rule in plain English, its next plans, and warnings."""
+    """A schedule: how it is, in words, its next plans, and what about it may surprise."""
 
     name: str
     condition: Condition
@@ -53,7 +53,7 @@ class ScheduleView(Struct, frozen=True):
 
 
 class PlanView(Struct, frozen=True):
-    """One plan that was *fired* as a job, or a span of plans that were *skipped*, with the reason."""
+    """What became of plans: one that was *fired* as a job, or a stretch that was *skipped*, with the reason."""
 
     decision: str
     first: datetime

@@ -29,7 +29,7 @@ scope_option = click.option("--scope", "scopes", multiple=True, help="Only in th
 
 
 class Preview(Struct, frozen=True):
-    """When an expression fires: in plain English, its next times, and warnings."""
+    """When an expression fires: in words, the next moments, and what about it may surprise."""
 
     expression: str
     tz: str
@@ -39,7 +39,7 @@ class Preview(Struct, frozen=True):
 
 
 class WhyAnswer(Struct, frozen=True):
-    """Whether a plan was fired, or will be, and why not."""
+    """What became of a plan, or will, and why."""
 
     schedule: str
     time: datetime
@@ -48,7 +48,7 @@ class WhyAnswer(Struct, frozen=True):
 
 
 class DeletedSchedule(Struct, frozen=True):
-    """The schedule that was deleted."""
+    """The schedule that was forgotten."""
 
     schedule: str
 

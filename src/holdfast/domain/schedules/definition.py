@@ -224,7 +224,7 @@ def checked_scopes(scopes: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 class Condition(StrEnum):
-    """The condition of a schedule: it fires, a person paused it, it cannot be planned, or it has no more plans."""
+    """How a schedule is: it fires, a person has paused it, it cannot be planned, or it is over."""
 
     ACTIVE = "active"
     PAUSED = "paused"
