@@ -64,7 +64,7 @@ def test_no_two_run_at_once_unless_they_may(overlap, statuses, count):
         left = {status for n, status in enumerate(statuses, start=1) if n not in arranged.cancel}
         busy = bool(left - {APART})
         assert arranged.turns.count(Turn.START) <= (0 if busy else 1)
-    waits = [place for place, turn in enumerate(arranged.turns) if turn is Turn.WAIT]
+    waits = [index for index, turn in enumerate(arranged.turns) if turn is Turn.WAIT]
     assert not waits or arranged.after or Turn.START in arranged.turns[: waits[0]]
 
 

@@ -60,7 +60,7 @@ def calendar(luck, zone):
 
 def oracle(cron, zone, first, last):
     """Walk minute by minute; know nothing of the calculus."""
-    found, fixed = [], cron.fixed
+    instants, fixed = [], cron.fixed
     instant = first.replace(second=0, microsecond=0) + MINUTE
     before = (instant - MINUTE).astimezone(zone)
     while instant <= last:
@@ -71,9 +71,9 @@ def oracle(cron, zone, first, last):
             gap = (before.replace(tzinfo=None) + n * MINUTE for n in range(1, skipped + 1))
             fires = fires or any(matches(cron, wall) for wall in gap)
         if fires:
-            found.append(instant)
+            instants.append(instant)
         before, instant = local, instant + MINUTE
-    return found
+    return instants
 
 
 def matches(cron, wall):
@@ -84,8 +84,8 @@ def matches(cron, wall):
 def spans(luck, zone):
     """Three days around a change of the clocks, or anywhere."""
     year = luck.choice(YEARS)
-    found = clock_changes(ZoneInfo(zone), year)
-    middle = luck.choice(found) if found else datetime(year, luck.randint(1, 12), luck.randint(1, 28), tzinfo=UTC)
+    changes = clock_changes(ZoneInfo(zone), year)
+    middle = luck.choice(changes) if changes else datetime(year, luck.randint(1, 12), luck.randint(1, 28), tzinfo=UTC)
     return middle - timedelta(hours=36, minutes=luck.randint(0, 59)), middle + timedelta(hours=36)
 
 
@@ -137,11 +137,11 @@ rules = st.builds(lambda seed, zone: calendar(random.Random(seed), zone), st.int
 @given(rules, instants)
 def test_next_and_previous_are_each_others_inverse(rule, instant):
     """Strictly increasing, and nothing lies between."""
-    found = rule.next_after(instant)
-    assert found > instant
-    assert rule.next_after(found) > found
-    assert rule.previous_before(found) <= instant
-    assert rule.previous_before(rule.next_after(found)) == found
+    following = rule.next_after(instant)
+    assert following > instant
+    assert rule.next_after(following) > following
+    assert rule.previous_before(following) <= instant
+    assert rule.previous_before(rule.next_after(following)) == following
     assert rule.next_after(rule.previous_before(instant)) >= instant
 
 
@@ -154,8 +154,8 @@ def test_a_span_can_be_cut_anywhere(rule, first, hours):
 
 def test_seconds_come_first_in_six_fields():
     rule = Calendar("*/20 30 6 * * mon")
-    found = list(between(rule, datetime(2024, 1, 1, tzinfo=UTC), datetime(2024, 1, 1, 7, tzinfo=UTC)))
-    assert [str(instant.time()) for instant in found] == ["06:30:00", "06:30:20", "06:30:40"]
+    instants = list(between(rule, datetime(2024, 1, 1, tzinfo=UTC), datetime(2024, 1, 1, 7, tzinfo=UTC)))
+    assert [str(instant.time()) for instant in instants] == ["06:30:00", "06:30:20", "06:30:40"]
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_one_thing_can_be_spelt_in_many_ways(spelt, same):
 
 
 @pytest.mark.parametrize(
-    ("spelt", "position", "said"),
+    ("spelt", "position", "message"),
     [
         ("* * * *", 0, "4 fields"), ("60 * * * *", 0, "'60' is no minute"), ("0 6-25 * * *", 2, "'25' is no hour"),
         ("0 0 * * 1,9", 10, "'9' is no day of the week"), ("0 0 10-5 * *", 4, "runs backwards"), ("*/0 * * * *", 0, "step of 0"),
@@ -181,26 +181,26 @@ def test_one_thing_can_be_spelt_in_many_ways(spelt, same):
         ("1,,2 * * * *", 2, "is no minute"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_read_is_told_with_its_place(spelt, position, said):
-    with pytest.raises(InvalidExpression, match=said) as caught:
+def test_a_malformed_expression_is_refused_with_its_position(spelt, position, message):
+    with pytest.raises(InvalidExpression, match=message) as caught:
         Cron(spelt)
     assert caught.value.context["position"] == position
     assert caught.value.hint
 
 
 @pytest.mark.parametrize("spelt", ["0 0 30 2 *", "0 0 31 4,6,9,11 *"])
-def test_what_never_fires_is_refused(spelt):
+def test_an_expression_that_never_fires_is_refused(spelt):
     with pytest.raises(NeverFires):
         Calendar(spelt)
 
 
-def test_what_the_clocks_always_skip_never_fires():
+def test_a_time_that_clock_changes_always_skip_never_fires():
     """In Troll the hour from two to three is missing on the last Sunday of March."""
     with pytest.raises(NeverFires, match="Troll"):
         Calendar("* 2 * 3 0L", "Antarctica/Troll")
 
 
-def test_rare_days_are_found():
+def test_rare_days_are_reached():
     """29 February, and a fifth Friday in it."""
     instant = datetime(2001, 1, 1, tzinfo=UTC)
     assert Calendar("0 0 29 2 *").next_after(instant) == datetime(2004, 2, 29, tzinfo=UTC)
@@ -209,7 +209,7 @@ def test_rare_days_are_found():
 
 
 @pytest.mark.parametrize("zone", ["Mars/Olympus", "", "../etc/passwd", "Europe"])
-def test_an_unknown_zone_is_told(zone):
+def test_an_unknown_zone_is_refused(zone):
     with pytest.raises(UnknownZone):
         Calendar("@daily", zone)
 
@@ -218,11 +218,11 @@ def test_an_unknown_zone_is_told(zone):
 def test_intervals_lie_on_a_grid(every, phase, instant):
     """All replicas agree, whenever they were started."""
     rule = Interval(timedelta(seconds=every), timedelta(seconds=phase % every))
-    found = rule.next_after(instant)
-    assert (int(found.timestamp()) - phase % every) % every == 0
-    assert instant < found <= instant + timedelta(seconds=every)
-    assert rule.previous_before(found) == found - timedelta(seconds=every)
-    assert rule.previous_before(found + timedelta(microseconds=1)) == found
+    following = rule.next_after(instant)
+    assert (int(following.timestamp()) - phase % every) % every == 0
+    assert instant < following <= instant + timedelta(seconds=every)
+    assert rule.previous_before(following) == following - timedelta(seconds=every)
+    assert rule.previous_before(following + timedelta(microseconds=1)) == following
 
 
 @pytest.mark.parametrize(("every", "phase"), [(0, 0), (0.5, 0), (60, 60), (60, -1), (1.5, 0), (60, 0.5)])

@@ -92,7 +92,7 @@ def test_of_two_planners_one_decides(store, make_store, five):
     assert states(store) == {0: "ready"}
 
 
-def test_what_was_fired_before_is_not_fired_again(store, five):
+def test_a_fired_plan_is_not_fired_again(store, five):
     """A person was first; the others of the same step are."""
     store.plans.fire("five", [fire(5)], origin=Origin.BACKFILL, actor="ada")
     assert take(store, step(five, fire(0), fire(5), fire(10))).fired == 2
@@ -114,18 +114,18 @@ def test_each_scope_has_its_own_plans(store, five):
 def test_skipped_stretches_are_written_down(store, five):
     stretch = Skipped(START, START + 10 * MINUTE, 3, SkipReason.CATCH_UP)
     assert take(store, step(five, fire(15), skip=[stretch])).skipped == {SkipReason.CATCH_UP: 3}
-    (found,) = store.plans.skips("five")
-    assert (found.first, found.last, found.count, found.reason) == (START, START + 10 * MINUTE, 3, SkipReason.CATCH_UP)
+    (skip,) = store.plans.skips("five")
+    assert (skip.first, skip.last, skip.count, skip.reason) == (START, START + 10 * MINUTE, 3, SkipReason.CATCH_UP)
 
 
-def test_the_newest_decision_is_told(store, clock, five):
+def test_find_skip_returns_the_newest_decision(store, clock, five):
     go_on(store, skip=[Skipped(START, START + 10 * MINUTE, 3, SkipReason.LATE)])
     clock.advance(minutes=1)
     go_on(store, skip=[Skipped(START, START + 20 * MINUTE, 5, SkipReason.PAUSED)])
     assert store.plans.find_skip(fire(5).plan).reason is SkipReason.PAUSED
 
 
-def test_a_plan_is_found_again(store, five):
+def test_find_returns_a_fired_plan(store, five):
     stretch = Skipped(START + 5 * MINUTE, START + 10 * MINUTE, 2, SkipReason.WINDOW)
     take(store, step(five, fire(0), skip=[stretch]))
     assert store.plans.find(fire(0).plan).origin is Origin.DUE
@@ -160,7 +160,7 @@ def test_the_same_key_again_and_again_holds_up_no_line(store, five):
     assert len({plan.job_id for plan in store.plans.history("five")}) == 1
 
 
-def test_runs_are_moments_that_were_fired(store, five):
+def test_runs_count_the_times_that_were_fired(store, five):
     """Those that overlap has skipped, or a person has fired before, do not count."""
     go_on(store, fire(0), fire(5), overlap=Overlap.SKIP, runs=3)
     assert store.schedules.get("five").fired == 1
@@ -187,7 +187,7 @@ def test_scopes_do_not_meet(store, five):
     assert go_on(store, fire(5, scope="a"), fire(5, scope="b"), overlap=Overlap.SKIP).fired == 1
 
 
-def test_what_waits_for_its_retry_is_out_of_the_way(store, five):
+def test_a_plan_that_waits_for_its_retry_is_out_of_the_way(store, five):
     """SPEC S6; and it is retried though newer ones have succeeded (SPEC 8.9)."""
     go_on(store, fire(0), overlap=Overlap.SKIP)
     settle(store, BOOM)
@@ -233,7 +233,7 @@ def test_a_line_closes_up_when_one_leaves_it(store, five):
     assert {need.dependency_id for need in store.views.dependencies(by_minute(store, 20).ids[0])} >= {job.id}
 
 
-def test_who_needs_a_cancelled_job_of_no_plan_starts(store):
+def test_a_dependent_of_a_cancelled_job_of_no_plan_starts(store):
     """Only lines of plans close up: what a person asked for by `after` holds as it was said."""
     first = store.jobs.enqueue(NewJob(kind="mail")).id
     second = store.jobs.enqueue(NewJob(kind="mail", after=After(ids=(first,), when=When.FINISHED))).id
@@ -271,7 +271,7 @@ def test_one_that_has_not_begun_is_cancelled_at_once(store, five):
 # -- what people ask for -----------------------------------------------------------------------
 
 
-def test_what_a_person_triggers_starts_at_once_and_is_met(store, five):
+def test_a_triggered_plan_starts_at_once_and_is_met(store, five):
     """The next plan that is due waits for it, or is skipped, as for any other."""
     (fired,) = store.plans.fire("five", [fire(1)], origin=Origin.TRIGGER, actor="ada")
     assert (fired.origin, fired.actor, states(store)) == (Origin.TRIGGER, "ada", {1: "ready"})
@@ -284,7 +284,7 @@ def test_a_backfill_runs_in_a_line_and_holds_up_nothing(store, five):
     assert go_on(store, fire(0), overlap=Overlap.SKIP).fired == 1
 
 
-def test_what_was_fired_is_not_backfilled(store, five):
+def test_a_fired_plan_is_not_backfilled(store, five):
     take(store, step(five, fire(0)))
     fired = store.plans.fire("five", [fire(-5), fire(0)], origin=Origin.BACKFILL, actor="ada")
     assert [plan.time for plan in fired] == [START - 5 * MINUTE]
@@ -295,7 +295,7 @@ def test_nothing_is_fired_for_a_schedule_that_is_gone(store):
         store.plans.fire("five", [fire(0)], origin=Origin.TRIGGER, actor="ada")
 
 
-def test_what_follows_waits_for_success(store, five):
+def test_a_follower_waits_for_success(store, five):
     first = PlanToFire(Plan("five", START), NewJob(kind="mail"), then=NewJob(kind="ping"))
     take(store, step(five, first))
     (follower,) = store.views.page(Selector(kinds=("ping",))).jobs

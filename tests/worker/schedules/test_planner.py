@@ -74,13 +74,13 @@ def declare(app, expression="*/5 * * * *", **options):
 # -- what is fired -----------------------------------------------------------------------------
 
 
-def test_the_handler_is_told_its_plan(app):
+def test_the_handler_receives_its_plan(app):
     """The time is that of the rule, whenever it runs; the key is the same at every attempt."""
     seen = declare(app, delay="30s")
     assert (plan(app), drain(app)) == (1, 1)
-    (told,) = seen
-    assert (told.time, told.scope, told.schedule) == (START - 5 * MINUTE, "global", "rollup")
-    assert told.key == Plan("rollup", START - 5 * MINUTE).key
+    (received,) = seen
+    assert (received.time, received.scope, received.schedule) == (START - 5 * MINUTE, "global", "rollup")
+    assert received.key == Plan("rollup", START - 5 * MINUTE).key
 
 
 def test_a_handler_need_not_know_of_its_plan(app):
@@ -113,7 +113,7 @@ def test_every_one_is_fired_the_oldest_first(app, clock):
     assert [(each.time - START) // MINUTE for each in seen] == [0, 5, 10, 15, 20, 25, 30]
 
 
-def test_what_the_cap_leaves_waits_for_the_next_tick(app, clock):
+def test_plans_beyond_the_cap_wait_for_the_next_tick(app, clock):
     declare(app, "* * * * *", catch_up="every", overlap="allow")
     plan(app)
     clock.advance(minutes=250)
@@ -202,9 +202,9 @@ def test_an_answer_that_came_too_late_decides_no_other_plan(app, clock):
     tenants, slow = ["a"], threading.Event()
 
     def answer():
-        found = [*tenants]
+        scopes = [*tenants]
         slow.wait(60)
-        return found
+        return scopes
 
     declare(app, scopes=answer, overlap="allow")
     late = planner(app, provider_wait=0.01)
@@ -222,10 +222,10 @@ def test_an_answer_that_came_too_late_decides_no_other_plan(app, clock):
 def test_many_slow_providers_cost_a_tick_no_more_than_one(app):
     """They are asked side by side, and a tick waits for all of them together."""
     never = threading.Event()
-    asked = []
+    calls = []
 
     def tenants():
-        asked.append(1)
+        calls.append(1)
         never.wait(60)
         return []
 
@@ -235,7 +235,7 @@ def test_many_slow_providers_cost_a_tick_no_more_than_one(app):
         app.schedules.create(f"slow {n}", "rollup", "*/5 * * * *", scopes="tenants")
     one = planner(app, provider_wait=0.01)
     assert one.tick().processed == 1
-    wait_until(lambda: len(asked) == 5)
+    wait_until(lambda: len(calls) == 5)
     never.set()
 
 
@@ -248,7 +248,7 @@ def test_a_provider_that_hangs_sets_its_schedule_back(app):
 
 
 @pytest.mark.parametrize("answer", ["abc", None, 5])
-def test_what_is_no_list_of_scopes_is_told(app, answer):
+def test_a_provider_that_returns_no_list_fails_its_schedule(app, answer):
     declare(app, scopes=lambda: answer)
     assert plan(app) == 0
     assert "a list of texts" in app.schedules.get("rollup").error
@@ -261,7 +261,7 @@ def test_a_plan_without_any_scope_is_in_the_ledger(app):
     assert app.schedules.get("rollup").fired == 0
 
 
-def test_many_scopes_take_fewer_moments_at_once(app, clock):
+def test_many_scopes_take_fewer_times_at_once(app, clock):
     declare(app, "* * * * *", catch_up="every", overlap="allow", scopes=[f"s{n}" for n in range(2000)])
     assert plan(app) == 2000
     clock.advance(minutes=5)
@@ -282,7 +282,7 @@ def test_one_broken_schedule_never_stops_the_tick(app, clock):
 
     declare(app, scopes=tenants)
     app.schedules.create("good", "rollup", "*/5 * * * *", overlap="allow")
-    app.store.backend.run(_ask_garbage(app))
+    app.store.backend.run(_garbage_schedule(app))
     for _ in range(3):
         plan(app)
         clock.advance(minutes=5)
@@ -295,7 +295,7 @@ def test_one_broken_schedule_never_stops_the_tick(app, clock):
     assert (minutes(app), app.schedules.get("rollup").condition) == ([15], Condition.ACTIVE)
 
 
-def _ask_garbage(app):
+def _garbage_schedule(app):
     """A schedule whose definition nobody can read, as if another program had written it."""
     from holdfast.store.engine.operation import query
 
@@ -316,7 +316,7 @@ def test_a_step_that_cannot_be_taken_is_taken_alone(app, clock):
     assert "unique key" in app.schedules.get("bad").error
 
 
-def test_a_kind_that_nobody_has_is_told(app):
+def test_an_unknown_kind_fails_its_schedule(app):
     declare(app)
     with pytest.raises(UnknownKind):
         app.schedules.create("lost", "rolup", "@daily")
@@ -335,11 +335,11 @@ def test_every_plan_is_decided_once_however_planners_share_the_work(tmp_path_fac
     app.use(None, store)
     declare(app, "*/5 * * * *", catch_up=data.draw(st.sampled_from(["every", "latest", "none"])), overlap="allow")
     replicas = [planner(app) for _ in range(3)]
-    for wait, place, dies in data.draw(
+    for wait, index, dies in data.draw(
         st.lists(st.tuples(st.integers(0, 600), st.integers(0, 2), st.booleans()), min_size=1, max_size=12)
     ):
         now[0] += timedelta(minutes=wait)
-        replica = replicas[place]
+        replica = replicas[index]
         replica._timekeeper = ClockCheck()
         if dies:
             tick_and_die(replica)
@@ -383,7 +383,7 @@ def test_a_clock_that_goes_back_and_forth_replays_nothing(app, clock, catch_up):
     assert len({job.payload for job in jobs}) == 6
 
 
-def test_what_another_planner_holds_is_left_to_it(app, monkeypatch):
+def test_a_schedule_locked_by_another_planner_is_left_to_it(app, monkeypatch):
     """A planner that could move nothing does not spin."""
     declare(app)
     one = planner(app)
@@ -391,7 +391,7 @@ def test_what_another_planner_holds_is_left_to_it(app, monkeypatch):
     assert one.tick().rest == 0.2
 
 
-def test_a_clock_that_leaps_ahead_for_a_moment_fires_nothing(caplog):
+def test_a_clock_that_jumps_ahead_briefly_fires_nothing(caplog):
     """It is believed when it has kept its new time for a minute."""
     keeper, later = ClockCheck(), START + timedelta(days=400)
     assert keeper.trusts(START, 0.0)
@@ -434,7 +434,7 @@ def test_a_schedule_is_declared_above_a_job(app):
         app.schedule("@daily", name="rollup")(app.job(name="other")(lambda: None))
 
 
-def test_what_the_handler_does_not_take_is_refused_at_once(app):
+def test_a_payload_that_does_not_fit_is_refused_at_once(app):
     with pytest.raises(InvalidPayload):
         app.schedule("@daily", payload={"to": "x"})(app.job(name="one")(_takes_int))
     with pytest.raises(InvalidInput, match="overlap"):
@@ -449,13 +449,13 @@ def test_what_the_handler_does_not_take_is_refused_at_once(app):
 def _takes_int(to: int) -> None: ...
 
 
-def test_a_plan_without_its_type_is_told(app):
+def test_a_plan_parameter_without_its_type_is_refused(app):
     with pytest.raises(InvalidPayload) as raised:
         app.schedule("@daily")(app.job(name="one")(lambda plan: None))
     assert "holdfast.Plan" in raised.value.hint
 
 
-def test_what_a_person_has_made_is_left_alone_and_told(app, caplog):
+def test_a_schedule_that_a_person_created_is_left_alone_with_a_warning(app, caplog):
     @app.job()
     def rollup(plan: Plan) -> None: ...
 
@@ -530,8 +530,8 @@ def test_a_plan_that_must_not_run_twice_is_held_for_a_person(app, clock):
     app.store.leases.take_over()
     plan(app)
     drain(app)
-    found = {(each.time - START) // MINUTE: str(each.state) for each in app.store.plans.history("charge")}
-    assert found == {0: "held", 5: "done"}
+    states = {(each.time - START) // MINUTE: str(each.state) for each in app.store.plans.history("charge")}
+    assert states == {0: "held", 5: "done"}
     assert app.views.get(lease.job_id).attempts == 1
 
 
@@ -654,7 +654,7 @@ def test_a_ping_follows_nobody(web):
 @pytest.mark.parametrize(
     "url", ["file:///etc/passwd", "ftp://x", "http://", "https://user:word@x.example", "x", "http://x:y"]
 )
-def test_what_is_no_url_of_the_web_is_refused(app, url):
+def test_a_url_that_is_not_http_is_refused(app, url):
     declare(app)
     with pytest.raises(InvalidInput, match="ping"):
         app.schedules.create("other", "rollup", "@daily", ping=url)

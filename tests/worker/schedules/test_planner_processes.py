@@ -20,8 +20,8 @@ from tests.support.fleet import make_app
 from tests.support.processes import Child, open_store, wait_until
 
 PLANNERS = 8
-#: Moments of each schedule; a hundred are decided in one tick.
-MOMENTS = 500
+#: The plans of each schedule; a tick decides a hundred of them.
+TIMES = 500
 SECOND = timedelta(seconds=1)
 KINDS = {
     "alone": Definition(kind="quick", every=SECOND, catch_up=CatchUp.EVERY, overlap=Overlap.ALLOW),
@@ -51,11 +51,11 @@ class Planners:
     def disturb(self):
         paused = self.random.choice(self._all)
         paused.pause()
-        place = self.random.randrange(PLANNERS)
-        self._all[place].kill()
-        self._all[place].end()
+        index = self.random.randrange(PLANNERS)
+        self._all[index].kill()
+        self._all[index].end()
         self.kills += 1
-        self._all[place] = Child(keep_planning, self._url)
+        self._all[index] = Child(keep_planning, self._url)
         if self._all.count(paused):
             paused.resume()
 
@@ -81,7 +81,7 @@ def schedules(real_database):
             store.schedules.create(name, definition, actor="ada")
             made[name] = ("a", "b") if provider else ("global",)
     mark = "?" if real_database.name == "sqlite" else "%s"
-    begun = now - MOMENTS * SECOND
+    begun = now - TIMES * SECOND
     value = int(begun.timestamp() * 1_000_000) if real_database.name == "sqlite" else begun
     real_database.execute(f"UPDATE holdfast.schedule SET cursor = {mark}", (value,))
     times = list(between(KINDS["alone"].rule(), begun, now))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from msgspec import structs
@@ -17,14 +17,6 @@ from holdfast.cli.text import age, stamp, table
 from holdfast.domain.access.roles import Via
 from holdfast.domain.schedules.definition import Definition, Schedule, format_exact_duration
 from holdfast.output.printer import Line
-
-if TYPE_CHECKING:
-    from holdfast.client.schedules.api import Schedules
-
-
-def schedules_of(session: Session) -> Schedules:
-    """Return the schedules API of the session's user."""
-    return session.actions.schedules
 
 
 def actions_of(session: Session, app: str | None) -> Actions:

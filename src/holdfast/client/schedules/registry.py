@@ -82,11 +82,7 @@ class ScheduleRegistry:
         return {"scopes": scopes}
 
     def add_provider(self, name: str, function: Provider) -> None:
-        """Register a scope function.
-
-        Raises:
-            InvalidKind: The name is taken.
-        """
+        """Register a scope function."""
         if checked_name(name, what="the name") in self._providers:
             raise InvalidKind(f"two functions for scopes are called {name!r}", hint="Give one of them another name.")
         self._providers[name] = function

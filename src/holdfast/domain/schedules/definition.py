@@ -69,14 +69,7 @@ class Timing(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @classmethod
     def from_expression(cls, expression: str, **options: Any) -> Self:
-        """Build it from an expression as people write it: ``*/5 * * * *``, ``@daily`` or ``every 90s``.
-
-        Raises:
-            InvalidExpression: The expression is malformed.
-            UnknownZone: There is no such time zone.
-            NeverFires: No day of the calendar matches.
-            InvalidInput: An option is invalid.
-        """
+        """Build it from an expression as people write it: ``*/5 * * * *``, ``@daily`` or ``every 90s``."""
         if not isinstance(expression, str) or not isinstance(options.get("tz", ""), str):
             raise InvalidExpression(f"an expression and its zone are texts, not {expression!r}", position=0)
         prefix, _, duration = expression.strip().partition(" ")
@@ -109,13 +102,7 @@ class Timing(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return Overlap.QUEUE_ALL if self.catch_up is CatchUp.EVERY else Overlap.SKIP
 
     def rule(self) -> Rule:
-        """Compile the rule.
-
-        Raises:
-            InvalidExpression: The expression is malformed.
-            UnknownZone: There is no such time zone.
-            NeverFires: No day of the calendar matches.
-        """
+        """Compile the rule."""
         return Interval(self.every, self.phase) if self.every is not None else _calendar(self.cron or "", self.tz)
 
 
