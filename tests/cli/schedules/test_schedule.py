@@ -95,7 +95,7 @@ def test_all_options_reach_the_definition(schedule):
     ],
 )
 def test_invalid_options_are_refused(run, nightly, words, expected):
-    """Each with its code, and nothing is made."""
+    """Each error has its code, and nothing is created."""
     assert code_of(run("schedule", "add", *words, "-o", "json")) == expected
     assert len(run("schedule", "ls", "-o", "json").data["schedules"]) == 1
 
@@ -238,7 +238,7 @@ def test_why_explains_plans_outside_start_and_end(schedule):
 
 
 def test_a_deleted_schedule_is_gone(schedule, run, nightly):
-    assert run("schedule", "rm", "nightly").code == 2  # nobody can be asked
+    assert run("schedule", "rm", "nightly").code == 2  # no terminal to confirm on
     assert schedule("rm", "nightly", "--yes").data == {"schedule": "nightly"}
     assert code_of(run("schedule", "show", "nightly", "-o", "json")) == (3, "E_NO_SUCH_SCHEDULE")
 

@@ -1,4 +1,4 @@
-"""Which plans fire: pure decisions, whatever the ticks, the replicas and the crashes."""
+"""Decisions: which plans fire, independent of ticks, replicas and crashes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_latest_fires_the_newest_and_writes_the_others_down():
 
 
 def test_every_fires_the_oldest_first_in_parts():
-    """What the cap leaves waits for the next tick."""
+    """Plans beyond the cap wait for the next tick."""
     timing = Timing(cron="*/5 * * * *", catch_up=CatchUp.EVERY)
     one = decide(timing, timing.rule(), at(minutes=0), at(minutes=31), cap=4)
     assert summary(one) == ([5, 10, 15, 20], [])
@@ -74,7 +74,7 @@ def test_a_clock_that_goes_back_replays_nothing(catch_up):
 
 
 def test_a_delay_never_changes_the_time_of_a_plan():
-    """It is decided on later, that is all."""
+    """The delay only postpones the decision."""
     timing = Timing(cron="*/5 * * * *", delay=timedelta(minutes=2))
     assert summary(decide(timing, timing.rule(), at(minutes=0), at(minutes=6))) == ([], [])
     decision = decide(timing, timing.rule(), at(minutes=0), at(minutes=7))
@@ -97,7 +97,7 @@ RULES = [
 
 @given(st.sampled_from(RULES), st.lists(st.integers(0, 72 * 60), min_size=1).map(sorted), st.integers(1, 5))
 def test_every_does_not_depend_on_the_times_of_ticks(timing, minutes, cap):
-    """However time is cut into ticks, and whatever the cap: each plan once, in order, up to the last look."""
+    """For any ticks and any cap, each plan fires once, in order, up to the last tick."""
     rule, cursor, fired = timing.rule(), T0, []
     for minute in [*minutes, *[72 * 60] * 2000]:
         decision = decide(timing, rule, cursor, at(minutes=minute), cap=cap)
@@ -115,7 +115,7 @@ def test_every_does_not_depend_on_the_times_of_ticks(timing, minutes, cap):
 
 @given(st.sampled_from([*RULES, FIVE]), st.lists(st.tuples(st.integers(0, 3000), st.booleans()), min_size=1))
 def test_every_plan_is_fired_or_skipped_exactly_once(timing, ticks):
-    """Also when a planner crashes before it has written: what was not written is decided anew."""
+    """A planner that crashes before it writes loses nothing: the next one decides the same plans."""
     rule, cursor, fired, skipped = timing.rule(), T0, [], []
     for minute, crashes in ticks:
         decision = decide(timing, rule, cursor, at(minutes=minute), cap=3)

@@ -1,4 +1,4 @@
-"""Expressions in words, and what about them may surprise."""
+"""Expressions in plain English, and warnings about them."""
 
 from __future__ import annotations
 

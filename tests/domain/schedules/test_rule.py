@@ -1,4 +1,4 @@
-"""Moments against a brute-force oracle and cronsim, over zones whose clocks change in odd ways."""
+"""Rules against a brute-force oracle and cronsim, in zones with unusual clock changes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ YEARS = range(2000, 2041)
 
 
 def field(luck, first, last, *, wild=0.4):
-    """A field of an expression, by chance."""
+    """A random field of an expression."""
     low, high = sorted(luck.sample(range(first, last + 1), 2))
     return luck.choices(
         [
@@ -42,7 +42,7 @@ def field(luck, first, last, *, wild=0.4):
 
 
 def expression(luck):
-    """One that fires now and then, near the hours at which clocks change."""
+    """A random expression that fires near the hours at which clocks change."""
     hour = field(luck, 0, 23) if luck.random() < 0.5 else field(luck, 0, 4, wild=0.1)
     days = luck.choice([field(luck, 1, 28), "*", "*", "L", "*"])
     weekdays = luck.choice([field(luck, 0, 7), "*", "*", "sun", f"{luck.randint(0, 6)}#{luck.randint(1, 5)}", "0L"])
@@ -50,7 +50,7 @@ def expression(luck):
 
 
 def calendar(luck, zone):
-    """A rule, by chance; days that never come together are left out."""
+    """A random rule; combinations of days that never occur are left out."""
     while True:
         try:
             return Calendar(expression(luck), zone)
@@ -59,7 +59,7 @@ def calendar(luck, zone):
 
 
 def oracle(cron, zone, first, last):
-    """Walk minute by minute; know nothing of the calculus."""
+    """Search minute by minute, independent of the code under test."""
     instants, fixed = [], cron.fixed
     instant = first.replace(second=0, microsecond=0) + MINUTE
     before = (instant - MINUTE).astimezone(zone)
@@ -82,7 +82,7 @@ def matches(cron, wall):
 
 
 def spans(luck, zone):
-    """Three days around a change of the clocks, or anywhere."""
+    """Three days around a clock change, or anywhere in the year."""
     year = luck.choice(YEARS)
     changes = clock_changes(ZoneInfo(zone), year)
     middle = luck.choice(changes) if changes else datetime(year, luck.randint(1, 12), luck.randint(1, 28), tzinfo=UTC)
@@ -91,7 +91,7 @@ def spans(luck, zone):
 
 @pytest.mark.parametrize("zone", ZONES)
 def test_no_difference_from_the_oracle(zone):
-    """Around every kind of change: gaps, folds, half hours, a day that was skipped; forwards and backwards."""
+    """Gaps, folds, half hours and a skipped day; forwards and backwards."""
     luck = random.Random(zone)
     for _ in range(60):
         rule = calendar(luck, zone)
@@ -106,7 +106,7 @@ def test_no_difference_from_the_oracle(zone):
 
 @pytest.mark.parametrize("zone", ["UTC", "Asia/Kolkata"])
 def test_the_days_of_the_calendar_are_those_of_cronsim(zone):
-    """Where the clocks never change, over forty years."""
+    """In zones without clock changes, over forty years."""
     luck = random.Random(7)
     for _ in range(200):
         rule, instant = calendar(luck, zone), datetime(luck.choice(YEARS), 1, 1, tzinfo=UTC)
@@ -119,7 +119,7 @@ def test_the_days_of_the_calendar_are_those_of_cronsim(zone):
 
 @pytest.mark.parametrize("zone", ["Europe/Berlin", "America/New_York"])
 def test_times_of_the_wall_clock_are_those_of_cronsim(zone):
-    """One time a day, which a gap skips and a fold repeats."""
+    """A time of day that a gap skips and a fold repeats."""
     for hour in range(4):
         spelt = f"30 {hour} * * *"
         for year in (2005, 2024):
@@ -136,7 +136,7 @@ rules = st.builds(lambda seed, zone: calendar(random.Random(seed), zone), st.int
 
 @given(rules, instants)
 def test_next_and_previous_are_each_others_inverse(rule, instant):
-    """Strictly increasing, and nothing lies between."""
+    """Instants increase strictly, and none lies between two neighbours."""
     following = rule.next_after(instant)
     assert following > instant
     assert rule.next_after(following) > following
@@ -147,7 +147,7 @@ def test_next_and_previous_are_each_others_inverse(rule, instant):
 
 @given(rules, instants, st.integers(0, 100))
 def test_a_span_can_be_cut_anywhere(rule, first, hours):
-    """Split invariance: two halves are the whole."""
+    """The instants of two halves are those of the whole span."""
     middle, last = first + timedelta(hours=hours), first + timedelta(hours=100)
     assert [*between(rule, first, middle), *between(rule, middle, last)] == list(between(rule, first, last))
 
@@ -201,7 +201,7 @@ def test_a_time_that_clock_changes_always_skip_never_fires():
 
 
 def test_rare_days_are_reached():
-    """29 February, and a fifth Friday in it."""
+    """29 February, and a fifth Friday in February."""
     instant = datetime(2001, 1, 1, tzinfo=UTC)
     assert Calendar("0 0 29 2 *").next_after(instant) == datetime(2004, 2, 29, tzinfo=UTC)
     assert Calendar("0 0 * 2 fri#5").next_after(instant) == datetime(2008, 2, 29, tzinfo=UTC)
@@ -216,7 +216,7 @@ def test_an_unknown_zone_is_refused(zone):
 
 @given(st.integers(1, 10**6), st.integers(0, 10**6), instants)
 def test_intervals_lie_on_a_grid(every, phase, instant):
-    """All replicas agree, whenever they were started."""
+    """Intervals count from the epoch, so all replicas agree."""
     rule = Interval(timedelta(seconds=every), timedelta(seconds=phase % every))
     following = rule.next_after(instant)
     assert (int(following.timestamp()) - phase % every) % every == 0

@@ -25,7 +25,7 @@ def make(store, name="five", definition=FIVE):
 
 
 def decided(store, name, until):
-    """A schedule all of whose plans up to a moment are decided."""
+    """A schedule whose plans are decided up to *until*."""
     make(store, name)
     take(store, step(due(store)[name], cursor=until))
     return store.schedules.get(name)
@@ -80,11 +80,11 @@ def test_a_deleted_schedule_leaves_its_jobs_alone(store):
     assert len(store.views.page(Selector()).jobs) == 1
 
 
-# -- changes that people make ------------------------------------------------------------------
+# -- changes by people --------------------------------------------------------------------------
 
 
 def test_another_rule_goes_on_from_now(store, clock):
-    """The past is written down under the old rule, and not replayed under the new one."""
+    """The past is recorded under the old rule, and not replayed under the new one."""
     decided(store, "five", START)
     clock.advance(minutes=21)
     changed = store.schedules.update("five", lambda _: SEVEN, actor="bob")
@@ -93,7 +93,7 @@ def test_another_rule_goes_on_from_now(store, clock):
 
 
 def test_catching_up_otherwise_is_another_rule(store, clock):
-    """A schedule that is told to catch up does not begin with the past."""
+    """A schedule that is changed to catch up does not start with the past."""
     decided(store, "five", START)
     clock.advance(minutes=21)
     assert store.schedules.update("five", lambda _: EVERY, actor="bob").cursor == START + 21 * MINUTE
@@ -108,7 +108,7 @@ def test_a_change_beside_the_rule_leaves_the_cursor_alone(store, clock):
 
 
 def test_another_rule_skips_plans_that_wait_for_their_delay(store, clock):
-    """Whatever the delays are: up to now the old rule is written down, after it the new one holds."""
+    """For any delays, the old rule is recorded up to now, and the new one applies afterwards."""
     late = Definition(kind="mail", cron="*/5 * * * *", delay=60 * MINUTE)
     make(store, definition=late)
     take(store, step(due(store)["five"], cursor=START))
@@ -118,7 +118,7 @@ def test_another_rule_skips_plans_that_wait_for_their_delay(store, clock):
 
 
 def test_one_that_was_over_goes_on_from_now(store, clock):
-    """More runs are runs to come."""
+    """An increase of the runs applies to the future."""
     decided(store, "five", START)
     store.schedules.update("five", lambda _: with_runs(1), actor="ada")
     take(store, step(store.schedules.get("five"), fire(5), runs=1))
@@ -133,7 +133,7 @@ def with_runs(runs):
 
 
 def test_two_changes_at_once_are_both_kept(store, make_store):
-    """Each is made to what the schedule is under its lock."""
+    """Each change applies to the definition under the row lock."""
     make(store)
     store.schedules.update("five", lambda known: structs.replace(known, priority=3), actor="ada")
     make_store().schedules.update("five", lambda known: structs.replace(known, queue="slow"), actor="bob")
@@ -159,7 +159,7 @@ def test_plans_due_in_a_pause_are_skipped(store, clock):
 
 
 def test_resume_of_an_active_schedule_changes_nothing(store, clock):
-    """What is due stays due."""
+    """Due plans stay due."""
     before = decided(store, "five", START)
     clock.advance(minutes=21)
     assert store.schedules.resume("five", actor="bob") == before
@@ -179,7 +179,7 @@ def test_a_change_keeps_a_pause(store):
 
 
 def test_a_person_brings_a_cursor_back_that_is_ahead_of_the_clock(store):
-    """The clock was years ahead for a while: to resume is to go on by the clock as it is now."""
+    """After the clock was years ahead, resume continues by the present clock."""
     decided(store, "five", START + timedelta(days=1000))
     assert store.schedules.resume("five", actor="ada").next_at == START + 5 * MINUTE
 
@@ -197,7 +197,7 @@ def test_every_change_voids_earlier_decisions(store):
     assert store.plans.history("five") == []
 
 
-# -- what code declares ------------------------------------------------------------------------
+# -- declarations ------------------------------------------------------------------------------
 
 
 def declare(store, definition=FIVE, version=1):
@@ -216,7 +216,7 @@ def test_other_code_changes_it(store):
 
 
 def test_older_code_never_replaces_newer(store):
-    """A replica that is restarted in the middle of a deploy."""
+    """A replica with older code restarts in the middle of a deploy."""
     declare(store, SEVEN, version=2)
     assert declare(store, FIVE, version=1) is DeclarationResult.OLDER
     assert store.schedules.get("five").defined == SEVEN
@@ -237,7 +237,7 @@ def test_code_does_not_change_a_schedule_that_a_person_created(store):
     assert store.schedules.get("five").defined == FIVE
 
 
-# -- what planners see -------------------------------------------------------------------------
+# -- due schedules -----------------------------------------------------------------------------
 
 
 def test_due_returns_due_schedules_or_the_time_to_the_next(store, clock):
@@ -276,7 +276,7 @@ def test_a_schedule_that_changed_meanwhile_records_no_failure(store):
 
 
 def test_the_lag_is_that_of_the_oldest_plan(store, clock):
-    """A schedule that rests after a failure lags as well."""
+    """A schedule that waits after a failure lags as well."""
     assert store.schedules.lag() == timedelta(0)
     make(store)
     clock.advance(minutes=2)

@@ -1,4 +1,4 @@
-"""The planner: each plan once, whoever looks and whenever; what is broken stays alone."""
+"""The planner: each plan fires once, on any replica; a faulty schedule delays no other."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ def real_app(real_database):
 
 
 def planner(app, *, provider_wait=10.0, **options):
-    """A planner of its own, as another process would have."""
+    """A separate planner, as another process has."""
     app.declare_schedules()
     return Planner(app.store, ScopeProviders(app.providers, **options), counts=Stats(), provider_wait=provider_wait)
 
 
 def minutes(app, name="rollup"):
-    """The plans that were fired, as minutes since the start."""
+    """The fired plans, as minutes since the start."""
     return sorted((each.time - START) // MINUTE for each in app.store.plans.history(name, limit=1000))
 
 
@@ -71,11 +71,11 @@ def declare(app, expression="*/5 * * * *", **options):
     return seen
 
 
-# -- what is fired -----------------------------------------------------------------------------
+# -- fired plans -------------------------------------------------------------------------------
 
 
 def test_the_handler_receives_its_plan(app):
-    """The time is that of the rule, whenever it runs; the key is the same at every attempt."""
+    """The plan has the time of the rule, even if it runs later; its key is the same at every attempt."""
     seen = declare(app, delay="30s")
     assert (plan(app), drain(app)) == (1, 1)
     (received,) = seen
@@ -104,7 +104,7 @@ def test_the_newest_is_fired_and_the_rest_is_written_down(app, clock):
 
 
 def test_every_one_is_fired_the_oldest_first(app, clock):
-    """And one after the other: a later one waits for the earlier."""
+    """They run one after the other: a later plan waits for the earlier."""
     seen = declare(app, catch_up="every")
     plan(app)
     clock.advance(minutes=32)
@@ -149,7 +149,7 @@ def test_nothing_is_planned_before_it_starts(app, clock):
 
 
 def test_each_scope_has_its_plan(app, clock):
-    """One scope that cannot be a name holds up no other; a new one is there with the next plan."""
+    """An invalid scope delays no other; a new one joins with the next plan."""
     scopes = ["a", "b", "a", "\0", 5]
     seen = declare(app, scopes=lambda: scopes)
     plan(app)
@@ -180,7 +180,7 @@ def test_a_coroutine_may_know_the_scopes(app):
 
 
 def test_a_slow_provider_holds_up_its_own_schedule_alone(app):
-    """Its answer is used when it comes."""
+    """The planner uses the answer when it arrives."""
     answer = threading.Event()
 
     def tenants():
@@ -198,7 +198,7 @@ def test_a_slow_provider_holds_up_its_own_schedule_alone(app):
 
 
 def test_an_answer_that_came_too_late_decides_no_other_plan(app, clock):
-    """Another replica was faster; meanwhile there is a new tenant."""
+    """Another replica was faster, and meanwhile a tenant was added."""
     tenants, slow = ["a"], threading.Event()
 
     def answer():
@@ -220,7 +220,7 @@ def test_an_answer_that_came_too_late_decides_no_other_plan(app, clock):
 
 
 def test_many_slow_providers_cost_a_tick_no_more_than_one(app):
-    """They are asked side by side, and a tick waits for all of them together."""
+    """They are called concurrently, and a tick waits for all of them together."""
     never = threading.Event()
     calls = []
 
@@ -268,11 +268,11 @@ def test_many_scopes_take_fewer_times_at_once(app, clock):
     assert [planner(app).tick().processed for _ in range(3)] == [4000, 4000, 2000]
 
 
-# -- what is broken ----------------------------------------------------------------------------
+# -- faulty schedules --------------------------------------------------------------------------
 
 
 def test_one_broken_schedule_never_stops_the_tick(app, clock):
-    """SPEC 8.15: it is set back alone, longer each time, and goes on by itself when it is mended."""
+    """SPEC 8.15: it alone is delayed, longer each time, and continues by itself when it is repaired."""
     broken = [ValueError("the tenants are gone")]
 
     def tenants():
@@ -296,7 +296,7 @@ def test_one_broken_schedule_never_stops_the_tick(app, clock):
 
 
 def _garbage_schedule(app):
-    """A schedule whose definition nobody can read, as if another program had written it."""
+    """A schedule whose definition cannot be decoded."""
     from holdfast.store.engine.operation import query
 
     values = {"declared": None, "version": 0, "provider": None, "actor": "ada"}
@@ -304,7 +304,7 @@ def _garbage_schedule(app):
 
 
 def test_a_step_that_cannot_be_taken_is_taken_alone(app, clock):
-    """A kind whose unique key cannot be formed: the others of the same transaction are not lost."""
+    """The unique key of one kind cannot be formed; the other plans of the transaction are not lost."""
     declare(app, overlap="allow")
 
     @app.job(unique=["to"])
@@ -327,7 +327,7 @@ def test_an_unknown_kind_fails_its_schedule(app):
 
 @given(st.data())
 def test_every_plan_is_decided_once_however_planners_share_the_work(tmp_path_factory, data):
-    """Ticks at any time, by any replica, some of which die between deciding and writing: no plan lost or doubled."""
+    """Replicas tick at random times and some die before they write: no plan is lost or fired twice."""
     now = [START]
     path = tmp_path_factory.mktemp("planners") / "jobs.db"
     store = Store(SqliteBackend(path, durability="fast", clock=lambda: now[0]))
@@ -359,7 +359,7 @@ def test_every_plan_is_decided_once_however_planners_share_the_work(tmp_path_fac
 
 
 def tick_and_die(replica):
-    """A tick whose process is gone before anything is written."""
+    """A tick whose process dies before it writes."""
 
     def die(steps):
         raise SystemExit
@@ -372,7 +372,7 @@ def tick_and_die(replica):
 
 @pytest.mark.parametrize("catch_up", ["every", "latest", "none"])
 def test_a_clock_that_goes_back_and_forth_replays_nothing(app, clock, catch_up):
-    """Each plan has one job, and none comes before its time was reached for the first time."""
+    """Each plan has one job, and none fires before the clock first reaches its time."""
     declare(app, catch_up=catch_up, overlap="allow")
     for step in (0, 5, 5, -60, 5, 5, 55, 5, -1440, 1440, 5):
         clock.advance(minutes=step)
@@ -384,7 +384,7 @@ def test_a_clock_that_goes_back_and_forth_replays_nothing(app, clock, catch_up):
 
 
 def test_a_schedule_locked_by_another_planner_is_left_to_it(app, monkeypatch):
-    """A planner that could move nothing does not spin."""
+    """A planner that could not move any schedule does not spin."""
     declare(app)
     one = planner(app)
     monkeypatch.setattr(app.store.plans, "advance", lambda advances: AdvanceResult([], 0, {}))
@@ -392,7 +392,7 @@ def test_a_schedule_locked_by_another_planner_is_left_to_it(app, monkeypatch):
 
 
 def test_a_clock_that_jumps_ahead_briefly_fires_nothing(caplog):
-    """It is believed when it has kept its new time for a minute."""
+    """The clock is trusted after it has kept its new time for a minute."""
     keeper, later = ClockCheck(), START + timedelta(days=400)
     assert keeper.trusts(START, 0.0)
     with caplog.at_level(logging.WARNING, logger="holdfast"):
@@ -423,7 +423,7 @@ def test_a_planner_rests_until_the_next_plan_or_half_a_minute(app, clock):
     assert one.tick().rest == 10.0
 
 
-# -- what code may declare ---------------------------------------------------------------------
+# -- declarations ------------------------------------------------------------------------------
 
 
 def test_a_schedule_is_declared_above_a_job(app):
@@ -471,7 +471,7 @@ def test_a_schedule_that_a_person_created_is_left_alone_with_a_warning(app, capl
 
 
 def test_a_long_handler_delays_no_other_schedule(real_app):
-    """SPEC 8.10: one plan runs for as long as the test; the others fire and run in their time."""
+    """SPEC 8.10: one plan runs throughout the test; the others fire and run on time."""
     go = threading.Event()
     beats = []
 
@@ -518,7 +518,7 @@ def test_an_older_failed_plan_is_retried_though_newer_ones_succeeded(app, clock)
 
 
 def test_a_plan_that_must_not_run_twice_is_held_for_a_person(app, clock):
-    """SPEC 8.8: its worker was lost in the middle; nothing runs it again by itself, and newer plans go on."""
+    """SPEC 8.8: its worker was lost; nothing runs it again by itself, and newer plans continue."""
 
     @app.schedule("*/5 * * * *")
     @app.job(on_lost="hold")
@@ -581,7 +581,7 @@ def test_lag_plans_and_missed_ones_are_metrics(app, clock):
 
 @pytest.fixture
 def web():
-    """A server that notes the paths it is asked for."""
+    """A server that records the requested paths."""
     paths = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -633,7 +633,7 @@ def test_a_failure_is_not_pinged(real_app, web, monkeypatch):
     ("hosts", "host"), [("", "127.0.0.1"), ("example.com", "127.0.0.1"), ("127.0.0.1", "localhost")]
 )
 def test_only_hosts_that_are_allowed_are_called(real_app, web, monkeypatch, hosts, host):
-    """Off by default: a schedule must not reach into the network."""
+    """Off by default: a schedule must not reach into the internal network."""
     monkeypatch.setenv("HOLDFAST_PING_HOSTS", hosts)
     declare(real_app, "@yearly", ping=f"http://{host}:{web.server_port}/rollup")
     with real_app.worker(poll=0.05):
