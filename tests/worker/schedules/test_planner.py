@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import Counter
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from itertools import pairwise
 
 import pytest
@@ -20,7 +18,7 @@ import holdfast
 from holdfast import Plan, State
 from holdfast.domain.schedules.definition import Condition
 from holdfast.domain.schedules.rule import between
-from holdfast.errors import InvalidInput, InvalidKind, InvalidPayload, UnknownKind
+from holdfast.errors import UnknownKind
 from holdfast.store import Store
 from holdfast.store.schedules.firing import AdvanceResult
 from holdfast.store.sqlite.backend import SqliteBackend
@@ -32,21 +30,9 @@ from holdfast.worker.schedules.scopes import ScopeProviders
 from holdfast.worker.stats import Stats
 from tests.support.backends import START
 from tests.support.processes import wait_until
+from tests.support.schedules import declare
 
 MINUTE = timedelta(minutes=1)
-
-
-@pytest.fixture
-def app(database):
-    with holdfast.Holdfast(database.url) as app:
-        app.use(database.url, database.open())
-        yield app
-
-
-@pytest.fixture
-def real_app(real_database):
-    with holdfast.Holdfast(real_database.url) as app:
-        yield app
 
 
 def planner(app, *, provider_wait=10.0, **options):
@@ -58,17 +44,6 @@ def planner(app, *, provider_wait=10.0, **options):
 def minutes(app, name="rollup"):
     """The fired plans, as minutes since the start."""
     return sorted((each.time - START) // MINUTE for each in app.store.plans.history(name, limit=1000))
-
-
-def declare(app, expression="*/5 * * * *", **options):
-    seen = []
-
-    @app.schedule(expression, **options)
-    @app.job()
-    def rollup(plan: Plan) -> None:
-        seen.append(plan)
-
-    return seen
 
 
 # -- fired plans -------------------------------------------------------------------------------
@@ -391,21 +366,7 @@ def test_a_schedule_locked_by_another_planner_is_left_to_it(app, monkeypatch):
     assert one.tick().rest == 0.2
 
 
-def test_a_clock_that_jumps_ahead_briefly_fires_nothing(caplog):
-    """The clock is trusted after it has kept its new time for a minute."""
-    keeper, later = ClockCheck(), START + timedelta(days=400)
-    assert keeper.trusts(START, 0.0)
-    with caplog.at_level(logging.WARNING, logger="holdfast"):
-        assert not keeper.trusts(later, 10.0)
-        assert not keeper.trusts(later + timedelta(seconds=30), 40.0)
-    assert len(caplog.records) == 1
-    assert keeper.trusts(START + timedelta(seconds=50), 50.0)
-    assert not keeper.trusts(later, 60.0)
-    assert keeper.trusts(later + timedelta(seconds=61), 121.0)
-    assert keeper.trusts(START, 122.0)
-
-
-def test_the_planner_waits_until_a_clock_is_believed(app, clock):
+def test_the_planner_waits_until_the_clock_is_trusted(app, clock):
     declare(app)
     one = planner(app)
     one.tick()
@@ -421,50 +382,6 @@ def test_a_planner_rests_until_the_next_plan_or_half_a_minute(app, clock):
     assert one.tick().rest == 30.0
     clock.advance(minutes=4, seconds=50)
     assert one.tick().rest == 10.0
-
-
-# -- declarations ------------------------------------------------------------------------------
-
-
-def test_a_schedule_is_declared_above_a_job(app):
-    with pytest.raises(InvalidKind, match="fires a job"):
-        app.schedule("@daily")(lambda: None)
-    declare(app)
-    with pytest.raises(InvalidKind, match="declared already"):
-        app.schedule("@daily", name="rollup")(app.job(name="other")(lambda: None))
-
-
-def test_a_payload_that_does_not_fit_is_refused_at_once(app):
-    with pytest.raises(InvalidPayload):
-        app.schedule("@daily", payload={"to": "x"})(app.job(name="one")(_takes_int))
-    with pytest.raises(InvalidInput, match="overlap"):
-        app.schedule("@daily", overlap="never")(app.job(name="two")(_takes_int))
-    for wrong in ({"scopes": 5}, {"scopes": []}, {"tz": None}, {"runs": 2**40}, {"name": ""}, {"catch_up": None}):
-        with pytest.raises(InvalidInput):
-            app.schedule("@daily", payload={"to": 1}, **wrong)(app.job(name=f"four {wrong}")(_takes_int))
-    with pytest.raises(InvalidInput, match="catch_up"):
-        app.schedule("@daily", cach_up="every", payload={"to": 1})(app.job(name="three")(_takes_int))
-
-
-def _takes_int(to: int) -> None: ...
-
-
-def test_a_plan_parameter_without_its_type_is_refused(app):
-    with pytest.raises(InvalidPayload) as raised:
-        app.schedule("@daily")(app.job(name="one")(lambda plan: None))
-    assert "holdfast.Plan" in raised.value.hint
-
-
-def test_a_schedule_that_a_person_created_is_left_alone_with_a_warning(app, caplog):
-    @app.job()
-    def rollup(plan: Plan) -> None: ...
-
-    app.schedules.create("rollup", "rollup", "@yearly")
-    app.schedule("@daily")(rollup)
-    with caplog.at_level(logging.WARNING, logger="holdfast"):
-        app.declare_schedules()
-    assert "made by a person" in caplog.text
-    assert app.schedules.get("rollup").defined.expression == "@yearly"
 
 
 # -- with real workers -------------------------------------------------------------------------
@@ -574,87 +491,3 @@ def test_lag_plans_and_missed_ones_are_metrics(app, clock):
     assert 'holdfast_plans_missed_total{reason="catch_up"} 5.0' in text
     assert "holdfast_schedule_lag_seconds 1020.0" in text
     assert "holdfast_planner_seconds_count" in text
-
-
-# -- pings -------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def web():
-    """A server that records the requested paths."""
-    paths = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            paths.append(self.path)
-            self.send_response(302 if "away" in self.path else 200)
-            self.send_header("Location", "/elsewhere")
-            self.end_headers()
-
-        def log_message(self, *args: object) -> None:
-            pass
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    server.paths = paths
-    yield server
-    server.shutdown()
-    server.server_close()
-
-
-def ping_state(app):
-    return [str(job.state) for job in app.views.page(holdfast.Selector(kinds=("holdfast.ping",))).jobs]
-
-
-def test_a_success_is_pinged(real_app, web, monkeypatch):
-    monkeypatch.setenv("HOLDFAST_PING_HOSTS", "127.0.0.1")
-    declare(real_app, "@yearly", ping=f"http://127.0.0.1:{web.server_port}/rollup?a=1")
-    with real_app.worker(poll=0.05):
-        wait_until(lambda: web.paths)
-        wait_until(lambda: ping_state(real_app) == ["done"])
-    assert web.paths == ["/rollup?a=1"]
-
-
-def test_a_failure_is_not_pinged(real_app, web, monkeypatch):
-    monkeypatch.setenv("HOLDFAST_PING_HOSTS", "127.0.0.1")
-
-    @real_app.schedule("@yearly", ping=f"http://127.0.0.1:{web.server_port}/rollup")
-    @real_app.job(max_attempts=1)
-    def rollup(plan: Plan) -> None:
-        raise ValueError("no")
-
-    with real_app.worker(poll=0.05):
-        wait_until(lambda: ping_state(real_app) == ["cancelled"])
-    assert web.paths == []
-
-
-@pytest.mark.parametrize(
-    ("hosts", "host"), [("", "127.0.0.1"), ("example.com", "127.0.0.1"), ("127.0.0.1", "localhost")]
-)
-def test_only_hosts_that_are_allowed_are_called(real_app, web, monkeypatch, hosts, host):
-    """Off by default: a schedule must not reach into the internal network."""
-    monkeypatch.setenv("HOLDFAST_PING_HOSTS", hosts)
-    declare(real_app, "@yearly", ping=f"http://{host}:{web.server_port}/rollup")
-    with real_app.worker(poll=0.05):
-        wait_until(lambda: ping_state(real_app) == ["dead"])
-    (job,) = real_app.views.page(holdfast.Selector(kinds=("holdfast.ping",))).jobs
-    assert "ping_hosts" in job.error
-    assert web.paths == []
-
-
-def test_a_ping_follows_nobody(web):
-    from holdfast.worker.schedules.ping import call
-
-    with pytest.raises(holdfast.Retry, match="302"):
-        call(f"http://127.0.0.1:{web.server_port}/away")
-    assert web.paths == ["/away"]
-
-
-@pytest.mark.parametrize(
-    "url", ["file:///etc/passwd", "ftp://x", "http://", "https://user:word@x.example", "x", "http://x:y"]
-)
-def test_a_url_that_is_not_http_is_refused(app, url):
-    declare(app)
-    with pytest.raises(InvalidInput, match="ping"):
-        app.schedules.create("other", "rollup", "@daily", ping=url)

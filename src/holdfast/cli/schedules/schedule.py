@@ -8,16 +8,17 @@ from datetime import UTC, datetime
 import click
 from msgspec import Struct
 
-from holdfast.admin.actions.actions import BackfilledPlans, Triggered
+from holdfast.admin.actions.actions import Actions, BackfilledPlans, Triggered
 from holdfast.admin.views.masking import Masks
 from holdfast.admin.views.schedules import Instant, PlanView, ScheduleView, instants, plan_view, schedule_view
 from holdfast.cli.command import CommandGroup, Items, command
 from holdfast.cli.confirm import confirm
 from holdfast.cli.schedules.definition import add, edit
-from holdfast.cli.schedules.text import actions_of, print_schedule, schedule_table
+from holdfast.cli.schedules.text import print_schedule, schedule_table
 from holdfast.cli.session import Session
 from holdfast.cli.text import stamp, table
 from holdfast.cli.timestamps import timestamp_of
+from holdfast.domain.access.roles import Via
 from holdfast.domain.schedules.definition import Timing
 from holdfast.domain.schedules.description import explain, lint, upcoming
 from holdfast.domain.schedules.plan import GLOBAL
@@ -108,7 +109,7 @@ def rm(session: Session, *, name: str, yes: bool) -> None:
 @app_option
 def trigger(session: Session, *, name: str, scopes: tuple[str, ...], app: str | None) -> None:
     """Fire it now, beside its plans; also while it is paused."""
-    done = actions_of(session, app).trigger(name, scopes=scopes or None)
+    done = _actions(session, app).trigger(name, scopes=scopes or None)
     jobs = ", ".join(str(job) for job in done.jobs)
     session.output.value(done, lambda: [jobs if session.output.quiet else f"fired as job {jobs}"])
 
@@ -130,7 +131,7 @@ def backfill(
       holdfast schedule backfill rollup --from 2030-01-01T00:00:00Z --to 2030-01-02T00:00:00Z --dry-run
       holdfast schedule backfill rollup --from 6h
     """
-    actions = actions_of(session, app)
+    actions = _actions(session, app)
     until = actions.schedules.now() if last == "now" else timestamp_of(last)
     done = actions.backfill(name, timestamp_of(first), until, scopes=scopes or None, dry_run=dry_run)
     session.output.value(done, lambda: [_backfill_line(done)])
@@ -184,6 +185,16 @@ def why(session: Session, *, name: str, time: str, scope: str) -> None:
 
 for _command in (ls, show, add, edit, pause, resume, trigger, preview, backfill, history, why, rm):
     schedule.add_command(_command)
+
+
+def _actions(session: Session, app: str | None) -> Actions:
+    """Return the actions of the session's user; with an application, including its scope functions."""
+    if app is None:
+        return session.actions
+    from holdfast.cli.app_loader import load_app
+
+    loaded = load_app(app, url=session.asked_url or session.url)
+    return Actions(loaded.store, actor=session.actor, via=Via.CLI, providers=loaded.providers)
 
 
 def _backfill_line(done: BackfilledPlans) -> str:
