@@ -31,7 +31,7 @@ from holdfast.worker.applications import APPLICATIONS
 
 if TYPE_CHECKING:
     from holdfast.client.schedules.api import Schedules
-    from holdfast.store.schedules.schedules import DeclarationResult
+    from holdfast.domain.schedules.definition import DeclarationResult
     from holdfast.worker.autoscaler.autoscaler import AutoscalerOptions
     from holdfast.worker.schedules.scopes import Provider
     from holdfast.worker.worker import Worker

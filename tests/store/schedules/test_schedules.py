@@ -9,9 +9,8 @@ from msgspec import structs
 
 from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.schedules.decision import RETRY_DELAYS
-from holdfast.domain.schedules.definition import CatchUp, Condition, Definition
+from holdfast.domain.schedules.definition import CatchUp, Condition, Declaration, DeclarationResult, Definition
 from holdfast.errors import DuplicateSchedule, InvalidInput, NoSuchSchedule
-from holdfast.store.schedules.schedules import Declaration, DeclarationResult
 from tests.store.schedules.test_plans import MINUTE, due, fire, step, take
 from tests.support.backends import START
 

@@ -11,12 +11,11 @@ from holdfast.client.jobs.handler import Handler
 from holdfast.client.schedules.definition import new_definition
 from holdfast.domain.jobs.kind import Kind
 from holdfast.domain.jobs.new_job import Actor
-from holdfast.domain.schedules.definition import checked_schedule_name
+from holdfast.domain.schedules.definition import Declaration, DeclarationResult, checked_schedule_name
 from holdfast.domain.schedules.plan import Plan
 from holdfast.domain.text import checked_name, checked_number
 from holdfast.errors import InvalidInput, InvalidKind, InvalidPayload
 from holdfast.store import Store
-from holdfast.store.schedules.schedules import Declaration, DeclarationResult
 
 if TYPE_CHECKING:
     from holdfast.client.schedules.api import Schedules

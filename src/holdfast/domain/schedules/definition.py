@@ -250,3 +250,35 @@ class Schedule(Struct, frozen=True):
         if self.failures:
             return Condition.FAILING
         return Condition.OVER if self.next_at is None else Condition.ACTIVE
+
+
+class DeclarationResult(StrEnum):
+    """The effect of a declaration on the store.
+
+    OLDER: code of a higher version declared another definition. TAKEN: a person created a schedule with this name.
+    """
+
+    MADE = "made"
+    SAME = "same"
+    CHANGED = "changed"
+    OLDER = "older"
+    TAKEN = "taken"
+
+
+class Declaration(Struct, frozen=True):
+    """A schedule as code defines it. The highest version wins."""
+
+    name: str
+    definition: Definition
+    version: int = 1
+
+    def compare(self, known: Schedule | None) -> DeclarationResult:
+        """Return the effect that this declaration has on the schedule of its name."""
+        if known is None:
+            return DeclarationResult.MADE
+        if known.declared is None:
+            return DeclarationResult.TAKEN
+        if self.version < known.version:
+            return DeclarationResult.OLDER
+        same = self.version == known.version and self.definition.dumps() == known.declared
+        return DeclarationResult.SAME if same else DeclarationResult.CHANGED
