@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack
 
 from holdfast.client.batches.api import Batching
 from holdfast.client.jobs import kind_options
 from holdfast.client.jobs.handler import AppHandle, Enqueuer, Handler
 from holdfast.client.jobs.job_ref import JobRef
-from holdfast.client.schedules.decorator import Scheduling
+from holdfast.client.schedules.definition import ScheduleOptions
+from holdfast.client.schedules.registry import ScheduleRegistry
 from holdfast.domain.commands.command import COMMAND
 from holdfast.domain.durations import Duration, as_duration
 from holdfast.domain.fleet.admission import host_limit
@@ -33,14 +34,17 @@ from holdfast.store.jobs.queries import JobQueries
 from holdfast.worker.applications import APPLICATIONS
 
 if TYPE_CHECKING:
+    from holdfast.client.schedules.api import Schedules
+    from holdfast.domain.schedules.definition import DeclarationResult
     from holdfast.worker.autoscaler.autoscaler import AutoscalerOptions
+    from holdfast.worker.schedules.scopes import Provider
     from holdfast.worker.worker import Worker
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Holdfast(Batching, Scheduling):
+class Holdfast(Batching):
     """One application on one store.
 
     *url* is ``sqlite:///path.db`` or ``postgresql://user@host/database``. Without it the
@@ -57,6 +61,7 @@ class Holdfast(Batching, Scheduling):
         self._unpublished: set[str] = set()
         self._store: Store | None = None
         self._lock = threading.RLock()
+        self._schedules = ScheduleRegistry(lambda: self.store)
         APPLICATIONS.add(self)
 
     @property
@@ -78,7 +83,7 @@ class Holdfast(Batching, Scheduling):
             self._url = url
             self._store = store
             self._unpublished = set(self._kinds)
-            self._undeclared = bool(self._declarations)
+            self._schedules.reset()
 
     @property
     def store(self) -> Store:
@@ -179,6 +184,48 @@ class Holdfast(Batching, Scheduling):
             self._unpublished.add(kind.name)
         return kind
 
+    def schedule(
+        self, expression: str, *, name: str | None = None, version: int = 1, **options: Unpack[ScheduleOptions]
+    ) -> Callable[[Handler[P, R]], Handler[P, R]]:
+        """Fire jobs of a handler by the clock: ``*/5 * * * *``, ``@daily`` or ``every 90s``. Goes above ``@app.job``.
+
+        *name* defaults to that of the kind. Increase *version* when you change the schedule: replicas that run older
+        code then never restore the old definition. The *options* are those of
+        :class:`holdfast.client.schedules.definition.ScheduleOptions`. A handler parameter of type
+        :class:`holdfast.Plan` receives the plan.
+
+        Raises:
+            InvalidExpression: The expression is malformed.
+            UnknownZone: There is no such time zone.
+            NeverFires: No day of the calendar matches.
+            InvalidInput: An option is invalid, or the handler does not accept the payload.
+            InvalidKind: The name is taken, or the decorated function is not a job.
+        """
+        return self._schedules.decorator(expression, name, version, options)
+
+    def scopes(self, name: str | None = None) -> Callable[[Provider], Provider]:
+        """Register a function that returns the scopes of schedules, under *name* or its own name."""
+
+        def register(function: Provider) -> Provider:
+            self._schedules.add_provider(name or function.__name__, function)
+            return function
+
+        return register
+
+    @property
+    def providers(self) -> Mapping[str, Provider]:
+        """The functions registered with :meth:`scopes`, by name."""
+        return self._schedules.providers
+
+    @property
+    def schedules(self) -> Schedules:
+        """Create, change, pause, preview, trigger and backfill schedules. Stores those that code declares first."""
+        return self._schedules.schedules
+
+    def declare_schedules(self) -> dict[str, DeclarationResult]:
+        """Store the schedules that code declares; a worker does so when it starts."""
+        return self._schedules.declare()
+
     def enqueue(self, kind: str, payload: Mapping[str, Any] | None = None, /, **options: Any) -> JobRef:
         """Enqueue a job by the name of its kind; *options* are those of :meth:`Handler.options`.
 
@@ -242,7 +289,7 @@ class Holdfast(Batching, Scheduling):
         )
         self.declare_schedules()
         self.store.kinds.publish([kinds[COMMAND].published()])
-        return Worker(self.store, kinds, options=options, request=self.request, providers=self._providers)
+        return Worker(self.store, kinds, options=options, request=self.request, providers=self.providers)
 
     def _shard_kinds(self) -> dict[str, Kind]:
         from holdfast.domain.batches.sharding import is_shard
@@ -256,7 +303,7 @@ class Holdfast(Batching, Scheduling):
 
         self.declare_schedules()
         options = WorkerOptions(queues=(), slots=1, heartbeat=as_duration(heartbeat).total_seconds())
-        return Worker(self.store, {}, options=options, request=self.request, providers=self._providers)
+        return Worker(self.store, {}, options=options, request=self.request, providers=self.providers)
 
     def find_kind(self, name: str) -> Kind | None:
         """A kind by its name, also one that runs units."""

@@ -10,9 +10,8 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from holdfast.domain.schedules.decision import CatchUp, Spec
-from holdfast.domain.schedules.definition import Definition
-from holdfast.domain.schedules.plan import Overlap
+from holdfast.domain.schedules.definition import CatchUp, Definition
+from holdfast.domain.schedules.overlap import Overlap
 from holdfast.domain.schedules.rule import between
 from holdfast.worker.schedules.planner import Planner
 from holdfast.worker.schedules.scopes import ScopeProviders
@@ -21,17 +20,17 @@ from tests.support.fleet import make_app
 from tests.support.processes import Child, open_store, wait_until
 
 PLANNERS = 8
-#: Moments of each schedule; a hundred are decided in one tick.
-MOMENTS = 500
+#: The plans of each schedule; a tick decides a hundred of them.
+TIMES = 500
 SECOND = timedelta(seconds=1)
 KINDS = {
-    "alone": Spec(every=SECOND, catch_up=CatchUp.EVERY, overlap=Overlap.ALLOW),
-    "in a line": Spec(every=SECOND, catch_up=CatchUp.EVERY),
+    "alone": Definition(kind="quick", every=SECOND, catch_up=CatchUp.EVERY, overlap=Overlap.ALLOW),
+    "in a line": Definition(kind="quick", every=SECOND, catch_up=CatchUp.EVERY),
 }
 
 
 def keep_planning(pipe, url):
-    """What a planner process does until it is killed."""
+    """The main function of a planner process."""
     planner = Planner(open_store(url), ScopeProviders({"pair": lambda: ["a", "b"]}), counts=Stats())
     pipe.send("up")
     while True:
@@ -39,7 +38,7 @@ def keep_planning(pipe, url):
 
 
 class Planners:
-    """Some planner processes; one of them is stopped at any time, and one is killed now and then."""
+    """Planner processes; one is always stopped, and one is killed at random."""
 
     def __init__(self, url, *, seed):
         self.random = random.Random(seed)
@@ -52,11 +51,11 @@ class Planners:
     def disturb(self):
         paused = self.random.choice(self._all)
         paused.pause()
-        place = self.random.randrange(PLANNERS)
-        self._all[place].kill()
-        self._all[place].end()
+        index = self.random.randrange(PLANNERS)
+        self._all[index].kill()
+        self._all[index].end()
         self.kills += 1
-        self._all[place] = Child(keep_planning, self._url)
+        self._all[index] = Child(keep_planning, self._url)
         if self._all.count(paused):
             paused.resume()
 
@@ -68,22 +67,21 @@ class Planners:
 
 @pytest.fixture
 def schedules(real_database):
-    """Schedules whose plans of the last minutes nobody has decided on: ten thousand, or fewer on a file."""
+    """Schedules with undecided plans of the last minutes: ten thousand, or fewer on SQLite."""
     store = real_database.open()
     make_app(real_database.url).store.close()
     count = 10 if real_database.name != "sqlite" else 6
     now = store.schedules.now().replace(microsecond=0)
     made = {}
-    for kind, spec in KINDS.items():
+    for kind, base in KINDS.items():
         for n in range(count // 2 if kind == "in a line" else count):
             name = f"{kind} {n}"
-            when = msgspec.structs.replace(spec, end=now)
             provider = "pair" if kind == "in a line" else None
-            definition = Definition(kind="quick", when=when, payload={"n": n}, provider=provider)
+            definition = msgspec.structs.replace(base, end=now, payload={"n": n}, provider=provider)
             store.schedules.create(name, definition, actor="ada")
             made[name] = ("a", "b") if provider else ("global",)
     mark = "?" if real_database.name == "sqlite" else "%s"
-    begun = now - MOMENTS * SECOND
+    begun = now - TIMES * SECOND
     value = int(begun.timestamp() * 1_000_000) if real_database.name == "sqlite" else begun
     real_database.execute(f"UPDATE holdfast.schedule SET cursor = {mark}", (value,))
     times = list(between(KINDS["alone"].rule(), begun, now))
@@ -97,7 +95,7 @@ def test_each_plan_is_fired_exactly_once(real_database, schedules):
     planners = Planners(real_database.url, seed=7)
     pause = threading.Event()
     try:
-        while store.schedules.outlook(providers=["pair"], limit=1).due:
+        while store.schedules.due(providers=["pair"], limit=1).schedules:
             planners.disturb()
             pause.wait(planners.random.uniform(0.0, 0.05))
     finally:
@@ -116,10 +114,10 @@ def test_each_plan_is_fired_exactly_once(real_database, schedules):
 
 
 def test_a_stopped_planner_that_wakes_up_writes_nothing(real_database):
-    """It has decided, and is stopped before it writes; another decides the same; the first is refused."""
+    """It stops between its decision and its write; another planner decides the same, and the first write is refused."""
     store = real_database.open()
     make_app(real_database.url).store.close()
-    definition = Definition(kind="quick", when=Spec(every=timedelta(days=1)), payload={"n": 1})
+    definition = Definition(kind="quick", every=timedelta(days=1), payload={"n": 1})
     store.schedules.create("daily", definition, actor="ada")
     child = Child(decide_and_wait, real_database.url)
     assert child.hear() == "decided"
