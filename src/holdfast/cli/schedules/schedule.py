@@ -19,6 +19,7 @@ from holdfast.cli.session import Session
 from holdfast.cli.text import stamp, table
 from holdfast.cli.timestamps import timestamp_of
 from holdfast.domain.access.roles import Via
+from holdfast.domain.durations import as_duration
 from holdfast.domain.schedules.definition import Timing
 from holdfast.domain.schedules.description import explain, lint, upcoming
 from holdfast.domain.schedules.plan import GLOBAL

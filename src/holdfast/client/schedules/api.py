@@ -9,6 +9,7 @@ from typing import Unpack
 from msgspec import Struct
 
 from holdfast.client.schedules.definition import ScheduleOptions, changed_definition, new_definition
+from holdfast.domain.durations import format_duration
 from holdfast.domain.jobs.job import JobId
 from holdfast.domain.jobs.published_kind import check_payload, plan_parameter
 from holdfast.domain.names import checked_name
@@ -17,7 +18,6 @@ from holdfast.domain.schedules.definition import Condition, Definition, Schedule
 from holdfast.domain.schedules.description import upcoming
 from holdfast.domain.schedules.plan import GLOBAL, Origin, Plan
 from holdfast.domain.schedules.rule import MICROSECOND, checked_timestamp
-from holdfast.domain.text import checked_name, say_duration
 from holdfast.errors import InvalidInput, InvalidPayload
 from holdfast.store import Store
 from holdfast.store.schedules.firing import FiredPlan
@@ -190,7 +190,7 @@ class Schedules:
 
     def _scopes(self, definition: Definition, names: Sequence[str] | None) -> Sequence[str]:
         """Return the named scopes without duplicates, if the schedule has them; None: all its scopes."""
-        requested = None if names is None else [checked_name(scope, what="a scope") for scope in dict.fromkeys(names)]
+        requested = None if names is None else [checked_name(scope, label="a scope") for scope in dict.fromkeys(names)]
         if definition.provider is None:
             known = list(definition.known_scopes)
         elif definition.provider in self._providers:

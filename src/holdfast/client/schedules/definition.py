@@ -8,6 +8,8 @@ from typing import Any, TypedDict
 
 from msgspec import structs
 
+from holdfast.domain.durations import Duration, as_duration
+from holdfast.domain.names import nearest_name
 from holdfast.domain.schedules.definition import CatchUp, Definition
 from holdfast.domain.schedules.overlap import Overlap
 from holdfast.domain.schedules.rule import checked_timestamp
@@ -63,7 +65,7 @@ def _fields(options: Mapping[str, Any]) -> dict[str, Any]:
     """Convert options to the fields of a definition."""
     known = list(ScheduleOptions.__annotations__)
     for name in options.keys() - set(known):
-        near = nearest(name, known)
+        near = nearest_name(name, known)
         hint = f"Did you mean {near!r}?" if near else f"There are: {', '.join(known)}."
         raise InvalidInput(f"a schedule has no option {name!r}", hint=hint)
     fields = {name: _CONVERTERS[name](value) if name in _CONVERTERS else value for name, value in options.items()}

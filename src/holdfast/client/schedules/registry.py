@@ -11,9 +11,10 @@ from holdfast.client.jobs.handler import Handler
 from holdfast.client.schedules.definition import new_definition
 from holdfast.domain.jobs.kind import Kind
 from holdfast.domain.jobs.new_job import Actor
+from holdfast.domain.names import checked_name
 from holdfast.domain.schedules.definition import Declaration, DeclarationResult, checked_schedule_name
 from holdfast.domain.schedules.plan import Plan
-from holdfast.domain.text import checked_name, checked_number
+from holdfast.domain.sizes import checked_number
 from holdfast.errors import InvalidInput, InvalidKind, InvalidPayload
 from holdfast.store import Store
 
@@ -63,7 +64,7 @@ class ScheduleRegistry:
             named = {**options, **self._named_scopes(schedule, options.get("scopes"))}
             definition = new_definition(handler.kind.name, expression, named)
             _check_payload(handler.kind, Plan(schedule, datetime.now(UTC)), definition.payload)
-            self._declarations[schedule] = Declaration(schedule, definition, checked_number(version, what="a version"))
+            self._declarations[schedule] = Declaration(schedule, definition, checked_number(version, label="a version"))
             self._is_stored = False
             return handler
 
@@ -82,7 +83,7 @@ class ScheduleRegistry:
 
     def add_provider(self, name: str, function: Provider) -> None:
         """Register a scope function."""
-        if checked_name(name, what="the name") in self._providers:
+        if checked_name(name, label="the name") in self._providers:
             raise InvalidKind(f"two functions for scopes are called {name!r}", hint="Give one of them another name.")
         self._providers[name] = function
 

@@ -13,10 +13,12 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct
 
+from holdfast.domain.durations import parse_duration
+from holdfast.domain.names import checked_name
 from holdfast.domain.schedules.overlap import Overlap
 from holdfast.domain.schedules.plan import GLOBAL
 from holdfast.domain.schedules.rule import MICROSECOND, Calendar, Interval, Rule, checked_timestamp
-from holdfast.domain.text import checked_name, checked_number, parse_duration
+from holdfast.domain.sizes import checked_number
 from holdfast.errors import InvalidExpression, InvalidInput, NeverFires
 
 DEFAULT_WINDOW = timedelta(hours=24)
@@ -146,7 +148,7 @@ class Definition(Timing, frozen=True, kw_only=True, omit_defaults=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        checked_name(self.kind, what="the kind")
+        checked_name(self.kind, label="the kind")
         if self.queue is not None:
             checked_name(self.queue, label="the queue")
         if self.priority is not None:
@@ -193,7 +195,7 @@ def _check_url(url: str) -> None:
 
 def checked_schedule_name(name: str) -> str:
     """Return *name* if it is a valid name and printable."""
-    if not checked_name(name, what="the name").isprintable():
+    if not checked_name(name, label="the name").isprintable():
         raise InvalidInput(f"a schedule's name can be seen, all of it: {name[:100]!r}")
     return name
 
@@ -204,7 +206,7 @@ def checked_scopes(scopes: Sequence[str]) -> tuple[list[str], list[str]]:
     invalid = []
     for scope in scopes:
         try:
-            valid[checked_name(scope, what="a scope")] = None
+            valid[checked_name(scope, label="a scope")] = None
         except InvalidInput:
             invalid.append(repr(scope)[:100])
     return list(valid), invalid

@@ -12,7 +12,6 @@ from holdfast.domain.schedules.cron import MACROS, Cron
 from holdfast.domain.schedules.definition import Timing
 from holdfast.domain.schedules.rule import LAST_YEAR, MICROSECOND, Calendar
 from holdfast.domain.schedules.zones import next_change, utc_offset
-from holdfast.domain.text import say_duration
 
 #: Up to this many times of a day are listed one by one.
 MAX_LISTED = 6
@@ -24,7 +23,7 @@ def explain(timing: Timing) -> str:
     """Describe when the schedule fires, in plain English."""
     rule = timing.rule()
     if not isinstance(rule, Calendar):
-        phase = f", {say_duration(timing.phase)} after the beat" if timing.phase else ""
+        phase = f", {format_duration(timing.phase)} after the beat" if timing.phase else ""
         return f"every {_length(timing.every or timedelta(0))}{phase}"
     parts = [_times(rule.cron), _days(rule.cron), _months(rule.cron)]
     return ", ".join(part for part in parts if part) + f" ({timing.tz})"

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 from msgspec import Struct
 
+from holdfast.domain.names import checked_actor, clean_text
 from holdfast.domain.schedules.decision import CursorMove, move_after_edit, move_after_resume, retry_delay
 from holdfast.domain.schedules.definition import (
     Declaration,

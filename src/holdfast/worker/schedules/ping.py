@@ -19,7 +19,7 @@ TIMEOUT_S = 10.0
 
 def ping_request(url: str, queue: str, label: str) -> NewJob:
     """Return the job that calls *url*, for the queue of the job that it follows."""
-    payload = to_json({"url": url}, what="the URL").decode()
+    payload = to_json({"url": url}, label="the URL").decode()
     return NewJob(
         kind=PING, payload=payload, queue=queue, label=label, max_attempts=MAX_ATTEMPTS, actor=Actor.SCHEDULER
     )

@@ -10,9 +10,8 @@ from time import perf_counter
 
 from msgspec import Struct
 
-from holdfast.domain.jobs.kind import PublishedKind
 from holdfast.domain.jobs.new_job import Actor
-from holdfast.domain.jobs.published_kind import plan_parameter, request_of
+from holdfast.domain.jobs.published_kind import PublishedKind, new_job_of, plan_parameter
 from holdfast.domain.schedules.decision import ScheduleDecision, Skipped, SkipReason, decide
 from holdfast.domain.schedules.definition import Definition, checked_scopes, load_definition
 from holdfast.domain.schedules.plan import Plan, jittered
@@ -178,7 +177,7 @@ def plan_to_fire(
     """Build the job of a plan. *at_once*: ignore delay and jitter."""
     name = plan_parameter(kind.options)
     put_off = definition.jitter and not at_once
-    request = request_of(
+    request = new_job_of(
         kind,
         definition.payload if name is None else {**definition.payload, name: plan},
         queue=definition.queue,
