@@ -68,7 +68,7 @@ def by_argparse(run, capsys):
         options.add_arguments(parser)
         found = parser.parse_args(words)
         with pytest.raises(SystemExit) as finished:
-            run(options.asked(found), loud=found.loud)
+            run(options.batch_arguments(found), loud=found.loud)
         return finished.value.code, capsys.readouterr().out
 
     return call
@@ -88,7 +88,7 @@ def by_django(run, capsys):
             options.add_arguments(parser)
 
         def handle(self, *_, **values):
-            run(options.asked(values), loud=values["loud"])
+            run(options.batch_arguments(values), loud=values["loud"])
 
     def call(words):
         with pytest.raises(SystemExit) as finished:

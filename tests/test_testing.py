@@ -78,7 +78,7 @@ def test_a_handler_can_be_called_alone():
 def test_what_a_handler_says_is_remembered():
     context = testing.FakeContext()
     assert testing.run_inline(chain, 4, context=context) == 5
-    assert context.told == [(4, 10, None)]
+    assert context.progress_calls == [(4, 10, None)]
     assert context.checkpoints == [{"n": 4}]
     assert context.children == [("mail", {"to": 4})]
     assert context.steps == {"add": 5}

@@ -11,7 +11,7 @@ import pytest
 
 import holdfast
 from holdfast import Fatal, Skip, Unit
-from holdfast.client.batches.local import source_of
+from holdfast.client.batches.batch_claim import source_of
 from holdfast.domain.batches.batch import AbortedBy, BatchId, BatchState, identity, unit_key
 from holdfast.domain.batches.breaker import RATE_AFTER, Breaker, FailureLimits
 from holdfast.errors import InvalidInput, InvalidKind, StoreUnavailable
@@ -203,7 +203,7 @@ def test_a_run_in_another_thread_hears_no_signals(app):
 
 def test_a_cancel_after_the_last_unit_was_taken_is_exit_12(app, monkeypatch):
     """The run hears of it only when it ends: its code says what the store says (I14), not 0."""
-    monkeypatch.setattr(driver, "FLUSH_EVERY", 3600.0)  # no look at the ledger between the cancel and the end
+    monkeypatch.setattr(driver, "FLUSH_INTERVAL_S", 3600.0)  # no look at the ledger between the cancel and the end
 
     @app.unit()
     def work(key: int) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.domain.batches.batch import BatchState
-from holdfast.worker.batches.threads import GROUP
+from holdfast.worker.batches.threads import MAX_UNWRITTEN
 from tests.support.processes import PATIENCE, connect, wait_until
 from tests.support.program import programs
 
@@ -130,7 +130,7 @@ def test_killed_three_times_and_resumed(start, run, effects, real_database):
     counts = effects.counts()
     assert code == 0
     assert set(counts) == set(range(COUNT))
-    assert sum(counts.values()) - COUNT <= 3 * (GROUP + 4)
+    assert sum(counts.values()) - COUNT <= 3 * (MAX_UNWRITTEN + 4)
     check(real_database)
 
 
@@ -279,7 +279,7 @@ def test_whatever_happens_no_unit_is_lost(start, run, effects, real_database, se
         process = start("--count", last, "--jobs", jobs, "--nap", "0.004", "--fail", fail)
         wait_until(lambda before=before, p=process: len(effects) > before + 20 or p.poll() is not None)
         number = luck.choice([signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-        kills += GROUP + jobs if number is signal.SIGKILL else 0
+        kills += MAX_UNWRITTEN + jobs if number is signal.SIGKILL else 0
         process.send_signal(number)
         code = process.wait(PATIENCE)
         assert check(real_database)[0].state in STATES[code], "the exit code matches the store"
@@ -306,7 +306,7 @@ def test_whatever_happens_to_workers_no_unit_is_lost(start, run, effects, real_d
         wait_until(lambda before=before: len(effects) > before + 20 or runner.poll() is not None)
         victim = luck.randrange(2)
         number = luck.choice([signal.SIGTERM, signal.SIGKILL, signal.SIGKILL])
-        kills += GROUP + 3 if number is signal.SIGKILL else 0
+        kills += MAX_UNWRITTEN + 3 if number is signal.SIGKILL else 0
         workers[victim].send_signal(number)
         workers[victim].wait(PATIENCE)
         workers[victim] = start("--work", "--nap", "0.004", "--fail", "7,11")
@@ -369,4 +369,4 @@ def test_the_ledger_is_written_on_time(start, effects, real_database):
     store = real_database.open()
     wait_until(lambda: any(store.batches.counters(batch.id).done for batch in store.batches.page()))
     assert process.poll() is None
-    assert len(effects) < GROUP
+    assert len(effects) < MAX_UNWRITTEN

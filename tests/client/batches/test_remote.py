@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 import holdfast
 from holdfast import Unit
-from holdfast.client.batches.shard import SLICE
+from holdfast.client.batches.shard import SLICE_S
 from holdfast.domain.batches.batch import BatchState
 from holdfast.errors import BatchHeld, InvalidInput
 from holdfast.worker.metrics import WorkerCollector
@@ -110,7 +110,7 @@ def test_batches_advance_side_by_side(app):
 
     batches = [app.submit(nap.bind(name=name), range(1000), shards=1) for name in "ab"]
     with worker(app, slots=1):
-        assert together.wait(SLICE * 12)  # one alone would take longer
+        assert together.wait(SLICE_S * 12)  # one alone would take longer
         wait_until(lambda: all(app.store.batches.get(batch.id).state is BatchState.DONE for batch in batches))
     assert Counter(turns) == {"a": 1000, "b": 1000}
 

@@ -13,7 +13,8 @@ from msgspec import structs
 
 import holdfast
 from holdfast import Unit
-from holdfast.client.batches.local import RunOptions, opening_of
+from holdfast.client.batches.batch_claim import run_request
+from holdfast.client.batches.options import RunOptions
 from holdfast.domain.batches.batch import BatchState, unit_key
 from holdfast.errors import ConfigurationError, InvalidInput, InvalidKind, ServiceRunning
 from holdfast.store.batches.ledger import NextUnits
@@ -178,7 +179,7 @@ def json_of(value):
 def lose(app, function, *keys):
     """A run that had these units in hand when its process died."""
     gone = Owner("here", 2**22 - 1, 0.0, this_process().boot, this_process().namespace, "gone")
-    opening = structs.replace(opening_of(function.bind(), [*keys], RunOptions()), owner=json_of(gone))
+    opening = structs.replace(run_request(function.bind(), [*keys], RunOptions()), owner=json_of(gone))
     opened = app.store.batches.open(opening, worker="w")
     candidates = [(unit_key(key), place) for place, key in enumerate(keys)]
     app.store.batches.flush(opened, ask_for=NextUnits(candidates=candidates, limit=100))
