@@ -208,8 +208,7 @@ class Holdfast(Scheduling):
         from holdfast.worker.options import WorkerOptions
         from holdfast.worker.worker import Worker
 
-        shards = {name: kind for name, kind in self.batches.kinds().items() if is_shard(name)}
-        kinds = {**self.kinds, **shards}
+        kinds = {**self.kinds, **{name: kind for name, kind in self.batches.kinds().items() if is_shard(name)}}
         options = WorkerOptions(
             queues=_served_queues(queues, slots, kinds),
             slots=slots,

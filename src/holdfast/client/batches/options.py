@@ -8,12 +8,13 @@ from typing import Any
 
 from msgspec import Struct
 
+from holdfast.client.jobs import kind_options
 from holdfast.domain.batches.breaker import FailureLimits
 from holdfast.domain.batches.sharding import SHARDS
 from holdfast.domain.jobs.kind import ExecutorName, KindOptions
 from holdfast.domain.jobs.new_job import Actor
 from holdfast.domain.jobs.retry import Curve
-from holdfast.domain.text import Duration
+from holdfast.domain.text import Duration, as_bytes, as_duration
 from holdfast.errors import InvalidInput, InvalidKind
 from holdfast.output.printer import Format, Output, Silent
 from holdfast.settings import settings
@@ -50,11 +51,28 @@ class UnitOptions(Struct, frozen=True, kw_only=True):
         return None if self.kind.timeout is None else self.kind.timeout.total_seconds()
 
 
-def unit_executor(value: str) -> ExecutorName:
-    """The executor of a unit function."""
-    if value not in (ExecutorName.THREAD, ExecutorName.PROCESS):
-        raise InvalidKind(f"executor is 'thread' or 'process', not {value!r}")
-    return ExecutorName(value)
+def unit_kind_options(
+    *,
+    queue: str,
+    retry: Curve | Sequence[Duration] | None,
+    timeout: Duration | None,
+    lease: Duration,
+    version: str | None,
+    executor: str,
+    memory: int | str | None,
+) -> KindOptions:
+    """The options of a unit function that it shares with handlers of jobs."""
+    if executor not in (ExecutorName.THREAD, ExecutorName.PROCESS):
+        raise InvalidKind(f"executor is 'thread' or 'process', not {executor!r}")
+    return KindOptions(
+        queue=queue,
+        retry=kind_options.curve(retry, UNIT_CURVE),
+        timeout=None if timeout is None else as_duration(timeout),
+        lease=as_duration(lease),
+        version=version,
+        executor=ExecutorName(executor),
+        memory=None if memory is None else as_bytes(memory),
+    )
 
 
 class Selection(Struct, frozen=True, kw_only=True):

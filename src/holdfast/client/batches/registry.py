@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from holdfast.client.jobs import kind_options
 from holdfast.client.jobs.registry import KindRegistry
-from holdfast.domain.jobs.kind import Kind, KindOptions
+from holdfast.domain.jobs.kind import Kind
 from holdfast.domain.jobs.retry import Curve
-from holdfast.domain.text import Duration, as_bytes, as_duration, checked_name
+from holdfast.domain.text import Duration, checked_name
 from holdfast.errors import InvalidKind
 
 if TYPE_CHECKING:
     from holdfast.client.batches.function import BoundFunction, UnitFunction
     from holdfast.client.batches.inbox import Inbox
+    from holdfast.client.batches.options import UnitOptions
     from holdfast.client.batches.result import BatchResult
     from holdfast.client.batches.session import BatchSession
     from holdfast.domain.batches.batch import Batch
@@ -75,33 +75,28 @@ class BatchRegistry:
         Raises:
             InvalidKind: The name is taken, or an option is invalid.
         """
-        from holdfast.client.batches.options import UNIT_CURVE, UnitOptions, unit_executor
+        from holdfast.client.batches.options import UnitOptions, unit_kind_options
 
-        def register(function: Callable[P, R]) -> UnitFunction[P, R]:
-            options = UnitOptions(
+        kind = unit_kind_options(
+            queue=queue, retry=retry, timeout=timeout, lease=lease, version=version, executor=executor, memory=memory
+        )
+        return lambda function: self._add(
+            function,
+            UnitOptions(
                 name=checked_name(name or function.__name__, what="the name"),
-                kind=KindOptions(
-                    queue=queue,
-                    retry=kind_options.curve(retry, UNIT_CURVE),
-                    timeout=None if timeout is None else as_duration(timeout),
-                    lease=as_duration(lease),
-                    version=version,
-                    executor=unit_executor(executor),
-                    memory=None if memory is None else as_bytes(memory),
-                ),
+                kind=kind,
                 retries=retries,
                 max_failures=max_failures,
                 on_lost=on_lost,
                 rate=rate,
                 conflicts=tuple(conflicts),
                 operational=tuple(operational),
-            )
-            return self._add(function, options, keys)
-
-        return register
+            ),
+            keys,
+        )
 
     def _add(
-        self, function: Callable[P, R], options: Any, keys: Callable[[], Iterable[Any]] | None
+        self, function: Callable[P, R], options: UnitOptions, keys: Callable[[], Iterable[Any]] | None
     ) -> UnitFunction[P, R]:
         from holdfast.client.batches.function import UnitFunction
 

@@ -78,10 +78,6 @@ class Enqueuer:
         Raises:
             InvalidInput: An option has an invalid value.
         """
-        try:
-            conflict = OnConflict(on_conflict)
-        except ValueError:
-            raise InvalidInput(f"on_conflict is 'skip', 'replace' or 'raise', not {on_conflict!r}") from None
         return Enqueuer(
             self._registry,
             self.kind,
@@ -94,7 +90,7 @@ class Enqueuer:
                 tags=(tags,) if isinstance(tags, str) else tuple(tags),
                 key=key,
                 key_for=key_for if key_for is None or key_for == "ever" else as_duration(key_for),
-                on_conflict=conflict,
+                on_conflict=_on_conflict(on_conflict),
                 after=_after(after),
                 hold=hold,
                 actor=actor or Actor.CLIENT,
@@ -212,6 +208,13 @@ class Handler(Generic[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self._function(*args, **kwargs)
+
+
+def _on_conflict(value: str) -> OnConflict:
+    try:
+        return OnConflict(value)
+    except ValueError:
+        raise InvalidInput(f"on_conflict is 'skip', 'replace' or 'raise', not {value!r}") from None
 
 
 def _after(after: After | JobRef | int | Sequence[JobRef | int] | None) -> After | None:
