@@ -67,7 +67,7 @@ SELECT 1, 0, CASE WHEN state = 'done' THEN 'done' ELSE 'failed' END, count(*)
 FROM holdfast.unit WHERE state <> 'pending' GROUP BY 3;
 
 INSERT INTO holdfast.schedule (name, definition, cursor, next_at, look_at, actor, created_at, changed_at)
-SELECT 'schedule-' || n, '{"kind": "kind-1", "when": {"cron": "*/5 * * * *"}}', now(), now() + interval '1 hour',
+SELECT 'schedule-' || n, '{"kind": "kind-1", "cron": "*/5 * * * *"}', now(), now() + interval '1 hour',
     now() + interval '1 hour', 'fill', now(), now()
 FROM generate_series(1, %(schedules)s) AS n;
 

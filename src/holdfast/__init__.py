@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from holdfast.client.jobs.handler import Enqueuer, Handler
     from holdfast.client.jobs.job_ref import JobRef
     from holdfast.client.schedules.api import Backfilled, Schedules
+    from holdfast.client.schedules.definition import ScheduleOptions
     from holdfast.domain.batches.batch import Batch, BatchState, Summary, UnitOutcome
     from holdfast.domain.fleet.autoscaler import Bounds
     from holdfast.domain.fleet.queue import Queue
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from holdfast.domain.jobs.selector import Selector
     from holdfast.domain.jobs.why import WhyReason
     from holdfast.domain.schedules.definition import Condition, Definition, Schedule
+    from holdfast.domain.schedules.overlap import Overlap
     from holdfast.domain.schedules.plan import Plan
     from holdfast.errors import HoldfastError
     from holdfast.options import BatchArguments
@@ -38,9 +40,9 @@ if TYPE_CHECKING:
     from holdfast.store.jobs.control import JobControl
     from holdfast.store.jobs.queries import Count, JobQueries, Page
     from holdfast.store.jobs.settlement import Settlement
-    from holdfast.store.schedules.firing import Fired
+    from holdfast.store.schedules.firing import FiredPlan
     from holdfast.store.schedules.plans import SkippedPlans
-    from holdfast.store.schedules.schedules import Declared
+    from holdfast.store.schedules.schedules import DeclarationResult
     from holdfast.testing import Clock, FakeContext
     from holdfast.worker.batches.unit import Unit
     from holdfast.worker.commands.run import Completed
@@ -64,7 +66,7 @@ __all__ = [
     "Condition",
     "Context",
     "Count",
-    "Declared",
+    "DeclarationResult",
     "Definition",
     "DependencyState",
     "Depth",
@@ -73,7 +75,7 @@ __all__ = [
     "Fail",
     "FakeContext",
     "Fatal",
-    "Fired",
+    "FiredPlan",
     "Handler",
     "Holdfast",
     "HoldfastError",
@@ -86,6 +88,7 @@ __all__ = [
     "JobRef",
     "Kind",
     "NewJob",
+    "Overlap",
     "Page",
     "Plan",
     "Queue",
@@ -93,6 +96,7 @@ __all__ = [
     "Release",
     "Retry",
     "Schedule",
+    "ScheduleOptions",
     "Schedules",
     "Selector",
     "Settlement",
@@ -111,6 +115,7 @@ __all__ = [
 
 #: The names of each module; a name is imported when it is first used, so that `import holdfast` is quick.
 _NAMES = {
+    "holdfast.domain.schedules.overlap": ("Overlap",),
     "holdfast.app": ("Holdfast",),
     "holdfast.client.batches.function": ("BoundFunction", "UnitFunction"),
     "holdfast.client.batches.inbox": ("Inbox", "InboxResult"),
@@ -120,6 +125,7 @@ _NAMES = {
     "holdfast.client.jobs.handler": ("Enqueuer", "Handler"),
     "holdfast.client.jobs.job_ref": ("JobRef",),
     "holdfast.client.schedules.api": ("Backfilled", "Schedules"),
+    "holdfast.client.schedules.definition": ("ScheduleOptions",),
     "holdfast.domain.batches.batch": ("Batch", "BatchState", "Summary", "UnitOutcome"),
     "holdfast.domain.fleet.autoscaler": ("Bounds",),
     "holdfast.domain.fleet.queue": ("Queue",),
@@ -141,9 +147,9 @@ _NAMES = {
     "holdfast.store.jobs.control": ("JobControl",),
     "holdfast.store.jobs.queries": ("Count", "JobQueries", "Page"),
     "holdfast.store.jobs.settlement": ("Settlement",),
-    "holdfast.store.schedules.firing": ("Fired",),
+    "holdfast.store.schedules.firing": ("FiredPlan",),
     "holdfast.store.schedules.plans": ("SkippedPlans",),
-    "holdfast.store.schedules.schedules": ("Declared",),
+    "holdfast.store.schedules.schedules": ("DeclarationResult",),
     "holdfast.testing": ("Clock", "FakeContext"),
     "holdfast.worker.batches.unit": ("Unit",),
     "holdfast.worker.commands.run": ("Completed",),

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack
 
 from holdfast.client.batches.registry import BatchRegistry
+from holdfast.client.fleet.worker_defaults import autoscaler_options, built_in_kinds, served_queues
 from holdfast.client.jobs import kind_options
 from holdfast.client.jobs.handler import Enqueuer, Handler
 from holdfast.client.jobs.job_ref import JobRef
 from holdfast.client.jobs.registry import KindRegistry
-from holdfast.client.schedules.decorator import Scheduling
+from holdfast.client.schedules.definition import ScheduleOptions
+from holdfast.client.schedules.registry import ScheduleRegistry
 from holdfast.domain.batches.sharding import is_shard
 from holdfast.domain.commands.command import COMMAND
-from holdfast.domain.fleet.admission import host_limit
 from holdfast.domain.jobs.job import JobId
 from holdfast.domain.jobs.kind import MAX_PAYLOAD, Kind, KindOptions
 from holdfast.domain.jobs.new_job import NewJob
 from holdfast.domain.jobs.retry import Curve
-from holdfast.domain.text import Duration, as_bytes, as_duration, checked_name
-from holdfast.errors import InvalidInput
-from holdfast.settings import log_folder, settings
+from holdfast.domain.text import Duration, as_bytes, as_duration
+from holdfast.settings import log_folder
 from holdfast.store import Store
 from holdfast.store.fleet.queues import Queues
 from holdfast.store.jobs.control import JobControl
@@ -28,14 +28,15 @@ from holdfast.store.jobs.queries import JobQueries
 from holdfast.worker.applications import APPLICATIONS
 
 if TYPE_CHECKING:
-    from holdfast.worker.autoscaler.autoscaler import AutoscalerOptions
+    from holdfast.client.schedules.api import Schedules
+    from holdfast.worker.schedules.scopes import Provider
     from holdfast.worker.worker import Worker
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Holdfast(Scheduling):
+class Holdfast:
     """An application on one store.
 
     *url* is ``sqlite:///path.db`` or ``postgresql://user@host/database``. The default is ``HOLDFAST_URL``, then the
@@ -46,7 +47,6 @@ class Holdfast(Scheduling):
     """
 
     def __init__(self, url: str | None = None, *, max_payload: int = MAX_PAYLOAD, version: str | None = None) -> None:
-        super().__init__()
         self._version = version
         self._registry = KindRegistry(url, max_payload=max_payload)
         self.batches = BatchRegistry(self._registry)
@@ -55,6 +55,10 @@ class Holdfast(Scheduling):
         self.submit = self.batches.submit
         self.inbox = self.batches.inbox
         self.session = self.batches.session
+        self._schedules = ScheduleRegistry(self._registry.store)
+        self.declare_schedules = self._schedules.declare
+        #: The functions registered with :meth:`scopes`, by name.
+        self.providers = self._schedules.providers
         APPLICATIONS.add(self)
 
     @property
@@ -70,7 +74,7 @@ class Holdfast(Scheduling):
     def use(self, url: str | None, store: Store | None = None) -> None:
         """Switch to another store: the one at *url*, or *store*, which is open already."""
         self._registry.use(url, store)
-        self._undeclared = bool(self._declarations)
+        self._schedules.reset()
 
     @property
     def store(self) -> Store:
@@ -154,8 +158,8 @@ class Holdfast(Scheduling):
         return lambda function: self._handler(name, function, options)
 
     def _handler(self, name: str | None, function: Callable[P, R], options: KindOptions) -> Handler[P, R]:
-        kind = self._registry.add(Kind(name or function.__name__, function, options))
-        return Handler(function, Enqueuer(self._registry, kind))
+        kind = Kind(name or function.__name__, function, options)
+        return Handler(function, Enqueuer(self._registry, self._registry.add(kind)))
 
     def enqueue(self, kind: str, payload: Mapping[str, Any] | None = None, /, **options: Any) -> JobRef:
         """Enqueue a job by the name of its kind; the options are those of :meth:`Enqueuer.options`.
@@ -172,6 +176,38 @@ class Holdfast(Scheduling):
 
     def _enqueuer(self, kind: str) -> Enqueuer:
         return Enqueuer(self._registry, self._registry.kind(kind))
+
+    def schedule(
+        self, expression: str, *, name: str | None = None, version: int = 1, **options: Unpack[ScheduleOptions]
+    ) -> Callable[[Handler[P, R]], Handler[P, R]]:
+        """Fire jobs of a handler by the clock: ``*/5 * * * *``, ``@daily`` or ``every 90s``. Goes above ``@app.job``.
+
+        *name* defaults to that of the kind. Increase *version* when you change the schedule: replicas that run older
+        code then never restore the old definition. The *options* are those of
+        :class:`holdfast.ScheduleOptions`. A handler parameter of type :class:`holdfast.Plan` receives the plan.
+
+        Raises:
+            InvalidExpression: The expression is malformed.
+            UnknownZone: There is no such time zone.
+            NeverFires: No day of the calendar matches.
+            InvalidInput: An option is invalid, or the handler does not accept the payload.
+            InvalidKind: The name is taken, or the decorated function is not a job.
+        """
+        return self._schedules.decorator(expression, name, version, options)
+
+    def scopes(self, name: str | None = None) -> Callable[[Provider], Provider]:
+        """Register a function that returns the scopes of schedules, under *name* or its own name."""
+
+        def register(function: Provider) -> Provider:
+            self._schedules.add_provider(name or function.__name__, function)
+            return function
+
+        return register
+
+    @property
+    def schedules(self) -> Schedules:
+        """Create, change, pause, preview, trigger and backfill schedules. Stores those that code declares first."""
+        return self._schedules.schedules
 
     def worker(
         self,
@@ -192,12 +228,10 @@ class Holdfast(Scheduling):
         """Create a worker for the kinds of this application; ``run()`` works until ``stop()`` is called.
 
         - *queues* defaults to the queues of the kinds; *slots* is the number of jobs at a time.
-        - *drain* ends the worker when no job is ready or running.
-        - *grace* is the time that running jobs get after ``stop()``.
+        - *drain* ends the worker when no job is ready or running; *grace* is the time that jobs get after ``stop()``.
         - *heartbeat* is the interval of lease renewals, *poll* the longest interval between claims.
         - A process child is replaced after *child_jobs* jobs, or when it exceeds *child_memory*.
-        - *plans* makes the worker plan the schedules of the store, beside all other workers.
-        - *echo* is called with the output of commands.
+        - *plans* makes the worker plan the schedules of the store; *echo* is called with the output of commands.
         - For queues with an autoscaler: *memory_profiles* gives the memory of commands by label, *host_limits* the
           share of a host that they may use, by host name. Both default to the configuration.
 
@@ -210,7 +244,7 @@ class Holdfast(Scheduling):
 
         kinds = {**self.kinds, **{name: kind for name, kind in self.batches.kinds().items() if is_shard(name)}}
         options = WorkerOptions(
-            queues=_served_queues(queues, slots, kinds),
+            queues=served_queues(queues, slots, kinds),
             slots=slots,
             drain=drain,
             grace=as_duration(grace),
@@ -221,12 +255,12 @@ class Holdfast(Scheduling):
             plans=plans,
             logs=log_folder(self.url),
             echo=echo,
-            scaling=_autoscaler(memory_profiles, host_limits),
+            scaling=autoscaler_options(memory_profiles, host_limits),
         )
-        kinds |= _built_in_kinds()
+        kinds |= built_in_kinds()
         self.declare_schedules()
         self.store.kinds.publish([kinds[COMMAND].published()])
-        return Worker(self.store, kinds, options=options, request=self.request, providers=self._providers)
+        return Worker(self.store, kinds, options=options, request=self.request, providers=self.providers)
 
     def scheduler(self, *, heartbeat: Duration = 10) -> Worker:
         """Create a worker that runs no jobs: it plans the schedules of the store and does maintenance."""
@@ -235,7 +269,7 @@ class Holdfast(Scheduling):
 
         self.declare_schedules()
         options = WorkerOptions(queues=(), slots=1, heartbeat=as_duration(heartbeat).total_seconds())
-        return Worker(self.store, {}, options=options, request=self.request, providers=self._providers)
+        return Worker(self.store, {}, options=options, request=self.request, providers=self.providers)
 
     def find_kind(self, name: str) -> Kind | None:
         """A kind by its name, including the kinds that run units."""
@@ -247,8 +281,7 @@ class Holdfast(Scheduling):
         Raises:
             NoSuchJob: It does not exist.
         """
-        job = self.views.get(JobId(job_id))
-        return JobRef(job.id, views=lambda: self.views, created=False)
+        return JobRef(self.views.get(JobId(job_id)).id, views=lambda: self.views, created=False)
 
     async def aget(self, job_id: int) -> JobRef:
         """:meth:`get` for async callers."""
@@ -265,30 +298,3 @@ class Holdfast(Scheduling):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _served_queues(queues: Sequence[str] | None, slots: int, kinds: Mapping[str, Kind]) -> tuple[str, ...]:
-    if isinstance(queues, str) or not isinstance(slots, int) or slots < 1:
-        raise InvalidInput(f"queues is a list of names and slots at least 1, not {queues!r} and {slots!r}")
-    served = queues or sorted({kind.options.queue for kind in kinds.values()}) or ["default"]
-    return tuple(checked_name(name, what="the queue") for name in served)
-
-
-def _built_in_kinds() -> dict[str, Kind]:
-    from holdfast.domain.schedules.definition import PING
-    from holdfast.worker.commands.executor import command_kind
-    from holdfast.worker.schedules.ping import ping_kind
-
-    return {PING: ping_kind(settings()["ping_hosts"].value), COMMAND: command_kind()}
-
-
-def _autoscaler(profiles: Mapping[str, str] | None, limits: Mapping[str, str] | None) -> AutoscalerOptions:
-    """The options of the autoscaler: the arguments, or else the configuration."""
-    from holdfast.worker.autoscaler.autoscaler import AutoscalerOptions
-
-    sizes: Mapping[str, str] = settings()["memory_profiles"].value if profiles is None else profiles
-    host_limits: Mapping[str, str] = settings()["host_limits"].value if limits is None else limits
-    for limit in host_limits.values():
-        host_limit(limit, 1)
-    memory = {label: as_bytes(size) for label, size in sizes.items()}
-    return AutoscalerOptions(memory_profiles=memory, host_limits=dict(host_limits))

@@ -74,7 +74,7 @@ def drain(app: Holdfast) -> int:
 def plan(app: Holdfast) -> int:
     """Decide all plans that are due, like a planner. Returns how many were fired."""
     app.declare_schedules()
-    planner, fired = Planner(app.store, ScopeProviders(app.providers), counts=Stats(), patience=60.0), 0
+    planner, fired = Planner(app.store, ScopeProviders(app.providers), counts=Stats(), provider_wait=60.0), 0
     while (ticked := planner.tick()).considered:
         fired += ticked.processed
     return fired

@@ -228,11 +228,11 @@ def _schedules(database: Database) -> list[Schedule]:
     for name, definition, cursor in database.execute(
         f"SELECT name, CAST(definition AS text), {_seconds(database, 'cursor')} FROM holdfast.schedule"
     ):
-        when = load_definition(definition)
-        if when.when.every is not None:
-            every = int(when.when.every.total_seconds())
+        known = load_definition(definition)
+        if known.every is not None:
+            every = int(known.every.total_seconds())
             last = None if cursor is None else int(cursor) // every * every
-            found.append(Schedule(name=name, every=every, cursor=last, scopes=when.scopes or ("global",)))
+            found.append(Schedule(name=name, every=every, cursor=last, scopes=known.scopes or ("global",)))
     return found
 
 

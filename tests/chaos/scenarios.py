@@ -17,9 +17,9 @@ from holdfast.domain.jobs.new_job import NewJob
 from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.jobs.unique_key import Unique
 from holdfast.domain.jobs.verdict import Done, Failed, Released
-from holdfast.domain.schedules.decision import Spec
 from holdfast.domain.schedules.definition import Definition
-from holdfast.domain.schedules.plan import Overlap, Plan
+from holdfast.domain.schedules.overlap import Overlap
+from holdfast.domain.schedules.plan import Plan
 from holdfast.errors import HoldfastError
 from holdfast.store import Store
 from holdfast.store.batches.ledger import NextUnits
@@ -344,8 +344,8 @@ def _inbox(world: World, store: Store) -> None:
 
 
 def _schedule(world: World) -> None:
-    world.store.schedules.create("five", Definition(kind=KIND, when=Spec(cron="*/5 * * * *")), actor="ada")
-    (due,) = world.store.schedules.outlook(providers=(), limit=9).due
+    world.store.schedules.create("five", Definition(kind=KIND, cron="*/5 * * * *"), actor="ada")
+    (due,) = world.store.schedules.due(providers=(), limit=9).schedules
     world.bag["step"] = Advance(
         name="five",
         token=due.token,

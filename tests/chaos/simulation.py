@@ -28,8 +28,7 @@ from holdfast.domain.jobs.new_job import Enqueued, NewJob
 from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.jobs.unique_key import Unique
 from holdfast.domain.jobs.verdict import Done, Failed, Outcome, Released, Stopped
-from holdfast.domain.schedules.decision import CatchUp, Spec
-from holdfast.domain.schedules.definition import Definition
+from holdfast.domain.schedules.definition import CatchUp, Definition
 from holdfast.errors import BatchHeld, BatchPaused, LeaseLost
 from holdfast.store import Store
 from holdfast.store.batches.ledger import NextUnits
@@ -111,8 +110,8 @@ class Simulation:
         self.store.kinds.publish([app.kinds["plan"].published()])
         self.planners = [Planner(self.store, ScopeProviders({}), counts=Stats()) for _ in range(2)]
         for catch_up in CatchUp:
-            spec = Spec(every=timedelta(seconds=TICKS), catch_up=catch_up)
-            definition = Definition(kind="plan", when=spec, queue=QUEUES[0])
+            every = timedelta(seconds=TICKS)
+            definition = Definition(kind="plan", every=every, catch_up=catch_up, queue=QUEUES[0])
             self.store.schedules.create(str(catch_up), definition, actor="ada")
 
     def close(self) -> None:
@@ -279,12 +278,12 @@ class Simulation:
 
     def do_plan(self, a: int, b: int, c: int) -> None:
         """Two planners, one of which may have seen an older state: it must do nothing."""
-        outlook = self.store.schedules.outlook(providers=(), limit=9)
+        due = self.store.schedules.due(providers=(), limit=9)
         self.planners[a % 2].tick()
-        if outlook.due and b % 2:
+        if due.schedules and b % 2:
             from tests.chaos.simulation_plans import late_planner
 
-            late_planner(self.planners[1 - a % 2], self.store, outlook)
+            late_planner(self.planners[1 - a % 2], self.store, due)
         self._know_plans()
 
     def _know_plans(self) -> None:

@@ -50,7 +50,7 @@ def all_errors() -> list[type[errors.HoldfastError]]:
 PUBLIC_CLASSES = ("Holdfast", "BatchRegistry", "Enqueuer", "Schedules")
 PUBLIC_MODULES = ("holdfast.testing", "holdfast.options", "holdfast.files")
 #: Returned for other calls of Holdfast; their own methods are not part of the promise.
-OPAQUE = {"Store", "Kind", "Worker"}
+OPAQUE = {"Store", "Kind", "Worker", "Definition"}
 
 
 def holdfast_types() -> set[str]:

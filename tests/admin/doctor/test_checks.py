@@ -16,9 +16,8 @@ from holdfast.domain.fleet.health import Level
 from holdfast.domain.jobs.job import WorkerId
 from holdfast.domain.jobs.new_job import NewJob
 from holdfast.domain.jobs.verdict import Failed
-from holdfast.domain.schedules.decision import Spec
 from holdfast.domain.schedules.definition import Definition
-from holdfast.domain.schedules.plan import Overlap
+from holdfast.domain.schedules.overlap import Overlap
 from holdfast.store.engine.operation import query
 from holdfast.store.engine.url import open_store
 from holdfast.store.schedules.firing import Advance
@@ -104,7 +103,7 @@ def test_lapsed_leases_and_dead_jobs(store, clock):
 
 
 def make(store, name, kind="mail"):
-    return store.schedules.create(name, Definition(kind=kind, when=Spec(cron="@hourly")), actor="ada")
+    return store.schedules.create(name, Definition(kind=kind, cron="@hourly"), actor="ada")
 
 
 def complaints(store):
@@ -116,8 +115,8 @@ def test_schedules_that_are_in_trouble(store, clock):
     for name in ("late", "broken", "paused", "ahead"):
         make(store, name)
     store.schedules.pause("paused", actor="ada", note="the moon")
-    due = {each.name: each for each in store.schedules.outlook(providers=[], limit=10).due}
-    store.schedules.set_back(due["broken"], "boom")
+    due = {each.name: each for each in store.schedules.due(providers=[], limit=10).schedules}
+    store.schedules.record_failure(due["broken"], "boom")
     until = clock.now() + timedelta(days=900)
     ahead = Advance(name="ahead", token=0, cursor=until, next_at=until, overlap=Overlap.SKIP)
     store.plans.advance([ahead])
@@ -131,8 +130,8 @@ def test_schedules_that_are_in_trouble(store, clock):
 
 def test_one_that_starts_later_is_in_order(store, clock):
     """And one whose definition nobody can read does not keep the doctor from the others."""
-    later = Spec(cron="@hourly", start=clock.now() + timedelta(days=900))
-    store.schedules.create("later", Definition(kind="mail", when=later), actor="ada")
+    later = Definition(kind="mail", cron="@hourly", start=clock.now() + timedelta(days=900))
+    store.schedules.create("later", later, actor="ada")
     Planner(store, ScopeProviders({}), counts=Stats()).tick()
     garbage = {"definition": '{"kind": 1}', "declared": None, "version": 0, "provider": None, "actor": "ada"}
     store.backend.run(query("create_schedule", name="garbage", **garbage))

@@ -14,7 +14,6 @@ from holdfast.admin.views.schedules import schedule_view
 from holdfast.domain.jobs.kind import Kind, KindOptions
 from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.jobs.verdict import Done, Failed
-from holdfast.domain.schedules.decision import spec_of
 from holdfast.domain.schedules.definition import Definition
 from holdfast.worker.schedules.ping import ping_request
 from tests.store.batches import test_batches as batches
@@ -61,7 +60,7 @@ def test_a_list_shows_no_half_of_a_secret(store, masks, size):
 
 
 def test_the_payload_of_a_schedule_is_masked(store, masks):
-    definition = Definition(kind="pay", when=spec_of("@daily"), payload={"iban": SECRET, "token": SECRET, "to": 7})
+    definition = Definition(kind="pay", cron="@daily", payload={"iban": SECRET, "token": SECRET, "to": 7})
     schedule = store.schedules.create("s", definition, actor="ada")
     facts = schedule_view(schedule, store.schedules.now(), secrets=masks.of_schedule(schedule))
     assert facts.definition["payload"] == {"iban": "***", "token": "***", "to": 7}
@@ -70,7 +69,7 @@ def test_the_payload_of_a_schedule_is_masked(store, masks):
 @pytest.mark.one_backend
 def test_what_a_schedule_pings_and_why_it_is_paused_are_masked(store):
     ping = f"https://checks.example.com/nightly?key={SECRET}&{SECRET}"
-    store.schedules.create("s", Definition(kind="pay", when=spec_of("@daily"), ping=ping), actor="ada")
+    store.schedules.create("s", Definition(kind="pay", cron="@daily", ping=ping), actor="ada")
     store.schedules.pause("s", note=f"until token={SECRET} is new", actor="ada")
     facts = schedule_view(store.schedules.get("s"), store.schedules.now())
     assert facts.definition["ping"] == "https://checks.example.com/nightly?key=***&***"

@@ -8,14 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.domain.schedules.decision import CatchUp, Spec, backfilled, decide, spec_of
-from holdfast.domain.schedules.plan import Overlap
+from holdfast.domain.schedules.decision import backfilled, decide
+from holdfast.domain.schedules.definition import CatchUp, Timing
+from holdfast.domain.schedules.overlap import Overlap
 from holdfast.domain.schedules.rule import between
 from holdfast.errors import InvalidExpression, InvalidInput, NeverFires
 
 T0 = datetime(2024, 3, 30, tzinfo=UTC)
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
-FIVE = Spec(cron="*/5 * * * *")
+FIVE = Timing(cron="*/5 * * * *")
 
 
 def at(**parts):
@@ -36,7 +37,7 @@ def test_latest_fires_the_newest_and_writes_the_others_down():
 
 def test_every_fires_the_oldest_first_in_parts():
     """What the cap leaves waits for the next tick."""
-    spec = Spec(cron="*/5 * * * *", catch_up=CatchUp.EVERY)
+    spec = Timing(cron="*/5 * * * *", catch_up=CatchUp.EVERY)
     one = decide(spec, spec.rule(), at(minutes=0), at(minutes=31), cap=4)
     assert told(one) == ([5, 10, 15, 20], [])
     two = decide(spec, spec.rule(), one.cursor, at(minutes=31), cap=4)
@@ -44,53 +45,53 @@ def test_every_fires_the_oldest_first_in_parts():
 
 
 def test_every_does_not_reach_beyond_its_window():
-    spec = Spec(cron="*/5 * * * *", catch_up=CatchUp.EVERY, window=timedelta(minutes=12))
+    spec = Timing(cron="*/5 * * * *", catch_up=CatchUp.EVERY, window=timedelta(minutes=12))
     assert told(decide(spec, spec.rule(), at(minutes=0), at(minutes=31))) == ([20, 25, 30], [(3, "window")])
 
 
 def test_a_window_of_nothing_is_the_newest():
-    spec = Spec(cron="*/5 * * * *", catch_up=CatchUp.EVERY, window=timedelta(0))
+    spec = Timing(cron="*/5 * * * *", catch_up=CatchUp.EVERY, window=timedelta(0))
     assert told(decide(spec, spec.rule(), at(minutes=0), at(minutes=31))) == ([30], [(5, "catch_up")])
 
 
 def test_none_fires_what_is_due_now_and_nothing_older():
-    spec = Spec(cron="*/5 * * * *", catch_up=CatchUp.NONE)
+    spec = Timing(cron="*/5 * * * *", catch_up=CatchUp.NONE)
     assert told(decide(spec, spec.rule(), at(minutes=0), at(minutes=15, seconds=20))) == ([15], [(2, "late")])
     assert told(decide(spec, spec.rule(), at(minutes=0), at(minutes=18))) == ([], [(3, "late")])
 
 
 @pytest.mark.parametrize("catch_up", list(CatchUp))
 def test_without_history_only_the_newest_counts(catch_up):
-    spec = Spec(cron="*/5 * * * *", catch_up=catch_up)
+    spec = Timing(cron="*/5 * * * *", catch_up=catch_up)
     assert told(decide(spec, spec.rule(), None, at(minutes=30, seconds=10))) == ([30], [])
 
 
 @pytest.mark.parametrize("catch_up", list(CatchUp))
 def test_a_clock_that_goes_back_replays_nothing(catch_up):
-    spec = Spec(cron="*/5 * * * *", catch_up=catch_up)
+    spec = Timing(cron="*/5 * * * *", catch_up=catch_up)
     decision = decide(spec, spec.rule(), at(minutes=30), at(minutes=3))
     assert (told(decision), decision.cursor) == (([], []), at(minutes=30))
 
 
 def test_a_delay_never_changes_the_time_of_a_plan():
     """It is decided on later, that is all."""
-    spec = Spec(cron="*/5 * * * *", delay=timedelta(minutes=2))
+    spec = Timing(cron="*/5 * * * *", delay=timedelta(minutes=2))
     assert told(decide(spec, spec.rule(), at(minutes=0), at(minutes=6))) == ([], [])
     decision = decide(spec, spec.rule(), at(minutes=0), at(minutes=7))
     assert (told(decision), decision.next_at) == (([5], []), at(minutes=12))
 
 
 def test_nothing_fires_before_the_start_or_after_the_end():
-    spec = Spec(cron="*/5 * * * *", catch_up=CatchUp.EVERY, start=at(minutes=10), end=at(minutes=20))
+    spec = Timing(cron="*/5 * * * *", catch_up=CatchUp.EVERY, start=at(minutes=10), end=at(minutes=20))
     decision = decide(spec, spec.rule(), at(minutes=0), at(minutes=60))
     assert (told(decision), decision.next_at) == (([10, 15, 20], []), None)
 
 
 instants = st.integers(0, 400).map(lambda minutes: at(minutes=minutes))
 RULES = [
-    Spec(cron="*/7 * * * *", catch_up=CatchUp.EVERY),
-    Spec(cron="30 1,2 * * *", tz="Europe/Berlin", catch_up=CatchUp.EVERY),
-    Spec(every=timedelta(minutes=11), phase=timedelta(minutes=3), catch_up=CatchUp.EVERY),
+    Timing(cron="*/7 * * * *", catch_up=CatchUp.EVERY),
+    Timing(cron="30 1,2 * * *", tz="Europe/Berlin", catch_up=CatchUp.EVERY),
+    Timing(every=timedelta(minutes=11), phase=timedelta(minutes=3), catch_up=CatchUp.EVERY),
 ]
 
 
@@ -130,50 +131,52 @@ def test_every_plan_is_fired_or_skipped_exactly_once(spec, ticks):
 
 
 def test_no_more_is_decided_than_there_are_runs_left():
-    spec = Spec(cron="*/5 * * * *", catch_up=CatchUp.EVERY, runs=5)
+    spec = Timing(cron="*/5 * * * *", catch_up=CatchUp.EVERY, runs=5)
     assert told(decide(spec, spec.rule(), at(minutes=0), at(minutes=60), fired=3)) == ([5, 10], [])
     over = decide(spec, spec.rule(), at(minutes=0), at(minutes=60), fired=5)
     assert (over.fire, over.next_at) == ((), None)
 
 
 def test_a_start_to_come_leaves_the_cursor_where_it_is():
-    spec = Spec(cron="*/5 * * * *", start=at(minutes=12))
+    spec = Timing(cron="*/5 * * * *", start=at(minutes=12))
     decision = decide(spec, spec.rule(), at(minutes=1), at(minutes=7))
     assert (decision.cursor, decision.next_at) == (at(minutes=1), at(minutes=15))
 
 
 def test_an_expression_is_written_as_people_do():
-    assert spec_of("every 90s").every == timedelta(seconds=90)
-    assert spec_of("Every 1h30m", phase=timedelta(minutes=5)).expression == "every 1h30m"
-    assert spec_of(" @daily ").expression == "@daily"
+    assert Timing.from_expression("every 90s").every == timedelta(seconds=90)
+    assert Timing.from_expression("Every 1h30m", phase=timedelta(minutes=5)).expression == "every 1h30m"
+    assert Timing.from_expression(" @daily ").expression == "@daily"
 
 
 @pytest.mark.parametrize("expression", ["every", "every now", "every 0s", "every 1500ms", "", "@never", 5])
 def test_what_is_no_expression_is_refused(expression):
     with pytest.raises(InvalidExpression):
-        spec_of(expression)
+        Timing.from_expression(expression)
 
 
 def test_bounds_without_a_plan_never_fire():
     with pytest.raises(NeverFires, match="between its start and its end"):
-        spec_of("0 0 29 2 *", start=datetime(2029, 1, 1, tzinfo=UTC), end=datetime(2031, 1, 1, tzinfo=UTC))
+        Timing.from_expression(
+            "0 0 29 2 *", start=datetime(2029, 1, 1, tzinfo=UTC), end=datetime(2031, 1, 1, tzinfo=UTC)
+        )
 
 
 def test_a_zone_belongs_to_a_cron_expression():
     with pytest.raises(InvalidInput, match="zone"):
-        spec_of("every 5m", tz="Europe/Berlin")
+        Timing.from_expression("every 5m", tz="Europe/Berlin")
     with pytest.raises(InvalidInput, match="delay"):
-        spec_of("every 5m", delay=-MINUTE)
+        Timing.from_expression("every 5m", delay=-MINUTE)
 
 
 def test_a_phase_belongs_to_an_interval():
     with pytest.raises(InvalidInput, match="phase"):
-        spec_of("@daily", phase=timedelta(minutes=5))
+        Timing.from_expression("@daily", phase=timedelta(minutes=5))
 
 
 def test_a_backfill_is_asked_for_by_both_ends():
     assert [(time - T0) // MINUTE for time in backfilled(FIVE, at(minutes=5), at(minutes=15))] == [5, 10, 15]
-    short = Spec(cron="*/5 * * * *", start=at(minutes=7), end=at(minutes=12))
+    short = Timing(cron="*/5 * * * *", start=at(minutes=7), end=at(minutes=12))
     assert [(time - T0) // MINUTE for time in backfilled(short, at(minutes=0), at(minutes=60))] == [10]
     with pytest.raises(InvalidInput):
         backfilled(FIVE, at(minutes=5), at(minutes=4))
@@ -198,10 +201,10 @@ def test_a_backfill_is_asked_for_by_both_ends():
 )
 def test_a_schedule_that_makes_no_sense_is_refused(values):
     with pytest.raises((InvalidExpression, InvalidInput)):
-        Spec(**values)
+        Timing(**values)
 
 
 def test_with_every_no_plan_is_lost_to_another():
-    assert Spec(cron="@daily").overlaps is Overlap.SKIP
-    assert Spec(cron="@daily", catch_up=CatchUp.EVERY).overlaps is Overlap.QUEUE_ALL
-    assert Spec(cron="@daily", catch_up=CatchUp.EVERY, overlap=Overlap.SKIP).overlaps is Overlap.SKIP
+    assert Timing(cron="@daily").effective_overlap is Overlap.SKIP
+    assert Timing(cron="@daily", catch_up=CatchUp.EVERY).effective_overlap is Overlap.QUEUE_ALL
+    assert Timing(cron="@daily", catch_up=CatchUp.EVERY, overlap=Overlap.SKIP).effective_overlap is Overlap.SKIP

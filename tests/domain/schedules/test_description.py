@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from holdfast.domain.schedules.decision import spec_of
+from holdfast.domain.schedules.definition import Timing
 from holdfast.domain.schedules.description import explain, lint, upcoming
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -37,7 +37,7 @@ NOW = datetime(2030, 1, 1, tzinfo=UTC)
     ],
 )
 def test_in_plain_words(expression, words):
-    assert explain(spec_of(expression)) == words
+    assert explain(Timing.from_expression(expression)) == words
 
 
 @pytest.mark.parametrize(
@@ -60,23 +60,23 @@ def test_in_plain_words(expression, words):
     ],
 )
 def test_what_may_surprise_is_told(expression, tz, said):
-    assert any(said in finding for finding in lint(spec_of(expression, tz=tz), NOW))
+    assert any(said in finding for finding in lint(Timing.from_expression(expression, tz=tz), NOW))
 
 
 @pytest.mark.parametrize("expression", ["*/5 * * * *", "@daily", "0 9 * * 1-5", "0 9 L * *", "0 9 28 * *", "every 6h"])
 def test_what_is_plain_is_not_complained_of(expression):
-    assert lint(spec_of(expression), NOW) == []
+    assert lint(Timing.from_expression(expression), NOW) == []
 
 
 @pytest.mark.parametrize("tz", ["UTC", "Asia/Kolkata"])
 def test_a_zone_that_never_changes_has_no_gaps(tz):
-    assert lint(spec_of("30 2 * * *", tz=tz), NOW) == []
+    assert lint(Timing.from_expression("30 2 * * *", tz=tz), NOW) == []
 
 
 def test_what_comes_next_keeps_to_start_and_end():
-    spec = spec_of("@daily", start=NOW + timedelta(days=3), end=NOW + timedelta(days=4))
+    spec = Timing.from_expression("@daily", start=NOW + timedelta(days=3), end=NOW + timedelta(days=4))
     assert upcoming(spec, NOW, 5) == [NOW + timedelta(days=3), NOW + timedelta(days=4)]
 
 
 def test_there_is_an_end_of_time():
-    assert len(upcoming(spec_of("@yearly"), NOW, 10_000)) < 7000
+    assert len(upcoming(Timing.from_expression("@yearly"), NOW, 10_000)) < 7000

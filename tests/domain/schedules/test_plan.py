@@ -1,93 +1,15 @@
-"""Plans that meet: who starts, who waits, who is left out."""
+"""Plans: their keys and their jitter."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
 import msgspec
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from holdfast.domain.jobs.job import JobId, State
-from holdfast.domain.schedules.plan import Earlier, Overlap, Plan, PlanStatus, Turn, arrange, jittered, standing
+from holdfast.domain.schedules.plan import Plan, jittered
 
 HOUR = timedelta(hours=1)
 T0 = datetime(2030, 1, 1, tzinfo=UTC)
-
-
-def earlier(*standings):
-    return [Earlier(JobId(place), each) for place, each in enumerate(standings, start=1)]
-
-
-def turns(overlap, *standings, count=3):
-    return [str(turn) for turn in arrange(overlap, earlier(*standings), count).turns]
-
-
-RUNNING, QUEUED, APART = PlanStatus.RUNNING, PlanStatus.QUEUED, PlanStatus.APART
-
-
-@pytest.mark.parametrize(
-    ("overlap", "standings", "expected"),
-    [
-        ("skip", [], ["start", "skip", "skip"]),
-        ("skip", [RUNNING], ["skip", "skip", "skip"]),
-        ("skip", [APART], ["start", "skip", "skip"]),
-        ("queue_one", [], ["start", "wait", "skip"]),
-        ("queue_one", [RUNNING], ["wait", "skip", "skip"]),
-        ("queue_one", [RUNNING, QUEUED], ["skip", "skip", "skip"]),
-        ("queue_all", [], ["start", "wait", "wait"]),
-        ("queue_all", [RUNNING], ["wait", "wait", "wait"]),
-        ("queue_all", [APART], ["start", "wait", "wait"]),
-        ("cancel_running", [], ["skip", "skip", "start"]),
-        ("cancel_running", [RUNNING], ["skip", "skip", "wait"]),
-        ("allow", [RUNNING, QUEUED], ["start", "start", "start"]),
-    ],
-)
-def test_each_way_to_meet(overlap, standings, expected):
-    """A plan that waits for its retry is out of the way."""
-    assert turns(Overlap(overlap), *standings) == expected
-
-
-def test_who_waits_waits_for_the_last_in_the_line():
-    assert arrange(Overlap.QUEUE_ALL, earlier(RUNNING, QUEUED, QUEUED), 1).after == [3]
-    assert arrange(Overlap.QUEUE_ALL, earlier(RUNNING, RUNNING), 1).after == [1, 2]
-    assert arrange(Overlap.QUEUE_ALL, earlier(APART, RUNNING), 1).after == [2]
-
-
-def test_who_is_cancelled_is_waited_for():
-    arranged = arrange(Overlap.CANCEL_RUNNING, earlier(APART, RUNNING, QUEUED), 1)
-    assert (arranged.cancel, arranged.after) == ([2, 3], [2])
-
-
-@given(st.sampled_from(Overlap), st.lists(st.sampled_from([RUNNING, QUEUED, APART])), st.integers(1, 5))
-def test_no_two_run_at_once_unless_they_may(overlap, standings, count):
-    """One starts at most, and none while another runs; each new plan has its turn."""
-    arranged = arrange(overlap, earlier(*standings), count)
-    assert len(arranged.turns) == count
-    if overlap is not Overlap.ALLOW:
-        left = [each for each in earlier(*standings) if each.job_id not in arranged.cancel]
-        busy = any(each.standing is not APART for each in left)
-        assert arranged.turns.count(Turn.START) <= (0 if busy else 1)
-    waits = [place for place, turn in enumerate(arranged.turns) if turn is Turn.WAIT]
-    assert not waits or arranged.after or Turn.START in arranged.turns[: waits[0]]
-
-
-@pytest.mark.parametrize(
-    ("state", "attempts", "expected"),
-    [
-        (State.READY, 0, PlanStatus.RUNNING),
-        (State.RUNNING, 3, PlanStatus.RUNNING),
-        (State.SCHEDULED, 0, PlanStatus.RUNNING),
-        (State.SCHEDULED, 1, PlanStatus.APART),
-        (State.HELD, 0, PlanStatus.APART),
-        (State.WAITING, 0, PlanStatus.QUEUED),
-        (State.DEAD, 3, PlanStatus.FINISHED),
-        (None, 0, PlanStatus.FINISHED),
-    ],
-)
-def test_how_a_plan_stands(state, attempts, expected):
-    assert standing(state, attempts) is expected
 
 
 def test_jitter_is_the_same_everywhere():

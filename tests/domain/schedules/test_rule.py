@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.domain.schedules.cron import Cron
-from holdfast.domain.schedules.rule import Calendar, Interval, between, changes
+from holdfast.domain.schedules.rule import Calendar, Interval, between
+from holdfast.domain.schedules.zones import clock_changes
 from holdfast.errors import InvalidExpression, InvalidInput, NeverFires, UnknownZone
 
 MINUTE = timedelta(minutes=1)
@@ -83,7 +84,7 @@ def matches(cron, wall):
 def spans(luck, zone):
     """Three days around a change of the clocks, or anywhere."""
     year = luck.choice(YEARS)
-    found = changes(ZoneInfo(zone), year)
+    found = clock_changes(ZoneInfo(zone), year)
     middle = luck.choice(found) if found else datetime(year, luck.randint(1, 12), luck.randint(1, 28), tzinfo=UTC)
     return middle - timedelta(hours=36, minutes=luck.randint(0, 59)), middle + timedelta(hours=36)
 

@@ -15,9 +15,9 @@ from holdfast.domain.jobs.new_job import NewJob
 from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.jobs.unique_key import KeyScope, Unique
 from holdfast.domain.jobs.verdict import Done, Failed
-from holdfast.domain.schedules.decision import Skipped, SkipReason, Spec
+from holdfast.domain.schedules.decision import Skipped, SkipReason
 from holdfast.domain.schedules.definition import Definition
-from holdfast.domain.schedules.plan import Overlap
+from holdfast.domain.schedules.overlap import Overlap
 from holdfast.errors import InvalidInput, StoreInUse, StoreMoved, StoreReadOnly, StoreUnavailable
 from holdfast.store.batches.ledger import NextUnits
 from holdfast.store.batches.opening import RunRequest
@@ -53,7 +53,7 @@ def fill(store):
     (unit,) = store.batches.flush(run, ask_for=NextUnits(candidates=[("1", 0)], limit=1)).taken
     store.batches.flush(run, [UnitOutcome(key=unit.key, place=0, state=UnitState.DONE, data='{"x": 1}')])
     store.batches.end(run, None, 1, complete=True)
-    definition = Definition(kind="mail", when=Spec(cron="*/5 * * * *"))
+    definition = Definition(kind="mail", cron="*/5 * * * *")
     schedule = store.schedules.create("five", definition, actor="ada")
     late = Skipped(START, START, 1, SkipReason.LATE)
     store.plans.advance([step(schedule, fire(0, hold=True), fire(5), overlap=Overlap.QUEUE_ALL, skip=[late])])

@@ -12,9 +12,10 @@ from holdfast.domain.jobs.new_job import NewJob
 from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.jobs.unique_key import KeyScope, Unique
 from holdfast.domain.jobs.verdict import Done
-from holdfast.domain.schedules.decision import Skipped, SkipReason, Spec
+from holdfast.domain.schedules.decision import Skipped, SkipReason
 from holdfast.domain.schedules.definition import Definition
-from holdfast.domain.schedules.plan import Origin, Overlap, Plan
+from holdfast.domain.schedules.overlap import Overlap
+from holdfast.domain.schedules.plan import Origin, Plan
 from holdfast.errors import NoSuchSchedule
 from holdfast.store.jobs.retention import Retention
 from holdfast.store.jobs.settlement import Settlement
@@ -28,7 +29,7 @@ MINUTE = timedelta(minutes=1)
 
 def due(store, *providers):
     """What a planner sees, by name."""
-    return {each.name: each for each in store.schedules.outlook(providers=providers, limit=100).due}
+    return {each.name: each for each in store.schedules.due(providers=providers, limit=100).schedules}
 
 
 def fire(minutes, *, scope="global", name="five", **request):
@@ -56,7 +57,7 @@ def take(store, *steps):
 
 @pytest.fixture
 def five(store):
-    definition = Definition(kind="mail", when=Spec(cron="*/5 * * * *", overlap=Overlap.SKIP))
+    definition = Definition(kind="mail", cron="*/5 * * * *", overlap=Overlap.SKIP)
     return store.schedules.create("five", definition, actor="ada")
 
 

@@ -7,7 +7,6 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.domain.schedules.decision import Spec
 from holdfast.domain.schedules.definition import Definition
 from holdfast.store.engine import sql
 from holdfast.store.engine.operation import Query, Rows
@@ -17,7 +16,7 @@ from tests.support.backends import START
 from tests.support.processes import connect
 
 SCHEDULES, PLANS = 20_000, 50_000
-DEFINITION = Definition(kind="mail", when=Spec(cron="@daily")).dumps()
+DEFINITION = Definition(kind="mail", cron="@daily").dumps()
 BY_PLAN = Rows(schedule=["s1"], time=[START], scope=["global"])
 BY_NAME = Rows(name=["s1"], cursor=[START], next_at=[START], fired=[1])
 #: How each statement is asked, beyond the names of its parameters.

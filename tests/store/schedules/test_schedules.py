@@ -8,16 +8,16 @@ import pytest
 from msgspec import structs
 
 from holdfast.domain.jobs.selector import Selector
-from holdfast.domain.schedules.decision import CatchUp, Spec
-from holdfast.domain.schedules.definition import SETBACKS, Condition, Definition
+from holdfast.domain.schedules.decision import RETRY_DELAYS
+from holdfast.domain.schedules.definition import CatchUp, Condition, Definition
 from holdfast.errors import DuplicateSchedule, InvalidInput, NoSuchSchedule
-from holdfast.store.schedules.schedules import Declaration, Declared
+from holdfast.store.schedules.schedules import Declaration, DeclarationResult
 from tests.store.schedules.test_plans import MINUTE, due, fire, step, take
 from tests.support.backends import START
 
-FIVE = Definition(kind="mail", when=Spec(cron="*/5 * * * *"))
-SEVEN = Definition(kind="mail", when=Spec(cron="*/7 * * * *"))
-EVERY = Definition(kind="mail", when=Spec(cron="*/5 * * * *", catch_up=CatchUp.EVERY))
+FIVE = Definition(kind="mail", cron="*/5 * * * *")
+SEVEN = Definition(kind="mail", cron="*/7 * * * *")
+EVERY = Definition(kind="mail", cron="*/5 * * * *", catch_up=CatchUp.EVERY)
 
 
 def make(store, name="five", definition=FIVE):
@@ -57,7 +57,7 @@ def test_a_name_is_a_name(store, name):
 def test_what_is_not_there_is_told(store):
     for act in (
         store.schedules.get,
-        store.schedules.remove,
+        store.schedules.delete,
         lambda name: store.schedules.pause(name, actor="ada"),
         lambda name: store.schedules.resume(name, actor="ada"),
         lambda name: store.schedules.update(name, lambda _: FIVE, actor="ada"),
@@ -75,7 +75,7 @@ def test_all_are_listed_by_name(store):
 def test_a_removed_schedule_leaves_its_jobs_alone(store):
     make(store)
     take(store, step(due(store)["five"], fire(0)))
-    store.schedules.remove("five")
+    store.schedules.delete("five")
     assert store.plans.history("five") == []
     assert len(store.views.page(Selector()).jobs) == 1
 
@@ -102,14 +102,14 @@ def test_catching_up_otherwise_is_another_rule(store, clock):
 def test_what_is_not_the_rule_leaves_the_cursor_alone(store, clock):
     decided(store, "five", START)
     clock.advance(minutes=21)
-    other = Definition(kind="post", when=FIVE.when, payload={"to": 1}, priority=3)
+    other = Definition(kind="post", cron=FIVE.cron, payload={"to": 1}, priority=3)
     changed = store.schedules.update("five", lambda _: other, actor="bob")
     assert (changed.cursor, changed.next_at, changed.defined) == (START, START + 5 * MINUTE, other)
 
 
 def test_another_rule_passes_over_what_waits_for_its_delay(store, clock):
     """Whatever the delays are: up to now the old rule is written down, after it the new one holds."""
-    late = Definition(kind="mail", when=Spec(cron="*/5 * * * *", delay=60 * MINUTE))
+    late = Definition(kind="mail", cron="*/5 * * * *", delay=60 * MINUTE)
     make(store, definition=late)
     take(store, step(due(store)["five"], cursor=START))
     clock.advance(minutes=21)
@@ -129,7 +129,7 @@ def test_one_that_was_over_goes_on_from_now(store, clock):
 
 
 def with_runs(runs):
-    return Definition(kind="mail", when=Spec(cron="*/5 * * * *", runs=runs))
+    return Definition(kind="mail", cron="*/5 * * * *", runs=runs)
 
 
 def test_two_changes_at_once_are_both_kept(store, make_store):
@@ -205,35 +205,35 @@ def declare(store, definition=FIVE, version=1):
 
 
 def test_what_code_declares_is_made_once(store):
-    assert [declare(store), declare(store)] == [Declared.MADE, Declared.SAME]
+    assert [declare(store), declare(store)] == [DeclarationResult.MADE, DeclarationResult.SAME]
     assert store.schedules.get("five").token == 0
 
 
 def test_other_code_changes_it(store):
     declare(store)
-    assert declare(store, SEVEN) is Declared.CHANGED
+    assert declare(store, SEVEN) is DeclarationResult.CHANGED
     assert store.schedules.get("five").defined == SEVEN
 
 
 def test_older_code_never_replaces_newer(store):
     """A replica that is restarted in the middle of a deploy."""
     declare(store, SEVEN, version=2)
-    assert declare(store, FIVE, version=1) is Declared.OLDER
+    assert declare(store, FIVE, version=1) is DeclarationResult.OLDER
     assert store.schedules.get("five").defined == SEVEN
 
 
 def test_what_a_person_changed_stays_until_the_code_changes(store):
     declare(store)
     store.schedules.update("five", lambda _: SEVEN, actor="ada")
-    assert declare(store) is Declared.SAME
+    assert declare(store) is DeclarationResult.SAME
     assert store.schedules.get("five").defined == SEVEN
-    assert declare(store, EVERY) is Declared.CHANGED
+    assert declare(store, EVERY) is DeclarationResult.CHANGED
     assert store.schedules.get("five").defined == EVERY
 
 
 def test_code_does_not_take_what_a_person_has_made(store):
     make(store)
-    assert declare(store, SEVEN) is Declared.TAKEN
+    assert declare(store, SEVEN) is DeclarationResult.TAKEN
     assert store.schedules.get("five").defined == FIVE
 
 
@@ -242,24 +242,24 @@ def test_code_does_not_take_what_a_person_has_made(store):
 
 def test_a_planner_sees_what_is_due_and_how_long_it_may_rest(store, clock):
     decided(store, "five", START)
-    outlook = store.schedules.outlook(providers=[], limit=10)
-    assert (outlook.due, outlook.rest, outlook.now) == ([], 5 * MINUTE, START)
+    due_now = store.schedules.due(providers=[], limit=10)
+    assert (due_now.schedules, due_now.next_in, due_now.now) == ([], 5 * MINUTE, START)
     clock.advance(minutes=5)
-    assert [each.name for each in store.schedules.outlook(providers=[], limit=10).due] == ["five"]
+    assert [each.name for each in store.schedules.due(providers=[], limit=10).schedules] == ["five"]
 
 
 def test_scopes_that_nobody_here_can_find_out_are_left_to_others(store):
-    make(store, "tenants", Definition(kind="mail", when=FIVE.when, provider="tenants"))
+    make(store, "tenants", Definition(kind="mail", cron=FIVE.cron, provider="tenants"))
     assert due(store) == {}
-    assert store.schedules.outlook(providers=[], limit=10).rest is None
+    assert store.schedules.due(providers=[], limit=10).next_in is None
     assert list(due(store, "tenants")) == ["tenants"]
 
 
 def test_a_schedule_that_cannot_be_planned_rests_longer_each_time(store, clock):
     make(store)
-    for rest in (*SETBACKS, SETBACKS[-1]):
-        assert store.schedules.set_back(due(store)["five"], "boom")
-        assert store.schedules.outlook(providers=[], limit=10).rest == rest
+    for rest in (*RETRY_DELAYS, RETRY_DELAYS[-1]):
+        assert store.schedules.record_failure(due(store)["five"], "boom")
+        assert store.schedules.due(providers=[], limit=10).next_in == rest
         clock.advance(rest)
     failing = store.schedules.get("five")
     assert (failing.condition, failing.error, failing.failures) == (Condition.FAILING, "boom", 6)
@@ -271,7 +271,7 @@ def test_who_was_changed_meanwhile_is_not_set_back(store):
     make(store)
     seen = due(store)["five"]
     store.schedules.update("five", lambda _: SEVEN, actor="ada")
-    assert not store.schedules.set_back(seen, "boom")
+    assert not store.schedules.record_failure(seen, "boom")
     assert store.schedules.get("five").failures == 0
 
 
@@ -281,7 +281,7 @@ def test_the_lag_is_that_of_the_oldest_plan(store, clock):
     make(store)
     clock.advance(minutes=2)
     assert store.schedules.lag() == 2 * MINUTE
-    store.schedules.set_back(due(store)["five"], "boom")
+    store.schedules.record_failure(due(store)["five"], "boom")
     assert store.schedules.lag() == 2 * MINUTE
     decided(store, "six", START + 2 * MINUTE)
     assert [each.name for each in store.schedules.troubled(late=MINUTE)] == ["five"]

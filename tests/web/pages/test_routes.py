@@ -15,7 +15,6 @@ from holdfast.domain.access.roles import Role
 from holdfast.domain.jobs.job import State, WorkerId
 from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.jobs.verdict import Released
-from holdfast.domain.schedules.decision import Spec
 from holdfast.domain.schedules.definition import Definition
 from holdfast.web.pages.batches import resume_line
 from holdfast.web.pages.routes import ACTS, PAGES
@@ -405,7 +404,7 @@ def test_schedules(place):
 @pytest.mark.one_backend
 def test_the_line_to_copy_of_a_strange_name(place):
     """A name that begins with a dash is no option, and one of several words is one."""
-    definition = Definition(kind="mail", when=Spec(cron="@hourly"))
+    definition = Definition(kind="mail", cron="@hourly")
     for name in ("-x y", "-z"):
         place.scene.app.store.schedules.create(name, definition, actor="ada")
     assert "holdfast schedule show -- &#39;-x y&#39;<" in place.client.get("/schedule", params={"name": "-x y"}).text

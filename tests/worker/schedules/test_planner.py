@@ -22,7 +22,7 @@ from holdfast.domain.schedules.definition import Condition
 from holdfast.domain.schedules.rule import between
 from holdfast.errors import InvalidInput, InvalidKind, InvalidPayload, UnknownKind
 from holdfast.store import Store
-from holdfast.store.schedules.firing import Decided
+from holdfast.store.schedules.firing import AdvanceResult
 from holdfast.store.sqlite.backend import SqliteBackend
 from holdfast.testing import drain, plan
 from holdfast.worker.metrics import WorkerCollector
@@ -49,10 +49,10 @@ def real_app(real_database):
         yield app
 
 
-def planner(app, *, patience=10.0, **options):
+def planner(app, *, provider_wait=10.0, **options):
     """A planner of its own, as another process would have."""
     app.declare_schedules()
-    return Planner(app.store, ScopeProviders(app.providers, **options), counts=Stats(), patience=patience)
+    return Planner(app.store, ScopeProviders(app.providers, **options), counts=Stats(), provider_wait=provider_wait)
 
 
 def minutes(app, name="rollup"):
@@ -189,7 +189,7 @@ def test_a_slow_provider_holds_up_its_own_schedule_alone(app):
 
     declare(app, scopes=tenants)
     app.schedules.create("other", "rollup", "*/5 * * * *")
-    one = planner(app, patience=0.01)
+    one = planner(app, provider_wait=0.01)
     assert one.tick().processed == 1
     assert (one.tick().rest, minutes(app), minutes(app, "other")) == (0.2, [], [0])
     answer.set()
@@ -207,7 +207,7 @@ def test_an_answer_that_came_too_late_decides_no_other_plan(app, clock):
         return found
 
     declare(app, scopes=answer, overlap="allow")
-    late = planner(app, patience=0.01)
+    late = planner(app, provider_wait=0.01)
     late.tick()
     slow.set()
     assert plan(app) == 1
@@ -233,7 +233,7 @@ def test_many_slow_providers_cost_a_tick_no_more_than_one(app):
     declare(app, overlap="allow")
     for n in range(5):
         app.schedules.create(f"slow {n}", "rollup", "*/5 * * * *", scopes="tenants")
-    one = planner(app, patience=0.01)
+    one = planner(app, provider_wait=0.01)
     assert one.tick().processed == 1
     wait_until(lambda: len(asked) == 5)
     never.set()
@@ -242,7 +242,7 @@ def test_many_slow_providers_cost_a_tick_no_more_than_one(app):
 def test_a_provider_that_hangs_sets_its_schedule_back(app):
     never = threading.Event()
     declare(app, scopes=lambda: [str(never.wait(60))])
-    planner(app, patience=0.0, hangs=-1.0).tick()
+    planner(app, provider_wait=0.0, timeout=-1.0).tick()
     assert "has not answered" in app.schedules.get("rollup").error
     never.set()
 
@@ -350,11 +350,11 @@ def test_every_plan_is_decided_once_however_planners_share_the_work(tmp_path_fac
     skipped = [
         time
         for skip in store.plans.skips("rollup", limit=10_000)
-        for time in between(schedule.defined.when.rule(), skip.first - MINUTE, skip.last)
+        for time in between(schedule.defined.rule(), skip.first - MINUTE, skip.last)
     ]
     app.close()
     if schedule.cursor is not None:
-        decided = list(between(schedule.defined.when.rule(), min([*fired, *skipped]) - MINUTE, schedule.cursor))
+        decided = list(between(schedule.defined.rule(), min([*fired, *skipped]) - MINUTE, schedule.cursor))
         assert sorted([*fired, *skipped]) == decided
 
 
@@ -387,22 +387,22 @@ def test_what_another_planner_holds_is_left_to_it(app, monkeypatch):
     """A planner that could move nothing does not spin."""
     declare(app)
     one = planner(app)
-    monkeypatch.setattr(app.store.plans, "advance", lambda advances: Decided([], 0, {}))
+    monkeypatch.setattr(app.store.plans, "advance", lambda advances: AdvanceResult([], 0, {}))
     assert one.tick().rest == 0.2
 
 
 def test_a_clock_that_leaps_ahead_for_a_moment_fires_nothing(caplog):
     """It is believed when it has kept its new time for a minute."""
     keeper, later = ClockCheck(), START + timedelta(days=400)
-    assert keeper.believes(START, 0.0)
+    assert keeper.trusts(START, 0.0)
     with caplog.at_level(logging.WARNING, logger="holdfast"):
-        assert not keeper.believes(later, 10.0)
-        assert not keeper.believes(later + timedelta(seconds=30), 40.0)
+        assert not keeper.trusts(later, 10.0)
+        assert not keeper.trusts(later + timedelta(seconds=30), 40.0)
     assert len(caplog.records) == 1
-    assert keeper.believes(START + timedelta(seconds=50), 50.0)
-    assert not keeper.believes(later, 60.0)
-    assert keeper.believes(later + timedelta(seconds=61), 121.0)
-    assert keeper.believes(START, 122.0)
+    assert keeper.trusts(START + timedelta(seconds=50), 50.0)
+    assert not keeper.trusts(later, 60.0)
+    assert keeper.trusts(later + timedelta(seconds=61), 121.0)
+    assert keeper.trusts(START, 122.0)
 
 
 def test_the_planner_waits_until_a_clock_is_believed(app, clock):
@@ -464,7 +464,7 @@ def test_what_a_person_has_made_is_left_alone_and_told(app, caplog):
     with caplog.at_level(logging.WARNING, logger="holdfast"):
         app.declare_schedules()
     assert "made by a person" in caplog.text
-    assert app.schedules.get("rollup").defined.when.expression == "@yearly"
+    assert app.schedules.get("rollup").defined.expression == "@yearly"
 
 
 # -- with real workers -------------------------------------------------------------------------

@@ -10,9 +10,8 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from holdfast.domain.schedules.decision import CatchUp, Spec
-from holdfast.domain.schedules.definition import Definition
-from holdfast.domain.schedules.plan import Overlap
+from holdfast.domain.schedules.definition import CatchUp, Definition
+from holdfast.domain.schedules.overlap import Overlap
 from holdfast.domain.schedules.rule import between
 from holdfast.worker.schedules.planner import Planner
 from holdfast.worker.schedules.scopes import ScopeProviders
@@ -25,8 +24,8 @@ PLANNERS = 8
 MOMENTS = 500
 SECOND = timedelta(seconds=1)
 KINDS = {
-    "alone": Spec(every=SECOND, catch_up=CatchUp.EVERY, overlap=Overlap.ALLOW),
-    "in a line": Spec(every=SECOND, catch_up=CatchUp.EVERY),
+    "alone": Definition(kind="quick", every=SECOND, catch_up=CatchUp.EVERY, overlap=Overlap.ALLOW),
+    "in a line": Definition(kind="quick", every=SECOND, catch_up=CatchUp.EVERY),
 }
 
 
@@ -74,12 +73,11 @@ def schedules(real_database):
     count = 10 if real_database.name != "sqlite" else 6
     now = store.schedules.now().replace(microsecond=0)
     made = {}
-    for kind, spec in KINDS.items():
+    for kind, base in KINDS.items():
         for n in range(count // 2 if kind == "in a line" else count):
             name = f"{kind} {n}"
-            when = msgspec.structs.replace(spec, end=now)
             provider = "pair" if kind == "in a line" else None
-            definition = Definition(kind="quick", when=when, payload={"n": n}, provider=provider)
+            definition = msgspec.structs.replace(base, end=now, payload={"n": n}, provider=provider)
             store.schedules.create(name, definition, actor="ada")
             made[name] = ("a", "b") if provider else ("global",)
     mark = "?" if real_database.name == "sqlite" else "%s"
@@ -97,7 +95,7 @@ def test_each_plan_is_fired_exactly_once(real_database, schedules):
     planners = Planners(real_database.url, seed=7)
     pause = threading.Event()
     try:
-        while store.schedules.outlook(providers=["pair"], limit=1).due:
+        while store.schedules.due(providers=["pair"], limit=1).schedules:
             planners.disturb()
             pause.wait(planners.random.uniform(0.0, 0.05))
     finally:
@@ -119,7 +117,7 @@ def test_a_stopped_planner_that_wakes_up_writes_nothing(real_database):
     """It has decided, and is stopped before it writes; another decides the same; the first is refused."""
     store = real_database.open()
     make_app(real_database.url).store.close()
-    definition = Definition(kind="quick", when=Spec(every=timedelta(days=1)), payload={"n": 1})
+    definition = Definition(kind="quick", every=timedelta(days=1), payload={"n": 1})
     store.schedules.create("daily", definition, actor="ada")
     child = Child(decide_and_wait, real_database.url)
     assert child.hear() == "decided"

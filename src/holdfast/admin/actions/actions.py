@@ -292,7 +292,7 @@ class Actions:
             case "resume":
                 self.schedules.resume(name)
             case "rm":
-                self.schedules.remove(name)
+                self.schedules.delete(name)
             case _:
                 raise InvalidInput(f"a schedule cannot be told to {action[:40]!r}", hint="Verbs: pause, resume, rm.")
         self.did(f"schedule {action}", f"schedule={name}", note=note)

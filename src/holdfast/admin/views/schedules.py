@@ -1,4 +1,4 @@
-"""Schedules and plans as programs and people see them."""
+"""Views of schedules and plans, with secrets masked."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from msgspec import Struct
 
 from holdfast.domain.access.masking import mask_text, mask_url, masked
 from holdfast.domain.jobs.job import JobId
-from holdfast.domain.schedules.definition import Condition, Schedule
+from holdfast.domain.schedules.definition import Condition, Definition, Schedule, Timing
 from holdfast.domain.schedules.description import explain, lint, upcoming
 from holdfast.errors import HoldfastError
-from holdfast.store.schedules.firing import Fired
+from holdfast.store.schedules.firing import FiredPlan
 from holdfast.store.schedules.plans import SkippedPlans
 
-#: How many of the next plans are shown.
-NEXT = 3
-#: A healthy planner takes no longer to look at what is due.
-LATE = timedelta(seconds=60)
+#: The number of next plans in a view.
+NEXT_PLANS = 3
+#: A healthy planner decides on a due plan within this time.
+LATE_AFTER = timedelta(seconds=60)
 
 
 class Instant(Struct, frozen=True):
@@ -68,75 +68,78 @@ class PlanView(Struct, frozen=True):
 
 
 def schedule_view(
-    schedule: Schedule, now: datetime, *, plans: int = NEXT, secrets: Collection[str] = ()
+    schedule: Schedule, now: datetime, *, plans: int = NEXT_PLANS, secrets: Collection[str] = ()
 ) -> ScheduleView:
-    """What is known of a schedule, by the store's time; one that cannot be read is told as failing."""
+    """Build the view of a schedule at the store's time *now*. One that cannot be decoded is shown as failing."""
     try:
         definition = schedule.defined
     except (msgspec.DecodeError, HoldfastError) as error:
-        return _unreadable(schedule, str(error))
+        return _view(
+            schedule,
+            condition=Condition.FAILING,
+            kind="",
+            expression="",
+            words="its definition cannot be read",
+            next=[],
+            error=schedule.error or str(error),
+            definition=None,
+            warnings=[],
+        )
     idle = schedule.condition in (Condition.PAUSED, Condition.OVER)
-    found = [] if idle else upcoming(definition.when, max(now, schedule.cursor or now), plans)
-    told = msgspec.to_builtins(definition)
-    if "payload" in told:
-        told["payload"] = masked(told["payload"], secrets)
-    if definition.ping is not None:
-        told["ping"] = mask_url(definition.ping)
-    return ScheduleView(
-        name=schedule.name,
+    times = [] if idle else upcoming(definition, max(now, schedule.cursor or now), plans)
+    return _view(
+        schedule,
         condition=schedule.condition,
         kind=definition.kind,
-        expression=definition.when.expression,
-        words=explain(definition.when),
-        next=instants(found, definition.when.tz),
+        expression=definition.expression,
+        words=explain(definition),
+        next=instants(times, definition.tz),
+        error=None if schedule.error is None else mask_text(schedule.error),
+        definition=_masked_definition(definition, secrets),
+        warnings=[*_late(schedule, now), *lint(definition, now)],
+    )
+
+
+def _view(schedule: Schedule, **fields: Any) -> ScheduleView:
+    return ScheduleView(
+        name=schedule.name,
         decided_until=schedule.cursor,
         fired=schedule.fired,
         note=None if schedule.note is None else mask_text(schedule.note),
-        error=None if schedule.error is None else mask_text(schedule.error),
-        definition=told,
         in_code=schedule.declared is not None,
         version=schedule.version,
         changed_at=schedule.changed_at,
         changed_by=schedule.actor,
-        warnings=[*_late(schedule, now), *lint(definition.when, now)],
+        **fields,
     )
 
 
+def _masked_definition(definition: Definition, secrets: Collection[str]) -> dict[str, Any]:
+    """Return the definition as JSON values, with its timing under ``when``."""
+    fields: dict[str, Any] = msgspec.to_builtins(definition)
+    if "payload" in fields:
+        fields["payload"] = masked(fields["payload"], secrets)
+    if definition.ping is not None:
+        fields["ping"] = mask_url(definition.ping)
+    timing = {name: fields.pop(name) for name in Timing.__struct_fields__ if name in fields}
+    return {"kind": fields.pop("kind"), "when": timing, **fields}
+
+
 def _late(schedule: Schedule, now: datetime) -> Iterator[str]:
-    if schedule.condition is Condition.ACTIVE and schedule.next_at is not None and schedule.next_at < now - LATE:
+    if schedule.condition is Condition.ACTIVE and schedule.next_at is not None and schedule.next_at < now - LATE_AFTER:
         since = schedule.next_at.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
         yield f"Due since {since}, and nobody plans it: is a worker of its application running?"
 
 
-def _unreadable(schedule: Schedule, error: str) -> ScheduleView:
-    return ScheduleView(
-        name=schedule.name,
-        condition=Condition.FAILING,
-        kind="",
-        expression="",
-        words="its definition cannot be read",
-        next=[],
-        decided_until=schedule.cursor,
-        fired=schedule.fired,
-        note=None if schedule.note is None else mask_text(schedule.note),
-        error=schedule.error or error,
-        definition=None,
-        in_code=schedule.declared is not None,
-        version=schedule.version,
-        changed_at=schedule.changed_at,
-        changed_by=schedule.actor,
-        warnings=[],
-    )
-
-
-def instants(moments: Iterable[datetime], tz: str) -> list[Instant]:
+def instants(times: Iterable[datetime], tz: str) -> list[Instant]:
+    """Return plan times with their local spelling."""
     zone = ZoneInfo(tz)
-    return [Instant(timestamp, timestamp.astimezone(zone).isoformat()) for timestamp in moments]
+    return [Instant(time, time.astimezone(zone).isoformat()) for time in times]
 
 
-def entry(each: Fired | SkippedPlans) -> PlanView:
-    """What became of one plan, or of a stretch of them."""
-    if isinstance(each, Fired):
+def plan_view(each: FiredPlan | SkippedPlans) -> PlanView:
+    """Build the view of a fired plan or of a skipped span."""
+    if isinstance(each, FiredPlan):
         return PlanView(
             decision="fired",
             first=each.time,

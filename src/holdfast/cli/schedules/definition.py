@@ -1,4 +1,4 @@
-"""``schedule add`` and ``schedule edit``: what a schedule fires, and when."""
+"""The commands ``schedule add`` and ``schedule edit``."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import click
 from holdfast.admin.views.schedules import ScheduleView
 from holdfast.cli.command import command, with_options
 from holdfast.cli.jobs.enqueue import decoded_payload, read_payload
-from holdfast.cli.schedules.text import schedules_of, tell_schedule
+from holdfast.cli.schedules.text import print_schedule, schedules_of
 from holdfast.cli.session import Session
 from holdfast.cli.timestamps import timestamp_of
-from holdfast.domain.schedules.decision import CatchUp
-from holdfast.domain.schedules.plan import Overlap
+from holdfast.domain.schedules.definition import CatchUp
+from holdfast.domain.schedules.overlap import Overlap
 from holdfast.errors import InvalidInput
 
 OPTIONS = (
@@ -21,13 +21,13 @@ OPTIONS = (
     click.option("--phase", metavar="TIME", help="Move an interval: every 1h with a phase of 5m is at minute 5."),
     click.option(
         "--catch-up",
-        type=click.Choice([str(word) for word in CatchUp]),
+        type=click.Choice([str(choice) for choice in CatchUp]),
         help="Which plans fire that were due while nobody planned. [latest]",
     ),
     click.option("--window", metavar="TIME", help="How far back catch-up every reaches. [24h]"),
     click.option(
         "--overlap",
-        type=click.Choice([str(word) for word in Overlap]),
+        type=click.Choice([str(choice) for choice in Overlap]),
         help="What a plan does while an earlier one runs. [skip; with catch-up every: queue_all]",
     ),
     click.option("--delay", metavar="TIME", help="Fire so long after the plan's time, for data to settle. [0]"),
@@ -61,9 +61,9 @@ def add(session: Session, *, name: str, kind: str, expression: str, **options: A
       holdfast schedule add rollup rollup '*/5 * * * *' --catch-up every --delay 30s
       holdfast schedule add poll fetch 'every 90s' -p '{"source": 7}'
     """
-    made = schedules_of(session).create(name, kind, expression, **_given(options))
+    created = schedules_of(session).create(name, kind, expression, **_set_options(options))
     session.actions.did("schedule add", f"schedule={name}", note=f"{kind}: {expression}")
-    tell_schedule(session, made)
+    print_schedule(session, created)
 
 
 @command("edit", answers=ScheduleView, changes=True)
@@ -81,27 +81,27 @@ def edit(session: Session, *, name: str, expression: str | None, kind: str | Non
       holdfast schedule edit nightly --expression '0 3 * * *'
       holdfast schedule edit rollup --delay 1m
     """
-    given = _given(options)
-    if not given and expression is None and kind is None:
+    changes = _set_options(options)
+    if not changes and expression is None and kind is None:
         raise InvalidInput("nothing to change", hint="Give --expression, --kind or another option.")
-    changed = schedules_of(session).update(name, kind=kind, expression=expression, **given)
-    told = sorted([*given, *(word for word, value in (("kind", kind), ("expression", expression)) if value)])
-    session.actions.did("schedule edit", f"schedule={name}", note=", ".join(told))
-    tell_schedule(session, changed)
+    changed = schedules_of(session).update(name, kind=kind, expression=expression, **changes)
+    names = sorted([*changes, *(option for option, value in (("kind", kind), ("expression", expression)) if value)])
+    session.actions.did("schedule edit", f"schedule={name}", note=", ".join(names))
+    print_schedule(session, changed)
 
 
-def _given(options: dict[str, Any]) -> Any:
-    """The options that stand on the line, as a definition takes them."""
-    given = {name: value for name, value in options.items() if value is not None and value != ()}
-    if "scopes_from" in given:
-        if "scopes" in given:
+def _set_options(options: dict[str, Any]) -> Any:
+    """Return the options of the command line as a definition expects them."""
+    chosen = {name: value for name, value in options.items() if value is not None and value != ()}
+    if "scopes_from" in chosen:
+        if "scopes" in chosen:
             raise InvalidInput("--scope and --scopes-from exclude each other")
-        given["scopes"] = given.pop("scopes_from")
-    if "payload" in given:
-        given["payload"] = decoded_payload(read_payload(given["payload"]))
-    if "scopes" in given and not given["scopes"]:
+        chosen["scopes"] = chosen.pop("scopes_from")
+    if "payload" in chosen:
+        chosen["payload"] = decoded_payload(read_payload(chosen["payload"]))
+    if "scopes" in chosen and not chosen["scopes"]:
         raise InvalidInput("a function for scopes has a name")
     for name in ("start", "end"):
-        if name in given:
-            given[name] = timestamp_of(given[name], ages=False)
-    return given
+        if name in chosen:
+            chosen[name] = timestamp_of(chosen[name], ages=False)
+    return chosen

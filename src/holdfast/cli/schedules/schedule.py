@@ -1,4 +1,4 @@
-"""``schedule``: look at schedules and their plans, steer them, try expressions."""
+"""The command group ``schedule``: list, control and preview schedules."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from msgspec import Struct
 
 from holdfast.admin.actions.actions import BackfilledPlans, Triggered
 from holdfast.admin.views.masking import Masks
-from holdfast.admin.views.schedules import Instant, PlanView, ScheduleView, entry, instants, schedule_view
+from holdfast.admin.views.schedules import Instant, PlanView, ScheduleView, instants, plan_view, schedule_view
 from holdfast.cli.command import CommandGroup, Items, command
 from holdfast.cli.confirm import confirm
 from holdfast.cli.schedules.definition import add, edit
-from holdfast.cli.schedules.text import actions_of, schedule_table, schedules_of, tell_schedule
+from holdfast.cli.schedules.text import actions_of, print_schedule, schedule_table, schedules_of
 from holdfast.cli.session import Session
 from holdfast.cli.text import stamp, table
 from holdfast.cli.timestamps import timestamp_of
-from holdfast.domain.schedules.decision import spec_of
+from holdfast.domain.schedules.definition import Timing
 from holdfast.domain.schedules.description import explain, lint, upcoming
 from holdfast.domain.schedules.plan import GLOBAL
 from holdfast.domain.text import as_duration
@@ -47,7 +47,7 @@ class WhyAnswer(Struct, frozen=True):
     why: str
 
 
-class Removed(Struct, frozen=True):
+class DeletedSchedule(Struct, frozen=True):
     """The schedule that was forgotten."""
 
     schedule: str
@@ -63,15 +63,15 @@ def ls(session: Session) -> None:
     """List schedules by name, and when each fires next."""
     schedules, masks = schedules_of(session), Masks(session.store)
     now = schedules.now()
-    found = (schedule_view(each, now, secrets=masks.of_schedule(each)) for each in schedules.all())
-    session.output.items("schedules", found, schedule_table)
+    views = (schedule_view(each, now, secrets=masks.of_schedule(each)) for each in schedules.all())
+    session.output.items("schedules", views, schedule_table)
 
 
 @command("show", answers=ScheduleView)
 @click.argument("name")
 def show(session: Session, *, name: str) -> None:
     """Show one schedule: its rule in words, its next plans, and what is wrong with it."""
-    tell_schedule(session, schedules_of(session).get(name))
+    print_schedule(session, schedules_of(session).get(name))
 
 
 @command("pause", answers=ScheduleView, changes=True)
@@ -80,7 +80,7 @@ def show(session: Session, *, name: str) -> None:
 def pause(session: Session, *, name: str, note: str | None) -> None:
     """Plan nothing more; what was fired goes on."""
     session.actions.schedule("pause", name, note=note)
-    tell_schedule(session, schedules_of(session).get(name))
+    print_schedule(session, schedules_of(session).get(name))
 
 
 @command("resume", answers=ScheduleView, changes=True)
@@ -88,10 +88,10 @@ def pause(session: Session, *, name: str, note: str | None) -> None:
 def resume(session: Session, *, name: str) -> None:
     """Let it go on from now. What was due meanwhile is skipped: holdfast schedule backfill fires it."""
     session.actions.schedule("resume", name)
-    tell_schedule(session, schedules_of(session).get(name))
+    print_schedule(session, schedules_of(session).get(name))
 
 
-@command("rm", answers=Removed, changes=True)
+@command("rm", answers=DeletedSchedule, changes=True)
 @click.argument("name")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def rm(session: Session, *, name: str, yes: bool) -> None:
@@ -99,7 +99,7 @@ def rm(session: Session, *, name: str, yes: bool) -> None:
     schedules_of(session).get(name)
     confirm(session, f"forget the schedule {name!r} with its ledger", yes=yes)
     session.actions.schedule("rm", name)
-    session.output.value(Removed(name), lambda: [f"rm {name}"])
+    session.output.value(DeletedSchedule(name), lambda: [f"rm {name}"])
 
 
 @command("trigger", answers=Triggered, changes=True)
@@ -109,8 +109,8 @@ def rm(session: Session, *, name: str, yes: bool) -> None:
 def trigger(session: Session, *, name: str, scopes: tuple[str, ...], app: str | None) -> None:
     """Fire it now, beside its plans; also while it is paused."""
     done = actions_of(session, app).trigger(name, scopes=scopes or None)
-    told = ", ".join(str(job) for job in done.jobs)
-    session.output.value(done, lambda: [told if session.output.quiet else f"fired as job {told}"])
+    jobs = ", ".join(str(job) for job in done.jobs)
+    session.output.value(done, lambda: [jobs if session.output.quiet else f"fired as job {jobs}"])
 
 
 @command("backfill", answers=BackfilledPlans, changes=True)
@@ -133,7 +133,7 @@ def backfill(
     actions = actions_of(session, app)
     until = actions.schedules.now() if last == "now" else timestamp_of(last)
     done = actions.backfill(name, timestamp_of(first), until, scopes=scopes or None, dry_run=dry_run)
-    session.output.value(done, lambda: [_filled_line(done)])
+    session.output.value(done, lambda: [_backfill_line(done)])
 
 
 @command("preview", answers=Preview)
@@ -151,10 +151,10 @@ def preview(session: Session, *, expression: str, tz: str, phase: str, begin: st
       holdfast schedule preview 'every 90m' -n 10
       holdfast schedule preview '0 9 * * 1#1' --from 2030-01-01T00:00:00Z
     """
-    spec = spec_of(expression, tz=tz, phase=as_duration(phase))
-    moments = upcoming(spec, timestamp_of(begin), count)
-    found = Preview(expression, tz, explain(spec), instants(moments, tz), lint(spec, datetime.now(UTC)))
-    session.output.value(found, lambda: _preview_lines(found))
+    timing = Timing.from_expression(expression, tz=tz, phase=as_duration(phase))
+    times = instants(upcoming(timing, timestamp_of(begin), count), tz)
+    answer = Preview(expression, tz, explain(timing), times, lint(timing, datetime.now(UTC)))
+    session.output.value(answer, lambda: _preview_lines(answer))
 
 
 @command("history", answers=Items("plans", PlanView))
@@ -162,8 +162,8 @@ def preview(session: Session, *, expression: str, tz: str, phase: str, begin: st
 @click.option("-n", "--limit", default=20, show_default=True, type=click.IntRange(1, 10_000), help="At most so many.")
 def history(session: Session, *, name: str, limit: int) -> None:
     """List what was fired and what was skipped, and why; the newest first."""
-    found = [entry(each) for each in schedules_of(session).history(name, limit=limit)]
-    session.output.items("plans", found, _history_table)
+    plans = [plan_view(each) for each in schedules_of(session).history(name, limit=limit)]
+    session.output.items("plans", plans, _history_table)
 
 
 @command("why", answers=WhyAnswer)
@@ -186,24 +186,24 @@ for _command in (ls, show, add, edit, pause, resume, trigger, preview, backfill,
     schedule.add_command(_command)
 
 
-def _filled_line(done: BackfilledPlans) -> str:
+def _backfill_line(done: BackfilledPlans) -> str:
     action = "would be fired; nothing was" if done.dry_run else "fired"
     span = f" from {stamp(done.first)} to {stamp(done.last)}" if done.plans else ""
     return f"{done.plans:,} plans{span} {action}, {done.known:,} had been before"
 
 
-def _preview_lines(found: Preview) -> Iterator[str]:
-    yield found.words
-    for instant in found.next:
+def _preview_lines(preview: Preview) -> Iterator[str]:
+    yield preview.words
+    for instant in preview.next:
         yield f"  {stamp(instant.utc)}  {instant.local}"
-    yield from (f"note: {warning}" for warning in found.warnings)
+    yield from (f"note: {warning}" for warning in preview.warnings)
 
 
-def _history_table(entries: Iterable[PlanView]) -> Iterator[Line]:
-    return table(("PLAN", "SCOPE", "DECISION", "JOB", "STATE", "WHY"), (_entry_row(each) for each in entries))
+def _history_table(plans: Iterable[PlanView]) -> Iterator[Line]:
+    return table(("PLAN", "SCOPE", "DECISION", "JOB", "STATE", "WHY"), (_plan_row(each) for each in plans))
 
 
-def _entry_row(each: PlanView) -> list[str]:
+def _plan_row(each: PlanView) -> list[str]:
     time = stamp(each.first)
     if each.first != each.last:
         last = stamp(each.last)

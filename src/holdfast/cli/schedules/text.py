@@ -1,4 +1,4 @@
-"""Schedules and plans as commands show them."""
+"""Schedules as text, and the services behind their commands."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from holdfast.admin.views.schedules import ScheduleView, schedule_view
 from holdfast.cli.session import Session
 from holdfast.cli.text import age, stamp, table
 from holdfast.domain.access.roles import Via
-from holdfast.domain.schedules.decision import say_exactly
-from holdfast.domain.schedules.definition import Definition, Schedule
+from holdfast.domain.schedules.definition import Definition, Schedule, format_exact_duration
 from holdfast.output.printer import Line
 
 if TYPE_CHECKING:
@@ -24,12 +23,12 @@ if TYPE_CHECKING:
 
 
 def schedules_of(session: Session) -> Schedules:
-    """The schedules of the store, by whoever is at the keyboard."""
+    """Return the schedules API of the session's user."""
     return session.actions.schedules
 
 
 def actions_of(session: Session, app: str | None) -> Actions:
-    """Where whoever is at the keyboard acts; with an application, its functions for scopes are known."""
+    """Return the actions of the session's user; with an application, including its scope functions."""
     if app is None:
         return session.actions
     from holdfast.cli.app_loader import load_app
@@ -38,60 +37,59 @@ def actions_of(session: Session, app: str | None) -> Actions:
     return Actions(loaded.store, actor=session.actor, via=Via.CLI, providers=loaded.providers)
 
 
-def tell_schedule(session: Session, schedule: Schedule) -> None:
-    facts = schedule_view(schedule, session.store.schedules.now(), secrets=Masks(session.store).of_schedule(schedule))
-    session.output.value(facts, lambda: schedule_lines(facts))
+def print_schedule(session: Session, schedule: Schedule) -> None:
+    """Print the view of one schedule."""
+    view = schedule_view(schedule, session.store.schedules.now(), secrets=Masks(session.store).of_schedule(schedule))
+    session.output.value(view, lambda: _schedule_lines(view))
 
 
 def schedule_table(schedules: Iterable[ScheduleView]) -> Iterator[Line]:
     return table(("NAME", "STATE", "EXPRESSION", "KIND", "NEXT", "FIRED", "NOTE"), (_row(each) for each in schedules))
 
 
-def _row(facts: ScheduleView) -> list[str]:
-    when = age(facts.next[0].utc) if facts.next else ""
-    note = facts.error or facts.note or next((text for text in facts.warnings if text.startswith("Due since")), "")
-    zone = (facts.definition or {"when": {}})["when"].get("tz", "")
-    expression = f"{facts.expression} {zone}".strip()
-    return [facts.name, facts.condition, expression, facts.kind, when, f"{facts.fired:,}", note]
+def _row(view: ScheduleView) -> list[str]:
+    when = age(view.next[0].utc) if view.next else ""
+    note = view.error or view.note or next((text for text in view.warnings if text.startswith("Due since")), "")
+    zone = (view.definition or {"when": {}})["when"].get("tz", "")
+    expression = f"{view.expression} {zone}".strip()
+    return [view.name, view.condition, expression, view.kind, when, f"{view.fired:,}", note]
 
 
-def schedule_lines(facts: ScheduleView) -> Iterator[str]:
-    """All there is to say about one schedule."""
-    yield f"schedule {facts.name}  {facts.condition}  {facts.expression}"
-    yield f"  {'when':9} {facts.words}"
-    yield f"  {'kind':9} {facts.kind}"
-    for name, value in _said(facts.definition) if facts.definition else ():
+def _schedule_lines(view: ScheduleView) -> Iterator[str]:
+    yield f"schedule {view.name}  {view.condition}  {view.expression}"
+    yield f"  {'when':9} {view.words}"
+    yield f"  {'kind':9} {view.kind}"
+    for name, value in _set_options(view.definition) if view.definition else ():
         yield f"  {name:9} {value}"
-    told = {
-        "fired": f"{facts.fired:,}",
-        "decided": stamp(facts.decided_until),
-        "note": facts.note,
-        "error": facts.error,
+    optional = {
+        "fired": f"{view.fired:,}",
+        "decided": stamp(view.decided_until),
+        "note": view.note,
+        "error": view.error,
     }
-    for name, text in told.items():
+    for name, text in optional.items():
         if text:
             yield f"  {name:9} {text}"
-    if facts.in_code:
-        yield f"  {'declared':9} in code, version {facts.version}"
-    for instant in facts.next:
+    if view.in_code:
+        yield f"  {'declared':9} in code, version {view.version}"
+    for instant in view.next:
         yield f"  {'next':9} {stamp(instant.utc)}  {instant.local}"
-    yield from (f"  {'note well':9} {warning}" for warning in facts.warnings)
+    yield from (f"  {'note well':9} {warning}" for warning in view.warnings)
 
 
-def _said(definition: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """What the definition says beyond its rule."""
-    known = msgspec.convert(definition, Definition)
-    values = {**structs.asdict(known.when), **structs.asdict(known), "overlap": known.when.overlaps}
-    for name, value in values.items():
-        said = name == "overlap" or name in definition["when"] or name in definition
-        if said and name not in ("cron", "every", "tz", "when", "kind"):
-            yield name.replace("_", " "), _word_for(value)
+def _set_options(definition: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the options that differ from their defaults, and the overlap."""
+    fields = {**definition["when"], **definition}
+    known = msgspec.convert(fields, Definition)
+    for name, value in {**structs.asdict(known), "overlap": known.effective_overlap}.items():
+        if (name == "overlap" or name in fields) and name not in ("cron", "every", "tz", "kind"):
+            yield name.replace("_", " "), _format_value(value)
 
 
-def _word_for(value: Any) -> str:
+def _format_value(value: Any) -> str:
     match value:
         case timedelta():
-            return say_exactly(value)
+            return format_exact_duration(value)
         case datetime():
             return stamp(value)
         case tuple():

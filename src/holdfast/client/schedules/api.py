@@ -1,4 +1,4 @@
-"""Schedules at run time: make, change, pause, look at, and fire them by hand."""
+"""The run-time API of schedules: create, change, pause, inspect and fire them."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from typing import Unpack
 
 from msgspec import Struct
 
-from holdfast.client.schedules.definition import ScheduleOptions, definition_of, redefined
+from holdfast.client.schedules.definition import ScheduleOptions, changed_definition, new_definition
 from holdfast.domain.jobs.job import JobId
 from holdfast.domain.jobs.published_kind import checked_payload, plan_parameter
 from holdfast.domain.schedules.decision import SkipReason, backfilled
-from holdfast.domain.schedules.definition import Condition, Definition, Schedule, checked_scopes, scopes_of
+from holdfast.domain.schedules.definition import Condition, Definition, Schedule, checked_scopes
 from holdfast.domain.schedules.description import upcoming
 from holdfast.domain.schedules.plan import GLOBAL, Origin, Plan
-from holdfast.domain.schedules.rule import MICROSECOND, Rule, checked_timestamp
+from holdfast.domain.schedules.rule import MICROSECOND, checked_timestamp
 from holdfast.domain.text import checked_name, say_duration
 from holdfast.errors import InvalidInput, InvalidPayload
 from holdfast.store import Store
-from holdfast.store.schedules.firing import Fired
+from holdfast.store.schedules.firing import FiredPlan
 from holdfast.store.schedules.plans import SkippedPlans
-from holdfast.worker.schedules.planner import fire_of
-from holdfast.worker.schedules.scopes import Provider, ask_now
+from holdfast.worker.schedules.planner import plan_to_fire
+from holdfast.worker.schedules.scopes import Provider, read_scopes
 
-#: A backfill is one transaction.
-MOST = 10_000
+#: The most plans of one backfill, which is one transaction.
+MAX_BACKFILL = 10_000
 
 
 class Backfilled(Struct, frozen=True):
-    """What a backfill did, or would do: plans that are new, and how many had been fired before."""
+    """The plans that a backfill fired, or would fire, and the number of plans that were fired before."""
 
     schedule: str
     plans: list[Plan]
@@ -38,7 +38,7 @@ class Backfilled(Struct, frozen=True):
 
 
 class Schedules:
-    """The schedules of a store. *actor* is who does it, for those who look later."""
+    """The schedules of a store. *actor* is recorded with every change."""
 
     def __init__(self, store: Callable[[], Store], providers: Mapping[str, Provider], *, actor: str) -> None:
         self._store = store
@@ -46,14 +46,14 @@ class Schedules:
         self._actor = actor
 
     def create(self, name: str, kind: str, expression: str, **options: Unpack[ScheduleOptions]) -> Schedule:
-        """Make a schedule that enqueues jobs of *kind*. Without history, the newest plan that is due fires at once.
+        """Create a schedule that enqueues jobs of *kind*. The newest plan that is due fires at once.
 
         Raises:
-            DuplicateSchedule: There is one of this name.
+            DuplicateSchedule: The name is taken.
             UnknownKind: No application has registered the kind.
-            InvalidInput: The expression, an option or the payload makes no sense.
+            InvalidInput: The expression, an option or the payload is invalid.
         """
-        definition = definition_of(kind, expression, options)
+        definition = new_definition(kind, expression, options)
         self._check(definition)
         return self._store().schedules.create(name, definition, actor=self._actor)
 
@@ -65,62 +65,62 @@ class Schedules:
         expression: str | None = None,
         **options: Unpack[ScheduleOptions],
     ) -> Schedule:
-        """Change what is said, keep the rest. With another rule it goes on from now and replays nothing.
+        """Change some fields of a schedule. With a new rule it continues from now and replays nothing.
 
         Raises:
             NoSuchSchedule: There is none of this name.
             UnknownKind: No application has registered the kind.
-            InvalidInput: The expression, an option or the payload makes no sense.
+            InvalidInput: The expression, an option or the payload is invalid.
         """
 
-        def change(known: Definition) -> Definition:
-            return redefined(known, kind=kind, expression=expression, options=options)
+        def change(definition: Definition) -> Definition:
+            return changed_definition(definition, kind=kind, expression=expression, options=options)
 
         self._check(change(self.get(name).defined))
         return self._store().schedules.update(name, change, actor=self._actor)
 
     def pause(self, name: str, *, note: str | None = None) -> Schedule:
-        """Plan nothing more until :meth:`resume`; what was fired goes on."""
+        """Stop planning a schedule until :meth:`resume`; its jobs continue."""
         return self._store().schedules.pause(name, actor=self._actor, note=note)
 
     def resume(self, name: str) -> Schedule:
-        """Let it go on from now; what was due meanwhile is skipped, and can be backfilled."""
+        """Continue a paused schedule from now. Plans that were due meanwhile are skipped; you can backfill them."""
         return self._store().schedules.resume(name, actor=self._actor)
 
-    def remove(self, name: str) -> None:
-        """Forget a schedule with its ledger; its jobs stay."""
-        self._store().schedules.remove(name)
+    def delete(self, name: str) -> None:
+        """Delete a schedule with its ledger; its jobs stay."""
+        self._store().schedules.delete(name)
 
     def get(self, name: str) -> Schedule:
-        """A schedule as it stands."""
+        """Return a schedule by its name."""
         return self._store().schedules.get(name)
 
     def all(self) -> Iterator[Schedule]:
-        """All schedules, by name."""
+        """Yield all schedules, by name."""
         return self._store().schedules.all()
 
     def now(self) -> datetime:
-        """The store's own time: plans are due by it."""
+        """Return the time of the store's clock, which decides when plans are due."""
         return self._store().schedules.now()
 
     def preview(self, name: str, count: int = 5) -> list[datetime]:
-        """The next *count* plans, as far as there are any, were it not paused."""
+        """Return up to *count* next plans, also of a paused schedule."""
         schedule = self.get(name)
         after = max(self.now(), schedule.cursor or datetime.min.replace(tzinfo=UTC))
-        return upcoming(schedule.defined.when, after, count)
+        return upcoming(schedule.defined, after, count)
 
     def trigger(self, name: str, *, scopes: Sequence[str] | None = None) -> list[JobId]:
-        """Fire it now, beside its plans, in all its scopes or these; also while it is paused. Answers the jobs.
+        """Fire it now, in all its scopes or in these, also while it is paused. Returns the jobs.
 
-        Its time is no plan's: the next plan that is due meets the job as it would any other.
+        The time of a trigger is never that of a plan. The next due plan meets its job as that of an earlier plan.
         """
         definition = self.get(name).defined
-        asked = self._scopes(definition, scopes)
-        now, rule = self.now(), definition.when.rule()
-        plans = [Plan(name, now, scope) for scope in asked]
+        chosen = self._scopes(definition, scopes)
+        now, rule = self.now(), definition.rule()
+        plans = [Plan(name, now, scope) for scope in chosen]
         while rule.next_after(now - MICROSECOND) == now or self._store().plans.known(plans):
             now += MICROSECOND
-            plans = [Plan(name, now, scope) for scope in asked]
+            plans = [Plan(name, now, scope) for scope in chosen]
         return [fired.job_id for fired in self._fire(name, definition, plans, Origin.TRIGGER)]
 
     def backfill(
@@ -132,23 +132,23 @@ class Schedules:
         scopes: Sequence[str] | None = None,
         dry_run: bool = False,
     ) -> Backfilled:
-        """Fire the plans of a stretch of the past, both ends included, that were not fired before.
+        """Fire the plans of a span of the past, both ends included, that were not fired before.
 
-        One runs after the other, unless the schedule's overlap is ``allow``.
+        They run one after the other, unless the schedule's overlap is ``allow``.
 
         Raises:
-            InvalidInput: It is not past, or more than 10,000 plans.
-            UnknownKind: Nobody has registered what it enqueues.
+            InvalidInput: The span is not past, or has more than 10,000 plans.
+            UnknownKind: No application has registered the kind.
         """
         definition = self.get(name).defined
         first, last = checked_timestamp(first), checked_timestamp(last)
         if last > self.now():
             raise InvalidInput("a backfill is of the past", hint="Plans that are still to come fire by themselves.")
-        times = backfilled(definition.when, first, last, limit=MOST)
+        times = backfilled(definition, first, last, limit=MAX_BACKFILL)
         plans = [Plan(name, time, scope) for scope in self._scopes(definition, scopes) for time in times]
-        if len(plans) > MOST:
+        if len(plans) > MAX_BACKFILL:
             raise InvalidInput(
-                f"a backfill of {len(plans):,} plans", hint=f"At most {MOST:,} at a time: do it in parts."
+                f"a backfill of {len(plans):,} plans", hint=f"At most {MAX_BACKFILL:,} at a time: do it in parts."
             )
         if dry_run:
             self._store().kinds.get(definition.kind)
@@ -158,43 +158,42 @@ class Schedules:
         new = [Plan(each.schedule, each.time, each.scope) for each in fired]
         return Backfilled(name, new, len(plans) - len(new), [each.job_id for each in fired])
 
-    def history(self, name: str, *, limit: int = 50) -> list[Fired | SkippedPlans]:
-        """What was fired and what was skipped, the newest first."""
+    def history(self, name: str, *, limit: int = 50) -> list[FiredPlan | SkippedPlans]:
+        """Return the fired and the skipped plans, newest first."""
         self.get(name)
         plans = self._store().plans
-        fired, skipped = plans.history(name, limit=limit), plans.skips(name, limit=limit)
-        found: list[tuple[datetime, Fired | SkippedPlans]] = [(each.time, each) for each in fired]
-        found += [(each.last, each) for each in skipped]
-        return [each for _, each in sorted(found, key=lambda pair: pair[0], reverse=True)][:limit]
+        history: list[FiredPlan | SkippedPlans] = [*plans.history(name, limit=limit), *plans.skips(name, limit=limit)]
+        history.sort(key=lambda each: each.time if isinstance(each, FiredPlan) else each.last, reverse=True)
+        return history[:limit]
 
     def why(self, name: str, time: datetime, *, scope: str = GLOBAL) -> str:
-        """What became of a plan, or will, and why, in words."""
+        """Explain whether a plan was fired, or will be, and why not."""
         schedule, plan = self.get(name), Plan(name, checked_timestamp(time), scope)
         fired = self._store().plans.find(plan)
         if fired is not None:
             by = f"by {fired.actor}{ORIGINS[fired.origin]}"
-            return f"it was fired as job {fired.job_id}, at {_say(fired.decided_at)} {by}"
+            return f"it was fired as job {fired.job_id}, at {_format(fired.decided_at)} {by}"
         skip = self._store().plans.find_skip(plan)
         if skip is not None:
             return f"it was not fired: {REASONS[skip.reason]}"
-        self._scopes(schedule.defined, [scope])
-        return _not_decided(schedule, plan, self.now())
+        self._scopes(schedule.defined, [scope])  # refuses a scope that the schedule does not have
+        return _explain_undecided(schedule, plan, self.now())
 
     def _check(self, definition: Definition) -> None:
-        """The kind must be known, and its handler must take what it will be given."""
+        """Refuse an unknown kind, or a payload that does not fit its handler."""
         kind = self._store().kinds.get(definition.kind)
         plan = plan_parameter(kind.options)
         if plan in definition.payload:
             raise InvalidPayload(f"the parameter {plan!r} is given its plan", hint="Leave it out of the payload.")
         checked_payload(kind, definition.payload, given=plan)
 
-    def _scopes(self, definition: Definition, asked: Sequence[str] | None) -> Sequence[str]:
-        """The scopes that were asked for, each once, if the schedule has them; or all that it has."""
-        requested = None if asked is None else [checked_name(scope, what="a scope") for scope in dict.fromkeys(asked)]
+    def _scopes(self, definition: Definition, names: Sequence[str] | None) -> Sequence[str]:
+        """Return the named scopes without duplicates, if the schedule has them; None: all its scopes."""
+        requested = None if names is None else [checked_name(scope, what="a scope") for scope in dict.fromkeys(names)]
         if definition.provider is None:
-            known = list(scopes_of(definition))
+            known = list(definition.known_scopes)
         elif definition.provider in self._providers:
-            known, _ = checked_scopes(ask_now(self._providers[definition.provider]))
+            known, _ = checked_scopes(read_scopes(self._providers[definition.provider]))
         elif requested is None:
             hint = "Name a scope, or the application that has it: --app MODULE:APP."
             raise InvalidInput(f"its scopes come from {definition.provider!r}, which is not known here", hint=hint)
@@ -204,9 +203,9 @@ class Schedules:
             raise InvalidInput(f"it has no scope {scope!r}", hint=f"It has: {', '.join(known[:10])}.")
         return known if requested is None else requested
 
-    def _fire(self, name: str, definition: Definition, plans: Sequence[Plan], origin: Origin) -> list[Fired]:
+    def _fire(self, name: str, definition: Definition, plans: Sequence[Plan], origin: Origin) -> list[FiredPlan]:
         kind = self._store().kinds.get(definition.kind)
-        fires = [fire_of(plan, definition, kind, actor=self._actor, hasty=True) for plan in plans]
+        fires = [plan_to_fire(plan, definition, kind, actor=self._actor, at_once=True) for plan in plans]
         return self._store().plans.fire(name, fires, origin=origin, actor=self._actor)
 
 
@@ -222,16 +221,16 @@ REASONS = {
 }
 
 
-def _not_decided(schedule: Schedule, plan: Plan, now: datetime) -> str:
-    spec = schedule.defined.when
-    rule: Rule = spec.rule()
+def _explain_undecided(schedule: Schedule, plan: Plan, now: datetime) -> str:
+    definition = schedule.defined
+    rule = definition.rule()
     if rule.next_after(plan.time - MICROSECOND) != plan.time:
         before, after = rule.previous_before(plan.time), rule.next_after(plan.time)
-        return f"{_say(plan.time)} is no plan of it: the nearest are {_say(before)} and {_say(after)}"
-    if spec.start is not None and plan.time < spec.start:
-        return f"the schedule starts later, at {_say(spec.start)}"
-    if spec.end is not None and plan.time > spec.end:
-        return f"the schedule ends before, at {_say(spec.end)}"
+        return f"{_format(plan.time)} is no plan of it: the nearest are {_format(before)} and {_format(after)}"
+    if definition.start is not None and plan.time < definition.start:
+        return f"the schedule starts later, at {_format(definition.start)}"
+    if definition.end is not None and plan.time > definition.end:
+        return f"the schedule ends before, at {_format(definition.end)}"
     if schedule.condition is Condition.PAUSED:
         return f"the schedule is paused{f': {schedule.note}' if schedule.note else ''}"
     if schedule.cursor is not None and plan.time <= schedule.cursor:
@@ -240,11 +239,11 @@ def _not_decided(schedule: Schedule, plan: Plan, now: datetime) -> str:
         return f"the schedule cannot be planned: {schedule.error}"
     if schedule.condition is Condition.OVER:
         return "the schedule is over"
-    wait = plan.time + spec.delay - now
+    wait = plan.time + definition.delay - now
     if wait.total_seconds() > 0:
         return f"it is not due yet: in {say_duration(wait)}"
     return "it is due, and no planner has looked yet: is a worker or a scheduler running?"
 
 
-def _say(timestamp: datetime) -> str:
+def _format(timestamp: datetime) -> str:
     return timestamp.astimezone(UTC).isoformat().replace("+00:00", "Z")

@@ -1,4 +1,4 @@
-"""Definitions of schedules as people write them."""
+"""Options of schedules as people write them, and the definitions that they make."""
 
 from __future__ import annotations
 
@@ -8,24 +8,23 @@ from typing import Any, TypedDict
 
 from msgspec import structs
 
-from holdfast.domain.schedules.decision import CatchUp, spec_of
-from holdfast.domain.schedules.definition import Definition
-from holdfast.domain.schedules.plan import Overlap
+from holdfast.domain.schedules.definition import CatchUp, Definition
+from holdfast.domain.schedules.overlap import Overlap
 from holdfast.domain.schedules.rule import checked_timestamp
 from holdfast.domain.text import Duration, as_duration, nearest
 from holdfast.errors import InvalidInput
 
 
 class ScheduleOptions(TypedDict, total=False):
-    """What can be said about a schedule, besides its expression.
+    """The options of a schedule, besides its expression.
 
-    *tz* is the IANA zone of a cron expression, *phase* moves an interval. *catch_up* is ``latest`` (default), ``every``
-    or ``none``: which of the plans that were due while nobody planned are fired, ``every`` one of them within
-    *window*. *overlap* is ``skip`` (default), ``queue_one``, ``queue_all`` (default with ``every``),
-    ``cancel_running`` or ``allow``: what becomes of a plan while an earlier one of its scope runs. *delay* lets data
-    settle, *jitter* spreads the jobs; neither changes a plan's time. From *start* to *end*, at most *runs* times.
-    *scopes* is a list, a function that answers one, or the name of such a function: each plan fires once in each.
-    *payload* are the other parameters of the handler; *ping* is a URL to call after each success.
+    *tz* is the IANA zone of a cron expression, *phase* moves an interval. *catch_up* decides which plans fire that were
+    due while no planner ran: ``latest`` (default), ``none``, or ``every`` one within *window*. *overlap* decides what
+    happens to a plan while an earlier one of its scope runs: ``skip`` (default), ``queue_one``, ``queue_all`` (default
+    with ``every``), ``cancel_running`` or ``allow``. *delay* lets data settle and *jitter* spreads the jobs; neither
+    changes a plan's time. *start*, *end* and *runs* limit the plans. *scopes* is a list, a function that returns one,
+    or the name of such a function: each plan fires once in each scope. *payload* holds the other parameters of the
+    handler; *ping* is a URL to call after each success.
     """
 
     tz: str
@@ -45,99 +44,89 @@ class ScheduleOptions(TypedDict, total=False):
     ping: str | None
 
 
-def definition_of(kind: str, expression: str, options: Mapping[str, Any]) -> Definition:
-    """The definition of a new schedule.
-
-    Raises:
-        InvalidExpression: The expression cannot be read.
-        UnknownZone: There is no such time zone.
-        NeverFires: It names no day of the calendar.
-        InvalidInput: An option makes no sense.
-    """
-    when, job = _sorted_out(options)
-    return Definition(kind=kind, when=spec_of(expression, **when), **job)
+def new_definition(kind: str, expression: str, options: Mapping[str, Any]) -> Definition:
+    """Build the definition of a new schedule."""
+    return Definition.from_expression(expression, kind=kind, **_fields(options))
 
 
-def redefined(
+def changed_definition(
     definition: Definition, *, kind: str | None, expression: str | None, options: Mapping[str, Any]
 ) -> Definition:
-    """The same definition with some of it said anew."""
-    when, job = _sorted_out(options)
-    if "scopes" in options:
-        job = {"scopes": (), "provider": None, **job}
-    spelt = definition.when.expression if expression is None else expression
-    # What belongs to the other sort of rule does not go with it.
-    gone = {"cron", "every", "tz" if spelt.lower().startswith("every ") else "phase"}
-    kept = {name: value for name, value in structs.asdict(definition.when).items() if name not in gone}
-    spec = spec_of(spelt, **{**kept, **when})
-    return structs.replace(definition, kind=kind or definition.kind, when=spec, **job)
+    """Return the definition with some of its fields changed."""
+    expression = definition.expression if expression is None else expression
+    # A zone does not carry over to an interval, nor a phase to a cron expression.
+    dropped = {"cron", "every", "tz" if expression.lower().startswith("every ") else "phase"}
+    kept = {name: value for name, value in structs.asdict(definition).items() if name not in dropped}
+    return Definition.from_expression(expression, **{**kept, **_fields(options), "kind": kind or definition.kind})
 
 
-def _sorted_out(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What is about the time, and what is about the job."""
-    for name in options.keys() - _WHEN.keys() - _JOB.keys():
-        near = nearest(name, [*_WHEN, *_JOB])
-        hint = f"Did you mean {near!r}?" if near else f"There are: {', '.join([*_WHEN, *_JOB])}."
+def _fields(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Convert options to the fields of a definition.
+
+    Raises:
+        InvalidInput: An option is unknown or invalid.
+    """
+    known = list(ScheduleOptions.__annotations__)
+    for name in options.keys() - set(known):
+        near = nearest(name, known)
+        hint = f"Did you mean {near!r}?" if near else f"There are: {', '.join(known)}."
         raise InvalidInput(f"a schedule has no option {name!r}", hint=hint)
-    when = {name: _WHEN[name](value) for name, value in options.items() if name in _WHEN}
-    job: dict[str, Any] = {}
-    for name, value in options.items():
-        if name in _JOB:
-            job |= _JOB[name](value)
-    return when, job
+    fields = {name: _CONVERTERS[name](value) if name in _CONVERTERS else value for name, value in options.items()}
+    if isinstance(fields.get("scopes"), str):
+        fields |= {"scopes": (), "provider": fields["scopes"]}
+    elif "scopes" in fields:
+        fields["provider"] = None
+    return fields
 
 
-def _word(words: type[CatchUp | Overlap], what: str) -> Callable[[str], Any]:
-    def read(text: str) -> Any:
+def _choice(choices: type[CatchUp | Overlap], option: str) -> Callable[[str], Any]:
+    def convert(text: str) -> Any:
         try:
-            return words(text)
+            return choices(text)
         except ValueError:
-            known = ", ".join(words)
-            raise InvalidInput(f"{what} is one of {known}, not {text!r}") from None
+            raise InvalidInput(f"{option} is one of {', '.join(choices)}, not {text!r}") from None
 
-    return read
+    return convert
 
 
-def _count(value: int | None) -> int | None:
-    if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
+def _optional(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda value: None if value is None else convert(value)
+
+
+def _runs(value: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
         raise InvalidInput(f"runs is a number, not {value!r}")
     return value
 
 
-def _scopes(value: Sequence[str] | str | Callable[[], Any] | None) -> dict[str, Any]:
+def _scopes(value: Sequence[str] | str | Callable[[], Any] | None) -> tuple[str, ...] | str:
     if callable(value):
         raise InvalidInput("a function for scopes has a name here", hint="Declare it with @app.scopes().")
-    if isinstance(value, str):
-        return {"provider": value}
     if value is None:
-        return {"scopes": ()}
+        return ()
+    if isinstance(value, str):
+        return value
     if not isinstance(value, Sequence) or not value:
         raise InvalidInput(f"scopes are a list of at least one text, not {value!r}")
-    return {"scopes": tuple(value)}
+    return tuple(value)
 
 
 def _payload(value: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise InvalidInput(f"a payload names the handler's parameters, not {value!r}")
-    return {"payload": dict(value)}
+    return dict(value)
 
 
-_WHEN: dict[str, Callable[[Any], Any]] = {
-    "tz": lambda value: value,
+_CONVERTERS: dict[str, Callable[[Any], Any]] = {
     "phase": as_duration,
-    "catch_up": _word(CatchUp, "catch_up"),
+    "catch_up": _choice(CatchUp, "catch_up"),
     "window": as_duration,
-    "overlap": lambda value: None if value is None else _word(Overlap, "overlap")(value),
+    "overlap": _optional(_choice(Overlap, "overlap")),
     "delay": as_duration,
     "jitter": as_duration,
-    "start": lambda value: None if value is None else checked_timestamp(value),
-    "end": lambda value: None if value is None else checked_timestamp(value),
-    "runs": _count,
-}
-_JOB: dict[str, Callable[[Any], dict[str, Any]]] = {
+    "start": _optional(checked_timestamp),
+    "end": _optional(checked_timestamp),
+    "runs": _optional(_runs),
     "payload": _payload,
-    "queue": lambda value: {"queue": value},
-    "priority": lambda value: {"priority": value},
     "scopes": _scopes,
-    "ping": lambda value: {"ping": value},
 }

@@ -1,8 +1,9 @@
-"""Cron expressions, compiled: which seconds, minutes, hours and days of the calendar they name.
+"""Cron expressions, compiled to the seconds, minutes, hours and days that they name.
 
-Five fields (minute, hour, day of the month, month, day of the week) or six with seconds first; names, ranges, steps,
-``L`` (the last day, ``5L`` the last Friday), ``#`` (``1#2`` the second Monday), and ``@daily`` and the like. Time zones
-are :mod:`holdfast.domain.schedules.rule`' business.
+An expression has five fields (minute, hour, day of the month, month, day of the week), or six with seconds first.
+Fields accept names, ranges, steps, ``L`` (the last day), ``5L`` (the last Friday) and ``1#2`` (the second Monday).
+Macros such as ``@daily`` are accepted too. This module knows only the wall clock; :mod:`holdfast.domain.schedules.rule`
+adds time zones.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import calendar
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import date, datetime
 from typing import NamedTuple
 
@@ -27,9 +28,9 @@ MACROS = {
 }
 MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
-LENGTHS = (0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
-#: Within so many years every date of the calendar comes on every day of the week.
-HORIZON = 41
+MONTH_LENGTHS = (0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+#: Within this many years, every date of the calendar falls on every day of the week.
+HORIZON_YEARS = 41
 
 
 class _Field(NamedTuple):
@@ -53,61 +54,56 @@ _LAST = re.compile(r"([a-z]+|\d+)l")
 
 
 class Days(NamedTuple):
-    """Days of a month: by number, by day of the week (0 is Sunday), the nth or the last of these, the last of all."""
+    """The days of a month that an expression names. Weekdays count from 0, Sunday; *nth* holds (weekday, n)."""
 
     numbers: frozenset[int]
     weekdays: frozenset[int]
     nth: frozenset[tuple[int, int]]
     last_weekdays: frozenset[int]
     last: bool
-    #: Both kinds are named: one of them is enough. Otherwise both must hold.
+    #: True if both day fields are restricted: then a day matches when either field names it, otherwise when both do.
     either: bool
 
 
 class Cron:
-    """A compiled expression. Moments are times of the wall clock; what they have for a zone is passed through."""
+    """A compiled expression. Its timestamps show the wall clock; their tzinfo is passed through unchanged."""
 
     def __init__(self, expression: str) -> None:
         self.expression = expression
-        words = _words(expression)
-        self.seconds = _values(SECOND, words[0]) if len(words) == 6 else (0,)
-        fields = words[-5:]
+        fields = _split_fields(expression)
+        self.seconds = _values(SECOND, fields[0]) if len(fields) == 6 else (0,)
+        fields = fields[-5:]
         self.minutes = _values(FIELDS[0], fields[0])
         self.hours = _values(FIELDS[1], fields[1])
         self.months = _values(FIELDS[3], fields[3])
         self.days = _days(fields[2], fields[4])
-        #: Neither minute nor hour is a wildcard: it means a time of the wall clock, not a rhythm.
+        #: True if neither minute nor hour is a wildcard: it names a time of day, not a rhythm.
         self.fixed = not fields[0].text.startswith("*") and not fields[1].text.startswith("*")
         self._next_second, self._next_minute = _followers(self.seconds, 60), _followers(self.minutes, 60)
         self._next_hour, self._next_month = _followers(self.hours, 24), _followers(self.months, 13)
         self._has_minute = [minute in self.minutes for minute in range(60)]
         self._has_hour = [hour in self.hours for hour in range(24)]
         self._has_month = [month in self.months for month in range(13)]
-        #: The days of a month, by its length and the day of the week that it begins with.
-        self._shapes = {
-            (first, length): self._find_days(first, length) for first in range(7) for length in (28, 29, 30, 31)
+        #: The matching days of a month, by the weekday of its first day and by its length.
+        self._days_by_shape = {
+            (first, length): self._matching_days(first, length) for first in range(7) for length in (28, 29, 30, 31)
         }
-        self._known: dict[tuple[int, int], tuple[int, ...]] = {}
-        if not self._ever():
+        self._days_by_month: dict[tuple[int, int], tuple[int, ...]] = {}
+        if not any(self.days_of(2000 + n, month) for n in range(HORIZON_YEARS) for month in self.months):
             raise NeverFires(f"{expression[:100]!r} never fires: there is no such day")
 
     def days_of(self, year: int, month: int) -> tuple[int, ...]:
-        """The days of a month that it names, in their order."""
-        found = self._known.get((year, month))
-        if found is None:
-            length = LENGTHS[month] if month != 2 or not calendar.isleap(year) else 29
-            found = self._known[year, month] = self._shapes[date(year, month, 1).weekday(), length]
-        return found
+        """Return the matching days of a month, in order."""
+        days = self._days_by_month.get((year, month))
+        if days is None:
+            length = MONTH_LENGTHS[month] if month != 2 or not calendar.isleap(year) else 29
+            days = self._days_by_month[year, month] = self._days_by_shape[date(year, month, 1).weekday(), length]
+        return days
 
     def after(self, timestamp: datetime) -> datetime:
-        """The first time of the wall clock after *moment*."""
-        year, month, day, hour, minute = (
-            timestamp.year,
-            timestamp.month,
-            timestamp.day,
-            timestamp.hour,
-            timestamp.minute,
-        )
+        """Return the first matching time after *timestamp*."""
+        year, month, day = timestamp.year, timestamp.month, timestamp.day
+        hour, minute = timestamp.hour, timestamp.minute
         if self._has_month[month] and day in self.days_of(year, month):
             if self._has_hour[hour]:
                 if self._has_minute[minute] and (second := self._next_second[timestamp.second]) is not None:
@@ -120,7 +116,7 @@ class Cron:
         return datetime(year, month, day, self.hours[0], self.minutes[0], self.seconds[0], 0, timestamp.tzinfo)
 
     def before(self, timestamp: datetime) -> datetime:
-        """The last time of the wall clock before *moment*, to the second."""
+        """Return the last matching time before *timestamp*, to the second."""
         year, month, day = timestamp.year, timestamp.month, timestamp.day
         time = None
         if self._has_month[month] and day in self.days_of(year, month):
@@ -130,52 +126,48 @@ class Cron:
             time = (self.hours[-1], self.minutes[-1], self.seconds[-1])
         return datetime(year, month, day, *time, tzinfo=timestamp.tzinfo)
 
-    # -- the time of the day ---------------------------------------------------------------
-
     def _time_before(self, hour: int, minute: int, second: int) -> tuple[int, int, int] | None:
         if hour in self.hours:
             if minute in self.minutes:
-                place = bisect_left(self.seconds, second)
-                if place:
-                    return hour, minute, self.seconds[place - 1]
-            place = bisect_left(self.minutes, minute)
-            if place:
-                return hour, self.minutes[place - 1], self.seconds[-1]
-        place = bisect_left(self.hours, hour)
-        return (self.hours[place - 1], self.minutes[-1], self.seconds[-1]) if place else None
-
-    # -- the day of the calendar -----------------------------------------------------------
+                index = bisect_left(self.seconds, second)
+                if index:
+                    return hour, minute, self.seconds[index - 1]
+            index = bisect_left(self.minutes, minute)
+            if index:
+                return hour, self.minutes[index - 1], self.seconds[-1]
+        index = bisect_left(self.hours, hour)
+        return (self.hours[index - 1], self.minutes[-1], self.seconds[-1]) if index else None
 
     def _day_after(self, year: int, month: int, day: int) -> tuple[int, int, int]:
         if month in self.months:
             days = self.days_of(year, month)
-            place = bisect_right(days, day)
-            if place < len(days):
-                return year, month, days[place]
-        horizon = year + HORIZON
+            index = bisect_right(days, day)
+            if index < len(days):
+                return year, month, days[index]
+        horizon = year + HORIZON_YEARS
         while year <= horizon:
             later = self._next_month[month]
             year, month = (year + 1, self.months[0]) if later is None else (year, later)
             if days := self.days_of(year, month):
                 return year, month, days[0]
-        raise NeverFires(f"{self.expression!r} does not fire in the next {HORIZON} years")
+        raise NeverFires(f"{self.expression!r} does not fire in the next {HORIZON_YEARS} years")
 
     def _day_before(self, year: int, month: int, day: int) -> tuple[int, int, int]:
         if month in self.months:
             days = self.days_of(year, month)
-            place = bisect_left(days, day)
-            if place:
-                return year, month, days[place - 1]
-        for _ in range(HORIZON * 12):
+            index = bisect_left(days, day)
+            if index:
+                return year, month, days[index - 1]
+        for _ in range(HORIZON_YEARS * 12):
             year, month = (year, month - 1) if month > 1 else (year - 1, 12)
             if month in self.months and (days := self.days_of(year, month)):
                 return year, month, days[-1]
-        raise NeverFires(f"{self.expression!r} has not fired for {HORIZON} years")
+        raise NeverFires(f"{self.expression!r} has not fired for {HORIZON_YEARS} years")
 
-    def _find_days(self, first: int, length: int) -> tuple[int, ...]:
-        return tuple(day for day in range(1, length + 1) if self._names(day, (first + day) % 7, length))
+    def _matching_days(self, first: int, length: int) -> tuple[int, ...]:
+        return tuple(day for day in range(1, length + 1) if self._matches(day, (first + day) % 7, length))
 
-    def _names(self, day: int, weekday: int, length: int) -> bool:
+    def _matches(self, day: int, weekday: int, length: int) -> bool:
         days = self.days
         by_number = day in days.numbers or (days.last and day == length)
         by_weekday = (
@@ -185,113 +177,111 @@ class Cron:
         )
         return by_number or by_weekday if days.either else by_number and by_weekday
 
-    def _ever(self) -> bool:
-        years = (2000 + n for n in range(HORIZON))
-        return any(self.days_of(year, month) for year in years for month in self.months)
-
 
 def _followers(values: Sequence[int], size: int) -> list[int | None]:
-    """For each number, the first of *values* that is greater."""
+    """Return, for each number below *size*, the first greater one of *values*."""
     return [next((value for value in values if value > number), None) for number in range(size)]
 
 
 # -- parsing -------------------------------------------------------------------------------
 
 
-class _Word(NamedTuple):
-    """A field as it was written, and at which character it begins."""
+class _FieldText(NamedTuple):
+    """A field as written, and the position of its first character."""
 
     text: str
-    place: int
+    position: int
 
 
-def _words(expression: str) -> list[_Word]:
+def _split_fields(expression: str) -> list[_FieldText]:
     lowered = expression.strip().lower()
-    spelt = MACROS.get(lowered, lowered)
-    if spelt.startswith("@"):
+    expanded = MACROS.get(lowered, lowered)
+    if expanded.startswith("@"):
         known = ", ".join(MACROS)
         raise InvalidExpression(f"{expression[:100]!r} is no schedule", hint=f"There are {known}.", position=0)
-    words = [_Word(found.group(), found.start()) for found in re.finditer(r"\S+", spelt)]
-    if len(words) not in (5, 6):
+    fields = [_FieldText(match.group(), match.start()) for match in re.finditer(r"\S+", expanded)]
+    if len(fields) not in (5, 6):
         raise InvalidExpression(
-            f"{expression[:100]!r} has {len(words)} fields, not 5 or 6",
+            f"{expression[:100]!r} has {len(fields)} fields, not 5 or 6",
             hint="Write minute, hour, day, month and weekday: 30 6 * * mon-fri. With six, seconds come first.",
             position=0,
         )
-    return words
+    return fields
 
 
-def _values(field: _Field, word: _Word) -> tuple[int, ...]:
-    """The values of a field, in their order."""
-    found: set[int] = set()
-    for part, place in _parts(word):
-        found |= _range(field, part, place)
-    return tuple(sorted(found))
+def _values(field: _Field, written: _FieldText) -> tuple[int, ...]:
+    """Return the values that a field names, in order."""
+    values = {value for part, position in _parts(written) for value in _range(field, part, position)}
+    return tuple(sorted(values))
 
 
-def _parts(word: _Word) -> list[tuple[str, int]]:
-    parts, place = [], word.place
-    for part in word.text.split(","):
-        parts.append((part, place))
-        place += len(part) + 1
-    return parts
+def _parts(written: _FieldText) -> Iterator[tuple[str, int]]:
+    """Yield the comma-separated parts of a field, each with its position."""
+    position = written.position
+    for part in written.text.split(","):
+        yield part, position
+        position += len(part) + 1
 
 
-def _range(field: _Field, part: str, place: int) -> set[int]:
-    found = _PART.fullmatch(part)
-    if found is None:
-        raise _wrong(field, part, place)
-    begin, end, step = found.groups()
-    low = field.first if begin == "*" else _number(field, begin, place)
-    high = field.last if begin == "*" or (step and end is None) else low if end is None else _number(field, end, place)
-    if begin == "*" and field.last == 7:
-        high = 6
-    if end is not None and begin == "*":
-        raise _wrong(field, part, place)
-    every = 1 if step is None else int(step)
-    if every == 0:
-        raise InvalidExpression(f"a step of 0 in {part!r}", hint="A step is 1 or more.", position=place)
+def _range(field: _Field, part: str, position: int) -> set[int]:
+    """Return the values of one part of a field; both 0 and 7 are Sunday."""
+    match = _PART.fullmatch(part)
+    if match is None:
+        raise _invalid(field, part, position)
+    begin, end, step = match.groups()
+    low = field.first if begin == "*" else _number(field, begin, position)
+    if begin == "*":
+        if end is not None:
+            raise _invalid(field, part, position)
+        high = 6 if field.last == 7 else field.last
+    elif end is None:
+        high = field.last if step else low
+    else:
+        high = _number(field, end, position)
+    stride = 1 if step is None else int(step)
+    if stride == 0:
+        raise InvalidExpression(f"a step of 0 in {part!r}", hint="A step is 1 or more.", position=position)
     if low > high:
         raise InvalidExpression(
-            f"{part!r} runs backwards", hint=f"Write the smaller {field.name} first, or two ranges.", position=place
+            f"{part!r} runs backwards", hint=f"Write the smaller {field.name} first, or two ranges.", position=position
         )
-    return {value % 7 if field.last == 7 else value for value in range(low, high + 1, every)}
+    return {value % 7 if field.last == 7 else value for value in range(low, high + 1, stride)}
 
 
-def _number(field: _Field, text: str, place: int) -> int:
+def _number(field: _Field, text: str, position: int) -> int:
     if text in field.names:
         return field.names.index(text) + field.first
     if not text.isdecimal() or not field.first <= int(text) <= field.last:
-        raise _wrong(field, text, place)
+        raise _invalid(field, text, position)
     return int(text)
 
 
-def _wrong(field: _Field, text: str, place: int) -> InvalidExpression:
+def _invalid(field: _Field, text: str, position: int) -> InvalidExpression:
     names = f", or {field.names[0]} to {field.names[-1]}" if field.names else ""
     return InvalidExpression(
-        f"{text[:100]!r} is no {field.name}", hint=f"It is {field.first} to {field.last}{names}.", position=place
+        f"{text[:100]!r} is no {field.name}", hint=f"It is {field.first} to {field.last}{names}.", position=position
     )
 
 
-def _days(by_number: _Word, by_weekday: _Word) -> Days:
+def _days(by_number: _FieldText, by_weekday: _FieldText) -> Days:
     numbers: set[int] = set()
     weekdays: set[int] = set()
     nth: set[tuple[int, int]] = set()
-    lasts: set[int] = set()
+    last_weekdays: set[int] = set()
     last = False
-    for part, place in _parts(by_number):
+    for part, position in _parts(by_number):
         if part == "l":
             last = True
         else:
-            numbers |= _range(FIELDS[2], part, place)
-    for part, place in _parts(by_weekday):
-        if found := _NTH.fullmatch(part):
-            if not 1 <= int(found[2]) <= 5:
-                raise InvalidExpression(f"no month has a {part!r}", hint="1#1 is the first Monday.", position=place)
-            nth.add((_number(FIELDS[4], found[1], place) % 7, int(found[2])))
-        elif found := _LAST.fullmatch(part):
-            lasts.add(_number(FIELDS[4], found[1], place) % 7)
+            numbers |= _range(FIELDS[2], part, position)
+    for part, position in _parts(by_weekday):
+        if match := _NTH.fullmatch(part):
+            if not 1 <= int(match[2]) <= 5:
+                raise InvalidExpression(f"no month has a {part!r}", hint="1#1 is the first Monday.", position=position)
+            nth.add((_number(FIELDS[4], match[1], position) % 7, int(match[2])))
+        elif match := _LAST.fullmatch(part):
+            last_weekdays.add(_number(FIELDS[4], match[1], position) % 7)
         else:
-            weekdays |= _range(FIELDS[4], part, place)
+            weekdays |= _range(FIELDS[4], part, position)
     either = not by_number.text.startswith("*") and not by_weekday.text.startswith("*")
-    return Days(frozenset(numbers), frozenset(weekdays), frozenset(nth), frozenset(lasts), last, either)
+    return Days(frozenset(numbers), frozenset(weekdays), frozenset(nth), frozenset(last_weekdays), last, either)

@@ -1,144 +1,26 @@
-"""Schedules: which plans are due, which of them fire, and which are skipped, and why."""
+"""Decisions: which plans of a schedule fire, which are skipped and why, and where its cursor moves."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
-from functools import lru_cache
 from itertools import islice
-from typing import Any
 
 from msgspec import Struct
 
-from holdfast.domain.schedules.plan import Overlap
-from holdfast.domain.schedules.rule import MICROSECOND, Calendar, Interval, Rule, between, checked_timestamp
-from holdfast.domain.text import parse_duration
-from holdfast.errors import InvalidExpression, InvalidInput, NeverFires
+from holdfast.domain.schedules.definition import CatchUp, Condition, Definition, Schedule, Timing
+from holdfast.domain.schedules.rule import MICROSECOND, Rule, between
+from holdfast.errors import InvalidInput
 
-WINDOW = timedelta(hours=24)
-#: The longest of each.
-LONGEST = {"window": timedelta(days=366), "delay": timedelta(days=31), "jitter": timedelta(days=1)}
-#: So many plans of one schedule are decided in one go; the rest waits for the next.
-CAP = 100
-#: Without catching up, a plan that is older than this is not fired: nobody was there when it was due.
-LATE = timedelta(seconds=60)
-#: Longer stretches of plans are not counted one by one.
-COUNTED = 10_000
-
-
-class CatchUp(StrEnum):
-    """What becomes of plans that were due while nobody planned: none, the newest, or every one is fired."""
-
-    NONE = "none"
-    LATEST = "latest"
-    EVERY = "every"
-
-
-class Spec(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """When a schedule fires. Either a cron expression in a zone, or an interval on the grid of the epoch.
-
-    After *runs* plans it is over.
-    """
-
-    cron: str | None = None
-    tz: str = "UTC"
-    every: timedelta | None = None
-    phase: timedelta = timedelta(0)
-    catch_up: CatchUp = CatchUp.LATEST
-    window: timedelta = WINDOW
-    overlap: Overlap | None = None
-    delay: timedelta = timedelta(0)
-    jitter: timedelta = timedelta(0)
-    start: datetime | None = None
-    end: datetime | None = None
-    runs: int | None = None
-
-    def __post_init__(self) -> None:
-        if (self.cron is None) == (self.every is None):
-            raise InvalidExpression("a schedule is a cron expression or an interval", position=0)
-        for name, longest in LONGEST.items():
-            if not timedelta(0) <= getattr(self, name) <= longest:
-                raise InvalidInput(f"a {name} takes at most {longest.days} days, not {getattr(self, name)}")
-        for timestamp in (self.start, self.end):
-            if timestamp is not None:
-                checked_timestamp(timestamp)
-        if self.start is not None and self.end is not None and self.end <= self.start:
-            raise InvalidInput("a schedule ends after it starts")
-        if self.runs is not None and not 1 <= self.runs < 2**31:
-            raise InvalidInput(f"a schedule runs at least once, not {self.runs} times")
-
-    @property
-    def expression(self) -> str:
-        """The rule as people write it."""
-        if self.cron is not None:
-            return self.cron
-        assert self.every is not None
-        return f"every {say_exactly(self.every)}"
-
-    @property
-    def overlaps(self) -> Overlap:
-        """With ``every``, no plan is lost to another that takes long."""
-        if self.overlap is not None:
-            return self.overlap
-        return Overlap.QUEUE_ALL if self.catch_up is CatchUp.EVERY else Overlap.SKIP
-
-    def rule(self) -> Rule:
-        """The rule, compiled.
-
-        Raises:
-            InvalidExpression: It cannot be read.
-            UnknownZone: There is no such time zone.
-            NeverFires: It names no day of the calendar.
-        """
-        return Interval(self.every, self.phase) if self.every is not None else _calendar(self.cron or "", self.tz)
-
-
-@lru_cache(maxsize=10_000)
-def _calendar(expression: str, zone: str) -> Calendar:
-    """Compiled once: many schedules share their rule, and each is asked again and again."""
-    return Calendar(expression, zone)
-
-
-def spec_of(expression: str, **options: Any) -> Spec:
-    """The spec of an expression as people write it: ``*/5 * * * *``, ``@daily``, or ``every 90s``.
-
-    Raises:
-        InvalidExpression: It cannot be read.
-        UnknownZone: There is no such time zone.
-        NeverFires: It names no day of the calendar.
-        InvalidInput: An option makes no sense.
-    """
-    if not isinstance(expression, str) or not isinstance(options.get("tz", ""), str):
-        raise InvalidExpression(f"an expression and its zone are texts, not {expression!r}", position=0)
-    word, _, rest = expression.strip().partition(" ")
-    every = _every(rest) if word.lower() == "every" else None
-    if every is not None and options.get("tz", "UTC") != "UTC":
-        raise InvalidInput("a time zone belongs to a cron expression", hint="An interval is counted in UTC.")
-    if every is None and options.get("phase"):
-        raise InvalidInput("a phase belongs to an interval", hint="Write the expression as: every 5m.")
-    spec = Spec(cron=expression.strip(), **options) if every is None else Spec(every=every, **options)
-    rule = spec.rule()
-    if spec.start is not None and spec.end is not None and rule.next_after(spec.start - MICROSECOND) > spec.end:
-        raise NeverFires(f"{expression[:100]!r} has no plan between its start and its end", hint="Take a later end.")
-    return spec
-
-
-def _every(text: str) -> timedelta:
-    try:
-        return parse_duration(text)
-    except InvalidInput as error:
-        raise InvalidExpression(error.message, hint="Write it like: every 5m.", position=6) from None
-
-
-def say_exactly(duration: timedelta) -> str:
-    """A duration as it can be read again: ``1h30m``."""
-    left, parts = int(duration.total_seconds()), ""
-    for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
-        if left >= size:
-            parts += f"{left // size}{unit}"
-            left %= size
-    return parts or "0s"
+#: The most plans of one schedule that are decided at once; the next tick continues.
+MAX_PLANS = 100
+#: With ``catch_up=none``, a plan that is older than this does not fire.
+LATE_AFTER = timedelta(seconds=60)
+#: Counts of skipped plans stop here.
+MAX_COUNTED = 10_000
+#: The delays before a schedule that failed is planned again; the last one repeats.
+RETRY_DELAYS = tuple(timedelta(seconds=seconds) for seconds in (5, 15, 60, 300, 900))
 
 
 class SkipReason(StrEnum):
@@ -154,7 +36,7 @@ class SkipReason(StrEnum):
 
 
 class Skipped(Struct, frozen=True):
-    """A stretch of plans that were not fired, both ends included; *count* stops at a limit. No scope: in none."""
+    """A span of plans that were not fired, both ends included. An empty scope stands for all scopes."""
 
     first: datetime
     last: datetime
@@ -164,7 +46,7 @@ class Skipped(Struct, frozen=True):
 
 
 class ScheduleDecision(Struct, frozen=True):
-    """What is to be done: plans to fire, the oldest first, stretches to skip, and where the cursor goes."""
+    """The plans to fire, oldest first, the spans to skip, and the new cursor."""
 
     fire: Sequence[datetime]
     skip: Sequence[Skipped]
@@ -173,86 +55,138 @@ class ScheduleDecision(Struct, frozen=True):
 
 
 def decide(
-    spec: Spec, rule: Rule, cursor: datetime | None, now: datetime, *, fired: int = 0, cap: int = CAP
+    timing: Timing, rule: Rule, cursor: datetime | None, now: datetime, *, fired: int = 0, cap: int = MAX_PLANS
 ) -> ScheduleDecision:
-    """Decide on the plans after *cursor* that are due; the plan's own time is never changed by delay or jitter.
+    """Decide on the plans after *cursor* that are due. Delay and jitter never change a plan's own time.
 
-    Without a cursor there is no history: only the newest due plan counts. The cursor never goes back, so a clock
-    that does replays nothing. *fired* have been before: once they are as many as the spec has runs, it is over.
+    Without a cursor there is no history, and only the newest due plan counts. The cursor never moves back, so a clock
+    that is set back replays nothing. *fired* plans count towards the runs of the schedule.
     """
-    left = cap if spec.runs is None else min(cap, spec.runs - fired)
+    left = cap if timing.runs is None else min(cap, timing.runs - fired)
     if left <= 0:
         return ScheduleDecision((), (), now if cursor is None else cursor, None)
-    due = now - spec.delay
+    due = now - timing.delay
     known = cursor if cursor is not None else rule.previous_before(due + MICROSECOND) - MICROSECOND
-    since = known if spec.start is None else max(known, spec.start - MICROSECOND)
-    until = due if spec.end is None else min(due, spec.end)
+    since = known if timing.start is None else max(known, timing.start - MICROSECOND)
+    until = due if timing.end is None else min(due, timing.end)
     if until <= since:
-        return ScheduleDecision((), (), known, next_after(spec, rule, known))
-    fire, skip, reached = _chosen(spec, rule, since, until, left)
-    return ScheduleDecision(fire, skip, reached, next_after(spec, rule, reached))
+        return ScheduleDecision((), (), known, next_after(timing, rule, known))
+    fire, skip, reached = _choose(timing, rule, since, until, left)
+    return ScheduleDecision(fire, skip, reached, next_after(timing, rule, reached))
 
 
-def next_after(spec: Spec, rule: Rule, cursor: datetime) -> datetime | None:
-    """When the next plan is to be decided on: its time and its delay; None: there is none any more."""
-    found = rule.next_after(cursor if spec.start is None else max(cursor, spec.start - MICROSECOND))
-    return None if spec.end is not None and found > spec.end else found + spec.delay
+def next_after(timing: Timing, rule: Rule, cursor: datetime) -> datetime | None:
+    """Return when the next plan after *cursor* is due, including its delay; None: there is none."""
+    time = rule.next_after(cursor if timing.start is None else max(cursor, timing.start - MICROSECOND))
+    return None if timing.end is not None and time > timing.end else time + timing.delay
 
 
-def _chosen(
-    spec: Spec, rule: Rule, known: datetime, until: datetime, cap: int
+def _choose(
+    timing: Timing, rule: Rule, known: datetime, until: datetime, cap: int
 ) -> tuple[list[datetime], list[Skipped], datetime]:
     first = rule.next_after(known)
     if first > until:
         return [], [], known
-    if spec.catch_up is not CatchUp.EVERY or not spec.window:
-        alone = rule.next_after(first) > until
-        newest = first if alone else rule.previous_before(until + MICROSECOND)
-        late = spec.catch_up is CatchUp.NONE and newest < until - LATE
-        reason = SkipReason.LATE if spec.catch_up is CatchUp.NONE else SkipReason.CATCH_UP
-        if alone and not late:
-            return [newest], [], newest
-        last = newest if late else rule.previous_before(newest)
-        return [] if late else [newest], _stretch(rule, known, last, reason), newest
-    oldest = max(known, until - spec.window - MICROSECOND)
-    skip = _stretch(rule, known, rule.previous_before(oldest + MICROSECOND), SkipReason.WINDOW)
+    if timing.catch_up is not CatchUp.EVERY or not timing.window:
+        return _choose_newest(timing, rule, known, first, until)
+    oldest = max(known, until - timing.window - MICROSECOND)
+    skip = _skipped_span(rule, known, rule.previous_before(oldest + MICROSECOND), SkipReason.WINDOW)
     fire = list(islice(between(rule, oldest, until), cap))
     return fire, skip, fire[-1] if fire else oldest
 
 
-def _stretch(rule: Rule, known: datetime, last: datetime, reason: SkipReason) -> list[Skipped]:
-    """The plans after *known*, up to *last*."""
+def _choose_newest(
+    timing: Timing, rule: Rule, known: datetime, first: datetime, until: datetime
+) -> tuple[list[datetime], list[Skipped], datetime]:
+    alone = rule.next_after(first) > until
+    newest = first if alone else rule.previous_before(until + MICROSECOND)
+    late = timing.catch_up is CatchUp.NONE and newest < until - LATE_AFTER
+    if alone and not late:
+        return [newest], [], newest
+    reason = SkipReason.LATE if timing.catch_up is CatchUp.NONE else SkipReason.CATCH_UP
+    last = newest if late else rule.previous_before(newest)
+    return [] if late else [newest], _skipped_span(rule, known, last, reason), newest
+
+
+def _skipped_span(rule: Rule, known: datetime, last: datetime, reason: SkipReason) -> list[Skipped]:
+    """Return the plans after *known*, up to *last*, as at most one span."""
     if last <= known:
         return []
     first = rule.next_after(known)
     if first > last:
         return []
     last = rule.previous_before(last + MICROSECOND)
-    return [Skipped(first, last, sum(1 for _ in islice(between(rule, known, last), COUNTED)), reason)]
+    return [Skipped(first, last, sum(1 for _ in islice(between(rule, known, last), MAX_COUNTED)), reason)]
 
 
-def passed_over(spec: Spec, cursor: datetime | None, now: datetime, reason: SkipReason) -> list[Skipped]:
-    """The plans between the cursor and now that nobody will fire, since a person has changed or paused the rule."""
-    if cursor is None:
-        return []
-    since, until = within(spec, cursor + MICROSECOND, now)
-    return _stretch(spec.rule(), since - MICROSECOND, until, reason)
+def backfilled(timing: Timing, first: datetime, last: datetime, *, limit: int = MAX_COUNTED) -> list[datetime]:
+    """Return the plans of a span of the past, both ends included."""
+    if last < first:
+        raise InvalidInput("a backfill ends after it begins")
+    since, until = _clip(timing, first, last)
+    times = list(islice(between(timing.rule(), since - MICROSECOND, until), limit + 1))
+    if len(times) > limit:
+        raise InvalidInput(f"a backfill of more than {limit:,} plans", hint="Do it in parts.")
+    return times
 
 
-def within(spec: Spec, first: datetime, last: datetime) -> tuple[datetime, datetime]:
-    """The part of a stretch in which the schedule has plans."""
+def _clip(timing: Timing, first: datetime, last: datetime) -> tuple[datetime, datetime]:
+    """Return the part of a span between the start and the end of the schedule."""
     return (
-        first if spec.start is None else max(first, spec.start),
-        last if spec.end is None else min(last, spec.end),
+        first if timing.start is None else max(first, timing.start),
+        last if timing.end is None else min(last, timing.end),
     )
 
 
-def backfilled(spec: Spec, first: datetime, last: datetime, *, limit: int = COUNTED) -> list[datetime]:
-    """The plans of a stretch of the past, both ends included, for a person who asks for them."""
-    if last < first:
-        raise InvalidInput("a backfill ends after it begins")
-    since, until = within(spec, first, last)
-    found = list(islice(between(spec.rule(), since - MICROSECOND, until), limit + 1))
-    if len(found) > limit:
-        raise InvalidInput(f"a backfill of more than {limit:,} plans", hint="Do it in parts.")
-    return found
+# -- changes by people -----------------------------------------------------------------------
+
+
+class CursorMove(Struct, frozen=True):
+    """Where a schedule continues after a person changed it, and the plans that this skips."""
+
+    cursor: datetime | None
+    next_at: datetime | None
+    skipped: Sequence[Skipped] = ()
+
+
+#: A change of any of these fields makes another rule: its past is not replayed.
+_RULE_FIELDS = ("cron", "tz", "every", "phase", "start", "end", "catch_up", "window")
+
+
+def move_after_edit(schedule: Schedule, definition: Definition, now: datetime) -> CursorMove:
+    """Return where a schedule continues with a new definition: from now, if its rule changed or it was over."""
+    old = schedule.defined
+    same = all(getattr(old, name) == getattr(definition, name) for name in _RULE_FIELDS)
+    if same and schedule.condition is not Condition.OVER:
+        return CursorMove(schedule.cursor, _next_at(definition, schedule.cursor, schedule.fired, now))
+    return _move_to_now(schedule, definition, now, SkipReason.EDITED)
+
+
+def move_after_resume(schedule: Schedule, now: datetime) -> CursorMove | None:
+    """Return where a paused schedule continues: from now. None: it is not paused.
+
+    A cursor that is ahead of the clock moves back to it.
+    """
+    if not schedule.paused and (schedule.cursor is None or schedule.cursor <= now):
+        return None
+    return _move_to_now(schedule, schedule.defined, now, SkipReason.PAUSED)
+
+
+def _move_to_now(schedule: Schedule, new: Timing, now: datetime, reason: SkipReason) -> CursorMove:
+    skipped: Sequence[Skipped] = ()
+    if schedule.cursor is not None:
+        old = schedule.defined
+        since, until = _clip(old, schedule.cursor + MICROSECOND, now)
+        skipped = _skipped_span(old.rule(), since - MICROSECOND, until, reason)
+    return CursorMove(now, _next_at(new, now, schedule.fired, now), skipped)
+
+
+def _next_at(timing: Timing, cursor: datetime | None, fired: int, now: datetime) -> datetime | None:
+    if timing.runs is not None and fired >= timing.runs:
+        return None
+    return now if cursor is None else next_after(timing, timing.rule(), cursor)
+
+
+def retry_delay(failures: int) -> timedelta:
+    """Return how long a schedule waits after its planning failed for the nth time."""
+    return RETRY_DELAYS[min(failures, len(RETRY_DELAYS)) - 1]

@@ -1,4 +1,4 @@
-"""Schedules as they are defined, and as they stand."""
+"""Definitions of schedules: their timing and the jobs that they fire."""
 
 from __future__ import annotations
 
@@ -7,30 +7,149 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import lru_cache
-from typing import Any
+from typing import Any, Self
 from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Struct
 
-from holdfast.domain.schedules.decision import Skipped, SkipReason, Spec, next_after, passed_over
+from holdfast.domain.schedules.overlap import Overlap
 from holdfast.domain.schedules.plan import GLOBAL
-from holdfast.domain.text import checked_name, checked_number
-from holdfast.errors import InvalidInput
+from holdfast.domain.schedules.rule import MICROSECOND, Calendar, Interval, Rule, checked_timestamp
+from holdfast.domain.text import checked_name, checked_number, parse_duration
+from holdfast.errors import InvalidExpression, InvalidInput, NeverFires
 
-#: After a failed try to plan a schedule rests so long, longer each time, and no longer than the last.
-SETBACKS = tuple(timedelta(seconds=seconds) for seconds in (5, 15, 60, 300, 900))
+DEFAULT_WINDOW = timedelta(hours=24)
+#: The longest duration that each option accepts.
+LONGEST = {"window": timedelta(days=366), "delay": timedelta(days=31), "jitter": timedelta(days=1)}
+#: The kind of the jobs that ping, and its secret fields: a URL lets its holder report a success.
+PING, PING_SECRETS = "holdfast.ping", ("url",)
 
 
-class Definition(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a schedule fires, and when.
+class CatchUp(StrEnum):
+    """Which plans fire that were due while no planner ran: none, the newest, or every one."""
 
-    *scopes* are fixed; a *provider* is a function of the application that is asked for them at each plan.
-    *ping* is a URL that is called when a plan's job is done.
+    NONE = "none"
+    LATEST = "latest"
+    EVERY = "every"
+
+
+class Timing(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """When a schedule fires: a cron expression in a time zone, or an interval counted from the epoch.
+
+    The schedule is over after *runs* plans.
+    """
+
+    cron: str | None = None
+    tz: str = "UTC"
+    every: timedelta | None = None
+    phase: timedelta = timedelta(0)
+    catch_up: CatchUp = CatchUp.LATEST
+    window: timedelta = DEFAULT_WINDOW
+    overlap: Overlap | None = None
+    delay: timedelta = timedelta(0)
+    jitter: timedelta = timedelta(0)
+    start: datetime | None = None
+    end: datetime | None = None
+    runs: int | None = None
+
+    def __post_init__(self) -> None:
+        if (self.cron is None) == (self.every is None):
+            raise InvalidExpression("a schedule is a cron expression or an interval", position=0)
+        for name, longest in LONGEST.items():
+            if not timedelta(0) <= getattr(self, name) <= longest:
+                raise InvalidInput(f"a {name} takes at most {longest.days} days, not {getattr(self, name)}")
+        for timestamp in (self.start, self.end):
+            if timestamp is not None:
+                checked_timestamp(timestamp)
+        if self.start is not None and self.end is not None and self.end <= self.start:
+            raise InvalidInput("a schedule ends after it starts")
+        if self.runs is not None and not 1 <= self.runs < 2**31:
+            raise InvalidInput(f"a schedule runs at least once, not {self.runs} times")
+
+    @classmethod
+    def from_expression(cls, expression: str, **options: Any) -> Self:
+        """Build it from an expression as people write it: ``*/5 * * * *``, ``@daily`` or ``every 90s``.
+
+        Raises:
+            InvalidExpression: The expression is malformed.
+            UnknownZone: There is no such time zone.
+            NeverFires: No day of the calendar matches.
+            InvalidInput: An option is invalid.
+        """
+        if not isinstance(expression, str) or not isinstance(options.get("tz", ""), str):
+            raise InvalidExpression(f"an expression and its zone are texts, not {expression!r}", position=0)
+        prefix, _, duration = expression.strip().partition(" ")
+        every = _parse_interval(duration) if prefix.lower() == "every" else None
+        if every is not None and options.get("tz", "UTC") != "UTC":
+            raise InvalidInput("a time zone belongs to a cron expression", hint="An interval is counted in UTC.")
+        if every is None and options.get("phase"):
+            raise InvalidInput("a phase belongs to an interval", hint="Write the expression as: every 5m.")
+        timing = cls(cron=expression.strip() if every is None else None, every=every, **options)
+        rule, start, end = timing.rule(), timing.start, timing.end
+        if start is not None and end is not None and rule.next_after(start - MICROSECOND) > end:
+            raise NeverFires(
+                f"{expression[:100]!r} has no plan between its start and its end", hint="Take a later end."
+            )
+        return timing
+
+    @property
+    def expression(self) -> str:
+        """The rule as people write it."""
+        if self.cron is not None:
+            return self.cron
+        assert self.every is not None
+        return f"every {format_exact_duration(self.every)}"
+
+    @property
+    def effective_overlap(self) -> Overlap:
+        """The overlap option or its default: with ``every``, a plan that runs long makes no other plan skip."""
+        if self.overlap is not None:
+            return self.overlap
+        return Overlap.QUEUE_ALL if self.catch_up is CatchUp.EVERY else Overlap.SKIP
+
+    def rule(self) -> Rule:
+        """Compile the rule.
+
+        Raises:
+            InvalidExpression: The expression is malformed.
+            UnknownZone: There is no such time zone.
+            NeverFires: No day of the calendar matches.
+        """
+        return Interval(self.every, self.phase) if self.every is not None else _calendar(self.cron or "", self.tz)
+
+
+@lru_cache(maxsize=10_000)
+def _calendar(expression: str, zone: str) -> Calendar:
+    """Cache compiled rules: many schedules share one, and planners read each of them repeatedly."""
+    return Calendar(expression, zone)
+
+
+def _parse_interval(text: str) -> timedelta:
+    try:
+        return parse_duration(text)
+    except InvalidInput as error:
+        raise InvalidExpression(error.message, hint="Write it like: every 5m.", position=6) from None
+
+
+def format_exact_duration(duration: timedelta) -> str:
+    """Format a duration without loss, so that it can be parsed again: ``1h30m``."""
+    left, text = int(duration.total_seconds()), ""
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
+        if left >= size:
+            text += f"{left // size}{unit}"
+            left %= size
+    return text or "0s"
+
+
+class Definition(Timing, frozen=True, kw_only=True, omit_defaults=True):
+    """The timing of a schedule, and the jobs that it fires.
+
+    *scopes* is a fixed list; *provider* names a function of the application that returns the scopes of each plan.
+    *ping* is a URL that is called after a plan's job is done.
     """
 
     kind: str
-    when: Spec
     payload: dict[str, Any] = {}
     queue: str | None = None
     priority: int | None = None
@@ -39,6 +158,7 @@ class Definition(Struct, frozen=True, kw_only=True, omit_defaults=True):
     ping: str | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         checked_name(self.kind, what="the kind")
         if self.queue is not None:
             checked_name(self.queue, what="the queue")
@@ -53,41 +173,54 @@ class Definition(Struct, frozen=True, kw_only=True, omit_defaults=True):
         if self.scopes and self.provider is not None:
             raise InvalidInput("scopes are a list or come from a provider, not both")
         if self.ping is not None:
-            checked_url(self.ping)
+            _check_url(self.ping)
+
+    @property
+    def known_scopes(self) -> Sequence[str]:
+        """The scopes of a definition without a provider."""
+        return self.scopes or (GLOBAL,)
 
     def dumps(self) -> str:
-        """The definition as it is kept; two that are equal are kept as the same text."""
+        """Encode it as JSON; equal definitions have equal JSON."""
         return msgspec.json.encode(self, order="deterministic").decode()
 
 
 @lru_cache(maxsize=100_000)
 def load_definition(text: str) -> Definition:
-    """What :meth:`Definition.dumps` wrote; read once, since a planner meets it again and again."""
+    """Decode :meth:`Definition.dumps`. Cached, because planners read the same definitions again and again."""
     return _decoder.decode(text)
 
 
 _decoder = msgspec.json.Decoder(Definition)
 
 
-def checked_url(url: str) -> str:
-    """Return *url* if it is one of the web, without a password in it."""
+def _check_url(url: str) -> None:
     try:
         parts = urlsplit(url)
-        fits = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
     except ValueError:
-        fits = False
-    if not fits or parts.username is not None or not re.fullmatch(r"[!-~]+", url):
+        valid = False
+    if not valid or parts.username is not None or not re.fullmatch(r"[!-~]+", url):
         raise InvalidInput(f"{url!r} is no URL to ping", hint="Write it like https://checks.example.com/nightly.")
-    return url
 
 
-#: The kind of the jobs that ping, and what of them is secret: whoever knows an address can report that all is well.
-PING, PING_SECRETS = "holdfast.ping", ("url",)
+def checked_schedule_name(name: str) -> str:
+    """Return *name* if it is a valid name and printable."""
+    if not checked_name(name, what="the name").isprintable():
+        raise InvalidInput(f"a schedule's name can be seen, all of it: {name[:100]!r}")
+    return name
 
 
-def may_ping(url: str, hosts: Sequence[str]) -> bool:
-    """Whether the host of *url* is one of those that may be called."""
-    return (urlsplit(url).hostname or "") in {host.lower() for host in hosts}
+def checked_scopes(scopes: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Split scopes into valid ones, without duplicates, and the representations of invalid ones."""
+    valid: dict[str, None] = {}
+    invalid = []
+    for scope in scopes:
+        try:
+            valid[checked_name(scope, what="a scope")] = None
+        except InvalidInput:
+            invalid.append(repr(scope)[:100])
+    return list(valid), invalid
 
 
 class Condition(StrEnum):
@@ -100,7 +233,7 @@ class Condition(StrEnum):
 
 
 class Schedule(Struct, frozen=True):
-    """A schedule as it stands. *definition* is JSON; all plans up to *cursor* are decided."""
+    """A schedule in the store. *definition* is JSON; every plan up to *cursor* is decided."""
 
     name: str
     definition: str
@@ -120,6 +253,7 @@ class Schedule(Struct, frozen=True):
 
     @property
     def defined(self) -> Definition:
+        """The decoded definition."""
         return load_definition(self.definition)
 
     @property
@@ -129,74 +263,3 @@ class Schedule(Struct, frozen=True):
         if self.failures:
             return Condition.FAILING
         return Condition.OVER if self.next_at is None else Condition.ACTIVE
-
-
-class Moved(Struct, frozen=True):
-    """Where a schedule goes on after a person has changed it, and what it has passed over."""
-
-    cursor: datetime | None
-    next_at: datetime | None
-    skipped: Sequence[Skipped] = ()
-
-
-#: A change of any of these is another rule: its past is not replayed.
-_TIMING = ("cron", "tz", "every", "phase", "start", "end", "catch_up", "window")
-
-
-def edited(schedule: Schedule, definition: Definition, now: datetime) -> Moved:
-    """Where a schedule goes on under another definition: with another rule, or if it was over, from now on."""
-    old, new = schedule.defined.when, definition.when
-    same = all(getattr(old, name) == getattr(new, name) for name in _TIMING)
-    if same and schedule.condition is not Condition.OVER:
-        return Moved(schedule.cursor, _next(new, schedule.cursor, schedule.fired, now))
-    return _from_now(schedule, new, now, SkipReason.EDITED)
-
-
-def resumed(schedule: Schedule, now: datetime) -> Moved | None:
-    """Where a schedule goes on after a pause: what was due meanwhile is passed over. None: it need not be resumed.
-
-    A cursor that is ahead of the clock comes back to it.
-    """
-    if not schedule.paused and (schedule.cursor is None or schedule.cursor <= now):
-        return None
-    return _from_now(schedule, schedule.defined.when, now, SkipReason.PAUSED)
-
-
-def _from_now(schedule: Schedule, new: Spec, now: datetime, reason: SkipReason) -> Moved:
-    skipped = passed_over(schedule.defined.when, schedule.cursor, now, reason)
-    return Moved(now, _next(new, now, schedule.fired, now), skipped)
-
-
-def _next(spec: Spec, cursor: datetime | None, fired: int, now: datetime) -> datetime | None:
-    if spec.runs is not None and fired >= spec.runs:
-        return None
-    return now if cursor is None else next_after(spec, spec.rule(), cursor)
-
-
-def setback(failures: int) -> timedelta:
-    """How long a schedule rests that could not be planned for the nth time."""
-    return SETBACKS[min(failures, len(SETBACKS)) - 1]
-
-
-def checked_schedule(name: str) -> str:
-    """Return *name* if it can be that of a schedule: as any name, and all of it can be seen."""
-    if not checked_name(name, what="the name").isprintable():
-        raise InvalidInput(f"a schedule's name can be seen, all of it: {name[:100]!r}")
-    return name
-
-
-def checked_scopes(scopes: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Scopes that can be used, each once, and those that cannot: a bad one never holds up the others."""
-    good: dict[str, None] = {}
-    bad = []
-    for scope in scopes:
-        try:
-            good[checked_name(scope, what="a scope")] = None
-        except InvalidInput:
-            bad.append(repr(scope)[:100])
-    return list(good), bad
-
-
-def scopes_of(definition: Definition) -> Sequence[str]:
-    """The scopes that are known without asking a provider."""
-    return definition.scopes or (GLOBAL,)

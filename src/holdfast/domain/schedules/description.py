@@ -1,4 +1,4 @@
-"""Schedules in plain words, and what about them may surprise."""
+"""Descriptions of schedules in plain English, and warnings about surprising expressions."""
 
 from __future__ import annotations
 
@@ -8,61 +8,62 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 
 from holdfast.domain.schedules.cron import MACROS, Cron
-from holdfast.domain.schedules.decision import Spec
-from holdfast.domain.schedules.rule import LAST_YEAR, MICROSECOND, Calendar, Rule, next_change, zone_of
+from holdfast.domain.schedules.definition import Timing
+from holdfast.domain.schedules.rule import LAST_YEAR, MICROSECOND, Calendar
+from holdfast.domain.schedules.zones import next_change, utc_offset
 from holdfast.domain.text import say_duration
 
-#: So many times of a day are told one by one.
-FEW = 6
+#: Up to this many times of a day are listed one by one.
+MAX_LISTED = 6
 ORDINALS = ("first", "second", "third", "fourth", "fifth")
 _ALL_DAYS, _ALL_WEEKDAYS = frozenset(range(1, 32)), frozenset(range(7))
 
 
-def explain(spec: Spec) -> str:
-    """When the schedule fires, in plain words."""
-    rule = spec.rule()
+def explain(timing: Timing) -> str:
+    """Describe when the schedule fires, in plain English."""
+    rule = timing.rule()
     if not isinstance(rule, Calendar):
-        phase = f", {say_duration(spec.phase)} after the beat" if spec.phase else ""
-        return f"every {_length(spec.every or timedelta(0))}{phase}"
+        phase = f", {say_duration(timing.phase)} after the beat" if timing.phase else ""
+        return f"every {_length(timing.every or timedelta(0))}{phase}"
     parts = [_times(rule.cron), _days(rule.cron), _months(rule.cron)]
-    return ", ".join(part for part in parts if part) + f" ({spec.tz})"
+    return ", ".join(part for part in parts if part) + f" ({timing.tz})"
 
 
-def lint(spec: Spec, now: datetime) -> list[str]:
-    """What about the expression may not be meant: each finding in a sentence or two."""
-    rule = spec.rule()
+def lint(timing: Timing, now: datetime) -> list[str]:
+    """Return warnings about an expression that may not do what its author meant."""
+    rule = timing.rule()
     if not isinstance(rule, Calendar):
-        return list(_uneven_interval(spec))
-    spelt = rule.cron.expression.lower()
-    texts = MACROS.get(spelt, spelt).split()
-    return [*_steps(texts), *_fields(texts, rule), *_clocks(rule, now)]
+        return list(_uneven_interval(timing))
+    expression = rule.cron.expression.lower()
+    fields = MACROS.get(expression, expression).split()
+    return [*_uneven_steps(fields), *_suspicious_fields(fields, rule.cron), *_clock_changes(rule, now)]
 
 
-def upcoming(spec: Spec, after: datetime, count: int) -> list[datetime]:
-    """The next *count* plans, as far as the schedule has any."""
-    rule: Rule = spec.rule()
-    found: list[datetime] = []
-    instant = after if spec.start is None else max(after, spec.start - MICROSECOND)
-    while len(found) < count and instant.year <= LAST_YEAR:
+def upcoming(timing: Timing, after: datetime, count: int) -> list[datetime]:
+    """Return the next *count* plans, or fewer if the schedule ends before."""
+    rule = timing.rule()
+    times: list[datetime] = []
+    instant = after if timing.start is None else max(after, timing.start - MICROSECOND)
+    while len(times) < count and instant.year <= LAST_YEAR:
         instant = rule.next_after(instant)
-        if spec.end is not None and instant > spec.end:
+        if timing.end is not None and instant > timing.end:
             break
-        found.append(instant)
-    return found
+        times.append(instant)
+    return times
 
 
-# -- words -----------------------------------------------------------------------------------
+# -- descriptions ----------------------------------------------------------------------------
 
 
 def _times(cron: Cron) -> str:
     if cron.seconds != (0,):
-        return f"{_beat(cron.seconds, 60, 'second')} of {_clock(cron)}"
-    return _clock(cron)
+        return f"{_beat(cron.seconds, 60, 'second')} of {_minutes_and_hours(cron)}"
+    return _minutes_and_hours(cron)
 
 
-def _clock(cron: Cron) -> str:
+def _minutes_and_hours(cron: Cron) -> str:
     minutes, hours = cron.minutes, cron.hours
-    if len(minutes) * len(hours) <= FEW:
+    if len(minutes) * len(hours) <= MAX_LISTED:
         return "at " + _and([f"{hour:02}:{minute:02}" for hour in hours for minute in minutes])
     if len(hours) == 24:
         beat = _beat(minutes, 60, "minute")
@@ -74,7 +75,7 @@ def _clock(cron: Cron) -> str:
 
 
 def _beat(values: Sequence[int], size: int, name: str) -> str:
-    """``every 5 minutes``, or the values."""
+    """Describe a rhythm: ``every 5 minutes``; or list the values."""
     if len(values) == size:
         return f"every {name}"
     step = values[1] - values[0] if len(values) > 1 else 0
@@ -95,10 +96,10 @@ def _numbers(cron: Cron) -> str:
     days = cron.days
     if days.numbers == _ALL_DAYS:
         return ""
-    found = [f"day {_spans(sorted(days.numbers), str)}"] if days.numbers else []
+    names = [f"day {_spans(sorted(days.numbers), str)}"] if days.numbers else []
     if days.last:
-        found.append("the last day")
-    return f"{_and(found)} of the month"
+        names.append("the last day")
+    return f"{_and(names)} of the month"
 
 
 def _weekdays(cron: Cron) -> str:
@@ -106,10 +107,10 @@ def _weekdays(cron: Cron) -> str:
     if days.weekdays == _ALL_WEEKDAYS:
         return ""
     order = sorted((day + 6) % 7 for day in days.weekdays)
-    found = [_spans(order, lambda day: calendar.day_name[day])] if order else []
-    found += [f"the {ORDINALS[n - 1]} {_weekday(day)} of the month" for day, n in sorted(days.nth)]
-    found += [f"the last {_weekday(day)} of the month" for day in sorted(days.last_weekdays)]
-    return _and(found)
+    names = [_spans(order, lambda day: calendar.day_name[day])] if order else []
+    names += [f"the {ORDINALS[n - 1]} {_weekday(day)} of the month" for day, n in sorted(days.nth)]
+    names += [f"the last {_weekday(day)} of the month" for day in sorted(days.last_weekdays)]
+    return _and(names)
 
 
 def _weekday(day: int) -> str:
@@ -120,22 +121,22 @@ def _months(cron: Cron) -> str:
     return "" if len(cron.months) == 12 else f"in {_spans(cron.months, lambda month: calendar.month_name[month])}"
 
 
-def _spans(values: Sequence[int], say: Callable[[int], str]) -> str:
-    """Numbers with runs of three and more drawn together: ``1, 5 to 9 and 12``."""
+def _spans(values: Sequence[int], name: Callable[[int], str]) -> str:
+    """List numbers, with runs of three and more joined: ``1, 5 to 9 and 12``."""
     runs: list[list[int]] = []
     for value in values:
         if runs and value == runs[-1][-1] + 1:
             runs[-1].append(value)
         else:
             runs.append([value])
-    words: list[str] = []
+    names: list[str] = []
     for run in runs:
-        words += [f"{say(run[0])} to {say(run[-1])}"] if len(run) > 2 else [say(value) for value in run]
-    return _and(words)
+        names += [f"{name(run[0])} to {name(run[-1])}"] if len(run) > 2 else [name(value) for value in run]
+    return _and(names)
 
 
-def _and(words: Sequence[str]) -> str:
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+def _and(items: Sequence[str]) -> str:
+    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}"
 
 
 def _length(every: timedelta) -> str:
@@ -146,11 +147,11 @@ def _length(every: timedelta) -> str:
     return say_duration(every)
 
 
-# -- surprises -------------------------------------------------------------------------------
+# -- warnings --------------------------------------------------------------------------------
 
 
-def _uneven_interval(spec: Spec) -> Iterator[str]:
-    every = spec.every or timedelta(0)
+def _uneven_interval(timing: Timing) -> Iterator[str]:
+    every = timing.every or timedelta(0)
     if every > timedelta(hours=1) and timedelta(days=1) % every and every % timedelta(days=1):
         yield (
             f"Every {_length(every)} comes at other times each day: it is counted from 1970, not from midnight. "
@@ -158,14 +159,14 @@ def _uneven_interval(spec: Spec) -> Iterator[str]:
         )
 
 
-def _steps(texts: Sequence[str]) -> Iterator[str]:
-    names = ("second", "minute", "hour", "day", "month", "weekday")[-len(texts) :]
+def _uneven_steps(fields: Sequence[str]) -> Iterator[str]:
+    names = ("second", "minute", "hour", "day", "month", "weekday")[-len(fields) :]
     sizes = {"second": 60, "minute": 60, "hour": 24}
-    for name, text in zip(names, texts, strict=True):
-        found = re.fullmatch(r"\*/(\d+)", text)
-        if found is None or name not in sizes:
+    for name, field in zip(names, fields, strict=True):
+        match = re.fullmatch(r"\*/(\d+)", field)
+        if match is None or name not in sizes:
             continue
-        step, size = int(found[1]), sizes[name]
+        step, size = int(match[1]), sizes[name]
         if step >= size:
             yield f"*/{step} in the {name}s is {name} 0 alone: there are only {size}. Try: every {step}{name[0]}."
         elif size % step:
@@ -173,10 +174,9 @@ def _steps(texts: Sequence[str]) -> Iterator[str]:
             yield f"*/{step} in the {name}s is uneven: from {name} {last} to 0 it is only {size - last}."
 
 
-def _fields(texts: Sequence[str], rule: Calendar) -> Iterator[str]:
-    cron = rule.cron
-    minute, hour, day, _, weekday = texts[-5:]
-    if len(texts) == 6 and texts[0] == "*":
+def _suspicious_fields(fields: Sequence[str], cron: Cron) -> Iterator[str]:
+    minute, hour, day, _, weekday = fields[-5:]
+    if len(fields) == 6 and fields[0] == "*":
         yield "The first of six fields is seconds: this fires every second."
     if minute == "*" and not hour.startswith("*"):
         yield f"Minute * fires every minute of the hour. For once an hour write 0: 0 {hour} {day} …"
@@ -199,18 +199,18 @@ def _short_months(cron: Cron) -> Iterator[str]:
         yield "29 February comes in leap years only. The last day of any month is L."
 
 
-def _clocks(rule: Calendar, now: datetime) -> Iterator[str]:
-    """Times of the wall clock that a change of the clocks skips, or brings twice."""
+def _clock_changes(rule: Calendar, now: datetime) -> Iterator[str]:
+    """Warn about times of day that a clock change skips or repeats."""
     if len(rule.cron.hours) == 24:
         return  # a rhythm through the whole day
-    zone, instant = zone_of(rule.zone.key), now
+    zone, instant = rule.zone, now
     skipped: set[str] = set()
     twice: set[str] = set()
     for _ in range(4):
         instant = next_change(zone, instant)
         before = (instant - timedelta(seconds=1)).astimezone(zone)
         after = instant.astimezone(zone)
-        shift = (after.utcoffset() or timedelta(0)) - (before.utcoffset() or timedelta(0))
+        shift = utc_offset(after) - utc_offset(before)
         first = min(after.replace(tzinfo=None), after.replace(tzinfo=None) - shift)
         times = set(_times_between(rule.cron, first, abs(shift)))
         (skipped if shift > timedelta(0) else twice).update(times)
@@ -224,8 +224,8 @@ def _clocks(rule: Calendar, now: datetime) -> Iterator[str]:
 
 
 def _some(times: set[str]) -> str:
-    found = sorted(times)
-    return _and(found) if len(found) <= FEW else f"{_and(found[:FEW])} and more"
+    listed = sorted(times)
+    return _and(listed) if len(listed) <= MAX_LISTED else f"{_and(listed[:MAX_LISTED])} and more"
 
 
 def _times_between(cron: Cron, first: datetime, length: timedelta) -> Iterable[str]:

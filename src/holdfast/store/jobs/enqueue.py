@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -41,11 +41,11 @@ class Jobs:
             LeaseLost: *holder* no longer holds its lease; nothing was written.
         """
         drawn = self._backend.draw_ids(1)
+        check_requests([request])
         if drawn is not None and request.plain and holder is None:
-            _check(request, set())
             enqueued = self._enqueue_one(request, drawn[0])
         else:
-            enqueued = self._backend.write(_Enqueue([request], drawn, holder).flow)[0]
+            enqueued = self._backend.write(_enqueue, [request], drawn, holder=holder)[0]
         self._backend.notify()
         return enqueued
 
@@ -69,7 +69,8 @@ class Jobs:
         if not requests:
             return []
         drawn = self._backend.draw_ids(len(requests))
-        enqueued = self._backend.write(_Enqueue(requests, drawn, holder).flow)
+        check_requests(requests)
+        enqueued = self._backend.write(_enqueue, requests, drawn, holder=holder)
         self._backend.notify()
         return enqueued
 
@@ -80,108 +81,96 @@ class Jobs:
             OtherDatabase: The connection leads elsewhere.
             NoTransaction: It is in autocommit mode outside a transaction.
         """
-        return self._backend.run_on(connection, _Enqueue(requests, None, None).flow())
+        return self._backend.run_on(connection, enqueue_flow(requests, None))
 
     async def aenqueue_on(self, connection: Any, requests: Sequence[NewJob]) -> list[Enqueued]:
         """The same on an async connection."""
-        return await self._backend.arun_on(connection, _Enqueue(requests, None, None).flow())
+        return await self._backend.arun_on(connection, enqueue_flow(requests, None))
 
 
-#: Says what is asked for when it is known which requests become jobs.
-Arrange = Callable[[Sequence[Enqueued]], Sequence[NewJob]]
+def enqueue_flow(requests: Sequence[NewJob], drawn: list[JobId] | None) -> Operation[list[Enqueued]]:
+    """The enqueue as part of another operation."""
+    check_requests(requests)
+    return _enqueue(requests, drawn)
 
 
-def enqueue_flow(
-    requests: Sequence[NewJob], drawn: list[JobId] | None, *, arrange: Arrange | None = None
+def check_requests(requests: Sequence[NewJob]) -> None:
+    """Refuse requests that no store should have to keep."""
+    seen: set[tuple[str, str, str]] = set()
+    for request in requests:
+        _check(request, seen)
+
+
+def _enqueue(
+    requests: Sequence[NewJob], drawn: list[JobId] | None, *, holder: Lease | None = None
 ) -> Operation[list[Enqueued]]:
-    """The enqueue as part of another flow; *arrange* may change the requests once their keys are settled."""
-    return _Enqueue(requests, drawn, None, arrange).flow()
+    if holder is not None:
+        yield from _check_holder(holder)
+    ids = drawn or (yield from draw_ids(len(requests)))
+    now = yield from read_now()
+    answers = yield from reserve_keys(requests, ids)
+    yield from insert_jobs(requests, answers, ids, now, holder=holder)
+    return answers
 
 
-class _Enqueue:
-    """One enqueue call, in one transaction."""
-
-    def __init__(
-        self,
-        requests: Sequence[NewJob],
-        drawn: list[JobId] | None,
-        holder: Lease | None,
-        arrange: Arrange | None = None,
-    ) -> None:
-        self.requests = requests
-        self.drawn = drawn
-        self.holder = holder
-        self.arrange = arrange
-        seen: set[tuple[str, str, str]] = set()
-        for request in requests:
-            _check(request, seen)
-
-    def flow(self) -> Operation[list[Enqueued]]:
-        if self.holder is not None:
-            yield from _check_holder(self.holder)
-        ids = self.drawn or (yield from draw_ids(len(self.requests)))
-        now = yield from read_now()
-        answers = yield from self._settle_keys(ids)
-        if self.arrange is not None:
-            self.requests = self.arrange(answers)
-        fresh = [i for i, answer in enumerate(answers) if answer.created]
-        yield from self._insert(fresh, ids, now)
+def reserve_keys(requests: Sequence[NewJob], ids: Sequence[JobId]) -> Operation[list[Enqueued]]:
+    """Decide for each request, by its unique key, whether it becomes a job."""
+    answers = [Enqueued(job_id, True) for job_id in ids]
+    first: dict[tuple[str, str], int] = {}  # each key, and the first request for it
+    for i, request in enumerate(requests):
+        if request.unique is not None:
+            first.setdefault(_key(request), i)
+    if not first:
         return answers
+    columns = _key_columns(requests, ids, [first[key] for key in sorted(first)])
+    holders: list[KeyHolder] = yield query("take_keys", KeyHolder, requested=columns)
+    owner = {(h.kind, h.key): h.job_id for h in holders}
+    taken = [h for h in holders if h.job_id != ids[first[h.kind, h.key]]]
+    if taken:
+        free = yield from _free_keys(taken)
+        if free:
+            yield query("give_keys", requested=_key_columns(requests, ids, [first[key] for key in sorted(free)]))
+            owner |= {key: ids[first[key]] for key in free}
+    for i, request in enumerate(requests):
+        if request.unique is not None and owner[_key(request)] != ids[i]:
+            again = first[_key(request)] != i
+            answers[i] = yield from _conflict(request, owner[_key(request)], again=again)
+    return answers
 
-    def _insert(self, fresh: list[int], ids: Sequence[JobId], now: datetime) -> Operation[None]:
-        if not fresh:
-            return
-        requests, own = [self.requests[i] for i in fresh], [ids[i] for i in fresh]
-        yield BulkInsert("job", _job_columns(requests, own, now, self.holder))
-        yield BulkInsert("live", _live_columns(requests, own, now))
-        traced = {job_id: request.trace for request, job_id in zip(requests, own, strict=True) if request.trace}
-        if traced:
-            yield BulkInsert("trace", {"job_id": [*traced], "context": [*traced.values()]})
-        # Only now: one of them may need another.
-        waiting = yield from _write_needs(requests, own)
-        yield from dependencies.judge_waiting(waiting)
 
-    def _settle_keys(self, ids: Sequence[JobId]) -> Operation[list[Enqueued]]:
-        """Decide for each request whether it becomes a job, by its key."""
-        requested = self._wanted_keys()
-        answers = [Enqueued(ids[i], True) for i in range(len(self.requests))]
-        if not requested:
-            return answers
-        order = sorted(requested)
-        holders: list[KeyHolder] = yield query(
-            "take_keys", KeyHolder, requested=self._key_columns([requested[k] for k in order], ids)
-        )
-        owner = {(h.kind, h.key): h.job_id for h in holders}
-        taken = [h for h in holders if h.job_id != ids[requested[h.kind, h.key]]]
-        if taken:
-            free = yield from _free_keys(taken)
-            if free:
-                yield query("give_keys", requested=self._key_columns([requested[k] for k in sorted(free)], ids))
-                owner |= {key: ids[requested[key]] for key in free}
-        for i, request in enumerate(self.requests):
-            if request.unique is not None and owner[_key(request)] != ids[i]:
-                first = requested[_key(request)]
-                answers[i] = yield from _conflict(request, owner[_key(request)], again=first != i)
-        return answers
+def insert_jobs(
+    requests: Sequence[NewJob],
+    answers: Sequence[Enqueued],
+    ids: Sequence[JobId],
+    now: datetime,
+    *,
+    holder: Lease | None = None,
+) -> Operation[None]:
+    """Insert the requests that :func:`reserve_keys` answered as created, with their dependencies."""
+    fresh = [i for i, answer in enumerate(answers) if answer.created]
+    if not fresh:
+        return
+    new, own = [requests[i] for i in fresh], [ids[i] for i in fresh]
+    yield BulkInsert("job", _job_columns(new, own, now, holder))
+    yield BulkInsert("live", _live_columns(new, own, now))
+    traced = {job_id: request.trace for request, job_id in zip(new, own, strict=True) if request.trace}
+    if traced:
+        yield BulkInsert("trace", {"job_id": [*traced], "context": [*traced.values()]})
+    # Only now: one of them may need another.
+    waiting = yield from _write_needs(new, own)
+    yield from dependencies.judge_waiting(waiting)
 
-    def _wanted_keys(self) -> dict[tuple[str, str], int]:
-        """Each key and the first request that wants it."""
-        requested: dict[tuple[str, str], int] = {}
-        for i, request in enumerate(self.requests):
-            if request.unique is not None:
-                requested.setdefault(_key(request), i)
-        return requested
 
-    def _key_columns(self, places: list[int], ids: Sequence[JobId]) -> Rows:
-        chosen = [self.requests[i] for i in places]
-        uniques = [request.unique for request in chosen if request.unique is not None]
-        return Rows(
-            kind=[request.kind for request in chosen],
-            key=[unique.key for unique in uniques],
-            job_id=[ids[i] for i in places],
-            scope=[unique.scope for unique in uniques],
-            period=[unique.period for unique in uniques],
-        )
+def _key_columns(requests: Sequence[NewJob], ids: Sequence[JobId], places: list[int]) -> Rows:
+    chosen = [requests[i] for i in places]
+    uniques = [request.unique for request in chosen if request.unique is not None]
+    return Rows(
+        kind=[request.kind for request in chosen],
+        key=[unique.key for unique in uniques],
+        job_id=[ids[i] for i in places],
+        scope=[unique.scope for unique in uniques],
+        period=[unique.period for unique in uniques],
+    )
 
 
 def _free_keys(taken: list[KeyHolder]) -> Operation[set[tuple[str, str]]]:

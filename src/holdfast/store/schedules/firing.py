@@ -1,11 +1,11 @@
-"""Flows that fire plans: jobs, rows of the ledger, and lines of plans that wait for each other."""
+"""Operations that fire plans: they enqueue jobs, write the ledger and line up plans that wait for each other."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, assert_never
+from typing import assert_never
 
 from msgspec import Struct, structs
 
@@ -13,17 +13,17 @@ from holdfast.domain.jobs.dependencies import After, When
 from holdfast.domain.jobs.job import JobId, State
 from holdfast.domain.jobs.new_job import Actor, Enqueued, NewJob
 from holdfast.domain.schedules.decision import Skipped, SkipReason
-from holdfast.domain.schedules.definition import Schedule
-from holdfast.domain.schedules.plan import Earlier, Origin, Overlap, Plan, PlanStatus, Turn, arrange, standing
+from holdfast.domain.schedules.overlap import Arrangement, Overlap, PlanStatus, Turn, arrange, plan_status
+from holdfast.domain.schedules.plan import Origin, Plan
 from holdfast.store.engine.now import read_now
 from holdfast.store.engine.operation import BulkInsert, Operation, Rows, query
 from holdfast.store.jobs import dependencies
 from holdfast.store.jobs.control import cancel_jobs
-from holdfast.store.jobs.enqueue import draw_ids, enqueue_flow
+from holdfast.store.jobs.enqueue import check_requests, draw_ids, enqueue_flow, insert_jobs, reserve_keys
 
 
 class PlanToFire(Struct, frozen=True):
-    """A plan, and the job that it becomes; *then* follows when that is done."""
+    """A plan and its job; the job *then* follows when that one is done."""
 
     plan: Plan
     request: NewJob
@@ -31,9 +31,9 @@ class PlanToFire(Struct, frozen=True):
 
 
 class Advance(Struct, frozen=True):
-    """What a planner has decided about a schedule, as it was under this token: plans, and where it goes on.
+    """A planner's decision about a schedule, based on its state under *token*.
 
-    After as many moments as its *runs* it is over.
+    Once *runs* plan times have fired, the schedule is over.
     """
 
     name: str
@@ -46,16 +46,16 @@ class Advance(Struct, frozen=True):
     runs: int | None = None
 
 
-class Decided(Struct, frozen=True):
-    """What came of it: which schedules moved, how many plans were fired, how many skipped by reason."""
+class AdvanceResult(Struct, frozen=True):
+    """The schedules that moved, the number of plans that fired, and the number of skipped plans by reason."""
 
     moved: list[str]
     fired: int
     skipped: dict[SkipReason, int]
 
 
-class Fired(Struct, frozen=True):
-    """A plan that was fired, and where its job stands; None: it was forgotten since."""
+class FiredPlan(Struct, frozen=True):
+    """A fired plan and the state of its job; None: the job was deleted."""
 
     schedule: str
     time: datetime
@@ -67,13 +67,13 @@ class Fired(Struct, frozen=True):
     state: State | None
 
 
-class _Locked(Struct, frozen=True):
+class _LockedSchedule(Struct, frozen=True):
     name: str
     token: int
     fired: int
 
 
-class _Open(Struct, frozen=True):
+class _OpenPlan(Struct, frozen=True):
     schedule: str
     scope: str
     job_id: JobId
@@ -81,87 +81,53 @@ class _Open(Struct, frozen=True):
     attempts: int
 
 
-class _Lane(Struct, frozen=True):
-    """The plans of one schedule, which is locked. They *meet* earlier ones, or do not; later ones meet them, or not."""
-
-    name: str
-    overlap: Overlap
-    fires: Sequence[PlanToFire]
-    meets: bool
-    met: bool
-
-
-class _Placed(Struct, frozen=True):
-    """A plan that is fired: whether it waits for the one before it, and for whom if it is the first of its line."""
+class _PlacedPlan(Struct, frozen=True):
+    """A plan that fires, and its turn in the arrangement of its scope. *oldest*: it is the first plan of its scope."""
 
     fire: PlanToFire
-    waits: bool
-    after: Sequence[JobId]
-    first: bool
-    met: bool
+    turn: Turn
+    arrangement: Arrangement
+    oldest: bool
 
 
-def advance(advances: Sequence[Advance], drawn: list[JobId] | None) -> Operation[Decided]:
-    """Take what planners have decided, of the schedules that nobody has changed since."""
-    rows: list[_Locked] = yield query("lock_schedules", _Locked, names=[each.name for each in advances])
-    known = {row.name: row for row in rows}
-    taken = [each for each in advances if each.name in known and known[each.name].token == each.token]
-    if not taken:
-        return Decided([], 0, {})
-    lanes = [_due_lane(each) for each in taken if each.fire]
-    fired, overlapped = yield from _fire(lanes, drawn, Origin.DUE, Actor.SCHEDULER)
-    skips = {each.name: list(each.skip) for each in taken}
+def advance(advances: Sequence[Advance], drawn: list[JobId] | None) -> Operation[AdvanceResult]:
+    """Apply the decisions about those schedules that have not changed since."""
+    rows: list[_LockedSchedule] = yield query("lock_schedules", _LockedSchedule, names=[each.name for each in advances])
+    locked = {row.name: row for row in rows}
+    current = [each for each in advances if each.name in locked and locked[each.name].token == each.token]
+    if not current:
+        return AdvanceResult([], 0, {})
+    fires = [fire for each in current for fire in each.fire]
+    overlaps = {each.name: each.overlap for each in current}
+    fired, overlapped = yield from fire_plans(fires, overlaps, drawn, Origin.DUE, Actor.SCHEDULER)
+    skips = {each.name: list(each.skip) for each in current}
     for plan in overlapped:
         skips[plan.schedule].append(Skipped(plan.time, plan.time, 1, SkipReason.OVERLAP, plan.scope))
-    counted = yield from write_skips(skips)
-    moments: dict[str, set[datetime]] = defaultdict(set)
+    skipped = yield from write_skips(skips)
+    times: dict[str, set[datetime]] = defaultdict(set)
     for each in fired:
-        moments[each.schedule].add(each.time)
-    yield query("advance_schedules", advance=_columns_of(taken, known, {name: len(at) for name, at in moments.items()}))
-    return Decided([each.name for each in taken], len(fired), counted)
+        times[each.schedule].add(each.time)
+    totals = {each.name: locked[each.name].fired + len(times[each.name]) for each in current}
+    yield query("advance_schedules", advance=_advance_columns(current, totals))
+    return AdvanceResult([each.name for each in current], len(fired), skipped)
 
 
-def _columns_of(taken: Sequence[Advance], known: Mapping[str, _Locked], moments: Mapping[str, int]) -> Rows:
-    totals = {each.name: known[each.name].fired + moments.get(each.name, 0) for each in taken}
+def _advance_columns(current: Sequence[Advance], totals: Mapping[str, int]) -> Rows:
+    over = [each.runs is not None and totals[each.name] >= each.runs for each in current]
     return Rows(
-        name=[each.name for each in taken],
-        cursor=[each.cursor for each in taken],
-        next_at=[None if each.runs is not None and totals[each.name] >= each.runs else each.next_at for each in taken],
-        fired=[totals[each.name] for each in taken],
+        name=[each.name for each in current],
+        cursor=[each.cursor for each in current],
+        next_at=[None if ends else each.next_at for each, ends in zip(current, over, strict=True)],
+        fired=[totals[each.name] for each in current],
     )
 
 
-def fire_requested(
-    schedule: Schedule, fires: Sequence[PlanToFire], drawn: list[JobId] | None, origin: Origin, actor: str
-) -> Operation[list[Fired]]:
-    """Fire plans of a schedule, which is locked, because a person wants it."""
-    fired, _ = yield from _fire([_asked_lane(schedule, fires, origin)], drawn, origin, actor)
-    return fired
-
-
-def _due_lane(each: Advance) -> _Lane:
-    alone = each.overlap is Overlap.ALLOW
-    return _Lane(each.name, each.overlap, each.fire, meets=not alone, met=not alone)
-
-
-def _asked_lane(schedule: Schedule, fires: Sequence[PlanToFire], origin: Origin) -> _Lane:
-    """A trigger starts at once, and later plans meet it; a backfill is a line of its own, beside what is due."""
-    allowed = schedule.defined.when.overlaps is Overlap.ALLOW
-    match origin:
-        case Origin.BACKFILL:
-            return _Lane(schedule.name, Overlap.ALLOW if allowed else Overlap.QUEUE_ALL, fires, meets=False, met=False)
-        case Origin.TRIGGER | Origin.DUE:
-            return _Lane(schedule.name, Overlap.ALLOW, fires, meets=False, met=not allowed)
-        case _:
-            assert_never(origin)
-
-
 def write_skips(skips: Mapping[str, Sequence[Skipped]]) -> Operation[dict[SkipReason, int]]:
-    """Write down what was not fired, by schedule; answers how many plans by reason."""
-    rows = [(name, skip) for name, found in skips.items() for skip in found]
-    counted: dict[SkipReason, int] = defaultdict(int)
+    """Write skipped plans, by schedule, to the ledger. Returns the number of plans by reason."""
+    rows = [(name, skip) for name, spans in skips.items() for skip in spans]
+    counts: dict[SkipReason, int] = defaultdict(int)
     for _, skip in rows:
-        counted[skip.reason] += skip.count
+        counts[skip.reason] += skip.count
     if rows:
         table = Rows(
             schedule=[name for name, _ in rows],
@@ -172,11 +138,11 @@ def write_skips(skips: Mapping[str, Sequence[Skipped]]) -> Operation[dict[SkipRe
             count=[skip.count for _, skip in rows],
         )
         yield query("write_skips", skip=table)
-    return dict(counted)
+    return dict(counts)
 
 
 def release(limit: int) -> Operation[int]:
-    """Let plans go that wait for one that is out of the way; what that one waited for, they wait for."""
+    """Release plans that wait for one that is apart. They wait for the dependencies of that one instead."""
     rows = yield query("stuck_plans", limit=limit)
     if rows:
         yield from dependencies.pass_on([row[1] for row in rows])
@@ -187,86 +153,83 @@ def release(limit: int) -> Operation[int]:
 
 
 def known_plans(plans: Sequence[Plan]) -> Operation[set[Plan]]:
-    """Which of these have been fired."""
+    """Return those of *plans* that have been fired."""
     if not plans:
         return set()
-    asked = Rows(
+    table = Rows(
         schedule=[plan.schedule for plan in plans],
         time=[plan.time for plan in plans],
         scope=[plan.scope for plan in plans],
     )
-    rows: list[Plan] = yield query("known_plans", Plan, plan=asked)
+    rows: list[Plan] = yield query("known_plans", Plan, plan=table)
     return set(rows)
 
 
-# -- lines -----------------------------------------------------------------------------------
+# -- one transaction's plans -----------------------------------------------------------------
 
 
-def _fire(
-    lanes: Sequence[_Lane], drawn: list[JobId] | None, origin: Origin, actor: str
-) -> Operation[tuple[list[Fired], list[Plan]]]:
-    """Fire plans of schedules that are locked; answers them, and those that overlap has skipped."""
-    known = yield from known_plans([fire.plan for lane in lanes for fire in lane.fires])
-    earlier = yield from _earlier([lane.name for lane in lanes if lane.meets])
-    placed: list[_Placed] = []
+def fire_plans(
+    fires: Sequence[PlanToFire],
+    overlaps: Mapping[str, Overlap],
+    drawn: list[JobId] | None,
+    origin: Origin,
+    actor: str,
+) -> Operation[tuple[list[FiredPlan], list[Plan]]]:
+    """Fire plans of locked schedules. Returns the fired plans, and the plans that overlap skipped.
+
+    *overlaps* holds the overlap rule of each schedule. Plans that were fired before are left out.
+    """
+    known = yield from known_plans([fire.plan for fire in fires])
+    by_scope: dict[tuple[str, str], list[PlanToFire]] = defaultdict(list)
+    for fire in fires:
+        if fire.plan not in known:
+            by_scope[fire.plan.schedule, fire.plan.scope].append(fire)
+    names = {fire.plan.schedule: None for fire in fires if origin is Origin.DUE}
+    earlier = yield from _earlier_jobs([name for name in names if overlaps[name] is not Overlap.ALLOW])
+    placed: list[_PlacedPlan] = []
     skipped: list[Plan] = []
-    for lane in lanes:
-        for scope, fires in _by_scope(fire for fire in lane.fires if fire.plan not in known).items():
-            arranged = arrange(lane.overlap, earlier[lane.name, scope], len(fires))
-            if arranged.cancel:
-                yield from cancel_jobs(list(arranged.cancel), actor)
-            for place, (fire, turn) in enumerate(zip(fires, arranged.turns, strict=True)):
-                if turn is Turn.SKIP:
-                    skipped.append(fire.plan)
-                else:
-                    placed.append(_Placed(fire, turn is Turn.WAIT, arranged.after, place == 0, lane.met))
-    ids = drawn if drawn is not None else (yield from draw_ids(len(placed)))
-    fired = yield from _write(placed, ids[: len(placed)], origin, actor)
-    return fired, skipped
-
-
-def _write(placed: Sequence[_Placed], ids: list[JobId], origin: Origin, actor: str) -> Operation[list[Fired]]:
-    """The jobs, and their rows in the ledger."""
+    for (schedule, scope), scope_fires in by_scope.items():
+        overlap = _overlap_by_origin(overlaps[schedule], origin)
+        arrangement = arrange(overlap, earlier[schedule, scope], len(scope_fires))
+        if arrangement.cancel:
+            yield from cancel_jobs(list(arrangement.cancel), actor)
+        for index, (fire, turn) in enumerate(zip(scope_fires, arrangement.turns, strict=True)):
+            if turn is Turn.SKIP:
+                skipped.append(fire.plan)
+            else:
+                placed.append(_PlacedPlan(fire, turn, arrangement, oldest=index == 0))
     if not placed:
-        return []
-    waits_for: list[Sequence[JobId]] = []
+        return [], skipped
+    ids = drawn[: len(placed)] if drawn is not None else (yield from draw_ids(len(placed)))
+    return (yield from _write_plans(placed, overlaps, ids, origin, actor)), skipped
 
-    def arranged(answers: Sequence[Enqueued]) -> Sequence[NewJob]:
-        waits_for[:] = _line_up(placed, answers)
-        return [_request(each, after) for each, after in zip(placed, waits_for, strict=True)]
 
+def _overlap_by_origin(overlap: Overlap, origin: Origin) -> Overlap:
+    """Adapt the overlap rule: a trigger starts at once, and backfilled plans run one after the other."""
+    match origin:
+        case Origin.DUE:
+            return overlap
+        case Origin.TRIGGER:
+            return Overlap.ALLOW
+        case Origin.BACKFILL:
+            return Overlap.ALLOW if overlap is Overlap.ALLOW else Overlap.QUEUE_ALL
+        case _:
+            assert_never(origin)
+
+
+def _write_plans(
+    placed: Sequence[_PlacedPlan], overlaps: Mapping[str, Overlap], ids: list[JobId], origin: Origin, actor: str
+) -> Operation[list[FiredPlan]]:
+    """Insert the jobs of plans and their rows in the ledger."""
     requests = [each.fire.request for each in placed]
-    answers = yield from enqueue_flow(requests, ids, arrange=arranged)
+    check_requests(requests)
     now = yield from read_now()
-    columns = _columns([each.fire.plan for each in placed], answers, origin, actor, now)
-    # A job that was there before, since the kind has a unique key, is somebody else's: nobody waits for it.
-    met = [each.met and answer.created for each, answer in zip(placed, answers, strict=True)]
-    yield BulkInsert("plan", {**columns, "open": met, "queued": [bool(after) for after in waits_for]})
-    then = [
-        structs.replace(each.fire.then, after=After(ids=(answer.id,)))
-        for each, answer in zip(placed, answers, strict=True)
-        if each.fire.then is not None and answer.created
-    ]
-    if then:
-        yield from enqueue_flow(then, None)
-    return list(map(Fired, *columns.values(), [None] * len(placed)))
-
-
-def _line_up(placed: Sequence[_Placed], answers: Sequence[Enqueued]) -> Iterator[Sequence[JobId]]:
-    """Who waits for whom: for the last of its line that is a job of its own, not one that was there before."""
-    before: Sequence[JobId] = ()
-    for each, answer in zip(placed, answers, strict=True):
-        if each.first:
-            before = each.after
-        yield before if each.waits and answer.created else ()
-        if answer.created:
-            before = (answer.id,)
-
-
-def _columns(
-    plans: Sequence[Plan], answers: Sequence[Enqueued], origin: Origin, actor: str, now: datetime
-) -> dict[str, list[Any]]:
-    return {
+    answers = yield from reserve_keys(requests, ids)
+    waits_for = list(_line_up(placed, answers))
+    requests = [_request_after(request, jobs) for request, jobs in zip(requests, waits_for, strict=True)]
+    yield from insert_jobs(requests, answers, ids, now)
+    plans = [each.fire.plan for each in placed]
+    columns: dict[str, list[object]] = {
         "schedule": [plan.schedule for plan in plans],
         "time": [plan.time for plan in plans],
         "scope": [plan.scope for plan in plans],
@@ -275,33 +238,51 @@ def _columns(
         "actor": [actor] * len(plans),
         "decided_at": [now] * len(plans),
     }
+    # Later due plans meet an open plan. A job that existed before, by its unique key, blocks no plan.
+    meets_later = origin is not Origin.BACKFILL
+    opens = [
+        meets_later and overlaps[plan.schedule] is not Overlap.ALLOW and answer.created
+        for plan, answer in zip(plans, answers, strict=True)
+    ]
+    yield BulkInsert("plan", {**columns, "open": opens, "queued": [bool(jobs) for jobs in waits_for]})
+    followers = [
+        structs.replace(each.fire.then, after=After(ids=(answer.id,)))
+        for each, answer in zip(placed, answers, strict=True)
+        if each.fire.then is not None and answer.created
+    ]
+    if followers:
+        yield from enqueue_flow(followers, None)
+    return list(map(FiredPlan, *columns.values(), [None] * len(placed)))
 
 
-def _request(placed: _Placed, after: Sequence[JobId]) -> NewJob:
-    request = placed.fire.request
-    return structs.replace(request, after=After(ids=tuple(after), when=When.FINISHED)) if after else request
+def _line_up(placed: Sequence[_PlacedPlan], answers: Sequence[Enqueued]) -> Iterator[Sequence[JobId]]:
+    """Yield the jobs that each plan waits for: the last new job of its line. Jobs that existed before do not count."""
+    before: Sequence[JobId] = ()
+    for each, answer in zip(placed, answers, strict=True):
+        if each.oldest:
+            before = each.arrangement.after
+        yield before if each.turn is Turn.WAIT and answer.created else ()
+        if answer.created:
+            before = (answer.id,)
 
 
-def _earlier(schedules: list[str]) -> Operation[dict[tuple[str, str], list[Earlier]]]:
-    """The earlier plans of each schedule and scope that have not ended; those that have are closed."""
-    found: dict[tuple[str, str], list[Earlier]] = defaultdict(list)
+def _request_after(request: NewJob, jobs: Sequence[JobId]) -> NewJob:
+    return structs.replace(request, after=After(ids=tuple(jobs), when=When.FINISHED)) if jobs else request
+
+
+def _earlier_jobs(schedules: list[str]) -> Operation[dict[tuple[str, str], dict[PlanStatus, list[JobId]]]]:
+    """Return the unfinished jobs of earlier plans, by schedule and scope. Closes plans that have finished."""
+    earlier: dict[tuple[str, str], dict[PlanStatus, list[JobId]]] = defaultdict(lambda: defaultdict(list))
     if not schedules:
-        return found
-    rows: list[_Open] = yield query("open_plans", _Open, schedules=schedules)
+        return earlier
+    rows: list[_OpenPlan] = yield query("open_plans", _OpenPlan, schedules=schedules)
     finished = []
     for row in rows:
-        place = standing(row.state, row.attempts)
-        if place is PlanStatus.FINISHED:
+        status = plan_status(row.state, row.attempts)
+        if status is PlanStatus.FINISHED:
             finished.append(row.job_id)
         else:
-            found[row.schedule, row.scope].append(Earlier(row.job_id, place))
+            earlier[row.schedule, row.scope][status].append(row.job_id)
     if finished:
         yield query("close_plans", schedules=schedules, ids=finished)
-    return found
-
-
-def _by_scope(fires: Iterator[PlanToFire]) -> dict[str, list[PlanToFire]]:
-    found: dict[str, list[PlanToFire]] = defaultdict(list)
-    for fire in fires:
-        found[fire.plan.scope].append(fire)
-    return found
+    return earlier

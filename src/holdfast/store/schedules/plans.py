@@ -1,4 +1,4 @@
-"""The ledger of plans: what was fired, what was skipped and why. Each plan is decided once, by whoever comes first."""
+"""The ledger of plans: which plans were fired, and which were skipped and why."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from holdfast.store.engine.operation import Operation, query
 from holdfast.store.jobs.enqueue import SYSTEM
 from holdfast.store.schedules.firing import (
     Advance,
-    Decided,
-    Fired,
+    AdvanceResult,
+    FiredPlan,
     PlanToFire,
     advance,
-    fire_requested,
+    fire_plans,
     known_plans,
     release,
 )
 
 
 class SkippedPlans(Struct, frozen=True):
-    """A stretch of plans that were not fired, both ends included; an empty scope means all of them."""
+    """A span of plans that were not fired, both ends included; an empty scope stands for all scopes."""
 
     schedule: str
     first: datetime
@@ -41,26 +41,28 @@ class SkippedPlans(Struct, frozen=True):
 
 
 class Plans:
-    """Fires plans, each moment of a schedule once in each scope, and remembers."""
+    """Fires each plan of a schedule once in each scope, and keeps the record."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
 
-    def advance(self, advances: Sequence[Advance]) -> Decided:
-        """Take what planners have decided about several schedules, in one transaction.
+    def advance(self, advances: Sequence[Advance]) -> AdvanceResult:
+        """Apply planners' decisions about several schedules, in one transaction.
 
-        - A schedule that was changed since, or that another planner holds, is left out.
+        - A schedule that changed since the decision, or that another planner has locked, is left out.
         - A plan that was fired before is not fired again.
         - The jobs exist if and only if the cursor has moved.
         """
         drawn = self._backend.draw_ids(sum(len(each.fire) for each in advances))
-        decided = self._backend.write(advance, advances, drawn)
-        if decided.fired:
+        result = self._backend.write(advance, advances, drawn)
+        if result.fired:
             self._backend.notify()
-        return decided
+        return result
 
-    def fire(self, name: str, fires: Sequence[PlanToFire], *, origin: Origin, actor: str) -> list[Fired]:
-        """Fire plans because a person wants it; answers those that were not fired before.
+    def fire(self, name: str, fires: Sequence[PlanToFire], *, origin: Origin, actor: str) -> list[FiredPlan]:
+        """Fire plans on request. Returns those that had not been fired before.
+
+        A trigger starts at once, and later due plans meet it. A backfill is a line of its own, beside the due plans.
 
         Raises:
             NoSuchSchedule: There is none of this name.
@@ -73,44 +75,45 @@ class Plans:
         return fired
 
     def known(self, plans: Sequence[Plan]) -> set[Plan]:
-        """Which of these have been fired."""
+        """Return those of *plans* that have been fired."""
         return self._backend.read(known_plans, plans)
 
     def release(self, *, limit: int = 100) -> int:
-        """Let plans go that wait for one that is out of the way: it waits for its retry, or for a person."""
+        """Release plans that wait for one that waits for its retry or for a person."""
         released = self._backend.write(release, limit)
         if released:
             self._backend.notify()
         return released
 
-    def find(self, plan: Plan) -> Fired | None:
-        """The plan, if it was fired."""
-        rows: list[Fired] = self._backend.look(query("find_plan", Fired, **structs.asdict(plan)))
+    def find(self, plan: Plan) -> FiredPlan | None:
+        """Return the plan if it was fired."""
+        rows: list[FiredPlan] = self._backend.look(query("find_plan", FiredPlan, **structs.asdict(plan)))
         return rows[0] if rows else None
 
     def find_skip(self, plan: Plan) -> SkippedPlans | None:
-        """The stretch that the plan was skipped with, if it was; the newest, if there are several."""
+        """Return the newest span that skipped the plan, if any."""
         rows: list[SkippedPlans] = self._backend.look(query("find_skip", SkippedPlans, **structs.asdict(plan)))
         return rows[0] if rows else None
 
-    def history(self, name: str, *, limit: int = 50) -> list[Fired]:
-        """The plans that were fired, the newest first."""
-        return self._backend.look(query("plan_history", Fired, schedule=name, limit=limit))
+    def history(self, name: str, *, limit: int = 50) -> list[FiredPlan]:
+        """Return the fired plans, newest first."""
+        return self._backend.look(query("plan_history", FiredPlan, schedule=name, limit=limit))
 
     def skips(self, name: str, *, limit: int = 50) -> list[SkippedPlans]:
-        """The stretches that were not fired, the newest first."""
+        """Return the skipped spans, newest first."""
         return self._backend.look(query("skip_history", SkippedPlans, schedule=name, limit=limit))
 
 
 def _fire(
     name: str, fires: Sequence[PlanToFire], drawn: list[JobId] | None, origin: Origin, actor: str
-) -> Operation[list[Fired]]:
+) -> Operation[list[FiredPlan]]:
     schedule = yield from locked_schedule(name)
-    return (yield from fire_requested(schedule, fires, drawn, origin, actor))
+    fired, _ = yield from fire_plans(fires, {name: schedule.defined.effective_overlap}, drawn, origin, actor)
+    return fired
 
 
 def locked_schedule(name: str) -> Operation[Schedule]:
-    """The schedule, under its lock: nobody plans it meanwhile.
+    """Return the schedule under its row lock, so that no planner advances it meanwhile.
 
     Raises:
         NoSuchSchedule: There is none of this name.

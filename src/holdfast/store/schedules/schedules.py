@@ -1,4 +1,4 @@
-"""Schedules: made, changed, paused; and which of them a planner has to look at."""
+"""Schedules in the store: create, declare, change, pause and delete them, and list those that are due."""
 
 from __future__ import annotations
 
@@ -8,15 +8,8 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from holdfast.domain.schedules.definition import (
-    Definition,
-    Moved,
-    Schedule,
-    checked_schedule,
-    edited,
-    resumed,
-    setback,
-)
+from holdfast.domain.schedules.decision import CursorMove, move_after_edit, move_after_resume, retry_delay
+from holdfast.domain.schedules.definition import Definition, Schedule, checked_schedule_name
 from holdfast.domain.text import checked_actor, clean_text
 from holdfast.errors import DuplicateSchedule
 from holdfast.store.engine.backend import Backend
@@ -26,45 +19,33 @@ from holdfast.store.jobs.enqueue import SYSTEM
 from holdfast.store.schedules.firing import write_skips
 from holdfast.store.schedules.plans import locked_schedule, missing_schedule
 
-MAX_NOTE = 1000
-#: Longer errors are cut.
-MAX_ERROR = 2000
-PAGE = 500
+#: Longer notes and errors are cut, in characters.
+MAX_NOTE, MAX_ERROR = 1000, 2000
+PAGE_SIZE = 500
 
 
 class Declaration(Struct, frozen=True):
-    """A schedule as code defines it. Of two versions the higher one holds."""
+    """A schedule as code defines it. The highest version wins."""
 
     name: str
     definition: Definition
     version: int = 1
 
 
-class Declared(StrEnum):
-    """What became of a declaration."""
+class DeclarationResult(StrEnum):
+    """The effect of a declaration on the store."""
 
     MADE = "made"
     SAME = "same"
     CHANGED = "changed"
-    #: Newer code has declared it otherwise.
+    #: Code of a higher version declared another definition.
     OLDER = "older"
-    #: A person has made a schedule of this name.
+    #: A person created a schedule with this name.
     TAKEN = "taken"
 
 
-class Due(Struct, frozen=True):
-    """A schedule that a planner has to look at. *definition* is JSON."""
-
-    name: str
-    definition: str
-    cursor: datetime | None
-    fired: int
-    failures: int
-    token: int
-
-
-class Troubled(Struct, frozen=True):
-    """A schedule that cannot be planned, or that nobody plans; *late*: for longer than a healthy one would be."""
+class TroubledSchedule(Struct, frozen=True):
+    """A schedule that cannot be planned, or whose plan no planner has decided in time (*late*)."""
 
     name: str
     error: str | None
@@ -72,27 +53,27 @@ class Troubled(Struct, frozen=True):
     late: bool
 
 
-class Outlook(Struct, frozen=True):
-    """What a planner sees: the store's time, what is due, and how long it may rest when nothing is."""
+class DueSchedules(Struct, frozen=True):
+    """The schedules that are due at *now* by the store's clock. If there are none, the next is due after *next_in*."""
 
     now: datetime
-    due: list[Due]
-    rest: timedelta | None
+    schedules: list[Schedule]
+    next_in: timedelta | None
 
 
 class ScheduleStore:
-    """Schedules by their names. Every change voids what planners have decided meanwhile."""
+    """Schedules by name. Every change voids the decisions that planners make meanwhile."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
 
     def create(self, name: str, definition: Definition, *, actor: str) -> Schedule:
-        """Make a schedule. It has no history: the newest plan that is due is the first.
+        """Create a schedule. It has no history: the newest plan that is due fires first.
 
         Raises:
             DuplicateSchedule: There is one of this name.
         """
-        checked_schedule(name)
+        checked_schedule_name(name)
         checked_actor(actor, system=SYSTEM)
         created = self._backend.write(_create, Declaration(name, definition, 0), actor, declared=False)
         if not created:
@@ -100,22 +81,23 @@ class ScheduleStore:
         self._backend.notify()
         return self.get(name)
 
-    def declare(self, declarations: Sequence[Declaration], *, actor: str) -> dict[str, Declared]:
-        """Make what code defines known; what is known already costs no write.
+    def declare(self, declarations: Sequence[Declaration], *, actor: str) -> dict[str, DeclarationResult]:
+        """Store the schedules that code declares. A declaration that is stored already costs no write.
 
-        A declaration that differs from the last one of the code changes the schedule; one of a lower version does
-        not, nor does it touch what a person has made under this name.
+        A declaration that differs from the code's last one changes the schedule, unless its version is lower or a
+        person created the schedule.
         """
-        found = {each.name: self._backend.read(_compare, each) for each in declarations}
+        changing = (DeclarationResult.MADE, DeclarationResult.CHANGED)
+        results = {each.name: self._backend.read(_compare, each) for each in declarations}
         for each in declarations:
-            if found[each.name] in (Declared.MADE, Declared.CHANGED):
-                found[each.name] = self._backend.write(_declare, each, actor)
-        if set(found.values()) & {Declared.MADE, Declared.CHANGED}:
+            if results[each.name] in changing:
+                results[each.name] = self._backend.write(_declare, each, actor)
+        if not set(results.values()).isdisjoint(changing):
             self._backend.notify()
-        return found
+        return results
 
     def update(self, name: str, change: Callable[[Definition], Definition], *, actor: str) -> Schedule:
-        """Define a schedule anew, from what it is. With another rule it goes on from now: its past is skipped.
+        """Change the definition of a schedule. With a new rule it continues from now, and its past is skipped.
 
         Raises:
             NoSuchSchedule: There is none of this name.
@@ -126,7 +108,7 @@ class ScheduleStore:
         return self.get(name)
 
     def pause(self, name: str, *, actor: str, note: str | None = None) -> Schedule:
-        """Plan nothing more; what was fired goes on.
+        """Stop planning a schedule; its jobs continue.
 
         Raises:
             NoSuchSchedule: There is none of this name.
@@ -137,7 +119,7 @@ class ScheduleStore:
         return self.get(name)
 
     def resume(self, name: str, *, actor: str) -> Schedule:
-        """Let it go on from now: what was due meanwhile is written down as skipped. One that goes on stays as it is.
+        """Continue a paused schedule from now; plans that were due meanwhile are recorded as skipped.
 
         Raises:
             NoSuchSchedule: There is none of this name.
@@ -147,16 +129,16 @@ class ScheduleStore:
         self._backend.notify()
         return self.get(name)
 
-    def remove(self, name: str) -> None:
-        """Forget a schedule with its ledger; jobs that it has fired stay.
+    def delete(self, name: str) -> None:
+        """Delete a schedule with its ledger; its jobs stay.
 
         Raises:
             NoSuchSchedule: There is none of this name.
         """
-        self._backend.write(_remove, name)
+        self._backend.write(_delete, name)
 
     def get(self, name: str) -> Schedule:
-        """A schedule by its name.
+        """Return a schedule by its name.
 
         Raises:
             NoSuchSchedule: There is none of this name.
@@ -167,43 +149,43 @@ class ScheduleStore:
         return rows[0]
 
     def all(self) -> Iterator[Schedule]:
-        """All schedules by name, in flat memory."""
+        """Yield all schedules by name, page by page."""
         after = ""
         while True:
-            page = self.page(after=after, limit=PAGE)
+            page = self.page(after=after, limit=PAGE_SIZE)
             yield from page
-            if len(page) < PAGE:
+            if len(page) < PAGE_SIZE:
                 return
             after = page[-1].name
 
     def page(self, *, after: str = "", limit: int = 50) -> list[Schedule]:
-        """Schedules by name, from the first after *after* on."""
+        """Return up to *limit* schedules whose names sort after *after*."""
         return self._backend.look(query("list_schedules", Schedule, after=after, limit=limit))
 
     def now(self) -> datetime:
-        """The store's own time: plans are due by it."""
+        """Return the time of the store's clock, which decides when plans are due."""
         return self._backend.read(read_now)
 
     # -- for planners ------------------------------------------------------------------------
 
-    def outlook(self, *, providers: Sequence[str], limit: int) -> Outlook:
-        """What is due, among the schedules whose scopes are known without a provider or by one of these."""
-        return self._backend.read(_outlook, sorted(providers), limit)
+    def due(self, *, providers: Sequence[str], limit: int) -> DueSchedules:
+        """Return the schedules that are due and either need no scope provider or one of *providers*."""
+        return self._backend.read(_due, sorted(providers), limit)
 
-    def set_back(self, due: Due, error: str) -> bool:
-        """Note that a schedule could not be planned, and let it rest; false: it was changed meanwhile."""
-        text = clean_text(error, limit=MAX_ERROR)
-        rest = setback(due.failures + 1)
-        return bool(self._backend.run(query("fail_schedule", name=due.name, token=due.token, error=text, rest=rest)))
+    def record_failure(self, schedule: Schedule, error: str) -> bool:
+        """Record that a schedule could not be planned, and delay the next attempt. False: it changed meanwhile."""
+        text, rest = clean_text(error, limit=MAX_ERROR), retry_delay(schedule.failures + 1)
+        statement = query("fail_schedule", name=schedule.name, token=schedule.token, error=text, rest=rest)
+        return bool(self._backend.run(statement))
 
     def lag(self) -> timedelta:
-        """How long the oldest plan that is due has waited for a planner."""
+        """Return how long the oldest due plan has waited for a planner."""
         ((lag,),) = self._backend.look(query("schedule_lag"))
         return max(timedelta(0), _duration(lag) or timedelta(0))
 
-    def troubled(self, *, late: timedelta, limit: int = 10) -> list[Troubled]:
-        """Schedules that cannot be planned, or have waited for a planner for longer than *late*."""
-        return self._backend.look(query("troubled_schedules", Troubled, late=late, limit=limit))
+    def troubled(self, *, late: timedelta, limit: int = 10) -> list[TroubledSchedule]:
+        """Return schedules that cannot be planned, or have waited for a planner for longer than *late*."""
+        return self._backend.look(query("troubled_schedules", TroubledSchedule, late=late, limit=limit))
 
 
 def _create(declaration: Declaration, actor: str, *, declared: bool) -> Operation[bool]:
@@ -220,31 +202,31 @@ def _create(declaration: Declaration, actor: str, *, declared: bool) -> Operatio
     return bool(rows)
 
 
-def _compare(declaration: Declaration) -> Operation[Declared]:
+def _compare(declaration: Declaration) -> Operation[DeclarationResult]:
     rows: list[Schedule] = yield query("get_schedule", Schedule, name=declaration.name)
     return _difference(rows, declaration)
 
 
-def _difference(rows: list[Schedule], declaration: Declaration) -> Declared:
+def _difference(rows: list[Schedule], declaration: Declaration) -> DeclarationResult:
     if not rows:
-        return Declared.MADE
+        return DeclarationResult.MADE
     (known,) = rows
     if known.declared is None:
-        return Declared.TAKEN
+        return DeclarationResult.TAKEN
     if declaration.version < known.version:
-        return Declared.OLDER
+        return DeclarationResult.OLDER
     same = declaration.version == known.version and declaration.definition.dumps() == known.declared
-    return Declared.SAME if same else Declared.CHANGED
+    return DeclarationResult.SAME if same else DeclarationResult.CHANGED
 
 
-def _declare(declaration: Declaration, actor: str) -> Operation[Declared]:
+def _declare(declaration: Declaration, actor: str) -> Operation[DeclarationResult]:
     rows: list[Schedule] = []
-    while not rows:  # between the two, somebody may remove it
+    while not rows:  # it may be deleted between the two statements
         if (yield from _create(declaration, actor, declared=True)):
-            return Declared.MADE
+            return DeclarationResult.MADE
         rows = yield query("lock_schedule", Schedule, name=declaration.name)
     difference = _difference(rows, declaration)
-    if difference is Declared.CHANGED:
+    if difference is DeclarationResult.CHANGED:
         text = declaration.definition.dumps()
         yield from _define(rows[0], declaration.definition, declared=text, version=declaration.version, actor=actor)
     return difference
@@ -268,47 +250,47 @@ def _define(
         version=version,
         provider=definition.provider,
     )
-    moved = edited(schedule, definition, now)
-    yield from _move(schedule, moved, paused=schedule.paused, note=schedule.note, actor=actor)
+    move = move_after_edit(schedule, definition, now)
+    yield from _move(schedule, move, paused=schedule.paused, note=schedule.note, actor=actor)
 
 
 def _pause(name: str, note: str | None, actor: str) -> Operation[None]:
     schedule = yield from locked_schedule(name)
-    yield from _move(schedule, Moved(schedule.cursor, None), paused=True, note=note, actor=actor)
+    yield from _move(schedule, CursorMove(schedule.cursor, None), paused=True, note=note, actor=actor)
 
 
 def _resume(name: str, actor: str) -> Operation[None]:
     schedule = yield from locked_schedule(name)
-    moved = resumed(schedule, (yield from read_now()))
-    if moved is not None:
-        yield from _move(schedule, moved, paused=False, note=None, actor=actor)
+    move = move_after_resume(schedule, (yield from read_now()))
+    if move is not None:
+        yield from _move(schedule, move, paused=False, note=None, actor=actor)
 
 
-def _remove(name: str) -> Operation[None]:
-    yield from locked_schedule(name)  # first: whoever plans it now has written its last rows then
+def _delete(name: str) -> Operation[None]:
+    yield from locked_schedule(name)  # first, so that a planner that holds the lock writes its rows before
     yield query("forget_schedule", name=name)
 
 
-def _move(schedule: Schedule, moved: Moved, *, paused: bool, note: str | None, actor: str) -> Operation[None]:
-    yield from write_skips({schedule.name: moved.skipped})
+def _move(schedule: Schedule, move: CursorMove, *, paused: bool, note: str | None, actor: str) -> Operation[None]:
+    yield from write_skips({schedule.name: move.skipped})
     yield query(
         "move_schedule",
         name=schedule.name,
-        cursor=moved.cursor,
-        next_at=None if paused else moved.next_at,
+        cursor=move.cursor,
+        next_at=None if paused else move.next_at,
         paused=paused,
         note=note,
         actor=actor,
     )
 
 
-def _outlook(providers: list[str], limit: int) -> Operation[Outlook]:
+def _due(providers: list[str], limit: int) -> Operation[DueSchedules]:
     now = yield from read_now()
-    due: list[Due] = yield query("due_schedules", Due, providers=providers, limit=limit, until=now)
-    rest = [] if due else (yield query("next_look", providers=providers))
-    return Outlook(now, due, _duration(rest[0][0]) if rest else None)
+    schedules: list[Schedule] = yield query("due_schedules", Schedule, providers=providers, limit=limit, until=now)
+    next_in = [] if schedules else (yield query("next_look", providers=providers))
+    return DueSchedules(now, schedules, _duration(next_in[0][0]) if next_in else None)
 
 
 def _duration(value: timedelta | int | None) -> timedelta | None:
-    """A difference of instants as a backend gives it."""
+    """Convert a difference of instants: SQLite returns microseconds."""
     return timedelta(microseconds=value) if isinstance(value, int) else value

@@ -8,7 +8,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from holdfast.admin.actions.actions import BackfilledPlans
-from holdfast.admin.views.schedules import PlanView, ScheduleView, entry, schedule_view
+from holdfast.admin.views.schedules import PlanView, ScheduleView, plan_view, schedule_view
 from holdfast.domain.access.roles import Role
 from holdfast.domain.jobs.job import JobId
 from holdfast.errors import InvalidInput
@@ -85,7 +85,7 @@ def schedules(ask: ApiRequest) -> SchedulesPage:
 def schedule(ask: ApiRequest) -> ScheduleAnswer:
     facts = _facts(ask, ask.query.name)
     return ScheduleAnswer(
-        facts, [entry(each) for each in ask.actions.schedules.history(facts.name, limit=ask.query.limit)]
+        facts, [plan_view(each) for each in ask.actions.schedules.history(facts.name, limit=ask.query.limit)]
     )
 
 

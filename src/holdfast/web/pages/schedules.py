@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from starlette.responses import Response
 
-from holdfast.admin.views.schedules import PlanView, entry, schedule_view
+from holdfast.admin.views.schedules import PlanView, plan_view, schedule_view
 from holdfast.client.schedules.api import REASONS
 from holdfast.domain.access.roles import Role
 from holdfast.domain.jobs.filter import parse_timestamp
@@ -42,8 +42,8 @@ def schedule(visit: PageRequest, dry: str = "", asked: dict[str, str] | None = N
     name = visit.asked("name")
     store = visit.store
     found, now = store.schedules.get(name), store.schedules.now()
-    entries = [entry(each) for each in store.plans.history(name, limit=HISTORY)]
-    entries += [entry(each) for each in store.plans.skips(name, limit=HISTORY)]
+    entries = [plan_view(each) for each in store.plans.history(name, limit=HISTORY)]
+    entries += [plan_view(each) for each in store.plans.skips(name, limit=HISTORY)]
     entries = sorted(entries, key=lambda each: each.last, reverse=True)[:HISTORY]
     facts = schedule_view(found, now, plans=PLANS, secrets=visit.masks.of_schedule(found))
     return visit.page(

@@ -1,4 +1,4 @@
-"""The timekeeper: whether the store's clock can be believed."""
+"""A check of the store's clock: planning waits after the clock jumps ahead."""
 
 from __future__ import annotations
 
@@ -7,34 +7,36 @@ from datetime import datetime, timedelta
 
 log = logging.getLogger("holdfast")
 
-#: A clock that is ahead of ours by more has leapt, and is believed when it has kept its new time for so long.
-LEAP, PROBATION = timedelta(minutes=5), 60.0
+#: A clock that gains more than this on the monotonic clock has jumped.
+MAX_GAIN = timedelta(minutes=5)
+#: A clock that has jumped is trusted again after it has kept its new time for this long.
+PROBATION_S = 60.0
 
 
 class ClockCheck:
-    """Compares the store's clock with one that nobody sets.
+    """Compares the store's clock with the worker's monotonic clock.
 
-    A clock that goes back is harmless: no cursor goes back with it. One that leaps ahead for a moment would have plans
-    fired long before their time.
+    A clock that is set back is harmless, because cursors never move back. A clock that jumps ahead, if only for a
+    short time, would fire plans long before they are due.
     """
 
     def __init__(self) -> None:
-        self._seen: tuple[datetime, float] | None = None
-        self._doubted_at: float | None = None
+        self._trusted: tuple[datetime, float] | None = None
+        self._jumped_at: float | None = None
 
-    def believes(self, now: datetime, at: float) -> bool:
-        """Whether *now* of the store is to be acted on; *at* is the time of our own clock, in seconds."""
-        if self._seen is None:
-            self._seen = now, at
+    def trusts(self, now: datetime, at: float) -> bool:
+        """Return whether plans may be decided by the store's time *now*; *at* is the monotonic time, in seconds."""
+        if self._trusted is None:
+            self._trusted = now, at
             return True
-        ahead = (now - self._seen[0]) - timedelta(seconds=at - self._seen[1])
-        if ahead <= LEAP:
-            self._seen, self._doubted_at = (now, at), None
+        ahead = (now - self._trusted[0]) - timedelta(seconds=at - self._trusted[1])
+        if ahead <= MAX_GAIN:
+            self._trusted, self._jumped_at = (now, at), None
             return True
-        if self._doubted_at is None:
-            self._doubted_at = at
+        if self._jumped_at is None:
+            self._jumped_at = at
             log.warning("the store's clock has leapt ahead by %s: nothing is planned until it has kept its time", ahead)
-        if at - self._doubted_at < PROBATION:
+        if at - self._jumped_at < PROBATION_S:
             return False
-        self._seen, self._doubted_at = (now, at), None
+        self._trusted, self._jumped_at = (now, at), None
         return True

@@ -1,4 +1,4 @@
-"""Pings: a URL is called when a scheduled job is done, so that somebody notices when it is not."""
+"""Pings: calls of a URL after a scheduled job is done, so that a monitor notices when they stop."""
 
 from __future__ import annotations
 
@@ -9,25 +9,27 @@ from urllib.parse import urlsplit
 from holdfast.domain.jobs.handler_exceptions import Fail, Retry
 from holdfast.domain.jobs.kind import Kind, KindOptions, to_json
 from holdfast.domain.jobs.new_job import Actor, NewJob
-from holdfast.domain.schedules.definition import PING, PING_SECRETS, may_ping
+from holdfast.domain.schedules.definition import PING, PING_SECRETS
 
-ATTEMPTS = 5
-#: How many seconds a call may take.
-TIMEOUT = 10.0
+MAX_ATTEMPTS = 5
+TIMEOUT_S = 10.0
 
 
 def ping_request(url: str, queue: str, label: str) -> NewJob:
-    """The job that calls *url*; it serves the queue of the job that it follows."""
+    """Return the job that calls *url*, for the queue of the job that it follows."""
     payload = to_json({"url": url}, what="the URL").decode()
-    return NewJob(kind=PING, payload=payload, queue=queue, label=label, max_attempts=ATTEMPTS, actor=Actor.SCHEDULER)
+    return NewJob(
+        kind=PING, payload=payload, queue=queue, label=label, max_attempts=MAX_ATTEMPTS, actor=Actor.SCHEDULER
+    )
 
 
 def ping_kind(hosts: Sequence[str]) -> Kind:
-    """The kind that calls URLs of these *hosts*, and of no others: a schedule must not reach into the network."""
+    """Return the kind that calls URLs of *hosts* only: a schedule must not reach into the internal network."""
+    allowed = {host.lower() for host in hosts}
 
     def ping(url: str) -> int:
-        if not may_ping(url, hosts):
-            host = urlsplit(url).hostname
+        host = urlsplit(url).hostname
+        if (host or "") not in allowed:
             raise Fail(f"{host} may not be called: it is not among ping_hosts (HOLDFAST_PING_HOSTS) of this worker")
         return call(url)
 
@@ -35,15 +37,15 @@ def ping_kind(hosts: Sequence[str]) -> Kind:
 
 
 def call(url: str) -> int:
-    """Call *url* and return its status; nothing is followed, and what it says is not read.
+    """Call *url* and return its status. Redirects are not followed, and the body is not read.
 
     Raises:
-        Retry: It did not answer, or with an error.
+        Retry: It did not answer, or its status is not 2xx.
     """
     parts = urlsplit(url)
     assert parts.hostname is not None
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    connection = kind(parts.hostname, parts.port, timeout=TIMEOUT)
+    connection = kind(parts.hostname, parts.port, timeout=TIMEOUT_S)
     try:
         path = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
         connection.request("GET", path, headers={"User-Agent": "holdfast"})

@@ -1,4 +1,4 @@
-"""Providers: functions of the application that are asked for the scopes of a schedule."""
+"""Scope providers: functions of the application that return the scopes of a schedule."""
 
 from __future__ import annotations
 
@@ -11,54 +11,55 @@ from typing import Any
 from holdfast.errors import HoldfastError, InvalidInput
 from holdfast.worker import clock
 
-#: Answers the scopes of a schedule; it may be a coroutine.
+#: Returns the scopes of a schedule; it may be a coroutine function.
 Provider = Callable[[], Iterable[str] | Awaitable[Iterable[str]]]
 
-#: After so many seconds a provider hangs; and so many are asked at a time.
-HANGS, MOST_CALLS = 60.0, 32
+#: A provider that has not returned after this time counts as failed.
+TIMEOUT_S = 60.0
+MAX_CALLS = 32
 
 
 class ScopeProviders:
-    """Asks each provider in a thread of its own: one that takes long holds up its own schedules alone."""
+    """Calls each provider in a thread of its own, so that a slow one delays only its own schedules."""
 
-    def __init__(self, functions: Mapping[str, Provider], *, hangs: float = HANGS) -> None:
+    def __init__(self, functions: Mapping[str, Provider], *, timeout: float = TIMEOUT_S) -> None:
         self._functions = dict(functions)
-        self._hangs = hangs
+        self._timeout = timeout
         self._calls: dict[str, _Call] = {}
 
     @property
     def names(self) -> Sequence[str]:
         return sorted(self._functions)
 
-    def ask(self, name: str, schedule: str, token: int, *, until: float) -> list[str] | None:
-        """The scopes of a schedule as it is under this token; None: not known *until* then.
+    def read(self, name: str, schedule: str, token: int, *, until: float) -> list[str] | None:
+        """Return the scopes of a schedule under this token; None: they are not known *until* then.
 
-        What the provider raises is raised here.
-        An answer that came too late for its plan, because another planner was faster, decides no other.
+        Exceptions of the provider are raised here. An answer for an older token is discarded: another planner has
+        decided that plan.
         """
         call = self._calls.get(schedule)
         if call is None or (call.token != token and call.finished.is_set()):
-            if len(self._calls) >= MOST_CALLS and call is None:
-                self._forget_ended()
+            if len(self._calls) >= MAX_CALLS and call is None:
+                self._discard_finished()
                 return None
             call = self._calls[schedule] = _Call(token, self._functions[name])
         if not call.finished.wait(max(0.0, until - clock.now())):
-            if clock.now() - call.begun_at > self._hangs:
-                raise HoldfastError(f"the provider {name!r} has not answered for {self._hangs:.0f} s")
+            if clock.now() - call.begun_at > self._timeout:
+                raise HoldfastError(f"the provider {name!r} has not answered for {self._timeout:.0f} s")
             return None
         if call.token != token:
-            return None  # asked again at the next look
+            return None  # the next tick calls it again
         del self._calls[schedule]
         return call.answer()
 
-    def _forget_ended(self) -> None:
-        """Make room: answers that nobody waits for any more."""
+    def _discard_finished(self) -> None:
+        """Free slots that finished calls occupy: their schedules are no longer planned here."""
         for schedule in [schedule for schedule, call in self._calls.items() if call.finished.is_set()]:
             del self._calls[schedule]
 
 
 class _Call:
-    """One call, under way or ended."""
+    """One call of a provider, running or finished."""
 
     def __init__(self, token: int, function: Provider) -> None:
         self.token = token
@@ -77,32 +78,31 @@ class _Call:
 
     def _run(self, function: Provider) -> None:
         try:
-            answered = function()
-            found = asyncio.run(_awaited(answered)) if inspect.isawaitable(answered) else answered
-            self._scopes = _listed(found)
-        except BaseException as error:  # noqa: BLE001 - whatever it raises is told to who asked
+            answer = function()
+            self._scopes = _scope_list(asyncio.run(_await(answer)) if inspect.isawaitable(answer) else answer)
+        except BaseException as error:  # noqa: BLE001 - answer() raises it in the caller's thread
             self._error = error
         finally:
             self.finished.set()
 
 
-async def _awaited(answer: Awaitable[Iterable[str]]) -> Iterable[str]:
+async def _await(answer: Awaitable[Iterable[str]]) -> Iterable[str]:
     return await answer
 
 
-def _listed(found: Any) -> list[Any]:
-    if isinstance(found, str | bytes) or not isinstance(found, Iterable):
-        raise InvalidInput(f"a function for scopes answers a list of texts, not {found!r:.100}")
-    return list(found)
+def _scope_list(scopes: Any) -> list[Any]:
+    if isinstance(scopes, str | bytes) or not isinstance(scopes, Iterable):
+        raise InvalidInput(f"a function for scopes answers a list of texts, not {scopes!r:.100}")
+    return list(scopes)
 
 
-def ask_now(function: Provider, *, patience: float = HANGS) -> list[str]:
-    """The scopes, for somebody who waits for them.
+def read_scopes(function: Provider, *, timeout: float = TIMEOUT_S) -> list[str]:
+    """Call a provider and wait for its scopes.
 
     Raises:
-        HoldfastError: It has not answered in time.
+        HoldfastError: It did not return in time.
     """
     call = _Call(0, function)
-    if not call.finished.wait(patience):
-        raise HoldfastError(f"the function for scopes has not answered for {patience:.0f} s")
+    if not call.finished.wait(timeout):
+        raise HoldfastError(f"the function for scopes has not answered for {timeout:.0f} s")
     return call.answer()
