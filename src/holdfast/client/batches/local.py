@@ -137,11 +137,11 @@ def _finish(store: Store, opened: BatchRun, source: InputKeys, aborted_by: Abort
         batch_id = opened.batch.id
         return BatchResult.after(store.batches.get(batch_id), store.batches.counters(batch_id), aborted_by)
     if aborted_by is AbortedBy.CANCEL:
-        for keys in source.rest():
+        for keys in source.remaining():
             store.batches.plan(opened, keys)
         store.batches.cancel(opened.batch.id)
     aborted_by = None if aborted_by is AbortedBy.LIMIT and source.complete else aborted_by
-    total = max(source.met, opened.batch.total or 0)
+    total = max(source.keys_read, opened.batch.total or 0)
     batch, counters = store.batches.end(opened, aborted_by, total, complete=source.complete)
     store.leases.settle(opened.lease, Done())
     return BatchResult.after(batch, counters, AbortedBy.CANCEL if batch.state is BatchState.CANCELLED else aborted_by)

@@ -54,7 +54,7 @@ class BatchSession:
         self._aborted_by: AbortedBy | None = None
         self._outcomes = OutcomeBuffer()
         self._in_hand: dict[UnitKey, UnitRow] = {}
-        self._met = 0
+        self._keys_considered = 0
         self._complete = False
         self._flushed_at = clock.now()
         self._stack = ExitStack()
@@ -76,7 +76,7 @@ class BatchSession:
                 self.stop(AbortedBy.FATAL)
             self._flush()
             batch, counters = self._store.batches.end(
-                self._opened, self._aborted_by, self._met, complete=self._complete
+                self._opened, self._aborted_by, self._keys_considered, complete=self._complete
             )
             self._store.leases.settle(self._opened.lease, Done())
         result = BatchResult.after(batch, counters, self._aborted_by)
@@ -98,7 +98,7 @@ class BatchSession:
                 self._complete = True
                 return
             considered = self._flush(candidates)
-            self._met += considered
+            self._keys_considered += considered
             candidates = candidates[considered:]
             for row in list(self._in_hand.values()):
                 if self._stopping.is_set():

@@ -82,7 +82,7 @@ class _Shard:
             aborted_by = driver.run() if self._function.hooks.begin(opened.batch) else AbortedBy.FATAL
         finally:
             watch.stop(timeout=1)
-        self._leave(opened, aborted_by, made_room=driver.resting)
+        self._leave(opened, aborted_by, made_room=driver.stopped_taking)
 
     def _on_written(self, outcomes: Sequence[UnitOutcome]) -> None:
         self._context.counts.units_finished(self._function.options.name, outcomes)
@@ -123,7 +123,7 @@ class _ShardWatch:
         if self._context.stopping.is_set():
             self._driver.stop(None)
         elif self._context.leaving.is_set() or self._others_are_ready():
-            self._driver.rest()
+            self._driver.stop_taking()
         elif self._sharding.until is not None and datetime.now(UTC) >= self._sharding.until:
             self._driver.stop(AbortedBy.DEADLINE)
         return TickResult(WATCH_INTERVAL_S)

@@ -24,7 +24,7 @@ class Bitmap:
                 continue
             bits[place >> 3] |= 1 << (place & 7)
 
-    def rest(self) -> Iterator[UnitInFlight]:
+    def remaining(self) -> Iterator[UnitInFlight]:
         """The keys of the range that are not in the set, with their places; full bytes are skipped whole."""
         keys, size = self._keys, len(self._keys)
         for byte, bits in enumerate(self._bits):

@@ -64,8 +64,8 @@ class Driver:
         self._on_written = on_written
         self._source = source
         self._in_hand: dict[UnitKey, UnitRow] = {}
-        self._alone = False
-        self.resting = False
+        self._suspect_in_hand = False
+        self.stopped_taking = False
         self._taken = 0
         self._breaker = Breaker(plan.limits)
         self._aborted_by: AbortedBy | None = None
@@ -88,9 +88,9 @@ class Driver:
         self._runner.stop()
         self._pool.wake.set()
 
-    def rest(self) -> None:
+    def stop_taking(self) -> None:
         """Take no more units; those that were taken run undisturbed."""
-        self.resting = True
+        self.stopped_taking = True
         self._pool.wake.set()
 
     def run(self) -> AbortedBy | None:
@@ -153,7 +153,7 @@ class Driver:
     def _is_finished(self) -> bool:
         if self._runner.stopping.is_set():
             return self._pool.idle
-        return (self._source.exhausted or self.resting) and not self._in_hand
+        return (self._source.exhausted or self.stopped_taking) and not self._in_hand
 
     def _due(self) -> bool:
         if clock.now() - self._flushed_at >= FLUSH_INTERVAL_S or len(self._outcomes.unwritten) >= MAX_UNWRITTEN:
@@ -162,7 +162,7 @@ class Driver:
 
     def _room(self) -> int:
         """The number of units to take now. A poison suspect runs alone; with *doubt*, none is taken ahead."""
-        if self._alone or self._source.exhausted or self.resting:
+        if self._suspect_in_hand or self._source.exhausted or self.stopped_taking:
             return 0
         window = self._plan.jobs if self._plan.doubt else self._source.window(self._plan.jobs)
         left = window if self._plan.limit is None else self._plan.limit - self._taken
@@ -180,7 +180,7 @@ class Driver:
 
     def _collect(self) -> None:
         for result in self._pool.take():
-            self._alone = False
+            self._suspect_in_hand = False
             outcome = result if isinstance(result, UnitOutcome) else result.outcome
             written = not isinstance(result, UnitOutcome) and result.written
             row = self._in_hand.pop(result.key if isinstance(result, UnitOutcome) else result.row.key)
@@ -252,7 +252,7 @@ class Driver:
 
     def _begin(self, taken: list[UnitRow]) -> None:
         self._taken += len(taken)
-        self._alone = len(taken) == 1 and taken[0].poison_suspect  # a suspect is never taken with others
+        self._suspect_in_hand = len(taken) == 1 and taken[0].poison_suspect  # a suspect is never taken with others
         self._in_hand.update({row.key: row for row in taken})
         self._pool.add(taken)
 

@@ -61,9 +61,9 @@ class InputKeys:
         # The first run of a generation has no rows, and a range has no duplicates.
         self.fresh = isinstance(keys, range) and first
         #: The number of keys that were read.
-        self.met = 0
+        self.keys_read = 0
         if finished is not None and resume_from is None:
-            self._keys = finished.rest()
+            self._keys = finished.remaining()
         else:
             self._keys = numbered(keys, resume_from)
         if only is not None:
@@ -97,7 +97,7 @@ class InputKeys:
         self._next = self._next[flushed.looked :]
         self._skipping = not flushed.taken and flushed.looked > 0
 
-    def rest(self) -> Iterator[list[UnitInFlight]]:
+    def remaining(self) -> Iterator[list[UnitInFlight]]:
         """The keys that no flush has considered."""
         while self._next or not self._all_read:
             yield self._next
@@ -107,7 +107,7 @@ class InputKeys:
     def _read(self, count: int) -> None:
         more = list(islice(self._keys, count))
         self._all_read = len(more) < count
-        self.met += len(more)
+        self.keys_read += len(more)
         self._next += more
 
 
