@@ -67,15 +67,15 @@ def holdfast_types() -> set[str]:
 
 def public_returns(owner: object) -> dict[str, str]:
     """The return annotations of the public functions, methods and properties that *owner* defines."""
-    found = {}
+    annotations = {}
     for base in owner.__mro__ if inspect.isclass(owner) else [owner]:
         for name, value in vars(base).items():
             function = value.fget if isinstance(value, property) else getattr(value, "__func__", value)
             function = inspect.unwrap(function) if callable(function) else function
             is_own = inspect.isclass(owner) or getattr(function, "__module__", "") == owner.__name__
             if not name.startswith("_") and inspect.isfunction(function) and is_own:
-                found[name] = str(function.__annotations__.get("return", ""))
-    return found
+                annotations[name] = str(function.__annotations__.get("return", ""))
+    return annotations
 
 
 def test_every_returned_type_can_be_imported_from_the_door():
@@ -93,7 +93,7 @@ def test_every_returned_type_can_be_imported_from_the_door():
     assert {"JobRef", "Job", "UnitFunction", "BatchResult", "InboxResult", "Schedule", "Settlement"} <= seen
 
 
-def test_the_door_has_what_it_promises():
+def test_the_door_is_complete():
     """Every name of ``__all__`` is there, and the names for type checkers are the same."""
     assert all(hasattr(holdfast, name) for name in holdfast.__all__)
     door = ast.parse(Path(holdfast.__file__).read_text())
