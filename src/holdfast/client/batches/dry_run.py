@@ -6,8 +6,6 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
 
-from msgspec import Struct
-
 from holdfast.client.batches.batch_claim import run_request
 from holdfast.client.batches.function import BoundFunction
 from holdfast.client.batches.keys import selected_keys
@@ -21,36 +19,19 @@ NOTHING_TO_DO_EXIT_CODE = 13
 LOOKUP_CHUNK = 1000
 
 
-class DryRun(Struct, frozen=True):
-    """The batch that a run would work on, and its units."""
-
-    batch: int | None
-    generation: int
-    finished_clean: bool
-    to_run: int
-    finished: int
-
-    @property
-    def summary(self) -> Summary:
-        """The summary of such a run; all finished units count as succeeded, whatever their state."""
-        total = self.to_run + self.finished
-        return Summary(total=total, succeeded=self.finished, failed=0, skipped=0, cancelled=0, pending=self.to_run)
-
-
 def dry_run(store: Store, bound: BoundFunction, keys: Iterable[Any], options: RunOptions) -> BatchResult | None:
     """The result of a dry run, or of ``once`` when nothing is left to do; None when the run has to happen."""
-    plan = _plan(store, bound, keys if options.dry_run else (), options)
-    nothing_to_do = options.once and plan.finished_clean
+    answer, clean = _plan(store, bound, keys if options.dry_run else (), options)
+    nothing_to_do = options.once and clean
     if not options.dry_run and not nothing_to_do:
         return None
-    text = "nothing to do: it ended clean" if nothing_to_do else f"{plan.to_run:,} units would be run"
-    answer = RunAnswer(plan.batch, plan.generation, plan.summary, dry_run=True)
+    text = "nothing to do: it ended clean" if nothing_to_do else f"{answer.summary.pending:,} units would be run"
     options.printer().value(answer, lambda: [text])
-    return BatchResult(None, plan.summary, NOTHING_TO_DO_EXIT_CODE if nothing_to_do else 0)
+    return BatchResult(None, answer.summary, NOTHING_TO_DO_EXIT_CODE if nothing_to_do else 0)
 
 
-def _plan(store: Store, bound: BoundFunction, keys: Iterable[Any], options: RunOptions) -> DryRun:
-    """Compare the keys with the ledger, without writing to the store."""
+def _plan(store: Store, bound: BoundFunction, keys: Iterable[Any], options: RunOptions) -> tuple[RunAnswer, bool]:
+    """Compare the keys with the ledger, without writing. Also returns whether the last generation finished clean."""
     identity = run_request(bound, keys, options).identity
     if options.dry_run:  # otherwise there are no keys, and their number does not matter
         only = selected_keys(bound.function, keys, Selection(only=options.selection.only))
@@ -59,12 +40,18 @@ def _plan(store: Store, bound: BoundFunction, keys: Iterable[Any], options: RunO
     clean = latest is not None and latest.state is BatchState.DONE
     if latest is None or clean or latest.state is BatchState.CANCELLED or options.fresh:
         generation = 1 if latest is None else latest.generation + 1
-        return DryRun(None if latest is None else latest.id, generation, clean, sum(1 for _ in keys), 0)
+        summary = _summary(to_run=sum(1 for _ in keys), finished=0)
+        return RunAnswer(None if latest is None else latest.id, generation, summary, dry_run=True), clean
     to_run = finished = 0
     for chunk in _chunks(keys, LOOKUP_CHUNK):
         known = store.batches.over(latest.id, [unit_key(key) for key in chunk], retry_failed=options.retry_failed)
         to_run, finished = to_run + len(chunk) - known, finished + known
-    return DryRun(latest.id, latest.generation, clean, to_run, finished)
+    return RunAnswer(latest.id, latest.generation, _summary(to_run, finished), dry_run=True), clean
+
+
+def _summary(to_run: int, finished: int) -> Summary:
+    """The summary before a run; all finished units count as succeeded, whatever their state."""
+    return Summary(total=to_run + finished, succeeded=finished, failed=0, skipped=0, cancelled=0, pending=to_run)
 
 
 def _chunks(keys: Iterable[Any], size: int) -> Iterator[list[Any]]:

@@ -35,7 +35,7 @@ RESUMABLE = frozenset({7, 8, 10, 11})
 
 
 class RunAnswer(Struct, frozen=True):
-    """The result of a run in JSON."""
+    """What a run prints for programs."""
 
     batch: int | None
     generation: int
@@ -44,7 +44,7 @@ class RunAnswer(Struct, frozen=True):
 
 
 class UnitLine(Struct, frozen=True, omit_defaults=True):
-    """A unit in NDJSON; written once the unit is in the ledger."""
+    """A unit in NDJSON; it is written when the unit is in the ledger."""
 
     key: Any
     status: str
