@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
+import weakref
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -65,6 +67,18 @@ def test_a_result_can_be_typed(app):
     ref = today.enqueue()
     drain(app)
     assert ref.result(type=datetime) == datetime(2030, 1, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("decorator", ["job", "unit"])
+def test_a_registered_function_keeps_its_application_alive(decorator):
+    """A child process finds the kind although the module names only the function."""
+    application = holdfast.Holdfast("sqlite:///never-opened.db")
+    function = getattr(application, decorator)(name="kept")(lambda key: None)
+    kept = weakref.ref(application)
+    del application
+    gc.collect()
+    assert function is not None
+    assert kept() is not None
 
 
 def test_many_at_once(app, add):

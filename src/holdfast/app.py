@@ -48,7 +48,7 @@ class Holdfast:
 
     def __init__(self, url: str | None = None, *, max_payload: int = MAX_PAYLOAD, version: str | None = None) -> None:
         self._version = version
-        self._registry = KindRegistry(url, max_payload=max_payload)
+        self._registry = KindRegistry(url, max_payload=max_payload, application=self)
         self.batches = BatchRegistry(self._registry)
         self.unit = self.batches.unit
         self.run = self.batches.run

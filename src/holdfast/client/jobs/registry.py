@@ -19,10 +19,12 @@ class KindRegistry:
     The store opens on first use, and publishes kinds that it does not know yet.
     """
 
-    def __init__(self, url: str | None = None, *, max_payload: int = MAX_PAYLOAD) -> None:
+    def __init__(self, url: str | None, *, max_payload: int = MAX_PAYLOAD, application: object = None) -> None:
         #: The URL that the application was created with; None until a default is resolved.
         self.configured_url = url
         self.max_payload = max_payload
+        # Handlers hold the registry, so they keep their application alive: child processes look it up by kind.
+        self._application = application
         self.kinds: dict[str, Kind] = {}
         self.lock = threading.RLock()
         self._unpublished: set[str] = set()
