@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from holdfast.domain.jobs.new_job import NewJob
     from holdfast.domain.jobs.selector import Selector
     from holdfast.domain.jobs.why import WhyReason
-    from holdfast.domain.schedules.definition import Condition, Definition, Schedule
+    from holdfast.domain.schedules.definition import Condition, DeclarationResult, Definition, Schedule
     from holdfast.domain.schedules.overlap import Overlap
     from holdfast.domain.schedules.plan import Plan
     from holdfast.errors import HoldfastError
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from holdfast.store.jobs.settlement import Settlement
     from holdfast.store.schedules.firing import FiredPlan
     from holdfast.store.schedules.plans import SkippedPlans
-    from holdfast.store.schedules.schedules import DeclarationResult
     from holdfast.testing import Clock, FakeContext
     from holdfast.worker.batches.unit import Unit
     from holdfast.worker.commands.run import Completed
@@ -138,7 +137,7 @@ _NAMES = {
     "holdfast.domain.jobs.new_job": ("NewJob",),
     "holdfast.domain.jobs.selector": ("Selector",),
     "holdfast.domain.jobs.why": ("WhyReason",),
-    "holdfast.domain.schedules.definition": ("Condition", "Definition", "Schedule"),
+    "holdfast.domain.schedules.definition": ("Condition", "DeclarationResult", "Definition", "Schedule"),
     "holdfast.domain.schedules.plan": ("Plan",),
     "holdfast.errors": ("HoldfastError",),
     "holdfast.options": ("BatchArguments",),
@@ -149,7 +148,6 @@ _NAMES = {
     "holdfast.store.jobs.settlement": ("Settlement",),
     "holdfast.store.schedules.firing": ("FiredPlan",),
     "holdfast.store.schedules.plans": ("SkippedPlans",),
-    "holdfast.store.schedules.schedules": ("DeclarationResult",),
     "holdfast.testing": ("Clock", "FakeContext"),
     "holdfast.worker.batches.unit": ("Unit",),
     "holdfast.worker.commands.run": ("Completed",),

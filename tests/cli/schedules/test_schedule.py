@@ -33,13 +33,13 @@ def code_of(answer):
 
 
 def test_a_schedule_is_made_and_shown(schedule, run, nightly):
-    facts = schedule("show", "nightly").data
-    assert (facts["condition"], facts["kind"], facts["words"]) == ("active", "mail", "at 02:30 (Europe/Berlin)")
-    assert facts["definition"]["payload"] == {"to": 1}
-    assert len(facts["next"]) == 3
-    assert any("leave out 02:30" in warning for warning in facts["warnings"])
+    view = schedule("show", "nightly").data
+    assert (view["condition"], view["kind"], view["words"]) == ("active", "mail", "at 02:30 (Europe/Berlin)")
+    assert view["definition"]["payload"] == {"to": 1}
+    assert len(view["next"]) == 3
+    assert any("leave out 02:30" in warning for warning in view["warnings"])
     (listed,) = schedule("ls").data["schedules"]
-    assert listed == facts
+    assert listed == view
     text = run("schedule", "show", "nightly").out
     assert "when      at 02:30 (Europe/Berlin)" in text
     assert "nightly  active" in run("schedule", "ls").out
@@ -94,8 +94,8 @@ def test_all_options_reach_the_definition(schedule):
         (["other", "planned", "every 5m", "-p", '{"plan": 1}'], (2, "E_INVALID_PAYLOAD")),
     ],
 )
-def test_what_makes_no_sense_is_refused(run, nightly, words, expected):
-    """Each with its code, and nothing is made."""
+def test_invalid_options_are_refused(run, nightly, words, expected):
+    """Each error has its code, and nothing is created."""
     assert code_of(run("schedule", "add", *words, "-o", "json")) == expected
     assert len(run("schedule", "ls", "-o", "json").data["schedules"]) == 1
 
@@ -103,7 +103,7 @@ def test_what_makes_no_sense_is_refused(run, nightly, words, expected):
 @pytest.mark.parametrize(
     ("expression", "position"), [("61 * * * *", 0), ("0 25 * * *", 2), ("0 0 1-40 * *", 4), ("0 0 * * mon,xyz", 12)]
 )
-def test_a_bad_expression_is_told_with_its_place(run, expression, position):
+def test_an_invalid_expression_is_reported_with_its_position(run, expression, position):
     answer = run("schedule", "preview", expression, "-o", "json")
     assert code_of(answer) == (2, "E_EXPRESSION")
     assert answer.document["error"]["context"] == {"position": str(position)}
@@ -111,20 +111,20 @@ def test_a_bad_expression_is_told_with_its_place(run, expression, position):
     assert answer.document["error"]["hint"]
 
 
-def test_a_preview_needs_no_store(run, monkeypatch):
+def test_a_preview_uses_no_store(run, monkeypatch):
     monkeypatch.setenv("HOLDFAST_URL", "postgresql://nobody@127.0.0.1:1/none")
     words = ["schedule", "preview", "0 12 * * *", "--tz", "Asia/Kolkata", "--from", "2030-01-01T00:00:00Z", "-n", "2"]
-    found = run(*words, "-o", "json").data
-    assert [instant["utc"] for instant in found["next"]] == ["2030-01-01T06:30:00Z", "2030-01-02T06:30:00Z"]
-    assert found["next"][0]["local"] == "2030-01-01T12:00:00+05:30"
+    preview = run(*words, "-o", "json").data
+    assert [instant["utc"] for instant in preview["next"]] == ["2030-01-01T06:30:00Z", "2030-01-02T06:30:00Z"]
+    assert preview["next"][0]["local"] == "2030-01-01T12:00:00+05:30"
     assert run(*words).out.splitlines()[0] == "at 12:00 (Asia/Kolkata)"
     assert len(run("schedule", "preview", "every 90s", "-n", "7", "-o", "json").data["next"]) == 7
 
 
-def test_an_edit_keeps_what_it_does_not_say(schedule, run, nightly):
-    facts = schedule("edit", "nightly", "--expression", "0 3 * * *", "--overlap", "allow").data
-    assert facts["definition"]["when"] == {"cron": "0 3 * * *", "tz": "Europe/Berlin", "overlap": "allow"}
-    assert facts["definition"]["payload"] == {"to": 1}
+def test_an_edit_keeps_the_other_options(schedule, run, nightly):
+    view = schedule("edit", "nightly", "--expression", "0 3 * * *", "--overlap", "allow").data
+    assert view["definition"]["when"] == {"cron": "0 3 * * *", "tz": "Europe/Berlin", "overlap": "allow"}
+    assert view["definition"]["payload"] == {"to": 1}
     assert schedule("edit", "nightly", "--expression", "every 5m").data["definition"]["when"]["every"] == "PT300S"
     assert code_of(run("schedule", "edit", "nightly", "-o", "json")) == (2, "E_INVALID")
     assert code_of(run("schedule", "edit", "nobody", "--delay", "1s", "-o", "json")) == (3, "E_NO_SUCH_SCHEDULE")
@@ -150,7 +150,7 @@ def test_scopes_that_only_the_application_knows(schedule, run, app):
     assert len(schedule("trigger", "tenants", "--scope", "a").data["jobs"]) == 1
 
 
-def test_a_backfill_says_first_what_it_would_do(schedule, nightly):
+def test_a_dry_backfill_lists_plans_and_fires_nothing(schedule, nightly):
     words = ["backfill", "nightly", "--from", "2030-01-01T00:00:00Z", "--to", "2030-01-01T00:00:00Z"]
     assert schedule(*words).code == 2
     looked = schedule("backfill", "nightly", "--from", "72h", "--dry-run").data
@@ -160,7 +160,7 @@ def test_a_backfill_says_first_what_it_would_do(schedule, nightly):
     assert (schedule("backfill", "nightly", "--from", "72h").data["known"]) == 3
 
 
-def test_the_history_tells_what_was_fired_and_what_was_not(schedule, run, app, real_database, nightly):
+def test_the_history_lists_fired_and_skipped_plans(schedule, run, app, real_database, nightly):
     app.schedules.create("minutely", "mail", "* * * * *", payload={"to": 2}, overlap="allow")
     now = datetime.now(UTC).replace(second=0, microsecond=0)
     back = now - timedelta(minutes=10)
@@ -182,7 +182,7 @@ def test_the_history_tells_what_was_fired_and_what_was_not(schedule, run, app, r
 def test_one_that_cannot_be_read_hides_no_other(schedule, run, app, nightly):
     garbage = {"definition": '{"kind": 1}', "declared": None, "version": 0, "provider": None, "actor": "ada"}
     app.store.backend.run(query("create_schedule", name="garbage", **garbage))
-    listed = {facts["name"]: facts["condition"] for facts in schedule("ls").data["schedules"]}
+    listed = {view["name"]: view["condition"] for view in schedule("ls").data["schedules"]}
     assert listed == {"garbage": "failing", "nightly": "active"}
     assert run("schedule", "show", "garbage").code == 0
     assert run("schedule", "rm", "garbage", "--yes").code == 0
@@ -195,7 +195,7 @@ def test_a_scope_that_is_named_twice_is_one(schedule, app):
 
 
 @pytest.mark.parametrize("time", ["0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z", "yesterday", "2030-13-01T00:00:00Z"])
-def test_what_is_no_moment_is_told(run, nightly, time):
+def test_an_invalid_timestamp_is_refused(run, nightly, time):
     for words in (
         ["why", "nightly", time],
         ["backfill", "nightly", "--from", time],
@@ -206,13 +206,13 @@ def test_what_is_no_moment_is_told(run, nightly, time):
         assert "2030-01-01T06:00:00Z" in answer.document["error"]["hint"]
 
 
-def test_why_is_asked_of_a_scope_that_there_is(schedule, run, app):
+def test_why_refuses_an_unknown_scope(schedule, run, app):
     app.schedules.create("two", "mail", "@daily", payload={"to": 1}, scopes=["a", "b"])
     assert code_of(run("schedule", "why", "two", "2035-01-01T00:00:00Z", "-o", "json")) == (2, "E_INVALID")
     assert "not due yet" in schedule("why", "two", "2035-01-01T00:00:00Z", "--scope", "a").data["why"]
 
 
-def test_what_nobody_plans_is_told(schedule, run, app, real_database):
+def test_an_unplanned_schedule_has_a_warning(schedule, run, app, real_database):
     app.schedules.create("lost", "mail", "@daily", payload={"to": 1}, scopes="nowhere")
     past = datetime.now(UTC) - timedelta(minutes=5)
     value = int(past.timestamp() * 1e6) if real_database.name == "sqlite" else past
@@ -222,7 +222,7 @@ def test_what_nobody_plans_is_told(schedule, run, app, real_database):
     assert "Due since" in run("schedule", "ls").out
 
 
-def test_what_is_said_is_shown_as_it_is_written(schedule, run):
+def test_options_are_shown_as_they_are_written(schedule, run):
     words = ["--phase", "5m", "--delay", "90s", "--scope", "a", "--scope", "b", "--start", "2030-01-01T00:00:00Z"]
     schedule("add", "all", "mail", "every 1h", "-p", '{"to": 1}', *words)
     text = run("schedule", "show", "all").out
@@ -230,27 +230,27 @@ def test_what_is_said_is_shown_as_it_is_written(schedule, run):
         assert line in text
 
 
-def test_what_lies_outside_its_time_is_told(schedule):
+def test_why_explains_plans_outside_start_and_end(schedule):
     words = ["--start", "2030-01-01T00:00:00Z", "--end", "2031-01-01T00:00:00Z", "-p", '{"to": 1}']
     schedule("add", "year", "mail", "@daily", *words)
     assert "starts later" in schedule("why", "year", "2029-01-01T00:00:00Z").data["why"]
     assert "ends before" in schedule("why", "year", "2032-01-01T00:00:00Z").data["why"]
 
 
-def test_what_is_removed_is_gone(schedule, run, nightly):
-    assert run("schedule", "rm", "nightly").code == 2  # nobody can be asked
+def test_a_deleted_schedule_is_gone(schedule, run, nightly):
+    assert run("schedule", "rm", "nightly").code == 2  # no terminal to confirm on
     assert schedule("rm", "nightly", "--yes").data == {"schedule": "nightly"}
     assert code_of(run("schedule", "show", "nightly", "-o", "json")) == (3, "E_NO_SUCH_SCHEDULE")
 
 
-def test_what_code_declares_is_told(schedule, app):
+def test_a_declared_schedule_is_shown_as_such(schedule, app):
     app.schedule("@hourly", version=3)(app.job(name="hourly")(lambda: None))
     app.declare_schedules()
-    facts = schedule("show", "hourly").data
-    assert (facts["in_code"], facts["version"]) == (True, 3)
+    view = schedule("show", "hourly").data
+    assert (view["in_code"], view["version"]) == (True, 3)
 
 
-def test_a_change_needs_the_key_where_one_is_set(run, nightly, monkeypatch):
+def test_a_change_requires_the_api_key_where_one_is_set(run, nightly, monkeypatch):
     monkeypatch.setenv("HOLDFAST_API_KEY_SHA256", "0" * 64)
     for words in (["pause", "nightly"], ["rm", "nightly"], ["trigger", "nightly"], ["edit", "nightly", "--runs", "1"]):
         assert code_of(run("schedule", *words, "-o", "json")) == (4, "E_REFUSED")

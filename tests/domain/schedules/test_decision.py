@@ -1,4 +1,4 @@
-"""Which plans fire: pure decisions, whatever the ticks, the replicas and the crashes."""
+"""Decisions: which plans fire, independent of ticks, replicas and crashes."""
 
 from __future__ import annotations
 
@@ -23,68 +23,68 @@ def at(**parts):
     return T0 + timedelta(**parts)
 
 
-def told(decision):
+def summary(decision):
     skips = [(skip.count, str(skip.reason)) for skip in decision.skip]
     return [(time - T0) // MINUTE for time in decision.fire], skips
 
 
 def test_latest_fires_the_newest_and_writes_the_others_down():
     decision = decide(FIVE, FIVE.rule(), at(minutes=10), at(minutes=31))
-    assert told(decision) == ([30], [(3, "catch_up")])
+    assert summary(decision) == ([30], [(3, "catch_up")])
     assert (decision.skip[0].first, decision.skip[0].last) == (at(minutes=15), at(minutes=25))
     assert (decision.cursor, decision.next_at) == (at(minutes=30), at(minutes=35))
 
 
 def test_every_fires_the_oldest_first_in_parts():
-    """What the cap leaves waits for the next tick."""
-    spec = Timing(cron="*/5 * * * *", catch_up=CatchUp.EVERY)
-    one = decide(spec, spec.rule(), at(minutes=0), at(minutes=31), cap=4)
-    assert told(one) == ([5, 10, 15, 20], [])
-    two = decide(spec, spec.rule(), one.cursor, at(minutes=31), cap=4)
-    assert told(two) == ([25, 30], [])
+    """Plans beyond the cap wait for the next tick."""
+    timing = Timing(cron="*/5 * * * *", catch_up=CatchUp.EVERY)
+    one = decide(timing, timing.rule(), at(minutes=0), at(minutes=31), cap=4)
+    assert summary(one) == ([5, 10, 15, 20], [])
+    two = decide(timing, timing.rule(), one.cursor, at(minutes=31), cap=4)
+    assert summary(two) == ([25, 30], [])
 
 
 def test_every_does_not_reach_beyond_its_window():
-    spec = Timing(cron="*/5 * * * *", catch_up=CatchUp.EVERY, window=timedelta(minutes=12))
-    assert told(decide(spec, spec.rule(), at(minutes=0), at(minutes=31))) == ([20, 25, 30], [(3, "window")])
+    timing = Timing(cron="*/5 * * * *", catch_up=CatchUp.EVERY, window=timedelta(minutes=12))
+    assert summary(decide(timing, timing.rule(), at(minutes=0), at(minutes=31))) == ([20, 25, 30], [(3, "window")])
 
 
 def test_a_window_of_nothing_is_the_newest():
-    spec = Timing(cron="*/5 * * * *", catch_up=CatchUp.EVERY, window=timedelta(0))
-    assert told(decide(spec, spec.rule(), at(minutes=0), at(minutes=31))) == ([30], [(5, "catch_up")])
+    timing = Timing(cron="*/5 * * * *", catch_up=CatchUp.EVERY, window=timedelta(0))
+    assert summary(decide(timing, timing.rule(), at(minutes=0), at(minutes=31))) == ([30], [(5, "catch_up")])
 
 
-def test_none_fires_what_is_due_now_and_nothing_older():
-    spec = Timing(cron="*/5 * * * *", catch_up=CatchUp.NONE)
-    assert told(decide(spec, spec.rule(), at(minutes=0), at(minutes=15, seconds=20))) == ([15], [(2, "late")])
-    assert told(decide(spec, spec.rule(), at(minutes=0), at(minutes=18))) == ([], [(3, "late")])
+def test_none_fires_the_due_plan_and_no_older_one():
+    timing = Timing(cron="*/5 * * * *", catch_up=CatchUp.NONE)
+    assert summary(decide(timing, timing.rule(), at(minutes=0), at(minutes=15, seconds=20))) == ([15], [(2, "late")])
+    assert summary(decide(timing, timing.rule(), at(minutes=0), at(minutes=18))) == ([], [(3, "late")])
 
 
 @pytest.mark.parametrize("catch_up", list(CatchUp))
 def test_without_history_only_the_newest_counts(catch_up):
-    spec = Timing(cron="*/5 * * * *", catch_up=catch_up)
-    assert told(decide(spec, spec.rule(), None, at(minutes=30, seconds=10))) == ([30], [])
+    timing = Timing(cron="*/5 * * * *", catch_up=catch_up)
+    assert summary(decide(timing, timing.rule(), None, at(minutes=30, seconds=10))) == ([30], [])
 
 
 @pytest.mark.parametrize("catch_up", list(CatchUp))
 def test_a_clock_that_goes_back_replays_nothing(catch_up):
-    spec = Timing(cron="*/5 * * * *", catch_up=catch_up)
-    decision = decide(spec, spec.rule(), at(minutes=30), at(minutes=3))
-    assert (told(decision), decision.cursor) == (([], []), at(minutes=30))
+    timing = Timing(cron="*/5 * * * *", catch_up=catch_up)
+    decision = decide(timing, timing.rule(), at(minutes=30), at(minutes=3))
+    assert (summary(decision), decision.cursor) == (([], []), at(minutes=30))
 
 
 def test_a_delay_never_changes_the_time_of_a_plan():
-    """It is decided on later, that is all."""
-    spec = Timing(cron="*/5 * * * *", delay=timedelta(minutes=2))
-    assert told(decide(spec, spec.rule(), at(minutes=0), at(minutes=6))) == ([], [])
-    decision = decide(spec, spec.rule(), at(minutes=0), at(minutes=7))
-    assert (told(decision), decision.next_at) == (([5], []), at(minutes=12))
+    """The delay only postpones the decision."""
+    timing = Timing(cron="*/5 * * * *", delay=timedelta(minutes=2))
+    assert summary(decide(timing, timing.rule(), at(minutes=0), at(minutes=6))) == ([], [])
+    decision = decide(timing, timing.rule(), at(minutes=0), at(minutes=7))
+    assert (summary(decision), decision.next_at) == (([5], []), at(minutes=12))
 
 
 def test_nothing_fires_before_the_start_or_after_the_end():
-    spec = Timing(cron="*/5 * * * *", catch_up=CatchUp.EVERY, start=at(minutes=10), end=at(minutes=20))
-    decision = decide(spec, spec.rule(), at(minutes=0), at(minutes=60))
-    assert (told(decision), decision.next_at) == (([10, 15, 20], []), None)
+    timing = Timing(cron="*/5 * * * *", catch_up=CatchUp.EVERY, start=at(minutes=10), end=at(minutes=20))
+    decision = decide(timing, timing.rule(), at(minutes=0), at(minutes=60))
+    assert (summary(decision), decision.next_at) == (([10, 15, 20], []), None)
 
 
 instants = st.integers(0, 400).map(lambda minutes: at(minutes=minutes))
@@ -96,11 +96,11 @@ RULES = [
 
 
 @given(st.sampled_from(RULES), st.lists(st.integers(0, 72 * 60), min_size=1).map(sorted), st.integers(1, 5))
-def test_every_does_not_depend_on_when_one_looks(spec, minutes, cap):
-    """However time is cut into ticks, and whatever the cap: each plan once, in order, up to the last look."""
-    rule, cursor, fired = spec.rule(), T0, []
+def test_every_does_not_depend_on_the_times_of_ticks(timing, minutes, cap):
+    """For any ticks and any cap, each plan fires once, in order, up to the last tick."""
+    rule, cursor, fired = timing.rule(), T0, []
     for minute in [*minutes, *[72 * 60] * 2000]:
-        decision = decide(spec, rule, cursor, at(minutes=minute), cap=cap)
+        decision = decide(timing, rule, cursor, at(minutes=minute), cap=cap)
         fired += decision.fire
         assert not decision.skip or minute - (cursor - T0) // MINUTE > 24 * 60
         if decision.cursor == cursor and minute == 72 * 60:
@@ -114,11 +114,11 @@ def test_every_does_not_depend_on_when_one_looks(spec, minutes, cap):
 
 
 @given(st.sampled_from([*RULES, FIVE]), st.lists(st.tuples(st.integers(0, 3000), st.booleans()), min_size=1))
-def test_every_plan_is_fired_or_skipped_exactly_once(spec, ticks):
-    """Also when a planner crashes before it has written: what was not written is decided anew."""
-    rule, cursor, fired, skipped = spec.rule(), T0, [], []
+def test_every_plan_is_fired_or_skipped_exactly_once(timing, ticks):
+    """A planner that crashes before it writes loses nothing: the next one decides the same plans."""
+    rule, cursor, fired, skipped = timing.rule(), T0, [], []
     for minute, crashes in ticks:
-        decision = decide(spec, rule, cursor, at(minutes=minute), cap=3)
+        decision = decide(timing, rule, cursor, at(minutes=minute), cap=3)
         if crashes:
             continue
         fired += decision.fire
@@ -131,15 +131,15 @@ def test_every_plan_is_fired_or_skipped_exactly_once(spec, ticks):
 
 
 def test_no_more_is_decided_than_there_are_runs_left():
-    spec = Timing(cron="*/5 * * * *", catch_up=CatchUp.EVERY, runs=5)
-    assert told(decide(spec, spec.rule(), at(minutes=0), at(minutes=60), fired=3)) == ([5, 10], [])
-    over = decide(spec, spec.rule(), at(minutes=0), at(minutes=60), fired=5)
+    timing = Timing(cron="*/5 * * * *", catch_up=CatchUp.EVERY, runs=5)
+    assert summary(decide(timing, timing.rule(), at(minutes=0), at(minutes=60), fired=3)) == ([5, 10], [])
+    over = decide(timing, timing.rule(), at(minutes=0), at(minutes=60), fired=5)
     assert (over.fire, over.next_at) == ((), None)
 
 
 def test_a_start_to_come_leaves_the_cursor_where_it_is():
-    spec = Timing(cron="*/5 * * * *", start=at(minutes=12))
-    decision = decide(spec, spec.rule(), at(minutes=1), at(minutes=7))
+    timing = Timing(cron="*/5 * * * *", start=at(minutes=12))
+    decision = decide(timing, timing.rule(), at(minutes=1), at(minutes=7))
     assert (decision.cursor, decision.next_at) == (at(minutes=1), at(minutes=15))
 
 
@@ -150,7 +150,7 @@ def test_an_expression_is_written_as_people_do():
 
 
 @pytest.mark.parametrize("expression", ["every", "every now", "every 0s", "every 1500ms", "", "@never", 5])
-def test_what_is_no_expression_is_refused(expression):
+def test_an_invalid_expression_is_refused(expression):
     with pytest.raises(InvalidExpression):
         Timing.from_expression(expression)
 
@@ -174,7 +174,7 @@ def test_a_phase_belongs_to_an_interval():
         Timing.from_expression("@daily", phase=timedelta(minutes=5))
 
 
-def test_a_backfill_is_asked_for_by_both_ends():
+def test_a_backfill_includes_both_ends():
     assert [(time - T0) // MINUTE for time in backfilled(FIVE, at(minutes=5), at(minutes=15))] == [5, 10, 15]
     short = Timing(cron="*/5 * * * *", start=at(minutes=7), end=at(minutes=12))
     assert [(time - T0) // MINUTE for time in backfilled(short, at(minutes=0), at(minutes=60))] == [10]

@@ -1,4 +1,4 @@
-"""Expressions in words, and what about them may surprise."""
+"""Expressions in plain English, and warnings about them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_in_plain_words(expression, words):
 
 
 @pytest.mark.parametrize(
-    ("expression", "tz", "said"),
+    ("expression", "tz", "expected"),
     [
         ("* 3 * * *", "UTC", "every minute of the hour"),
         ("* * * * * *", "UTC", "every second"),
@@ -59,12 +59,12 @@ def test_in_plain_words(expression, words):
         ("every 7h", "UTC", "counted from 1970"),
     ],
 )
-def test_what_may_surprise_is_told(expression, tz, said):
-    assert any(said in finding for finding in lint(Timing.from_expression(expression, tz=tz), NOW))
+def test_a_surprising_expression_has_a_warning(expression, tz, expected):
+    assert any(expected in finding for finding in lint(Timing.from_expression(expression, tz=tz), NOW))
 
 
 @pytest.mark.parametrize("expression", ["*/5 * * * *", "@daily", "0 9 * * 1-5", "0 9 L * *", "0 9 28 * *", "every 6h"])
-def test_what_is_plain_is_not_complained_of(expression):
+def test_a_plain_expression_has_no_warnings(expression):
     assert lint(Timing.from_expression(expression), NOW) == []
 
 
@@ -73,9 +73,9 @@ def test_a_zone_that_never_changes_has_no_gaps(tz):
     assert lint(Timing.from_expression("30 2 * * *", tz=tz), NOW) == []
 
 
-def test_what_comes_next_keeps_to_start_and_end():
-    spec = Timing.from_expression("@daily", start=NOW + timedelta(days=3), end=NOW + timedelta(days=4))
-    assert upcoming(spec, NOW, 5) == [NOW + timedelta(days=3), NOW + timedelta(days=4)]
+def test_upcoming_plans_keep_to_start_and_end():
+    timing = Timing.from_expression("@daily", start=NOW + timedelta(days=3), end=NOW + timedelta(days=4))
+    assert upcoming(timing, NOW, 5) == [NOW + timedelta(days=3), NOW + timedelta(days=4)]
 
 
 def test_there_is_an_end_of_time():

@@ -40,7 +40,7 @@ RUNNING, QUEUED, APART = PlanStatus.RUNNING, PlanStatus.QUEUED, PlanStatus.APART
     ],
 )
 def test_each_way_to_meet(overlap, statuses, expected):
-    """A plan that waits for its retry is out of the way."""
+    """A plan that waits for its retry blocks nothing."""
     assert turns(Overlap(overlap), *statuses) == expected
 
 
@@ -57,14 +57,14 @@ def test_who_is_cancelled_is_waited_for():
 
 @given(st.sampled_from(Overlap), st.lists(st.sampled_from([RUNNING, QUEUED, APART])), st.integers(1, 5))
 def test_no_two_run_at_once_unless_they_may(overlap, statuses, count):
-    """One starts at most, and none while another runs; each new plan has its turn."""
+    """At most one plan starts, and none while another runs; each new plan has a turn."""
     arranged = arrange(overlap, earlier(*statuses), count)
     assert len(arranged.turns) == count
     if overlap is not Overlap.ALLOW:
         left = {status for n, status in enumerate(statuses, start=1) if n not in arranged.cancel}
         busy = bool(left - {APART})
         assert arranged.turns.count(Turn.START) <= (0 if busy else 1)
-    waits = [place for place, turn in enumerate(arranged.turns) if turn is Turn.WAIT]
+    waits = [index for index, turn in enumerate(arranged.turns) if turn is Turn.WAIT]
     assert not waits or arranged.after or Turn.START in arranged.turns[: waits[0]]
 
 

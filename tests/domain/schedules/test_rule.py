@@ -1,4 +1,4 @@
-"""Moments against a brute-force oracle and cronsim, over zones whose clocks change in odd ways."""
+"""Rules against a brute-force oracle and cronsim, in zones with unusual clock changes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ YEARS = range(2000, 2041)
 
 
 def field(luck, first, last, *, wild=0.4):
-    """A field of an expression, by chance."""
+    """A random field of an expression."""
     low, high = sorted(luck.sample(range(first, last + 1), 2))
     return luck.choices(
         [
@@ -42,7 +42,7 @@ def field(luck, first, last, *, wild=0.4):
 
 
 def expression(luck):
-    """One that fires now and then, near the hours at which clocks change."""
+    """A random expression that fires near the hours at which clocks change."""
     hour = field(luck, 0, 23) if luck.random() < 0.5 else field(luck, 0, 4, wild=0.1)
     days = luck.choice([field(luck, 1, 28), "*", "*", "L", "*"])
     weekdays = luck.choice([field(luck, 0, 7), "*", "*", "sun", f"{luck.randint(0, 6)}#{luck.randint(1, 5)}", "0L"])
@@ -50,7 +50,7 @@ def expression(luck):
 
 
 def calendar(luck, zone):
-    """A rule, by chance; days that never come together are left out."""
+    """A random rule; combinations of days that never occur are left out."""
     while True:
         try:
             return Calendar(expression(luck), zone)
@@ -59,8 +59,8 @@ def calendar(luck, zone):
 
 
 def oracle(cron, zone, first, last):
-    """Walk minute by minute; know nothing of the calculus."""
-    found, fixed = [], cron.fixed
+    """Search minute by minute, independent of the code under test."""
+    instants, fixed = [], cron.fixed
     instant = first.replace(second=0, microsecond=0) + MINUTE
     before = (instant - MINUTE).astimezone(zone)
     while instant <= last:
@@ -71,9 +71,9 @@ def oracle(cron, zone, first, last):
             gap = (before.replace(tzinfo=None) + n * MINUTE for n in range(1, skipped + 1))
             fires = fires or any(matches(cron, wall) for wall in gap)
         if fires:
-            found.append(instant)
+            instants.append(instant)
         before, instant = local, instant + MINUTE
-    return found
+    return instants
 
 
 def matches(cron, wall):
@@ -82,16 +82,16 @@ def matches(cron, wall):
 
 
 def spans(luck, zone):
-    """Three days around a change of the clocks, or anywhere."""
+    """Three days around a clock change, or anywhere in the year."""
     year = luck.choice(YEARS)
-    found = clock_changes(ZoneInfo(zone), year)
-    middle = luck.choice(found) if found else datetime(year, luck.randint(1, 12), luck.randint(1, 28), tzinfo=UTC)
+    changes = clock_changes(ZoneInfo(zone), year)
+    middle = luck.choice(changes) if changes else datetime(year, luck.randint(1, 12), luck.randint(1, 28), tzinfo=UTC)
     return middle - timedelta(hours=36, minutes=luck.randint(0, 59)), middle + timedelta(hours=36)
 
 
 @pytest.mark.parametrize("zone", ZONES)
 def test_no_difference_from_the_oracle(zone):
-    """Around every kind of change: gaps, folds, half hours, a day that was skipped; forwards and backwards."""
+    """Gaps, folds, half hours and a skipped day; forwards and backwards."""
     luck = random.Random(zone)
     for _ in range(60):
         rule = calendar(luck, zone)
@@ -106,7 +106,7 @@ def test_no_difference_from_the_oracle(zone):
 
 @pytest.mark.parametrize("zone", ["UTC", "Asia/Kolkata"])
 def test_the_days_of_the_calendar_are_those_of_cronsim(zone):
-    """Where the clocks never change, over forty years."""
+    """In zones without clock changes, over forty years."""
     luck = random.Random(7)
     for _ in range(200):
         rule, instant = calendar(luck, zone), datetime(luck.choice(YEARS), 1, 1, tzinfo=UTC)
@@ -119,7 +119,7 @@ def test_the_days_of_the_calendar_are_those_of_cronsim(zone):
 
 @pytest.mark.parametrize("zone", ["Europe/Berlin", "America/New_York"])
 def test_times_of_the_wall_clock_are_those_of_cronsim(zone):
-    """One time a day, which a gap skips and a fold repeats."""
+    """A time of day that a gap skips and a fold repeats."""
     for hour in range(4):
         spelt = f"30 {hour} * * *"
         for year in (2005, 2024):
@@ -136,26 +136,26 @@ rules = st.builds(lambda seed, zone: calendar(random.Random(seed), zone), st.int
 
 @given(rules, instants)
 def test_next_and_previous_are_each_others_inverse(rule, instant):
-    """Strictly increasing, and nothing lies between."""
-    found = rule.next_after(instant)
-    assert found > instant
-    assert rule.next_after(found) > found
-    assert rule.previous_before(found) <= instant
-    assert rule.previous_before(rule.next_after(found)) == found
+    """Instants increase strictly, and none lies between two neighbours."""
+    following = rule.next_after(instant)
+    assert following > instant
+    assert rule.next_after(following) > following
+    assert rule.previous_before(following) <= instant
+    assert rule.previous_before(rule.next_after(following)) == following
     assert rule.next_after(rule.previous_before(instant)) >= instant
 
 
 @given(rules, instants, st.integers(0, 100))
 def test_a_span_can_be_cut_anywhere(rule, first, hours):
-    """Split invariance: two halves are the whole."""
+    """The instants of two halves are those of the whole span."""
     middle, last = first + timedelta(hours=hours), first + timedelta(hours=100)
     assert [*between(rule, first, middle), *between(rule, middle, last)] == list(between(rule, first, last))
 
 
 def test_seconds_come_first_in_six_fields():
     rule = Calendar("*/20 30 6 * * mon")
-    found = list(between(rule, datetime(2024, 1, 1, tzinfo=UTC), datetime(2024, 1, 1, 7, tzinfo=UTC)))
-    assert [str(instant.time()) for instant in found] == ["06:30:00", "06:30:20", "06:30:40"]
+    instants = list(between(rule, datetime(2024, 1, 1, tzinfo=UTC), datetime(2024, 1, 1, 7, tzinfo=UTC)))
+    assert [str(instant.time()) for instant in instants] == ["06:30:00", "06:30:20", "06:30:40"]
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_one_thing_can_be_spelt_in_many_ways(spelt, same):
 
 
 @pytest.mark.parametrize(
-    ("spelt", "position", "said"),
+    ("spelt", "position", "message"),
     [
         ("* * * *", 0, "4 fields"), ("60 * * * *", 0, "'60' is no minute"), ("0 6-25 * * *", 2, "'25' is no hour"),
         ("0 0 * * 1,9", 10, "'9' is no day of the week"), ("0 0 10-5 * *", 4, "runs backwards"), ("*/0 * * * *", 0, "step of 0"),
@@ -181,27 +181,27 @@ def test_one_thing_can_be_spelt_in_many_ways(spelt, same):
         ("1,,2 * * * *", 2, "is no minute"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_read_is_told_with_its_place(spelt, position, said):
-    with pytest.raises(InvalidExpression, match=said) as caught:
+def test_a_malformed_expression_is_refused_with_its_position(spelt, position, message):
+    with pytest.raises(InvalidExpression, match=message) as caught:
         Cron(spelt)
     assert caught.value.context["position"] == position
     assert caught.value.hint
 
 
 @pytest.mark.parametrize("spelt", ["0 0 30 2 *", "0 0 31 4,6,9,11 *"])
-def test_what_never_fires_is_refused(spelt):
+def test_an_expression_that_never_fires_is_refused(spelt):
     with pytest.raises(NeverFires):
         Calendar(spelt)
 
 
-def test_what_the_clocks_always_skip_never_fires():
+def test_a_time_that_clock_changes_always_skip_never_fires():
     """In Troll the hour from two to three is missing on the last Sunday of March."""
     with pytest.raises(NeverFires, match="Troll"):
         Calendar("* 2 * 3 0L", "Antarctica/Troll")
 
 
-def test_rare_days_are_found():
-    """29 February, and a fifth Friday in it."""
+def test_rare_days_are_reached():
+    """29 February, and a fifth Friday in February."""
     instant = datetime(2001, 1, 1, tzinfo=UTC)
     assert Calendar("0 0 29 2 *").next_after(instant) == datetime(2004, 2, 29, tzinfo=UTC)
     assert Calendar("0 0 * 2 fri#5").next_after(instant) == datetime(2008, 2, 29, tzinfo=UTC)
@@ -209,20 +209,20 @@ def test_rare_days_are_found():
 
 
 @pytest.mark.parametrize("zone", ["Mars/Olympus", "", "../etc/passwd", "Europe"])
-def test_an_unknown_zone_is_told(zone):
+def test_an_unknown_zone_is_refused(zone):
     with pytest.raises(UnknownZone):
         Calendar("@daily", zone)
 
 
 @given(st.integers(1, 10**6), st.integers(0, 10**6), instants)
 def test_intervals_lie_on_a_grid(every, phase, instant):
-    """All replicas agree, whenever they were started."""
+    """Intervals count from the epoch, so all replicas agree."""
     rule = Interval(timedelta(seconds=every), timedelta(seconds=phase % every))
-    found = rule.next_after(instant)
-    assert (int(found.timestamp()) - phase % every) % every == 0
-    assert instant < found <= instant + timedelta(seconds=every)
-    assert rule.previous_before(found) == found - timedelta(seconds=every)
-    assert rule.previous_before(found + timedelta(microseconds=1)) == found
+    following = rule.next_after(instant)
+    assert (int(following.timestamp()) - phase % every) % every == 0
+    assert instant < following <= instant + timedelta(seconds=every)
+    assert rule.previous_before(following) == following - timedelta(seconds=every)
+    assert rule.previous_before(following + timedelta(microseconds=1)) == following
 
 
 @pytest.mark.parametrize(("every", "phase"), [(0, 0), (0.5, 0), (60, 60), (60, -1), (1.5, 0), (60, 0.5)])

@@ -28,7 +28,7 @@ MINUTE = timedelta(minutes=1)
 
 
 def due(store, *providers):
-    """What a planner sees, by name."""
+    """The due schedules by name."""
     return {each.name: each for each in store.schedules.due(providers=providers, limit=100).schedules}
 
 
@@ -37,7 +37,7 @@ def fire(minutes, *, scope="global", name="five", **request):
 
 
 def step(schedule, *fires, overlap=Overlap.ALLOW, cursor=None, skip=(), next_at=None, runs=None):
-    """What a planner has decided that has seen the schedule as it is."""
+    """A planner's decision about the current state of the schedule."""
     known = cursor or max([each.plan.time for each in fires], default=START)
     return Advance(
         name=schedule.name,
@@ -62,12 +62,12 @@ def five(store):
 
 
 def go_on(store, *fires, **options):
-    """The next step of the schedule."""
+    """Advance the schedule from its current state."""
     return take(store, step(store.schedules.get("five"), *fires, **options))
 
 
 def states(store):
-    """The jobs of the ledger by the minute of their plan."""
+    """The states of fired plans by the minute of their time."""
     return {(plan.time - START) // MINUTE: str(plan.state) for plan in store.plans.history("five")}
 
 
@@ -85,15 +85,15 @@ def test_a_step_fires_and_moves_the_cursor(store, five):
 
 
 def test_of_two_planners_one_decides(store, make_store, five):
-    """The second has seen the schedule as it was before."""
+    """The second decision is based on the state before the first."""
     assert take(store, step(five, fire(0))).fired == 1
     again = take(make_store(), step(five, fire(0), fire(5)))
     assert (again.moved, again.fired) == ([], 0)
     assert states(store) == {0: "ready"}
 
 
-def test_what_was_fired_before_is_not_fired_again(store, five):
-    """A person was first; the others of the same step are."""
+def test_a_fired_plan_is_not_fired_again(store, five):
+    """A person fired one plan before; the other plans of the decision still fire."""
     store.plans.fire("five", [fire(5)], origin=Origin.BACKFILL, actor="ada")
     assert take(store, step(five, fire(0), fire(5), fire(10))).fired == 2
     assert sorted(states(store)) == [0, 5, 10]
@@ -114,18 +114,18 @@ def test_each_scope_has_its_own_plans(store, five):
 def test_skipped_stretches_are_written_down(store, five):
     stretch = Skipped(START, START + 10 * MINUTE, 3, SkipReason.CATCH_UP)
     assert take(store, step(five, fire(15), skip=[stretch])).skipped == {SkipReason.CATCH_UP: 3}
-    (found,) = store.plans.skips("five")
-    assert (found.first, found.last, found.count, found.reason) == (START, START + 10 * MINUTE, 3, SkipReason.CATCH_UP)
+    (skip,) = store.plans.skips("five")
+    assert (skip.first, skip.last, skip.count, skip.reason) == (START, START + 10 * MINUTE, 3, SkipReason.CATCH_UP)
 
 
-def test_the_newest_decision_is_told(store, clock, five):
+def test_find_skip_returns_the_newest_decision(store, clock, five):
     go_on(store, skip=[Skipped(START, START + 10 * MINUTE, 3, SkipReason.LATE)])
     clock.advance(minutes=1)
     go_on(store, skip=[Skipped(START, START + 20 * MINUTE, 5, SkipReason.PAUSED)])
     assert store.plans.find_skip(fire(5).plan).reason is SkipReason.PAUSED
 
 
-def test_a_plan_is_found_again(store, five):
+def test_find_returns_a_fired_plan(store, five):
     stretch = Skipped(START + 5 * MINUTE, START + 10 * MINUTE, 2, SkipReason.WINDOW)
     take(store, step(five, fire(0), skip=[stretch]))
     assert store.plans.find(fire(0).plan).origin is Origin.DUE
@@ -142,7 +142,7 @@ def test_a_kind_with_a_unique_key_may_have_the_job_already(store, five):
 
 
 def test_a_job_that_was_there_already_is_nobodys_plan(store, five):
-    """It is neither waited for, nor cancelled, nor freed of what it waits for."""
+    """Plans neither wait for it, nor cancel it, nor release it."""
     need = store.jobs.enqueue(NewJob(kind="other", hold=True)).id
     known = store.jobs.enqueue(NewJob(kind="mail", unique=Unique("one"), after=After(ids=(need,)))).id
     go_on(store, fire(0, unique=Unique("one")), fire(5), fire(10), overlap=Overlap.QUEUE_ALL)
@@ -160,8 +160,8 @@ def test_the_same_key_again_and_again_holds_up_no_line(store, five):
     assert len({plan.job_id for plan in store.plans.history("five")}) == 1
 
 
-def test_runs_are_moments_that_were_fired(store, five):
-    """Those that overlap has skipped, or a person has fired before, do not count."""
+def test_runs_count_the_times_that_were_fired(store, five):
+    """Plans that overlap skipped, or that a person fired before, do not count."""
     go_on(store, fire(0), fire(5), overlap=Overlap.SKIP, runs=3)
     assert store.schedules.get("five").fired == 1
     go_on(store, fire(10, scope="a"), fire(10, scope="b"), runs=3)
@@ -187,8 +187,8 @@ def test_scopes_do_not_meet(store, five):
     assert go_on(store, fire(5, scope="a"), fire(5, scope="b"), overlap=Overlap.SKIP).fired == 1
 
 
-def test_what_waits_for_its_retry_is_out_of_the_way(store, five):
-    """SPEC S6; and it is retried though newer ones have succeeded (SPEC 8.9)."""
+def test_a_plan_that_waits_for_its_retry_is_out_of_the_way(store, five):
+    """SPEC S6; it is retried although newer plans have succeeded (SPEC 8.9)."""
     go_on(store, fire(0), overlap=Overlap.SKIP)
     settle(store, BOOM)
     assert go_on(store, fire(5), overlap=Overlap.SKIP).fired == 1
@@ -221,7 +221,7 @@ def by_minute(store, minute):
 
 
 def test_a_line_closes_up_when_one_leaves_it(store, five):
-    """Cancelled or held in the middle: the next one still waits for the first."""
+    """If the middle plan is cancelled or held, the next one still waits for the first."""
     go_on(store, *(fire(minute) for minute in (0, 5, 10, 15, 20)), overlap=Overlap.QUEUE_ALL)
     claim(store)
     store.control.cancel(Selector(ids=(*by_minute(store, 5).ids, *by_minute(store, 10).ids)), actor="ada")
@@ -233,8 +233,8 @@ def test_a_line_closes_up_when_one_leaves_it(store, five):
     assert {need.dependency_id for need in store.views.dependencies(by_minute(store, 20).ids[0])} >= {job.id}
 
 
-def test_who_needs_a_cancelled_job_of_no_plan_starts(store):
-    """Only lines of plans close up: what a person asked for by `after` holds as it was said."""
+def test_a_dependent_of_a_cancelled_job_of_no_plan_starts(store):
+    """Only lines of plans close up; dependencies that a person sets with `after` stay."""
     first = store.jobs.enqueue(NewJob(kind="mail")).id
     second = store.jobs.enqueue(NewJob(kind="mail", after=After(ids=(first,), when=When.FINISHED))).id
     third = store.jobs.enqueue(NewJob(kind="mail", after=After(ids=(second,), when=When.FINISHED))).id
@@ -243,7 +243,7 @@ def test_who_needs_a_cancelled_job_of_no_plan_starts(store):
 
 
 def test_a_queue_does_not_wait_for_a_retry(store, five):
-    """What waits for one that waits for its retry, or for a person, is let go."""
+    """Plans that wait for one that waits for its retry or for a person are released."""
     go_on(store, fire(0), fire(5), fire(10), overlap=Overlap.QUEUE_ALL)
     settle(store, BOOM)
     assert store.plans.release() == 1
@@ -268,11 +268,11 @@ def test_one_that_has_not_begun_is_cancelled_at_once(store, five):
     assert states(store) == {0: "cancelled", 5: "ready"}
 
 
-# -- what people ask for -----------------------------------------------------------------------
+# -- requests of people ------------------------------------------------------------------------
 
 
-def test_what_a_person_triggers_starts_at_once_and_is_met(store, five):
-    """The next plan that is due waits for it, or is skipped, as for any other."""
+def test_a_triggered_plan_starts_at_once_and_is_met(store, five):
+    """The next due plan waits for it or is skipped, as with any earlier plan."""
     (fired,) = store.plans.fire("five", [fire(1)], origin=Origin.TRIGGER, actor="ada")
     assert (fired.origin, fired.actor, states(store)) == (Origin.TRIGGER, "ada", {1: "ready"})
     assert go_on(store, fire(5), overlap=Overlap.SKIP).skipped == {SkipReason.OVERLAP: 1}
@@ -284,7 +284,7 @@ def test_a_backfill_runs_in_a_line_and_holds_up_nothing(store, five):
     assert go_on(store, fire(0), overlap=Overlap.SKIP).fired == 1
 
 
-def test_what_was_fired_is_not_backfilled(store, five):
+def test_a_fired_plan_is_not_backfilled(store, five):
     take(store, step(five, fire(0)))
     fired = store.plans.fire("five", [fire(-5), fire(0)], origin=Origin.BACKFILL, actor="ada")
     assert [plan.time for plan in fired] == [START - 5 * MINUTE]
@@ -295,7 +295,7 @@ def test_nothing_is_fired_for_a_schedule_that_is_gone(store):
         store.plans.fire("five", [fire(0)], origin=Origin.TRIGGER, actor="ada")
 
 
-def test_what_follows_waits_for_success(store, five):
+def test_a_follower_waits_for_success(store, five):
     first = PlanToFire(Plan("five", START), NewJob(kind="mail"), then=NewJob(kind="ping"))
     take(store, step(five, first))
     (follower,) = store.views.page(Selector(kinds=("ping",))).jobs
@@ -316,7 +316,7 @@ def test_live_jobs_keep_nothing_else_from_being_forgotten(store, clock, five):
 
 
 def test_old_decisions_are_forgotten(store, clock, five):
-    """Those of live jobs stay."""
+    """The rows of live jobs stay."""
     take(store, step(five, fire(0), fire(5), skip=[Skipped(START, START, 1, SkipReason.LATE)]))
     settle(store, Done())
     assert store.pruner.prune_plans() == 0

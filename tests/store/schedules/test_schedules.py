@@ -9,9 +9,8 @@ from msgspec import structs
 
 from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.schedules.decision import RETRY_DELAYS
-from holdfast.domain.schedules.definition import CatchUp, Condition, Definition
+from holdfast.domain.schedules.definition import CatchUp, Condition, Declaration, DeclarationResult, Definition
 from holdfast.errors import DuplicateSchedule, InvalidInput, NoSuchSchedule
-from holdfast.store.schedules.schedules import Declaration, DeclarationResult
 from tests.store.schedules.test_plans import MINUTE, due, fire, step, take
 from tests.support.backends import START
 
@@ -25,7 +24,7 @@ def make(store, name="five", definition=FIVE):
 
 
 def decided(store, name, until):
-    """A schedule all of whose plans up to a moment are decided."""
+    """A schedule whose plans are decided up to *until*."""
     make(store, name)
     take(store, step(due(store)[name], cursor=until))
     return store.schedules.get(name)
@@ -41,7 +40,7 @@ def test_a_new_schedule_is_due_at_once(store):
     assert list(due(store)) == ["five"]
 
 
-def test_a_name_is_given_once(store):
+def test_a_name_is_unique(store):
     make(store)
     with pytest.raises(DuplicateSchedule):
         make(store, definition=SEVEN)
@@ -54,8 +53,8 @@ def test_a_name_is_a_name(store, name):
         make(store, name)
 
 
-def test_what_is_not_there_is_told(store):
-    for act in (
+def test_an_unknown_schedule_is_refused(store):
+    for method in (
         store.schedules.get,
         store.schedules.delete,
         lambda name: store.schedules.pause(name, actor="ada"),
@@ -63,7 +62,7 @@ def test_what_is_not_there_is_told(store):
         lambda name: store.schedules.update(name, lambda _: FIVE, actor="ada"),
     ):
         with pytest.raises(NoSuchSchedule):
-            act("nobody")
+            method("nobody")
 
 
 def test_all_are_listed_by_name(store):
@@ -72,7 +71,7 @@ def test_all_are_listed_by_name(store):
     assert [schedule.name for schedule in store.schedules.all()] == ["a", "b", "c"]
 
 
-def test_a_removed_schedule_leaves_its_jobs_alone(store):
+def test_a_deleted_schedule_leaves_its_jobs_alone(store):
     make(store)
     take(store, step(due(store)["five"], fire(0)))
     store.schedules.delete("five")
@@ -80,11 +79,11 @@ def test_a_removed_schedule_leaves_its_jobs_alone(store):
     assert len(store.views.page(Selector()).jobs) == 1
 
 
-# -- changes that people make ------------------------------------------------------------------
+# -- changes by people --------------------------------------------------------------------------
 
 
 def test_another_rule_goes_on_from_now(store, clock):
-    """The past is written down under the old rule, and not replayed under the new one."""
+    """The past is recorded under the old rule, and not replayed under the new one."""
     decided(store, "five", START)
     clock.advance(minutes=21)
     changed = store.schedules.update("five", lambda _: SEVEN, actor="bob")
@@ -93,13 +92,13 @@ def test_another_rule_goes_on_from_now(store, clock):
 
 
 def test_catching_up_otherwise_is_another_rule(store, clock):
-    """A schedule that is told to catch up does not begin with the past."""
+    """A schedule that is changed to catch up does not start with the past."""
     decided(store, "five", START)
     clock.advance(minutes=21)
     assert store.schedules.update("five", lambda _: EVERY, actor="bob").cursor == START + 21 * MINUTE
 
 
-def test_what_is_not_the_rule_leaves_the_cursor_alone(store, clock):
+def test_a_change_beside_the_rule_leaves_the_cursor_alone(store, clock):
     decided(store, "five", START)
     clock.advance(minutes=21)
     other = Definition(kind="post", cron=FIVE.cron, payload={"to": 1}, priority=3)
@@ -107,8 +106,8 @@ def test_what_is_not_the_rule_leaves_the_cursor_alone(store, clock):
     assert (changed.cursor, changed.next_at, changed.defined) == (START, START + 5 * MINUTE, other)
 
 
-def test_another_rule_passes_over_what_waits_for_its_delay(store, clock):
-    """Whatever the delays are: up to now the old rule is written down, after it the new one holds."""
+def test_another_rule_skips_plans_that_wait_for_their_delay(store, clock):
+    """For any delays, the old rule is recorded up to now, and the new one applies afterwards."""
     late = Definition(kind="mail", cron="*/5 * * * *", delay=60 * MINUTE)
     make(store, definition=late)
     take(store, step(due(store)["five"], cursor=START))
@@ -118,7 +117,7 @@ def test_another_rule_passes_over_what_waits_for_its_delay(store, clock):
 
 
 def test_one_that_was_over_goes_on_from_now(store, clock):
-    """More runs are runs to come."""
+    """An increase of the runs applies to the future."""
     decided(store, "five", START)
     store.schedules.update("five", lambda _: with_runs(1), actor="ada")
     take(store, step(store.schedules.get("five"), fire(5), runs=1))
@@ -133,12 +132,12 @@ def with_runs(runs):
 
 
 def test_two_changes_at_once_are_both_kept(store, make_store):
-    """Each is made to what the schedule is under its lock."""
+    """Each change applies to the definition under the row lock."""
     make(store)
     store.schedules.update("five", lambda known: structs.replace(known, priority=3), actor="ada")
     make_store().schedules.update("five", lambda known: structs.replace(known, queue="slow"), actor="bob")
-    found = store.schedules.get("five").defined
-    assert (found.priority, found.queue) == (3, "slow")
+    definition = store.schedules.get("five").defined
+    assert (definition.priority, definition.queue) == (3, "slow")
 
 
 def test_a_pause_is_noted_and_nothing_is_due(store, clock):
@@ -149,7 +148,7 @@ def test_a_pause_is_noted_and_nothing_is_due(store, clock):
     assert due(store) == {}
 
 
-def test_what_was_due_in_a_pause_is_passed_over(store, clock):
+def test_plans_due_in_a_pause_are_skipped(store, clock):
     decided(store, "five", START)
     store.schedules.pause("five", actor="ada")
     clock.advance(minutes=21)
@@ -158,8 +157,8 @@ def test_what_was_due_in_a_pause_is_passed_over(store, clock):
     assert (skips(store), resumed.note) == ([(4, "paused")], None)
 
 
-def test_to_resume_what_goes_on_changes_nothing(store, clock):
-    """What is due stays due."""
+def test_resume_of_an_active_schedule_changes_nothing(store, clock):
+    """Due plans stay due."""
     before = decided(store, "five", START)
     clock.advance(minutes=21)
     assert store.schedules.resume("five", actor="bob") == before
@@ -179,12 +178,12 @@ def test_a_change_keeps_a_pause(store):
 
 
 def test_a_person_brings_a_cursor_back_that_is_ahead_of_the_clock(store):
-    """The clock was years ahead for a while: to resume is to go on by the clock as it is now."""
+    """After the clock was years ahead, resume continues by the present clock."""
     decided(store, "five", START + timedelta(days=1000))
     assert store.schedules.resume("five", actor="ada").next_at == START + 5 * MINUTE
 
 
-def test_every_change_voids_what_was_decided(store):
+def test_every_change_voids_earlier_decisions(store):
     make(store)
     for change in (
         lambda: store.schedules.pause("five", actor="ada"),
@@ -197,14 +196,14 @@ def test_every_change_voids_what_was_decided(store):
     assert store.plans.history("five") == []
 
 
-# -- what code declares ------------------------------------------------------------------------
+# -- declarations ------------------------------------------------------------------------------
 
 
 def declare(store, definition=FIVE, version=1):
     return store.schedules.declare([Declaration("five", definition, version)], actor="holdfast:client")["five"]
 
 
-def test_what_code_declares_is_made_once(store):
+def test_a_declaration_is_stored_once(store):
     assert [declare(store), declare(store)] == [DeclarationResult.MADE, DeclarationResult.SAME]
     assert store.schedules.get("five").token == 0
 
@@ -216,13 +215,13 @@ def test_other_code_changes_it(store):
 
 
 def test_older_code_never_replaces_newer(store):
-    """A replica that is restarted in the middle of a deploy."""
+    """A replica with older code restarts in the middle of a deploy."""
     declare(store, SEVEN, version=2)
     assert declare(store, FIVE, version=1) is DeclarationResult.OLDER
     assert store.schedules.get("five").defined == SEVEN
 
 
-def test_what_a_person_changed_stays_until_the_code_changes(store):
+def test_a_persons_change_stays_until_the_code_changes(store):
     declare(store)
     store.schedules.update("five", lambda _: SEVEN, actor="ada")
     assert declare(store) is DeclarationResult.SAME
@@ -231,16 +230,16 @@ def test_what_a_person_changed_stays_until_the_code_changes(store):
     assert store.schedules.get("five").defined == EVERY
 
 
-def test_code_does_not_take_what_a_person_has_made(store):
+def test_code_does_not_change_a_schedule_that_a_person_created(store):
     make(store)
     assert declare(store, SEVEN) is DeclarationResult.TAKEN
     assert store.schedules.get("five").defined == FIVE
 
 
-# -- what planners see -------------------------------------------------------------------------
+# -- due schedules -----------------------------------------------------------------------------
 
 
-def test_a_planner_sees_what_is_due_and_how_long_it_may_rest(store, clock):
+def test_due_returns_due_schedules_or_the_time_to_the_next(store, clock):
     decided(store, "five", START)
     due_now = store.schedules.due(providers=[], limit=10)
     assert (due_now.schedules, due_now.next_in, due_now.now) == ([], 5 * MINUTE, START)
@@ -267,7 +266,7 @@ def test_a_schedule_that_cannot_be_planned_rests_longer_each_time(store, clock):
     assert store.schedules.get("five").condition is Condition.ACTIVE
 
 
-def test_who_was_changed_meanwhile_is_not_set_back(store):
+def test_a_schedule_that_changed_meanwhile_records_no_failure(store):
     make(store)
     seen = due(store)["five"]
     store.schedules.update("five", lambda _: SEVEN, actor="ada")
@@ -276,7 +275,7 @@ def test_who_was_changed_meanwhile_is_not_set_back(store):
 
 
 def test_the_lag_is_that_of_the_oldest_plan(store, clock):
-    """A schedule that rests after a failure lags as well."""
+    """A schedule that waits after a failure lags as well."""
     assert store.schedules.lag() == timedelta(0)
     make(store)
     clock.advance(minutes=2)
@@ -287,9 +286,9 @@ def test_the_lag_is_that_of_the_oldest_plan(store, clock):
     assert [each.name for each in store.schedules.troubled(late=MINUTE)] == ["five"]
 
 
-def test_what_nobody_plans_is_in_trouble(store, clock):
+def test_an_unplanned_schedule_is_troubled(store, clock):
     make(store)
     assert store.schedules.troubled(late=MINUTE) == []
     clock.advance(minutes=2)
-    (found,) = store.schedules.troubled(late=MINUTE)
-    assert (found.name, found.late, found.error) == ("five", True, None)
+    (troubled,) = store.schedules.troubled(late=MINUTE)
+    assert (troubled.name, troubled.late, troubled.error) == ("five", True, None)

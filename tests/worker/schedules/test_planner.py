@@ -1,13 +1,11 @@
-"""The planner: each plan once, whoever looks and whenever; what is broken stays alone."""
+"""The planner: each plan fires once, on any replica; a faulty schedule delays no other."""
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import Counter
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from itertools import pairwise
 
 import pytest
@@ -20,7 +18,7 @@ import holdfast
 from holdfast import Plan, State
 from holdfast.domain.schedules.definition import Condition
 from holdfast.domain.schedules.rule import between
-from holdfast.errors import InvalidInput, InvalidKind, InvalidPayload, UnknownKind
+from holdfast.errors import UnknownKind
 from holdfast.store import Store
 from holdfast.store.schedules.firing import AdvanceResult
 from holdfast.store.sqlite.backend import SqliteBackend
@@ -32,55 +30,32 @@ from holdfast.worker.schedules.scopes import ScopeProviders
 from holdfast.worker.stats import Stats
 from tests.support.backends import START
 from tests.support.processes import wait_until
+from tests.support.schedules import declare
 
 MINUTE = timedelta(minutes=1)
 
 
-@pytest.fixture
-def app(database):
-    with holdfast.Holdfast(database.url) as app:
-        app.use(database.url, database.open())
-        yield app
-
-
-@pytest.fixture
-def real_app(real_database):
-    with holdfast.Holdfast(real_database.url) as app:
-        yield app
-
-
 def planner(app, *, provider_wait=10.0, **options):
-    """A planner of its own, as another process would have."""
+    """A separate planner, as another process has."""
     app.declare_schedules()
     return Planner(app.store, ScopeProviders(app.providers, **options), counts=Stats(), provider_wait=provider_wait)
 
 
 def minutes(app, name="rollup"):
-    """The plans that were fired, as minutes since the start."""
+    """The fired plans, as minutes since the start."""
     return sorted((each.time - START) // MINUTE for each in app.store.plans.history(name, limit=1000))
 
 
-def declare(app, expression="*/5 * * * *", **options):
-    seen = []
-
-    @app.schedule(expression, **options)
-    @app.job()
-    def rollup(plan: Plan) -> None:
-        seen.append(plan)
-
-    return seen
+# -- fired plans -------------------------------------------------------------------------------
 
 
-# -- what is fired -----------------------------------------------------------------------------
-
-
-def test_the_handler_is_told_its_plan(app):
-    """The time is that of the rule, whenever it runs; the key is the same at every attempt."""
+def test_the_handler_receives_its_plan(app):
+    """The plan has the time of the rule, even if it runs later; its key is the same at every attempt."""
     seen = declare(app, delay="30s")
     assert (plan(app), drain(app)) == (1, 1)
-    (told,) = seen
-    assert (told.time, told.scope, told.schedule) == (START - 5 * MINUTE, "global", "rollup")
-    assert told.key == Plan("rollup", START - 5 * MINUTE).key
+    (received,) = seen
+    assert (received.time, received.scope, received.schedule) == (START - 5 * MINUTE, "global", "rollup")
+    assert received.key == Plan("rollup", START - 5 * MINUTE).key
 
 
 def test_a_handler_need_not_know_of_its_plan(app):
@@ -104,7 +79,7 @@ def test_the_newest_is_fired_and_the_rest_is_written_down(app, clock):
 
 
 def test_every_one_is_fired_the_oldest_first(app, clock):
-    """And one after the other: a later one waits for the earlier."""
+    """They run one after the other: a later plan waits for the earlier."""
     seen = declare(app, catch_up="every")
     plan(app)
     clock.advance(minutes=32)
@@ -113,7 +88,7 @@ def test_every_one_is_fired_the_oldest_first(app, clock):
     assert [(each.time - START) // MINUTE for each in seen] == [0, 5, 10, 15, 20, 25, 30]
 
 
-def test_what_the_cap_leaves_waits_for_the_next_tick(app, clock):
+def test_plans_beyond_the_cap_wait_for_the_next_tick(app, clock):
     declare(app, "* * * * *", catch_up="every", overlap="allow")
     plan(app)
     clock.advance(minutes=250)
@@ -149,7 +124,7 @@ def test_nothing_is_planned_before_it_starts(app, clock):
 
 
 def test_each_scope_has_its_plan(app, clock):
-    """One scope that cannot be a name holds up no other; a new one is there with the next plan."""
+    """An invalid scope delays no other; a new one joins with the next plan."""
     scopes = ["a", "b", "a", "\0", 5]
     seen = declare(app, scopes=lambda: scopes)
     plan(app)
@@ -180,7 +155,7 @@ def test_a_coroutine_may_know_the_scopes(app):
 
 
 def test_a_slow_provider_holds_up_its_own_schedule_alone(app):
-    """Its answer is used when it comes."""
+    """The planner uses the answer when it arrives."""
     answer = threading.Event()
 
     def tenants():
@@ -198,13 +173,13 @@ def test_a_slow_provider_holds_up_its_own_schedule_alone(app):
 
 
 def test_an_answer_that_came_too_late_decides_no_other_plan(app, clock):
-    """Another replica was faster; meanwhile there is a new tenant."""
+    """Another replica was faster, and meanwhile a tenant was added."""
     tenants, slow = ["a"], threading.Event()
 
     def answer():
-        found = [*tenants]
+        scopes = [*tenants]
         slow.wait(60)
-        return found
+        return scopes
 
     declare(app, scopes=answer, overlap="allow")
     late = planner(app, provider_wait=0.01)
@@ -220,12 +195,12 @@ def test_an_answer_that_came_too_late_decides_no_other_plan(app, clock):
 
 
 def test_many_slow_providers_cost_a_tick_no_more_than_one(app):
-    """They are asked side by side, and a tick waits for all of them together."""
+    """They are called concurrently, and a tick waits for all of them together."""
     never = threading.Event()
-    asked = []
+    calls = []
 
     def tenants():
-        asked.append(1)
+        calls.append(1)
         never.wait(60)
         return []
 
@@ -235,7 +210,7 @@ def test_many_slow_providers_cost_a_tick_no_more_than_one(app):
         app.schedules.create(f"slow {n}", "rollup", "*/5 * * * *", scopes="tenants")
     one = planner(app, provider_wait=0.01)
     assert one.tick().processed == 1
-    wait_until(lambda: len(asked) == 5)
+    wait_until(lambda: len(calls) == 5)
     never.set()
 
 
@@ -248,7 +223,7 @@ def test_a_provider_that_hangs_sets_its_schedule_back(app):
 
 
 @pytest.mark.parametrize("answer", ["abc", None, 5])
-def test_what_is_no_list_of_scopes_is_told(app, answer):
+def test_a_provider_that_returns_no_list_fails_its_schedule(app, answer):
     declare(app, scopes=lambda: answer)
     assert plan(app) == 0
     assert "a list of texts" in app.schedules.get("rollup").error
@@ -261,18 +236,18 @@ def test_a_plan_without_any_scope_is_in_the_ledger(app):
     assert app.schedules.get("rollup").fired == 0
 
 
-def test_many_scopes_take_fewer_moments_at_once(app, clock):
+def test_many_scopes_take_fewer_times_at_once(app, clock):
     declare(app, "* * * * *", catch_up="every", overlap="allow", scopes=[f"s{n}" for n in range(2000)])
     assert plan(app) == 2000
     clock.advance(minutes=5)
     assert [planner(app).tick().processed for _ in range(3)] == [4000, 4000, 2000]
 
 
-# -- what is broken ----------------------------------------------------------------------------
+# -- faulty schedules --------------------------------------------------------------------------
 
 
 def test_one_broken_schedule_never_stops_the_tick(app, clock):
-    """SPEC 8.15: it is set back alone, longer each time, and goes on by itself when it is mended."""
+    """SPEC 8.15: it alone is delayed, longer each time, and continues by itself when it is repaired."""
     broken = [ValueError("the tenants are gone")]
 
     def tenants():
@@ -282,7 +257,7 @@ def test_one_broken_schedule_never_stops_the_tick(app, clock):
 
     declare(app, scopes=tenants)
     app.schedules.create("good", "rollup", "*/5 * * * *", overlap="allow")
-    app.store.backend.run(_ask_garbage(app))
+    app.store.backend.run(_garbage_schedule(app))
     for _ in range(3):
         plan(app)
         clock.advance(minutes=5)
@@ -295,8 +270,8 @@ def test_one_broken_schedule_never_stops_the_tick(app, clock):
     assert (minutes(app), app.schedules.get("rollup").condition) == ([15], Condition.ACTIVE)
 
 
-def _ask_garbage(app):
-    """A schedule whose definition nobody can read, as if another program had written it."""
+def _garbage_schedule(app):
+    """A schedule whose definition cannot be decoded."""
     from holdfast.store.engine.operation import query
 
     values = {"declared": None, "version": 0, "provider": None, "actor": "ada"}
@@ -304,7 +279,7 @@ def _ask_garbage(app):
 
 
 def test_a_step_that_cannot_be_taken_is_taken_alone(app, clock):
-    """A kind whose unique key cannot be formed: the others of the same transaction are not lost."""
+    """The unique key of one kind cannot be formed; the other plans of the transaction are not lost."""
     declare(app, overlap="allow")
 
     @app.job(unique=["to"])
@@ -316,7 +291,7 @@ def test_a_step_that_cannot_be_taken_is_taken_alone(app, clock):
     assert "unique key" in app.schedules.get("bad").error
 
 
-def test_a_kind_that_nobody_has_is_told(app):
+def test_an_unknown_kind_fails_its_schedule(app):
     declare(app)
     with pytest.raises(UnknownKind):
         app.schedules.create("lost", "rolup", "@daily")
@@ -327,7 +302,7 @@ def test_a_kind_that_nobody_has_is_told(app):
 
 @given(st.data())
 def test_every_plan_is_decided_once_however_planners_share_the_work(tmp_path_factory, data):
-    """Ticks at any time, by any replica, some of which die between deciding and writing: no plan lost or doubled."""
+    """Replicas tick at random times and some die before they write: no plan is lost or fired twice."""
     now = [START]
     path = tmp_path_factory.mktemp("planners") / "jobs.db"
     store = Store(SqliteBackend(path, durability="fast", clock=lambda: now[0]))
@@ -335,11 +310,11 @@ def test_every_plan_is_decided_once_however_planners_share_the_work(tmp_path_fac
     app.use(None, store)
     declare(app, "*/5 * * * *", catch_up=data.draw(st.sampled_from(["every", "latest", "none"])), overlap="allow")
     replicas = [planner(app) for _ in range(3)]
-    for wait, place, dies in data.draw(
+    for wait, index, dies in data.draw(
         st.lists(st.tuples(st.integers(0, 600), st.integers(0, 2), st.booleans()), min_size=1, max_size=12)
     ):
         now[0] += timedelta(minutes=wait)
-        replica = replicas[place]
+        replica = replicas[index]
         replica._timekeeper = ClockCheck()
         if dies:
             tick_and_die(replica)
@@ -359,7 +334,7 @@ def test_every_plan_is_decided_once_however_planners_share_the_work(tmp_path_fac
 
 
 def tick_and_die(replica):
-    """A tick whose process is gone before anything is written."""
+    """A tick whose process dies before it writes."""
 
     def die(steps):
         raise SystemExit
@@ -372,7 +347,7 @@ def tick_and_die(replica):
 
 @pytest.mark.parametrize("catch_up", ["every", "latest", "none"])
 def test_a_clock_that_goes_back_and_forth_replays_nothing(app, clock, catch_up):
-    """Each plan has one job, and none comes before its time was reached for the first time."""
+    """Each plan has one job, and none fires before the clock first reaches its time."""
     declare(app, catch_up=catch_up, overlap="allow")
     for step in (0, 5, 5, -60, 5, 5, 55, 5, -1440, 1440, 5):
         clock.advance(minutes=step)
@@ -383,29 +358,15 @@ def test_a_clock_that_goes_back_and_forth_replays_nothing(app, clock, catch_up):
     assert len({job.payload for job in jobs}) == 6
 
 
-def test_what_another_planner_holds_is_left_to_it(app, monkeypatch):
-    """A planner that could move nothing does not spin."""
+def test_a_schedule_locked_by_another_planner_is_left_to_it(app, monkeypatch):
+    """A planner that could not move any schedule does not spin."""
     declare(app)
     one = planner(app)
     monkeypatch.setattr(app.store.plans, "advance", lambda advances: AdvanceResult([], 0, {}))
     assert one.tick().rest == 0.2
 
 
-def test_a_clock_that_leaps_ahead_for_a_moment_fires_nothing(caplog):
-    """It is believed when it has kept its new time for a minute."""
-    keeper, later = ClockCheck(), START + timedelta(days=400)
-    assert keeper.trusts(START, 0.0)
-    with caplog.at_level(logging.WARNING, logger="holdfast"):
-        assert not keeper.trusts(later, 10.0)
-        assert not keeper.trusts(later + timedelta(seconds=30), 40.0)
-    assert len(caplog.records) == 1
-    assert keeper.trusts(START + timedelta(seconds=50), 50.0)
-    assert not keeper.trusts(later, 60.0)
-    assert keeper.trusts(later + timedelta(seconds=61), 121.0)
-    assert keeper.trusts(START, 122.0)
-
-
-def test_the_planner_waits_until_a_clock_is_believed(app, clock):
+def test_the_planner_waits_until_the_clock_is_trusted(app, clock):
     declare(app)
     one = planner(app)
     one.tick()
@@ -423,55 +384,11 @@ def test_a_planner_rests_until_the_next_plan_or_half_a_minute(app, clock):
     assert one.tick().rest == 10.0
 
 
-# -- what code may declare ---------------------------------------------------------------------
-
-
-def test_a_schedule_is_declared_above_a_job(app):
-    with pytest.raises(InvalidKind, match="fires a job"):
-        app.schedule("@daily")(lambda: None)
-    declare(app)
-    with pytest.raises(InvalidKind, match="declared already"):
-        app.schedule("@daily", name="rollup")(app.job(name="other")(lambda: None))
-
-
-def test_what_the_handler_does_not_take_is_refused_at_once(app):
-    with pytest.raises(InvalidPayload):
-        app.schedule("@daily", payload={"to": "x"})(app.job(name="one")(_takes_int))
-    with pytest.raises(InvalidInput, match="overlap"):
-        app.schedule("@daily", overlap="never")(app.job(name="two")(_takes_int))
-    for wrong in ({"scopes": 5}, {"scopes": []}, {"tz": None}, {"runs": 2**40}, {"name": ""}, {"catch_up": None}):
-        with pytest.raises(InvalidInput):
-            app.schedule("@daily", payload={"to": 1}, **wrong)(app.job(name=f"four {wrong}")(_takes_int))
-    with pytest.raises(InvalidInput, match="catch_up"):
-        app.schedule("@daily", cach_up="every", payload={"to": 1})(app.job(name="three")(_takes_int))
-
-
-def _takes_int(to: int) -> None: ...
-
-
-def test_a_plan_without_its_type_is_told(app):
-    with pytest.raises(InvalidPayload) as raised:
-        app.schedule("@daily")(app.job(name="one")(lambda plan: None))
-    assert "holdfast.Plan" in raised.value.hint
-
-
-def test_what_a_person_has_made_is_left_alone_and_told(app, caplog):
-    @app.job()
-    def rollup(plan: Plan) -> None: ...
-
-    app.schedules.create("rollup", "rollup", "@yearly")
-    app.schedule("@daily")(rollup)
-    with caplog.at_level(logging.WARNING, logger="holdfast"):
-        app.declare_schedules()
-    assert "made by a person" in caplog.text
-    assert app.schedules.get("rollup").defined.expression == "@yearly"
-
-
 # -- with real workers -------------------------------------------------------------------------
 
 
 def test_a_long_handler_delays_no_other_schedule(real_app):
-    """SPEC 8.10: one plan runs for as long as the test; the others fire and run in their time."""
+    """SPEC 8.10: one plan runs throughout the test; the others fire and run on time."""
     go = threading.Event()
     beats = []
 
@@ -518,7 +435,7 @@ def test_an_older_failed_plan_is_retried_though_newer_ones_succeeded(app, clock)
 
 
 def test_a_plan_that_must_not_run_twice_is_held_for_a_person(app, clock):
-    """SPEC 8.8: its worker was lost in the middle; nothing runs it again by itself, and newer plans go on."""
+    """SPEC 8.8: its worker was lost; nothing runs it again by itself, and newer plans continue."""
 
     @app.schedule("*/5 * * * *")
     @app.job(on_lost="hold")
@@ -530,8 +447,8 @@ def test_a_plan_that_must_not_run_twice_is_held_for_a_person(app, clock):
     app.store.leases.take_over()
     plan(app)
     drain(app)
-    found = {(each.time - START) // MINUTE: str(each.state) for each in app.store.plans.history("charge")}
-    assert found == {0: "held", 5: "done"}
+    states = {(each.time - START) // MINUTE: str(each.state) for each in app.store.plans.history("charge")}
+    assert states == {0: "held", 5: "done"}
     assert app.views.get(lease.job_id).attempts == 1
 
 
@@ -574,87 +491,3 @@ def test_lag_plans_and_missed_ones_are_metrics(app, clock):
     assert 'holdfast_plans_missed_total{reason="catch_up"} 5.0' in text
     assert "holdfast_schedule_lag_seconds 1020.0" in text
     assert "holdfast_planner_seconds_count" in text
-
-
-# -- pings -------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def web():
-    """A server that notes the paths it is asked for."""
-    paths = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            paths.append(self.path)
-            self.send_response(302 if "away" in self.path else 200)
-            self.send_header("Location", "/elsewhere")
-            self.end_headers()
-
-        def log_message(self, *args: object) -> None:
-            pass
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    server.paths = paths
-    yield server
-    server.shutdown()
-    server.server_close()
-
-
-def ping_state(app):
-    return [str(job.state) for job in app.views.page(holdfast.Selector(kinds=("holdfast.ping",))).jobs]
-
-
-def test_a_success_is_pinged(real_app, web, monkeypatch):
-    monkeypatch.setenv("HOLDFAST_PING_HOSTS", "127.0.0.1")
-    declare(real_app, "@yearly", ping=f"http://127.0.0.1:{web.server_port}/rollup?a=1")
-    with real_app.worker(poll=0.05):
-        wait_until(lambda: web.paths)
-        wait_until(lambda: ping_state(real_app) == ["done"])
-    assert web.paths == ["/rollup?a=1"]
-
-
-def test_a_failure_is_not_pinged(real_app, web, monkeypatch):
-    monkeypatch.setenv("HOLDFAST_PING_HOSTS", "127.0.0.1")
-
-    @real_app.schedule("@yearly", ping=f"http://127.0.0.1:{web.server_port}/rollup")
-    @real_app.job(max_attempts=1)
-    def rollup(plan: Plan) -> None:
-        raise ValueError("no")
-
-    with real_app.worker(poll=0.05):
-        wait_until(lambda: ping_state(real_app) == ["cancelled"])
-    assert web.paths == []
-
-
-@pytest.mark.parametrize(
-    ("hosts", "host"), [("", "127.0.0.1"), ("example.com", "127.0.0.1"), ("127.0.0.1", "localhost")]
-)
-def test_only_hosts_that_are_allowed_are_called(real_app, web, monkeypatch, hosts, host):
-    """Off by default: a schedule must not reach into the network."""
-    monkeypatch.setenv("HOLDFAST_PING_HOSTS", hosts)
-    declare(real_app, "@yearly", ping=f"http://{host}:{web.server_port}/rollup")
-    with real_app.worker(poll=0.05):
-        wait_until(lambda: ping_state(real_app) == ["dead"])
-    (job,) = real_app.views.page(holdfast.Selector(kinds=("holdfast.ping",))).jobs
-    assert "ping_hosts" in job.error
-    assert web.paths == []
-
-
-def test_a_ping_follows_nobody(web):
-    from holdfast.worker.schedules.ping import call
-
-    with pytest.raises(holdfast.Retry, match="302"):
-        call(f"http://127.0.0.1:{web.server_port}/away")
-    assert web.paths == ["/away"]
-
-
-@pytest.mark.parametrize(
-    "url", ["file:///etc/passwd", "ftp://x", "http://", "https://user:word@x.example", "x", "http://x:y"]
-)
-def test_what_is_no_url_of_the_web_is_refused(app, url):
-    declare(app)
-    with pytest.raises(InvalidInput, match="ping"):
-        app.schedules.create("other", "rollup", "@daily", ping=url)

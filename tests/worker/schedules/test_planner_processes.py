@@ -20,8 +20,8 @@ from tests.support.fleet import make_app
 from tests.support.processes import Child, open_store, wait_until
 
 PLANNERS = 8
-#: Moments of each schedule; a hundred are decided in one tick.
-MOMENTS = 500
+#: The plans of each schedule; a tick decides a hundred of them.
+TIMES = 500
 SECOND = timedelta(seconds=1)
 KINDS = {
     "alone": Definition(kind="quick", every=SECOND, catch_up=CatchUp.EVERY, overlap=Overlap.ALLOW),
@@ -30,7 +30,7 @@ KINDS = {
 
 
 def keep_planning(pipe, url):
-    """What a planner process does until it is killed."""
+    """The main function of a planner process."""
     planner = Planner(open_store(url), ScopeProviders({"pair": lambda: ["a", "b"]}), counts=Stats())
     pipe.send("up")
     while True:
@@ -38,7 +38,7 @@ def keep_planning(pipe, url):
 
 
 class Planners:
-    """Some planner processes; one of them is stopped at any time, and one is killed now and then."""
+    """Planner processes; one is always stopped, and one is killed at random."""
 
     def __init__(self, url, *, seed):
         self.random = random.Random(seed)
@@ -51,11 +51,11 @@ class Planners:
     def disturb(self):
         paused = self.random.choice(self._all)
         paused.pause()
-        place = self.random.randrange(PLANNERS)
-        self._all[place].kill()
-        self._all[place].end()
+        index = self.random.randrange(PLANNERS)
+        self._all[index].kill()
+        self._all[index].end()
         self.kills += 1
-        self._all[place] = Child(keep_planning, self._url)
+        self._all[index] = Child(keep_planning, self._url)
         if self._all.count(paused):
             paused.resume()
 
@@ -67,7 +67,7 @@ class Planners:
 
 @pytest.fixture
 def schedules(real_database):
-    """Schedules whose plans of the last minutes nobody has decided on: ten thousand, or fewer on a file."""
+    """Schedules with undecided plans of the last minutes: ten thousand, or fewer on SQLite."""
     store = real_database.open()
     make_app(real_database.url).store.close()
     count = 10 if real_database.name != "sqlite" else 6
@@ -81,7 +81,7 @@ def schedules(real_database):
             store.schedules.create(name, definition, actor="ada")
             made[name] = ("a", "b") if provider else ("global",)
     mark = "?" if real_database.name == "sqlite" else "%s"
-    begun = now - MOMENTS * SECOND
+    begun = now - TIMES * SECOND
     value = int(begun.timestamp() * 1_000_000) if real_database.name == "sqlite" else begun
     real_database.execute(f"UPDATE holdfast.schedule SET cursor = {mark}", (value,))
     times = list(between(KINDS["alone"].rule(), begun, now))
@@ -114,7 +114,7 @@ def test_each_plan_is_fired_exactly_once(real_database, schedules):
 
 
 def test_a_stopped_planner_that_wakes_up_writes_nothing(real_database):
-    """It has decided, and is stopped before it writes; another decides the same; the first is refused."""
+    """It stops between its decision and its write; another planner decides the same, and the first write is refused."""
     store = real_database.open()
     make_app(real_database.url).store.close()
     definition = Definition(kind="quick", every=timedelta(days=1), payload={"n": 1})

@@ -9,7 +9,7 @@ import click
 from holdfast.admin.views.schedules import ScheduleView
 from holdfast.cli.command import command, with_options
 from holdfast.cli.jobs.enqueue import decoded_payload, read_payload
-from holdfast.cli.schedules.text import print_schedule, schedules_of
+from holdfast.cli.schedules.text import print_schedule
 from holdfast.cli.session import Session
 from holdfast.cli.timestamps import timestamp_of
 from holdfast.domain.schedules.definition import CatchUp
@@ -61,7 +61,7 @@ def add(session: Session, *, name: str, kind: str, expression: str, **options: A
       holdfast schedule add rollup rollup '*/5 * * * *' --catch-up every --delay 30s
       holdfast schedule add poll fetch 'every 90s' -p '{"source": 7}'
     """
-    created = schedules_of(session).create(name, kind, expression, **_set_options(options))
+    created = session.actions.schedules.create(name, kind, expression, **_set_options(options))
     session.actions.did("schedule add", f"schedule={name}", note=f"{kind}: {expression}")
     print_schedule(session, created)
 
@@ -84,7 +84,7 @@ def edit(session: Session, *, name: str, expression: str | None, kind: str | Non
     changes = _set_options(options)
     if not changes and expression is None and kind is None:
         raise InvalidInput("nothing to change", hint="Give --expression, --kind or another option.")
-    changed = schedules_of(session).update(name, kind=kind, expression=expression, **changes)
+    changed = session.actions.schedules.update(name, kind=kind, expression=expression, **changes)
     names = sorted([*changes, *(option for option, value in (("kind", kind), ("expression", expression)) if value)])
     session.actions.did("schedule edit", f"schedule={name}", note=", ".join(names))
     print_schedule(session, changed)

@@ -8,16 +8,17 @@ from datetime import UTC, datetime
 import click
 from msgspec import Struct
 
-from holdfast.admin.actions.actions import BackfilledPlans, Triggered
+from holdfast.admin.actions.actions import Actions, BackfilledPlans, Triggered
 from holdfast.admin.views.masking import Masks
 from holdfast.admin.views.schedules import Instant, PlanView, ScheduleView, instants, plan_view, schedule_view
 from holdfast.cli.command import CommandGroup, Items, command
 from holdfast.cli.confirm import confirm
 from holdfast.cli.schedules.definition import add, edit
-from holdfast.cli.schedules.text import actions_of, print_schedule, schedule_table, schedules_of
+from holdfast.cli.schedules.text import print_schedule, schedule_table
 from holdfast.cli.session import Session
 from holdfast.cli.text import stamp, table
 from holdfast.cli.timestamps import timestamp_of
+from holdfast.domain.access.roles import Via
 from holdfast.domain.schedules.definition import Timing
 from holdfast.domain.schedules.description import explain, lint, upcoming
 from holdfast.domain.schedules.plan import GLOBAL
@@ -61,7 +62,7 @@ def schedule() -> None:
 @command("ls", answers=Items("schedules", ScheduleView))
 def ls(session: Session) -> None:
     """List schedules by name, and when each fires next."""
-    schedules, masks = schedules_of(session), Masks(session.store)
+    schedules, masks = session.actions.schedules, Masks(session.store)
     now = schedules.now()
     views = (schedule_view(each, now, secrets=masks.of_schedule(each)) for each in schedules.all())
     session.output.items("schedules", views, schedule_table)
@@ -71,7 +72,7 @@ def ls(session: Session) -> None:
 @click.argument("name")
 def show(session: Session, *, name: str) -> None:
     """Show one schedule: its rule in words, its next plans, and what is wrong with it."""
-    print_schedule(session, schedules_of(session).get(name))
+    print_schedule(session, session.actions.schedules.get(name))
 
 
 @command("pause", answers=ScheduleView, changes=True)
@@ -80,7 +81,7 @@ def show(session: Session, *, name: str) -> None:
 def pause(session: Session, *, name: str, note: str | None) -> None:
     """Plan nothing more; what was fired goes on."""
     session.actions.schedule("pause", name, note=note)
-    print_schedule(session, schedules_of(session).get(name))
+    print_schedule(session, session.actions.schedules.get(name))
 
 
 @command("resume", answers=ScheduleView, changes=True)
@@ -88,7 +89,7 @@ def pause(session: Session, *, name: str, note: str | None) -> None:
 def resume(session: Session, *, name: str) -> None:
     """Let it go on from now. What was due meanwhile is skipped: holdfast schedule backfill fires it."""
     session.actions.schedule("resume", name)
-    print_schedule(session, schedules_of(session).get(name))
+    print_schedule(session, session.actions.schedules.get(name))
 
 
 @command("rm", answers=DeletedSchedule, changes=True)
@@ -96,7 +97,7 @@ def resume(session: Session, *, name: str) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def rm(session: Session, *, name: str, yes: bool) -> None:
     """Forget a schedule with its ledger; its jobs stay. One that code declares comes back with the next worker."""
-    schedules_of(session).get(name)
+    session.actions.schedules.get(name)
     confirm(session, f"forget the schedule {name!r} with its ledger", yes=yes)
     session.actions.schedule("rm", name)
     session.output.value(DeletedSchedule(name), lambda: [f"rm {name}"])
@@ -108,7 +109,7 @@ def rm(session: Session, *, name: str, yes: bool) -> None:
 @app_option
 def trigger(session: Session, *, name: str, scopes: tuple[str, ...], app: str | None) -> None:
     """Fire it now, beside its plans; also while it is paused."""
-    done = actions_of(session, app).trigger(name, scopes=scopes or None)
+    done = _actions(session, app).trigger(name, scopes=scopes or None)
     jobs = ", ".join(str(job) for job in done.jobs)
     session.output.value(done, lambda: [jobs if session.output.quiet else f"fired as job {jobs}"])
 
@@ -130,7 +131,7 @@ def backfill(
       holdfast schedule backfill rollup --from 2030-01-01T00:00:00Z --to 2030-01-02T00:00:00Z --dry-run
       holdfast schedule backfill rollup --from 6h
     """
-    actions = actions_of(session, app)
+    actions = _actions(session, app)
     until = actions.schedules.now() if last == "now" else timestamp_of(last)
     done = actions.backfill(name, timestamp_of(first), until, scopes=scopes or None, dry_run=dry_run)
     session.output.value(done, lambda: [_backfill_line(done)])
@@ -162,7 +163,7 @@ def preview(session: Session, *, expression: str, tz: str, phase: str, begin: st
 @click.option("-n", "--limit", default=20, show_default=True, type=click.IntRange(1, 10_000), help="At most so many.")
 def history(session: Session, *, name: str, limit: int) -> None:
     """List what was fired and what was skipped, and why; the newest first."""
-    plans = [plan_view(each) for each in schedules_of(session).history(name, limit=limit)]
+    plans = [plan_view(each) for each in session.actions.schedules.history(name, limit=limit)]
     session.output.items("plans", plans, _history_table)
 
 
@@ -178,12 +179,22 @@ def why(session: Session, *, name: str, time: str, scope: str) -> None:
       holdfast schedule why nightly 2030-01-01T02:30:00+01:00
     """
     timestamp = timestamp_of(time)
-    answer = WhyAnswer(name, timestamp, scope, schedules_of(session).why(name, timestamp, scope=scope))
+    answer = WhyAnswer(name, timestamp, scope, session.actions.schedules.why(name, timestamp, scope=scope))
     session.output.value(answer, lambda: [answer.why])
 
 
 for _command in (ls, show, add, edit, pause, resume, trigger, preview, backfill, history, why, rm):
     schedule.add_command(_command)
+
+
+def _actions(session: Session, app: str | None) -> Actions:
+    """Return the actions of the session's user; with an application, including its scope functions."""
+    if app is None:
+        return session.actions
+    from holdfast.cli.app_loader import load_app
+
+    loaded = load_app(app, url=session.asked_url or session.url)
+    return Actions(loaded.store, actor=session.actor, via=Via.CLI, providers=loaded.providers)
 
 
 def _backfill_line(done: BackfilledPlans) -> str:

@@ -1,40 +1,20 @@
-"""Schedules as text, and the services behind their commands."""
+"""Schedules as text."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from msgspec import structs
 
-from holdfast.admin.actions.actions import Actions
 from holdfast.admin.views.masking import Masks
 from holdfast.admin.views.schedules import ScheduleView, schedule_view
 from holdfast.cli.session import Session
 from holdfast.cli.text import age, stamp, table
-from holdfast.domain.access.roles import Via
 from holdfast.domain.schedules.definition import Definition, Schedule, format_exact_duration
 from holdfast.output.printer import Line
-
-if TYPE_CHECKING:
-    from holdfast.client.schedules.api import Schedules
-
-
-def schedules_of(session: Session) -> Schedules:
-    """Return the schedules API of the session's user."""
-    return session.actions.schedules
-
-
-def actions_of(session: Session, app: str | None) -> Actions:
-    """Return the actions of the session's user; with an application, including its scope functions."""
-    if app is None:
-        return session.actions
-    from holdfast.cli.app_loader import load_app
-
-    loaded = load_app(app, url=session.asked_url or session.url)
-    return Actions(loaded.store, actor=session.actor, via=Via.CLI, providers=loaded.providers)
 
 
 def print_schedule(session: Session, schedule: Schedule) -> None:

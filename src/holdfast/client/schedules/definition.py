@@ -61,11 +61,7 @@ def changed_definition(
 
 
 def _fields(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert options to the fields of a definition.
-
-    Raises:
-        InvalidInput: An option is unknown or invalid.
-    """
+    """Convert options to the fields of a definition."""
     known = list(ScheduleOptions.__annotations__)
     for name in options.keys() - set(known):
         near = nearest(name, known)

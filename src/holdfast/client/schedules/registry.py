@@ -11,12 +11,11 @@ from holdfast.client.jobs.handler import Handler
 from holdfast.client.schedules.definition import new_definition
 from holdfast.domain.jobs.kind import Kind
 from holdfast.domain.jobs.new_job import Actor
-from holdfast.domain.schedules.definition import checked_schedule_name
+from holdfast.domain.schedules.definition import Declaration, DeclarationResult, checked_schedule_name
 from holdfast.domain.schedules.plan import Plan
 from holdfast.domain.text import checked_name, checked_number
 from holdfast.errors import InvalidInput, InvalidKind, InvalidPayload
 from holdfast.store import Store
-from holdfast.store.schedules.schedules import Declaration, DeclarationResult
 
 if TYPE_CHECKING:
     from holdfast.client.schedules.api import Schedules
@@ -82,11 +81,7 @@ class ScheduleRegistry:
         return {"scopes": scopes}
 
     def add_provider(self, name: str, function: Provider) -> None:
-        """Register a scope function.
-
-        Raises:
-            InvalidKind: The name is taken.
-        """
+        """Register a scope function."""
         if checked_name(name, what="the name") in self._providers:
             raise InvalidKind(f"two functions for scopes are called {name!r}", hint="Give one of them another name.")
         self._providers[name] = function

@@ -13,8 +13,8 @@ from holdfast.domain.schedules.definition import CatchUp, Condition, Definition,
 from holdfast.domain.schedules.rule import MICROSECOND, Rule, between
 from holdfast.errors import InvalidInput
 
-#: The most plans of one schedule that are decided at once; the next tick continues.
-MAX_PLANS = 100
+#: The most plan times of one schedule that are decided at once; the next tick continues.
+MAX_TIMES = 100
 #: With ``catch_up=none``, a plan that is older than this does not fire.
 LATE_AFTER = timedelta(seconds=60)
 #: Counts of skipped plans stop here.
@@ -55,7 +55,7 @@ class ScheduleDecision(Struct, frozen=True):
 
 
 def decide(
-    timing: Timing, rule: Rule, cursor: datetime | None, now: datetime, *, fired: int = 0, cap: int = MAX_PLANS
+    timing: Timing, rule: Rule, cursor: datetime | None, now: datetime, *, fired: int = 0, cap: int = MAX_TIMES
 ) -> ScheduleDecision:
     """Decide on the plans after *cursor* that are due. Delay and jitter never change a plan's own time.
 

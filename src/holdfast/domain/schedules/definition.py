@@ -69,14 +69,7 @@ class Timing(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @classmethod
     def from_expression(cls, expression: str, **options: Any) -> Self:
-        """Build it from an expression as people write it: ``*/5 * * * *``, ``@daily`` or ``every 90s``.
-
-        Raises:
-            InvalidExpression: The expression is malformed.
-            UnknownZone: There is no such time zone.
-            NeverFires: No day of the calendar matches.
-            InvalidInput: An option is invalid.
-        """
+        """Build it from an expression as people write it: ``*/5 * * * *``, ``@daily`` or ``every 90s``."""
         if not isinstance(expression, str) or not isinstance(options.get("tz", ""), str):
             raise InvalidExpression(f"an expression and its zone are texts, not {expression!r}", position=0)
         prefix, _, duration = expression.strip().partition(" ")
@@ -109,13 +102,7 @@ class Timing(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return Overlap.QUEUE_ALL if self.catch_up is CatchUp.EVERY else Overlap.SKIP
 
     def rule(self) -> Rule:
-        """Compile the rule.
-
-        Raises:
-            InvalidExpression: The expression is malformed.
-            UnknownZone: There is no such time zone.
-            NeverFires: No day of the calendar matches.
-        """
+        """Compile the rule."""
         return Interval(self.every, self.phase) if self.every is not None else _calendar(self.cron or "", self.tz)
 
 
@@ -263,3 +250,35 @@ class Schedule(Struct, frozen=True):
         if self.failures:
             return Condition.FAILING
         return Condition.OVER if self.next_at is None else Condition.ACTIVE
+
+
+class DeclarationResult(StrEnum):
+    """The effect of a declaration on the store.
+
+    OLDER: code of a higher version declared another definition. TAKEN: a person created a schedule with this name.
+    """
+
+    MADE = "made"
+    SAME = "same"
+    CHANGED = "changed"
+    OLDER = "older"
+    TAKEN = "taken"
+
+
+class Declaration(Struct, frozen=True):
+    """A schedule as code defines it. The highest version wins."""
+
+    name: str
+    definition: Definition
+    version: int = 1
+
+    def compare(self, known: Schedule | None) -> DeclarationResult:
+        """Return the effect that this declaration has on the schedule of its name."""
+        if known is None:
+            return DeclarationResult.MADE
+        if known.declared is None:
+            return DeclarationResult.TAKEN
+        if self.version < known.version:
+            return DeclarationResult.OLDER
+        same = self.version == known.version and self.definition.dumps() == known.declared
+        return DeclarationResult.SAME if same else DeclarationResult.CHANGED

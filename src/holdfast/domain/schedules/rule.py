@@ -23,11 +23,7 @@ FIRST_YEAR, LAST_YEAR = 1900, 8999
 
 
 def checked_timestamp(timestamp: datetime) -> datetime:
-    """Return *timestamp* in UTC if a schedule can use it.
-
-    Raises:
-        InvalidInput: It has no time zone, or lies too far away.
-    """
+    """Return *timestamp* in UTC if a schedule can use it."""
     if not isinstance(timestamp, datetime) or timestamp.tzinfo is None:
         raise InvalidInput(
             f"{timestamp!r} is no moment", hint="Use an aware datetime: datetime(2030, 1, 1, tzinfo=UTC)."

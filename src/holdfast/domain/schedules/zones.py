@@ -16,11 +16,7 @@ DAY = timedelta(days=1)
 
 @lru_cache(maxsize=1024)
 def zone_of(name: str) -> ZoneInfo:
-    """Return the time zone with this IANA name.
-
-    Raises:
-        UnknownZone: There is none.
-    """
+    """Return the time zone with this IANA name."""
     try:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError):

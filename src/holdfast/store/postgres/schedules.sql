@@ -42,9 +42,7 @@ DELETE FROM holdfast.schedule WHERE name = :name RETURNING name
 
 -- name: due_schedules
 -- Those whose scopes this planner can find out.
-SELECT name, definition::text, declared::text, version, paused, note, cursor, next_at, fired, failures, error, token, actor,
-    created_at, changed_at
-FROM holdfast.schedule
+SELECT name, definition::text, cursor, fired, failures, token FROM holdfast.schedule
 WHERE look_at <= :until::timestamptz AND (provider IS NULL OR provider = ANY(:providers::text[]))
 ORDER BY look_at, name LIMIT :limit::bigint
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import assert_never
+from typing import Any, assert_never
 
 from msgspec import Struct, structs
 
@@ -115,8 +115,7 @@ def advance(advances: Sequence[Advance], drawn: list[JobId] | None) -> Operation
 def _advance_columns(current: Sequence[Advance], totals: Mapping[str, int]) -> Rows:
     over = [each.runs is not None and totals[each.name] >= each.runs for each in current]
     return Rows(
-        name=[each.name for each in current],
-        cursor=[each.cursor for each in current],
+        **_columns(current, "name", "cursor"),
         next_at=[None if ends else each.next_at for each, ends in zip(current, over, strict=True)],
         fired=[totals[each.name] for each in current],
     )
@@ -129,15 +128,8 @@ def write_skips(skips: Mapping[str, Sequence[Skipped]]) -> Operation[dict[SkipRe
     for _, skip in rows:
         counts[skip.reason] += skip.count
     if rows:
-        table = Rows(
-            schedule=[name for name, _ in rows],
-            last=[skip.last for _, skip in rows],
-            first=[skip.first for _, skip in rows],
-            scope=[skip.scope for _, skip in rows],
-            reason=[skip.reason for _, skip in rows],
-            count=[skip.count for _, skip in rows],
-        )
-        yield query("write_skips", skip=table)
+        columns = _columns([skip for _, skip in rows], "last", "first", "scope", "reason", "count")
+        yield query("write_skips", skip=Rows(schedule=[name for name, _ in rows], **columns))
     return dict(counts)
 
 
@@ -156,13 +148,12 @@ def known_plans(plans: Sequence[Plan]) -> Operation[set[Plan]]:
     """Return those of *plans* that have been fired."""
     if not plans:
         return set()
-    table = Rows(
-        schedule=[plan.schedule for plan in plans],
-        time=[plan.time for plan in plans],
-        scope=[plan.scope for plan in plans],
-    )
-    rows: list[Plan] = yield query("known_plans", Plan, plan=table)
+    rows: list[Plan] = yield query("known_plans", Plan, plan=Rows(**_columns(plans, "schedule", "time", "scope")))
     return set(rows)
+
+
+def _columns(items: Sequence[Struct], *names: str) -> dict[str, list[Any]]:
+    return {name: [getattr(item, name) for item in items] for name in names}
 
 
 # -- one transaction's plans -----------------------------------------------------------------
@@ -229,10 +220,8 @@ def _write_plans(
     requests = [_request_after(request, jobs) for request, jobs in zip(requests, waits_for, strict=True)]
     yield from insert_jobs(requests, answers, ids, now)
     plans = [each.fire.plan for each in placed]
-    columns: dict[str, list[object]] = {
-        "schedule": [plan.schedule for plan in plans],
-        "time": [plan.time for plan in plans],
-        "scope": [plan.scope for plan in plans],
+    columns = {
+        **_columns(plans, "schedule", "time", "scope"),
         "origin": [origin] * len(plans),
         "job_id": [answer.id for answer in answers],
         "actor": [actor] * len(plans),

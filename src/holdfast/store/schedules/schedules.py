@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
-from enum import StrEnum
 
 from msgspec import Struct
 
 from holdfast.domain.schedules.decision import CursorMove, move_after_edit, move_after_resume, retry_delay
-from holdfast.domain.schedules.definition import Definition, Schedule, checked_schedule_name
+from holdfast.domain.schedules.definition import (
+    Declaration,
+    DeclarationResult,
+    Definition,
+    Schedule,
+    checked_schedule_name,
+)
 from holdfast.domain.text import checked_actor, clean_text
 from holdfast.errors import DuplicateSchedule
 from holdfast.store.engine.backend import Backend
@@ -24,26 +29,6 @@ MAX_NOTE, MAX_ERROR = 1000, 2000
 PAGE_SIZE = 500
 
 
-class Declaration(Struct, frozen=True):
-    """A schedule as code defines it. The highest version wins."""
-
-    name: str
-    definition: Definition
-    version: int = 1
-
-
-class DeclarationResult(StrEnum):
-    """The effect of a declaration on the store."""
-
-    MADE = "made"
-    SAME = "same"
-    CHANGED = "changed"
-    #: Code of a higher version declared another definition.
-    OLDER = "older"
-    #: A person created a schedule with this name.
-    TAKEN = "taken"
-
-
 class TroubledSchedule(Struct, frozen=True):
     """A schedule that cannot be planned, or whose plan no planner has decided in time (*late*)."""
 
@@ -53,11 +38,22 @@ class TroubledSchedule(Struct, frozen=True):
     late: bool
 
 
+class DueSchedule(Struct, frozen=True):
+    """The fields of a due schedule that a planner reads. Reading all 15 costs planners 13 % of their throughput."""
+
+    name: str
+    definition: str
+    cursor: datetime | None
+    fired: int
+    failures: int
+    token: int
+
+
 class DueSchedules(Struct, frozen=True):
     """The schedules that are due at *now* by the store's clock. If there are none, the next is due after *next_in*."""
 
     now: datetime
-    schedules: list[Schedule]
+    schedules: list[DueSchedule]
     next_in: timedelta | None
 
 
@@ -75,8 +71,7 @@ class ScheduleStore:
         """
         checked_schedule_name(name)
         checked_actor(actor, system=SYSTEM)
-        created = self._backend.write(_create, Declaration(name, definition, 0), actor, declared=False)
-        if not created:
+        if not self._backend.write(_create, Declaration(name, definition, 0), actor, declared=False):
             raise DuplicateSchedule(f"there is a schedule {name!r} already", name=name)
         self._backend.notify()
         return self.get(name)
@@ -88,7 +83,7 @@ class ScheduleStore:
         person created the schedule.
         """
         changing = (DeclarationResult.MADE, DeclarationResult.CHANGED)
-        results = {each.name: self._backend.read(_compare, each) for each in declarations}
+        results = {each.name: each.compare(self._find(each.name)) for each in declarations}
         for each in declarations:
             if results[each.name] in changing:
                 results[each.name] = self._backend.write(_declare, each, actor)
@@ -143,10 +138,14 @@ class ScheduleStore:
         Raises:
             NoSuchSchedule: There is none of this name.
         """
-        rows: list[Schedule] = self._backend.look(query("get_schedule", Schedule, name=name))
-        if not rows:
+        schedule = self._find(name)
+        if schedule is None:
             raise missing_schedule(name)
-        return rows[0]
+        return schedule
+
+    def _find(self, name: str) -> Schedule | None:
+        rows: list[Schedule] = self._backend.look(query("get_schedule", Schedule, name=name))
+        return rows[0] if rows else None
 
     def all(self) -> Iterator[Schedule]:
         """Yield all schedules by name, page by page."""
@@ -172,7 +171,7 @@ class ScheduleStore:
         """Return the schedules that are due and either need no scope provider or one of *providers*."""
         return self._backend.read(_due, sorted(providers), limit)
 
-    def record_failure(self, schedule: Schedule, error: str) -> bool:
+    def record_failure(self, schedule: DueSchedule, error: str) -> bool:
         """Record that a schedule could not be planned, and delay the next attempt. False: it changed meanwhile."""
         text, rest = clean_text(error, limit=MAX_ERROR), retry_delay(schedule.failures + 1)
         statement = query("fail_schedule", name=schedule.name, token=schedule.token, error=text, rest=rest)
@@ -202,34 +201,17 @@ def _create(declaration: Declaration, actor: str, *, declared: bool) -> Operatio
     return bool(rows)
 
 
-def _compare(declaration: Declaration) -> Operation[DeclarationResult]:
-    rows: list[Schedule] = yield query("get_schedule", Schedule, name=declaration.name)
-    return _difference(rows, declaration)
-
-
-def _difference(rows: list[Schedule], declaration: Declaration) -> DeclarationResult:
-    if not rows:
-        return DeclarationResult.MADE
-    (known,) = rows
-    if known.declared is None:
-        return DeclarationResult.TAKEN
-    if declaration.version < known.version:
-        return DeclarationResult.OLDER
-    same = declaration.version == known.version and declaration.definition.dumps() == known.declared
-    return DeclarationResult.SAME if same else DeclarationResult.CHANGED
-
-
 def _declare(declaration: Declaration, actor: str) -> Operation[DeclarationResult]:
     rows: list[Schedule] = []
     while not rows:  # it may be deleted between the two statements
         if (yield from _create(declaration, actor, declared=True)):
             return DeclarationResult.MADE
         rows = yield query("lock_schedule", Schedule, name=declaration.name)
-    difference = _difference(rows, declaration)
-    if difference is DeclarationResult.CHANGED:
+    result = declaration.compare(rows[0])
+    if result is DeclarationResult.CHANGED:
         text = declaration.definition.dumps()
         yield from _define(rows[0], declaration.definition, declared=text, version=declaration.version, actor=actor)
-    return difference
+    return result
 
 
 def _update(name: str, change: Callable[[Definition], Definition], actor: str) -> Operation[None]:
@@ -286,7 +268,8 @@ def _move(schedule: Schedule, move: CursorMove, *, paused: bool, note: str | Non
 
 def _due(providers: list[str], limit: int) -> Operation[DueSchedules]:
     now = yield from read_now()
-    schedules: list[Schedule] = yield query("due_schedules", Schedule, providers=providers, limit=limit, until=now)
+    statement = query("due_schedules", DueSchedule, providers=providers, limit=limit, until=now)
+    schedules: list[DueSchedule] = yield statement
     next_in = [] if schedules else (yield query("next_look", providers=providers))
     return DueSchedules(now, schedules, _duration(next_in[0][0]) if next_in else None)
 

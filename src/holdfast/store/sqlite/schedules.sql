@@ -41,9 +41,7 @@ DELETE FROM holdfast_schedule WHERE name = :name RETURNING name
 
 -- name: due_schedules
 -- Those whose scopes this planner can find out.
-SELECT name, definition, declared, version, paused, note, cursor, next_at, fired, failures, error, token, actor,
-    created_at, changed_at
-FROM holdfast_schedule
+SELECT name, definition, cursor, fired, failures, token FROM holdfast_schedule
 WHERE look_at <= :until AND (provider IS NULL OR provider IN (SELECT value FROM json_each(:providers)))
 ORDER BY look_at, name LIMIT :limit
 

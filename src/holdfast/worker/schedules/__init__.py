@@ -1,1 +1,1 @@
-"""The planner and what it needs."""
+"""The planner and its helpers."""

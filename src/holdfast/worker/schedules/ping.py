@@ -37,11 +37,7 @@ def ping_kind(hosts: Sequence[str]) -> Kind:
 
 
 def call(url: str) -> int:
-    """Call *url* and return its status. Redirects are not followed, and the body is not read.
-
-    Raises:
-        Retry: It did not answer, or its status is not 2xx.
-    """
+    """Call *url* and return its status. Redirects are not followed, and the body is not read."""
     parts = urlsplit(url)
     assert parts.hostname is not None
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection

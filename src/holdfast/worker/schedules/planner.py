@@ -14,11 +14,12 @@ from holdfast.domain.jobs.kind import PublishedKind
 from holdfast.domain.jobs.new_job import Actor
 from holdfast.domain.jobs.published_kind import plan_parameter, request_of
 from holdfast.domain.schedules.decision import ScheduleDecision, Skipped, SkipReason, decide
-from holdfast.domain.schedules.definition import Definition, Schedule, checked_scopes
+from holdfast.domain.schedules.definition import Definition, checked_scopes, load_definition
 from holdfast.domain.schedules.plan import Plan, jittered
 from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.store import Store
 from holdfast.store.schedules.firing import Advance, AdvanceResult, PlanToFire
+from holdfast.store.schedules.schedules import DueSchedule
 from holdfast.worker import clock
 from holdfast.worker.schedules.clock_check import ClockCheck
 from holdfast.worker.schedules.ping import ping_request
@@ -87,7 +88,7 @@ class Planner:
 
     # -- one schedule ------------------------------------------------------------------------
 
-    def _try(self, schedule: Schedule, tick: _Tick) -> Advance | None:
+    def _try(self, schedule: DueSchedule, tick: _Tick) -> Advance | None:
         """Decide on one schedule; None: its scopes are not known yet, or it cannot be planned."""
         try:
             return self._decide(schedule, tick)
@@ -97,8 +98,8 @@ class Planner:
             self._record_failure(schedule, error)
             return None
 
-    def _decide(self, schedule: Schedule, tick: _Tick) -> Advance | None:
-        definition = schedule.defined
+    def _decide(self, schedule: DueSchedule, tick: _Tick) -> Advance | None:
+        definition = load_definition(schedule.definition)
         rule = definition.rule()
         decision = decide(definition, rule, schedule.cursor, tick.now, fired=schedule.fired)
         valid: Sequence[str] = ()
@@ -125,12 +126,12 @@ class Planner:
             runs=definition.runs,
         )
 
-    def _scopes(self, definition: Definition, schedule: Schedule, tick: _Tick) -> Sequence[str] | None:
+    def _scopes(self, definition: Definition, schedule: DueSchedule, tick: _Tick) -> Sequence[str] | None:
         if definition.provider is None:
             return definition.known_scopes
         return self._providers.read(definition.provider, schedule.name, schedule.token, until=tick.provider_deadline)
 
-    def _record_failure(self, schedule: Schedule, error: BaseException) -> None:
+    def _record_failure(self, schedule: DueSchedule, error: BaseException) -> None:
         unexpected = not isinstance(error, HoldfastError)
         log.warning("schedule %r cannot be planned: %s", schedule.name, error, exc_info=error if unexpected else None)
         self._counts.set_back += 1
@@ -139,7 +140,7 @@ class Planner:
 
     # -- many schedules ----------------------------------------------------------------------
 
-    def _apply(self, advances: Sequence[Advance], schedules: Sequence[Schedule]) -> AdvanceResult:
+    def _apply(self, advances: Sequence[Advance], schedules: Sequence[DueSchedule]) -> AdvanceResult:
         """Apply decisions together; if that fails, one by one, so that only the faulty schedule is delayed."""
         try:
             result = self._store.plans.advance(advances)

@@ -97,11 +97,7 @@ def _scope_list(scopes: Any) -> list[Any]:
 
 
 def read_scopes(function: Provider, *, timeout: float = TIMEOUT_S) -> list[str]:
-    """Call a provider and wait for its scopes.
-
-    Raises:
-        HoldfastError: It did not return in time.
-    """
+    """Call a provider and wait for its scopes."""
     call = _Call(0, function)
     if not call.finished.wait(timeout):
         raise HoldfastError(f"the function for scopes has not answered for {timeout:.0f} s")
