@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
+import weakref
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -47,7 +49,7 @@ def test_a_handler_is_still_a_function(add):
 
 
 def test_enqueue_run_result(app, add):
-    """Written like a call, run elsewhere, read again."""
+    """An enqueue reads like a call; the result is read from the store."""
     ref = add.enqueue(1, b=5)
     assert (ref.created, ref.state) == (True, holdfast.State.READY)
     assert drain(app) == 1
@@ -56,7 +58,7 @@ def test_enqueue_run_result(app, add):
 
 
 def test_a_result_can_be_typed(app):
-    """As the caller wants to have it."""
+    """The caller chooses the type."""
 
     @app.job()
     def today() -> datetime:
@@ -67,6 +69,18 @@ def test_a_result_can_be_typed(app):
     assert ref.result(type=datetime) == datetime(2030, 1, 1, tzinfo=UTC)
 
 
+@pytest.mark.parametrize("decorator", ["job", "unit"])
+def test_a_registered_function_keeps_its_application_alive(decorator):
+    """A child process finds the kind although the module names only the function."""
+    application = holdfast.Holdfast("sqlite:///never-opened.db")
+    function = getattr(application, decorator)(name="kept")(lambda key: None)
+    kept = weakref.ref(application)
+    del application
+    gc.collect()
+    assert function is not None
+    assert kept() is not None
+
+
 def test_many_at_once(app, add):
     """Payloads are mappings; references come in their order."""
     refs = add.enqueue_many([{"a": n} for n in range(5)])
@@ -75,7 +89,7 @@ def test_many_at_once(app, add):
 
 
 def test_a_wrong_payload_fails_at_the_call(app, add):
-    """With the field's path, and nothing is enqueued."""
+    """The error names the field, and nothing is enqueued."""
     for call in (
         lambda: add.enqueue("x"),
         lambda: add.enqueue_many([{"a": 1}, {"a": "x"}]),
@@ -115,7 +129,7 @@ def test_keys(app, add):
 
 
 def test_a_kind_can_name_its_key(app):
-    """The payload fields that form it."""
+    """The payload fields form the key."""
 
     @app.job(unique=["user"])
     def greet(user: int, text: str = "hi") -> None: ...
@@ -136,13 +150,13 @@ def test_after(app, add):
 
 @pytest.mark.parametrize("options", [{"delay": "soon"}, {"on_conflict": "perhaps"}, {"delay": -1}, {"tags": [""]}])
 def test_senseless_options_are_refused(add, options):
-    """At the call."""
+    """The call itself raises."""
     with pytest.raises(InvalidInput):
         add.options(**options).enqueue(1)
 
 
 def test_failures_and_cancels_are_raised(app, add):
-    """A reference tells how it went wrong."""
+    """A reference raises the failure of its job."""
 
     @app.job(max_attempts=1)
     def fail() -> None:
@@ -177,19 +191,19 @@ def test_waiting_sees_the_end(app, add):
 def test_async_twins(app, add):
     """Thin wrappers of the same calls."""
 
-    async def story():
+    async def scenario():
         ref = await add.aenqueue(1)
         others = await add.aenqueue_many([{"a": 2}])
         await asyncio.to_thread(drain, app)
         job = await ref
-        found = await app.aget(others[0].id)
-        return job.state, await ref.aresult(), await found.aresult()
+        existing = await app.aget(others[0].id)
+        return job.state, await ref.aresult(), await existing.aresult()
 
-    assert asyncio.run(story()) == (holdfast.State.DONE, 2, 3)
+    assert asyncio.run(scenario()) == (holdfast.State.DONE, 2, 3)
 
 
 def test_get(app, add):
-    """An existing job, or an error."""
+    """Returns an existing job, or raises."""
     ref = add.enqueue(1)
     assert app.get(ref.id).id == ref.id
     assert repr(ref) == f"JobRef({ref.id})"
@@ -198,7 +212,7 @@ def test_get(app, add):
 
 
 def test_enqueue_by_name(app, add):
-    """With a suggestion when the name is wrong."""
+    """A wrong name gets a suggestion."""
     ref = app.enqueue("add", {"a": 1}, priority=4)
     assert ref.job().priority == 4
     with pytest.raises(UnknownKind) as caught:
@@ -207,20 +221,20 @@ def test_enqueue_by_name(app, add):
 
 
 def test_a_duplicate_kind_is_refused(app, add):
-    """At registration."""
+    """Registration raises."""
     with pytest.raises(InvalidKind, match="registered already"):
         app.job("add")(lambda: None)
 
 
 @pytest.mark.parametrize("options", [{"on_lost": "maybe"}, {"max_attempts": 0}, {"retry": []}, {"unique": ["nope"]}])
 def test_a_senseless_kind_is_refused(app, options):
-    """At registration, not when the first job fails."""
+    """Registration raises, not the first job."""
     with pytest.raises(InvalidInput):
         app.job("k", **options)(lambda: None)
 
 
 def test_kinds_are_published_when_the_store_opens(app, add, real_database):
-    """So that other processes know them."""
+    """Other processes know them from then on."""
     assert app.store.kinds.names() == ["add"]
 
     @app.job()
@@ -251,8 +265,8 @@ def test_an_undecodable_payload_hurts_only_itself(app, add, real_database):
     assert (job.state, job.reason) == (holdfast.State.DEAD, "bad_payload")
 
 
-def test_a_context_is_given_to_whoever_asks(app):
-    """By annotation, under any name."""
+def test_a_handler_receives_its_context(app):
+    """The annotation decides, not the name."""
 
     @app.job()
     def who(me: holdfast.Context) -> list[int]:
@@ -264,7 +278,7 @@ def test_a_context_is_given_to_whoever_asks(app):
 
 
 def test_an_app_can_be_closed_and_used_again(app, add):
-    """It opens when it is needed."""
+    """The next use opens the store again."""
     app.close()
     assert add.enqueue(1).created
 
@@ -282,7 +296,7 @@ def test_a_result_that_is_not_json_does_not_undo_a_success(app):
 
 
 def test_a_forked_child_has_its_own_connections(app, add, real_database):
-    """It leaves the parent's alone, and both go on."""
+    """The child does not use those of the parent, and both go on."""
     import os
 
     add.enqueue(1)
@@ -299,10 +313,10 @@ def test_a_forked_child_has_its_own_connections(app, add, real_database):
     assert app.views.count(holdfast.Selector()).count == 21
 
 
-def test_awaiting_can_be_given_up(add):
+def test_awaiting_can_be_cancelled(add):
     """A cancelled wait holds no thread, so the loop can end."""
 
-    async def story():
+    async def scenario():
         refs = [add.enqueue(n) for n in range(20)]
         waits = [asyncio.ensure_future(ref.aresult()) for ref in refs]
         with pytest.raises(asyncio.TimeoutError):
@@ -311,7 +325,7 @@ def test_awaiting_can_be_given_up(add):
         for wait in waits:
             wait.cancel()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize(
@@ -335,14 +349,14 @@ def test_awaiting_can_be_given_up(add):
     ],
 )
 def test_odd_options_have_an_error_of_ours(app, add, options):
-    """Not one of the driver's, and nothing is enqueued."""
+    """The error is ours, not the driver's, and nothing is enqueued."""
     with pytest.raises(InvalidInput):
         add.options(**options).enqueue(1)
     assert app.views.count(holdfast.Selector()).count == 0
 
 
 def test_a_bare_decorator_is_refused(app):
-    """With the parentheses in the hint."""
+    """The hint shows the parentheses."""
     with pytest.raises(InvalidKind, match="parentheses"):
 
         @app.job
@@ -350,7 +364,7 @@ def test_a_bare_decorator_is_refused(app):
 
 
 def test_generators_are_refused(app):
-    """Their call would do nothing."""
+    """A call of a generator function would do nothing."""
     with pytest.raises(InvalidKind):
 
         @app.job()
@@ -358,8 +372,8 @@ def test_generators_are_refused(app):
             yield 1
 
 
-def test_draining_serves_every_queue_and_colour(app):
-    """Also a queue that no kind names, and coroutines."""
+def test_draining_serves_every_queue_and_kind_of_function(app):
+    """Including a queue that no kind names, and coroutines."""
 
     @app.job()
     async def co(n: int) -> int:
@@ -371,13 +385,13 @@ def test_draining_serves_every_queue_and_colour(app):
 
 
 def test_hints_are_shown(app, add):
-    """A person who sees the traceback sees what to do."""
+    """The traceback shows the hint."""
     with pytest.raises(InvalidInput) as caught:
         add.options(delay="soon")
     assert any("1h30m" in note for note in caught.value.__notes__)
 
 
-def test_replacing_forgets_what_the_old_payload_had_reached(app, add):
+def test_replacing_a_payload_discards_its_checkpoint(app, add):
     """A checkpoint belongs to the payload that wrote it."""
     ref = add.options(key="k").enqueue(1)
     store = app.store

@@ -1,4 +1,4 @@
-"""Files of the user's own: whole or not at all."""
+"""Files of users: atomic writes, appends, deletes and paths."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_a_file_is_replaced_whole(tmp_path):
     files.write(path, "one")
     files.write(path, b"two")
     assert path.read_bytes() == b"two"
-    assert [found.name for found in tmp_path.iterdir()] == ["state.json"]
+    assert [path.name for path in tmp_path.iterdir()] == ["state.json"]
 
 
 def write_half(path):
@@ -29,13 +29,13 @@ def write_half(path):
         raise ZeroDivisionError
 
 
-def test_who_fails_in_the_middle_leaves_the_old_one(tmp_path):
+def test_a_failure_in_the_middle_leaves_the_old_file(tmp_path):
     path = tmp_path / "state.json"
     files.write(path, "one")
     with pytest.raises(ZeroDivisionError):
         write_half(path)
     assert path.read_text() == "one"
-    assert [found.name for found in tmp_path.iterdir()] == ["state.json"]
+    assert [path.name for path in tmp_path.iterdir()] == ["state.json"]
 
 
 def write_for_ever(pipe, path):
@@ -46,8 +46,8 @@ def write_for_ever(pipe, path):
         files.write(path, f"{n}".zfill(8) * 10_000)
 
 
-def test_who_is_killed_in_the_middle_leaves_a_whole_one(tmp_path):
-    """A reader never sees a part, whenever the writer is killed."""
+def test_a_kill_in_the_middle_leaves_a_whole_file(tmp_path):
+    """A reader never sees half a file, whenever the writer is killed."""
     path = tmp_path / "state.json"
     files.write(path, "0" * 80_000)
     for _ in range(5):
@@ -94,8 +94,8 @@ def test_a_line_that_was_cut_off_spoils_no_other(tmp_path):
     assert path.read_text() == "one\ntw\nthree\n"
 
 
-def test_what_is_gone_is_gone(tmp_path):
-    """Deleting twice is no failure; a link is removed, not what it leads to."""
+def test_a_file_can_be_deleted_twice(tmp_path):
+    """The second delete returns false; of a link, the link is deleted and not its target."""
     file, folder = tmp_path / "file", tmp_path / "folder"
     file.touch()
     (folder / "deep").mkdir(parents=True)
@@ -105,7 +105,7 @@ def test_what_is_gone_is_gone(tmp_path):
     assert [files.delete(file), files.delete(file), files.delete(folder), files.delete(folder)] == [True, False] * 2
 
 
-def test_a_folder_that_two_delete_is_gone(tmp_path):
+def test_two_processes_can_delete_a_folder(tmp_path):
     folder = tmp_path / "folder"
     for n in range(300):
         (folder / str(n)).mkdir(parents=True)

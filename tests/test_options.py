@@ -47,15 +47,15 @@ def by_click(run):
 
 
 def by_typer(run):
-    program = typer.Typer()
+    typer_app = typer.Typer()
 
-    @program.command()
+    @typer_app.command()
     @options.typer
     def command(batch: options.BatchArguments, loud: bool = False):
         run(batch, loud=loud)
 
     def call(words):
-        answer = typer.testing.CliRunner().invoke(program, words)
+        answer = typer.testing.CliRunner().invoke(typer_app, words)
         return answer.exit_code, answer.stdout
 
     return call
@@ -66,9 +66,9 @@ def by_argparse(run, capsys):
         parser = argparse.ArgumentParser()
         parser.add_argument("--loud", action="store_true")
         options.add_arguments(parser)
-        found = parser.parse_args(words)
+        namespace = parser.parse_args(words)
         with pytest.raises(SystemExit) as finished:
-            run(options.asked(found), loud=found.loud)
+            run(options.batch_arguments(namespace), loud=namespace.loud)
         return finished.value.code, capsys.readouterr().out
 
     return call
@@ -88,7 +88,7 @@ def by_django(run, capsys):
             options.add_arguments(parser)
 
         def handle(self, *_, **values):
-            run(options.asked(values), loud=values["loud"])
+            run(options.batch_arguments(values), loud=values["loud"])
 
     def call(words):
         with pytest.raises(SystemExit) as finished:
@@ -112,7 +112,7 @@ def call(request, work, capsys):
 
 
 def test_the_contract_holds_in_every_framework(call):
-    """Exit codes, the document, resumption, other arguments as another batch."""
+    """Exit codes, the JSON answer, resumption; other arguments are another batch."""
     code, out = call(["--range", "1-5", "--jobs", "2", "--output", "json"])
     document = json.loads(out)
     assert (code, document["error"]["code"]) == (6, "E_PARTIAL_FAILURE")
@@ -126,9 +126,9 @@ def test_the_contract_holds_in_every_framework(call):
 
 
 def test_every_option_reaches_the_run():
-    given = {"range": "1-9", "jobs": 3, "max_failures": 0, "deadline": "2h", "fresh": True, "no_retry_failed": True}
-    found = options.BatchArguments(given).run
-    assert found == {
+    values = {"range": "1-9", "jobs": 3, "max_failures": 0, "deadline": "2h", "fresh": True, "no_retry_failed": True}
+    run_options = options.BatchArguments(values).run
+    assert run_options == {
         "jobs": 3, "max_failures": 0, "max_total_failures": None, "max_failure_rate": None, "deadline": "2h",
         "limit": None, "resume_from": None, "fresh": True, "allow_concurrent": False, "wait": False,
         "accept_drift": False, "progress_every": 10, "output": None, "retry_failed": False, "source": "range 1-9",
@@ -137,11 +137,11 @@ def test_every_option_reaches_the_run():
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("given", [{}, {"range": "1-2", "ids": "1"}, {"range": "2-1"}, {"range": "x"}])
-def test_units_are_named_in_exactly_one_way(given, work):
+@pytest.mark.parametrize("values", [{}, {"range": "1-2", "ids": "1"}, {"range": "2-1"}, {"range": "x"}])
+def test_units_are_named_in_exactly_one_way(values, work):
     app = holdfast.Holdfast("sqlite:///never-opened.db")
     with pytest.raises(InvalidInput):
-        options.BatchArguments(given).keys(app.unit(name="x")(lambda key: None))
+        options.BatchArguments(values).keys(app.unit(name="x")(lambda key: None))
 
 
 def test_lines_come_from_stdin(monkeypatch, tmp_path):

@@ -1,4 +1,4 @@
-"""What applications test with."""
+"""Tools for tests of applications."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ async def add(n: int) -> int:
     return n + 1
 
 
-def test_a_job_is_retried_when_its_time_has_come():
-    """The clock is the test's."""
+def test_a_job_is_retried_when_it_is_due():
+    """The test moves the clock."""
     with testing.isolated(app, at=datetime(2030, 1, 1, tzinfo=UTC)) as clock:
         ref = mail.enqueue(7)
         assert testing.drain(app) == 1
@@ -53,7 +53,7 @@ def test_each_isolated_store_is_empty_and_the_app_gets_its_own_back():
     assert app.url == "sqlite:///never-opened.db"
 
 
-def test_assertions_say_what_was_enqueued():
+def test_assertions_list_the_enqueued_jobs():
     with testing.isolated(app):
         mail.enqueue(7)
         testing.assert_enqueued(app, "mail")
@@ -67,7 +67,7 @@ def test_assertions_say_what_was_enqueued():
 
 
 def test_a_handler_can_be_called_alone():
-    """With its payload checked, and a context that remembers what it said."""
+    """Its payload is checked, and a context records its calls."""
     with pytest.raises(ConnectionError):
         testing.run_inline(mail, 7)
     assert testing.run_inline(mail, to=7, context=testing.FakeContext(attempt=2)) == "sent to 7"
@@ -75,10 +75,10 @@ def test_a_handler_can_be_called_alone():
         testing.run_inline(mail, "seven")
 
 
-def test_what_a_handler_says_is_remembered():
+def test_a_context_records_calls():
     context = testing.FakeContext()
     assert testing.run_inline(chain, 4, context=context) == 5
-    assert context.told == [(4, 10, None)]
+    assert context.progress_calls == [(4, 10, None)]
     assert context.checkpoints == [{"n": 4}]
     assert context.children == [("mail", {"to": 4})]
     assert context.steps == {"add": 5}

@@ -1,4 +1,4 @@
-"""``python -m holdfast`` is the ``holdfast`` program."""
+"""``python -m holdfast`` runs the ``holdfast`` command."""
 
 from holdfast.cli.main import main
 

@@ -1,33 +1,27 @@
-"""The application: a registry of kinds, a store, and the way from one to the other."""
+"""The application: handlers, unit functions, schedules, and the store that they use."""
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack
 
-from holdfast.client.batches.api import Batching
+from holdfast.client.batches.registry import BatchRegistry
+from holdfast.client.fleet.worker_defaults import autoscaler_options, built_in_kinds, served_queues
 from holdfast.client.jobs import kind_options
-from holdfast.client.jobs.handler import AppHandle, Enqueuer, Handler
+from holdfast.client.jobs.handler import Enqueuer, Handler
 from holdfast.client.jobs.job_ref import JobRef
+from holdfast.client.jobs.registry import KindRegistry
 from holdfast.client.schedules.definition import ScheduleOptions
 from holdfast.client.schedules.registry import ScheduleRegistry
+from holdfast.domain.batches.sharding import is_shard
 from holdfast.domain.commands.command import COMMAND
-from holdfast.domain.durations import Duration, as_duration
-from holdfast.domain.fleet.admission import host_limit
 from holdfast.domain.jobs.job import JobId
-from holdfast.domain.jobs.json_values import MAX_PAYLOAD
-from holdfast.domain.jobs.kind import Kind, suggest_kind
-from holdfast.domain.jobs.kind_options import KindOptions
+from holdfast.domain.jobs.kind import MAX_PAYLOAD, Kind, KindOptions
 from holdfast.domain.jobs.new_job import NewJob
 from holdfast.domain.jobs.retry import Curve
-from holdfast.domain.names import checked_name
-from holdfast.domain.sizes import as_bytes
-from holdfast.errors import InvalidInput, InvalidKind, UnknownKind
-from holdfast.settings import default_url, load_settings, log_folder
+from holdfast.domain.text import Duration, as_bytes, as_duration
+from holdfast.settings import log_folder
 from holdfast.store import Store
-from holdfast.store.engine.url import open_store
 from holdfast.store.fleet.queues import Queues
 from holdfast.store.jobs.control import JobControl
 from holdfast.store.jobs.queries import JobQueries
@@ -35,8 +29,6 @@ from holdfast.worker.applications import APPLICATIONS
 
 if TYPE_CHECKING:
     from holdfast.client.schedules.api import Schedules
-    from holdfast.domain.schedules.definition import DeclarationResult
-    from holdfast.worker.autoscaler.autoscaler import AutoscalerOptions
     from holdfast.worker.schedules.scopes import Provider
     from holdfast.worker.worker import Worker
 
@@ -44,75 +36,69 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Holdfast(Batching):
-    """One application on one store.
+class Holdfast:
+    """An application on one store.
 
-    *url* is ``sqlite:///path.db`` or ``postgresql://user@host/database``. Without it the
-    app takes ``HOLDFAST_URL``, then the configuration file, then a SQLite file of the user.
-    Nothing is opened before it is needed. *version* names the code: attempts tell which one ran them.
+    *url* is ``sqlite:///path.db`` or ``postgresql://user@host/database``. The default is ``HOLDFAST_URL``, then the
+    configuration file, then a SQLite file of the user. The store opens on first use. *version* names the code;
+    attempts record the version that ran them. Payloads are limited to *max_payload* bytes.
+
+    ``unit``, ``run``, ``submit``, ``inbox`` and ``session`` are those of :class:`holdfast.BatchRegistry`.
     """
 
     def __init__(self, url: str | None = None, *, max_payload: int = MAX_PAYLOAD, version: str | None = None) -> None:
-        super().__init__()
-        self._url = url
         self._version = version
-        self._max_payload = max_payload
-        self._kinds: dict[str, Kind] = {}
-        self._unpublished: set[str] = set()
-        self._store: Store | None = None
-        self._lock = threading.RLock()
-        self._schedules = ScheduleRegistry(lambda: self.store)
+        self._registry = KindRegistry(url, max_payload=max_payload, application=self)
+        self.batches = BatchRegistry(self._registry)
+        self.unit = self.batches.unit
+        self.run = self.batches.run
+        self.submit = self.batches.submit
+        self.inbox = self.batches.inbox
+        self.session = self.batches.session
+        self._schedules = ScheduleRegistry(self._registry.store)
+        self.declare_schedules = self._schedules.declare
+        #: The functions registered with :meth:`scopes`, by name.
+        self.providers = self._schedules.providers
         APPLICATIONS.add(self)
 
     @property
     def configured_url(self) -> str | None:
-        """What the app was told, if anything."""
-        return self._url
+        """The URL that the application was created with; None until the default is resolved."""
+        return self._registry.configured_url
 
     @property
     def url(self) -> str:
-        """Where the store is."""
-        if self._url is None:
-            self._url = default_url()
-        return self._url
+        """The URL of the store."""
+        return self._registry.url
 
     def use(self, url: str | None, store: Store | None = None) -> None:
-        """Work on another store from now on: the one at *url*, or one that is open already."""
-        with self._lock:
-            self.close()
-            self._url = url
-            self._store = store
-            self._unpublished = set(self._kinds)
-            self._schedules.reset()
+        """Switch to another store: the one at *url*, or *store*, which is open already."""
+        self._registry.use(url, store)
+        self._schedules.reset()
 
     @property
     def store(self) -> Store:
-        """The store, opened now if it was not, with all kinds of this app published."""
-        with self._lock:
-            store = self._open()
-            if self._unpublished:
-                store.kinds.publish([self._kinds[name].published() for name in sorted(self._unpublished)])
-                self._unpublished.clear()
-            return store
+        """The store. The first use opens it and publishes the kinds of this application."""
+        return self._registry.store()
 
     @property
     def kinds(self) -> Mapping[str, Kind]:
-        """The kinds that this app can run."""
-        return self._kinds
+        """The kinds that are registered in this application, by name."""
+        return self._registry.kinds
 
     @property
     def control(self) -> JobControl:
-        """What people do to jobs: cancel, retry, hold, change, remove."""
+        """Actions on jobs: cancel, retry, hold, change, delete."""
         return self.store.control
 
     @property
     def queues(self) -> Queues:
-        """Limits, pause and resume."""
+        """Queues: their limits, pause and resume."""
         return self.store.queues
 
     @property
     def views(self) -> JobQueries:
-        """Lists, counts, history, and why a job is not running."""
+        """Queries: lists, counts, the history of a job, and why it is not running."""
         return self.store.views
 
     def job(
@@ -136,17 +122,19 @@ class Holdfast(Batching):
     ) -> Callable[[Callable[P, R]], Handler[P, R]]:
         """Register a function as the handler of a kind of job.
 
-        *name* defaults to the function's. *retry* is a list of delays, the last repeating,
-        or a curve. *on_lost* says what to do when a worker dies in the middle: ``retry``,
-        ``dead`` or ``hold``. *timeout* limits a run; *lease* is how long a silent worker keeps
-        its job. *unique* names the parameters that form the unique key;
-        *unique_for* keeps the key for a time, or ``"ever"``. *executor* is ``thread`` (the default
-        for functions), ``async`` (for coroutines) or ``process``; a process that takes more than
-        *memory* (``"512M"``) is killed. *secrets* names fields of the payload that are never shown;
-        those called ``password``, ``token`` and the like are hidden anyhow.
+        - *name* defaults to the name of the function.
+        - *retry* is a curve, or a list of delays whose last one repeats.
+        - *on_lost* decides what happens to a job whose worker died while it ran: ``retry``, ``dead`` or ``hold``.
+        - *timeout* limits a run; *lease* is how long a silent worker keeps its job.
+        - *unique* names the parameters that form the unique key. The key is taken while the job is live, for the
+          duration *unique_for*, or always with ``unique_for="ever"``.
+        - *executor* is ``thread`` (the default for functions), ``async`` (for coroutines) or ``process``. A process
+          that takes more than *memory* (``"512M"``) is killed.
+        - *secrets* names fields of the payload that are never shown. Fields called ``password``, ``token`` and the
+          like are always hidden.
 
         Raises:
-            InvalidKind: The name is taken, or a setting makes no sense.
+            InvalidKind: The name is taken, or an option is invalid.
         """
         kind_options.refuse_bare(name)
         scope, period = kind_options.uniqueness(unique_for)
@@ -165,24 +153,29 @@ class Holdfast(Batching):
             version=version,
             executor=kind_options.executor(executor),
             memory=None if memory is None else as_bytes(memory),
-            secrets=kind_options.names(secrets, what="secrets"),
+            secrets=kind_options.names(secrets, option="secrets"),
         )
+        return lambda function: self._handler(name, function, options)
 
-        def register(function: Callable[P, R]) -> Handler[P, R]:
-            kind = self._register(Kind(name or function.__name__, function, options))
-            return Handler(function, Enqueuer(self._sink(), kind))
+    def _handler(self, name: str | None, function: Callable[P, R], options: KindOptions) -> Handler[P, R]:
+        kind = Kind(name or function.__name__, function, options)
+        return Handler(function, Enqueuer(self._registry, self._registry.add(kind)))
 
-        return register
+    def enqueue(self, kind: str, payload: Mapping[str, Any] | None = None, /, **options: Any) -> JobRef:
+        """Enqueue a job by the name of its kind; the options are those of :meth:`Enqueuer.options`.
 
-    def _register(self, kind: Kind) -> Kind:
-        with self._lock:
-            if kind.name in self._kinds:
-                raise InvalidKind(
-                    f"the kind {kind.name!r} is registered already", hint="Give one of the two another name."
-                )
-            self._kinds[kind.name] = kind
-            self._unpublished.add(kind.name)
-        return kind
+        Raises:
+            UnknownKind: This application has no such kind; the hint names the nearest.
+            InvalidPayload: The payload does not fit the handler's annotations.
+        """
+        return self._enqueuer(kind).options(**options).enqueue(**(payload or {}))
+
+    def request(self, kind: str, payload: Mapping[str, Any], options: dict[str, Any]) -> NewJob:
+        """The job that :meth:`enqueue` would create; running jobs enqueue it under their own token."""
+        return self._enqueuer(kind).options(**options).request(payload)
+
+    def _enqueuer(self, kind: str) -> Enqueuer:
+        return Enqueuer(self._registry, self._registry.kind(kind))
 
     def schedule(
         self, expression: str, *, name: str | None = None, version: int = 1, **options: Unpack[ScheduleOptions]
@@ -191,8 +184,7 @@ class Holdfast(Batching):
 
         *name* defaults to that of the kind. Increase *version* when you change the schedule: replicas that run older
         code then never restore the old definition. The *options* are those of
-        :class:`holdfast.client.schedules.definition.ScheduleOptions`. A handler parameter of type
-        :class:`holdfast.Plan` receives the plan.
+        :class:`holdfast.ScheduleOptions`. A handler parameter of type :class:`holdfast.Plan` receives the plan.
 
         Raises:
             InvalidExpression: The expression is malformed.
@@ -213,30 +205,9 @@ class Holdfast(Batching):
         return register
 
     @property
-    def providers(self) -> Mapping[str, Provider]:
-        """The functions registered with :meth:`scopes`, by name."""
-        return self._schedules.providers
-
-    @property
     def schedules(self) -> Schedules:
         """Create, change, pause, preview, trigger and backfill schedules. Stores those that code declares first."""
         return self._schedules.schedules
-
-    def declare_schedules(self) -> dict[str, DeclarationResult]:
-        """Store the schedules that code declares; a worker does so when it starts."""
-        return self._schedules.declare()
-
-    def enqueue(self, kind: str, payload: Mapping[str, Any] | None = None, /, **options: Any) -> JobRef:
-        """Enqueue a job by the name of its kind; *options* are those of :meth:`Handler.options`.
-
-        Raises:
-            UnknownKind: This app has no such kind; the hint names the nearest.
-        """
-        return self._enqueuer(kind).options(**options).enqueue(**(payload or {}))
-
-    def request(self, kind: str, payload: Mapping[str, Any], options: dict[str, Any]) -> NewJob:
-        """What :meth:`enqueue` would ask of the store: for running jobs, which enqueue under their own token."""
-        return self._enqueuer(kind).options(**options).request(payload)
 
     def worker(
         self,
@@ -254,27 +225,26 @@ class Holdfast(Batching):
         memory_profiles: Mapping[str, str] | None = None,
         host_limits: Mapping[str, str] | None = None,
     ) -> Worker:
-        """A worker for this app's kinds; ``run()`` works until ``stop()`` is called.
+        """Create a worker for the kinds of this application; ``run()`` works until ``stop()`` is called.
 
-        *queues* defaults to those of the kinds. *drain*: end when nothing is ready or running.
-        A process child is replaced after *child_jobs* jobs, or when it has grown to *child_memory*.
-        It *plans* the schedules of the store as well, beside all others. *echo* is given what programs write.
-        Where a queue is scaled, *memory_profiles* say what programs take, by label, and *host_limits* what they may
-        take of a host, by its name; without them the configuration tells.
+        - *queues* defaults to the queues of the kinds; *slots* is the number of jobs at a time.
+        - *drain* ends the worker when no job is ready or running; *grace* is the time that jobs get after ``stop()``.
+        - *heartbeat* is the interval of lease renewals, *poll* the longest interval between claims.
+        - A process child is replaced after *child_jobs* jobs, or when it exceeds *child_memory*.
+        - *plans* makes the worker plan the schedules of the store; *echo* is called with the output of commands.
+        - For queues with an autoscaler: *memory_profiles* gives the memory of commands by label, *host_limits* the
+          share of a host that they may use, by host name. Both default to the configuration.
+
+        Raises:
+            InvalidInput: An option is invalid.
         """
         from holdfast.worker.executors.children import ChildOptions
         from holdfast.worker.options import WorkerOptions
         from holdfast.worker.worker import Worker
 
-        if isinstance(queues, str) or not isinstance(slots, int) or slots < 1:
-            raise InvalidInput(f"queues is a list of names and slots at least 1, not {queues!r} and {slots!r}")
-        kinds = {**self._kinds, **self._shard_kinds()}
-        served = queues or sorted({kind.options.queue for kind in kinds.values()}) or ["default"]
-        for name in served:
-            checked_name(name, label="the queue")
-        kinds |= _built_in_kinds()
+        kinds = {**self.kinds, **{name: kind for name, kind in self.batches.kinds().items() if is_shard(name)}}
         options = WorkerOptions(
-            queues=tuple(served),
+            queues=served_queues(queues, slots, kinds),
             slots=slots,
             drain=drain,
             grace=as_duration(grace),
@@ -285,19 +255,15 @@ class Holdfast(Batching):
             plans=plans,
             logs=log_folder(self.url),
             echo=echo,
-            scaling=_autoscaler(memory_profiles, host_limits),
+            scaling=autoscaler_options(memory_profiles, host_limits),
         )
+        kinds |= built_in_kinds()
         self.declare_schedules()
         self.store.kinds.publish([kinds[COMMAND].published()])
         return Worker(self.store, kinds, options=options, request=self.request, providers=self.providers)
 
-    def _shard_kinds(self) -> dict[str, Kind]:
-        from holdfast.domain.batches.sharding import is_shard
-
-        return {name: kind for name, kind in self.unit_kinds().items() if is_shard(name)}
-
     def scheduler(self, *, heartbeat: Duration = 10) -> Worker:
-        """A worker that runs no jobs: it plans the schedules of the store, and sweeps."""
+        """Create a worker that runs no jobs: it plans the schedules of the store and does maintenance."""
         from holdfast.worker.options import WorkerOptions
         from holdfast.worker.worker import Worker
 
@@ -306,14 +272,8 @@ class Holdfast(Batching):
         return Worker(self.store, {}, options=options, request=self.request, providers=self.providers)
 
     def find_kind(self, name: str) -> Kind | None:
-        """A kind by its name, also one that runs units."""
-        return self._kinds.get(name) or self.unit_kinds().get(name)
-
-    def _enqueuer(self, kind: str) -> Enqueuer:
-        known = self._kinds.get(kind)
-        if known is None:
-            raise UnknownKind(f"this app has no kind {kind!r}", hint=suggest_kind(kind, list(self._kinds)), kind=kind)
-        return Enqueuer(self._sink(), known)
+        """A kind by its name, including the kinds that run units."""
+        return self.kinds.get(name) or self.batches.kinds().get(name)
 
     def get(self, job_id: int) -> JobRef:
         """A reference to an existing job.
@@ -321,8 +281,7 @@ class Holdfast(Batching):
         Raises:
             NoSuchJob: It does not exist.
         """
-        job = self.views.get(JobId(job_id))
-        return JobRef(job.id, views=self._views, created=False)
+        return JobRef(self.views.get(JobId(job_id)).id, views=lambda: self.views, created=False)
 
     async def aget(self, job_id: int) -> JobRef:
         """:meth:`get` for async callers."""
@@ -331,65 +290,11 @@ class Holdfast(Batching):
         return await asyncio.to_thread(self.get, job_id)
 
     def close(self) -> None:
-        """Close the store; idempotent. It opens again when it is needed."""
-        with self._lock:
-            if self._store is not None:
-                self._store.close()
-                self._store = None
+        """Close the store. Closing twice is harmless, and the next use opens the store again."""
+        self._registry.close()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _sink(self) -> AppHandle:
-        return AppHandle(
-            store=lambda: self.store,
-            bare_store=self._open,
-            unpublished=lambda: [self._kinds[name].published() for name in sorted(self._unpublished)],
-            max_payload=self._max_payload,
-        )
-
-    def _views(self) -> JobQueries:
-        return self.views
-
-    def _open(self) -> Store:
-        with self._lock:
-            if self._store is None:
-                self._store = open_store(self.url)
-            return self._store
-
-
-def _forget_stores() -> None:
-    """After a fork: the connections belong to the parent, so that the child must not touch them."""
-    for app in list(APPLICATIONS):
-        assert isinstance(app, Holdfast)
-        app._lock = threading.RLock()  # noqa: SLF001 - perhaps another thread held it when the process forked
-        if app._store is not None:  # noqa: SLF001
-            _inherited.append(app._store)  # noqa: SLF001 - kept, since closing it would close the parent's
-            app._store = None  # noqa: SLF001
-
-
-_inherited: list[Store] = []
-os.register_at_fork(after_in_child=_forget_stores)
-
-
-def _built_in_kinds() -> dict[str, Kind]:
-    from holdfast.domain.schedules.definition import PING
-    from holdfast.worker.commands.executor import command_kind
-    from holdfast.worker.schedules.ping import ping_kind
-
-    return {PING: ping_kind(load_settings().ping_hosts), COMMAND: command_kind()}
-
-
-def _autoscaler(profiles: Mapping[str, str] | None, limits: Mapping[str, str] | None) -> AutoscalerOptions:
-    """What people have said about programs and hosts: here, or in the configuration."""
-    from holdfast.worker.autoscaler.autoscaler import AutoscalerOptions
-
-    sizes: Mapping[str, str] = load_settings().memory_profiles if profiles is None else profiles
-    told: Mapping[str, str] = load_settings().host_limits if limits is None else limits
-    for limit in told.values():
-        host_limit(limit, 1)
-    memory = {label: as_bytes(size) for label, size in sizes.items()}
-    return AutoscalerOptions(memory_profiles=memory, host_limits=dict(told))

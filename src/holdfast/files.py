@@ -1,4 +1,4 @@
-"""For your own files: written whole or not at all, appended to by one at a time, named by every parameter."""
+"""Helpers for your own files: atomic writes, locked appends, and paths that carry every parameter."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from holdfast.errors import InvalidInput
 
 
 def write(path: str | os.PathLike[str], data: bytes | str) -> None:
-    """Replace the whole content of a file; whoever reads it sees the old or the new one, also after a crash.
+    """Replace the content of a file atomically: readers see the old or the new content, also after a crash.
 
-    A file that is replaced keeps its mode. A symbolic link is followed.
+    An existing file keeps its mode. Symbolic links are followed.
     """
     with writing(path) as file:
         file.write(data.encode() if isinstance(data, str) else data)
@@ -27,7 +27,7 @@ def write(path: str | os.PathLike[str], data: bytes | str) -> None:
 
 @contextmanager
 def writing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """A file to be written piece by piece that takes its place at the end, unless something is raised."""
+    """Write a file piece by piece; it replaces *path* at the end of the ``with``, unless an exception is raised."""
     target = Path(os.path.realpath(path))
     descriptor, name = tempfile.mkstemp(prefix=f".{target.name[:100]}.", suffix=".part", dir=target.parent)
     try:
@@ -45,20 +45,20 @@ def writing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
 
 
 def append(path: str | os.PathLike[str], line: bytes | str) -> None:
-    """Add one line to a file, under its lock: lines of several processes never mix, and are on disk afterwards."""
+    """Append one line to a file under its lock. Lines of several processes never mix, and are synced to disk."""
     data = line.encode() if isinstance(line, str) else line
     with Path(path).open("ab+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         if file.seek(0, os.SEEK_END):
             file.seek(-1, os.SEEK_END)
-            data = data if file.read(1) == b"\n" else b"\n" + data  # a line that was cut off ends here
+            data = data if file.read(1) == b"\n" else b"\n" + data  # a crash may have cut the last line off
         file.write(data if data.endswith(b"\n") else data + b"\n")
         file.flush()
         os.fsync(file.fileno())
 
 
 def delete(path: str | os.PathLike[str]) -> bool:
-    """Remove a file, or a folder with all that is in it; false when it is not there, which is no failure."""
+    """Delete a file, or a folder with its content. Returns false if it does not exist."""
     target = Path(path)
     try:
         if target.is_dir() and not target.is_symlink():
@@ -66,7 +66,7 @@ def delete(path: str | os.PathLike[str]) -> bool:
         else:
             target.unlink()
     except FileNotFoundError:
-        # Of a folder, something was gone already: what is left goes now.
+        # Another process deleted parts of the folder: delete the rest.
         if target.is_dir() and not target.is_symlink():
             shutil.rmtree(target, ignore_errors=True)
             return not target.exists()
@@ -75,9 +75,9 @@ def delete(path: str | os.PathLike[str]) -> bool:
 
 
 def path_for(root: str | os.PathLike[str], /, *, suffix: str = "", **parameters: object) -> Path:
-    """A path below *root* that carries every parameter, in the order given: ``out/symbol=A/year=2020.csv``.
+    """A path below *root* that carries every parameter, in their order: ``out/symbol=A/year=2020.csv``.
 
-    Two sets of parameters never share one; no value leads out of *root*.
+    Two sets of parameters never share a path, and no value leads out of *root*.
 
     Raises:
         InvalidInput: There are no parameters.
@@ -91,7 +91,7 @@ def path_for(root: str | os.PathLike[str], /, *, suffix: str = "", **parameters:
 
 
 def _mode_of(target: Path) -> int:
-    """That of the file that is replaced, or what the user's mask leaves of a new one's."""
+    """The mode of the existing file, or of a new file under the umask."""
     try:
         return stat.S_IMODE(target.stat().st_mode)
     except FileNotFoundError:
@@ -101,7 +101,7 @@ def _mode_of(target: Path) -> int:
 
 
 def _sync_folder(folder: Path) -> None:
-    """The new name is on disk when the folder is."""
+    """Sync the folder, so that the new name survives a crash."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

@@ -4,31 +4,28 @@
 
     @click.command()
     @options.click
-    def command(batch: options.Asked) -> None:
+    def command(batch: options.BatchArguments) -> None:
         app.run(resync, batch.keys(resync), **batch.run).exit()
 """
 
 from __future__ import annotations
 
 import inspect
-import re
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import date
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
 from holdfast.client.batches.epochs import epochs
 from holdfast.client.batches.function import UnitFunction
-from holdfast.domain.batches.sharding import DEFAULT_SHARDS
+from holdfast.client.batches.keys import KeyFile, parse_key, parse_range
+from holdfast.domain.batches.sharding import SHARDS
 from holdfast.errors import InvalidInput
 
 
 class Option(NamedTuple):
-    """One option: what it is called, what it takes, and what it means. A *bool* is a flag."""
+    """One option; a *bool* is a flag."""
 
     name: str
     type: type[str | int | float | bool]
@@ -41,15 +38,15 @@ class Option(NamedTuple):
         return f"--{self.name.replace('_', '-')}"
 
 
-#: Where the keys come from: exactly one of them is to be given.
+#: The source of the keys: a command line names exactly one of them.
 SOURCES = (
     Option("range", str, None, "Whole numbers or, as FROM..TO, days; both ends included.", "LO-HI"),
     Option("ids", str, None, "These keys.", "A,B,…"),
     Option("all", bool, False, "All keys, as the function's own keys= lists them."),
     Option("from", str, None, "One key per line; - is stdin.", "FILE"),
 )
-#: How the run is to go.
-RUNNING = (
+#: The options of the run itself.
+RUN_OPTIONS = (
     Option("jobs", int, 1, "Units at a time. [1]", "N"),
     Option("max_failures", int, None, "Stop after so many in a row; 0 is never. [5]", "N"),
     Option("max_total_failures", int, None, "Stop after so many in all.", "N"),
@@ -75,46 +72,46 @@ RUNNING = (
     Option("progress_every", int, 10, "A line of progress every so many units. [10]", "N"),
 )
 OUTPUT = Option("output", str, None, "How to print: text, json or ndjson.", "FORMAT")
-ALL = (*SOURCES, *RUNNING, OUTPUT)
+ALL = (*SOURCES, *RUN_OPTIONS, OUTPUT)
 
 
 class BatchArguments:
-    """What the line asks for: where the keys come from, and how the run is to go."""
+    """The options of a batch command after parsing: the keys of the run, and its options."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         self._values = {option.name: values.get(option.name, option.default) for option in ALL}
 
     @property
     def source(self) -> str:
-        """What the keys are called in the identity."""
-        name, value = self._given()
+        """The name of the keys in the identity of the batch."""
+        name, value = self._named_source()
         cut = "" if self._values["epochs"] is None else f" by {self._values['epochs']}"
         return "all" if name == "all" else f"{name} {value}{cut}"
 
     def keys(self, function: UnitFunction[..., Any]) -> Iterable[Any]:
-        """The keys, as *function* takes them.
+        """The keys, converted for *function*.
 
         Raises:
-            InvalidInput: Not exactly one way was named, or it cannot be read.
+            InvalidInput: The command line does not name exactly one source, or the source cannot be read.
         """
-        found = self._keys(function)
-        if isinstance(found, list) and found:
-            function.check_key(found[0])
-        return found
+        keys = self._keys(function)
+        if isinstance(keys, list) and keys:
+            function.check_key(keys[0])
+        return keys
 
     def _keys(self, function: UnitFunction[..., Any]) -> Iterable[Any]:
-        name, value = self._given()
+        name, value = self._named_source()
         cut = self._values["epochs"]
         if cut is not None and name != "range":
             raise InvalidInput("only a range can be cut into epochs", hint="Add --range LO-HI, or --range FROM..TO.")
         match name:
             case "range" if cut is not None:
-                spread = parse_range(value)
-                return epochs(spread[0], spread[-1], cut)  # type: ignore[arg-type] # two numbers, or two days
+                whole = parse_range(value)
+                return epochs(whole[0], whole[-1], cut)  # type: ignore[arg-type] # two numbers, or two days
             case "range":
                 return parse_range(value)
             case "ids":
-                return [typed(function, word) for word in _words(value)]
+                return [parse_key(function, word) for word in _words(value)]
             case "all":
                 if function.keys is None:
                     raise InvalidInput(
@@ -122,9 +119,9 @@ class BatchArguments:
                     )
                 return function.keys()
             case _:
-                return Lines(function, value)
+                return KeyFile(function, value)
 
-    def _given(self) -> tuple[str, Any]:
+    def _named_source(self) -> tuple[str, Any]:
         named = [(option.name, self._values[option.name]) for option in SOURCES if self._values[option.name]]
         if len(named) > 1:
             flags = " and ".join(f"--{name}" for name, _ in named)
@@ -135,8 +132,8 @@ class BatchArguments:
 
     @property
     def run(self) -> dict[str, Any]:
-        """The options of :meth:`holdfast.Holdfast.run`; a program may have keys of its own."""
-        values = {option.name: self._values[option.name] for option in (*RUNNING, OUTPUT)}
+        """The options for :meth:`holdfast.Holdfast.run`. A command that has its own keys needs no source."""
+        values = {option.name: self._values[option.name] for option in (*RUN_OPTIONS, OUTPUT)}
         del values["epochs"]
         values["only"] = None if values["only"] is None else _words(values["only"])
         retry = not values.pop("no_retry_failed")
@@ -146,43 +143,43 @@ class BatchArguments:
 
 
 def take(values: dict[str, Any]) -> BatchArguments:
-    """Take the options of a batch out of a command's own."""
+    """Remove the options of a batch from the arguments of a command."""
     return BatchArguments({option.name: values.pop(option.name) for option in ALL if option.name in values})
 
 
 def click(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a click command the options; its function gets them as ``batch``."""
-    return _clicked(function, ALL)
+    """Add the options to a click command, whose function gets them as ``batch``."""
+    return _with_click_options(function, ALL)
 
 
 def own_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The same for a command of Holdfast, which has its own ``--output``."""
-    return _clicked(function, (*SOURCES, *RUNNING))
+    """The same for commands of Holdfast itself, which have their own ``--output``."""
+    return _with_click_options(function, (*SOURCES, *RUN_OPTIONS))
 
 
-def _clicked(function: Callable[..., Any], options: Sequence[Option]) -> Callable[..., Any]:
+def _with_click_options(function: Callable[..., Any], options: Sequence[Option]) -> Callable[..., Any]:
     import click as library
 
     @wraps(function)
-    def called(*args: Any, **values: Any) -> Any:
+    def wrapper(*args: Any, **values: Any) -> Any:
         return function(*args, batch=take(values), **values)
 
-    made: Callable[..., Any] = called
+    command: Callable[..., Any] = wrapper
     for option in reversed(options):
         kind: dict[str, Any] = {"is_flag": True} if option.type is bool else {"type": option.type}
-        spelt = ("-o", "--output") if option is OUTPUT else (option.flag,)
-        made = library.option(
-            *spelt, option.name, default=option.default, metavar=option.metavar or None, help=option.text, **kind
-        )(made)
-    return made
+        names = ("-o", "--output") if option is OUTPUT else (option.flag,)
+        command = library.option(
+            *names, option.name, default=option.default, metavar=option.metavar or None, help=option.text, **kind
+        )(command)
+    return command
 
 
 def typer(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a typer command the options; its function gets them as ``batch``."""
+    """Add the options to a typer command, whose function gets them as ``batch``."""
     import typer as library
 
     @wraps(function)
-    def called(*args: Any, **values: Any) -> Any:
+    def wrapper(*args: Any, **values: Any) -> Any:
         named = {option.name: values.pop(_parameter(option)) for option in ALL}
         return function(*args, batch=BatchArguments(named), **values)
 
@@ -197,26 +194,26 @@ def typer(function: Callable[..., Any]) -> Callable[..., Any]:
         )
         for option in ALL
     ]
-    called.__signature__ = signature.replace(parameters=[*own, *added])  # type: ignore[attr-defined]
-    called.__annotations__ = {parameter.name: parameter.annotation for parameter in (*own, *added)}
-    del called.__wrapped__
-    return called
+    wrapper.__signature__ = signature.replace(parameters=[*own, *added])  # type: ignore[attr-defined]
+    wrapper.__annotations__ = {parameter.name: parameter.annotation for parameter in (*own, *added)}
+    del wrapper.__wrapped__
+    return wrapper
 
 
 def _parameter(option: Option) -> str:
-    """The name of an option as that of a parameter: ``from`` is none."""
+    """The name of the parameter for an option; ``from`` alone is a keyword of Python."""
     return f"batch_{option.name}"
 
 
 def add_arguments(parser: Any) -> None:
-    """Give a parser of argparse the options; a management command of Django calls it from its own method."""
+    """Add the options to a parser of argparse; a Django command calls this in its own ``add_arguments``."""
     for option in ALL:
         if option.type is bool:
             parser.add_argument(option.flag, dest=option.name, action="store_true", help=option.text)
         else:
-            spelt = ("-o", "--output") if option is OUTPUT else (option.flag,)
+            names = ("-o", "--output") if option is OUTPUT else (option.flag,)
             parser.add_argument(
-                *spelt,
+                *names,
                 dest=option.name,
                 type=option.type,
                 default=option.default,
@@ -225,78 +222,25 @@ def add_arguments(parser: Any) -> None:
             )
 
 
-def asked(namespace: Any) -> BatchArguments:
-    """The options from what argparse has parsed, or from what Django hands to ``handle``."""
+def batch_arguments(namespace: Any) -> BatchArguments:
+    """The options from the namespace of argparse, or from the options that Django passes to ``handle``."""
     return BatchArguments(namespace if isinstance(namespace, Mapping) else vars(namespace))
 
 
 def _words(text: str | None) -> list[str]:
-    """What stands between commas."""
+    """The words between commas."""
     return [word.strip() for word in (text or "").split(",") if word.strip()]
 
 
-def parse_range(text: str) -> Sequence[int] | Sequence[date]:
-    """``LO-HI``, both ends included, negative numbers too; or days, ``2024-01-01..2024-12-31``."""
-    if ".." in text:
-        return _parse_days(text)
-    found = re.fullmatch(r"(-?\d{1,18})-(-?\d{1,18})", text)
-    if found is None:
-        hint = "Write LO-HI, for example 1-100, both ends included; numbers have 18 digits at most."
-        raise InvalidInput(f"{text!r} is no range", hint=hint)
-    if int(found[1]) > int(found[2]):
-        raise InvalidInput(f"{text!r} runs backwards", hint=f"Write {found[2]}-{found[1]}.")
-    return range(int(found[1]), int(found[2]) + 1)
-
-
-def _parse_days(text: str) -> list[date]:
-    first, _, last = text.partition("..")
-    try:
-        return [low for low, _ in epochs(date.fromisoformat(first), date.fromisoformat(last), 1)]
-    except ValueError:
-        raise InvalidInput(f"{text!r} is no range of days", hint="Write 2024-01-01..2024-12-31.") from None
-
-
 def parse_arguments(pairs: Iterable[str]) -> dict[str, Any]:
-    """``name=JSON``; what is no JSON is a text."""
-    found = {}
+    """Arguments as ``name=JSON``; a value that is not JSON is a string."""
+    arguments: dict[str, Any] = {}
     for pair in pairs:
         name, equals, text = pair.partition("=")
         if not equals or not name.isidentifier():
             raise InvalidInput(f"{pair!r} is no argument", hint="Write --set name=value.")
         try:
-            found[name] = msgspec.json.decode(text)
+            arguments[name] = msgspec.json.decode(text)
         except msgspec.DecodeError:
-            found[name] = text
-    return found
-
-
-def typed(function: UnitFunction[..., Any], word: str) -> Any:
-    """A word as the function takes it: a number, or a text."""
-    if function.key_type is int:
-        if not re.fullmatch(r"-?\d{1,18}", word):
-            raise InvalidInput(f"{word!r} is no key of {function.options.name}", hint="Its keys are whole numbers.")
-        return int(word)
-    return word
-
-
-class Lines:
-    """The lines of a file as keys; read anew each time, in flat memory."""
-
-    def __init__(self, function: UnitFunction[..., Any], file: str) -> None:
-        self._function = function
-        self._file = file
-        if file != "-" and not Path(file).is_file():
-            raise InvalidInput(f"there is no file {file}", hint="Give a file with one key per line, or - for stdin.")
-
-    def __iter__(self) -> Iterator[Any]:
-        if self._file == "-":
-            yield from self._keys(sys.stdin)
-            return
-        try:
-            with Path(self._file).open(encoding="utf-8") as lines:
-                yield from self._keys(lines)
-        except (OSError, UnicodeDecodeError) as error:
-            raise InvalidInput(f"the keys cannot be read: {error}") from None
-
-    def _keys(self, lines: Iterable[str]) -> Iterator[Any]:
-        return (typed(self._function, line.strip()) for line in lines if line.strip())
+            arguments[name] = text
+    return arguments

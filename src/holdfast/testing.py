@@ -1,4 +1,4 @@
-"""For tests of applications: a store of one's own, a clock to move, jobs run here and now."""
+"""Tools for tests of applications: an isolated store, a clock that you move, jobs that run in the test itself."""
 
 from __future__ import annotations
 
@@ -47,32 +47,32 @@ class Clock:
         return self._at
 
     def advance(self, duration: Duration) -> None:
-        """Let time pass: what was scheduled comes due, leases lapse."""
+        """Move the clock: scheduled jobs become due, and leases expire."""
         self._at += as_duration(duration)
 
 
 @contextmanager
 def isolated(app: Holdfast, *, at: datetime | None = None) -> Iterator[Clock]:
-    """The app on an empty store of its own, on a clock that the test moves; afterwards on its own store again."""
+    """Switch the application to an empty store with a clock that the test moves, for the length of the ``with``."""
     from holdfast.store.sqlite.backend import SqliteBackend
 
-    before, moving = app.configured_url, Clock(at)
+    url, fake_clock = app.configured_url, Clock(at)
     with tempfile.TemporaryDirectory(prefix="holdfast-test-") as directory:
-        backend = SqliteBackend(Path(directory) / "jobs.db", durability="fast", clock=moving.now)
-        app.use(before, Store(backend))
+        backend = SqliteBackend(Path(directory) / "jobs.db", durability="fast", clock=fake_clock.now)
+        app.use(url, Store(backend))
         try:
-            yield moving
+            yield fake_clock
         finally:
-            app.use(before)
+            app.use(url)
 
 
 def drain(app: Holdfast) -> int:
-    """Run every job of the app's kinds that is ready, in this thread, until none is; answers how many."""
+    """Run ready jobs of the application's kinds in this thread until none is left. Returns how many ran."""
     return sum(1 for _ in run_ready(app))
 
 
 def plan(app: Holdfast) -> int:
-    """Decide on all plans of the store that are due, as a planner would; answers how many were fired."""
+    """Decide all plans that are due, like a planner. Returns how many were fired."""
     app.declare_schedules()
     planner, fired = Planner(app.store, ScopeProviders(app.providers), counts=Stats(), provider_wait=60.0), 0
     while (ticked := planner.tick()).considered:
@@ -81,7 +81,7 @@ def plan(app: Holdfast) -> int:
 
 
 def run_ready(app: Holdfast) -> Iterator[Settlement]:
-    """Run ready jobs one after the other and tell how each ended; lapsed leases are taken over first."""
+    """Run ready jobs one after the other, and yield each settlement. Expired leases are taken over first."""
     worker = WorkerId(f"inline-{secrets.token_hex(8)}")
     store, kinds = app.store, list(app.kinds)
     store.leases.take_over()
@@ -91,31 +91,30 @@ def run_ready(app: Holdfast) -> Iterator[Settlement]:
         leases = store.leases.claim(worker, queues=store.queues.in_use(), kinds=kinds, limit=1, mark=True)
         if not leases:
             return
-        yield _settled(app, worker, leases[0])
+        yield _run(app, worker, leases[0])
 
 
 def enqueued(app: Holdfast, kind: str | None = None, **payload: Any) -> list[Job]:
-    """The jobs of a kind that were enqueued with these values in their payload, the oldest first."""
+    """The jobs of a kind whose payload has these values, oldest first; finished jobs included."""
     kinds = None if kind is None else (kind,)
-    found = [job for job in app.views.all(Selector(kinds=kinds)) if _matches(job, payload)]
-    return found[::-1]
+    return [job for job in app.views.all(Selector(kinds=kinds)) if _matches(job, payload)][::-1]
 
 
 def assert_enqueued(app: Holdfast, kind: str, *, times: int | None = None, **payload: Any) -> None:
-    """Fail unless such a job was enqueued, or exactly *times* of them; the message says what was."""
-    found = len(enqueued(app, kind, **payload))
-    if found == times or (times is None and found):
+    """Fail unless such a job was enqueued, or exactly *times* of them. The message lists the enqueued jobs."""
+    count = len(enqueued(app, kind, **payload))
+    if count == times or (times is None and count):
         return
     requested = f"{kind}({', '.join(f'{name}={value!r}' for name, value in payload.items())})"
-    there = "\n".join(f"  {job.kind} {job.payload}" for job in enqueued(app)) or "  nothing"
+    listing = "\n".join(f"  {job.kind} {job.payload}" for job in enqueued(app)) or "  nothing"
     expected = "a job" if times is None else f"{times} jobs"
-    raise AssertionError(f"expected {expected} {requested}, found {found}; enqueued were:\n{there}")
+    raise AssertionError(f"expected {expected} {requested}, found {count}; enqueued were:\n{listing}")
 
 
 def run_inline(handler: Handler[..., T], /, *args: Any, context: FakeContext | None = None, **kwargs: Any) -> T:
-    """Call a handler as a worker would, without a store: the payload is checked, a context is given.
+    """Call a handler like a worker, but without a store: check the payload, and pass a context.
 
-    What the handler raises is raised here.
+    Exceptions of the handler propagate.
     """
     kind = handler.kind
     payload, _ = kind.encode(kind.bind(args, kwargs))
@@ -125,7 +124,7 @@ def run_inline(handler: Handler[..., T], /, *args: Any, context: FakeContext | N
 
 
 class FakeContext(Context):
-    """Remembers what a handler says: ``told``, ``children``, ``checkpoints``, ``steps``, ``slept``."""
+    """A context that records calls: ``progress_calls``, ``children``, ``checkpoints``, ``steps`` and ``slept``."""
 
     def __init__(self, *, attempt: int = 1, checkpointed: Any = None, deadline: datetime | None = None) -> None:
         self.id = 1
@@ -136,14 +135,14 @@ class FakeContext(Context):
         self.deadline = deadline
         self.stopping = threading.Event()
         self.log = logging.LoggerAdapter(logging.getLogger("holdfast.job"), {"job": 1, "attempt": attempt})
-        self.told: list[tuple[int, int | None, str | None]] = []
+        self.progress_calls: list[tuple[int, int | None, str | None]] = []
         self.checkpoints: list[Any] = []
         self.children: list[tuple[str, dict[str, Any]]] = []
         self.steps: dict[str, Any] = {}
         self.slept: list[timedelta] = []
 
     def progress(self, done: int, total: int | None = None, message: str | None = None) -> None:
-        self.told.append((done, total, message))
+        self.progress_calls.append((done, total, message))
 
     def checkpoint(self, value: Any) -> None:
         self.checkpoints.append(msgspec.json.decode(to_json(value, label="the checkpoint")))
@@ -153,7 +152,7 @@ class FakeContext(Context):
         self.children.append((kind, dict(payload or {})))
 
     def heartbeat(self) -> None:
-        """The lease is never lost here."""
+        """Do nothing: a lease is never lost here."""
 
     def step(self, name: str, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
         if name not in self.steps:
@@ -171,7 +170,7 @@ class FakeContext(Context):
         self.slept.append(as_duration(duration))
 
 
-def _settled(app: Holdfast, worker: WorkerId, lease: Lease) -> Settlement:
+def _run(app: Holdfast, worker: WorkerId, lease: Lease) -> Settlement:
     run = Run(lease, app.kinds[lease.kind], dated=clock.now(), lease_duration=DEFAULT_LEASE)
     run.begun_at = clock.now()
 

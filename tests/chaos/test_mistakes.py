@@ -20,7 +20,7 @@ import holdfast
 from holdfast.domain.batches.batch import BatchId
 from holdfast.domain.commands.command import COMMAND, Command
 from holdfast.domain.jobs.new_job import NewJob
-from holdfast.worker.batches.threads import GROUP
+from holdfast.worker.batches.threads import MAX_UNWRITTEN
 from tests.chaos.standing import Broken
 from tests.support.backends import open_database
 from tests.support.processes import PATIENCE, Child, gone, open_store, wait_until
@@ -71,7 +71,7 @@ def test_a_kill_in_mid_batch_repeats_only_what_was_unwritten(real_database, tmp_
     counts = Counter(map(int, effects.read_text().split()))
     assert set(counts) == set(range(UNITS))
     again = counts.total() - UNITS
-    if again > GROUP + JOBS:
+    if again > MAX_UNWRITTEN + JOBS:
         raise Broken("R27", f"{again} units were run again: their ends were not written in time")
 
 

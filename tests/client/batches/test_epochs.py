@@ -1,4 +1,4 @@
-"""Epochs: a range, cut."""
+"""Epochs: ranges cut into spans."""
 
 from __future__ import annotations
 
@@ -45,37 +45,37 @@ def test_every_day_is_in_exactly_one_epoch(first, days, by):
     ("first", "last", "by"),
     [(5, 1, 2), (1, 5, 0), (1, 5, "year"), (date(2024, 1, 2), date(2024, 1, 1), 1), ("a", "b", 1), (1, 5, "x")],
 )
-def test_what_cannot_be_cut_is_refused(first, last, by):
+def test_an_invalid_cut_is_refused(first, last, by):
     with pytest.raises(InvalidInput):
         epochs(first, last, by)
 
 
-def asked(**values):
+def arguments(**values):
     return options.BatchArguments(values)
 
 
-def test_the_line_cuts_a_range():
-    """Each epoch is a unit, and how it is cut belongs to the identity."""
+def test_a_command_line_cuts_a_range():
+    """Each epoch is a unit, and the cut is part of the identity."""
     app = holdfast.Holdfast("sqlite://")
 
     @app.unit()
     def replay(span: tuple[date, date]) -> None: ...
 
-    years = asked(range="2022-06-01..2024-01-31", epochs="year")
+    years = arguments(range="2022-06-01..2024-01-31", epochs="year")
     assert len(years.keys(replay)) == 3
     assert years.source == "range 2022-06-01..2024-01-31 by year"
     with pytest.raises(InvalidInput, match="is no span for 'replay'"):
-        asked(range="1-10", epochs="5").keys(replay)
+        arguments(range="1-10", epochs="5").keys(replay)
 
     @app.unit()
     def count(span: tuple[int, int]) -> None: ...
 
-    assert list(asked(range="1-10", epochs="5").keys(count)) == [(1, 5), (6, 10)]
+    assert list(arguments(range="1-10", epochs="5").keys(count)) == [(1, 5), (6, 10)]
 
     @app.unit()
     def day(day: date) -> None: ...
 
-    assert asked(range="2024-02-28..2024-03-01").keys(day) == [
+    assert arguments(range="2024-02-28..2024-03-01").keys(day) == [
         date(2024, 2, 28),
         date(2024, 2, 29),
         date(2024, 3, 1),
@@ -85,12 +85,12 @@ def test_the_line_cuts_a_range():
 @pytest.mark.parametrize(
     "values", [{"ids": "1,2", "epochs": "2"}, {"range": "2024-13-01..2024-12-31"}, {"range": "1-9", "epochs": "month"}]
 )
-def test_a_line_that_cannot_be_cut_is_refused(values):
+def test_a_command_line_with_an_invalid_cut_is_refused(values):
     @holdfast.Holdfast("sqlite://").unit()
     def replay(span: int) -> None: ...
 
     with pytest.raises(InvalidInput):
-        asked(**values).keys(replay)
+        arguments(**values).keys(replay)
 
 
 def test_epochs_run_side_by_side(tmp_path):

@@ -1,4 +1,4 @@
-"""Batches in one process: outcomes, retries, and what a unit may know."""
+"""Batches in one process: outcomes, retries, and the unit that a function sees."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ import pytest
 
 import holdfast
 from holdfast import Fatal, Skip, Unit
-from holdfast.client.batches.local import source_of
-from holdfast.domain.batches.batch import AbortedBy, BatchId, BatchState, identity
-from holdfast.domain.batches.breaker import MIN_UNITS_FOR_RATE, Breaker, FailureLimits
-from holdfast.domain.batches.unit import unit_key
+from holdfast.client.batches.batch_claim import source_of
+from holdfast.domain.batches.batch import AbortedBy, BatchId, BatchState, identity, unit_key
+from holdfast.domain.batches.breaker import RATE_AFTER, Breaker, FailureLimits
 from holdfast.errors import InvalidInput, InvalidKind, StoreUnavailable
 from holdfast.store.batches.batches import Batches
 from holdfast.worker.batches import driver
@@ -31,7 +30,7 @@ def run(app, function, keys, **options):
     return app.run(function, keys, output="none", **options)
 
 
-def test_units_say_how_they_ended(app):
+def test_units_have_outcomes(app):
     """Done with a label, a warning, data; skipped; failed."""
 
     @app.unit()
@@ -63,7 +62,7 @@ def test_units_say_how_they_ended(app):
 
 
 def test_a_run_can_be_silent(app, capfd):
-    """For programs that look at the result themselves."""
+    """For callers that use the result themselves."""
 
     @app.unit()
     def work(key: int) -> None:
@@ -74,17 +73,17 @@ def test_a_run_can_be_silent(app, capfd):
 
 
 @pytest.mark.parametrize("retries", [0, 1])
-def test_a_unit_whose_commit_nobody_heard_of_is_done_once(app, monkeypatch, retries):
-    """Its row is in the ledger: no failure is written over it, and the rest of the run is not appended blindly."""
-    real, unheard = Batches.transaction, {unit_key(2), unit_key(5)}
+def test_a_unit_with_an_unknown_commit_is_done_once(app, monkeypatch, retries):
+    """Its row is in the ledger: no failure overwrites it, and the rest of the run checks for rows."""
+    real, unknown = Batches.transaction, {unit_key(2), unit_key(5)}
 
     @contextmanager
     def transaction(batches, opened, end):
         with real(batches, opened, end) as connection:
             yield connection
         key = end().key
-        if key in unheard:
-            unheard.remove(key)
+        if key in unknown:
+            unknown.remove(key)
             raise StoreUnavailable("nobody heard")
 
     monkeypatch.setattr(Batches, "transaction", transaction)
@@ -97,7 +96,7 @@ def test_a_unit_whose_commit_nobody_heard_of_is_done_once(app, monkeypatch, retr
     result = run(app, work, range(1, 81), max_failures=0)
     assert (result.summary.succeeded, result.summary.failed, result.exit_code) == (80, 0, 0)
     assert app.store.batches.recount(result.batch.id) == {"done": 80}
-    assert not unheard
+    assert not unknown
 
 
 def test_a_unit_is_tried_again_within_a_run(app):
@@ -115,7 +114,7 @@ def test_a_unit_is_tried_again_within_a_run(app):
 
 
 def test_fatal_stops_the_whole_run(app):
-    """Exit 8: mend the cause, then go on."""
+    """Exit 8: fix the cause, then resume."""
 
     @app.unit()
     def work(key: int) -> None:
@@ -145,8 +144,8 @@ def test_arguments_reach_the_function_and_the_identity(app):
     assert work(7, replace=True) is None, "it can be called as before"
 
 
-def test_a_unit_knows_its_key_and_a_key_for_others(app):
-    """The idempotency key is the same at every attempt, and for no other unit."""
+def test_a_unit_has_an_idempotency_key(app):
+    """It is the same for every attempt, and differs between units."""
     seen = {}
 
     @app.unit()
@@ -181,8 +180,8 @@ def test_a_key_that_comes_twice_is_one_unit(app):
     assert (sorted(seen), result.summary.total) == ([1, 2], 2)
 
 
-def test_a_run_in_another_thread_hears_no_signals(app):
-    """It runs all the same, and can be paused from outside."""
+def test_a_run_in_another_thread_gets_no_signals(app):
+    """It still runs, and can be paused from outside."""
     begun = threading.Event()
 
     @app.unit()
@@ -203,8 +202,8 @@ def test_a_run_in_another_thread_hears_no_signals(app):
 
 
 def test_a_cancel_after_the_last_unit_was_taken_is_exit_12(app, monkeypatch):
-    """The run hears of it only when it ends: its code says what the store says (I14), not 0."""
-    monkeypatch.setattr(driver, "FLUSH_EVERY", 3600.0)  # no look at the ledger between the cancel and the end
+    """The run learns of it only at its end: its exit code is that of the store (I14), not 0."""
+    monkeypatch.setattr(driver, "FLUSH_INTERVAL_S", 3600.0)  # no flush between the cancel and the end
 
     @app.unit()
     def work(key: int) -> None:
@@ -275,7 +274,7 @@ def test_a_function_without_a_key_is_refused(app):
 
 
 def loop(app, keys, *, fail=(), stop_at=None, **options):
-    """A loop of one's own; answers what it did, and the run."""
+    """Run a loop of the caller. Returns the keys it did, and the session."""
     did = []
     with app.session("looped", {"replace": True}, output="none", **options) as run:
         for key in run.pending(keys):
@@ -290,7 +289,7 @@ def loop(app, keys, *, fail=(), stop_at=None, **options):
 
 
 def test_a_loop_becomes_resumable(app):
-    """It skips what is over, runs failed units again, and says how it went."""
+    """It skips finished units, runs failed ones again, and has an exit code."""
     did, run = loop(app, range(120), fail={7}, stop_at=60)
     assert (run.exit_code, run.summary.aborted_by, run.summary.failed) == (7, AbortedBy.SIGNAL, 1)
     more, run = loop(app, range(120))
@@ -307,7 +306,7 @@ def test_the_breaker_of_a_loop(app):
     assert (counted.done, rows["done"], rows["pending"]) == (50, 50, 5)
 
 
-def test_skips_and_other_ends_of_a_loop(app):
+def test_skips_and_other_outcomes_of_a_loop(app):
     with app.session("looped", output="none") as run:
         for key in run.pending(["a", "b", "c"]):
             with run.unit(key):
@@ -318,7 +317,7 @@ def test_skips_and_other_ends_of_a_loop(app):
     assert (run.exit_code, run.summary.skipped, run.summary.aborted_by) == (8, 1, AbortedBy.FATAL)
 
 
-def test_what_breaks_out_of_a_loop_leaves_it_resumable(app):
+def test_an_exception_that_leaves_a_loop_leaves_it_resumable(app):
     def broken():
         with app.session("looped", output="none") as run:
             for key in run.pending(range(3)):
@@ -343,7 +342,7 @@ def test_two_loops_of_one_identity_conflict(app):
 
 
 def test_a_key_that_does_not_fit_fails_its_unit_alone(app):
-    """A word where the function takes numbers: told, and the others run."""
+    """A string where the function takes integers fails; the others run."""
     made = []
 
     @app.unit(max_failures=0)
@@ -375,8 +374,8 @@ def test_only_some_keys_are_run_and_the_others_left_alone(app):
     assert run(app, work, range(10)).summary.succeeded == 10
 
 
-def test_keys_that_break_let_go_of_the_batch(app):
-    """What was run stays; a batch of which nothing was run is forgotten."""
+def test_an_error_of_the_keys_releases_the_batch(app):
+    """Finished units stay; a batch without finished units is deleted."""
     made = []
 
     @app.unit()
@@ -399,7 +398,7 @@ def test_keys_that_break_let_go_of_the_batch(app):
 
 
 def test_a_fork_that_returns_from_its_unit_ends_there(app):
-    """It has the run's own connections, and must not use them."""
+    """It shares the connections of the run, and must not use them."""
 
     @app.unit()
     def work(key: int) -> int:
@@ -419,8 +418,8 @@ def test_arguments_fit_their_annotations(app):
     assert run(app, work.bind(day=date(2024, 1, 2)), [1]).exit_code == 0
 
 
-def test_a_resumed_range_looks_up_little(app):
-    """Keys that are over are read once, and every other one is run."""
+def test_a_resumed_range_needs_few_lookups(app):
+    """Finished keys are read once, and all other keys run."""
     made = []
 
     @app.unit()

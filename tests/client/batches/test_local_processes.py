@@ -1,4 +1,4 @@
-"""Batches as programs: interrupted, broken, killed and resumed."""
+"""Batches in processes of their own: interrupted, failed, killed and resumed."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 
 from holdfast.domain.batches.batch import BatchState
-from holdfast.worker.batches.threads import GROUP
+from holdfast.worker.batches.threads import MAX_UNWRITTEN
 from tests.support.processes import PATIENCE, connect, wait_until
 from tests.support.program import programs
 
 COUNT = 300
 SEEDS = [int(os.environ.get("HOLDFAST_SEED", "1"))]
-#: Where a batch stands after a run that ended with this code; a kill may come just after the end.
+#: The states of a batch after a run with this exit code; a kill may come just after the end.
 STATES = {
     0: {BatchState.DONE},
     6: {BatchState.PARTIAL},
@@ -29,7 +29,7 @@ STATES = {
 
 
 class Effects:
-    """What units have done, and how often."""
+    """The effects of units, and their counts."""
 
     def __init__(self, path):
         self.path = path
@@ -63,7 +63,7 @@ def start(real_database, effects):
 
 @pytest.fixture
 def run(start):
-    """Runs the program to its end: its exit code and its document."""
+    """Run the batch to its end. Returns its exit code and its JSON answer."""
 
     def call(*words):
         process = start(*words)
@@ -74,7 +74,7 @@ def run(start):
 
 
 def check(real_database):
-    """Counters equal rows, and nothing is in anybody's hand."""
+    """Counters equal rows, and no unit is in flight."""
     store = real_database.open()
     (batch, *_) = store.batches.page()
     counted, rows = store.batches.counters(batch.id), store.batches.recount(batch.id)
@@ -95,7 +95,7 @@ def test_a_clean_run_is_exit_0(run, effects, real_database):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_first_signal_is_exit_7_and_resumable(start, run, effects, real_database, number):
-    """SPEC 8.5: SIGTERM is the same. Units under way end; nothing is repeated."""
+    """SPEC 8.5: SIGTERM is the same. Units in flight finish; none is repeated."""
     process = start("--count", COUNT, "--nap", "0.01")
     wait_until(lambda: len(effects) > 20)
     process.send_signal(number)
@@ -119,7 +119,7 @@ def test_a_second_signal_is_exit_130(start, effects):
 
 
 def test_killed_three_times_and_resumed(start, run, effects, real_database):
-    """SPEC 8.3, 8.34: no unit is lost, and no more are repeated than were unwritten."""
+    """SPEC 8.3, 8.34: no unit is lost, and only unwritten ones are repeated."""
     for _ in range(3):
         before = len(effects)
         process = start("--count", COUNT, "--jobs", 4, "--nap", "0.003")
@@ -130,12 +130,12 @@ def test_killed_three_times_and_resumed(start, run, effects, real_database):
     counts = effects.counts()
     assert code == 0
     assert set(counts) == set(range(COUNT))
-    assert sum(counts.values()) - COUNT <= 3 * (GROUP + 4)
+    assert sum(counts.values()) - COUNT <= 3 * (MAX_UNWRITTEN + 4)
     check(real_database)
 
 
 def test_exactly_once_where_the_effect_is_in_the_same_database(start, run, real_database):
-    """With unit.transaction() a kill repeats nothing at all."""
+    """With unit.transaction() a kill repeats no effect."""
     connection = connect(real_database.url, autocommit=True)
     connection.execute("DROP TABLE IF EXISTS effect")
     connection.execute("CREATE TABLE effect (key INTEGER)")
@@ -157,7 +157,7 @@ def test_exactly_once_where_the_effect_is_in_the_same_database(start, run, real_
 
 
 def test_a_unit_that_kills_its_process_is_set_aside(run, effects, real_database):
-    """Its neighbours lose nothing, and the run after its last crash goes on without it."""
+    """Other units lose no attempt, and the run after its last crash goes on without it."""
     codes = []
     while not codes or codes[-1] == -9:
         codes.append(run("--count", 20, "--jobs", 4, "--kill", 7)[0])
@@ -182,8 +182,8 @@ def test_failures_have_their_exit_codes(run, real_database):
     check(real_database)
 
 
-def test_the_breaker_trips_and_the_streak_goes_back(run, real_database):
-    """SPEC 8.4: exit 8; the streak is pending, its attempts unburned; mended, it is run."""
+def test_the_breaker_trips_and_releases_the_streak(run, real_database):
+    """SPEC 8.4: exit 8; the streak is pending and keeps its attempts; it runs once the cause is fixed."""
     fail = ",".join(map(str, range(50, 100)))
     code, document = run("--count", 200, "--jobs", 1, "--fail", fail, "--max-failures", 5)
     summary = document["data"]["summary"]
@@ -199,22 +199,22 @@ def test_the_breaker_trips_and_the_streak_goes_back(run, real_database):
 
 
 def test_a_second_run_of_one_identity_is_exit_9(start, run, effects, tmp_path):
-    """SPEC 8.18: with the owner's pid and command; --wait waits for it."""
+    """SPEC 8.18: the error names the owner's pid and command; --wait waits for it."""
     gate = tmp_path / "gate"
     first = start("--count", COUNT, "--gate", gate)
     wait_until(lambda: len(effects) > 2)
-    code, told = run("--count", COUNT)
+    code, answer = run("--count", COUNT)
     assert code == 9
-    assert told["error"]["code"] == "E_BATCH_HELD"
-    assert f"pid {first.pid}" in told["error"]["message"]
-    assert "batch_program" in told["error"]["message"]
+    assert answer["error"]["code"] == "E_BATCH_HELD"
+    assert f"pid {first.pid}" in answer["error"]["message"]
+    assert "batch_program" in answer["error"]["message"]
     waiting = start("--count", COUNT, "--wait")
     gate.touch()
     assert first.wait(PATIENCE) == 0
     assert waiting.wait(PATIENCE) == 0
 
 
-def test_one_that_joins_shares_the_ledger(start, run, effects, real_database, tmp_path):
+def test_a_run_that_joins_shares_the_ledger(start, run, effects, real_database, tmp_path):
     gate = tmp_path / "gate"
     first = start("--count", COUNT, "--gate", gate, "--jobs", 2)
     wait_until(lambda: len(effects) > 2)
@@ -241,8 +241,8 @@ def test_drift_is_exit_14(run):
 
 
 @pytest.mark.parametrize(("action", "code"), [("pause", 11), ("cancel", 12)])
-def test_a_foreground_run_obeys(start, effects, real_database, action, code):
-    """Within about a second; every unit of a cancelled batch has ended."""
+def test_a_local_run_obeys_requests(start, effects, real_database, action, code):
+    """Within about a second; every unit of a cancelled batch is finished."""
     process = start("--count", COUNT, "--nap", "0.02", "--jobs", 2)
     wait_until(lambda: len(effects) > 5)
     store = real_database.open()
@@ -257,7 +257,7 @@ def test_a_foreground_run_obeys(start, effects, real_database, action, code):
 
 
 def test_keys_may_come_and_go(run, effects, real_database):
-    """A changed key set is no drift: new keys are added, what waited and vanished is skipped."""
+    """A changed key set is not drift: new keys are added, pending keys that vanished are skipped."""
     assert run("--count", 100, "--limit", 30)[0] == 0
     code, document = run("--first", 10, "--count", 100)
     assert (code, document["data"]["summary"]["succeeded"]) == (0, 110)
@@ -279,7 +279,7 @@ def test_whatever_happens_no_unit_is_lost(start, run, effects, real_database, se
         process = start("--count", last, "--jobs", jobs, "--nap", "0.004", "--fail", fail)
         wait_until(lambda before=before, p=process: len(effects) > before + 20 or p.poll() is not None)
         number = luck.choice([signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-        kills += GROUP + jobs if number is signal.SIGKILL else 0
+        kills += MAX_UNWRITTEN + jobs if number is signal.SIGKILL else 0
         process.send_signal(number)
         code = process.wait(PATIENCE)
         assert check(real_database)[0].state in STATES[code], "the exit code matches the store"
@@ -296,7 +296,7 @@ def test_whatever_happens_no_unit_is_lost(start, run, effects, real_database, se
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_whatever_happens_to_workers_no_unit_is_lost(start, run, effects, real_database, seed):
-    """The same with two workers that are stopped and killed: what they had in hand comes back."""
+    """The same with two workers that are stopped and killed: units in their hands run again."""
     luck = random.Random(seed)
     store, kills = real_database.open(), 0
     runner = start("--count", COUNT, "--where", "workers", "--nap", "0.004", "--fail", "7,11")
@@ -306,7 +306,7 @@ def test_whatever_happens_to_workers_no_unit_is_lost(start, run, effects, real_d
         wait_until(lambda before=before: len(effects) > before + 20 or runner.poll() is not None)
         victim = luck.randrange(2)
         number = luck.choice([signal.SIGTERM, signal.SIGKILL, signal.SIGKILL])
-        kills += GROUP + 3 if number is signal.SIGKILL else 0
+        kills += MAX_UNWRITTEN + 3 if number is signal.SIGKILL else 0
         workers[victim].send_signal(number)
         workers[victim].wait(PATIENCE)
         workers[victim] = start("--work", "--nap", "0.004", "--fail", "7,11")
@@ -324,7 +324,7 @@ def test_whatever_happens_to_workers_no_unit_is_lost(start, run, effects, real_d
 
 
 def test_exactly_once_on_two_workers(start, run, real_database):
-    """In the same database, however often workers are killed."""
+    """In the same database, whenever workers are killed."""
     connection = connect(real_database.url, autocommit=True)
     connection.execute("DROP TABLE IF EXISTS effect")
     connection.execute("CREATE TABLE effect (key INTEGER)")
@@ -347,8 +347,8 @@ def test_exactly_once_on_two_workers(start, run, real_database):
     connection.close()
 
 
-def test_ctrl_c_of_who_watches_stops_the_batch(start, run, effects, real_database):
-    """As it would stop a run in this process: exit 7, and the same command goes on."""
+def test_ctrl_c_of_a_watcher_stops_the_batch(start, run, effects, real_database):
+    """Like a local run: exit 7, and the same command resumes it."""
     worker = start("--work", "--nap", "0.01")
     watching = start("--count", COUNT, "--where", "workers", "--nap", "0.01")
     wait_until(lambda: len(effects) > 5)
@@ -363,10 +363,10 @@ def test_ctrl_c_of_who_watches_stops_the_batch(start, run, effects, real_databas
 
 
 def test_the_ledger_is_written_on_time(start, effects, real_database):
-    """SPEC 8.27: not only on a clean stop; a second after a unit has ended its row is there."""
+    """SPEC 8.27: not only on a clean stop; a row is written within a second after its unit is finished."""
     process = start("--count", 100, "--jobs", 1, "--nap", "0.3")
     wait_until(lambda: len(effects) >= 1)
     store = real_database.open()
     wait_until(lambda: any(store.batches.counters(batch.id).done for batch in store.batches.page()))
     assert process.poll() is None
-    assert len(effects) < GROUP
+    assert len(effects) < MAX_UNWRITTEN

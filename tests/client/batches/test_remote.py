@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 import holdfast
 from holdfast import Unit
-from holdfast.client.batches.shard import SLICE
+from holdfast.client.batches.shard import SLICE_S
 from holdfast.domain.batches.batch import BatchState
 from holdfast.errors import BatchHeld, InvalidInput
 from holdfast.worker.metrics import WorkerCollector
@@ -25,7 +25,7 @@ def app(real_database):
 
 @pytest.fixture
 def work(app):
-    """A unit function that notes what it did."""
+    """A unit function that records its calls."""
     made: list[int] = []
 
     @app.unit(max_failures=3)
@@ -44,7 +44,7 @@ def worker(app, **options):
 
 
 def test_the_workers_run_it(app, work):
-    """Submit comes back at once; every unit runs once; three at a time by default."""
+    """Submit returns at once; every unit runs once; three at a time by default."""
     batch = app.submit(work, range(100))
     assert (batch.state, batch.total, work.made) == (BatchState.RUNNING, 100, [])
     with worker(app):
@@ -54,7 +54,7 @@ def test_the_workers_run_it(app, work):
 
 
 @pytest.mark.parametrize(("bad", "code", "state"), [(0, 0, "done"), (2, 6, "partial"), (50, 8, "stopped")])
-def test_to_watch_it_is_to_run_it(app, work, bad, code, state):
+def test_watching_a_batch_is_like_running_it(app, work, bad, code, state):
     """The same exit codes; a breaker that trips in one shard stops them all."""
     with worker(app):
         result = app.run(work.bind(bad=bad), range(100), where="workers", output="none")
@@ -62,7 +62,7 @@ def test_to_watch_it_is_to_run_it(app, work, bad, code, state):
     assert result.summary.failed == (2 if code == 6 else 0)
 
 
-def test_the_same_again_goes_on_where_it_stopped(app, work):
+def test_the_same_call_resumes_the_batch(app, work):
     with worker(app):
         assert app.run(work.bind(bad=2), range(20), where="workers", output="none").exit_code == 6
         before = Counter(work.made)
@@ -72,7 +72,7 @@ def test_the_same_again_goes_on_where_it_stopped(app, work):
 
 
 def test_a_submission_that_fails_halfway_can_be_repeated_at_once(app, work):
-    """The keys could not be read to their end: nobody holds the batch, and the same call plans all of them."""
+    """When the keys raise, no run holds the batch, and the same call plans all of them."""
 
     def keys():
         yield from range(1500)
@@ -85,8 +85,8 @@ def test_a_submission_that_fails_halfway_can_be_repeated_at_once(app, work):
     assert app.store.batches.recount(batch.id) == {"pending": 1501}
 
 
-def test_what_is_on_the_workers_is_a_conflict(app, work):
-    """SPEC 8.18 on workers: exit 9; to join is to watch."""
+def test_a_batch_on_the_workers_is_a_conflict(app, work):
+    """SPEC 8.18 on workers: exit 9; a run that joins watches."""
     app.submit(work, range(5))
     with pytest.raises(BatchHeld):
         app.submit(work, range(5))
@@ -98,7 +98,7 @@ def test_what_is_on_the_workers_is_a_conflict(app, work):
 
 
 def test_batches_advance_side_by_side(app):
-    """With one slot for two batches, each gets its turn: a shard makes room for those who wait."""
+    """With one slot for two batches, both advance: a shard makes room for ready jobs."""
     turns, together = [], threading.Event()
 
     @app.unit()
@@ -110,13 +110,13 @@ def test_batches_advance_side_by_side(app):
 
     batches = [app.submit(nap.bind(name=name), range(1000), shards=1) for name in "ab"]
     with worker(app, slots=1):
-        assert together.wait(SLICE * 12)  # one alone would take longer
+        assert together.wait(SLICE_S * 12)  # one alone would take longer
         wait_until(lambda: all(app.store.batches.get(batch.id).state is BatchState.DONE for batch in batches))
     assert Counter(turns) == {"a": 1000, "b": 1000}
 
 
-def test_a_worker_that_ends_gives_its_shards_back(app):
-    """Units under way end; nothing is repeated, and another worker goes on."""
+def test_a_worker_that_stops_releases_its_shards(app):
+    """Units in flight finish; none is repeated, and another worker goes on."""
     made, begun = [], threading.Event()
 
     @app.unit()
@@ -137,7 +137,7 @@ def test_a_worker_that_ends_gives_its_shards_back(app):
     assert Counter(made) == dict.fromkeys(range(200), 1)
 
 
-def test_people_steer_it(app):
+def test_people_control_it(app):
     """Pause, resume, cancel from anywhere, within about a second."""
 
     @app.unit()
@@ -182,7 +182,7 @@ def test_a_deadline_holds_on_workers_too(app):
         {"rate": 0},
     ],
 )
-def test_what_workers_cannot_do_is_refused(app, work, options):
+def test_options_for_local_runs_are_refused(app, work, options):
     with pytest.raises(InvalidInput):
         app.run(work, range(3), output="none", **{"where": "workers", **options})
 
@@ -201,7 +201,7 @@ def test_hooks_are_called_on_workers(app, work):
 
 
 def test_units_and_batches_are_metrics(app, work):
-    """W10: by how they ended, and how long they took."""
+    """W10: by outcome, and with durations."""
     registry = CollectorRegistry(auto_describe=False)
     with worker(app) as serving:
         app.run(work.bind(bad=2), range(30), where="workers", output="none")

@@ -1,4 +1,4 @@
-"""Units in child processes, and programs that units run."""
+"""Units in child processes, and commands that units run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def app(real_database, monkeypatch):
 
 @pytest.fixture
 def start(app, tmp_path):
-    """Starts the program in a group of its own, as a shell does."""
+    """Start the process in its own group, like a shell."""
     with programs("-m", "tests.support.programs.child_units", start_new_session=True) as start:
         yield lambda function, *words: start(function, tmp_path / "unit", *words)
 
@@ -38,7 +38,7 @@ def run(app, function, keys, **options):
 
 
 def test_units_run_in_children(app, tmp_path):
-    """Each thread of the run has a child, which it keeps."""
+    """Each thread of the run keeps one child."""
     result, units = run(app, child_units.child.bind(path=str(tmp_path / "unit")), range(6), jobs=2)
     assert result.exit_code == 0
     pids = {unit.data for unit in units.values()}
@@ -51,7 +51,7 @@ def test_a_run_leaves_no_process_behind(app, tmp_path):
         try:
             return any("holdfast." in word for word in process.cmdline())
         except psutil.Error:
-            return False  # it has just ended
+            return False  # it has just exited
 
     def ours():
         return {process.pid for process in psutil.Process().children(recursive=True) if is_ours(process)}
@@ -63,10 +63,10 @@ def test_a_run_leaves_no_process_behind(app, tmp_path):
     assert ours() <= before
 
 
-def test_a_child_is_told_that_its_time_is_up_and_then_killed(app):
+def test_a_child_that_times_out_is_stopped_and_then_killed(app):
     result, units = run(app, child_units.slow, ["fine", "obeys", "hangs", "dies"], jobs=4)
-    said = {key: (str(unit.state), (unit.error or "").partition("\n")[0]) for key, unit in units.items()}
-    assert said == {
+    errors = {key: (str(unit.state), (unit.error or "").partition("\n")[0]) for key, unit in units.items()}
+    assert errors == {
         '"fine"': ("done", ""),
         '"obeys"': ("failed", "it took longer than its timeout of 2 s"),
         '"hangs"': ("failed", "it took longer than its timeout of 2 s, and was killed"),
@@ -81,7 +81,7 @@ def test_a_child_has_a_memory_cap(app):
 
 
 def test_outcomes_come_back_from_a_child(app):
-    """Skips, labels, data, and results that are handed over, however long."""
+    """Skips, labels, data, and long results that are handed over."""
     result, units = run(app, child_units.outcomes, ["skip", "label", "hand", "plain"])
     states = {key: str(unit.state) for key, unit in units.items()}
     assert states == {'"skip"': "skipped", '"label"': "done", '"hand"': "running", '"plain"': "done"}
@@ -102,8 +102,8 @@ def test_children_run_units_of_shards(app, tmp_path):
 
 
 @pytest.mark.parametrize("function", ["child", "program"])
-def test_ctrl_c_reaches_neither_children_nor_programs(start, tmp_path, function):
-    """A terminal's Ctrl-C goes to the whole group: units under way end all the same, and the run with exit 7."""
+def test_ctrl_c_reaches_neither_children_nor_commands(start, tmp_path, function):
+    """Ctrl-C goes to the whole process group: units in flight still finish, and the run exits with 7."""
     process = start(function, "--count", 4, "--nap", 1.5)
     wait_until(lambda: all((tmp_path / f"unit-{key}-begun").exists() for key in (0, 1)))
     os.killpg(process.pid, signal.SIGINT)
@@ -115,7 +115,7 @@ def test_ctrl_c_reaches_neither_children_nor_programs(start, tmp_path, function)
 @pytest.mark.parametrize("function", ["child", "program"])
 @pytest.mark.parametrize("how", ["twice", "kill"])
 def test_nothing_outlives_the_run(start, tmp_path, function, how):
-    """Neither a second Ctrl-C nor kill -9 leaves a child or a program behind."""
+    """Neither a second Ctrl-C nor kill -9 leaves a child or a command behind."""
     process = start(function, "--count", 2, "--nap", 60)
     begun = [tmp_path / f"unit-{key}-begun" for key in (0, 1)]
     wait_until(lambda: all(path.exists() and path.read_text() for path in begun))
@@ -130,8 +130,8 @@ def test_nothing_outlives_the_run(start, tmp_path, function, how):
     wait_until(lambda: not any(psutil.pid_exists(pid) for pid in pids))
 
 
-def test_a_program_that_fails_fails_its_unit(app):
-    """With its exit code or signal, and what it said last; one that cannot be started too."""
+def test_a_command_that_fails_fails_its_unit(app):
+    """The error has its exit code or signal and its last output; a command that cannot start fails too."""
     codes = {
         "1": ["sh", "-c", "echo to no avail >&2; exit 3"],
         "2": ["sh", "-c", "kill -9 $$"],
@@ -145,16 +145,16 @@ def test_a_program_that_fails_fails_its_unit(app):
         return unit.command(codes[key]).output
 
     _, units = run(holder, work, list(codes))
-    said = {key: (unit.error or "").partition("\n")[0] for key, unit in units.items()}
-    assert said['"1"'].endswith("sh ended with exit code 3: to no avail")
-    assert said['"2"'].endswith("sh ended with SIGKILL: it said nothing")
-    assert "No such file" in said['"3"']
+    errors = {key: (unit.error or "").partition("\n")[0] for key, unit in units.items()}
+    assert errors['"1"'].endswith("sh ended with exit code 3: to no avail")
+    assert errors['"2"'].endswith("sh ended with SIGKILL: it said nothing")
+    assert "No such file" in errors['"3"']
     assert str(units['"4"'].state) == "done"
     holder.close()
 
 
-def test_a_program_ends_when_the_time_of_its_unit_is_up(app, tmp_path):
-    """It is asked first, then killed with all that it has started."""
+def test_a_command_ends_when_its_unit_times_out(app, tmp_path):
+    """It gets a signal first, then it is killed with all its children."""
     path = tmp_path / "pid"
     holder = holdfast.Holdfast(app.url)
 
@@ -169,8 +169,8 @@ def test_a_program_ends_when_the_time_of_its_unit_is_up(app, tmp_path):
     holder.close()
 
 
-def test_who_was_killed_with_a_program_is_buried(app):
-    """Also who has left its session, and what that one has started: the supervisor does not go to sleep before."""
+def test_processes_killed_with_a_command_are_reaped(app):
+    """Including those that left its session, and their children: the supervisor reaps them before it waits."""
     holder = holdfast.Holdfast(app.url)
     nested = "sleep 300; true"
 

@@ -13,9 +13,9 @@ from msgspec import structs
 
 import holdfast
 from holdfast import Unit
-from holdfast.client.batches.local import RunOptions, opening_of
-from holdfast.domain.batches.batch import BatchState
-from holdfast.domain.batches.unit import unit_key
+from holdfast.client.batches.batch_claim import run_request
+from holdfast.client.batches.options import RunOptions
+from holdfast.domain.batches.batch import BatchState, unit_key
 from holdfast.errors import ConfigurationError, InvalidInput, InvalidKind, ServiceRunning
 from holdfast.store.batches.ledger import NextUnits
 from holdfast.worker import clock
@@ -34,8 +34,8 @@ def unit_of(app, result, key="1"):
     return {unit.key: unit for unit in app.store.batches.units(result.batch.id)}[key]
 
 
-def test_a_unit_is_told_that_its_time_is_up(app):
-    """It fails, is tried again with all its time, and its neighbours hear nothing of it."""
+def test_a_unit_that_times_out_is_stopped(app):
+    """It fails, is retried with its full timeout, and other units are not affected."""
     tries, others = [], []
 
     @app.unit(timeout=0.2, retries=1, retry=["0s"])
@@ -51,7 +51,7 @@ def test_a_unit_is_told_that_its_time_is_up(app):
 
 
 def test_an_interrupted_unit_keeps_its_attempts(app):
-    """A stop is no timeout and no failure: the unit is pending again, and has lost nothing."""
+    """A stop is neither a timeout nor a failure: the unit is pending again, and keeps its attempts."""
     begun, seen = threading.Event(), []
 
     @app.unit(timeout=60)
@@ -76,7 +76,7 @@ def test_an_interrupted_unit_keeps_its_attempts(app):
     assert seen == [(1, 1), (1, 1), (2, 1)]
 
 
-def test_a_timeout_that_nobody_would_hear_is_refused(app):
+def test_a_timeout_without_a_unit_parameter_is_refused(app):
     with pytest.raises(InvalidKind, match="cannot be told"):
 
         @app.unit(timeout=1)
@@ -94,7 +94,7 @@ def test_units_begin_no_faster_than_the_rate(app):
 
 
 def test_a_stop_does_not_wait_for_the_rate(app):
-    """A deadline ends a run whose units wait for their turns."""
+    """A deadline ends a run whose units wait for the rate."""
 
     @app.unit(rate=0.01)
     def work(key: int) -> None: ...
@@ -103,7 +103,7 @@ def test_a_stop_does_not_wait_for_the_rate(app):
 
 
 def test_hooks_see_a_run(app):
-    """One that fails is told in the log, and harms nothing."""
+    """A hook that fails is logged, and no unit fails."""
     seen = []
 
     @app.unit(max_failures=0)
@@ -136,7 +136,7 @@ def test_a_run_whose_first_hook_fails_does_not_begin(app):
 
 
 def test_results_go_through_an_inbox(app):
-    """Taken, accepted, refused; the batch is over when nothing waits."""
+    """Taken, accepted, refused; the batch is finished when no result waits."""
 
     @app.unit()
     def fetch(key: int, unit: Unit) -> None:
@@ -179,14 +179,14 @@ def json_of(value):
 def lose(app, function, *keys):
     """A run that had these units in hand when its process died."""
     gone = Owner("here", 2**22 - 1, 0.0, this_process().boot, this_process().namespace, "gone")
-    opening = structs.replace(opening_of(function.bind(), [*keys], RunOptions()), owner=json_of(gone))
+    opening = structs.replace(run_request(function.bind(), [*keys], RunOptions()), owner=json_of(gone))
     opened = app.store.batches.open(opening, worker="w")
     candidates = [(unit_key(key), place) for place, key in enumerate(keys)]
     app.store.batches.flush(opened, ask_for=NextUnits(candidates=candidates, limit=100))
 
 
 def test_units_of_a_lost_run_are_verified(app):
-    """What was done is not done again; what was not is run; a verifier that fails, fails its unit."""
+    """Confirmed units do not run again, others do; a verifier that raises fails its unit."""
     made = []
 
     @app.unit(on_lost="verify", max_failures=0)
@@ -205,7 +205,7 @@ def test_units_of_a_lost_run_are_verified(app):
     assert "does not answer" in unit_of(app, result, "3").error
 
 
-def test_to_verify_somebody_has_to_be_asked(app):
+def test_verify_requires_a_verifier(app):
     @app.unit(on_lost="verify")
     def work(key: int) -> None: ...
 
@@ -219,12 +219,12 @@ def test_to_verify_somebody_has_to_be_asked(app):
 
 @pytest.fixture
 def manager(tmp_path, monkeypatch):
-    """Puts a program on the path that answers like a service manager."""
+    """Put an executable on the PATH that answers like a service manager."""
 
     def make(name, answer, code=0):
-        program = tmp_path / name
-        program.write_text(f"#!/bin/sh\ncat <<'END'\n{answer}\nEND\nexit {code}\n")
-        program.chmod(program.stat().st_mode | stat.S_IXUSR)
+        executable = tmp_path / name
+        executable.write_text(f"#!/bin/sh\ncat <<'END'\n{answer}\nEND\nexit {code}\n")
+        executable.chmod(executable.stat().st_mode | stat.S_IXUSR)
         monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
 
     return make
@@ -238,8 +238,8 @@ def work(app):
     return work
 
 
-def test_a_process_that_lives_is_a_conflict(app, work, tmp_path):
-    """Exit 9 with its pid, command and age; one that is gone is none; to go on beside it is possible."""
+def test_a_live_process_is_a_conflict(app, work, tmp_path):
+    """Exit 9 with its pid, command and age; a dead process is not one; a run can be allowed beside it."""
     file = tmp_path / "service.pid"
     probe = f"pid:{file}"
     assert run(app, work, [1], conflicts=[probe]).exit_code == 0
@@ -252,7 +252,7 @@ def test_a_process_that_lives_is_a_conflict(app, work, tmp_path):
     assert run(app, work, [1], conflicts=[probe]).exit_code == 0
 
 
-def test_one_waits_for_the_end_of_a_service(app, work, tmp_path):
+def test_a_run_can_wait_for_the_end_of_a_service(app, work, tmp_path):
     file = tmp_path / "service.pid"
     file.write_text(str(os.getpid()))
     threading.Timer(0.3, file.unlink).start()
@@ -291,13 +291,13 @@ def test_a_function_knows_its_services(app, tmp_path):
 
 
 @pytest.mark.parametrize("probe", ["mail", "pid:", "launchd:mail", ":x"])
-def test_a_service_that_cannot_be_asked_for_is_refused(app, work, probe):
+def test_an_invalid_probe_is_refused(app, work, probe):
     with pytest.raises(InvalidInput, match="names no service"):
         run(app, work, [1], conflicts=[probe])
 
 
-def test_a_manager_that_does_not_answer_is_told(app, work, manager, tmp_path):
-    """Rather than to run beside a service that may be there."""
+def test_a_manager_that_does_not_answer_is_an_error(app, work, manager, tmp_path):
+    """Otherwise the batch could run beside a live service."""
     manager("systemctl", "", code=1)
     with pytest.raises(ConfigurationError, match="systemctl failed"):
         run(app, work, [1], conflicts=["systemd:mail"])

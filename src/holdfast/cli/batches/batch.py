@@ -16,8 +16,8 @@ from holdfast.cli.batches.export import all_units, export
 from holdfast.cli.command import CommandGroup, Items, command
 from holdfast.cli.session import Session
 from holdfast.cli.text import age, table
-from holdfast.client.batches.function import UnitFunction, UnitOptions
-from holdfast.client.batches.local import RunOptions
+from holdfast.client.batches.function import UnitFunction
+from holdfast.client.batches.options import UnitOptions, run_options
 from holdfast.client.batches.remote import run_anywhere
 from holdfast.client.batches.report import RunAnswer, UnitLine
 from holdfast.domain.batches.batch import Batch, BatchId, BatchState, exit_code
@@ -63,7 +63,7 @@ def run(
     function = _function(target)
     bound = function.bind(**parse_arguments(arguments))
     keys = batch.keys(function)
-    options = RunOptions(**{**batch.run, "output": session.output, "actor": session.actor})
+    options = run_options(**{**batch.run, "output": session.output, "actor": session.actor})
     if not options.dry_run:
         session.output.keep_stdout()
     return run_anywhere(_store(session, function), bound, keys, options).exit_code
@@ -192,7 +192,7 @@ def _lines(facts: BatchView) -> Iterator[str]:
         if value and name != "labels":
             yield f"  {name.replace('_', ' '):9} {value}"
     yield from (f"  {label:9} {count}" for label, count in facts.summary.labels.items())
-    yield from (f"  held by   {owner.say(holder)}" for holder in facts.holders)
+    yield from (f"  held by   {owner.describe(holder)}" for holder in facts.holders)
 
 
 def _unit_table(found: Iterable[UnitLine]) -> Iterator[Line]:

@@ -1,1 +1,1 @@
-"""Batch functions and their runs."""
+"""Unit functions and runs of batches."""

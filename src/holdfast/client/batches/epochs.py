@@ -1,4 +1,4 @@
-"""Epochs: a range cut into spans that run side by side, where the state that units carry begins anew at each border.
+"""Epochs: a range cut into spans, each of which is one unit.
 
 ::
 
@@ -7,7 +7,8 @@
 
     app.run(replay, epochs(date(2015, 1, 1), date(2024, 12, 31), by="year"), jobs=4)
 
-A span is one unit: what it has in memory is lost with its process, so it is run again from its border.
+Spans run side by side, so state in memory starts anew with each span. A span that was interrupted runs again from
+its start.
 """
 
 from __future__ import annotations
@@ -25,10 +26,12 @@ def epochs(first: int, last: int, by: int) -> list[tuple[int, int]]: ...
 @overload
 def epochs(first: date, last: date, by: int | str) -> list[tuple[date, date]]: ...
 def epochs(first: int | date, last: int | date, by: int | str) -> list[tuple[int, int]] | list[tuple[date, date]]:
-    """Cut a range, both ends included, into spans of ``by`` keys or days, or by the calendar: ``year``, ``month``.
+    """Cut a range, both ends included, into spans.
+
+    *by* is the number of keys or days in a span, or for dates ``"year"`` or ``"month"``.
 
     Raises:
-        InvalidInput: The range is empty, or it cannot be cut so.
+        InvalidInput: The range is empty, or *by* does not fit it.
     """
     if isinstance(first, date) and isinstance(last, date):
         _check(first <= last, f"{first} to {last} is no range")
@@ -51,7 +54,7 @@ def _days(first: date, last: date, by: int | str) -> list[tuple[date, date]]:
 
 
 def _border(day: date, by: int | str) -> date:
-    """The last day of the epoch that begins with *day*."""
+    """The last day of the epoch that begins on *day*."""
     if by == "year":
         return date(day.year, 12, 31)
     if by == "month":
@@ -59,13 +62,13 @@ def _border(day: date, by: int | str) -> date:
     return day + (_size(by, "a range of dates is cut by 'year', by 'month', or into so many days") - 1) * DAY
 
 
-def _size(by: int | str, what: str) -> int:
+def _size(by: int | str, expected: str) -> int:
     size = int(by) if isinstance(by, str) and by.isdecimal() else by
-    _check(isinstance(size, int) and size > 0, f"{what}, not {by!r}")
+    _check(isinstance(size, int) and size > 0, f"{expected}, not {by!r}")
     assert isinstance(size, int)
     return size
 
 
-def _check(holds: bool, what: str) -> None:  # noqa: FBT001
+def _check(holds: bool, message: str) -> None:  # noqa: FBT001
     if not holds:
-        raise InvalidInput(what)
+        raise InvalidInput(message)

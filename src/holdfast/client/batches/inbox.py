@@ -1,4 +1,4 @@
-"""Inboxes as consumers see them: results of units, each of them for one consumer."""
+"""Inboxes: queues of unit results for consumers."""
 
 from __future__ import annotations
 
@@ -15,69 +15,75 @@ from holdfast.store import Store
 from holdfast.store.batches.inbox import TERM, InboxItem
 from holdfast.worker import clock
 
-#: How often a consumer that waits looks again, in seconds.
-LOOK_EVERY = 0.2
+#: Pause between two polls of a waiting consumer.
+POLL_INTERVAL_S = 0.2
 
 
 class InboxResult:
-    """A result that this consumer has taken, until its term is over."""
+    """A result that this consumer has taken. It is the only one that has it until the lease expires."""
 
     def __init__(self, store: Store, taken: InboxItem) -> None:
-        #: The key of the unit, its batch, and what it handed over.
+        #: The key of the unit.
         self.key: Any = msgspec.json.decode(taken.key)
+        #: The id of its batch.
         self.batch: int = taken.batch_id
+        #: The value that the unit handed over.
         self.value: Any = msgspec.json.decode(taken.data)
         self._store = store
         self._taken = taken
 
     def accept(self) -> None:
-        """It has been used: the unit is done, and nobody gets the result again.
+        """Accept the result: its unit is done, and no consumer gets the result again.
 
         Raises:
-            ResultLost: The term was over, and another consumer has it, or it has expired.
+            ResultLost: The lease expired and another consumer has the result, or the result itself expired.
         """
         self._store.inbox.accept(self._taken)
 
     def refuse(self, error: str) -> None:
-        """It is of no use: the unit has failed, and runs again with the next run of its batch.
+        """Refuse the result: its unit has failed, and runs again in the next run of its batch.
 
         Raises:
-            ResultLost: The term was over, and another consumer has it, or it has expired.
+            ResultLost: The lease expired and another consumer has the result, or the result itself expired.
         """
         self._store.inbox.refuse(self._taken, error)
 
     def transaction(self) -> AbstractContextManager[Any]:
-        """A connection to the store's own database; what is done with it is kept if and only if it is accepted.
+        """Accept the result in a transaction on the store's own database.
+
+        The context manager returns the connection. Your writes and the acceptance commit together, or not at all.
 
         Raises:
-            ResultLost: The term was over, and another consumer has it, or it has expired; nothing was kept.
+            ResultLost: The lease expired and another consumer has the result, or the result itself expired. Nothing
+                was committed.
         """
         transaction: AbstractContextManager[Any] = self._store.inbox.transaction(self._taken)
         return transaction
 
 
 class Inbox:
-    """Results under one name. Any number of consumers may take from it: each result is with one of them."""
+    """The results under one name. Many consumers can take from it; each result goes to one of them at a time."""
 
     def __init__(self, store: Callable[[], Store], name: str) -> None:
         self._store = store
         self._name = name
 
     def take(self, limit: int = 10, *, wait: Duration = 0, lease_duration: Duration = TERM) -> list[InboxResult]:
-        """Take up to *limit* results, the longest free first; *wait* for the first one at most so long.
+        """Take up to *limit* results, those that have been free longest first.
 
-        What is not accepted within *term*, or whose consumer died, is taken by another.
+        *wait* is the longest time to wait for a first result. Another consumer can take a result that was not
+        accepted within *lease_duration*.
         """
         checked_count(limit)
-        store, pause = self._store(), threading.Event()
+        store, never_set = self._store(), threading.Event()
         until = clock.now() + as_duration(wait).total_seconds()
         while True:
             taken = store.inbox.take(self._name, limit=limit, lease_duration=as_duration(lease_duration))
-            rest = until - clock.now()
-            if taken or rest <= 0:
+            left = until - clock.now()
+            if taken or left <= 0:
                 return [InboxResult(store, each) for each in taken]
-            pause.wait(min(rest, LOOK_EVERY))
+            never_set.wait(min(left, POLL_INTERVAL_S))
 
     def __len__(self) -> int:
-        """How many results wait, or are with a consumer."""
+        """The number of results that wait or are with a consumer."""
         return self._store().inbox.size(self._name)

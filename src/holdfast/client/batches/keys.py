@@ -1,48 +1,107 @@
-"""Which keys of an input a run has to look at."""
+"""Keys of a run: parsed from text, and selected from its input."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import date
+from pathlib import Path
 from typing import Any
 
+from holdfast.client.batches.epochs import epochs
 from holdfast.client.batches.function import UnitFunction
-from holdfast.domain.batches.unit import UnitKey, unit_key
+from holdfast.client.batches.options import Selection
+from holdfast.domain.batches.batch import UnitKey, unit_key
 from holdfast.errors import InvalidInput
 from holdfast.store import Store
 from holdfast.store.batches.opening import BatchRun
 from holdfast.worker.batches.bitmap import Bitmap
 
-#: With so many units over, it is quicker to read which than to look each of them up.
-WORTH_IT = 5000
+#: From this many finished units on, reading their keys once is quicker than looking up each key.
+BITMAP_MIN_UNITS = 5000
 
 
-def chosen(
-    function: UnitFunction[..., Any], keys: Iterable[Any], *, only: Sequence[Any] | None, resume_from: Any
-) -> set[UnitKey] | None:
-    """The only keys to run, if not all.
+def selected_keys(function: UnitFunction[..., Any], keys: Iterable[Any], selection: Selection) -> set[UnitKey] | None:
+    """The keys that *selection* names as the only ones; None means all.
 
     Raises:
-        InvalidInput: One that is named is not there, as far as that can be known before the run.
+        InvalidInput: A named key is not in the input. Iterators cannot be checked before the run.
     """
-    picked = None if only is None else [key_of(function, value) for value in only]
-    named = [*(picked or ()), *([] if resume_from is None else [key_of(function, resume_from)])]
+    only = None if selection.only is None else [key_of(function, value) for value in selection.only]
+    named = list(only or ())
+    if selection.resume_from is not None:
+        named.append(key_of(function, selection.resume_from))
     if named and isinstance(keys, range | Sequence):
         known = {unit_key(key) for key in keys} if not isinstance(keys, range) else None
         for key in named:
-            there = key in known if known is not None else key.lstrip("-").isdecimal() and int(key) in keys
-            if not there:
+            exists = key in known if known is not None else key.lstrip("-").isdecimal() and int(key) in keys
+            if not exists:
                 raise InvalidInput(f"{key} is not among the keys")
-    return None if picked is None else set(picked)
+    return None if only is None else set(only)
 
 
-def keys_over(store: Store, opened: BatchRun, keys: Iterable[Any]) -> Bitmap | None:
-    """Of a range that was run before, the keys that need not be looked at: read once, a bit for each."""
-    if opened.created or not isinstance(keys, range) or store.batches.counters(opened.batch.id).over < WORTH_IT:
+def finished_keys(store: Store, opened: BatchRun, keys: Iterable[Any]) -> Bitmap | None:
+    """The keys of a range that earlier runs finished, when a bitmap is quicker than lookups."""
+    if opened.created or not isinstance(keys, range) or store.batches.counters(opened.batch.id).over < BITMAP_MIN_UNITS:
         return None
     return Bitmap(keys, store.batches.keys_over(opened.batch.id))
 
 
 def key_of(function: UnitFunction[..., Any], value: Any) -> UnitKey:
-    """A key that came as a word from a line is that of the function's type."""
+    """The key of a value; text from a command line becomes an integer where the function takes one."""
     is_number = function.key_type is int and isinstance(value, str) and value.lstrip("-").isdecimal()
     return unit_key(int(value) if is_number else value)
+
+
+def parse_key(function: UnitFunction[..., Any], text: str) -> int | str:
+    """A key from a command line or a file, as the function takes it."""
+    if function.key_type is int:
+        if not re.fullmatch(r"-?\d{1,18}", text):
+            raise InvalidInput(f"{text!r} is no key of {function.options.name}", hint="Its keys are whole numbers.")
+        return int(text)
+    return text
+
+
+def parse_range(text: str) -> Sequence[int] | Sequence[date]:
+    """A range with both ends included: integers as ``LO-HI``, or days as ``2024-01-01..2024-12-31``."""
+    if ".." in text:
+        return _parse_days(text)
+    match = re.fullmatch(r"(-?\d{1,18})-(-?\d{1,18})", text)
+    if match is None:
+        hint = "Write LO-HI, for example 1-100, both ends included; numbers have 18 digits at most."
+        raise InvalidInput(f"{text!r} is no range", hint=hint)
+    if int(match[1]) > int(match[2]):
+        raise InvalidInput(f"{text!r} runs backwards", hint=f"Write {match[2]}-{match[1]}.")
+    return range(int(match[1]), int(match[2]) + 1)
+
+
+def _parse_days(text: str) -> list[date]:
+    first, _, last = text.partition("..")
+    try:
+        return [low for low, _ in epochs(date.fromisoformat(first), date.fromisoformat(last), 1)]
+    except ValueError:
+        raise InvalidInput(f"{text!r} is no range of days", hint="Write 2024-01-01..2024-12-31.") from None
+
+
+class KeyFile:
+    """Keys from a file with one key per line; ``-`` is stdin. Each iteration reads the file again, line by line."""
+
+    def __init__(self, function: UnitFunction[..., Any], file: str) -> None:
+        self._function = function
+        self._file = file
+        if file != "-" and not Path(file).is_file():
+            raise InvalidInput(f"there is no file {file}", hint="Give a file with one key per line, or - for stdin.")
+
+    def __iter__(self) -> Iterator[int | str]:
+        if self._file == "-":
+            yield from self._keys(sys.stdin)
+            return
+        try:
+            with Path(self._file).open(encoding="utf-8") as lines:
+                yield from self._keys(lines)
+        except (OSError, UnicodeDecodeError) as error:
+            raise InvalidInput(f"the keys cannot be read: {error}") from None
+
+    def _keys(self, lines: Iterable[str]) -> Iterator[int | str]:
+        return (parse_key(self._function, line.strip()) for line in lines if line.strip())

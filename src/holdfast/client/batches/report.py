@@ -1,11 +1,11 @@
-"""What a run of a batch tells: progress for people, lines for programs, and at the end a summary."""
+"""Reports of runs: progress for people, lines for programs, and a summary."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 from msgspec import Struct
@@ -19,6 +19,22 @@ from holdfast.output.envelope import Failure
 from holdfast.output.printer import Format, Output
 from holdfast.output.progress import ProgressCallback, has_bar, progress
 from holdfast.worker.batches.owner import command_line
+
+if TYPE_CHECKING:
+    from holdfast.client.batches.result import BatchResult
+
+#: Error code, message and hint of a run, by exit code; exit code 0 has none.
+FAILURES: dict[int, tuple[str, str, str]] = {
+    1: ("E_ALL_FAILED", "every unit failed", "See the errors with: holdfast batch units {batch} --state failed"),
+    6: ("E_PARTIAL_FAILURE", "some units failed", "See them with: holdfast batch units {batch} --state failed"),
+    7: ("E_ABORTED", "stopped on request", "Go on with: {command}"),
+    8: ("E_MAX_FAILURES", "too many failures", "Mend the cause, then go on with: {command}"),
+    10: ("E_DEADLINE", "the time was up", "Go on with: {command}"),
+    11: ("E_PAUSED", "paused by a person", "holdfast batch resume {batch}, then go on with: {command}"),
+    12: ("E_CANCELLED", "cancelled by a person", "The next run begins a new generation."),
+    15: ("E_LEASE_LOST", "another run has taken over", "See who it is with: holdfast batch show {batch}"),
+}
+RESUMABLE = frozenset({7, 8, 10, 11})
 
 
 class RunAnswer(Struct, frozen=True):
@@ -44,7 +60,7 @@ class UnitLine(Struct, frozen=True, omit_defaults=True):
 
 
 class RunReport:
-    """Tells of one run."""
+    """Reports one run to its output."""
 
     def __init__(
         self,
@@ -57,7 +73,7 @@ class RunReport:
         edited: bool = False,
         before: int = 0,
     ) -> None:
-        #: Units that had ended before anybody looked.
+        #: Units that were finished before this report began.
         self._before = before
         self._output = output
         self._batch = batch
@@ -67,26 +83,25 @@ class RunReport:
         self._every = max(1, every)
         self._finished = 0
         self._failed = 0
-        self._told = 0
+        self._noted = 0
         self._began = time.monotonic()
-        #: Whether people are told how far it is.
-        self._tells = output.format is Format.TEXT and not output.quiet
+        self._shows_progress = output.format is Format.TEXT and not output.quiet
         self._stack = ExitStack()
-        #: The bar of a terminal; without it there are lines.
-        self._bar: ProgressCallback | None = None
+        #: The progress bar of a terminal; elsewhere progress is printed as lines.
+        self._bar: Tell | None = None
 
     def __enter__(self) -> Self:
-        self._tell_begin()
+        self._note_begin()
         if has_bar(self._output):
-            what = f"batch {self._batch.id}"
-            self._bar = self._stack.enter_context(progress(self._output, what, self._total))
+            title = f"batch {self._batch.id}"
+            self._bar = self._stack.enter_context(progress(self._output, title, self._total))
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
         self._bar = None
 
-    def _tell_begin(self) -> None:
+    def _note_begin(self) -> None:
         batch = self._batch
         known = "" if batch.name is None else f" {batch.name!r}"
         head = f"batch {batch.id}{known}, generation {batch.generation}: {batch.kind} over {batch.source}"
@@ -102,27 +117,28 @@ class RunReport:
     def note(self, text: str) -> None:
         self._output.note(text)
 
-    def units(self, ends: Sequence[UnitOutcome | UnitRow]) -> None:
-        """Tell of units that are in the ledger now."""
-        finished = self._finished + len(ends)
+    def units(self, outcomes: Sequence[UnitOutcome | UnitRow]) -> None:
+        """Report units that the ledger has now."""
+        finished = self._finished + len(outcomes)
         if self._output.format is Format.NDJSON:
-            self._output.checkpointed_lines([unit_line(end) for end in ends], checkpoint=finished)
-        elif self._tells:
-            self.far(finished, self._failed + sum(end.state is UnitState.FAILED for end in ends))
+            self._output.lines_of([unit_line(outcome) for outcome in outcomes], checkpoint=finished)
+        elif self._shows_progress:
+            failed = sum(outcome.state is UnitState.FAILED for outcome in outcomes)
+            self.progress(finished, self._failed + failed)
         self._finished = finished
 
-    def far(self, finished: int, failed: int) -> None:
-        """Tell people how many units have ended, and how many of them failed."""
-        if not self._tells:
+    def progress(self, finished: int, failed: int) -> None:
+        """Show how many units are finished, and how many of them failed."""
+        if not self._shows_progress:
             return
         self._finished, self._failed = finished, failed
         if self._bar is not None:
             self._bar(finished, failed)
-        elif finished - self._told >= self._every:
-            self._told = finished
-            self.note(self._progress())
+        elif finished - self._noted >= self._every:
+            self._noted = finished
+            self.note(self._progress_line())
 
-    def _progress(self) -> str:
+    def _progress_line(self) -> str:
         rate = max(1e-6, self._finished - self._before) / max(1e-6, time.monotonic() - self._began)
         words = [
             f"{self._finished:,}" + (f" of {self._total:,}" if self._total else "") + " units",
@@ -134,43 +150,44 @@ class RunReport:
             words.append(f"{format_short_duration((self._total - self._finished) / rate)} left")
         return ", ".join(words)
 
-    def finished(self, summary: Summary, code: int) -> None:
-        batch = self._batch
+    def finish(self, result: BatchResult) -> None:
+        """Print the result of the run."""
+        batch, summary, exit_code = self._batch, result.summary, result.exit_code
+        assert summary is not None
         answer = RunAnswer(batch.id, batch.generation, summary)
-        if code == 0:
-            self._output.value(answer, lambda: [_said(batch, summary)], ndjson_summary=True)
+        if exit_code == 0:
+            self._output.value(answer, lambda: [_summary_line(batch, summary)], ndjson_summary=True)
             return
-        end = BATCH_ENDS[code]
-        text = end.meaning
+        code, message, hint = FAILURES[result.exit_code]
         if summary.aborted_by is AbortedBy.FATAL:
-            text = "a unit said that it makes no sense to go on, or the run could not begin"
+            message = "a unit said that it makes no sense to go on, or the run could not begin"
         failure = Failure(
-            code=end.code,
-            message=f"{text}: {_said(batch, summary)}",
-            hint=end.hint.format(batch=batch.id, command=command_line()),
-            retryable=end.resumable,
-            retry_after_s=end.retry_after_s,
-            next=command_line() if end.resumable else None,
+            code=code,
+            message=f"{message}: {_summary_line(batch, summary)}",
+            hint=hint.format(batch=batch.id, command=command_line()),
+            retryable=exit_code in RESUMABLE,
+            retry_after_s=60.0 if exit_code == 8 else None,
+            next=command_line() if exit_code in RESUMABLE else None,
         )
-        self._output.error(failure, data=answer, status="partial_failure" if code == 6 else "error")
+        self._output.error(failure, data=answer, status="partial_failure" if exit_code == 6 else "error")
 
 
-def unit_line(end: UnitOutcome | UnitRow) -> UnitLine:
-    """A unit for programs: as it has just ended, or as the ledger keeps it."""
+def unit_line(unit: UnitOutcome | UnitRow) -> UnitLine:
+    """A unit in NDJSON, from its outcome or from the ledger."""
     return UnitLine(
-        key=msgspec.json.decode(end.key),
-        status=end.state,
-        duration_ms=end.duration_ms,
-        attempts=end.attempts,
-        label=end.label,
-        warning=end.warning,
-        data=None if end.data is None else msgspec.json.decode(end.data),
-        error=end.error,
+        key=msgspec.json.decode(unit.key),
+        status=unit.state,
+        duration_ms=unit.duration_ms,
+        attempts=unit.attempts,
+        label=unit.label,
+        warning=unit.warning,
+        data=None if unit.data is None else msgspec.json.decode(unit.data),
+        error=unit.error,
     )
 
 
-def _said(batch: Batch, summary: Summary) -> str:
+def _summary_line(batch: Batch, summary: Summary) -> str:
     names = ("failed", "skipped", "cancelled", "in_doubt", "in_inbox", "pending", "warned", "returned")
-    told = {name.replace("_", " "): getattr(summary, name) for name in names} | summary.labels
-    words = [f"{summary.succeeded:,} of {summary.total:,} done", *(f"{n:,} {name}" for name, n in told.items() if n)]
+    counts = {name.replace("_", " "): getattr(summary, name) for name in names} | summary.labels
+    words = [f"{summary.succeeded:,} of {summary.total:,} done", *(f"{n:,} {name}" for name, n in counts.items() if n)]
     return f"batch {batch.id}: {', '.join(words)}"

@@ -1,19 +1,20 @@
-"""A batch as a loop, for code that has one already: the loop stays, and becomes resumable."""
+"""Batch sessions: batches as a loop of the caller."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from itertools import islice
 from typing import Any, NoReturn, Self
 
 import msgspec
 
 from holdfast.client.batches.function import BoundFunction
-from holdfast.client.batches.local import RunOptions, begin, heard, limits_of
-from holdfast.domain.batches.batch import AbortedBy, Summary, exit_code, summarise
+from holdfast.client.batches.local import LocalRun, signal_handlers
+from holdfast.client.batches.options import RunOptions
+from holdfast.client.batches.result import BatchResult
+from holdfast.domain.batches.batch import AbortedBy, Summary, UnitKey, UnitOutcome, UnitRow, UnitState, unit_key
 from holdfast.domain.batches.breaker import Breaker
 from holdfast.domain.batches.unit import UnitKey, UnitOutcome, UnitRow, UnitState, unit_key
 from holdfast.domain.jobs.handler_exceptions import AlreadyFinished, Cancelled, Fatal, Skip
@@ -22,130 +23,136 @@ from holdfast.store import Store
 from holdfast.store.batches.in_flight import UnitInFlight
 from holdfast.store.batches.ledger import NextUnits
 from holdfast.worker import clock
-from holdfast.worker.batches.driver import FLUSH_EVERY, DriverHeartbeat, release
-from holdfast.worker.batches.threads import GROUP
-from holdfast.worker.batches.unit import Unit, UnitRunner
+from holdfast.worker.batches.driver import FLUSH_INTERVAL_S
+from holdfast.worker.batches.outcomes import OutcomeBuffer
+from holdfast.worker.batches.threads import MAX_UNWRITTEN
+from holdfast.worker.batches.unit import Unit
 from holdfast.worker.handler import say
-from holdfast.worker.service import ServiceThread
 
 
-class Session:
-    """``with app.session(…) as run: for key in run.pending(keys): with run.unit(key): …``
+class BatchSession:
+    """A batch as your own loop, which becomes resumable.
 
-    Units run where the loop runs, one after the other. What a unit raises is its failure alone: the loop goes
-    on, until the breaker trips. A first signal ends the loop after the unit under way, a second one the process.
+    ::
+
+        with app.session("resync") as run:
+            for key in run.pending(keys):
+                with run.unit(key):
+                    ...
+
+    Units run where the loop runs, one after the other. An exception within ``run.unit`` fails that unit alone, and the
+    loop goes on until the breaker trips. The first signal ends the loop after the current unit, the second one ends
+    the process. After the ``with``, ``summary`` and ``exit_code`` are set.
     """
 
     def __init__(self, store: Store, bound: BoundFunction, options: RunOptions) -> None:
         self._store = store
-        self._begun = begin(store, bound, (), options)
-        self._opened = self._begun.opened
-        self._run: UnitRunner = self._begun.run
-        self._breaker = Breaker(limits_of(bound, options))
+        self._run = LocalRun.begin(store, bound, (), options)
+        self._opened = self._run.opened
+        self._stopping = self._run.runner.stopping
+        self._breaker = Breaker(options.limits.failure_limits(bound.function.options))
         self._retry_failed = options.retry_failed
-        self._aborted: AbortedBy | None = None
-        self._ends: list[UnitOutcome] = []
-        self._rows: dict[UnitKey, UnitRow] = {}
-        self._streak: list[UnitOutcome] = []
-        self._met = 0
+        self._aborted_by: AbortedBy | None = None
+        self._outcomes = OutcomeBuffer()
+        self._in_hand: dict[UnitKey, UnitRow] = {}
+        self._keys_considered = 0
         self._complete = False
-        self._flushed = clock.now()
+        self._flushed_at = clock.now()
         self._stack = ExitStack()
         self.summary: Summary | None = None
         self.exit_code: int | None = None
 
     def __enter__(self) -> Self:
-        lost = partial(self.stop, AbortedBy.LEASE_LOST)
-        pulse = ServiceThread(DriverHeartbeat(self._store, self._opened, self._run, lost=lost), told=lambda *_: None)
-        pulse.start()
-        self._stack.callback(pulse.stop, timeout=1)
-        self._stack.enter_context(heard(self.stop))
-        self._stack.enter_context(self._begun.report)
+        heartbeat = self._run.heartbeat(self._store, self.stop)
+        heartbeat.start()
+        self._stack.callback(heartbeat.stop, timeout=1)
+        self._stack.enter_context(signal_handlers(self.stop))
+        self._stack.enter_context(self._run.report)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """End the run; what broke out of the loop leaves the batch stopped, and is raised on."""
+        """End the run. An exception that leaves the loop stops the batch, and propagates."""
         with self._stack:
             if kind is not None:
                 self.stop(AbortedBy.FATAL)
-            self._write()
-            batch, counted = self._store.batches.end(self._opened, self._aborted, self._met, complete=self._complete)
+            self._flush()
+            batch, counters = self._store.batches.end(
+                self._opened, self._aborted_by, self._keys_considered, complete=self._complete
+            )
             self._store.leases.settle(self._opened.lease, Done())
-        self.summary = summarise(counted, batch.total or 0, self._aborted)
-        self.exit_code = exit_code(counted, self._aborted)
-        self._begun.report.finished(self.summary, self.exit_code)
+        result = BatchResult.after(batch, counters, self._aborted_by)
+        self.summary, self.exit_code = result.summary, result.exit_code
+        self._run.report.finish(result)
 
-    def stop(self, why: AbortedBy = AbortedBy.SIGNAL) -> None:
-        """Begin no more units; the first reason stays."""
-        self._aborted = self._aborted or why
-        self._run.stop()
+    def stop(self, reason: AbortedBy = AbortedBy.SIGNAL) -> None:
+        """Stop the loop before its next unit. The first reason is the one that counts."""
+        self._aborted_by = self._aborted_by or reason
+        self._run.runner.stop()
 
     def pending(self, keys: Iterable[Any]) -> Iterator[Any]:
-        """Those of *keys* that are to be run, in their order, until the run has to stop."""
+        """The keys that are left to run, in their order, until the run stops."""
         numbered = ((unit_key(value), place) for place, value in enumerate(keys))
-        ahead: list[UnitInFlight] = []
-        while not self._run.stopping.is_set():
-            ahead += islice(numbered, GROUP - len(ahead))
-            if not ahead:
+        candidates: list[UnitInFlight] = []
+        while not self._stopping.is_set():
+            candidates += islice(numbered, MAX_UNWRITTEN - len(candidates))
+            if not candidates:
                 self._complete = True
                 return
-            flushed = self._write(ahead)
-            self._met += flushed
-            ahead = ahead[flushed:]
-            for row in list(self._rows.values()):
-                if self._run.stopping.is_set():
+            considered = self._flush(candidates)
+            self._keys_considered += considered
+            candidates = candidates[considered:]
+            for row in list(self._in_hand.values()):
+                if self._stopping.is_set():
                     return
                 yield msgspec.json.decode(row.key)
 
     @contextmanager
     def unit(self, key: Any) -> Iterator[Unit]:
-        """Do one unit: what it raises is written down, and the loop goes on."""
-        row = self._rows[unit_key(key)]
-        unit = Unit(self._run, row, key)
+        """Run one unit. An exception within the block is recorded as its failure, and the loop goes on."""
+        row = self._in_hand[unit_key(key)]
+        unit = Unit(self._run.runner, row, key)
         began = time.monotonic()
         try:
             yield unit
         except (Cancelled, AlreadyFinished):
-            self._rows.pop(row.key)
+            self._in_hand.pop(row.key)
             return
         except Skip as skip:
             unit.warn(str(skip))
-            end = unit.finished(UnitState.SKIPPED, None, time.monotonic() - began)
+            outcome = unit.outcome(UnitState.SKIPPED, None, time.monotonic() - began)
         except Exception as error:  # noqa: BLE001 - the failure of one unit
-            end = unit.finished(UnitState.FAILED, say(error), time.monotonic() - began)
+            outcome = unit.outcome(UnitState.FAILED, say(error), time.monotonic() - began)
             if isinstance(error, Fatal):
                 self.stop(AbortedBy.FATAL)
         else:
-            end = unit.settled or unit.finished(UnitState.DONE, None, time.monotonic() - began)
-        self._rows.pop(row.key)
-        self._over(end, written=unit.settled is not None)
+            outcome = unit.settled or unit.outcome(UnitState.DONE, None, time.monotonic() - began)
+        self._in_hand.pop(row.key)
+        self._add(outcome, written=unit.settled is not None)
 
     def exit(self) -> NoReturn:
-        """End the program with the exit code of the run; after the ``with``."""
+        """End the process with the exit code of the run; call it after the ``with``."""
         raise SystemExit(self.exit_code)
 
-    def _over(self, end: UnitOutcome, *, written: bool) -> None:
-        if not written:
-            self._ends.append(end)
-        failed = end.state is UnitState.FAILED
-        self._streak = [*self._streak, end] if failed else []
+    def _add(self, outcome: UnitOutcome, *, written: bool) -> None:
+        failed = outcome.state is UnitState.FAILED
+        self._outcomes.add(outcome, failed=failed, written=written)
         if self._breaker.count(failed=failed) and failed:
-            self._ends = release(self._ends, self._streak)
+            self._outcomes.release_streak()
             assert self._breaker.tripped is not None
             self.stop(self._breaker.tripped)
-        if len(self._ends) >= GROUP or clock.now() - self._flushed >= FLUSH_EVERY:
-            self._write()
+        if len(self._outcomes.unwritten) >= MAX_UNWRITTEN or clock.now() - self._flushed_at >= FLUSH_INTERVAL_S:
+            self._flush()
 
-    def _write(self, ahead: list[UnitInFlight] | None = None) -> int:
-        """Write what has ended; with *ahead*, take the next units, and say how many were looked at."""
-        ends, self._ends = self._ends, []
-        held = [(row.key, row.place) for row in self._rows.values()] if not self._run.stopping.is_set() else []
-        limit = 0 if ahead is None else GROUP
-        ask_for = NextUnits(in_hand=held, candidates=ahead, limit=limit, retry_failed=self._retry_failed)
-        flushed = self._store.batches.flush(self._opened, ends, ask_for)
-        self._flushed = clock.now()
-        self._rows.update((row.key, row) for row in flushed.taken)
-        self._begun.report.units([end for end in ends if end.state is not UnitState.PENDING])
+    def _flush(self, candidates: list[UnitInFlight] | None = None) -> int:
+        """Write the outcomes, and take units from *candidates*. Returns how many candidates were considered."""
+        outcomes = self._outcomes.take()
+        in_hand = [] if self._stopping.is_set() else [(row.key, row.place) for row in self._in_hand.values()]
+        limit = 0 if candidates is None else MAX_UNWRITTEN
+        request = NextUnits(in_hand=in_hand, candidates=candidates, limit=limit, retry_failed=self._retry_failed)
+        flushed = self._store.batches.flush(self._opened, outcomes, request)
+        self._flushed_at = clock.now()
+        self._in_hand.update((row.key, row) for row in flushed.taken)
+        self._run.report.units([outcome for outcome in outcomes if outcome.state is not UnitState.PENDING])
         if flushed.stop is not None:
             self.stop(flushed.stop)
         return flushed.looked

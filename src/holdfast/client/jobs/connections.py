@@ -1,7 +1,6 @@
-"""From what a caller calls a connection to the driver's own connection.
+"""Driver connections behind the connections and sessions that callers pass.
 
-SQLAlchemy's connections and sessions are recognised by their methods, so that it need
-not be installed.
+SQLAlchemy objects are recognised by their methods, so SQLAlchemy need not be installed.
 """
 
 from __future__ import annotations
@@ -17,34 +16,30 @@ def driver_connection(connection: Any) -> Any:
         raise InvalidInput("this is an async connection", hint="Use await handler.aenqueue(...).")
     if _is_session(connection):
         connection = connection.connection()
-    return _unwrapped(connection)
+    if not hasattr(connection, "exec_driver_sql"):
+        return connection
+    # SQLAlchemy begins lazily: without a transaction of its own it would commit nothing.
+    if not connection.in_transaction():
+        connection.begin()
+    return connection.connection.driver_connection
 
 
 async def driver_connection_async(connection: Any) -> Any:
-    """The same; async connections and sessions of SQLAlchemy are let through as well."""
+    """The same, also for async connections and sessions of SQLAlchemy."""
     if not _is_async(connection):
         return driver_connection(connection)
     if _is_session(connection):
         connection = await connection.connection()
-    if hasattr(connection, "get_raw_connection"):
-        if not connection.in_transaction():
-            await connection.begin()
-        raw = await connection.get_raw_connection()
-        return raw.driver_connection
-    return connection
-
-
-def _unwrapped(connection: Any) -> Any:
-    """SQLAlchemy begins lazily: without a transaction of its own it would have nothing to commit."""
-    if hasattr(connection, "exec_driver_sql"):
-        if not connection.in_transaction():
-            connection.begin()
-        return connection.connection.driver_connection
-    return connection
+    if not hasattr(connection, "get_raw_connection"):
+        return connection
+    if not connection.in_transaction():
+        await connection.begin()
+    raw = await connection.get_raw_connection()
+    return raw.driver_connection
 
 
 def _is_session(connection: Any) -> bool:
-    # Asked of the class: on an instance SQLAlchemy would answer by connecting.
+    # The check is on the class: on an instance, SQLAlchemy would connect to the database.
     return hasattr(type(connection), "add") and hasattr(type(connection), "flush")
 
 

@@ -1,4 +1,4 @@
-"""From a call of a handler to a job in the store."""
+"""Handlers: registered functions whose calls can be enqueued as jobs."""
 
 from __future__ import annotations
 
@@ -11,38 +11,23 @@ import msgspec
 
 from holdfast.client.jobs.connections import driver_connection, driver_connection_async
 from holdfast.client.jobs.job_ref import JobRef
-from holdfast.domain.durations import as_duration
+from holdfast.client.jobs.registry import KindRegistry
 from holdfast.domain.jobs.dependencies import After
 from holdfast.domain.jobs.job import JobId
-from holdfast.domain.jobs.json_values import to_json
-from holdfast.domain.jobs.kind import Kind
+from holdfast.domain.jobs.kind import Kind, to_json
 from holdfast.domain.jobs.new_job import Actor, Enqueued, NewJob
 from holdfast.domain.jobs.published_kind import PublishedKind
 from holdfast.domain.jobs.unique_key import KeyScope, OnConflict, Unique
-from holdfast.domain.names import checked_name
+from holdfast.domain.text import Duration, as_duration, checked_name
 from holdfast.errors import InvalidInput
-from holdfast.store import Store
 from holdfast.worker.tracing import producing
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class AppHandle(msgspec.Struct, frozen=True):
-    """The app as an enqueuer sees it.
-
-    *bare_store* does not publish kinds: on the caller's connection that happens in the
-    caller's transaction, since a second writer would wait for the first.
-    """
-
-    store: Callable[[], Store]
-    bare_store: Callable[[], Store]
-    unpublished: Callable[[], list[PublishedKind]]
-    max_payload: int
-
-
 class EnqueueOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How jobs are to be enqueued; None leaves it to the kind."""
+    """The options of an enqueue; None means the default of the kind."""
 
     queue: str | None = None
     priority: int | None = None
@@ -60,11 +45,11 @@ class EnqueueOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Enqueuer:
-    """Enqueues jobs of one kind, with options."""
+    """Enqueues jobs of one kind with one set of options."""
 
-    def __init__(self, sink: AppHandle, kind: Kind, options: EnqueueOptions | None = None) -> None:
+    def __init__(self, registry: KindRegistry, kind: Kind, options: EnqueueOptions | None = None) -> None:
         self.kind = kind
-        self._sink = sink
+        self._registry = registry
         self._options = options or EnqueueOptions()
 
     def options(
@@ -72,31 +57,30 @@ class Enqueuer:
         *,
         queue: str | None = None,
         priority: int | None = None,
-        delay: timedelta | float | str | None = None,
+        delay: Duration | None = None,
         run_at: datetime | None = None,
         label: str | None = None,
         tags: Sequence[str] = (),
         key: str | None = None,
-        key_for: timedelta | float | str | None = None,
+        key_for: Duration | None = None,
         on_conflict: str = "skip",
         after: After | JobRef | int | Sequence[JobRef | int] | None = None,
         hold: bool = False,
         actor: str | None = None,
         connection: Any = None,
     ) -> Enqueuer:
-        """The same with options: ``send.options(delay="5m").enqueue(to=7)``.
+        """An enqueuer with these options: ``send.options(delay="5m").enqueue(to=7)``.
 
-        *key* makes the job unique in its kind while it is live, or for as long as *key_for*
-        says (a duration, or ``"ever"``); *on_conflict* is ``skip``, ``replace`` or ``raise``.
-        *after* is a job, several, or an :class:`After`. *connection* is the caller's own, in
-        whose transaction the jobs are enqueued.
+        *key* makes the job unique within its kind: while it is live, for the duration *key_for*, or always with
+        ``key_for="ever"``. *on_conflict* decides what happens when the key is taken: ``skip``, ``replace`` or
+        ``raise``. *after* is a job, a list of jobs, or an :class:`After`. *hold* creates the job in the state
+        ``held``. With *connection*, the jobs are enqueued in your own transaction on that connection.
+
+        Raises:
+            InvalidInput: An option has an invalid value.
         """
-        try:
-            conflict = OnConflict(on_conflict)
-        except ValueError:
-            raise InvalidInput(f"on_conflict is 'skip', 'replace' or 'raise', not {on_conflict!r}") from None
         return Enqueuer(
-            self._sink,
+            self._registry,
             self.kind,
             EnqueueOptions(
                 queue=queue,
@@ -107,7 +91,7 @@ class Enqueuer:
                 tags=(tags,) if isinstance(tags, str) else tuple(tags),
                 key=key,
                 key_for=key_for if key_for is None or key_for == "ever" else as_duration(key_for),
-                on_conflict=conflict,
+                on_conflict=_on_conflict(on_conflict),
                 after=_after(after),
                 hold=hold,
                 actor=actor or Actor.CLIENT,
@@ -116,7 +100,7 @@ class Enqueuer:
         )
 
     def enqueue(self, *args: Any, **kwargs: Any) -> JobRef:
-        """Enqueue one job, written like a call of the handler.
+        """Enqueue one job; the arguments are those of a call of the handler.
 
         Raises:
             InvalidPayload: The arguments do not fit the handler's annotations.
@@ -125,15 +109,15 @@ class Enqueuer:
         with producing(self.kind.name) as trace:
             request = self.request(payload, trace)
             if self._options.connection is None:
-                return self._ref(self._sink.store().jobs.enqueue(request))
+                return self._ref(self._registry.store().jobs.enqueue(request))
             return self._refs(self._enqueue_on([request]))[0]
 
     def enqueue_many(self, payloads: Sequence[Mapping[str, Any]]) -> list[JobRef]:
-        """Enqueue one job per payload in one transaction: all of them, or none."""
+        """Enqueue one job per payload, all in one transaction."""
         with producing(self.kind.name) as trace:
             requests = [self.request(payload, trace) for payload in payloads]
             if self._options.connection is None:
-                return self._refs(self._sink.store().jobs.enqueue_many(requests))
+                return self._refs(self._registry.store().jobs.enqueue_many(requests))
             return self._refs(self._enqueue_on(requests))
 
     async def aenqueue(self, *args: Any, **kwargs: Any) -> JobRef:
@@ -147,25 +131,25 @@ class Enqueuer:
 
             return await asyncio.to_thread(self.enqueue_many, payloads)
         connection = await driver_connection_async(self._options.connection)
-        store = self._sink.bare_store()
+        store = self._registry.bare_store()
         with producing(self.kind.name) as trace:
             requests = [self.request(payload, trace) for payload in payloads]
-            await store.kinds.apublish_on(connection, self._sink.unpublished())
+            await store.kinds.apublish_on(connection, self._registry.unpublished())
             return self._refs(await store.jobs.aenqueue_on(connection, requests))
 
     def _enqueue_on(self, requests: list[NewJob]) -> list[Enqueued]:
         connection = driver_connection(self._options.connection)
-        store = self._sink.bare_store()
-        store.kinds.publish_on(connection, self._sink.unpublished())
+        store = self._registry.bare_store()
+        store.kinds.publish_on(connection, self._registry.unpublished())
         return store.jobs.enqueue_on(connection, requests)
 
     def request(self, payload: Mapping[str, Any], trace: str | None = None) -> NewJob:
-        """What an enqueue asks of the store; *trace* is the trace context of whoever enqueues."""
+        """The job that an enqueue would create; *trace* is the caller's trace context."""
         options, defaults = self._options, self.kind.options
-        text, key = self.kind.encode(payload, limit=self._sink.max_payload)
+        encoded, key = self.kind.encode(payload, limit=self._registry.max_payload)
         return NewJob(
             kind=self.kind.name,
-            payload=text,
+            payload=encoded,
             queue=defaults.queue if options.queue is None else options.queue,
             priority=defaults.priority if options.priority is None else options.priority,
             delay=options.delay,
@@ -185,7 +169,7 @@ class Enqueuer:
         )
 
     def _unique(self, own_key: str | None) -> Unique | None:
-        """The caller's key, or the one that the payload forms."""
+        """The key from the options, or else the key that the payload forms."""
         options, defaults = self._options, self.kind.options
         key = own_key if options.key is None else options.key
         if key is None:
@@ -200,7 +184,7 @@ class Enqueuer:
 
     def _ref(self, answer: Enqueued) -> JobRef:
         return JobRef(
-            answer.id, views=lambda: self._sink.store().views, created=answer.created, replaced=answer.replaced
+            answer.id, views=lambda: self._registry.store().views, created=answer.created, replaced=answer.replaced
         )
 
     def _refs(self, answers: list[Enqueued]) -> list[JobRef]:
@@ -208,7 +192,10 @@ class Enqueuer:
 
 
 class Handler(Generic[P, R]):
-    """A registered function: call it as before, or enqueue a call of it."""
+    """A registered function. Call it as before, or enqueue a call of it.
+
+    ``options``, ``enqueue``, ``enqueue_many``, ``aenqueue`` and ``aenqueue_many`` are those of :class:`Enqueuer`.
+    """
 
     def __init__(self, function: Callable[P, R], enqueuer: Enqueuer) -> None:
         self._function = function
@@ -222,6 +209,13 @@ class Handler(Generic[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self._function(*args, **kwargs)
+
+
+def _on_conflict(value: str) -> OnConflict:
+    try:
+        return OnConflict(value)
+    except ValueError:
+        raise InvalidInput(f"on_conflict is 'skip', 'replace' or 'raise', not {value!r}") from None
 
 
 def _after(after: After | JobRef | int | Sequence[JobRef | int] | None) -> After | None:

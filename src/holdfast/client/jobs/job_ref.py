@@ -1,33 +1,33 @@
-"""A reference to a job: wait for it, look at it, get its result."""
+"""References to jobs."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Callable, Generator
-from datetime import timedelta
 from typing import Any
 
 import msgspec
 
 from holdfast.domain.durations import as_duration
 from holdfast.domain.jobs.job import Job, JobId, State
+from holdfast.domain.text import Duration, as_duration
 from holdfast.errors import JobCancelled, JobFailed, WaitTimeout
 from holdfast.store.jobs.queries import JobQueries
 
-#: A short job is noticed at once, a long one costs two looks a second.
-FIRST_LOOK, LAST_LOOK = 0.005, 0.5
+#: Polls start dense, so that short jobs are noticed at once, and thin out to two a second.
+FIRST_POLL_S, MAX_POLL_S = 0.005, 0.5
 
 
-class _Looks:
-    """When to look next, and for how long at most."""
+class _Polls:
+    """The pauses between polls, up to a deadline."""
 
-    def __init__(self, timeout: timedelta | float | str | None) -> None:
+    def __init__(self, timeout: Duration | None) -> None:
         self._deadline = None if timeout is None else time.monotonic() + as_duration(timeout).total_seconds()
-        self._pause = FIRST_LOOK
+        self._pause = FIRST_POLL_S
 
-    def pause(self, job_id: JobId) -> float:
-        pause, self._pause = self._pause, min(self._pause * 1.5, LAST_LOOK)
+    def next_pause(self, job_id: JobId) -> float:
+        pause, self._pause = self._pause, min(self._pause * 1.5, MAX_POLL_S)
         left = pause if self._deadline is None else self._deadline - time.monotonic()
         if left <= 0:
             raise WaitTimeout(f"job {job_id} has not ended in time", job_id=job_id)
@@ -35,7 +35,11 @@ class _Looks:
 
 
 class JobRef:
-    """One job, by id. *created* tells whether the enqueue that gave it made the job."""
+    """A reference to one job.
+
+    *created* is false when the enqueue found a live job with the same key; *replaced* is true when it replaced
+    that job's payload.
+    """
 
     __slots__ = ("_views", "created", "id", "replaced")
 
@@ -48,50 +52,54 @@ class JobRef:
         self._views = views
 
     def job(self) -> Job:
-        """The job as it stands now."""
+        """Read the job from the store.
+
+        Raises:
+            NoSuchJob: It does not exist any more.
+        """
         return self._views().get(self.id)
 
     @property
     def state(self) -> State:
-        """The state of the job now."""
+        """The current state of the job."""
         return self._views().state(self.id)
 
-    def wait(self, timeout: timedelta | float | str | None = None) -> Job:
-        """Wait until the job has ended, and return it.
+    def wait(self, timeout: Duration | None = None) -> Job:
+        """Wait until the job is finished, and return it.
 
         Raises:
-            WaitTimeout: It had not ended in time.
+            WaitTimeout: It did not finish within *timeout*.
         """
-        looks, views, bell = _Looks(timeout), self._views(), threading.Event()
+        polls, views, never_set = _Polls(timeout), self._views(), threading.Event()
         while not views.state(self.id).finished:
-            bell.wait(looks.pause(self.id))
+            never_set.wait(polls.next_pause(self.id))
         return views.get(self.id)
 
-    def result(self, timeout: timedelta | float | str | None = None, *, type: Any = Any) -> Any:  # noqa: A002 - msgspec's own word
-        """Wait for the job and return what its handler returned, read as *type*.
+    def result(self, timeout: Duration | None = None, *, type: Any = Any) -> Any:  # noqa: A002 - msgspec's own name
+        """Wait for the job and return its handler's return value, decoded as *type*.
 
         Raises:
             JobFailed: The job is dead.
-            JobCancelled: It was cancelled.
-            WaitTimeout: It had not ended in time.
+            JobCancelled: The job was cancelled.
+            WaitTimeout: It did not finish within *timeout*.
         """
         return _result(self.wait(timeout), type)
 
-    async def aresult(self, timeout: timedelta | float | str | None = None, *, type: Any = Any) -> Any:  # noqa: A002, ASYNC109 - the twin of result()
+    async def aresult(self, timeout: Duration | None = None, *, type: Any = Any) -> Any:  # noqa: A002, ASYNC109 - the twin of result()
         """:meth:`result` for async callers."""
-        return _result(await self._await_end(timeout), type)
+        return _result(await self._wait_async(timeout), type)
 
     def __await__(self) -> Generator[Any, None, Job]:
         """``await ref`` is :meth:`wait` for async callers."""
-        return self._await_end(None).__await__()
+        return self._wait_async(None).__await__()
 
-    async def _await_end(self, timeout: timedelta | float | str | None) -> Job:  # noqa: ASYNC109
-        """Each look is a short call in a thread; the waiting itself holds none, and can be cancelled."""
+    async def _wait_async(self, timeout: Duration | None) -> Job:  # noqa: ASYNC109
+        """Poll in short calls on a thread; the pauses occupy no thread and can be cancelled."""
         import asyncio
 
-        looks = _Looks(timeout)
-        while not (await asyncio.to_thread(lambda: self.state)).finished:  # noqa: ASYNC110 - another process ends it
-            await asyncio.sleep(looks.pause(self.id))
+        polls = _Polls(timeout)
+        while not (await asyncio.to_thread(lambda: self.state)).finished:  # noqa: ASYNC110 - another process sets it
+            await asyncio.sleep(polls.next_pause(self.id))
         return await asyncio.to_thread(self.job)
 
     def __repr__(self) -> str:
@@ -104,7 +112,7 @@ class JobRef:
         return hash(self.id)
 
 
-def _result(job: Job, type: Any) -> Any:  # noqa: A002 - msgspec's own word
+def _result(job: Job, type: Any) -> Any:  # noqa: A002 - msgspec's own name
     if job.state is State.DEAD:
         raise JobFailed(f"job {job.id} is dead after {job.attempts} attempts: {job.error}", job_id=job.id)
     if job.state is State.CANCELLED:

@@ -1,4 +1,4 @@
-"""What users write in a decorator, as values."""
+"""Conversions from decorator arguments to the options of a kind."""
 
 from __future__ import annotations
 
@@ -13,36 +13,34 @@ from holdfast.domain.jobs.unique_key import KeyScope
 from holdfast.errors import InvalidKind
 
 
-def curve(retry: Curve | Sequence[Duration] | None) -> Curve:
-    """The delays between tries: a curve, or a list whose last one repeats."""
+def curve(retry: Curve | Sequence[Duration] | None, default: Curve = DEFAULT_CURVE) -> Curve:
+    """The delays between attempts; the last delay of a list repeats."""
     if retry is None:
-        return DEFAULT_CURVE
+        return default
     if isinstance(retry, str):
         raise InvalidKind("retry is a list of delays", hint=f"Write retry=[{retry!r}].")
     return retry if isinstance(retry, Curve) else steps([as_duration(delay) for delay in retry])
 
 
-def on_lost(word: str) -> OnLost:
-    """What becomes of a job whose worker was lost."""
+def on_lost(value: str) -> OnLost:
+    """The policy for jobs whose worker was lost."""
     try:
-        return OnLost(word)
+        return OnLost(value)
     except ValueError:
-        raise InvalidKind(f"on_lost is 'retry', 'dead' or 'hold', not {word!r}") from None
+        raise InvalidKind(f"on_lost is 'retry', 'dead' or 'hold', not {value!r}") from None
 
 
-def executor(word: str | None) -> ExecutorName | None:
-    """Where a handler runs; None: where its kind of function does."""
-    try:
-        found = None if word is None else ExecutorName(word)
-    except ValueError:
-        found = ExecutorName.COMMAND
-    if found is ExecutorName.COMMAND:
-        raise InvalidKind(f"executor is 'thread', 'async' or 'process', not {word!r}")
-    return found
+def executor(value: str | None) -> ExecutorName | None:
+    """The executor of a handler; None leaves the choice to the kind."""
+    if value is None:
+        return None
+    if value not in (ExecutorName.THREAD, ExecutorName.ASYNC, ExecutorName.PROCESS):
+        raise InvalidKind(f"executor is 'thread', 'async' or 'process', not {value!r}")
+    return ExecutorName(value)
 
 
 def uniqueness(unique_for: Duration | None) -> tuple[KeyScope, timedelta | None]:
-    """How long a key is taken."""
+    """How long a unique key stays taken."""
     if unique_for is None:
         return KeyScope.LIVE, None
     if unique_for == "ever":
@@ -50,18 +48,18 @@ def uniqueness(unique_for: Duration | None) -> tuple[KeyScope, timedelta | None]
     return KeyScope.PERIOD, as_duration(unique_for)
 
 
-def names(given: Sequence[str], *, what: str) -> tuple[str, ...]:
-    """A list of names; one text alone would be read letter by letter."""
-    if isinstance(given, str):
-        raise InvalidKind(f"{what} is a list of names", hint=f"Write {what}=[{given!r}].")
-    return tuple(given)
+def names(values: Sequence[str], *, option: str) -> tuple[str, ...]:
+    """A list of names; a single string is refused, because iterating it yields its characters."""
+    if isinstance(values, str):
+        raise InvalidKind(f"{option} is a list of names", hint=f"Write {option}=[{values!r}].")
+    return tuple(values)
 
 
 def refuse_bare(name: object) -> None:
-    """A decorator without its parentheses is given the function itself.
+    """Refuse a decorator without parentheses: Python passes it the function as its name.
 
     Raises:
-        InvalidKind: That was so.
+        InvalidKind: *name* is a function.
     """
     if callable(name):
         raise InvalidKind("@app.job needs parentheses", hint="Write @app.job() above the function.")

@@ -18,7 +18,7 @@ from holdfast.domain.batches.unit import UnitState
 from holdfast.domain.jobs.job import ControlRequest
 from holdfast.web.pages.format import as_value
 from holdfast.web.pages.request import PageRequest
-from holdfast.worker.batches.owner import say as say_owner
+from holdfast.worker.batches.owner import describe as describe_owner
 
 PAGE, UNITS, ERRORS = 30, 50, 1000
 
@@ -106,7 +106,7 @@ def batch(visit: PageRequest) -> Response:
         state=shown_state(facts),
         far=far(facts, visit.now),
         parts=parts(facts),
-        holders=[say_owner(holder.owner) for holder in standing.holders],
+        holders=[describe_owner(holder.owner) for holder in standing.holders],
         command_line=(line := resume_line(found)),
         has_secrets=MASK in line,
         why=STOPPED[found.aborted_by] if found.aborted_by else "Paused by a person.",

@@ -1,1 +1,1 @@
-"""A run of a batch: units are taken, run by threads, and written to the ledger in groups."""
+"""Runs of batches: units are taken, run by threads, and written to the ledger in groups."""

@@ -1,4 +1,4 @@
-"""Which keys of a range are marked: one bit for each."""
+"""Bitmaps over the keys of a range."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from collections.abc import Iterable, Iterator
 from holdfast.domain.batches.unit import UnitKey
 from holdfast.store.batches.in_flight import UnitInFlight
 
-FULL = 0xFF
+FULL_BYTE = 0xFF
 
 
 class Bitmap:
-    """Keys of one range that need not be looked at."""
+    """A set of keys of one range, with one bit for each key of the range."""
 
-    def __init__(self, keys: range, marked: Iterable[UnitKey]) -> None:
+    def __init__(self, keys: range, members: Iterable[UnitKey]) -> None:
         self._keys = keys
         self._bits = bits = bytearray(len(keys) // 8 + 1)
         place_of = keys.index
-        for key in marked:
+        for key in members:
             try:
                 place = place_of(int(key))
-            except ValueError:  # a key of another kind, or of a range that was larger
+            except ValueError:  # not an integer, or outside this range
                 continue
             bits[place >> 3] |= 1 << (place & 7)
 
-    def rest(self) -> Iterator[UnitInFlight]:
-        """The other keys, with their places in the range; eight at a time are passed over."""
+    def remaining(self) -> Iterator[UnitInFlight]:
+        """The keys of the range that are not in the set, with their places; full bytes are skipped whole."""
         keys, size = self._keys, len(self._keys)
         for byte, bits in enumerate(self._bits):
-            if bits == FULL:
+            if bits == FULL_BYTE:
                 continue
             for place in range(8 * byte, min(8 * byte + 8, size)):
                 if not bits & (1 << (place & 7)):

@@ -1,4 +1,4 @@
-"""Services that write the same data as a batch: whether one of them is running."""
+"""Conflicts: services that write the same data as a batch."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ from holdfast.errors import ConfigurationError, InvalidInput
 from holdfast.store import Store
 from holdfast.store.fleet.overview import worker_views
 
-#: How long a service manager may take to answer, in seconds.
-PATIENCE = 10.0
+#: Time for the answer of a service manager.
+PROBE_TIMEOUT_S = 10.0
 
 
 def first_running(probes: Sequence[str], store: Store) -> str | None:
-    """The first of the services that is running, in words: what it is, its pid, its command, its age.
+    """A description of the first service that is running, with its pid, its command and its age.
 
-    ``pid:/run/mail.pid``, ``systemd:mail.service``, ``pm2:mail``, ``worker:QUEUE``.
+    Probes are ``pid:/run/mail.pid``, ``systemd:mail.service``, ``pm2:mail`` and ``worker:QUEUE``.
 
     Raises:
-        InvalidInput: It is none of these.
-        ConfigurationError: The service manager is not there, or does not answer.
+        InvalidInput: A probe has another form.
+        ConfigurationError: The service manager is missing, or does not answer.
     """
     for probe in probes:
         kind, colon, name = probe.partition(":")
         if not colon or not name or kind not in _PROBES:
             known = ", ".join(f"{word}:NAME" for word in _PROBES)
             raise InvalidInput(f"{probe!r} names no service", hint=f"Write one of {known}.")
-        found = _PROBES[kind](name, store)
-        if found is not None:
-            return f"{probe} ({found})"
+        process = _PROBES[kind](name, store)
+        if process is not None:
+            return f"{probe} ({process})"
     return None
 
 
 def _pid_file(name: str, _: Store) -> str | None:
-    """A file that holds the number of a process; one that is left over names none that lives."""
+    """A service with a pid file; a stale file names no living process."""
     try:
         text = Path(name).read_text(encoding="ascii").strip()
     except FileNotFoundError:
@@ -54,17 +54,17 @@ def _pid_file(name: str, _: Store) -> str | None:
 
 
 def _systemd(name: str, _: Store) -> str | None:
-    answer = _asked(["systemctl", "show", "--property=ActiveState,MainPID", "--", name])
-    facts = dict(line.partition("=")[::2] for line in answer.splitlines())
-    if facts.get("ActiveState") not in ("active", "activating", "reloading", "deactivating"):
+    answer = _output_of(["systemctl", "show", "--property=ActiveState,MainPID", "--", name])
+    properties = dict(line.partition("=")[::2] for line in answer.splitlines())
+    if properties.get("ActiveState") not in ("active", "activating", "reloading", "deactivating"):
         return None
-    pid = facts.get("MainPID", "0")
-    return (_process(int(pid)) if pid.isdecimal() and pid != "0" else None) or facts["ActiveState"]
+    pid = properties.get("MainPID", "0")
+    return (_process(int(pid)) if pid.isdecimal() and pid != "0" else None) or properties["ActiveState"]
 
 
 def _pm2(name: str, _: Store) -> str | None:
     try:
-        listed: list[dict[str, Any]] = msgspec.json.decode(_asked(["pm2", "jlist"]))
+        listed: list[dict[str, Any]] = msgspec.json.decode(_output_of(["pm2", "jlist"]))
     except msgspec.MsgspecError:
         raise ConfigurationError("pm2 jlist did not answer with JSON") from None
     for process in listed:
@@ -84,16 +84,16 @@ def _worker(name: str, store: Store) -> str | None:
 _PROBES = {"pid": _pid_file, "systemd": _systemd, "pm2": _pm2, "worker": _worker}
 
 
-def _asked(argv: list[str]) -> str:
-    program = shutil.which(argv[0])
-    if program is None:
+def _output_of(argv: list[str]) -> str:
+    executable = shutil.which(argv[0])
+    if executable is None:
         raise ConfigurationError(f"{argv[0]} is not on this machine", hint="Name the service by a pid file: pid:PATH.")
     try:
-        finished = subprocess.run(  # noqa: S603 - a service manager, found on the path of the user
-            [program, *argv[1:]],
+        finished = subprocess.run(  # noqa: S603 - a service manager on the user's PATH
+            [executable, *argv[1:]],
             capture_output=True,
             text=True,
-            timeout=PATIENCE,
+            timeout=PROBE_TIMEOUT_S,
             check=False,
             stdin=subprocess.DEVNULL,
         )
@@ -105,7 +105,7 @@ def _asked(argv: list[str]) -> str:
 
 
 def _process(pid: int) -> str | None:
-    """A process in words, if it lives."""
+    """A description of a process, if it is alive."""
     import psutil
 
     try:

@@ -1,4 +1,4 @@
-"""The driver of a run: takes units, has them run, writes the ledger, obeys."""
+"""The driver of a run: takes units, hands them to threads, and writes the ledger."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from holdfast.domain.batches.batch import BREAKERS, AbortedBy
 from holdfast.domain.batches.breaker import Breaker, FailureLimits
@@ -18,20 +18,20 @@ from holdfast.store.batches.in_flight import UnitInFlight
 from holdfast.store.batches.ledger import NextUnits
 from holdfast.store.batches.opening import BatchRun
 from holdfast.worker import clock
+from holdfast.worker.batches.outcomes import OutcomeBuffer, pending_again
+from holdfast.worker.batches.runner import UnitRunner
 from holdfast.worker.batches.source import Source
-from holdfast.worker.batches.threads import GROUP, UnitThreads
-from holdfast.worker.batches.unit import UnitRunner
+from holdfast.worker.batches.threads import MAX_UNWRITTEN, UnitThreads
 from holdfast.worker.service import TickResult
 
-#: The ledger is written at least so often, in seconds; wishes of people are heard then too.
-FLUSH_EVERY = 1.0
-HEARTBEAT = 10.0
-
-DriverEvents = Callable[[Sequence[UnitOutcome]], None]
+#: The ledger is written at least this often; a flush also reads requests to stop.
+FLUSH_INTERVAL_S = 1.0
+HEARTBEAT_INTERVAL_S = 10.0
+HEARTBEAT_RETRY_S = 1.0
 
 
 class RunPlan(Struct, frozen=True, kw_only=True):
-    """How a run is to go."""
+    """The limits and policies of a run."""
 
     jobs: int = 1
     limits: FailureLimits = FailureLimits()
@@ -43,88 +43,89 @@ class RunPlan(Struct, frozen=True, kw_only=True):
 
 
 class Driver:
-    """Runs units of one batch from this process until there are no more, or until it has to stop."""
+    """Runs units of one batch in this process until the source is exhausted, or until the run stops.
+
+    *on_written* is called with finished units once they are in the ledger.
+    """
 
     def __init__(
         self,
         store: Store,
         opened: BatchRun,
-        run: UnitRunner,
+        runner: UnitRunner,
         plan: RunPlan,
         source: Source,
         *,
-        told: DriverEvents = lambda _: None,
+        on_written: Callable[[Sequence[UnitOutcome]], None] = lambda _: None,
     ) -> None:
         self._store = store
         self._opened = opened
-        self._run = run
+        self._runner = runner
         self._plan = plan
-        self._told = told
+        self._on_written = on_written
         self._source = source
         self._in_hand: dict[UnitKey, UnitRow] = {}
-        self._alone = False
-        self.resting = False
+        self._suspect_in_hand = False
+        self.stopped_taking = False
         self._taken = 0
         self._breaker = Breaker(plan.limits)
-        self._streak: list[UnitOutcome] = []
-        self._aborted: AbortedBy | None = None
-        self._unwritten: list[UnitOutcome] = []
-        self._began = self._flushed = clock.now()
-        self._pool = UnitThreads(
-            run, plan.jobs, Breaker(plan.limits), rate=plan.rate
-        )  # it counts the same ends in order
-        self._pool.write = self._write_for_the_crew
-        self._turning = threading.Lock()
+        self._aborted_by: AbortedBy | None = None
+        self._outcomes = OutcomeBuffer()
+        self._began_at = self._flushed_at = clock.now()
+        # The second breaker counts the same outcomes in the same order, without waiting for the driver.
+        self._pool = UnitThreads(runner, plan.jobs, Breaker(plan.limits), rate=plan.rate)
+        self._pool.write = self._write_from_pool
+        self._writing = threading.Lock()
         self._error: BaseException | None = None
-        self._unreadable: Exception | None = None
+        self._input_error: Exception | None = None
 
-    def stop(self, why: AbortedBy | None = AbortedBy.SIGNAL) -> None:
-        """Begin nothing more, and tell what runs; it may end. The first reason stays.
+    def stop(self, reason: AbortedBy | None = AbortedBy.SIGNAL) -> None:
+        """Begin no more units, and request that those in flight stop. The first reason is the one that counts.
 
-        None is no reason: the batch goes on elsewhere.
+        None means that the batch goes on elsewhere.
         """
-        if self._aborted is None:
-            self._aborted = why
-        self._run.stop()
-        self._pool.news.set()
+        if self._aborted_by is None:
+            self._aborted_by = reason
+        self._runner.stop()
+        self._pool.wake.set()
 
-    def rest(self) -> None:
-        """Take nothing more; what was taken is run, and knows nothing of it."""
-        self.resting = True
-        self._pool.news.set()
+    def stop_taking(self) -> None:
+        """Take no more units; those that were taken run undisturbed."""
+        self.stopped_taking = True
+        self._pool.wake.set()
 
     def run(self) -> AbortedBy | None:
-        """Drive the batch; comes back when nothing of it runs here any more, with what stopped it, if anything did."""
+        """Drive the batch until no unit of it runs here. Returns the reason of a stop, if there was one."""
         self._pool.start()
         try:
             while True:
-                with self._turning:
-                    broken = self._error or self._pool.error
-                    if broken is not None:
-                        raise broken
-                    if self._over():
-                        self._finish()
-                        if self._unreadable is not None:
-                            raise self._unreadable
-                        return self._aborted
+                with self._writing:
+                    error = self._error or self._pool.error
+                    if error is not None:
+                        raise error
+                    if self._is_finished():
+                        self._write_rest()
+                        if self._input_error is not None:
+                            raise self._input_error
+                        return self._aborted_by
                     written = self._write_if_due()
                 if not written:
-                    self._pool.news.wait(self._until_due())
-                    self._pool.news.clear()
+                    self._pool.wake.wait(self._until_due())
+                    self._pool.wake.clear()
         except LeaseLost:
-            self._aborted = AbortedBy.LEASE_LOST
+            self._aborted_by = AbortedBy.LEASE_LOST
             self.stop()
-            return self._aborted
+            return self._aborted_by
         finally:
-            self._pool.leave()
-            self._run.close()
+            self._pool.close()
+            self._runner.close()
 
     # -- the loop --------------------------------------------------------------------------
 
     def _until_due(self) -> float:
-        soonest = self._run.alarms.notify() if self._run.alarms is not None else None
-        flush = max(0.0, FLUSH_EVERY - (clock.now() - self._flushed))
-        return flush if soonest is None else min(flush, soonest)
+        next_timeout = self._runner.timeouts.check() if self._runner.timeouts is not None else None
+        flush = max(0.0, FLUSH_INTERVAL_S - (clock.now() - self._flushed_at))
+        return flush if next_timeout is None else min(flush, next_timeout)
 
     def _write_if_due(self) -> bool:
         self._collect()
@@ -134,184 +135,163 @@ class Driver:
             self._flush()
         return due
 
-    def _write_for_the_crew(self) -> bool:
-        """The same, called by the thread of a unit that has ended; what it meets is raised in the driver's own."""
-        if not self._turning.acquire(blocking=False):
+    def _write_from_pool(self) -> bool:
+        """Write in the thread of a finished unit. Its errors are raised in the thread of the driver."""
+        if not self._writing.acquire(blocking=False):
             return False
         try:
             if self._error is None:
                 self._write_if_due()
-            if self._over():
-                self._pool.news.set()
+            if self._is_finished():
+                self._pool.wake.set()
         except BaseException as error:  # noqa: BLE001 - see above
             self._error = error
             self.stop(AbortedBy.LEASE_LOST)
         finally:
-            self._turning.release()
+            self._writing.release()
         return True
 
-    def _over(self) -> bool:
-        if self._run.stopping.is_set():
+    def _is_finished(self) -> bool:
+        if self._runner.stopping.is_set():
             return self._pool.idle
-        return (self._source.over or self.resting) and not self._in_hand
+        return (self._source.exhausted or self.stopped_taking) and not self._in_hand
 
     def _due(self) -> bool:
-        if clock.now() - self._flushed >= FLUSH_EVERY or len(self._unwritten) >= GROUP:
+        if clock.now() - self._flushed_at >= FLUSH_INTERVAL_S or len(self._outcomes.unwritten) >= MAX_UNWRITTEN:
             return True
-        return self._room() > 0 and not self._pool.waiting and not self._run.stopping.is_set()
+        return self._room() > 0 and not self._pool.waiting and not self._runner.stopping.is_set()
 
     def _room(self) -> int:
-        """How many units may be taken now: a suspect runs alone, and work in doubt is not taken ahead."""
-        if self._alone or self._source.over or self.resting:
+        """The number of units to take now. A poison suspect runs alone; with *doubt*, none is taken ahead."""
+        if self._suspect_in_hand or self._source.exhausted or self.stopped_taking:
             return 0
         window = self._plan.jobs if self._plan.doubt else self._source.window(self._plan.jobs)
         left = window if self._plan.limit is None else self._plan.limit - self._taken
         return min(window - len(self._in_hand), left)
 
     def _stop_if_due(self) -> None:
-        if self._plan.deadline is not None and clock.now() - self._began > self._plan.deadline.total_seconds():
+        if self._plan.deadline is not None and clock.now() - self._began_at > self._plan.deadline.total_seconds():
             self.stop(AbortedBy.DEADLINE)
-        if self._run.fatal.is_set():
+        if self._runner.fatal.is_set():
             self.stop(AbortedBy.FATAL)
         if self._plan.limit is not None and self._taken >= self._plan.limit and not self._in_hand:
             self.stop(AbortedBy.LIMIT)
 
-    # -- ends ------------------------------------------------------------------------------
+    # -- outcomes --------------------------------------------------------------------------
 
     def _collect(self) -> None:
-        for finished in self._pool.take():
-            self._alone = False
-            end = finished if isinstance(finished, UnitOutcome) else finished.end
-            written = not isinstance(finished, UnitOutcome) and finished.written
-            row = self._in_hand.pop(finished.key if isinstance(finished, UnitOutcome) else finished.row.key)
-            if end is None:
+        for result in self._pool.take():
+            self._suspect_in_hand = False
+            outcome = result if isinstance(result, UnitOutcome) else result.outcome
+            written = not isinstance(result, UnitOutcome) and result.written
+            row = self._in_hand.pop(result.key if isinstance(result, UnitOutcome) else result.row.key)
+            if outcome is None:
                 continue
-            if end.state is not UnitState.FAILED and self._breaker.ignores_success:
+            if outcome.state is not UnitState.FAILED and self._breaker.indifferent:
                 if not written:
-                    self._unwritten.append(end)
+                    self._outcomes.unwritten.append(outcome)
             else:
-                self._count(row, end, written=written)
+                self._count(row, outcome, written=written)
 
-    def _count(self, row: UnitRow, end: UnitOutcome, *, written: bool) -> None:
-        """An end that the breaker has to know of."""
-        failed = end.state is UnitState.FAILED
-        if failed and self._aborted in BREAKERS:
-            end = _returned(end, row)  # it failed with the others, after all was stopped
-        elif self._breaker.count(failed=failed) is not None and failed:
-            self._unwritten.append(end)
-            self._trip(end)
-            return
-        self._streak = [*self._streak, end] if failed else []
-        if not written:
-            self._unwritten.append(end)
-
-    def _trip(self, last: UnitOutcome) -> None:
-        """The streak that tripped the breaker goes back: its units wait for the cause to be mended."""
-        assert self._breaker.tripped is not None
-        self._unwritten = release(self._unwritten, [*self._streak, last])
-        self._streak = []
-        self.stop(self._breaker.tripped)
+    def _count(self, row: UnitRow, outcome: UnitOutcome, *, written: bool) -> None:
+        """Add an outcome that can change the breaker."""
+        failed = outcome.state is UnitState.FAILED
+        if failed and self._aborted_by in BREAKERS:
+            outcome = pending_again(outcome, row)  # it failed like the others, after the stop
+            tripped = None
+        else:
+            tripped = self._breaker.count(failed=failed)
+        self._outcomes.add(outcome, failed=failed, written=written)
+        if failed and tripped is not None:
+            self._outcomes.release_streak()
+            self.stop(tripped)
 
     @property
     def _tripped(self) -> AbortedBy | None:
-        """The breaker that stopped this run: others must not take what it gives back."""
-        return self._aborted if self._aborted in BREAKERS else None
+        """The breaker that stopped this run: no other run may take the units that it releases."""
+        return self._aborted_by if self._aborted_by in BREAKERS else None
 
     # -- the ledger ------------------------------------------------------------------------
 
     def _flush(self) -> None:
-        room = 0 if self._run.stopping.is_set() else self._room()
+        room = 0 if self._runner.stopping.is_set() else self._room()
         candidates = self._candidates(room) if room > 0 else None
-        room = 0 if self._unreadable is not None else room
-        ends, self._unwritten = self._unwritten, []
-        ask_for = NextUnits(
+        room = 0 if self._input_error is not None else room
+        outcomes = self._outcomes.take()
+        request = NextUnits(
             in_hand=[(row.key, row.place) for row in self._in_hand.values()],
             candidates=candidates,
             limit=max(0, room),
             retry_failed=self._plan.retry_failed,
             doubt=self._plan.doubt,
-            fresh=self._source.fresh and not self._run.unheard,
+            fresh=self._source.fresh and not self._runner.commit_unknown,
             abort=self._tripped,
         )
-        flushed = self._store.batches.flush(self._opened, ends, ask_for)
-        self._flushed = clock.now()
+        flushed = self._store.batches.flush(self._opened, outcomes, request)
+        self._flushed_at = clock.now()
         if room > 0:
-            self._source.looked(flushed, in_hand=len(self._in_hand))
+            self._source.advance(flushed, in_hand=len(self._in_hand))
         self._begin(flushed.taken)
-        self._tell(ends)
+        self._report(outcomes)
         if flushed.stop is not None:
             self._obey(flushed.stop)
 
     def _candidates(self, room: int) -> Sequence[UnitInFlight] | None:
-        """The next keys; if they cannot be read, what runs may end before that is raised."""
+        """The next keys. An error of the input is raised after the units in flight are finished."""
         try:
             return self._source.candidates(room)
-        except Exception as error:  # noqa: BLE001 - whatever the user's own iterator raises
-            self._unreadable = error
+        except Exception as error:  # noqa: BLE001 - the user's own iterator
+            self._input_error = error
             self.stop(AbortedBy.FATAL)
             return None
 
-    def _obey(self, why: AbortedBy) -> None:
-        """A person wants it, or another holder has tripped its breaker: then this one's failures wait as well."""
-        if why in BREAKERS:
-            self._unwritten = release(self._unwritten, self._streak)
-            self._streak = []
-        self.stop(why)
+    def _obey(self, reason: AbortedBy) -> None:
+        """Stop on request of a person, or because the breaker of another run of this batch tripped."""
+        if reason in BREAKERS:
+            self._outcomes.release_streak()
+        self.stop(reason)
 
     def _begin(self, taken: list[UnitRow]) -> None:
         self._taken += len(taken)
-        self._alone = len(taken) == 1 and taken[0].poison_suspect  # a suspect is never taken with others
+        self._suspect_in_hand = len(taken) == 1 and taken[0].poison_suspect  # a suspect is never taken with others
         self._in_hand.update({row.key: row for row in taken})
         self._pool.add(taken)
 
-    def _finish(self) -> None:
+    def _write_rest(self) -> None:
         self._collect()
         self._in_hand.clear()
-        ends, self._unwritten = self._unwritten, []
-        self._store.batches.flush(self._opened, ends, NextUnits(abort=self._tripped))
-        self._tell(ends)
+        outcomes = self._outcomes.take()
+        self._store.batches.flush(self._opened, outcomes, NextUnits(abort=self._tripped))
+        self._report(outcomes)
 
-    def _tell(self, ends: Sequence[UnitOutcome]) -> None:
-        """What went back to pending, when a breaker tripped, is no end."""
-        if ends:
-            is_whole = self._aborted not in BREAKERS
-            self._told(ends if is_whole else [end for end in ends if end.state is not UnitState.PENDING])
+    def _report(self, outcomes: Sequence[UnitOutcome]) -> None:
+        """Report finished units; those that a tripped breaker released are not finished."""
+        if outcomes:
+            all_finished = self._aborted_by not in BREAKERS
+            self._on_written(
+                outcomes if all_finished else [each for each in outcomes if each.state is not UnitState.PENDING]
+            )
 
 
 class DriverHeartbeat:
-    """Renews the lease of a foreground run's own job."""
+    """Renews the lease of a local run."""
 
     name = "pulse"
 
-    def __init__(self, store: Store, opened: BatchRun, run: UnitRunner, *, lost: Callable[[], Any]) -> None:
+    def __init__(self, store: Store, opened: BatchRun, runner: UnitRunner, *, lost: Callable[[], Any]) -> None:
         self.bell = threading.Event()
         self._store = store
         self._opened = opened
-        self._run = run
+        self._runner = runner
         self._lost = lost
 
     def tick(self) -> TickResult:
         sent = clock.now()
         try:
             if self._store.leases.renew([self._opened.lease]):
-                self._run.date(sent)
+                self._runner.renewed(sent)
             else:
                 self._lost()
         except StoreUnavailable:
-            return TickResult(1.0)  # the flush that meets a lost lease is refused
-        return TickResult(HEARTBEAT)
-
-
-def release(unwritten: Sequence[UnitOutcome], streak: Sequence[UnitOutcome]) -> list[UnitOutcome]:
-    """The ends to write when a *streak* of failures goes back: those that are in the ledger already are taken back."""
-    keys = {end.key for end in streak}
-    fresh = {end.key for end in unwritten}
-    ends = [_returned(end, None) if end.key in keys else end for end in unwritten]
-    written = [end for end in streak if end.key not in fresh]
-    return ends + [structs.replace(_returned(end, None), before=UnitState.FAILED) for end in written]
-
-
-def _returned(end: UnitOutcome, row: UnitRow | None) -> UnitOutcome:
-    """The same unit, pending again, as if it had not been tried."""
-    attempts = max(0, end.attempts - 1) if row is None else row.attempts
-    return structs.replace(end, state=UnitState.PENDING, attempts=attempts, label=None, warning=None, data=None)
+            return TickResult(HEARTBEAT_RETRY_S)  # a flush without the lease is refused
+        return TickResult(HEARTBEAT_INTERVAL_S)

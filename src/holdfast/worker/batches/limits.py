@@ -1,4 +1,4 @@
-"""When units may begin, and how long they may take."""
+"""Limits of units: their timeout and their rate."""
 
 from __future__ import annotations
 
@@ -9,40 +9,40 @@ from typing import Protocol
 from holdfast.worker import clock
 
 
-class Timed(Protocol):
-    """A unit under way that can be told to stop."""
+class TimedUnit(Protocol):
+    """A unit in flight that can be stopped."""
 
     def stop(self) -> None: ...
 
     def time_out(self) -> float | None:
-        """Its time is up; answers in how many seconds it is to be told once more."""
+        """Stop the unit because its time is up. Returns the seconds after which to call this again, if at all."""
         ...
 
 
-class Alarms:
-    """Tells units that take longer than *timeout* seconds."""
+class UnitTimeouts:
+    """Stops units that take longer than *timeout_s* seconds."""
 
-    def __init__(self, timeout: float) -> None:
-        self.timeout = timeout
+    def __init__(self, timeout_s: float) -> None:
+        self.timeout_s = timeout_s
         self._lock = threading.Lock()
-        self._due: dict[Timed, float] = {}
+        self._due: dict[TimedUnit, float] = {}
 
     @property
-    def said(self) -> str:
-        """What is said of a unit whose time was up."""
-        return f"it took longer than its timeout of {self.timeout:g} s"
+    def message(self) -> str:
+        """The error of a unit that timed out."""
+        return f"it took longer than its timeout of {self.timeout_s:g} s"
 
-    def begin(self, unit: Timed) -> None:
+    def begin(self, unit: TimedUnit) -> None:
         with self._lock:
             self._due.pop(unit, None)
-            self._due[unit] = clock.now() + self.timeout
+            self._due[unit] = clock.now() + self.timeout_s
 
-    def end(self, unit: Timed) -> None:
+    def end(self, unit: TimedUnit) -> None:
         with self._lock:
             self._due.pop(unit, None)
 
-    def notify(self) -> float | None:
-        """Tell those whose time is up; answers in how many seconds the next is due."""
+    def check(self) -> float | None:
+        """Stop units whose time is up. Returns the seconds until the next one is due."""
         with self._lock:
             now = clock.now()
             late = [unit for unit, due in self._due.items() if due <= now]
@@ -54,25 +54,25 @@ class Alarms:
             soonest = min(self._due.values(), default=None)
         return None if soonest is None else max(0.0, soonest - now)
 
-    def each(self, tell: Callable[[Timed], None]) -> None:
-        """Call *tell* for every unit under way."""
+    def each(self, call: Callable[[TimedUnit], None]) -> None:
+        """Call a function with every unit in flight."""
         with self._lock:
-            under_way = list(self._due)
-        for unit in under_way:
-            tell(unit)
+            in_flight = list(self._due)
+        for unit in in_flight:
+            call(unit)
 
 
 class Throttle:
-    """Lets units begin no faster than *rate* a second."""
+    """Lets at most *rate* units begin in a second."""
 
     def __init__(self, rate: float) -> None:
-        self._every = 1 / rate
+        self._interval_s = 1 / rate
         self._lock = threading.Lock()
         self._next = clock.now()
 
     def wait(self, stopping: threading.Event) -> None:
-        """Wait for one's turn, or until the run is to stop."""
+        """Wait until the next unit may begin, or until the run stops."""
         with self._lock:
             turn = max(self._next, clock.now())
-            self._next = turn + self._every
+            self._next = turn + self._interval_s
         stopping.wait(max(0.0, turn - clock.now()))

@@ -1,4 +1,4 @@
-"""Who runs a batch: what others are told, and whether it still lives."""
+"""Owners: the processes that run batches."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from msgspec import Struct
 
 
 class Owner(Struct, frozen=True):
-    """A process: where it runs, since when, and how it was started."""
+    """A process, identified so that other processes can check whether it is alive."""
 
     host: str
     pid: int
@@ -25,12 +25,16 @@ class Owner(Struct, frozen=True):
 
     @property
     def here(self) -> bool:
-        """Whether its pid means the same to this process."""
+        """Whether its pid means the same in this process."""
         return bool(self.boot) and (self.boot, self.namespace) == (_boot(), _namespace())
+
+    def encode(self) -> str:
+        """The owner as the store keeps it."""
+        return msgspec.json.encode(self).decode()
 
 
 def this_process() -> Owner:
-    """This process, as others see it."""
+    """This process as an owner."""
     import psutil
 
     return Owner(
@@ -39,16 +43,16 @@ def this_process() -> Owner:
 
 
 def command_line() -> str:
-    """The line that started this process, to be typed again."""
+    """The command line that started this process, quoted for a shell."""
     return shlex.join([Path(sys.orig_argv[0]).name, *sys.orig_argv[1:]])
 
 
-def is_dead(told: str) -> bool:
-    """Whether the owner is known to be gone: only a process of this very system can be asked for."""
+def is_dead(encoded: str) -> bool:
+    """Whether the owner is known to be gone. The owner on another host always counts as alive."""
     import psutil
 
     try:
-        owner = msgspec.json.decode(told, type=Owner)
+        owner = msgspec.json.decode(encoded, type=Owner)
     except msgspec.MsgspecError:
         return False
     if not owner.here:
@@ -60,10 +64,10 @@ def is_dead(told: str) -> bool:
         return True
 
 
-def say(told: str) -> str:
-    """The owner in words."""
+def describe(encoded: str) -> str:
+    """A description of the owner for people."""
     try:
-        owner = msgspec.json.decode(told, type=Owner)
+        owner = msgspec.json.decode(encoded, type=Owner)
     except msgspec.MsgspecError:
         return "another run"
     return f"pid {owner.pid} on {owner.host} ({owner.command})"

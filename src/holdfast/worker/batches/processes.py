@@ -1,4 +1,4 @@
-"""Units in child processes: one child per thread of the crew. A child can be killed, and Ctrl-C does not reach it."""
+"""Units in child processes, one child per thread. Children can be killed, and Ctrl-C does not reach them."""
 
 from __future__ import annotations
 
@@ -18,39 +18,39 @@ from holdfast.errors import InvalidInput
 from holdfast.store.batches.opening import BatchRun
 from holdfast.store.jobs.leases import DEFAULT_LEASE
 from holdfast.worker import clock
-from holdfast.worker.active_runs import Run as HeldRun
-from holdfast.worker.active_runs import StopReason
-from holdfast.worker.batches.limits import Alarms
-from holdfast.worker.batches.unit import Perform, UnitResult, UnitRunner
+from holdfast.worker.active_runs import Run, StopReason
+from holdfast.worker.batches.limits import UnitTimeouts
+from holdfast.worker.batches.runner import UnitRunner
+from holdfast.worker.batches.unit import Perform, UnitResult
 from holdfast.worker.executors.children import ChildOptions, SupervisorClient
 from holdfast.worker.executors.processes import ProcessSlot, hello_for
 
-#: Between the word that its time is up and the end of a child, in seconds.
-GRACE = 5.0
+#: Time between the request to stop and the kill of a child that exceeded its timeout.
+KILL_GRACE_S = 5.0
 
 
-class Order(Struct, frozen=True):
-    """What a child is told: the run it works for, the function's arguments, and the unit."""
+class ChildRequest(Struct, frozen=True):
+    """One attempt at one unit, as a child process receives it."""
 
     opened: BatchRun
     arguments: dict[str, Any]
     row: UnitRow
 
 
-class Told(Struct, frozen=True):
-    """What a child answers: how the unit ended, whether that is in the ledger already, and whether all should stop."""
+class ChildAnswer(Struct, frozen=True):
+    """The outcome of an attempt in a child; *fatal* requests that the whole run stops."""
 
-    end: UnitOutcome | None
+    outcome: UnitOutcome | None
     written: bool
     fatal: bool
 
 
-class _UnderWay:
-    """A unit in a child, as the alarms see it."""
+class _ChildUnit:
+    """A unit in a child. It is requested to stop when its time is up, and killed after a grace period."""
 
-    def __init__(self, run: HeldRun, timeout: float) -> None:
+    def __init__(self, run: Run, timeout_s: float) -> None:
         self.run = run
-        self.timeout = timeout
+        self._timeout_s = timeout_s
         self.timed_out = False
 
     def stop(self) -> None:
@@ -60,16 +60,16 @@ class _UnderWay:
         if self.timed_out:
             self.run.kill()
             return None
-        left = self.timeout - self.run.under_way_for(clock.now())
+        left = self._timeout_s - self.run.under_way_for(clock.now())
         if left > 0:
-            return left  # the start of a child is no part of the unit
+            return left  # the start of the child does not count
         self.timed_out = True
         self.run.stop(StopReason.RUN_TIMEOUT)
-        return GRACE
+        return KILL_GRACE_S
 
 
-class ChildRun(UnitRunner):
-    """A run whose units happen in children."""
+class ChildUnitRunner(UnitRunner):
+    """Runs the units of one run in child processes."""
 
     def __init__(
         self,
@@ -79,90 +79,92 @@ class ChildRun(UnitRunner):
         *,
         retries: int,
         curve: Curve,
-        timeout: float | None,
+        timeout_s: float | None,
     ) -> None:
         super().__init__(
             batch=opened.batch,
             function=lambda _: None,
-            plain=None,
+            key_function=None,
             decode=str,
             retries=retries,
             curve=curve,
             transaction=lambda _: None,
         )
-        self.alarms: Alarms = Alarms(float("inf") if timeout is None else timeout)
+        self.timeouts: UnitTimeouts = UnitTimeouts(float("inf") if timeout_s is None else timeout_s)
         self._opened = opened
         self._kind = kind
         self._arguments = arguments
         self._supervised = SupervisorClient()
-        self._dated = clock.now()
+        self._renewed_at = clock.now()
 
     def performer(self) -> tuple[Perform, Callable[[], None]]:
         hello = hello_for({self._kind.name: self._kind}, worker=f"batch-{self.batch_id}")
         child = ProcessSlot(self._supervised, hello, ChildOptions(), tell=lambda _: _refuse)
         return lambda row: self._perform(child, row), child.close
 
-    def date(self, timestamp: float) -> None:
-        self._dated = timestamp
-        self.alarms.each(lambda unit: unit.run.date(timestamp))  # type: ignore[attr-defined]
+    def renewed(self, timestamp: float) -> None:
+        self._renewed_at = timestamp
+        self.timeouts.each(lambda unit: unit.run.date(timestamp))  # type: ignore[attr-defined]
 
     def close(self) -> None:
-        """End the supervisor, and with it every child that is left."""
+        """End the supervisor, which kills the children that are left."""
         self._supervised.close()
 
     def _perform(self, child: ProcessSlot, row: UnitRow) -> UnitResult:
-        """Try the unit in the child, as often as it may be tried."""
+        """Try the unit in the child until it is finished."""
         tries = 0
         while True:
-            finished = self._attempt(child, row)
+            result = self._attempt(child, row)
+            outcome = result.outcome
             tries += 1
-            again = finished.end is not None and finished.end.state is UnitState.FAILED and tries <= self._retries
-            if not again or finished.end is None or self.fatal.is_set() or self.stopping.is_set():
-                return finished
-            row = msgspec.structs.replace(row, attempts=finished.end.attempts, crashes=finished.end.crashes)
+            if outcome is None or outcome.state is not UnitState.FAILED or tries > self._retries:
+                return result
+            if self.fatal.is_set() or self.stopping.is_set():
+                return result
+            row = msgspec.structs.replace(row, attempts=outcome.attempts, crashes=outcome.crashes)
             self.stopping.wait(delay_after(self._curve, tries, chance=random.random()).total_seconds())
 
     def _attempt(self, child: ProcessSlot, row: UnitRow) -> UnitResult:
-        run = HeldRun(self._lease(row), self._kind, dated=self._dated, lease_duration=DEFAULT_LEASE)
-        unit = _UnderWay(run, self.alarms.timeout)
-        self.alarms.begin(unit)
+        run = Run(self._lease(row), self._kind, dated=self._renewed_at, lease_duration=DEFAULT_LEASE)
+        unit = _ChildUnit(run, self.timeouts.timeout_s)
+        self.timeouts.begin(unit)
         if self.stopping.is_set():
             unit.stop()
         began = clock.now()
         try:
             outcome = child.perform(run)
         finally:
-            self.alarms.end(unit)
-        return self._judged(outcome, row, clock.now() - began, late=unit.timed_out)
+            self.timeouts.end(unit)
+        return self._result(outcome, row, clock.now() - began, late=unit.timed_out)
 
     def _lease(self, row: UnitRow) -> Lease:
-        """The run's own lease, as the child is to know it."""
-        order = Order(self._opened, self._arguments, row)
+        """The lease of the run, with the unit as its payload."""
+        request = ChildRequest(self._opened, self._arguments, row)
         return msgspec.structs.replace(
-            self._opened.lease, kind=self._kind.name, payload=msgspec.json.encode(order).decode()
+            self._opened.lease, kind=self._kind.name, payload=msgspec.json.encode(request).decode()
         )
 
-    def _judged(self, outcome: Outcome, row: UnitRow, took: float, *, late: bool) -> UnitResult:
+    def _result(self, outcome: Outcome, row: UnitRow, took_s: float, *, late: bool) -> UnitResult:
         match outcome:
             case Done():
-                told = msgspec.json.decode(outcome.result or "", type=Told)
-                if told.fatal:
-                    self.give_up()
-                if told.end is not None or not late:
-                    return UnitResult(row, told.end, told.written)
-                error = self.alarms.said
+                answer = msgspec.json.decode(outcome.result or "", type=ChildAnswer)
+                if answer.fatal:
+                    self.stop_fatally()
+                if answer.outcome is not None or not late:
+                    return UnitResult(row, answer.outcome, answer.written)
+                error = self.timeouts.message
             case Released() | Stopped() if not late:
                 return UnitResult(row, None, written=False)
             case Released() | Stopped():
-                error = self.alarms.said
+                error = self.timeouts.message
             case Failed() | Lost() if late:
-                error = f"{self.alarms.said}, and was killed"
+                error = f"{self.timeouts.message}, and was killed"
             case Failed() | Lost():
                 error = outcome.error or outcome.reason
-        return UnitResult(row, _failed(row, error, took, crashed=isinstance(outcome, Lost)), written=False)
+        return UnitResult(row, _failed(row, error, took_s, crashed=isinstance(outcome, Lost)), written=False)
 
 
-def _failed(row: UnitRow, error: str, took: float, *, crashed: bool) -> UnitOutcome:
+def _failed(row: UnitRow, error: str, took_s: float, *, crashed: bool) -> UnitOutcome:
     return UnitOutcome(
         key=row.key,
         place=row.place,
@@ -171,7 +173,7 @@ def _failed(row: UnitRow, error: str, took: float, *, crashed: bool) -> UnitOutc
         attempts=row.attempts + 1,
         crashes=row.crashes + crashed,
         error=error,
-        duration_ms=round(took * 1000),
+        duration_ms=round(took_s * 1000),
     )
 
 

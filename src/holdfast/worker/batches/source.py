@@ -1,4 +1,4 @@
-"""Where a run takes its units from: the keys of its input, or the ledger."""
+"""Sources of units: the keys of an input, or the pending units of the ledger."""
 
 from __future__ import annotations
 
@@ -11,42 +11,42 @@ from holdfast.store.batches.in_flight import UnitInFlight
 from holdfast.store.batches.ledger import Flushed
 from holdfast.worker import clock
 from holdfast.worker.batches.bitmap import Bitmap
-from holdfast.worker.batches.threads import GROUP
+from holdfast.worker.batches.threads import MAX_UNWRITTEN
 
-#: Keys that are looked at in one go while all of them are over already.
-SKIP_AHEAD = 1000
-#: A shard takes more units at a time while it is done with them in less, fewer when it takes more, in seconds.
-BRIEF, LONG = 0.25, 1.0
+#: Keys that one flush considers while all of them are finished already.
+SKIP_AHEAD_KEYS = 1000
+#: A shard doubles the units that it takes at a time when they take less, and halves them when they take more.
+SHORT_GROUP_S, LONG_GROUP_S = 0.25, 1.0
 
 
 class Source(Protocol):
-    """What a driver asks for next."""
+    """The place where a driver gets its next units."""
 
-    #: No key comes twice, and none has a row yet.
+    #: Whether every key comes once, and none has a row in the ledger yet.
     fresh: bool
 
     @property
-    def over(self) -> bool:
+    def exhausted(self) -> bool:
         """Whether no more units will come."""
         ...
 
     def window(self, jobs: int) -> int:
-        """How many units may be in hand at a time."""
+        """The number of units that may be in hand at a time."""
         ...
 
     def candidates(self, room: int) -> Sequence[UnitInFlight] | None:
-        """The next keys to look at; None: what waits in the ledger."""
+        """The next keys to consider; None means the pending units of the ledger."""
         ...
 
-    def looked(self, flushed: Flushed, *, in_hand: int) -> None:
-        """What came of it."""
+    def advance(self, flushed: Flushed, *, in_hand: int) -> None:
+        """Move on, after a flush has considered the candidates."""
         ...
 
 
-class Keys:
-    """The keys of a foreground run's input, in their order: all, from *resume_from* on, or *only* some.
+class InputKeys:
+    """The keys of the input of a local run, in their order: all, from *resume_from* on, or *only* some.
 
-    *over* are keys of which it is known that they need not be looked at.
+    *finished* holds keys that can be skipped without a lookup.
     """
 
     def __init__(
@@ -55,72 +55,75 @@ class Keys:
         *,
         resume_from: UnitKey | None = None,
         only: Collection[UnitKey] | None = None,
-        over: Bitmap | None = None,
+        finished: Bitmap | None = None,
         first: bool = False,
     ) -> None:
-        #: A range in the first run of a generation.
+        # The first run of a generation has no rows, and a range has no duplicates.
         self.fresh = isinstance(keys, range) and first
-        #: How many keys were met.
-        self.met = 0
-        self._keys = over.rest() if over is not None and resume_from is None else numbered(keys, resume_from)
+        #: The number of keys that were read.
+        self.keys_read = 0
+        if finished is not None and resume_from is None:
+            self._keys = finished.remaining()
+        else:
+            self._keys = numbered(keys, resume_from)
         if only is not None:
-            self._keys = (found for found in self._keys if found[0] in only)
+            self._keys = ((key, place) for key, place in self._keys if key in only)
         self._partial = resume_from is not None or only is not None
         self._next: list[UnitInFlight] = []
-        self._exhausted = False
-        #: The last keys were all over: more of them are looked at in one go.
+        self._all_read = False
+        #: Whether the last candidates were all finished.
         self._skipping = False
 
     @property
-    def over(self) -> bool:
-        return self._exhausted and not self._next
+    def exhausted(self) -> bool:
+        return self._all_read and not self._next
 
     @property
     def complete(self) -> bool:
-        """Whether every key of the input was met."""
-        return self.over and not self._partial
+        """Whether every key of the input was considered."""
+        return self.exhausted and not self._partial
 
     def window(self, jobs: int) -> int:
-        return max(GROUP, 2 * jobs)
+        return max(MAX_UNWRITTEN, 2 * jobs)
 
     def candidates(self, room: int) -> Sequence[UnitInFlight]:
-        """As many as there is room for, or more while all of them are over."""
-        requested = SKIP_AHEAD if self._skipping else room
-        if len(self._next) < requested and not self._exhausted:
-            self._read(requested - len(self._next))
-        return self._next[:requested]
+        """As many as there is room for; more while all of them are finished."""
+        size = SKIP_AHEAD_KEYS if self._skipping else room
+        if len(self._next) < size and not self._all_read:
+            self._read(size - len(self._next))
+        return self._next[:size]
 
-    def looked(self, flushed: Flushed, *, in_hand: int) -> None:  # noqa: ARG002 - see the protocol
+    def advance(self, flushed: Flushed, *, in_hand: int) -> None:  # noqa: ARG002 - see the protocol
         self._next = self._next[flushed.looked :]
         self._skipping = not flushed.taken and flushed.looked > 0
 
-    def rest(self) -> Iterator[list[UnitInFlight]]:
-        """All keys that were never looked at."""
-        while self._next or not self._exhausted:
+    def remaining(self) -> Iterator[list[UnitInFlight]]:
+        """The keys that no flush has considered."""
+        while self._next or not self._all_read:
             yield self._next
             self._next = []
-            self._read(SKIP_AHEAD)
+            self._read(SKIP_AHEAD_KEYS)
 
     def _read(self, count: int) -> None:
         more = list(islice(self._keys, count))
-        self._exhausted = len(more) < count
-        self.met += len(more)
+        self._all_read = len(more) < count
+        self.keys_read += len(more)
         self._next += more
 
 
-class Pending:
-    """The pending units of the ledger: a shard takes few at a time, so that others find some too.
+class PendingUnits:
+    """The pending units of the ledger. A shard takes few at a time, so that other shards get some too.
 
-    All *shards* together have no more ends unwritten than one run in the foreground, or one each when they are many.
+    All *shards* together have no more unwritten outcomes than one local run, or one each when there are many.
     """
 
     fresh = False
 
     def __init__(self, shards: int) -> None:
-        self.over = False
-        self._most = max(1, GROUP // shards)
+        self.exhausted = False
+        self._max_size = max(1, MAX_UNWRITTEN // shards)
         self._size = 1
-        self._took = clock.now()
+        self._taken_at = clock.now()
 
     def window(self, jobs: int) -> int:
         return jobs * self._size
@@ -128,25 +131,25 @@ class Pending:
     def candidates(self, room: int) -> None:  # noqa: ARG002 - see the protocol
         return None
 
-    def looked(self, flushed: Flushed, *, in_hand: int) -> None:
-        """A suspect may wait until nothing else is in hand: only then is it sure that there is no more."""
-        self.over = not flushed.taken and not in_hand
+    def advance(self, flushed: Flushed, *, in_hand: int) -> None:
+        # A poison suspect may wait until nothing is in hand: only then is the ledger known to have no more units.
+        self.exhausted = not flushed.taken and not in_hand
         if flushed.taken:
-            took, self._took = clock.now() - self._took, clock.now()
-            if took < BRIEF:
-                self._size = min(self._most, self._size * 2)
-            elif took > LONG:
+            took_s, self._taken_at = clock.now() - self._taken_at, clock.now()
+            if took_s < SHORT_GROUP_S:
+                self._size = min(self._max_size, self._size * 2)
+            elif took_s > LONG_GROUP_S:
                 self._size = max(1, self._size // 2)
 
 
 def numbered(keys: Iterable[Any], resume_from: UnitKey | None = None) -> Iterator[UnitInFlight]:
-    """Keys with their places in the input, from *resume_from* on."""
+    """The keys of an input with their places, from *resume_from* on."""
     if isinstance(keys, range) and resume_from is None:
         yield from zip(map(UnitKey, map(str, keys)), count())
         return
-    waiting = resume_from is not None
+    skipping = resume_from is not None
     for place, value in enumerate(keys):
         key = unit_key(value)
-        waiting = waiting and key != resume_from
-        if not waiting:
+        skipping = skipping and key != resume_from
+        if not skipping:
             yield key, place

@@ -11,25 +11,26 @@ from holdfast.domain.batches.breaker import Breaker
 from holdfast.domain.batches.unit import UnitOutcome, UnitRow, UnitState
 from holdfast.worker import clock
 from holdfast.worker.batches.limits import Throttle
-from holdfast.worker.batches.unit import UnitResult, UnitRunner
+from holdfast.worker.batches.runner import UnitRunner
+from holdfast.worker.batches.unit import UnitResult
 
-#: Ends that may wait to be written: a kill repeats no more than these, and those under way.
-GROUP = 50
-#: Quick units are handed out several at a time: no more than so many, while they take less than so many seconds.
-SLICE, QUICK = 25, 0.005
+#: Outcomes that may wait to be written: a kill repeats at most these units and those in flight.
+MAX_UNWRITTEN = 50
+#: A thread gets several units at a time while such a group takes less than QUICK_S.
+MAX_UNITS_PER_THREAD, QUICK_S = 25, 0.005
 
 
 class UnitThreads:
-    """Runs units side by side. User code never runs on the main thread, which hears signals and writes the ledger."""
+    """Runs units side by side. User code never runs on the main thread, which handles signals and writes the ledger."""
 
-    def __init__(self, run: UnitRunner, jobs: int, breaker: Breaker, *, rate: float | None = None) -> None:
-        #: Set when the driver should look: ends are waiting, or nothing is left to do.
-        self.news = threading.Event()
-        #: Writes what has ended, in the thread that calls it; false when somebody else is at it.
+    def __init__(self, runner: UnitRunner, jobs: int, breaker: Breaker, *, rate: float | None = None) -> None:
+        #: Wakes the driver: outcomes wait, or nothing is left to do.
+        self.wake = threading.Event()
+        #: Writes outcomes in the calling thread; returns false when another thread is writing.
         self.write: Callable[[], bool] = lambda: False
-        #: What broke a thread, if anything did: no unit's own failure.
+        #: The error that broke a thread; failures of units are not errors here.
         self.error: BaseException | None = None
-        self._run = run
+        self._runner = runner
         self._waiting: deque[UnitRow] = deque()
         self._finished: deque[UnitResult | UnitOutcome] = deque()
         self._flushing = 0
@@ -38,7 +39,7 @@ class UnitThreads:
         self._work = threading.Condition()
         self._order = threading.Lock()
         self._busy = 0
-        #: Units that were handed out, but wait for another in the hand of the same thread.
+        #: Units that a thread has taken behind the one that it runs.
         self._ahead = 0
         self._closed = False
         self._pid = os.getpid()
@@ -49,7 +50,7 @@ class UnitThreads:
             thread.start()
 
     def add(self, rows: Iterable[UnitRow]) -> None:
-        """More to do; and everything that was taken is in the ledger."""
+        """Add units; all outcomes that :meth:`take` returned are in the ledger now."""
         with self._work:
             self._flushing = 0
             self._waiting.extend(rows)
@@ -57,23 +58,23 @@ class UnitThreads:
 
     @property
     def waiting(self) -> int:
-        """Units that no thread has begun."""
+        """The number of units that no thread has taken."""
         return len(self._waiting)
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is under way and nothing is left to begin."""
+        """Whether no unit is in flight and none will begin."""
         with self._work:
-            return not self._busy and (not self._waiting or self._run.stopping.is_set())
+            return not self._busy and (not self._waiting or self._runner.stopping.is_set())
 
     def take(self) -> list[UnitResult | UnitOutcome]:
-        """What has ended since the last call; it counts as unwritten until :meth:`add`."""
+        """The results since the last call; they count as unwritten until :meth:`add`."""
         finished = [self._finished.popleft() for _ in range(len(self._finished))]
         self._flushing += len(finished)
         return finished
 
-    def leave(self) -> None:
-        """Begin nothing more; what no thread has begun is forgotten here, and stays pending in the ledger."""
+    def close(self) -> None:
+        """Begin no more units; those that no thread has taken stay pending in the ledger."""
         with self._work:
             self._closed = True
             self._waiting.clear()
@@ -81,57 +82,61 @@ class UnitThreads:
 
     def _serve(self) -> None:
         try:
-            self._work_off()
+            self._run_units()
         except BaseException as error:  # noqa: BLE001 - the driver raises it
             self.error = error
-            self._run.stop()
-            self.news.set()
+            self._runner.stop()
+            self.wake.set()
 
-    def _work_off(self) -> None:
-        size, is_stopping, note = 1, self._run.stopping.is_set, self._note
-        perform, close = self._run.performer()
+    def _run_units(self) -> None:
+        size, is_stopping, add_result = 1, self._runner.stopping.is_set, self._add_result
+        perform, close = self._runner.performer()
         while rows := self._next(size):
             began = clock.now()
             for row in rows:
                 if self._throttle is not None:
-                    self._throttle.wait(self._run.stopping)
-                note(UnitResult(row, None, written=False) if is_stopping() else perform(row))
+                    self._throttle.wait(self._runner.stopping)
+                add_result(UnitResult(row, None, written=False) if is_stopping() else perform(row))
                 if os.getpid() != self._pid:
-                    os._exit(0)  # a fork that a unit left behind: it has no say here
-            self._over(len(rows))
-            size = min(size * 2, SLICE) if clock.now() - began < QUICK else 1
+                    os._exit(0)  # a fork that a unit left behind must not write results
+            self._count_finished(len(rows))
+            size = min(size * 2, MAX_UNITS_PER_THREAD) if clock.now() - began < QUICK_S else 1
         close()
 
     def _next(self, size: int) -> list[UnitRow]:
-        """The next units for one thread: several at a time while they are quick."""
+        """The next units for one thread; empty when the pool is closed."""
         with self._work:
             while not self._closed:
-                fair = -(-len(self._waiting) // len(self._threads))  # a share for every thread
-                room = min(size, GROUP - len(self._finished) - self._flushing - self._ahead, fair)
-                if room > 0 and not self._run.stopping.is_set():
+                fair_share = -(-len(self._waiting) // len(self._threads))
+                room = min(size, MAX_UNWRITTEN - len(self._finished) - self._flushing - self._ahead, fair_share)
+                if room > 0 and not self._runner.stopping.is_set():
                     self._busy += room
                     self._ahead += room - 1
                     return [self._waiting.popleft() for _ in range(room)]
                 self._work.wait()
         return []
 
-    def _note(self, finished: UnitResult | UnitOutcome) -> None:
-        end = finished.end if isinstance(finished, UnitResult) else finished
-        failed = end is not None and end.state is UnitState.FAILED
-        if not failed and self._breaker.ignores_success:
-            self._finished.append(finished)
+    def _add_result(self, result: UnitResult | UnitOutcome) -> None:
+        outcome = result.outcome if isinstance(result, UnitResult) else result
+        failed = outcome is not None and outcome.state is UnitState.FAILED
+        if not failed and self._breaker.indifferent:
+            self._finished.append(result)
             return
         with self._order:
-            self._finished.append(finished)
-            if end is not None and self._breaker.count(failed=failed):
-                self._run.stop()  # at once: the driver will tell why when it looks
+            self._finished.append(result)
+            if outcome is not None and self._breaker.count(failed=failed):
+                self._runner.stop()  # at once; the driver sets the reason later
 
-    def _over(self, count: int) -> None:
+    def _count_finished(self, count: int) -> None:
         with self._work:
             self._busy -= count
             self._ahead -= count - 1
-            full = len(self._finished) + self._flushing >= GROUP or not self._waiting or self._run.stopping.is_set()
+            is_due = (
+                len(self._finished) + self._flushing >= MAX_UNWRITTEN
+                or not self._waiting
+                or self._runner.stopping.is_set()
+            )
             self._work.notify_all()
-        # To hand a group over to another thread takes longer than to write it.
-        if full and not self.write():
-            self.news.set()
+        # Writing a group takes less time than handing it to another thread.
+        if is_due and not self.write():
+            self.wake.set()

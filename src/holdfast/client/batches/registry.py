@@ -1,0 +1,197 @@
+"""The unit functions of an application and their runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+from holdfast.client.jobs.registry import KindRegistry
+from holdfast.domain.jobs.kind import Kind
+from holdfast.domain.jobs.retry import Curve
+from holdfast.domain.text import Duration, checked_name
+from holdfast.errors import InvalidKind
+
+if TYPE_CHECKING:
+    from holdfast.client.batches.function import BoundFunction, UnitFunction
+    from holdfast.client.batches.inbox import Inbox
+    from holdfast.client.batches.options import UnitOptions
+    from holdfast.client.batches.result import BatchResult
+    from holdfast.client.batches.session import BatchSession
+    from holdfast.domain.batches.batch import Batch
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class BatchRegistry:
+    """The unit functions of an application, and runs of them over many keys.
+
+    :class:`holdfast.Holdfast` has all of its public methods but :meth:`kinds` under the same names.
+    """
+
+    # The imports within the methods keep `import holdfast` quick for programs without batches.
+
+    def __init__(self, registry: KindRegistry) -> None:
+        self._registry = registry
+        self._units: dict[str, UnitFunction[..., Any]] = {}
+
+    def unit(
+        self,
+        name: str | None = None,
+        *,
+        retries: int = 0,
+        retry: Curve | Sequence[Duration] | None = None,
+        timeout: Duration | None = None,
+        executor: str = "thread",
+        memory: int | str | None = None,
+        max_failures: int = 5,
+        on_lost: str = "retry",
+        rate: float | None = None,
+        queue: str = "default",
+        lease: Duration = "60s",
+        conflicts: Sequence[str] = (),
+        version: str | None = None,
+        operational: Sequence[str] = (),
+        keys: Callable[[], Iterable[Any]] | None = None,
+    ) -> Callable[[Callable[P, R]], UnitFunction[P, R]]:
+        """Register a function as the unit of batches; its first parameter is the key of the unit.
+
+        - *name* defaults to the name of the function.
+        - *retries* is the number of retries within a run, with the delays of *retry*.
+        - *timeout* limits each attempt.
+        - *executor* is ``thread``, or ``process`` to run units in child processes. A child is killed when its unit
+          exceeds *timeout* or takes more than *memory* (``"512M"``).
+        - *max_failures* in a row stop a run.
+        - *on_lost* decides what happens to units that were in flight when a run died: ``retry`` runs them again,
+          ``hold`` leaves them in doubt for a person, ``verify`` runs those again that the verifier does not confirm.
+        - *rate* is the highest number of units that begin in a second.
+        - *queue* is where shards wait for workers; *lease* is how long a silent worker keeps a shard.
+        - *conflicts* names services that write the same data and must not run: ``pid:PATH``, ``systemd:NAME``,
+          ``pm2:NAME`` or ``worker:QUEUE``.
+        - *version* names the code: a run refuses to go on with another version.
+        - *operational* names arguments that are not part of the identity of a batch.
+        - *keys* returns all keys, for ``--all``.
+
+        Raises:
+            InvalidKind: The name is taken, or an option is invalid.
+        """
+        from holdfast.client.batches.options import UnitOptions, unit_kind_options
+
+        kind = unit_kind_options(
+            queue=queue, retry=retry, timeout=timeout, lease=lease, version=version, executor=executor, memory=memory
+        )
+        return lambda function: self._add(
+            function,
+            UnitOptions(
+                name=checked_name(name or function.__name__, what="the name"),
+                kind=kind,
+                retries=retries,
+                max_failures=max_failures,
+                on_lost=on_lost,
+                rate=rate,
+                conflicts=tuple(conflicts),
+                operational=tuple(operational),
+            ),
+            keys,
+        )
+
+    def _add(
+        self, function: Callable[P, R], options: UnitOptions, keys: Callable[[], Iterable[Any]] | None
+    ) -> UnitFunction[P, R]:
+        from holdfast.client.batches.function import UnitFunction
+
+        unit = UnitFunction(function, options, store=self._registry.store, keys=keys)
+        with self._registry.lock:
+            if options.name in self._units:
+                raise InvalidKind(
+                    f"the unit {options.name!r} is registered already", hint="Give one of the two another name."
+                )
+            self._units[options.name] = unit
+        return unit
+
+    def kinds(self) -> dict[str, Kind]:
+        """The kinds that run units: shards on workers, and units in child processes."""
+        if not self._units:
+            return {}
+        from holdfast.client.batches.shard import kinds_of
+
+        return {kind.name: kind for unit in self._units.values() for kind in kinds_of(unit)}
+
+    def run(self, units: UnitFunction[..., Any] | BoundFunction, keys: Iterable[Any], **options: Any) -> BatchResult:
+        """Run a unit function over *keys*, and return when the run is finished.
+
+        The same call again resumes the batch: it skips finished units and runs failed ones again. The function, its
+        arguments and the source of the keys are the identity of a batch. Options:
+
+        - ``jobs``: units at a time (1).
+        - ``limit``, ``resume_from``, ``only``: run no more units than this, begin at this key, run only these keys.
+        - ``max_failures`` in a row, ``max_total_failures``, ``max_failure_rate`` (a share), ``deadline``: stop there.
+        - ``rate``: the highest number of units that begin in a second.
+        - ``retry_failed`` (true), ``fresh`` (begin a new generation), ``once`` (do nothing after a clean run).
+        - ``where``: ``"here"``, or ``"workers"`` with ``shards`` units at a time, ``queue`` and ``priority``.
+        - ``name`` or ``source``: replaces the source of the keys in the identity.
+        - ``inputs`` (files) and the version: a change under an open batch is refused, unless ``accept_drift``.
+        - ``wait`` for another run of this identity, or join it with ``allow_concurrent``.
+        - ``conflicts``: services that must not run, besides those of the decorator.
+        - ``dry_run``: count the units, and run none.
+        - ``output``: ``"text"``, ``"json"``, ``"ndjson"`` or ``"none"``; ``progress_every`` units a line (10).
+        - ``actor``: the name that the audit shows.
+
+        A run that cannot begin, because another run, a conflicting service, a pause or drift prevents it, is not an
+        exception: the result carries the error and its exit code.
+
+        Raises:
+            InvalidInput: An option is invalid, or ``only`` or ``resume_from`` names an unknown key.
+        """
+        from holdfast.client.batches.options import run_options
+        from holdfast.client.batches.remote import run_anywhere
+
+        return run_anywhere(self._registry.store(), _bound(units), keys, run_options(**options))
+
+    def submit(self, units: UnitFunction[..., Any] | BoundFunction, keys: Iterable[Any], **options: Any) -> Batch:
+        """Submit a run over *keys* to the workers, and return once all units are in the ledger.
+
+        The options are those of :meth:`run`, without ``limit``, ``resume_from``, ``only`` and ``jobs``.
+
+        Raises:
+            InvalidInput: An option is invalid, or is for runs in this process only.
+            BatchHeld: Another run of this identity is alive, or the workers have it already.
+            ServiceRunning: A service that writes the same data is running.
+            BatchPaused: A person has paused the batch.
+            Drift: The version or a declared input changed under an open run.
+        """
+        from holdfast.client.batches.options import run_options
+        from holdfast.client.batches.remote import submit_batch
+
+        return submit_batch(self._registry.store(), _bound(units), keys, run_options(**options))
+
+    def inbox(self, name: str) -> Inbox:
+        """The inbox of this name, from which consumers take the results that units hand over."""
+        from holdfast.client.batches.inbox import Inbox
+
+        return Inbox(self._registry.store, checked_name(name, what="the inbox"))
+
+    def session(self, name: str, arguments: Mapping[str, Any] | None = None, **options: Any) -> BatchSession:
+        """Run a batch as your own loop: ``with app.session("resync") as run: for key in run.pending(keys): …``
+
+        *name* and *arguments* are the identity of the batch; the options are those of :meth:`run`.
+
+        Raises:
+            BatchHeld: Another run of this identity is alive.
+            ServiceRunning: A service that writes the same data is running.
+            BatchPaused: A person has paused the batch.
+            Drift: A declared input changed under an open run.
+        """
+        from holdfast.client.batches.function import BoundFunction, UnitFunction
+        from holdfast.client.batches.options import UnitOptions, run_options
+        from holdfast.client.batches.session import BatchSession
+
+        function = UnitFunction(lambda key: None, UnitOptions(name=checked_name(name, what="the name")))  # noqa: ARG005
+        bound = BoundFunction(function, dict(arguments or {}))
+        return BatchSession(self._registry.store(), bound, run_options(**options))
+
+
+def _bound(units: UnitFunction[..., Any] | BoundFunction) -> BoundFunction:
+    from holdfast.client.batches.function import BoundFunction
+
+    return units if isinstance(units, BoundFunction) else units.bind()

@@ -1,0 +1,122 @@
+"""The kinds of an application, published to its store."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+
+from holdfast.domain.jobs.kind import MAX_PAYLOAD, Kind, PublishedKind, suggest
+from holdfast.errors import InvalidKind, UnknownKind
+from holdfast.settings import default_url
+from holdfast.store import Store
+from holdfast.store.engine.url import open_store
+
+
+class KindRegistry:
+    """The kinds of one application and the store that they are published to.
+
+    The store opens on first use, and publishes kinds that it does not know yet.
+    """
+
+    def __init__(self, url: str | None, *, max_payload: int = MAX_PAYLOAD, application: object = None) -> None:
+        #: The URL that the application was created with; None until a default is resolved.
+        self.configured_url = url
+        self.max_payload = max_payload
+        # Handlers hold the registry, so they keep their application alive: child processes look it up by kind.
+        self._application = application
+        self.kinds: dict[str, Kind] = {}
+        self.lock = threading.RLock()
+        self._unpublished: set[str] = set()
+        self._store: Store | None = None
+        _REGISTRIES.add(self)
+
+    @property
+    def url(self) -> str:
+        if self.configured_url is None:
+            self.configured_url = default_url()
+        return self.configured_url
+
+    def use(self, url: str | None, store: Store | None) -> None:
+        """Switch to another store, to which all kinds are published again."""
+        with self.lock:
+            self.close()
+            self.configured_url = url
+            self._store = store
+            self._unpublished = set(self.kinds)
+
+    def store(self) -> Store:
+        """The open store, with all kinds published."""
+        with self.lock:
+            store = self.bare_store()
+            if self._unpublished:
+                store.kinds.publish(self.unpublished())
+                self._unpublished.clear()
+            return store
+
+    def bare_store(self) -> Store:
+        """The open store, without publishing kinds.
+
+        On the caller's connection the caller's transaction publishes them: a second writer would wait for it.
+        """
+        with self.lock:
+            if self._store is None:
+                self._store = open_store(self.url)
+            return self._store
+
+    def unpublished(self) -> list[PublishedKind]:
+        """The kinds that the store does not have yet."""
+        return [self.kinds[name].published() for name in sorted(self._unpublished)]
+
+    def add(self, kind: Kind) -> Kind:
+        """Register a kind.
+
+        Raises:
+            InvalidKind: Its name is taken.
+        """
+        with self.lock:
+            if kind.name in self.kinds:
+                raise InvalidKind(
+                    f"the kind {kind.name!r} is registered already", hint="Give one of the two another name."
+                )
+            self.kinds[kind.name] = kind
+            self._unpublished.add(kind.name)
+        return kind
+
+    def kind(self, name: str) -> Kind:
+        """A registered kind.
+
+        Raises:
+            UnknownKind: There is none of this name; the hint names the nearest.
+        """
+        known = self.kinds.get(name)
+        if known is None:
+            raise UnknownKind(f"this app has no kind {name!r}", hint=suggest(name, list(self.kinds)), kind=name)
+        return known
+
+    def close(self) -> None:
+        """Close the store, if it is open; the next use opens it again."""
+        with self.lock:
+            if self._store is not None:
+                self._store.close()
+                self._store = None
+
+    def abandon_store(self) -> None:
+        """Detach from the store in a forked child: its connections belong to the parent."""
+        self.lock = threading.RLock()  # another thread may have held the old lock at the fork
+        if self._store is not None:
+            _INHERITED_STORES.append(self._store)
+            self._store = None
+
+
+_REGISTRIES: weakref.WeakSet[KindRegistry] = weakref.WeakSet()
+#: Keeps inherited stores alive: their finalizers would close the parent's connections.
+_INHERITED_STORES: list[Store] = []
+
+
+def _abandon_stores() -> None:
+    for registry in list(_REGISTRIES):
+        registry.abandon_store()
+
+
+os.register_at_fork(after_in_child=_abandon_stores)
