@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from holdfast.client.jobs.job_ref import JobRef
     from holdfast.client.schedules.api import Backfilled, Schedules
     from holdfast.client.schedules.definition import ScheduleOptions
-    from holdfast.domain.batches.batch import Batch, BatchState, Summary, UnitOutcome
+    from holdfast.domain.batches.batch import Batch, BatchState, Summary
+    from holdfast.domain.batches.unit import UnitOutcome
     from holdfast.domain.fleet.autoscaler import Bounds
     from holdfast.domain.fleet.queue import Queue
     from holdfast.domain.jobs.context import Context

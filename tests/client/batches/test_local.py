@@ -12,8 +12,9 @@ import pytest
 import holdfast
 from holdfast import Fatal, Skip, Unit
 from holdfast.client.batches.batch_claim import source_of
-from holdfast.domain.batches.batch import AbortedBy, BatchId, BatchState, identity, unit_key
-from holdfast.domain.batches.breaker import RATE_AFTER, Breaker, FailureLimits
+from holdfast.domain.batches.batch import AbortedBy, BatchId, BatchState, identity
+from holdfast.domain.batches.breaker import MIN_UNITS_FOR_RATE, Breaker, FailureLimits
+from holdfast.domain.batches.unit import unit_key
 from holdfast.errors import InvalidInput, InvalidKind, StoreUnavailable
 from holdfast.store.batches.batches import Batches
 from holdfast.worker.batches import driver

@@ -15,7 +15,8 @@ import holdfast
 from holdfast import Unit
 from holdfast.client.batches.batch_claim import run_request
 from holdfast.client.batches.options import RunOptions
-from holdfast.domain.batches.batch import BatchState, unit_key
+from holdfast.domain.batches.batch import BatchState
+from holdfast.domain.batches.unit import unit_key
 from holdfast.errors import ConfigurationError, InvalidInput, InvalidKind, ServiceRunning
 from holdfast.store.batches.ledger import NextUnits
 from holdfast.worker import clock

@@ -10,8 +10,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 from msgspec import Struct
 
-from holdfast.domain.access.masking import mask_text, mask_url
-from holdfast.domain.commands.command import mask_variables
+from holdfast.domain.access.masking import mask_text, mask_url, mask_value
 from holdfast.domain.jobs.job import JobId
 from holdfast.domain.schedules.definition import Condition, Definition, Schedule, Timing
 from holdfast.domain.schedules.description import explain, lint, upcoming
@@ -119,7 +118,7 @@ def _masked_definition(definition: Definition, secrets: Collection[str]) -> dict
     """Return the definition as JSON values, with its timing under ``when``."""
     fields: dict[str, Any] = msgspec.to_builtins(definition)
     if "payload" in fields:
-        fields["payload"] = mask_variables(fields["payload"], secrets)
+        fields["payload"] = mask_value(fields["payload"], secrets)
     if definition.ping is not None:
         fields["ping"] = mask_url(definition.ping)
     timing = {name: fields.pop(name) for name in Timing.__struct_fields__ if name in fields}

@@ -16,9 +16,9 @@ from holdfast.client.batches.function import BoundFunction
 from holdfast.client.batches.options import RunOptions
 from holdfast.domain.batches.batch import AbortedBy, BatchId, identity
 from holdfast.domain.jobs.job import WorkerId
-from holdfast.domain.jobs.kind import to_json
+from holdfast.domain.jobs.json_values import to_json
 from holdfast.domain.jobs.verdict import Done
-from holdfast.domain.text import checked_name
+from holdfast.domain.names import checked_name
 from holdfast.errors import BatchHeld, HoldfastError, InvalidInput, ServiceRunning
 from holdfast.output.printer import Output
 from holdfast.store import Store
@@ -64,9 +64,9 @@ def run_request(bound: BoundFunction, keys: Iterable[Any], options: RunOptions) 
     return RunRequest(
         identity=identity(function.name, bound.identity_arguments, source),
         kind=function.name,
-        arguments=to_json(bound.arguments, what="the arguments").decode(),
+        arguments=to_json(bound.arguments, label="the arguments").decode(),
         source=source,
-        name=None if options.name is None else checked_name(options.name, what="the name"),
+        name=None if options.name is None else checked_name(options.name, label="the name"),
         actor=options.actor,
         owner=owner.this_process().encode(),
         version=function.kind.version,

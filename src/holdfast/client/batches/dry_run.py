@@ -12,7 +12,8 @@ from holdfast.client.batches.keys import selected_keys
 from holdfast.client.batches.options import RunOptions, Selection
 from holdfast.client.batches.report import RunAnswer
 from holdfast.client.batches.result import BatchResult
-from holdfast.domain.batches.batch import BatchState, Summary, unit_key
+from holdfast.domain.batches.batch import BatchState, Summary
+from holdfast.domain.batches.unit import unit_key
 from holdfast.store import Store
 
 NOTHING_TO_DO_EXIT_CODE = 13

@@ -14,8 +14,8 @@ from msgspec import Struct
 
 from holdfast.client.batches.hooks import Hook, Hooks
 from holdfast.client.batches.options import UnitOptions
-from holdfast.domain.batches.batch import unit_key
-from holdfast.domain.jobs.kind import to_json
+from holdfast.domain.batches.unit import unit_key
+from holdfast.domain.jobs.json_values import to_json
 from holdfast.errors import InvalidInput, InvalidKind
 from holdfast.store import Store
 from holdfast.worker.batches.unit import Unit
@@ -77,7 +77,7 @@ class UnitFunction(Generic[P, R]):
             if name not in self._names[1:]:
                 known = ", ".join(self._names[1:]) or "none"
                 raise InvalidInput(f"{self.options.name!r} has no argument {name!r}", hint=f"It has: {known}.")
-        self.convert_arguments(msgspec.json.decode(to_json(arguments, what="the arguments")))
+        self.convert_arguments(msgspec.json.decode(to_json(arguments, label="the arguments")))
         return BoundFunction(self, arguments)
 
     def convert_arguments(self, arguments: dict[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,8 @@ from typing import Any
 from msgspec import Struct
 
 from holdfast.client.batches.report import unit_line
-from holdfast.domain.batches.batch import Batch, Summary, UnitOutcome
+from holdfast.domain.batches.batch import Batch, Summary
+from holdfast.domain.batches.unit import UnitOutcome
 
 log = logging.getLogger("holdfast.batch")
 

@@ -12,7 +12,7 @@ from typing import Any
 from holdfast.client.batches.epochs import epochs
 from holdfast.client.batches.function import UnitFunction
 from holdfast.client.batches.options import Selection
-from holdfast.domain.batches.batch import UnitKey, unit_key
+from holdfast.domain.batches.unit import UnitKey, unit_key
 from holdfast.errors import InvalidInput
 from holdfast.store import Store
 from holdfast.store.batches.opening import BatchRun

@@ -16,9 +16,10 @@ from holdfast.client.batches.options import RunOptions
 from holdfast.client.batches.report import RunReport
 from holdfast.client.batches.result import BatchResult, begin_or_report
 from holdfast.client.batches.runner import unit_runner
-from holdfast.domain.batches.batch import AbortedBy, BatchState, UnitOutcome
+from holdfast.domain.batches.batch import AbortedBy, BatchState
+from holdfast.domain.batches.unit import UnitOutcome
+from holdfast.domain.durations import as_duration
 from holdfast.domain.jobs.verdict import Done
-from holdfast.domain.text import as_duration
 from holdfast.errors import InvalidInput
 from holdfast.store import Store
 from holdfast.store.batches.opening import BatchRun

@@ -10,14 +10,15 @@ from msgspec import Struct
 
 from holdfast.client.jobs import kind_options
 from holdfast.domain.batches.breaker import FailureLimits
-from holdfast.domain.batches.sharding import SHARDS
-from holdfast.domain.jobs.kind import ExecutorName, KindOptions
+from holdfast.domain.batches.sharding import DEFAULT_SHARDS
+from holdfast.domain.durations import Duration, as_duration
+from holdfast.domain.jobs.kind_options import ExecutorName, KindOptions
 from holdfast.domain.jobs.new_job import Actor
 from holdfast.domain.jobs.retry import Curve
-from holdfast.domain.text import Duration, as_bytes, as_duration
+from holdfast.domain.sizes import as_bytes
 from holdfast.errors import InvalidInput, InvalidKind
-from holdfast.output.printer import Format, Output, Silent
-from holdfast.settings import settings
+from holdfast.output.printer import Format, Output, SilentOutput
+from holdfast.settings import load_settings
 
 #: Retries within a run follow each other in seconds, not minutes.
 UNIT_CURVE = Curve(base=1.0, cap=30.0)
@@ -116,7 +117,7 @@ class Placement(Struct, frozen=True, kw_only=True):
     """Where a run happens: in this process (``here``), or on the ``workers``."""
 
     where: str = "here"
-    shards: int = SHARDS
+    shards: int = DEFAULT_SHARDS
     queue: str | None = None
     priority: int = 0
 
@@ -148,8 +149,8 @@ class RunOptions(Struct, frozen=True, kw_only=True):
         if isinstance(self.output, Output):
             return self.output
         if self.output == "none":
-            return Silent()
-        return Output(Format(self.output or settings()["output"].value))
+            return SilentOutput()
+        return Output(Format(self.output or load_settings().output))
 
 
 def run_options(**options: Any) -> RunOptions:

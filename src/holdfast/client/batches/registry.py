@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from holdfast.client.jobs.registry import KindRegistry
+from holdfast.domain.durations import Duration
 from holdfast.domain.jobs.kind import Kind
 from holdfast.domain.jobs.retry import Curve
-from holdfast.domain.text import Duration, checked_name
+from holdfast.domain.names import checked_name
 from holdfast.errors import InvalidKind
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ class BatchRegistry:
         return lambda function: self._add(
             function,
             UnitOptions(
-                name=checked_name(name or function.__name__, what="the name"),
+                name=checked_name(name or function.__name__, label="the name"),
                 kind=kind,
                 retries=retries,
                 max_failures=max_failures,
@@ -169,7 +170,7 @@ class BatchRegistry:
         """The inbox of this name, from which consumers take the results that units hand over."""
         from holdfast.client.batches.inbox import Inbox
 
-        return Inbox(self._registry.store, checked_name(name, what="the inbox"))
+        return Inbox(self._registry.store, checked_name(name, label="the inbox"))
 
     def session(self, name: str, arguments: Mapping[str, Any] | None = None, **options: Any) -> BatchSession:
         """Run a batch as your own loop: ``with app.session("resync") as run: for key in run.pending(keys): …``
@@ -186,7 +187,7 @@ class BatchRegistry:
         from holdfast.client.batches.options import UnitOptions, run_options
         from holdfast.client.batches.session import BatchSession
 
-        function = UnitFunction(lambda key: None, UnitOptions(name=checked_name(name, what="the name")))  # noqa: ARG005
+        function = UnitFunction(lambda key: None, UnitOptions(name=checked_name(name, label="the name")))  # noqa: ARG005
         bound = BoundFunction(function, dict(arguments or {}))
         return BatchSession(self._registry.store(), bound, run_options(**options))
 

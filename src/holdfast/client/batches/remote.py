@@ -17,7 +17,8 @@ from holdfast.client.batches.local import STOPPING, run_batch, signal_handlers
 from holdfast.client.batches.options import RunOptions
 from holdfast.client.batches.report import RunReport
 from holdfast.client.batches.result import BatchResult, begin_or_report
-from holdfast.domain.batches.batch import AbortedBy, Batch, BatchId, BatchState, Counters, UnitRow, UnitState
+from holdfast.domain.batches.batch import AbortedBy, Batch, BatchId, BatchState
+from holdfast.domain.batches.counters import Counters
 from holdfast.domain.batches.sharding import MAX_SHARDS, Sharding, shard_kind, sharding_of
 from holdfast.domain.batches.unit import UnitRow, UnitState
 from holdfast.domain.durations import as_duration
@@ -140,8 +141,8 @@ def _sharding(bound: BoundFunction, options: RunOptions) -> Sharding:
     return Sharding(
         kind=shard_kind(function.name),
         shards=placement.shards,
-        queue=checked_name(placement.queue or function.kind.queue, what="the queue"),
-        priority=checked_number(placement.priority, what="the priority"),
+        queue=checked_name(placement.queue or function.kind.queue, label="the queue"),
+        priority=checked_number(placement.priority, label="the priority"),
         limits=options.limits.failure_limits(function),
         doubt=function.on_lost == "hold",
         until=None if deadline is None else datetime.now(UTC) + as_duration(deadline),

@@ -23,19 +23,6 @@ from holdfast.worker.batches.owner import command_line
 if TYPE_CHECKING:
     from holdfast.client.batches.result import BatchResult
 
-#: Error code, message and hint of a run, by exit code; exit code 0 has none.
-FAILURES: dict[int, tuple[str, str, str]] = {
-    1: ("E_ALL_FAILED", "every unit failed", "See the errors with: holdfast batch units {batch} --state failed"),
-    6: ("E_PARTIAL_FAILURE", "some units failed", "See them with: holdfast batch units {batch} --state failed"),
-    7: ("E_ABORTED", "stopped on request", "Go on with: {command}"),
-    8: ("E_MAX_FAILURES", "too many failures", "Mend the cause, then go on with: {command}"),
-    10: ("E_DEADLINE", "the time was up", "Go on with: {command}"),
-    11: ("E_PAUSED", "paused by a person", "holdfast batch resume {batch}, then go on with: {command}"),
-    12: ("E_CANCELLED", "cancelled by a person", "The next run begins a new generation."),
-    15: ("E_LEASE_LOST", "another run has taken over", "See who it is with: holdfast batch show {batch}"),
-}
-RESUMABLE = frozenset({7, 8, 10, 11})
-
 
 class RunAnswer(Struct, frozen=True):
     """What a run prints for programs."""
@@ -88,7 +75,7 @@ class RunReport:
         self._shows_progress = output.format is Format.TEXT and not output.quiet
         self._stack = ExitStack()
         #: The progress bar of a terminal; elsewhere progress is printed as lines.
-        self._bar: Tell | None = None
+        self._bar: ProgressCallback | None = None
 
     def __enter__(self) -> Self:
         self._note_begin()
@@ -121,7 +108,7 @@ class RunReport:
         """Report units that the ledger has now."""
         finished = self._finished + len(outcomes)
         if self._output.format is Format.NDJSON:
-            self._output.lines_of([unit_line(outcome) for outcome in outcomes], checkpoint=finished)
+            self._output.checkpointed_lines([unit_line(outcome) for outcome in outcomes], checkpoint=finished)
         elif self._shows_progress:
             failed = sum(outcome.state is UnitState.FAILED for outcome in outcomes)
             self.progress(finished, self._failed + failed)
@@ -158,16 +145,17 @@ class RunReport:
         if exit_code == 0:
             self._output.value(answer, lambda: [_summary_line(batch, summary)], ndjson_summary=True)
             return
-        code, message, hint = FAILURES[result.exit_code]
+        end = BATCH_ENDS[exit_code]
+        message = end.meaning
         if summary.aborted_by is AbortedBy.FATAL:
             message = "a unit said that it makes no sense to go on, or the run could not begin"
         failure = Failure(
-            code=code,
+            code=end.code,
             message=f"{message}: {_summary_line(batch, summary)}",
-            hint=hint.format(batch=batch.id, command=command_line()),
-            retryable=exit_code in RESUMABLE,
-            retry_after_s=60.0 if exit_code == 8 else None,
-            next=command_line() if exit_code in RESUMABLE else None,
+            hint=end.hint.format(batch=batch.id, command=command_line()),
+            retryable=end.resumable,
+            retry_after_s=end.retry_after_s,
+            next=command_line() if end.resumable else None,
         )
         self._output.error(failure, data=answer, status="partial_failure" if exit_code == 6 else "error")
 

@@ -8,9 +8,10 @@ from typing import Any
 import msgspec
 
 from holdfast.client.batches.function import BoundFunction, UnitFunction
-from holdfast.domain.batches.batch import UnitOutcome, UnitRow
+from holdfast.domain.batches.unit import UnitOutcome, UnitRow
 from holdfast.domain.jobs.context import Context
-from holdfast.domain.jobs.kind import ExecutorName, Kind, KindOptions
+from holdfast.domain.jobs.kind import Kind
+from holdfast.domain.jobs.kind_options import ExecutorName, KindOptions
 from holdfast.domain.jobs.verdict import Done
 from holdfast.store import Store
 from holdfast.store.batches.opening import BatchRun

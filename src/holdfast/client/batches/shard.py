@@ -11,13 +11,14 @@ import msgspec
 
 from holdfast.client.batches.function import BoundFunction, UnitFunction
 from holdfast.client.batches.runner import unit_kind, unit_runner
-from holdfast.domain.batches.batch import AbortedBy, BatchId, BatchState, UnitOutcome, summarise
+from holdfast.domain.batches.batch import AbortedBy, BatchId, BatchState, summarise
 from holdfast.domain.batches.sharding import Sharding, shard_kind, sharding_of
-from holdfast.domain.batches.unit import UnitOutcome, UnitRow
+from holdfast.domain.batches.unit import UnitOutcome
 from holdfast.domain.jobs.context import Context
 from holdfast.domain.jobs.handler_exceptions import Cancelled, Release
 from holdfast.domain.jobs.job import State
-from holdfast.domain.jobs.kind import Kind, KindOptions
+from holdfast.domain.jobs.kind import Kind
+from holdfast.domain.jobs.kind_options import KindOptions
 from holdfast.domain.jobs.selector import Selector
 from holdfast.errors import LeaseLost
 from holdfast.store import Store

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from holdfast.domain.commands.command import COMMAND
 from holdfast.domain.fleet.admission import host_limit
 from holdfast.domain.jobs.kind import Kind
-from holdfast.domain.text import as_bytes, checked_name
+from holdfast.domain.names import checked_name
+from holdfast.domain.sizes import as_bytes
 from holdfast.errors import InvalidInput
-from holdfast.settings import settings
+from holdfast.settings import load_settings
 
 if TYPE_CHECKING:
     from holdfast.worker.autoscaler.autoscaler import AutoscalerOptions
@@ -24,7 +25,7 @@ def built_in_kinds() -> dict[str, Kind]:
     from holdfast.worker.commands.executor import command_kind
     from holdfast.worker.schedules.ping import ping_kind
 
-    return {PING: ping_kind(settings()["ping_hosts"].value), COMMAND: command_kind()}
+    return {PING: ping_kind(load_settings().ping_hosts), COMMAND: command_kind()}
 
 
 def served_queues(queues: Sequence[str] | None, slots: int, kinds: Mapping[str, Kind]) -> tuple[str, ...]:
@@ -36,15 +37,15 @@ def served_queues(queues: Sequence[str] | None, slots: int, kinds: Mapping[str, 
     if isinstance(queues, str) or not isinstance(slots, int) or slots < 1:
         raise InvalidInput(f"queues is a list of names and slots at least 1, not {queues!r} and {slots!r}")
     served = queues or sorted({kind.options.queue for kind in kinds.values()}) or ["default"]
-    return tuple(checked_name(name, what="the queue") for name in served)
+    return tuple(checked_name(name, label="the queue") for name in served)
 
 
 def autoscaler_options(profiles: Mapping[str, str] | None, limits: Mapping[str, str] | None) -> AutoscalerOptions:
     """The options of the autoscaler: the arguments, or else the configuration."""
     from holdfast.worker.autoscaler.autoscaler import AutoscalerOptions
 
-    sizes: Mapping[str, str] = settings()["memory_profiles"].value if profiles is None else profiles
-    host_limits: Mapping[str, str] = settings()["host_limits"].value if limits is None else limits
+    sizes: Mapping[str, str] = load_settings().memory_profiles if profiles is None else profiles
+    host_limits: Mapping[str, str] = load_settings().host_limits if limits is None else limits
     for limit in host_limits.values():
         host_limit(limit, 1)
     memory = {label: as_bytes(size) for label, size in sizes.items()}

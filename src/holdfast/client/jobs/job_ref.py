@@ -9,9 +9,8 @@ from typing import Any
 
 import msgspec
 
-from holdfast.domain.durations import as_duration
+from holdfast.domain.durations import Duration, as_duration
 from holdfast.domain.jobs.job import Job, JobId, State
-from holdfast.domain.text import Duration, as_duration
 from holdfast.errors import JobCancelled, JobFailed, WaitTimeout
 from holdfast.store.jobs.queries import JobQueries
 

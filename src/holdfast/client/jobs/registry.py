@@ -6,7 +6,9 @@ import os
 import threading
 import weakref
 
-from holdfast.domain.jobs.kind import MAX_PAYLOAD, Kind, PublishedKind, suggest
+from holdfast.domain.jobs.json_values import MAX_PAYLOAD
+from holdfast.domain.jobs.kind import Kind, suggest_kind
+from holdfast.domain.jobs.published_kind import PublishedKind
 from holdfast.errors import InvalidKind, UnknownKind
 from holdfast.settings import default_url
 from holdfast.store import Store
@@ -91,7 +93,7 @@ class KindRegistry:
         """
         known = self.kinds.get(name)
         if known is None:
-            raise UnknownKind(f"this app has no kind {name!r}", hint=suggest(name, list(self.kinds)), kind=name)
+            raise UnknownKind(f"this app has no kind {name!r}", hint=suggest_kind(name, list(self.kinds)), kind=name)
         return known
 
     def close(self) -> None:

@@ -187,7 +187,7 @@ class Driver:
             row = self._in_hand.pop(result.key if isinstance(result, UnitOutcome) else result.row.key)
             if outcome is None:
                 continue
-            if outcome.state is not UnitState.FAILED and self._breaker.indifferent:
+            if outcome.state is not UnitState.FAILED and self._breaker.ignores_success:
                 if not written:
                     self._outcomes.unwritten.append(outcome)
             else:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgspec import structs
 
-from holdfast.domain.batches.batch import UnitOutcome, UnitRow, UnitState
+from holdfast.domain.batches.unit import UnitOutcome, UnitRow, UnitState
 
 
 class OutcomeBuffer:

@@ -8,7 +8,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.domain.batches.batch import Batch, UnitOutcome, UnitRow, UnitState
+from holdfast.domain.batches.batch import Batch
+from holdfast.domain.batches.unit import UnitOutcome, UnitRow, UnitState
 from holdfast.domain.jobs.handler_exceptions import AlreadyFinished, Cancelled, Fatal, Skip
 from holdfast.domain.jobs.retry import Curve, delay_after
 from holdfast.worker.batches.limits import UnitTimeouts

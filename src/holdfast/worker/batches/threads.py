@@ -119,7 +119,7 @@ class UnitThreads:
     def _add_result(self, result: UnitResult | UnitOutcome) -> None:
         outcome = result.outcome if isinstance(result, UnitResult) else result
         failed = outcome is not None and outcome.state is UnitState.FAILED
-        if not failed and self._breaker.indifferent:
+        if not failed and self._breaker.ignores_success:
             self._finished.append(result)
             return
         with self._order:

@@ -11,11 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.domain.batches.batch import MAX_UNIT_ERROR, HandedResult, UnitOutcome, UnitRow, UnitState
+from holdfast.domain.batches.unit import MAX_UNIT_ERROR, HandedResult, UnitOutcome, UnitRow, UnitState
 from holdfast.domain.jobs.handler_exceptions import Cancelled
-from holdfast.domain.jobs.kind import to_json
-from holdfast.domain.jobs.result import kept_result
-from holdfast.domain.text import checked_name, clean_text
+from holdfast.domain.jobs.json_values import storable_result, to_json
+from holdfast.domain.names import checked_name, clean_text
 from holdfast.errors import CommandFailed, InvalidPayload, StoreUnavailable
 from holdfast.worker.handler import done
 
@@ -121,12 +120,12 @@ class Unit:
         Raises:
             InvalidPayload: The value cannot be written as JSON, or takes more than 1 MB.
         """
-        data = to_json(value, what="the result")
+        data = to_json(value, label="the result")
         if len(data) > MAX_HANDED_BYTES:
             raise InvalidPayload(
                 f"a result of {len(data):,} bytes is too large for an inbox: at most {MAX_HANDED_BYTES:,}"
             )
-        name = self._run.kind if inbox is None else checked_name(inbox, what="the inbox")
+        name = self._run.kind if inbox is None else checked_name(inbox, label="the inbox")
         self._handed = HandedResult(name, data.decode())
 
     def check(self) -> None:
@@ -196,7 +195,7 @@ class Unit:
             label=self._label if state is UnitState.DONE else None,
             warning=self._warning,
             error=None if error is None else clean_text(error, limit=MAX_UNIT_ERROR),
-            data=None if value is None or state is not UnitState.DONE else kept_result(done(value).result),
+            data=None if value is None or state is not UnitState.DONE else storable_result(done(value).result),
             duration_ms=round(took_s * 1000),
             handed=handed,
         )
