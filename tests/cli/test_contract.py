@@ -71,7 +71,7 @@ GOOD = {
     ("queue", "pause"): ["default"],
     ("queue", "resume"): ["default"],
     ("workers",): [],
-    ("acts",): [],
+    ("audit-log",): [],
     ("token", "add"): ["ci"],
     ("token", "ls"): [],
     ("token", "rm"): ["old"],

@@ -64,7 +64,7 @@ def test_status(run, fitting, scaled, monkeypatch):
     """Each host with its figures, and who may not begin."""
     monkeypatch.setenv("COLUMNS", "200")
     (host,) = fitting(("autoscaler", "status")).data["hosts"]
-    assert (host["host"], host["scaling"]["lanes"][0]["slots"]) == ("big-box", 3)
+    assert (host["host"], host["autoscaler"]["lanes"][0]["slots"]) == ("big-box", 3)
     out = run("autoscaler", "status").out
     assert all(text in out for text in ("big-box", "1-8", "9 GiB", "12 GiB", "40 GiB", "easy", "3.5/16"))
     assert "job 17 (big-box): there is no room" in out

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.cli.ops.db import _bytes
+from holdfast.cli.ops.db import format_size
 from tests.support.backends import open_database
 from tests.support.reference import checker
 
@@ -68,4 +68,4 @@ def test_a_store_is_copied_to_postgres(run, app, real_database, target):
 
 @pytest.mark.parametrize(("size", "text"), [(0, "0 B"), (999, "999 B"), (1500, "1.5 KB"), (2.5e12, "2.5 TB")])
 def test_sizes_for_people(size, text):
-    assert _bytes(size) == text
+    assert format_size(size) == text

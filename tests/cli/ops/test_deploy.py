@@ -84,7 +84,7 @@ def test_an_emergency_stop_ends_programs_and_loses_nothing(app, call, run, tmp_p
     with app.worker(poll=0.05, heartbeat=0.2):
         wait_until((tmp_path / "begun").exists)
         assert run("emergency-stop", "-o", "json").code == 2
-        assert call("emergency-stop", "--yes").data == {"queues": ["default"], "told": 1}
+        assert call("emergency-stop", "--yes").data == {"queues": ["default"], "stop_requested": 1}
         wait_until(lambda: app.views.page(Selector()).jobs[0].state is State.HELD)
     (job,) = app.views.page(Selector()).jobs
     assert (job.attempts, job.note.startswith("emergency stop by ")) == (0, True)

@@ -13,7 +13,7 @@ from msgspec import Struct
 from holdfast import errors
 from holdfast.cli.command import CommandGroup, Items, command
 from holdfast.cli.exit_codes import EXITS
-from holdfast.cli.session import Session
+from holdfast.cli.session import CliSession
 from holdfast.cli.text import table
 from holdfast.domain.access.masking import mask_store_url
 from holdfast.domain.commands.command import masked as masked_variables
@@ -65,7 +65,7 @@ def config() -> None:
 
 @command("show", answers=Items("settings", SettingView))
 @click.option("--origin", is_flag=True, help="Say where each value came from.")
-def show(session: Session, *, origin: bool) -> None:
+def show(session: CliSession, *, origin: bool) -> None:
     """Show every setting that is in force.
 
     From weak to strong: the default, holdfast.toml, [tool.holdfast] of pyproject.toml, HOLDFAST_*, flags.
@@ -77,7 +77,7 @@ def show(session: Session, *, origin: bool) -> None:
 config.add_command(show)
 
 
-def _setting(session: Session, name: str, value: Any, origin: str) -> SettingView:
+def _setting(session: CliSession, name: str, value: Any, origin: str) -> SettingView:
     if name in session.flags:
         value, origin = session.flags[name], f"--{name}"
     return SettingView(name, _without_secrets(name, value), origin)
@@ -106,7 +106,7 @@ def _shown(value: Any) -> str:
 
 
 @command("exit-codes", answers=Items("exit_codes", ExitCode))
-def exit_codes(session: Session) -> None:
+def exit_codes(session: CliSession) -> None:
     """List the exit codes, which are the same for all commands."""
     codes = [ExitCode(code, name, text) for code, (name, text) in EXITS.items()]
     session.output.items(
@@ -118,7 +118,7 @@ def exit_codes(session: Session) -> None:
 
 @command("explain", answers=Explained)
 @click.argument("code")
-def explain(session: Session, *, code: str) -> None:
+def explain(session: CliSession, *, code: str) -> None:
     """Explain an error code, like E_LEASE_LOST: what it means and what to do."""
     known = {each.code: each for each in [*_of_the_web(), *_of_the_program()]}
     found = known.get(code.upper())
@@ -153,7 +153,7 @@ def _nearest(code: str, known: list[str]) -> str:
 
 @command("completion", answers=Script)
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-def completion(session: Session, *, shell: str) -> None:
+def completion(session: CliSession, *, shell: str) -> None:
     """Print the script that makes a shell complete commands and options.
 
     \b

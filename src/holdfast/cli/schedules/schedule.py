@@ -12,12 +12,10 @@ from holdfast.admin.actions.actions import BackfilledPlans, Triggered
 from holdfast.admin.views.masking import Masks
 from holdfast.admin.views.schedules import Instant, PlanView, ScheduleView, entry, instants, schedule_view
 from holdfast.cli.command import CommandGroup, Items, command
-from holdfast.cli.confirm import confirm
 from holdfast.cli.schedules.definition import add, edit
 from holdfast.cli.schedules.text import actions_of, schedule_table, schedules_of, tell_schedule
-from holdfast.cli.session import Session
-from holdfast.cli.text import stamp, table
-from holdfast.cli.timestamps import timestamp_of
+from holdfast.cli.session import CliSession
+from holdfast.cli.text import parse_when, stamp, table
 from holdfast.domain.schedules.decision import spec_of
 from holdfast.domain.schedules.description import explain, lint, upcoming
 from holdfast.domain.schedules.plan import GLOBAL
@@ -59,7 +57,7 @@ def schedule() -> None:
 
 
 @command("ls", answers=Items("schedules", ScheduleView))
-def ls(session: Session) -> None:
+def ls(session: CliSession) -> None:
     """List schedules by name, and when each fires next."""
     schedules, masks = schedules_of(session), Masks(session.store)
     now = schedules.now()
@@ -69,7 +67,7 @@ def ls(session: Session) -> None:
 
 @command("show", answers=ScheduleView)
 @click.argument("name")
-def show(session: Session, *, name: str) -> None:
+def show(session: CliSession, *, name: str) -> None:
     """Show one schedule: its rule in words, its next plans, and what is wrong with it."""
     tell_schedule(session, schedules_of(session).get(name))
 
@@ -77,7 +75,7 @@ def show(session: Session, *, name: str) -> None:
 @command("pause", answers=ScheduleView, changes=True)
 @click.argument("name")
 @click.option("--note", metavar="TEXT", help="Why, for those who look later.")
-def pause(session: Session, *, name: str, note: str | None) -> None:
+def pause(session: CliSession, *, name: str, note: str | None) -> None:
     """Plan nothing more; what was fired goes on."""
     session.actions.schedule("pause", name, note=note)
     tell_schedule(session, schedules_of(session).get(name))
@@ -85,7 +83,7 @@ def pause(session: Session, *, name: str, note: str | None) -> None:
 
 @command("resume", answers=ScheduleView, changes=True)
 @click.argument("name")
-def resume(session: Session, *, name: str) -> None:
+def resume(session: CliSession, *, name: str) -> None:
     """Let it go on from now. What was due meanwhile is skipped: holdfast schedule backfill fires it."""
     session.actions.schedule("resume", name)
     tell_schedule(session, schedules_of(session).get(name))
@@ -94,10 +92,10 @@ def resume(session: Session, *, name: str) -> None:
 @command("rm", answers=Removed, changes=True)
 @click.argument("name")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-def rm(session: Session, *, name: str, yes: bool) -> None:
+def rm(session: CliSession, *, name: str, yes: bool) -> None:
     """Forget a schedule with its ledger; its jobs stay. One that code declares comes back with the next worker."""
     schedules_of(session).get(name)
-    confirm(session, f"forget the schedule {name!r} with its ledger", yes=yes)
+    session.confirm(f"forget the schedule {name!r} with its ledger", yes=yes)
     session.actions.schedule("rm", name)
     session.output.value(Removed(name), lambda: [f"rm {name}"])
 
@@ -106,7 +104,7 @@ def rm(session: Session, *, name: str, yes: bool) -> None:
 @click.argument("name")
 @scope_option
 @app_option
-def trigger(session: Session, *, name: str, scopes: tuple[str, ...], app: str | None) -> None:
+def trigger(session: CliSession, *, name: str, scopes: tuple[str, ...], app: str | None) -> None:
     """Fire it now, beside its plans; also while it is paused."""
     done = actions_of(session, app).trigger(name, scopes=scopes or None)
     told = ", ".join(str(job) for job in done.jobs)
@@ -121,7 +119,7 @@ def trigger(session: Session, *, name: str, scopes: tuple[str, ...], app: str | 
 @app_option
 @click.option("--dry-run", is_flag=True, help="Say which plans there are; fire nothing.")
 def backfill(
-    session: Session, *, name: str, first: str, last: str, scopes: tuple[str, ...], app: str | None, dry_run: bool
+    session: CliSession, *, name: str, first: str, last: str, scopes: tuple[str, ...], app: str | None, dry_run: bool
 ) -> None:
     """Fire the plans of a stretch of the past that were not fired before, one after the other.
 
@@ -131,8 +129,8 @@ def backfill(
       holdfast schedule backfill rollup --from 6h
     """
     actions = actions_of(session, app)
-    until = actions.schedules.now() if last == "now" else timestamp_of(last)
-    done = actions.backfill(name, timestamp_of(first), until, scopes=scopes or None, dry_run=dry_run)
+    until = actions.schedules.now() if last == "now" else parse_when(last)
+    done = actions.backfill(name, parse_when(first), until, scopes=scopes or None, dry_run=dry_run)
     session.output.value(done, lambda: [_filled_line(done)])
 
 
@@ -142,7 +140,7 @@ def backfill(
 @click.option("--phase", default="0", show_default=True, metavar="TIME", help="Move an interval.")
 @click.option("--from", "begin", default="now", show_default=True, metavar="WHEN", help="Plans after this moment.")
 @click.option("-n", "count", default=5, show_default=True, type=click.IntRange(1, 10_000), help="So many plans.")
-def preview(session: Session, *, expression: str, tz: str, phase: str, begin: str, count: int) -> None:
+def preview(session: CliSession, *, expression: str, tz: str, phase: str, begin: str, count: int) -> None:
     """Show when an expression fires, in words and by the clock. Needs no store.
 
     \b
@@ -152,7 +150,7 @@ def preview(session: Session, *, expression: str, tz: str, phase: str, begin: st
       holdfast schedule preview '0 9 * * 1#1' --from 2030-01-01T00:00:00Z
     """
     spec = spec_of(expression, tz=tz, phase=as_duration(phase))
-    moments = upcoming(spec, timestamp_of(begin), count)
+    moments = upcoming(spec, parse_when(begin), count)
     found = Preview(expression, tz, explain(spec), instants(moments, tz), lint(spec, datetime.now(UTC)))
     session.output.value(found, lambda: _preview_lines(found))
 
@@ -160,7 +158,7 @@ def preview(session: Session, *, expression: str, tz: str, phase: str, begin: st
 @command("history", answers=Items("plans", PlanView))
 @click.argument("name")
 @click.option("-n", "--limit", default=20, show_default=True, type=click.IntRange(1, 10_000), help="At most so many.")
-def history(session: Session, *, name: str, limit: int) -> None:
+def history(session: CliSession, *, name: str, limit: int) -> None:
     """List what was fired and what was skipped, and why; the newest first."""
     found = [entry(each) for each in schedules_of(session).history(name, limit=limit)]
     session.output.items("plans", found, _history_table)
@@ -170,14 +168,14 @@ def history(session: Session, *, name: str, limit: int) -> None:
 @click.argument("name")
 @click.argument("time", metavar="TIME")
 @click.option("--scope", default=GLOBAL, show_default=True, help="The scope of the plan.")
-def why(session: Session, *, name: str, time: str, scope: str) -> None:
+def why(session: CliSession, *, name: str, time: str, scope: str) -> None:
     """Say what became of the plan of TIME (RFC 3339), or will, and why.
 
     \b
     Example:
       holdfast schedule why nightly 2030-01-01T02:30:00+01:00
     """
-    timestamp = timestamp_of(time)
+    timestamp = parse_when(time)
     answer = WhyAnswer(name, timestamp, scope, schedules_of(session).why(name, timestamp, scope=scope))
     session.output.value(answer, lambda: [answer.why])
 

@@ -12,7 +12,7 @@ from msgspec import structs
 from holdfast.admin.actions.actions import Actions
 from holdfast.admin.views.masking import Masks
 from holdfast.admin.views.schedules import ScheduleView, schedule_view
-from holdfast.cli.session import Session
+from holdfast.cli.session import CliSession
 from holdfast.cli.text import age, stamp, table
 from holdfast.domain.access.roles import Via
 from holdfast.domain.schedules.decision import say_exactly
@@ -23,22 +23,22 @@ if TYPE_CHECKING:
     from holdfast.client.schedules.api import Schedules
 
 
-def schedules_of(session: Session) -> Schedules:
+def schedules_of(session: CliSession) -> Schedules:
     """The schedules of the store, by whoever is at the keyboard."""
     return session.actions.schedules
 
 
-def actions_of(session: Session, app: str | None) -> Actions:
+def actions_of(session: CliSession, app: str | None) -> Actions:
     """Where whoever is at the keyboard acts; with an application, its functions for scopes are known."""
     if app is None:
         return session.actions
     from holdfast.cli.app_loader import load_app
 
-    loaded = load_app(app, url=session.asked_url or session.url)
+    loaded = load_app(app, url=session.url_flag or session.url)
     return Actions(loaded.store, actor=session.actor, via=Via.CLI, providers=loaded.providers)
 
 
-def tell_schedule(session: Session, schedule: Schedule) -> None:
+def tell_schedule(session: CliSession, schedule: Schedule) -> None:
     facts = schedule_view(schedule, session.store.schedules.now(), secrets=Masks(session.store).of_schedule(schedule))
     session.output.value(facts, lambda: schedule_lines(facts))
 
