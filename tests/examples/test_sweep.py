@@ -54,7 +54,9 @@ def test_the_grid_is_finished_though_its_worker_is_killed(start, hf, app, folder
         hf("sweep", "--label", "backtest", "--memory", "200M", "--retry", "1", "--retry-delay", "1s", *GRID, *CELL)[0]
         == 0
     )
-    assert hf("add", "--label", "merge", "--after", "ended:label=backtest/*", "--", sys.executable, "merge.py")[0] == 0
+    assert (
+        hf("add", "--label", "merge", "--after", "finished:label=backtest/*", "--", sys.executable, "merge.py")[0] == 0
+    )
     assert hf("add", "--label", "validate", "--after", "label=merge", "--", sys.executable, "validate.py", "12")[0] == 0
     wait_until(lambda: list((folder / "out").glob("symbol=*/threshold=*/year=*.json")))
     worker.send_signal(signal.SIGKILL)
@@ -75,7 +77,9 @@ def test_the_grid_is_finished_though_its_worker_is_killed(start, hf, app, folder
 
     again = ["--param", "symbol=BIG", "--param", "threshold=0.1,0.2", "--param", "year=2021"]
     assert hf("sweep", "--label", "backtest", "--memory", "1G", *again, *CELL)[0] == 0
-    assert hf("add", "--label", "merge2", "--after", "ended:label=backtest/*", "--", sys.executable, "merge.py")[0] == 0
+    assert (
+        hf("add", "--label", "merge2", "--after", "finished:label=backtest/*", "--", sys.executable, "merge.py")[0] == 0
+    )
     assert hf("add", "--label", "check2", "--after", "label=merge2", "--", sys.executable, "validate.py", "12")[0] == 0
     assert hf("wait", "--label", "check2")[0] == 0
     worker.send_signal(signal.SIGTERM)

@@ -116,12 +116,12 @@ def progress_text(job: Job) -> str:
     """The progress of a job, with its rate and the remaining time if they are known."""
     if job.progress_done is None:
         return ""
-    parts = [f"{job.progress_done}/{job.progress_total}" if job.progress_total else str(job.progress_done)]
+    fields = [f"{job.progress_done}/{job.progress_total}" if job.progress_total else str(job.progress_done)]
     begun = job.started_at or job.claimed_at
     elapsed = 0.0 if begun is None or job.finished_at is not None else (datetime.now(UTC) - begun).total_seconds()
     if job.progress_done > 0 and elapsed > 0:
         rate = job.progress_done / elapsed
-        parts.append(f"{rate:.3g}/s")
+        fields.append(f"{rate:.3g}/s")
         if job.progress_total and job.progress_total > job.progress_done:
-            parts.append(f"{span((job.progress_total - job.progress_done) / rate)} left")
-    return " ".join([*parts, job.progress_message or ""]).strip()
+            fields.append(f"{span((job.progress_total - job.progress_done) / rate)} left")
+    return " ".join([*fields, job.progress_message or ""]).strip()

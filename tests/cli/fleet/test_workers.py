@@ -7,7 +7,7 @@ from holdfast.errors import NotFound
 
 
 def test_a_worker_gets_a_request(run, app, fitting):
-    """By its id; one that is not alive is exit 3."""
+    """The request names the worker by id; an unknown worker is exit 3."""
     worker = WorkerId("w-1")
     app.store.workers.announce(worker, host="h", pid=1, queues=["default"], kinds=["mail"], slots=4)
     assert fitting(("ask",), worker, "quiet").data == {"worker": "w-1", "request": "quiet"}

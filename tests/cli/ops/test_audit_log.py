@@ -17,7 +17,7 @@ def entries(run):
 
 
 def test_every_action_on_jobs_is_written_down(run, app, entries):
-    """With the filter that chose them, how many were changed, and why; a dry run is not."""
+    """An entry has the filter, the number of changed jobs and the note; a dry run leaves no entry."""
     app.enqueue("mail", {"to": 1}, label="a")
     run("cancel", "-l", "a", "--dry-run")
     assert entries() == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def test_a_token_is_printed_once(run, app):
-    """Then only its prefix, role and use are seen; a revoked one stays in the list."""
+    """Later lists show only prefix, role and last use; a revoked token stays in the list."""
     secret = run("token", "add", "ci", "--role", "operator", "--quiet").out.strip()
     assert secret.startswith("hf_")
     (listed,) = run("token", "ls", "-o", "json").data["tokens"]

@@ -191,7 +191,9 @@ def _after(session: CliSession, dependencies: Sequence[str]) -> After | None:
             case _:
                 ids += _jobs_in(session, value)
     if len(conditions) > 1:
-        raise InvalidInput("a job waits for all others in one way", hint="Say ok:, ended: or failed: for all of them.")
+        raise InvalidInput(
+            "a job waits for all others in one way", hint="Say ok:, finished: or failed: for all of them."
+        )
     return After(ids=tuple(ids), keys=tuple(keys), labels=tuple(labels), when=conditions.pop())
 
 
@@ -203,7 +205,7 @@ def _parse_dependency(text: str) -> tuple[When, str, str]:
         return condition, "id", job
     field, assigned, value = job.partition("=")
     if not assigned or field not in ("label", "key", "queue"):
-        raise InvalidInput(f"{text!r} names no job", hint="Write 17, ended:17, ok:label=nightly, queue=slow.")
+        raise InvalidInput(f"{text!r} names no job", hint="Write 17, finished:17, ok:label=nightly, queue=slow.")
     return condition, field, value
 
 

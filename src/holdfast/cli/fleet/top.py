@@ -6,7 +6,6 @@ import os
 import sys
 import threading
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 import click
