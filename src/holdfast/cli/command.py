@@ -109,13 +109,17 @@ class CommandGroup(click.Group):
             formatter.write_dl([(name, text) for name, (_, text) in sorted(self._lazy.items())])
 
 
-def command(name: str, *, answers: Any, changes: bool = False) -> Callable[[Callable[..., Any]], HoldfastCommand]:
-    """Turn a function into a command; its first argument is the session."""
+def command(
+    name: str, *, answers: Any, changes: bool = False, group: click.Group | None = None
+) -> Callable[[Callable[..., Any]], HoldfastCommand]:
+    """Turn a function into a command, or a sub-command of *group*; its first argument is the session."""
 
     def decorate(function: Callable[..., Any]) -> HoldfastCommand:
         with_session = click.make_pass_decorator(CliSession, ensure=True)(function)
         decorated = click.command(name, cls=HoldfastCommand, answers=answers, changes=changes)(with_session)
         assert isinstance(decorated, HoldfastCommand)
+        if group is not None:
+            group.add_command(decorated)
         return decorated
 
     return decorate

@@ -48,7 +48,7 @@ def batch() -> None:
     """Run a function over many units, resumable; look at batches, pause, resume, cancel and retry them."""
 
 
-@command("run", answers=RunAnswer, changes=True)
+@command("run", group=batch, answers=RunAnswer, changes=True)
 @click.argument("target", metavar="MODULE:FUNCTION")
 @own_options
 @click.option("--set", "arguments", multiple=True, metavar="NAME=JSON", help="An argument of the function.")
@@ -93,7 +93,7 @@ def _store(session: CliSession, function: UnitFunction[..., Any]) -> Store:
     return own() if own is not None and session.url_flag is None else session.store
 
 
-@command("ls", answers=Items("batches", BatchView))
+@command("ls", group=batch, answers=Items("batches", BatchView))
 @click.option("-n", "--limit", default=20, show_default=True, type=click.IntRange(1, 1000), help="At most so many.")
 def ls(session: CliSession, *, limit: int) -> None:
     """List batches, the newest first."""
@@ -101,7 +101,7 @@ def ls(session: CliSession, *, limit: int) -> None:
     session.output.items("batches", views, _batch_table)
 
 
-@command("show", answers=BatchView)
+@command("show", group=batch, answers=BatchView)
 @click.argument("batch_id", type=click.IntRange(1))
 def show(session: CliSession, *, batch_id: int) -> None:
     """Show one batch: its counts, who works on it, what stopped it."""
@@ -109,7 +109,7 @@ def show(session: CliSession, *, batch_id: int) -> None:
     session.output.value(view, lambda: _batch_lines(view))
 
 
-@command("units", answers=Items("units", UnitLine))
+@command("units", group=batch, answers=Items("units", UnitLine))
 @click.argument("batch_id", type=click.IntRange(1))
 @click.option("-s", "--state", type=click.Choice([state.value for state in UnitState]), help="Only these.")
 def units(session: CliSession, *, batch_id: int, state: str | None) -> None:
@@ -118,7 +118,7 @@ def units(session: CliSession, *, batch_id: int, state: str | None) -> None:
     session.output.items("units", _all_units(session.store, BatchId(batch_id), state), _unit_table)
 
 
-@command("attach", answers=BatchView)
+@command("attach", group=batch, answers=BatchView)
 @click.argument("batch_id", type=click.IntRange(1))
 def attach(session: CliSession, *, batch_id: int) -> int:
     """Watch a batch from here until its run ends; the exit code is that of the run."""
@@ -141,7 +141,7 @@ def _is_active(store: Store, batch_id: BatchId) -> bool:
     return on_workers or bool(store.batches.holders(batch_id))
 
 
-@command("export", answers=ExportAnswer)
+@command("export", group=batch, answers=ExportAnswer)
 @click.argument("batch_id", type=click.IntRange(1))
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("-s", "--state", type=click.Choice([state.value for state in UnitState]), help="Only these.")
@@ -197,10 +197,10 @@ def _open_private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
-def _action(name: str, text: str) -> Any:
-    """Build the command of one action on a batch."""
+def _add_action(name: str, text: str) -> None:
+    """Add the command of one action on a batch."""
 
-    @command(name, answers=Steered, changes=True)
+    @command(name, group=batch, answers=Steered, changes=True)
     @click.argument("batch_id", type=click.IntRange(1))
     def action(session: CliSession, *, batch_id: int) -> None:
         answer = session.actions.batch(name, BatchId(batch_id))
@@ -209,23 +209,13 @@ def _action(name: str, text: str) -> Any:
         session.output.value(answer, lambda: [text])
 
     action.help = text
-    return action
 
 
-for _command in (
-    run,
-    ls,
-    show,
-    units,
-    attach,
-    export,
-    _action("pause", "Start no more units; what runs may end."),
-    _action("resume", "Let a paused batch go on: the workers do, a run here when it is started again."),
-    _action("cancel", "Cancel every unit that has not ended."),
-    _action("retry-failed", "Let failed units run again: on workers at once, here in the next run."),
-    _action("rm", "Forget a batch with its ledger, if nobody runs it."),
-):
-    batch.add_command(_command)
+_add_action("pause", "Start no more units; what runs may end.")
+_add_action("resume", "Let a paused batch go on: the workers do, a run here when it is started again.")
+_add_action("cancel", "Cancel every unit that has not ended.")
+_add_action("retry-failed", "Let failed units run again: on workers at once, here in the next run.")
+_add_action("rm", "Forget a batch with its ledger, if nobody runs it.")
 
 
 def _views(store: Store, *batches: Batch) -> list[BatchView]:

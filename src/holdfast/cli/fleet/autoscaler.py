@@ -28,7 +28,7 @@ def autoscaler() -> None:
     """Look at how hosts bear their programs. holdfast queue set NAME --autoscaler 1-8 lets a queue be scaled."""
 
 
-@command("status", answers=Items("hosts", HostAutoscaler))
+@command("status", group=autoscaler, answers=Items("hosts", HostAutoscaler))
 def status(session: CliSession) -> None:
     """Show each worker that scales queues: memory, load, slots, and who may not begin.
 
@@ -39,9 +39,6 @@ def status(session: CliSession) -> None:
     statuses = [(worker, load_autoscaler_status(worker.scaling)) for worker in session.store.workers.list()]
     hosts = [HostAutoscaler(worker.id, worker.host, status) for worker, status in statuses if status is not None]
     session.output.items("hosts", hosts, _status_lines)
-
-
-autoscaler.add_command(status)
 
 
 def _status_lines(hosts: Iterable[HostAutoscaler]) -> Iterator[str | Line]:

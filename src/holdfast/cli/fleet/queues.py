@@ -27,13 +27,13 @@ def queue() -> None:
     """Look at queues, limit, pause and resume them. Changes hold from the next claim on, on every host."""
 
 
-@command("ls", answers=Items("queues", QueueView))
+@command("ls", group=queue, answers=Items("queues", QueueView))
 def ls(session: CliSession) -> None:
     """List queues that have settings or jobs, and how full they are."""
     session.output.items("queues", all_queues(session.store), queue_table)
 
 
-@command("show", answers=QueueDetail)
+@command("show", group=queue, answers=QueueDetail)
 @click.argument("name")
 def show(session: CliSession, *, name: str) -> None:
     """Show one queue, one that has settings or jobs, and what its autoscaler has decided lately."""
@@ -44,7 +44,7 @@ def show(session: CliSession, *, name: str) -> None:
     session.output.value(detail, lambda: _detail_lines(detail))
 
 
-@command("set", answers=QueueView, changes=True)
+@command("set", group=queue, answers=QueueView, changes=True)
 @click.argument("name")
 @click.option("--limit", type=click.IntRange(0), help="Running jobs over all hosts; 0 takes the limit away.")
 @click.option("--worker-limit", type=click.IntRange(0), help="Running jobs per worker; 0 takes the limit away.")
@@ -60,7 +60,7 @@ def change(
     _print(session, session.actions.queue(name, limit=limit, worker_limit=worker_limit, autoscaler=autoscaler))
 
 
-@command("pause", answers=QueueView, changes=True)
+@command("pause", group=queue, answers=QueueView, changes=True)
 @click.argument("name")
 @click.option("--note", metavar="TEXT", help="Why, for those who look later.")
 def pause(session: CliSession, *, name: str, note: str | None) -> None:
@@ -68,15 +68,11 @@ def pause(session: CliSession, *, name: str, note: str | None) -> None:
     _print(session, session.actions.queue(name, paused=True, note=note))
 
 
-@command("resume", answers=QueueView, changes=True)
+@command("resume", group=queue, answers=QueueView, changes=True)
 @click.argument("name")
 def resume(session: CliSession, *, name: str) -> None:
     """Let a queue start jobs again."""
     _print(session, session.actions.queue(name, paused=False))
-
-
-for _command in (ls, show, change, pause, resume):
-    queue.add_command(_command)
 
 
 def _print(session: CliSession, view: QueueView) -> None:

@@ -60,7 +60,7 @@ def db() -> None:
     """Migrate, check, back up, vacuum or move the store."""
 
 
-@command("migrate", answers=MigrateAnswer, changes=True)
+@command("migrate", group=db, answers=MigrateAnswer, changes=True)
 def migrate(session: CliSession) -> None:
     """Bring the schema of the store up to date. Opening a store does that too, where its user may."""
     applied = session.store.backend.migrate()
@@ -69,7 +69,7 @@ def migrate(session: CliSession) -> None:
     session.output.value(answer, lambda: [f"schema {answer.schema} on {answer.server}; {text}"])
 
 
-@command("check", answers=CheckAnswer)
+@command("check", group=db, answers=CheckAnswer)
 def check(session: CliSession) -> int:
     """Check that the database is sound and that its tables agree with each other. Reads every row.
 
@@ -85,7 +85,7 @@ def check(session: CliSession) -> int:
     return 0 if sound else UNSOUND_EXIT
 
 
-@command("backup", answers=BackupAnswer)
+@command("backup", group=db, answers=BackupAnswer)
 @click.argument("file", type=click.Path(path_type=Path))
 def backup(session: CliSession, *, file: Path) -> None:
     """Write all jobs, as of one moment, to a new SQLite FILE, while work goes on.
@@ -96,14 +96,14 @@ def backup(session: CliSession, *, file: Path) -> None:
     session.output.value(BackupAnswer(str(file), size), lambda: [f"{file}: {format_size(size)}"])
 
 
-@command("vacuum", answers=Vacuumed, changes=True)
+@command("vacuum", group=db, answers=Vacuumed, changes=True)
 def vacuum(session: CliSession) -> None:
     """Give back the room of what was deleted. On SQLite, writers wait meanwhile."""
     answer = session.store.database.vacuum()
     session.output.value(answer, lambda: [f"{format_size(answer.before)} before, {format_size(answer.after)} after"])
 
 
-@command("roles", answers=RolesAnswer, changes=True)
+@command("roles", group=db, answers=RolesAnswer, changes=True)
 @click.option("--apply", is_flag=True, help="Run the statements, which needs a user that may create roles.")
 def roles(session: CliSession, *, apply: bool) -> None:
     """Print the SQL that makes three roles of least privilege on PostgreSQL.
@@ -124,7 +124,7 @@ def roles(session: CliSession, *, apply: bool) -> None:
     session.output.value(RolesAnswer(statements, apply), lambda: [f"{statement};" for statement in statements])
 
 
-@command("copy", answers=CopyAnswer, changes=True)
+@command("copy", group=db, answers=CopyAnswer, changes=True)
 @click.argument("target", metavar="URL")
 def copy(session: CliSession, *, target: str) -> None:
     """Move a SQLite store to PostgreSQL at URL: all jobs with their ids and their history.
@@ -143,10 +143,6 @@ def copy(session: CliSession, *, target: str) -> None:
         target_store.close()
     answer = CopyAnswer(mask_store_url(target), rows)
     session.output.value(answer, lambda: [f"{rows['job']:,} jobs copied; from now on use {answer.target}"])
-
-
-for _command in (migrate, check, backup, vacuum, roles, copy):
-    db.add_command(_command)
 
 
 def format_size(size: int) -> str:

@@ -36,7 +36,7 @@ def service() -> None:
 name_option = click.option("--name", default="holdfast", show_default=True, help="The name of the unit.")
 
 
-@command("install", answers=ServiceFile)
+@command("install", group=service, answers=ServiceFile)
 @worker_options
 @name_option
 @click.option("--dry-run", is_flag=True, help="Show the unit; write nothing.")
@@ -68,7 +68,7 @@ def install(session: CliSession, *, name: str, dry_run: bool, force: bool, **fla
     session.output.value(ServiceFile(str(file), text, follow), lambda: lines)
 
 
-@command("uninstall", answers=ServiceFile)
+@command("uninstall", group=service, answers=ServiceFile)
 @name_option
 def uninstall(session: CliSession, *, name: str) -> None:
     """Remove the unit. Stop it first: systemctl --user disable --now NAME."""
@@ -79,10 +79,6 @@ def uninstall(session: CliSession, *, name: str) -> None:
     file.unlink()
     follow = ["systemctl --user daemon-reload"]
     session.output.value(ServiceFile(str(file), text, follow), lambda: [f"removed: {file}", *follow])
-
-
-for _command in (install, uninstall):
-    service.add_command(_command)
 
 
 def unit_text(line: Iterable[str], directory: Path) -> str:

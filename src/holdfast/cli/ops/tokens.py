@@ -40,7 +40,7 @@ def token() -> None:
     """Make, list and revoke tokens for the dashboard and the API. The first one locks the door for good."""
 
 
-@command("add", answers=TokenAddAnswer, changes=True)
+@command("add", group=token, answers=TokenAddAnswer, changes=True)
 @click.argument("name")
 @click.option(
     "--role",
@@ -57,23 +57,19 @@ def add(session: CliSession, *, name: str, role: str) -> None:
     session.output.value(TokenAddAnswer(name, Role(role), secret), lambda: [secret])
 
 
-@command("ls", answers=Items("tokens", TokenView))
+@command("ls", group=token, answers=Items("tokens", TokenView))
 def ls(session: CliSession) -> None:
     """List tokens, revoked ones too."""
     session.output.items("tokens", [_view(each) for each in session.store.credentials.list()], _table)
 
 
-@command("rm", answers=TokenView, changes=True)
+@command("rm", group=token, answers=TokenView, changes=True)
 @click.argument("name")
 def rm(session: CliSession, *, name: str) -> None:
     """Revoke a token, by its name or prefix: from the next request on it opens nothing. The last one locks all out."""
     view = _view(session.store.credentials.revoke(name))
     session.actions.did("token rm", f"token={view.name}")
     session.output.value(view, lambda: [f"{view.name} ({view.prefix}) is revoked"])
-
-
-for _command in (add, ls, rm):
-    token.add_command(_command)
 
 
 def _view(credential: Credential) -> TokenView:
