@@ -6,13 +6,11 @@ from typing import Any
 
 import msgspec
 
-from holdfast.admin.views.jobs import JobListView, JobView, Reasons
+from holdfast.admin.views.jobs import JobView
 from holdfast.cli.command import Items
 from holdfast.output.envelope import SCHEMA_VERSION, Envelope, LastLine
 
-#: Commands name these answers as strings, so that ``ls`` and ``show`` start without importing them.
-__all__ = ["JOBS", "JobListView", "Reasons", "schema"]
-
+#: ``ls`` names this answer as a string, so that it starts without importing the views.
 JOBS = Items("jobs", JobView)
 
 

@@ -111,7 +111,7 @@ def _detach(pid_file: PidFile, session: CliSession, flags: dict[str, Any], more:
     log_start = os.fstat(descriptor).st_size
     line = [sys.executable, "-m", "holdfast", "up", "-o", "json", *as_options(flags), *more, *store_options(session)]
     answer = tempfile.TemporaryFile()  # noqa: SIM115 - the process that inherits it may outlive us
-    process = subprocess.Popen(  # noqa: S603 - this very program
+    process = subprocess.Popen(  # noqa: S603 - starts Holdfast itself
         line, stdin=subprocess.DEVNULL, stdout=answer, stderr=descriptor, start_new_session=True
     )
     os.close(descriptor)
