@@ -1,8 +1,10 @@
-"""The program, called in this process."""
+"""Fixtures that call ``holdfast`` in this process."""
 
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -13,7 +15,7 @@ from tests.support.reference import checker
 
 
 class Answer:
-    """What one call printed, and its exit code."""
+    """The output of one call, and its exit code."""
 
     def __init__(self, code, out, err):
         self.code, self.out, self.err = code, out, err
@@ -50,13 +52,13 @@ def app(real_database):
 
 @pytest.fixture
 def run(app, real_database, capsys, monkeypatch):
-    """Calls ``holdfast`` with words on the store of the test."""
+    """Calls ``holdfast`` on the store of the test."""
     monkeypatch.setenv("HOLDFAST_URL", real_database.url)
 
-    def call(*words) -> Answer:
+    def call(*arguments) -> Answer:
         capsys.readouterr()
         with pytest.raises(SystemExit) as finished:
-            main([str(word) for word in words])
+            main([str(argument) for argument in arguments])
         captured = capsys.readouterr()
         return Answer(finished.value.code, captured.out, captured.err)
 
@@ -65,10 +67,10 @@ def run(app, real_database, capsys, monkeypatch):
 
 @pytest.fixture
 def fitting(run):
-    """Calls a command with -o json; the answer fits its schema."""
+    """Calls a command with -o json and validates the answer against its schema."""
 
-    def call(path, *words) -> Answer:
-        answer = run(*path, "-o", "json", *words)
+    def call(path, *arguments) -> Answer:
+        answer = run(*path, "-o", "json", *arguments)
         checker(path).validate(answer.document)
         return answer
 
@@ -77,7 +79,7 @@ def fitting(run):
 
 @pytest.fixture
 def own_store(real_database):
-    """The application of tests/support/programs/batch_units.py works on the store of the test."""
+    """The application of tests/support/programs/batch_units.py uses the store of the test."""
     batch_units.app.use(real_database.url)
     yield
     batch_units.app.close()
@@ -85,7 +87,7 @@ def own_store(real_database):
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
-    """In an empty directory, with logs of the test's own."""
+    """An empty current directory, with a log folder of its own."""
     folder = tmp_path / "here"
     folder.mkdir()
     monkeypatch.chdir(folder)
@@ -95,7 +97,19 @@ def here(tmp_path, monkeypatch):
 
 @pytest.fixture
 def call(fitting):
-    return lambda action, *words: fitting((action,), *words)
+    return lambda action, *arguments: fitting((action,), *arguments)
+
+
+@pytest.fixture
+def add(call):
+    """Adds a command and answers its job's id."""
+    return lambda *arguments: call("add", *arguments).data["id"]
+
+
+def run_process(*arguments, **options):
+    """Run ``holdfast`` to its end, in a process of its own."""
+    line = [sys.executable, "-m", "holdfast", *arguments]
+    return subprocess.run(line, capture_output=True, text=True, timeout=60, check=False, **options)
 
 
 def payload_of(app, job_id):

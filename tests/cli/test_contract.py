@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("own_store")
 LEAVES = dict(generate.commands())
 
 
-#: Words that make each command succeed on a store whose job 1 is ready. A new command needs its own here.
+#: Arguments with which each command succeeds on a store whose job 1 is ready. A new command needs its own here.
 GOOD = {
     ("ls",): [],
     ("show",): ["1"],
@@ -70,7 +70,7 @@ GOOD = {
     ("queue", "pause"): ["default"],
     ("queue", "resume"): ["default"],
     ("workers",): [],
-    ("acts",): [],
+    ("audit-log",): [],
     ("token", "add"): ["ci"],
     ("token", "ls"): [],
     ("token", "rm"): ["old"],
@@ -91,7 +91,7 @@ GOOD = {
     ("completion",): ["fish"],
     ("explain",): ["E_LEASE_LOST"],
 }
-#: These end only when told to, or need more than a store: they have tests of their own.
+#: Commands that run until a signal, or need more than a store; they have their own tests.
 ELSEWHERE = {
     ("web",),
     ("ask",),
@@ -107,7 +107,7 @@ ELSEWHERE = {
     ("db", "copy"),
     ("db", "roles"),
 }
-#: Commands that need no store; the doctor tells of one that does not answer as a finding.
+#: Commands that need no store; ``doctor`` reports an unreachable store as a finding.
 STORELESS = {
     ("doctor",),
     ("down",),
@@ -122,8 +122,8 @@ STORELESS = {
 
 
 @pytest.fixture
-def filled(app, monkeypatch):
-    monkeypatch.setitem(roles._SCRYPT_COST, "n", 2)  # a hash of a token takes long on purpose
+def populated(app, monkeypatch):
+    monkeypatch.setitem(roles._COST, "n", 2)  # a hash of a token takes long on purpose
     app.enqueue("mail", {"to": 1})
     app.enqueue("broken", hold=True)
     done = app.enqueue("mail", {"to": 3}, hold=True)
@@ -134,15 +134,15 @@ def filled(app, monkeypatch):
     return app
 
 
-def test_every_command_is_in_the_walk():
-    """So that a new one cannot escape."""
+def test_every_command_has_arguments_here():
+    """A new command needs arguments in this test."""
     assert set(LEAVES) == set(GOOD) | ELSEWHERE
     assert {path[0] for path in LEAVES} == set(COMMANDS)
 
 
 @pytest.mark.parametrize("path", GOOD, ids=" ".join)
-def test_success_is_one_document(run, filled, path):
-    """As its schema says; line by line in ndjson, the last line being the summary."""
+def test_success_is_one_document(run, populated, path):
+    """It matches the schema; in NDJSON each item is a line, and the last line is the summary."""
     answer = run("-o", "json", *path, *GOOD[path])
     assert answer.code == (12 if path == ("wait",) else 0), answer.err
     assert answer.document["status"] == "success"
@@ -183,8 +183,8 @@ def test_a_newer_schema_is_exit_4(run, real_database, path):
 
 @pytest.mark.one_backend
 @pytest.mark.parametrize("path", sorted(path for path in GOOD if LEAVES[path].changes), ids=" ".join)
-def test_a_change_needs_the_key_where_one_is_asked_for(run, filled, monkeypatch, path):
-    """Exit 4 without it, and with another; nothing is changed."""
+def test_a_change_requires_the_configured_key(run, populated, monkeypatch, path):
+    """Exit 4 without a key or with another one; nothing changes."""
     monkeypatch.setenv("HOLDFAST_API_KEY_SHA256", hashlib.sha256(b"sesame").hexdigest())
     before = run("show", "1", "-o", "json").data
     for key in ("", "open"):
@@ -197,15 +197,17 @@ def test_a_change_needs_the_key_where_one_is_asked_for(run, filled, monkeypatch,
 
 
 @pytest.mark.one_backend
-@pytest.mark.parametrize("words", [["show", "999"], ["why", "999"], ["wait", "999"], ["cancel", "999"], ["rm", "999"]])
-def test_what_matches_nothing_is_exit_3(run, words):
-    answer = run(*words, "-o", "json")
+@pytest.mark.parametrize(
+    "arguments", [["show", "999"], ["why", "999"], ["wait", "999"], ["cancel", "999"], ["rm", "999"]]
+)
+def test_no_match_is_exit_3(run, arguments):
+    answer = run(*arguments, "-o", "json")
     assert (answer.code, answer.document["error"]["code"]) == (3, "E_NO_SUCH_JOB")
 
 
 @pytest.mark.one_backend
 @pytest.mark.parametrize("action", ["cancel", "pause", "resume", "retry", "hold", "unhold", "rm", "wait"])
-def test_no_verb_takes_silence_for_everything(run, filled, action):
+def test_no_action_without_a_selector(run, populated, action):
     assert run(action).code == 2
 
 
@@ -214,27 +216,27 @@ def test_every_exit_code_of_an_error_is_in_the_table():
 
 
 @pytest.mark.one_backend
-def test_shared_options_stand_where_one_likes(run, filled):
-    """Before and after the command; the last one counts."""
+def test_shared_options_work_anywhere_on_the_line(run, populated):
+    """They may come before or after the command; the last one counts."""
     assert run("-o", "json", "ls").data == run("ls", "-o", "json").data
     assert run("-o", "json", "queue", "ls").data == run("queue", "-o", "json", "ls").data
     assert run("-o", "json", "ls", "-o", "ndjson").lines[-1]["_meta"]["lines"] == 4
 
 
 @pytest.mark.one_backend
-def test_text_is_harmless(run, filled, monkeypatch):
-    """What a terminal would obey is shown, not sent."""
+def test_text_is_harmless(run, populated, monkeypatch):
+    """Control characters are escaped."""
     monkeypatch.setenv("COLUMNS", "200")
-    filled.control.unhold(holdfast.Selector(ids=(2,)), actor="ada")
-    filled.worker(drain=True, poll=0.02).run()
-    for words in (["ls"], ["show", "2"]):
-        assert "\x1b" not in run(*words).out
-        assert "\\x1b[3" in run(*words).out
+    populated.control.unhold(holdfast.Selector(ids=(2,)), actor="ada")
+    populated.worker(drain=True, poll=0.02).run()
+    for arguments in (["ls"], ["show", "2"]):
+        assert "\x1b" not in run(*arguments).out
+        assert "\\x1b[3" in run(*arguments).out
 
 
-def test_a_closed_pipe_ends_quietly(real_database, filled):
+def test_a_closed_pipe_ends_quietly(real_database, populated):
     """``| head -1`` (SPEC 8.21)."""
-    filled.store.jobs.enqueue_many([filled.request("mail", {"to": n}, {}) for n in range(5000)])
+    populated.store.jobs.enqueue_many([populated.request("mail", {"to": n}, {}) for n in range(5000)])
     line = f"{sys.executable} -m holdfast ls --all -o ndjson --url '{real_database.url}' | head -1; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", line], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     first, code = done.stdout.splitlines()
@@ -243,15 +245,15 @@ def test_a_closed_pipe_ends_quietly(real_database, filled):
 
 
 def test_help_loads_little():
-    """No driver, no rich, no loop: help answers at once."""
+    """Help imports no driver, no rich and no event loop."""
     code = "import sys; sys.argv = ['holdfast', '--help']\ntry:\n import holdfast.cli.main as c; c.main()\nexcept SystemExit: pass\nprint(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     loaded = set(done.stdout.splitlines()[-1].split())
     assert not loaded & {"rich", "psycopg", "asyncio", "starlette", "prometheus_client", "sqlite3"}
 
 
-def test_a_defect_of_ours_is_one_document_too(run, monkeypatch):
-    """With the traceback on stderr, for the report."""
+def test_an_internal_error_is_one_document_too(run, monkeypatch):
+    """The traceback goes to stderr."""
     monkeypatch.setitem(COMMANDS, "nothing", ("look:nothing", "There is no such function."))
     answer = run("nothing", "-o", "json")
     assert (answer.code, answer.document["error"]["code"]) == (1, "E_INTERNAL")

@@ -1,4 +1,4 @@
-"""What people and machines do wrong, and what they are told."""
+"""Errors: interrupts, broken streams, missing stores, bad configuration."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PROGRAM = f"{sys.executable} -m holdfast"
 
 @pytest.fixture
 def shell(app, real_database):
-    """Runs a line of bash; ``$H`` is the program."""
+    """Runs a line of bash; ``$H`` is the ``holdfast`` command."""
 
     def call(line, **environ):
         env = {**os.environ, "HOLDFAST_URL": real_database.url, "H": PROGRAM, **environ}
@@ -35,12 +35,12 @@ def shell(app, real_database):
     return call
 
 
-@pytest.mark.parametrize("words", [["wait", "1"], ["top", "-n", "100", "--every", "60"]], ids=" ".join)
+@pytest.mark.parametrize("arguments", [["wait", "1"], ["top", "-n", "100", "--every", "60"]], ids=" ".join)
 @pytest.mark.parametrize("format_", ["json", "ndjson"])
-def test_ctrl_c_is_one_document(app, real_database, words, format_):
-    """And exit 130: not that of a result."""
+def test_ctrl_c_is_one_document(app, real_database, arguments, format_):
+    """The exit code is 130, not that of a result."""
     app.enqueue("mail", {"to": 1}, hold=True)
-    with program(*words, "-o", format_, url=real_database.url) as running:
+    with program(*arguments, "-o", format_, url=real_database.url) as running:
         wait_until(lambda: "sqlite" in _files(running.pid) or "socket" in _files(running.pid))
         running.send(signal.SIGINT)
         out, err = running.read()
@@ -51,12 +51,12 @@ def test_ctrl_c_is_one_document(app, real_database, words, format_):
 
 
 def _files(pid):
-    """What a process has open: a store, if it has come so far."""
-    found = []
-    for entry in Path(f"/proc/{pid}/fd").iterdir():
+    """The open files of a process; ``sqlite`` stands for the store."""
+    targets = []
+    for link in Path(f"/proc/{pid}/fd").iterdir():
         with suppress(OSError):
-            found.append(str(entry.readlink()))
-    return " ".join("sqlite" if target.endswith("jobs.db") else target for target in found)
+            targets.append(str(link.readlink()))
+    return " ".join("sqlite" if target.endswith("jobs.db") else target for target in targets)
 
 
 @pytest.mark.parametrize(
@@ -72,9 +72,9 @@ def _files(pid):
     ],
 )
 def test_closed_and_full_streams(shell, line, code):
-    found, _, err = shell(line)
+    actual, _, err = shell(line)
     assert "Traceback" not in err
-    assert found == code, err
+    assert actual == code, err
 
 
 def test_json_is_utf_8_and_text_is_readable_everywhere(shell, app):
@@ -99,10 +99,10 @@ def test_passwords_are_masked(url):
     assert "s3" not in mask_store_url(url)
 
 
-@pytest.mark.parametrize("words", [["config", "show"], ["ls"], ["doctor"], ["status"]], ids=" ".join)
-def test_no_command_tells_a_password(run, words):
+@pytest.mark.parametrize("arguments", [["config", "show"], ["ls"], ["doctor"], ["status"]], ids=" ".join)
+def test_no_command_prints_a_password(run, arguments):
     for url in ("postgresql://u:s3cret@127.0.0.1:1/d", "host=127.0.0.1 port=1 password=s3cret"):
-        answer = run(*words, "--url", url, "-o", "json")
+        answer = run(*arguments, "--url", url, "-o", "json")
         assert "s3cret" not in answer.out + answer.err
 
 
@@ -114,24 +114,24 @@ def test_a_unit_holds_no_password(run):
 
 @pytest.mark.parametrize("action", ["cancel", "hold", "ls", "wait"])
 def test_an_id_that_does_not_exist_is_noticed(run, app, action):
-    """Also beside one that does, and then nothing is done."""
+    """One missing id refuses the whole command."""
     ref = app.enqueue("mail", {"to": 1})
     answer = run(action, ref.id, "99", "-o", "json")
     assert (answer.code, answer.document["error"]["message"]) == (3, "there is no job 99")
     assert ref.state == "ready"
 
 
-@pytest.mark.parametrize("words", [["ls"], ["show", "1"], ["doctor"], ["db", "check"], ["top"]], ids=" ".join)
-def test_a_look_makes_no_store(run, tmp_path, words):
-    """A misspelt path is no empty store."""
+@pytest.mark.parametrize("arguments", [["ls"], ["show", "1"], ["doctor"], ["db", "check"], ["top"]], ids=" ".join)
+def test_reading_creates_no_store(run, tmp_path, arguments):
+    """Reading from a misspelt path must not create an empty store."""
     path = tmp_path / "nowhere" / "typo.db"
-    answer = run(*words, "--url", f"sqlite:///{path}", "-o", "json")
-    assert answer.code == (1 if words == ["doctor"] else 4)
+    answer = run(*arguments, "--url", f"sqlite:///{path}", "-o", "json")
+    assert answer.code == (1 if arguments == ["doctor"] else 4)
     assert "there is no store at" in answer.out
     assert not path.parent.exists()
 
 
-def test_a_look_changes_no_other_database(run, tmp_path):
+def test_reading_changes_no_foreign_database(run, tmp_path):
     import sqlite3
 
     path = tmp_path / "other.db"
@@ -151,7 +151,7 @@ def test_the_first_enqueue_makes_a_store(run, app, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "code"),
+    ("arguments", "code"),
     [
         (["db", "backup", "/nope/x/b.db"], 4),
         (["ls", "9" * 5000], 2),
@@ -167,8 +167,8 @@ def test_the_first_enqueue_makes_a_store(run, app, tmp_path):
     ],
     ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else str(value),
 )
-def test_mistakes_have_their_exit_code(run, words, code):
-    answer = run(*words, "-o", "json")
+def test_errors_have_their_exit_code(run, arguments, code):
+    answer = run(*arguments, "-o", "json")
     assert answer.code == code
     assert answer.document["error"]["code"] not in ("E_INTERNAL", None)
 
@@ -184,15 +184,15 @@ def test_one_limit_can_be_taken_away(run):
 
 
 @pytest.mark.parametrize("text", ["[tool]\nholdfast = 3", "tool = 3", f"slots = {'9' * 5000}"])
-def test_odd_configuration_is_told(run, tmp_path, monkeypatch, text):
+def test_an_invalid_configuration_is_reported(run, tmp_path, monkeypatch, text):
     name = "holdfast.toml" if text.startswith("slots") else "pyproject.toml"
     (tmp_path / name).write_text(text)
     monkeypatch.chdir(tmp_path)
     assert run("config", "show", "-o", "json").code == (0 if text == "tool = 3" else 4)
 
 
-def test_what_an_application_prints_is_not_in_the_answer(real_database, tmp_path):
-    """Neither at its import nor in a handler: stdout is the document's alone."""
+def test_output_of_the_application_is_not_in_the_answer(real_database, tmp_path):
+    """Output at import and in handlers goes to stderr: stdout holds only the document."""
     (tmp_path / "noisy.py").write_text(
         "import holdfast\nprint('at import')\napp = holdfast.Holdfast()\n"
         "@app.job()\ndef speak() -> None:\n    print('in a handler')\n"

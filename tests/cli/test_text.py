@@ -1,4 +1,4 @@
-"""What people see: on a terminal of any size, a dumb one, without colours; and lists too long to hold."""
+"""Text on terminals: sizes, colours, dumb terminals, long lists."""
 
 from __future__ import annotations
 
@@ -26,21 +26,26 @@ ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 class Terminal:
-    """The program on a terminal of its own."""
+    """``holdfast`` on its own pseudo-terminal."""
 
-    def __init__(self, *words, url, columns=80, **environ):
+    def __init__(self, *arguments, url, columns=80, **environ):
         self._ours, theirs = pty.openpty()
         termios.tcsetwinsize(theirs, (24, columns))
         env = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR")}
         env |= {"HOLDFAST_URL": url, "TERM": "xterm", **environ}
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "holdfast", *words], cwd=ROOT, env=env, stdin=theirs, stdout=theirs, stderr=theirs
+            [sys.executable, "-m", "holdfast", *arguments],
+            cwd=ROOT,
+            env=env,
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
         )
         os.close(theirs)
         self.text = ""
 
     def read(self):
-        """What has come since; an end of the terminal is no error."""
+        """New output; a closed terminal is not an error."""
         ready, _, _ = select.select([self._ours], [], [], 0.1)
         try:
             self.text += os.read(self._ours, 65536).decode(errors="replace") if ready else ""
@@ -72,27 +77,27 @@ def test_a_terminal_has_colours(full, real_database):
 
 
 @pytest.mark.parametrize(
-    ("words", "environ"), [(["--no-color"], {}), ([], {"NO_COLOR": "1"}), ([], {"TERM": "dumb"})], ids=str
+    ("arguments", "environ"), [(["--no-color"], {}), ([], {"NO_COLOR": "1"}), ([], {"TERM": "dumb"})], ids=str
 )
-def test_no_colours_where_nobody_wants_them(full, real_database, words, environ):
-    terminal = Terminal("ls", *words, url=real_database.url, **environ)
+def test_no_colours_where_they_are_disabled(full, real_database, arguments, environ):
+    terminal = Terminal("ls", *arguments, url=real_database.url, **environ)
     assert terminal.end() == 0
     assert "\x1b" not in terminal.text
     assert "held" in terminal.text
 
 
-@pytest.mark.parametrize("words", [["ls"], ["queue", "ls"], ["exit-codes"], ["top", "-n", "1"]], ids=" ".join)
-def test_forty_columns_are_enough(full, real_database, words):
+@pytest.mark.parametrize("arguments", [["ls"], ["queue", "ls"], ["exit-codes"], ["top", "-n", "1"]], ids=" ".join)
+def test_forty_columns_are_enough(full, real_database, arguments):
     """Lines are cut, not wrapped; nothing fails."""
-    terminal = Terminal(*words, url=real_database.url, columns=40)
+    terminal = Terminal(*arguments, url=real_database.url, columns=40)
     assert terminal.end() == 0
     lines = ESCAPE.sub("", terminal.text).splitlines()
     assert max(map(len, lines)) <= 40
     assert "Traceback" not in terminal.text
 
 
-def test_what_a_terminal_would_obey_is_shown(full, real_database):
-    """Titles, colours and NUL of labels and notes never reach it."""
+def test_control_characters_are_escaped(full, real_database):
+    """Escape sequences and NULs in labels and notes never reach the terminal."""
     terminal = Terminal("show", "1", url=real_database.url)
     assert terminal.end() == 0
     assert "\x1b]" not in terminal.text
@@ -100,8 +105,8 @@ def test_what_a_terminal_would_obey_is_shown(full, real_database):
 
 
 @pytest.mark.parametrize("lease_duration", ["xterm", "dumb"])
-def test_top_shows_what_goes_on(full, real_database, lease_duration):
-    """It goes on until Ctrl-C, and leaves the terminal as it was; a dumb one gets one look."""
+def test_top_is_a_live_view(full, real_database, lease_duration):
+    """It runs until Ctrl-C and restores the terminal; a dumb terminal gets one overview."""
     terminal = Terminal("top", "--every", "0.1", url=real_database.url, TERM=lease_duration)
     terminal.until("HELD")
     if lease_duration != "dumb":
@@ -113,7 +118,7 @@ def test_top_shows_what_goes_on(full, real_database, lease_duration):
     assert terminal.text.count("\x1b[?1049h") == terminal.text.count("\x1b[?1049l")
 
 
-def test_a_wait_shows_how_far_it_is(full, real_database):
+def test_a_wait_shows_its_progress(full, real_database):
     terminal = Terminal("wait", "1", url=real_database.url)
     terminal.until("0/1")
     full.control.cancel(holdfast.Selector(ids=(1,)), actor="ada")
@@ -122,7 +127,7 @@ def test_a_wait_shows_how_far_it_is(full, real_database):
 
 
 def test_a_run_of_a_batch_shows_a_bar(real_database):
-    """B15: how many of how many, the rate, and how long it will take; on a dumb terminal there are lines."""
+    """B15: count, total, rate and remaining time; a dumb terminal gets lines."""
     line = ["batch", "run", "tests.support.programs.batch_units:plain", "--range", "10-60", "--rate", "20"]
     terminal = Terminal(*line, url=real_database.url, columns=120)
     assert terminal.end() == 0
@@ -148,8 +153,8 @@ MANY = 50_000
 
 
 @pytest.mark.slow
-def test_a_long_list_needs_little_memory(app, real_database):
-    """Thousands of jobs, listed as a stream: the memory is that of a short list."""
+def test_a_long_list_takes_little_memory(app, real_database):
+    """A streamed list of thousands of jobs takes no more memory than a short one."""
     small = _memory(real_database.url, "json", "-n", "10")
     app.store.jobs.enqueue_many([NewJob(kind="mail", payload='{"to": 1}') for _ in range(MANY)])
     for written in ("text", "json", "ndjson"):
@@ -157,9 +162,9 @@ def test_a_long_list_needs_little_memory(app, real_database):
         assert large - small < 8_000, "kilobytes"
 
 
-def _memory(url, format_, *words):
-    """The largest memory of one run, in kilobytes; its output is read as it comes."""
-    line = [sys.executable, "-m", "holdfast", "ls", *words, "-o", format_, "--url", url]
+def _memory(url, format_, *arguments):
+    """The peak memory of one run, in kilobytes."""
+    line = [sys.executable, "-m", "holdfast", "ls", *arguments, "-o", format_, "--url", url]
     code = (
         "import resource, subprocess, sys\n"
         "process = subprocess.Popen(sys.argv[1:], stdout=subprocess.PIPE)\n"

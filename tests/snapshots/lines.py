@@ -11,7 +11,7 @@ VERBS_ALONE = ("18", "18 19 15", "--kind invoice", "--label fetch --dry-run", "1
 
 LINES: dict[str, tuple[str, ...]] = {
     "": ("--version", "", "lss", "ls --nonsense", "-o yaml ls", "--url nowhere://x ls", "--url sqlite:///none.db ls"),
-    "acts": ("", "--actor ada --about queue=", "-n 2", "--actor nobody"),
+    "audit-log": ("", "--actor ada --about queue=", "-n 2", "--actor nobody"),
     "add": (
         "-- make all",
         "--quiet -- make all",

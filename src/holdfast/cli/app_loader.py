@@ -1,4 +1,4 @@
-"""From ``MODULE:APP`` to an application."""
+"""Applications and functions that the command line names as ``MODULE:NAME``."""
 
 from __future__ import annotations
 
@@ -13,23 +13,21 @@ from typing import Any
 from holdfast.app import Holdfast
 from holdfast.errors import ConfigurationError
 
+_MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
+
 
 def load_app(target: str | None, *, url: str | None = None) -> Holdfast:
-    """The application that ``MODULE:APP`` names, or an empty one.
-
-    Raises:
-        ConfigurationError: The module cannot be imported, or holds no such application.
-    """
+    """The application that ``MODULE:APP`` names; without a target, one that has no kinds."""
     if target is None:
         return Holdfast(url)
     name, _, attribute = target.partition(":")
-    if not re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*", name) or not (attribute or "app").isidentifier():
+    if not _MODULE.fullmatch(name) or not (attribute or "app").isidentifier():
         raise ConfigurationError(f"{target!r} is no application", hint="Write MODULE:APP, for example shop.jobs:app.")
-    module = _imported(name)
+    module = _import(name)
     app = getattr(module, attribute or "app", None)
     if not isinstance(app, Holdfast):
-        found = [key for key, value in vars(module).items() if isinstance(value, Holdfast)]
-        hint = f"Did you mean {name}:{found[0]}?" if found else "Name it as MODULE:APP."
+        apps = [key for key, value in vars(module).items() if isinstance(value, Holdfast)]
+        hint = f"Did you mean {name}:{apps[0]}?" if apps else "Name it as MODULE:APP."
         raise ConfigurationError(f"{name!r} has no application {attribute or 'app'!r}", hint=hint)
     if url is not None:
         app.use(url)
@@ -37,26 +35,19 @@ def load_app(target: str | None, *, url: str | None = None) -> Holdfast:
 
 
 def load_object(target: str) -> Any:
-    """What ``MODULE:NAME`` names.
-
-    Raises:
-        ConfigurationError: The module cannot be imported, or holds no such name.
-    """
+    """The object that ``MODULE:NAME`` names."""
     name, _, attribute = target.partition(":")
-    if not re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*", name) or not attribute.isidentifier():
+    if not _MODULE.fullmatch(name) or not attribute.isidentifier():
         raise ConfigurationError(f"{target!r} names nothing", hint="Write MODULE:NAME, for example shop.jobs:resync.")
-    module = _imported(name)
+    module = _import(name)
     if not hasattr(module, attribute):
-        raise ConfigurationError(f"{name!r} has no {attribute!r}", hint=f"Its names: {_names(module)}.")
+        names = ", ".join(sorted(name for name in vars(module) if not name.startswith("_")))[:200]
+        raise ConfigurationError(f"{name!r} has no {attribute!r}", hint=f"Its names: {names}.")
     return getattr(module, attribute)
 
 
-def _names(module: ModuleType) -> str:
-    return ", ".join(sorted(name for name in vars(module) if not name.startswith("_")))[:200]
-
-
-def _imported(name: str) -> ModuleType:
-    """The module, with the current directory on the path. What it raises is told by its last line."""
+def _import(name: str) -> ModuleType:
+    """Import a module with the current directory on the path; any failure becomes a ConfigurationError."""
     try:
         sys.path.insert(0, str(Path.cwd()))
     except FileNotFoundError:
@@ -67,14 +58,14 @@ def _imported(name: str) -> ModuleType:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
             hint = "The current directory is importable; is this the right one? Write MODULE:APP."
             raise ConfigurationError(f"there is no module {name!r}", hint=hint) from None
-        raise _not_imported(name, error) from error
+        raise _import_failure(name, error) from error
     except (Exception, SystemExit) as error:
-        raise _not_imported(name, error) from error
+        raise _import_failure(name, error) from error
 
 
-def _not_imported(name: str, error: BaseException) -> ConfigurationError:
-    where = traceback.extract_tb(error.__traceback__)[-1]
-    file, line = where.filename, where.lineno
+def _import_failure(name: str, error: BaseException) -> ConfigurationError:
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    file, line = frame.filename, frame.lineno
     if isinstance(error, SyntaxError):
         file, line = error.filename or file, error.lineno
     last = "".join(traceback.format_exception_only(error)).strip().splitlines()[-1]

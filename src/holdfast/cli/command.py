@@ -1,4 +1,4 @@
-"""Options that every command takes, before or after its name; and the program around them all."""
+"""Command and group classes that add the shared options, before or after a command's name."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any, NamedTuple
 
 import click
 
-from holdfast.cli.session import Session
-from holdfast.domain.names import nearest_name
+from holdfast.cli.session import CliSession
+from holdfast.domain.text import nearest
 from holdfast.output.printer import Format
 
 
-def _keep(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
-    """Remember a shared option that was given; the last one on the line counts."""
-    given = ctx.get_parameter_source(param.name or "") is click.core.ParameterSource.COMMANDLINE
-    if given and param.name is not None:
-        ctx.ensure_object(Session).set(param.name, value)
+def _record_flag(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
+    """Store a shared option from the command line in the session; the last occurrence wins."""
+    from_line = ctx.get_parameter_source(param.name or "") is click.core.ParameterSource.COMMANDLINE
+    if from_line and param.name is not None:
+        ctx.ensure_object(CliSession).flags[param.name] = value
     return value
 
 
@@ -31,11 +31,11 @@ def shared_options() -> list[click.Option]:
         {"param_decls": ["--url"], "metavar": "URL", "help": "The store: sqlite:///file.db or postgresql://…"},
         {"param_decls": ["--config"], "metavar": "FILE", "help": "The configuration file to use."},
     ]
-    return [click.Option(expose_value=False, callback=_keep, is_eager=True, **option) for option in options]
+    return [click.Option(expose_value=False, callback=_record_flag, is_eager=True, **option) for option in options]
 
 
 def with_options(*options: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Give a command several options, in this order."""
+    """Add several options to a command; the help lists them in this order."""
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         for option in reversed(options):
@@ -46,7 +46,7 @@ def with_options(*options: Callable[..., Any]) -> Callable[[Callable[..., Any]],
 
 
 class Items(NamedTuple):
-    """An answer of many: a list under *name* in JSON, one line each in NDJSON."""
+    """An answer with many items: a list under *name* in JSON, one line each in NDJSON."""
 
     name: str
     type: Any
@@ -55,8 +55,8 @@ class Items(NamedTuple):
 class HoldfastCommand(click.Command):
     """A command with the shared options.
 
-    *answers* is the type of what it prints for programs, or the name of one in cli/schemas.py, which
-    then need not be loaded before a program asks; one that *changes* the store may need a key.
+    *answers* is the type of the printed answer, or its name in ``cli/schemas.py``. A name defers the
+    import until somebody needs the schema. *changes* marks commands that write to the store.
     """
 
     def __init__(self, *args: Any, answers: Any = None, changes: bool = False, **kwargs: Any) -> None:
@@ -66,7 +66,7 @@ class HoldfastCommand(click.Command):
         self.changes = changes
 
     def invoke(self, ctx: click.Context) -> Any:
-        session = ctx.ensure_object(Session)
+        session = ctx.ensure_object(CliSession)
         session.creates = self.changes
         if self.changes:
             session.check_key()
@@ -74,7 +74,7 @@ class HoldfastCommand(click.Command):
 
 
 class CommandGroup(click.Group):
-    """A group of commands with the shared options; those named in *lazy* are imported when they are called."""
+    """A group of commands with the shared options; it imports the commands in *lazy* when they are called."""
 
     def __init__(self, *args: Any, lazy: dict[str, tuple[str, str]] | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -92,7 +92,7 @@ class CommandGroup(click.Group):
         return super().get_command(ctx, cmd_name)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        """As click does it, with the nearest command named when there is none of this name."""
+        """Resolve as click does; the error for an unknown command suggests the nearest one."""
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
@@ -109,13 +109,17 @@ class CommandGroup(click.Group):
             formatter.write_dl([(name, text) for name, (_, text) in sorted(self._lazy.items())])
 
 
-def command(name: str, *, answers: Any, changes: bool = False) -> Callable[[Callable[..., Any]], HoldfastCommand]:
-    """A command that gets the session first."""
+def command(
+    name: str, *, answers: Any, changes: bool = False, group: click.Group | None = None
+) -> Callable[[Callable[..., Any]], HoldfastCommand]:
+    """Turn a function into a command, or a sub-command of *group*; its first argument is the session."""
 
-    def make(function: Callable[..., Any]) -> HoldfastCommand:
-        passing = click.make_pass_decorator(Session, ensure=True)(function)
-        made = click.command(name, cls=HoldfastCommand, answers=answers, changes=changes)(passing)
-        assert isinstance(made, HoldfastCommand)
-        return made
+    def decorate(function: Callable[..., Any]) -> HoldfastCommand:
+        with_session = click.make_pass_decorator(CliSession, ensure=True)(function)
+        decorated = click.command(name, cls=HoldfastCommand, answers=answers, changes=changes)(with_session)
+        assert isinstance(decorated, HoldfastCommand)
+        if group is not None:
+            group.add_command(decorated)
+        return decorated
 
-    return make
+    return decorate

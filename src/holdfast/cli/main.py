@@ -1,4 +1,4 @@
-"""The command line. Sub-commands are imported when they are called."""
+"""The ``holdfast`` command line and the table of its commands."""
 
 from __future__ import annotations
 
@@ -9,35 +9,36 @@ import click
 
 from holdfast._version import __version__
 from holdfast.cli.command import CommandGroup
-from holdfast.cli.errors import not_written, quiet_end, tell_safely
-from holdfast.cli.session import Session
-from holdfast.output.printer import Format, repair_streams
+from holdfast.cli.errors import discard_output, report_safely, report_unwritable_output
+from holdfast.cli.session import CliSession
+from holdfast.output.printer import Format, mend_streams
 
+#: Name of each command: its module and function, imported on call, and its line in the help.
 COMMANDS = {
     "up": ("ops.up:up", "Run everything for a store in one process."),
     "down": ("ops.up:down", "Stop what up has started."),
     "status": ("ops.up:status", "Show what is up."),
-    "web": ("ops.web:command", "Serve the dashboard and the HTTP API."),
+    "web": ("ops.web:web", "Serve the dashboard and the HTTP API."),
     "service": ("ops.service:service", "Run it as a service of systemd."),
-    "worker": ("ops.worker:command", "Run jobs."),
+    "worker": ("ops.worker:worker", "Run jobs."),
     "add": ("commands.add:add", "Add a program as a job."),
-    "sweep": ("commands.add:sweep", "Add a program for every combination of parameters."),
+    "sweep": ("commands.sweep:sweep", "Add a program for every combination of parameters."),
     "run": ("commands.run:run", "Run a program here and now, as a job."),
-    "log": ("commands.run:show_log", "Show what a program has written."),
+    "log": ("commands.log:log", "Show what a program has written."),
     "kill": ("jobs.actions:kill", "End jobs that run."),
     "restart": ("jobs.actions:restart", "Run programs again: the same jobs, new attempts."),
-    "enqueue": ("jobs.enqueue:command", "Enqueue a job by the name of its kind."),
+    "enqueue": ("jobs.enqueue:enqueue", "Enqueue a job by the name of its kind."),
     "ls": ("jobs.list:ls", "List jobs, the newest first."),
-    "show": ("jobs.list:show", "Show one job with its history."),
-    "why": ("jobs.list:why", "Say why a job is not running."),
-    "wait": ("jobs.wait:command", "Wait until jobs have ended; the exit code tells how."),
+    "show": ("jobs.show:show", "Show one job with its history."),
+    "why": ("jobs.show:why", "Say why a job is not running."),
+    "wait": ("jobs.wait:wait", "Wait until jobs have ended; the exit code tells how."),
     "cancel": ("jobs.actions:cancel", "Cancel jobs."),
     "pause": ("jobs.actions:pause", "Hold jobs, running ones too."),
     "resume": ("jobs.actions:resume", "Let paused and held jobs go on."),
     "retry": ("jobs.actions:retry", "Run dead and cancelled jobs again."),
     "hold": ("jobs.actions:hold", "Keep jobs from starting."),
     "unhold": ("jobs.actions:unhold", "Let held jobs go."),
-    "set": ("jobs.edit:change", "Change priority, queue or time of jobs, and programs until they run."),
+    "set": ("jobs.edit:edit", "Change priority, queue or time of jobs, and programs until they run."),
     "rm": ("jobs.actions:rm", "Remove jobs with their history."),
     "batch": ("batches.batch:batch", "Run a function over many units; look at batches and steer them."),
     "schedule": (
@@ -46,12 +47,12 @@ COMMANDS = {
     ),
     "scheduler": ("ops.worker:scheduler", "Plan schedules, and run no jobs."),
     "queue": ("fleet.queues:queue", "Look at queues, limit, pause and resume them."),
-    "workers": ("fleet.queues:workers", "List the workers that are alive."),
-    "ask": ("fleet.queues:ask", "Ask a worker to be quiet, to stop or to go on."),
-    "acts": ("ops.access:acts", "List what people did: who, when, by which way."),
-    "token": ("ops.access:token", "Make, list and revoke tokens for the dashboard and the API."),
-    "top": ("fleet.top:command", "Watch states, queues, workers and running jobs."),
-    "doctor": ("ops.doctor:command", "Check the environment and the store, and say what to mend."),
+    "workers": ("fleet.workers:workers", "List the workers that are alive."),
+    "ask": ("fleet.workers:ask", "Ask a worker to be quiet, to stop or to go on."),
+    "audit-log": ("ops.audit_log:audit_log", "List what people did: who, when, by which way."),
+    "token": ("ops.tokens:token", "Make, list and revoke tokens for the dashboard and the API."),
+    "top": ("fleet.top:top", "Watch states, queues, workers and running jobs."),
+    "doctor": ("ops.doctor:doctor", "Check the environment and the store, and say what to mend."),
     "db": ("ops.db:db", "Migrate, check, back up, vacuum or move the store."),
     "autoscaler": ("fleet.autoscaler:autoscaler", "Look at how hosts bear their programs."),
     "size": ("fleet.size:size", "Say how many programs this host could run at once."),
@@ -76,33 +77,35 @@ def cli() -> None:
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:
-    """The ``holdfast`` program: every failure becomes one line and a hint, or one JSON document, and an exit code."""
-    words = sys.argv[1:] if arguments is None else arguments
-    repair_streams()
-    session = Session(format=asked_format(words))
-    code = _run(words, session)
+    """Run one command line and exit. Each failure prints one line with a hint, or one JSON document."""
+    if arguments is None:
+        arguments = sys.argv[1:]
+    mend_streams()
+    session = CliSession(format=requested_format(arguments))
+    code = _run(arguments, session)
     try:
         session.close()
         sys.stdout.flush()
     except BrokenPipeError:
-        code = quiet_end()
+        code = discard_output()
     except OSError as error:
-        code = not_written(error)
+        code = report_unwritable_output(error)
     sys.exit(code)
 
 
-def _run(words: list[str], session: Session) -> int:
+def _run(arguments: list[str], session: CliSession) -> int:
     try:
-        code = cli.main(words, prog_name="holdfast", standalone_mode=False, obj=session)
-    except BaseException as error:  # noqa: BLE001 - whoever reads our answer must get one
-        return tell_safely(error, session)
+        code = cli.main(arguments, prog_name="holdfast", standalone_mode=False, obj=session)
+    except BaseException as error:  # noqa: BLE001 - a caller that parses stdout needs an answer in every case
+        return report_safely(error, session)
     return code if isinstance(code, int) else 0
 
 
-def asked_format(words: list[str]) -> Format | None:
-    """The format that the line asks for, also when the line cannot be understood otherwise."""
-    for word, value in zip(words, [*words[1:], ""], strict=False):
-        found = value if word in ("-o", "--output") else word.removeprefix("--output=").removeprefix("-o")
-        if word.startswith(("-o", "--output")) and found in list(Format):
-            return Format(found)
+def requested_format(arguments: list[str]) -> Format | None:
+    """Find ``--output`` without click, so that usage errors come in the requested format too."""
+    for argument, following in zip(arguments, [*arguments[1:], ""], strict=False):
+        separate = argument in ("-o", "--output")
+        value = following if separate else argument.removeprefix("--output=").removeprefix("-o")
+        if argument.startswith(("-o", "--output")) and value in list(Format):
+            return Format(value)
     return None

@@ -1,4 +1,4 @@
-"""What commands print for programs, as types, and the schema of each."""
+"""JSON Schemas of the documents that commands print."""
 
 from __future__ import annotations
 
@@ -6,31 +6,30 @@ from typing import Any
 
 import msgspec
 
-from holdfast.admin.views.jobs import JobListView, JobView, Reasons
+from holdfast.admin.views.jobs import JobView
 from holdfast.cli.command import Items
 from holdfast.output.envelope import SCHEMA_VERSION, Envelope, NdjsonEnd
 
-__all__ = ["JOBS", "JobListView", "Reasons", "schema"]
-
+#: ``ls`` names this answer as a string, so that it starts without importing the views.
 JOBS = Items("jobs", JobView)
 
 
 def schema(title: str, answer: Any) -> dict[str, Any]:
-    """The JSON Schema of a command's document; ``$defs/line`` is that of its lines in NDJSON."""
-    kinds = [answer.type if isinstance(answer, Items) else answer, Envelope, NdjsonEnd]
-    (item, envelope, last), parts = msgspec.json.schema_components(kinds, ref_template="#/$defs/{name}")
-    shape = parts.pop(envelope["$ref"].rpartition("/")[2])
+    """The JSON Schema of a command's document; ``$defs/line`` describes its lines in NDJSON."""
+    types = [answer.type if isinstance(answer, Items) else answer, Envelope, LastLine]
+    (item, envelope, last), definitions = msgspec.json.schema_components(types, ref_template="#/$defs/{name}")
+    document = definitions.pop(envelope["$ref"].rpartition("/")[2])
     data = item
     if isinstance(answer, Items):
         listed = {answer.name: {"type": "array", "items": item}}
         data = {"type": "object", "required": [answer.name], "properties": listed}
-    shape["properties"]["schema_version"] = {"const": SCHEMA_VERSION}
-    shape["properties"]["data"] = {"anyOf": [data, {"type": "null"}]}
-    shape["required"] = sorted(shape["properties"])
+    document["properties"]["schema_version"] = {"const": SCHEMA_VERSION}
+    document["properties"]["data"] = {"anyOf": [data, {"type": "null"}]}
+    document["required"] = sorted(document["properties"])
     end = {"type": "object", "required": ["_meta"], "properties": {"_meta": last}}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        **shape,
+        **document,
         "title": title,
-        "$defs": {**parts, "line": {"anyOf": [item, end]}},
+        "$defs": {**definitions, "line": {"anyOf": [item, end]}},
     }

@@ -1,14 +1,15 @@
-"""One run of the program: its settings, its output, its store."""
+"""The session of one command line: its flags, settings, output and store."""
 
 from __future__ import annotations
 
 import os
+import sys
 import time
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.errors import ConfigurationError, Refused
+from holdfast.errors import ConfigurationError, InvalidInput, Refused
 from holdfast.output.printer import Format, Output
 from holdfast.settings import LoadedSettings, read_settings
 
@@ -18,28 +19,29 @@ if TYPE_CHECKING:
     from holdfast.store import Store
 
 
-class Session:
-    """Holds what the shared options say, wherever on the line they stood, and what else is set."""
+class CliSession:
+    """Holds the shared options of a command line and opens its output, store and application on first use."""
 
     def __init__(self, *, format: Format | None = None) -> None:  # noqa: A002
-        #: What the line says, by the names of the options.
         self.began = time.monotonic()
-        #: Whether the command may make a store that is not there.
+        #: Whether the command may create a missing store.
         self.creates = False
+        #: Shared options from the command line, by parameter name.
         self.flags: dict[str, Any] = {} if format is None else {"output": format}
-
-    def set(self, name: str, value: Any) -> None:
-        self.flags[name] = value
 
     @cached_property
     def loaded(self) -> LoadedSettings:
         """Every setting with its origin, without the flags."""
         file = self.flags.get("config")
-        return read_settings(file=None if file is None else Path(file))
+        return settings(file=None if file is None else Path(file))
 
     def setting(self, name: str, flag: Any = None) -> Any:
-        """What is in force: the flag, or what is configured."""
-        return getattr(self.loaded.settings, name) if flag is None or flag == () else flag
+        """The effective value of a setting: the flag if it is set, else the configured value."""
+        return self.configured[name].value if flag is None or flag == () else flag
+
+    def effective_settings(self, flags: dict[str, Any]) -> dict[str, Any]:
+        """The effective value of each setting that *flags* names."""
+        return {name: self.setting(name, flag) for name, flag in flags.items()}
 
     @cached_property
     def output(self) -> Output:
@@ -50,7 +52,7 @@ class Session:
         try:
             return Format(self.setting("output", self.flags.get("output")))
         except ConfigurationError:
-            return Format.TEXT  # the command itself will tell what is wrong with the file
+            return Format.TEXT  # the command itself reports the broken configuration file
 
     @property
     def url(self) -> str:
@@ -58,15 +60,18 @@ class Session:
         return url
 
     @property
-    def asked_url(self) -> str | None:
-        """The store that the line itself asks for; None leaves it to the application."""
+    def url_flag(self) -> str | None:
+        """The store that the command line selects; None leaves the choice to the application."""
         return self.url if self.flags.keys() & {"url", "config"} else None
 
     @property
     def named_url(self) -> str | None:
-        """The store that the line, the environment or a file names; None where only the default is left."""
-        named = "url" in self.flags or self.loaded.values["url"].origin != "default"
-        return self.url if named else None
+        """The store that the command line, the environment or a file names; None if only the default is left."""
+        return None if self._is_default_url else self.url
+
+    @property
+    def _is_default_url(self) -> bool:
+        return "url" not in self.flags and self.configured["url"].origin == "default"
 
     @cached_property
     def app(self) -> Holdfast:
@@ -76,15 +81,14 @@ class Session:
 
     @cached_property
     def store(self) -> Store:
-        """The store alone: most commands need no more, and answer sooner."""
+        """The store without an application, which most commands do not need and which is slower to load."""
         from holdfast.store.engine.url import open_store
 
-        default = "url" not in self.flags and self.loaded.values["url"].origin == "default"
-        return open_store(self.url, create=self.creates or default)
+        return open_store(self.url, create=self.creates or self._is_default_url)
 
     @property
     def actor(self) -> str:
-        """Who does this, for the history."""
+        """The name of the user, for the history and the audit log."""
         import getpass
 
         try:
@@ -94,27 +98,33 @@ class Session:
 
     @cached_property
     def actions(self) -> Actions:
-        """Where whoever is at the keyboard acts."""
+        """The actions service, on behalf of the user at the keyboard."""
         from holdfast.admin.actions.actions import Actions
         from holdfast.domain.access.roles import Via
 
         return Actions(self.store, actor=self.actor, via=Via.CLI)
 
     def check_key(self) -> None:
-        """Refuse a change where the configuration asks for a key and the environment does not hold it.
-
-        Raises:
-            Refused: ``HOLDFAST_API_KEY`` is missing or wrong.
-        """
-        requested: str | None = self.setting("api_key_sha256")
-        if requested is None:
+        """Refuse a change if the configuration requires a key and ``HOLDFAST_API_KEY`` does not match it."""
+        required: str | None = self.setting("api_key_sha256")
+        if required is None:
             return
         import hashlib
         import hmac
 
         key = os.environ.get("HOLDFAST_API_KEY", "")
-        if not hmac.compare_digest(hashlib.sha256(key.encode()).hexdigest(), requested.lower()):
+        if not hmac.compare_digest(hashlib.sha256(key.encode()).hexdigest(), required.lower()):
             raise Refused("changes on this store need a key" + (", and this is another one" if key else ""))
+
+    def confirm(self, change: str, *, yes: bool, hint: str = "Add --yes.") -> None:
+        """Ask for confirmation on a terminal; without one, refuse the change unless *yes* is set."""
+        if yes:
+            return
+        if self.output.format != "text" or not sys.stdin.isatty():
+            raise InvalidInput(f"this would {change}", hint=hint)
+        import click
+
+        click.confirm(f"{change}?", abort=True, err=True)
 
     def close(self) -> None:
         if "output" in vars(self):

@@ -17,7 +17,7 @@ GREET = ["batch", "run", "tests.support.programs.batch_units:greet"]
 
 @pytest.fixture
 def batch(fitting):
-    return lambda action, *words: fitting(("batch", action), *words)
+    return lambda action, *arguments: fitting(("batch", action), *arguments)
 
 
 def test_a_plain_function_is_enough(batch):
@@ -81,8 +81,8 @@ def test_only_and_limit_and_resume_from(batch):
     assert batch("run", PLAIN[2], "--range", "10-19", "--resume-from", "18").data["summary"]["succeeded"] == 5
 
 
-def test_a_batch_is_steered(batch):
-    """Pause, resume, cancel, retry failed, rm: each says what it changed."""
+def test_actions_on_a_batch(batch):
+    """Pause, resume, cancel, retry-failed and rm report their changes."""
     batch("run", PLAIN[2], "--range", "1-5")
     assert batch("retry-failed", "1").data == {
         "batch": 1,
@@ -110,7 +110,7 @@ def test_the_shell_is_shown_harmless_text(run):
 
 
 @pytest.mark.parametrize(
-    ("words", "code"),
+    ("arguments", "code"),
     [
         (["run", PLAIN[2]], 2),
         (["run", PLAIN[2], "--range", "5-1"], 2),
@@ -127,13 +127,13 @@ def test_the_shell_is_shown_harmless_text(run):
     ],
     ids=lambda value: " ".join(value)[-40:] if isinstance(value, list) else str(value),
 )
-def test_mistakes_are_told(batch, words, code):
-    answer = batch(*words)
+def test_errors_are_reported(batch, arguments, code):
+    answer = batch(*arguments)
     assert (answer.code, answer.document["error"]["code"] != "E_INTERNAL") == (code, True)
 
 
 def test_a_ledger_is_exported(batch, tmp_path):
-    """As CSV or NDJSON, private, whole or not at all."""
+    """As CSV or NDJSON; the file is private and complete or absent."""
     batch("run", GREET[2], "--ids", "a,skip,c")
     answer = batch("export", "1", str(tmp_path / "units.csv"))
     assert (answer.code, answer.data["units"]) == (0, 3)
@@ -169,7 +169,7 @@ def test_cancel_ends_every_unit(batch, run, stand):
 
 
 def test_a_batch_runs_on_workers(batch, run):
-    """The same line, the same exit code; attach watches."""
+    """The same command line gives the same exit code; ``attach`` watches."""
     with batch_units.app.worker(poll=0.1):
         answer = batch("run", GREET[2], "--ids", "a,skip,c", "--where", "workers")
         assert (answer.code, answer.data["summary"]["succeeded"], answer.data["summary"]["skipped"]) == (0, 2, 1)
@@ -179,8 +179,8 @@ def test_a_batch_runs_on_workers(batch, run):
     assert lines[-1]["_meta"]["summary"]["summary"]["succeeded"] == 2
 
 
-def test_to_watch_what_is_paused_is_exit_11(batch):
-    """Also when nobody was at work on it; a cancel of what others have in hand is told."""
+def test_attaching_to_a_paused_batch_is_exit_11(batch):
+    """Also without an active run; cancelling a batch with units in flight reports them."""
     batch_units.app.submit(batch_units.greet, ["a", "b"])
     assert batch("pause", "1").data["changed"]
     assert batch("attach", "1").code == 11

@@ -25,12 +25,12 @@ WORKER = WorkerId("w-1")
 
 @pytest.fixture
 def scaled(app):
-    """A worker whose autoscaler has said how it stands."""
+    """A worker with a stored autoscaler status."""
     store = app.store
     store.workers.announce(WORKER, host="big-box", pid=1, queues=["default"], kinds=[COMMAND])
     lane = QueueStatus("default", 1, 8, 3, 2, [BlockedJob(17, Refusal.MEMORY, "there is no room")])
     gib = 1 << 30
-    told = AutoscalerStatus(
+    status = AutoscalerStatus(
         total=64 * gib,
         used=20 * gib,
         limit=48 * gib,
@@ -45,14 +45,14 @@ def scaled(app):
         frozen=[],
         lanes=[lane],
     )
-    store.autoscaler.tell(WORKER, told.dumps())
+    store.autoscaler.tell(WORKER, status.dumps())
     store.autoscaler.decide(
         WORKER, "big-box", [AutoscalerDecision("default", AutoscalerAction.STEP_UP, "the host bears it", slots=3)]
     )
 
 
 def test_a_queue_is_scaled_and_is_not(run, fitting):
-    """Bounds are shown; what is no range is refused; what else is set stays."""
+    """Bounds are shown, an invalid range is refused, other settings stay."""
     assert fitting(("queue", "set"), "default", "--autoscaler", "1-8", "--limit", "5").data["autoscaler"] == "1-8"
     assert run("queue", "set", "default", "--autoscaler", "8-1").code == 2
     assert run("queue", "set", "default").code == 2
@@ -61,17 +61,17 @@ def test_a_queue_is_scaled_and_is_not(run, fitting):
 
 
 def test_status(run, fitting, scaled, monkeypatch):
-    """Each host with its figures, and who may not begin."""
+    """Each host with its numbers, and the jobs that may not start."""
     monkeypatch.setenv("COLUMNS", "200")
     (host,) = fitting(("autoscaler", "status")).data["hosts"]
-    assert (host["host"], host["scaling"]["lanes"][0]["slots"]) == ("big-box", 3)
+    assert (host["host"], host["autoscaler"]["lanes"][0]["slots"]) == ("big-box", 3)
     out = run("autoscaler", "status").out
     assert all(text in out for text in ("big-box", "1-8", "9 GiB", "12 GiB", "40 GiB", "easy", "3.5/16"))
     assert "job 17 (big-box): there is no room" in out
 
 
 def test_status_without_any(run):
-    """It says how a queue is scaled."""
+    """The text names the command that scales a queue."""
     assert "holdfast queue set NAME --autoscaler 1-8" in run("autoscaler", "status").out
 
 
@@ -86,8 +86,8 @@ def test_a_queue_shows_its_hosts_and_decisions(run, fitting, scaled, monkeypatch
     assert all(text in out for text in ("big-box: 2 of 3 slots", "job 17: there is no room", "the host bears it"))
 
 
-def test_a_program_that_was_killed_for_its_memory_gets_more(run, app):
-    """One command raises its cap and runs it again; why offers it."""
+def test_a_command_killed_for_its_memory_can_get_more(run, app):
+    """``restart --memory`` raises the cap and runs the job again; ``why`` suggests it."""
     payload = Command(argv=("true",), cwd="/", memory=100).dumps()
     job_id = app.store.jobs.enqueue(NewJob(kind=COMMAND, payload=payload)).id
     lease = app.store.autoscaler.claim(WORKER, job_id, queue="default", lease_duration=DEFAULT_LEASE)

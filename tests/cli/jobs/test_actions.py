@@ -1,87 +1,26 @@
-"""The verbs on jobs, as people and scripts use them."""
+"""``cancel``, ``pause``, ``retry``, ``kill``, ``restart`` and the other actions on jobs."""
 
 from __future__ import annotations
 
 import json
+from itertools import islice
 
 import pytest
 
-from holdfast import State
+from holdfast import Selector, State
 from tests.support.processes import wait_until
+from tests.worker.commands.test_executor import drain
 
 
-def test_enqueue_uses_what_the_kind_says(run, app):
-    """Queue, attempts and the rest come from the application that has registered it."""
-    answer = run("enqueue", "broken", "-o", "json")
-    job = app.get(answer.data["id"]).job()
-    assert (job.queue, job.max_attempts, answer.data["created"]) == ("slow", 1, True)
-
-
-def test_enqueue_takes_options(run, app, tmp_path):
-    (tmp_path / "p.json").write_text('{"to": 7}')
-    words = ["--delay", "1h", "--label", "nightly", "--priority", "4", "--key", "seven", "-q", "other"]
-    first = run("enqueue", "mail", "-p", f"@{tmp_path}/p.json", *words, "-o", "json").data
-    again = run("enqueue", "mail", "-p", '{"to": 7}', "--key", "seven", "-o", "json").data
-    job = app.get(first["id"]).job()
-    assert (job.label, job.priority, job.key, job.queue, job.state) == ("nightly", 4, "seven", "other", "scheduled")
-    assert again == {**first, "created": False, "queue": "default"}
-
-
-def test_quiet_enqueue_prints_the_id_alone(run):
-    assert run("enqueue", "mail", "-p", '{"to": 1}', "--quiet").out == "1\n"
-
-
-@pytest.mark.parametrize(
-    ("words", "code", "says"),
-    [
-        (["mial"], 3, "Did you mean 'mail'?"),
-        (["mail"], 2, "needs the parameter 'to'"),
-        (["mail", "-p", '{"to": 1, "of": 2}'], 2, "has no parameter 'of'"),
-        (["mail", "-p", "nonsense"], 2, "not JSON"),
-        (["mail", "-p", "[1]"], 2, "a JSON object"),
-        (["mail", "-p", "@/nowhere.json"], 2, "cannot be read"),
-    ],
-)
-def test_mistakes_of_an_enqueue_are_told(run, words, code, says):
-    answer = run("enqueue", *words)
-    assert (answer.code, says in answer.err) == (code, True), answer.err
-
-
-def test_jobs_are_found_by_what_they_are(run, app):
-    ids = {label: app.enqueue("mail", {"to": 1}, label=label).id for label in ("red-1", "red-2", "blue")}
-    broken = app.enqueue("broken").id
-
-    def found(*words):
-        return {job["id"] for job in run("ls", *words, "-o", "json").data["jobs"]}
-
-    assert found("--label", "red-*") == {ids["red-1"], ids["red-2"]}
-    assert found("-l", "blue", "-l", "red-1") == {ids["blue"], ids["red-1"]}
-    assert found("--queue", "slow") == found("--filter", "queue=slow") == {broken}
-    assert found("--filter", "kind=mail label=blue") == {ids["blue"]}
-    assert found("--since", "1h") == {*ids.values(), broken}
-    assert found("--until", "1h") == set()
-    assert found(ids["blue"], "--kind", "mail") == {ids["blue"]}
-    assert len(found("-n", "2")) == 2
-
-
-@pytest.mark.parametrize(
-    "words", [["--filter", "colour=red"], ["--state", "tired"], ["--filter", "kind=a kind=b"], ["x"]]
-)
-def test_mistakes_of_a_selector_are_told(run, words):
-    answer = run("ls", *words)
-    assert answer.code == 2
-    assert answer.err.startswith("error: ")
-
-
-def test_verbs_change_what_they_say(run, app):
+def test_each_action_changes_the_state(run, app):
     ref = app.enqueue("mail", {"to": 1})
-    for words, state in (
+    for arguments, state in (
         (["hold", "--note", "wait a bit"], State.HELD),
         (["unhold"], State.READY),
         (["cancel"], State.CANCELLED),
         (["retry"], State.READY),
     ):
-        data = run(words[0], ref.id, *words[1:], "-o", "json").data
+        data = run(arguments[0], ref.id, *arguments[1:], "-o", "json").data
         assert (data["matched"], data["changed"], data["ids"]) == (1, 1, [ref.id])
         assert ref.state is state
     run("set", ref.id, "--priority", "9", "--to-queue", "other")
@@ -98,8 +37,8 @@ def test_a_dry_run_changes_nothing(run, app):
 
 
 @pytest.mark.parametrize("action", ["cancel", "rm"])
-def test_many_jobs_are_not_lost_without_a_yes(run, app, action):
-    """A program says --yes; without a terminal nobody can be asked."""
+def test_destructive_actions_on_many_jobs_require_yes(run, app, action):
+    """Without a terminal there is no question: the command needs --yes."""
     for n in range(2):
         app.enqueue("mail", {"to": n})
     answer = run(action, "--kind", "mail")
@@ -107,99 +46,58 @@ def test_many_jobs_are_not_lost_without_a_yes(run, app, action):
     assert run(action, "--kind", "mail", "--yes", "-o", "json").data["changed"] == 2
 
 
-def test_the_history_names_who_did_it(run, app):
-    ref = app.enqueue("mail", {"to": 1})
-    run("cancel", ref.id)
-    event = run("show", ref.id, "-o", "json").data["events"][-1]
-    assert event["name"] == "cancelled"
-    assert not event["actor"].startswith("holdfast:")
+def test_a_restart_makes_no_new_job(app, here, call, run):
+    """Sixty jobs stay sixty (SPEC 8.22); each attempt has its own log."""
+    for n in range(60):
+        call("add", "--label", "batch", "--", "sh", "-c", f"echo $HOLDFAST_ATTEMPT of {n}; exit 1")
+    drain(app)
+    assert call("restart", "--label", "batch").data["changed"] == 60
+    drain(app)
+    assert app.views.count(Selector()).count == 60
+    assert call("log", "1", "--attempt", "1").data["text"] == "1 of 0\n"
+    assert call("log", "1", "--attempt", "2").data["path"] == call("log", "1").data["path"]
 
 
-def test_wait_exits_with_the_result(run, app):
-    good, bad = app.enqueue("mail", {"to": 1}), app.enqueue("broken")
-    app.worker(queues=["default", "slow"], drain=True, poll=0.02).run()
-    assert [run("wait", *ids).code for ids in ([good.id], [bad.id], [good.id, bad.id])] == [0, 1, 6]
-    late = app.enqueue("mail", {"to": 2}, hold=True)
-    assert run("wait", late.id, "--timeout", "0s").code == 10
+def test_kill_leaves_waiting_jobs_alone(app, here, call):
+    waits = call("add", "--hold", "--", "true").data["id"]
+    assert call("kill", str(waits)).data["changed"] == 0
+    assert app.views.get(waits).state is State.HELD
 
 
-def test_show_tells_everything(run, app):
-    ref = app.enqueue("mail", {"to": 1}, hold=True)
-    data = run("show", ref.id, "-o", "json").data
-    assert data["job"]["payload"] == {"to": 1}
-    assert data["why"]
-    text = run("show", ref.id).out
-    assert all(word in text for word in ("held", "history", "enqueued"))
+def test_a_restart_of_done_jobs_adds_none(app, here, call):
+    """Done jobs restart too; no job is added, and each attempt has its own number and log."""
+    call(
+        "sweep",
+        "--param",
+        "n=" + ",".join(map(str, range(60))),
+        "--",
+        "sh",
+        "-c",
+        'echo "$1" $HOLDFAST_ATTEMPT',
+        "-",
+        "{n}",
+    )
+    drain(app, slots=2)
+    restarted = call("restart", "--label", "sh/*").data
+    assert (restarted["matched"], restarted["changed"]) == (60, 60)
+    drain(app, slots=2)
+    assert app.views.count(Selector()).count == app.views.count(Selector(states=(State.DONE,))).count == 60
+    for job in islice(app.views.all(Selector()), 5):
+        n = json.loads(job.payload)["parameters"]["n"]
+        logs = [call("log", str(job.id), "--attempt", str(number)).data for number in (1, 2)]
+        assert [log["text"] for log in logs] == [f"{n} 1\n", f"{n} 2\n"]
 
 
-def test_queues_and_workers(run, app):
-    app.enqueue("mail", {"to": 1})
-    run("queue", "set", "default", "--limit", "2", "--worker-limit", "1")
-    run("queue", "pause", "default", "--note", "deploy")
-    (found,) = [queue for queue in run("queue", "ls", "-o", "json").data["queues"] if queue["name"] == "default"]
-    assert found == {
-        "name": "default",
-        "ready": 1,
-        "expired": 0,
-        "running": 0,
-        "limit": 2,
-        "worker_limit": 1,
-        "paused": True,
-        "note": "deploy",
-        "autoscaler": None,
-        "hosts": [],
-    }
-    assert run("queue", "set", "default", "--limit", "0", "-o", "json").data["limit"] is None
-    assert run("queue", "resume", "default", "-o", "json").data["paused"] is False
-    with app.worker():
-        (worker,) = wait_until(lambda: run("workers", "-o", "json").data["workers"])
-    assert worker["kinds"] == ["broken", "command", "holdfast.ping", "mail"]
+def test_an_action_reports_why_it_skipped_jobs(app, here, run, add):
+    job = add("--hold", "--", "true")
+    assert "1 held; only what runs is ended" in run("kill", str(job)).out
+    assert "1 held; only what has ended begins anew" in run("restart", str(job)).out
 
 
-def test_the_configuration_says_where_it_comes_from(run, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "holdfast.toml").write_text('url = "sqlite:///here.db"')
-    (tmp_path / "other.toml").write_text('url = "sqlite:///there.db"')
-
-    def origin(*words):
-        setting, *_ = run("config", "show", *words, "-o", "json").data["settings"]
-        return setting["value"], setting["origin"]
-
-    assert origin()[1] == "HOLDFAST_URL"
-    monkeypatch.delenv("HOLDFAST_URL")
-    assert origin() == ("sqlite:///here.db", str(tmp_path / "holdfast.toml"))
-    assert origin("--config", "other.toml") == ("sqlite:///there.db", "other.toml")
-    assert origin("--url", "postgresql://ada:secret@db/x") == ("postgresql://ada:***@db/x", "--url")
-    (tmp_path / "holdfast.toml").write_text('ulr = "x"')
-    assert run("config", "show").code == 4
-
-
-def test_codes_are_explained(run):
-    assert run("explain", "E_LEASE_LOST", "-o", "json").data["exit_code"] == 15
-    assert "Did you mean" in run("explain", "E_LEASE").err
-    told = run("explain", "E_WRONG_HOST", "-o", "json").data
-    assert (told["exit_code"], told["http_status"]) == (None, 421)
-    assert "HTTP 421" in run("explain", "e_wrong_host").out
-    assert run("explain", "E_NOT_FOUND", "-o", "json").data["exit_code"] == 3
-    codes = run("exit-codes", "-o", "json").data["exit_codes"]
-    assert {code["code"]: code["name"] for code in codes}[7] == "aborted"
-    assert json.dumps(codes)
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_shells_learn_the_commands(run, shell):
-    """The script calls the program back, which answers with its own words."""
-    assert "_HOLDFAST_COMPLETE" in run("completion", shell).out
-
-
-def test_a_shell_is_answered(run, monkeypatch):
-    """As its script asks."""
-    for name, value in (("_HOLDFAST_COMPLETE", "bash_complete"), ("COMP_WORDS", "holdfast retr"), ("COMP_CWORD", "1")):
-        monkeypatch.setenv(name, value)
-    assert run().out == "plain,retry\n"
-
-
-def test_the_program_alone_shows_its_commands(run):
-    """Whoever types only its name learns what there is."""
-    answer = run()
-    assert "worker" in answer.out + answer.err
+def test_a_kill_arrives_at_once(app, here, run, add):
+    """The worker receives the request before its next heartbeat."""
+    job = add("--", "sleep", "600")
+    with app.worker(poll=0.05, plans=False):
+        wait_until(lambda: app.views.get(job).state is State.RUNNING)
+        assert run("kill", str(job)).code == 0
+        wait_until(lambda: app.views.get(job).state is State.CANCELLED)

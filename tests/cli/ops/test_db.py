@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.cli.ops.db import _bytes
+from holdfast.cli.ops.db import format_size
 from tests.support.backends import open_database
 from tests.support.reference import checker
 
@@ -15,8 +15,8 @@ def test_a_backup_is_a_store(run, app, tmp_path):
     answer = run("db", "backup", file, "-o", "json")
     checker(("db", "backup")).validate(answer.document)
     assert answer.data == {"file": str(file), "bytes": file.stat().st_size}
-    found = run("ls", "--url", f"sqlite:///{file}", "-o", "json").data["jobs"]
-    assert [(job["id"], job["label"]) for job in found] == [(ref.id, "kept")]
+    jobs = run("ls", "--url", f"sqlite:///{file}", "-o", "json").data["jobs"]
+    assert [(job["id"], job["label"]) for job in jobs] == [(ref.id, "kept")]
     again = run("db", "backup", file, "-o", "json")
     assert (again.code, again.document["error"]["code"]) == (2, "E_INVALID")
 
@@ -48,7 +48,7 @@ def target(tmp_path):
 
 
 def test_a_store_is_copied_to_postgres(run, app, real_database, target):
-    """Ids are kept; a running worker stands in its way; the old one is closed."""
+    """The copy keeps ids, refuses while a worker is alive, and closes the old store."""
     if real_database.name != "sqlite":
         answer = run("db", "copy", target, "-o", "json")
         assert answer.code in (2, 9)
@@ -60,12 +60,12 @@ def test_a_store_is_copied_to_postgres(run, app, real_database, target):
     answer = run("db", "copy", target, "-o", "json")
     checker(("db", "copy")).validate(answer.document)
     assert answer.data["rows"]["job"] == 3
-    found = run("ls", "--url", target, "-o", "json").data["jobs"]
-    assert sorted(job["id"] for job in found) == sorted(ref.id for ref in refs)
+    jobs = run("ls", "--url", target, "-o", "json").data["jobs"]
+    assert sorted(job["id"] for job in jobs) == sorted(ref.id for ref in refs)
     late = run("enqueue", "mail", "-p", '{"to": 9}', "-o", "json")
     assert (late.code, late.document["error"]["code"]) == (4, "E_STORE_MOVED")
 
 
 @pytest.mark.parametrize(("size", "text"), [(0, "0 B"), (999, "999 B"), (1500, "1.5 KB"), (2.5e12, "2.5 TB")])
-def test_sizes_for_people(size, text):
-    assert _bytes(size) == text
+def test_sizes(size, text):
+    assert format_size(size) == text

@@ -13,19 +13,19 @@ from tests.support.processes import wait_until
 
 @pytest.fixture
 def call(fitting):
-    return lambda action, *words: fitting((action,), *words)
+    return lambda action, *arguments: fitting((action,), *arguments)
 
 
 def announce(app, name, version):
     app.store.workers.announce(WorkerId(name), host="h", pid=1, queues=["default"], kinds=["mail"], version=version)
 
 
-def test_an_audit_tells_what_there_is(app, call, run):
+def test_an_audit_reports_counts_and_versions(app, call, run):
     app.enqueue("mail", {"to": 1})
     announce(app, "a", "1")
     announce(app, "b", "2")
-    found = call("audit").data
-    assert (found["running"], found["waiting"], found["versions"]) == (0, 1, {"1": 1, "2": 1})
+    answer = call("audit").data
+    assert (answer["running"], answer["waiting"], answer["versions"]) == (0, 1, {"1": 1, "2": 1})
     assert "they differ" in run("audit").out
 
 
@@ -44,7 +44,7 @@ def test_an_audit_knows_which_code_is_expected(app, call):
     assert (call("audit", "--expect", "1").code, call("audit").code) == (14, 0)
 
 
-def test_a_drain_waits_for_what_runs_and_starts_nothing(app, call):
+def test_a_drain_waits_for_running_jobs_and_starts_none(app, call):
     go, begun = threading.Event(), threading.Event()
 
     @app.job()
@@ -71,27 +71,27 @@ def test_a_drain_gives_up_in_time(app, call):
     assert (answer.code, answer.document["error"]["code"]) == (10, "E_WAIT_TIMEOUT")
 
 
-def test_what_a_person_has_paused_stays_so(app, call):
+def test_a_drain_leaves_paused_queues_paused(app, call):
     app.queues.pause("default", note="mine")
     assert call("drain").data["queues"] == []
     assert call("drain", "--end").data["queues"] == []
     assert app.queues.get("default").paused
 
 
-def test_an_emergency_stop_ends_programs_and_loses_nothing(app, call, run, tmp_path, monkeypatch):
+def test_an_emergency_stop_ends_commands_and_loses_no_job(app, call, run, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     run("add", "--cwd", str(tmp_path), "--", "sh", "-c", "touch begun; exec sleep 60")
     with app.worker(poll=0.05, heartbeat=0.2):
         wait_until((tmp_path / "begun").exists)
         assert run("emergency-stop", "-o", "json").code == 2
-        assert call("emergency-stop", "--yes").data == {"queues": ["default"], "told": 1}
+        assert call("emergency-stop", "--yes").data == {"queues": ["default"], "stop_requested": 1}
         wait_until(lambda: app.views.page(Selector()).jobs[0].state is State.HELD)
     (job,) = app.views.page(Selector()).jobs
     assert (job.attempts, job.note.startswith("emergency stop by ")) == (0, True)
 
 
 def test_checks_of_the_configuration_are_run(fitting, run, tmp_path, monkeypatch):
-    """Without a shell, one after the other; one that fails is told with its last words."""
+    """They run one after the other, without a shell; the error of a failed check has its last output."""
     monkeypatch.chdir(tmp_path)
     file = tmp_path / "holdfast.toml"
     file.write_text('audit_checks = [["true"], ["echo", "; exit 1"]]')

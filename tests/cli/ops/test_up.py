@@ -1,4 +1,4 @@
-"""``up``, ``down``, ``status`` and ``service``."""
+"""``up``, ``down`` and ``status``."""
 
 from __future__ import annotations
 
@@ -12,9 +12,6 @@ from pathlib import Path
 import pytest
 
 from holdfast import State
-from holdfast.cli.ops.pid_file import PidFile
-from holdfast.cli.ops.service import quoted, unit_text
-from holdfast.errors import InvalidInput
 from tests.support.processes import gone, wait_until
 from tests.support.program import ROOT, program
 from tests.support.reference import checker
@@ -30,11 +27,11 @@ def _home(tmp_path, monkeypatch):
 
 @pytest.fixture
 def holdfast_(real_database):
-    """Runs the program to its end, in a process of its own."""
+    """Runs ``holdfast`` to its end, in its own process."""
 
-    def call(*words, **environ):
+    def call(*arguments, **environ):
         done = subprocess.run(
-            [sys.executable, "-m", "holdfast", *words],
+            [sys.executable, "-m", "holdfast", *arguments],
             cwd=ROOT,
             env={**os.environ, "HOLDFAST_URL": real_database.url, **environ},
             capture_output=True,
@@ -48,7 +45,7 @@ def holdfast_(real_database):
     call("down", "--all", "--now")
 
 
-def test_up_serves_until_it_is_told_to_stop(app, real_database, holdfast_):
+def test_up_runs_until_down(app, real_database, holdfast_):
     app.enqueue("mail", {"to": 1})
     with program("up", *APP, url=real_database.url) as running:
         running.said("kinds: ")
@@ -68,25 +65,25 @@ def test_up_serves_until_it_is_told_to_stop(app, real_database, holdfast_):
 
 
 def test_a_detached_up_comes_up_and_goes_down(app, holdfast_):
-    """The line comes back when it is up; jobs run; its log is private."""
+    """The command returns when the process is up; jobs run; the log is private."""
     code, out, err = holdfast_("up", *APP, "--detach", "-o", "json")
     assert code == 0, err
     document = json.loads(out)
     checker(("up",)).validate(document)
-    found = document["data"]
-    assert not gone(found["pid"])
-    assert Path(found["log"]).stat().st_mode & 0o777 == 0o600
+    status = document["data"]
+    assert not gone(status["pid"])
+    assert Path(status["log"]).stat().st_mode & 0o777 == 0o600
     job = holdfast_("enqueue", "double", "-p", '{"n": 4}', "--quiet")[1].strip()
     assert holdfast_("wait", job, "--timeout", "30s")[0] == 0
     assert holdfast_("up", *APP, "--detach")[0] == 9
     assert holdfast_("down")[0] == 0
-    assert wait_until(lambda: gone(found["pid"]))
+    assert wait_until(lambda: gone(status["pid"]))
     code, out, _ = holdfast_("down")
     assert (code, out.strip()) == (0, "nothing was up")
 
 
 def test_down_now_waits_for_no_job(app, holdfast_, tmp_path):
-    """It is given back, and has lost no attempt."""
+    """The job is released and keeps its attempt."""
     holdfast_("up", *APP, "--detach")
     path = tmp_path / "deaf"
     job = holdfast_("enqueue", "deaf", "-p", json.dumps({"path": str(path)}), "--quiet")[1].strip()
@@ -94,12 +91,12 @@ def test_down_now_waits_for_no_job(app, holdfast_, tmp_path):
     code, _, err = holdfast_("down", "--timeout", "0s")
     assert (code, "--now" in err) == (10, True)
     assert holdfast_("down", "--now")[0] == 0
-    found = app.get(int(job)).job()
-    assert (found.state, found.attempts) == (State.READY, 0)
+    stored = app.get(int(job)).job()
+    assert (stored.state, stored.attempts) == (State.READY, 0)
 
 
-def test_one_that_does_not_come_up_says_why(holdfast_):
-    """In the words of the process itself, with its own code."""
+def test_a_failed_start_reports_its_error(holdfast_):
+    """The error is that of the process, with its code."""
     code, out, _ = holdfast_("up", "--metrics", "no-port", "--detach", "-o", "json")
     error = json.loads(out)["error"]
     assert (code, error["code"]) == (2, "E_INVALID")
@@ -107,61 +104,10 @@ def test_one_that_does_not_come_up_says_why(holdfast_):
 
 
 def test_a_killed_up_is_not_up(real_database, holdfast_):
-    """The lock goes with the process, whatever its file says."""
+    """The kernel releases the lock with the process; the file stays."""
     with program("up", *APP, url=real_database.url) as running:
         running.said("kinds: ")
         running.send(signal.SIGKILL)
         running.end()
     assert holdfast_("status")[0] == 3
     assert holdfast_("up", *APP, "--detach")[0] == 0
-
-
-def test_a_sqlite_store_is_the_same_wherever_one_stands(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert PidFile.of("sqlite:///jobs.db").path == PidFile.of(f"sqlite:///{tmp_path}/jobs.db").path
-    assert PidFile.of("sqlite:///jobs.db").path != PidFile.of("sqlite:///other.db").path
-
-
-# -- service -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("word", "text"),
-    [
-        ("plain-1.2/x", "plain-1.2/x"),
-        ("two words", '"two words"'),
-        ("50%", "50%%"),
-        ("$HOME", "$$HOME"),
-        ('say "x" \\', '"say \\"x\\" \\\\"'),
-        ("", '""'),
-        ("a;b", '"a;b"'),
-    ],
-)
-def test_words_of_a_unit_are_quoted(word, text):
-    assert quoted(word) == text
-
-
-def test_control_characters_have_no_place_in_a_unit():
-    with pytest.raises(InvalidInput):
-        quoted("a\nExecStartPre=evil")
-
-
-def test_a_unit_is_installed_and_removed(run, tmp_path):
-    file = tmp_path / "config" / "systemd" / "user" / "mine.service"
-    answer = run("service", "install", "--name", "mine", *APP, "-q", "a b", "--url", "sqlite:///x.db", "-o", "json")
-    assert answer.data["file"] == str(file)
-    (line,) = [line for line in file.read_text().splitlines() if line.startswith("ExecStart=")]
-    assert line.endswith('up --app tests.support.programs.cli_jobs:app --queue "a b" --url sqlite:///x.db')
-    assert run("service", "install", "--name", "mine").code == 9
-    assert run("service", "install", "--name", "mine", "--force").code == 0
-    answer = run("service", "uninstall", "--name", "mine", "-o", "json")
-    checker(("service", "uninstall")).validate(answer.document)
-    assert not file.exists()
-    assert run("service", "uninstall", "--name", "mine").code == 3
-    assert run("service", "install", "--name", "../evil").code == 2
-
-
-def test_a_unit_has_its_three_sections(tmp_path):
-    """One line for each thing, in the three sections it knows."""
-    text = unit_text([sys.executable, "-m", "holdfast", "up"], tmp_path)
-    assert [line for line in text.splitlines() if line.startswith("[")] == ["[Unit]", "[Service]", "[Install]"]

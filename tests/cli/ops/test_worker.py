@@ -17,13 +17,13 @@ from tests.support.program import program
 from tests.support.programs import cli_jobs
 
 APP = ("worker", "--app", "tests.support.programs.cli_jobs:app")
-#: Seconds, of which the grace has thirty.
+#: Timeout in seconds; the default grace takes thirty of them.
 SOON = 10
 
 
 @pytest.fixture
 def url(real_database):
-    """Without a password, so that it can be compared with what is printed."""
+    """A URL without a password, which can be compared with the output."""
     real_database.open()
     return real_database.url
 
@@ -37,21 +37,21 @@ def app(url):
 
 
 def test_drain_ends_when_nothing_is_left(app, url):
-    """With exit 0 and a summary; what is scheduled for later does not count."""
+    """Exit 0 and a summary; jobs scheduled for later do not count."""
     refs = [app.enqueue("double", {"n": n}) for n in range(30)]
     later = app.enqueue("double", {"n": 1}, delay="1h")
     with program(*APP, "--drain", url=url) as worker:
-        code, said = worker.end()
+        code, output = worker.end()
     assert code == 0
-    assert "30 done" in said
+    assert "30 done" in output
     assert [ref.result() for ref in refs[:3]] == [0, 2, 4]
     assert later.state is State.SCHEDULED
     assert app.views.attempts(refs[0].id)[0].version == "1.2.3"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_the_first_signal_lets_go_without_burning_an_attempt(app, url, tmp_path, number):
-    """Exit 0 within the grace: what obeys, what does not, and what had not begun (SPEC 8.5, 8.11)."""
+def test_the_first_signal_releases_jobs_without_costing_an_attempt(app, url, tmp_path, number):
+    """Exit 0 within the grace, for jobs that stop, that do not, and that have not started (SPEC 8.5, 8.11)."""
     paths = [tmp_path / name for name in ("deaf", "obedient", "child")]
     refs = [app.enqueue(path.name, {"path": str(path)}) for path in paths]
     with program(*APP, "--slots", "3", "--grace", "1s", url=url) as worker:
@@ -59,15 +59,15 @@ def test_the_first_signal_lets_go_without_burning_an_attempt(app, url, tmp_path,
         waiting = [app.enqueue("double", {"n": n}) for n in range(3)]
         worker.send(number)
         began = time.monotonic()
-        code, said = worker.end()
+        code, output = worker.end()
     assert code == 0
     assert time.monotonic() - began < SOON
-    assert "once more to leave at once" in said
+    assert "once more to leave at once" in output
     assert [(ref.state, ref.job().attempts) for ref in refs + waiting] == [(State.READY, 0)] * 6
 
 
-def test_a_first_signal_under_load_burns_no_attempt(app, url):
-    """Thousands of jobs are fetched ahead, begun, ended and unsettled at that moment."""
+def test_a_first_signal_under_load_costs_no_attempt(app, url):
+    """At that time thousands of jobs are prefetched, running, or finished and unsettled."""
     app.store.jobs.enqueue_many([app.request("double", {"n": n}, {}) for n in range(20_000)])
     with program(*APP, "--grace", "5s", url=url) as worker:
         wait_until(lambda: app.views.count(Selector(states=(State.DONE,)), cap=500).capped)
@@ -79,7 +79,7 @@ def test_a_first_signal_under_load_burns_no_attempt(app, url):
 
 
 def test_the_second_signal_leaves_at_once(app, url, tmp_path):
-    """Long before the grace is over, with exit 130; jobs are given back, children are dead (I16)."""
+    """Exit 130 long before the end of the grace; jobs are released, children are dead (I16)."""
     paths = [tmp_path / name for name in ("deaf", "child")]
     refs = [app.enqueue(path.name, {"path": str(path)}) for path in paths]
     with program(*APP, url=url) as worker:
@@ -98,7 +98,7 @@ def test_the_second_signal_leaves_at_once(app, url, tmp_path):
 
 @pytest.mark.parametrize(("kind", "number"), [("child", signal.SIGKILL), ("brief_child", signal.SIGSTOP)])
 def test_no_child_outlives_its_worker(app, url, tmp_path, kind, number):
-    """The supervisor ends it when the worker was killed, and when the lease of a frozen one is over (SPEC 8.29)."""
+    """The supervisor kills it after its worker is killed, or after the lease of a frozen worker expires (SPEC 8.29)."""
     path = tmp_path / "child"
     app.enqueue(kind, {"path": str(path)})
     with program(*APP, url=url) as worker:
@@ -109,14 +109,14 @@ def test_no_child_outlives_its_worker(app, url, tmp_path, kind, number):
 
 
 def test_metrics_and_health(app, url):
-    """The names that dashboards rely on (W10)."""
+    """The names of metrics that dashboards rely on (W10)."""
     for n in range(5):
         app.enqueue("double", {"n": n})
     bad = app.enqueue("broken")
     with program(*APP, "--metrics", "127.0.0.1:0", url=url) as worker:
         port = worker.said("metrics on port").split()[-1]
         bad.wait(120)
-        text = wait_until(lambda: (found := fetch(port, "/metrics")[1]) and "broken" in found and found)
+        text = wait_until(lambda: (page := fetch(port, "/metrics")[1]) and "broken" in page and page)
         assert fetch(port, "/livez") == (200, "ok\n")
         assert fetch(port, "/readyz") == (200, "ok\n")
         assert fetch(port, "/else")[0] == 404
@@ -134,9 +134,9 @@ def test_metrics_beyond_the_loopback_need_a_token(app, url):
     """No open port without authentication."""
     for nothing in ({}, {"HOLDFAST_METRICS_TOKEN": ""}):
         with program(*APP, "--metrics", "0.0.0.0:0", url=url, **nothing) as worker:
-            code, said = worker.end()
+            code, output = worker.end()
         assert code == 4
-        assert "HOLDFAST_METRICS_TOKEN" in said
+        assert "HOLDFAST_METRICS_TOKEN" in output
     with program(*APP, "--metrics", "0.0.0.0:0", url=url, HOLDFAST_METRICS_TOKEN="secret") as worker:
         port = worker.said("metrics on port").split()[-1]
         assert fetch(port, "/metrics")[0] == 401
@@ -155,8 +155,8 @@ def fetch(port, path, token=None):
             return error.code, error.read().decode()
 
 
-def test_logs_are_json_when_asked(app, url, tmp_path):
-    """With job, attempt, token and worker."""
+def test_logs_can_be_json(app, url, tmp_path):
+    """Each line has job, attempt, token and worker."""
     path = tmp_path / "obedient"
     ref = app.enqueue("obedient", {"path": str(path)})
     with program(*APP, "--log-format", "json", url=url) as worker:
@@ -167,7 +167,7 @@ def test_logs_are_json_when_asked(app, url, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "says"),
+    ("arguments", "code", "message"),
     [
         (["--app", "tests.run.nothing:app"], 4, "there is no module 'tests.run.nothing'"),
         (["--app", "./ok:app"], 4, "Write MODULE:APP"),
@@ -184,14 +184,14 @@ def test_logs_are_json_when_asked(app, url, tmp_path):
         (["--url", "mysql://x"], 4, "mysql"),
     ],
 )
-def test_mistakes_are_told(url, arguments, code, says):
+def test_errors_are_reported(url, arguments, code, message):
     with program("worker", *arguments, url=url) as worker:
-        found, said = worker.end()
-    assert (found, says in said) == (code, True), said
+        actual, output = worker.end()
+    assert (actual, message in output) == (code, True), output
 
 
-def test_without_an_app_a_worker_only_sweeps(url, app):
-    """No kind is known, so nothing is claimed."""
+def test_without_an_app_a_worker_only_does_maintenance(url, app):
+    """Without kinds, the worker claims nothing."""
     ref = app.enqueue("double", {"n": 1})
     with program("worker", "--drain", url=url) as worker:
         assert worker.end()[0] == 0

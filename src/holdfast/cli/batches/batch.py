@@ -1,37 +1,46 @@
-"""``batch``: long work over many units, run here, looked at and steered from anywhere."""
+"""``batch`` with its sub-commands: batches of units, from run to export."""
 
 from __future__ import annotations
 
+import csv
+import os
 import threading
 from collections.abc import Iterable, Iterator
-from typing import Any
+from pathlib import Path
+from typing import IO, Any
 
 import click
 import msgspec
+from msgspec import Struct
 
 from holdfast.admin.actions.actions import Steered
 from holdfast.admin.views.batches import BatchView, batch_view
 from holdfast.cli.app_loader import load_object
-from holdfast.cli.batches.export import all_units, export
 from holdfast.cli.command import CommandGroup, Items, command
-from holdfast.cli.session import Session
+from holdfast.cli.session import CliSession
 from holdfast.cli.text import age, table
 from holdfast.client.batches.function import UnitFunction
 from holdfast.client.batches.options import UnitOptions, run_options
 from holdfast.client.batches.remote import run_anywhere
-from holdfast.client.batches.report import RunAnswer, UnitLine
-from holdfast.domain.batches.batch import Batch, BatchId, BatchState, exit_code
+from holdfast.client.batches.report import RunAnswer, UnitLine, unit_line
+from holdfast.domain.batches.batch import Batch, BatchId, BatchState, UnitState, exit_code
 from holdfast.domain.batches.sharding import sharding_of
-from holdfast.domain.batches.unit import UnitState
-from holdfast.errors import ConfigurationError
+from holdfast.errors import ConfigurationError, InvalidInput
 from holdfast.options import BatchArguments, own_options, parse_arguments
 from holdfast.output.printer import Line
 from holdfast.output.progress import progress
 from holdfast.store import Store
 from holdfast.worker.batches import owner
 
-#: How often a watcher looks, in seconds.
-LOOK_EVERY = 0.5
+POLL_INTERVAL_S = 0.5
+
+
+class ExportAnswer(Struct, frozen=True):
+    """The file with the units of a batch."""
+
+    batch: int
+    file: str
+    units: int
 
 
 @click.group("batch", cls=CommandGroup)
@@ -39,12 +48,12 @@ def batch() -> None:
     """Run a function over many units, resumable; look at batches, pause, resume, cancel and retry them."""
 
 
-@command("run", answers=RunAnswer, changes=True)
+@command("run", group=batch, answers=RunAnswer, changes=True)
 @click.argument("target", metavar="MODULE:FUNCTION")
 @own_options
 @click.option("--set", "arguments", multiple=True, metavar="NAME=JSON", help="An argument of the function.")
 def run(
-    session: Session,
+    session: CliSession,
     *,
     target: str,
     batch: BatchArguments,
@@ -70,134 +79,179 @@ def run(
 
 
 def _function(target: str) -> UnitFunction[..., Any]:
-    found = load_object(target)
-    if isinstance(found, UnitFunction):
-        return found
-    if not callable(found):
+    function = load_object(target)
+    if isinstance(function, UnitFunction):
+        return function
+    if not callable(function):
         raise ConfigurationError(f"{target} is no function", hint="Name a function whose first parameter is the key.")
-    return UnitFunction(found, UnitOptions(name=target))
+    return UnitFunction(function, UnitOptions(name=target))
 
 
-def _store(session: Session, function: UnitFunction[..., Any]) -> Store:
-    """The store of the function's own application, unless the line names another."""
+def _store(session: CliSession, function: UnitFunction[..., Any]) -> Store:
+    """The store of the function's own application, unless the command line names another."""
     own = function.store
-    return own() if own is not None and session.asked_url is None else session.store
+    return own() if own is not None and session.url_flag is None else session.store
 
 
-@command("ls", answers=Items("batches", BatchView))
+@command("ls", group=batch, answers=Items("batches", BatchView))
 @click.option("-n", "--limit", default=20, show_default=True, type=click.IntRange(1, 1000), help="At most so many.")
-def ls(session: Session, *, limit: int) -> None:
+def ls(session: CliSession, *, limit: int) -> None:
     """List batches, the newest first."""
-    found = _facts(session.store, *session.store.batches.page(limit=limit))
-    session.output.items("batches", found, _table)
+    views = _views(session.store, *session.store.batches.page(limit=limit))
+    session.output.items("batches", views, _batch_table)
 
 
-@command("show", answers=BatchView)
+@command("show", group=batch, answers=BatchView)
 @click.argument("batch_id", type=click.IntRange(1))
-def show(session: Session, *, batch_id: int) -> None:
+def show(session: CliSession, *, batch_id: int) -> None:
     """Show one batch: its counts, who works on it, what stopped it."""
-    facts = _one(session.store, batch_id)
-    session.output.value(facts, lambda: _lines(facts))
+    view = _view(session.store, batch_id)
+    session.output.value(view, lambda: _batch_lines(view))
 
 
-@command("units", answers=Items("units", UnitLine))
+@command("units", group=batch, answers=Items("units", UnitLine))
 @click.argument("batch_id", type=click.IntRange(1))
 @click.option("-s", "--state", type=click.Choice([state.value for state in UnitState]), help="Only these.")
-def units(session: Session, *, batch_id: int, state: str | None) -> None:
+def units(session: CliSession, *, batch_id: int, state: str | None) -> None:
     """List the units of a batch's ledger, by key."""
     session.store.batches.get(BatchId(batch_id))
-    found = all_units(session.store, BatchId(batch_id), state)
-    session.output.items("units", found, _unit_table)
+    session.output.items("units", _all_units(session.store, BatchId(batch_id), state), _unit_table)
 
 
-@command("attach", answers=BatchView)
+@command("attach", group=batch, answers=BatchView)
 @click.argument("batch_id", type=click.IntRange(1))
-def attach(session: Session, *, batch_id: int) -> int:
+def attach(session: CliSession, *, batch_id: int) -> int:
     """Watch a batch from here until its run ends; the exit code is that of the run."""
     store, pause = session.store, threading.Event()
-    found = _one(store, batch_id)
-    with progress(session.output, f"batch {batch_id}", found.summary.total) as tell:
-        while _is_under_way(store, BatchId(batch_id)):
-            found = _one(store, batch_id)
-            tell(found.summary.total - found.summary.pending, found.summary.failed)
-            pause.wait(LOOK_EVERY)
-    found = _one(store, batch_id)
-    session.output.value(found, lambda: _lines(found))
-    return exit_code(store.batches.counters(BatchId(batch_id)), found.summary.aborted_by)
+    view = _view(store, batch_id)
+    with progress(session.output, f"batch {batch_id}", view.summary.total) as update:
+        while _is_active(store, BatchId(batch_id)):
+            view = _view(store, batch_id)
+            update(view.summary.total - view.summary.pending, view.summary.failed)
+            pause.wait(POLL_INTERVAL_S)
+    view = _view(store, batch_id)
+    session.output.value(view, lambda: _batch_lines(view))
+    return exit_code(store.batches.counters(BatchId(batch_id)), view.summary.aborted_by)
 
 
-def _is_under_way(store: Store, batch_id: BatchId) -> bool:
-    """Whether somebody works on it, or the workers will."""
-    found = store.batches.get(batch_id)
-    return (found.state is BatchState.RUNNING and sharding_of(found) is not None) or bool(
-        store.batches.holders(batch_id)
-    )
+def _is_active(store: Store, batch_id: BatchId) -> bool:
+    """Whether a run holds the batch, or workers will continue it."""
+    batch = store.batches.get(batch_id)
+    on_workers = batch.state is BatchState.RUNNING and sharding_of(batch) is not None
+    return on_workers or bool(store.batches.holders(batch_id))
 
 
-def _verb(name: str, text: str) -> Any:
-    @command(name, answers=Steered, changes=True)
+@command("export", group=batch, answers=ExportAnswer)
+@click.argument("batch_id", type=click.IntRange(1))
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("-s", "--state", type=click.Choice([state.value for state in UnitState]), help="Only these.")
+def export(session: CliSession, *, batch_id: int, file: Path, state: str | None) -> None:
+    """Write the units of a batch to a file: .csv, or .ndjson with one JSON object per line."""
+    write = {".csv": _write_csv, ".ndjson": _write_ndjson, ".jsonl": _write_ndjson}.get(file.suffix)
+    if write is None:
+        raise InvalidInput(f"{file.name!r} says no format", hint="End its name with .csv or .ndjson.")
+    session.store.batches.get(BatchId(batch_id))
+    unfinished = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        with open(unfinished, "x", encoding="utf-8", newline="", opener=_open_private) as out:
+            count = write(out, _all_units(session.store, BatchId(batch_id), state))
+            out.flush()
+            os.fsync(out.fileno())
+        unfinished.replace(file)
+    except OSError as error:
+        raise InvalidInput(f"{file} cannot be written: {error.strerror or error}") from None
+    finally:
+        unfinished.unlink(missing_ok=True)
+    answer = ExportAnswer(batch_id, str(file), count)
+    session.output.value(answer, lambda: [f"{count:,} units of batch {batch_id} are in {file}"])
+
+
+def _all_units(store: Store, batch_id: BatchId, state: str | None) -> Iterator[UnitLine]:
+    """The units of a batch in the order of their keys, read page by page."""
+    after, only = "", None if state is None else UnitState(state)
+    while page := store.batches.units(batch_id, state=only, after=after):
+        yield from map(unit_line, page)
+        after = page[-1].key
+
+
+def _write_csv(out: IO[str], units: Iterable[UnitLine]) -> int:
+    names = UnitLine.__struct_fields__
+    rows, count = csv.writer(out), 0
+    rows.writerow(names)
+    for unit in units:
+        cells = (getattr(unit, name) for name in names)
+        rows.writerow([msgspec.json.encode(cell).decode() if isinstance(cell, dict | list) else cell for cell in cells])
+        count += 1
+    return count
+
+
+def _write_ndjson(out: IO[str], units: Iterable[UnitLine]) -> int:
+    count = 0
+    for unit in units:
+        out.write(msgspec.json.encode(unit).decode() + "\n")
+        count += 1
+    return count
+
+
+def _open_private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def _add_action(name: str, text: str) -> None:
+    """Add the command of one action on a batch."""
+
+    @command(name, group=batch, answers=Steered, changes=True)
     @click.argument("batch_id", type=click.IntRange(1))
-    def action(session: Session, *, batch_id: int) -> None:
-        done = session.actions.batch(name, BatchId(batch_id))
-        told = "" if done.units is None else f", {done.units:,} units"
-        text = f"{name} {batch_id}{told}" if done.changed else f"{name} {batch_id}: nothing to do"
-        session.output.value(done, lambda: [text])
+    def action(session: CliSession, *, batch_id: int) -> None:
+        answer = session.actions.batch(name, BatchId(batch_id))
+        units = "" if answer.units is None else f", {answer.units:,} units"
+        text = f"{name} {batch_id}{units}" if answer.changed else f"{name} {batch_id}: nothing to do"
+        session.output.value(answer, lambda: [text])
 
     action.help = text
-    return action
 
 
-for _command in (
-    run,
-    ls,
-    show,
-    units,
-    attach,
-    export,
-    _verb("pause", "Start no more units; what runs may end."),
-    _verb("resume", "Let a paused batch go on: the workers do, a run here when it is started again."),
-    _verb("cancel", "Cancel every unit that has not ended."),
-    _verb("retry-failed", "Let failed units run again: on workers at once, here in the next run."),
-    _verb("rm", "Forget a batch with its ledger, if nobody runs it."),
-):
-    batch.add_command(_command)
+_add_action("pause", "Start no more units; what runs may end.")
+_add_action("resume", "Let a paused batch go on: the workers do, a run here when it is started again.")
+_add_action("cancel", "Cancel every unit that has not ended.")
+_add_action("retry-failed", "Let failed units run again: on workers at once, here in the next run.")
+_add_action("rm", "Forget a batch with its ledger, if nobody runs it.")
 
 
-def _facts(store: Store, *found: Batch) -> list[BatchView]:
-    standings = store.ledger.standings([each.id for each in found])
-    return [batch_view(each, standings[each.id]) for each in found]
+def _views(store: Store, *batches: Batch) -> list[BatchView]:
+    standings = store.ledger.standings([batch.id for batch in batches])
+    return [batch_view(batch, standings[batch.id]) for batch in batches]
 
 
-def _one(store: Store, batch_id: int) -> BatchView:
-    return _facts(store, store.batches.get(BatchId(batch_id)))[0]
+def _view(store: Store, batch_id: int) -> BatchView:
+    return _views(store, store.batches.get(BatchId(batch_id)))[0]
 
 
-def _table(batches: Iterable[BatchView]) -> Iterator[Line]:
+def _batch_table(views: Iterable[BatchView]) -> Iterator[Line]:
+    def row(view: BatchView) -> list[str]:
+        counts = [view.summary.succeeded, view.summary.failed, view.summary.pending, view.runs]
+        over = view.name or view.source
+        return [str(view.id), view.state, view.kind, over, *(f"{n:,}" for n in counts), age(view.created_at)]
+
     heads = ("ID", "STATE", "FUNCTION", "OVER", "DONE", "FAILED", "PENDING", "RUNS", "AGE")
-    return table(heads, (_row(each) for each in batches))
+    return table(heads, (row(view) for view in views))
 
 
-def _row(facts: BatchView) -> list[str]:
-    counts = [facts.summary.succeeded, facts.summary.failed, facts.summary.pending, facts.runs]
-    over = facts.name or facts.source
-    return [str(facts.id), facts.state, facts.kind, over, *(f"{n:,}" for n in counts), age(facts.created_at)]
-
-
-def _lines(facts: BatchView) -> Iterator[str]:
-    yield f"batch {facts.id}  {facts.state}  {facts.kind} over {facts.name or facts.source}"
-    yield f"  generation {facts.generation}, {facts.runs} runs"
-    if facts.arguments:
-        yield f"  arguments {msgspec.json.encode(facts.arguments).decode()}"
-    for name, value in msgspec.to_builtins(facts.summary).items():
+def _batch_lines(view: BatchView) -> Iterator[str]:
+    yield f"batch {view.id}  {view.state}  {view.kind} over {view.name or view.source}"
+    yield f"  generation {view.generation}, {view.runs} runs"
+    if view.arguments:
+        yield f"  arguments {msgspec.json.encode(view.arguments).decode()}"
+    for name, value in msgspec.to_builtins(view.summary).items():
         if value and name != "labels":
             yield f"  {name.replace('_', ' '):9} {value}"
-    yield from (f"  {label:9} {count}" for label, count in facts.summary.labels.items())
-    yield from (f"  held by   {owner.describe(holder)}" for holder in facts.holders)
+    yield from (f"  {label:9} {count}" for label, count in view.summary.labels.items())
+    yield from (f"  held by   {owner.say(holder)}" for holder in view.holders)
 
 
-def _unit_table(found: Iterable[UnitLine]) -> Iterator[Line]:
+def _unit_table(units: Iterable[UnitLine]) -> Iterator[Line]:
     def row(unit: UnitLine) -> list[str]:
         note = (unit.error or unit.warning or "").partition("\n")[0]
         return [str(unit.key), unit.status, str(unit.attempts), unit.label or "", note]
 
-    return table(("KEY", "STATE", "TRIES", "LABEL", "NOTE"), (row(unit) for unit in found))
+    return table(("KEY", "STATE", "TRIES", "LABEL", "NOTE"), (row(unit) for unit in units))

@@ -1,1 +1,1 @@
-"""Commands that run programs as jobs."""
+"""Commands as jobs: ``add``, ``sweep``, ``run`` and ``log``."""

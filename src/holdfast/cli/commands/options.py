@@ -1,9 +1,9 @@
-"""What stands on the line, or in a file, as jobs; where the line says nothing, the configuration is asked."""
+"""The options of commands, and the jobs built from them and from configured presets."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -11,11 +11,10 @@ from typing import Any
 import click
 from msgspec import structs
 
-from holdfast.cli.session import Session
-from holdfast.cli.timestamps import timestamp_of
-from holdfast.domain.commands.command import CAPTURED_VARIABLES, COMMAND, Command, checked_variable
-from holdfast.domain.commands.preset import Presets, ResolvedPreset, resolve_preset
-from holdfast.domain.durations import as_duration
+from holdfast.cli.session import CliSession
+from holdfast.cli.text import parse_when
+from holdfast.domain.commands.command import COMMAND, TAKEN_ALONG, Command, checked_variable
+from holdfast.domain.commands.preset import Presets, Resolved, load_presets, resolve
 from holdfast.domain.jobs.dependencies import After, When
 from holdfast.domain.jobs.job import JobId
 from holdfast.domain.jobs.new_job import NewJob
@@ -26,11 +25,11 @@ from holdfast.domain.names import MAX_NAME, path_part
 from holdfast.domain.sizes import as_bytes
 from holdfast.errors import ConfigurationError, InvalidInput, NoSuchJob
 
-#: How a job that others wait for has to end, in the words of the line.
+#: Conditions of ``--after``: how the other job has to finish.
 WHEN = {"ok": When.DONE, "finished": When.FINISHED, "failed": When.FAILED}
 
-#: What makes no sense for a program that is run here and now.
-ELSEWHERE = (
+#: Options for a queue; ``run`` has none of them.
+QUEUE_OPTIONS = (
     click.option("-q", "--queue", help="The queue. [default]"),
     click.option("--priority", type=int, help="Higher is sooner. [0]"),
     click.option("--delay", metavar="WHEN", help="Not before: 90s, 3h, or a moment (RFC 3339)."),
@@ -46,7 +45,7 @@ ELSEWHERE = (
     click.option("--pause-queue-on-failure", "pause_queue", is_flag=True, help="Pause its queue if it fails for good."),
 )
 OPTIONS = (
-    *ELSEWHERE,
+    *QUEUE_OPTIONS,
     click.option("-l", "--label", help="A name to find it by. [the program's]"),
     click.option("--retry", type=click.IntRange(0, 10_000), help="Try so often again. [0]"),
     click.option("--retry-delay", metavar="TIME", help="Wait so long before. [10s]"),
@@ -58,56 +57,57 @@ OPTIONS = (
     click.option("--cwd", metavar="DIR", help="Where it runs. [here]"),
     click.option("--env", "variables", multiple=True, metavar="NAME[=VALUE]", help="A variable; repeatable."),
 )
-words_argument = click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[--] PROGRAM [WORD]...")
+argv_argument = click.argument("argv", nargs=-1, type=click.UNPROCESSED, metavar="[--] PROGRAM [WORD]...")
 
 
 class JobBuilder:
-    """Makes the jobs that a line asks for, with what the configuration says where it says nothing."""
+    """Builds command jobs from the options of a command line; presets supply what the options leave open."""
 
-    def __init__(self, session: Session, options: Mapping[str, Any], *, presets: Presets | None = None) -> None:
+    def __init__(self, session: CliSession, options: Mapping[str, Any], *, presets: Presets | None = None) -> None:
         self._session = session
         self._options = options
-        self._given = presets
+        self._fixed_presets = presets
         self._afters: dict[tuple[str, ...], After | None] = {}
 
     @cached_property
     def _presets(self) -> Presets:
-        if self._given is not None:
-            return self._given
-        settings, values = self._session.loaded
-        tables = (values["command"], values["profiles"])
-        file = next((table.origin for table in tables if table.value), "")
-        return Presets(file=file, command=settings.command, profiles=settings.profiles)
+        if self._fixed_presets is not None:
+            return self._fixed_presets
+        command, profiles = (self._session.configured[name] for name in ("command", "profiles"))
+        return load_presets(command.value, profiles.value, next((f.origin for f in (command, profiles) if f.value), ""))
 
-    def request(
+    def build(
         self,
         argv: Iterable[str],
         *,
         key: str | None = None,
         parameters: Mapping[str, str] | None = None,
         about: JobId | None = None,
-        own: Mapping[str, Any] | None = None,
+        overrides: Mapping[str, Any] | None = None,
     ) -> NewJob:
-        """One job. What is its *own* outweighs the line: ``source`` says where it stands, ``env`` holds variables."""
-        options = {**self._options, **(own or {})}
-        words = tuple(argv)
-        label = options["label"] or short(Path(words[0] if words else "").name)
-        found = resolve_preset(options, self._presets, label)
-        made = structs.replace(
-            self._command(words, found, own or {}),
+        """Build one job.
+
+        *overrides* take precedence over the options. Their ``source`` is the origin to record; ``env`` holds variables.
+        """
+        options = {**self._options, **(overrides or {})}
+        argv = tuple(argv)
+        label = options["label"] or short_label(Path(argv[0] if argv else "").name)
+        resolved = resolve(options, self._presets, label)
+        command = structs.replace(
+            self._command(argv, resolved, overrides or {}),
             parameters=dict(parameters or {}),
             pause_queue=options["pause_queue"],
             about=about,
         )
-        check_cap(made)
-        values = found.values
+        check_caps(command)
+        values = resolved.values
         return NewJob(
             kind=COMMAND,
-            payload=made.dumps(),
+            payload=command.dumps(),
             queue=values["queue"],
             priority=values["priority"],
             label=label,
-            **_when(options["delay"]),
+            **_start_time(options["delay"]),
             unique=None if key is None else Unique(key),
             after=self._after(tuple(options["dependencies"])),
             hold=options["hold"],
@@ -116,16 +116,17 @@ class JobBuilder:
             actor=self._session.actor,
         )
 
-    def _command(self, words: tuple[str, ...], found: ResolvedPreset, own: Mapping[str, Any]) -> Command:
-        values, variables, own_env = found.values, self._options["variables"], own.get("env", {})
-        origins = found.origins | {f"env.{text.partition('=')[0]}": "--env" for text in variables}
-        if "source" in own:
-            named = [*(name for name in found.origins if name in own), *(f"env.{name}" for name in own_env)]
-            origins |= dict.fromkeys(named, own["source"])
+    def _command(self, argv: tuple[str, ...], resolved: Resolved, overrides: Mapping[str, Any]) -> Command:
+        values, variables, own_env = resolved.values, self._options["variables"], overrides.get("env", {})
+        origins = resolved.origins | {f"env.{text.partition('=')[0]}": "--env" for text in variables}
+        if "source" in overrides:
+            named = [*(name for name in resolved.origins if name in overrides), *(f"env.{name}" for name in own_env)]
+            origins |= dict.fromkeys(named, overrides["source"])
+        inherited = {name: os.environ[name] for name in TAKEN_ALONG if name in os.environ}
         return Command(
-            argv=words,
+            argv=argv,
             cwd=str(Path(values["cwd"] or ".").absolute()),
-            env=_environment(found.env, variables, own_env),
+            env=inherited | resolved.env | dict(parse_variables(variables)) | own_env,
             timeout=None if values["timeout"] is None else as_duration(values["timeout"]),
             memory=None if values["memory"] is None else as_bytes(values["memory"]),
             cpus=values["cpus"],
@@ -140,13 +141,8 @@ class JobBuilder:
         return self._afters[dependencies]
 
 
-def check_cap(command: Command) -> None:
-    """Refuse a command whose caps nothing on this host can enforce, if it asks for that.
-
-    Raises:
-        ConfigurationError: Only a watch is left here.
-        InvalidInput: It has no caps.
-    """
+def check_caps(command: Command) -> None:
+    """Refuse a command with ``--require-cap`` if this host cannot enforce its caps or it has none."""
     if not command.require_cap:
         return
     if not command.capped:
@@ -158,63 +154,69 @@ def check_cap(command: Command) -> None:
         raise ConfigurationError("nothing on this host can enforce caps", hint=hint)
 
 
-def _when(delay: str | None) -> dict[str, Any]:
+def _start_time(delay: str | None) -> dict[str, Any]:
     if delay is None:
         return {}
-    later = "T" in delay or delay.count("-") == 2
-    return {"run_at": timestamp_of(delay, ages=False)} if later else {"delay": as_duration(delay)}
+    is_timestamp = "T" in delay or delay.count("-") == 2
+    return {"run_at": parse_when(delay, ages=False)} if is_timestamp else {"delay": as_duration(delay)}
 
 
-def _environment(preset: Mapping[str, str], variables: Sequence[str], own: Mapping[str, str]) -> dict[str, str]:
-    """What goes with a program: what every one is given, what files say, and what was named on the line.
-
-    A name without a value has the present one.
-    """
-    env = {name: os.environ[name] for name in CAPTURED_VARIABLES if name in os.environ} | dict(preset)
+def parse_variables(variables: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Parse ``NAME=VALUE``; a bare ``NAME`` takes its value from the environment."""
     for text in variables:
-        name, given, value = text.partition("=")
+        name, assigned, value = text.partition("=")
         checked_variable(name)
-        if not given and name not in os.environ:
+        if not assigned and name not in os.environ:
             raise InvalidInput(f"there is no variable {name!r} here", hint=f"Write --env {name}=VALUE.")
-        env[name] = value if given else os.environ[name]
-    return env | dict(own)
+        yield name, value if assigned else os.environ[name]
 
 
-def _after(session: Session, dependencies: Sequence[str]) -> After | None:
-    """The jobs that it waits for, as they are now; all of them in the same way."""
+def _after(session: CliSession, dependencies: Sequence[str]) -> After | None:
+    """Resolve ``--after``: all dependencies share one condition, and a queue means the jobs in it now."""
     if not dependencies:
         return None
-    whens: set[When] = set()
+    conditions: set[When] = set()
     ids: list[JobId] = []
     keys: list[tuple[str, str]] = []
     labels: list[str] = []
     for text in dependencies:
-        word, found, rest = text.partition(":")
-        when, what = (WHEN[word], rest) if found and word in WHEN else (When.DONE, text)
-        whens.add(when)
-        name, named, value = what.partition("=")
-        if what.isdecimal():
-            ids.append(JobId(int(what)))
-        elif named and name == "label":
-            labels.append(value)
-        elif named and name == "key":
-            keys.append((COMMAND, value))
-        elif named and name == "queue":
-            ids += _all_of(session, value)
-        else:
-            raise InvalidInput(f"{text!r} names no job", hint="Write 17, ended:17, ok:label=nightly, queue=slow.")
-    if len(whens) > 1:
-        raise InvalidInput("a job waits for all others in one way", hint="Say ok:, ended: or failed: for all of them.")
-    return After(ids=tuple(ids), keys=tuple(keys), labels=tuple(labels), when=whens.pop())
+        condition, field, value = _parse_dependency(text)
+        conditions.add(condition)
+        match field:
+            case "id":
+                ids.append(JobId(int(value)))
+            case "label":
+                labels.append(value)
+            case "key":
+                keys.append((COMMAND, value))
+            case _:
+                ids += _jobs_in(session, value)
+    if len(conditions) > 1:
+        raise InvalidInput(
+            "a job waits for all others in one way", hint="Say ok:, finished: or failed: for all of them."
+        )
+    return After(ids=tuple(ids), keys=tuple(keys), labels=tuple(labels), when=conditions.pop())
 
 
-def _all_of(session: Session, queue: str) -> list[JobId]:
-    found = [job.id for job in session.store.views.all(Selector(queues=(queue,)))]
-    if not found:
+def _parse_dependency(text: str) -> tuple[When, str, str]:
+    """Parse ``[ok:|finished:|failed:]JOB`` into its condition, field (id, label, key or queue) and value."""
+    prefix, colon, rest = text.partition(":")
+    condition, job = (WHEN[prefix], rest) if colon and prefix in WHEN else (When.DONE, text)
+    if job.isdecimal():
+        return condition, "id", job
+    field, assigned, value = job.partition("=")
+    if not assigned or field not in ("label", "key", "queue"):
+        raise InvalidInput(f"{text!r} names no job", hint="Write 17, finished:17, ok:label=nightly, queue=slow.")
+    return condition, field, value
+
+
+def _jobs_in(session: CliSession, queue: str) -> list[JobId]:
+    ids = [job.id for job in session.store.views.all(Selector(queues=(queue,)))]
+    if not ids:
         raise NoSuchJob(f"there is no job in the queue {queue!r}")
-    return found
+    return ids
 
 
-def short(label: str) -> str:
-    """A label that is not too long: what is cut off is told by its digest."""
+def short_label(label: str) -> str:
+    """Shorten a label to the longest name; a digest stands for the rest."""
     return label if len(label) <= MAX_NAME else path_part(label)[:MAX_NAME]

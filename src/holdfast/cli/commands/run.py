@@ -1,4 +1,4 @@
-"""``run`` and ``log``: a program here and now, and what programs have written."""
+"""``run``: run a command here and now, as a job."""
 
 from __future__ import annotations
 
@@ -7,38 +7,33 @@ import secrets
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import click
 from msgspec import Struct
 
 from holdfast.cli.command import command, with_options
-from holdfast.cli.commands.options import ELSEWHERE, OPTIONS, JobBuilder, words_argument
-from holdfast.cli.jobs.wait import CODES
-from holdfast.cli.ops.worker import SECOND_SIGNAL
-from holdfast.cli.session import Session
-from holdfast.domain.commands.command import COMMAND, load_command
-from holdfast.domain.jobs.history import Attempt
+from holdfast.cli.commands.log import log_path_of
+from holdfast.cli.commands.options import OPTIONS, QUEUE_OPTIONS, JobBuilder, argv_argument
+from holdfast.cli.jobs.wait import EXIT_CODES
+from holdfast.cli.ops.worker import SECOND_SIGNAL_EXIT
+from holdfast.cli.session import CliSession
 from holdfast.domain.jobs.job import Job, JobId, State
 from holdfast.domain.jobs.selector import Selector
-from holdfast.errors import ConfigurationError, HoldfastError, InvalidInput, NotFound
-from holdfast.settings import log_folder
+from holdfast.errors import ConfigurationError, HoldfastError
 from holdfast.worker.commands.child_marks import MARK
-from holdfast.worker.commands.executor import log_path
 from holdfast.worker.signals import Signals
 from holdfast.worker.worker import Worker
 
-#: How often a log that is followed is looked at, in seconds; and how much is read at once.
-LOOK_EVERY, CHUNK = 0.1, 64 * 1024
-#: A program that is cancelled is told within a heartbeat and killed after seconds: it is waited for so long at most.
-LONGEST_END = 15.0
+POLL_INTERVAL_S = 0.1
+#: Longest wait for a cancelled command: one heartbeat until it is signalled, then seconds until it is killed.
+CANCEL_TIMEOUT_S = 15.0
 
 
-class RunAnswer(Struct, frozen=True):
-    """How a program ended, and where its log is."""
+class CommandRunAnswer(Struct, frozen=True):
+    """How a command ended, and where its log is."""
 
     id: JobId
     state: State
@@ -47,20 +42,11 @@ class RunAnswer(Struct, frozen=True):
     log: str
 
 
-class LogText(Struct, frozen=True):
-    """What a program has written in one attempt."""
-
-    id: JobId
-    attempt: int
-    path: str
-    text: str
-
-
-@command("run", answers=RunAnswer, changes=True)
-@words_argument
+@command("run", answers=CommandRunAnswer, changes=True)
+@argv_argument
 @click.option("--shell", is_flag=True, help="Give the words to /bin/sh, as one line.")
-@with_options(*(option for option in OPTIONS if option not in ELSEWHERE))
-def run(session: Session, *, words: tuple[str, ...], shell: bool, **options: Any) -> int:
+@with_options(*(option for option in OPTIONS if option not in QUEUE_OPTIONS))
+def run(session: CliSession, *, argv: tuple[str, ...], shell: bool, **options: Any) -> int:
     """Add a program and run it here, now, with its output on this terminal; it is a job like any other.
 
     Exit 0 when it is done, 1 when it failed, 12 when it was cancelled. Ctrl-C ends it. What it writes to stderr comes
@@ -72,58 +58,54 @@ def run(session: Session, *, words: tuple[str, ...], shell: bool, **options: Any
     """
     if os.environ.get(MARK):
         raise ConfigurationError("a job cannot run programs in its own place", hint="Let it add them: holdfast add.")
-    argv = ("/bin/sh", "-c", " ".join(words)) if shell else words
-    later = {
-        "queue": _private_queue(),
+    argv = ("/bin/sh", "-c", " ".join(argv)) if shell else argv
+    queue_options = {
+        "queue": f"run-{secrets.token_hex(8)}",  # a queue that no other worker serves
         "priority": 0,
         "delay": None,
         "dependencies": (),
         "hold": False,
         "callback": None,
+        "pause_queue": False,
     }
-    request = JobBuilder(session, {**options, **later, "pause_queue": False}).request(argv)
+    request = JobBuilder(session, {**options, **queue_options}).build(argv)
     app = session.app
     job_id = app.store.jobs.enqueue(request).id
     stopped = threading.Event()
-    echo = _to_terminal(stopped) if session.output.format == "text" else None
+    echo = _echo(stopped) if session.output.format == "text" else None
     worker = app.worker(
         queues=[request.queue], slots=1, plans=False, grace="2s", poll="100ms", heartbeat="1s", echo=echo
     )
     Signals(stopped.set, lambda: _leave(worker)).start()
     worker.start()
-    _see_through(session, job_id, worker, stopped)
-    return _tell_end(session, app.views.get(job_id))
+    _wait_until_finished(session, job_id, worker, stopped)
+    return _print_result(session, app.views.get(job_id))
 
 
-def _see_through(session: Session, job_id: JobId, worker: Worker, stopped: threading.Event) -> None:
-    """Wait for the end of a program that is run here; who leaves before cancels it, while its worker can end it."""
+def _wait_until_finished(session: CliSession, job_id: JobId, worker: Worker, stopped: threading.Event) -> None:
+    """Wait for the command; cancel it on the way out, while its worker can still end it."""
     views = session.app.views
     try:
-        while worker.working and not views.state(job_id).finished and not stopped.wait(LOOK_EVERY):
+        while worker.working and not views.state(job_id).finished and not stopped.wait(POLL_INTERVAL_S):
             pass
-    finally:  # also when the store cannot be asked any more: what was begun here goes on nowhere else
+    finally:  # also if the store fails: no other worker may run this job
         with suppress(HoldfastError):
             session.app.control.cancel(Selector(ids=(job_id,)), actor=session.actor)
-        pause, until = threading.Event(), time.monotonic() + LONGEST_END
+        pause, until = threading.Event(), time.monotonic() + CANCEL_TIMEOUT_S
         while worker.working and worker.running and time.monotonic() < until:
-            pause.wait(LOOK_EVERY)
+            pause.wait(POLL_INTERVAL_S)
         worker.stop()
         worker.join()
 
 
 def _leave(worker: Worker) -> None:
-    """The second signal: the program is killed, and nothing is waited for."""
+    """Handle the second signal: kill the command and exit at once."""
     worker.abandon()
-    os._exit(SECOND_SIGNAL)
+    os._exit(SECOND_SIGNAL_EXIT)
 
 
-def _private_queue() -> str:
-    """A queue that no other worker serves."""
-    return f"run-{secrets.token_hex(8)}"
-
-
-def _to_terminal(stopped: threading.Event) -> Callable[[bytes], None]:
-    """Writes what the program writes; a reader who is gone ends it."""
+def _echo(stopped: threading.Event) -> Callable[[bytes], None]:
+    """A function that copies the command's output to stdout; a closed pipe stops the command."""
 
     def echo(data: bytes) -> None:
         try:
@@ -135,78 +117,10 @@ def _to_terminal(stopped: threading.Event) -> Callable[[bytes], None]:
     return echo
 
 
-def _tell_end(session: Session, job: Job) -> int:
+def _print_result(session: CliSession, job: Job) -> int:
     attempts = session.store.views.attempts(job.id)
     last = attempts[-1] if attempts else None
     code = 0 if job.state is State.DONE else None if last is None else last.exit_code
-    path = _path(session, job, 1 if last is None else last.token)
-    session.output.value(RunAnswer(job.id, job.state, job.reason, code, str(path)), lambda: ())
-    return CODES.get(job.state, 1)
-
-
-@command("log", answers=LogText)
-@click.argument("job_id", type=click.IntRange(0))
-@click.option("-f", "--follow", is_flag=True, help="Go on until the program has ended.")
-@click.option("-n", "--lines", type=click.IntRange(0), help="Only the last so many lines.")
-@click.option("--attempt", type=click.IntRange(1), help="Of the nth run. [the last]")
-def show_log(session: Session, *, job_id: int, follow: bool, lines: int | None, attempt: int | None) -> None:
-    """Show what a program has written. Logs are kept by attempt, on the host where it ran."""
-    job = session.store.views.get(JobId(job_id))
-    if job.kind != COMMAND:
-        raise InvalidInput(f"job {job_id} is no program, and has no log", hint="See holdfast show.")
-    found = _attempt(session, job, attempt, patient=follow)
-    path = _path(session, job, found.token)
-    if not path.exists():
-        host = f" by {found.worker}" if found.worker else ""
-        raise NotFound(f"there is no log {path}", hint=f"It was run{host}: look on that host.")
-    text = path.read_bytes().decode(errors="replace")
-    if lines is not None:
-        text = "".join(text.splitlines(keepends=True)[-lines:] if lines else [])
-    session.output.value(LogText(job.id, found.number, str(path), text), text.splitlines)
-    if follow and session.output.format == "text":
-        begun = path.stat().st_size
-        for data in _followed(path, begin=begun, finished=lambda: _is_over(session, job.id)):
-            session.output.lines(data.decode(errors="replace").splitlines())
-
-
-def _attempt(session: Session, job: Job, number: int | None, *, patient: bool) -> Attempt:
-    """The nth run of a program, or its last; who is *patient* waits for the first."""
-    pause = threading.Event()
-    while not (attempts := session.store.views.attempts(job.id)):
-        if not patient or session.store.views.get(job.id).state.finished:
-            raise NotFound(f"job {job.id} has not begun", hint="Follow it with -f, or see holdfast why.")
-        pause.wait(LOOK_EVERY)
-    if number is not None and number > len(attempts):
-        raise NotFound(f"job {job.id} has run {len(attempts)} times", hint="See holdfast show.")
-    return attempts[-1 if number is None else number - 1]
-
-
-def _path(session: Session, job: Job, token: int) -> Path:
-    return log_path(log_folder(session.url), job.id, token, load_command(job.payload).parameters)
-
-
-def _is_over(session: Session, job_id: JobId) -> bool:
-    return session.store.views.get(job_id).state is not State.RUNNING
-
-
-def _followed(path: Path, *, begin: int, finished: Callable[[], bool]) -> Iterator[bytes]:
-    """What comes to a log, until the program has ended."""
-    pause, place = threading.Event(), begin
-    while True:
-        over = finished()
-        data, place = _read(path, place)
-        if data:
-            yield data
-        elif over:
-            return
-        else:
-            pause.wait(LOOK_EVERY)
-
-
-def _read(path: Path, place: int) -> tuple[bytes, int]:
-    """What a file holds from a place on, and where that ends; a file that was cut is read from its beginning."""
-    with path.open("rb") as file:
-        begin = place if place <= file.seek(0, 2) else 0
-        file.seek(begin)
-        data = file.read(CHUNK)
-        return data, begin + len(data)
+    path = log_path_of(session, job, 1 if last is None else last.token)
+    session.output.value(CommandRunAnswer(job.id, job.state, job.reason, code, str(path)), lambda: ())
+    return EXIT_CODES.get(job.state, 1)

@@ -1,4 +1,4 @@
-"""``queue`` and ``workers``."""
+"""``queue`` with its sub-commands: limits, pauses and autoscaling of queues."""
 
 from __future__ import annotations
 
@@ -7,20 +7,17 @@ from collections.abc import Iterable, Iterator
 import click
 from msgspec import structs
 
-from holdfast.admin.actions.actions import WorkerAsked
 from holdfast.cli.command import CommandGroup, Items, command
-from holdfast.cli.fleet.autoscaler import decision_lines, lane_lines
-from holdfast.cli.session import Session
+from holdfast.cli.session import CliSession
 from holdfast.cli.text import age, table
 from holdfast.domain.fleet.autoscaler_state import RecordedDecision
-from holdfast.domain.jobs.job import WorkerRequest
 from holdfast.errors import NotFound
 from holdfast.output.printer import Line
-from holdfast.store.fleet.overview import QueueView, WorkerView, all_queues, worker_views
+from holdfast.store.fleet.overview import QueueView, all_queues
 
 
-class QueueShown(QueueView, frozen=True):
-    """A queue as in the list, and the last decisions of its autoscalers, the newest first."""
+class QueueDetail(QueueView, frozen=True):
+    """A queue with the last decisions of its autoscalers, newest first."""
 
     decisions: list[RecordedDecision]
 
@@ -30,104 +27,78 @@ def queue() -> None:
     """Look at queues, limit, pause and resume them. Changes hold from the next claim on, on every host."""
 
 
-@command("ls", answers=Items("queues", QueueView))
-def ls(session: Session) -> None:
+@command("ls", group=queue, answers=Items("queues", QueueView))
+def ls(session: CliSession) -> None:
     """List queues that have settings or jobs, and how full they are."""
     session.output.items("queues", all_queues(session.store), queue_table)
 
 
-@command("show", answers=QueueShown)
+@command("show", group=queue, answers=QueueDetail)
 @click.argument("name")
-def show(session: Session, *, name: str) -> None:
+def show(session: CliSession, *, name: str) -> None:
     """Show one queue, one that has settings or jobs, and what its autoscaler has decided lately."""
-    facts = next((found for found in all_queues(session.store) if found.name == name), None)
-    if facts is None:
+    view = next((view for view in all_queues(session.store) if view.name == name), None)
+    if view is None:
         raise NotFound(f"there is no queue {name[:100]!r}", hint="holdfast queue ls lists them.")
-    shown = QueueShown(**structs.asdict(facts), decisions=session.store.autoscaler.decisions(name))
-    session.output.value(shown, lambda: [*queue_table([facts]), *lane_lines(facts), *decision_lines(shown.decisions)])
+    detail = QueueDetail(**structs.asdict(view), decisions=session.store.autoscaler.decisions(name))
+    session.output.value(detail, lambda: _detail_lines(detail))
 
 
-@command("set", answers=QueueView, changes=True)
+@command("set", group=queue, answers=QueueView, changes=True)
 @click.argument("name")
 @click.option("--limit", type=click.IntRange(0), help="Running jobs over all hosts; 0 takes the limit away.")
 @click.option("--worker-limit", type=click.IntRange(0), help="Running jobs per worker; 0 takes the limit away.")
 @click.option("--autoscaler", metavar="MIN-MAX", help="Programs per worker, as many as its host bears: 1-8; or off.")
-def change(session: Session, *, name: str, limit: int | None, worker_limit: int | None, autoscaler: str | None) -> None:
+def change(
+    session: CliSession, *, name: str, limit: int | None, worker_limit: int | None, autoscaler: str | None
+) -> None:
     """Limit how many jobs of a queue run at a time.
 
     With --autoscaler each worker runs between MIN and MAX programs of the queue: it adds one by one while its host
     bears it, and a program begins only when what it will take fits. See holdfast autoscaler status.
     """
-    _tell(session, session.actions.queue(name, limit=limit, worker_limit=worker_limit, autoscaler=autoscaler))
+    _print(session, session.actions.queue(name, limit=limit, worker_limit=worker_limit, autoscaler=autoscaler))
 
 
-@command("pause", answers=QueueView, changes=True)
+@command("pause", group=queue, answers=QueueView, changes=True)
 @click.argument("name")
 @click.option("--note", metavar="TEXT", help="Why, for those who look later.")
-def pause(session: Session, *, name: str, note: str | None) -> None:
+def pause(session: CliSession, *, name: str, note: str | None) -> None:
     """Start nothing more of a queue; what runs goes on."""
-    _tell(session, session.actions.queue(name, paused=True, note=note))
+    _print(session, session.actions.queue(name, paused=True, note=note))
 
 
-@command("resume", answers=QueueView, changes=True)
+@command("resume", group=queue, answers=QueueView, changes=True)
 @click.argument("name")
-def resume(session: Session, *, name: str) -> None:
+def resume(session: CliSession, *, name: str) -> None:
     """Let a queue start jobs again."""
-    _tell(session, session.actions.queue(name, paused=False))
+    _print(session, session.actions.queue(name, paused=False))
 
 
-for _command in (ls, show, change, pause, resume):
-    queue.add_command(_command)
+def _print(session: CliSession, view: QueueView) -> None:
+    session.output.value(view, lambda: queue_table([view]))
 
 
-@command("workers", answers=Items("workers", WorkerView))
-def workers(session: Session) -> None:
-    """List the workers that are alive."""
-    session.output.items("workers", [worker_views(found) for found in session.store.workers.list()], worker_table)
+def queue_table(views: Iterable[QueueView]) -> Iterator[Line]:
+    def row(view: QueueView) -> list[str]:
+        limits = ["" if limit is None else str(limit) for limit in (view.limit, view.worker_limit)]
+        state = "paused" if view.paused else "open"
+        return [view.name, str(view.ready), str(view.running), *limits, view.autoscaler or "", state, view.note or ""]
 
-
-@command("ask", answers=WorkerAsked, changes=True)
-@click.argument("worker")
-@click.argument("request", type=click.Choice([*(str(request) for request in WorkerRequest), "go-on"]))
-def ask(session: Session, *, worker: str, request: str) -> None:
-    """Ask a worker, wherever it runs, to claim nothing more (quiet), to stop as after a signal, or to go on.
-
-    It obeys with its next heartbeat, within ten seconds. What runs goes on; a worker that stops waits for it.
-
-    \b
-    Examples:
-      holdfast ask host-1a2b3c quiet
-      holdfast ask host-1a2b3c go-on
-    """
-    done = session.actions.worker(worker, request)
-    session.output.value(done, lambda: [f"{worker} is asked: {request}"])
-
-
-def _tell(session: Session, facts: QueueView) -> None:
-    session.output.value(facts, lambda: queue_table([facts]))
-
-
-def queue_table(queues: Iterable[QueueView]) -> Iterator[Line]:
     heads = ("QUEUE", "READY", "RUNNING", "LIMIT", "PER WORKER", "AUTOSCALE", "STATE", "NOTE")
-    return table(heads, (_row(facts) for facts in queues))
+    return table(heads, (row(view) for view in views))
 
 
-def _row(facts: QueueView) -> list[str]:
-    limits = ["" if limit is None else str(limit) for limit in (facts.limit, facts.worker_limit)]
-    state = "paused" if facts.paused else "open"
-    scaled = facts.autoscaler or ""
-    return [facts.name, str(facts.ready), str(facts.running), *limits, scaled, state, facts.note or ""]
+def _detail_lines(detail: QueueDetail) -> Iterator[str | Line]:
+    yield from queue_table([detail])
+    for lane in detail.hosts:
+        yield f"{lane.host}: {lane.running} of {lane.slots} slots, memory is {lane.strain}"
+        yield from (f"  job {blocked.job_id}: {blocked.text}" for blocked in lane.blocked)
+    if detail.decisions:
+        heads = ("AGE", "HOST", "DECISION", "JOB", "SLOTS", "WHY")
+        yield from table(heads, (_decision_row(decision) for decision in detail.decisions))
 
 
-def worker_table(workers: Iterable[WorkerView]) -> Iterator[Line]:
-    return table(
-        ("WORKER", "HOST", "PID", "VERSION", "SLOTS", "SEEN", "ASKED", "QUEUES", "KINDS"),
-        (_worker_row(w) for w in workers),
-    )
-
-
-def _worker_row(facts: WorkerView) -> list[str]:
-    lists = [",".join(facts.queues), ",".join(facts.kinds)]
-    slots = "" if facts.slots is None else str(facts.slots)
-    told = [facts.host, str(facts.pid), facts.version or "", slots, age(facts.seen_at), facts.requested or ""]
-    return [facts.id, *told, *lists]
+def _decision_row(decision: RecordedDecision) -> list[str]:
+    numbers = ["" if number is None else str(number) for number in (decision.job_id, decision.slots)]
+    return [age(decision.at), decision.host, decision.action.value, *numbers, decision.text]

@@ -1,4 +1,4 @@
-"""``size``: how many programs this host could run at once."""
+"""``size``: the number of commands that this host can run at once."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import click
 from msgspec import Struct
 
 from holdfast.cli.command import command
-from holdfast.cli.session import Session
-from holdfast.domain.commands.command import host_capacity
-from holdfast.domain.sizes import as_bytes
+from holdfast.cli.session import CliSession
+from holdfast.domain.commands.command import fits
+from holdfast.domain.text import as_bytes
 
 
-class Size(Struct, frozen=True):
-    """What the host has, what one program takes, and how many fit into 80 % of the host; *by* what they are bounded."""
+class SizeAnswer(Struct, frozen=True):
+    """The number of commands that fit into 80 % of the host; *by* names the scarcer resource."""
 
     memory_bytes: int
     cores: int
@@ -24,10 +24,10 @@ class Size(Struct, frozen=True):
     by: str
 
 
-@command("size", answers=Size)
+@command("size", answers=SizeAnswer)
 @click.option("--memory", required=True, metavar="SIZE", help="What one program takes: 512M, 8G.")
 @click.option("--cpus", default=1.0, show_default=True, help="How many processors one keeps busy.")
-def size(session: Session, *, memory: str, cpus: float) -> None:
+def size(session: CliSession, *, memory: str, cpus: float) -> None:
     """Say how many programs of a size this host could run: 80 % of its memory and of its cores, whichever is less.
 
     \b
@@ -36,7 +36,7 @@ def size(session: Session, *, memory: str, cpus: float) -> None:
     """
     room = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     cores = os.cpu_count() or 1
-    slots, by = host_capacity(room, cores, as_bytes(memory), cpus)
-    found = Size(room, cores, as_bytes(memory), cpus, slots, by)
+    slots, by = fits(room, cores, as_bytes(memory), cpus)
+    answer = SizeAnswer(room, cores, as_bytes(memory), cpus, slots, by)
     text = f"{slots} at once, bounded by {by}: {room / 2**30:.1f} GiB and {cores} cores, of which 80 % are used"
-    session.output.value(found, lambda: [str(slots) if session.output.quiet else text])
+    session.output.value(answer, lambda: [str(slots) if session.output.quiet else text])

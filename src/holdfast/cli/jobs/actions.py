@@ -1,4 +1,4 @@
-"""What people do to jobs: cancel, pause, resume, retry, hold, unhold, set, rm."""
+"""The actions on jobs: ``cancel``, ``pause``, ``resume``, ``retry``, ``kill``, ``restart``, ``hold``, ``rm``."""
 
 from __future__ import annotations
 
@@ -8,33 +8,28 @@ from typing import Any
 import click
 
 from holdfast.admin.actions.actions import JOB_ACTIONS, Changed
-from holdfast.cli.command import HoldfastCommand, command
-from holdfast.cli.confirm import confirm
-from holdfast.cli.job_filter import selecting
-from holdfast.cli.session import Session
+from holdfast.cli.command import HoldfastCommand, command, with_options
+from holdfast.cli.job_filter import with_job_filter
+from holdfast.cli.session import CliSession
 from holdfast.domain.jobs.selector import Selector
 
 note = click.option("--note", metavar="TEXT", help="Why, for those who look later.")
 
 
-def action(name: str, text: str, *options: Any) -> HoldfastCommand:
-    """A command that does one thing to the jobs it is given; a destructive one asks before it takes several."""
+def action(name: str, text: str, *options: Callable[..., Any]) -> HoldfastCommand:
+    """Build the command of one action on jobs; a destructive one asks before it changes more than one job."""
 
-    def run(session: Session, selector: Selector, *, dry_run: bool, yes: bool = True, **given: Any) -> None:
+    def run(session: CliSession, selector: Selector, *, dry_run: bool, yes: bool = True, **arguments: Any) -> None:
         matched = session.actions.matched(name, selector)
         if not dry_run:
-            _sure(session, name, matched, yes=yes)
-        done = session.actions.jobs(name, selector, dry_run=dry_run, matched=matched, **given)
-        tell_changed(session, done)
+            hint = "Add --yes, or look first with --dry-run."
+            session.confirm(f"{name} {matched} jobs", yes=yes or matched == 1, hint=hint)
+        print_changed(session, session.actions.jobs(name, selector, dry_run=dry_run, matched=matched, **arguments))
 
     run.__doc__ = text
-    function: Callable[..., Any] = run
-    if JOB_ACTIONS[name].destructive:
-        function = click.option("--yes", is_flag=True, help="Do not ask.")(function)
-    function = click.option("--dry-run", is_flag=True, help="Say how many jobs match; change nothing.")(function)
-    for option in reversed(options):
-        function = option(function)
-    return command(name, answers=Changed, changes=True)(selecting(function))
+    yes = [click.option("--yes", is_flag=True, help="Do not ask.")] if JOB_ACTIONS[name].destructive else []
+    dry_run = click.option("--dry-run", is_flag=True, help="Say how many jobs match; change nothing.")
+    return command(name, answers=Changed, changes=True)(with_job_filter(with_options(*options, dry_run, *yes)(run)))
 
 
 cancel = action(
@@ -71,22 +66,17 @@ rm = action(
 )
 
 
-def _sure(session: Session, name: str, matched: int, *, yes: bool) -> None:
-    """Ask before more than one job is lost; a program says --yes."""
-    confirm(session, f"{name} {matched} jobs", yes=yes or matched == 1, hint="Add --yes, or look first with --dry-run.")
+def print_changed(session: CliSession, answer: Changed) -> None:
+    """Print how many jobs an action changed and, if it skipped some, why."""
+    session.output.value(answer, lambda: [_summary(answer)])
 
 
-def tell_changed(session: Session, done: Changed) -> None:
-    """Say what was done; and if some jobs were left alone, how they stand and what the verb is for."""
-    session.output.value(done, lambda: [_line(done)])
+def _summary(answer: Changed) -> str:
+    if answer.dry_run:
+        return f"{_count_jobs(answer.matched)} would be asked; nothing was changed"
+    left = f" (left: {answer.why})" if answer.why else ""
+    return f"{answer.action}: {answer.changed} of {_count_jobs(answer.matched)}{left}"
 
 
-def _line(done: Changed) -> str:
-    if done.dry_run:
-        return f"{_jobs(done.matched)} would be asked; nothing was changed"
-    left = f" (left: {done.why})" if done.why else ""
-    return f"{done.action}: {done.changed} of {_jobs(done.matched)}{left}"
-
-
-def _jobs(count: int) -> str:
+def _count_jobs(count: int) -> str:
     return "1 job" if count == 1 else f"{count:,} jobs"

@@ -1,8 +1,7 @@
-"""``set``: change jobs that have not ended, and what programs are asked to do before they run."""
+"""``set``: edit jobs before they finish, and commands before they run."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,24 +11,24 @@ from msgspec import UNSET
 
 from holdfast.admin.actions.actions import Changed
 from holdfast.cli.command import command, with_options
-from holdfast.cli.job_filter import selecting
-from holdfast.cli.jobs.actions import tell_changed
-from holdfast.cli.session import Session
+from holdfast.cli.commands.options import parse_variables
+from holdfast.cli.job_filter import with_job_filter
+from holdfast.cli.jobs.actions import print_changed
+from holdfast.cli.session import CliSession
 from holdfast.domain.commands.command import COMMAND, checked_variable, checked_word
 from holdfast.domain.commands.edit import Edit
-from holdfast.domain.durations import as_duration
-from holdfast.domain.jobs.job import Job, State
+from holdfast.domain.jobs.job import State
 from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.sizes import as_bytes
 from holdfast.errors import Conflict, InvalidInput
 
-#: The word that takes a cap away.
+#: The value of an option that clears a cap.
 NONE = "none"
-ONE_OF = "--priority, --to-queue, --run-at, --env, --unset, --memory, --cpus, --timeout, --log-cap or --cwd"
+OPTIONS = "--priority, --to-queue, --run-at, --env, --unset, --memory, --cpus, --timeout, --log-cap or --cwd"
 
 
 @command("set", answers=Changed, changes=True)
-@selecting
+@with_job_filter
 @with_options(
     click.option("--priority", type=int, help="The new priority: higher is sooner."),
     click.option("--to-queue", metavar="QUEUE", help="Move to this queue."),
@@ -43,8 +42,8 @@ ONE_OF = "--priority, --to-queue, --run-at, --env, --unset, --memory, --cpus, --
     click.option("--cwd", metavar="DIR", help="Where it runs."),
     click.option("--dry-run", is_flag=True, help="Say how many jobs match; change nothing."),
 )
-def change(
-    session: Session,
+def edit(
+    session: CliSession,
     selector: Selector,
     *,
     dry_run: bool,
@@ -62,44 +61,39 @@ def change(
       holdfast set 17 --env RATE=0.2 --memory 16G
       holdfast set --label 'train*' --priority 5 --to-queue slow
     """
-    edit = _edit(**edits)
+    edit = _parse_edit(**edits)
     if not edit and priority is None and to_queue is None and run_at is None:
-        raise InvalidInput("nothing to change", hint=f"Give {ONE_OF}.")
+        raise InvalidInput("nothing to change", hint=f"Give {OPTIONS}.")
     matched = session.actions.matched("set", selector)
     if edit:
-        _refuse_begun(session, selector)
-    given = {"priority": priority, "to_queue": to_queue, "run_at": run_at, "edit": edit or None}
-    tell_changed(session, session.actions.jobs("set", selector, dry_run=dry_run, matched=matched, **given))
+        _refuse_started(session, selector)
+    changes = {"priority": priority, "to_queue": to_queue, "run_at": run_at, "edit": edit or None}
+    print_changed(session, session.actions.jobs("set", selector, dry_run=dry_run, matched=matched, **changes))
 
 
-def _refuse_begun(session: Session, selector: Selector) -> None:
-    """A program that was named keeps what it was given once it runs; so do all that match, if none is left to change.
+def _refuse_started(session: CliSession, selector: Selector) -> None:
+    """Refuse to edit a selected command that runs or is finished.
 
-    Raises:
-        Conflict: It tells which.
-        InvalidInput: A job that was named is no program.
+    Ids are checked one by one; for other selectors it is enough that one command is still idle.
     """
     idle = [state for state in State if not state.finished and state is not State.RUNNING]
     narrowed = selector.only(*idle)
     if selector.ids is None:
         if narrowed.empty or not session.store.views.count(narrowed, cap=1).count:
-            raise Conflict("all that match run or have ended", hint=_AGAIN)
+            raise Conflict("all that match run or have ended", hint=_ADD_AGAIN)
         return
     for job in session.store.views.all(selector):
         if job.kind != COMMAND:
             raise InvalidInput(f"job {job.id} is no program", hint="Only priority, queue and time can be set.")
         if job.state not in idle:
-            raise Conflict(f"job {job.id} {_stands(job)}: it keeps what it was given", hint=_AGAIN, job_id=job.id)
+            state = "runs" if job.state is State.RUNNING else f"is {job.state}"
+            raise Conflict(f"job {job.id} {state}: it keeps what it was given", hint=_ADD_AGAIN, job_id=job.id)
 
 
-_AGAIN = "Add it anew with other options."
+_ADD_AGAIN = "Add it anew with other options."
 
 
-def _stands(job: Job) -> str:
-    return "runs" if job.state is State.RUNNING else f"is {job.state}"
-
-
-def _edit(
+def _parse_edit(
     *,
     variables: Sequence[str],
     unset: Sequence[str],
@@ -109,29 +103,22 @@ def _edit(
     log_cap: str | None,
     cwd: str | None,
 ) -> Edit:
-    env = {}
-    for text in variables:
-        name, given, value = text.partition("=")
-        checked_variable(name)
-        if not given and name not in os.environ:
-            raise InvalidInput(f"there is no variable {name!r} here", hint=f"Write --env {name}=VALUE.")
-        env[name] = checked_word(value if given else os.environ[name], label=f"the variable {name}")
     return Edit(
-        env=env,
+        env={name: checked_word(value, what=f"the variable {name}") for name, value in parse_variables(variables)},
         without=tuple(checked_variable(name) for name in unset),
-        memory=_given(memory, as_bytes),
-        cpus=_given(cpus, _number),
-        timeout=_given(timeout, as_duration),
-        log_cap=_given(log_cap, as_bytes),
+        memory=_parse_cap(memory, as_bytes),
+        cpus=_parse_cap(cpus, _parse_cpus),
+        timeout=_parse_cap(timeout, as_duration),
+        log_cap=_parse_cap(log_cap, as_bytes),
         cwd=UNSET if cwd is None else str(Path(cwd).absolute()),
     )
 
 
-def _given(text: str | None, read: Callable[[str], Any]) -> Any:
-    return UNSET if text is None else None if text == NONE else read(text)
+def _parse_cap(text: str | None, parse: Callable[[str], Any]) -> Any:
+    return UNSET if text is None else None if text == NONE else parse(text)
 
 
-def _number(text: str) -> float:
+def _parse_cpus(text: str) -> float:
     try:
         return float(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""``enqueue``: a job by the name of its kind."""
+"""``enqueue``: enqueue a job by the name of its kind."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ import click
 import msgspec
 from msgspec import Struct
 
-from holdfast.cli.command import command as shared_command
-from holdfast.cli.session import Session
-from holdfast.domain.durations import as_duration
+from holdfast.cli.command import command
+from holdfast.cli.session import CliSession
 from holdfast.domain.jobs.dependencies import After
 from holdfast.domain.jobs.job import JobId
 from holdfast.domain.jobs.new_job import NewJob
@@ -22,7 +21,7 @@ from holdfast.errors import InvalidInput, InvalidPayload
 
 
 class EnqueueAnswer(Struct, frozen=True):
-    """The job; not *created*: another with its key was there already."""
+    """The enqueued job; if *created* is false, a live job with the same key already existed."""
 
     id: JobId
     created: bool
@@ -30,7 +29,7 @@ class EnqueueAnswer(Struct, frozen=True):
     queue: str
 
 
-@shared_command("enqueue", answers=EnqueueAnswer, changes=True)
+@command("enqueue", answers=EnqueueAnswer, changes=True)
 @click.argument("kind")
 @click.option(
     "-p",
@@ -48,7 +47,7 @@ class EnqueueAnswer(Struct, frozen=True):
     "--after", multiple=True, type=int, metavar="ID", help="Start when this job is done; several are allowed."
 )
 @click.option("--hold", is_flag=True, help="Keep it from starting until holdfast unhold.")
-def command(session: Session, *, kind: str, payload: str, **options: Any) -> None:
+def enqueue(session: CliSession, *, kind: str, payload: str, **options: Any) -> None:
     """Enqueue a job of a kind that an application has registered.
 
     The names of the parameters are checked at once, their types by the worker.
@@ -60,10 +59,10 @@ def command(session: Session, *, kind: str, payload: str, **options: Any) -> Non
     """
     published = session.store.kinds.get(kind)
     request = _request(published, read_payload(payload), session.actor, options)
-    answer = session.store.jobs.enqueue(request)
-    text = f"job {answer.id}" + ("" if answer.created else " was there already")
-    placed = EnqueueAnswer(answer.id, answer.created, kind, request.queue)
-    session.output.value(placed, lambda: [str(answer.id) if session.output.quiet else text])
+    job = session.store.jobs.enqueue(request)
+    text = f"job {job.id}" + ("" if job.created else " was there already")
+    answer = EnqueueAnswer(job.id, job.created, kind, request.queue)
+    session.output.value(answer, lambda: [str(job.id) if session.output.quiet else text])
 
 
 def _request(published: PublishedKind, payload: str, actor: str, options: dict[str, Any]) -> NewJob:
@@ -84,7 +83,7 @@ def _request(published: PublishedKind, payload: str, actor: str, options: dict[s
 
 
 def read_payload(payload: str) -> str:
-    """The JSON itself, or what a file or stdin holds."""
+    """The JSON of a ``--payload`` option: the text itself, a file (``@FILE``) or stdin (``-``)."""
     if payload == "-":
         return sys.stdin.read()
     if payload.startswith("@"):
@@ -96,7 +95,7 @@ def read_payload(payload: str) -> str:
 
 
 def decoded_payload(payload: str) -> dict[str, Any]:
-    """The payload's values."""
+    """The parameters in a JSON payload, by name."""
     try:
         values = msgspec.json.decode(payload)
     except (msgspec.DecodeError, RecursionError, UnicodeEncodeError) as error:

@@ -1,8 +1,9 @@
-"""``ls``, ``show`` and ``why``: look at jobs."""
+"""``ls``: list jobs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
+from functools import cached_property
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
@@ -10,22 +11,23 @@ import click
 from msgspec import structs
 
 from holdfast.cli.command import command
-from holdfast.cli.job_filter import is_everything, selecting
-from holdfast.cli.session import Session
-from holdfast.cli.text import job_lines, job_table, place_table
-from holdfast.domain.jobs.job import Job, JobId
+from holdfast.cli.job_filter import selects_all, with_job_filter
+from holdfast.cli.session import CliSession
+from holdfast.cli.text import JOB_HEADS, job_row, job_table, table
+from holdfast.domain.jobs.job import Job
 from holdfast.domain.jobs.selector import Selector
+from holdfast.output.printer import Line
 
 if TYPE_CHECKING:
     from holdfast.admin.views.masking import Masks
 
 
 @command("ls", answers="JOBS")
-@selecting
+@with_job_filter
 @click.option("-n", "--limit", default=50, show_default=True, type=click.IntRange(1, 2**31), help="At most so many.")
 @click.option("--all", "everything", is_flag=True, help="All that match, however many.")
-@click.option("--cwd", "places", is_flag=True, help="Show the directories in which programs run.")
-def ls(session: Session, *, selector: Selector, limit: int, everything: bool, places: bool) -> None:
+@click.option("--cwd", "directories", is_flag=True, help="Show the directories in which programs run.")
+def ls(session: CliSession, *, selector: Selector, limit: int, everything: bool, directories: bool) -> None:
     """List jobs, the newest first.
 
     \b
@@ -35,61 +37,45 @@ def ls(session: Session, *, selector: Selector, limit: int, everything: bool, pl
       holdfast ls --label nightly --all -o ndjson
     """
     session.store.views.refuse_missing(selector)
-    found = _masked(session, session.store.views.all(selector))
-    jobs = found if everything else islice(found, limit)
-    first = next(jobs := iter(jobs), None)
+    masking = _Masking(session)
+    matches = masking.without_secrets(session.store.views.all(selector))
+    jobs = matches if everything else islice(matches, limit)
+    first = next(jobs, None)
     if first is None:
-        session.output.note("no jobs yet" if is_everything(selector) else "no job matches")
-    shown = chain([] if first is None else [first], jobs)
-    session.output.items("jobs", shown, place_table if places else job_table, data=_facts(session))
+        session.output.note("no jobs yet" if selects_all(selector) else "no job matches")
+    listed = chain([] if first is None else [first], jobs)
+    session.output.items("jobs", listed, _directory_table if directories else job_table, facts=masking.view)
 
 
-@command("show", answers="JobListView")
-@click.argument("job_id", type=click.IntRange(0))
-def show(session: Session, *, job_id: int) -> None:
-    """Show one job: where it stands, why, its attempts and its history."""
-    from holdfast.admin.views.jobs import JobListView, job_detail
-    from holdfast.admin.views.masking import Masks
+def _directory_table(jobs: Iterable[Job]) -> Iterator[Line]:
+    """Jobs with the directories in which their commands run."""
+    from holdfast.cli.jobs.show import command_of
 
-    story = session.store.dashboard.story(JobId(job_id))
-    told = job_detail(story, Masks(session.store))
-    reasons = [] if story.job.state.finished else [reason.text for reason in told.why]
-    shown = JobListView(told.job, told.attempts, told.events, reasons)
-    session.output.value(shown, lambda: job_lines(story.job, told, reasons))
+    def row(job: Job) -> list[str]:
+        *cells, note = job_row(job)
+        command = command_of(job)
+        return [*cells, "" if command is None else command.cwd, note]
+
+    return table((*JOB_HEADS[:-1], "DIRECTORY", JOB_HEADS[-1]), (row(job) for job in jobs))
 
 
-@command("why", answers="Reasons")
-@click.argument("job_id", type=click.IntRange(0))
-def why(session: Session, *, job_id: int) -> None:
-    """Say why a job is not running, the nearest reason first."""
-    from holdfast.admin.views.jobs import Reasons
+class _Masking:
+    """Masks the secrets of jobs. It imports the views on first use: a plain list does without them."""
 
-    reasons = session.store.views.why(JobId(job_id))
-    session.output.value(Reasons(reasons), lambda: [reason.text for reason in reasons])
+    def __init__(self, session: CliSession) -> None:
+        self._session = session
 
-
-def _masked(session: Session, jobs: Iterator[Job]) -> Iterator[Job]:
-    """Jobs whose errors hold no secret of theirs."""
-    masks: list[Masks] = []
-    for job in jobs:
-        if job.error is None:
-            yield job
-            continue
+    @cached_property
+    def _masks(self) -> Masks:
         from holdfast.admin.views.masking import Masks
 
-        masks[:] = masks or [Masks(session.store)]
-        yield structs.replace(job, error=masks[0].text(job, job.error))
+        return Masks(self._session.store)
 
+    def without_secrets(self, jobs: Iterable[Job]) -> Iterator[Job]:
+        for job in jobs:
+            yield job if job.error is None else structs.replace(job, error=self._masks.text(job, job.error))
 
-def _facts(session: Session) -> Callable[[Job], Any]:
-    """Jobs for programs. What it takes to tell them is loaded when one asks."""
-    masks: list[Masks] = []
-
-    def facts(job: Job) -> Any:
+    def view(self, job: Job) -> Any:
         from holdfast.admin.views.jobs import job_view
-        from holdfast.admin.views.masking import Masks
 
-        masks[:] = masks or [Masks(session.store)]
-        return job_view(job, masks[0])
-
-    return facts
+        return job_view(job, self._masks)

@@ -1,4 +1,4 @@
-"""``wait``: until jobs have ended."""
+"""``wait``: wait until jobs are finished."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import time
 import click
 
 from holdfast.admin.views.jobs import job_view
-from holdfast.cli.command import command as shared_command
-from holdfast.cli.job_filter import is_everything, selecting
-from holdfast.cli.session import Session
+from holdfast.cli.command import command
+from holdfast.cli.job_filter import selects_all, with_job_filter
+from holdfast.cli.session import CliSession
 from holdfast.cli.text import job_table
 from holdfast.domain.durations import as_duration
 from holdfast.domain.jobs.job import LIVE, Job, State
@@ -18,43 +18,42 @@ from holdfast.domain.jobs.selector import Selector
 from holdfast.errors import InvalidInput, NoSuchJob, WaitTimeout
 from holdfast.output.progress import progress
 
-CODES = {State.DONE: 0, State.DEAD: 1, State.CANCELLED: 12}
+EXIT_CODES = {State.DONE: 0, State.DEAD: 1, State.CANCELLED: 12}
 PARTIAL = 6
-#: How often the store is asked, in seconds.
-POLL = 0.2
+POLL_INTERVAL_S = 0.2
 
 
-@shared_command("wait", answers="JOBS")
-@selecting
+@command("wait", answers="JOBS")
+@with_job_filter
 @click.option("--timeout", metavar="TIME", help="Give up after so long, with exit 10.")
-def command(session: Session, *, selector: Selector, timeout: str | None) -> int:
+def wait(session: CliSession, *, selector: Selector, timeout: str | None) -> int:
     """Wait until all jobs that match now have ended.
 
     Exit 0 when all are done, 1 when all are dead, 12 when all were cancelled, 6 when they differ.
     """
-    if is_everything(selector):
+    if selects_all(selector):
         raise InvalidInput("which jobs should be waited for?", hint="Give ids, or --label, --queue … or --filter.")
     session.store.views.refuse_missing(selector)
     ids = tuple(job.id for job in session.store.views.all(selector))
     if not ids:
         raise NoSuchJob("no job matches", hint="holdfast ls with the same options shows what does.")
     _wait(session, Selector(ids=ids), None if timeout is None else as_duration(timeout).total_seconds())
-    session.store.views.refuse_missing(Selector(ids=ids))  # one that was removed meanwhile has no result
+    session.store.views.refuse_missing(Selector(ids=ids))  # a job that was deleted meanwhile has no result
     jobs = list(session.store.views.all(Selector(ids=ids)))
-    session.output.items("jobs", jobs, job_table, data=job_view)
-    return exit_code(jobs)
+    session.output.items("jobs", jobs, job_table, facts=job_view)
+    return _exit_code(jobs)
 
 
-def exit_code(jobs: list[Job]) -> int:
-    codes = {CODES[job.state] for job in jobs}
+def _exit_code(jobs: list[Job]) -> int:
+    codes = {EXIT_CODES[job.state] for job in jobs}
     return codes.pop() if len(codes) == 1 else PARTIAL
 
 
-def _wait(session: Session, selector: Selector, seconds: float | None) -> None:
-    began, bell, total = time.monotonic(), threading.Event(), len(selector.ids or ())
-    with progress(session.output, "waiting for jobs", total) as tell:
+def _wait(session: CliSession, selector: Selector, timeout_s: float | None) -> None:
+    began, pause, total = time.monotonic(), threading.Event(), len(selector.ids or ())
+    with progress(session.output, "waiting for jobs", total) as update:
         while left := session.store.views.count(selector.only(*LIVE), cap=1_000_000).count:
-            if seconds is not None and time.monotonic() - began > seconds:
+            if timeout_s is not None and time.monotonic() - began > timeout_s:
                 raise WaitTimeout(f"{left} jobs had not ended in time", left=left)
-            tell(total - left, 0)
-            bell.wait(POLL)
+            update(total - left, 0)
+            pause.wait(POLL_INTERVAL_S)

@@ -35,7 +35,7 @@ def config() -> None:
 
 @command("show", answers=Items("settings", SettingValue))
 @click.option("--origin", is_flag=True, help="Say where each value came from.")
-def show(session: Session, *, origin: bool) -> None:
+def show(session: CliSession, *, origin: bool) -> None:
     """Show every setting that is in force.
 
     From weak to strong: the default, holdfast.toml, [tool.holdfast] of pyproject.toml, HOLDFAST_*, flags.
@@ -77,7 +77,7 @@ def _format_value(value: Any) -> str:
 
 
 @command("exit-codes", answers=Items("exit_codes", ExitCode))
-def exit_codes(session: Session) -> None:
+def exit_codes(session: CliSession) -> None:
     """List the exit codes, which are the same for all commands."""
     session.output.items(
         "exit_codes",
@@ -88,7 +88,7 @@ def exit_codes(session: Session) -> None:
 
 @command("explain", answers=ErrorExplanation)
 @click.argument("code")
-def explain(session: Session, *, code: str) -> None:
+def explain(session: CliSession, *, code: str) -> None:
     """Explain an error code, like E_LEASE_LOST: what it means and what to do."""
     known = error_table()
     row = known.get(code.upper())
@@ -103,7 +103,7 @@ def explain(session: Session, *, code: str) -> None:
 
 @command("completion", answers=Script)
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-def completion(session: Session, *, shell: str) -> None:
+def completion(session: CliSession, *, shell: str) -> None:
     """Print the script that makes a shell complete commands and options.
 
     \b

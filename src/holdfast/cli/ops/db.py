@@ -1,4 +1,4 @@
-"""``db``: the store as a whole."""
+"""``db`` with its sub-commands: maintenance of the store as a whole."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import click
 from msgspec import Struct
 
 from holdfast.cli.command import CommandGroup, command
-from holdfast.cli.session import Session
+from holdfast.cli.session import CliSession
 from holdfast.cli.text import table
 from holdfast.domain.access.masking import mask_store_url
 from holdfast.errors import InvalidInput, NotAStore
@@ -16,36 +16,40 @@ from holdfast.store.engine.backend import SCHEMA_VERSION
 from holdfast.store.engine.database import Finding, Vacuumed
 from holdfast.store.engine.url import open_store
 
-UNSOUND = 1
+UNSOUND_EXIT = 1
 
 
-class Migrated(Struct, frozen=True):
-    """The schema after the migrations that were *applied* just now."""
+class MigrateAnswer(Struct, frozen=True):
+    """The version of the schema after the *applied* migrations."""
 
     schema: int
     server: str
     applied: list[int]
 
 
-class Checked(Struct, frozen=True):
+class CheckAnswer(Struct, frozen=True):
+    """The results of all checks; *sound* if none failed."""
+
     sound: bool
     findings: list[Finding]
 
 
-class BackedUp(Struct, frozen=True):
+class BackupAnswer(Struct, frozen=True):
+    """A backup file and its size."""
+
     file: str
     bytes: int
 
 
-class Roles(Struct, frozen=True):
-    """The statements that make the roles; *applied*: they were run."""
+class RolesAnswer(Struct, frozen=True):
+    """The statements that create the roles; *applied* if they were run."""
 
     statements: list[str]
     applied: bool
 
 
-class Copied(Struct, frozen=True):
-    """How many rows of each table the target has now."""
+class CopyAnswer(Struct, frozen=True):
+    """The number of rows in each table of the target."""
 
     target: str
     rows: dict[str, int]
@@ -56,17 +60,17 @@ def db() -> None:
     """Migrate, check, back up, vacuum or move the store."""
 
 
-@command("migrate", answers=Migrated, changes=True)
-def migrate(session: Session) -> None:
+@command("migrate", group=db, answers=MigrateAnswer, changes=True)
+def migrate(session: CliSession) -> None:
     """Bring the schema of the store up to date. Opening a store does that too, where its user may."""
     applied = session.store.backend.migrate()
-    done = Migrated(SCHEMA_VERSION, session.store.database.tools.server, applied)
+    answer = MigrateAnswer(SCHEMA_VERSION, session.store.database.tools.server, applied)
     text = f"migrations applied: {', '.join(map(str, applied))}" if applied else "nothing to do"
-    session.output.value(done, lambda: [f"schema {done.schema} on {done.server}; {text}"])
+    session.output.value(answer, lambda: [f"schema {answer.schema} on {answer.server}; {text}"])
 
 
-@command("check", answers=Checked)
-def check(session: Session) -> int:
+@command("check", group=db, answers=CheckAnswer)
+def check(session: CliSession) -> int:
     """Check that the database is sound and that its tables agree with each other. Reads every row.
 
     Exit 1 when something is wrong.
@@ -77,31 +81,31 @@ def check(session: Session) -> int:
         findings = [Finding("the file is a store", ok=False, detail=error.message)]
     sound = all(finding.ok for finding in findings)
     rows = [["ok" if finding.ok else "WRONG", finding.check, finding.detail] for finding in findings]
-    session.output.value(Checked(sound, findings), lambda: table(("", "CHECK", "DETAIL"), rows))
-    return 0 if sound else UNSOUND
+    session.output.value(CheckAnswer(sound, findings), lambda: table(("", "CHECK", "DETAIL"), rows))
+    return 0 if sound else UNSOUND_EXIT
 
 
-@command("backup", answers=BackedUp)
+@command("backup", group=db, answers=BackupAnswer)
 @click.argument("file", type=click.Path(path_type=Path))
-def backup(session: Session, *, file: Path) -> None:
+def backup(session: CliSession, *, file: Path) -> None:
     """Write all jobs, as of one moment, to a new SQLite FILE, while work goes on.
 
     The file is a store: look into it with --url sqlite:///FILE, or bring it to PostgreSQL with db copy.
     """
     size = session.store.database.backup(file)
-    session.output.value(BackedUp(str(file), size), lambda: [f"{file}: {_bytes(size)}"])
+    session.output.value(BackupAnswer(str(file), size), lambda: [f"{file}: {format_size(size)}"])
 
 
-@command("vacuum", answers=Vacuumed, changes=True)
-def vacuum(session: Session) -> None:
+@command("vacuum", group=db, answers=Vacuumed, changes=True)
+def vacuum(session: CliSession) -> None:
     """Give back the room of what was deleted. On SQLite, writers wait meanwhile."""
-    done = session.store.database.vacuum()
-    session.output.value(done, lambda: [f"{_bytes(done.before)} before, {_bytes(done.after)} after"])
+    answer = session.store.database.vacuum()
+    session.output.value(answer, lambda: [f"{format_size(answer.before)} before, {format_size(answer.after)} after"])
 
 
-@command("roles", answers=Roles, changes=True)
+@command("roles", group=db, answers=RolesAnswer, changes=True)
 @click.option("--apply", is_flag=True, help="Run the statements, which needs a user that may create roles.")
-def roles(session: Session, *, apply: bool) -> None:
+def roles(session: CliSession, *, apply: bool) -> None:
     """Print the SQL that makes three roles of least privilege on PostgreSQL.
 
     \b
@@ -117,35 +121,32 @@ def roles(session: Session, *, apply: bool) -> None:
     statements: list[str] = tools.roles()
     if apply:
         tools.apply(statements)  # type: ignore[attr-defined]
-    session.output.value(Roles(statements, apply), lambda: [f"{statement};" for statement in statements])
+    session.output.value(RolesAnswer(statements, apply), lambda: [f"{statement};" for statement in statements])
 
 
-@command("copy", answers=Copied, changes=True)
+@command("copy", group=db, answers=CopyAnswer, changes=True)
 @click.argument("target", metavar="URL")
-def copy(session: Session, *, target: str) -> None:
+def copy(session: CliSession, *, target: str) -> None:
     """Move a SQLite store to PostgreSQL at URL: all jobs with their ids and their history.
 
     Stop all workers first: while one is alive, nothing is copied (exit 9). The target must have no jobs.
     Afterwards the old file takes no new job and starts none, so that nothing is lost in it.
     """
-    there = open_store(target)
+    target_store = open_store(target)
     try:
         rows = session.store.database.move_to(
-            there.database,
+            target_store.database,
             mask_store_url(target),
             told=lambda table, count: session.output.note(f"{table}: {count:,} rows"),
         )
     finally:
-        there.close()
-    done = Copied(mask_store_url(target), rows)
-    session.output.value(done, lambda: [f"{rows['job']:,} jobs copied; from now on use {done.target}"])
+        target_store.close()
+    answer = CopyAnswer(mask_store_url(target), rows)
+    session.output.value(answer, lambda: [f"{rows['job']:,} jobs copied; from now on use {answer.target}"])
 
 
-for _command in (migrate, check, backup, vacuum, roles, copy):
-    db.add_command(_command)
-
-
-def _bytes(size: int) -> str:
+def format_size(size: int) -> str:
+    """A number of bytes in powers of 1000."""
     amount = float(size)
     for unit in ("B", "KB", "MB", "GB"):
         if amount < 1000:

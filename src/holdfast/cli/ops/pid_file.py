@@ -1,4 +1,4 @@
-"""What is up: one file for each store, locked for as long as its holder lives."""
+"""The pid file of ``up``: one per store, locked by the process that is up."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from holdfast.settings import user_data
 
 
 class UpStatus(Struct, frozen=True, kw_only=True):
-    """What ``holdfast up`` runs for a store."""
+    """A running ``holdfast up``."""
 
     pid: int
     url: str
@@ -30,9 +30,9 @@ class UpStatus(Struct, frozen=True, kw_only=True):
 
 
 class PidFile:
-    """The place where one store's ``up`` tells of itself.
+    """The pid file of one store.
 
-    The lock, not the file, says whether it lives: the system drops it with the process, however that ends.
+    The lock, not the file, shows that the process is alive: the kernel releases it however the process ends.
     """
 
     def __init__(self, path: Path) -> None:
@@ -41,7 +41,7 @@ class PidFile:
 
     @classmethod
     def of(cls, url: str) -> PidFile:
-        """The place of a store; a SQLite file is the same wherever one stands."""
+        """The pid file of a store; relative paths of one SQLite file share it."""
         name = hashlib.sha256(_absolute(url).encode()).hexdigest()[:16]
         return cls(_folder() / f"{name}.json")
 
@@ -51,34 +51,30 @@ class PidFile:
 
     @property
     def log(self) -> Path:
-        """Where a detached ``up`` writes."""
+        """The log of a detached ``up``."""
         return self.path.with_suffix(".log")
 
-    def take(self) -> None:
-        """Become the one that is up.
-
-        Raises:
-            Conflict: Another process is.
-        """
+    def lock(self) -> None:
+        """Lock the file for this process, or raise Conflict if another process holds the lock."""
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(descriptor)
-            found = self.read()
-            pid = "" if found is None else f", with pid {found.pid}"
+            running = self.read()
+            pid = "" if running is None else f", with pid {running.pid}"
             raise Conflict(f"Holdfast is up on this store already{pid}", hint="See holdfast status.") from None
         os.ftruncate(descriptor, 0)
         self._descriptor = descriptor
 
-    def tell(self, up: UpStatus) -> None:
-        """Say what is up; only after :meth:`take`."""
+    def write(self, status: UpStatus) -> None:
+        """Write the status of this process; only after :meth:`lock`."""
         assert self._descriptor is not None
-        os.pwrite(self._descriptor, msgspec.json.encode(up), 0)
+        os.pwrite(self._descriptor, msgspec.json.encode(status), 0)
 
     def read(self) -> UpStatus | None:
-        """What is up here: None when nothing is, or it has not yet said what."""
+        """The status of the process that holds the lock; None without one, or before it has written its status."""
         try:
             with self.path.open("rb") as file:
                 try:
@@ -91,11 +87,11 @@ class PidFile:
 
 
 def all_up(url: str | None = None) -> Iterator[tuple[PidFile, UpStatus]]:
-    """Everything of this user that is up, or what is up on one store."""
-    for standing in PidFile.all() if url is None else [PidFile.of(url)]:
-        found = standing.read()
-        if found is not None:
-            yield standing, found
+    """The processes of this user that are up, on all stores or on one."""
+    for pid_file in PidFile.all() if url is None else [PidFile.of(url)]:
+        status = pid_file.read()
+        if status is not None:
+            yield pid_file, status
 
 
 def _folder() -> Path:
@@ -103,7 +99,7 @@ def _folder() -> Path:
 
 
 def _absolute(url: str) -> str:
-    parts = urlsplit(url)
-    if parts.scheme != "sqlite":
+    split = urlsplit(url)
+    if split.scheme != "sqlite":
         return url
-    return f"sqlite:///{Path(unquote(parts.path.removeprefix('/'))).expanduser().absolute()}"
+    return f"sqlite:///{Path(unquote(split.path.removeprefix('/'))).expanduser().absolute()}"

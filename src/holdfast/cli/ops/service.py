@@ -1,4 +1,4 @@
-"""``service``: holdfast up as a service of the user's systemd."""
+"""``service``: ``up`` as a systemd user service."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ import click
 from msgspec import Struct
 
 from holdfast.cli.command import CommandGroup, command
-from holdfast.cli.ops.up import shared_words, words
-from holdfast.cli.ops.worker import working
-from holdfast.cli.session import Session
+from holdfast.cli.ops.up import as_options, store_options
+from holdfast.cli.ops.worker import worker_options
+from holdfast.cli.session import CliSession
 from holdfast.domain.access.masking import mask_store_url
 from holdfast.errors import Conflict, InvalidInput, NotFound
 
 
 class ServiceFile(Struct, frozen=True):
-    """The unit's file, what it says, and what to run next."""
+    """A unit file, its text, and the commands to run next."""
 
     file: str
     text: str
@@ -36,12 +36,12 @@ def service() -> None:
 name_option = click.option("--name", default="holdfast", show_default=True, help="The name of the unit.")
 
 
-@command("install", answers=ServiceFile)
-@working
+@command("install", group=service, answers=ServiceFile)
+@worker_options
 @name_option
 @click.option("--dry-run", is_flag=True, help="Show the unit; write nothing.")
 @click.option("--force", is_flag=True, help="Overwrite a unit of this name.")
-def install(session: Session, *, name: str, dry_run: bool, force: bool, **flags: Any) -> None:
+def install(session: CliSession, *, name: str, dry_run: bool, force: bool, **flags: Any) -> None:
     """Write a systemd user unit that runs holdfast up in this directory, with these options.
 
     \b
@@ -56,7 +56,7 @@ def install(session: Session, *, name: str, dry_run: bool, force: bool, **flags:
             "a unit is no place for a password",
             hint="Put the url into holdfast.toml here (mode 600), or into ~/.pgpass, and leave --url out.",
         )
-    text = unit_text([sys.executable, "-m", "holdfast", "up", *words(flags), *shared_words(session)], Path.cwd())
+    text = unit_text([sys.executable, "-m", "holdfast", "up", *as_options(flags), *store_options(session)], Path.cwd())
     if not dry_run:
         if file.exists() and not force:
             raise Conflict(f"{file} is there already", hint="Take --force to overwrite it, or another --name.")
@@ -68,9 +68,9 @@ def install(session: Session, *, name: str, dry_run: bool, force: bool, **flags:
     session.output.value(ServiceFile(str(file), text, follow), lambda: lines)
 
 
-@command("uninstall", answers=ServiceFile)
+@command("uninstall", group=service, answers=ServiceFile)
 @name_option
-def uninstall(session: Session, *, name: str) -> None:
+def uninstall(session: CliSession, *, name: str) -> None:
     """Remove the unit. Stop it first: systemctl --user disable --now NAME."""
     file = _file(name)
     if not file.exists():
@@ -81,13 +81,9 @@ def uninstall(session: Session, *, name: str) -> None:
     session.output.value(ServiceFile(str(file), text, follow), lambda: [f"removed: {file}", *follow])
 
 
-for _command in (install, uninstall):
-    service.add_command(_command)
-
-
 def unit_text(line: Iterable[str], directory: Path) -> str:
-    """The unit; systemd reads %, $, quotes and backslashes in its own way."""
-    command_line = " ".join(quoted(word) for word in line)
+    """The text of a unit file. systemd has its own rules for %, $, quotes and backslashes."""
+    command_line = " ".join(quoted(argument) for argument in line)
     return f"""[Unit]
 Description=Holdfast
 After=network-online.target
@@ -106,11 +102,11 @@ WantedBy=default.target
 """
 
 
-def quoted(word: str) -> str:
-    """A word of a command line as systemd reads it back."""
-    if re.search(r"[\x00-\x1f\x7f]", word):
-        raise InvalidInput(f"{word!r} cannot stand in a unit", hint="Leave control characters out.")
-    text = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
+def quoted(argument: str) -> str:
+    """Quote an argument of a command line for systemd."""
+    if re.search(r"[\x00-\x1f\x7f]", argument):
+        raise InvalidInput(f"{argument!r} cannot stand in a unit", hint="Leave control characters out.")
+    text = argument.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
     return text if re.fullmatch(r"[\w@%+=:,./$-]+", text) else f'"{text}"'
 
 

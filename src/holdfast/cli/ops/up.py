@@ -1,4 +1,4 @@
-"""``up``, ``down`` and ``status``: everything in one process, in the foreground or behind."""
+"""``up``, ``down`` and ``status``: all services of a store in one process."""
 
 from __future__ import annotations
 
@@ -21,35 +21,34 @@ from msgspec import Struct
 from holdfast.cli.app_loader import load_app
 from holdfast.cli.command import Items, command
 from holdfast.cli.ops.pid_file import PidFile, UpStatus, all_up
-from holdfast.cli.ops.web import server_of
-from holdfast.cli.ops.worker import say, serve, working, working_on
-from holdfast.cli.session import Session
+from holdfast.cli.ops.web import build_server
+from holdfast.cli.ops.worker import build_worker, print_notice, run_worker, start_log, worker_options
+from holdfast.cli.session import CliSession
 from holdfast.cli.text import age, table
 from holdfast.domain.access.masking import mask_store_url
 from holdfast.domain.durations import as_duration
 from holdfast.errors import Conflict, NotFound, NotStarted, WaitTimeout
-from holdfast.output import log_format
 from holdfast.output.printer import Line
 from holdfast.worker.worker import Worker
 
-#: How often a process is asked for, in seconds, and how long it may take to come up.
-LOOK_EVERY, COME_UP = 0.05, 30.0
-#: Lines of its log that are shown when it does not come up.
-TAIL = 5
+POLL_INTERVAL_S = 0.05
+START_TIMEOUT_S = 30.0
+#: Number of log lines in the error when a detached process does not start.
+SHOWN_LOG_LINES = 5
 
 
-class Down(Struct, frozen=True):
-    """What was stopped."""
+class DownAnswer(Struct, frozen=True):
+    """A process that ``down`` stopped."""
 
     pid: int
     url: str
 
 
 @command("up", answers=UpStatus)
-@working
+@worker_options
 @click.option("--web", "with_web", is_flag=True, help="Serve the dashboard and the API too, where web says.")
 @click.option("--detach", is_flag=True, help="Run behind, with a log; come back when it is up.")
-def up(session: Session, *, detach: bool, with_web: bool, **flags: Any) -> None:
+def up(session: CliSession, *, detach: bool, with_web: bool, **flags: Any) -> None:
     """Run everything for a store in one process: a worker for the jobs of your application, which plans as well.
 
     One per store: a second one is refused (exit 9). Leave with Ctrl-C, or with holdfast down.
@@ -59,32 +58,31 @@ def up(session: Session, *, detach: bool, with_web: bool, **flags: Any) -> None:
       holdfast up --app shop.jobs:app
       holdfast up --app shop.jobs:app --web --detach
     """
-    asked = {name: session.setting(name, flag) for name, flag in flags.items()}
-    app = load_app(asked["app"], url=session.asked_url)
-    standing = PidFile.of(app.url)
+    settings = session.effective_settings(flags)
+    app = load_app(settings["app"], url=session.url_flag)
+    pid_file = PidFile.of(app.url)
     if detach:
-        found = _detach(standing, session, flags, ["--web"] if with_web else [])
-        session.output.value(found, lambda: [f"up: pid {found.pid}, log {found.log}"])
+        started = _detach(pid_file, session, flags, ["--web"] if with_web else [])
+        session.output.value(started, lambda: [f"up: pid {started.pid}, log {started.log}"])
         return
-    session.output.keep_stdout()
-    log_format.configure(style=asked["log_format"], level=asked["log_level"])
-    standing.take()
+    start_log(session, settings)
+    pid_file.lock()
     if with_web:
-        server = server_of(session, app, session.setting("web"))
+        server = build_server(session, app, session.setting("web"))
         server.start()
-        say(f"the dashboard is at {server.url}")
-    say("up; leave with Ctrl-C, look with holdfast top")
-    log = str(standing.log) if _is_log(standing) else None
-    serve(
+        print_notice(f"the dashboard is at {server.url}")
+    print_notice("up; leave with Ctrl-C, look with holdfast top")
+    log = str(pid_file.log) if _logs_to(pid_file) else None
+    run_worker(
         session,
         app,
-        working_on(session, app, asked),
-        asked,
-        told=lambda worker: standing.tell(_told(worker, app.url, log)),
+        build_worker(session, app, settings),
+        settings,
+        on_start=lambda worker: pid_file.write(_status(worker, app.url, log)),
     )
 
 
-def _told(worker: Worker, url: str, log: str | None) -> UpStatus:
+def _status(worker: Worker, url: str, log: str | None) -> UpStatus:
     return UpStatus(
         pid=os.getpid(),
         url=mask_store_url(url),
@@ -96,117 +94,119 @@ def _told(worker: Worker, url: str, log: str | None) -> UpStatus:
     )
 
 
-def _is_log(standing: PidFile) -> bool:
+def _logs_to(pid_file: PidFile) -> bool:
     """Whether stderr goes to the log of a detached process."""
     try:
-        return os.path.samestat(os.fstat(2), standing.log.stat())
+        return os.path.samestat(os.fstat(2), pid_file.log.stat())
     except OSError:
         return False
 
 
-def _detach(standing: PidFile, session: Session, flags: dict[str, Any], more: list[str]) -> UpStatus:
-    if (found := standing.read()) is not None:
-        raise Conflict(f"Holdfast is up on this store already, with pid {found.pid}", hint="See holdfast status.")
-    standing.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    descriptor = os.open(standing.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-    begun = os.fstat(descriptor).st_size
-    line = [sys.executable, "-m", "holdfast", "up", "-o", "json", *words(flags), *more, *shared_words(session)]
+def _detach(pid_file: PidFile, session: CliSession, flags: dict[str, Any], more: list[str]) -> UpStatus:
+    """Start ``up`` in a process of its own and wait until it has written its status."""
+    if (running := pid_file.read()) is not None:
+        raise Conflict(f"Holdfast is up on this store already, with pid {running.pid}", hint="See holdfast status.")
+    pid_file.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = os.open(pid_file.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    log_start = os.fstat(descriptor).st_size
+    line = [sys.executable, "-m", "holdfast", "up", "-o", "json", *as_options(flags), *more, *store_options(session)]
     answer = tempfile.TemporaryFile()  # noqa: SIM115 - the process that inherits it may outlive us
-    process = subprocess.Popen(  # noqa: S603 - this very program
+    process = subprocess.Popen(  # noqa: S603 - starts Holdfast itself
         line, stdin=subprocess.DEVNULL, stdout=answer, stderr=descriptor, start_new_session=True
     )
     os.close(descriptor)
     pause, began = threading.Event(), time.monotonic()
-    while process.poll() is None and time.monotonic() - began < COME_UP:
-        found = standing.read()
-        if found is not None and found.pid == process.pid:
-            return found
-        pause.wait(LOOK_EVERY)
+    while process.poll() is None and time.monotonic() - began < START_TIMEOUT_S:
+        running = pid_file.read()
+        if running is not None and running.pid == process.pid:
+            return running
+        pause.wait(POLL_INTERVAL_S)
     answer.seek(0)
-    said = standing.log.read_bytes()[begun:].decode(errors="replace").splitlines()[-TAIL:]
-    raise _why_not(answer.read(), said, process.returncode, standing)
+    log_lines = pid_file.log.read_bytes()[log_start:].decode(errors="replace").splitlines()[-SHOWN_LOG_LINES:]
+    raise _start_error(answer.read(), log_lines, process.returncode, pid_file)
 
 
-def _why_not(answer: bytes, said: list[str], code: int | None, standing: PidFile) -> NotStarted:
-    """What the process itself says, with its own code; else the end of its log."""
+def _start_error(answer: bytes, log_lines: list[str], code: int | None, pid_file: PidFile) -> NotStarted:
+    """The error in the process's own answer, with its codes; without an answer, the end of its log."""
     try:
-        told = msgspec.json.decode(answer)["error"]
+        failure = msgspec.json.decode(answer)["error"]
     except (msgspec.DecodeError, KeyError):
-        told = None
-    if told is None:
-        return NotStarted(f"it did not come up: {'; '.join(said)}", hint=f"See {standing.log}.")
-    error = NotStarted(f"it did not come up: {told['message']}", hint=told["hint"])
-    error.code, error.exit_code, error.retryable = told["code"], code or 1, told["retryable"]  # type: ignore[misc]
+        failure = None
+    if failure is None:
+        return NotStarted(f"it did not come up: {'; '.join(log_lines)}", hint=f"See {pid_file.log}.")
+    error = NotStarted(f"it did not come up: {failure['message']}", hint=failure["hint"])
+    error.code, error.exit_code, error.retryable = failure["code"], code or 1, failure["retryable"]  # type: ignore[misc]
     return error
 
 
-def shared_words(session: Session) -> Iterator[str]:
-    """The store that the line names, for another line."""
-    return words({name: session.flags[name] for name in ("url", "config") if name in session.flags})
+def store_options(session: CliSession) -> Iterator[str]:
+    """The options of this command line that select the store, for another command line."""
+    return as_options({name: session.flags[name] for name in ("url", "config") if name in session.flags})
 
 
-def words(flags: dict[str, Any]) -> Iterator[str]:
-    """The options as they stand on a line."""
+def as_options(flags: dict[str, Any]) -> Iterator[str]:
+    """Flags as the arguments of a command line."""
     for name, value in flags.items():
         option = "--queue" if name == "queues" else f"--{name.replace('_', '-')}"
-        for one in value if isinstance(value, tuple) else [value]:
-            if one is not None:
-                yield from (option, str(one))
+        for each in value if isinstance(value, tuple) else [value]:
+            if each is not None:
+                yield from (option, str(each))
 
 
-@command("down", answers=Items("stopped", Down))
+@command("down", answers=Items("stopped", DownAnswer))
 @click.option("--all", "everything", is_flag=True, help="Whatever of yours is up, on every store.")
 @click.option("--now", is_flag=True, help="Do not wait for jobs: they are given back, and run again later.")
 @click.option(
     "--timeout", default="60s", show_default=True, metavar="TIME", help="Give up after so long, with exit 10."
 )
-def down(session: Session, *, everything: bool, now: bool, timeout: str) -> None:
+def down(session: CliSession, *, everything: bool, now: bool, timeout: str) -> None:
     """Stop what holdfast up has started, and wait until it has ended. Nothing up is no failure."""
-    found = list(all_up(None if everything else session.named_url))
-    if len(found) > 1 and not everything:
-        stores = ", ".join(each.url for _, each in found)
+    running = list(all_up(None if everything else session.named_url))
+    if len(running) > 1 and not everything:
+        stores = ", ".join(status.url for _, status in running)
         raise Conflict(f"more than one is up: {stores}", hint="Name the store with --url, or take --all.")
-    for _, each in found:
-        _terminate(each)
-    _wait_until_down(found, as_duration(timeout).total_seconds(), again=now)
-    stopped = [Down(each.pid, each.url) for _, each in found]
+    for _, status in running:
+        _terminate(status)
+    _wait_until_down(running, as_duration(timeout).total_seconds(), again=now)
+    stopped = [DownAnswer(status.pid, status.url) for _, status in running]
     session.output.items(
         "stopped", stopped, lambda rows: [f"down: pid {row.pid}" for row in rows] or ["nothing was up"]
     )
 
 
-def _wait_until_down(found: list[tuple[PidFile, UpStatus]], seconds: float, *, again: bool) -> None:
+def _wait_until_down(running: list[tuple[PidFile, UpStatus]], timeout_s: float, *, again: bool) -> None:
+    """Wait until the processes have exited; with *again*, keep sending the signal that makes them leave at once."""
     pause, began = threading.Event(), time.monotonic()
-    while left := [each for standing, each in found if standing.read() == each]:
-        if time.monotonic() - began > seconds:
+    while left := [status for pid_file, status in running if pid_file.read() == status]:
+        if time.monotonic() - began > timeout_s:
             raise WaitTimeout(f"pid {left[0].pid} has not ended in time", hint="holdfast down --now waits for no job.")
-        pause.wait(LOOK_EVERY)
-        for each in left if again else []:
-            _terminate(each)
+        pause.wait(POLL_INTERVAL_S)
+        for status in left if again else []:
+            _terminate(status)
 
 
-def _terminate(up: UpStatus) -> None:
+def _terminate(status: UpStatus) -> None:
     with suppress(ProcessLookupError):
-        os.kill(up.pid, signal.SIGTERM)
+        os.kill(status.pid, signal.SIGTERM)
 
 
 @command("status", answers=Items("up", UpStatus))
 @click.option("--all", "everything", is_flag=True, help="On every store, though one is named.")
-def status(session: Session, *, everything: bool) -> None:
+def status(session: CliSession, *, everything: bool) -> None:
     """Show what is up: on the store that --url, HOLDFAST_URL or a file names, or yours on every store.
 
     Exit 3 when nothing is; --quiet prints pids.
     """
-    found = [each for _, each in all_up(None if everything else session.named_url)]
-    if not found:
+    running = [status for _, status in all_up(None if everything else session.named_url)]
+    if not running:
         raise NotFound("nothing is up", hint="Start it with holdfast up; workers of other kinds: holdfast workers.")
-    session.output.items("up", found, _pids if session.output.quiet else _table)
+    session.output.items("up", running, _pids if session.output.quiet else _table)
 
 
-def _pids(found: Iterable[UpStatus]) -> Iterator[str]:
-    return (str(each.pid) for each in found)
+def _pids(running: Iterable[UpStatus]) -> Iterator[str]:
+    return (str(status.pid) for status in running)
 
 
-def _table(found: Iterable[UpStatus]) -> Iterator[Line]:
-    rows = ([str(each.pid), age(each.started_at), each.url, ",".join(each.queues), each.log or ""] for each in found)
+def _table(running: Iterable[UpStatus]) -> Iterator[Line]:
+    rows = ([str(up.pid), age(up.started_at), up.url, ",".join(up.queues), up.log or ""] for up in running)
     return table(("PID", "SINCE", "STORE", "QUEUES", "LOG"), rows)

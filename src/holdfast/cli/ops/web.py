@@ -1,4 +1,4 @@
-"""``holdfast web``: the dashboard and the HTTP API."""
+"""``web``: the dashboard and the HTTP API."""
 
 from __future__ import annotations
 
@@ -8,26 +8,24 @@ import click
 from msgspec import Struct
 
 from holdfast.cli.app_loader import load_app
-from holdfast.cli.command import command as shared_command
-from holdfast.cli.command import with_options
-from holdfast.cli.ops.worker import APP, LOG, say
-from holdfast.cli.session import Session
-from holdfast.output import log_format
+from holdfast.cli.command import command, with_options
+from holdfast.cli.ops.worker import APP, LOG, print_notice, start_log
+from holdfast.cli.session import CliSession
+from holdfast.errors import ConfigurationError
 from holdfast.store.engine.url import open_store
-
-
-class Served(Struct, frozen=True):
-    """Where it was served until it ended."""
-
-    address: str
-
 
 LISTEN = click.option("--listen", "web", metavar="HOST:PORT", help="Where to listen. [127.0.0.1:8320]")
 
 
-@shared_command("web", answers=Served)
+class WebAnswer(Struct, frozen=True):
+    """The address of the server, printed when it stops."""
+
+    address: str
+
+
+@command("web", answers=WebAnswer)
 @with_options(APP, LISTEN, *LOG)
-def command(session: Session, **flags: Any) -> None:
+def web(session: CliSession, **flags: Any) -> None:
     """Serve the dashboard and the HTTP API until told to stop.
 
     It listens on this machine alone, where anybody may look and act until the first token is made (holdfast token add).
@@ -38,27 +36,20 @@ def command(session: Session, **flags: Any) -> None:
       holdfast web
       holdfast web --listen 0.0.0.0:8320
     """
-    asked = {name: session.setting(name, flag) for name, flag in flags.items()}
-    session.output.keep_stdout()
-    log_format.configure(style=asked["log_format"], level=asked["log_level"])
-    if asked["app"] is None and session.named_url is not None:
-        # Whoever names a store wants to see what is in it: a new one would show nothing.
+    settings = session.effective_settings(flags)
+    start_log(session, settings)
+    if settings["app"] is None and session.named_url is not None:
+        # A typo in the name of a store would otherwise show the dashboard of a new, empty store.
         open_store(session.named_url, create=False).close()
-    app = load_app(asked["app"], url=session.asked_url)
-    server = server_of(session, app, asked["web"])
-    say(f"the dashboard of {server.site.place} is at {server.url}")
+    app = load_app(settings["app"], url=session.url_flag)
+    server = build_server(session, app, settings["web"])
+    print_notice(f"the dashboard of {server.site.place} is at {server.url}")
     server.run()
-    session.output.value(Served(server.url), lambda: ())
+    session.output.value(WebAnswer(server.url), lambda: ())
 
 
-def server_of(session: Session, app: Any, address: str) -> Any:
-    """The server that was asked for, with its settings; it listens already.
-
-    Raises:
-        ConfigurationError: The extra is missing, or the address would be open to everyone.
-    """
-    from holdfast.errors import ConfigurationError
-
+def build_server(session: CliSession, app: Any, address: str) -> Any:
+    """Build the configured server; it already listens. Raises ConfigurationError for an open, unprotected address."""
     try:
         from holdfast.web.server import Server
     except ImportError as error:

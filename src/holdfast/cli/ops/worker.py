@@ -1,4 +1,4 @@
-"""``holdfast worker``: run jobs until told to stop."""
+"""``worker`` and ``scheduler``: run jobs, or only plan schedules, until a signal arrives."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from msgspec import Struct
 
 from holdfast.app import Holdfast
 from holdfast.cli.app_loader import load_app
-from holdfast.cli.command import command as shared_command
-from holdfast.cli.command import with_options
-from holdfast.cli.session import Session
+from holdfast.cli.command import command, with_options
+from holdfast.cli.session import CliSession
 from holdfast.domain.access.masking import mask_store_url
 from holdfast.output import log_format
 from holdfast.worker.signals import Signals
@@ -24,9 +23,9 @@ from holdfast.worker.worker import Worker
 
 log = logging.getLogger("holdfast")
 
-#: How long the second signal may take to give jobs back, in seconds.
-LAST_ACT = 0.7
-SECOND_SIGNAL = 130
+#: Time to release jobs after the second signal, before the process exits.
+RELEASE_TIMEOUT_S = 0.7
+SECOND_SIGNAL_EXIT = 130
 
 APP = click.option("--app", metavar="MODULE:APP", help="The application whose kinds to run.")
 METRICS = click.option("--metrics", metavar="HOST:PORT", help="Serve /metrics, /livez and /readyz here.")
@@ -44,22 +43,22 @@ OPTIONS = (
 )
 
 
-class Ran(Struct, frozen=True):
-    """What a worker did until it ended: how many runs ended how."""
+#: Adds the options of a worker to a command; the configuration supplies the rest.
+worker_options = with_options(*OPTIONS)
+
+
+class WorkerAnswer(Struct, frozen=True):
+    """The number of runs of a worker, by result."""
 
     worker: str
     results: dict[str, int]
 
 
-#: Gives a command the options of a worker; what they do not say is configured.
-working = with_options(*OPTIONS)
-
-
-@shared_command("worker", answers=Ran)
-@working
+@command("worker", answers=WorkerAnswer)
+@worker_options
 @click.option("--drain", is_flag=True, help="End when nothing is ready or running.")
 @click.option("--no-plans", is_flag=True, help="Leave the planning of schedules to others.")
-def command(session: Session, *, drain: bool, no_plans: bool, **flags: Any) -> None:
+def worker(session: CliSession, *, drain: bool, no_plans: bool, **flags: Any) -> None:
     """Run jobs: claim what is ready, run it, record how it ended.
 
     The current directory is importable. Without --app only built-in kinds run. The store is the app's
@@ -74,16 +73,15 @@ def command(session: Session, *, drain: bool, no_plans: bool, **flags: Any) -> N
       holdfast worker --app shop.jobs:app -q mail -q default --slots 16
       holdfast worker --app shop.jobs:app --drain
     """
-    asked = {name: session.setting(name, flag) for name, flag in flags.items()}
-    session.output.keep_stdout()
-    log_format.configure(style=asked["log_format"], level=asked["log_level"])
-    app = load_app(asked["app"], url=session.asked_url)
-    serve(session, app, working_on(session, app, asked, drain=drain, plans=not no_plans), asked)
+    settings = session.effective_settings(flags)
+    start_log(session, settings)
+    app = load_app(settings["app"], url=session.url_flag)
+    run_worker(session, app, build_worker(session, app, settings, drain=drain, plans=not no_plans), settings)
 
 
-@shared_command("scheduler", answers=Ran)
+@command("scheduler", answers=WorkerAnswer)
 @with_options(APP, METRICS, *LOG)
-def scheduler(session: Session, **flags: Any) -> None:
+def scheduler(session: CliSession, **flags: Any) -> None:
     """Plan the schedules of the store until told to stop, and run no jobs.
 
     Every worker plans as well: this is for hosts that should plan only. However many there are, and whichever of
@@ -93,74 +91,83 @@ def scheduler(session: Session, **flags: Any) -> None:
     Example:
       holdfast scheduler --app shop.jobs:app
     """
-    asked = {name: session.setting(name, flag) for name, flag in flags.items()}
+    settings = session.effective_settings(flags)
+    start_log(session, settings)
+    app = load_app(settings["app"], url=session.url_flag)
+    run_worker(session, app, app.scheduler(), {**settings, "grace": "1s"})
+
+
+def start_log(session: CliSession, settings: dict[str, Any]) -> None:
+    """Start the log of a long-running command; stdout stays free for its answer."""
     session.output.keep_stdout()
-    log_format.configure(style=asked["log_format"], level=asked["log_level"])
-    app = load_app(asked["app"], url=session.asked_url)
-    serve(session, app, app.scheduler(), {**asked, "grace": "1s"})
+    log_format.configure(style=settings["log_format"], level=settings["log_level"])
 
 
-def working_on(
-    session: Session, app: Holdfast, asked: dict[str, Any], *, drain: bool = False, plans: bool = True
+def build_worker(
+    session: CliSession, app: Holdfast, settings: dict[str, Any], *, drain: bool = False, plans: bool = True
 ) -> Worker:
-    """The worker that was asked for."""
-    scaling = {name: session.setting(name) for name in ("memory_profiles", "host_limits")}
     return app.worker(
-        queues=asked["queues"] or None, slots=asked["slots"], drain=drain, grace=asked["grace"], plans=plans, **scaling
+        queues=settings["queues"] or None,
+        slots=settings["slots"],
+        drain=drain,
+        grace=settings["grace"],
+        plans=plans,
+        memory_profiles=session.setting("memory_profiles"),
+        host_limits=session.setting("host_limits"),
     )
 
 
-def serve(
-    session: Session,
+def run_worker(
+    session: CliSession,
     app: Holdfast,
     worker: Worker,
-    asked: dict[str, Any],
+    settings: dict[str, Any],
     *,
-    told: Callable[[Worker], None] = lambda _: None,
+    on_start: Callable[[Worker], None] = lambda _: None,
 ) -> NoReturn:
-    """Run a worker until a signal, or until there is nothing left; *told* hears of it when it is about to begin."""
-    if asked["metrics"] is not None:
-        _serve_metrics(asked["metrics"], worker, app)
-    Signals(lambda: _stop(worker, asked["grace"]), lambda: _leave(worker)).start()
-    told(worker)
-    say(_introduction(worker, asked.get("slots"), mask_store_url(app.url)))
+    """Run a worker until a signal arrives or, with ``drain``, until no job is left; then exit the process."""
+    if settings["metrics"] is not None:
+        _serve_metrics(settings["metrics"], worker, app)
+    Signals(lambda: _stop(worker, settings["grace"]), lambda: _leave(worker)).start()
+    on_start(worker)
+    print_notice(_introduction(worker, settings.get("slots"), mask_store_url(app.url)))
     worker.run(exits=True)
-    say(f"ended; {_summary(worker)}" if worker.kinds else "finished")
-    session.output.value(Ran(worker.id, dict(worker.counts.results)), lambda: ())
+    print_notice(f"ended; {_summary(worker)}" if worker.kinds else "finished")
+    session.output.value(WorkerAnswer(worker.id, dict(worker.counts.results)), lambda: ())
     session.output.flush()
     sys.stdout.flush()
     sys.stderr.flush()
-    # Threads that still run have lost their jobs: they must not go on for a moment longer.
+    # Threads that still run have lost their leases: a normal exit would wait for them.
     os._exit(0)
 
 
 def _introduction(worker: Worker, slots: int | None, store: str) -> str:
     if not worker.kinds:
         return f"scheduler {worker.id}: plans the schedules of {store}"
-    kinds = [kind for kind in worker.kinds if not kind.startswith("holdfast.")]
-    told = ", ".join(kinds) or "none (name an application with --app)"
-    return f"worker {worker.id}: {slots} slots, queues {', '.join(worker.queues)}, store {store}\nkinds: {told}"
+    own = [kind for kind in worker.kinds if not kind.startswith("holdfast.")]
+    kinds = ", ".join(own) or "none (name an application with --app)"
+    return f"worker {worker.id}: {slots} slots, queues {', '.join(worker.queues)}, store {store}\nkinds: {kinds}"
 
 
 def _stop(worker: Worker, grace: str) -> None:
     may_end = f": {worker.running} jobs may end within {grace}; once more to leave at once" if worker.kinds else ""
-    say(f"stopping{may_end}")
+    print_notice(f"stopping{may_end}")
     worker.stop()
 
 
 def _leave(worker: Worker) -> None:
-    say("leaving at once; jobs that ran are given back")
-    last = threading.Thread(target=worker.abandon, daemon=True)
-    last.start()
-    last.join(LAST_ACT)
-    os._exit(SECOND_SIGNAL)
+    print_notice("leaving at once; jobs that ran are given back")
+    release = threading.Thread(target=worker.abandon, daemon=True)
+    release.start()
+    release.join(RELEASE_TIMEOUT_S)
+    os._exit(SECOND_SIGNAL_EXIT)
 
 
 def _serve_metrics(address: str, worker: Worker, app: Holdfast) -> None:
     from holdfast.worker.metrics import MetricsServer
 
     server = MetricsServer(address, worker, app.store)
-    say(f"metrics on port {server.port}")
+    print_notice(f"metrics on port {server.port}")
 
 
 def _summary(worker: Worker) -> str:
@@ -168,8 +175,8 @@ def _summary(worker: Worker) -> str:
     return ", ".join(f"{count} {result}" for result, count in sorted(results.items())) or "nothing was run"
 
 
-def say(text: str) -> None:
-    """A line for people; where programs read the log, it is a line of the log."""
+def print_notice(text: str) -> None:
+    """Print a line to stderr; if the log is JSON, log it instead."""
     if log_format.is_json():
         log.info(text)
     else:

@@ -49,7 +49,7 @@ OPTIONS = (
 @click.argument("kind")
 @click.argument("expression")
 @with_options(*OPTIONS)
-def add(session: Session, *, name: str, kind: str, expression: str, **options: Any) -> None:
+def add(session: CliSession, *, name: str, kind: str, expression: str, **options: Any) -> None:
     """Make a schedule: NAME enqueues a job of KIND when EXPRESSION says.
 
     EXPRESSION is a cron expression (five fields, or six with seconds first), @daily and the like, or an interval.
@@ -71,7 +71,7 @@ def add(session: Session, *, name: str, kind: str, expression: str, **options: A
 @click.option("--expression", metavar="EXPRESSION", help="Another rule: it goes on from now and replays nothing.")
 @click.option("--kind", help="Another kind of job.")
 @with_options(*OPTIONS)
-def edit(session: Session, *, name: str, expression: str | None, kind: str | None, **options: Any) -> None:
+def edit(session: CliSession, *, name: str, expression: str | None, kind: str | None, **options: Any) -> None:
     """Change what is said of a schedule and keep the rest.
 
     What code declares changes it again only when the code's own declaration changes.

@@ -12,7 +12,6 @@ from holdfast.admin.actions.actions import Actions, BackfilledPlans, Triggered
 from holdfast.admin.views.masking import Masks
 from holdfast.admin.views.schedules import Instant, PlanView, ScheduleView, instants, plan_view, schedule_view
 from holdfast.cli.command import CommandGroup, Items, command
-from holdfast.cli.confirm import confirm
 from holdfast.cli.schedules.definition import add, edit
 from holdfast.cli.schedules.text import print_schedule, schedule_table
 from holdfast.cli.session import Session
@@ -60,7 +59,7 @@ def schedule() -> None:
 
 
 @command("ls", answers=Items("schedules", ScheduleView))
-def ls(session: Session) -> None:
+def ls(session: CliSession) -> None:
     """List schedules by name, and when each fires next."""
     schedules, masks = session.actions.schedules, Masks(session.store)
     now = schedules.now()
@@ -70,7 +69,7 @@ def ls(session: Session) -> None:
 
 @command("show", answers=ScheduleView)
 @click.argument("name")
-def show(session: Session, *, name: str) -> None:
+def show(session: CliSession, *, name: str) -> None:
     """Show one schedule: its rule in words, its next plans, and what is wrong with it."""
     print_schedule(session, session.actions.schedules.get(name))
 
@@ -78,7 +77,7 @@ def show(session: Session, *, name: str) -> None:
 @command("pause", answers=ScheduleView, changes=True)
 @click.argument("name")
 @click.option("--note", metavar="TEXT", help="Why, for those who look later.")
-def pause(session: Session, *, name: str, note: str | None) -> None:
+def pause(session: CliSession, *, name: str, note: str | None) -> None:
     """Plan nothing more; what was fired goes on."""
     session.actions.schedule("pause", name, note=note)
     print_schedule(session, session.actions.schedules.get(name))
@@ -86,7 +85,7 @@ def pause(session: Session, *, name: str, note: str | None) -> None:
 
 @command("resume", answers=ScheduleView, changes=True)
 @click.argument("name")
-def resume(session: Session, *, name: str) -> None:
+def resume(session: CliSession, *, name: str) -> None:
     """Let it go on from now. What was due meanwhile is skipped: holdfast schedule backfill fires it."""
     session.actions.schedule("resume", name)
     print_schedule(session, session.actions.schedules.get(name))
@@ -95,7 +94,7 @@ def resume(session: Session, *, name: str) -> None:
 @command("rm", answers=DeletedSchedule, changes=True)
 @click.argument("name")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-def rm(session: Session, *, name: str, yes: bool) -> None:
+def rm(session: CliSession, *, name: str, yes: bool) -> None:
     """Forget a schedule with its ledger; its jobs stay. One that code declares comes back with the next worker."""
     session.actions.schedules.get(name)
     confirm(session, f"forget the schedule {name!r} with its ledger", yes=yes)
@@ -107,7 +106,7 @@ def rm(session: Session, *, name: str, yes: bool) -> None:
 @click.argument("name")
 @scope_option
 @app_option
-def trigger(session: Session, *, name: str, scopes: tuple[str, ...], app: str | None) -> None:
+def trigger(session: CliSession, *, name: str, scopes: tuple[str, ...], app: str | None) -> None:
     """Fire it now, beside its plans; also while it is paused."""
     done = _actions(session, app).trigger(name, scopes=scopes or None)
     jobs = ", ".join(str(job) for job in done.jobs)
@@ -122,7 +121,7 @@ def trigger(session: Session, *, name: str, scopes: tuple[str, ...], app: str | 
 @app_option
 @click.option("--dry-run", is_flag=True, help="Say which plans there are; fire nothing.")
 def backfill(
-    session: Session, *, name: str, first: str, last: str, scopes: tuple[str, ...], app: str | None, dry_run: bool
+    session: CliSession, *, name: str, first: str, last: str, scopes: tuple[str, ...], app: str | None, dry_run: bool
 ) -> None:
     """Fire the plans of a stretch of the past that were not fired before, one after the other.
 
@@ -143,7 +142,7 @@ def backfill(
 @click.option("--phase", default="0", show_default=True, metavar="TIME", help="Move an interval.")
 @click.option("--from", "begin", default="now", show_default=True, metavar="WHEN", help="Plans after this moment.")
 @click.option("-n", "count", default=5, show_default=True, type=click.IntRange(1, 10_000), help="So many plans.")
-def preview(session: Session, *, expression: str, tz: str, phase: str, begin: str, count: int) -> None:
+def preview(session: CliSession, *, expression: str, tz: str, phase: str, begin: str, count: int) -> None:
     """Show when an expression fires, in words and by the clock. Needs no store.
 
     \b
@@ -161,7 +160,7 @@ def preview(session: Session, *, expression: str, tz: str, phase: str, begin: st
 @command("history", answers=Items("plans", PlanView))
 @click.argument("name")
 @click.option("-n", "--limit", default=20, show_default=True, type=click.IntRange(1, 10_000), help="At most so many.")
-def history(session: Session, *, name: str, limit: int) -> None:
+def history(session: CliSession, *, name: str, limit: int) -> None:
     """List what was fired and what was skipped, and why; the newest first."""
     plans = [plan_view(each) for each in session.actions.schedules.history(name, limit=limit)]
     session.output.items("plans", plans, _history_table)
@@ -171,7 +170,7 @@ def history(session: Session, *, name: str, limit: int) -> None:
 @click.argument("name")
 @click.argument("time", metavar="TIME")
 @click.option("--scope", default=GLOBAL, show_default=True, help="The scope of the plan.")
-def why(session: Session, *, name: str, time: str, scope: str) -> None:
+def why(session: CliSession, *, name: str, time: str, scope: str) -> None:
     """Say what became of the plan of TIME (RFC 3339), or will, and why.
 
     \b

@@ -11,7 +11,7 @@ from msgspec import structs
 
 from holdfast.admin.views.masking import Masks
 from holdfast.admin.views.schedules import ScheduleView, schedule_view
-from holdfast.cli.session import Session
+from holdfast.cli.session import CliSession
 from holdfast.cli.text import age, stamp, table
 from holdfast.domain.schedules.definition import Definition, Schedule, format_exact_duration
 from holdfast.output.printer import Line

@@ -87,7 +87,7 @@ def acts(visit: PageRequest) -> Response:
     actor, text, before = visit.asked("actor") or None, visit.asked("text") or None, visit.asked_number("before")
     page = {} if before is None else {"before": before}
     found = visit.store.audit_log.page(limit=ACTS, actor=actor, text=text, **page)
-    line = "holdfast acts" + (f" --actor {shlex.quote(actor)}" if actor else "")
+    line = "holdfast audit-log" + (f" --actor {shlex.quote(actor)}" if actor else "")
     line += f" --about {shlex.quote(text)}" if text else ""
     return visit.page(
         "acts.html",

@@ -1,0 +1,110 @@
+"""``sweep``: add a command for every combination of parameters."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from holdfast.cli.command import command, with_options
+from holdfast.cli.commands.add import AddAnswer, add_all
+from holdfast.cli.commands.options import OPTIONS, JobBuilder, argv_argument, short_label
+from holdfast.cli.session import CliSession
+from holdfast.domain.commands.command import COMMAND, check_places, filled, grid, key_of, labelled
+from holdfast.domain.jobs.job import State
+from holdfast.domain.jobs.selector import Selector
+from holdfast.domain.text import path_part
+from holdfast.errors import InvalidInput
+
+#: Unique keys in one query.
+KEYS_PER_QUERY = 500
+
+
+@command("sweep", answers=AddAnswer, changes=True)
+@argv_argument
+@click.option("--param", "parameters", multiple=True, metavar="NAME=A,B,…", help="A parameter and its values.")
+@click.option("--csv", "file", metavar="FILE", help="A row of values for each job, below a row of names.")
+@click.option("--again", is_flag=True, help="Also what is done: the whole grid.")
+@click.option("--workdir", metavar="DIR", help="Run each in a directory of its own below this one, made at once.")
+@with_options(*OPTIONS)
+def sweep(
+    session: CliSession,
+    *,
+    argv: tuple[str, ...],
+    parameters: tuple[str, ...],
+    file: str | None,
+    workdir: str | None,
+    again: bool,
+    **options: Any,
+) -> None:
+    """Add a program for every combination of parameters; {name} in its words is filled with the value.
+
+    A value becomes part of a word and is read by no shell. Key, label, log and directory carry every parameter: the
+    same sweep again adds what is not there. {{ and }} are braces.
+
+    \b
+    Examples:
+      holdfast sweep --param symbol=A,B --param year=2020,2021 --memory 2G -- python backtest.py {symbol} {year}
+      holdfast sweep --csv runs.csv --workdir out -- ./simulate --seed {seed}
+    """
+    rows = list(_parameter_sets(parameters, file))
+    check_places(argv, rows[0], all_used=workdir is None)
+    label = options["label"] or Path(argv[0]).name
+    builder, requests = JobBuilder(session, options), []
+    for row in rows:
+        overrides = {"label": short_label(labelled(label, row))}
+        if workdir is not None:
+            folder = Path(workdir, *(f"{name}={path_part(value)}" for name, value in row.items())).absolute()
+            folder.mkdir(parents=True, exist_ok=True)
+            overrides["cwd"] = str(folder)
+        key = key_of(label, argv, row)
+        requests.append(builder.build(filled(argv, row), overrides=overrides, key=key, parameters=row))
+    known = set() if again else _not_failed(session, [request.unique.key for request in requests if request.unique])
+    new = [request for request in requests if request.unique and request.unique.key not in known]
+    add_all(session, new, options, len(known))
+
+
+def _not_failed(session: CliSession, keys: Sequence[str]) -> set[str]:
+    """The keys of jobs that exist and are neither dead nor cancelled."""
+    known: set[str] = set()
+    for start in range(0, len(keys), KEYS_PER_QUERY):
+        selector = Selector(kinds=(COMMAND,), keys=tuple(keys[start : start + KEYS_PER_QUERY]))
+        jobs = session.store.views.all(selector)
+        known |= {job.key for job in jobs if job.key is not None and job.state not in (State.DEAD, State.CANCELLED)}
+    return known
+
+
+def _parameter_sets(parameters: Sequence[str], file: str | None) -> Iterator[dict[str, str]]:
+    """The parameters of each job: every combination of ``--param`` values, or the rows of a CSV file."""
+    if bool(parameters) == (file is not None):
+        raise InvalidInput("parameters come from --param or from --csv", hint="Add --param year=2020,2021.")
+    if file is None:
+        values: dict[str, list[str]] = {}
+        for text in parameters:
+            name, assigned, listed = text.partition("=")
+            if not assigned or not name.isidentifier() or name in values:
+                raise InvalidInput(f"{text!r} is no new parameter", hint="Write --param year=2020,2021.")
+            values[name] = list(dict.fromkeys(listed.split(",")))
+        yield from grid(values)
+        return
+    try:
+        with Path(file).open(encoding="utf-8-sig", newline="") as lines:
+            yield from _csv_rows(file, list(csv.reader(lines, strict=True)))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InvalidInput(f"{file} cannot be read: {error}") from None
+
+
+def _csv_rows(file: str, table: list[list[str]]) -> Iterator[dict[str, str]]:
+    if len(table) < 2:
+        raise InvalidInput(f"{file} has no rows below a row of names")
+    names = table[0]
+    if len(set(names)) < len(names) or not all(name.isidentifier() for name in names):
+        raise InvalidInput(f"{file}: the first row names parameters, each once, not {names!r:.100}")
+    for number, row in enumerate(table[1:], start=2):
+        if row and len(row) != len(names):
+            raise InvalidInput(f"{file}, row {number} has {len(row)} values, not {len(names)}")
+        if row:
+            yield dict(zip(names, row, strict=True))

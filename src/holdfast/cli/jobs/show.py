@@ -1,0 +1,121 @@
+"""``show`` and ``why``: one job in detail."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from typing import Any
+
+import click
+import msgspec
+
+from holdfast.admin.views.jobs import JobDetail, JobListView, Reasons, job_detail
+from holdfast.admin.views.masking import Masks
+from holdfast.cli.command import command
+from holdfast.cli.session import CliSession
+from holdfast.cli.text import progress_text, stamp
+from holdfast.domain.access.masking import mask_text
+from holdfast.domain.commands.command import COMMAND, Command, load_command, masked
+from holdfast.domain.jobs.job import Job, JobId
+from holdfast.domain.text import harmless, say_duration
+from holdfast.errors import HoldfastError
+
+#: The origin of a value that neither an option nor a file sets.
+DEFAULT_ORIGIN = "default"
+
+
+@command("show", answers=JobListView)
+@click.argument("job_id", type=click.IntRange(0))
+def show(session: CliSession, *, job_id: int) -> None:
+    """Show one job: where it stands, why, its attempts and its history."""
+    record = session.store.dashboard.story(JobId(job_id))
+    detail = job_detail(record, Masks(session.store))
+    reasons = [] if record.job.state.finished else [reason.text for reason in detail.why]
+    answer = JobListView(detail.job, detail.attempts, detail.events, reasons)
+    session.output.value(answer, lambda: _job_lines(record.job, detail, reasons))
+
+
+@command("why", answers=Reasons)
+@click.argument("job_id", type=click.IntRange(0))
+def why(session: CliSession, *, job_id: int) -> None:
+    """Say why a job is not running, the nearest reason first."""
+    reasons = session.store.views.why(JobId(job_id))
+    session.output.value(Reasons(reasons), lambda: [reason.text for reason in reasons])
+
+
+def _job_lines(job: Job, detail: JobDetail, reasons: list[str]) -> Iterator[str]:
+    yield f"job {job.id}  {job.state}  {job.kind}"
+    command = command_of(job)
+    for name, text in () if command is None else _command_fields(job, command):
+        yield f"  {name:9} {harmless(mask_text(text))}"
+    for name, value in _job_fields(job, detail, reasons, is_command=command is not None).items():
+        if value:
+            first, *more = str(value).splitlines()
+            yield f"  {name:9} {first}"
+            yield from (f"            {line}" for line in more)
+    if detail.attempts:
+        yield "attempts"
+        for attempt in detail.attempts:
+            result, begun = attempt.reason or "running", stamp(attempt.started_at)
+            yield f"  {attempt.number}  {begun}  {result}  token {attempt.token}  {attempt.worker or ''}".rstrip()
+    yield "history"
+    for event in detail.events:
+        yield f"  {stamp(event.at)}  {event.name}  {event.actor}  {event.detail or ''}".rstrip()
+
+
+def _job_fields(job: Job, detail: JobDetail, reasons: list[str], *, is_command: bool) -> dict[str, str | None]:
+    return {
+        "queue": None if is_command else f"{job.queue}, priority {job.priority}",
+        "label": job.label,
+        "key": job.key,
+        "enqueued": f"{stamp(job.created_at)} by {job.actor}",
+        "due": stamp(job.due_at),
+        "finished": stamp(job.finished_at),
+        "worker": job.worker,
+        "progress": progress_text(job),
+        "payload": None if is_command else _as_json(detail.job["payload"]),
+        "result": _as_json(detail.job["result"]),
+        "error": detail.job["error"],
+        "note": detail.job["note"],
+        "why": "; ".join(reasons),
+    }
+
+
+def command_of(job: Job) -> Command | None:
+    """The command of a job; None if the job has no command or its payload cannot be read."""
+    try:
+        return load_command(job.payload) if job.kind == COMMAND else None
+    except (msgspec.DecodeError, HoldfastError):
+        return None
+
+
+def _command_fields(job: Job, command: Command) -> Iterator[tuple[str, str]]:
+    """Names and values of a command's fields, each value with its origin."""
+    yield "program", shlex.join(command.argv)
+    values = {
+        "cwd": command.cwd,
+        "queue": job.queue,
+        "priority": str(job.priority),
+        "retry": "for ever" if job.max_attempts is None else str(job.max_attempts - 1),
+        "timeout": "none" if command.timeout is None else say_duration(command.timeout),
+        "memory": _format_size(command.memory),
+        "cpus": "none" if command.cpus is None else f"{command.cpus:g}",
+        "log_cap": "32 MB" if command.log_cap is None else _format_size(command.log_cap),
+    }
+    for name, value in values.items():
+        yield name, f"{value}  ({command.origins.get(name, DEFAULT_ORIGIN)})"
+    for name, value in masked(command.env).items():
+        yield "env", f"{name}={value}  ({command.origins.get(f'env.{name}', DEFAULT_ORIGIN)})"
+
+
+def _format_size(size: int | None) -> str:
+    if size is None:
+        return "none"
+    for unit, factor in (("GB", 2**30), ("MB", 2**20), ("kB", 2**10)):
+        if size >= factor:
+            return f"{size / factor:.4g} {unit}"
+    return f"{size} bytes"
+
+
+def _as_json(value: Any) -> str:
+    return "" if value is None else msgspec.json.encode(value).decode()

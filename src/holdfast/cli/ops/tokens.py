@@ -1,0 +1,92 @@
+"""``token`` with its sub-commands: tokens for the dashboard and the API."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+
+import click
+from msgspec import Struct
+
+from holdfast.cli.command import CommandGroup, Items, command
+from holdfast.cli.session import CliSession
+from holdfast.cli.text import age, table
+from holdfast.domain.access.roles import Credential, Role
+from holdfast.output.printer import Line
+
+
+class TokenView(Struct, frozen=True):
+    """A token without its secret, which the store does not keep."""
+
+    name: str
+    prefix: str
+    role: Role
+    made_by: str
+    made_at: datetime
+    used_at: datetime | None
+    revoked_at: datetime | None
+
+
+class TokenAddAnswer(Struct, frozen=True):
+    """A new token; its secret *token* cannot be shown again."""
+
+    name: str
+    role: Role
+    token: str
+
+
+@click.group("token", cls=CommandGroup)
+def token() -> None:
+    """Make, list and revoke tokens for the dashboard and the API. The first one locks the door for good."""
+
+
+@command("add", group=token, answers=TokenAddAnswer, changes=True)
+@click.argument("name")
+@click.option(
+    "--role",
+    type=click.Choice([str(role) for role in Role]),
+    default="viewer",
+    show_default=True,
+    help="viewer looks, operator acts, admin adds programs and removes.",
+)
+def add(session: CliSession, *, name: str, role: str) -> None:
+    """Make a token for the person or program NAME, and print it: it is never shown again."""
+    secret = session.store.credentials.add(name, Role(role), actor=session.actor)
+    session.actions.did("token add", f"token={name}", note=role)
+    session.output.note("This is shown once; keep it where only its owner can read it.")
+    session.output.value(TokenAddAnswer(name, Role(role), secret), lambda: [secret])
+
+
+@command("ls", group=token, answers=Items("tokens", TokenView))
+def ls(session: CliSession) -> None:
+    """List tokens, revoked ones too."""
+    session.output.items("tokens", [_view(each) for each in session.store.credentials.list()], _table)
+
+
+@command("rm", group=token, answers=TokenView, changes=True)
+@click.argument("name")
+def rm(session: CliSession, *, name: str) -> None:
+    """Revoke a token, by its name or prefix: from the next request on it opens nothing. The last one locks all out."""
+    view = _view(session.store.credentials.revoke(name))
+    session.actions.did("token rm", f"token={view.name}")
+    session.output.value(view, lambda: [f"{view.name} ({view.prefix}) is revoked"])
+
+
+def _view(credential: Credential) -> TokenView:
+    return TokenView(
+        name=credential.name,
+        prefix=credential.prefix,
+        role=credential.role,
+        made_by=credential.actor,
+        made_at=credential.made_at,
+        used_at=credential.used_at,
+        revoked_at=credential.revoked_at,
+    )
+
+
+def _table(views: Iterable[TokenView]) -> Iterator[Line]:
+    def row(view: TokenView) -> list[str]:
+        state = "revoked" if view.revoked_at else "open"
+        return [view.name, view.prefix, view.role, state, age(view.made_at), age(view.used_at)]
+
+    return table(("NAME", "PREFIX", "ROLE", "STATE", "MADE", "USED"), (row(view) for view in views))

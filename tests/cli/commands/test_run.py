@@ -1,0 +1,65 @@
+"""``run``."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+
+import psutil
+import pytest
+
+from holdfast import Selector, State
+from tests.cli.conftest import run_process
+from tests.support.processes import wait_until
+
+pytestmark = pytest.mark.usefixtures("here")
+
+
+def test_a_command_runs_here(app, run):
+    """The output goes to this terminal, and a job remains."""
+    done = run_process("run", "--", "sh", "-c", "echo one; sleep 0.1; echo two")
+    assert (done.returncode, done.stdout) == (0, "one\ntwo\n")
+    failed = run_process("run", "-o", "json", "--", "sh", "-c", "exit 4")
+    assert failed.returncode == 1
+    answer = json.loads(failed.stdout)["data"]
+    assert (answer["state"], answer["reason"], answer["exit_code"]) == ("dead", "exit_4", 4)
+    assert app.views.count(Selector()).count == 2
+
+
+def test_no_other_worker_continues_a_run(app, run):
+    """Ctrl-C and a closed pipe cancel the job; a retry runs in the same process."""
+    stopped = subprocess.Popen([sys.executable, "-m", "holdfast", "run", "--", "sleep", "60"])
+    wait_until(lambda: app.views.count(Selector(states=(State.RUNNING,))).count)
+    stopped.send_signal(signal.SIGINT)
+    assert stopped.wait(60) == 12
+    assert (
+        run_process(
+            "run", "--retry", "1", "--retry-delay", "100ms", "--", "sh", "-c", "[ $HOLDFAST_ATTEMPT = 2 ]"
+        ).returncode
+        == 0
+    )
+    piped = subprocess.run(
+        ["bash", "-c", f"{sys.executable} -m holdfast run -- yes | head -2"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert piped.stdout == "y\ny\n"
+    wait_until(lambda: app.views.count(Selector(states=(State.RUNNING, State.READY))).count == 0)
+
+
+def test_a_signal_kills_the_command(app, run, here):
+    """Even a command that ignores SIGTERM is dead when ``run`` exits."""
+    code = "import os, pathlib, signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN);"
+    code += "pathlib.Path('pid').write_text(str(os.getpid())); time.sleep(600)"
+    line = [sys.executable, "-m", "holdfast", "run", "--", sys.executable, "-c", code]
+    running = subprocess.Popen(line, cwd=here)
+    wait_until(lambda: (here / "pid").exists() and (here / "pid").read_text())
+    running.send_signal(signal.SIGTERM)
+    assert running.wait(60) == 12
+    assert not psutil.pid_exists(int((here / "pid").read_text()))
+    (job,) = app.views.all(Selector())
+    assert str(job.state) == "cancelled"

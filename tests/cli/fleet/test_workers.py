@@ -1,0 +1,18 @@
+"""``workers`` and ``ask``."""
+
+from __future__ import annotations
+
+from holdfast.domain.jobs.job import WorkerId
+from holdfast.errors import NotFound
+
+
+def test_a_worker_gets_a_request(run, app, fitting):
+    """The request names the worker by id; an unknown worker is exit 3."""
+    worker = WorkerId("w-1")
+    app.store.workers.announce(worker, host="h", pid=1, queues=["default"], kinds=["mail"], slots=4)
+    assert fitting(("ask",), worker, "quiet").data == {"worker": "w-1", "request": "quiet"}
+    assert app.store.workers.seen(worker).requested == "quiet"
+    assert "quiet" in run("workers").out
+    assert run("ask", worker, "go-on").code == 0
+    assert app.store.workers.seen(worker).requested is None
+    assert run("ask", "nobody", "stop").code == NotFound.exit_code

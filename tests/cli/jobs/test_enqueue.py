@@ -1,0 +1,42 @@
+"""``enqueue``."""
+
+from __future__ import annotations
+
+import pytest
+
+
+def test_enqueue_uses_the_options_of_the_kind(run, app):
+    """Queue, attempts and other options come from the registered kind."""
+    answer = run("enqueue", "broken", "-o", "json")
+    job = app.get(answer.data["id"]).job()
+    assert (job.queue, job.max_attempts, answer.data["created"]) == ("slow", 1, True)
+
+
+def test_enqueue_takes_options(run, app, tmp_path):
+    (tmp_path / "p.json").write_text('{"to": 7}')
+    arguments = ["--delay", "1h", "--label", "nightly", "--priority", "4", "--key", "seven", "-q", "other"]
+    first = run("enqueue", "mail", "-p", f"@{tmp_path}/p.json", *arguments, "-o", "json").data
+    again = run("enqueue", "mail", "-p", '{"to": 7}', "--key", "seven", "-o", "json").data
+    job = app.get(first["id"]).job()
+    assert (job.label, job.priority, job.key, job.queue, job.state) == ("nightly", 4, "seven", "other", "scheduled")
+    assert again == {**first, "created": False, "queue": "default"}
+
+
+def test_quiet_enqueue_prints_the_id_alone(run):
+    assert run("enqueue", "mail", "-p", '{"to": 1}', "--quiet").out == "1\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["mial"], 3, "Did you mean 'mail'?"),
+        (["mail"], 2, "needs the parameter 'to'"),
+        (["mail", "-p", '{"to": 1, "of": 2}'], 2, "has no parameter 'of'"),
+        (["mail", "-p", "nonsense"], 2, "not JSON"),
+        (["mail", "-p", "[1]"], 2, "a JSON object"),
+        (["mail", "-p", "@/nowhere.json"], 2, "cannot be read"),
+    ],
+)
+def test_an_invalid_enqueue_is_refused(run, arguments, code, says):
+    answer = run("enqueue", *arguments)
+    assert (answer.code, says in answer.err) == (code, True), answer.err

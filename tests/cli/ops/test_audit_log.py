@@ -1,0 +1,73 @@
+"""``audit-log``: every action on the command line is recorded."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.fixture
+def entries(run):
+    """Answers (action, target, count, note) of each entry, the oldest first."""
+
+    def call():
+        logged = run("audit-log", "-o", "json").data["entries"]
+        return [(each["action"], each["target"], each["count"], each["note"]) for each in reversed(logged)]
+
+    return call
+
+
+def test_every_action_on_jobs_is_written_down(run, app, entries):
+    """An entry has the filter, the number of changed jobs and the note; a dry run leaves no entry."""
+    app.enqueue("mail", {"to": 1}, label="a")
+    run("cancel", "-l", "a", "--dry-run")
+    assert entries() == []
+    run("hold", "-l", "a", "--note", "the moon")
+    run("set", "1", "--priority", "5")
+    run("cancel", "--filter", "state=held")
+    run("rm", "1")
+    assert entries() == [
+        ("hold", "label=a", 1, "the moon"),
+        ("set", "id=1", 1, "priority=5"),
+        ("cancel", "state=held", 1, None),
+        ("rm", "id=1", 1, None),
+    ]
+    (first, *_) = run("audit-log", "-o", "json").data["entries"]
+    assert first["via"] == "cli"
+
+
+def test_queues_schedules_and_batches_too(run, app, entries):
+    app.run(app.unit(name="count")(lambda n: None), [1], output="none")
+    app.schedules.create("nightly", "mail", "@daily", payload={"to": 1})
+    for arguments in (
+        ["queue", "set", "q", "--limit", "3"],
+        ["queue", "pause", "q", "--note", "why"],
+        ["queue", "resume", "q"],
+        ["schedule", "add", "other", "mail", "every 5m", "-p", '{"to": 1}'],
+        ["schedule", "edit", "nightly", "--delay", "5m"],
+        ["schedule", "pause", "nightly"],
+        ["schedule", "resume", "nightly"],
+        ["schedule", "trigger", "nightly"],
+        ["schedule", "backfill", "nightly", "--from", "2d", "--dry-run"],
+        ["schedule", "backfill", "nightly", "--from", "2d"],
+        ["schedule", "rm", "other", "--yes"],
+        ["batch", "rm", "1"],
+        ["drain"],
+        ["drain", "--end"],
+        ["emergency-stop", "--yes"],
+    ):
+        assert run(*arguments).code == 0, arguments
+    assert [action for action, *_ in entries()] == [
+        *("queue set", "queue pause", "queue resume", "schedule add", "schedule edit", "schedule pause"),
+        *("schedule resume", "schedule trigger", "schedule backfill", "schedule rm", "batch rm"),
+        *("drain", "drain --end", "emergency-stop"),
+    ]
+
+
+def test_entries_can_be_narrowed(run, app):
+    run("queue", "pause", "mail")
+    run("queue", "pause", "post")
+    assert "queue=post" in run("audit-log").out
+    assert [each["target"] for each in run("audit-log", "--about", "MAIL", "-o", "json").data["entries"]] == [
+        "queue=mail"
+    ]
+    assert run("audit-log", "--actor", "nobody", "-o", "json").data["entries"] == []
