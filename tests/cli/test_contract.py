@@ -123,7 +123,7 @@ STORELESS = {
 
 @pytest.fixture
 def populated(app, monkeypatch):
-    monkeypatch.setitem(roles._COST, "n", 2)  # a hash of a token takes long on purpose
+    monkeypatch.setitem(roles._SCRYPT_COST, "n", 2)  # a hash of a token takes long on purpose
     app.enqueue("mail", {"to": 1})
     app.enqueue("broken", hold=True)
     done = app.enqueue("mail", {"to": 3}, hold=True)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import click
 
 from holdfast.cli.session import CliSession
-from holdfast.domain.text import nearest
+from holdfast.domain.names import nearest_name
 from holdfast.output.printer import Format
 
 

@@ -25,7 +25,7 @@ def report_safely(error: BaseException, session: CliSession) -> int:
         return report(error, session)
     except PipeClosed:
         return discard_output()
-    except NotWritten as unwritten:
+    except OutputError as unwritten:
         return report_unwritable_output(unwritten.error)
 
 
@@ -47,7 +47,7 @@ def report(error: BaseException, session: CliSession) -> int:
             return USAGE
         case PipeClosed():
             return discard_output()
-        case NotWritten():
+        case OutputError():
             return report_unwritable_output(error.error)
         case KeyboardInterrupt() | click.Abort():
             session.output.error(_failure("E_INTERRUPTED", "interrupted"))

@@ -11,7 +11,7 @@ from holdfast._version import __version__
 from holdfast.cli.command import CommandGroup
 from holdfast.cli.errors import discard_output, report_safely, report_unwritable_output
 from holdfast.cli.session import CliSession
-from holdfast.output.printer import Format, mend_streams
+from holdfast.output.printer import Format, repair_streams
 
 #: Name of each command: its module and function, imported on call, and its line in the help.
 COMMANDS = {
@@ -80,7 +80,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     """Run one command line and exit. Each failure prints one line with a hint, or one JSON document."""
     if arguments is None:
         arguments = sys.argv[1:]
-    mend_streams()
+    repair_streams()
     session = CliSession(format=requested_format(arguments))
     code = _run(arguments, session)
     try:

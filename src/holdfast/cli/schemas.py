@@ -16,7 +16,7 @@ JOBS = Items("jobs", JobView)
 
 def schema(title: str, answer: Any) -> dict[str, Any]:
     """The JSON Schema of a command's document; ``$defs/line`` describes its lines in NDJSON."""
-    types = [answer.type if isinstance(answer, Items) else answer, Envelope, LastLine]
+    types = [answer.type if isinstance(answer, Items) else answer, Envelope, NdjsonEnd]
     (item, envelope, last), definitions = msgspec.json.schema_components(types, ref_template="#/$defs/{name}")
     document = definitions.pop(envelope["$ref"].rpartition("/")[2])
     data = item

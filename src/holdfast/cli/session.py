@@ -33,11 +33,11 @@ class CliSession:
     def loaded(self) -> LoadedSettings:
         """Every setting with its origin, without the flags."""
         file = self.flags.get("config")
-        return settings(file=None if file is None else Path(file))
+        return read_settings(file=None if file is None else Path(file))
 
     def setting(self, name: str, flag: Any = None) -> Any:
         """The effective value of a setting: the flag if it is set, else the configured value."""
-        return self.configured[name].value if flag is None or flag == () else flag
+        return getattr(self.loaded.settings, name) if flag is None or flag == () else flag
 
     def effective_settings(self, flags: dict[str, Any]) -> dict[str, Any]:
         """The effective value of each setting that *flags* names."""
@@ -71,7 +71,7 @@ class CliSession:
 
     @property
     def _is_default_url(self) -> bool:
-        return "url" not in self.flags and self.configured["url"].origin == "default"
+        return "url" not in self.flags and self.loaded.values["url"].origin == "default"
 
     @cached_property
     def app(self) -> Holdfast:

@@ -9,7 +9,8 @@ from datetime import UTC, datetime
 from itertools import chain, islice
 from typing import TYPE_CHECKING
 
-from holdfast.domain.text import harmless, span
+from holdfast.domain.durations import format_short_duration
+from holdfast.domain.names import escape_controls
 from holdfast.errors import InvalidInput
 from holdfast.output.printer import Line
 
@@ -38,7 +39,7 @@ JOB_HEADS = ("ID", "STATE", "KIND", "QUEUE", "TRIES", "AGE", "LABEL", "NOTE")
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[Line]:
     """Lay rows out in columns; the last column takes the rest of the terminal's width."""
-    cleaned = ([harmless(cell).replace("\n", " ").replace("\t", " ") for cell in row] for row in rows)
+    cleaned = ([escape_controls(cell).replace("\n", " ").replace("\t", " ") for cell in row] for row in rows)
     first = list(islice(cleaned, MEASURED_ROWS))
     widths = [max(len(row[place]) for row in [list(heads), *first]) for place in range(len(heads))]
     room = columns()
@@ -123,5 +124,5 @@ def progress_text(job: Job) -> str:
         rate = job.progress_done / elapsed
         fields.append(f"{rate:.3g}/s")
         if job.progress_total and job.progress_total > job.progress_done:
-            fields.append(f"{span((job.progress_total - job.progress_done) / rate)} left")
+            fields.append(f"{format_short_duration((job.progress_total - job.progress_done) / rate)} left")
     return " ".join([*fields, job.progress_message or ""]).strip()

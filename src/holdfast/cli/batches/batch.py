@@ -23,8 +23,9 @@ from holdfast.client.batches.function import UnitFunction
 from holdfast.client.batches.options import UnitOptions, run_options
 from holdfast.client.batches.remote import run_anywhere
 from holdfast.client.batches.report import RunAnswer, UnitLine, unit_line
-from holdfast.domain.batches.batch import Batch, BatchId, BatchState, UnitState, exit_code
+from holdfast.domain.batches.batch import Batch, BatchId, BatchState, exit_code
 from holdfast.domain.batches.sharding import sharding_of
+from holdfast.domain.batches.unit import UnitState
 from holdfast.errors import ConfigurationError, InvalidInput
 from holdfast.options import BatchArguments, own_options, parse_arguments
 from holdfast.output.printer import Line
@@ -246,7 +247,7 @@ def _batch_lines(view: BatchView) -> Iterator[str]:
         if value and name != "labels":
             yield f"  {name.replace('_', ' '):9} {value}"
     yield from (f"  {label:9} {count}" for label, count in view.summary.labels.items())
-    yield from (f"  held by   {owner.say(holder)}" for holder in view.holders)
+    yield from (f"  held by   {owner.describe(holder)}" for holder in view.holders)
 
 
 def _unit_table(units: Iterable[UnitLine]) -> Iterator[Line]:

@@ -14,7 +14,7 @@ from holdfast.cli.command import command, with_options
 from holdfast.cli.commands.input_files import BadLines, InputLine, read_lines
 from holdfast.cli.commands.options import OPTIONS, JobBuilder, argv_argument
 from holdfast.cli.session import CliSession
-from holdfast.domain.commands.command import TOLD, Command, check_shell, load_command, places
+from holdfast.domain.commands.command import CALLBACK_FIELDS, Command, check_shell, load_command, placeholders
 from holdfast.domain.commands.preset import Presets
 from holdfast.domain.jobs.dependencies import After, When
 from holdfast.domain.jobs.job import JobId
@@ -138,9 +138,9 @@ def _parse_callback(text: str | None) -> tuple[str, ...]:
     except ValueError as error:
         raise InvalidInput(f"the callback cannot be read: {error}", hint="Close the quotes.") from None
     check_shell(argv)
-    for name in places(argv):
-        if name not in TOLD:
-            raise InvalidInput(f"a callback knows no {{{name}}}", hint=f"It knows: {', '.join(TOLD)}.")
+    for name in placeholders(argv):
+        if name not in CALLBACK_FIELDS:
+            raise InvalidInput(f"a callback knows no {{{name}}}", hint=f"It knows: {', '.join(CALLBACK_FIELDS)}.")
     return argv
 
 

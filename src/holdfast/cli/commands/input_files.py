@@ -11,11 +11,11 @@ from typing import Any
 
 import msgspec
 
-from holdfast.domain.commands.preset import Values
+from holdfast.domain.commands.preset import PresetValues
 from holdfast.errors import InvalidInput
 
 
-class InputLine(Values, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class InputLine(PresetValues, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """A line of a file of commands; its fields take precedence over the options of ``add``."""
 
     argv: list[str] = []  # noqa: RUF012 - msgspec copies the default

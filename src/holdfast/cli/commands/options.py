@@ -13,8 +13,9 @@ from msgspec import structs
 
 from holdfast.cli.session import CliSession
 from holdfast.cli.text import parse_when
-from holdfast.domain.commands.command import COMMAND, TAKEN_ALONG, Command, checked_variable
-from holdfast.domain.commands.preset import Presets, Resolved, load_presets, resolve
+from holdfast.domain.commands.command import CAPTURED_VARIABLES, COMMAND, Command, checked_variable
+from holdfast.domain.commands.preset import Presets, ResolvedPreset, resolve_preset
+from holdfast.domain.durations import as_duration
 from holdfast.domain.jobs.dependencies import After, When
 from holdfast.domain.jobs.job import JobId
 from holdfast.domain.jobs.new_job import NewJob
@@ -73,8 +74,10 @@ class JobBuilder:
     def _presets(self) -> Presets:
         if self._fixed_presets is not None:
             return self._fixed_presets
-        command, profiles = (self._session.configured[name] for name in ("command", "profiles"))
-        return load_presets(command.value, profiles.value, next((f.origin for f in (command, profiles) if f.value), ""))
+        settings, values = self._session.loaded
+        tables = (values["command"], values["profiles"])
+        file = next((table.origin for table in tables if table.value), "")
+        return Presets(file=file, command=settings.command, profiles=settings.profiles)
 
     def build(
         self,
@@ -92,7 +95,7 @@ class JobBuilder:
         options = {**self._options, **(overrides or {})}
         argv = tuple(argv)
         label = options["label"] or short_label(Path(argv[0] if argv else "").name)
-        resolved = resolve(options, self._presets, label)
+        resolved = resolve_preset(options, self._presets, label)
         command = structs.replace(
             self._command(argv, resolved, overrides or {}),
             parameters=dict(parameters or {}),
@@ -116,13 +119,13 @@ class JobBuilder:
             actor=self._session.actor,
         )
 
-    def _command(self, argv: tuple[str, ...], resolved: Resolved, overrides: Mapping[str, Any]) -> Command:
+    def _command(self, argv: tuple[str, ...], resolved: ResolvedPreset, overrides: Mapping[str, Any]) -> Command:
         values, variables, own_env = resolved.values, self._options["variables"], overrides.get("env", {})
         origins = resolved.origins | {f"env.{text.partition('=')[0]}": "--env" for text in variables}
         if "source" in overrides:
             named = [*(name for name in resolved.origins if name in overrides), *(f"env.{name}" for name in own_env)]
             origins |= dict.fromkeys(named, overrides["source"])
-        inherited = {name: os.environ[name] for name in TAKEN_ALONG if name in os.environ}
+        inherited = {name: os.environ[name] for name in CAPTURED_VARIABLES if name in os.environ}
         return Command(
             argv=argv,
             cwd=str(Path(values["cwd"] or ".").absolute()),

@@ -13,10 +13,10 @@ from holdfast.cli.command import command, with_options
 from holdfast.cli.commands.add import AddAnswer, add_all
 from holdfast.cli.commands.options import OPTIONS, JobBuilder, argv_argument, short_label
 from holdfast.cli.session import CliSession
-from holdfast.domain.commands.command import COMMAND, check_places, filled, grid, key_of, labelled
+from holdfast.domain.commands.command import COMMAND, check_placeholders, grid, substitute, sweep_key, sweep_label
 from holdfast.domain.jobs.job import State
 from holdfast.domain.jobs.selector import Selector
-from holdfast.domain.text import path_part
+from holdfast.domain.names import path_part
 from holdfast.errors import InvalidInput
 
 #: Unique keys in one query.
@@ -51,17 +51,17 @@ def sweep(
       holdfast sweep --csv runs.csv --workdir out -- ./simulate --seed {seed}
     """
     rows = list(_parameter_sets(parameters, file))
-    check_places(argv, rows[0], all_used=workdir is None)
+    check_placeholders(argv, rows[0], all_used=workdir is None)
     label = options["label"] or Path(argv[0]).name
     builder, requests = JobBuilder(session, options), []
     for row in rows:
-        overrides = {"label": short_label(labelled(label, row))}
+        overrides = {"label": short_label(sweep_label(label, row))}
         if workdir is not None:
             folder = Path(workdir, *(f"{name}={path_part(value)}" for name, value in row.items())).absolute()
             folder.mkdir(parents=True, exist_ok=True)
             overrides["cwd"] = str(folder)
-        key = key_of(label, argv, row)
-        requests.append(builder.build(filled(argv, row), overrides=overrides, key=key, parameters=row))
+        key = sweep_key(label, argv, row)
+        requests.append(builder.build(substitute(argv, row), overrides=overrides, key=key, parameters=row))
     known = set() if again else _not_failed(session, [request.unique.key for request in requests if request.unique])
     new = [request for request in requests if request.unique and request.unique.key not in known]
     add_all(session, new, options, len(known))

@@ -11,7 +11,7 @@ from holdfast.cli.command import CommandGroup, Items, command
 from holdfast.cli.session import CliSession
 from holdfast.cli.text import table
 from holdfast.domain.fleet.autoscaler_state import AutoscalerStatus, load_autoscaler_status
-from holdfast.domain.text import say_size
+from holdfast.domain.sizes import format_size
 from holdfast.output.printer import Line
 
 
@@ -55,7 +55,7 @@ def _status_lines(hosts: Iterable[HostAutoscaler]) -> Iterator[str | Line]:
 
 def _rows(host: HostAutoscaler) -> Iterator[list[str]]:
     status = host.autoscaler
-    sizes = [say_size(size) for size in (status.resident, status.forecast, status.room)]
+    sizes = [format_size(size) for size in (status.resident, status.forecast, status.room)]
     load = f"{status.load:.1f}/{status.cores:g}"
     for lane in status.lanes:
         counts = [str(lane.running), str(lane.slots), f"{lane.least}-{lane.most}"]

@@ -9,8 +9,8 @@ from msgspec import Struct
 
 from holdfast.cli.command import command
 from holdfast.cli.session import CliSession
-from holdfast.domain.commands.command import fits
-from holdfast.domain.text import as_bytes
+from holdfast.domain.commands.command import host_capacity
+from holdfast.domain.sizes import as_bytes
 
 
 class SizeAnswer(Struct, frozen=True):
@@ -36,7 +36,7 @@ def size(session: CliSession, *, memory: str, cpus: float) -> None:
     """
     room = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     cores = os.cpu_count() or 1
-    slots, by = fits(room, cores, as_bytes(memory), cpus)
+    slots, by = host_capacity(room, cores, as_bytes(memory), cpus)
     answer = SizeAnswer(room, cores, as_bytes(memory), cpus, slots, by)
     text = f"{slots} at once, bounded by {by}: {room / 2**30:.1f} GiB and {cores} cores, of which 80 % are used"
     session.output.value(answer, lambda: [str(slots) if session.output.quiet else text])

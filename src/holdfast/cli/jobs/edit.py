@@ -17,6 +17,7 @@ from holdfast.cli.jobs.actions import print_changed
 from holdfast.cli.session import CliSession
 from holdfast.domain.commands.command import COMMAND, checked_variable, checked_word
 from holdfast.domain.commands.edit import Edit
+from holdfast.domain.durations import as_duration
 from holdfast.domain.jobs.job import State
 from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.sizes import as_bytes
@@ -104,7 +105,7 @@ def _parse_edit(
     cwd: str | None,
 ) -> Edit:
     return Edit(
-        env={name: checked_word(value, what=f"the variable {name}") for name, value in parse_variables(variables)},
+        env={name: checked_word(value, label=f"the variable {name}") for name, value in parse_variables(variables)},
         without=tuple(checked_variable(name) for name in unset),
         memory=_parse_cap(memory, as_bytes),
         cpus=_parse_cap(cpus, _parse_cpus),

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from holdfast.cli.command import command
 from holdfast.cli.session import CliSession
+from holdfast.domain.durations import as_duration
 from holdfast.domain.jobs.dependencies import After
 from holdfast.domain.jobs.job import JobId
 from holdfast.domain.jobs.new_job import NewJob

@@ -44,7 +44,7 @@ def ls(session: CliSession, *, selector: Selector, limit: int, everything: bool,
     if first is None:
         session.output.note("no jobs yet" if selects_all(selector) else "no job matches")
     listed = chain([] if first is None else [first], jobs)
-    session.output.items("jobs", listed, _directory_table if directories else job_table, facts=masking.view)
+    session.output.items("jobs", listed, _directory_table if directories else job_table, data=masking.view)
 
 
 def _directory_table(jobs: Iterable[Job]) -> Iterator[Line]:

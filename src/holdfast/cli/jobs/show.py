@@ -15,9 +15,10 @@ from holdfast.cli.command import command
 from holdfast.cli.session import CliSession
 from holdfast.cli.text import progress_text, stamp
 from holdfast.domain.access.masking import mask_text
-from holdfast.domain.commands.command import COMMAND, Command, load_command, masked
+from holdfast.domain.commands.command import COMMAND, Command, load_command, mask_variables
+from holdfast.domain.durations import format_duration
 from holdfast.domain.jobs.job import Job, JobId
-from holdfast.domain.text import harmless, say_duration
+from holdfast.domain.names import escape_controls
 from holdfast.errors import HoldfastError
 
 #: The origin of a value that neither an option nor a file sets.
@@ -47,7 +48,7 @@ def _job_lines(job: Job, detail: JobDetail, reasons: list[str]) -> Iterator[str]
     yield f"job {job.id}  {job.state}  {job.kind}"
     command = command_of(job)
     for name, text in () if command is None else _command_fields(job, command):
-        yield f"  {name:9} {harmless(mask_text(text))}"
+        yield f"  {name:9} {escape_controls(mask_text(text))}"
     for name, value in _job_fields(job, detail, reasons, is_command=command is not None).items():
         if value:
             first, *more = str(value).splitlines()
@@ -97,14 +98,14 @@ def _command_fields(job: Job, command: Command) -> Iterator[tuple[str, str]]:
         "queue": job.queue,
         "priority": str(job.priority),
         "retry": "for ever" if job.max_attempts is None else str(job.max_attempts - 1),
-        "timeout": "none" if command.timeout is None else say_duration(command.timeout),
+        "timeout": "none" if command.timeout is None else format_duration(command.timeout),
         "memory": _format_size(command.memory),
         "cpus": "none" if command.cpus is None else f"{command.cpus:g}",
         "log_cap": "32 MB" if command.log_cap is None else _format_size(command.log_cap),
     }
     for name, value in values.items():
         yield name, f"{value}  ({command.origins.get(name, DEFAULT_ORIGIN)})"
-    for name, value in masked(command.env).items():
+    for name, value in mask_variables(command.env).items():
         yield "env", f"{name}={value}  ({command.origins.get(f'env.{name}', DEFAULT_ORIGIN)})"
 
 

@@ -40,7 +40,7 @@ def wait(session: CliSession, *, selector: Selector, timeout: str | None) -> int
     _wait(session, Selector(ids=ids), None if timeout is None else as_duration(timeout).total_seconds())
     session.store.views.refuse_missing(Selector(ids=ids))  # a job that was deleted meanwhile has no result
     jobs = list(session.store.views.all(Selector(ids=ids)))
-    session.output.items("jobs", jobs, job_table, facts=job_view)
+    session.output.items("jobs", jobs, job_table, data=job_view)
     return _exit_code(jobs)
 
 

@@ -10,7 +10,7 @@ import click
 from msgspec import Struct
 
 from holdfast.cli.command import CommandGroup, Items, command
-from holdfast.cli.session import Session
+from holdfast.cli.session import CliSession
 from holdfast.cli.text import table
 from holdfast.domain.access.masking import mask_store_url
 from holdfast.domain.commands.command import mask_variables as masked_variables
@@ -47,7 +47,7 @@ def show(session: CliSession, *, origin: bool) -> None:
 config.add_command(show)
 
 
-def _in_force(session: Session, setting: SettingValue) -> SettingValue:
+def _in_force(session: CliSession, setting: SettingValue) -> SettingValue:
     name, value, origin = setting.name, setting.value, setting.origin
     if name in session.flags:
         value, origin = session.flags[name], f"--{name}"

@@ -13,6 +13,7 @@ from msgspec import Struct, structs
 
 from holdfast.cli.command import command
 from holdfast.cli.session import CliSession
+from holdfast.domain.durations import as_duration
 from holdfast.domain.jobs.job import LIVE, State
 from holdfast.domain.jobs.selector import Selector
 from holdfast.errors import CommandFailed, Conflict, Drift, WaitTimeout

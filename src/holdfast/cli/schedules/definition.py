@@ -10,8 +10,8 @@ from holdfast.admin.views.schedules import ScheduleView
 from holdfast.cli.command import command, with_options
 from holdfast.cli.jobs.enqueue import decoded_payload, read_payload
 from holdfast.cli.schedules.text import print_schedule
-from holdfast.cli.session import Session
-from holdfast.cli.timestamps import timestamp_of
+from holdfast.cli.session import CliSession
+from holdfast.cli.text import parse_when
 from holdfast.domain.schedules.definition import CatchUp
 from holdfast.domain.schedules.overlap import Overlap
 from holdfast.errors import InvalidInput
@@ -103,5 +103,5 @@ def _set_options(options: dict[str, Any]) -> Any:
         raise InvalidInput("a function for scopes has a name")
     for name in ("start", "end"):
         if name in chosen:
-            chosen[name] = timestamp_of(chosen[name], ages=False)
+            chosen[name] = parse_when(chosen[name], ages=False)
     return chosen

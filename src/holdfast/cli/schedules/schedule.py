@@ -14,9 +14,8 @@ from holdfast.admin.views.schedules import Instant, PlanView, ScheduleView, inst
 from holdfast.cli.command import CommandGroup, Items, command
 from holdfast.cli.schedules.definition import add, edit
 from holdfast.cli.schedules.text import print_schedule, schedule_table
-from holdfast.cli.session import Session
-from holdfast.cli.text import stamp, table
-from holdfast.cli.timestamps import timestamp_of
+from holdfast.cli.session import CliSession
+from holdfast.cli.text import parse_when, stamp, table
 from holdfast.domain.access.roles import Via
 from holdfast.domain.durations import as_duration
 from holdfast.domain.schedules.definition import Timing
@@ -97,7 +96,7 @@ def resume(session: CliSession, *, name: str) -> None:
 def rm(session: CliSession, *, name: str, yes: bool) -> None:
     """Forget a schedule with its ledger; its jobs stay. One that code declares comes back with the next worker."""
     session.actions.schedules.get(name)
-    confirm(session, f"forget the schedule {name!r} with its ledger", yes=yes)
+    session.confirm(f"forget the schedule {name!r} with its ledger", yes=yes)
     session.actions.schedule("rm", name)
     session.output.value(DeletedSchedule(name), lambda: [f"rm {name}"])
 
@@ -131,8 +130,8 @@ def backfill(
       holdfast schedule backfill rollup --from 6h
     """
     actions = _actions(session, app)
-    until = actions.schedules.now() if last == "now" else timestamp_of(last)
-    done = actions.backfill(name, timestamp_of(first), until, scopes=scopes or None, dry_run=dry_run)
+    until = actions.schedules.now() if last == "now" else parse_when(last)
+    done = actions.backfill(name, parse_when(first), until, scopes=scopes or None, dry_run=dry_run)
     session.output.value(done, lambda: [_backfill_line(done)])
 
 
@@ -152,7 +151,7 @@ def preview(session: CliSession, *, expression: str, tz: str, phase: str, begin:
       holdfast schedule preview '0 9 * * 1#1' --from 2030-01-01T00:00:00Z
     """
     timing = Timing.from_expression(expression, tz=tz, phase=as_duration(phase))
-    times = instants(upcoming(timing, timestamp_of(begin), count), tz)
+    times = instants(upcoming(timing, parse_when(begin), count), tz)
     answer = Preview(expression, tz, explain(timing), times, lint(timing, datetime.now(UTC)))
     session.output.value(answer, lambda: _preview_lines(answer))
 
@@ -177,7 +176,7 @@ def why(session: CliSession, *, name: str, time: str, scope: str) -> None:
     Example:
       holdfast schedule why nightly 2030-01-01T02:30:00+01:00
     """
-    timestamp = timestamp_of(time)
+    timestamp = parse_when(time)
     answer = WhyAnswer(name, timestamp, scope, session.actions.schedules.why(name, timestamp, scope=scope))
     session.output.value(answer, lambda: [answer.why])
 
@@ -186,13 +185,13 @@ for _command in (ls, show, add, edit, pause, resume, trigger, preview, backfill,
     schedule.add_command(_command)
 
 
-def _actions(session: Session, app: str | None) -> Actions:
+def _actions(session: CliSession, app: str | None) -> Actions:
     """Return the actions of the session's user; with an application, including its scope functions."""
     if app is None:
         return session.actions
     from holdfast.cli.app_loader import load_app
 
-    loaded = load_app(app, url=session.asked_url or session.url)
+    loaded = load_app(app, url=session.url_flag or session.url)
     return Actions(loaded.store, actor=session.actor, via=Via.CLI, providers=loaded.providers)
 
 

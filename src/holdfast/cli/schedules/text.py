@@ -17,7 +17,7 @@ from holdfast.domain.schedules.definition import Definition, Schedule, format_ex
 from holdfast.output.printer import Line
 
 
-def print_schedule(session: Session, schedule: Schedule) -> None:
+def print_schedule(session: CliSession, schedule: Schedule) -> None:
     """Print the view of one schedule."""
     view = schedule_view(schedule, session.store.schedules.now(), secrets=Masks(session.store).of_schedule(schedule))
     session.output.value(view, lambda: _schedule_lines(view))
