@@ -153,7 +153,7 @@ class _Scene(web.Scene):
         first.accept()
         second.refuse("the picture is dark")
         stopped = self.app.submit(self.app.unit(name="stopped")(_copy), range(3))
-        self.actions.batch("cancel", stopped.id)
+        self.actions.batches.perform("cancel", stopped.id)
 
     def _access(self) -> None:
         """A token of each role, and one that was revoked."""

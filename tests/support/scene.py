@@ -62,8 +62,8 @@ class Scene:
         schedules = self.app.schedules
         schedules.create("nightly", "mail", "30 2 * * *", tz="Europe/Berlin", payload={"to": "ada"})
         schedules.create(f"hourly{_seen(self.text)}"[:100], "mail", "every 1h", payload={"to": f"grace{self.text}"})
-        self.actions.trigger("nightly")
-        self.actions.schedule("pause", "nightly", note=f"the index is rebuilt{self.text}")
+        self.actions.schedules.trigger("nightly")
+        self.actions.schedules.perform("pause", "nightly", note=f"the index is rebuilt{self.text}")
 
     def _done(self) -> None:
         for name in ("ada", "grace", "linus"):
@@ -104,7 +104,7 @@ class Scene:
         second = self._put("parse", "slow", label=f"parse{self.text}"[:150], after=[first])
         self._put("publish", "mail", payload={"to": "all"}, label="publish", after=[second])
         held = self._put("held", "mail", payload={"to": "nobody"}, label="held-back")
-        self.actions.jobs("hold", Selector(ids=(held,)), note=f"not before Monday{self.text}")
+        self.actions.jobs.perform("hold", Selector(ids=(held,)), note=f"not before Monday{self.text}")
 
     def _batch(self) -> None:
         done = self.app.run(self.resync.bind(replace=True), range(1, 41), output="none", max_failures=0)
@@ -112,7 +112,7 @@ class Scene:
         self.batches["partial"] = done.batch.id
         paused = self.app.submit(self.resync.bind(replace=False), range(100))
         self.batches["paused"] = paused.id
-        self.actions.batch("pause", paused.id)
+        self.actions.batches.perform("pause", paused.id)
 
     def _running(self) -> None:
         store = self.app.store
@@ -126,8 +126,8 @@ class Scene:
             )
 
     def _switches(self) -> None:
-        self.actions.queue("reports", limit=4)
-        self.actions.queue("imports", paused=True, note=f"the source is down{self.text}")
+        self.actions.fleet.set_queue("reports", limit=4)
+        self.actions.fleet.set_queue("imports", paused=True, note=f"the source is down{self.text}")
         self.app.store.autoscaler.decide(
             WorkerId("builder-1"),
             "host-1",

@@ -71,13 +71,13 @@ def test_only_those_who_act_search_in_errors(viewer, operator, app, path, query)
 def test_verbs_act_on_a_filter(operator, app):
     """With a count first; every act is written down with who did it."""
     operator.act("/jobs", 201, kind="mail", payload={"to": 1}, label="a")
-    tried = operator.act("/jobs/act", action="hold", filter="label=a", note="the moon", dry_run=True)
+    tried = operator.act("/jobs/action", action="hold", filter="label=a", note="the moon", dry_run=True)
     assert (tried["matched"], tried["changed"]) == (1, 0)
-    done = operator.act("/jobs/act", action="hold", filter="label=a", note="the moon")
+    done = operator.act("/jobs/action", action="hold", filter="label=a", note="the moon")
     assert done["ids"] == [1]
-    act = operator.read("/acts")["acts"][0]
+    act = operator.read("/audit-log")["entries"][0]
     assert (act["actor"], act["via"], act["action"], act["target"]) == ("operator", "api", "hold", "label=a")
-    operator.act("/jobs/act", action="set", filter="id=1", priority=7)
+    operator.act("/jobs/action", action="set", filter="id=1", priority=7)
     assert app.views.get(1).priority == 7
 
 
@@ -85,7 +85,7 @@ def test_a_far_date_is_refused_and_breaks_no_list(operator):
     for when in ("9999-12-31T23:59:59-12:00", "10000-01-01T00:00:00Z"):
         operator.act("/jobs", 400, kind="mail", payload={"to": 1}, run_at=when)
     operator.act("/jobs", 201, kind="mail", payload={"to": 1})
-    operator.act("/jobs/act", 400, action="set", filter="id=1", run_at="9999-12-31T23:59:59-12:00")
+    operator.act("/jobs/action", 400, action="set", filter="id=1", run_at="9999-12-31T23:59:59-12:00")
     assert len(operator.read("/jobs")["jobs"]) == 1
 
 
@@ -102,7 +102,7 @@ def test_secrets_are_masked_everywhere(operator, drained, app):
     operator.act("/jobs", 201, kind="pay", payload={"iban": "DE02-1234"})
     app.schedules.create("pay", "pay", "@daily", payload={"iban": "DE02-1234"})
     drained()
-    for path in ("/jobs", "/jobs/1", "/errors", "/overview", "/schedules", "/acts"):
+    for path in ("/jobs", "/jobs/1", "/errors", "/overview", "/schedules", "/audit-log"):
         assert "DE02-1234" not in json.dumps(operator.read(path)), path
     assert "DE02-1234" not in json.dumps(operator.read("/schedule", name="pay"))
 
@@ -113,12 +113,12 @@ def test_clusters_of_errors_are_dealt_with(operator, admin, drained):
     drained()
     (cluster,) = operator.read("/errors")["clusters"]
     assert (cluster["kind"], cluster["count"]) == ("pay", 2)
-    assert operator.act("/errors/act", action="retry", cluster=cluster["key"], dry_run=True)["matched"] == 2
-    assert operator.act("/errors/act", action="retry", cluster=cluster["key"])["changed"] == 2
+    assert operator.act("/errors/action", action="retry", cluster=cluster["key"], dry_run=True)["matched"] == 2
+    assert operator.act("/errors/action", action="retry", cluster=cluster["key"])["changed"] == 2
     drained()
-    operator.act("/errors/act", 403, action="rm", cluster=cluster["key"])
-    assert admin.act("/errors/act", action="rm", cluster=cluster["key"])["changed"] == 2
-    operator.act("/errors/act", 404, action="retry", cluster=cluster["key"])
+    operator.act("/errors/action", 403, action="rm", cluster=cluster["key"])
+    assert admin.act("/errors/action", action="rm", cluster=cluster["key"])["changed"] == 2
+    operator.act("/errors/action", 404, action="retry", cluster=cluster["key"])
 
 
 def test_batches_and_their_units(operator, app):
@@ -133,13 +133,13 @@ def test_batches_and_their_units(operator, app):
     first = operator.read("/batches/1/units", state="failed", limit=2)
     rest = operator.read("/batches/1/units", state="failed", limit=2, after=first["next"])
     assert [unit["key"] for unit in first["units"] + rest["units"]] == [0, 1, 2]
-    tried = operator.act("/batches/1/act", action="retry-failed", dry_run=True)
+    tried = operator.act("/batches/1/action", action="retry-failed", dry_run=True)
     assert tried == {"batch": 1, "action": "retry-failed", "changed": True, "units": 3, "dry_run": True}
-    assert operator.act("/batches/1/units/act", action="skip", cluster=cluster["key"])["units"] == 3
+    assert operator.act("/batches/1/units/action", action="skip", cluster=cluster["key"])["units"] == 3
     assert operator.read("/batches/1")["batch"]["state"] == "done"
-    operator.act("/batches/1/act", 403, action="rm")
-    operator.act("/batches/1/act", 400, action="explode")
-    operator.act("/batches/9/act", 404, action="pause")
+    operator.act("/batches/1/action", 403, action="rm")
+    operator.act("/batches/1/action", 400, action="explode")
+    operator.act("/batches/9/action", 404, action="pause")
 
 
 def test_schedules_by_any_name(operator, admin, app):
@@ -150,29 +150,29 @@ def test_schedules_by_any_name(operator, admin, app):
     assert operator.read("/schedules", limit=1)["next"] == name
     for action in ("pause", "trigger", "backfill", "resume"):
         first = (datetime.now(UTC) - timedelta(hours=3)).isoformat()
-        operator.act("/schedules/act", name=name, action=action, first=first, dry_run=True)
-    admin.act("/schedules/act", name=name, action="rm", dry_run=True)
-    assert operator.read("/acts")["acts"] == []
+        operator.act("/schedules/action", name=name, action=action, first=first, dry_run=True)
+    admin.act("/schedules/action", name=name, action="rm", dry_run=True)
+    assert operator.read("/audit-log")["entries"] == []
     assert operator.read("/jobs")["jobs"] == []
-    assert operator.act("/schedules/act", name=name, action="pause", note="x")["schedule"]["condition"] == "paused"
-    (made,) = operator.act("/schedules/act", name=name, action="trigger")["jobs"]
+    assert operator.act("/schedules/action", name=name, action="pause", note="x")["schedule"]["condition"] == "paused"
+    (made,) = operator.act("/schedules/action", name=name, action="trigger")["jobs"]
     assert [job["id"] for job in operator.read("/jobs")["jobs"]] == [made]
-    operator.act("/schedules/act", 403, name=name, action="rm")
-    assert admin.act("/schedules/act", name=name, action="rm")["schedule"] is None
-    operator.act("/schedules/act", 404, name=name, action="pause")
+    operator.act("/schedules/action", 403, name=name, action="rm")
+    assert admin.act("/schedules/action", name=name, action="rm")["schedule"] is None
+    operator.act("/schedules/action", 404, name=name, action="pause")
 
 
 def test_queues_and_workers(operator, app):
-    assert operator.act("/queues/act", queue="q/1", limit=3)["limit"] == 3
-    assert operator.act("/queues/act", queue="q/1", paused=True, note="x", dry_run=True)["paused"] is False
-    assert operator.act("/queues/act", queue="q/1", paused=True, note="x")["paused"] is True
+    assert operator.act("/queues/action", queue="q/1", limit=3)["limit"] == 3
+    assert operator.act("/queues/action", queue="q/1", paused=True, note="x", dry_run=True)["paused"] is False
+    assert operator.act("/queues/action", queue="q/1", paused=True, note="x")["paused"] is True
     assert [queue["name"] for queue in operator.read("/queues")["queues"]] == ["default", "q/1"]
-    operator.act("/queues/act", 400, queue="q/1")
+    operator.act("/queues/action", 400, queue="q/1")
     app.store.workers.announce(WorkerId("w"), host="h", pid=1, queues=["default"], kinds=["mail"], slots=2)
-    assert operator.act("/workers/act", worker="w", request="quiet") == {"worker": "w", "request": "quiet"}
+    assert operator.act("/workers/action", worker="w", request="quiet") == {"worker": "w", "request": "quiet"}
     assert operator.read("/workers")["workers"][0]["requested"] == "quiet"
-    operator.act("/workers/act", 404, worker="nobody", request="stop")
-    operator.act("/workers/act", 400, worker="w", request="explode")
+    operator.act("/workers/action", 404, worker="nobody", request="stop")
+    operator.act("/workers/action", 400, worker="w", request="explode")
 
 
 def test_a_dry_run_refuses_what_the_act_refuses(admin, app):
@@ -188,25 +188,25 @@ def test_a_dry_run_refuses_what_the_act_refuses(admin, app):
     app.store.jobs.enqueue(NewJob(kind="mail", after=After(ids=(kept,))))
     for status, path, told in (
         (404, "/jobs", {"kind": "mail", "payload": {"to": 1}, "after": [999]}),
-        (409, "/jobs/act", {"action": "rm", "filter": "id=1"}),
-        (400, "/jobs/act", {"action": "set", "filter": "id=1", "run_at": "soon"}),
-        (400, "/jobs/act", {"action": "set", "filter": "id=1", "to_queue": "\n"}),
-        (404, "/workers/act", {"worker": "nobody", "request": "stop"}),
-        (400, "/filters/act", {"action": "save", "name": "odd", "filter": "colour=red"}),
-        (404, "/filters/act", {"action": "rm", "name": "odd"}),
-        (400, "/queues/act", {"queue": "\n", "limit": 1}),
+        (409, "/jobs/action", {"action": "rm", "filter": "id=1"}),
+        (400, "/jobs/action", {"action": "set", "filter": "id=1", "run_at": "soon"}),
+        (400, "/jobs/action", {"action": "set", "filter": "id=1", "to_queue": "\n"}),
+        (404, "/workers/action", {"worker": "nobody", "request": "stop"}),
+        (400, "/filters/action", {"action": "save", "name": "odd", "filter": "colour=red"}),
+        (404, "/filters/action", {"action": "rm", "name": "odd"}),
+        (400, "/queues/action", {"queue": "\n", "limit": 1}),
     ):
         admin.act(path, status, **told, dry_run=True)
         admin.act(path, status, **told)
     assert len(admin.read("/jobs")["jobs"]) == 2
-    assert [act["action"] for act in admin.read("/acts")["acts"]] == ["enqueue"] * 2
+    assert [act["action"] for act in admin.read("/audit-log")["entries"]] == ["enqueue"] * 2
 
 
 def test_saved_filters_and_kinds(operator):
-    operator.act("/filters/act", action="save", name="trouble", filter="state=dead")
-    operator.act("/filters/act", 400, action="save", name="odd", filter="colour=red")
+    operator.act("/filters/action", action="save", name="trouble", filter="state=dead")
+    operator.act("/filters/action", 400, action="save", name="odd", filter="colour=red")
     assert [found["filter"] for found in operator.read("/filters")["filters"]] == ["state=dead"]
-    operator.act("/filters/act", action="rm", name="trouble")
+    operator.act("/filters/action", action="rm", name="trouble")
     assert {"mail", "pay"} <= {kind["name"] for kind in operator.read("/kinds")["kinds"]}
     assert operator.read("/me") == {"name": "operator", "role": "operator"}
 
@@ -221,9 +221,9 @@ def test_a_request_with_a_key_is_carried_out_once(operator, site, tokens):
     assert Client(site, tokens[Role.ADMIN]).act("/jobs", 201, headers=key, kind="mail", payload={"to": 1})["id"] == 2
     operator.act("/jobs", 404, headers={"idempotency-key": "odd"}, kind="nothing")
     operator.act("/jobs", 404, headers={"idempotency-key": "odd"}, kind="nothing")
-    operator.act("/jobs/act", 403, headers={"idempotency-key": "rm"}, action="rm", filter="id=1")
+    operator.act("/jobs/action", 403, headers={"idempotency-key": "rm"}, action="rm", filter="id=1")
     again = Client(site, tokens[Role.OPERATOR]).post(
-        "/api/v1/jobs/act", json={"action": "rm", "filter": "id=1"}, headers={"idempotency-key": "rm"}
+        "/api/v1/jobs/action", json={"action": "rm", "filter": "id=1"}, headers={"idempotency-key": "rm"}
     )
     assert (again.status_code, "idempotent-replay" in again.headers) == (403, False)
     operator.act("/jobs", 400, headers={"idempotency-key": "x" * 201}, kind="mail", payload={"to": 1})
@@ -313,6 +313,6 @@ def test_values_that_make_no_sense_change_nothing(admin, app, wrong):
     """All of them are checked before the first is set."""
     job_id = admin.act("/jobs", 201, kind="mail", payload={"to": 1})["id"]
     right = {"priority": 7, "to_queue": "other", "run_at": "2099-01-01T00:00:00Z"}
-    admin.act("/jobs/act", 400, action="set", filter=f"id={job_id}", **{**right, **wrong})
+    admin.act("/jobs/action", 400, action="set", filter=f"id={job_id}", **{**right, **wrong})
     job = app.views.get(job_id)
     assert (job.priority, job.queue) == (0, "default")

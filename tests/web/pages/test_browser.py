@@ -123,7 +123,7 @@ def screens(stage: Stage) -> dict[str, str]:
         "workers": "/workers",
         "errors": "/errors",
         "dependencies": f"/dependencies?job={jobs['parse']}",
-        "acts": "/acts",
+        "acts": "/audit-log",
         "doctor": "/doctor",
     }
 

@@ -36,7 +36,7 @@ def attempt(number: int, begin: float, end: float | None, reason: str | None = "
 
 
 def told(stretches: list[charts.Stretch], now: float) -> list[tuple[str, float, float]]:
-    return [(each.what, (each.begin - T0).total_seconds(), each.length(at(now)).total_seconds()) for each in stretches]
+    return [(each.state, (each.begin - T0).total_seconds(), each.length(at(now)).total_seconds()) for each in stretches]
 
 
 @pytest.mark.one_backend
@@ -86,7 +86,7 @@ class TestTimeline:
         clock.advance(seconds=30)
         story = store.dashboard.story(job_id)
         found = charts.timeline(story.job, story.attempts, story.events, story.now)
-        assert found[-1].what == "running"
+        assert found[-1].state == "running"
         assert all(a.end == b.begin for a, b in itertools.pairwise(found))
         assert lease.job_id == job_id
 

@@ -12,9 +12,9 @@ from holdfast.domain.jobs.job import State
 from holdfast.domain.schedules.definition import Condition
 from holdfast.options import parse_arguments
 from holdfast.store.jobs.queries import Count
-from holdfast.web.pages import format as written
+from holdfast.web.pages import format as formats
 from holdfast.web.pages.ansi import ansi, plain
-from holdfast.web.pages.templates import address, environment
+from holdfast.web.pages.templates import build_url, environment
 
 NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
 
@@ -37,7 +37,7 @@ NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
 )
 def test_duration(length, text):
     """Short lengths are told exactly, long ones in their largest units; none is too long to be told."""
-    assert written.duration(length) == text
+    assert formats.duration(length) == text
 
 
 @pytest.mark.parametrize(
@@ -45,47 +45,47 @@ def test_duration(length, text):
 )  # fmt: skip
 def test_size(count, text):
     """Bytes are told in powers of 1024."""
-    assert written.size(count) == text
+    assert formats.size(count) == text
 
 
 def test_numbers():
     """Counts have their thousands set apart; one that stopped at its cap says so."""
-    assert written.number(1234567) == "1,234,567"
-    assert written.number(0.12345) == "0.123"
-    assert written.number(None) == ""
-    assert written.counted(Count(1000, True)) == "1,000+"
-    assert written.counted(Count(12, False)) == "12"
+    assert formats.number(1234567) == "1,234,567"
+    assert formats.number(0.12345) == "0.123"
+    assert formats.number(None) == ""
+    assert formats.counted(Count(1000, True)) == "1,000+"
+    assert formats.counted(Count(12, False)) == "12"
 
 
 def test_moments():
     """An age carries its moment; a moment says its zone; another day is named."""
-    assert ">3 min ago<" in written.age(NOW - timedelta(minutes=3), NOW)
-    assert 'datetime="2030-01-01T11:57:00+00:00"' in written.age(NOW - timedelta(minutes=3), NOW)
-    assert ">in 45 s<" in written.age(NOW + timedelta(seconds=45), NOW)
-    assert ">now<" in written.age(NOW, NOW)
-    assert written.age(None, NOW) == ""
-    assert "2030-01-01 12:00:00 UTC" in written.timestamp(NOW)
-    assert ">12:00:00 UTC<" in written.clock(NOW, NOW)
-    assert ">31 Dec 12:00:00 UTC<" in written.clock(NOW - timedelta(days=1), NOW)
+    assert ">3 min ago<" in formats.age(NOW - timedelta(minutes=3), NOW)
+    assert 'datetime="2030-01-01T11:57:00+00:00"' in formats.age(NOW - timedelta(minutes=3), NOW)
+    assert ">in 45 s<" in formats.age(NOW + timedelta(seconds=45), NOW)
+    assert ">now<" in formats.age(NOW, NOW)
+    assert formats.age(None, NOW) == ""
+    assert "2030-01-01 12:00:00 UTC" in formats.timestamp(NOW)
+    assert ">12:00:00 UTC<" in formats.clock(NOW, NOW)
+    assert ">31 Dec 12:00:00 UTC<" in formats.clock(NOW - timedelta(days=1), NOW)
 
 
 @pytest.mark.parametrize("word", [*State, *UnitState, *BatchState, *Condition])
 def test_state(word):
     """Every state has a sign of its own beside its word, so that nobody has to tell colours apart."""
-    sign, _ = written.STATES[word]
-    assert f">{sign}</i>{word.replace('_', ' ')}<" in written.state(word)
+    sign, _ = formats.STATES[word]
+    assert f">{sign}</i>{word.replace('_', ' ')}<" in formats.state(word)
 
 
 @pytest.mark.parametrize("states", [State, UnitState, BatchState, Condition])
 def test_signs_differ(states):
     """Two states of one thing never have the same sign."""
-    signs = [written.STATES[word][0] for word in states]
+    signs = [formats.STATES[word][0] for word in states]
     assert len(set(signs)) == len(signs)
 
 
 def test_state_of_somebody_elses():
     """A word that is no state is shown as it is, harmlessly."""
-    assert "&lt;script&gt;" in written.state("<script>")
+    assert "&lt;script&gt;" in formats.state("<script>")
 
 
 @pytest.mark.parametrize(
@@ -93,13 +93,13 @@ def test_state_of_somebody_elses():
 )
 def test_what_cannot_be_seen(sign):
     """Signs that are not seen, or that turn others round, are spelt out."""
-    assert written.visible(f"a{sign}b") == f"a⟨U+{ord(sign):04X}⟩b"
+    assert formats.visible(f"a{sign}b") == f"a⟨U+{ord(sign):04X}⟩b"
 
 
 def test_what_can_be_seen():
     """Lines, tabs, and what people write in any language stay as they are."""
     for text in ("a\n\tb", "ünïcödé 日本語 שלום", "👩‍👩‍👧", "plain"):
-        assert written.visible(text) == text
+        assert formats.visible(text) == text
 
 
 def test_every_value_of_a_template():
@@ -113,22 +113,22 @@ def test_every_value_of_a_template():
 
 def test_verbatim():
     """The value of a field keeps every sign, since it is sent back, and cannot leave the field."""
-    assert written.verbatim('a\u202e"<') == "a\u202e&#34;&lt;"
+    assert formats.verbatim('a\u202e"<') == "a\u202e&#34;&lt;"
 
 
 def test_json():
     """JSON is spread over lines, and cut when it is long; a text that is no JSON is shown as it is."""
-    assert written.pretty({"a": [1]}) == '{\n  "a": [\n    1\n  ]\n}'
-    assert written.pretty("not json") == "not json"
-    assert written.pretty("x" * 50_000).endswith("… (10,000 more)")
-    assert written.compact([1, "a"]) == '[1,"a"]'
+    assert formats.pretty({"a": [1]}) == '{\n  "a": [\n    1\n  ]\n}'
+    assert formats.pretty("not json") == "not json"
+    assert formats.pretty("x" * 50_000).endswith("… (10,000 more)")
+    assert formats.compact([1, "a"]) == '[1,"a"]'
 
 
 def test_first_line():
     """A text is told by its first line that says something."""
-    assert written.first_line("\n\n  one\ntwo") == "  one"
-    assert written.first_line("x" * 300) == "x" * 199 + "…"
-    assert written.first_line(None) == ""
+    assert formats.first_line("\n\n  one\ntwo") == "  one"
+    assert formats.first_line("x" * 300) == "x" * 199 + "…"
+    assert formats.first_line(None) == ""
 
 
 # -- colours of programs ---------------------------------------------------------------------------
@@ -178,12 +178,12 @@ def test_long_sequences_take_no_time():
 
 def test_addresses():
     """Names go into the query, where any sign may stand; what is not said is left out."""
-    assert address("/base", "schedule", {"name": "a/../b\n&#?"}) == "/base/schedule?name=a%2F..%2Fb%0A%26%23%3F"
-    assert address("", "jobs", {"filter": "", "state": None}) == "/jobs"
-    assert address("", "", {}) == "/"
+    assert build_url("/base", "schedule", {"name": "a/../b\n&#?"}) == "/base/schedule?name=a%2F..%2Fb%0A%26%23%3F"
+    assert build_url("", "jobs", {"filter": "", "state": None}) == "/jobs"
+    assert build_url("", "", {}) == "/"
 
 
 @pytest.mark.parametrize("value", ["5", "true", "plain", "a b", "", '"5"', "{", "it's", 5, [1, "2"], None])
 def test_what_is_copied_is_read_back(value):
     """A text that looks like a number stays a text."""
-    assert parse_arguments([f"name={written.as_value(value)}"]) == {"name": value}
+    assert parse_arguments([f"name={formats.as_value(value)}"]) == {"name": value}

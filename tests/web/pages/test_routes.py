@@ -17,10 +17,10 @@ from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.jobs.verdict import Released
 from holdfast.domain.schedules.decision import Spec
 from holdfast.domain.schedules.definition import Definition
-from holdfast.web.pages.batches import resume_line
-from holdfast.web.pages.routes import ACTS, PAGES
-from holdfast.web.pages.templates import HERE
-from tests.support.house import OpenHouse, client_of, counting
+from holdfast.web.pages.batches import resume_command
+from holdfast.web.pages.routes import ACTIONS, PAGES
+from holdfast.web.pages.templates import WEB_FOLDER
+from tests.support.open_site import OpenSite, client_of, counting
 from tests.support.scene import Scene
 
 #: Texts that break pages which trust them: markup, attributes, scripts, directions, controls, colours.
@@ -37,8 +37,8 @@ class Scenery:
         self.app = holdfast.Holdfast(url)
         assert self.app.store
         self.scene = Scene(self.app, text).fill()
-        self.house = OpenHouse(self.app)
-        self.client = client_of(self.house)
+        self.site = OpenSite(self.app)
+        self.client = client_of(self.site)
 
     def paths(self) -> dict[str, str]:
         """An address for every screen, by its route."""
@@ -57,7 +57,7 @@ class Scenery:
             "/schedule": "/schedule?name=nightly",
             "/errors": "/errors",
             "/dependencies": f"/dependencies?job={jobs['parse']}",
-            "/acts": "/acts",
+            "/audit-log": "/audit-log",
             "/doctor": "/doctor",
         }
 
@@ -156,7 +156,7 @@ def faults(page: str) -> list[str]:
 def test_every_screen(place):
     """Each screen is there, says its command line, holds no code or style of its own, and takes five statements at most."""
     assert set(place.paths()) == set(PAGES)
-    place.masks = place.house.masks.kinds()
+    place.masks = place.site.masks.kinds()
     for route, path in place.paths().items():
         with counting(place.app.store) as asked:
             answer = place.client.get(path)
@@ -230,7 +230,7 @@ def test_hostile_texts(hostile):
         "/find?q=%3Cscript%3E",
         "/jobs?before=%3Cx",
         "/dependencies?job=%3Cscript%3E",
-        "/acts?actor=%3Cscript%3E&before=x",
+        "/audit-log?actor=%3Cscript%3E&before=x",
         "/jobs/1/log?token=x&find=%3Cscript%3E",
         "/batches?before=99999999999999999999",
     ],
@@ -260,13 +260,13 @@ def state_of(place, name) -> State:
 def test_retry_one(place):
     """A dead job is retried from its page; the page that follows says so, once, and the act is written down."""
     job = place.scene.jobs["charge"]
-    page = place.post(f"/jobs/{job}/act", action="retry")
+    page = place.post(f"/jobs/{job}/action", action="retry")
     assert "1 job retried." in page
     assert state_of(place, "charge") is State.READY
     assert "1 job retried." not in place.get(f"/jobs/{job}")
     act = place.app.store.audit_log.page(limit=1)[0]
     assert (act.action, act.actor, act.via) == ("retry", "ada", "web")
-    place.client.post(f"/jobs/{job}/act", data={"action": "hold"})
+    place.client.post(f"/jobs/{job}/action", data={"action": "hold"})
     assert "1 job held." not in place.client.get("/", headers={"x-holdfast-live": "1"}).text
     assert "1 job held." in place.get(f"/jobs/{job}")
 
@@ -274,10 +274,10 @@ def test_retry_one(place):
 def test_change_one(place):
     """Priority, queue and time of a job are changed from its page; what is no number is refused in words."""
     job = place.scene.jobs["ready 0"]
-    place.post(f"/jobs/{job}/act", action="set", priority="7", to_queue="other", run_at="")
+    place.post(f"/jobs/{job}/action", action="set", priority="7", to_queue="other", run_at="")
     found = place.app.store.views.get(job)
     assert (found.priority, found.queue) == (7, "other")
-    answer = place.client.post(f"/jobs/{job}/act", data={"action": "set", "priority": "seven"})
+    answer = place.client.post(f"/jobs/{job}/action", data={"action": "set", "priority": "seven"})
     assert answer.status_code == 400
     assert "priority is a whole number" in answer.text
 
@@ -286,16 +286,16 @@ def test_change_one(place):
 def test_chosen_jobs(place):
     """Chosen jobs are held at once; what is grave is asked about first, with the count and the command."""
     ids = [place.scene.jobs[f"ready {number}"] for number in range(3)]
-    page = place.client.post("/jobs/act", data={"action": "hold", "which": "chosen", "id": ids[:2]})
+    page = place.client.post("/jobs/action", data={"action": "hold", "which": "chosen", "id": ids[:2]})
     assert page.status_code == 303
     assert [state_of(place, f"ready {number}") for number in range(3)] == [State.HELD, State.HELD, State.READY]
 
-    asked = place.client.post("/jobs/act", data={"action": "cancel", "which": "chosen", "id": ids})
+    asked = place.client.post("/jobs/action", data={"action": "cancel", "which": "chosen", "id": ids})
     assert asked.status_code == 200
     assert "Cancel 3 jobs?" in asked.text
     assert f"holdfast cancel {ids[0]} {ids[1]} {ids[2]} --yes" in asked.text
     assert state_of(place, "ready 2") is State.READY
-    place.post("/jobs/act", action="cancel", which="chosen", id=ids, sure="1")
+    place.post("/jobs/action", action="cancel", which="chosen", id=ids, sure="1")
     assert state_of(place, "ready 2") is State.CANCELLED
 
 
@@ -303,14 +303,14 @@ def test_chosen_jobs(place):
 def test_all_that_match(place):
     """A verb for all that match says how many first; without a filter it takes nothing."""
     form = {"action": "retry", "which": "all", "filter": "state=dead kind=invoice"}
-    asked = place.client.post("/jobs/act", data=form)
+    asked = place.client.post("/jobs/action", data=form)
     assert "Retry 5 jobs?" in asked.text
     assert "--filter" in asked.text
-    assert "5 jobs retried." in place.post("/jobs/act", **form, sure="1", back="state=dead")
+    assert "5 jobs retried." in place.post("/jobs/action", **form, sure="1", back="state=dead")
     assert place.app.store.views.count(Selector(states=(State.DEAD,), kinds=("invoice",))).count == 0
-    refused = place.client.post("/jobs/act", data={"action": "cancel", "which": "all", "filter": "", "sure": "1"})
+    refused = place.client.post("/jobs/action", data={"action": "cancel", "which": "all", "filter": "", "sure": "1"})
     assert refused.status_code == 400
-    nothing = place.client.post("/jobs/act", data={"action": "cancel", "which": "chosen"})
+    nothing = place.client.post("/jobs/action", data={"action": "cancel", "which": "chosen"})
     assert "no job was chosen" in nothing.text
 
 
@@ -319,9 +319,9 @@ def test_clusters(place):
     """The dead jobs of one cluster are retried, or discarded, after their count was seen."""
     page = place.get("/errors")
     key = re.search(r'name="cluster" value="([0-9a-f]+)"', page)[1]
-    assert "Retry 5 dead jobs?" in place.client.post("/errors/act", data={"action": "retry", "cluster": key}).text
-    assert "5 jobs retried." in place.post("/errors/act", action="retry", cluster=key, sure="1")
-    gone = place.client.post("/errors/act", data={"action": "retry", "cluster": key, "sure": "1"})
+    assert "Retry 5 dead jobs?" in place.client.post("/errors/action", data={"action": "retry", "cluster": key}).text
+    assert "5 jobs retried." in place.post("/errors/action", action="retry", cluster=key, sure="1")
+    gone = place.client.post("/errors/action", data={"action": "retry", "cluster": key, "sure": "1"})
     assert gone.status_code == 404
 
 
@@ -338,11 +338,11 @@ def test_saved_filters(place):
 def test_batches(place):
     """A batch is resumed and paused, its failed units retried or skipped by cluster; cancel is asked about."""
     paused, partial = place.scene.batches["paused"], place.scene.batches["partial"]
-    assert "goes on" in place.post(f"/batches/{paused}/act", action="resume")
+    assert "goes on" in place.post(f"/batches/{paused}/action", action="resume")
     assert place.app.store.batches.get(paused).state == "running"
-    place.post(f"/batches/{paused}/act", action="pause")
-    assert "Cancel batch" in place.client.post(f"/batches/{paused}/act", data={"action": "cancel"}).text
-    assert "cancelled" in place.post(f"/batches/{paused}/act", action="cancel", sure="1")
+    place.post(f"/batches/{paused}/action", action="pause")
+    assert "Cancel batch" in place.client.post(f"/batches/{paused}/action", data={"action": "cancel"}).text
+    assert "cancelled" in place.post(f"/batches/{paused}/action", action="cancel", sure="1")
 
     key = re.search(r'name="cluster" value="([0-9a-f]+)"', place.get(f"/batches/{partial}"))[1]
     form = {"action": "skip", "cluster": key}
@@ -357,21 +357,23 @@ def test_how_to_resume(place):
     store, scene = place.app.store, place.scene
     assert f"holdfast batch resume {scene.batches['paused']}" in place.get(f"/batches/{scene.batches['paused']}")
     here = structs.replace(store.batches.get(scene.batches["partial"]), arguments='{"replace":true,"token":"abc"}')
-    assert resume_line(here) == ""
+    assert resume_command(here) == ""
     known = structs.replace(here, kind="mail.jobs:resync", source="range 1-40")
-    assert resume_line(known) == "holdfast batch run mail.jobs:resync --range 1-40 --set replace=true --set 'token=***'"
+    assert (
+        resume_command(known) == "holdfast batch run mail.jobs:resync --range 1-40 --set replace=true --set 'token=***'"
+    )
 
 
 def test_queues(place):
     """Limits are changed and taken away, a queue is paused with a note and resumed."""
     assert "at most 2 over all hosts and 1 per worker" in place.post(
-        "/queues/act?name=imports", action="set", limit="2", worker_limit="1"
+        "/queues/action?name=imports", action="set", limit="2", worker_limit="1"
     )
     assert place.app.store.queues.get("imports").limit == 2
-    assert "no limit" in place.post("/queues/act?name=imports", action="set", limit="", worker_limit="")
+    assert "no limit" in place.post("/queues/action?name=imports", action="set", limit="", worker_limit="")
     assert place.app.store.queues.get("imports").limit is None
-    place.post("/queues/act?name=imports", action="resume")
-    assert "why not" in place.post("/queues/act?name=imports", action="pause", note="why not")
+    place.post("/queues/action?name=imports", action="resume")
+    assert "why not" in place.post("/queues/action?name=imports", action="pause", note="why not")
     decided = place.get("/queues?name=builds")
     assert "step up" in decided
     assert "the host bears it" in decided
@@ -380,26 +382,26 @@ def test_queues(place):
 @pytest.mark.one_backend
 def test_workers(place):
     """A worker is asked to be quiet, and to go on; a stop is asked about first."""
-    place.post("/workers/act?id=worker-1", request="quiet")
+    place.post("/workers/action?id=worker-1", request="quiet")
     assert "Go on" in place.get("/workers")
-    place.post("/workers/act?id=worker-1", request="go-on")
-    assert "Stop worker worker-1?" in place.client.post("/workers/act?id=worker-1", data={"request": "stop"}).text
-    place.post("/workers/act?id=worker-1", request="stop", sure="1")
+    place.post("/workers/action?id=worker-1", request="go-on")
+    assert "Stop worker worker-1?" in place.client.post("/workers/action?id=worker-1", data={"request": "stop"}).text
+    place.post("/workers/action?id=worker-1", request="stop", sure="1")
     assert "stopping" in place.get("/workers")
 
 
 def test_schedules(place):
     """A schedule is resumed, paused with a note, triggered; a backfill shows what it would fire first."""
-    assert "goes on from now" in place.post("/schedule/act?name=nightly", action="resume")
-    assert "for the weekend" in place.post("/schedule/act?name=nightly", action="pause", note="for the weekend")
-    assert "was fired as job" in place.post("/schedule/act?name=nightly", action="trigger")
+    assert "goes on from now" in place.post("/schedule/action?name=nightly", action="resume")
+    assert "for the weekend" in place.post("/schedule/action?name=nightly", action="pause", note="for the weekend")
+    assert "was fired as job" in place.post("/schedule/action?name=nightly", action="trigger")
     form = {"action": "backfill", "first": "2020-01-01T00:00", "last": "2020-01-03T00:00"}
-    dry = place.client.post("/schedule/act?name=nightly", data={**form, "sure": "0"})
+    dry = place.client.post("/schedule/action?name=nightly", data={**form, "sure": "0"})
     assert dry.status_code == 200
     assert "2 plans from 2020-01-01 01:30 UTC to 2020-01-02 01:30 UTC would be fired" in dry.text
-    assert "2 plans" in place.post("/schedule/act?name=nightly", **form, sure="1")
-    assert "Remove schedule nightly?" in place.client.post("/schedule/act?name=nightly", data={"action": "rm"}).text
-    assert "nightly is removed" in place.post("/schedule/act?name=nightly", action="rm", sure="1")
+    assert "2 plans" in place.post("/schedule/action?name=nightly", **form, sure="1")
+    assert "Remove schedule nightly?" in place.client.post("/schedule/action?name=nightly", data={"action": "rm"}).text
+    assert "nightly is removed" in place.post("/schedule/action?name=nightly", action="rm", sure="1")
 
 
 @pytest.mark.one_backend
@@ -417,17 +419,19 @@ def test_the_line_to_copy_of_a_strange_name(place):
 @pytest.mark.one_backend
 def test_roles(place):
     """Whoever may only look sees no button, and is refused whatever they send; an operator removes nothing."""
-    place.house.role = Role.VIEWER
+    place.site.role = Role.VIEWER
     for path in place.paths().values():
         assert 'method="post"' not in place.client.get(path, follow_redirects=True).text, path
-    for route in ACTS:
+    for route in ACTIONS:
         path = route.replace("{id:int}", "1")
         assert place.client.post(path, data={"action": "retry", "request": "quiet"}).status_code == 403, path
-    place.house.role = Role.OPERATOR
+    place.site.role = Role.OPERATOR
     job = place.scene.jobs["charge"]
-    assert place.client.post(f"/jobs/{job}/act", data={"action": "rm"}).status_code == 403
-    assert place.client.post("/schedule/act?name=nightly", data={"action": "rm", "sure": "1"}).status_code == 403
-    assert place.client.post(f"/batches/{place.scene.batches['partial']}/act", data={"action": "rm"}).status_code == 403
+    assert place.client.post(f"/jobs/{job}/action", data={"action": "rm"}).status_code == 403
+    assert place.client.post("/schedule/action?name=nightly", data={"action": "rm", "sure": "1"}).status_code == 403
+    assert (
+        place.client.post(f"/batches/{place.scene.batches['partial']}/action", data={"action": "rm"}).status_code == 403
+    )
 
 
 @pytest.mark.one_backend
@@ -436,7 +440,7 @@ def test_only_those_who_act_search_in_errors(place):
     batch = f"/batches/{place.scene.batches['partial']}"
     asked = [("/jobs", {"filter": "state=dead error=a"}), (batch, {"text": "a"})]
     assert [place.client.get(path, params=query).status_code for path, query in asked] == [200, 200]
-    place.house.role = Role.VIEWER
+    place.site.role = Role.VIEWER
     assert [place.client.get(path, params=query).status_code for path, query in asked] == [403, 403]
     assert 'name="text"' not in place.client.get(batch).text
     assert "error=" not in place.client.get("/jobs").text
@@ -445,11 +449,16 @@ def test_only_those_who_act_search_in_errors(place):
 @pytest.mark.one_backend
 def test_strange_forms(place):
     """A form that makes no sense is refused in words."""
-    for path in ("/jobs/act", "/queues/act?name=x", "/schedule/act?name=nightly", "/workers/act?id=worker-1"):
+    for path in (
+        "/jobs/action",
+        "/queues/action?name=x",
+        "/schedule/action?name=nightly",
+        "/workers/action?id=worker-1",
+    ):
         assert place.client.post(path, data={"action": "explode", "request": "explode"}).status_code == 400, path
-    assert place.client.post("/jobs/act", content=b"\xff\xfe").status_code == 400
-    assert place.client.post("/queues/act?name=", data={"action": "pause"}).status_code == 400
-    assert place.client.get("/jobs/act").status_code in (404, 405)
+    assert place.client.post("/jobs/action", content=b"\xff\xfe").status_code == 400
+    assert place.client.post("/queues/action?name=", data={"action": "pause"}).status_code == 400
+    assert place.client.get("/jobs/action").status_code in (404, 405)
 
 
 # -- logs ------------------------------------------------------------------------------------------
@@ -475,7 +484,7 @@ def test_log(place):
 def test_empty_store(real_database):
     """A new store has pages too: they say what to do first."""
     with holdfast.Holdfast(real_database.url) as app:
-        client = client_of(OpenHouse(app))
+        client = client_of(OpenSite(app))
         for path in (
             "/",
             "/jobs",
@@ -485,7 +494,7 @@ def test_empty_store(real_database):
             "/schedules",
             "/errors",
             "/dependencies",
-            "/acts",
+            "/audit-log",
             "/doctor",
         ):
             answer = client.get(path)
@@ -507,15 +516,19 @@ CHECKSUMS = {
 
 def test_assets():
     """All assets together are small; what is not ours is what its makers published, with its licence."""
-    assets = list((HERE / "static").iterdir())
+    assets = list((WEB_FOLDER / "static").iterdir())
     assert sum(path.stat().st_size for path in assets) < 150_000
     for name, digest in CHECKSUMS.items():
-        assert hashlib.sha256((HERE / "static" / name).read_bytes()).hexdigest() == digest
+        assert hashlib.sha256((WEB_FOLDER / "static" / name).read_bytes()).hexdigest() == digest
 
 
 def test_assets_ask_nobody_else():
     """Neither a script, nor a style, nor a template names another server."""
-    ours: list[Path] = [*(HERE / "templates").iterdir(), HERE / "static" / "app.js", HERE / "static" / "style.css"]
+    ours: list[Path] = [
+        *(WEB_FOLDER / "templates").iterdir(),
+        WEB_FOLDER / "static" / "app.js",
+        WEB_FOLDER / "static" / "style.css",
+    ]
     for path in ours:
         assert not re.search(r"https?://|//[a-z0-9-]+\.[a-z]", path.read_text(encoding="utf-8")), path
 

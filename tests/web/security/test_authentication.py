@@ -19,9 +19,10 @@ from holdfast.errors import ConfigurationError
 from holdfast.web.api.openapi import BASE
 from holdfast.web.api.router import ENDPOINTS
 from holdfast.web.errors import HttpError, SlowDown
-from holdfast.web.security.authentication import COOKIE, GUESSES, Guesses
-from holdfast.web.security.entry import OPEN
+from holdfast.web.security.authentication import PUBLIC_PATHS
 from holdfast.web.security.request_checks import HEADERS
+from holdfast.web.security.sessions import COOKIE
+from holdfast.web.security.tokens import FREE_FAILURES, FailedLogins
 from tests.support.processes import wait_until
 from tests.web.conftest import HOST, Client
 
@@ -43,7 +44,7 @@ def test_nothing_but_the_way_in_is_open(site, tokens):
     """Every route but health and login wants to know who asks; nothing answers without."""
     anonymous = Client(site)
     for path, methods in all_routes(site):
-        if path in OPEN:
+        if path in PUBLIC_PATHS:
             continue
         for method in methods - {"HEAD"}:
             answer = anonymous.request(method, path, headers={"content-type": "application/json"})
@@ -188,20 +189,20 @@ def test_who_guesses_is_slowed_down_and_nobody_else(site, tokens):
     client = Client(site, tokens[Role.VIEWER])
     assert client.get("/api/v1/me").status_code == 200
     wrong = {"authorization": "Bearer hf_00000000_" + "a" * 43}
-    statuses = [Client(site).get("/api/v1/me", headers=wrong).status_code for _ in range(GUESSES + 1)]
-    assert statuses == [401] * GUESSES + [429]
+    statuses = [Client(site).get("/api/v1/me", headers=wrong).status_code for _ in range(FREE_FAILURES + 1)]
+    assert statuses == [401] * FREE_FAILURES + [429]
     assert client.get("/api/v1/me").status_code == 200
 
 
 def test_other_addresses_do_not_wait():
-    guesses = Guesses()
-    for _ in range(GUESSES):
-        guesses.wrong("10.0.0.1")
+    failed = FailedLogins()
+    for _ in range(FREE_FAILURES):
+        failed.add("10.0.0.1")
     with pytest.raises(SlowDown):
-        guesses.check("10.0.0.1")
-    guesses.check("10.0.0.2")
-    guesses.right("10.0.0.1")
-    guesses.check("10.0.0.1")
+        failed.check("10.0.0.1")
+    failed.check("10.0.0.2")
+    failed.clear("10.0.0.1")
+    failed.check("10.0.0.1")
 
 
 # -- without tokens ----------------------------------------------------------------------------
@@ -228,7 +229,7 @@ def test_where_changes_need_a_key_anyone_may_only_look(make_server):
     """A key that the command line asks for is not got around over HTTP."""
     client = Client(make_server("127.0.0.1:0", keyed=True).site)
     assert client.get("/api/v1/me").json()["data"]["role"] == "viewer"
-    client.act("/queues/act", 403, queue="q", paused=True)
+    client.act("/queues/action", 403, queue="q", paused=True)
 
 
 def test_another_address_is_refused_without_tokens(app, make_server):
@@ -290,7 +291,7 @@ def test_hostile_text_is_only_text(admin, app, text):
         ("/jobs", {"filter": f"label={text}"}),
         ("/jobs", {"filter": text}),
         ("/schedule", {"name": text}),
-        ("/acts", {"actor": text[:200]}),
+        ("/audit-log", {"actor": text[:200]}),
         ("/batches/1/units", {"text": text[:200]}),
     ):
         answer = admin.get(f"/api/v1{path}", params=query)
@@ -298,7 +299,7 @@ def test_hostile_text_is_only_text(admin, app, text):
         assert "set-cookie" not in answer.headers
     placed = admin.post("/api/v1/jobs", json={"kind": "mail", "payload": {"to": 1}, "label": text, "key": text})
     assert placed.status_code in (201, 400)
-    admin.act("/queues/act", queue="q", paused=True, note=text)
+    admin.act("/queues/action", queue="q", paused=True, note=text)
     assert admin.read("/queues")["queues"]
     assert app.views.count(Selector()).count == (placed.status_code == 201)
 
@@ -335,12 +336,12 @@ def test_a_stream_ends_when_its_token_is_revoked(site, tokens, app):
     """It is asked for again before anything is told."""
     import asyncio
 
-    site.live = type(site.live)(site.look, every=0.05, alive=0.05)
+    site.live = type(site.live)(site.read_changes, interval_s=0.05, keep_alive_s=0.05)
     caller = site.authenticator.by_token(site.store, tokens[Role.VIEWER], None)
 
     async def listen():
         heard = []
-        async for line in site.live.lines(lambda: site.authenticator.still(site.store, caller)):
+        async for line in site.live.lines(lambda: site.authenticator.is_current(site.store, caller)):
             heard.append(line)
             if len(heard) == 2:
                 await asyncio.to_thread(app.store.credentials.revoke, "viewer")
@@ -353,13 +354,13 @@ def test_a_stream_ends_when_its_token_is_revoked(site, tokens, app):
 
 def test_what_cannot_be_read_is_no_defect(admin, site):
     """An origin that is none, a form of too many fields, and numbers that no store has."""
-    assert admin.post("/api/v1/queues/act", json={}, headers={"origin": "http://["}).status_code == 403
+    assert admin.post("/api/v1/queues/action", json={}, headers={"origin": "http://["}).status_code == 403
     fields = {f"field{n}": "x" for n in range(30)}
     assert Client(site).post("/login", data=fields).status_code == 400
     for number in ("9" * 5000, str(2**63)):
         for path in (f"/jobs/{number}", f"/batches/{number}", f"/api/v1/jobs/{number}", f"/api/v1/batches/{number}"):
             assert admin.get(path).status_code == 404, path[:40]
-        for path in (f"/batches/{number}/act", f"/batches/{number}/units", f"/jobs/{number}/act"):
+        for path in (f"/batches/{number}/action", f"/batches/{number}/units", f"/jobs/{number}/action"):
             assert admin.post(path).status_code == 404, path[:40]
     assert admin.get(f"/jobs/{2**63 - 1}").status_code == 404
 
@@ -377,7 +378,7 @@ def test_filters_that_pages_save_are_written_down(admin, site, app, tokens):
 def test_guesses_that_come_at_once_are_counted_too(site, tokens):
     """No more of them are looked at than if they came one after the other."""
     wrong = "hf_00000000_" + "a" * 43
-    begin = threading.Barrier(4 * GUESSES)
+    begin = threading.Barrier(4 * FREE_FAILURES)
 
     def guess(_):
         begin.wait(60)
@@ -386,9 +387,9 @@ def test_guesses_that_come_at_once_are_counted_too(site, tokens):
         except HttpError as problem:
             return problem.status
 
-    with ThreadPoolExecutor(4 * GUESSES) as pool:
-        statuses = list(pool.map(guess, range(4 * GUESSES)))
-    assert statuses.count(429) >= GUESSES
+    with ThreadPoolExecutor(4 * FREE_FAILURES) as pool:
+        statuses = list(pool.map(guess, range(4 * FREE_FAILURES)))
+    assert statuses.count(429) >= FREE_FAILURES
     assert set(statuses) == {401, 429}
 
 
@@ -398,12 +399,12 @@ def test_who_signs_out_ends_the_session(site, tokens):
     for each in (client, other):
         each.post("/login", data={"token": tokens[Role.VIEWER]})
     cookie = client.cookies[COOKIE]
-    caller = site.authenticator.caller(site.store, {}, cookie, None)
-    assert site.authenticator.still(site.store, caller)
+    caller = site.authenticator.by_cookie(site.store, cookie)
+    assert site.authenticator.is_current(site.store, caller)
     form = {"form_token": site.authenticator.form_token(site.store, caller)}
     assert client.post("/logout", data=form).status_code == 303
     assert Client(site, cookies={COOKIE: cookie}).get("/api/v1/me").status_code == 401
-    assert not site.authenticator.still(site.store, caller)
+    assert not site.authenticator.is_current(site.store, caller)
     assert other.get("/api/v1/me").status_code == 200
 
 

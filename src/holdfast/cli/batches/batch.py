@@ -9,7 +9,7 @@ from typing import Any
 import click
 import msgspec
 
-from holdfast.admin.actions.actions import Steered
+from holdfast.admin.actions.results import BatchChanged
 from holdfast.admin.views.batches import BatchView, batch_view
 from holdfast.cli.app_loader import load_object
 from holdfast.cli.batches.export import all_units, export
@@ -134,10 +134,10 @@ def _is_under_way(store: Store, batch_id: BatchId) -> bool:
 
 
 def _verb(name: str, text: str) -> Any:
-    @command(name, answers=Steered, changes=True)
+    @command(name, answers=BatchChanged, changes=True)
     @click.argument("batch_id", type=click.IntRange(1))
     def action(session: Session, *, batch_id: int) -> None:
-        done = session.actions.batch(name, BatchId(batch_id))
+        done = session.actions.batches.perform(name, BatchId(batch_id))
         told = "" if done.units is None else f", {done.units:,} units"
         text = f"{name} {batch_id}{told}" if done.changed else f"{name} {batch_id}: nothing to do"
         session.output.value(done, lambda: [text])

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 import click
 from msgspec import structs
 
-from holdfast.admin.actions.actions import WorkerAsked
+from holdfast.admin.actions.results import WorkerRequestSent
 from holdfast.cli.command import CommandGroup, Items, command
 from holdfast.cli.fleet.autoscaler import decision_lines, lane_lines
 from holdfast.cli.session import Session
@@ -58,7 +58,7 @@ def change(session: Session, *, name: str, limit: int | None, worker_limit: int 
     With --autoscaler each worker runs between MIN and MAX programs of the queue: it adds one by one while its host
     bears it, and a program begins only when what it will take fits. See holdfast autoscaler status.
     """
-    _tell(session, session.actions.queue(name, limit=limit, worker_limit=worker_limit, autoscaler=autoscaler))
+    _tell(session, session.actions.fleet.set_queue(name, limit=limit, worker_limit=worker_limit, autoscaler=autoscaler))
 
 
 @command("pause", answers=QueueView, changes=True)
@@ -66,14 +66,14 @@ def change(session: Session, *, name: str, limit: int | None, worker_limit: int 
 @click.option("--note", metavar="TEXT", help="Why, for those who look later.")
 def pause(session: Session, *, name: str, note: str | None) -> None:
     """Start nothing more of a queue; what runs goes on."""
-    _tell(session, session.actions.queue(name, paused=True, note=note))
+    _tell(session, session.actions.fleet.set_queue(name, paused=True, note=note))
 
 
 @command("resume", answers=QueueView, changes=True)
 @click.argument("name")
 def resume(session: Session, *, name: str) -> None:
     """Let a queue start jobs again."""
-    _tell(session, session.actions.queue(name, paused=False))
+    _tell(session, session.actions.fleet.set_queue(name, paused=False))
 
 
 for _command in (ls, show, change, pause, resume):
@@ -86,7 +86,7 @@ def workers(session: Session) -> None:
     session.output.items("workers", [worker_views(found) for found in session.store.workers.list()], worker_table)
 
 
-@command("ask", answers=WorkerAsked, changes=True)
+@command("ask", answers=WorkerRequestSent, changes=True)
 @click.argument("worker")
 @click.argument("request", type=click.Choice([*(str(request) for request in WorkerRequest), "go-on"]))
 def ask(session: Session, *, worker: str, request: str) -> None:
@@ -99,7 +99,7 @@ def ask(session: Session, *, worker: str, request: str) -> None:
       holdfast ask host-1a2b3c quiet
       holdfast ask host-1a2b3c go-on
     """
-    done = session.actions.worker(worker, request)
+    done = session.actions.fleet.send_request(worker, request)
     session.output.value(done, lambda: [f"{worker} is asked: {request}"])
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from holdfast.admin.actions.actions import JOB_ACTIONS, Changed
+from holdfast.admin.actions.jobs import JOB_ACTIONS
+from holdfast.admin.actions.results import Changed
 from holdfast.cli.command import HoldfastCommand, command
 from holdfast.cli.confirm import confirm
 from holdfast.cli.job_filter import selecting
@@ -21,10 +22,10 @@ def action(name: str, text: str, *options: Any) -> HoldfastCommand:
     """A command that does one thing to the jobs it is given; a destructive one asks before it takes several."""
 
     def run(session: Session, selector: Selector, *, dry_run: bool, yes: bool = True, **given: Any) -> None:
-        matched = session.actions.matched(name, selector)
+        matched = session.actions.jobs.count_matches(name, selector)
         if not dry_run:
             _sure(session, name, matched, yes=yes)
-        done = session.actions.jobs(name, selector, dry_run=dry_run, matched=matched, **given)
+        done = session.actions.jobs.perform(name, selector, dry_run=dry_run, matched=matched, **given)
         tell_changed(session, done)
 
     run.__doc__ = text

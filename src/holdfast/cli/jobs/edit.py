@@ -10,7 +10,7 @@ from typing import Any
 import click
 from msgspec import UNSET
 
-from holdfast.admin.actions.actions import Changed
+from holdfast.admin.actions.results import Changed
 from holdfast.cli.command import command, with_options
 from holdfast.cli.job_filter import selecting
 from holdfast.cli.jobs.actions import tell_changed
@@ -64,11 +64,11 @@ def change(
     edit = _edit(**edits)
     if not edit and priority is None and to_queue is None and run_at is None:
         raise InvalidInput("nothing to change", hint=f"Give {ONE_OF}.")
-    matched = session.actions.matched("set", selector)
+    matched = session.actions.jobs.count_matches("set", selector)
     if edit:
         _refuse_begun(session, selector)
     given = {"priority": priority, "to_queue": to_queue, "run_at": run_at, "edit": edit or None}
-    tell_changed(session, session.actions.jobs("set", selector, dry_run=dry_run, matched=matched, **given))
+    tell_changed(session, session.actions.jobs.perform("set", selector, dry_run=dry_run, matched=matched, **given))
 
 
 def _refuse_begun(session: Session, selector: Selector) -> None:

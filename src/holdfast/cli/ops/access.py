@@ -76,7 +76,7 @@ def token() -> None:
 def add(session: Session, *, name: str, role: str) -> None:
     """Make a token for the person or program NAME, and print it: it is never shown again."""
     text = session.store.credentials.add(name, Role(role), actor=session.actor)
-    session.actions.did("token add", f"token={name}", note=role)
+    session.actions.record("token add", f"token={name}", note=role)
     session.output.note("This is shown once; keep it where only its owner can read it.")
     session.output.value(Made(name, Role(role), text), lambda: [text])
 
@@ -92,7 +92,7 @@ def ls(session: Session) -> None:
 def rm(session: Session, *, name: str) -> None:
     """Revoke a token, by its name or prefix: from the next request on it opens nothing. The last one locks all out."""
     gone = _facts(session.store.credentials.revoke(name))
-    session.actions.did("token rm", f"token={gone.name}")
+    session.actions.record("token rm", f"token={gone.name}")
     session.output.value(gone, lambda: [f"{gone.name} ({gone.prefix}) is revoked"])
 
 

@@ -140,11 +140,11 @@ def drain(session: Session, *, timeout: str, end: bool) -> None:
         queues = [queue.name for queue in store.queues.list() if queue.paused and _is_ours(queue.note)]
         for name in queues:
             store.queues.resume(name)
-        session.actions.did("drain --end", f"queue={','.join(queues)}", count=len(queues))
+        session.actions.record("drain --end", f"queue={','.join(queues)}", count=len(queues))
         session.output.value(DrainAnswer(queues, _running(store)), lambda: [f"{len(queues)} queues go on"])
         return
     queues = _pause_all(store, f"{DRAINED}{session.actor}")
-    session.actions.did("drain", f"queue={','.join(queues)}", count=len(queues))
+    session.actions.record("drain", f"queue={','.join(queues)}", count=len(queues))
     began, bell, total = time.monotonic(), threading.Event(), _running(store)
     with progress(session.output, "waiting for jobs", total) as tell:
         while left := _running(store):
@@ -168,7 +168,7 @@ def emergency_stop(session: Session, *, yes: bool) -> None:
     note = f"{STOPPED}{session.actor}"
     queues = _pause_all(session.store, note)
     told = session.store.control.pause(Selector(states=(State.RUNNING,)), actor=session.actor, note=note)
-    session.actions.did("emergency-stop", f"queue={','.join(queues)}", count=len(told))
+    session.actions.record("emergency-stop", f"queue={','.join(queues)}", count=len(told))
     done = StopAnswer(queues, len(told))
     session.output.value(done, lambda: [f"{len(queues)} queues are paused, {len(told):,} jobs are told to stop"])
 

@@ -62,7 +62,7 @@ def add(session: Session, *, name: str, kind: str, expression: str, **options: A
       holdfast schedule add poll fetch 'every 90s' -p '{"source": 7}'
     """
     made = schedules_of(session).create(name, kind, expression, **_given(options))
-    session.actions.did("schedule add", f"schedule={name}", note=f"{kind}: {expression}")
+    session.actions.record("schedule add", f"schedule={name}", note=f"{kind}: {expression}")
     tell_schedule(session, made)
 
 
@@ -86,7 +86,7 @@ def edit(session: Session, *, name: str, expression: str | None, kind: str | Non
         raise InvalidInput("nothing to change", hint="Give --expression, --kind or another option.")
     changed = schedules_of(session).update(name, kind=kind, expression=expression, **given)
     told = sorted([*given, *(word for word, value in (("kind", kind), ("expression", expression)) if value)])
-    session.actions.did("schedule edit", f"schedule={name}", note=", ".join(told))
+    session.actions.record("schedule edit", f"schedule={name}", note=", ".join(told))
     tell_schedule(session, changed)
 
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import click
 from msgspec import Struct
 
-from holdfast.admin.actions.actions import BackfilledPlans, Triggered
+from holdfast.admin.actions.results import BackfilledPlans, Triggered
 from holdfast.admin.views.masking import Masks
 from holdfast.admin.views.schedules import Instant, PlanView, ScheduleView, entry, instants, schedule_view
 from holdfast.cli.command import CommandGroup, Items, command
@@ -79,7 +79,7 @@ def show(session: Session, *, name: str) -> None:
 @click.option("--note", metavar="TEXT", help="Why, for those who look later.")
 def pause(session: Session, *, name: str, note: str | None) -> None:
     """Plan nothing more; what was fired goes on."""
-    session.actions.schedule("pause", name, note=note)
+    session.actions.schedules.perform("pause", name, note=note)
     tell_schedule(session, schedules_of(session).get(name))
 
 
@@ -87,7 +87,7 @@ def pause(session: Session, *, name: str, note: str | None) -> None:
 @click.argument("name")
 def resume(session: Session, *, name: str) -> None:
     """Let it go on from now. What was due meanwhile is skipped: holdfast schedule backfill fires it."""
-    session.actions.schedule("resume", name)
+    session.actions.schedules.perform("resume", name)
     tell_schedule(session, schedules_of(session).get(name))
 
 
@@ -98,7 +98,7 @@ def rm(session: Session, *, name: str, yes: bool) -> None:
     """Forget a schedule with its ledger; its jobs stay. One that code declares comes back with the next worker."""
     schedules_of(session).get(name)
     confirm(session, f"forget the schedule {name!r} with its ledger", yes=yes)
-    session.actions.schedule("rm", name)
+    session.actions.schedules.perform("rm", name)
     session.output.value(Removed(name), lambda: [f"rm {name}"])
 
 
@@ -108,7 +108,7 @@ def rm(session: Session, *, name: str, yes: bool) -> None:
 @app_option
 def trigger(session: Session, *, name: str, scopes: tuple[str, ...], app: str | None) -> None:
     """Fire it now, beside its plans; also while it is paused."""
-    done = actions_of(session, app).trigger(name, scopes=scopes or None)
+    done = actions_of(session, app).schedules.trigger(name, scopes=scopes or None)
     told = ", ".join(str(job) for job in done.jobs)
     session.output.value(done, lambda: [told if session.output.quiet else f"fired as job {told}"])
 
@@ -131,8 +131,8 @@ def backfill(
       holdfast schedule backfill rollup --from 6h
     """
     actions = actions_of(session, app)
-    until = actions.schedules.now() if last == "now" else timestamp_of(last)
-    done = actions.backfill(name, timestamp_of(first), until, scopes=scopes or None, dry_run=dry_run)
+    until = actions.schedules.api.now() if last == "now" else timestamp_of(last)
+    done = actions.schedules.backfill(name, timestamp_of(first), until, scopes=scopes or None, dry_run=dry_run)
     session.output.value(done, lambda: [_filled_line(done)])
 
 

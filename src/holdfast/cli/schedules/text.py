@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 def schedules_of(session: Session) -> Schedules:
     """The schedules of the store, by whoever is at the keyboard."""
-    return session.actions.schedules
+    return session.actions.schedules.api
 
 
 def actions_of(session: Session, app: str | None) -> Actions:

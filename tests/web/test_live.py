@@ -1,4 +1,4 @@
-"""What changed, told to open pages. No test here waits for a clock."""
+"""Live updates of open pages. No test here waits for a clock."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.errors import StoreUnavailable
 from holdfast.store.fleet.dashboard import ChangeCounters
-from holdfast.web.stream import LiveUpdates, differing
+from holdfast.web.live import LiveUpdates, changed_parts
 from tests.support.jobs import put
 
 QUIET = ChangeCounters("a", "b", "c", "d", "e", "f")
@@ -36,15 +36,15 @@ def test_words(store):
 
 
 @pytest.mark.one_backend
-def test_differing():
+def test_changed_parts():
     """Two looks are compared part by part."""
-    assert differing(QUIET, QUIET) == set()
-    assert differing(QUIET, ChangeCounters("x", "b", "c", "d", "e", "y")) == {"jobs", "acts"}
+    assert changed_parts(QUIET, QUIET) == set()
+    assert changed_parts(QUIET, ChangeCounters("x", "b", "c", "d", "e", "y")) == {"jobs", "acts"}
 
 
-async def lines_of(live: LiveUpdates, may_stay, count: int) -> list[str]:
+async def lines_of(live: LiveUpdates, is_current, count: int) -> list[str]:
     found = []
-    async for line in live.lines(may_stay):
+    async for line in live.lines(is_current):
         found.append(line)
         if len(found) >= count:
             break
@@ -60,7 +60,7 @@ def test_one_look_for_all():
         return ChangeCounters(str(len(looks)), "b", "c", "d", "e", "f")
 
     async def many() -> list[list[str]]:
-        live = LiveUpdates(look, every=0.001, alive=LONG)
+        live = LiveUpdates(look, interval_s=0.001, keep_alive_s=LONG)
         return await asyncio.wait_for(asyncio.gather(*(lines_of(live, lambda: True, 2) for _ in range(20))), LONG)
 
     told = asyncio.run(many())
@@ -72,7 +72,7 @@ def test_revoked():
     """A stream ends, and tells nothing more, when its reader may no longer look."""
 
     async def read() -> list[str]:
-        live = LiveUpdates(lambda: QUIET, every=0.001, alive=0.001)
+        live = LiveUpdates(lambda: QUIET, interval_s=0.001, keep_alive_s=0.001)
         allowed = iter([True, True, False])
         return [line async for line in live.lines(lambda: next(allowed))]
 
@@ -83,7 +83,7 @@ def test_closed():
     """All streams end when the server stops."""
 
     async def read() -> list[str]:
-        live = LiveUpdates(lambda: QUIET, every=0.001, alive=LONG)
+        live = LiveUpdates(lambda: QUIET, interval_s=0.001, keep_alive_s=LONG)
         found = []
         async for line in live.lines(lambda: True):
             found.append(line)
@@ -107,10 +107,10 @@ def test_nobody_looks():
     """When no page is open, the store is left alone."""
 
     async def read() -> LiveUpdates:
-        live = LiveUpdates(lambda: QUIET, every=0.001, alive=0.001)
+        live = LiveUpdates(lambda: QUIET, interval_s=0.001, keep_alive_s=0.001)
         await lines_of(live, lambda: True, 2)
-        await asyncio.wait_for(live._looking, LONG)
+        await asyncio.wait_for(live._poller, LONG)
         return live
 
     live = asyncio.run(read())
-    assert not live.readers
+    assert not live.subscribers

@@ -1,4 +1,4 @@
-"""A house for pages without a door: whoever asks has a role, and may come in."""
+"""A site without authentication for tests of pages: every caller is ada and has one role."""
 
 from __future__ import annotations
 
@@ -20,53 +20,58 @@ from holdfast.domain.access.roles import Role, Via
 from holdfast.domain.fleet.health import HealthCheck
 from holdfast.settings import log_folder
 from holdfast.store import Store
+from holdfast.web.live import LiveUpdates
 from holdfast.web.pages import routes
-from holdfast.web.pages.request import SignedInUser
-from holdfast.web.stream import LiveUpdates
+from holdfast.web.security.authentication import Caller
 
 
-class OpenHouse:
-    """Everybody who comes is ada."""
+class OpenSite:
+    """The parts of a site that pages use."""
 
     def __init__(self, app: Holdfast, role: Role = Role.ADMIN) -> None:
         self.store = app.store
         self.masks = Masks(app.store)
         self.logs = log_folder(app.url)
-        self.place = "a store of a test"
+        self.location = "a store of a test"
+        self.live = LiveUpdates(app.store.dashboard.pulse)
         self.role = role
 
-    def who(self, _: Request) -> SignedInUser:
-        return SignedInUser("ada", self.role, "form-token")
+    def form_token(self, _: Caller) -> str:
+        return "form-token"
 
-    def may_stay(self, _: Request) -> bool:
+    def is_current(self, _: Request) -> bool:
         return True
 
-    def actions(self, _: Request) -> Actions:
-        return Actions(self.store, actor="ada", via=Via.WEB)
+    def actions(self, caller: Caller, via: Via) -> Actions:
+        return Actions(self.store, actor=caller.name, via=via)
 
-    def examined(self) -> tuple[list[HealthCheck], datetime]:
+    def diagnose(self) -> tuple[list[HealthCheck], datetime]:
         return list(examine(lambda: self.store)), datetime.now(UTC)
 
 
-def client_of(house: OpenHouse) -> TestClient:
-    """A browser without JavaScript before the pages of this house; it follows nothing by itself."""
-    site = Starlette(routes=routes.routes(house, LiveUpdates(house.store.dashboard.pulse)))
-    return TestClient(site, base_url="http://127.0.0.1", follow_redirects=False)
+def client_of(site: OpenSite) -> TestClient:
+    """A browser without JavaScript, which does not follow redirects."""
+    pages = Starlette(routes=routes.routes(site))
+
+    async def authenticated(scope: Any, receive: Any, send: Any) -> None:
+        await pages({**scope, "state": {**scope.get("state", {}), "caller": Caller("ada", site.role)}}, receive, send)
+
+    return TestClient(authenticated, base_url="http://127.0.0.1", follow_redirects=False)
 
 
 @contextmanager
 def counting(store: Store) -> Iterator[list[str]]:
-    """The names of the statements that a store is asked, as long as one looks."""
+    """Records the names of the statements that the store executes."""
     backend: Any = store.backend
-    asked: list[str] = []
-    inside = threading.local()  # one backend looks by running
+    names: list[str] = []
+    inside = threading.local()  # one backend implements look with run
     look, run, read, write = backend.look, backend.run, backend.read, backend.write
 
     def one(call: Any) -> Any:
         def counted(ask: Any, **options: Any) -> Any:
             if getattr(inside, "already", False):
                 return call(ask, **options)
-            asked.append(ask.name)
+            names.append(ask.name)
             inside.already = True
             try:
                 return call(ask, **options)
@@ -77,24 +82,24 @@ def counting(store: Store) -> Iterator[list[str]]:
 
     def many(call: Any) -> Any:
         def counted(flow: Any, *args: Any, **options: Any) -> Any:
-            return call(lambda *args, **options: _told(flow(*args, **options), asked), *args, **options)
+            return call(lambda *args, **options: _recorded(flow(*args, **options), names), *args, **options)
 
         return counted
 
     backend.look, backend.run, backend.read, backend.write = one(look), one(run), many(read), many(write)
     try:
-        yield asked
+        yield names
     finally:
         del backend.look, backend.run, backend.read, backend.write
 
 
-def _told(flow: Any, asked: list[str]) -> Any:
-    """The same flow, with the names of its statements written down."""
+def _recorded(flow: Any, names: list[str]) -> Any:
+    """The same operation, with the names of its statements recorded."""
     rows: Any = None
     while True:
         try:
             step = flow.send(rows)
         except StopIteration as stop:
             return stop.value
-        asked.append(getattr(step, "name", "fill"))
+        names.append(getattr(step, "name", "fill"))
         rows = yield step
