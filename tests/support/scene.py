@@ -41,12 +41,12 @@ class Scene:
         self.batches: dict[str, int] = {}
         self.handlers, self.resync = _kinds(app, text)
 
-    def fill(self) -> Scene:
+    def build(self) -> Scene:
         """Everything, in the order in which it would happen."""
         self._fired()
         self._done()
         self._dead()
-        self._program()
+        self._command()
         self._waiting()
         self._batch()
         self._running()
@@ -83,7 +83,7 @@ class Scene:
         )
         drain(self.app)
 
-    def _program(self) -> None:
+    def _command(self) -> None:
         """A program that failed, with what it wrote."""
         store, env = self.app.store, {"PATH": os.environ["PATH"], "API_TOKEN": "s3cr3t-value-here"}
         command = Command(argv=("make", f"all{self.text}"), cwd="/srv/build", env=env)
@@ -153,7 +153,7 @@ def _worker(store: Store, name: str, *, kinds: list[str], queues: list[str]) -> 
 
 def _seen(text: str) -> str:
     """What of a text may stand in the name of a schedule."""
-    return "".join(sign for sign in text if sign.isprintable()).rstrip()
+    return "".join(character for character in text if character.isprintable()).rstrip()
 
 
 def _kinds(app: Holdfast, text: str) -> tuple[dict[str, Any], Any]:

@@ -29,8 +29,8 @@ class Stage:
         self.other = holdfast.Holdfast(f"sqlite:///{folder / 'hostile.db'}")
         self.steps, self.blocked = threading.Semaphore(0), threading.Event()
         self.crawl = self._units()
-        self.scene = Scene(self.app).fill()
-        self.hostile = Scene(self.other, hostile).fill()
+        self.scene = Scene(self.app).build()
+        self.hostile = Scene(self.other, hostile).build()
         self.url = ""
 
     def _units(self) -> holdfast.client.batches.function.UnitFunction:

@@ -26,7 +26,7 @@ class Client(TestClient):
         assert answer.status_code == 200, answer.text
         return answer.json()["data"]
 
-    def act(self, path, status=200, headers=None, **body):
+    def change(self, path, status=200, headers=None, **body):
         answer = self.post(f"/api/v1{path}", json=body, headers=headers or {})
         assert answer.status_code == status, answer.text
         return answer.json()["data"]

@@ -19,16 +19,16 @@ def test_words(store):
     """A change of the store is told by the part that it is in, and nothing else."""
     live = LiveUpdates(store.dashboard.pulse)
 
-    async def look() -> list[set[str]]:
-        told = [await live.tick()]
+    async def read() -> list[set[str]]:
+        changes = [await live.tick()]
         put(store)
-        told.append(await live.tick())
+        changes.append(await live.tick())
         store.queues.pause("default", note="x")
-        told.append(await live.tick())
-        told.append(await live.tick())
-        return told
+        changes.append(await live.tick())
+        changes.append(await live.tick())
+        return changes
 
-    first, second, third, fourth = asyncio.run(look())
+    first, second, third, fourth = asyncio.run(read())
     assert first == set()
     assert second == {"jobs"}
     assert "queues" in third
@@ -43,29 +43,29 @@ def test_changed_parts():
 
 
 async def lines_of(live: LiveUpdates, is_current, count: int) -> list[str]:
-    found = []
+    lines = []
     async for line in live.lines(is_current):
-        found.append(line)
-        if len(found) >= count:
+        lines.append(line)
+        if len(lines) >= count:
             break
-    return found
+    return lines
 
 
-def test_one_look_for_all():
+def test_one_poll_for_all():
     """However many pages are open, the store is looked at once; each is told."""
-    looks = []
+    polls = []
 
-    def look() -> ChangeCounters:
-        looks.append(1)
-        return ChangeCounters(str(len(looks)), "b", "c", "d", "e", "f")
+    def read() -> ChangeCounters:
+        polls.append(1)
+        return ChangeCounters(str(len(polls)), "b", "c", "d", "e", "f")
 
     async def many() -> list[list[str]]:
-        live = LiveUpdates(look, interval_s=0.001, keep_alive_s=LONG)
+        live = LiveUpdates(read, interval_s=0.001, keep_alive_s=LONG)
         return await asyncio.wait_for(asyncio.gather(*(lines_of(live, lambda: True, 2) for _ in range(20))), LONG)
 
-    told = asyncio.run(many())
-    assert all(lines == ["retry: 2000\n\n", "event: changed\ndata: jobs\n\n"] for lines in told)
-    assert len(looks) < 20
+    changes = asyncio.run(many())
+    assert all(lines == ["retry: 2000\n\n", "event: changed\ndata: jobs\n\n"] for lines in changes)
+    assert len(polls) < 20
 
 
 def test_revoked():
@@ -84,11 +84,11 @@ def test_closed():
 
     async def read() -> list[str]:
         live = LiveUpdates(lambda: QUIET, interval_s=0.001, keep_alive_s=LONG)
-        found = []
+        lines = []
         async for line in live.lines(lambda: True):
-            found.append(line)
+            lines.append(line)
             live.close()
-        return found
+        return lines
 
     assert asyncio.run(asyncio.wait_for(read(), LONG)) == ["retry: 2000\n\n"]
 
@@ -96,14 +96,14 @@ def test_closed():
 def test_a_store_that_is_away():
     """While the store does not answer, open pages hear of nothing, and no stream breaks."""
 
-    def look() -> ChangeCounters:
+    def read() -> ChangeCounters:
         raise StoreUnavailable("gone")
 
-    live = LiveUpdates(look)
+    live = LiveUpdates(read)
     assert asyncio.run(live.tick()) == set()
 
 
-def test_nobody_looks():
+def test_no_poll_without_pages():
     """When no page is open, the store is left alone."""
 
     async def read() -> LiveUpdates:

@@ -32,7 +32,7 @@ def test_it_serves_until_it_is_stopped(app, make_server):
     assert not server._thread.is_alive()
 
 
-def test_an_address_that_is_taken_is_told(app, make_server):
+def test_an_address_in_use_is_an_error(app, make_server):
     first = make_server("127.0.0.1:0")
     with pytest.raises(ConfigurationError, match="cannot listen"):
         make_server(f"127.0.0.1:{first.port}")
@@ -40,7 +40,7 @@ def test_an_address_that_is_taken_is_told(app, make_server):
         make_server("nowhere")
 
 
-def test_a_look_that_takes_too_long_is_given_up(app, tmp_path):
+def test_a_slow_read_times_out(app, tmp_path):
     """A page that nobody could wait for costs no more than its patience."""
     from datetime import timedelta
 
@@ -53,7 +53,7 @@ def test_a_look_that_takes_too_long_is_given_up(app, tmp_path):
         hasty.close()
 
 
-def test_postgres_is_told_how_long_a_look_may_take():
+def test_postgres_limits_reads():
     """By the connection's own settings, prepared or not."""
     from datetime import timedelta
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import msgspec
 
-from holdfast.admin.views.jobs import JobListView, JobView, Reasons
+from holdfast.admin.views.jobs import JobReport, JobView, Reasons
 from holdfast.cli.command import Items
 from holdfast.output.envelope import SCHEMA_VERSION, Envelope, LastLine
 
-__all__ = ["JOBS", "JobListView", "Reasons", "schema"]
+__all__ = ["JOBS", "JobReport", "Reasons", "schema"]
 
 JOBS = Items("jobs", JobView)
 

@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 
 #: The doctor examines the store at most once in this time.
 DOCTOR_INTERVAL = timedelta(seconds=30)
-#: Paths that programs read: a missing token is an error there, and no redirect to the login page.
-PROGRAM_PATHS = ("/metrics", "/live")
+#: Paths that do not redirect to the login page: a missing token is an error there.
+NO_LOGIN_PATHS = ("/metrics", "/live")
 
 
 class Site:
@@ -130,7 +130,7 @@ class Site:
         path, root = path_of(scope), str(scope.get("root_path", ""))
         if path.startswith("/api/"):
             return JSONResponse(error_envelope(failure), status, headers)
-        if status == 401 and scope["method"] == "GET" and path not in PROGRAM_PATHS:
+        if status == 401 and scope["method"] == "GET" and path not in NO_LOGIN_PATHS:
             return RedirectResponse(login.login_url(root, path, scope["query_string"]), 303)
         values = {"message": failure.message, "hint": failure.hint, "code": failure.code}
         page = render("bare.html", {"base": root, "title": title_of(status), **values})

@@ -34,8 +34,8 @@ def actions(store):
     return Actions(store, actor="ada", via=Via.API)
 
 
-def acts(store):
-    return [(act.action, act.target, act.count) for act in store.audit_log.page()]
+def records(store):
+    return [(record.action, record.target, record.count) for record in store.audit_log.page()]
 
 
 def dead(store, error, kind="mail"):
@@ -44,7 +44,7 @@ def dead(store, error, kind="mail"):
     return job_id
 
 
-def test_a_verb_does_not_take_silence_for_everything(actions):
+def test_an_empty_selector_is_refused(actions):
     with pytest.raises(InvalidInput, match="which jobs should cancel take"):
         actions.jobs.perform("cancel", Selector())
     with pytest.raises(NoSuchJob, match="there is no job 7"):
@@ -59,22 +59,22 @@ def test_a_dry_run_counts_and_changes_nothing(actions, store):
     done = actions.jobs.perform("cancel", Selector(ids=(job_id,)), dry_run=True)
     assert (done.matched, done.changed, done.dry_run) == (1, 0, True)
     assert state(store, job_id) is State.READY
-    assert acts(store) == []
+    assert records(store) == []
 
 
-def test_a_verb_is_checked_before_anything_is_done(actions, store):
+def test_options_are_checked_before_any_change(actions, store):
     """In a dry run too: of two changes of which one makes no sense, none is made."""
     job_id = put(store)
     for dry_run in (True, False):
-        for given in ({}, {"priority": 7, "run_at": "soon"}, {"priority": 7, "edit": Edit(env={"A B": "1"})}):
+        for options in ({}, {"priority": 7, "run_at": "soon"}, {"priority": 7, "edit": Edit(env={"A B": "1"})}):
             with pytest.raises(InvalidInput):
-                actions.jobs.perform("set", Selector(ids=(job_id,)), dry_run=dry_run, **given)
+                actions.jobs.perform("set", Selector(ids=(job_id,)), dry_run=dry_run, **options)
         with pytest.raises(InvalidInput):
             actions.jobs.perform("restart", Selector(ids=(job_id,)), dry_run=dry_run, memory="much")
     assert store.views.get(job_id).priority == 0
 
 
-def test_a_dry_run_of_rm_refuses_a_job_in_use(actions, store):
+def test_a_dry_run_of_a_deletion_refuses_a_job_in_use(actions, store):
     """One that a live job needs, alone or in a cluster; what nobody needs stays all the same."""
     has_dependents, other = dead(store, "row 1"), dead(store, "no network")
     put(store, after=After(ids=(has_dependents,), if_not=IfNot.HOLD))
@@ -88,17 +88,17 @@ def test_a_dry_run_of_rm_refuses_a_job_in_use(actions, store):
     assert {state(store, has_dependents), state(store, other)} == {State.DEAD}
 
 
-def test_an_act_tells_its_filter_without_secrets(actions, store):
+def test_the_filter_is_masked_in_the_audit_log(actions, store):
     job_id = put(store, label="token=abc")
     actions.jobs.perform("cancel", Selector(labels=("token=abc",)))
     assert state(store, job_id) is State.CANCELLED
-    assert acts(store) == [("cancel", "label=token=***", 1)]
+    assert records(store) == [("cancel", "label=token=***", 1)]
 
 
 @pytest.mark.one_backend
-def test_an_act_tells_its_note_without_secrets(actions, store):
+def test_the_note_is_masked_in_the_audit_log(actions, store):
     actions.fleet.set_queue("default", paused=True, note="until password=hunter22 is new")
-    assert [act.note for act in store.audit_log.page()] == ["until password=*** is new"]
+    assert [record.note for record in store.audit_log.page()] == ["until password=*** is new"]
 
 
 def test_a_cluster_of_dead_jobs_is_retried(actions, store):
@@ -119,7 +119,7 @@ def test_a_cluster_of_dead_jobs_is_discarded(actions, store):
     actions.jobs.perform_on_cluster("rm", cluster.key)
     with pytest.raises(NoSuchJob):
         store.views.get(job_id)
-    assert acts(store) == [("rm", f"cluster={cluster.key}", 1)]
+    assert records(store) == [("rm", f"cluster={cluster.key}", 1)]
 
 
 def test_an_enqueue_is_checked_and_written_down(actions, store):
@@ -175,10 +175,10 @@ def test_a_backfill_can_be_tried(actions, store, clock):
     end = clock.now()
     tried = actions.schedules.backfill("hourly", end - timedelta(hours=3), end, dry_run=True)
     assert (tried.plans, tried.jobs, tried.dry_run) == (4, [], True)
-    assert acts(store) == []
+    assert records(store) == []
     done = actions.schedules.backfill("hourly", end - timedelta(hours=3), end)
     assert (done.plans, len(done.jobs)) == (4, 4)
-    assert acts(store)[0][:2] == ("schedule backfill", "schedule=hourly")
+    assert records(store)[0][:2] == ("schedule backfill", "schedule=hourly")
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_a_backfill_can_be_tried(actions, store, clock):
         "since=2030-01-01T00:00:00+00:00 until=2031-01-01T00:00:00+02:00",
     ],
 )
-def test_a_filter_is_said_as_it_is_read(text):
+def test_a_filter_is_formatted_as_it_is_parsed(text):
     assert parse_filter(say_filter(parse_filter(text))) == parse_filter(text)
 
 

@@ -33,8 +33,8 @@ def test_no_request_breaks_the_api(site, tokens, app):
     headers = {"authorization": f"Bearer {tokens[Role.ADMIN]}", "host": "localhost"}
     schema = schemathesis.openapi.from_asgi("/api/v1/openapi.json", site, headers=headers)
     tried = 0
-    for found in schema.get_all_operations():
-        operation = found.ok()
+    for result in schema.get_all_operations():
+        operation = result.ok()
         if operation.path.endswith("/events"):
             continue
 

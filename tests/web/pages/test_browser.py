@@ -62,10 +62,10 @@ class Visitor:
         self.page = self.context.new_page()
         self.complaints: list[str] = []
         self.page.on("pageerror", lambda error: self.complaints.append(f"error: {error}"))
-        self.page.on("console", self._heard)
+        self.page.on("console", self._record)
         self.page.on("dialog", lambda dialog: (self.complaints.append(f"dialog: {dialog.message}"), dialog.dismiss()))
 
-    def _heard(self, message) -> None:
+    def _record(self, message) -> None:
         if message.type == "error" and "Failed to load resource" not in message.text:
             self.complaints.append(f"{message.type}: {message.text}")
 
@@ -77,7 +77,7 @@ class Visitor:
         expect(self.page.get_by_role("heading", name=heading, exact=True)).to_be_visible()
         expect(self.page.locator("#live")).to_be_visible()
 
-    def told(self, text: str) -> None:
+    def notices(self, text: str) -> None:
         """The page says what was done, and hears keys."""
         expect(self.page.get_by_text(text)).to_be_visible()
         expect(self.page.locator("#live")).to_be_visible()
@@ -141,10 +141,10 @@ def test_accessible_in_light_and_dark(stage, visitor):
         for scheme in ("light", "dark"):
             visitor.page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
             if scheme == "light":
-                found = axe.run(visitor.page, options={"resultTypes": ["violations"], "runOnly": tags}).response
+                result = axe.run(visitor.page, options={"resultTypes": ["violations"], "runOnly": tags}).response
             else:  # axe is there already, and only the colours differ
-                found = visitor.page.evaluate("rules => axe.run(document, rules)", CONTRAST)
-            serious = [each for each in found["violations"] if each["impact"] in ("serious", "critical")]
+                result = visitor.page.evaluate("rules => axe.run(document, rules)", CONTRAST)
+            serious = [each for each in result["violations"] if each["impact"] in ("serious", "critical")]
             assert not serious, (name, scheme, serious)
             if "HOLDFAST_PICTURES" in os.environ and (name in PICTURED if scheme == "light" else name == "overview"):
                 PICTURES.mkdir(exist_ok=True)
@@ -177,7 +177,7 @@ def test_hostile_texts_do_nothing(stage, visitor):
 # -- by mouse ------------------------------------------------------------------------------------------
 
 
-def test_first_look(visitor):
+def test_first_view(visitor):
     """The first look says what is wrong, and leads to it."""
     visitor.go("/")
     expect(visitor.page.get_by_role("heading", name="What wants a look")).to_be_visible()
@@ -299,7 +299,7 @@ def test_keyboard(stage, visitor):
     expect(page.locator("[data-chosen]")).to_have_text("2 chosen")
     visitor.walk_to("with the chosen", "Shift+Tab")
     visitor.press("Enter")
-    visitor.told("2 jobs retried.")
+    visitor.notices("2 jobs retried.")
 
     visitor.press("?")
     expect(page.get_by_role("dialog")).to_be_visible()
@@ -319,7 +319,7 @@ def test_keyboard(stage, visitor):
     visitor.walk_to("limit")
     page.keyboard.type("9")
     visitor.press("Enter")
-    visitor.told("at most 9 over all hosts")
+    visitor.notices("at most 9 over all hosts")
 
     visitor.press("g", "s")
     visitor.sees("Schedules")
@@ -327,7 +327,7 @@ def test_keyboard(stage, visitor):
     visitor.sees("hourly")
     visitor.walk_to("Trigger now")
     visitor.press("Enter")
-    visitor.told("was fired as job")
+    visitor.notices("was fired as job")
 
 
 # -- without JavaScript ------------------------------------------------------------------------------------

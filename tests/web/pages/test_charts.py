@@ -24,8 +24,7 @@ def at(seconds: float) -> datetime:
 
 @pytest.fixture
 def job(store) -> Job:
-    found = store.views.get(put(store))
-    return structs.replace(found, created_at=T0)
+    return structs.replace(store.views.get(put(store)), created_at=T0)
 
 
 def attempt(number: int, begin: float, end: float | None, reason: str | None = "handler_error") -> Attempt:
@@ -35,7 +34,7 @@ def attempt(number: int, begin: float, end: float | None, reason: str | None = "
     )  # fmt: skip
 
 
-def told(stretches: list[charts.Stretch], now: float) -> list[tuple[str, float, float]]:
+def spans(stretches: list[charts.Stretch], now: float) -> list[tuple[str, float, float]]:
     return [(each.state, (each.begin - T0).total_seconds(), each.length(at(now)).total_seconds()) for each in stretches]
 
 
@@ -44,15 +43,15 @@ class TestTimeline:
     def test_one_attempt(self, job):
         """A job that was done at once: a wait and a run."""
         done = structs.replace(job, state=State.DONE, finished_at=at(5))
-        found = charts.timeline(done, [attempt(1, 2, 5, "done")], [Event(at(5), "done", "w")], at(9))
-        assert told(found, 9) == [("ready", 0, 2), ("done", 2, 3)]
+        stretches = charts.timeline(done, [attempt(1, 2, 5, "done")], [Event(at(5), "done", "w")], at(9))
+        assert spans(stretches, 9) == [("ready", 0, 2), ("done", 2, 3)]
 
     def test_retries(self, job):
         """Waits for a retry stand between the attempts."""
         events = [Event(at(3), "failed", "w"), Event(at(60), "due", "w"), Event(at(70), "failed", "w")]
         dead = structs.replace(job, state=State.DEAD, finished_at=at(70), attempts=2)
-        found = charts.timeline(dead, [attempt(1, 1, 3), attempt(2, 65, 70)], events, at(99))
-        assert told(found, 99) == [
+        stretches = charts.timeline(dead, [attempt(1, 1, 3), attempt(2, 65, 70)], events, at(99))
+        assert spans(stretches, 99) == [
             ("ready", 0, 1),
             ("failed", 1, 2),
             ("scheduled", 3, 57),
@@ -63,31 +62,31 @@ class TestTimeline:
     def test_pause(self, job):
         """A job that a person holds is held until it is let go."""
         events = [Event(at(10), "held", "ada"), Event(at(40), "resumed", "ada")]
-        found = charts.timeline(structs.replace(job, state=State.READY), [], events, at(50))
-        assert told(found, 50) == [("ready", 0, 10), ("held", 10, 30), ("ready", 40, 10)]
-        assert found[-1].end is None
+        stretches = charts.timeline(structs.replace(job, state=State.READY), [], events, at(50))
+        assert spans(stretches, 50) == [("ready", 0, 10), ("held", 10, 30), ("ready", 40, 10)]
+        assert stretches[-1].end is None
 
     def test_running(self, job):
         """What runs lasts until now."""
         running = structs.replace(job, state=State.RUNNING)
-        found = charts.timeline(running, [attempt(1, 4, None)], [], at(10))
-        assert told(found, 10) == [("ready", 0, 4), ("running", 4, 6)]
-        assert [each.end is None for each in found] == [False, True]
+        stretches = charts.timeline(running, [attempt(1, 4, None)], [], at(10))
+        assert spans(stretches, 10) == [("ready", 0, 4), ("running", 4, 6)]
+        assert [each.end is None for each in stretches] == [False, True]
 
     def test_waiting_for_others(self, job):
         """A job that waits for other jobs says so."""
-        found = charts.timeline(structs.replace(job, state=State.WAITING), [], [], at(10))
-        assert [each.text for each in found] == ["waited for other jobs"]
+        stretches = charts.timeline(structs.replace(job, state=State.WAITING), [], [], at(10))
+        assert [each.text for each in stretches] == ["waited for other jobs"]
 
     def test_of_a_real_job(self, store, clock):
         """The time of a job of the store adds up: no stretch overlaps another."""
         job_id = put(store)
         lease = take_one(store)
         clock.advance(seconds=30)
-        story = store.dashboard.story(job_id)
-        found = charts.timeline(story.job, story.attempts, story.events, story.now)
-        assert found[-1].state == "running"
-        assert all(a.end == b.begin for a, b in itertools.pairwise(found))
+        record = store.dashboard.story(job_id)
+        stretches = charts.timeline(record.job, record.attempts, record.events, record.now)
+        assert stretches[-1].state == "running"
+        assert all(a.end == b.begin for a, b in itertools.pairwise(stretches))
         assert lease.job_id == job_id
 
     def test_bars(self, job):

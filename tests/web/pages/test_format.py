@@ -57,7 +57,7 @@ def test_numbers():
     assert formats.counted(Count(12, False)) == "12"
 
 
-def test_moments():
+def test_timestamps():
     """An age carries its moment; a moment says its zone; another day is named."""
     assert ">3 min ago<" in formats.age(NOW - timedelta(minutes=3), NOW)
     assert 'datetime="2030-01-01T11:57:00+00:00"' in formats.age(NOW - timedelta(minutes=3), NOW)
@@ -72,15 +72,15 @@ def test_moments():
 @pytest.mark.parametrize("word", [*State, *UnitState, *BatchState, *Condition])
 def test_state(word):
     """Every state has a sign of its own beside its word, so that nobody has to tell colours apart."""
-    sign, _ = formats.STATES[word]
-    assert f">{sign}</i>{word.replace('_', ' ')}<" in formats.state(word)
+    symbol, _ = formats.STATES[word]
+    assert f">{symbol}</i>{word.replace('_', ' ')}<" in formats.state(word)
 
 
 @pytest.mark.parametrize("states", [State, UnitState, BatchState, Condition])
 def test_signs_differ(states):
     """Two states of one thing never have the same sign."""
-    signs = [formats.STATES[word][0] for word in states]
-    assert len(set(signs)) == len(signs)
+    symbols = [formats.STATES[word][0] for word in states]
+    assert len(set(symbols)) == len(symbols)
 
 
 def test_state_of_somebody_elses():
@@ -89,14 +89,14 @@ def test_state_of_somebody_elses():
 
 
 @pytest.mark.parametrize(
-    "sign", ["\u202e", "\u2066", "\u200b", "\ufeff", "\x07", "\x1b", "\x9b", "\x00", "\u2028", "\U000e0041", "\ud800"]
+    "character", ["\u202e", "\u2066", "\u200b", "\ufeff", "\x07", "\x1b", "\x9b", "\x00", "\u2028", "\U000e0041", "\ud800"]
 )
-def test_what_cannot_be_seen(sign):
+def test_invisible_characters(character):
     """Signs that are not seen, or that turn others round, are spelt out."""
-    assert formats.visible(f"a{sign}b") == f"a⟨U+{ord(sign):04X}⟩b"
+    assert formats.visible(f"a{character}b") == f"a⟨U+{ord(character):04X}⟩b"
 
 
-def test_what_can_be_seen():
+def test_visible_characters():
     """Lines, tabs, and what people write in any language stay as they are."""
     for text in ("a\n\tb", "ünïcödé 日本語 שלום", "👩‍👩‍👧", "plain"):
         assert formats.visible(text) == text
@@ -155,13 +155,13 @@ def test_colours():
         "\x1b(B",
     ],
 )
-def test_what_a_terminal_would_obey(sequence):
+def test_escape_sequences_are_removed(sequence):
     """Titles, links, and orders to move or to erase are left out."""
     assert ansi(f"a{sequence}b") == "ab"
     assert plain(f"a{sequence}b") == "ab"
 
 
-def test_text_of_programs_is_escaped():
+def test_text_of_commands_is_escaped():
     """What a program writes is text, also within its colours, and also where something is marked."""
     assert ansi("\x1b[31m<script>\x1b[0m") == '<span class="f1">&lt;script&gt;</span>'
     assert ansi("a <b> A", "a") == "<mark>a</mark> &lt;b&gt; <mark>A</mark>"
@@ -184,6 +184,6 @@ def test_addresses():
 
 
 @pytest.mark.parametrize("value", ["5", "true", "plain", "a b", "", '"5"', "{", "it's", 5, [1, "2"], None])
-def test_what_is_copied_is_read_back(value):
+def test_copied_values_parse_again(value):
     """A text that looks like a number stays a text."""
     assert parse_arguments([f"name={formats.as_value(value)}"]) == {"name": value}

@@ -36,7 +36,7 @@ class Scenery:
     def __init__(self, url: str, text: str = "") -> None:
         self.app = holdfast.Holdfast(url)
         assert self.app.store
-        self.scene = Scene(self.app, text).fill()
+        self.scene = Scene(self.app, text).build()
         self.site = OpenSite(self.app)
         self.client = client_of(self.site)
 
@@ -110,8 +110,8 @@ class Checker(HTMLParser):
         self.ids: list[str] = []
 
     def handle_starttag(self, tag, attrs):
-        given = dict(attrs)
-        if tag == "script" and (not given.get("src", "").startswith("/static/")):
+        attributes = dict(attrs)
+        if tag == "script" and (not attributes.get("src", "").startswith("/static/")):
             self.bad.append(f"a script of its own: {attrs}")
         if tag in ("style", "iframe", "object", "embed", "base", "img"):
             self.bad.append(f"a {tag}: {attrs}")
@@ -120,9 +120,9 @@ class Checker(HTMLParser):
                 self.bad.append(f"{tag} {name}={value}")
             if name in ("href", "src", "action", "formaction") and not re.match(r"^(/(?!/)|#)", value or ""):
                 self.bad.append(f"{tag} {name}={value}")
-        if "id" in given:
-            self.ids.append(given["id"])
-        if tag == "form" and given.get("method") == "post":
+        if "id" in attributes:
+            self.ids.append(attributes["id"])
+        if tag == "form" and attributes.get("method") == "post":
             self.open.append("post")
 
     def handle_endtag(self, tag):
@@ -158,7 +158,7 @@ def test_every_screen(place):
     assert set(place.paths()) == set(PAGES)
     place.masks = place.site.masks.kinds()
     for route, path in place.paths().items():
-        with counting(place.app.store) as asked:
+        with counting(place.app.store) as statements:
             answer = place.client.get(path)
         if route == "/find":
             assert answer.status_code == 303
@@ -166,7 +166,7 @@ def test_every_screen(place):
         assert answer.status_code == 200, (path, answer.text[-2000:])
         assert not faults(answer.text), path
         if route != "/doctor":  # what it finds is kept for a while
-            assert len(asked) <= 5, (path, asked)
+            assert len(statements) <= 5, (path, statements)
         assert "<code>holdfast " in answer.text, path
         assert answer.text.count('aria-current="page"') >= 1, path
 
@@ -210,8 +210,8 @@ def test_hostile_texts(hostile):
         assert not faults(page), path
         assert "<script>alert" not in page, path
         assert "<img src=x" not in page, path
-        for sign in "\u202e\u2066\u200b\x1b\x07":
-            assert sign not in re.sub(r'value="[^"]*"', "", page), (path, sign)
+        for character in "\u202e\u2066\u200b\x1b\x07":
+            assert character not in re.sub(r'value="[^"]*"', "", page), (path, character)
         shown += page
     assert shown.count("&lt;script&gt;alert(1)&lt;/script&gt;") > 20
     assert "⟨U+202E⟩" in shown
@@ -243,7 +243,7 @@ def test_hostile_addresses(hostile, path):
     assert "<script>" not in answer.text
 
 
-def test_what_was_said_cannot_be_made_up(hostile):
+def test_a_forged_notice_is_only_text(hostile):
     """What was done is told by a cookie of ours: hostile text in it is text, too."""
     answer = hostile.client.get("/", headers={"cookie": "holdfast_said=%3Cscript%3Ealert(1)%3C/script%3E"})
     assert "&lt;script&gt;alert(1)" in answer.text
@@ -264,8 +264,8 @@ def test_retry_one(place):
     assert "1 job retried." in page
     assert state_of(place, "charge") is State.READY
     assert "1 job retried." not in place.get(f"/jobs/{job}")
-    act = place.app.store.audit_log.page(limit=1)[0]
-    assert (act.action, act.actor, act.via) == ("retry", "ada", "web")
+    record = place.app.store.audit_log.page(limit=1)[0]
+    assert (record.action, record.actor, record.via) == ("retry", "ada", "web")
     place.client.post(f"/jobs/{job}/action", data={"action": "hold"})
     assert "1 job held." not in place.client.get("/", headers={"x-holdfast-live": "1"}).text
     assert "1 job held." in place.get(f"/jobs/{job}")
@@ -275,8 +275,8 @@ def test_change_one(place):
     """Priority, queue and time of a job are changed from its page; what is no number is refused in words."""
     job = place.scene.jobs["ready 0"]
     place.post(f"/jobs/{job}/action", action="set", priority="7", to_queue="other", run_at="")
-    found = place.app.store.views.get(job)
-    assert (found.priority, found.queue) == (7, "other")
+    changed = place.app.store.views.get(job)
+    assert (changed.priority, changed.queue) == (7, "other")
     answer = place.client.post(f"/jobs/{job}/action", data={"action": "set", "priority": "seven"})
     assert answer.status_code == 400
     assert "priority is a whole number" in answer.text
@@ -290,10 +290,10 @@ def test_chosen_jobs(place):
     assert page.status_code == 303
     assert [state_of(place, f"ready {number}") for number in range(3)] == [State.HELD, State.HELD, State.READY]
 
-    asked = place.client.post("/jobs/action", data={"action": "cancel", "which": "chosen", "id": ids})
-    assert asked.status_code == 200
-    assert "Cancel 3 jobs?" in asked.text
-    assert f"holdfast cancel {ids[0]} {ids[1]} {ids[2]} --yes" in asked.text
+    answer = place.client.post("/jobs/action", data={"action": "cancel", "which": "chosen", "id": ids})
+    assert answer.status_code == 200
+    assert "Cancel 3 jobs?" in answer.text
+    assert f"holdfast cancel {ids[0]} {ids[1]} {ids[2]} --yes" in answer.text
     assert state_of(place, "ready 2") is State.READY
     place.post("/jobs/action", action="cancel", which="chosen", id=ids, sure="1")
     assert state_of(place, "ready 2") is State.CANCELLED
@@ -303,9 +303,9 @@ def test_chosen_jobs(place):
 def test_all_that_match(place):
     """A verb for all that match says how many first; without a filter it takes nothing."""
     form = {"action": "retry", "which": "all", "filter": "state=dead kind=invoice"}
-    asked = place.client.post("/jobs/action", data=form)
-    assert "Retry 5 jobs?" in asked.text
-    assert "--filter" in asked.text
+    answer = place.client.post("/jobs/action", data=form)
+    assert "Retry 5 jobs?" in answer.text
+    assert "--filter" in answer.text
     assert "5 jobs retried." in place.post("/jobs/action", **form, sure="1", back="state=dead")
     assert place.app.store.views.count(Selector(states=(State.DEAD,), kinds=("invoice",))).count == 0
     refused = place.client.post("/jobs/action", data={"action": "cancel", "which": "all", "filter": "", "sure": "1"})
@@ -435,13 +435,13 @@ def test_roles(place):
 
 
 @pytest.mark.one_backend
-def test_only_those_who_act_search_in_errors(place):
+def test_viewers_cannot_search_in_errors(place):
     """A viewer who could would guess masked secrets letter by letter."""
     batch = f"/batches/{place.scene.batches['partial']}"
-    asked = [("/jobs", {"filter": "state=dead error=a"}), (batch, {"text": "a"})]
-    assert [place.client.get(path, params=query).status_code for path, query in asked] == [200, 200]
+    searches = [("/jobs", {"filter": "state=dead error=a"}), (batch, {"text": "a"})]
+    assert [place.client.get(path, params=query).status_code for path, query in searches] == [200, 200]
     place.site.role = Role.VIEWER
-    assert [place.client.get(path, params=query).status_code for path, query in asked] == [403, 403]
+    assert [place.client.get(path, params=query).status_code for path, query in searches] == [403, 403]
     assert 'name="text"' not in place.client.get(batch).text
     assert "error=" not in place.client.get("/jobs").text
 
@@ -471,9 +471,9 @@ def test_log(place):
     page = place.get(f"/jobs/{job}/log")
     assert '<span class="f1">error</span>' in page
     assert "the token was ***" in page
-    found = place.get(f"/jobs/{job}/log?find=SYMBOL")
-    assert "1 lines hold" in found
-    assert "<mark>symbol</mark>" in found
+    page = place.get(f"/jobs/{job}/log?find=SYMBOL")
+    assert "1 lines hold" in page
+    assert "<mark>symbol</mark>" in page
     assert "has no log" in place.get(f"/jobs/{place.scene.jobs['charge']}/log")
 
 
@@ -522,7 +522,7 @@ def test_assets():
         assert hashlib.sha256((WEB_FOLDER / "static" / name).read_bytes()).hexdigest() == digest
 
 
-def test_assets_ask_nobody_else():
+def test_assets_load_nothing_from_other_sites():
     """Neither a script, nor a style, nor a template names another server."""
     ours: list[Path] = [
         *(WEB_FOLDER / "templates").iterdir(),

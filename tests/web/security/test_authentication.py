@@ -53,7 +53,7 @@ def test_nothing_but_the_way_in_is_open(site, tokens):
                 assert answer.headers["location"].startswith("/login?next=")
 
 
-def test_every_change_refuses_what_is_wrong(site, tokens, app):
+def test_every_change_refuses_invalid_requests(site, tokens, app):
     """A wrong method, host, origin, site, token, role and type: nothing is done, and it is told in the envelope."""
     good = {"authorization": f"Bearer {tokens[Role.ADMIN]}", "content-type": "application/json"}
     for place, (path, methods) in enumerate(all_routes(site)):
@@ -94,9 +94,9 @@ def test_a_viewer_changes_nothing(viewer, app, endpoint):
         "worker": "w",
     }
     fields = endpoint.body.__struct_fields__
-    given = {name: value for name, value in body.items() if name in fields}
-    given |= {"request": "stop"} if "request" in fields else {}
-    answer = viewer.post(f"{BASE}{endpoint.path.replace('{id:int}', '1')}", json=given)
+    sent = {name: value for name, value in body.items() if name in fields}
+    sent |= {"request": "stop"} if "request" in fields else {}
+    answer = viewer.post(f"{BASE}{endpoint.path.replace('{id:int}', '1')}", json=sent)
     assert (answer.status_code, answer.json()["error"]["code"]) == (403, "E_FORBIDDEN")
     assert app.store.audit_log.page() == []
 
@@ -177,7 +177,7 @@ def test_signing_in_leads_nowhere_else(site, tokens, requested):
     assert entered.headers["location"] == "/"
 
 
-def test_the_page_to_sign_in_shows_hostile_text_harmlessly(site, tokens):
+def test_the_login_page_escapes_hostile_text(site, tokens):
     shown = Client(site).get("/login", params={"next": '/"><script>alert(1)</script>'})
     assert "<script>" not in shown.text
     wrong = Client(site).post("/login", data={"token": '"><script>', "next": "/"})
@@ -225,11 +225,11 @@ def test_on_this_machine_anyone_is_let_in_until_the_first_token(app, make_server
     assert client.get("/api/v1/me").status_code == 401
 
 
-def test_where_changes_need_a_key_anyone_may_only_look(make_server):
+def test_where_changes_need_a_key_anyone_may_only_read(make_server):
     """A key that the command line asks for is not got around over HTTP."""
     client = Client(make_server("127.0.0.1:0", keyed=True).site)
     assert client.get("/api/v1/me").json()["data"]["role"] == "viewer"
-    client.act("/queues/action", 403, queue="q", paused=True)
+    client.change("/queues/action", 403, queue="q", paused=True)
 
 
 def test_another_address_is_refused_without_tokens(app, make_server):
@@ -299,7 +299,7 @@ def test_hostile_text_is_only_text(admin, app, text):
         assert "set-cookie" not in answer.headers
     placed = admin.post("/api/v1/jobs", json={"kind": "mail", "payload": {"to": 1}, "label": text, "key": text})
     assert placed.status_code in (201, 400)
-    admin.act("/queues/action", queue="q", paused=True, note=text)
+    admin.change("/queues/action", queue="q", paused=True, note=text)
     assert admin.read("/queues")["queues"]
     assert app.views.count(Selector()).count == (placed.status_code == 201)
 
@@ -340,19 +340,19 @@ def test_a_stream_ends_when_its_token_is_revoked(site, tokens, app):
     caller = site.authenticator.by_token(site.store, tokens[Role.VIEWER], None)
 
     async def listen():
-        heard = []
+        lines = []
         async for line in site.live.lines(lambda: site.authenticator.is_current(site.store, caller)):
-            heard.append(line)
-            if len(heard) == 2:
+            lines.append(line)
+            if len(lines) == 2:
                 await asyncio.to_thread(app.store.credentials.revoke, "viewer")
-        return heard
+        return lines
 
     began = time.monotonic()
     assert len(asyncio.run(asyncio.wait_for(listen(), 60))) >= 2
     assert time.monotonic() - began < 60
 
 
-def test_what_cannot_be_read_is_no_defect(admin, site):
+def test_unreadable_input_is_refused(admin, site):
     """An origin that is none, a form of too many fields, and numbers that no store has."""
     assert admin.post("/api/v1/queues/action", json={}, headers={"origin": "http://["}).status_code == 403
     fields = {f"field{n}": "x" for n in range(30)}
@@ -371,8 +371,8 @@ def test_filters_that_pages_save_are_written_down(admin, site, app, tokens):
     form = {"form_token": site.authenticator.form_token(site.store, caller)}
     assert admin.post("/filters", data={**form, "name": "mine", "filter": "state=dead"}).status_code == 303
     assert admin.post("/filters/drop?name=mine", data=form).status_code == 303
-    told = [(act.action, act.target, act.actor, act.via) for act in app.store.audit_log.page()]
-    assert told == [("filter rm", "filter=mine", "admin", "web"), ("filter save", "filter=mine", "admin", "web")]
+    records = [(record.action, record.target, record.actor, record.via) for record in app.store.audit_log.page()]
+    assert records == [("filter rm", "filter=mine", "admin", "web"), ("filter save", "filter=mine", "admin", "web")]
 
 
 def test_guesses_that_come_at_once_are_counted_too(site, tokens):
@@ -409,7 +409,7 @@ def test_who_signs_out_ends_the_session(site, tokens):
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/live"])
-def test_programs_are_not_led_to_a_form(site, tokens, path):
+def test_metrics_and_streams_do_not_redirect(site, tokens, path):
     answer = Client(site).get(path)
     assert (answer.status_code, "www-authenticate" in answer.headers) == (401, True)
 
@@ -423,7 +423,7 @@ def test_a_foreign_session_does_not_keep_anyone_out(app, make_server):
     assert client.get("/api/v1/me").status_code == 401
 
 
-def test_a_look_waits_for_no_writer(site, make_site, tokens, app, real_database):
+def test_a_read_waits_for_no_writer(site, make_site, tokens, app, real_database):
     """That its token was used is written down beside it; what signs forms was kept when the first server came."""
     assert Client(make_site(), tokens[Role.ADMIN]).get("/").status_code == 200
     with closing(sqlite3.connect(real_database.path, isolation_level=None)) as writer:
@@ -435,20 +435,20 @@ def test_a_look_waits_for_no_writer(site, make_site, tokens, app, real_database)
     wait_until(lambda: not unused(app))
 
 
-def test_a_look_waits_for_nobody_who_acts(site, tokens, real_database):
+def test_a_read_does_not_queue_behind_actions(site, tokens, real_database):
     """However many wait for a writer: they have threads of their own."""
 
     async def crowd(release):
         who = {"authorization": f"Bearer {tokens[Role.OPERATOR]}"}
         async with httpx2.AsyncClient(transport=httpx2.ASGITransport(site), base_url=HOST, headers=who) as client:
             job = {"kind": "mail", "payload": {"to": 1}}
-            acts = [asyncio.create_task(client.post("/api/v1/jobs", json=job, timeout=None)) for _ in range(60)]
-            finished, _ = await asyncio.wait(acts, timeout=0.5)
+            actions = [asyncio.create_task(client.post("/api/v1/jobs", json=job, timeout=None)) for _ in range(60)]
+            finished, _ = await asyncio.wait(actions, timeout=0.5)
             assert not finished
             looked = await client.get("/api/v1/jobs", timeout=None)
             assert (looked.status_code, looked.json()["data"]["jobs"]) == (200, [])
             release()
-            return {answer.status_code for answer in await asyncio.gather(*acts)}
+            return {answer.status_code for answer in await asyncio.gather(*actions)}
 
     with closing(sqlite3.connect(real_database.path, isolation_level=None, check_same_thread=False)) as writer:
         writer.execute("BEGIN IMMEDIATE")

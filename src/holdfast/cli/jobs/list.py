@@ -44,17 +44,17 @@ def ls(session: Session, *, selector: Selector, limit: int, everything: bool, pl
     session.output.items("jobs", shown, place_table if places else job_table, facts=_facts(session))
 
 
-@command("show", answers="JobListView")
+@command("show", answers="JobReport")
 @click.argument("job_id", type=click.IntRange(0))
 def show(session: Session, *, job_id: int) -> None:
     """Show one job: where it stands, why, its attempts and its history."""
-    from holdfast.admin.views.jobs import JobListView, job_detail
+    from holdfast.admin.views.jobs import JobReport, job_detail
     from holdfast.admin.views.masking import Masks
 
     story = session.store.dashboard.story(JobId(job_id))
     told = job_detail(story, Masks(session.store))
     reasons = [] if story.job.state.finished else [reason.text for reason in told.why]
-    shown = JobListView(told.job, told.attempts, told.events, reasons)
+    shown = JobReport(told.job, told.attempts, told.events, reasons)
     session.output.value(shown, lambda: job_lines(story.job, told, reasons))
 
 

@@ -17,7 +17,7 @@ from holdfast.domain.batches.sharding import sharding_of
 from holdfast.domain.jobs.job import ControlRequest
 from holdfast.web.pages.format import as_value
 from holdfast.web.request import Request
-from holdfast.worker.batches.owner import say as say_owner
+from holdfast.worker.batches.owner import say as describe_owner
 
 #: Batches on a page, units on a page, and failed units that are clustered.
 PAGE_SIZE, UNIT_PAGE_SIZE, MAX_CLUSTERED_UNITS = 30, 50, 1000
@@ -137,7 +137,7 @@ def show_batch(request: Request) -> Response:
         state=shown_state(view),
         progress=batch_progress(view, request.now),
         bar_parts=bar_parts(view),
-        holders=[say_owner(holder.owner) for holder in status.holders],
+        holders=[describe_owner(holder.owner) for holder in status.holders],
         resume=(command := resume_command(batch)),
         has_secrets=MASK in command,
         why=STOP_REASONS[batch.aborted_by] if batch.aborted_by else "Paused by a person.",

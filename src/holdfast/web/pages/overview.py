@@ -62,9 +62,9 @@ def show_overview(request: Request) -> Response:
 def _attention_lines(problems: list[Attention], request: Request) -> list[AttentionLine]:
     """The problems, the worst first. A frequent sort has some lines, and one with the number of the others."""
     order = {sort: place for place, sort in enumerate(PROBLEMS)}
-    by_sort = sorted(problems, key=lambda problem: order.get(problem.what, 99))
+    by_sort = sorted(problems, key=lambda problem: order.get(problem.sort, 99))
     lines: list[AttentionLine] = []
-    for sort, group in groupby(by_sort, key=lambda problem: problem.what):
+    for sort, group in groupby(by_sort, key=lambda problem: problem.sort):
         same = list(group)
         label, tone = PROBLEMS.get(sort, (sort, "warn"))
         if sort == "dead":
@@ -86,7 +86,7 @@ def _dead_line(dead: list[Attention], request: Request) -> AttentionLine:
 
 
 def _link(problem: Attention, request: Request) -> str:
-    match problem.what:
+    match problem.sort:
         case "expired":
             return request.url(f"jobs/{problem.name}")
         case "failing" | "late" | "paused_schedule" | "missed":
@@ -94,7 +94,7 @@ def _link(problem: Attention, request: Request) -> str:
         case "paused_batch" | "stopped_batch":
             return request.url(f"batches/{problem.name}")
         case _:
-            return request.url("workers" if problem.what == "no_worker" else "queues")
+            return request.url("workers" if problem.sort == "no_worker" else "queues")
 
 
 def _link_to_list(sort: str, request: Request) -> str:

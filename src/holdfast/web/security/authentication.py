@@ -90,7 +90,7 @@ class Authenticator:
 
     def is_current(self, store: Store, caller: Caller) -> bool:
         """Whether an identified caller still has access. Streams check this again and again."""
-        if caller.nonce and self.sessions.has_ended(caller.nonce):
+        if caller.nonce and self.sessions.is_closed(caller.nonce):
             return False
         if caller.prefix is not None:
             credential = store.credentials.door(caller.prefix)

@@ -41,7 +41,7 @@ def routes(site: Site) -> list[BaseRoute]:
     async def logout(request: Request) -> Response:
         caller = caller_of(request.scope)
         if caller.nonce:
-            site.authenticator.sessions.end(caller.nonce)
+            site.authenticator.sessions.close(caller.nonce)
         answer = RedirectResponse(f"{_root(request)}/login", 303)
         answer.delete_cookie(COOKIE, path=_root(request) or "/")
         return answer

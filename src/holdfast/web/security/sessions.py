@@ -16,13 +16,13 @@ from holdfast.web.errors import Unauthenticated
 
 COOKIE = "holdfast_session"
 #: Sessions whose logout this server remembers.
-MAX_ENDED_SESSIONS = 10_000
+MAX_CLOSED_SESSIONS = 10_000
 #: The header of every 401 answer.
 CHALLENGE = {"WWW-Authenticate": 'Bearer realm="holdfast"'}
 
 
 class Sessions:
-    """Creates, verifies and ends sessions. The signing secret is in the store, so that all its servers share it.
+    """Creates, verifies and closes sessions. The signing secret is in the store, so that all its servers share it.
 
     A logout is known to this server alone, while it runs. Other servers of the store accept the cookie until it
     expires, or until its token is revoked.
@@ -31,7 +31,7 @@ class Sessions:
     def __init__(self, lifetime: timedelta) -> None:
         self._lifetime = lifetime
         self._secret: str | None = None
-        self._ended: OrderedDict[str, None] = OrderedDict()
+        self._closed: OrderedDict[str, None] = OrderedDict()
         self._lock = threading.Lock()
 
     def secret(self, store: Store) -> str:
@@ -58,20 +58,20 @@ class Sessions:
             raise Unauthenticated("this session is none of ours", headers=CHALLENGE)
         if int(expires) < time.time():
             raise Unauthenticated("this session is over", headers=CHALLENGE)
-        if self.has_ended(nonce):
+        if self.is_closed(nonce):
             raise Unauthenticated("this session was signed out of", headers=CHALLENGE)
         return credential, nonce
 
-    def end(self, nonce: str) -> None:
+    def close(self, nonce: str) -> None:
         """Refuse the cookie of a session from now on, and all copies of it."""
         with self._lock:
-            self._ended[nonce] = None
-            while len(self._ended) > MAX_ENDED_SESSIONS:
-                self._ended.popitem(last=False)
+            self._closed[nonce] = None
+            while len(self._closed) > MAX_CLOSED_SESSIONS:
+                self._closed.popitem(last=False)
 
-    def has_ended(self, nonce: str) -> bool:
+    def is_closed(self, nonce: str) -> bool:
         with self._lock:
-            return nonce in self._ended
+            return nonce in self._closed
 
 
 def signature(secret: str, purpose: str, text: str) -> str:
