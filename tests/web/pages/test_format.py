@@ -89,7 +89,8 @@ def test_state_of_somebody_elses():
 
 
 @pytest.mark.parametrize(
-    "character", ["\u202e", "\u2066", "\u200b", "\ufeff", "\x07", "\x1b", "\x9b", "\x00", "\u2028", "\U000e0041", "\ud800"]
+    "character",
+    ["\u202e", "\u2066", "\u200b", "\ufeff", "\x07", "\x1b", "\x9b", "\x00", "\u2028", "\U000e0041", "\ud800"],
 )
 def test_invisible_characters(character):
     """Signs that are not seen, or that turn others round, are spelt out."""
