@@ -1,4 +1,4 @@
-"""A store in which everything has happened once: what pages have to show, for tests and for pictures."""
+"""A store with an example of everything that pages show, for tests and pictures."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from holdfast.store import Store
 from holdfast.testing import drain
 from holdfast.worker.commands.executor import log_path
 
-#: What a program has written: colours, a bell, a title for the window, and a secret of its payload.
+#: The log of a command: colours, a bell, a window title, and a secret of its payload.
 LOG = (
     "\x1b[1mbuilding\x1b[0m 3 targets\n"
     "\x1b[32mok\x1b[0m   parser\n"
@@ -31,7 +31,7 @@ LOG = (
 
 
 class Scene:
-    """The ids of what is in the store, by what they are for."""
+    """The ids of the jobs and batches in the store, by purpose."""
 
     def __init__(self, app: Holdfast, text: str = "") -> None:
         self.app = app
@@ -42,7 +42,7 @@ class Scene:
         self.handlers, self.resync = _kinds(app, text)
 
     def build(self) -> Scene:
-        """Everything, in the order in which it would happen."""
+        """Create everything, in the order in which it would happen."""
         self._fired()
         self._done()
         self._dead()
@@ -84,7 +84,7 @@ class Scene:
         drain(self.app)
 
     def _command(self) -> None:
-        """A program that failed, with what it wrote."""
+        """A command that failed, with its log."""
         store, env = self.app.store, {"PATH": os.environ["PATH"], "API_TOKEN": "s3cr3t-value-here"}
         command = Command(argv=("make", f"all{self.text}"), cwd="/srv/build", env=env)
         request = NewJob(
@@ -145,14 +145,14 @@ class Scene:
 
 
 def _worker(store: Store, name: str, *, kinds: list[str], queues: list[str]) -> WorkerId:
-    """A worker that is alive as far as the store knows."""
+    """Announce a worker to the store."""
     worker = WorkerId(name)
     store.workers.announce(worker, host="host-1", pid=4711, queues=queues, kinds=kinds, version="2026.11", slots=8)
     return worker
 
 
 def _seen(text: str) -> str:
-    """What of a text may stand in the name of a schedule."""
+    """The printable characters, which the name of a schedule may have."""
     return "".join(character for character in text if character.isprintable()).rstrip()
 
 

@@ -1,4 +1,4 @@
-"""A site on a store of its own, and clients with each role."""
+"""A site on its own store, and clients with each role."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class Client(TestClient):
         return answer.json()["data"]
 
 
-#: Servers of these are programs of their own, which hash as they do.
+#: The servers of these tests are separate processes, with real hashes.
 ALONE = ("test_browser", "test_server")
 
 
 @pytest.fixture(autouse=True)
 def cheap_hashes(request, monkeypatch):
-    """Hundreds of tokens are made and shown here, and a hash of one takes long on purpose."""
+    """Tests create hundreds of tokens, and the hash of a token is slow on purpose."""
     if request.path.stem not in ALONE:
         monkeypatch.setitem(roles._COST, "n", 2)
 
@@ -61,7 +61,7 @@ def app(real_database):
 
 @pytest.fixture
 def make_site(app):
-    """Makes sites as an application would that mounts them."""
+    """Makes sites like an application that mounts them."""
     made = []
 
     def make(**options):
@@ -80,7 +80,7 @@ def site(make_site):
 
 @pytest.fixture
 def make_server(app):
-    """Makes servers that have an address, and do not serve."""
+    """Makes servers that listen but do not serve."""
     made = []
 
     def make(address, **options):
@@ -94,7 +94,7 @@ def make_server(app):
 
 @pytest.fixture
 def tokens(app):
-    """A token of each role, by its name."""
+    """A token of each role."""
     return {role: app.store.credentials.add(str(role), role, actor="root") for role in Role}
 
 

@@ -16,7 +16,7 @@ LONG = 60.0
 
 
 def test_words(store):
-    """A change of the store is told by the part that it is in, and nothing else."""
+    """A change names its part of the store, and no other."""
     live = LiveUpdates(store.dashboard.pulse)
 
     async def read() -> list[set[str]]:
@@ -37,7 +37,7 @@ def test_words(store):
 
 @pytest.mark.one_backend
 def test_changed_parts():
-    """Two looks are compared part by part."""
+    """Two polls are compared part by part."""
     assert changed_parts(QUIET, QUIET) == set()
     assert changed_parts(QUIET, ChangeCounters("x", "b", "c", "d", "e", "y")) == {"jobs", "acts"}
 
@@ -52,7 +52,7 @@ async def lines_of(live: LiveUpdates, is_current, count: int) -> list[str]:
 
 
 def test_one_poll_for_all():
-    """However many pages are open, the store is looked at once; each is told."""
+    """The store is polled once for all open pages; each receives the change."""
     polls = []
 
     def read() -> ChangeCounters:
@@ -69,7 +69,7 @@ def test_one_poll_for_all():
 
 
 def test_revoked():
-    """A stream ends, and tells nothing more, when its reader may no longer look."""
+    """A stream ends without a further event when its caller loses access."""
 
     async def read() -> list[str]:
         live = LiveUpdates(lambda: QUIET, interval_s=0.001, keep_alive_s=0.001)
@@ -94,7 +94,7 @@ def test_closed():
 
 
 def test_a_store_that_is_away():
-    """While the store does not answer, open pages hear of nothing, and no stream breaks."""
+    """A store that does not answer causes no events and breaks no stream."""
 
     def read() -> ChangeCounters:
         raise StoreUnavailable("gone")
@@ -104,7 +104,7 @@ def test_a_store_that_is_away():
 
 
 def test_no_poll_without_pages():
-    """When no page is open, the store is left alone."""
+    """Without open pages the store is not polled."""
 
     async def read() -> LiveUpdates:
         live = LiveUpdates(lambda: QUIET, interval_s=0.001, keep_alive_s=0.001)

@@ -1,4 +1,4 @@
-"""The desk: what people do, from wherever, is one thing and is written down."""
+"""Actions: the same rules on every edge, and an audit entry for each change."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_dry_run_counts_and_changes_nothing(actions, store):
 
 
 def test_options_are_checked_before_any_change(actions, store):
-    """In a dry run too: of two changes of which one makes no sense, none is made."""
+    """Also in a dry run: one invalid option of two changes nothing."""
     job_id = put(store)
     for dry_run in (True, False):
         for options in ({}, {"priority": 7, "run_at": "soon"}, {"priority": 7, "edit": Edit(env={"A B": "1"})}):
@@ -75,7 +75,7 @@ def test_options_are_checked_before_any_change(actions, store):
 
 
 def test_a_dry_run_of_a_deletion_refuses_a_job_in_use(actions, store):
-    """One that a live job needs, alone or in a cluster; what nobody needs stays all the same."""
+    """A dependency of a live job is refused, alone or in a cluster. A dry run deletes nothing."""
     has_dependents, other = dead(store, "row 1"), dead(store, "no network")
     put(store, after=After(ids=(has_dependents,), if_not=IfNot.HOLD))
     clusters = error_clusters(store.dashboard.all_errors(), Masks(store))
@@ -102,7 +102,7 @@ def test_the_note_is_masked_in_the_audit_log(actions, store):
 
 
 def test_a_cluster_of_dead_jobs_is_retried(actions, store):
-    """All of it and nothing else; what was dealt with is not found again."""
+    """Exactly the jobs of the cluster. A second try matches nothing."""
     rows, other = [dead(store, f"row {n}") for n in range(3)], dead(store, "no network")
     first, _ = error_clusters(store.dashboard.all_errors(), Masks(store))
     assert actions.jobs.perform_on_cluster("retry", first.key, dry_run=True).matched == 3
@@ -145,7 +145,7 @@ def test_a_time_to_run_at_is_ahead(actions, store):
 
 
 def test_a_far_date_is_refused(actions, store, clock):
-    """One that could not be shown would break every list."""
+    """A date that cannot be formatted would break every list."""
     job_id = put(store)
     with pytest.raises(InvalidInput, match="too far away"):
         actions.jobs.perform("set", Selector(ids=(job_id,)), run_at="9999-12-31T23:59:59-12:00")
@@ -170,7 +170,7 @@ def test_units_by_cluster(actions, store):
 
 
 def test_a_backfill_can_be_tried(actions, store, clock):
-    """A dry run fires nothing and writes nothing down."""
+    """A dry run fires nothing and records nothing."""
     actions.schedules.api.create("hourly", "mail", "@hourly", payload={"to": 1})
     end = clock.now()
     tried = actions.schedules.backfill("hourly", end - timedelta(hours=3), end, dry_run=True)
@@ -196,7 +196,7 @@ def test_a_filter_is_formatted_as_it_is_parsed(text):
 
 
 def test_a_comma_within_a_value_divides_nothing():
-    """A verb on one label must not take two others."""
+    """An action on one label must not take two others."""
     assert say_filter(Selector(labels=("a,b", "c"))) == r"label='a\,b,c'"
     for labels in [("a,b", "c"), ("a\\", "b"), ("a\\,b",), ("\\", ","), ("",), ("a", "")]:
         assert parse_filter(say_filter(Selector(labels=labels))) == Selector(labels=labels)

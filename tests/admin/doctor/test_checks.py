@@ -30,7 +30,7 @@ from tests.support.jobs import lapse, put, take_one
 
 
 def messages(checks, level=Level.WARN):
-    """Names and messages of what is not in order; each says what to do."""
+    """The messages of one level by the name of the check. Each has a fix."""
     chosen = [check for check in checks if check.level is level]
     assert all(check.fix for check in chosen)
     return {check.name: check.message for check in chosen}
@@ -58,7 +58,7 @@ def test_an_empty_store_is_in_order(store):
 
 
 def test_unknown_variables():
-    """Kubernetes, for one, sets HOLDFAST_PORT for a service of that name: no reason to fail."""
+    """Kubernetes sets HOLDFAST_PORT for a service of that name: a warning, not a failure."""
     environ = {"HOLDFAST_SLOT": "3", "HOLDFAST_SLOTS": "3", "HOLDFAST_API_KEY": "x"}
     assert messages(doctor.configuration(environ)) == {"configuration": "the variable HOLDFAST_SLOT means nothing"}
 
@@ -112,7 +112,7 @@ def complaints(store):
 
 
 def test_schedules_that_are_in_trouble(store, clock):
-    """One that nobody plans, one that cannot be planned, one that is paused, one that is ahead of its time."""
+    """Late, failing, paused, and decided in the future."""
     for name in ("late", "broken", "paused", "ahead"):
         make(store, name)
     store.schedules.pause("paused", actor="ada", note="the moon")
@@ -130,7 +130,7 @@ def test_schedules_that_are_in_trouble(store, clock):
 
 
 def test_one_that_starts_later_is_in_order(store, clock):
-    """And one whose definition nobody can read does not keep the doctor from the others."""
+    """A definition that cannot be read does not hide the other schedules."""
     later = Spec(cron="@hourly", start=clock.now() + timedelta(days=900))
     store.schedules.create("later", Definition(kind="mail", when=later), actor="ada")
     Planner(store, ScopeProviders({}), counts=Stats()).tick()
@@ -190,7 +190,7 @@ def test_clocks_that_differ(server, monkeypatch):
     assert "off the database's" in messages(server.database.tools.health())["clock"]
 
 
-# -- programs and what is around them ----------------------------------------------------------
+# -- commands ----------------------------------------------------------
 
 
 def add(store, *argv, cwd="/", **options):
@@ -199,14 +199,14 @@ def add(store, *argv, cwd="/", **options):
 
 
 def test_commands_are_checked(store, tmp_path, monkeypatch):
-    """The invariants by the facts of the store; a directory that is missing; a lock whose owner is dead."""
+    """The invariants of live commands, a missing directory, and a lock of a dead process."""
     monkeypatch.chdir(tmp_path)
     finished = subprocess.Popen(["true"])
     finished.wait()
     (tmp_path / "x.lock").write_text(f"{finished.pid}\n")
     add(store, "sim", "--out", "a.csv", "1", cwd=str(tmp_path / "gone"))
     add(store, "flock", str(tmp_path / "x.lock"), "sim", memory=1)
-    store.jobs.enqueue(NewJob(kind=COMMAND, payload="{}"))  # one that nobody can read
+    store.jobs.enqueue(NewJob(kind=COMMAND, payload="{}"))  # an invalid payload
     warnings = messages(doctor.check_commands(store, tmp_path / "logs"))
     assert warnings["directories"] == f"live programs are to run in '{tmp_path / 'gone'}', which is not on this host"
     assert warnings["stale locks"] == f"{tmp_path / 'x.lock'} names process {finished.pid}, which is dead"
@@ -222,7 +222,7 @@ def test_logs_are_weighed(tmp_path, monkeypatch):
 
 
 def test_a_wrong_clock(store, clock):
-    """The store of the tests lives in another year."""
+    """The test store lives in another year."""
     assert "differ by" in messages(host.clock(store))["clock"]
 
 
@@ -238,7 +238,7 @@ def test_every_file_with_settings_is_listed(tmp_path):
 
 @pytest.mark.one_backend
 def test_a_fix_can_be_copied_whatever_the_names_are(store):
-    """A shell reads a name as one word, and a command reads none as an option."""
+    """A shell parses a name as one word, and a command does not parse it as an option."""
     names = {"a; touch PWNED #": "'a; touch PWNED #'", "-x": "-- -x", "plain": "plain"}
     for name in names:
         store.queues.pause(name)

@@ -11,7 +11,7 @@ SECRET = "hunter22-and-more"
 
 
 def test_no_cut_of_a_log_shows_half_a_secret(tmp_path):
-    """Whatever range is asked for, it begins and ends with whole lines."""
+    """Every range begins and ends with a whole line."""
     log = tmp_path / "1-1.log"
     log.write_text(f"one\nthe key is {SECRET} indeed\nlast\n")
     halves = [SECRET[:8], SECRET[-8:]]
@@ -22,7 +22,7 @@ def test_no_cut_of_a_log_shows_half_a_secret(tmp_path):
 
 
 def test_a_log_is_read_to_its_end_in_parts(tmp_path):
-    """Each part goes on where the one before ended; no line is lost, and none comes twice."""
+    """Each part continues after the previous one; no line is lost or repeated."""
     log = tmp_path / "1-1.log"
     lines = [f"line {n} " + "x" * n for n in range(50)]
     log.write_text("\n".join(lines) + "\n")
@@ -53,7 +53,7 @@ def test_an_incomplete_line_is_shown_when_the_command_has_finished(tmp_path):
 
 
 def test_a_search_does_not_find_secrets(tmp_path):
-    """Nobody can guess one letter by letter; matches come with their numbers, the last ones."""
+    """A secret cannot be guessed letter by letter. The last matches come with their line numbers."""
     log = tmp_path / "1-1.log"
     log.write_text(f"a\nkey {SECRET}\nb KEY\n")
     assert search_log(log, [SECRET], "hunter") == []

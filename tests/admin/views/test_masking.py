@@ -51,7 +51,7 @@ def test_labels_and_keys_are_masked(store):
 @pytest.mark.parametrize("size", range(4, len(SECRET)))
 @pytest.mark.one_backend
 def test_a_list_shows_no_half_of_a_secret(store, masks, size):
-    """Lists cut errors, wherever a secret may be."""
+    """Lists cut errors at any position in a secret."""
     put(store, "pay", payload=msgspec.json.encode({"iban": SECRET, "to": 7}).decode())
     error = "x" * (300 - size) + SECRET + " is wrong"
     store.leases.settle(take_one(store, kinds=("pay",)), Failed(error=error, permanent=True))
@@ -77,7 +77,7 @@ def test_the_ping_and_the_note_of_a_schedule_are_masked(store):
 
 
 def test_progress_and_results_are_masked(store, masks):
-    """Its progress in a list too, which has no payloads; its result and its checkpoint."""
+    """Progress also in a list, which has no payloads; the result and the checkpoint."""
     payload = msgspec.json.encode({"iban": SECRET, "to": 7}).decode()
     job_id = put(store, "pay", payload=payload)
     lease = take_one(store, kinds=("pay",))
@@ -91,7 +91,7 @@ def test_progress_and_results_are_masked(store, masks):
 
 @pytest.mark.one_backend
 def test_the_label_of_a_unit_is_masked(store):
-    """In the ledger and in the counters, where two may become one."""
+    """In the ledger and in the counters, where two labels may become equal."""
     run = batches.begin(store)
     batches.finish(store, run, 1, label=f"by {SECRET}")
     batches.finish(store, run, 2, label="by ***")
@@ -113,6 +113,6 @@ def test_defaults_of_secret_parameters_are_left_out():
 
 @pytest.mark.one_backend
 def test_the_address_of_a_ping_is_masked(store, masks):
-    """Whoever knows it can report that all is well."""
+    """Anyone with the address can report success."""
     job_id = store.jobs.enqueue(ping_request(f"https://hc.example/{SECRET}", "default", "nightly")).id
     assert job_detail(store.dashboard.story(job_id), masks).job["payload"] == {"url": "***"}

@@ -1,4 +1,4 @@
-"""The API: the same facts and verbs as the command line, over HTTP."""
+"""The API: the same views and actions as the command line, over HTTP."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from tests.web.conftest import Client
 
 @pytest.fixture
 def drained(app):
-    """Runs all that is ready."""
+    """Runs all ready jobs."""
     return lambda: app.worker(drain=True, poll=0.02).run()
 
 
 def test_a_job_is_enqueued_and_read(operator, drained):
-    """Created or already there; its story tells all, in the envelope of the command line."""
+    """A key enqueues once. The answer has the whole history, in the envelope of the command line."""
     placed = operator.change("/jobs", 201, kind="mail", payload={"to": 1}, key="k", label="a")
     assert placed == {"id": placed["id"], "created": True, "kind": "mail", "queue": "default", "dry_run": False}
     assert not operator.change("/jobs", 201, kind="mail", payload={"to": 1}, key="k")["created"]
@@ -59,7 +59,7 @@ def test_lists_come_in_pages(operator):
     ],
 )
 def test_viewers_cannot_search_in_errors(viewer, operator, app, path, query):
-    """Errors are searched as they are: a viewer could guess a masked secret letter by letter."""
+    """Stored errors are not masked: a viewer could guess a secret letter by letter."""
     begin(app.store)
     refused = viewer.get(f"/api/v1{path}", params=query)
     assert refused.status_code == 403
@@ -69,7 +69,7 @@ def test_viewers_cannot_search_in_errors(viewer, operator, app, path, query):
 
 
 def test_actions_take_a_filter(operator, app):
-    """With a count first; every act is written down with who did it."""
+    """A dry run counts first. The audit log names the actor."""
     operator.change("/jobs", 201, kind="mail", payload={"to": 1}, label="a")
     tried = operator.change("/jobs/action", action="hold", filter="label=a", note="the moon", dry_run=True)
     assert (tried["matched"], tried["changed"]) == (1, 0)
@@ -95,7 +95,7 @@ def test_a_far_date_is_refused_and_breaks_no_list(operator):
 
 
 def test_commands_need_an_admin(operator, admin):
-    """Whoever may run any program may do anything."""
+    """A command may do anything on the host."""
     payload = {"argv": ["true"], "cwd": "/"}
     operator.change("/jobs", 403, kind="command", payload=payload)
     assert admin.change("/jobs", 201, kind="command", payload=payload)["created"]
@@ -103,7 +103,7 @@ def test_commands_need_an_admin(operator, admin):
 
 
 def test_secrets_are_masked_everywhere(operator, drained, app):
-    """In lists, stories, errors and schedules."""
+    """In lists, details, errors and schedules."""
     operator.change("/jobs", 201, kind="pay", payload={"iban": "DE02-1234"})
     app.schedules.create("pay", "pay", "@daily", payload={"iban": "DE02-1234"})
     drained()
@@ -148,7 +148,7 @@ def test_batches_and_their_units(operator, app):
 
 
 def test_schedules_by_any_name(operator, admin, app):
-    """Slashes and spaces too; a dry run does no deed."""
+    """Also with slashes and spaces. A dry run changes nothing."""
     name = "a/b c?d#e%2F"
     app.schedules.create(name, "mail", "@hourly", payload={"to": 1})
     assert operator.read("/schedule", name=name)["schedule"]["words"]
@@ -183,7 +183,7 @@ def test_queues_and_workers(operator, app):
 
 
 def test_a_dry_run_refuses_like_the_action(admin, app):
-    """And answers what it would; nothing was done."""
+    """It answers like the action, and changes nothing."""
     kept = admin.change("/jobs", 201, kind="mail", payload={"to": 1}, key="k")["id"]
     new = admin.change("/jobs", kind="mail", payload={"to": 1}, dry_run=True)
     assert (new["id"], new["created"], new["dry_run"]) == (None, True, True)
@@ -219,7 +219,7 @@ def test_saved_filters_and_kinds(operator):
 
 
 def test_a_request_with_a_key_is_carried_out_once(operator, site, tokens):
-    """The answer is the same; another request under the key is refused, another credential has keys of its own."""
+    """The answer is repeated. Another request with the key is refused; another credential has its own keys."""
     key = {"idempotency-key": "order-7"}
     first = operator.change("/jobs", 201, headers=key, kind="mail", payload={"to": 1})
     again = operator.post("/api/v1/jobs", json={"kind": "mail", "payload": {"to": 1}}, headers=key)
@@ -260,7 +260,7 @@ def test_failures_are_envelopes_with_codes(viewer, path, status, code):
 
 
 def test_a_log_is_read_and_searched(operator, app, tmp_path):
-    """Of the programs that ran on this host."""
+    """Logs of commands that ran on this host."""
     store = app.store
     from holdfast.domain.jobs.new_job import NewJob
 
@@ -274,7 +274,7 @@ def test_a_log_is_read_and_searched(operator, app, tmp_path):
 
 
 def test_the_description_fits_the_answers(viewer, app):
-    """OpenAPI 3.1, made of the same types: real answers are valid by it."""
+    """Real answers are valid by the OpenAPI document."""
     app.enqueue("mail", {"to": 1})
     app.schedules.create("s", "mail", "@daily", payload={"to": 1})
     document = viewer.get("/api/v1/openapi.json").json()
@@ -289,7 +289,7 @@ def test_the_description_fits_the_answers(viewer, app):
 
 
 def test_health_and_metrics(site, viewer, app):
-    """Health needs no token, metrics a viewer's."""
+    """Health needs no token, metrics need that of a viewer."""
     anonymous = Client(site)
     assert anonymous.get("/healthz").text == "ok\n"
     assert anonymous.get("/readyz").text == "ok\n"
@@ -302,7 +302,7 @@ def test_health_and_metrics(site, viewer, app):
 
 @pytest.mark.one_backend
 def test_a_payload_of_many_levels_takes_no_page_down(admin, app):
-    """It is refused; one that came another way is shown without its depths."""
+    """It is refused. One that is already in the store is shown without its inner levels."""
     deep = "x"
     for _ in range(900):
         deep = [deep]
@@ -317,7 +317,7 @@ def test_a_payload_of_many_levels_takes_no_page_down(admin, app):
 @pytest.mark.one_backend
 @pytest.mark.parametrize("wrong", [{"to_queue": "a\x00b"}, {"run_at": "some day"}, {"priority": 2**40}])
 def test_values_that_make_no_sense_change_nothing(admin, app, wrong):
-    """All of them are checked before the first is set."""
+    """All values are checked before the first one is set."""
     job_id = admin.change("/jobs", 201, kind="mail", payload={"to": 1})["id"]
     right = {"priority": 7, "to_queue": "other", "run_at": "2099-01-01T00:00:00Z"}
     admin.change("/jobs/action", 400, action="set", filter=f"id={job_id}", **{**right, **wrong})

@@ -1,4 +1,4 @@
-"""Every screen, as a browser without JavaScript gets it: what it says, what it does, what it costs."""
+"""Every screen without JavaScript: content, actions and cost."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SECRETS = ("s3cr3t-value-here", "4111-1111")
 
 
 class Scenery:
-    """A store with everything in it, and a client for its pages."""
+    """A complete store, and a client for its pages."""
 
     def __init__(self, url: str, text: str = "") -> None:
         self.app = holdfast.Holdfast(url)
@@ -41,7 +41,7 @@ class Scenery:
         self.client = client_of(self.site)
 
     def paths(self) -> dict[str, str]:
-        """An address for every screen, by its route."""
+        """One address per screen, by its route."""
         jobs, batches = self.scene.jobs, self.scene.batches
         return {
             "/": "/",
@@ -62,7 +62,7 @@ class Scenery:
         }
 
     def more(self) -> list[str]:
-        """More of the same: other jobs, other filters, what was found."""
+        """Further addresses: other jobs, filters and searches."""
         jobs = self.scene.jobs
         return [
             "/jobs",
@@ -85,7 +85,7 @@ class Scenery:
         return answer.text
 
     def post(self, path: str, **form: object) -> str:
-        """Send a form; the text of the page it leads to."""
+        """Send a form and return the page that follows."""
         answer = self.client.post(path, data=form)
         assert answer.status_code == 303, (answer.status_code, answer.text[:3000])
         return self.get(answer.headers["location"])
@@ -93,7 +93,7 @@ class Scenery:
 
 @pytest.fixture
 def place(real_database, tmp_path, monkeypatch):
-    """A store with everything in it, on each backend."""
+    """A complete store, on each backend."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     scenery = Scenery(real_database.url)
     yield scenery
@@ -101,7 +101,7 @@ def place(real_database, tmp_path, monkeypatch):
 
 
 class Checker(HTMLParser):
-    """Finds what a page must not hold."""
+    """Collects forbidden markup of a page."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -135,7 +135,7 @@ class Checker(HTMLParser):
 
 
 class TokenChecker(Checker):
-    """Also: every form that changes something carries its token."""
+    """Checks in addition that every form with an action has its token."""
 
     def handle_starttag(self, tag, attrs):
         super().handle_starttag(tag, attrs)
@@ -154,7 +154,7 @@ def faults(page: str) -> list[str]:
 
 
 def test_every_screen(place):
-    """Each screen is there, says its command line, holds no code or style of its own, and takes five statements at most."""
+    """Each screen has its command line, no inline code or style, and needs at most five statements."""
     assert set(place.paths()) == set(PAGES)
     place.masks = place.site.masks.kinds()
     for route, path in place.paths().items():
@@ -165,14 +165,14 @@ def test_every_screen(place):
             continue
         assert answer.status_code == 200, (path, answer.text[-2000:])
         assert not faults(answer.text), path
-        if route != "/doctor":  # what it finds is kept for a while
+        if route != "/doctor":  # its findings are cached
             assert len(statements) <= 5, (path, statements)
         assert "<code>holdfast " in answer.text, path
         assert answer.text.count('aria-current="page"') >= 1, path
 
 
 def test_secrets_are_masked(place):
-    """Neither a field called token nor one that its kind has declared is on any page, nor what a handler said of it."""
+    """No page shows a field named token, a declared secret, or an error with one."""
     for path in [*place.paths().values(), *place.more()]:
         page = place.client.get(path).text
         for secret in SECRETS:
@@ -181,7 +181,7 @@ def test_secrets_are_masked(place):
 
 @pytest.mark.one_backend
 def test_progress_is_shown_without_secrets(place):
-    """On the page of its job, and in lists."""
+    """On the page of the job, and in lists."""
     card, store = "4222-2222", place.app.store
     job = place.app.enqueue("charge", {"card": card, "token": "t"}, queue="tills")
     (lease,) = store.leases.claim(WorkerId("till"), queues=["tills"], kinds=["charge"], mark=True)
@@ -195,7 +195,7 @@ def test_progress_is_shown_without_secrets(place):
 
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory):
-    """A store whose every text wants to break the page."""
+    """A store in which every text is hostile."""
     folder = tmp_path_factory.mktemp("hostile")
     scenery = Scenery(f"sqlite:///{folder / 'jobs.db'}", HOSTILE)
     yield scenery
@@ -203,7 +203,7 @@ def hostile(tmp_path_factory):
 
 
 def test_hostile_texts(hostile):
-    """Whatever stands in a field is text on the page: no tag, no attribute, no direction, no control."""
+    """A hostile text is text on the page: no tag, attribute, direction mark or control."""
     shown = ""
     for path in [*hostile.paths().values(), *hostile.more()]:
         page = hostile.client.get(path).text
@@ -236,7 +236,7 @@ def test_hostile_texts(hostile):
     ],
 )
 def test_hostile_addresses(hostile, path):
-    """Whatever stands in an address is answered with a page, never with a failure, and is text there."""
+    """Every address has a page as answer, never a failure, and hostile parameters are text."""
     answer = hostile.client.get(path, follow_redirects=True)
     assert answer.status_code in (200, 400, 404), answer.text[-2000:]
     assert not faults(answer.text)
@@ -244,13 +244,13 @@ def test_hostile_addresses(hostile, path):
 
 
 def test_a_forged_notice_is_only_text(hostile):
-    """What was done is told by a cookie of ours: hostile text in it is text, too."""
+    """The cookie with the notice may contain hostile text."""
     answer = hostile.client.get("/", headers={"cookie": "holdfast_said=%3Cscript%3Ealert(1)%3C/script%3E"})
     assert "&lt;script&gt;alert(1)" in answer.text
     assert not faults(answer.text)
 
 
-# -- what people do ----------------------------------------------------------------------------------
+# -- actions ----------------------------------------------------------------------------------
 
 
 def state_of(place, name) -> State:
@@ -258,7 +258,7 @@ def state_of(place, name) -> State:
 
 
 def test_retry_one(place):
-    """A dead job is retried from its page; the page that follows says so, once, and the act is written down."""
+    """A dead job is retried from its page. The next page shows that once, and the audit log has an entry."""
     job = place.scene.jobs["charge"]
     page = place.post(f"/jobs/{job}/action", action="retry")
     assert "1 job retried." in page
@@ -272,7 +272,7 @@ def test_retry_one(place):
 
 
 def test_change_one(place):
-    """Priority, queue and time of a job are changed from its page; what is no number is refused in words."""
+    """Priority, queue and time are changed from the page of a job; an invalid number is refused."""
     job = place.scene.jobs["ready 0"]
     place.post(f"/jobs/{job}/action", action="set", priority="7", to_queue="other", run_at="")
     changed = place.app.store.views.get(job)
@@ -284,7 +284,7 @@ def test_change_one(place):
 
 @pytest.mark.one_backend
 def test_chosen_jobs(place):
-    """Chosen jobs are held at once; what is grave is asked about first, with the count and the command."""
+    """Selected jobs are held at once. A destructive action asks first, with the count and the command."""
     ids = [place.scene.jobs[f"ready {number}"] for number in range(3)]
     page = place.client.post("/jobs/action", data={"action": "hold", "which": "chosen", "id": ids[:2]})
     assert page.status_code == 303
@@ -301,7 +301,7 @@ def test_chosen_jobs(place):
 
 @pytest.mark.one_backend
 def test_all_that_match(place):
-    """A verb for all that match says how many first; without a filter it takes nothing."""
+    """An action on all that match asks first, with the count; without a filter it is refused."""
     form = {"action": "retry", "which": "all", "filter": "state=dead kind=invoice"}
     answer = place.client.post("/jobs/action", data=form)
     assert "Retry 5 jobs?" in answer.text
@@ -316,7 +316,7 @@ def test_all_that_match(place):
 
 @pytest.mark.one_backend
 def test_clusters(place):
-    """The dead jobs of one cluster are retried, or discarded, after their count was seen."""
+    """A cluster is retried or deleted after a confirmation with its count."""
     page = place.get("/errors")
     key = re.search(r'name="cluster" value="([0-9a-f]+)"', page)[1]
     assert "Retry 5 dead jobs?" in place.client.post("/errors/action", data={"action": "retry", "cluster": key}).text
@@ -327,7 +327,7 @@ def test_clusters(place):
 
 @pytest.mark.one_backend
 def test_saved_filters(place):
-    """A filter is kept under a name for all who look, and forgotten again."""
+    """A filter is saved under a name and deleted again."""
     page = place.post("/filters", name="the dead", filter="state=dead")
     assert "the dead" in page
     assert "is forgotten" in place.post("/filters/drop?name=the%20dead")
@@ -336,7 +336,7 @@ def test_saved_filters(place):
 
 
 def test_batches(place):
-    """A batch is resumed and paused, its failed units retried or skipped by cluster; cancel is asked about."""
+    """A batch is resumed and paused, and its failed units are retried or skipped. Cancelling asks first."""
     paused, partial = place.scene.batches["paused"], place.scene.batches["partial"]
     assert "goes on" in place.post(f"/batches/{paused}/action", action="resume")
     assert place.app.store.batches.get(paused).state == "running"
@@ -353,7 +353,7 @@ def test_batches(place):
 
 @pytest.mark.one_backend
 def test_how_to_resume(place):
-    """A batch of the workers is resumed by its number; one that began here by its own command, where that is known."""
+    """A batch of workers resumes by its id; a local one by its own command, if that is known."""
     store, scene = place.app.store, place.scene
     assert f"holdfast batch resume {scene.batches['paused']}" in place.get(f"/batches/{scene.batches['paused']}")
     here = structs.replace(store.batches.get(scene.batches["partial"]), arguments='{"replace":true,"token":"abc"}')
@@ -365,7 +365,7 @@ def test_how_to_resume(place):
 
 
 def test_queues(place):
-    """Limits are changed and taken away, a queue is paused with a note and resumed."""
+    """Limits are set and removed; a queue is paused with a note and resumed."""
     assert "at most 2 over all hosts and 1 per worker" in place.post(
         "/queues/action?name=imports", action="set", limit="2", worker_limit="1"
     )
@@ -381,7 +381,7 @@ def test_queues(place):
 
 @pytest.mark.one_backend
 def test_workers(place):
-    """A worker is asked to be quiet, and to go on; a stop is asked about first."""
+    """A worker is requested to be quiet and to go on; a stop asks first."""
     place.post("/workers/action?id=worker-1", request="quiet")
     assert "Go on" in place.get("/workers")
     place.post("/workers/action?id=worker-1", request="go-on")
@@ -391,7 +391,7 @@ def test_workers(place):
 
 
 def test_schedules(place):
-    """A schedule is resumed, paused with a note, triggered; a backfill shows what it would fire first."""
+    """A schedule is resumed, paused with a note and triggered; a backfill shows its plans first."""
     assert "goes on from now" in place.post("/schedule/action?name=nightly", action="resume")
     assert "for the weekend" in place.post("/schedule/action?name=nightly", action="pause", note="for the weekend")
     assert "was fired as job" in place.post("/schedule/action?name=nightly", action="trigger")
@@ -406,7 +406,7 @@ def test_schedules(place):
 
 @pytest.mark.one_backend
 def test_the_line_to_copy_of_a_strange_name(place):
-    """A name that begins with a dash is no option, and one of several words is one."""
+    """A name that begins with a dash is not an option, and one with spaces is one argument."""
     definition = Definition(kind="mail", when=Spec(cron="@hourly"))
     for name in ("-x y", "-z"):
         place.scene.app.store.schedules.create(name, definition, actor="ada")
@@ -418,7 +418,7 @@ def test_the_line_to_copy_of_a_strange_name(place):
 
 @pytest.mark.one_backend
 def test_roles(place):
-    """Whoever may only look sees no button, and is refused whatever they send; an operator removes nothing."""
+    """A viewer sees no buttons and is refused; an operator deletes nothing."""
     place.site.role = Role.VIEWER
     for path in place.paths().values():
         assert 'method="post"' not in place.client.get(path, follow_redirects=True).text, path
@@ -436,7 +436,7 @@ def test_roles(place):
 
 @pytest.mark.one_backend
 def test_viewers_cannot_search_in_errors(place):
-    """A viewer who could would guess masked secrets letter by letter."""
+    """A viewer could guess masked secrets letter by letter."""
     batch = f"/batches/{place.scene.batches['partial']}"
     searches = [("/jobs", {"filter": "state=dead error=a"}), (batch, {"text": "a"})]
     assert [place.client.get(path, params=query).status_code for path, query in searches] == [200, 200]
@@ -448,7 +448,7 @@ def test_viewers_cannot_search_in_errors(place):
 
 @pytest.mark.one_backend
 def test_strange_forms(place):
-    """A form that makes no sense is refused in words."""
+    """An invalid form is refused with a page."""
     for path in (
         "/jobs/action",
         "/queues/action?name=x",
@@ -466,7 +466,7 @@ def test_strange_forms(place):
 
 @pytest.mark.one_backend
 def test_log(place):
-    """The log of a program: coloured, masked, searched; of what is no program it says so."""
+    """The log of a command has colours, masks and a search; other jobs have no log."""
     job = place.scene.jobs["build"]
     page = place.get(f"/jobs/{job}/log")
     assert '<span class="f1">error</span>' in page
@@ -482,7 +482,7 @@ def test_log(place):
 
 @pytest.mark.one_backend
 def test_empty_store(real_database):
-    """A new store has pages too: they say what to do first."""
+    """The pages of a new store say what to do first."""
     with holdfast.Holdfast(real_database.url) as app:
         client = client_of(OpenSite(app))
         for path in (
@@ -505,7 +505,7 @@ def test_empty_store(real_database):
         assert "holdfast worker" in client.get("/workers").text
 
 
-# -- what is sent along ------------------------------------------------------------------------------
+# -- assets ------------------------------------------------------------------------------
 
 CHECKSUMS = {
     "uplot.js": "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f",
@@ -515,7 +515,7 @@ CHECKSUMS = {
 
 
 def test_assets():
-    """All assets together are small; what is not ours is what its makers published, with its licence."""
+    """All assets together are small; foreign ones are unchanged and have their licence."""
     assets = list((WEB_FOLDER / "static").iterdir())
     assert sum(path.stat().st_size for path in assets) < 150_000
     for name, digest in CHECKSUMS.items():
@@ -523,7 +523,7 @@ def test_assets():
 
 
 def test_assets_load_nothing_from_other_sites():
-    """Neither a script, nor a style, nor a template names another server."""
+    """No script, style or template names another server."""
     ours: list[Path] = [
         *(WEB_FOLDER / "templates").iterdir(),
         WEB_FOLDER / "static" / "app.js",
@@ -535,7 +535,7 @@ def test_assets_load_nothing_from_other_sites():
 
 @pytest.mark.one_backend
 def test_static(place):
-    """Assets are served with their types."""
+    """Assets have their content types."""
     for name, kind in {"app.js": "javascript", "style.css": "text/css", "icon.svg": "image/svg+xml"}.items():
         answer = place.client.get(f"/static/{name}")
         assert answer.status_code == 200

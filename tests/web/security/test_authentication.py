@@ -1,4 +1,4 @@
-"""Who is let in: a walk over all routes, and every way to get past the door."""
+"""Access: a walk over all routes, and attempts to get past the checks."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from holdfast.web.security.tokens import FREE_FAILURES, FailedLogins
 from tests.support.processes import wait_until
 from tests.web.conftest import HOST, Client
 
-#: What is let in does not depend on the store.
+#: Access does not depend on the backend.
 pytestmark = pytest.mark.one_backend
 CHANGES = [each for each in ENDPOINTS if each.method == "POST"]
 
 
 def all_routes(site):
-    """Every path of the site with its methods, numbers filled in."""
+    """Every path of the site with its methods and example ids."""
     for route in site._routes():
         if isinstance(route, Route):
             yield route.path.replace("{id:int}", "1"), route.methods
@@ -41,7 +41,7 @@ def all_routes(site):
 
 
 def test_nothing_but_the_way_in_is_open(site, tokens):
-    """Every route but health and login wants to know who asks; nothing answers without."""
+    """Every route but health and login requires authentication."""
     anonymous = Client(site)
     for path, methods in all_routes(site):
         if path in PUBLIC_PATHS:
@@ -54,7 +54,7 @@ def test_nothing_but_the_way_in_is_open(site, tokens):
 
 
 def test_every_change_refuses_invalid_requests(site, tokens, app):
-    """A wrong method, host, origin, site, token, role and type: nothing is done, and it is told in the envelope."""
+    """A wrong method, host, origin, site, token or size changes nothing, and the API answers with an envelope."""
     good = {"authorization": f"Bearer {tokens[Role.ADMIN]}", "content-type": "application/json"}
     for place, (path, methods) in enumerate(all_routes(site)):
         if "POST" not in methods or path == "/login":
@@ -74,7 +74,7 @@ def test_every_change_refuses_invalid_requests(site, tokens, app):
             "large": ("POST", {"content-length": str(2**30)}, 413),
         }
         for name, (method, headers, status) in wrong.items():
-            client = Client(site, client=(f"10.0.0.{place}", 50000))  # who guesses is slowed down, by address
+            client = Client(site, client=(f"10.0.0.{place}", 50000))  # failed logins are limited by address
             answer = client.request(method, path, headers={**good, **headers})
             assert answer.status_code == status, (name, path, answer.text)
             if path.startswith("/api/"):
@@ -102,7 +102,7 @@ def test_a_viewer_changes_nothing(viewer, app, endpoint):
 
 
 def test_a_form_of_another_site_is_refused(site, tokens):
-    """Pages take forms only with the token that their own pages carry; never JSON."""
+    """The CSRF check: forms need the token of their own pages, and JSON is refused."""
     client = Client(site, tokens[Role.ADMIN])
     assert client.post("/logout", data={"form_token": "guess"}).status_code == 403
     assert client.post("/logout", json={}).status_code == 403
@@ -114,7 +114,7 @@ def test_a_form_of_another_site_is_refused(site, tokens):
 
 
 def test_every_answer_carries_the_headers(site, viewer):
-    """Refusals too; nothing is kept by browsers and proxies."""
+    """Also refusals. Browsers and proxies cache nothing."""
     for answer in (viewer.get("/api/v1/me"), viewer.get("/nothing"), viewer.get("/", headers={"host": "evil.example"})):
         for name, value in HEADERS.items():
             assert answer.headers[name] == value
@@ -126,7 +126,7 @@ def test_every_answer_carries_the_headers(site, viewer):
 
 
 def test_a_revoked_token_opens_nothing_at_once(viewer, app):
-    """Though it was right a moment before; and the last one that goes opens the door to nobody."""
+    """Even if it was valid just before; revoking the last token does not open the site."""
     assert viewer.get("/api/v1/me").status_code == 200
     for role in Role:
         app.store.credentials.revoke(str(role))
@@ -134,7 +134,7 @@ def test_a_revoked_token_opens_nothing_at_once(viewer, app):
 
 
 def test_a_session_ends_with_its_token(site, tokens, app, make_site):
-    """One signs in with a token; the cookie alone is enough from then on, on every server of the store."""
+    """A cookie replaces the token, on every server of the store, until the token is revoked."""
     client = Client(site)
     entered = client.post("/login", data={"token": tokens[Role.OPERATOR], "next": "/jobs?a=1"})
     assert (entered.status_code, entered.headers["location"]) == (303, "/jobs?a=1")
@@ -150,7 +150,7 @@ def test_a_session_ends_with_its_token(site, tokens, app, make_site):
 
 
 def test_a_session_cannot_be_made_up(site, tokens):
-    """Neither changed, nor longer, nor of another."""
+    """Changed, extended and foreign cookies are refused."""
     client = Client(site)
     client.post("/login", data={"token": tokens[Role.VIEWER]})
     real = client.cookies[COOKIE]
@@ -185,7 +185,7 @@ def test_the_login_page_escapes_hostile_text(site, tokens):
 
 
 def test_who_guesses_is_slowed_down_and_nobody_else(site, tokens):
-    """By address; a token that was right before passes all the time."""
+    """By address; a token that was verified before is not delayed."""
     client = Client(site, tokens[Role.VIEWER])
     assert client.get("/api/v1/me").status_code == 200
     wrong = {"authorization": "Bearer hf_00000000_" + "a" * 43}
@@ -209,7 +209,7 @@ def test_other_addresses_do_not_wait():
 
 
 def test_a_site_that_is_mounted_is_never_open(site):
-    """Also while there is no token at all: somebody else's server may be reached from anywhere."""
+    """Even without any token: the server of an application may be reachable from anywhere."""
     assert Client(site).get("/api/v1/me").status_code == 401
 
 
@@ -226,7 +226,7 @@ def test_on_this_machine_anyone_is_let_in_until_the_first_token(app, make_server
 
 
 def test_where_changes_need_a_key_anyone_may_only_read(make_server):
-    """A key that the command line asks for is not got around over HTTP."""
+    """HTTP is no way around the key of the command line."""
     client = Client(make_server("127.0.0.1:0", keyed=True).site)
     assert client.get("/api/v1/me").json()["data"]["role"] == "viewer"
     client.change("/queues/action", 403, queue="q", paused=True)
@@ -241,7 +241,7 @@ def test_another_address_is_refused_without_tokens(app, make_server):
 
 
 def test_a_proxy_is_trusted_from_named_addresses_alone(make_site):
-    """Its header counts from there, and from nowhere else."""
+    """The header of any other address is ignored."""
     options = {"proxy_header": "X-User", "proxy_from": ["10.0.0.0/8"], "proxy_role": "operator"}
     site = make_site(**options)
     trusted = Client(site, client=("10.1.2.3", 50000))
@@ -267,7 +267,7 @@ def test_options_that_make_no_sense_are_refused(make_site, options):
         make_site(**options)
 
 
-# -- corpora -----------------------------------------------------------------------------------
+# -- hostile input -----------------------------------------------------------------------------------
 
 HOSTILE = [
     "'; DROP TABLE holdfast_job; --",
@@ -286,7 +286,7 @@ HOSTILE = [
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
 def test_hostile_text_is_only_text(admin, app, text):
-    """In filters, names, labels and notes: it is stored or refused, never obeyed."""
+    """In filters, names, labels and notes: it is stored or refused, never executed."""
     for path, query in (
         ("/jobs", {"filter": f"label={text}"}),
         ("/jobs", {"filter": text}),
@@ -321,7 +321,7 @@ def test_paths_lead_nowhere(viewer, path):
 
 
 def test_a_body_may_not_lie_about_its_length(site, tokens):
-    """It is counted as it comes, too."""
+    """The body is counted as it arrives."""
 
     def parts():
         for _ in range(40):
@@ -333,7 +333,7 @@ def test_a_body_may_not_lie_about_its_length(site, tokens):
 
 
 def test_a_stream_ends_when_its_token_is_revoked(site, tokens, app):
-    """It is asked for again before anything is told."""
+    """Access is checked before each event."""
     import asyncio
 
     site.live = type(site.live)(site.read_changes, interval_s=0.05, keep_alive_s=0.05)
@@ -353,7 +353,7 @@ def test_a_stream_ends_when_its_token_is_revoked(site, tokens, app):
 
 
 def test_unreadable_input_is_refused(admin, site):
-    """An origin that is none, a form of too many fields, and numbers that no store has."""
+    """An invalid origin, a form with too many fields, and ids beyond 63 bits."""
     assert admin.post("/api/v1/queues/action", json={}, headers={"origin": "http://["}).status_code == 403
     fields = {f"field{n}": "x" for n in range(30)}
     assert Client(site).post("/login", data=fields).status_code == 400
@@ -366,7 +366,7 @@ def test_unreadable_input_is_refused(admin, site):
 
 
 def test_filters_that_pages_save_are_written_down(admin, site, app, tokens):
-    """As those that the API saves are."""
+    """The audit log has the same entries as for the API."""
     caller = site.authenticator.by_token(site.store, tokens[Role.ADMIN], None)
     form = {"form_token": site.authenticator.form_token(site.store, caller)}
     assert admin.post("/filters", data={**form, "name": "mine", "filter": "state=dead"}).status_code == 303
@@ -376,7 +376,7 @@ def test_filters_that_pages_save_are_written_down(admin, site, app, tokens):
 
 
 def test_guesses_that_come_at_once_are_counted_too(site, tokens):
-    """No more of them are looked at than if they came one after the other."""
+    """Parallel attempts are limited like sequential ones."""
     wrong = "hf_00000000_" + "a" * 43
     begin = threading.Barrier(4 * FREE_FAILURES)
 
@@ -394,7 +394,7 @@ def test_guesses_that_come_at_once_are_counted_too(site, tokens):
 
 
 def test_who_signs_out_ends_the_session(site, tokens):
-    """A copy of the cookie opens nothing, and open pages are told nothing more; other sessions stay."""
+    """Copies of the cookie and open streams lose access; other sessions stay."""
     client, other = Client(site), Client(site)
     for each in (client, other):
         each.post("/login", data={"token": tokens[Role.VIEWER]})
@@ -415,7 +415,7 @@ def test_metrics_and_streams_do_not_redirect(site, tokens, path):
 
 
 def test_a_foreign_session_does_not_keep_anyone_out(app, make_server):
-    """Where all may come in: the cookie of another server on this machine is none of ours. With tokens it opens nothing."""
+    """The cookie of another server on this machine is ignored while the site is open."""
     client = Client(make_server("127.0.0.1:0").site, cookies={COOKIE: "a.1.b.c"})
     assert client.get("/api/v1/me").json()["data"]["role"] == "admin"
     assert client.get("/").status_code == 200
@@ -424,7 +424,7 @@ def test_a_foreign_session_does_not_keep_anyone_out(app, make_server):
 
 
 def test_a_read_waits_for_no_writer(site, make_site, tokens, app, real_database):
-    """That its token was used is written down beside it; what signs forms was kept when the first server came."""
+    """The use of a token is written in the background, and the signing secret exists already."""
     assert Client(make_site(), tokens[Role.ADMIN]).get("/").status_code == 200
     with closing(sqlite3.connect(real_database.path, isolation_level=None)) as writer:
         writer.execute("BEGIN IMMEDIATE")
@@ -436,7 +436,7 @@ def test_a_read_waits_for_no_writer(site, make_site, tokens, app, real_database)
 
 
 def test_a_read_does_not_queue_behind_actions(site, tokens, real_database):
-    """However many wait for a writer: they have threads of their own."""
+    """Actions have threads of their own."""
 
     async def crowd(release):
         who = {"authorization": f"Bearer {tokens[Role.OPERATOR]}"}
@@ -456,5 +456,5 @@ def test_a_read_does_not_queue_behind_actions(site, tokens, real_database):
 
 
 def unused(app):
-    """Whether the viewer's token was never used."""
+    """Whether the token of the viewer was never used."""
     return [each.used_at for each in app.store.credentials.list() if each.role is Role.VIEWER] == [None]
