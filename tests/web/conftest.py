@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from starlette.routing import Mount, Route
 from starlette.testclient import TestClient
 
 import holdfast
@@ -30,6 +31,15 @@ class Client(TestClient):
         answer = self.post(f"/api/v1{path}", json=body, headers=headers or {})
         assert answer.status_code == status, answer.text
         return answer.json()["data"]
+
+
+def all_routes(site):
+    """Every path of the site with its methods and example ids."""
+    for route in site._routes():
+        if isinstance(route, Route):
+            yield route.path.replace("{id:int}", "1"), route.methods
+        else:
+            assert isinstance(route, Mount)
 
 
 #: The servers of these tests are separate processes, with real hashes.
