@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, structs
 
 from holdfast.admin.actions.jobs import job_action
 from holdfast.admin.actions.results import Changed, EnqueuedJob
@@ -176,19 +176,7 @@ def enqueue_job(request: Request, body: EnqueueBody) -> EnqueuedJob:
     """Enqueue a job; programs need the role admin."""
     if body.kind == COMMAND:
         request.require(Role.ADMIN, "to add programs")
-    return request.actions.jobs.enqueue(
-        body.kind,
-        body.payload,
-        queue=body.queue,
-        priority=body.priority,
-        delay=body.delay,
-        run_at=body.run_at,
-        label=body.label,
-        key=body.key,
-        after=body.after,
-        hold=body.hold,
-        dry_run=body.dry_run,
-    )
+    return request.actions.jobs.enqueue(**structs.asdict(body))
 
 
 @post("/jobs/action")

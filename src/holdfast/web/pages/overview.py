@@ -70,10 +70,11 @@ def _attention_lines(problems: list[Attention], request: Request) -> list[Attent
         if sort == "dead":
             lines.append(_dead_line(same, request))
             continue
-        lines += [AttentionLine(label, tone, each.text, _link(each, request), each.at) for each in same[:MAX_LISTED]]
+        shown = same[:MAX_LISTED]
+        lines += [AttentionLine(label, tone, each.text, _link(request, sort, each.name), each.at) for each in shown]
         if len(same) > MAX_LISTED:
             more = f"and {len(same) - MAX_LISTED} more"
-            lines.append(AttentionLine(label, tone, more, _link_to_list(sort, request)))
+            lines.append(AttentionLine(label, tone, more, _link(request, sort)))
     return lines
 
 
@@ -85,26 +86,15 @@ def _dead_line(dead: list[Attention], request: Request) -> AttentionLine:
     return AttentionLine(label, tone, f"{many}: see what they failed of", request.url("errors"), last)
 
 
-def _link(problem: Attention, request: Request) -> str:
-    match problem.sort:
-        case "expired":
-            return request.url(f"jobs/{problem.name}")
-        case "failing" | "late" | "paused_schedule" | "missed":
-            return request.url("schedule", name=problem.name)
-        case "paused_batch" | "stopped_batch":
-            return request.url(f"batches/{problem.name}")
-        case _:
-            return request.url("workers" if problem.sort == "no_worker" else "queues")
-
-
-def _link_to_list(sort: str, request: Request) -> str:
+def _link(request: Request, sort: str, name: str | None = None) -> str:
+    """The page of one problem; without a name, the list of all problems of this sort."""
     match sort:
         case "expired":
-            return request.url("jobs", state="running")
+            return request.url(f"jobs/{name}") if name else request.url("jobs", state="running")
         case "failing" | "late" | "paused_schedule" | "missed":
-            return request.url("schedules")
+            return request.url("schedule", name=name) if name else request.url("schedules")
         case "paused_batch" | "stopped_batch":
-            return request.url("batches")
+            return request.url(f"batches/{name}" if name else "batches")
         case _:
             return request.url("workers" if sort == "no_worker" else "queues")
 
