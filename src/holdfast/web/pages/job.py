@@ -1,4 +1,4 @@
-"""The pages of one job and of its log."""
+"""The pages of one job, its log and its dependencies."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from holdfast.domain.jobs.selector import Selector
 from holdfast.errors import HoldfastError
 from holdfast.web.pages import charts
 from holdfast.web.pages.ansi import plain
-from holdfast.web.pages.jobs import describe_change
+from holdfast.web.pages.jobs import describe_change, job_rows
 from holdfast.web.request import Request
 
+MAX_WAITING_JOBS = 50
 #: The buttons of a job in each state, the most frequent one first.
 BUTTONS = {
     State.HELD: ("unhold", "set", "cancel", "rm"),
@@ -132,4 +133,25 @@ def show_log(request: Request) -> Response:
         running=job.state is State.RUNNING and token == job.token,
         cli=f"holdfast log {job.id}" + (" --follow" if job.state is State.RUNNING else ""),
         now=record.now,
+    )
+
+
+def show_dependencies(request: Request) -> Response:
+    """The dependencies and dependents of a job; without one, the jobs that wait for others."""
+    text, number = request.query("job"), request.query_number("job")
+    if number is None:
+        jobs = request.store.views.page(Selector(states=(State.WAITING,)), limit=MAX_WAITING_JOBS, brief=True).jobs
+        waiting = job_rows(request, jobs)
+        cli = "holdfast ls --state waiting"
+        return request.page("dependencies.html", "dependencies", job=None, waiting=waiting, number=text, cli=cli)
+    job = request.store.views.get(JobId(number))
+    edges = request.store.dashboard.edges(job.id)
+    return request.page(
+        "dependencies.html",
+        "dependencies",
+        job=job_view(job, request.masks),
+        edges=edges,
+        graph=charts.graph(charts.nodes(job, edges), edges, request.base) if edges else "",
+        number=text,
+        cli=f"holdfast show {job.id}",
     )

@@ -16,7 +16,6 @@ from holdfast.web.errors import status_of, title_of
 from holdfast.web.pages import (
     audit_log,
     batches,
-    dependencies,
     doctor,
     errors,
     fleet,
@@ -47,7 +46,7 @@ PAGES: dict[str, Handler] = {
     "/schedules": schedules.show_schedules,
     "/schedule": schedules.show_schedule,
     "/errors": errors.show_errors,
-    "/dependencies": dependencies.show_dependencies,
+    "/dependencies": job.show_dependencies,
     "/audit-log": audit_log.show_audit_log,
     "/doctor": doctor.show_doctor,
 }

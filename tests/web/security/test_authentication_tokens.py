@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.domain.access.roles import Role
 from holdfast.web.errors import HttpError, SlowDown
-from holdfast.web.security.tokens import FREE_FAILURES, FailedLogins
+from holdfast.web.security.authentication import FREE_FAILURES, FailedLogins
 from tests.support.processes import wait_until
 from tests.web.conftest import Client
 
