@@ -31,13 +31,7 @@ from holdfast.web.live import LiveUpdates
 from holdfast.web.pages import routes
 from holdfast.web.pages.templates import render
 from holdfast.web.security import login
-from holdfast.web.security.authentication import (
-    AuthenticationMiddleware,
-    Authenticator,
-    Caller,
-    caller_of,
-    path_of,
-)
+from holdfast.web.security.authentication import AuthenticationMiddleware, Authenticator, Caller, caller_of, path_of
 from holdfast.web.security.request_checks import RequestChecks
 from holdfast.web.settings import WebOptions
 

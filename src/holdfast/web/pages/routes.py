@@ -13,17 +13,7 @@ from starlette.staticfiles import StaticFiles
 from holdfast.domain.access.roles import Role
 from holdfast.errors import HoldfastError
 from holdfast.web.errors import status_of, title_of
-from holdfast.web.pages import (
-    audit_log,
-    batches,
-    doctor,
-    errors,
-    fleet,
-    job,
-    jobs,
-    overview,
-    schedules,
-)
+from holdfast.web.pages import audit_log, batches, doctor, errors, fleet, job, jobs, overview, schedules
 from holdfast.web.pages.templates import WEB_FOLDER
 from holdfast.web.request import Request
 from holdfast.web.threads import Threads
