@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import psycopg
-from tests.support.house import counting
+from tests.support.open_site import counting
 from tests.support.postgres import DURABLE, bundled_programs, running
 
 import holdfast
@@ -92,7 +92,7 @@ def paths(sizes: dict[str, int]) -> list[str]:
         "/jobs?filter=label%3Djob-77*", "/jobs?filter=queue%3Dqueue-3%20kind%3Dkind-3", f"/jobs/{last}", "/jobs/50",
         "/batches", "/batches/1", "/batches/1?state=failed", "/batches/1?state=pending", "/batches/1?text=message%2099",
         "/schedules", "/schedules?after=schedule-5", "/schedule?name=schedule-77", "/queues", "/workers", "/errors",
-        "/dependencies?job=50", "/dependencies", "/acts", "/doctor",
+        "/dependencies?job=50", "/dependencies", "/audit-log", "/doctor",
     ]  # fmt: skip
 
 

@@ -31,12 +31,12 @@ _KEY = {"idempotency-key": "one"}
 
 #: By method and path, as the description of the API has them.
 API: dict[str, tuple[Ask, ...]] = {
-    "GET /acts": (
-        Ask("/acts"),
-        Ask("/acts?limit=2"),
-        Ask("/acts?actor=ada&text=queue"),
-        Ask("/acts?before=3"),
-        Ask("/acts?limit=0"),
+    "GET /audit-log": (
+        Ask("/audit-log"),
+        Ask("/audit-log?limit=2"),
+        Ask("/audit-log?actor=ada&text=queue"),
+        Ask("/audit-log?before=3"),
+        Ask("/audit-log?limit=0"),
     ),
     "GET /batches": (Ask("/batches"), Ask("/batches?limit=2"), Ask("/batches?before=3"), Ask("/batches?colour=red")),
     "GET /batches/{id}": (
@@ -101,32 +101,34 @@ API: dict[str, tuple[Ask, ...]] = {
     ),
     "GET /schedules": (Ask("/schedules"), Ask("/schedules?limit=2"), Ask("/schedules?after=nightly")),
     "GET /workers": (Ask("/workers"),),
-    "POST /batches/{id}/act": (
-        *_act("/batches/2/act", {"action": "resume"}, {"action": "cancel"}, {"action": "rm"}),
-        *_act("/batches/6/act", {"action": "pause"}, {"action": "retry-failed"}, {"action": "rm"}),
-        Ask("/batches/2/act", {"action": "sing"}),
-        Ask("/batches/99/act", {"action": "pause"}),
+    "POST /batches/{id}/action": (
+        *_act("/batches/2/action", {"action": "resume"}, {"action": "cancel"}, {"action": "rm"}),
+        *_act("/batches/6/action", {"action": "pause"}, {"action": "retry-failed"}, {"action": "rm"}),
+        Ask("/batches/2/action", {"action": "sing"}),
+        Ask("/batches/99/action", {"action": "pause"}),
     ),
-    "POST /batches/{id}/units/act": (
+    "POST /batches/{id}/units/action": (
         *_act(
-            "/batches/1/units/act", {"action": "retry", "cluster": "{units}"}, {"action": "skip", "cluster": "{units}"}
+            "/batches/1/units/action",
+            {"action": "retry", "cluster": "{units}"},
+            {"action": "skip", "cluster": "{units}"},
         ),
-        Ask("/batches/1/units/act", {"action": "retry", "cluster": "0123456789ab"}),
-        Ask("/batches/1/units/act", {"action": "sing", "cluster": "{units}"}),
+        Ask("/batches/1/units/action", {"action": "retry", "cluster": "0123456789ab"}),
+        Ask("/batches/1/units/action", {"action": "sing", "cluster": "{units}"}),
     ),
-    "POST /errors/act": (
-        *_act("/errors/act", {"action": "retry", "cluster": "{errors}"}, {"action": "rm", "cluster": "{errors}"}),
-        Ask("/errors/act", {"action": "retry", "cluster": "0123456789ab"}),
-        Ask("/errors/act", {"action": "sing", "cluster": "{errors}"}),
+    "POST /errors/action": (
+        *_act("/errors/action", {"action": "retry", "cluster": "{errors}"}, {"action": "rm", "cluster": "{errors}"}),
+        Ask("/errors/action", {"action": "retry", "cluster": "0123456789ab"}),
+        Ask("/errors/action", {"action": "sing", "cluster": "{errors}"}),
     ),
-    "POST /filters/act": (
+    "POST /filters/action": (
         *_act(
-            "/filters/act",
+            "/filters/action",
             {"action": "save", "name": "mine", "filter": "state=dead"},
             {"action": "rm", "name": "dead money"},
         ),
-        Ask("/filters/act", {"action": "rm", "name": "nothing"}),
-        Ask("/filters/act", {"action": "save", "name": "mine", "filter": "colour=red"}),
+        Ask("/filters/action", {"action": "rm", "name": "nothing"}),
+        Ask("/filters/action", {"action": "save", "name": "mine", "filter": "colour=red"}),
     ),
     "POST /jobs": (
         *_act(
@@ -142,52 +144,54 @@ API: dict[str, tuple[Ask, ...]] = {
         Ask("/jobs", "{", headers={"content-type": "application/json"}),
         Ask("/jobs", "kind=mail", headers={"content-type": "application/x-www-form-urlencoded"}),
     ),
-    "POST /jobs/act": (
+    "POST /jobs/action": (
         *(
             ask
             for verb in ("cancel", "pause", "resume", "retry", "kill", "restart", "hold", "unhold", "rm")
-            for ask in _act("/jobs/act", {"action": verb, "filter": "id=18,24,29,37,52"})[: 3 if verb == "rm" else 2]
+            for ask in _act("/jobs/action", {"action": verb, "filter": "id=18,24,29,37,52"})[: 3 if verb == "rm" else 2]
         ),
-        *_act("/jobs/act", {"action": "set", "filter": "label=fetch", "priority": 7, "to_queue": "later"}),
-        Ask("/jobs/act", {"action": "hold", "filter": "id=34", "note": "the moon"}),
-        Ask("/jobs/act", {"action": "set", "filter": "label=fetch"}),
-        Ask("/jobs/act", {"action": "sing", "filter": "id=18"}),
-        Ask("/jobs/act", {"action": "hold", "filter": ""}),
-        Ask("/jobs/act", {"action": "hold", "filter": "id=999"}),
-        Ask("/jobs/act", {"action": "rm", "filter": "id=18"}, "operator"),
+        *_act("/jobs/action", {"action": "set", "filter": "label=fetch", "priority": 7, "to_queue": "later"}),
+        Ask("/jobs/action", {"action": "hold", "filter": "id=34", "note": "the moon"}),
+        Ask("/jobs/action", {"action": "set", "filter": "label=fetch"}),
+        Ask("/jobs/action", {"action": "sing", "filter": "id=18"}),
+        Ask("/jobs/action", {"action": "hold", "filter": ""}),
+        Ask("/jobs/action", {"action": "hold", "filter": "id=999"}),
+        Ask("/jobs/action", {"action": "rm", "filter": "id=18"}, "operator"),
     ),
-    "POST /queues/act": (
+    "POST /queues/action": (
         *_act(
-            "/queues/act",
+            "/queues/action",
             {"queue": "default", "limit": 3, "worker_limit": 2},
             {"queue": "default", "paused": True, "note": "the moon"},
             {"queue": "imports", "paused": False},
         ),
-        Ask("/queues/act", {"queue": "default"}),
-        Ask("/queues/act", {"queue": "default", "limit": -1}),
+        Ask("/queues/action", {"queue": "default"}),
+        Ask("/queues/action", {"queue": "default", "limit": -1}),
     ),
-    "POST /schedules/act": (
-        *_act("/schedules/act", {"name": "rollup", "action": "pause", "note": "the moon"}),
-        *_act("/schedules/act", {"name": "nightly", "action": "resume"}),
-        *_act("/schedules/act", {"name": "regions", "action": "trigger", "scopes": ["eu"]}),
-        *_act("/schedules/act", {"name": "rollup", "action": "backfill", "first": "2030-01-01T06:00:00Z"}),
-        *_act("/schedules/act", {"name": "rollup", "action": "rm"}),
-        Ask("/schedules/act", {"name": "rollup", "action": "rm"}, "operator"),
-        Ask("/schedules/act", {"name": "rollup", "action": "backfill"}),
-        Ask("/schedules/act", {"name": "rollup", "action": "sing"}),
-        Ask("/schedules/act", {"name": "nowhere", "action": "pause"}),
+    "POST /schedules/action": (
+        *_act("/schedules/action", {"name": "rollup", "action": "pause", "note": "the moon"}),
+        *_act("/schedules/action", {"name": "nightly", "action": "resume"}),
+        *_act("/schedules/action", {"name": "regions", "action": "trigger", "scopes": ["eu"]}),
+        *_act("/schedules/action", {"name": "rollup", "action": "backfill", "first": "2030-01-01T06:00:00Z"}),
+        *_act("/schedules/action", {"name": "rollup", "action": "rm"}),
+        Ask("/schedules/action", {"name": "rollup", "action": "rm"}, "operator"),
+        Ask("/schedules/action", {"name": "rollup", "action": "backfill"}),
+        Ask("/schedules/action", {"name": "rollup", "action": "sing"}),
+        Ask("/schedules/action", {"name": "nowhere", "action": "pause"}),
     ),
-    "POST /workers/act": (
-        *_act("/workers/act", {"worker": "worker-1", "request": "quiet"}, {"worker": "worker-1", "request": "go-on"}),
-        Ask("/workers/act", {"worker": "nobody", "request": "stop"}),
-        Ask("/workers/act", {"worker": "worker-1", "request": "sing"}),
+    "POST /workers/action": (
+        *_act(
+            "/workers/action", {"worker": "worker-1", "request": "quiet"}, {"worker": "worker-1", "request": "go-on"}
+        ),
+        Ask("/workers/action", {"worker": "nobody", "request": "stop"}),
+        Ask("/workers/action", {"worker": "worker-1", "request": "sing"}),
     ),
 }
 
 #: By method and path, as the routes of the site have them. The body is a form.
 PAGES: dict[str, tuple[Ask, ...]] = {
     "GET /": (Ask("/"), Ask("/", role="viewer"), Ask("/", role="session"), Ask("/", role=None), Ask("/nowhere")),
-    "GET /acts": (Ask("/acts"), Ask("/acts?actor=ada&text=queue"), Ask("/acts?actor=nobody")),
+    "GET /audit-log": (Ask("/audit-log"), Ask("/audit-log?actor=ada&text=queue"), Ask("/audit-log?actor=nobody")),
     "GET /batches": (Ask("/batches"), Ask("/batches?before=3")),
     "GET /batches/{id:int}": (
         *(Ask(f"/batches/{number}") for number in (1, 2, 3, 4, 5, 6)),
@@ -229,52 +233,52 @@ PAGES: dict[str, tuple[Ask, ...]] = {
     ),
     "GET /schedules": (Ask("/schedules"),),
     "GET /workers": (Ask("/workers"), Ask("/workers", role="viewer")),
-    "POST /batches/{id:int}/act": (
-        Ask("/batches/2/act", {"action": "resume"}),
-        Ask("/batches/6/act", {"action": "pause"}),
-        Ask("/batches/6/act", {"action": "cancel"}),
-        Ask("/batches/6/act", {"action": "cancel", "sure": "1"}),
-        Ask("/batches/3/act", {"action": "rm"}),
-        Ask("/batches/3/act", {"action": "rm", "sure": "1"}),
-        Ask("/batches/6/act", {"action": "rm", "sure": "1"}),
-        Ask("/batches/2/act", {"action": "sing"}),
-        Ask("/batches/2/act", {"action": "resume"}, "viewer"),
+    "POST /batches/{id:int}/action": (
+        Ask("/batches/2/action", {"action": "resume"}),
+        Ask("/batches/6/action", {"action": "pause"}),
+        Ask("/batches/6/action", {"action": "cancel"}),
+        Ask("/batches/6/action", {"action": "cancel", "sure": "1"}),
+        Ask("/batches/3/action", {"action": "rm"}),
+        Ask("/batches/3/action", {"action": "rm", "sure": "1"}),
+        Ask("/batches/6/action", {"action": "rm", "sure": "1"}),
+        Ask("/batches/2/action", {"action": "sing"}),
+        Ask("/batches/2/action", {"action": "resume"}, "viewer"),
     ),
     "POST /batches/{id:int}/units": (
         Ask("/batches/1/units", {"action": "retry", "cluster": "{units}"}),
         Ask("/batches/1/units", {"action": "skip", "cluster": "{units}"}),
         Ask("/batches/1/units", {"action": "skip", "cluster": "{units}", "sure": "1"}),
     ),
-    "POST /errors/act": (
-        Ask("/errors/act", {"action": "retry", "cluster": "{errors}"}),
-        Ask("/errors/act", {"action": "rm", "cluster": "{errors}"}),
-        Ask("/errors/act", {"action": "retry", "cluster": "{errors}", "sure": "1"}),
+    "POST /errors/action": (
+        Ask("/errors/action", {"action": "retry", "cluster": "{errors}"}),
+        Ask("/errors/action", {"action": "rm", "cluster": "{errors}"}),
+        Ask("/errors/action", {"action": "retry", "cluster": "{errors}", "sure": "1"}),
     ),
     "POST /filters": (
         Ask("/filters", {"name": "mine", "filter": "state=dead"}),
         Ask("/filters", {"name": "mine", "filter": ""}),
     ),
     "POST /filters/drop": (Ask("/filters/drop?name=dead+money", {}), Ask("/filters/drop?name=nothing", {})),
-    "POST /jobs/act": (
-        Ask("/jobs/act", {"action": "hold", "id": "34", "note": "the moon", "back": "state=scheduled"}),
-        Ask("/jobs/act", {"action": "retry", "which": "all", "filter": "state=dead"}),
-        Ask("/jobs/act", {"action": "retry", "which": "all", "filter": "state=dead", "sure": "1"}),
-        Ask("/jobs/act", {"action": "rm", "id": "18"}),
-        Ask("/jobs/act", {"action": "rm", "id": "18", "sure": "1"}),
-        Ask("/jobs/act", {"action": "retry", "which": "all", "filter": ""}),
-        Ask("/jobs/act", {"action": "retry"}),
-        Ask("/jobs/act", {"action": "sing", "id": "18"}),
-        Ask("/jobs/act", {"action": "hold", "id": "34"}, "viewer"),
-        Ask("/jobs/act", {"action": "hold", "id": "34", "form_token": "wrong"}),
+    "POST /jobs/action": (
+        Ask("/jobs/action", {"action": "hold", "id": "34", "note": "the moon", "back": "state=scheduled"}),
+        Ask("/jobs/action", {"action": "retry", "which": "all", "filter": "state=dead"}),
+        Ask("/jobs/action", {"action": "retry", "which": "all", "filter": "state=dead", "sure": "1"}),
+        Ask("/jobs/action", {"action": "rm", "id": "18"}),
+        Ask("/jobs/action", {"action": "rm", "id": "18", "sure": "1"}),
+        Ask("/jobs/action", {"action": "retry", "which": "all", "filter": ""}),
+        Ask("/jobs/action", {"action": "retry"}),
+        Ask("/jobs/action", {"action": "sing", "id": "18"}),
+        Ask("/jobs/action", {"action": "hold", "id": "34"}, "viewer"),
+        Ask("/jobs/action", {"action": "hold", "id": "34", "form_token": "wrong"}),
     ),
-    "POST /jobs/{id:int}/act": (
-        Ask("/jobs/18/act", {"action": "retry"}),
-        Ask("/jobs/15/act", {"action": "retry"}),
-        Ask("/jobs/34/act", {"action": "set", "priority": "7", "to_queue": "later"}),
-        Ask("/jobs/34/act", {"action": "set", "priority": "much"}),
-        Ask("/jobs/18/act", {"action": "rm"}),
-        Ask("/jobs/18/act", {"action": "rm"}, "operator"),
-        Ask("/jobs/999/act", {"action": "retry"}),
+    "POST /jobs/{id:int}/action": (
+        Ask("/jobs/18/action", {"action": "retry"}),
+        Ask("/jobs/15/action", {"action": "retry"}),
+        Ask("/jobs/34/action", {"action": "set", "priority": "7", "to_queue": "later"}),
+        Ask("/jobs/34/action", {"action": "set", "priority": "much"}),
+        Ask("/jobs/18/action", {"action": "rm"}),
+        Ask("/jobs/18/action", {"action": "rm"}, "operator"),
+        Ask("/jobs/999/action", {"action": "retry"}),
     ),
     "POST /login": (
         Ask("/login", {"token": "{admin}", "next": "/jobs"}, None),
@@ -282,28 +286,28 @@ PAGES: dict[str, tuple[Ask, ...]] = {
         Ask("/login", {"token": "{admin}", "next": "//elsewhere.example"}, None),
     ),
     "POST /logout": (Ask("/logout", {}, "session"), Ask("/logout", {}), Ask("/logout", {"form_token": "wrong"})),
-    "POST /queues/act": (
-        Ask("/queues/act?name=default", {"action": "set", "limit": "3", "worker_limit": "2"}),
-        Ask("/queues/act?name=reports", {"action": "set"}),
-        Ask("/queues/act?name=default", {"action": "pause", "note": "the moon"}),
-        Ask("/queues/act?name=imports", {"action": "resume"}),
-        Ask("/queues/act?name=default", {"action": "sing"}),
+    "POST /queues/action": (
+        Ask("/queues/action?name=default", {"action": "set", "limit": "3", "worker_limit": "2"}),
+        Ask("/queues/action?name=reports", {"action": "set"}),
+        Ask("/queues/action?name=default", {"action": "pause", "note": "the moon"}),
+        Ask("/queues/action?name=imports", {"action": "resume"}),
+        Ask("/queues/action?name=default", {"action": "sing"}),
     ),
-    "POST /schedule/act": (
-        Ask("/schedule/act?name=rollup", {"action": "pause", "note": "the moon"}),
-        Ask("/schedule/act?name=nightly", {"action": "resume"}),
-        Ask("/schedule/act?name=regions", {"action": "trigger", "scopes": "eu"}),
-        Ask("/schedule/act?name=rollup", {"action": "backfill", "first": "2030-01-01T06:00"}),
-        Ask("/schedule/act?name=rollup", {"action": "backfill", "first": "2030-01-01T06:00", "sure": "1"}),
-        Ask("/schedule/act?name=rollup", {"action": "rm"}),
-        Ask("/schedule/act?name=rollup", {"action": "rm", "sure": "1"}),
-        Ask("/schedule/act?name=rollup", {"action": "rm", "sure": "1"}, "operator"),
-        Ask("/schedule/act?name=nowhere", {"action": "pause"}),
+    "POST /schedule/action": (
+        Ask("/schedule/action?name=rollup", {"action": "pause", "note": "the moon"}),
+        Ask("/schedule/action?name=nightly", {"action": "resume"}),
+        Ask("/schedule/action?name=regions", {"action": "trigger", "scopes": "eu"}),
+        Ask("/schedule/action?name=rollup", {"action": "backfill", "first": "2030-01-01T06:00"}),
+        Ask("/schedule/action?name=rollup", {"action": "backfill", "first": "2030-01-01T06:00", "sure": "1"}),
+        Ask("/schedule/action?name=rollup", {"action": "rm"}),
+        Ask("/schedule/action?name=rollup", {"action": "rm", "sure": "1"}),
+        Ask("/schedule/action?name=rollup", {"action": "rm", "sure": "1"}, "operator"),
+        Ask("/schedule/action?name=nowhere", {"action": "pause"}),
     ),
-    "POST /workers/act": (
-        Ask("/workers/act?id=worker-1", {"request": "quiet"}),
-        Ask("/workers/act?id=worker-1", {"request": "stop"}),
-        Ask("/workers/act?id=worker-1", {"request": "stop", "sure": "1"}),
-        Ask("/workers/act?id=nobody", {"request": "quiet"}),
+    "POST /workers/action": (
+        Ask("/workers/action?id=worker-1", {"request": "quiet"}),
+        Ask("/workers/action?id=worker-1", {"request": "stop"}),
+        Ask("/workers/action?id=worker-1", {"request": "stop", "sure": "1"}),
+        Ask("/workers/action?id=nobody", {"request": "quiet"}),
     ),
 }

@@ -57,7 +57,7 @@ def build(home: Path) -> tuple[Clock, dict[str, str]]:
         (home / name).write_text(text, encoding="utf-8")
     with fixed(home, clock, still=True), holdfast.Holdfast("sqlite:///jobs.db", version="2026.11") as app:
         made = _Scene(app, clock)
-        made.fill()
+        made.build()
         _call("db", "migrate", "--url", "sqlite:///empty.db")
     return clock, made.tokens
 
@@ -72,9 +72,9 @@ class _Scene(web.Scene):
         self.handlers |= _kinds(app, clock)
         self.copy = app.unit(name="copy")(_copy)
 
-    def fill(self) -> _Scene:
+    def build(self) -> _Scene:
         parts = (
-            self._plans, self._fired, self._done, self._dead, self._retried, self._lost, self._program, self._programs,
+            self._plans, self._fired, self._done, self._dead, self._retried, self._lost, self._command, self._programs,
             self._waiting, self._keyed, self._batch, self._batches, self._access, self._lapsed,
         )  # fmt: skip
         for part in parts:
@@ -153,7 +153,7 @@ class _Scene(web.Scene):
         first.accept()
         second.refuse("the picture is dark")
         stopped = self.app.submit(self.app.unit(name="stopped")(_copy), range(3))
-        self.actions.batch("cancel", stopped.id)
+        self.actions.batches.perform("cancel", stopped.id)
 
     def _access(self) -> None:
         """A token of each role, and one that was revoked."""

@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 
 import holdfast
 from holdfast.web import asgi
-from holdfast.web.pages.routes import ACTS
+from holdfast.web.pages.routes import ACTIONS
 from holdfast.web.pages.routes import PAGES as LOOKS
 from tests.snapshots.conftest import Scenery
 from tests.snapshots.files import check, check_names
@@ -114,7 +114,7 @@ def test_every_endpoint_has_requests(sites):
 
 def test_every_page_has_requests():
     """Add requests for a new page to tests/snapshots/requests.py."""
-    known = {f"GET {path}" for path in LOOKS} | {f"POST {path}" for path in ACTS}
+    known = {f"GET {path}" for path in LOOKS} | {f"POST {path}" for path in ACTIONS}
     assert set(PAGES) == known | OTHERS
 
 

@@ -1,4 +1,4 @@
-"""A store in which everything has happened once: what pages have to show, for tests and for pictures."""
+"""A store with an example of everything that pages show, for tests and pictures."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from holdfast.store import Store
 from holdfast.testing import drain
 from holdfast.worker.commands.executor import log_path
 
-#: What a program has written: colours, a bell, a title for the window, and a secret of its payload.
+#: The log of a command: colours, a bell, a window title, and a secret of its payload.
 LOG = (
     "\x1b[1mbuilding\x1b[0m 3 targets\n"
     "\x1b[32mok\x1b[0m   parser\n"
@@ -31,7 +31,7 @@ LOG = (
 
 
 class Scene:
-    """The ids of what is in the store, by what they are for."""
+    """The ids of the jobs and batches in the store, by purpose."""
 
     def __init__(self, app: Holdfast, text: str = "") -> None:
         self.app = app
@@ -41,12 +41,12 @@ class Scene:
         self.batches: dict[str, int] = {}
         self.handlers, self.resync = _kinds(app, text)
 
-    def fill(self) -> Scene:
-        """Everything, in the order in which it would happen."""
+    def build(self) -> Scene:
+        """Create everything, in the order in which it would happen."""
         self._fired()
         self._done()
         self._dead()
-        self._program()
+        self._command()
         self._waiting()
         self._batch()
         self._running()
@@ -62,8 +62,8 @@ class Scene:
         schedules = self.app.schedules
         schedules.create("nightly", "mail", "30 2 * * *", tz="Europe/Berlin", payload={"to": "ada"})
         schedules.create(f"hourly{_seen(self.text)}"[:100], "mail", "every 1h", payload={"to": f"grace{self.text}"})
-        self.actions.trigger("nightly")
-        self.actions.schedule("pause", "nightly", note=f"the index is rebuilt{self.text}")
+        self.actions.schedules.trigger("nightly")
+        self.actions.schedules.perform("pause", "nightly", note=f"the index is rebuilt{self.text}")
 
     def _done(self) -> None:
         for name in ("ada", "grace", "linus"):
@@ -83,8 +83,8 @@ class Scene:
         )
         drain(self.app)
 
-    def _program(self) -> None:
-        """A program that failed, with what it wrote."""
+    def _command(self) -> None:
+        """A command that failed, with its log."""
         store, env = self.app.store, {"PATH": os.environ["PATH"], "API_TOKEN": "s3cr3t-value-here"}
         command = Command(argv=("make", f"all{self.text}"), cwd="/srv/build", env=env)
         request = NewJob(
@@ -104,7 +104,7 @@ class Scene:
         second = self._put("parse", "slow", label=f"parse{self.text}"[:150], after=[first])
         self._put("publish", "mail", payload={"to": "all"}, label="publish", after=[second])
         held = self._put("held", "mail", payload={"to": "nobody"}, label="held-back")
-        self.actions.jobs("hold", Selector(ids=(held,)), note=f"not before Monday{self.text}")
+        self.actions.jobs.perform("hold", Selector(ids=(held,)), note=f"not before Monday{self.text}")
 
     def _batch(self) -> None:
         done = self.app.run(self.resync.bind(replace=True), range(1, 41), output="none", max_failures=0)
@@ -112,7 +112,7 @@ class Scene:
         self.batches["partial"] = done.batch.id
         paused = self.app.submit(self.resync.bind(replace=False), range(100))
         self.batches["paused"] = paused.id
-        self.actions.batch("pause", paused.id)
+        self.actions.batches.perform("pause", paused.id)
 
     def _running(self) -> None:
         store = self.app.store
@@ -126,8 +126,8 @@ class Scene:
             )
 
     def _switches(self) -> None:
-        self.actions.queue("reports", limit=4)
-        self.actions.queue("imports", paused=True, note=f"the source is down{self.text}")
+        self.actions.fleet.set_queue("reports", limit=4)
+        self.actions.fleet.set_queue("imports", paused=True, note=f"the source is down{self.text}")
         self.app.store.autoscaler.decide(
             WorkerId("builder-1"),
             "host-1",
@@ -145,15 +145,15 @@ class Scene:
 
 
 def _worker(store: Store, name: str, *, kinds: list[str], queues: list[str]) -> WorkerId:
-    """A worker that is alive as far as the store knows."""
+    """Announce a worker to the store."""
     worker = WorkerId(name)
     store.workers.announce(worker, host="host-1", pid=4711, queues=queues, kinds=kinds, version="2026.11", slots=8)
     return worker
 
 
 def _seen(text: str) -> str:
-    """What of a text may stand in the name of a schedule."""
-    return "".join(sign for sign in text if sign.isprintable()).rstrip()
+    """The printable characters, which the name of a schedule may have."""
+    return "".join(character for character in text if character.isprintable()).rstrip()
 
 
 def _kinds(app: Holdfast, text: str) -> tuple[dict[str, Any], Any]:

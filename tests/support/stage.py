@@ -1,4 +1,4 @@
-"""The pages as a browser meets them: a real server, and Debian's Chromium."""
+"""The pages in a real browser: a real server, and Chromium."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 
 
 class Stage:
-    """A store with everything in it at ``url``, and one whose every text is hostile at ``url``/hostile."""
+    """A complete store at ``url``, and one with hostile texts at ``url``/hostile."""
 
     def __init__(self, folder: Path, hostile: str) -> None:
         self.app = holdfast.Holdfast(f"sqlite:///{folder / 'jobs.db'}")
         self.other = holdfast.Holdfast(f"sqlite:///{folder / 'hostile.db'}")
         self.steps, self.blocked = threading.Semaphore(0), threading.Event()
         self.crawl = self._units()
-        self.scene = Scene(self.app).fill()
-        self.hostile = Scene(self.other, hostile).fill()
+        self.scene = Scene(self.app).build()
+        self.hostile = Scene(self.other, hostile).build()
         self.url = ""
 
     def _units(self) -> holdfast.client.batches.function.UnitFunction:
@@ -38,7 +38,7 @@ class Stage:
 
         @self.app.unit(queue="crawl")
         def crawl(key: int) -> None:
-            """One unit ends for each step that the test takes."""
+            """A unit that finishes for each step of the test."""
             if not steps.acquire(blocking=False):
                 blocked.set()
                 assert steps.acquire(timeout=300)

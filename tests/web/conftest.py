@@ -1,8 +1,9 @@
-"""A site on a store of its own, and clients with each role."""
+"""A site on its own store, and clients with each role."""
 
 from __future__ import annotations
 
 import pytest
+from starlette.routing import Mount, Route
 from starlette.testclient import TestClient
 
 import holdfast
@@ -26,19 +27,28 @@ class Client(TestClient):
         assert answer.status_code == 200, answer.text
         return answer.json()["data"]
 
-    def act(self, path, status=200, headers=None, **body):
+    def change(self, path, status=200, headers=None, **body):
         answer = self.post(f"/api/v1{path}", json=body, headers=headers or {})
         assert answer.status_code == status, answer.text
         return answer.json()["data"]
 
 
-#: Servers of these are programs of their own, which hash as they do.
+def all_routes(site):
+    """Every path of the site with its methods and example ids."""
+    for route in site._routes():
+        if isinstance(route, Route):
+            yield route.path.replace("{id:int}", "1"), route.methods
+        else:
+            assert isinstance(route, Mount)
+
+
+#: The servers of these tests are separate processes, with real hashes.
 ALONE = ("test_browser", "test_server")
 
 
 @pytest.fixture(autouse=True)
 def cheap_hashes(request, monkeypatch):
-    """Hundreds of tokens are made and shown here, and a hash of one takes long on purpose."""
+    """Tests create hundreds of tokens, and the hash of a token is slow on purpose."""
     if request.path.stem not in ALONE:
         monkeypatch.setitem(roles._SCRYPT_COST, "n", 2)
 
@@ -61,7 +71,7 @@ def app(real_database):
 
 @pytest.fixture
 def make_site(app):
-    """Makes sites as an application would that mounts them."""
+    """Makes sites like an application that mounts them."""
     made = []
 
     def make(**options):
@@ -80,7 +90,7 @@ def site(make_site):
 
 @pytest.fixture
 def make_server(app):
-    """Makes servers that have an address, and do not serve."""
+    """Makes servers that listen but do not serve."""
     made = []
 
     def make(address, **options):
@@ -94,7 +104,7 @@ def make_server(app):
 
 @pytest.fixture
 def tokens(app):
-    """A token of each role, by its name."""
+    """A token of each role."""
     return {role: app.store.credentials.add(str(role), role, actor="root") for role in Role}
 
 

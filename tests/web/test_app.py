@@ -1,4 +1,4 @@
-"""The site in other people's applications, and what it costs those who have none."""
+"""The site inside other applications, and its cost for applications without it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ urlpatterns = []
 
 @pytest.mark.parametrize("mount", [in_starlette, in_fastapi, in_django])
 def test_it_works_below_a_path(site, tokens, mount):
-    """The API, failures in its envelope, and the way to sign in: all below where it is mounted."""
+    """The API, its errors and the login page work below the mount path."""
     client = Client(mount(site), tokens[Role.VIEWER])
     assert client.get("/ops/jobs/api/v1/me").json()["data"]["name"] == "viewer"
     assert client.get("/ops/jobs/api/v1/openapi.json").json()["servers"] == [{"url": "/ops/jobs"}]
@@ -66,7 +66,7 @@ def test_it_works_below_a_path(site, tokens, mount):
 
 
 def test_a_worker_loads_none_of_it():
-    """Not the site, not its packages: they are an extra."""
+    """Neither the site nor the packages of the extra."""
     code = (
         "import sys, holdfast; from holdfast.worker.worker import Worker; import holdfast.cli.ops.worker, holdfast.web;"
         "print(*sys.modules)"

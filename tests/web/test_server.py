@@ -1,4 +1,4 @@
-"""The server itself: it has an address, answers, and ends."""
+"""The server: it listens, answers and stops."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def get(url):
 
 
 def test_it_serves_until_it_is_stopped(app, make_server):
-    """On a socket of its own, beside whatever else the process does."""
+    """On its own socket, in a thread of the process."""
     server = make_server("127.0.0.1:0")
     server.start()
     try:
@@ -32,7 +32,7 @@ def test_it_serves_until_it_is_stopped(app, make_server):
     assert not server._thread.is_alive()
 
 
-def test_an_address_that_is_taken_is_told(app, make_server):
+def test_an_address_in_use_is_an_error(app, make_server):
     first = make_server("127.0.0.1:0")
     with pytest.raises(ConfigurationError, match="cannot listen"):
         make_server(f"127.0.0.1:{first.port}")
@@ -40,8 +40,8 @@ def test_an_address_that_is_taken_is_told(app, make_server):
         make_server("nowhere")
 
 
-def test_a_look_that_takes_too_long_is_given_up(app, tmp_path):
-    """A page that nobody could wait for costs no more than its patience."""
+def test_a_slow_read_times_out(app, tmp_path):
+    """A slow page costs no more than the timeout of reads."""
     from datetime import timedelta
 
     app.store.jobs.enqueue_many([app.request("mail", {"to": n}, {}) for n in range(20_000)])
@@ -53,8 +53,8 @@ def test_a_look_that_takes_too_long_is_given_up(app, tmp_path):
         hasty.close()
 
 
-def test_postgres_is_told_how_long_a_look_may_take():
-    """By the connection's own settings, prepared or not."""
+def test_postgres_limits_reads():
+    """By the settings of the connection, prepared or not."""
     from datetime import timedelta
 
     from holdfast.store.postgres.backend import _prepared
@@ -63,7 +63,7 @@ def test_postgres_is_told_how_long_a_look_may_take():
 
 
 def test_a_page_that_is_open_does_not_keep_it(app, make_server):
-    """Its stream ends in order, and is not cut off when the server has waited for long enough."""
+    """Its stream ends in order; it is not cut off after the grace time."""
     server = make_server("127.0.0.1:0")
     server.start()
     with urllib.request.urlopen(f"{server.url}/live", timeout=60) as stream:
@@ -75,7 +75,7 @@ def test_a_page_that_is_open_does_not_keep_it(app, make_server):
 
 
 def test_an_interrupt_ends_it_quietly(app, make_server, monkeypatch):
-    """Uvicorn raises the signal again when it has ended in order."""
+    """uvicorn raises the signal again after an orderly shutdown."""
     server = make_server("127.0.0.1:0")
 
     def interrupted(sockets):

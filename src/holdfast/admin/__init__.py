@@ -1,1 +1,1 @@
-"""What operators see (views) and do (actions), and the doctor."""
+"""What operators see (views), what they change (actions), and the doctor."""

@@ -1,4 +1,4 @@
-"""The dashboard and the HTTP API: what people open when something is late. It needs the extra ``holdfast[web]``."""
+"""The dashboard and the HTTP API. They need the extra ``holdfast[web]``."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ __all__ = ["asgi"]
 
 
 def asgi(app: Holdfast, **options: Any) -> Site:
-    """The dashboard and the API of an application, to be mounted in FastAPI, Starlette or Django.
+    """The dashboard and the API of an application, to mount in FastAPI, Starlette or Django.
 
-    Everybody needs a token (``holdfast token add``), or comes through a proxy that is trusted. *hosts* are the names
-    that it answers to; see :class:`holdfast.web.settings.WebOptions` for the rest.
+    Every caller needs a token (``holdfast token add``), or comes through a trusted proxy. *hosts* are the names that
+    the site answers to; see :class:`holdfast.web.settings.WebOptions` for the other options.
 
     Raises:
-        ConfigurationError: The extra is not installed, or an option makes no sense.
+        ConfigurationError: The extra is not installed, or an option is invalid.
     """
     from holdfast.errors import ConfigurationError
 

@@ -1,4 +1,4 @@
-"""The server of ``holdfast web``: it binds first, so that whoever waits for its address finds it."""
+"""The server of ``holdfast web``. It binds its address at once, so that the port is known before it serves."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from holdfast.worker.metrics import is_loopback, parse_address
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
 
-#: Connections at once; and how long open requests may take when it stops, in seconds.
-CONNECTIONS, GRACE = 500, 5
+MAX_CONNECTIONS = 500
+#: Time for open requests when the server stops.
+GRACE_S = 5
 
 
-class _Serving(uvicorn.Server):
-    """Ends the streams of open pages before it waits for requests: they would never end by themselves."""
+class _UvicornServer(uvicorn.Server):
+    """Ends the streams of open pages before it waits for requests: streams never end by themselves."""
 
     def __init__(self, config: uvicorn.Config, site: Site) -> None:
         super().__init__(config)
@@ -35,15 +36,15 @@ class _Serving(uvicorn.Server):
 
 
 class Server:
-    """One site on one address, until it is stopped."""
+    """A site on one address."""
 
     def __init__(
         self, app: Holdfast, address: str, *, hosts: list[str] | None = None, keyed: bool = False, **options: Any
     ) -> None:
-        """Listen on *address*. *keyed*: changes need a key on the command line, so that anyone may only look here.
+        """Listen on *address*. If changes need a key (*keyed*), callers without a token may only read.
 
         Raises:
-            ConfigurationError: It cannot be listened on, or would be open to everyone there.
+            ConfigurationError: The address is in use, or the site would be open to everyone.
         """
         host, port = parse_address(address)
         local = is_loopback(host)
@@ -53,9 +54,9 @@ class Server:
                 hint="Make a token first: holdfast token add NAME --role admin. Or listen on 127.0.0.1.",
             )
         names = [*(hosts or []), *([] if host in ("0.0.0.0", "::") else [f"[{host}]" if ":" in host else host])]  # noqa: S104
-        # Whoever reaches it through a name beyond this machine is asked for a token.
-        alone = local and not hosts and not options.get("proxy_header")
-        anyone = (Role.VIEWER if keyed else Role.ADMIN) if alone else None
+        # Under a name beyond this machine, callers without a token are refused.
+        only_local = local and not hosts and not options.get("proxy_header")
+        anyone = (Role.VIEWER if keyed else Role.ADMIN) if only_local else None
         self.site = Site(app, make_options(hosts=names, anyone=anyone, **options))
         self._socket = _listen(host, port)
         self.port: int = self._socket.getsockname()[1]
@@ -64,37 +65,37 @@ class Server:
             self.site,
             log_config=None,
             access_log=False,
-            # A header that says from where a request comes is believed nowhere: see WebOptions.proxy_from.
+            # Headers of proxies are trusted by WebOptions.proxy_from alone.
             proxy_headers=False,
             server_header=False,
-            limit_concurrency=CONNECTIONS,
-            timeout_graceful_shutdown=GRACE,
+            limit_concurrency=MAX_CONNECTIONS,
+            timeout_graceful_shutdown=GRACE_S,
             timeout_keep_alive=15,
             lifespan="on",
         )
-        self._server = _Serving(config, self.site)
+        self._server = _UvicornServer(config, self.site)
         self._thread: threading.Thread | None = None
 
     def run(self) -> None:
-        """Serve until a signal, or :meth:`stop`; an interrupt is a way to end it, not a failure."""
-        # Once it has ended in order, uvicorn raises the signal again that told it to.
+        """Serve until a signal, or :meth:`stop`."""
+        # uvicorn raises the signal again after an orderly shutdown.
         with suppress(KeyboardInterrupt):
             self._server.run(sockets=[self._socket])
 
     def start(self) -> None:
-        """Serve in a thread, beside a worker whose signals end both."""
+        """Serve in a thread, next to a worker whose signals end both."""
         self._thread = threading.Thread(target=self.run, name="holdfast-web", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """End streams and requests, and stop; idempotent."""
+        """End streams and requests, then stop; idempotent."""
         self.site.live.close()
         self._server.should_exit = True
         if self._thread is not None:
-            self._thread.join(2 * GRACE)
+            self._thread.join(2 * GRACE_S)
 
     def close(self) -> None:
-        """Give the address back, and what was opened; for a server that does not run."""
+        """Release the address and the store of a server that does not run."""
         self._socket.close()
         self.site.close()
 

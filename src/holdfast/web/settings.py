@@ -1,4 +1,4 @@
-"""What a site may be told: to whom it answers, and whom it lets in."""
+"""Options of a site: its host names, and its rules of access."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from msgspec import Struct
 from holdfast.domain.access.roles import Role, checked_role
 from holdfast.errors import ConfigurationError
 
-#: Names of this machine: they are always answered.
+#: Host names of this machine: a site always answers to them.
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 
 
 class WebOptions(Struct, frozen=True, kw_only=True):
-    """How a site is set up.
+    """The options of a site.
 
-    *hosts*: the names it answers to, beside those of this machine. *anyone*: the role of somebody without a token, as
-    long as no token was ever made; None: there is no such thing. *secure*: cookies travel over HTTPS alone.
-    *proxy_header* names the person, if the request comes from one of *proxy_from*; such people have *proxy_role*.
-    *patience*: no look at the store may take longer.
+    *hosts* are the names that it answers to, in addition to those of this machine. *anyone* is the role of callers
+    without a token, until the first token is created; None refuses them. *secure* restricts cookies to HTTPS.
+    *proxy_header* names the person in requests from *proxy_from*; such people have *proxy_role*. *patience* is the
+    timeout of reads. *session* is the lifetime of a session.
     """
 
     hosts: tuple[str, ...] = ()
@@ -33,7 +33,7 @@ class WebOptions(Struct, frozen=True, kw_only=True):
     proxy_role: Role = Role.VIEWER
     patience: timedelta = timedelta(seconds=5)
     session: timedelta = timedelta(hours=12)
-    #: What the body of a request may take, in bytes.
+    #: Bytes that the body of a request may have.
     largest_body: int = 1024 * 1024
 
     def __post_init__(self) -> None:
@@ -47,18 +47,14 @@ class WebOptions(Struct, frozen=True, kw_only=True):
 
     @property
     def trusted(self) -> tuple[Any, ...]:
-        """The addresses of proxies, as networks."""
+        """The addresses of trusted proxies, as networks."""
         return tuple(_network(address) for address in self.proxy_from)
 
 
 def make_options(
     *, hosts: Sequence[str] = (), proxy_from: Sequence[str] = (), proxy_role: str = "viewer", **others: Any
 ) -> WebOptions:
-    """Options as people write them.
-
-    Raises:
-        ConfigurationError: One of them makes no sense.
-    """
+    """Build options from the values that people write; invalid ones are a ConfigurationError."""
     for name, value in (("hosts", hosts), ("proxy_from", proxy_from)):
         if isinstance(value, str):
             raise ConfigurationError(f"{name} is a list of texts", hint=f"Write {name}=[{value!r}].")

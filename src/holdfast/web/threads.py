@@ -1,4 +1,4 @@
-"""Threads for what waits for the store: those who act have their own, so that who looks never waits for them."""
+"""Threads that answer requests. Actions have threads of their own, so that reads never queue behind writes."""
 
 from __future__ import annotations
 
@@ -11,20 +11,18 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-#: How many act at once; others wait for their turn.
-ACTING = 20
+#: Actions at a time; others wait.
+MAX_ACTIONS = 20
 
 
 class Threads:
-    """Answers requests in threads."""
-
     def __init__(self) -> None:
-        self._acting: CapacityLimiter | None = None
+        self._actions: CapacityLimiter | None = None
 
     async def answer(self, request: Request, answer: Callable[..., Response], *args: Any) -> Response:
-        """Call *answer*: where a request acts, it may wait as long as a writer does."""
+        """Call *answer* in a thread. Everything but GET and HEAD may wait for a writer."""
         if request.method in ("GET", "HEAD"):
             return await run_in_threadpool(answer, *args)
-        if self._acting is None:  # it belongs to the loop that runs
-            self._acting = CapacityLimiter(ACTING)
-        return await to_thread.run_sync(partial(answer, *args), limiter=self._acting)
+        if self._actions is None:  # bound to the running event loop
+            self._actions = CapacityLimiter(MAX_ACTIONS)
+        return await to_thread.run_sync(partial(answer, *args), limiter=self._actions)

@@ -1,4 +1,4 @@
-"""The desk: what people do, from wherever, is one thing and is written down."""
+"""Actions: the same rules on every edge, and an audit entry for each change."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def actions(store):
     return Actions(store, actor="ada", via=Via.API)
 
 
-def acts(store):
-    return [(act.action, act.target, act.count) for act in store.audit_log.page()]
+def records(store):
+    return [(record.action, record.target, record.count) for record in store.audit_log.page()]
 
 
 def dead(store, error, kind="mail"):
@@ -45,113 +45,113 @@ def dead(store, error, kind="mail"):
     return job_id
 
 
-def test_a_verb_does_not_take_silence_for_everything(actions):
+def test_an_empty_selector_is_refused(actions):
     with pytest.raises(InvalidInput, match="which jobs should cancel take"):
-        actions.jobs("cancel", Selector())
+        actions.jobs.perform("cancel", Selector())
     with pytest.raises(NoSuchJob, match="there is no job 7"):
-        actions.jobs("cancel", Selector(ids=(7,)))
+        actions.jobs.perform("cancel", Selector(ids=(7,)))
     with pytest.raises(InvalidInput, match="cannot be told to 'cancl'") as caught:
-        actions.jobs("cancl", Selector(ids=(7,)))
+        actions.jobs.perform("cancl", Selector(ids=(7,)))
     assert caught.value.hint == "Did you mean 'cancel'?"
 
 
 def test_a_dry_run_counts_and_changes_nothing(actions, store):
     job_id = put(store)
-    done = actions.jobs("cancel", Selector(ids=(job_id,)), dry_run=True)
+    done = actions.jobs.perform("cancel", Selector(ids=(job_id,)), dry_run=True)
     assert (done.matched, done.changed, done.dry_run) == (1, 0, True)
     assert state(store, job_id) is State.READY
-    assert acts(store) == []
+    assert records(store) == []
 
 
-def test_a_verb_is_checked_before_anything_is_done(actions, store):
-    """In a dry run too: of two changes of which one makes no sense, none is made."""
+def test_options_are_checked_before_any_change(actions, store):
+    """Also in a dry run: one invalid option of two changes nothing."""
     job_id = put(store)
     for dry_run in (True, False):
-        for given in ({}, {"priority": 7, "run_at": "soon"}, {"priority": 7, "edit": Edit(env={"A B": "1"})}):
+        for options in ({}, {"priority": 7, "run_at": "soon"}, {"priority": 7, "edit": Edit(env={"A B": "1"})}):
             with pytest.raises(InvalidInput):
-                actions.jobs("set", Selector(ids=(job_id,)), dry_run=dry_run, **given)
+                actions.jobs.perform("set", Selector(ids=(job_id,)), dry_run=dry_run, **options)
         with pytest.raises(InvalidInput):
-            actions.jobs("restart", Selector(ids=(job_id,)), dry_run=dry_run, memory="much")
+            actions.jobs.perform("restart", Selector(ids=(job_id,)), dry_run=dry_run, memory="much")
     assert store.views.get(job_id).priority == 0
 
 
-def test_a_dry_run_of_rm_refuses_a_job_in_use(actions, store):
-    """One that a live job needs, alone or in a cluster; what nobody needs stays all the same."""
+def test_a_dry_run_of_a_deletion_refuses_a_job_in_use(actions, store):
+    """A dependency of a live job is refused, alone or in a cluster. A dry run deletes nothing."""
     has_dependents, other = dead(store, "row 1"), dead(store, "no network")
     put(store, after=After(ids=(has_dependents,), if_not=IfNot.HOLD))
     clusters = error_clusters(store.dashboard.all_errors(), Masks(store))
     (key,) = [each.key for each in clusters if "row" in each.sample]
     with pytest.raises(JobInUse):
-        actions.jobs("rm", Selector(ids=(has_dependents,)), dry_run=True)
+        actions.jobs.perform("rm", Selector(ids=(has_dependents,)), dry_run=True)
     with pytest.raises(JobInUse):
-        actions.cluster("rm", key, dry_run=True)
-    assert actions.jobs("rm", Selector(ids=(other,)), dry_run=True).matched == 1
+        actions.jobs.perform_on_cluster("rm", key, dry_run=True)
+    assert actions.jobs.perform("rm", Selector(ids=(other,)), dry_run=True).matched == 1
     assert {state(store, has_dependents), state(store, other)} == {State.DEAD}
 
 
-def test_an_act_tells_its_filter_without_secrets(actions, store):
+def test_the_filter_is_masked_in_the_audit_log(actions, store):
     job_id = put(store, label="token=abc")
-    actions.jobs("cancel", Selector(labels=("token=abc",)))
+    actions.jobs.perform("cancel", Selector(labels=("token=abc",)))
     assert state(store, job_id) is State.CANCELLED
-    assert acts(store) == [("cancel", "label=token=***", 1)]
+    assert records(store) == [("cancel", "label=token=***", 1)]
 
 
 @pytest.mark.one_backend
-def test_an_act_tells_its_note_without_secrets(actions, store):
-    actions.queue("default", paused=True, note="until password=hunter22 is new")
-    assert [act.note for act in store.audit_log.page()] == ["until password=*** is new"]
+def test_the_note_is_masked_in_the_audit_log(actions, store):
+    actions.fleet.set_queue("default", paused=True, note="until password=hunter22 is new")
+    assert [record.note for record in store.audit_log.page()] == ["until password=*** is new"]
 
 
 def test_a_cluster_of_dead_jobs_is_retried(actions, store):
-    """All of it and nothing else; what was dealt with is not found again."""
+    """Exactly the jobs of the cluster. A second try matches nothing."""
     rows, other = [dead(store, f"row {n}") for n in range(3)], dead(store, "no network")
     first, _ = error_clusters(store.dashboard.all_errors(), Masks(store))
-    assert actions.cluster("retry", first.key, dry_run=True).matched == 3
-    assert actions.cluster("retry", first.key).ids == rows
+    assert actions.jobs.perform_on_cluster("retry", first.key, dry_run=True).matched == 3
+    assert actions.jobs.perform_on_cluster("retry", first.key).ids == rows
     assert [state(store, job_id) for job_id in rows] == [State.READY] * 3
     assert state(store, other) is State.DEAD
     with pytest.raises(NotFound, match="no dead job belongs"):
-        actions.cluster("retry", first.key)
+        actions.jobs.perform_on_cluster("retry", first.key)
 
 
 def test_a_cluster_of_dead_jobs_is_discarded(actions, store):
     job_id = dead(store, "boom")
     (cluster,) = error_clusters(store.dashboard.all_errors(), Masks(store))
-    actions.cluster("rm", cluster.key)
+    actions.jobs.perform_on_cluster("rm", cluster.key)
     with pytest.raises(NoSuchJob):
         store.views.get(job_id)
-    assert acts(store) == [("rm", f"cluster={cluster.key}", 1)]
+    assert records(store) == [("rm", f"cluster={cluster.key}", 1)]
 
 
 def test_an_enqueue_is_checked_and_written_down(actions, store):
-    placed = actions.enqueue("mail", {"to": 1}, key="k", delay="1h", label="x")
+    placed = actions.jobs.enqueue("mail", {"to": 1}, key="k", delay="1h", label="x")
     assert (placed.created, placed.queue) == (True, "post")
-    assert not actions.enqueue("mail", {"to": 1}, key="k").created
+    assert not actions.jobs.enqueue("mail", {"to": 1}, key="k").created
     job = store.views.get(placed.id)
     assert (job.actor, job.state, job.label) == ("ada", State.SCHEDULED, "x")
     with pytest.raises(InvalidPayload):
-        actions.enqueue("mail", {"too": 1})
+        actions.jobs.enqueue("mail", {"too": 1})
     with pytest.raises(UnknownKind):
-        actions.enqueue("mial", {})
+        actions.jobs.enqueue("mial", {})
     with pytest.raises(InvalidInput, match="no kind for people"):
-        actions.enqueue("holdfast.driver", {})
+        actions.jobs.enqueue("holdfast.driver", {})
 
 
 @pytest.mark.one_backend
 def test_a_time_to_run_at_is_ahead(actions, store):
     job_id = put(store)
     began = datetime.now(UTC)
-    actions.jobs("set", Selector(ids=(job_id,)), run_at="1h")
+    actions.jobs.perform("set", Selector(ids=(job_id,)), run_at="1h")
     assert store.views.get(job_id).due_at >= began + timedelta(hours=1)
 
 
 def test_a_far_date_is_refused(actions, store, clock):
-    """One that could not be shown would break every list."""
+    """A date that cannot be formatted would break every list."""
     job_id = put(store)
     with pytest.raises(InvalidInput, match="too far away"):
-        actions.jobs("set", Selector(ids=(job_id,)), run_at="9999-12-31T23:59:59-12:00")
+        actions.jobs.perform("set", Selector(ids=(job_id,)), run_at="9999-12-31T23:59:59-12:00")
     with pytest.raises(InvalidInput, match="too far away"):
-        actions.enqueue("mail", {"to": 1}, run_at=clock.now().replace(year=9999))
+        actions.jobs.enqueue("mail", {"to": 1}, run_at=clock.now().replace(year=9999))
 
 
 def test_units_by_cluster(actions, store):
@@ -161,25 +161,25 @@ def test_units_by_cluster(actions, store):
         finish(store, run, n, state=UnitState.FAILED, error=f"row {n} is bad" if n else "no network")
     leave(store, run, total=4)
     rows, network = unit_clusters(run.batch, store.ledger.errors(run.batch.id))
-    assert actions.units("retry", run.batch.id, rows.key, dry_run=True).units == 2
-    assert actions.units("skip", run.batch.id, network.key).units == 1
-    assert actions.units("retry", run.batch.id, rows.key).units == 2
+    assert actions.batches.perform_on_units("retry", run.batch.id, rows.key, dry_run=True).units == 2
+    assert actions.batches.perform_on_units("skip", run.batch.id, network.key).units == 1
+    assert actions.batches.perform_on_units("retry", run.batch.id, rows.key).units == 2
     counted = store.batches.recount(run.batch.id)
     assert (counted["skipped"], counted["pending"]) == (1, 2)
     with pytest.raises(NotFound):
-        actions.units("retry", run.batch.id, rows.key)
+        actions.batches.perform_on_units("retry", run.batch.id, rows.key)
 
 
 def test_a_backfill_can_be_tried(actions, store, clock):
-    """A dry run fires nothing and writes nothing down."""
-    actions.schedules.create("hourly", "mail", "@hourly", payload={"to": 1})
+    """A dry run fires nothing and records nothing."""
+    actions.schedules.api.create("hourly", "mail", "@hourly", payload={"to": 1})
     end = clock.now()
-    tried = actions.backfill("hourly", end - timedelta(hours=3), end, dry_run=True)
+    tried = actions.schedules.backfill("hourly", end - timedelta(hours=3), end, dry_run=True)
     assert (tried.plans, tried.jobs, tried.dry_run) == (4, [], True)
-    assert acts(store) == []
-    done = actions.backfill("hourly", end - timedelta(hours=3), end)
+    assert records(store) == []
+    done = actions.schedules.backfill("hourly", end - timedelta(hours=3), end)
     assert (done.plans, len(done.jobs)) == (4, 4)
-    assert acts(store)[0][:2] == ("schedule backfill", "schedule=hourly")
+    assert records(store)[0][:2] == ("schedule backfill", "schedule=hourly")
 
 
 @pytest.mark.parametrize(
@@ -192,12 +192,12 @@ def test_a_backfill_can_be_tried(actions, store, clock):
         "since=2030-01-01T00:00:00+00:00 until=2031-01-01T00:00:00+02:00",
     ],
 )
-def test_a_filter_is_said_as_it_is_read(text):
-    assert parse_filter(format_filter(parse_filter(text))) == parse_filter(text)
+def test_a_filter_is_formatted_as_it_is_parsed(text):
+    assert parse_filter(say_filter(parse_filter(text))) == parse_filter(text)
 
 
 def test_a_comma_within_a_value_divides_nothing():
-    """A verb on one label must not take two others."""
-    assert format_filter(Selector(labels=("a,b", "c"))) == r"label='a\,b,c'"
+    """An action on one label must not take two others."""
+    assert say_filter(Selector(labels=("a,b", "c"))) == r"label='a\,b,c'"
     for labels in [("a,b", "c"), ("a\\", "b"), ("a\\,b",), ("\\", ","), ("",), ("a", "")]:
         assert parse_filter(format_filter(Selector(labels=labels))) == Selector(labels=labels)

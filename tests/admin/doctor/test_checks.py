@@ -28,8 +28,8 @@ from tests.support.backends import open_database
 from tests.support.jobs import lapse, put, take_one
 
 
-def found(checks, level=Level.WARN):
-    """Names and messages of what is not in order; each says what to do."""
+def messages(checks, level=Level.WARN):
+    """The messages of one level by the name of the check. Each has a fix."""
     chosen = [check for check in checks if check.level is level]
     assert all(check.fix for check in chosen)
     return {check.name: check.message for check in chosen}
@@ -43,30 +43,30 @@ def test_a_good_environment_is_in_order():
     assert {check.level for check in doctor.environment()} == {Level.OK}
 
 
-def test_who_sees_to_caps_is_told(monkeypatch):
+def test_the_enforcer_of_caps(monkeypatch):
     (check,) = doctor.caps()
     assert check.level is Level.OK
     monkeypatch.setenv("HOLDFAST_CAPS", "watch")
-    assert "only watched" in found(doctor.caps())["caps"]
+    assert "only watched" in messages(doctor.caps())["caps"]
 
 
 def test_an_empty_store_is_in_order(store):
-    checks = list(doctor.of_store(store))
+    checks = list(doctor.check_store(store))
     assert {check.level for check in checks} == {Level.OK}
     assert checks[0].name == "store"
 
 
-def test_unknown_variables_are_told():
-    """Kubernetes, for one, sets HOLDFAST_PORT for a service of that name: no reason to fail."""
+def test_unknown_variables():
+    """Kubernetes sets HOLDFAST_PORT for a service of that name: a warning, not a failure."""
     environ = {"HOLDFAST_SLOT": "3", "HOLDFAST_SLOTS": "3", "HOLDFAST_API_KEY": "x"}
-    assert found(doctor.configuration(environ)) == {"configuration": "the variable HOLDFAST_SLOT means nothing"}
+    assert messages(doctor.configuration(environ)) == {"configuration": "the variable HOLDFAST_SLOT means nothing"}
 
 
-def test_a_broken_configuration_is_told():
-    assert "HOLDFAST_SLOTS" in found(doctor.configuration({"HOLDFAST_SLOTS": "many"}), Level.FAIL)["configuration"]
+def test_a_broken_configuration():
+    assert "HOLDFAST_SLOTS" in messages(doctor.configuration({"HOLDFAST_SLOTS": "many"}), Level.FAIL)["configuration"]
 
 
-def test_a_store_that_cannot_be_opened_is_told(tmp_path):
+def test_a_store_that_cannot_be_opened(tmp_path):
     checks = list(doctor.examine(lambda: open_store(f"postgresql://nobody@/none?host={tmp_path}")))
     assert checks[-1].name == "store"
     assert checks[-1].level is Level.FAIL
@@ -74,31 +74,31 @@ def test_a_store_that_cannot_be_opened_is_told(tmp_path):
 
 def test_ready_jobs_without_a_worker(store):
     put(store)
-    assert found(doctor.of_store(store))["workers"] == "no worker is alive, and 1 jobs are ready"
+    assert messages(doctor.check_store(store))["workers"] == "no worker is alive, and 1 jobs are ready"
     alive(store)
-    assert found(doctor.of_store(store)) == {}
+    assert messages(doctor.check_store(store)) == {}
 
 
 def test_a_queue_that_nobody_serves(store):
     put(store, queue="other")
     alive(store)
-    assert found(doctor.of_store(store))["queue"] == "1 jobs wait in 'other', which no worker serves"
+    assert messages(doctor.check_store(store))["queue"] == "1 jobs wait in 'other', which no worker serves"
 
 
 def test_a_paused_queue(store):
     store.queues.pause("default", note="deploy, token=abcd")
-    assert found(doctor.of_store(store))["queue"] == "'default' is paused: deploy, token=***"
+    assert messages(doctor.check_store(store))["queue"] == "'default' is paused: deploy, token=***"
 
 
-def test_lapsed_leases_and_dead_jobs(store, clock):
+def test_expired_leases_and_dead_jobs(store, clock):
     put(store)
     put(store)
     store.leases.settle(take_one(store), Failed(error="x", permanent=True))
     take_one(store)
     lapse(clock)
-    told = found(doctor.of_store(store))
-    assert told["leases"].startswith("1 leases of 'default' have lapsed")
-    assert told["dead jobs"] == "1 jobs are dead"
+    warnings = messages(doctor.check_store(store))
+    assert warnings["leases"].startswith("1 leases of 'default' have lapsed")
+    assert warnings["dead jobs"] == "1 jobs are dead"
     store.control.retry(Selector(), actor="ada")
 
 
@@ -107,11 +107,11 @@ def make(store, name, kind="mail"):
 
 
 def complaints(store):
-    return [check.message for check in doctor.of_store(store) if check.name == "schedule"]
+    return [check.message for check in doctor.check_store(store) if check.name == "schedule"]
 
 
 def test_schedules_that_are_in_trouble(store, clock):
-    """One that nobody plans, one that cannot be planned, one that is paused, one that is ahead of its time."""
+    """Late, failing, paused, and decided in the future."""
     for name in ("late", "broken", "paused", "ahead"):
         make(store, name)
     store.schedules.pause("paused", actor="ada", note="the moon")
@@ -129,9 +129,9 @@ def test_schedules_that_are_in_trouble(store, clock):
 
 
 def test_one_that_starts_later_is_in_order(store, clock):
-    """And one whose definition nobody can read does not keep the doctor from the others."""
-    later = Definition(kind="mail", cron="@hourly", start=clock.now() + timedelta(days=900))
-    store.schedules.create("later", later, actor="ada")
+    """A definition that cannot be read does not hide the other schedules."""
+    later = Spec(cron="@hourly", start=clock.now() + timedelta(days=900))
+    store.schedules.create("later", Definition(kind="mail", when=later), actor="ada")
     Planner(store, ScopeProviders({}), counts=Stats()).tick()
     garbage = {"definition": '{"kind": 1}', "declared": None, "version": 0, "provider": None, "actor": "ada"}
     store.backend.run(query("create_schedule", name="garbage", **garbage))
@@ -147,14 +147,14 @@ def test_a_schedule_whose_jobs_nobody_runs(store):
 def test_workers_with_different_code(store):
     alive(store, "a", version="1")
     alive(store, "b", version="2")
-    assert found(doctor.of_store(store))["versions"] == "workers run different code: 1, 2"
+    assert messages(doctor.check_store(store))["versions"] == "workers run different code: 1, 2"
 
 
 def test_a_file_that_others_may_read(tmp_path):
     path = tmp_path / "jobs.db"
     store = open_store(f"sqlite:///{path}")
     path.chmod(0o644)
-    assert found(doctor.of_store(store))["permissions"] == f"others may read {path} (mode 644)"
+    assert messages(doctor.check_store(store))["permissions"] == f"others may read {path} (mode 644)"
     store.close()
 
 
@@ -164,13 +164,13 @@ def server(tmp_path):
         yield database.open()
 
 
-def test_what_a_user_may_not_do(server):
+def test_missing_privileges(server):
     server.database.tools.apply([*server.database.tools.roles(), "DROP ROLE IF EXISTS looker"])
     server.database.tools.apply(["CREATE ROLE looker LOGIN IN ROLE holdfast_reader"])
     reader = open_store(f"{server.backend.url}&user=looker")
-    told = found(reader.database.tools.health())["privileges"]
-    assert "this user may not change" in told
-    assert {"attempt,", "batch,", "finished,"} <= set(told.split())
+    warnings = messages(reader.database.tools.health())["privileges"]
+    assert "this user may not change" in warnings
+    assert {"attempt,", "batch,", "finished,"} <= set(warnings.split())
     reader.close()
     server.database.tools.apply(["DROP ROLE looker"])
 
@@ -180,16 +180,16 @@ def test_a_transaction_that_keeps_vacuum_from_its_work(server, monkeypatch):
     with psycopg.connect(server.backend.url) as idle:
         idle.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         idle.execute("SELECT 1")
-        told = found(server.database.tools.health())
-        assert told["vacuum"].startswith(f"a transaction of backend {idle.info.backend_pid} is open")
+        warnings = messages(server.database.tools.health())
+        assert warnings["vacuum"].startswith(f"a transaction of backend {idle.info.backend_pid} is open")
 
 
 def test_clocks_that_differ(server, monkeypatch):
     monkeypatch.setattr("holdfast.store.postgres.database.CLOCKS_APART", -1.0)
-    assert "off the database's" in found(server.database.tools.health())["clock"]
+    assert "off the database's" in messages(server.database.tools.health())["clock"]
 
 
-# -- programs and what is around them ----------------------------------------------------------
+# -- commands ----------------------------------------------------------
 
 
 def add(store, *argv, cwd="/", **options):
@@ -197,35 +197,35 @@ def add(store, *argv, cwd="/", **options):
     return store.jobs.enqueue(NewJob(kind=COMMAND, payload=command.dumps())).id
 
 
-def test_programs_are_looked_at(store, tmp_path, monkeypatch):
-    """The invariants by the facts of the store; a directory that is missing; a lock whose owner is dead."""
+def test_commands_are_checked(store, tmp_path, monkeypatch):
+    """The invariants of live commands, a missing directory, and a lock of a dead process."""
     monkeypatch.chdir(tmp_path)
     finished = subprocess.Popen(["true"])
     finished.wait()
     (tmp_path / "x.lock").write_text(f"{finished.pid}\n")
     add(store, "sim", "--out", "a.csv", "1", cwd=str(tmp_path / "gone"))
     add(store, "flock", str(tmp_path / "x.lock"), "sim", memory=1)
-    store.jobs.enqueue(NewJob(kind=COMMAND, payload="{}"))  # one that nobody can read
-    told = found(doctor.of_programs(store, tmp_path / "logs"))
-    assert told["directories"] == f"live programs are to run in '{tmp_path / 'gone'}', which is not on this host"
-    assert told["stale locks"] == f"{tmp_path / 'x.lock'} names process {finished.pid}, which is dead"
-    assert told["7 memory caps"] == "1 live programs have no memory cap (jobs 1)"
+    store.jobs.enqueue(NewJob(kind=COMMAND, payload="{}"))  # an invalid payload
+    warnings = messages(doctor.check_commands(store, tmp_path / "logs"))
+    assert warnings["directories"] == f"live programs are to run in '{tmp_path / 'gone'}', which is not on this host"
+    assert warnings["stale locks"] == f"{tmp_path / 'x.lock'} names process {finished.pid}, which is dead"
+    assert warnings["7 memory caps"] == "1 live programs have no memory cap (jobs 1)"
 
 
 def test_logs_are_weighed(tmp_path, monkeypatch):
     (tmp_path / "1-1.log").write_bytes(b"x" * 100)
     assert {check.level for check in host.logs(tmp_path)} == {Level.OK}
-    monkeypatch.setattr(host, "LARGE_LOGS", 10)
-    assert "1 logs take" in found(host.logs(tmp_path))["logs"]
+    monkeypatch.setattr(host, "MAX_LOG_BYTES", 10)
+    assert "1 logs take" in messages(host.logs(tmp_path))["logs"]
     assert list(host.logs(tmp_path / "none")) == []
 
 
-def test_a_clock_that_is_wrong_is_told(store, clock):
-    """The store of the tests lives in another year."""
-    assert "differ by" in found(host.clock(store))["clock"]
+def test_a_wrong_clock(store, clock):
+    """The test store lives in another year."""
+    assert "differ by" in messages(host.clock(store))["clock"]
 
 
-def test_every_file_with_settings_is_found(tmp_path):
+def test_every_file_with_settings_is_listed(tmp_path):
     below = tmp_path / "a"
     below.mkdir()
     (tmp_path / "holdfast.toml").write_text("slots = 3")
@@ -237,20 +237,20 @@ def test_every_file_with_settings_is_found(tmp_path):
 
 @pytest.mark.one_backend
 def test_a_fix_can_be_copied_whatever_the_names_are(store):
-    """A shell reads a name as one word, and a command reads none as an option."""
+    """A shell parses a name as one word, and a command does not parse it as an option."""
     names = {"a; touch PWNED #": "'a; touch PWNED #'", "-x": "-- -x", "plain": "plain"}
     for name in names:
         store.queues.pause(name)
         make(store, name)
         store.schedules.pause(name, actor="ada")
-    fixes = {check.fix for check in doctor.of_store(store)}
-    for said in names.values():
-        assert {f"holdfast queue resume {said}", f"holdfast schedule resume {said}"} <= fixes
+    fixes = {check.fix for check in doctor.check_store(store)}
+    for text in names.values():
+        assert {f"holdfast queue resume {text}", f"holdfast schedule resume {text}"} <= fixes
 
 
 @pytest.mark.one_backend
 def test_a_queue_to_serve_is_quoted(store):
     put(store, queue="a; b")
     alive(store)
-    (check,) = [check for check in doctor.of_store(store) if check.level is Level.WARN]
+    (check,) = [check for check in doctor.check_store(store) if check.level is Level.WARN]
     assert "--queue='a; b'," in check.fix

@@ -1,4 +1,4 @@
-"""The API: the same facts and verbs as the command line, over HTTP."""
+"""The API: the same views and actions as the command line, over HTTP."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ from tests.web.conftest import Client
 
 @pytest.fixture
 def drained(app):
-    """Runs all that is ready."""
+    """Runs all ready jobs."""
     return lambda: app.worker(drain=True, poll=0.02).run()
 
 
 def test_a_job_is_enqueued_and_read(operator, drained):
-    """Created or already there; its story tells all, in the envelope of the command line."""
-    placed = operator.act("/jobs", 201, kind="mail", payload={"to": 1}, key="k", label="a")
+    """A key enqueues once. The answer has the whole history, in the envelope of the command line."""
+    placed = operator.change("/jobs", 201, kind="mail", payload={"to": 1}, key="k", label="a")
     assert placed == {"id": placed["id"], "created": True, "kind": "mail", "queue": "default", "dry_run": False}
-    assert not operator.act("/jobs", 201, kind="mail", payload={"to": 1}, key="k")["created"]
+    assert not operator.change("/jobs", 201, kind="mail", payload={"to": 1}, key="k")["created"]
     drained()
     answer = operator.get(f"/api/v1/jobs/{placed['id']}").json()
     assert (answer["status"], answer["schema_version"], answer["error"]) == ("success", 1, None)
-    story = answer["data"]
-    assert (story["job"]["state"], story["job"]["result"], story["job"]["actor"]) == ("done", "hello 1", "operator")
-    assert [event["name"] for event in story["events"]] == ["enqueued", "started", "done"]
+    detail = answer["data"]
+    assert (detail["job"]["state"], detail["job"]["result"], detail["job"]["actor"]) == ("done", "hello 1", "operator")
+    assert [event["name"] for event in detail["events"]] == ["enqueued", "started", "done"]
 
 
 def test_lists_come_in_pages(operator):
     for n in range(5):
-        operator.act("/jobs", 201, kind="mail", payload={"to": n})
+        operator.change("/jobs", 201, kind="mail", payload={"to": n})
     first = operator.read("/jobs", limit=3)
     rest = operator.read("/jobs", limit=3, before=first["next"])
     assert [job["id"] for job in first["jobs"] + rest["jobs"]] == [5, 4, 3, 2, 1]
@@ -58,8 +58,8 @@ def test_lists_come_in_pages(operator):
         ("/batches/1/units", {"text": "a"}),
     ],
 )
-def test_only_those_who_act_search_in_errors(viewer, operator, app, path, query):
-    """Errors are searched as they are: a viewer could guess a masked secret letter by letter."""
+def test_viewers_cannot_search_in_errors(viewer, operator, app, path, query):
+    """Stored errors are not masked: a viewer could guess a secret letter by letter."""
     begin(app.store)
     refused = viewer.get(f"/api/v1{path}", params=query)
     assert refused.status_code == 403
@@ -68,57 +68,62 @@ def test_only_those_who_act_search_in_errors(viewer, operator, app, path, query)
     operator.read(path, **query)
 
 
-def test_verbs_act_on_a_filter(operator, app):
-    """With a count first; every act is written down with who did it."""
-    operator.act("/jobs", 201, kind="mail", payload={"to": 1}, label="a")
-    tried = operator.act("/jobs/act", action="hold", filter="label=a", note="the moon", dry_run=True)
+def test_actions_take_a_filter(operator, app):
+    """A dry run counts first. The audit log names the actor."""
+    operator.change("/jobs", 201, kind="mail", payload={"to": 1}, label="a")
+    tried = operator.change("/jobs/action", action="hold", filter="label=a", note="the moon", dry_run=True)
     assert (tried["matched"], tried["changed"]) == (1, 0)
-    done = operator.act("/jobs/act", action="hold", filter="label=a", note="the moon")
+    done = operator.change("/jobs/action", action="hold", filter="label=a", note="the moon")
     assert done["ids"] == [1]
-    act = operator.read("/acts")["acts"][0]
-    assert (act["actor"], act["via"], act["action"], act["target"]) == ("operator", "api", "hold", "label=a")
-    operator.act("/jobs/act", action="set", filter="id=1", priority=7)
+    record = operator.read("/audit-log")["entries"][0]
+    assert (record["actor"], record["via"], record["action"], record["target"]) == (
+        "operator",
+        "api",
+        "hold",
+        "label=a",
+    )
+    operator.change("/jobs/action", action="set", filter="id=1", priority=7)
     assert app.views.get(1).priority == 7
 
 
 def test_a_far_date_is_refused_and_breaks_no_list(operator):
     for when in ("9999-12-31T23:59:59-12:00", "10000-01-01T00:00:00Z"):
-        operator.act("/jobs", 400, kind="mail", payload={"to": 1}, run_at=when)
-    operator.act("/jobs", 201, kind="mail", payload={"to": 1})
-    operator.act("/jobs/act", 400, action="set", filter="id=1", run_at="9999-12-31T23:59:59-12:00")
+        operator.change("/jobs", 400, kind="mail", payload={"to": 1}, run_at=when)
+    operator.change("/jobs", 201, kind="mail", payload={"to": 1})
+    operator.change("/jobs/action", 400, action="set", filter="id=1", run_at="9999-12-31T23:59:59-12:00")
     assert len(operator.read("/jobs")["jobs"]) == 1
 
 
-def test_programs_need_an_admin(operator, admin):
-    """Whoever may run any program may do anything."""
+def test_commands_need_an_admin(operator, admin):
+    """A command may do anything on the host."""
     payload = {"argv": ["true"], "cwd": "/"}
-    operator.act("/jobs", 403, kind="command", payload=payload)
-    assert admin.act("/jobs", 201, kind="command", payload=payload)["created"]
-    admin.act("/jobs", 400, kind="command", payload={"argv": 7})
+    operator.change("/jobs", 403, kind="command", payload=payload)
+    assert admin.change("/jobs", 201, kind="command", payload=payload)["created"]
+    admin.change("/jobs", 400, kind="command", payload={"argv": 7})
 
 
 def test_secrets_are_masked_everywhere(operator, drained, app):
-    """In lists, stories, errors and schedules."""
-    operator.act("/jobs", 201, kind="pay", payload={"iban": "DE02-1234"})
+    """In lists, details, errors and schedules."""
+    operator.change("/jobs", 201, kind="pay", payload={"iban": "DE02-1234"})
     app.schedules.create("pay", "pay", "@daily", payload={"iban": "DE02-1234"})
     drained()
-    for path in ("/jobs", "/jobs/1", "/errors", "/overview", "/schedules", "/acts"):
+    for path in ("/jobs", "/jobs/1", "/errors", "/overview", "/schedules", "/audit-log"):
         assert "DE02-1234" not in json.dumps(operator.read(path)), path
     assert "DE02-1234" not in json.dumps(operator.read("/schedule", name="pay"))
 
 
 def test_clusters_of_errors_are_dealt_with(operator, admin, drained):
     for _ in range(2):
-        operator.act("/jobs", 201, kind="pay", payload={"iban": "DE02-1234"})
+        operator.change("/jobs", 201, kind="pay", payload={"iban": "DE02-1234"})
     drained()
     (cluster,) = operator.read("/errors")["clusters"]
     assert (cluster["kind"], cluster["count"]) == ("pay", 2)
-    assert operator.act("/errors/act", action="retry", cluster=cluster["key"], dry_run=True)["matched"] == 2
-    assert operator.act("/errors/act", action="retry", cluster=cluster["key"])["changed"] == 2
+    assert operator.change("/errors/action", action="retry", cluster=cluster["key"], dry_run=True)["matched"] == 2
+    assert operator.change("/errors/action", action="retry", cluster=cluster["key"])["changed"] == 2
     drained()
-    operator.act("/errors/act", 403, action="rm", cluster=cluster["key"])
-    assert admin.act("/errors/act", action="rm", cluster=cluster["key"])["changed"] == 2
-    operator.act("/errors/act", 404, action="retry", cluster=cluster["key"])
+    operator.change("/errors/action", 403, action="rm", cluster=cluster["key"])
+    assert admin.change("/errors/action", action="rm", cluster=cluster["key"])["changed"] == 2
+    operator.change("/errors/action", 404, action="retry", cluster=cluster["key"])
 
 
 def test_batches_and_their_units(operator, app):
@@ -133,100 +138,102 @@ def test_batches_and_their_units(operator, app):
     first = operator.read("/batches/1/units", state="failed", limit=2)
     rest = operator.read("/batches/1/units", state="failed", limit=2, after=first["next"])
     assert [unit["key"] for unit in first["units"] + rest["units"]] == [0, 1, 2]
-    tried = operator.act("/batches/1/act", action="retry-failed", dry_run=True)
+    tried = operator.change("/batches/1/action", action="retry-failed", dry_run=True)
     assert tried == {"batch": 1, "action": "retry-failed", "changed": True, "units": 3, "dry_run": True}
-    assert operator.act("/batches/1/units/act", action="skip", cluster=cluster["key"])["units"] == 3
+    assert operator.change("/batches/1/units/action", action="skip", cluster=cluster["key"])["units"] == 3
     assert operator.read("/batches/1")["batch"]["state"] == "done"
-    operator.act("/batches/1/act", 403, action="rm")
-    operator.act("/batches/1/act", 400, action="explode")
-    operator.act("/batches/9/act", 404, action="pause")
+    operator.change("/batches/1/action", 403, action="rm")
+    operator.change("/batches/1/action", 400, action="explode")
+    operator.change("/batches/9/action", 404, action="pause")
 
 
 def test_schedules_by_any_name(operator, admin, app):
-    """Slashes and spaces too; a dry run does no deed."""
+    """Also with slashes and spaces. A dry run changes nothing."""
     name = "a/b c?d#e%2F"
     app.schedules.create(name, "mail", "@hourly", payload={"to": 1})
     assert operator.read("/schedule", name=name)["schedule"]["words"]
     assert operator.read("/schedules", limit=1)["next"] == name
     for action in ("pause", "trigger", "backfill", "resume"):
         first = (datetime.now(UTC) - timedelta(hours=3)).isoformat()
-        operator.act("/schedules/act", name=name, action=action, first=first, dry_run=True)
-    admin.act("/schedules/act", name=name, action="rm", dry_run=True)
-    assert operator.read("/acts")["acts"] == []
+        operator.change("/schedules/action", name=name, action=action, first=first, dry_run=True)
+    admin.change("/schedules/action", name=name, action="rm", dry_run=True)
+    assert operator.read("/audit-log")["entries"] == []
     assert operator.read("/jobs")["jobs"] == []
-    assert operator.act("/schedules/act", name=name, action="pause", note="x")["schedule"]["condition"] == "paused"
-    (made,) = operator.act("/schedules/act", name=name, action="trigger")["jobs"]
+    assert (
+        operator.change("/schedules/action", name=name, action="pause", note="x")["schedule"]["condition"] == "paused"
+    )
+    (made,) = operator.change("/schedules/action", name=name, action="trigger")["jobs"]
     assert [job["id"] for job in operator.read("/jobs")["jobs"]] == [made]
-    operator.act("/schedules/act", 403, name=name, action="rm")
-    assert admin.act("/schedules/act", name=name, action="rm")["schedule"] is None
-    operator.act("/schedules/act", 404, name=name, action="pause")
+    operator.change("/schedules/action", 403, name=name, action="rm")
+    assert admin.change("/schedules/action", name=name, action="rm")["schedule"] is None
+    operator.change("/schedules/action", 404, name=name, action="pause")
 
 
 def test_queues_and_workers(operator, app):
-    assert operator.act("/queues/act", queue="q/1", limit=3)["limit"] == 3
-    assert operator.act("/queues/act", queue="q/1", paused=True, note="x", dry_run=True)["paused"] is False
-    assert operator.act("/queues/act", queue="q/1", paused=True, note="x")["paused"] is True
+    assert operator.change("/queues/action", queue="q/1", limit=3)["limit"] == 3
+    assert operator.change("/queues/action", queue="q/1", paused=True, note="x", dry_run=True)["paused"] is False
+    assert operator.change("/queues/action", queue="q/1", paused=True, note="x")["paused"] is True
     assert [queue["name"] for queue in operator.read("/queues")["queues"]] == ["default", "q/1"]
-    operator.act("/queues/act", 400, queue="q/1")
+    operator.change("/queues/action", 400, queue="q/1")
     app.store.workers.announce(WorkerId("w"), host="h", pid=1, queues=["default"], kinds=["mail"], slots=2)
-    assert operator.act("/workers/act", worker="w", request="quiet") == {"worker": "w", "request": "quiet"}
+    assert operator.change("/workers/action", worker="w", request="quiet") == {"worker": "w", "request": "quiet"}
     assert operator.read("/workers")["workers"][0]["requested"] == "quiet"
-    operator.act("/workers/act", 404, worker="nobody", request="stop")
-    operator.act("/workers/act", 400, worker="w", request="explode")
+    operator.change("/workers/action", 404, worker="nobody", request="stop")
+    operator.change("/workers/action", 400, worker="w", request="explode")
 
 
-def test_a_dry_run_refuses_what_the_act_refuses(admin, app):
-    """And answers what it would; nothing was done."""
-    kept = admin.act("/jobs", 201, kind="mail", payload={"to": 1}, key="k")["id"]
-    new = admin.act("/jobs", kind="mail", payload={"to": 1}, dry_run=True)
+def test_a_dry_run_refuses_like_the_action(admin, app):
+    """It answers like the action, and changes nothing."""
+    kept = admin.change("/jobs", 201, kind="mail", payload={"to": 1}, key="k")["id"]
+    new = admin.change("/jobs", kind="mail", payload={"to": 1}, dry_run=True)
     assert (new["id"], new["created"], new["dry_run"]) == (None, True, True)
     for dry_run, status in ((True, 200), (False, 201)):
-        told = {"kind": "mail", "payload": {"to": 1}, "key": "k", "dry_run": dry_run}
-        admin.act("/jobs", status, {"Idempotency-Key": "one"}, **told)
-    again = admin.act("/jobs", kind="mail", payload={"to": 1}, key="k", dry_run=True)
+        body = {"kind": "mail", "payload": {"to": 1}, "key": "k", "dry_run": dry_run}
+        admin.change("/jobs", status, {"Idempotency-Key": "one"}, **body)
+    again = admin.change("/jobs", kind="mail", payload={"to": 1}, key="k", dry_run=True)
     assert (again["id"], again["created"]) == (kept, False)
     app.store.jobs.enqueue(NewJob(kind="mail", after=After(ids=(kept,))))
-    for status, path, told in (
+    for status, path, body in (
         (404, "/jobs", {"kind": "mail", "payload": {"to": 1}, "after": [999]}),
-        (409, "/jobs/act", {"action": "rm", "filter": "id=1"}),
-        (400, "/jobs/act", {"action": "set", "filter": "id=1", "run_at": "soon"}),
-        (400, "/jobs/act", {"action": "set", "filter": "id=1", "to_queue": "\n"}),
-        (404, "/workers/act", {"worker": "nobody", "request": "stop"}),
-        (400, "/filters/act", {"action": "save", "name": "odd", "filter": "colour=red"}),
-        (404, "/filters/act", {"action": "rm", "name": "odd"}),
-        (400, "/queues/act", {"queue": "\n", "limit": 1}),
+        (409, "/jobs/action", {"action": "rm", "filter": "id=1"}),
+        (400, "/jobs/action", {"action": "set", "filter": "id=1", "run_at": "soon"}),
+        (400, "/jobs/action", {"action": "set", "filter": "id=1", "to_queue": "\n"}),
+        (404, "/workers/action", {"worker": "nobody", "request": "stop"}),
+        (400, "/filters/action", {"action": "save", "name": "odd", "filter": "colour=red"}),
+        (404, "/filters/action", {"action": "rm", "name": "odd"}),
+        (400, "/queues/action", {"queue": "\n", "limit": 1}),
     ):
-        admin.act(path, status, **told, dry_run=True)
-        admin.act(path, status, **told)
+        admin.change(path, status, **body, dry_run=True)
+        admin.change(path, status, **body)
     assert len(admin.read("/jobs")["jobs"]) == 2
-    assert [act["action"] for act in admin.read("/acts")["acts"]] == ["enqueue"] * 2
+    assert [record["action"] for record in admin.read("/audit-log")["entries"]] == ["enqueue"] * 2
 
 
 def test_saved_filters_and_kinds(operator):
-    operator.act("/filters/act", action="save", name="trouble", filter="state=dead")
-    operator.act("/filters/act", 400, action="save", name="odd", filter="colour=red")
-    assert [found["filter"] for found in operator.read("/filters")["filters"]] == ["state=dead"]
-    operator.act("/filters/act", action="rm", name="trouble")
+    operator.change("/filters/action", action="save", name="trouble", filter="state=dead")
+    operator.change("/filters/action", 400, action="save", name="odd", filter="colour=red")
+    assert [filters["filter"] for filters in operator.read("/filters")["filters"]] == ["state=dead"]
+    operator.change("/filters/action", action="rm", name="trouble")
     assert {"mail", "pay"} <= {kind["name"] for kind in operator.read("/kinds")["kinds"]}
     assert operator.read("/me") == {"name": "operator", "role": "operator"}
 
 
 def test_a_request_with_a_key_is_carried_out_once(operator, site, tokens):
-    """The answer is the same; another request under the key is refused, another credential has keys of its own."""
+    """The answer is repeated. Another request with the key is refused; another credential has its own keys."""
     key = {"idempotency-key": "order-7"}
-    first = operator.act("/jobs", 201, headers=key, kind="mail", payload={"to": 1})
+    first = operator.change("/jobs", 201, headers=key, kind="mail", payload={"to": 1})
     again = operator.post("/api/v1/jobs", json={"kind": "mail", "payload": {"to": 1}}, headers=key)
     assert (again.status_code, again.json()["data"], again.headers["idempotent-replay"]) == (201, first, "true")
-    operator.act("/jobs", 409, headers=key, kind="mail", payload={"to": 2})
-    assert Client(site, tokens[Role.ADMIN]).act("/jobs", 201, headers=key, kind="mail", payload={"to": 1})["id"] == 2
-    operator.act("/jobs", 404, headers={"idempotency-key": "odd"}, kind="nothing")
-    operator.act("/jobs", 404, headers={"idempotency-key": "odd"}, kind="nothing")
-    operator.act("/jobs/act", 403, headers={"idempotency-key": "rm"}, action="rm", filter="id=1")
+    operator.change("/jobs", 409, headers=key, kind="mail", payload={"to": 2})
+    assert Client(site, tokens[Role.ADMIN]).change("/jobs", 201, headers=key, kind="mail", payload={"to": 1})["id"] == 2
+    operator.change("/jobs", 404, headers={"idempotency-key": "odd"}, kind="nothing")
+    operator.change("/jobs", 404, headers={"idempotency-key": "odd"}, kind="nothing")
+    operator.change("/jobs/action", 403, headers={"idempotency-key": "rm"}, action="rm", filter="id=1")
     again = Client(site, tokens[Role.OPERATOR]).post(
-        "/api/v1/jobs/act", json={"action": "rm", "filter": "id=1"}, headers={"idempotency-key": "rm"}
+        "/api/v1/jobs/action", json={"action": "rm", "filter": "id=1"}, headers={"idempotency-key": "rm"}
     )
     assert (again.status_code, "idempotent-replay" in again.headers) == (403, False)
-    operator.act("/jobs", 400, headers={"idempotency-key": "x" * 201}, kind="mail", payload={"to": 1})
+    operator.change("/jobs", 400, headers={"idempotency-key": "x" * 201}, kind="mail", payload={"to": 1})
     assert len(operator.read("/jobs")["jobs"]) == 2
 
 
@@ -253,12 +260,12 @@ def test_failures_are_envelopes_with_codes(viewer, path, status, code):
 
 
 def test_a_log_is_read_and_searched(operator, app, tmp_path):
-    """Of the programs that ran on this host."""
-    admin_desk = app.store
+    """Logs of commands that ran on this host."""
+    store = app.store
     from holdfast.domain.jobs.new_job import NewJob
 
     argv = ["sh", "-c", "echo token=abc; echo hello"]
-    job_id = admin_desk.jobs.enqueue(NewJob(kind="command", payload=json.dumps({"argv": argv, "cwd": "/"}))).id
+    job_id = store.jobs.enqueue(NewJob(kind="command", payload=json.dumps({"argv": argv, "cwd": "/"}))).id
     app.worker(drain=True, poll=0.02).run()
     part = operator.read(f"/jobs/{job_id}/log")["part"]
     assert part["lines"] == ["token=***", "hello"]
@@ -267,7 +274,7 @@ def test_a_log_is_read_and_searched(operator, app, tmp_path):
 
 
 def test_the_description_fits_the_answers(viewer, app):
-    """OpenAPI 3.1, made of the same types: real answers are valid by it."""
+    """Real answers are valid by the OpenAPI document."""
     app.enqueue("mail", {"to": 1})
     app.schedules.create("s", "mail", "@daily", payload={"to": 1})
     document = viewer.get("/api/v1/openapi.json").json()
@@ -281,8 +288,8 @@ def test_the_description_fits_the_answers(viewer, app):
         jsonschema.validate(answer.json(), {**schema, "components": document["components"]})
 
 
-def test_watchers_are_told(site, viewer, app):
-    """Health needs no token, metrics a viewer's."""
+def test_health_and_metrics(site, viewer, app):
+    """Health needs no token, metrics need that of a viewer."""
     anonymous = Client(site)
     assert anonymous.get("/healthz").text == "ok\n"
     assert anonymous.get("/readyz").text == "ok\n"
@@ -295,14 +302,14 @@ def test_watchers_are_told(site, viewer, app):
 
 @pytest.mark.one_backend
 def test_a_payload_of_many_levels_takes_no_page_down(admin, app):
-    """It is refused; one that came another way is shown without its depths."""
+    """It is refused. One that is already in the store is shown without its inner levels."""
     deep = "x"
     for _ in range(900):
         deep = [deep]
     answer = admin.post("/api/v1/jobs", json={"kind": "mail", "payload": {"to": deep}})
     assert (answer.status_code, "nested more than 100 levels" in answer.text) == (400, True)
-    told = structs.replace(app.request("mail", {"to": 1}, {}), payload=msgspec.json.encode({"to": deep}).decode())
-    job_id = app.store.jobs.enqueue_many([told])[0].id
+    body = structs.replace(app.request("mail", {"to": 1}, {}), payload=msgspec.json.encode({"to": deep}).decode())
+    job_id = app.store.jobs.enqueue_many([body])[0].id
     for path in ("/jobs", "/api/v1/jobs", f"/jobs/{job_id}", f"/api/v1/jobs/{job_id}"):
         assert admin.get(path).status_code == 200, path
 
@@ -310,9 +317,9 @@ def test_a_payload_of_many_levels_takes_no_page_down(admin, app):
 @pytest.mark.one_backend
 @pytest.mark.parametrize("wrong", [{"to_queue": "a\x00b"}, {"run_at": "some day"}, {"priority": 2**40}])
 def test_values_that_make_no_sense_change_nothing(admin, app, wrong):
-    """All of them are checked before the first is set."""
-    job_id = admin.act("/jobs", 201, kind="mail", payload={"to": 1})["id"]
+    """All values are checked before the first one is set."""
+    job_id = admin.change("/jobs", 201, kind="mail", payload={"to": 1})["id"]
     right = {"priority": 7, "to_queue": "other", "run_at": "2099-01-01T00:00:00Z"}
-    admin.act("/jobs/act", 400, action="set", filter=f"id={job_id}", **{**right, **wrong})
+    admin.change("/jobs/action", 400, action="set", filter=f"id={job_id}", **{**right, **wrong})
     job = app.views.get(job_id)
     assert (job.priority, job.queue) == (0, "default")

@@ -1,4 +1,4 @@
-"""People before the pages, in a real browser: by mouse, by keyboard alone, in the dark, on a telephone."""
+"""The pages in a real browser: by mouse, by keyboard alone, in dark mode, on a narrow screen."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ pytestmark = [
     pytest.mark.skipif(CHROMIUM is None and "CI" not in os.environ, reason="Chromium is not installed (make services)"),
 ]
 
-#: Milliseconds: no machine is so slow.
+#: Milliseconds; long enough for a slow machine.
 PATIENCE = 120_000
 CONTRAST = {"resultTypes": ["violations"], "runOnly": {"type": "rule", "values": ["color-contrast"]}}
-#: The guide shows these.
+#: The pictures of the guide.
 PICTURED = ("overview", "jobs", "job", "log", "batch", "schedule", "errors", "queues", "dependencies")
 PICTURES = Path(__file__).parents[3] / "docs" / "guides" / "pictures"
 
@@ -53,7 +53,7 @@ def browser():
 
 
 class Visitor:
-    """A person with a window. Whatever the browser complains of is written down."""
+    """A person with a browser window. Errors of the browser are collected."""
 
     def __init__(self, stage: Stage, browser, **options) -> None:
         self.stage = stage
@@ -62,10 +62,10 @@ class Visitor:
         self.page = self.context.new_page()
         self.complaints: list[str] = []
         self.page.on("pageerror", lambda error: self.complaints.append(f"error: {error}"))
-        self.page.on("console", self._heard)
+        self.page.on("console", self._record)
         self.page.on("dialog", lambda dialog: (self.complaints.append(f"dialog: {dialog.message}"), dialog.dismiss()))
 
-    def _heard(self, message) -> None:
+    def _record(self, message) -> None:
         if message.type == "error" and "Failed to load resource" not in message.text:
             self.complaints.append(f"{message.type}: {message.text}")
 
@@ -73,12 +73,12 @@ class Visitor:
         self.page.goto(self.stage.url + path, wait_until="load")
 
     def sees(self, heading: str) -> None:
-        """The page has this heading, and hears keys."""
+        """The page has this heading, and its script runs."""
         expect(self.page.get_by_role("heading", name=heading, exact=True)).to_be_visible()
         expect(self.page.locator("#live")).to_be_visible()
 
-    def told(self, text: str) -> None:
-        """The page says what was done, and hears keys."""
+    def notices(self, text: str) -> None:
+        """The page shows this notice, and its script runs."""
         expect(self.page.get_by_text(text)).to_be_visible()
         expect(self.page.locator("#live")).to_be_visible()
 
@@ -87,11 +87,11 @@ class Visitor:
             self.page.keyboard.press(key)
 
     def focused(self) -> str:
-        """What stands on what has the focus."""
+        """The text of the focused element."""
         return self.page.evaluate("(document.activeElement?.textContent || document.activeElement?.name || '').trim()")
 
     def walk_to(self, text: str, key: str = "Tab") -> None:
-        """Press a key until the focus is on what says so."""
+        """Press a key until an element with this text has the focus."""
         for _ in range(60):
             self.press(key)
             if self.focused() == text:
@@ -123,16 +123,16 @@ def screens(stage: Stage) -> dict[str, str]:
         "workers": "/workers",
         "errors": "/errors",
         "dependencies": f"/dependencies?job={jobs['parse']}",
-        "acts": "/acts",
+        "acts": "/audit-log",
         "doctor": "/doctor",
     }
 
 
-# -- how it looks: before anything is changed ----------------------------------------------------------
+# -- appearance: before any change ----------------------------------------------------------
 
 
 def test_accessible_in_light_and_dark(stage, visitor):
-    """On every screen axe finds nothing serious, in light and in dark; with HOLDFAST_PICTURES=1 it is pictured."""
+    """axe reports nothing serious on any screen. HOLDFAST_PICTURES=1 takes the pictures of the guide."""
     from axe_playwright_python.sync_playwright import Axe
 
     axe, tags = Axe(), ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
@@ -141,10 +141,10 @@ def test_accessible_in_light_and_dark(stage, visitor):
         for scheme in ("light", "dark"):
             visitor.page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
             if scheme == "light":
-                found = axe.run(visitor.page, options={"resultTypes": ["violations"], "runOnly": tags}).response
-            else:  # axe is there already, and only the colours differ
-                found = visitor.page.evaluate("rules => axe.run(document, rules)", CONTRAST)
-            serious = [each for each in found["violations"] if each["impact"] in ("serious", "critical")]
+                result = axe.run(visitor.page, options={"resultTypes": ["violations"], "runOnly": tags}).response
+            else:  # axe is loaded already, and only the colours differ
+                result = visitor.page.evaluate("rules => axe.run(document, rules)", CONTRAST)
+            serious = [each for each in result["violations"] if each["impact"] in ("serious", "critical")]
             assert not serious, (name, scheme, serious)
             if "HOLDFAST_PICTURES" in os.environ and (name in PICTURED if scheme == "light" else name == "overview"):
                 PICTURES.mkdir(exist_ok=True)
@@ -153,7 +153,7 @@ def test_accessible_in_light_and_dark(stage, visitor):
 
 
 def test_narrow(stage, browser):
-    """On a telephone no screen has to be moved sideways."""
+    """No screen scrolls sideways on a phone."""
     visitor = Visitor(stage, browser)
     visitor.page.set_viewport_size({"width": 360, "height": 740})
     for prefix in ("", "/hostile"):
@@ -165,7 +165,7 @@ def test_narrow(stage, browser):
 
 
 def test_hostile_texts_do_nothing(stage, visitor):
-    """Hostile texts in every field run nothing, and cause no report of the content policy; also below a path."""
+    """Hostile texts run nothing and violate no content policy; also below a path."""
     for path in screens(stage).values():
         visitor.go("/hostile" + path)
         assert visitor.page.locator("main").count() == 1
@@ -177,8 +177,8 @@ def test_hostile_texts_do_nothing(stage, visitor):
 # -- by mouse ------------------------------------------------------------------------------------------
 
 
-def test_first_look(visitor):
-    """The first look says what is wrong, and leads to it."""
+def test_first_view(visitor):
+    """The overview names the problems and links to them."""
     visitor.go("/")
     expect(visitor.page.get_by_role("heading", name="What wants a look")).to_be_visible()
     expect(visitor.page.locator(".plot canvas")).to_be_visible()
@@ -187,7 +187,7 @@ def test_first_look(visitor):
 
 
 def test_find_a_failed_job_and_read_its_log(visitor):
-    """From the list to the failed job, and what it has written."""
+    """From the list to the failed job and its log."""
     page = visitor.page
     visitor.go("/")
     page.get_by_role("link", name="Jobs", exact=True).click()
@@ -203,7 +203,7 @@ def test_find_a_failed_job_and_read_its_log(visitor):
 
 
 def test_retry_a_cluster(stage, visitor):
-    """Dead jobs whose errors look alike are retried together, after their count was seen."""
+    """Dead jobs with similar errors are retried together, after a confirmation with their count."""
     page = visitor.page
     visitor.go("/errors")
     page.get_by_role("row", name=re.compile("has no address")).get_by_role("button", name="Retry…").click()
@@ -214,12 +214,12 @@ def test_retry_a_cluster(stage, visitor):
 
 
 def test_pause_and_resume_a_batch(stage, visitor):
-    """A batch is paused and resumed from its page while it runs; the page says where it is in between, by itself."""
+    """A running batch is paused and resumed from its page, which updates by itself."""
     page, steps = visitor.page, stage.steps
     with working(stage.app, slots=2, queues=("crawl",)):
         batch = stage.app.submit(stage.crawl.bind(), range(300), shards=1)
         visitor.go(f"/batches/{batch.id}")
-        assert stage.blocked.wait(120)  # a unit is under way, and stays so
+        assert stage.blocked.wait(120)  # a unit runs until the next step
         expect(page.locator("#title")).to_contain_text("running")
         page.get_by_role("button", name="Pause").click()
         expect(page.locator("#title")).to_contain_text("pausing")
@@ -233,7 +233,7 @@ def test_pause_and_resume_a_batch(stage, visitor):
 
 
 def test_change_a_limit(stage, visitor):
-    """A limit is changed where it is shown."""
+    """A limit is changed in the table."""
     page = visitor.page
     visitor.go("/queues")
     page.get_by_label("Limit of imports over all hosts").fill("3")
@@ -243,7 +243,7 @@ def test_change_a_limit(stage, visitor):
 
 
 def test_trigger_a_schedule(stage, visitor):
-    """A schedule is fired now, and its job is in its history."""
+    """A schedule is triggered, and its job is in its history."""
     page = visitor.page
     visitor.go("/schedules")
     page.get_by_role("link", name="nightly").click()
@@ -259,7 +259,7 @@ def test_trigger_a_schedule(stage, visitor):
 
 
 def test_live(stage, visitor):
-    """A page shows what happens without being asked; it holds still while a row is chosen, and goes on then."""
+    """A page updates by itself, except while a row is selected."""
     page = visitor.page
     visitor.go("/jobs?filter=label%3Dlive-*")
     expect(page.get_by_text("No job matches.")).to_be_visible()
@@ -282,7 +282,7 @@ def test_live(stage, visitor):
 
 
 def test_keyboard(stage, visitor):
-    """By keys alone: to the jobs, filter, choose two, retry them; to a queue's limit; help; light and dark."""
+    """Keys alone: filter and retry jobs, set a limit, show the help, switch the theme."""
     page = visitor.page
     for number in range(2):
         stage.scene.handlers["charge"].options(label=f"keys-{number}").enqueue(card="1", token="2")
@@ -299,7 +299,7 @@ def test_keyboard(stage, visitor):
     expect(page.locator("[data-chosen]")).to_have_text("2 chosen")
     visitor.walk_to("with the chosen", "Shift+Tab")
     visitor.press("Enter")
-    visitor.told("2 jobs retried.")
+    visitor.notices("2 jobs retried.")
 
     visitor.press("?")
     expect(page.get_by_role("dialog")).to_be_visible()
@@ -319,7 +319,7 @@ def test_keyboard(stage, visitor):
     visitor.walk_to("limit")
     page.keyboard.type("9")
     visitor.press("Enter")
-    visitor.told("at most 9 over all hosts")
+    visitor.notices("at most 9 over all hosts")
 
     visitor.press("g", "s")
     visitor.sees("Schedules")
@@ -327,14 +327,14 @@ def test_keyboard(stage, visitor):
     visitor.sees("hourly")
     visitor.walk_to("Trigger now")
     visitor.press("Enter")
-    visitor.told("was fired as job")
+    visitor.notices("was fired as job")
 
 
 # -- without JavaScript ------------------------------------------------------------------------------------
 
 
 def test_without_javascript(stage, browser):
-    """Everything can be read and done without JavaScript: nothing that needs it is shown."""
+    """Everything works without JavaScript, and nothing that needs it is shown."""
     visitor = Visitor(stage, browser, java_script_enabled=False)
     page = visitor.page
     stage.scene.handlers["slow"].options(label="plain", queue="imports").enqueue()

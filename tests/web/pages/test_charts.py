@@ -1,4 +1,4 @@
-"""Drawings: they say what the tables beside them say, and hold no style and no foreign markup."""
+"""Charts: they match the tables next to them, without inline style or foreign markup."""
 
 from __future__ import annotations
 
@@ -24,8 +24,7 @@ def at(seconds: float) -> datetime:
 
 @pytest.fixture
 def job(store) -> Job:
-    found = store.views.get(put(store))
-    return structs.replace(found, created_at=T0)
+    return structs.replace(store.views.get(put(store)), created_at=T0)
 
 
 def attempt(number: int, begin: float, end: float | None, reason: str | None = "handler_error") -> Attempt:
@@ -35,24 +34,24 @@ def attempt(number: int, begin: float, end: float | None, reason: str | None = "
     )  # fmt: skip
 
 
-def told(stretches: list[charts.Stretch], now: float) -> list[tuple[str, float, float]]:
-    return [(each.what, (each.begin - T0).total_seconds(), each.length(at(now)).total_seconds()) for each in stretches]
+def spans(stretches: list[charts.Stretch], now: float) -> list[tuple[str, float, float]]:
+    return [(each.state, (each.begin - T0).total_seconds(), each.length(at(now)).total_seconds()) for each in stretches]
 
 
 @pytest.mark.one_backend
 class TestTimeline:
     def test_one_attempt(self, job):
-        """A job that was done at once: a wait and a run."""
+        """A job that succeeded at once: a wait and a run."""
         done = structs.replace(job, state=State.DONE, finished_at=at(5))
-        found = charts.timeline(done, [attempt(1, 2, 5, "done")], [Event(at(5), "done", "w")], at(9))
-        assert told(found, 9) == [("ready", 0, 2), ("done", 2, 3)]
+        stretches = charts.timeline(done, [attempt(1, 2, 5, "done")], [Event(at(5), "done", "w")], at(9))
+        assert spans(stretches, 9) == [("ready", 0, 2), ("done", 2, 3)]
 
     def test_retries(self, job):
-        """Waits for a retry stand between the attempts."""
+        """Waits for a retry are between the attempts."""
         events = [Event(at(3), "failed", "w"), Event(at(60), "due", "w"), Event(at(70), "failed", "w")]
         dead = structs.replace(job, state=State.DEAD, finished_at=at(70), attempts=2)
-        found = charts.timeline(dead, [attempt(1, 1, 3), attempt(2, 65, 70)], events, at(99))
-        assert told(found, 99) == [
+        stretches = charts.timeline(dead, [attempt(1, 1, 3), attempt(2, 65, 70)], events, at(99))
+        assert spans(stretches, 99) == [
             ("ready", 0, 1),
             ("failed", 1, 2),
             ("scheduled", 3, 57),
@@ -61,37 +60,37 @@ class TestTimeline:
         ]
 
     def test_pause(self, job):
-        """A job that a person holds is held until it is let go."""
+        """A job is held until it is resumed."""
         events = [Event(at(10), "held", "ada"), Event(at(40), "resumed", "ada")]
-        found = charts.timeline(structs.replace(job, state=State.READY), [], events, at(50))
-        assert told(found, 50) == [("ready", 0, 10), ("held", 10, 30), ("ready", 40, 10)]
-        assert found[-1].end is None
+        stretches = charts.timeline(structs.replace(job, state=State.READY), [], events, at(50))
+        assert spans(stretches, 50) == [("ready", 0, 10), ("held", 10, 30), ("ready", 40, 10)]
+        assert stretches[-1].end is None
 
     def test_running(self, job):
-        """What runs lasts until now."""
+        """A run lasts until now."""
         running = structs.replace(job, state=State.RUNNING)
-        found = charts.timeline(running, [attempt(1, 4, None)], [], at(10))
-        assert told(found, 10) == [("ready", 0, 4), ("running", 4, 6)]
-        assert [each.end is None for each in found] == [False, True]
+        stretches = charts.timeline(running, [attempt(1, 4, None)], [], at(10))
+        assert spans(stretches, 10) == [("ready", 0, 4), ("running", 4, 6)]
+        assert [each.end is None for each in stretches] == [False, True]
 
     def test_waiting_for_others(self, job):
-        """A job that waits for other jobs says so."""
-        found = charts.timeline(structs.replace(job, state=State.WAITING), [], [], at(10))
-        assert [each.text for each in found] == ["waited for other jobs"]
+        """A job that waits for others has a text for it."""
+        stretches = charts.timeline(structs.replace(job, state=State.WAITING), [], [], at(10))
+        assert [each.text for each in stretches] == ["waited for other jobs"]
 
     def test_of_a_real_job(self, store, clock):
-        """The time of a job of the store adds up: no stretch overlaps another."""
+        """The stretches of a stored job do not overlap."""
         job_id = put(store)
         lease = take_one(store)
         clock.advance(seconds=30)
-        story = store.dashboard.story(job_id)
-        found = charts.timeline(story.job, story.attempts, story.events, story.now)
-        assert found[-1].what == "running"
-        assert all(a.end == b.begin for a, b in itertools.pairwise(found))
+        record = store.dashboard.story(job_id)
+        stretches = charts.timeline(record.job, record.attempts, record.events, record.now)
+        assert stretches[-1].state == "running"
+        assert all(a.end == b.begin for a, b in itertools.pairwise(stretches))
         assert lease.job_id == job_id
 
     def test_bars(self, job):
-        """A bar stands where its time is; a run is high, a wait is low; a short one can be seen."""
+        """A bar is at its time; a run is high, a wait is low, and a short one is still visible."""
         run = charts.Stretch("done", "attempt 1: done", at(50), at(75))
         svg = str(charts.stretch_bar(run, T0, at(100)))
         assert 'x="500.0" y="2" width="250.0" height="12"' in svg
@@ -106,7 +105,7 @@ class TestGraph:
         return DependencyEdge(way, JobId(job_id), JobId(dependency_id), depth, state, "kind", label)
 
     def test_places(self, job):
-        """Needs stand on the left, dependents on the right, one column for each step away."""
+        """Dependencies on the left, dependents on the right, one column per step."""
         edges = [
             self.edge("dependencies", job.id, 100, 1),
             self.edge("dependencies", 100, 101, 2),
@@ -116,7 +115,7 @@ class TestGraph:
         assert columns == {job.id: 0, 100: -1, 101: -2, 200: 1}
 
     def test_drawing(self, job):
-        """Every job is a link, every need a line; hostile labels are text."""
+        """Every job is a link and every dependency a line; hostile labels are text."""
         edges = [
             self.edge("dependencies", job.id, 100, 1, label="</title><script>alert(1)</script>\u202e"),
             self.edge("dependencies", job.id, 101, 1),
@@ -134,13 +133,13 @@ class TestGraph:
         assert "style=" not in svg
 
     def test_a_need_that_is_gone(self, job):
-        """A need that was removed is drawn as gone."""
+        """A deleted dependency is drawn as gone."""
         edges = [DependencyEdge("dependencies", job.id, JobId(100), 1, None, None, None)]
         assert "gone" in str(charts.graph(charts.nodes(job, edges), edges, ""))
 
 
 def test_strip():
-    """What became of plans: one mark each, with its words; what was skipped is low."""
+    """One mark per plan, with a tooltip; skipped plans are low."""
     svg = str(charts.strip([charts.PlanMark("done", "a <b>"), charts.PlanMark("skipped", "b")]))
     tree = ET.fromstring(svg)
     assert [mark.get("height") for mark in tree.iter("rect")] == ["28", "10"]
@@ -148,13 +147,13 @@ def test_strip():
 
 
 def test_spark():
-    """Done upwards, dead downwards; an hour without anything is a line."""
+    """Done upwards, dead downwards; an hour without jobs is a line."""
     assert str(charts.spark([0] * 60, [0] * 60)).count("<rect") == 1
     assert str(charts.spark([0, 5], [1, 0])).count('class="good"') == 1
 
 
 def test_bar():
-    """The stretches of a bar add up to the whole; nothing of nothing is empty."""
+    """The parts of a bar add up to the total; an empty total has no parts."""
     svg = str(charts.bar([("good", 50), ("bad", 25), ("idle", 0)], 100))
     assert 'width="500.00"' in svg
     assert 'x="500.00"' in svg

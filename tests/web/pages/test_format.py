@@ -1,4 +1,4 @@
-"""How things are written: what nobody has checked does no harm, and says what it holds."""
+"""Formats: untrusted text is harmless, and all of it is visible."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from holdfast.domain.jobs.job import State
 from holdfast.domain.schedules.definition import Condition
 from holdfast.options import parse_arguments
 from holdfast.store.jobs.queries import Count
-from holdfast.web.pages import format as written
+from holdfast.web.pages import format as formats
 from holdfast.web.pages.ansi import ansi, plain
-from holdfast.web.pages.templates import address, environment
+from holdfast.web.pages.templates import build_url, environment
 
 NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
 
@@ -37,74 +37,75 @@ NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
     ],
 )
 def test_duration(length, text):
-    """Short lengths are told exactly, long ones in their largest units; none is too long to be told."""
-    assert written.duration(length) == text
+    """Short durations exactly, long ones in their largest units, without a limit."""
+    assert formats.duration(length) == text
 
 
 @pytest.mark.parametrize(
     ("count", "text"), [(None, ""), (0, "0 B"), (1023, "1023 B"), (2048, "2.0 KiB"), (5 * 2**30, "5.0 GiB"), (2**60, "1073741824 GiB")]
 )  # fmt: skip
 def test_size(count, text):
-    """Bytes are told in powers of 1024."""
-    assert written.size(count) == text
+    """Bytes in units of 1024."""
+    assert formats.size(count) == text
 
 
 def test_numbers():
-    """Counts have their thousands set apart; one that stopped at its cap says so."""
-    assert written.number(1234567) == "1,234,567"
-    assert written.number(0.12345) == "0.123"
-    assert written.number(None) == ""
-    assert written.counted(Count(1000, True)) == "1,000+"
-    assert written.counted(Count(12, False)) == "12"
+    """Separators of thousands; a plus sign at the cap."""
+    assert formats.number(1234567) == "1,234,567"
+    assert formats.number(0.12345) == "0.123"
+    assert formats.number(None) == ""
+    assert formats.counted(Count(1000, True)) == "1,000+"
+    assert formats.counted(Count(12, False)) == "12"
 
 
-def test_moments():
-    """An age carries its moment; a moment says its zone; another day is named."""
-    assert ">3 min ago<" in written.age(NOW - timedelta(minutes=3), NOW)
-    assert 'datetime="2030-01-01T11:57:00+00:00"' in written.age(NOW - timedelta(minutes=3), NOW)
-    assert ">in 45 s<" in written.age(NOW + timedelta(seconds=45), NOW)
-    assert ">now<" in written.age(NOW, NOW)
-    assert written.age(None, NOW) == ""
-    assert "2030-01-01 12:00:00 UTC" in written.timestamp(NOW)
-    assert ">12:00:00 UTC<" in written.clock(NOW, NOW)
-    assert ">31 Dec 12:00:00 UTC<" in written.clock(NOW - timedelta(days=1), NOW)
+def test_timestamps():
+    """An age has its timestamp; a timestamp has its zone, and its date unless it is today."""
+    assert ">3 min ago<" in formats.age(NOW - timedelta(minutes=3), NOW)
+    assert 'datetime="2030-01-01T11:57:00+00:00"' in formats.age(NOW - timedelta(minutes=3), NOW)
+    assert ">in 45 s<" in formats.age(NOW + timedelta(seconds=45), NOW)
+    assert ">now<" in formats.age(NOW, NOW)
+    assert formats.age(None, NOW) == ""
+    assert "2030-01-01 12:00:00 UTC" in formats.timestamp(NOW)
+    assert ">12:00:00 UTC<" in formats.clock(NOW, NOW)
+    assert ">31 Dec 12:00:00 UTC<" in formats.clock(NOW - timedelta(days=1), NOW)
 
 
 @pytest.mark.parametrize("word", [*State, *UnitState, *BatchState, *Condition])
 def test_state(word):
-    """Every state has a sign of its own beside its word, so that nobody has to tell colours apart."""
-    sign, _ = written.STATES[word]
-    assert f">{sign}</i>{word.replace('_', ' ')}<" in written.state(word)
+    """Every state has a symbol next to its text, so that colour is not needed."""
+    symbol, _ = formats.STATES[word]
+    assert f">{symbol}</i>{word.replace('_', ' ')}<" in formats.state(word)
 
 
 @pytest.mark.parametrize("states", [State, UnitState, BatchState, Condition])
 def test_signs_differ(states):
-    """Two states of one thing never have the same sign."""
-    signs = [written.STATES[word][0] for word in states]
-    assert len(set(signs)) == len(signs)
+    """No two states of one noun have the same symbol."""
+    symbols = [formats.STATES[word][0] for word in states]
+    assert len(set(symbols)) == len(symbols)
 
 
 def test_state_of_somebody_elses():
-    """A word that is no state is shown as it is, harmlessly."""
-    assert "&lt;script&gt;" in written.state("<script>")
+    """An unknown state is shown as text."""
+    assert "&lt;script&gt;" in formats.state("<script>")
 
 
 @pytest.mark.parametrize(
-    "sign", ["\u202e", "\u2066", "\u200b", "\ufeff", "\x07", "\x1b", "\x9b", "\x00", "\u2028", "\U000e0041", "\ud800"]
+    "character",
+    ["\u202e", "\u2066", "\u200b", "\ufeff", "\x07", "\x1b", "\x9b", "\x00", "\u2028", "\U000e0041", "\ud800"],
 )
-def test_what_cannot_be_seen(sign):
-    """Signs that are not seen, or that turn others round, are spelt out."""
-    assert written.visible(f"a{sign}b") == f"a⟨U+{ord(sign):04X}⟩b"
+def test_invisible_characters(character):
+    """Invisible characters and direction marks are replaced by their code points."""
+    assert formats.visible(f"a{character}b") == f"a⟨U+{ord(character):04X}⟩b"
 
 
-def test_what_can_be_seen():
-    """Lines, tabs, and what people write in any language stay as they are."""
+def test_visible_characters():
+    """Lines, tabs and text of any language stay unchanged."""
     for text in ("a\n\tb", "ünïcödé 日本語 שלום", "👩‍👩‍👧", "plain"):
-        assert written.visible(text) == text
+        assert formats.visible(text) == text
 
 
 def test_every_value_of_a_template():
-    """In every template: None is nothing, HTML is escaped, what cannot be seen is spelt out, our own markup stays."""
+    """None is empty, HTML is escaped, invisible characters are shown, and our own markup stays."""
     template = environment().from_string('<p title="{{ text }}">{{ text }}|{{ nothing }}|{{ ours }}</p>')
     shown = template.render(text='"><script>\u202e', nothing=None, ours=Markup("<b>x</b>"))
     assert shown == (
@@ -113,30 +114,30 @@ def test_every_value_of_a_template():
 
 
 def test_verbatim():
-    """The value of a field keeps every sign, since it is sent back, and cannot leave the field."""
-    assert written.verbatim('a\u202e"<') == "a\u202e&#34;&lt;"
+    """The value of a field keeps every character and cannot leave its attribute."""
+    assert formats.verbatim('a\u202e"<') == "a\u202e&#34;&lt;"
 
 
 def test_json():
-    """JSON is spread over lines, and cut when it is long; a text that is no JSON is shown as it is."""
-    assert written.pretty({"a": [1]}) == '{\n  "a": [\n    1\n  ]\n}'
-    assert written.pretty("not json") == "not json"
-    assert written.pretty("x" * 50_000).endswith("… (10,000 more)")
-    assert written.compact([1, "a"]) == '[1,"a"]'
+    """JSON on several lines, cut when it is long; other text unchanged."""
+    assert formats.pretty({"a": [1]}) == '{\n  "a": [\n    1\n  ]\n}'
+    assert formats.pretty("not json") == "not json"
+    assert formats.pretty("x" * 50_000).endswith("… (10,000 more)")
+    assert formats.compact([1, "a"]) == '[1,"a"]'
 
 
 def test_first_line():
-    """A text is told by its first line that says something."""
-    assert written.first_line("\n\n  one\ntwo") == "  one"
-    assert written.first_line("x" * 300) == "x" * 199 + "…"
-    assert written.first_line(None) == ""
+    """The first line that is not empty."""
+    assert formats.first_line("\n\n  one\ntwo") == "  one"
+    assert formats.first_line("x" * 300) == "x" * 199 + "…"
+    assert formats.first_line(None) == ""
 
 
-# -- colours of programs ---------------------------------------------------------------------------
+# -- colours of logs ---------------------------------------------------------------------------
 
 
 def test_colours():
-    """The colours that a program writes become spans; they end where it ends them."""
+    """Colours become spans that end where the sequence ends them."""
     assert ansi("\x1b[31mred\x1b[0m plain") == '<span class="f1">red</span> plain'
     assert ansi("\x1b[1;32mok\x1b[22m still") == '<span class="b f2">ok</span><span class="f2"> still</span>'
     assert ansi("\x1b[38;5;1mred\x1b[39m x") == '<span class="f1">red</span> x'
@@ -156,14 +157,14 @@ def test_colours():
         "\x1b(B",
     ],
 )
-def test_what_a_terminal_would_obey(sequence):
-    """Titles, links, and orders to move or to erase are left out."""
+def test_escape_sequences_are_removed(sequence):
+    """Titles, links, cursor movements and erasures."""
     assert ansi(f"a{sequence}b") == "ab"
     assert plain(f"a{sequence}b") == "ab"
 
 
-def test_text_of_programs_is_escaped():
-    """What a program writes is text, also within its colours, and also where something is marked."""
+def test_text_of_commands_is_escaped():
+    """Also within colours and highlights."""
     assert ansi("\x1b[31m<script>\x1b[0m") == '<span class="f1">&lt;script&gt;</span>'
     assert ansi("a <b> A", "a") == "<mark>a</mark> &lt;b&gt; <mark>A</mark>"
     assert ansi("x<y", "<") == "x<mark>&lt;</mark>y"
@@ -172,19 +173,19 @@ def test_text_of_programs_is_escaped():
 
 
 def test_long_sequences_take_no_time():
-    """A text of nothing but beginnings of sequences is passed in a time that grows with its length alone."""
+    """Incomplete sequences take linear time."""
     assert len(ansi("\x1b[" * 50_000)) > 0
     assert len(ansi("\x1b]" + "x" * 200_000)) > 0
 
 
 def test_addresses():
-    """Names go into the query, where any sign may stand; what is not said is left out."""
-    assert address("/base", "schedule", {"name": "a/../b\n&#?"}) == "/base/schedule?name=a%2F..%2Fb%0A%26%23%3F"
-    assert address("", "jobs", {"filter": "", "state": None}) == "/jobs"
-    assert address("", "", {}) == "/"
+    """Names are query parameters, with any character; empty parameters are left out."""
+    assert build_url("/base", "schedule", {"name": "a/../b\n&#?"}) == "/base/schedule?name=a%2F..%2Fb%0A%26%23%3F"
+    assert build_url("", "jobs", {"filter": "", "state": None}) == "/jobs"
+    assert build_url("", "", {}) == "/"
 
 
 @pytest.mark.parametrize("value", ["5", "true", "plain", "a b", "", '"5"', "{", "it's", 5, [1, "2"], None])
-def test_what_is_copied_is_read_back(value):
-    """A text that looks like a number stays a text."""
-    assert parse_arguments([f"name={written.as_value(value)}"]) == {"name": value}
+def test_copied_values_parse_again(value):
+    """A string that looks like a number stays a string."""
+    assert parse_arguments([f"name={formats.as_value(value)}"]) == {"name": value}

@@ -1,4 +1,4 @@
-"""Every screen, as a browser without JavaScript gets it: what it says, what it does, what it costs."""
+"""Every screen without JavaScript: content, actions and cost."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from holdfast.domain.jobs.job import State, WorkerId
 from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.jobs.verdict import Released
 from holdfast.domain.schedules.definition import Definition
-from holdfast.web.pages.batches import resume_line
-from holdfast.web.pages.routes import ACTS, PAGES
-from holdfast.web.pages.templates import HERE
-from tests.support.house import OpenHouse, client_of, counting
+from holdfast.web.pages.batches import resume_command
+from holdfast.web.pages.routes import ACTIONS, PAGES
+from holdfast.web.pages.templates import WEB_FOLDER
+from tests.support.open_site import OpenSite, client_of, counting
 from tests.support.scene import Scene
 
 #: Texts that break pages which trust them: markup, attributes, scripts, directions, controls, colours.
@@ -30,17 +30,17 @@ SECRETS = ("s3cr3t-value-here", "4111-1111")
 
 
 class Scenery:
-    """A store with everything in it, and a client for its pages."""
+    """A complete store, and a client for its pages."""
 
     def __init__(self, url: str, text: str = "") -> None:
         self.app = holdfast.Holdfast(url)
         assert self.app.store
-        self.scene = Scene(self.app, text).fill()
-        self.house = OpenHouse(self.app)
-        self.client = client_of(self.house)
+        self.scene = Scene(self.app, text).build()
+        self.site = OpenSite(self.app)
+        self.client = client_of(self.site)
 
     def paths(self) -> dict[str, str]:
-        """An address for every screen, by its route."""
+        """One address per screen, by its route."""
         jobs, batches = self.scene.jobs, self.scene.batches
         return {
             "/": "/",
@@ -56,12 +56,12 @@ class Scenery:
             "/schedule": "/schedule?name=nightly",
             "/errors": "/errors",
             "/dependencies": f"/dependencies?job={jobs['parse']}",
-            "/acts": "/acts",
+            "/audit-log": "/audit-log",
             "/doctor": "/doctor",
         }
 
     def more(self) -> list[str]:
-        """More of the same: other jobs, other filters, what was found."""
+        """Further addresses: other jobs, filters and searches."""
         jobs = self.scene.jobs
         return [
             "/jobs",
@@ -84,7 +84,7 @@ class Scenery:
         return answer.text
 
     def post(self, path: str, **form: object) -> str:
-        """Send a form; the text of the page it leads to."""
+        """Send a form and return the page that follows."""
         answer = self.client.post(path, data=form)
         assert answer.status_code == 303, (answer.status_code, answer.text[:3000])
         return self.get(answer.headers["location"])
@@ -92,7 +92,7 @@ class Scenery:
 
 @pytest.fixture
 def place(real_database, tmp_path, monkeypatch):
-    """A store with everything in it, on each backend."""
+    """A complete store, on each backend."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     scenery = Scenery(real_database.url)
     yield scenery
@@ -100,7 +100,7 @@ def place(real_database, tmp_path, monkeypatch):
 
 
 class Checker(HTMLParser):
-    """Finds what a page must not hold."""
+    """Collects forbidden markup of a page."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -109,8 +109,8 @@ class Checker(HTMLParser):
         self.ids: list[str] = []
 
     def handle_starttag(self, tag, attrs):
-        given = dict(attrs)
-        if tag == "script" and (not given.get("src", "").startswith("/static/")):
+        attributes = dict(attrs)
+        if tag == "script" and (not attributes.get("src", "").startswith("/static/")):
             self.bad.append(f"a script of its own: {attrs}")
         if tag in ("style", "iframe", "object", "embed", "base", "img"):
             self.bad.append(f"a {tag}: {attrs}")
@@ -119,9 +119,9 @@ class Checker(HTMLParser):
                 self.bad.append(f"{tag} {name}={value}")
             if name in ("href", "src", "action", "formaction") and not re.match(r"^(/(?!/)|#)", value or ""):
                 self.bad.append(f"{tag} {name}={value}")
-        if "id" in given:
-            self.ids.append(given["id"])
-        if tag == "form" and given.get("method") == "post":
+        if "id" in attributes:
+            self.ids.append(attributes["id"])
+        if tag == "form" and attributes.get("method") == "post":
             self.open.append("post")
 
     def handle_endtag(self, tag):
@@ -134,7 +134,7 @@ class Checker(HTMLParser):
 
 
 class TokenChecker(Checker):
-    """Also: every form that changes something carries its token."""
+    """Checks in addition that every form with an action has its token."""
 
     def handle_starttag(self, tag, attrs):
         super().handle_starttag(tag, attrs)
@@ -153,25 +153,25 @@ def faults(page: str) -> list[str]:
 
 
 def test_every_screen(place):
-    """Each screen is there, says its command line, holds no code or style of its own, and takes five statements at most."""
+    """Each screen has its command line, no inline code or style, and needs at most five statements."""
     assert set(place.paths()) == set(PAGES)
-    place.masks = place.house.masks.kinds()
+    place.masks = place.site.masks.kinds()
     for route, path in place.paths().items():
-        with counting(place.app.store) as asked:
+        with counting(place.app.store) as statements:
             answer = place.client.get(path)
         if route == "/find":
             assert answer.status_code == 303
             continue
         assert answer.status_code == 200, (path, answer.text[-2000:])
         assert not faults(answer.text), path
-        if route != "/doctor":  # what it finds is kept for a while
-            assert len(asked) <= 5, (path, asked)
+        if route != "/doctor":  # its findings are cached
+            assert len(statements) <= 5, (path, statements)
         assert "<code>holdfast " in answer.text, path
         assert answer.text.count('aria-current="page"') >= 1, path
 
 
 def test_secrets_are_masked(place):
-    """Neither a field called token nor one that its kind has declared is on any page, nor what a handler said of it."""
+    """No page shows a field named token, a declared secret, or an error with one."""
     for path in [*place.paths().values(), *place.more()]:
         page = place.client.get(path).text
         for secret in SECRETS:
@@ -180,7 +180,7 @@ def test_secrets_are_masked(place):
 
 @pytest.mark.one_backend
 def test_progress_is_shown_without_secrets(place):
-    """On the page of its job, and in lists."""
+    """On the page of the job, and in lists."""
     card, store = "4222-2222", place.app.store
     job = place.app.enqueue("charge", {"card": card, "token": "t"}, queue="tills")
     (lease,) = store.leases.claim(WorkerId("till"), queues=["tills"], kinds=["charge"], mark=True)
@@ -194,7 +194,7 @@ def test_progress_is_shown_without_secrets(place):
 
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory):
-    """A store whose every text wants to break the page."""
+    """A store in which every text is hostile."""
     folder = tmp_path_factory.mktemp("hostile")
     scenery = Scenery(f"sqlite:///{folder / 'jobs.db'}", HOSTILE)
     yield scenery
@@ -202,15 +202,15 @@ def hostile(tmp_path_factory):
 
 
 def test_hostile_texts(hostile):
-    """Whatever stands in a field is text on the page: no tag, no attribute, no direction, no control."""
+    """A hostile text is text on the page: no tag, attribute, direction mark or control."""
     shown = ""
     for path in [*hostile.paths().values(), *hostile.more()]:
         page = hostile.client.get(path).text
         assert not faults(page), path
         assert "<script>alert" not in page, path
         assert "<img src=x" not in page, path
-        for sign in "\u202e\u2066\u200b\x1b\x07":
-            assert sign not in re.sub(r'value="[^"]*"', "", page), (path, sign)
+        for character in "\u202e\u2066\u200b\x1b\x07":
+            assert character not in re.sub(r'value="[^"]*"', "", page), (path, character)
         shown += page
     assert shown.count("&lt;script&gt;alert(1)&lt;/script&gt;") > 20
     assert "⟨U+202E⟩" in shown
@@ -229,27 +229,27 @@ def test_hostile_texts(hostile):
         "/find?q=%3Cscript%3E",
         "/jobs?before=%3Cx",
         "/dependencies?job=%3Cscript%3E",
-        "/acts?actor=%3Cscript%3E&before=x",
+        "/audit-log?actor=%3Cscript%3E&before=x",
         "/jobs/1/log?token=x&find=%3Cscript%3E",
         "/batches?before=99999999999999999999",
     ],
 )
 def test_hostile_addresses(hostile, path):
-    """Whatever stands in an address is answered with a page, never with a failure, and is text there."""
+    """Every address has a page as answer, never a failure, and hostile parameters are text."""
     answer = hostile.client.get(path, follow_redirects=True)
     assert answer.status_code in (200, 400, 404), answer.text[-2000:]
     assert not faults(answer.text)
     assert "<script>" not in answer.text
 
 
-def test_what_was_said_cannot_be_made_up(hostile):
-    """What was done is told by a cookie of ours: hostile text in it is text, too."""
+def test_a_forged_notice_is_only_text(hostile):
+    """The cookie with the notice may contain hostile text."""
     answer = hostile.client.get("/", headers={"cookie": "holdfast_said=%3Cscript%3Ealert(1)%3C/script%3E"})
     assert "&lt;script&gt;alert(1)" in answer.text
     assert not faults(answer.text)
 
 
-# -- what people do ----------------------------------------------------------------------------------
+# -- actions ----------------------------------------------------------------------------------
 
 
 def state_of(place, name) -> State:
@@ -257,76 +257,76 @@ def state_of(place, name) -> State:
 
 
 def test_retry_one(place):
-    """A dead job is retried from its page; the page that follows says so, once, and the act is written down."""
+    """A dead job is retried from its page. The next page shows that once, and the audit log has an entry."""
     job = place.scene.jobs["charge"]
-    page = place.post(f"/jobs/{job}/act", action="retry")
+    page = place.post(f"/jobs/{job}/action", action="retry")
     assert "1 job retried." in page
     assert state_of(place, "charge") is State.READY
     assert "1 job retried." not in place.get(f"/jobs/{job}")
-    act = place.app.store.audit_log.page(limit=1)[0]
-    assert (act.action, act.actor, act.via) == ("retry", "ada", "web")
-    place.client.post(f"/jobs/{job}/act", data={"action": "hold"})
+    record = place.app.store.audit_log.page(limit=1)[0]
+    assert (record.action, record.actor, record.via) == ("retry", "ada", "web")
+    place.client.post(f"/jobs/{job}/action", data={"action": "hold"})
     assert "1 job held." not in place.client.get("/", headers={"x-holdfast-live": "1"}).text
     assert "1 job held." in place.get(f"/jobs/{job}")
 
 
 def test_change_one(place):
-    """Priority, queue and time of a job are changed from its page; what is no number is refused in words."""
+    """Priority, queue and time are changed from the page of a job; an invalid number is refused."""
     job = place.scene.jobs["ready 0"]
-    place.post(f"/jobs/{job}/act", action="set", priority="7", to_queue="other", run_at="")
-    found = place.app.store.views.get(job)
-    assert (found.priority, found.queue) == (7, "other")
-    answer = place.client.post(f"/jobs/{job}/act", data={"action": "set", "priority": "seven"})
+    place.post(f"/jobs/{job}/action", action="set", priority="7", to_queue="other", run_at="")
+    changed = place.app.store.views.get(job)
+    assert (changed.priority, changed.queue) == (7, "other")
+    answer = place.client.post(f"/jobs/{job}/action", data={"action": "set", "priority": "seven"})
     assert answer.status_code == 400
     assert "priority is a whole number" in answer.text
 
 
 @pytest.mark.one_backend
 def test_chosen_jobs(place):
-    """Chosen jobs are held at once; what is grave is asked about first, with the count and the command."""
+    """Selected jobs are held at once. A destructive action asks first, with the count and the command."""
     ids = [place.scene.jobs[f"ready {number}"] for number in range(3)]
-    page = place.client.post("/jobs/act", data={"action": "hold", "which": "chosen", "id": ids[:2]})
+    page = place.client.post("/jobs/action", data={"action": "hold", "which": "chosen", "id": ids[:2]})
     assert page.status_code == 303
     assert [state_of(place, f"ready {number}") for number in range(3)] == [State.HELD, State.HELD, State.READY]
 
-    asked = place.client.post("/jobs/act", data={"action": "cancel", "which": "chosen", "id": ids})
-    assert asked.status_code == 200
-    assert "Cancel 3 jobs?" in asked.text
-    assert f"holdfast cancel {ids[0]} {ids[1]} {ids[2]} --yes" in asked.text
+    answer = place.client.post("/jobs/action", data={"action": "cancel", "which": "chosen", "id": ids})
+    assert answer.status_code == 200
+    assert "Cancel 3 jobs?" in answer.text
+    assert f"holdfast cancel {ids[0]} {ids[1]} {ids[2]} --yes" in answer.text
     assert state_of(place, "ready 2") is State.READY
-    place.post("/jobs/act", action="cancel", which="chosen", id=ids, sure="1")
+    place.post("/jobs/action", action="cancel", which="chosen", id=ids, sure="1")
     assert state_of(place, "ready 2") is State.CANCELLED
 
 
 @pytest.mark.one_backend
 def test_all_that_match(place):
-    """A verb for all that match says how many first; without a filter it takes nothing."""
+    """An action on all that match asks first, with the count; without a filter it is refused."""
     form = {"action": "retry", "which": "all", "filter": "state=dead kind=invoice"}
-    asked = place.client.post("/jobs/act", data=form)
-    assert "Retry 5 jobs?" in asked.text
-    assert "--filter" in asked.text
-    assert "5 jobs retried." in place.post("/jobs/act", **form, sure="1", back="state=dead")
+    answer = place.client.post("/jobs/action", data=form)
+    assert "Retry 5 jobs?" in answer.text
+    assert "--filter" in answer.text
+    assert "5 jobs retried." in place.post("/jobs/action", **form, sure="1", back="state=dead")
     assert place.app.store.views.count(Selector(states=(State.DEAD,), kinds=("invoice",))).count == 0
-    refused = place.client.post("/jobs/act", data={"action": "cancel", "which": "all", "filter": "", "sure": "1"})
+    refused = place.client.post("/jobs/action", data={"action": "cancel", "which": "all", "filter": "", "sure": "1"})
     assert refused.status_code == 400
-    nothing = place.client.post("/jobs/act", data={"action": "cancel", "which": "chosen"})
+    nothing = place.client.post("/jobs/action", data={"action": "cancel", "which": "chosen"})
     assert "no job was chosen" in nothing.text
 
 
 @pytest.mark.one_backend
 def test_clusters(place):
-    """The dead jobs of one cluster are retried, or discarded, after their count was seen."""
+    """A cluster is retried or deleted after a confirmation with its count."""
     page = place.get("/errors")
     key = re.search(r'name="cluster" value="([0-9a-f]+)"', page)[1]
-    assert "Retry 5 dead jobs?" in place.client.post("/errors/act", data={"action": "retry", "cluster": key}).text
-    assert "5 jobs retried." in place.post("/errors/act", action="retry", cluster=key, sure="1")
-    gone = place.client.post("/errors/act", data={"action": "retry", "cluster": key, "sure": "1"})
+    assert "Retry 5 dead jobs?" in place.client.post("/errors/action", data={"action": "retry", "cluster": key}).text
+    assert "5 jobs retried." in place.post("/errors/action", action="retry", cluster=key, sure="1")
+    gone = place.client.post("/errors/action", data={"action": "retry", "cluster": key, "sure": "1"})
     assert gone.status_code == 404
 
 
 @pytest.mark.one_backend
 def test_saved_filters(place):
-    """A filter is kept under a name for all who look, and forgotten again."""
+    """A filter is saved under a name and deleted again."""
     page = place.post("/filters", name="the dead", filter="state=dead")
     assert "the dead" in page
     assert "is forgotten" in place.post("/filters/drop?name=the%20dead")
@@ -335,13 +335,13 @@ def test_saved_filters(place):
 
 
 def test_batches(place):
-    """A batch is resumed and paused, its failed units retried or skipped by cluster; cancel is asked about."""
+    """A batch is resumed and paused, and its failed units are retried or skipped. Cancelling asks first."""
     paused, partial = place.scene.batches["paused"], place.scene.batches["partial"]
-    assert "goes on" in place.post(f"/batches/{paused}/act", action="resume")
+    assert "goes on" in place.post(f"/batches/{paused}/action", action="resume")
     assert place.app.store.batches.get(paused).state == "running"
-    place.post(f"/batches/{paused}/act", action="pause")
-    assert "Cancel batch" in place.client.post(f"/batches/{paused}/act", data={"action": "cancel"}).text
-    assert "cancelled" in place.post(f"/batches/{paused}/act", action="cancel", sure="1")
+    place.post(f"/batches/{paused}/action", action="pause")
+    assert "Cancel batch" in place.client.post(f"/batches/{paused}/action", data={"action": "cancel"}).text
+    assert "cancelled" in place.post(f"/batches/{paused}/action", action="cancel", sure="1")
 
     key = re.search(r'name="cluster" value="([0-9a-f]+)"', place.get(f"/batches/{partial}"))[1]
     form = {"action": "skip", "cluster": key}
@@ -352,25 +352,27 @@ def test_batches(place):
 
 @pytest.mark.one_backend
 def test_how_to_resume(place):
-    """A batch of the workers is resumed by its number; one that began here by its own command, where that is known."""
+    """A batch of workers resumes by its id; a local one by its own command, if that is known."""
     store, scene = place.app.store, place.scene
     assert f"holdfast batch resume {scene.batches['paused']}" in place.get(f"/batches/{scene.batches['paused']}")
     here = structs.replace(store.batches.get(scene.batches["partial"]), arguments='{"replace":true,"token":"abc"}')
-    assert resume_line(here) == ""
+    assert resume_command(here) == ""
     known = structs.replace(here, kind="mail.jobs:resync", source="range 1-40")
-    assert resume_line(known) == "holdfast batch run mail.jobs:resync --range 1-40 --set replace=true --set 'token=***'"
+    assert (
+        resume_command(known) == "holdfast batch run mail.jobs:resync --range 1-40 --set replace=true --set 'token=***'"
+    )
 
 
 def test_queues(place):
-    """Limits are changed and taken away, a queue is paused with a note and resumed."""
+    """Limits are set and removed; a queue is paused with a note and resumed."""
     assert "at most 2 over all hosts and 1 per worker" in place.post(
-        "/queues/act?name=imports", action="set", limit="2", worker_limit="1"
+        "/queues/action?name=imports", action="set", limit="2", worker_limit="1"
     )
     assert place.app.store.queues.get("imports").limit == 2
-    assert "no limit" in place.post("/queues/act?name=imports", action="set", limit="", worker_limit="")
+    assert "no limit" in place.post("/queues/action?name=imports", action="set", limit="", worker_limit="")
     assert place.app.store.queues.get("imports").limit is None
-    place.post("/queues/act?name=imports", action="resume")
-    assert "why not" in place.post("/queues/act?name=imports", action="pause", note="why not")
+    place.post("/queues/action?name=imports", action="resume")
+    assert "why not" in place.post("/queues/action?name=imports", action="pause", note="why not")
     decided = place.get("/queues?name=builds")
     assert "step up" in decided
     assert "the host bears it" in decided
@@ -378,33 +380,33 @@ def test_queues(place):
 
 @pytest.mark.one_backend
 def test_workers(place):
-    """A worker is asked to be quiet, and to go on; a stop is asked about first."""
-    place.post("/workers/act?id=worker-1", request="quiet")
+    """A worker is requested to be quiet and to go on; a stop asks first."""
+    place.post("/workers/action?id=worker-1", request="quiet")
     assert "Go on" in place.get("/workers")
-    place.post("/workers/act?id=worker-1", request="go-on")
-    assert "Stop worker worker-1?" in place.client.post("/workers/act?id=worker-1", data={"request": "stop"}).text
-    place.post("/workers/act?id=worker-1", request="stop", sure="1")
+    place.post("/workers/action?id=worker-1", request="go-on")
+    assert "Stop worker worker-1?" in place.client.post("/workers/action?id=worker-1", data={"request": "stop"}).text
+    place.post("/workers/action?id=worker-1", request="stop", sure="1")
     assert "stopping" in place.get("/workers")
 
 
 def test_schedules(place):
-    """A schedule is resumed, paused with a note, triggered; a backfill shows what it would fire first."""
-    assert "goes on from now" in place.post("/schedule/act?name=nightly", action="resume")
-    assert "for the weekend" in place.post("/schedule/act?name=nightly", action="pause", note="for the weekend")
-    assert "was fired as job" in place.post("/schedule/act?name=nightly", action="trigger")
+    """A schedule is resumed, paused with a note and triggered; a backfill shows its plans first."""
+    assert "goes on from now" in place.post("/schedule/action?name=nightly", action="resume")
+    assert "for the weekend" in place.post("/schedule/action?name=nightly", action="pause", note="for the weekend")
+    assert "was fired as job" in place.post("/schedule/action?name=nightly", action="trigger")
     form = {"action": "backfill", "first": "2020-01-01T00:00", "last": "2020-01-03T00:00"}
-    dry = place.client.post("/schedule/act?name=nightly", data={**form, "sure": "0"})
+    dry = place.client.post("/schedule/action?name=nightly", data={**form, "sure": "0"})
     assert dry.status_code == 200
     assert "2 plans from 2020-01-01 01:30 UTC to 2020-01-02 01:30 UTC would be fired" in dry.text
-    assert "2 plans" in place.post("/schedule/act?name=nightly", **form, sure="1")
-    assert "Remove schedule nightly?" in place.client.post("/schedule/act?name=nightly", data={"action": "rm"}).text
-    assert "nightly is removed" in place.post("/schedule/act?name=nightly", action="rm", sure="1")
+    assert "2 plans" in place.post("/schedule/action?name=nightly", **form, sure="1")
+    assert "Remove schedule nightly?" in place.client.post("/schedule/action?name=nightly", data={"action": "rm"}).text
+    assert "nightly is removed" in place.post("/schedule/action?name=nightly", action="rm", sure="1")
 
 
 @pytest.mark.one_backend
 def test_the_line_to_copy_of_a_strange_name(place):
-    """A name that begins with a dash is no option, and one of several words is one."""
-    definition = Definition(kind="mail", cron="@hourly")
+    """A name that begins with a dash is not an option, and one with spaces is one argument."""
+    definition = Definition(kind="mail", when=Spec(cron="@hourly"))
     for name in ("-x y", "-z"):
         place.scene.app.store.schedules.create(name, definition, actor="ada")
     assert "holdfast schedule show -- &#39;-x y&#39;<" in place.client.get("/schedule", params={"name": "-x y"}).text
@@ -415,40 +417,47 @@ def test_the_line_to_copy_of_a_strange_name(place):
 
 @pytest.mark.one_backend
 def test_roles(place):
-    """Whoever may only look sees no button, and is refused whatever they send; an operator removes nothing."""
-    place.house.role = Role.VIEWER
+    """A viewer sees no buttons and is refused; an operator deletes nothing."""
+    place.site.role = Role.VIEWER
     for path in place.paths().values():
         assert 'method="post"' not in place.client.get(path, follow_redirects=True).text, path
-    for route in ACTS:
+    for route in ACTIONS:
         path = route.replace("{id:int}", "1")
         assert place.client.post(path, data={"action": "retry", "request": "quiet"}).status_code == 403, path
-    place.house.role = Role.OPERATOR
+    place.site.role = Role.OPERATOR
     job = place.scene.jobs["charge"]
-    assert place.client.post(f"/jobs/{job}/act", data={"action": "rm"}).status_code == 403
-    assert place.client.post("/schedule/act?name=nightly", data={"action": "rm", "sure": "1"}).status_code == 403
-    assert place.client.post(f"/batches/{place.scene.batches['partial']}/act", data={"action": "rm"}).status_code == 403
+    assert place.client.post(f"/jobs/{job}/action", data={"action": "rm"}).status_code == 403
+    assert place.client.post("/schedule/action?name=nightly", data={"action": "rm", "sure": "1"}).status_code == 403
+    assert (
+        place.client.post(f"/batches/{place.scene.batches['partial']}/action", data={"action": "rm"}).status_code == 403
+    )
 
 
 @pytest.mark.one_backend
-def test_only_those_who_act_search_in_errors(place):
-    """A viewer who could would guess masked secrets letter by letter."""
+def test_viewers_cannot_search_in_errors(place):
+    """A viewer could guess masked secrets letter by letter."""
     batch = f"/batches/{place.scene.batches['partial']}"
-    asked = [("/jobs", {"filter": "state=dead error=a"}), (batch, {"text": "a"})]
-    assert [place.client.get(path, params=query).status_code for path, query in asked] == [200, 200]
-    place.house.role = Role.VIEWER
-    assert [place.client.get(path, params=query).status_code for path, query in asked] == [403, 403]
+    searches = [("/jobs", {"filter": "state=dead error=a"}), (batch, {"text": "a"})]
+    assert [place.client.get(path, params=query).status_code for path, query in searches] == [200, 200]
+    place.site.role = Role.VIEWER
+    assert [place.client.get(path, params=query).status_code for path, query in searches] == [403, 403]
     assert 'name="text"' not in place.client.get(batch).text
     assert "error=" not in place.client.get("/jobs").text
 
 
 @pytest.mark.one_backend
 def test_strange_forms(place):
-    """A form that makes no sense is refused in words."""
-    for path in ("/jobs/act", "/queues/act?name=x", "/schedule/act?name=nightly", "/workers/act?id=worker-1"):
+    """An invalid form is refused with a page."""
+    for path in (
+        "/jobs/action",
+        "/queues/action?name=x",
+        "/schedule/action?name=nightly",
+        "/workers/action?id=worker-1",
+    ):
         assert place.client.post(path, data={"action": "explode", "request": "explode"}).status_code == 400, path
-    assert place.client.post("/jobs/act", content=b"\xff\xfe").status_code == 400
-    assert place.client.post("/queues/act?name=", data={"action": "pause"}).status_code == 400
-    assert place.client.get("/jobs/act").status_code in (404, 405)
+    assert place.client.post("/jobs/action", content=b"\xff\xfe").status_code == 400
+    assert place.client.post("/queues/action?name=", data={"action": "pause"}).status_code == 400
+    assert place.client.get("/jobs/action").status_code in (404, 405)
 
 
 # -- logs ------------------------------------------------------------------------------------------
@@ -456,14 +465,14 @@ def test_strange_forms(place):
 
 @pytest.mark.one_backend
 def test_log(place):
-    """The log of a program: coloured, masked, searched; of what is no program it says so."""
+    """The log of a command has colours, masks and a search; other jobs have no log."""
     job = place.scene.jobs["build"]
     page = place.get(f"/jobs/{job}/log")
     assert '<span class="f1">error</span>' in page
     assert "the token was ***" in page
-    found = place.get(f"/jobs/{job}/log?find=SYMBOL")
-    assert "1 lines hold" in found
-    assert "<mark>symbol</mark>" in found
+    page = place.get(f"/jobs/{job}/log?find=SYMBOL")
+    assert "1 lines hold" in page
+    assert "<mark>symbol</mark>" in page
     assert "has no log" in place.get(f"/jobs/{place.scene.jobs['charge']}/log")
 
 
@@ -472,9 +481,9 @@ def test_log(place):
 
 @pytest.mark.one_backend
 def test_empty_store(real_database):
-    """A new store has pages too: they say what to do first."""
+    """The pages of a new store say what to do first."""
     with holdfast.Holdfast(real_database.url) as app:
-        client = client_of(OpenHouse(app))
+        client = client_of(OpenSite(app))
         for path in (
             "/",
             "/jobs",
@@ -484,7 +493,7 @@ def test_empty_store(real_database):
             "/schedules",
             "/errors",
             "/dependencies",
-            "/acts",
+            "/audit-log",
             "/doctor",
         ):
             answer = client.get(path)
@@ -495,7 +504,7 @@ def test_empty_store(real_database):
         assert "holdfast worker" in client.get("/workers").text
 
 
-# -- what is sent along ------------------------------------------------------------------------------
+# -- assets ------------------------------------------------------------------------------
 
 CHECKSUMS = {
     "uplot.js": "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f",
@@ -505,23 +514,27 @@ CHECKSUMS = {
 
 
 def test_assets():
-    """All assets together are small; what is not ours is what its makers published, with its licence."""
-    assets = list((HERE / "static").iterdir())
+    """All assets together are small; foreign ones are unchanged and have their licence."""
+    assets = list((WEB_FOLDER / "static").iterdir())
     assert sum(path.stat().st_size for path in assets) < 150_000
     for name, digest in CHECKSUMS.items():
-        assert hashlib.sha256((HERE / "static" / name).read_bytes()).hexdigest() == digest
+        assert hashlib.sha256((WEB_FOLDER / "static" / name).read_bytes()).hexdigest() == digest
 
 
-def test_assets_ask_nobody_else():
-    """Neither a script, nor a style, nor a template names another server."""
-    ours: list[Path] = [*(HERE / "templates").iterdir(), HERE / "static" / "app.js", HERE / "static" / "style.css"]
+def test_assets_load_nothing_from_other_sites():
+    """No script, style or template names another server."""
+    ours: list[Path] = [
+        *(WEB_FOLDER / "templates").iterdir(),
+        WEB_FOLDER / "static" / "app.js",
+        WEB_FOLDER / "static" / "style.css",
+    ]
     for path in ours:
         assert not re.search(r"https?://|//[a-z0-9-]+\.[a-z]", path.read_text(encoding="utf-8")), path
 
 
 @pytest.mark.one_backend
 def test_static(place):
-    """Assets are served with their types."""
+    """Assets have their content types."""
     for name, kind in {"app.js": "javascript", "style.css": "text/css", "icon.svg": "image/svg+xml"}.items():
         answer = place.client.get(f"/static/{name}")
         assert answer.status_code == 200

@@ -1,1 +1,1 @@
-"""What operators do: every change, with its audit entry."""
+"""Actions of operators. Each change leaves an audit entry."""

@@ -1,4 +1,4 @@
-"""Jobs that people enqueue from afar, by the name of a kind."""
+"""New jobs that people enqueue by the name of a kind, without its application."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from holdfast.errors import InvalidInput, InvalidPayload, PayloadTooLarge
 from holdfast.store import Store
 
 
-def make_request(
+def build_job(
     store: Store,
     kind: str,
     payload: Mapping[str, Any],
@@ -32,47 +32,39 @@ def make_request(
     delay: str | float | timedelta | None,
     run_at: datetime | None,
     after: Sequence[int],
-    **options: Any,
+    **others: Any,
 ) -> NewJob:
-    """What an enqueue asks of the store, checked as far as it can be without the application.
-
-    Raises:
-        UnknownKind: Nobody has registered the kind.
-        InvalidPayload: A parameter is unknown, or missing; or it is no command.
-        PayloadTooLarge: It takes more than 256 KiB.
-    """
+    """Build a job and check it as far as the published kind allows."""
     if kind.startswith("holdfast."):
         raise InvalidInput(f"{kind!r} is no kind for people", hint="Start a batch instead.")
     size = len(payload_json(payload, label="the payload"))
     if size > MAX_PAYLOAD:
         raise PayloadTooLarge(f"the payload takes {size:,} bytes; at most {MAX_PAYLOAD:,} are allowed", kind=kind)
-    told: dict[str, Any] = {
-        **options,
+    options: dict[str, Any] = {
+        **others,
         "delay": None if delay is None else as_duration(delay),
         "run_at": None if run_at is None else checked_timestamp(run_at),
-        "after": After(ids=tuple(JobId(each) for each in after)) if after else None,
+        "after": After(ids=tuple(JobId(job_id) for job_id in after)) if after else None,
     }
-    named = None if key is None else checked_name(key, label="the key")
+    checked_key = None if key is None else checked_name(key, what="the key")
     if kind == COMMAND:
-        return _program(payload, named, told)
+        return _command_job(payload, checked_key, options)
     published = store.kinds.get(kind)
-    check_payload(published, payload)
-    return new_job_of(published, payload, key=named, **told)
+    checked_payload(published, payload)
+    return request_of(published, payload, key=checked_key, **options)
 
 
-def _program(payload: Mapping[str, Any], key: str | None, told: dict[str, Any]) -> NewJob:
-    """A program: what ``holdfast add`` makes, from its words."""
+def _command_job(payload: Mapping[str, Any], key: str | None, options: dict[str, Any]) -> NewJob:
     try:
         command = msgspec.convert(dict(payload), Command)
     except msgspec.ValidationError as error:
         hint = 'It is like {"argv": ["make", "all"], "cwd": "/srv"}.'
         raise InvalidPayload(f"this is no command: {error}", hint=hint) from None
-    given = {name: value for name, value in told.items() if value is not None}
-    given.setdefault("queue", DEFAULT_QUEUE)
+    used = {"queue": DEFAULT_QUEUE, **{name: value for name, value in options.items() if value is not None}}
     return NewJob(
         kind=COMMAND,
         payload=command.dumps(),
         unique=None if key is None else Unique(key),
         max_attempts=1,
-        **given,
+        **used,
     )

@@ -1,46 +1,51 @@
-"""What people can do to jobs, by the names that the verbs have everywhere."""
+"""Actions on jobs: the table of actions, and the service that performs them."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Mapping
-from datetime import UTC, datetime
+from collections.abc import Callable, Container, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from itertools import islice
+from typing import Any
 
 from msgspec import Struct, structs
 
+from holdfast.admin.actions.audit import ActionContext
+from holdfast.admin.actions.results import Changed, EnqueuedJob
 from holdfast.domain.access.roles import Role
 from holdfast.domain.commands.command import COMMAND, Command
 from holdfast.domain.commands.edit import Edit
-from holdfast.domain.jobs.filter import parse_timestamp
+from holdfast.domain.jobs.filter import parse_timestamp, say_filter
 from holdfast.domain.jobs.job import JobId, State
 from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.names import checked_name, nearest_name
 from holdfast.domain.schedules.rule import checked_timestamp
-from holdfast.domain.sizes import as_bytes, checked_number
-from holdfast.errors import InvalidInput
+from holdfast.domain.text import as_bytes, checked_name, checked_number, nearest
+from holdfast.errors import InvalidInput, NoSuchJob, NotFound
 from holdfast.store import Store
 from holdfast.store.jobs.control import JobControl
 
-#: To find out why some jobs were left alone, so many are looked at.
-LOOKED_AT = 10_000
+#: Jobs that are read to explain why an action left some of them unchanged.
+MAX_EXPLAINED_JOBS = 10_000
+#: Counts of matching jobs stop here.
+MAX_COUNT = 1_000_000
+#: Dead jobs that a cluster is searched among, and jobs of a cluster that one action changes.
+MAX_SCANNED_JOBS, MAX_CLUSTER_JOBS = 100_000, 10_000
 
-#: Changes the chosen jobs and answers which.
-Act = Callable[..., list[JobId]]
 
-
-def _accept(**given: object) -> None:
-    """For a verb that has no words of its own, or takes any."""
+def _accept(**options: object) -> None:
+    """Accept any options: the action has none of its own, or needs no check."""
 
 
 class JobAction(Struct, frozen=True):
-    """Something that can be done to jobs: what it leaves alone, by which role, whether one should be asked before.
+    """One action on jobs.
 
-    *check* refuses what *act* could not do with the words that were given. One that *refuses* some jobs has to be tried
-    in a dry run; the others leave such jobs alone.
+    *run* changes the selected jobs and returns their ids. *applies* explains which jobs it leaves unchanged. *check*
+    refuses invalid options before anything changes. An action that *refuses* some jobs must run in a dry run to find
+    out; the others skip such jobs.
     """
 
-    act: Act
+    run: Callable[..., list[JobId]]
     applies: str
     check: Callable[..., None] = _accept
     role: Role = Role.OPERATOR
@@ -54,7 +59,7 @@ def _kill(control: JobControl, chosen: Selector, *, actor: str) -> list[JobId]:
     return [] if narrowed.empty else control.cancel(narrowed, actor=actor)
 
 
-def _remove(control: JobControl, chosen: Selector, *, actor: str) -> list[JobId]:  # noqa: ARG001 - nothing is left to tell of
+def _delete(control: JobControl, chosen: Selector, *, actor: str) -> list[JobId]:  # noqa: ARG001 - no event is left to name the actor
     return control.remove(chosen)
 
 
@@ -83,12 +88,12 @@ def _check_change(
     if to_queue is not None:
         checked_name(to_queue, label="the queue")
     if run_at is not None:
-        _moment(run_at)
+        _parse_run_at(run_at)
     if edit:
         edit.applied(Command(argv=("true",), cwd="/").dumps(), "nobody")
 
 
-def _moment(text: str) -> datetime:
+def _parse_run_at(text: str) -> datetime:
     now = datetime.now(UTC)
     return now if text == "now" else checked_timestamp(parse_timestamp(text, now=now, ahead=True))
 
@@ -109,17 +114,17 @@ def _change(
     if to_queue is not None:
         changed |= set(control.move(chosen, to_queue, actor=actor))
     if run_at is not None:
-        changed |= set(control.reschedule(chosen, _moment(run_at), actor=actor))
+        changed |= set(control.reschedule(chosen, _parse_run_at(run_at), actor=actor))
     if edit:
-        programs = chosen if chosen.kinds is not None else structs.replace(chosen, kinds=(COMMAND,))
-        made = control.rewrite(
-            programs, lambda payload: edit.applied(payload, actor), actor=actor, detail=edit.describe()
+        commands = chosen if chosen.kinds is not None else structs.replace(chosen, kinds=(COMMAND,))
+        edited = control.rewrite(
+            commands, lambda payload: edit.applied(payload, actor), actor=actor, detail=edit.told()
         )
-        changed |= set(made)
+        changed |= set(edited)
     return sorted(changed)
 
 
-#: The verbs of jobs, by the names that they have everywhere.
+#: The actions on jobs, by the name that they have on every edge.
 JOB_ACTIONS: Mapping[str, JobAction] = {
     "cancel": JobAction(JobControl.cancel, "what has ended stays as it is", destructive=True),
     "pause": JobAction(JobControl.pause, "what has ended or is held stays as it is", note=True),
@@ -137,7 +142,7 @@ JOB_ACTIONS: Mapping[str, JobAction] = {
     ),
     "hold": JobAction(JobControl.hold, "only what waits can be held", note=True),
     "unhold": JobAction(JobControl.unhold, "only what is held can be let go"),
-    "rm": JobAction(_remove, "it was gone already", role=Role.ADMIN, destructive=True, refuses=True),
+    "rm": JobAction(_delete, "it was gone already", role=Role.ADMIN, destructive=True, refuses=True),
     "set": JobAction(
         _change, "the others have these values already, or cannot take them any more", check=_check_change
     ),
@@ -145,11 +150,7 @@ JOB_ACTIONS: Mapping[str, JobAction] = {
 
 
 def job_action(name: str) -> JobAction:
-    """A verb of jobs.
-
-    Raises:
-        InvalidInput: There is none of this name.
-    """
+    """The action of this name; an unknown name is an InvalidInput with a suggestion."""
     if name not in JOB_ACTIONS:
         near = nearest_name(name, JOB_ACTIONS)
         hint = f"Did you mean {near!r}?" if near else f"Verbs: {', '.join(JOB_ACTIONS)}."
@@ -157,10 +158,123 @@ def job_action(name: str) -> JobAction:
     return JOB_ACTIONS[name]
 
 
-def left_alone(store: Store, action: str, selector: Selector, changed: Container[JobId]) -> str:
-    """How those jobs stand that a verb did not change, and what it is for."""
-    left = (job for job in islice(store.views.all(selector), LOOKED_AT) if job.id not in changed)
-    found = Counter(f"{job.state}, and told already" if job.requested is not None else str(job.state) for job in left)
-    told = ", ".join(f"{count:,} {state}" for state, count in found.items())
+class JobActions:
+    """Changes jobs and saved filters, and records each change."""
+
+    def __init__(self, context: ActionContext) -> None:
+        self._context = context
+        self._store = context.store
+
+    def count_matches(self, action: str, selector: Selector) -> int:
+        """Count the jobs that an action would take.
+
+        Raises:
+            InvalidInput: The selector is empty. An action never means all jobs by default.
+            NoSuchJob: An id does not exist, or nothing matches; a misspelt label must not go unnoticed.
+        """
+        if all(value is None for value in structs.asdict(selector).values()):
+            hint = "Give ids, or --label, --queue, --state … or --filter."
+            raise InvalidInput(f"which jobs should {action} take?", hint=hint)
+        self._store.views.refuse_missing(selector)
+        matched = self._store.views.count(selector, cap=MAX_COUNT).count
+        if not matched:
+            raise NoSuchJob("no job matches", hint="holdfast ls with the same options shows what does.")
+        return matched
+
+    def perform(
+        self, action: str, selector: Selector, *, dry_run: bool = False, matched: int | None = None, **options: Any
+    ) -> Changed:
+        """Perform one of :data:`JOB_ACTIONS` on the jobs that match.
+
+        *matched* is their count if the caller has it. Invalid *options* change nothing; a dry run checks them too.
+        """
+        job_action(action).check(**options)
+        count = self.count_matches(action, selector) if matched is None else matched
+        if dry_run:
+            return self._try(action, selector, count, **options)
+        ids = job_action(action).run(self._store.control, selector, actor=self._context.actor, **options)
+        used = {name: value for name, value in options.items() if value is not None}
+        note = used.pop("note", None) or " ".join(f"{name}={value}" for name, value in used.items()) or None
+        self._context.record(action, say_filter(selector), count=len(ids), note=note)
+        why = _explain_unchanged(self._store, action, selector, set(ids)) if len(ids) < count else None
+        return Changed(action, count, len(ids), False, ids, why)
+
+    def perform_on_cluster(self, action: str, key: str, *, dry_run: bool = False) -> Changed:
+        """``retry`` or ``rm`` the dead jobs of one cluster of errors, at most 10,000 of them.
+
+        Raises:
+            NotFound: No dead job belongs to the cluster any more.
+        """
+        known = job_action(action)
+        ids = self._ids_of(key)
+        selector = Selector(ids=tuple(ids), states=(State.DEAD,))
+        if dry_run:
+            return self._try(action, selector, len(ids))
+        changed = known.run(self._store.control, selector, actor=self._context.actor)
+        self._context.record(action, f"cluster={key}", count=len(changed))
+        return Changed(action, len(ids), len(changed), False, changed)
+
+    def _try(self, action: str, selector: Selector, matched: int, **options: Any) -> Changed:
+        if job_action(action).refuses:
+            control = self._store.dry_run_store().control
+            job_action(action).run(control, selector, actor=self._context.actor, **options)
+        return Changed(action, matched, 0, True, [])
+
+    def _ids_of(self, key: str) -> list[JobId]:
+        from holdfast.admin.views.masking import Masks
+        from holdfast.admin.views.overview import error_of
+        from holdfast.domain.jobs.error_clusters import cluster_key
+
+        masks, ids = Masks(self._store), []
+        for scanned, job in enumerate(self._store.dashboard.all_errors()):
+            if cluster_key(job.kind, error_of(job, masks)) == key:
+                ids.append(job.id)
+            if scanned >= MAX_SCANNED_JOBS or len(ids) >= MAX_CLUSTER_JOBS:
+                break
+        if not ids:
+            raise NotFound(f"no dead job belongs to the cluster {key[:40]!r}", hint="It may have been dealt with.")
+        return ids
+
+    def enqueue(
+        self,
+        kind: str,
+        payload: Mapping[str, Any],
+        *,
+        delay: str | float | timedelta | None = None,
+        run_at: datetime | None = None,
+        key: str | None = None,
+        after: Sequence[int] = (),
+        dry_run: bool = False,
+        **options: Any,
+    ) -> EnqueuedJob:
+        """Enqueue a job of a registered kind, or a command; a dry run only checks it."""
+        from holdfast.admin.actions.enqueue import build_job
+
+        actor = self._context.actor
+        job = build_job(
+            self._store, kind, payload, delay=delay, run_at=run_at, key=key, after=after, actor=actor, **options
+        )
+        if dry_run:
+            tried = self._store.dry_run_store().jobs.enqueue(job)
+            return EnqueuedJob(None if tried.created else tried.id, tried.created, kind, job.queue, dry_run=True)
+        answer = self._store.jobs.enqueue(job)
+        self._context.record("enqueue", f"id={answer.id}", count=int(answer.created), note=kind)
+        return EnqueuedJob(answer.id, answer.created, kind, job.queue)
+
+    def save_filter(self, name: str, text: str) -> None:
+        """Save a filter of jobs under a name that all users of the store share."""
+        self._store.saved_filters.save(name, text, actor=self._context.actor)
+        self._context.record("filter save", f"filter={name}", note=text or None)
+
+    def delete_filter(self, name: str) -> None:
+        self._store.saved_filters.drop(name)
+        self._context.record("filter rm", f"filter={name}")
+
+
+def _explain_unchanged(store: Store, action: str, selector: Selector, changed: Container[JobId]) -> str:
+    """The states of the jobs that an action did not change, and the jobs that it applies to."""
+    left = (job for job in islice(store.views.all(selector), MAX_EXPLAINED_JOBS) if job.id not in changed)
+    states = Counter(f"{job.state}, and told already" if job.requested is not None else str(job.state) for job in left)
+    counts = ", ".join(f"{count:,} {state}" for state, count in states.items())
     applies = JOB_ACTIONS[action].applies
-    return f"{told}; {applies}" if told else applies
+    return f"{counts}; {applies}" if counts else applies

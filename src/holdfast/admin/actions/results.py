@@ -1,4 +1,4 @@
-"""What verbs answer: the same for the command line, the pages and the API."""
+"""The answers of actions: the same on the command line, on pages and in the API."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class Changed(Struct, frozen=True):
     changed: int
     dry_run: bool
     ids: list[JobId]
-    #: What has become of those that were not changed, if there are any.
+    #: The states of jobs that matched and were not changed, if there are any.
     why: str | None = None
 
 
-class Steered(Struct, frozen=True):
+class BatchChanged(Struct, frozen=True):
     """What a verb did to a batch, or with a *dry_run* would do; *units* counts those that it changed."""
 
     batch: int
@@ -60,7 +60,7 @@ class BackfilledPlans(Struct, frozen=True):
     dry_run: bool
 
 
-class WorkerAsked(Struct, frozen=True):
+class WorkerRequestSent(Struct, frozen=True):
     """What a worker was asked; it obeys with its next heartbeat."""
 
     worker: WorkerId

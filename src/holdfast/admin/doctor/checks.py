@@ -1,4 +1,4 @@
-"""The doctor: looks at the environment and the store, and says what to mend and how."""
+"""The checks of the doctor: environment, settings and store, each with its fix."""
 
 from __future__ import annotations
 
@@ -31,18 +31,19 @@ if TYPE_CHECKING:
     from holdfast.store import Store
 
 OLDEST_PYTHON = (3, 11)
-#: STRICT tables need it.
+#: The first version with STRICT tables.
 OLDEST_SQLITE = (3, 37, 0)
-#: A due plan has waited too long for a planner; and so many schedules are looked at one by one.
-LATE, LOOKED_AT = timedelta(minutes=2), 500
-#: Variables that are no settings, but ours all the same.
+#: A due plan that waits for longer is late.
+LATE_AFTER = timedelta(minutes=2)
+MAX_SCHEDULES = 500
+#: Variables of Holdfast that are not settings.
 OTHER_VARIABLES = {"HOLDFAST_API_KEY", "HOLDFAST_METRICS_TOKEN", "HOLDFAST_WORKER", "HOLDFAST_CHILD", "HOLDFAST_CAPS"}
 
 
 def examine(open_store: Callable[[], Store], *, logs: Path | None = None) -> Iterator[HealthCheck]:
-    """Every check that applies here, the environment first. A store that cannot be opened ends the list.
+    """Run all checks, the environment first. A store that cannot be opened ends the list.
 
-    *logs* is the folder of what programs have written.
+    *logs* is the folder of command logs.
     """
     yield from environment()
     yield from caps()
@@ -54,15 +55,15 @@ def examine(open_store: Callable[[], Store], *, logs: Path | None = None) -> Ite
         yield fail("store", error.message, error.hint)
         return
     try:
-        yield from of_store(store)
+        yield from check_store(store)
         yield from host.clock(store)
-        yield from of_programs(store, logs)
+        yield from check_commands(store, logs)
     except HoldfastError as error:
         yield fail("store", error.message, error.hint or "See holdfast db check.")
 
 
 def environment() -> Iterator[HealthCheck]:
-    """Python, SQLite and the system."""
+    """Check Python, SQLite and the operating system."""
     version = platform.python_version()
     if sys.version_info < OLDEST_PYTHON:
         yield fail("python", f"Python {version} is too old", "Install Python 3.11 or later.")
@@ -78,7 +79,7 @@ def environment() -> Iterator[HealthCheck]:
 
 
 def caps() -> Iterator[HealthCheck]:
-    """Who would see to the memory of programs."""
+    """Check the mechanism that enforces memory caps of commands."""
     enforcer = enforcer_here()
     if enforcer == "watch":
         text = "memory caps of programs are only watched, every tenth of a second, and shares of processors not at all"
@@ -88,34 +89,34 @@ def caps() -> Iterator[HealthCheck]:
 
 
 def configuration(environ: Mapping[str, str]) -> Iterator[HealthCheck]:
-    """The files and variables. One that looks like ours but is not is a mistake, or of another program."""
+    """Check settings files and variables. An unknown ``HOLDFAST_`` variable is probably a typo."""
     try:
-        found = read_settings(environ=environ).values
+        values = settings(environ=environ)
     except HoldfastError as error:
         yield fail("configuration", error.message, error.hint)
     else:
-        origins = sorted({each.origin for each in found.values()} - {"default"})
+        origins = sorted({value.origin for value in values.values()} - {"default"})
         yield ok("configuration", f"from {', '.join(origins)}" if origins else "all defaults")
     known = {setting.variable or "" for setting in setting_fields().values()} | OTHER_VARIABLES
     for name in sorted(name for name in environ if name.startswith("HOLDFAST_") and name not in known):
         yield warn("configuration", f"the variable {name} means nothing", "See holdfast config show --origin.")
 
 
-def of_store(store: Store) -> Iterator[HealthCheck]:
-    """The database and what is in it."""
+def check_store(store: Store) -> Iterator[HealthCheck]:
+    """Check the database, workers, queues, schedules and dead jobs."""
     tools = store.database.tools
     yield ok("store", f"{tools.server}, {tools.size() / 1e6:,.1f} MB")
     yield from tools.health()
-    seen = overview(store)
-    yield from workers(seen)
-    yield from queues(seen)
-    yield from schedules(store, seen)
-    if dead := seen.counts[State.DEAD].count:
+    view = overview(store)
+    yield from workers(view)
+    yield from queues(view)
+    yield from schedules(store, view)
+    if dead := view.counts[State.DEAD].count:
         yield warn("dead jobs", f"{dead:,} jobs are dead", "See holdfast ls --state dead, then holdfast retry or rm.")
 
 
-def of_programs(store: Store, logs: Path | None = None) -> Iterator[HealthCheck]:
-    """What is around programs, and the eight invariants of those that are live."""
+def check_commands(store: Store, logs: Path | None = None) -> Iterator[HealthCheck]:
+    """Check the files around commands, and the invariants of live commands."""
     live = host.live_commands(store)
     if logs is not None:
         yield from host.logs(logs)
@@ -125,26 +126,26 @@ def of_programs(store: Store, logs: Path | None = None) -> Iterator[HealthCheck]
     yield from invariants.examine(live, this_host, host.config_files(Path.cwd()))
 
 
-def workers(seen: Overview) -> Iterator[HealthCheck]:
-    """Whether somebody works, and whether all work with the same code."""
-    if not seen.workers:
-        waits = sum(queue.ready for queue in seen.queues)
-        if waits:
-            yield warn("workers", f"no worker is alive, and {waits:,} jobs are ready", "Start one: holdfast up.")
+def workers(view: Overview) -> Iterator[HealthCheck]:
+    """Check that workers are alive and run the same version."""
+    if not view.workers:
+        ready = sum(queue.ready for queue in view.queues)
+        if ready:
+            yield warn("workers", f"no worker is alive, and {ready:,} jobs are ready", "Start one: holdfast up.")
         else:
             yield ok("workers", "none is alive, and nothing waits for one")
         return
-    yield ok("workers", f"{len(seen.workers)} alive")
-    versions = sorted({worker.version or "none" for worker in seen.workers})
+    yield ok("workers", f"{len(view.workers)} alive")
+    versions = sorted({worker.version or "none" for worker in view.workers})
     if len(versions) > 1:
         yield warn("versions", f"workers run different code: {', '.join(versions)}", "Restart the older ones.")
 
 
-def queues(seen: Overview) -> Iterator[HealthCheck]:
-    """Queues that nobody serves, that are paused, or whose jobs have lost their holders."""
-    served = {name for worker in seen.workers for name in worker.queues}
-    for queue in seen.queues:
-        if queue.ready and seen.workers and queue.name not in served:
+def queues(view: Overview) -> Iterator[HealthCheck]:
+    """Report queues without a worker, paused queues, and expired leases."""
+    served = {name for worker in view.workers for name in worker.queues}
+    for queue in view.queues:
+        if queue.ready and view.workers and queue.name not in served:
             text = f"{queue.ready:,} jobs wait in {queue.name!r}, which no worker serves"
             fix = f"Start one with --queue={shlex.quote(queue.name)}, or move them with holdfast set --to-queue."
             yield warn("queue", text, fix)
@@ -158,9 +159,9 @@ def queues(seen: Overview) -> Iterator[HealthCheck]:
             yield warn("leases", text, "Any worker of this store does it within seconds: start one.")
 
 
-def schedules(store: Store, seen: Overview) -> Iterator[HealthCheck]:
-    """Schedules that cannot be planned, that nobody plans, that are paused, or whose jobs nobody would run."""
-    for troubled in store.schedules.troubled(late=LATE):
+def schedules(store: Store, view: Overview) -> Iterator[HealthCheck]:
+    """Report schedules that fail, are late or paused, or whose kind no worker runs."""
+    for troubled in store.schedules.troubled(late=LATE_AFTER):
         if troubled.error is not None:
             text = f"{troubled.name!r} cannot be planned: {troubled.error}"
             fix = f"It is tried again by itself. See: holdfast schedule show {quote_argument(troubled.name)}"
@@ -169,23 +170,23 @@ def schedules(store: Store, seen: Overview) -> Iterator[HealthCheck]:
             text = f"{troubled.name!r} is due since {troubled.next_at:%Y-%m-%d %H:%M:%S} UTC, and nobody plans it"
             fix = "Start a worker or a scheduler; if its scopes come from a function, with the --app that has it."
             yield warn("schedule", text, fix)
-    served, now = {kind for worker in seen.workers for kind in worker.kinds}, store.schedules.now()
-    for each in islice(store.schedules.all(), LOOKED_AT):
+    served, now = {kind for worker in view.workers for kind in worker.kinds}, store.schedules.now()
+    for each in islice(store.schedules.all(), MAX_SCHEDULES):
         kind = _kind_of(each)
         if each.paused:
             note = f": {mask_text(each.note)}" if each.note else ""
             yield warn(
                 "schedule", f"{each.name!r} is paused{note}", f"holdfast schedule resume {quote_argument(each.name)}"
             )
-        elif each.cursor is not None and each.cursor > now + LATE:
+        elif each.cursor is not None and each.cursor > now + LATE_AFTER:
             text = f"{each.name!r} is decided until {each.cursor:%Y-%m-%d %H:%M:%S} UTC, which is yet to come"
             yield warn("schedule", text, "The clock was ahead: pause it, and resume it.")
-        elif seen.workers and kind is not None and kind not in served:
+        elif view.workers and kind is not None and kind not in served:
             yield warn("schedule", f"no worker runs {kind!r}, which {each.name!r} fires", "Start one that has it.")
 
 
 def _kind_of(schedule: Schedule) -> str | None:
-    """The kind that it fires; None: its definition cannot be read, which the planner has told."""
+    """The kind that a schedule fires; None if its definition is invalid, which the planner has reported."""
     try:
         return schedule.defined.kind
     except (msgspec.DecodeError, HoldfastError):

@@ -1,4 +1,4 @@
-"""What the doctor looks at around a store: this host, its clock, logs, locks, files, and the programs that are live."""
+"""The checks of the doctor on this host: clock, user, logs, folders and locks of live commands."""
 
 from __future__ import annotations
 
@@ -25,70 +25,69 @@ from holdfast.worker.commands.cgroups import ROOT
 if TYPE_CHECKING:
     from holdfast.store import Store
 
-#: So many live programs are looked at.
-LOOKED_AT = 2_000
-#: A clock that differs by more makes leases and schedules look wrong.
-SKEW = timedelta(seconds=2)
-#: Logs may take so many bytes, and so many files are counted.
-LARGE_LOGS, COUNTED = 10 * 2**30, 100_000
-#: States in which programs meet: what waits for others runs after them.
-AT_ONCE = (State.RUNNING, State.READY, State.SCHEDULED)
+MAX_COMMANDS = 2_000
+#: A larger difference of clocks makes leases and schedules look wrong.
+MAX_SKEW = timedelta(seconds=2)
+#: Logs that take more bytes, or this many files, are reported.
+MAX_LOG_BYTES, MAX_LOG_FILES = 10 * 2**30, 100_000
+#: States of commands that may run at the same time; waiting ones run later.
+CONCURRENT_STATES = (State.RUNNING, State.READY, State.SCHEDULED)
 
 
 def live_commands(store: Store) -> list[LiveCommand]:
-    """The programs that run or may run at any moment."""
-    found = []
-    for job in islice(store.views.all(Selector(kinds=(COMMAND,), states=AT_ONCE)), LOOKED_AT):
+    """The commands that run, or may start at any time."""
+    commands = []
+    for job in islice(store.views.all(Selector(kinds=(COMMAND,), states=CONCURRENT_STATES)), MAX_COMMANDS):
         try:
             command = load_command(job.payload)
         except (msgspec.DecodeError, HoldfastError):
             continue
         running = job.state is State.RUNNING
-        found.append(
+        commands.append(
             LiveCommand(
                 id=job.id, command=command, label=job.label or "", key=job.key, queue=job.queue, running=running
             )
         )
-    return found
+    return commands
 
 
-def this_host(seen: Overview) -> HostSize:
-    """What this host has; psutil is asked for swap alone, since the rest is cheaper."""
+def this_host(view: Overview) -> HostSize:
+    """The memory, cores and swap of this host, and the jobs that its workers run."""
     import psutil
 
-    here = {worker.id for worker in seen.workers if worker.host == socket.gethostname()}
-    kernel_counts = not (ROOT / "memory").is_dir() or (ROOT / "memory" / "memory.memsw.limit_in_bytes").exists()
+    here = {worker.id for worker in view.workers if worker.host == socket.gethostname()}
+    counts_swap = not (ROOT / "memory").is_dir() or (ROOT / "memory" / "memory.memsw.limit_in_bytes").exists()
     return HostSize(
         memory=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
         swap=psutil.swap_memory().total,
-        swap_counts=kernel_counts,
-        at_once=sum(job.worker in here for job in seen.running) if here else None,
+        swap_counts=counts_swap,
+        at_once=sum(job.worker in here for job in view.running) if here else None,
     )
 
 
 def config_files(directory: Path) -> list[str]:
-    """Every file with settings of ours, here and above, whether it is read or not."""
-    found = []
+    """All files with settings in a directory and its parents, in use or not."""
+    files = []
     for folder in (directory, *directory.parents):
         for file in (folder / name for name in FILES):
             try:
                 if file.is_file() and any(
                     each.origin == str(file) for each in read_settings(environ={}, file=file).values.values()
                 ):
-                    found.append(str(file))
+                    files.append(str(file))
             except HoldfastError:
-                found.append(str(file))
-    return found
+                files.append(str(file))
+    return files
 
 
 def clock(store: Store) -> Iterator[HealthCheck]:
-    """The store's clock and this host's: a read of the one lies between two of the other."""
+    """Compare the clock of the store with two readings of this host's clock around it."""
     before = datetime.now(UTC)
-    told = store.schedules.now()
+    now = store.schedules.now()
     after = datetime.now(UTC)
-    off = before - told if told < before else told - after if told > after else timedelta(0)
-    if off > SKEW:
+    off = before - now if now < before else now - after if now > after else timedelta(0)
+    if off > MAX_SKEW:
         text = f"this host's clock and the store's differ by {off.total_seconds():,.1f} s"
         yield warn("clock", text, "Let both be set by NTP: timedatectl set-ntp true.")
     else:
@@ -96,7 +95,7 @@ def clock(store: Store) -> Iterator[HealthCheck]:
 
 
 def privileges() -> Iterator[HealthCheck]:
-    """As whom programs run."""
+    """Report the user that commands run as."""
     if os.geteuid() == 0:
         yield ok("privileges", "root: caps can be enforced, and programs run as root")
     else:
@@ -104,23 +103,23 @@ def privileges() -> Iterator[HealthCheck]:
 
 
 def logs(folder: Path) -> Iterator[HealthCheck]:
-    """How much programs have left in their logs, and whether more can be written."""
+    """Check the size of command logs, and that their folder is writable."""
     if not folder.exists():
         return
     if not os.access(folder, os.W_OK):
         yield warn("logs", f"{folder} cannot be written", f"Give it to the user who runs workers: chown {folder}.")
         return
-    files = [file for file in islice(folder.rglob("*.log"), COUNTED) if file.is_file()]
+    files = [file for file in islice(folder.rglob("*.log"), MAX_LOG_FILES) if file.is_file()]
     size = sum(_size(file) for file in files)
     text = f"{len(files):,} logs take {size / 2**20:,.0f} MB in {folder}"
-    if size > LARGE_LOGS or len(files) == COUNTED:
+    if size > MAX_LOG_BYTES or len(files) == MAX_LOG_FILES:
         yield warn("logs", text, f"Delete old ones: find {folder} -name '*.log' -mtime +30 -delete; add --log-cap.")
     else:
         yield ok("logs", text)
 
 
 def places(live: Sequence[LiveCommand]) -> Iterator[HealthCheck]:
-    """Directories of live programs that are not on this host."""
+    """Report working directories of live commands that do not exist on this host."""
     missing = sorted({each.command.cwd for each in live if not Path(each.command.cwd).is_dir()})
     if missing:
         text = f"live programs are to run in {missing[0]!r}, which is not on this host"
@@ -129,7 +128,7 @@ def places(live: Sequence[LiveCommand]) -> Iterator[HealthCheck]:
 
 
 def stale_locks(live: Sequence[LiveCommand]) -> Iterator[HealthCheck]:
-    """Files of locks that live programs name, and whose owner is dead."""
+    """Report lock files of live commands whose process is dead."""
     for path in sorted({path for each in live for path in written(each.command) if path.endswith((".lock", ".pid"))}):
         try:
             text = Path(path).read_text(encoding="utf-8", errors="replace").split()[:1]

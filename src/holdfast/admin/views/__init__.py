@@ -1,1 +1,1 @@
-"""Plain facts about what the store holds: the same for the command line, the API and the pages, with secrets masked."""
+"""Views of the store, with secrets masked: the same for the command line, the pages and the API."""

@@ -1,4 +1,4 @@
-"""Batches and their units as programs and people see them."""
+"""Views of batches and their units, with secrets masked."""
 
 from __future__ import annotations
 
@@ -40,10 +40,9 @@ class BatchView(Struct, frozen=True):
     actor: str | None = None
 
 
-def batch_view(batch: Batch, standing: BatchStatus) -> BatchView:
-    """A batch as programs see it, without secrets."""
-    counted, secrets = standing.counters, batch_secrets(batch)
-    total = max(batch.total or 0, counted.over)
+def batch_view(batch: Batch, status: BatchStatus) -> BatchView:
+    counters = status.counters
+    total = max(batch.total or 0, counters.over)
     return BatchView(
         id=batch.id,
         generation=batch.generation,
@@ -56,8 +55,8 @@ def batch_view(batch: Batch, standing: BatchStatus) -> BatchView:
         runs=batch.passes,
         created_at=batch.created_at,
         finished_at=batch.finished_at,
-        summary=_masked(summarise(counted, total, batch.aborted_by), secrets),
-        holders=[holder.owner for holder in standing.holders],
+        summary=_masked(summarise(counters, total, batch.aborted_by), batch_secrets(batch)),
+        holders=[holder.owner for holder in status.holders],
         requested=batch.requested,
         started_at=batch.started_at,
         actor=batch.actor,
@@ -65,12 +64,12 @@ def batch_view(batch: Batch, standing: BatchStatus) -> BatchView:
 
 
 def batch_secrets(batch: Batch) -> list[str]:
-    """The secrets in a batch's arguments, to be blotted out of what its units say."""
+    """The secret values in the arguments of a batch; texts of its units may contain them."""
     return values_of(batch.kind, batch.arguments)
 
 
 def _masked(summary: Summary, secrets: Sequence[str]) -> Summary:
-    """Labels that become the same are counted together."""
+    """Mask the labels. Those that become equal are counted together."""
     labels: Counter[str] = Counter()
     for label, count in summary.labels.items():
         labels[mask_text(label, secrets)] += count
@@ -78,14 +77,13 @@ def _masked(summary: Summary, secrets: Sequence[str]) -> Summary:
 
 
 def unit_view(unit: UnitRow, secrets: Sequence[str] = ()) -> UnitLine:
-    """A unit as programs see it, without secrets."""
     line = unit_line(unit)
-    said = {name: getattr(line, name) for name in ("error", "warning", "label")}
-    texts = {name: mask_cut(value, secrets) for name, value in said.items() if isinstance(value, str)}
-    return msgspec.structs.replace(line, **texts)
+    texts = {name: getattr(line, name) for name in ("error", "warning", "label")}
+    masked = {name: mask_cut(text, secrets) for name, text in texts.items() if isinstance(text, str)}
+    return msgspec.structs.replace(line, **masked)
 
 
 def unit_clusters(batch: Batch, errors: Sequence[UnitError]) -> list[Cluster]:
-    """Failed units whose errors look alike."""
+    """Failed units in clusters of similar errors."""
     secrets = batch_secrets(batch)
     return cluster_errors(SeenError(error.key, batch.kind, mask_cut(error.error, secrets)) for error in errors)

@@ -1,4 +1,4 @@
-"""Jobs as programs and people see them."""
+"""Views of jobs, with secrets masked."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from holdfast.domain.jobs.why import WhyReason
 from holdfast.store import Store
 from holdfast.store.fleet.dashboard import JobRecord
 
-#: What is JSON in the store is JSON in an answer too.
-JSON = ("payload", "result", "checkpoint", "tags", "retry")
+#: Fields that hold JSON in the store, and are decoded in a view.
+JSON_FIELDS = ("payload", "result", "checkpoint", "tags", "retry")
 
 JobView = msgspec.defstruct(
     "JobView",
-    [(field.name, Any if field.name in JSON else field.type) for field in msgspec.structs.fields(Job)],
+    [(field.name, Any if field.name in JSON_FIELDS else field.type) for field in msgspec.structs.fields(Job)],
     frozen=True,
 )
 
 
-class JobListView(Struct, frozen=True):
-    """One job: where it stands and why, its attempts, its history."""
+class JobReport(Struct, frozen=True):
+    """One job: where it stands and why, its attempts, its hirecord."""
 
     job: JobView  # type: ignore[valid-type]
     attempts: list[Attempt]
@@ -44,7 +44,7 @@ class Reasons(Struct, frozen=True):
 
 
 class JobDetail(Struct, frozen=True):
-    """One job with all that is known of it, its secrets blotted out."""
+    """One job with its hirecord."""
 
     job: dict[str, Any]
     attempts: list[Attempt]
@@ -53,13 +53,13 @@ class JobDetail(Struct, frozen=True):
 
 
 def job_view(job: Job, masks: Masks | None = None, *, brief: bool = False) -> dict[str, Any]:
-    """A job as :data:`JobFacts` describes it, without its secrets; *brief*: without its payload too."""
+    """A job as the fields of :data:`JobView`; *brief* leaves out the payload."""
     declared = () if masks is None else masks.of(job.kind)
     values = values_of(job.kind, job.payload, declared)
     data: dict[str, Any] = msgspec.to_builtins(job)
-    for name in JSON:
-        data[name] = mask_json(data[name], declared, values)
-    data["payload"] = None if brief else mask_json(masked_payload(job.kind, job.payload), declared)
+    for name in JSON_FIELDS:
+        data[name] = masked_json(data[name], declared, values)
+    data["payload"] = None if brief else masked_json(shown_payload(job.kind, job.payload), declared)
     for name in ("error", "note", "progress_message"):
         data[name] = None if data[name] is None else mask_cut(data[name], values)
     for name in ("label", "key"):
@@ -68,28 +68,27 @@ def job_view(job: Job, masks: Masks | None = None, *, brief: bool = False) -> di
 
 
 def list_views(jobs: Sequence[Job], masks: Masks, store: Store) -> list[dict[str, Any]]:
-    """Jobs of a list, without their payloads.
+    """The rows of a list, without payloads.
 
-    A list has payloads only of those that failed. Those of others that say something are read once more: what a handler
-    says may hold a secret of its payload.
+    Masking needs the payload: notes and progress messages may contain a secret of it. A list has the payloads of
+    failed jobs only, so that those of jobs with a note or message are read again.
     """
-    telling = tuple(job.id for job in jobs if job.note or job.progress_message)
-    whole = store.views.page(Selector(ids=telling), limit=len(telling)).jobs if telling else []
-    payloads = {job.id: job.payload for job in whole}
+    ids = tuple(job.id for job in jobs if job.note or job.progress_message)
+    complete = store.views.page(Selector(ids=ids), limit=len(ids)).jobs if ids else []
+    payloads = {job.id: job.payload for job in complete}
     return [
         job_view(structs.replace(job, payload=payloads.get(job.id, job.payload)), masks, brief=True) for job in jobs
     ]
 
 
-def job_detail(story: JobRecord, masks: Masks | None = None) -> JobDetail:
-    """All there is to say about a job, without its secrets."""
-    job = story.job
+def job_detail(record: JobRecord, masks: Masks | None = None) -> JobDetail:
+    job = record.job
     values = values_of(job.kind, job.payload, () if masks is None else masks.of(job.kind))
     return JobDetail(
         job=job_view(job, masks),
-        attempts=[masked_attempt(each, values) for each in story.attempts],
-        events=[masked_event(each, values) for each in story.events],
-        why=[WhyReason(each.because, mask_text(each.text, values)) for each in story.why],
+        attempts=[masked_attempt(each, values) for each in record.attempts],
+        events=[masked_event(each, values) for each in record.events],
+        why=[WhyReason(each.because, mask_text(each.text, values)) for each in record.why],
     )
 
 

@@ -1,7 +1,7 @@
-"""What programs have written, in whole lines and without the secrets of their jobs.
+"""Views of command logs: whole lines, with the secrets of their jobs masked.
 
-Ranges are counted in bytes of the file, but begin and end with lines: a secret that is cut in two could be read in two
-answers. A line that is too long is cut only after it was masked.
+A range counts bytes of the file, but begins and ends with a line: a secret that is cut in two would not be masked. A
+long line is cut after it was masked.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from holdfast.domain.names import clean_text
 from holdfast.errors import InvalidInput, NotFound
 from holdfast.worker.commands.executor import log_path
 
-#: What one answer holds of a log at most, in bytes of the file; a longer line is left out of it.
-WINDOW = 256 * 1024
-#: What is shown of a line.
-LONGEST_LINE = 4000
+#: Bytes of a log in one answer; a longer line is left out.
+WINDOW_BYTES = 256 * 1024
+#: Characters of a line.
+MAX_LINE_LENGTH = 4000
 
 
 class LogPart(Struct, frozen=True):
@@ -35,11 +35,11 @@ class LogPart(Struct, frozen=True):
 
 
 def find_log(folder: Path, job: Job, token: int) -> Path:
-    """Where the log of one attempt is, if it is on this host.
+    """The log file of one attempt.
 
     Raises:
-        InvalidInput: The job is no program.
-        NotFound: It ran on another host, or has written nothing yet.
+        InvalidInput: The job is not a command.
+        NotFound: It ran on another host, or has no output yet.
     """
     if job.kind != COMMAND:
         raise InvalidInput(f"job {job.id} is no program, and has no log", hint="See holdfast show.")
@@ -53,16 +53,16 @@ def find_log(folder: Path, job: Job, token: int) -> Path:
 
 
 def read_log(
-    path: Path, values: Collection[str], *, begin: int | None = None, window: int = WINDOW, finished: bool = False
+    path: Path, values: Collection[str], *, begin: int | None = None, window: int = WINDOW_BYTES, finished: bool = False
 ) -> LogPart:
-    """The lines of a log that begin at *begin* or after it; None: its last ones.
+    """The lines that begin at the offset *begin* or after it; without it, the last lines.
 
-    A line that has not come to its end is not shown, unless the program has *ended*.
+    An incomplete last line is left out, unless the command has *finished*.
     """
     with path.open("rb") as file:
         size = file.seek(0, 2)
         start = max(0, size - window) if begin is None else min(max(0, begin), size)
-        # From one byte before: a range that begins right after a line's end begins with a line.
+        # Read one byte more, to see whether the range begins with a line.
         file.seek(max(0, start - 1))
         data = file.read(window + 1)
     skipped = 0
@@ -73,34 +73,34 @@ def read_log(
     whole = data[skipped:]
     if not (finished and read_until == size):
         whole = whole[: whole.rfind(b"\n") + 1]
-    # A line longer than the window is passed over.
+    # A line longer than the window is skipped.
     last = first + len(whole) if whole or read_until == size else read_until
     text = whole.decode(errors="replace")
     return LogPart(first, last, size, [_shown(line, values) for line in mask_lines(text, values).splitlines()])
 
 
 def mask_lines(text: str, values: Collection[str]) -> str:
-    """The text without secrets, as many lines as before: a secret of several lines is blotted out line by line."""
+    """Mask secrets of several lines line by line, so that the number of lines stays the same."""
     for value in values:
         if "\n" in value:
             text = text.replace(value, "\n".join([MASK] * (value.count("\n") + 1)))
     return text
 
 
-def search_log(path: Path, values: Collection[str], requested: str, *, limit: int = 200) -> list[tuple[int, str]]:
-    """The last lines that hold what is *wanted*, with their numbers: it is looked for in what is shown alone."""
-    found: list[tuple[int, str]] = []
-    requested = requested.lower()
+def search_log(path: Path, values: Collection[str], text: str, *, limit: int = 200) -> list[tuple[int, str]]:
+    """The last lines that contain *text*, with their numbers. Masked parts of a line do not match."""
+    matches: list[tuple[int, str]] = []
+    text = text.lower()
     with path.open("rb") as file:
         for number, raw in enumerate(file, 1):
-            text = raw.decode(errors="replace").rstrip("\r\n")
-            # What is not in the line is not in what is shown of it either.
-            line = _shown(text, values) if requested in text.lower() else ""
-            if line and requested in line.lower():
-                found.append((number, line))
-                del found[:-limit]
-    return found
+            decoded = raw.decode(errors="replace").rstrip("\r\n")
+            # Masking is slow: lines that do not match are not masked.
+            line = _shown(decoded, values) if text in decoded.lower() else ""
+            if line and text in line.lower():
+                matches.append((number, line))
+                del matches[:-limit]
+    return matches
 
 
 def _shown(line: str, values: Collection[str]) -> str:
-    return clean_text(mask_text(line, values), limit=LONGEST_LINE)
+    return clean_text(mask_text(line, values), limit=MAX_LINE_LENGTH)

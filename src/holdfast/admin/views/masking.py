@@ -1,4 +1,4 @@
-"""Which fields of a kind's payload are secret, as its application has declared them."""
+"""Masking: the secret fields that applications declare for their kinds, and the secret values of a payload."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from holdfast.domain.schedules.definition import PING, PING_SECRETS, Schedule
 from holdfast.errors import HoldfastError
 from holdfast.store import Store
 
-#: What was declared is read again after so many seconds.
-FRESH = 10.0
+#: Declarations are read again after this time.
+CACHE_S = 10.0
 
 
 def values_of(kind: str, payload: str, declared: Collection[str] = ()) -> list[str]:
-    """The secrets in a payload of a kind, the longest first."""
+    """The secret values in a payload, longest first."""
     try:
         decoded = msgspec.json.decode(payload)
     except (msgspec.DecodeError, RecursionError):
@@ -32,7 +32,7 @@ def values_of(kind: str, payload: str, declared: Collection[str] = ()) -> list[s
 
 
 def schema_of(kind: PublishedKind, declared: Collection[str]) -> str:
-    """The JSON Schema of a kind's parameters, without the defaults of those that are secret."""
+    """The JSON Schema of the parameters of a kind, without the defaults of secret ones."""
     schema = msgspec.json.decode(kind.payload_schema)
     for shape in (schema, *schema.get("$defs", {}).values()):
         for name, field in shape.get("properties", {}).items():
@@ -42,7 +42,7 @@ def schema_of(kind: PublishedKind, declared: Collection[str]) -> str:
 
 
 class Masks:
-    """Knows the declared secrets of all kinds; reads them in one statement, seldom."""
+    """The declared secrets of all kinds, cached for :data:`CACHE_S` seconds."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -51,32 +51,31 @@ class Masks:
         self._lock = threading.Lock()
 
     def of(self, kind: str) -> Collection[str]:
-        """The fields that the application of a kind has declared as secret."""
+        """The secret fields that the application of a kind declares."""
         return PING_SECRETS if kind == PING else self._known().get(kind, ())
 
     def kinds(self) -> list[str]:
-        """The kinds that applications have registered, by name."""
+        """The names of all registered kinds, sorted."""
         return sorted(self._known())
 
     def _known(self) -> dict[str, tuple[str, ...]]:
         with self._lock:
-            if time.monotonic() - self._read_at > FRESH:
-                found = self._store.kinds.all()
-                self._declared = {each.name: load_options(each.options).secrets for each in found}
+            if time.monotonic() - self._read_at > CACHE_S:
+                self._declared = {kind.name: load_options(kind.options).secrets for kind in self._store.kinds.all()}
                 self._read_at = time.monotonic()
             return self._declared
 
     def of_schedule(self, schedule: Schedule) -> Collection[str]:
-        """The same of the kind that a schedule enqueues; one that cannot be read declares nothing."""
+        """The secret fields of the kind that a schedule enqueues; none if its definition is invalid."""
         try:
             return self.of(schedule.defined.kind)
         except (msgspec.DecodeError, HoldfastError):
             return ()
 
     def values(self, job: Job) -> list[str]:
-        """The secrets in a job's payload, to be blotted out of its logs and errors."""
+        """The secret values in the payload of a job; its logs and errors may contain them."""
         return values_of(job.kind, job.payload, self.of(job.kind))
 
     def text(self, job: Job, text: str | None) -> str | None:
-        """What a job says, without its secrets."""
+        """A text of a job with its secrets masked."""
         return None if text is None else mask_cut(text, self.values(job))

@@ -1,4 +1,4 @@
-"""The overview: how the queues stand, and what wants a look."""
+"""View of the whole store: counts, queues, workers, and problems that need attention."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from holdfast.store.fleet.dashboard import CAP, MOST, FailedJob, LaneCount, Queu
 from holdfast.store.fleet.overview import WorkerView, worker_views
 from holdfast.store.jobs.queries import Count
 
+#: Throughput covers SPAN, in slots of SLOT.
 SPAN, SLOT = timedelta(hours=1), timedelta(minutes=1)
-#: A queue whose oldest ready job has waited for so long wants a look.
+#: A queue needs attention if its oldest ready job has waited for longer.
 LONG_WAIT = timedelta(minutes=15)
 
 
@@ -43,10 +44,10 @@ class QueueSummary(Struct, frozen=True, kw_only=True):
     kinds: list[str]
 
 
-class Attention(Struct, frozen=True):
+class Attention(Struct, frozen=True, rename={"sort": "what"}):
     """Something that wants a look: a word for it, what it is about, and a sentence."""
 
-    what: str
+    sort: str
     name: str
     text: str
     at: datetime | None = None
@@ -65,35 +66,35 @@ class DashboardView(Struct, frozen=True):
 
 
 def dashboard_view(store: Store) -> DashboardView:
-    """Look at everything, in five statements whose cost does not grow with what there is."""
+    """Read the whole store in five statements. Their cost does not depend on the number of jobs."""
     lanes, rows = store.dashboard.lanes(), store.dashboard.queues()
     tallies, trouble = store.dashboard.tallies(span=SPAN, slot=SLOT), store.dashboard.trouble()
-    workers = [worker_views(found) for found in store.workers.list()]
+    workers = [worker_views(row) for row in store.workers.list()]
     queues = queue_summaries(lanes, rows, tallies)
     return DashboardView(
         counts=counts_of(tallies),
         queues=queues,
         workers=workers,
-        attention=[*_queue_attention(queues), *_unserved(lanes, workers), *_told(trouble)],
+        attention=[*_queue_attention(queues), *_unserved(lanes, workers), *_trouble(trouble)],
         span_s=SPAN.total_seconds(),
         slot_s=SLOT.total_seconds(),
     )
 
 
 def counts_of(tallies: Iterable[Tally], *, cap: int = CAP) -> dict[State, Count]:
-    """How many jobs are in each state, up to the cap."""
-    found = {tally.state: tally.n for tally in tallies if tally.slot < 0}
-    return {state: Count(min(found.get(state, 0), cap), found.get(state, 0) > cap) for state in State}
+    """The number of jobs in each state, up to the cap."""
+    counts = {tally.state: tally.n for tally in tallies if tally.slot < 0}
+    return {state: Count(min(counts.get(state, 0), cap), counts.get(state, 0) > cap) for state in State}
 
 
 def queue_summaries(lanes: list[LaneCount], rows: list[QueueRow], tallies: list[Tally]) -> list[QueueSummary]:
-    """The queues that have settings or jobs, or had lately, and the default one."""
+    """The queues that have settings or jobs, those that had jobs within the span, and the default queue."""
     known = {row.name: row for row in rows}
     finished = [tally for tally in tallies if tally.slot >= 0]
     names = {*known, *(lane.queue for lane in lanes), *(tally.queue for tally in finished), DEFAULT_QUEUE}
     minutes = _covered(finished) / 60
     return [
-        _queue_board(
+        _queue_summary(
             known.get(name) or QueueRow(name, None, None, False, None, 0, 0),
             [lane for lane in lanes if lane.queue == name],
             [tally for tally in finished if tally.queue == name],
@@ -104,14 +105,14 @@ def queue_summaries(lanes: list[LaneCount], rows: list[QueueRow], tallies: list[
 
 
 def _covered(finished: list[Tally]) -> float:
-    """How many seconds back the ended jobs reach that were looked at: less than the span, where there are too many."""
+    """The seconds that the tallies cover: less than the span if they stopped at their limit."""
     done = [tally for tally in finished if tally.state is State.DONE]
     if sum(tally.n for tally in done) < MOST:
         return SPAN.total_seconds()
     return (1 + max(tally.slot for tally in done)) * SLOT.total_seconds()
 
 
-def _queue_board(row: QueueRow, lanes: list[LaneCount], finished: list[Tally], minutes: float) -> QueueSummary:
+def _queue_summary(row: QueueRow, lanes: list[LaneCount], finished: list[Tally], minutes: float) -> QueueSummary:
     ready = sum(lane.ready for lane in lanes)
     done = _series(tally for tally in finished if tally.state is State.DONE)
     dead = _series(tally for tally in finished if tally.state is State.DEAD)
@@ -135,7 +136,7 @@ def _queue_board(row: QueueRow, lanes: list[LaneCount], finished: list[Tally], m
 
 
 def _series(tallies: Iterable[Tally]) -> list[int]:
-    """Numbers by slot of time, the newest last."""
+    """Counts by slot of time, newest last."""
     slots = [0] * int(SPAN / SLOT)
     for tally in tallies:
         if tally.slot < len(slots):
@@ -158,7 +159,7 @@ def _queue_attention(queues: list[QueueSummary]) -> Iterator[Attention]:
 
 
 def _unserved(lanes: list[LaneCount], workers: list[WorkerView]) -> Iterator[Attention]:
-    """Kinds that are ready in a queue that no worker serves them in."""
+    """Kinds with ready jobs in a queue in which no worker runs them."""
     for lane in lanes:
         if not any(lane.queue in worker.queues and lane.kind in worker.kinds for worker in workers):
             many = f"{min(lane.ready, CAP):,}{'+' if lane.ready > CAP else ''}"
@@ -166,7 +167,7 @@ def _unserved(lanes: list[LaneCount], workers: list[WorkerView]) -> Iterator[Att
             yield Attention("no_worker", f"{lane.queue}/{lane.kind}", text, None, lane.ready)
 
 
-_WORDS = {
+_TROUBLE_TEXTS = {
     "expired": "job {name} ({detail}) has lost its worker",
     "dead": "job {name} is dead ({detail})",
     "failing": "schedule {name} cannot be planned: {detail}",
@@ -178,19 +179,20 @@ _WORDS = {
 }
 
 
-def _told(trouble: list[Trouble]) -> Iterator[Attention]:
-    for each in trouble:
-        detail = mask_text((each.detail or "").partition("\n")[0])
+def _trouble(rows: list[Trouble]) -> Iterator[Attention]:
+    for row in rows:
+        detail = mask_text((row.detail or "").partition("\n")[0])
         note = f": {detail}" if detail else ""
-        text = _WORDS[each.what].format(name=each.name, detail=detail or "no reason is known", note=note, n=each.n)
-        yield Attention(each.what, each.name, text, each.at, each.n)
+        template = _TROUBLE_TEXTS[row.what]
+        text = template.format(name=row.name, detail=detail or "no reason is known", note=note, n=row.n)
+        yield Attention(row.what, row.name, text, row.at, row.n)
 
 
-def error_clusters(errors: Iterable[FailedJob], masks: Masks) -> list[Cluster]:
-    """Dead jobs whose errors look alike, over all kinds; the largest cluster comes first."""
-    return cluster_errors(SeenError(str(each.id), each.kind, error_of(each, masks), each.at) for each in errors)
+def error_clusters(jobs: Iterable[FailedJob], masks: Masks) -> list[Cluster]:
+    """Dead jobs in clusters of similar errors, largest cluster first."""
+    return clustered(SeenError(str(job.id), job.kind, error_of(job, masks), job.at) for job in jobs)
 
 
 def error_of(failed: FailedJob, masks: Masks) -> str:
-    """How a dead job failed, without the secrets of its payload."""
+    """The error of a dead job, with the secrets of its payload masked."""
     return mask_cut(failed.error, values_of(failed.kind, failed.payload, masks.of(failed.kind)))

@@ -1,4 +1,4 @@
-"""Batches over HTTP: lists, units, clusters of errors, verbs."""
+"""Batches over HTTP."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from typing import Annotated
 
 from msgspec import Meta, Struct, structs
 
-from holdfast.admin.actions.actions import BATCH_ACTIONS, Steered
+from holdfast.admin.actions.batches import BATCH_ACTIONS
+from holdfast.admin.actions.results import BatchChanged
 from holdfast.admin.views.batches import BatchView, batch_secrets, batch_view, unit_clusters, unit_view
 from holdfast.client.batches.report import UnitLine
 from holdfast.domain.access.roles import ERROR_SEARCH, Role
@@ -15,11 +16,11 @@ from holdfast.domain.batches.unit import UnitState
 from holdfast.domain.jobs.error_clusters import Cluster
 from holdfast.errors import InvalidInput
 from holdfast.store.batches.batches import FIRST
-from holdfast.web.api.endpoint import ApiRequest, Endpoint
-from holdfast.web.api.jobs import Limit, Name, Number
+from holdfast.web.api.endpoint import ClusterKey, Limit, Name, Number, get, post
+from holdfast.web.request import Request
 
 
-class BatchesAsked(Struct, frozen=True, forbid_unknown_fields=True):
+class BatchesQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """A page of batches, the newest first."""
 
     before: Number | None = None
@@ -40,7 +41,7 @@ class BatchAnswer(Struct, frozen=True):
     clusters: list[Cluster]
 
 
-class UnitsAsked(Struct, frozen=True, forbid_unknown_fields=True):
+class UnitsQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """Units by key; *text* is looked for in keys, errors and warnings."""
 
     state: UnitState | None = None
@@ -57,92 +58,60 @@ class UnitsPage(Struct, frozen=True):
     next: str | None
 
 
-class BatchAct(Struct, frozen=True, forbid_unknown_fields=True):
+class BatchActionBody(Struct, frozen=True, forbid_unknown_fields=True):
     """A verb of the command line on a batch; *dry_run* says what it would change, and does nothing."""
 
     action: Name
     dry_run: bool = False
 
 
-class UnitsAct(Struct, frozen=True, forbid_unknown_fields=True):
+class UnitActionBody(Struct, frozen=True, forbid_unknown_fields=True):
     """``retry`` or ``skip`` the failed units of a cluster."""
 
     action: Name
-    cluster: Annotated[str, Meta(pattern="^[0-9a-f]{12}$")]
+    cluster: ClusterKey
     dry_run: bool = False
 
 
-def batches(ask: ApiRequest) -> BatchesPage:
-    before = FIRST if ask.query.before is None else BatchId(ask.query.before)
-    found = ask.store.batches.page(before=before, limit=ask.query.limit)
-    standings = ask.store.ledger.standings([each.id for each in found])
-    following = found[-1].id if len(found) == ask.query.limit else None
-    return BatchesPage([batch_view(each, standings[each.id]) for each in found], following)
+@get("/batches")
+def list_batches(request: Request, query: BatchesQuery) -> BatchesPage:
+    """Batches, the newest first."""
+    before = FIRST if query.before is None else BatchId(query.before)
+    rows = request.store.batches.page(before=before, limit=query.limit)
+    statuses = request.store.ledger.standings([row.id for row in rows])
+    next_page = rows[-1].id if len(rows) == query.limit else None
+    return BatchesPage([batch_view(row, statuses[row.id]) for row in rows], next_page)
 
 
-def batch(ask: ApiRequest) -> BatchAnswer:
-    found = ask.store.batches.get(BatchId(ask.id))
-    standing = ask.store.ledger.standings([found.id])[found.id]
-    return BatchAnswer(batch_view(found, standing), unit_clusters(found, ask.store.ledger.errors(found.id)))
+@get("/batches/{id:int}")
+def read_batch(request: Request, batch_id: BatchId) -> BatchAnswer:
+    """One batch."""
+    batch, ledger = request.store.batches.get(batch_id), request.store.ledger
+    status = ledger.standings([batch_id])[batch_id]
+    return BatchAnswer(batch_view(batch, status), unit_clusters(batch, ledger.errors(batch_id)))
 
 
-def units(ask: ApiRequest) -> UnitsPage:
-    found = ask.store.batches.get(BatchId(ask.id))
-    asked: UnitsAsked = ask.query
-    if asked.text is not None:
-        ask.need(Role.OPERATOR, ERROR_SEARCH)
-    page = ask.store.ledger.page(
-        found.id, state=asked.state, label=asked.label, text=asked.text, after=asked.after, limit=asked.limit
-    )
-    return UnitsPage([unit_view(unit, batch_secrets(found)) for unit in page.units], page.next)
+@get("/batches/{id:int}/units")
+def list_units(request: Request, batch_id: BatchId, query: UnitsQuery) -> UnitsPage:
+    """Units of a batch."""
+    batch = request.store.batches.get(batch_id)
+    if query.text is not None:
+        request.require(Role.OPERATOR, SEARCHING)
+    page = request.store.ledger.page(batch_id, **structs.asdict(query))
+    return UnitsPage([unit_view(unit, batch_secrets(batch)) for unit in page.units], page.next)
 
 
-def act(ask: ApiRequest) -> Steered:
-    told: BatchAct = ask.body
-    if told.action not in BATCH_ACTIONS:
-        raise InvalidInput(f"a batch cannot be told to {told.action!r}", hint=f"Verbs: {', '.join(BATCH_ACTIONS)}.")
-    ask.need(BATCH_ACTIONS[told.action], f"to {told.action} a batch")
-    return structs.replace(ask.dry_run_store.batch(told.action, BatchId(ask.id)), dry_run=told.dry_run)
+@post("/batches/{id:int}/action")
+def change_batch(request: Request, batch_id: BatchId, body: BatchActionBody) -> BatchChanged:
+    """Do a verb to a batch."""
+    if body.action not in BATCH_ACTIONS:
+        raise InvalidInput(f"a batch cannot be told to {body.action!r}", hint=f"Verbs: {', '.join(BATCH_ACTIONS)}.")
+    request.require(BATCH_ACTIONS[body.action], f"to {body.action} a batch")
+    changed = request.actions.dry_run(body.dry_run).batches.perform(body.action, batch_id)
+    return structs.replace(changed, dry_run=body.dry_run)
 
 
-def act_on_units(ask: ApiRequest) -> Steered:
-    return ask.actions.units(ask.body.action, BatchId(ask.id), ask.body.cluster, dry_run=ask.body.dry_run)
-
-
-ENDPOINTS = (
-    Endpoint(
-        method="GET",
-        path="/batches",
-        text="Batches, the newest first.",
-        act=batches,
-        query=BatchesAsked,
-        answer=BatchesPage,
-    ),
-    Endpoint(method="GET", path="/batches/{id:int}", text="One batch.", act=batch, answer=BatchAnswer),
-    Endpoint(
-        method="GET",
-        path="/batches/{id:int}/units",
-        text="Units of a batch.",
-        act=units,
-        query=UnitsAsked,
-        answer=UnitsPage,
-    ),
-    Endpoint(
-        method="POST",
-        path="/batches/{id:int}/act",
-        text="Do a verb to a batch.",
-        act=act,
-        body=BatchAct,
-        answer=Steered,
-        role=Role.OPERATOR,
-    ),
-    Endpoint(
-        method="POST",
-        path="/batches/{id:int}/units/act",
-        text="Retry or skip the failed units of a cluster.",
-        act=act_on_units,
-        body=UnitsAct,
-        answer=Steered,
-        role=Role.OPERATOR,
-    ),
-)
+@post("/batches/{id:int}/units/action")
+def change_units(request: Request, batch_id: BatchId, body: UnitActionBody) -> BatchChanged:
+    """Retry or skip the failed units of a cluster."""
+    return request.actions.batches.perform_on_units(body.action, batch_id, body.cluster, dry_run=body.dry_run)

@@ -1,72 +1,25 @@
-"""What the API answers and does: one function per endpoint, with the types of what it is asked and answers."""
+"""Endpoints of the API, declared by typed functions."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Annotated, Any, Literal, get_type_hints
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from holdfast.domain.access.roles import Role
-from holdfast.errors.http import Forbidden
-from holdfast.web.security.authentication import Caller
 
-if TYPE_CHECKING:
-    from holdfast.admin.actions.actions import Actions
-    from holdfast.admin.views.masking import Masks
-    from holdfast.store import Store
-    from holdfast.web.app import Site
+#: Entries on a page of a list.
+MAX_PAGE_SIZE = 500
 
-#: A page of a list has at most so many entries.
-MOST = 500
-
-
-class ApiRequest(Struct, frozen=True):
-    """One request of the API: who asks, the number in the path, and what is asked."""
-
-    site: Site
-    caller: Caller
-    actions: Actions
-    id: int
-    query: Any
-    body: Any
-
-    @property
-    def store(self) -> Store:
-        return self.site.store
-
-    @property
-    def masks(self) -> Masks:
-        return self.site.masks
-
-    @property
-    def dry_run(self) -> bool:
-        """Whether it is only to be tried."""
-        return bool(getattr(self.body, "dry_run", False))
-
-    @property
-    def dry_run_store(self) -> Actions:
-        """Where it is done, or in a dry run rehearsed."""
-        return self.actions.dry_run_store() if self.dry_run else self.actions
-
-    def need(self, role: Role, what: str) -> None:
-        """Go on only if the caller's role is enough.
-
-        Raises:
-            Forbidden: It is not.
-        """
-        refuse_role(self.caller, role, what)
-
-
-def refuse_role(caller: Caller, role: Role, what: str) -> None:
-    """Go on only if the caller's role is enough.
-
-    Raises:
-        Forbidden: It is not.
-    """
-    if not caller.role.may(role):
-        hint = "Ask somebody who may, or use another token."
-        raise Forbidden(f"{what} needs the role {role}, and {caller.name} is {caller.role}", hint=hint)
+# Types of parameters.
+Limit = Annotated[int, Meta(ge=1, le=MAX_PAGE_SIZE)]
+Number = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+Text = Annotated[str, Meta(max_length=2000)]
+Name = Annotated[str, Meta(max_length=200)]
+Priority = Annotated[int, Meta(ge=-(2**31), lt=2**31)]
+ClusterKey = Annotated[str, Meta(pattern="^[0-9a-f]{12}$")]
 
 
 class Nothing(Struct, frozen=True, forbid_unknown_fields=True):
@@ -74,15 +27,54 @@ class Nothing(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Endpoint(Struct, frozen=True, kw_only=True):
-    """One way to ask the API. *query* and *body* say what may be given, *answer* what comes back."""
+    """An endpoint, as the signature of its handler declares it."""
 
     method: Literal["GET", "POST"]
     path: str
     text: str
-    act: Callable[[ApiRequest], Any]
+    role: Role
+    #: Status of a success; a dry run has 200.
+    status: int
+    query: Any
+    body: Any
     answer: Any
-    query: Any = Nothing
-    body: Any = None
-    role: Role = Role.VIEWER
-    #: Of what was done; a dry run has 200.
-    status: int = 200
+    handler: Callable[..., Any]
+    parameters: tuple[str, ...]
+
+    def call(self, request: Any, *, number: int, query: Any, body: Any) -> Any:
+        """Call the handler with those parameters that it declares."""
+        values = {"query": query, "body": body}
+        return self.handler(request, *(values.get(name, number) for name in self.parameters))
+
+
+def get(path: str) -> Callable[[Callable[..., Any]], Endpoint]:
+    """Declare an endpoint that reads. Every caller may use it."""
+    return _declare("GET", path, Role.VIEWER, 200)
+
+
+def post(path: str, *, role: Role = Role.OPERATOR, status: int = 200) -> Callable[[Callable[..., Any]], Endpoint]:
+    """Declare an endpoint that changes something."""
+    return _declare("POST", path, role, status)
+
+
+def _declare(
+    method: Literal["GET", "POST"], path: str, role: Role, status: int
+) -> Callable[[Callable[..., Any]], Endpoint]:
+    """Read an endpoint from ``handler(request[, id][, query][, body]) -> answer`` and its docstring."""
+
+    def declare(handler: Callable[..., Any]) -> Endpoint:
+        types = get_type_hints(handler, include_extras=True)
+        return Endpoint(
+            method=method,
+            path=path,
+            text=inspect.getdoc(handler) or "",
+            role=role,
+            status=status,
+            query=types.get("query", Nothing),
+            body=types.get("body"),
+            answer=types["return"],
+            handler=handler,
+            parameters=tuple(inspect.signature(handler).parameters)[1:],
+        )
+
+    return declare

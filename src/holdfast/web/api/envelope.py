@@ -1,4 +1,4 @@
-"""Answers for programs: the envelope of the command line, over HTTP."""
+"""The envelope of every answer of the API, the same as that of the command line."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from starlette.responses import Response
 from holdfast.output.envelope import Envelope, Failure, Meta
 
 
-def failed(failure: Failure) -> Any:
-    """The envelope of a request that was not carried out."""
+def error_envelope(failure: Failure) -> Any:
     return msgspec.to_builtins(Envelope(status="error", error=failure, meta=Meta(0)))
 
 
-def body_of(data: Any, began: float) -> bytes:
-    """The envelope of an answer, as JSON."""
+def encode_success(data: Any, began: float) -> bytes:
+    """The envelope of an answer as JSON; *began* is the start of the request on the monotonic clock."""
     spent = Meta(int((time.monotonic() - began) * 1000))
     return msgspec.json.encode(Envelope(status="success", data=data, meta=spent))
 

@@ -1,4 +1,4 @@
-"""Queues, workers, kinds, acts and saved filters over HTTP."""
+"""Queues, workers, kinds, saved filters and the audit log over HTTP."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from holdfast.admin.actions.actions import WorkerAsked
+from holdfast.admin.actions.results import WorkerRequestSent
 from holdfast.admin.views.masking import schema_of
 from holdfast.admin.views.overview import QueueSummary, queue_summaries
 from holdfast.domain.access.roles import AuditEntry, Role
@@ -14,22 +14,23 @@ from holdfast.errors import InvalidInput
 from holdfast.store.access.records import NEWEST, SavedFilter
 from holdfast.store.fleet.dashboard import RunningJob
 from holdfast.store.fleet.overview import QueueView, WorkerView, worker_views
-from holdfast.web.api.endpoint import ApiRequest, Endpoint
-from holdfast.web.api.jobs import Limit, Name, Number, Text
+from holdfast.web.api.endpoint import Limit, Name, Number, Text, get, post
+from holdfast.web.request import Request
 
 Slots = Annotated[int, Meta(ge=0, lt=2**31)]
+RequiredName = Annotated[str, Meta(min_length=1, max_length=200)]
 
 
-class QueuesFound(Struct, frozen=True):
+class QueueList(Struct, frozen=True):
     """The queues that have settings or jobs, and how fast they go."""
 
     queues: list[QueueSummary]
 
 
-class QueueAct(Struct, frozen=True, forbid_unknown_fields=True):
+class QueueActionBody(Struct, frozen=True, forbid_unknown_fields=True):
     """What is to be changed of a queue; a limit of 0 takes it away."""
 
-    queue: Annotated[str, Meta(min_length=1, max_length=200)]
+    queue: RequiredName
     limit: Slots | None = None
     worker_limit: Slots | None = None
     paused: bool | None = None
@@ -37,14 +38,14 @@ class QueueAct(Struct, frozen=True, forbid_unknown_fields=True):
     dry_run: bool = False
 
 
-class WorkersFound(Struct, frozen=True):
+class WorkerList(Struct, frozen=True):
     """The workers that are alive, and what they run."""
 
     workers: list[WorkerView]
     running: list[RunningJob]
 
 
-class WorkerAct(Struct, frozen=True, forbid_unknown_fields=True):
+class WorkerActionBody(Struct, frozen=True, forbid_unknown_fields=True):
     """What a worker is asked; it obeys with its next heartbeat."""
 
     worker: Name
@@ -60,11 +61,11 @@ class KindView(Struct, frozen=True):
     version: str | None
 
 
-class KindsFound(Struct, frozen=True):
+class KindList(Struct, frozen=True):
     kinds: list[KindView]
 
 
-class ActsAsked(Struct, frozen=True, forbid_unknown_fields=True):
+class AuditLogQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """What people did, the newest first: all, or by one person, or to a target that holds a text."""
 
     before: Number | None = None
@@ -73,20 +74,20 @@ class ActsAsked(Struct, frozen=True, forbid_unknown_fields=True):
     text: Name | None = None
 
 
-class ActsPage(Struct, frozen=True):
-    acts: list[AuditEntry]
+class AuditLogPage(Struct, frozen=True):
+    entries: list[AuditEntry]
     next: int | None
 
 
-class FiltersFound(Struct, frozen=True):
+class FilterList(Struct, frozen=True):
     filters: list[SavedFilter]
 
 
-class FilterAct(Struct, frozen=True, forbid_unknown_fields=True):
+class FilterActionBody(Struct, frozen=True, forbid_unknown_fields=True):
     """Save a filter under a name, or ``rm`` it."""
 
     action: Literal["save", "rm"]
-    name: Annotated[str, Meta(min_length=1, max_length=200)]
+    name: RequiredName
     filter: Text = ""
     dry_run: bool = False
 
@@ -98,89 +99,69 @@ class Me(Struct, frozen=True):
     role: Role
 
 
-def me(ask: ApiRequest) -> Me:
-    return Me(ask.caller.name, ask.caller.role)
+@get("/me")
+def read_me(request: Request) -> Me:
+    """Who asks."""
+    return Me(request.caller.name, request.caller.role)
 
 
-def queues(ask: ApiRequest) -> QueuesFound:
-    dashboard = ask.store.dashboard
-    return QueuesFound(queue_summaries(dashboard.lanes(), dashboard.queues(), dashboard.tallies()))
+@get("/queues")
+def list_queues(request: Request) -> QueueList:
+    """Queues and how fast they go."""
+    dashboard = request.store.dashboard
+    return QueueList(queue_summaries(dashboard.lanes(), dashboard.queues(), dashboard.tallies()))
 
 
-def act_on_queue(ask: ApiRequest) -> QueueView:
-    told: QueueAct = ask.body
-    if told.limit is None and told.worker_limit is None and told.paused is None:
+@post("/queues/action")
+def change_queue(request: Request, body: QueueActionBody) -> QueueView:
+    """Limit, pause or resume a queue."""
+    if body.limit is None and body.worker_limit is None and body.paused is None:
         raise InvalidInput("nothing to change", hint="Give limit, worker_limit or paused.")
-    return ask.dry_run_store.queue(
-        told.queue, limit=told.limit, worker_limit=told.worker_limit, paused=told.paused, note=told.note
+    return request.actions.dry_run(body.dry_run).fleet.set_queue(
+        body.queue, limit=body.limit, worker_limit=body.worker_limit, paused=body.paused, note=body.note
     )
 
 
-def workers(ask: ApiRequest) -> WorkersFound:
-    return WorkersFound([worker_views(found) for found in ask.store.workers.list()], ask.store.dashboard.running())
+@get("/workers")
+def list_workers(request: Request) -> WorkerList:
+    """Workers and what they run."""
+    workers = [worker_views(row) for row in request.store.workers.list()]
+    return WorkerList(workers, request.store.dashboard.running())
 
 
-def act_on_worker(ask: ApiRequest) -> WorkerAsked:
-    return ask.dry_run_store.worker(ask.body.worker, ask.body.request)
+@post("/workers/action")
+def change_worker(request: Request, body: WorkerActionBody) -> WorkerRequestSent:
+    """Ask a worker to be quiet, to stop, or to go on."""
+    return request.actions.dry_run(body.dry_run).fleet.send_request(body.worker, body.request)
 
 
-def kinds(ask: ApiRequest) -> KindsFound:
-    found = ask.store.kinds.all()
-    return KindsFound([KindView(each.name, schema_of(each, ask.masks.of(each.name)), each.version) for each in found])
+@get("/kinds")
+def list_kinds(request: Request) -> KindList:
+    """Kinds that can be enqueued."""
+    rows = request.store.kinds.all()
+    return KindList([KindView(row.name, schema_of(row, request.masks.of(row.name)), row.version) for row in rows])
 
 
-def acts(ask: ApiRequest) -> ActsPage:
-    asked: ActsAsked = ask.query
-    before = NEWEST if asked.before is None else asked.before
-    found = ask.store.audit_log.page(before=before, limit=asked.limit, actor=asked.actor, text=asked.text)
-    return ActsPage(found, found[-1].id if len(found) == asked.limit else None)
+@get("/audit-log")
+def read_audit_log(request: Request, query: AuditLogQuery) -> AuditLogPage:
+    """What people did."""
+    before = NEWEST if query.before is None else query.before
+    entries = request.store.audit_log.page(before=before, limit=query.limit, actor=query.actor, text=query.text)
+    return AuditLogPage(entries, entries[-1].id if len(entries) == query.limit else None)
 
 
-def filters(ask: ApiRequest) -> FiltersFound:
-    return FiltersFound(ask.store.saved_filters.list())
+@get("/filters")
+def list_filters(request: Request) -> FilterList:
+    """Saved filters."""
+    return FilterList(request.store.saved_filters.list())
 
 
-def act_on_filter(ask: ApiRequest) -> FiltersFound:
-    told: FilterAct = ask.body
-    if told.action == "save":
-        ask.dry_run_store.save_filter(told.name, told.filter)
+@post("/filters/action")
+def change_filter(request: Request, body: FilterActionBody) -> FilterList:
+    """Save a filter, or remove it."""
+    jobs = request.actions.dry_run(body.dry_run).jobs
+    if body.action == "save":
+        jobs.save_filter(body.name, body.filter)
     else:
-        ask.dry_run_store.drop_filter(told.name)
-    return FiltersFound(ask.store.saved_filters.list())
-
-
-ENDPOINTS = (
-    Endpoint(method="GET", path="/me", text="Who asks.", act=me, answer=Me),
-    Endpoint(method="GET", path="/queues", text="Queues and how fast they go.", act=queues, answer=QueuesFound),
-    Endpoint(
-        method="POST",
-        path="/queues/act",
-        text="Limit, pause or resume a queue.",
-        act=act_on_queue,
-        body=QueueAct,
-        answer=QueueView,
-        role=Role.OPERATOR,
-    ),
-    Endpoint(method="GET", path="/workers", text="Workers and what they run.", act=workers, answer=WorkersFound),
-    Endpoint(
-        method="POST",
-        path="/workers/act",
-        text="Ask a worker to be quiet, to stop, or to go on.",
-        act=act_on_worker,
-        body=WorkerAct,
-        answer=WorkerAsked,
-        role=Role.OPERATOR,
-    ),
-    Endpoint(method="GET", path="/kinds", text="Kinds that can be enqueued.", act=kinds, answer=KindsFound),
-    Endpoint(method="GET", path="/acts", text="What people did.", act=acts, query=ActsAsked, answer=ActsPage),
-    Endpoint(method="GET", path="/filters", text="Saved filters.", act=filters, answer=FiltersFound),
-    Endpoint(
-        method="POST",
-        path="/filters/act",
-        text="Save a filter, or remove it.",
-        act=act_on_filter,
-        body=FilterAct,
-        answer=FiltersFound,
-        role=Role.OPERATOR,
-    ),
-)
+        jobs.delete_filter(body.name)
+    return FilterList(request.store.saved_filters.list())

@@ -1,14 +1,14 @@
-"""Jobs over HTTP: lists, stories, logs, enqueueing, verbs, clusters of errors."""
+"""Jobs over HTTP."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from typing import Annotated, Any
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, structs
 
-from holdfast.admin.actions.actions import Changed, EnqueuedJob
 from holdfast.admin.actions.jobs import job_action
+from holdfast.admin.actions.results import Changed, EnqueuedJob
 from holdfast.admin.views.jobs import JobView, job_detail, list_views
 from holdfast.admin.views.logs import LogPart, find_log, read_log, search_log
 from holdfast.admin.views.overview import DashboardView, dashboard_view, error_clusters
@@ -23,18 +23,14 @@ from holdfast.domain.jobs.why import WhyReason
 from holdfast.errors import InvalidInput, NotFound
 from holdfast.store.fleet.dashboard import DependencyEdge
 from holdfast.store.jobs.queries import Count
-from holdfast.web.api.endpoint import MOST, ApiRequest, Endpoint
+from holdfast.web.api.endpoint import ClusterKey, Limit, Name, Number, Priority, Text, get, post
+from holdfast.web.request import Request
 
-Limit = Annotated[int, Meta(ge=1, le=MOST)]
-Number = Annotated[int, Meta(ge=0, le=2**63 - 1)]
-Text = Annotated[str, Meta(max_length=2000)]
-Name = Annotated[str, Meta(max_length=200)]
-
-#: Dead jobs that are looked at for their errors.
-LOOKED_AT = 2000
+#: Dead jobs whose errors are clustered.
+MAX_CLUSTERED_JOBS = 2000
 
 
-class JobsAsked(Struct, frozen=True, forbid_unknown_fields=True):
+class JobsQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """Which jobs: a filter as of the command line, and a page of them, the newest first."""
 
     filter: Text = ""
@@ -49,7 +45,7 @@ class JobsPage(Struct, frozen=True):
     next: int | None
 
 
-class CountAsked(Struct, frozen=True, forbid_unknown_fields=True):
+class CountQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """Which jobs to count."""
 
     filter: Text = ""
@@ -65,7 +61,7 @@ class JobAnswer(Struct, frozen=True):
     edges: list[DependencyEdge]
 
 
-class LogAsked(Struct, frozen=True, forbid_unknown_fields=True):
+class LogQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """Which part of a log: of an attempt by its number (the last), from a byte on (its end), or lines with a text."""
 
     attempt: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
@@ -73,13 +69,13 @@ class LogAsked(Struct, frozen=True, forbid_unknown_fields=True):
     search: Name | None = None
 
 
-class LogFound(Struct, frozen=True):
+class LogAnswer(Struct, frozen=True, rename={"matches": "found"}):
     """A part of a log, or the lines that were *found* with their numbers."""
 
     job: int
     attempt: int
     part: LogPart | None
-    found: list[tuple[int, str]]
+    matches: list[tuple[int, str]]
 
 
 class EnqueueBody(Struct, frozen=True, forbid_unknown_fields=True):
@@ -88,7 +84,7 @@ class EnqueueBody(Struct, frozen=True, forbid_unknown_fields=True):
     kind: Name
     payload: dict[str, Any] = {}
     queue: Name | None = None
-    priority: Annotated[int, Meta(ge=-(2**31), lt=2**31)] | None = None
+    priority: Priority | None = None
     delay: Name | None = None
     run_at: datetime | None = None
     label: Name | None = None
@@ -98,165 +94,115 @@ class EnqueueBody(Struct, frozen=True, forbid_unknown_fields=True):
     dry_run: bool = False
 
 
-class JobAct(Struct, frozen=True, forbid_unknown_fields=True):
+class JobActionBody(Struct, frozen=True, forbid_unknown_fields=True):
     """A verb of the command line on the jobs that a filter matches; *dry_run* says how many, and does nothing."""
 
     action: Name
     filter: Text
     note: Text | None = None
-    priority: Annotated[int, Meta(ge=-(2**31), lt=2**31)] | None = None
+    priority: Priority | None = None
     to_queue: Name | None = None
     run_at: Name | None = None
     dry_run: bool = False
 
 
-class Clusters(Struct, frozen=True):
+class ErrorClusters(Struct, frozen=True):
     """Dead jobs whose errors look alike; *looked_at* of the newest were looked at."""
 
     clusters: list[Cluster]
     looked_at: int
 
 
-class ClusterAct(Struct, frozen=True, forbid_unknown_fields=True):
+class ClusterActionBody(Struct, frozen=True, forbid_unknown_fields=True):
     """``retry`` or ``rm`` the dead jobs of a cluster."""
 
     action: Name
-    cluster: Annotated[str, Meta(pattern="^[0-9a-f]{12}$")]
+    cluster: ClusterKey
     dry_run: bool = False
 
 
-def overview(ask: ApiRequest) -> DashboardView:
-    return dashboard_view(ask.store)
+@get("/overview")
+def read_overview(request: Request) -> DashboardView:
+    """Everything at one look."""
+    return dashboard_view(request.store)
 
 
-def jobs(ask: ApiRequest) -> dict[str, Any]:
-    before = None if ask.query.before is None else JobId(ask.query.before)
-    page = ask.store.views.page(_selector(ask), before=before, limit=ask.query.limit, brief=True)
-    return {"jobs": list_views(page.jobs, ask.masks, ask.store), "next": page.next}
+@get("/jobs")
+def list_jobs(request: Request, query: JobsQuery) -> JobsPage:
+    """Jobs that match."""
+    before = None if query.before is None else JobId(query.before)
+    page = request.store.views.page(_selector(request, query.filter), before=before, limit=query.limit, brief=True)
+    return JobsPage(list_views(page.jobs, request.masks, request.store), page.next)
 
 
-def count(ask: ApiRequest) -> Count:
-    return ask.store.views.count(_selector(ask))
+@get("/jobs/count")
+def count_jobs(request: Request, query: CountQuery) -> Count:
+    """How many match, up to 10,000."""
+    return request.store.views.count(_selector(request, query.filter))
 
 
-def _selector(ask: ApiRequest) -> Selector:
-    """The jobs that are asked for."""
-    selector = parse_filter(ask.query.filter)
+def _selector(request: Request, text: str) -> Selector:
+    selector = parse_filter(text)
     if selector.error is not None:
-        ask.need(Role.OPERATOR, ERROR_SEARCH)
+        request.require(Role.OPERATOR, SEARCHING)
     return selector
 
 
-def job(ask: ApiRequest) -> dict[str, Any]:
-    story = ask.store.dashboard.story(JobId(ask.id))
-    told = job_detail(story, ask.masks)
-    parts = {"attempts": told.attempts, "events": told.events, "why": told.why, "edges": story.edges}
-    return {"job": told.job, **parts}
+@get("/jobs/{id:int}")
+def read_job(request: Request, job_id: JobId) -> JobAnswer:
+    """One job with its history."""
+    record = request.store.dashboard.story(job_id)
+    detail = job_detail(record, request.masks)
+    return JobAnswer(detail.job, detail.attempts, detail.events, detail.why, record.edges)
 
 
-def log(ask: ApiRequest) -> LogFound:
-    story = ask.store.dashboard.story(JobId(ask.id))
-    number = len(story.attempts) if ask.query.attempt is None else ask.query.attempt
-    if not 1 <= number <= len(story.attempts):
-        raise NotFound(f"job {ask.id} has run {len(story.attempts)} times")
-    attempt = story.attempts[number - 1]
-    path, values = find_log(ask.site.logs, story.job, attempt.token), ask.masks.values(story.job)
-    if ask.query.search is not None:
-        return LogFound(ask.id, number, None, search_log(path, values, ask.query.search))
-    part = read_log(path, values, begin=ask.query.begin, finished=attempt.finished_at is not None)
-    return LogFound(ask.id, number, part, [])
+@get("/jobs/{id:int}/log")
+def read_job_log(request: Request, job_id: JobId, query: LogQuery) -> LogAnswer:
+    """What a program has written, if it ran on the server's host."""
+    record = request.store.dashboard.story(job_id)
+    number = len(record.attempts) if query.attempt is None else query.attempt
+    if not 1 <= number <= len(record.attempts):
+        raise NotFound(f"job {job_id} has run {len(record.attempts)} times")
+    attempt = record.attempts[number - 1]
+    path, secrets = find_log(request.site.logs, record.job, attempt.token), request.masks.values(record.job)
+    if query.search is not None:
+        return LogAnswer(job_id, number, None, search_log(path, secrets, query.search))
+    part = read_log(path, secrets, begin=query.begin, finished=attempt.finished_at is not None)
+    return LogAnswer(job_id, number, part, [])
 
 
-def enqueue(ask: ApiRequest) -> EnqueuedJob:
-    told: EnqueueBody = ask.body
-    if told.kind == COMMAND:
-        ask.need(Role.ADMIN, "to add programs")
-    return ask.actions.enqueue(
-        told.kind,
-        told.payload,
-        queue=told.queue,
-        priority=told.priority,
-        delay=told.delay,
-        run_at=told.run_at,
-        label=told.label,
-        key=told.key,
-        after=told.after,
-        hold=told.hold,
-        dry_run=told.dry_run,
-    )
+@post("/jobs", status=201)
+def enqueue_job(request: Request, body: EnqueueBody) -> EnqueuedJob:
+    """Enqueue a job; programs need the role admin."""
+    if body.kind == COMMAND:
+        request.require(Role.ADMIN, "to add programs")
+    return request.actions.jobs.enqueue(**structs.asdict(body))
 
 
-def act(ask: ApiRequest) -> Changed:
-    told: JobAct = ask.body
-    action = job_action(told.action)
-    ask.need(action.role, f"to {told.action} jobs")
-    given: dict[str, Any] = {"note": told.note} if action.note else {}
-    if told.action == "set":
-        given = {"priority": told.priority, "to_queue": told.to_queue, "run_at": told.run_at}
-        if all(value is None for value in given.values()):
+@post("/jobs/action")
+def change_jobs(request: Request, body: JobActionBody) -> Changed:
+    """Do a verb to the jobs that match."""
+    action = job_action(body.action)
+    request.require(action.role, f"to {body.action} jobs")
+    options: dict[str, Any] = {"note": body.note} if action.note else {}
+    if body.action == "set":
+        options = {"priority": body.priority, "to_queue": body.to_queue, "run_at": body.run_at}
+        if all(value is None for value in options.values()):
             raise InvalidInput("nothing to change", hint="Give priority, to_queue or run_at.")
-    return ask.actions.jobs(told.action, parse_filter(told.filter), dry_run=told.dry_run, **given)
+    return request.actions.jobs.perform(body.action, parse_filter(body.filter), dry_run=body.dry_run, **options)
 
 
-def errors(ask: ApiRequest) -> Clusters:
-    found = ask.store.dashboard.errors(limit=LOOKED_AT)
-    return Clusters(error_clusters(found, ask.masks), len(found))
+@get("/errors")
+def list_errors(request: Request) -> ErrorClusters:
+    """Dead jobs whose errors look alike."""
+    jobs = request.store.dashboard.errors(limit=MAX_CLUSTERED_JOBS)
+    return ErrorClusters(error_clusters(jobs, request.masks), len(jobs))
 
 
-def act_on_errors(ask: ApiRequest) -> Changed:
-    if ask.body.action not in ("retry", "rm"):
-        raise InvalidInput(f"a cluster cannot be told to {ask.body.action!r}", hint="Verbs: retry, rm.")
-    ask.need(job_action(ask.body.action).role, f"to {ask.body.action} jobs")
-    return ask.actions.cluster(ask.body.action, ask.body.cluster, dry_run=ask.body.dry_run)
-
-
-ENDPOINTS = (
-    Endpoint(method="GET", path="/overview", text="Everything at one look.", act=overview, answer=DashboardView),
-    Endpoint(method="GET", path="/jobs", text="Jobs that match.", act=jobs, query=JobsAsked, answer=JobsPage),
-    Endpoint(
-        method="GET",
-        path="/jobs/count",
-        text="How many match, up to 10,000.",
-        act=count,
-        query=CountAsked,
-        answer=Count,
-    ),
-    Endpoint(method="GET", path="/jobs/{id:int}", text="One job with its history.", act=job, answer=JobAnswer),
-    Endpoint(
-        method="GET",
-        path="/jobs/{id:int}/log",
-        text="What a program has written, if it ran on the server's host.",
-        act=log,
-        query=LogAsked,
-        answer=LogFound,
-    ),
-    Endpoint(
-        method="POST",
-        path="/jobs",
-        text="Enqueue a job; programs need the role admin.",
-        act=enqueue,
-        body=EnqueueBody,
-        answer=EnqueuedJob,
-        role=Role.OPERATOR,
-        status=201,
-    ),
-    Endpoint(
-        method="POST",
-        path="/jobs/act",
-        text="Do a verb to the jobs that match.",
-        act=act,
-        body=JobAct,
-        answer=Changed,
-        role=Role.OPERATOR,
-    ),
-    Endpoint(method="GET", path="/errors", text="Dead jobs whose errors look alike.", act=errors, answer=Clusters),
-    Endpoint(
-        method="POST",
-        path="/errors/act",
-        text="Retry or remove the jobs of a cluster.",
-        act=act_on_errors,
-        body=ClusterAct,
-        answer=Changed,
-        role=Role.OPERATOR,
-    ),
-)
+@post("/errors/action")
+def change_cluster(request: Request, body: ClusterActionBody) -> Changed:
+    """Retry or remove the jobs of a cluster."""
+    if body.action not in ("retry", "rm"):
+        raise InvalidInput(f"a cluster cannot be told to {body.action!r}", hint="Verbs: retry, rm.")
+    request.require(job_action(body.action).role, f"to {body.action} jobs")
+    return request.actions.jobs.perform_on_cluster(body.action, body.cluster, dry_run=body.dry_run)

@@ -1,4 +1,4 @@
-"""The description of the API, made of the same types that it reads and writes."""
+"""The OpenAPI document of the API, generated from the types of its endpoints."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ _KEY = {
 }
 
 
-def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
-    """The whole description, as OpenAPI 3.1."""
-    types = [kind for each in endpoints for kind in (each.answer, each.query, each.body) if kind is not None]
-    schemas, parts = msgspec.json.schema_components(
+def build_document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
+    """The OpenAPI 3.1 document of all endpoints."""
+    types = [type_ for each in endpoints for type_ in (each.answer, each.query, each.body) if type_ is not None]
+    schemas, components = msgspec.json.schema_components(
         [*types, Envelope, Failure], ref_template="#/components/schemas/{name}"
     )
     known = dict(zip(map(repr, [*types, Envelope, Failure]), schemas, strict=True))
     paths: dict[str, Any] = {}
     for each in endpoints:
         path = BASE + re.sub(r":int\}", "}", each.path)
-        paths.setdefault(path, {})[each.method.lower()] = _operation(each, known, parts)
+        paths.setdefault(path, {})[each.method.lower()] = _operation(each, known, components)
     paths[f"{BASE}/events"] = {"get": _stream()}
     paths[f"{BASE}/openapi.json"] = {"get": _itself()}
     return {
@@ -45,27 +45,30 @@ def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
         "info": {"title": "Holdfast", "version": __version__, "description": _TEXT},
         "paths": paths,
         "components": {
-            "schemas": parts,
+            "schemas": components,
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
         "security": [{"token": []}],
     }
 
 
-def _operation(each: Endpoint, known: dict[str, Any], parts: dict[str, Any]) -> dict[str, Any]:
-    told: dict[str, Any] = {
+def _operation(each: Endpoint, known: dict[str, Any], components: dict[str, Any]) -> dict[str, Any]:
+    operation: dict[str, Any] = {
         "summary": each.text,
         "description": f"Needs the role {each.role}.",
         "operationId": f"{each.method.lower()}{re.sub(r'[^a-z]+', '_', each.path.replace(':int', ''))}".rstrip("_"),
-        "parameters": [*_path_parameters(each), *_query_parameters(each, parts)],
+        "parameters": [*_path_parameters(each), *_query_parameters(each, components)],
         "responses": {str(each.status): _answer(each, known[repr(each.answer)]), **_failures()},
     }
     if each.status != 200 and "dry_run" in getattr(each.body, "__struct_fields__", ()):
-        told["responses"]["200"] = _answer(each, known[repr(each.answer)])
+        operation["responses"]["200"] = _answer(each, known[repr(each.answer)])
     if each.body is not None:
-        told["requestBody"] = {"required": True, "content": {"application/json": {"schema": known[repr(each.body)]}}}
-        told["parameters"].append(_KEY)
-    return told
+        operation["requestBody"] = {
+            "required": True,
+            "content": {"application/json": {"schema": known[repr(each.body)]}},
+        }
+        operation["parameters"].append(_KEY)
+    return operation
 
 
 def _path_parameters(each: Endpoint) -> list[dict[str, Any]]:
@@ -75,11 +78,11 @@ def _path_parameters(each: Endpoint) -> list[dict[str, Any]]:
     return [{"name": "id", "in": "path", "required": True, "schema": number}]
 
 
-def _query_parameters(each: Endpoint, parts: dict[str, Any]) -> list[dict[str, Any]]:
-    shape = parts.get(each.query.__name__, {})
-    has_dependents = shape.get("required", [])
+def _query_parameters(each: Endpoint, components: dict[str, Any]) -> list[dict[str, Any]]:
+    shape = components.get(each.query.__name__, {})
+    required = shape.get("required", [])
     return [
-        {"name": name, "in": "query", "required": name in has_dependents, "schema": schema}
+        {"name": name, "in": "query", "required": name in required, "schema": schema}
         for name, schema in shape.get("properties", {}).items()
     ]
 

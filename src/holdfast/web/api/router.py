@@ -1,15 +1,15 @@
-"""The HTTP API: every endpoint is read, checked, carried out and answered in the same way."""
+"""Routes of the HTTP API: every endpoint parses, checks, runs and answers a request in the same way."""
 
 from __future__ import annotations
 
 import hashlib
 import re
 import time
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from starlette.requests import Request
+from msgspec import Struct
+from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
@@ -17,154 +17,143 @@ from holdfast.domain.names import checked_text
 from holdfast.errors import Conflict, HoldfastError, InvalidInput
 from holdfast.errors.http import HttpError, WrongType
 from holdfast.web.api import batches, fleet, jobs, schedules
-from holdfast.web.api.endpoint import ApiRequest, Endpoint, refuse_role
-from holdfast.web.api.envelope import body_of, failed, json_response
-from holdfast.web.api.openapi import BASE, document
-from holdfast.web.errors import error_answer
-from holdfast.web.security.authentication import Caller
-from holdfast.web.security.entry import caller_of
+from holdfast.web.api.endpoint import Endpoint
+from holdfast.web.api.envelope import encode_success, error_envelope, json_response
+from holdfast.web.api.openapi import BASE, build_document
+from holdfast.web.errors import HttpError, WrongType, told
+from holdfast.web.request import Request
 from holdfast.web.threads import Threads
 
 if TYPE_CHECKING:
     from holdfast.web.app import Site
 
-ENDPOINTS: tuple[Endpoint, ...] = (
-    *jobs.ENDPOINTS,
-    *batches.ENDPOINTS,
-    *schedules.ENDPOINTS,
-    *fleet.ENDPOINTS,
+ENDPOINTS: tuple[Endpoint, ...] = tuple(
+    endpoint
+    for module in (jobs, batches, schedules, fleet)
+    for endpoint in vars(module).values()
+    if isinstance(endpoint, Endpoint)
 )
-#: Refusals that may be otherwise tomorrow: they are not kept under a key.
-PASSING = (401, 403, 429)
-#: A client may send the same request twice under one of these.
-KEY = re.compile(r"[\x21-\x7e]{1,200}")
+#: Refusals that may change later: they are not stored under an idempotency key.
+TRANSIENT_STATUSES = (401, 403, 429)
+IDEMPOTENCY_KEY = re.compile(r"[\x21-\x7e]{1,200}")
 
 
 def routes(site: Site) -> list[BaseRoute]:
-    """The routes of the API, its stream, and its description."""
-    described = document(ENDPOINTS)
+    """The routes of the endpoints, of the event stream, and of the OpenAPI document."""
+    document = build_document(ENDPOINTS)
 
-    async def describe(request: Request) -> Response:
-        # Below the path of another application, the addresses in it begin there.
+    async def describe(request: HttpRequest) -> Response:
+        # Mounted in another application, the paths of the document begin below its own.
         root = str(request.scope.get("root_path", "")).rstrip("/")
-        return json_response(msgspec.json.encode({**described, "servers": [{"url": root or "/"}]}))
+        return json_response(msgspec.json.encode({**document, "servers": [{"url": root or "/"}]}))
 
-    async def events(request: Request) -> Response:
-        return await site.live.answer(request, site.may_stay)
+    async def events(request: HttpRequest) -> Response:
+        return await site.live.answer(request, site.is_current)
 
     threads = Threads()
-    made = [Route(f"{BASE}{each.path}", _answering(site, each, threads), methods=[each.method]) for each in ENDPOINTS]
     return [
-        *made,
+        *(Route(f"{BASE}{each.path}", _handler(site, each, threads), methods=[each.method]) for each in ENDPOINTS),
         Route(f"{BASE}/events", events, methods=["GET"]),
         Route(f"{BASE}/openapi.json", describe, methods=["GET"]),
     ]
 
 
-def _answering(site: Site, endpoint: Endpoint, threads: Threads) -> Any:
-    async def answer(request: Request) -> Response:
-        body = await request.body() if endpoint.method == "POST" else b""
-        return await threads.answer(request, _carry_out, site, endpoint, request, body)
+def _handler(site: Site, endpoint: Endpoint, threads: Threads) -> Any:
+    async def answer(http: HttpRequest) -> Response:
+        body = await http.body() if endpoint.method == "POST" else b""
+        return await threads.answer(http, _answer, Request(site, http), endpoint, body)
 
     return answer
 
 
-def _carry_out(site: Site, endpoint: Endpoint, request: Request, body: bytes) -> Response:
-    """Do what is asked, once: a key that came before is answered as it was."""
-    caller = caller_of(request.scope)
-    refuse_role(caller, endpoint.role, "this")
-    ask = ApiRequest(
-        site=site,
-        caller=caller,
-        actions=site.actions(request),
-        id=_number(request.path_params),
-        query=_query(endpoint, request),
-        body=_body(endpoint, request, body),
+class _Call(Struct, frozen=True):
+    """A request of an endpoint with its parsed parameters."""
+
+    endpoint: Endpoint
+    request: Request
+    number: int
+    query: Any
+    body: Any
+
+    @property
+    def dry_run(self) -> bool:
+        return bool(getattr(self.body, "dry_run", False))
+
+    def run(self) -> Response:
+        began = time.monotonic()
+        data = self.endpoint.call(self.request, number=self.number, query=self.query, body=self.body)
+        return json_response(encode_success(data, began), 200 if self.dry_run else self.endpoint.status)
+
+
+def _answer(request: Request, endpoint: Endpoint, body: bytes) -> Response:
+    request.require(endpoint.role)
+    call = _Call(
+        endpoint, request, _parse_id(request), _parse_query(endpoint, request), _parse_body(endpoint, request, body)
     )
-    key = request.headers.get("idempotency-key") if endpoint.method == "POST" else None
-    if key is None or ask.dry_run:  # what does nothing may be done again
-        return _done(ask, endpoint)
-    return _once(ask, endpoint, _Key(caller, key, _digest(request, body)))
+    key = request.http.headers.get("idempotency-key") if endpoint.method == "POST" else None
+    return call.run() if key is None or call.dry_run else _run_once(call, key, body)
 
 
-def _done(ask: ApiRequest, endpoint: Endpoint) -> Response:
-    began = time.monotonic()
-    return json_response(body_of(endpoint.act(ask), began), 200 if ask.dry_run else endpoint.status)
-
-
-class _Key:
-    """A request that the client may send again."""
-
-    def __init__(self, caller: Caller, text: str, digest: str) -> None:
-        if not KEY.fullmatch(text):
-            raise InvalidInput("an Idempotency-Key has 1 to 200 visible ASCII characters")
-        self.text = text
-        self.digest = digest
-        self.credential = caller.prefix or f"name:{caller.name}"
-
-
-def _once(ask: ApiRequest, endpoint: Endpoint, key: _Key) -> Response:
-    answers = ask.actions.store.idempotency_keys
-    before = answers.claim(key.credential, key.text, key.digest)
-    if before is not None:
-        if before.digest != key.digest:
+def _run_once(call: _Call, key: str, body: bytes) -> Response:
+    """Run a request once per idempotency key; a repeated request gets the stored answer."""
+    if not IDEMPOTENCY_KEY.fullmatch(key):
+        raise InvalidInput("an Idempotency-Key has 1 to 200 visible ASCII characters")
+    http, caller = call.request.http, call.request.caller
+    digest = hashlib.sha256(f"{http.method} {http.url.path}\n".encode() + body).hexdigest()
+    credential = caller.prefix or f"name:{caller.name}"
+    keys = call.request.actions.store.idempotency_keys
+    stored = keys.claim(credential, key, digest)
+    if stored is not None:
+        if stored.digest != digest:
             raise Conflict("this Idempotency-Key came with another request", hint="Take a new key for a new request.")
-        if before.status is None or before.body is None:
+        if stored.status is None or stored.body is None:
             hint = "Wait for it; if its server was stopped, look whether it was done, and take a new key."
             raise Conflict("a request with this Idempotency-Key is under way", hint=hint)
-        return json_response(before.body.encode(), before.status, {"Idempotent-Replay": "true"})
+        return json_response(stored.body.encode(), stored.status, {"Idempotent-Replay": "true"})
     try:
-        answer = _done(ask, endpoint)
+        answer = call.run()
     except (HoldfastError, HttpError) as error:
-        status, failure, headers = error_answer(error)
-        if status >= 500 or status in PASSING:
-            answers.drop(key.credential, key.text)
+        status, failure, headers = told(error)
+        if status >= 500 or status in TRANSIENT_STATUSES:
+            keys.drop(credential, key)
             raise
-        answer = json_response(msgspec.json.encode(failed(failure)), status, headers)
+        answer = json_response(msgspec.json.encode(error_envelope(failure)), status, headers)
     except BaseException:
-        answers.drop(key.credential, key.text)
+        keys.drop(credential, key)
         raise
-    answers.keep(key.credential, key.text, answer.status_code, bytes(answer.body).decode())
+    keys.keep(credential, key, answer.status_code, bytes(answer.body).decode())
     return answer
 
 
-def _digest(request: Request, body: bytes) -> str:
-    return hashlib.sha256(f"{request.method} {request.url.path}\n".encode() + body).hexdigest()
-
-
-def _number(parameters: Mapping[str, Any]) -> int:
-    number: int = parameters.get("id", 0)
+def _parse_id(request: Request) -> int:
+    number: int = request.http.path_params.get("id", 0)
     if number >= 2**63:
         raise InvalidInput("this is no number of ours")
     return number
 
 
-def _query(endpoint: Endpoint, request: Request) -> Any:
-    """What the address asks, as its type says.
-
-    Raises:
-        InvalidInput: It does not fit; the message names the field.
-    """
-    given: dict[str, Any] = {}
-    for name, value in request.query_params.multi_items():
-        if name in given:
+def _parse_query(endpoint: Endpoint, request: Request) -> Any:
+    """Convert the query string to the type that the endpoint declares. A refusal names the parameter."""
+    values: dict[str, Any] = {}
+    for name, value in request.http.query_params.multi_items():
+        if name in values:
             raise InvalidInput(f"{name[:40]!r} is given twice")
-        given[name] = checked_text(value, label=name[:40])
-    unknown = sorted(set(given) - set(endpoint.query.__struct_fields__))
+        values[name] = checked_text(value, what=name[:40])
+    unknown = sorted(set(values) - set(endpoint.query.__struct_fields__))
     if unknown:
         known = ", ".join(endpoint.query.__struct_fields__) or "nothing"
         raise InvalidInput(f"nobody knows {unknown[0][:40]!r} here", hint=f"One may ask: {known}.")
     try:
-        return msgspec.convert(given, endpoint.query, strict=False)
+        return msgspec.convert(values, endpoint.query, strict=False)
     except (msgspec.ValidationError, ValueError, OverflowError) as error:
         raise InvalidInput(f"the address does not fit: {error}") from None
 
 
-def _body(endpoint: Endpoint, request: Request, body: bytes) -> Any:
+def _parse_body(endpoint: Endpoint, request: Request, body: bytes) -> Any:
     if endpoint.body is None:
         return None
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json":
+    content_type = request.http.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if content_type != "application/json":
         raise WrongType("the body is read as JSON")
     try:
         return msgspec.json.decode(body, type=endpoint.body)

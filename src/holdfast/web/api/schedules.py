@@ -1,4 +1,4 @@
-"""Schedules over HTTP. Their names may hold any sign, so that they are asked for in the query, never in the path."""
+"""Schedules over HTTP. A name may contain any character, so that it is a query parameter and never part of a path."""
 
 from __future__ import annotations
 
@@ -7,24 +7,16 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from holdfast.admin.actions.actions import BackfilledPlans
-from holdfast.admin.views.schedules import PlanView, ScheduleView, plan_view, schedule_view
-from holdfast.domain.access.roles import Role
+from holdfast.admin.actions.results import BackfilledPlans
+from holdfast.admin.actions.schedules import SCHEDULE_ACTIONS
+from holdfast.admin.views.schedules import PlanView, ScheduleView, entry, schedule_view
 from holdfast.domain.jobs.job import JobId
 from holdfast.errors import InvalidInput
-from holdfast.web.api.endpoint import ApiRequest, Endpoint
-from holdfast.web.api.jobs import Limit, Name, Text
-
-ACTIONS = {
-    "pause": Role.OPERATOR,
-    "resume": Role.OPERATOR,
-    "trigger": Role.OPERATOR,
-    "backfill": Role.OPERATOR,
-    "rm": Role.ADMIN,
-}
+from holdfast.web.api.endpoint import Limit, Name, Text, get, post
+from holdfast.web.request import Request
 
 
-class SchedulesAsked(Struct, frozen=True, forbid_unknown_fields=True):
+class SchedulesQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """A page of schedules, by name."""
 
     after: Name = ""
@@ -38,7 +30,7 @@ class SchedulesPage(Struct, frozen=True):
     next: str | None
 
 
-class NamedAsked(Struct, frozen=True, forbid_unknown_fields=True):
+class ScheduleQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """A schedule by its name; *limit* of its plans are told."""
 
     name: Name
@@ -52,7 +44,7 @@ class ScheduleAnswer(Struct, frozen=True):
     history: list[PlanView]
 
 
-class ScheduleAct(Struct, frozen=True, forbid_unknown_fields=True):
+class ScheduleActionBody(Struct, frozen=True, forbid_unknown_fields=True):
     """A verb of the command line on a schedule; *first* and *last* are for ``backfill``, *note* is for ``pause``."""
 
     name: Name
@@ -64,7 +56,7 @@ class ScheduleAct(Struct, frozen=True, forbid_unknown_fields=True):
     dry_run: bool = False
 
 
-class ScheduleDone(Struct, frozen=True):
+class ScheduleChanged(Struct, frozen=True):
     """What was done: the schedule as it is now (none, if it was removed), and the jobs that were enqueued."""
 
     name: str
@@ -75,77 +67,55 @@ class ScheduleDone(Struct, frozen=True):
     backfill: BackfilledPlans | None = None
 
 
-def schedules(ask: ApiRequest) -> SchedulesPage:
-    found = ask.store.schedules.page(after=ask.query.after, limit=ask.query.limit)
-    now = ask.store.schedules.now()
-    told = [schedule_view(each, now, secrets=ask.masks.of_schedule(each)) for each in found]
-    return SchedulesPage(told, found[-1].name if len(found) == ask.query.limit else None)
+@get("/schedules")
+def list_schedules(request: Request, query: SchedulesQuery) -> SchedulesPage:
+    """Schedules by name."""
+    rows = request.store.schedules.page(after=query.after, limit=query.limit)
+    now = request.store.schedules.now()
+    views = [schedule_view(row, now, secrets=request.masks.of_schedule(row)) for row in rows]
+    return SchedulesPage(views, rows[-1].name if len(rows) == query.limit else None)
 
 
-def schedule(ask: ApiRequest) -> ScheduleAnswer:
-    facts = _facts(ask, ask.query.name)
-    return ScheduleAnswer(
-        facts, [plan_view(each) for each in ask.actions.schedules.history(facts.name, limit=ask.query.limit)]
-    )
+@get("/schedule")
+def read_schedule(request: Request, query: ScheduleQuery) -> ScheduleAnswer:
+    """One schedule and its history."""
+    view = _view(request, query.name)
+    plans = request.actions.schedules.api.history(view.name, limit=query.limit)
+    return ScheduleAnswer(view, [entry(plan) for plan in plans])
 
 
-def act(ask: ApiRequest) -> ScheduleDone:
-    told: ScheduleAct = ask.body
-    if told.action not in ACTIONS:
-        raise InvalidInput(f"a schedule cannot be told to {told.action!r}", hint=f"Verbs: {', '.join(ACTIONS)}.")
-    ask.need(ACTIONS[told.action], f"to {told.action} a schedule")
-    ask.store.schedules.get(told.name)
-    if told.action == "backfill":
-        return ScheduleDone(told.name, told.action, told.dry_run, None, backfill=_backfill(ask, told))
+@post("/schedules/action")
+def change_schedule(request: Request, body: ScheduleActionBody) -> ScheduleChanged:
+    """Pause, resume, trigger, backfill or remove a schedule."""
+    name, action = body.name, body.action
+    if action not in SCHEDULE_ACTIONS:
+        hint = f"Verbs: {', '.join(SCHEDULE_ACTIONS)}."
+        raise InvalidInput(f"a schedule cannot be told to {action!r}", hint=hint)
+    request.require(SCHEDULE_ACTIONS[action], f"to {action} a schedule")
+    request.store.schedules.get(name)
+    if action == "backfill":
+        return ScheduleChanged(name, action, body.dry_run, None, backfill=_backfill(request, body))
     jobs: list[JobId] = []
-    if told.action == "trigger":
-        tried = ask.dry_run_store.trigger(told.name, scopes=told.scopes).jobs
-        jobs = [] if told.dry_run else tried
+    actions = request.actions.dry_run(body.dry_run).schedules
+    if action == "trigger":
+        triggered = actions.trigger(name, scopes=body.scopes).jobs
+        jobs = [] if body.dry_run else triggered
     else:
-        ask.dry_run_store.schedule(told.action, told.name, note=told.note)
-    gone = told.action == "rm" and not told.dry_run
-    return ScheduleDone(told.name, told.action, told.dry_run, None if gone else _facts(ask, told.name), jobs)
+        actions.perform(action, name, note=body.note)
+    deleted = action == "rm" and not body.dry_run
+    return ScheduleChanged(name, action, body.dry_run, None if deleted else _view(request, name), jobs)
 
 
-def _backfill(ask: ApiRequest, told: ScheduleAct) -> BackfilledPlans:
-    if told.first is None:
+def _backfill(request: Request, body: ScheduleActionBody) -> BackfilledPlans:
+    if body.first is None:
         raise InvalidInput("a backfill begins somewhere", hint="Give first, and last unless it is now.")
-    last = told.last or ask.store.schedules.now()
-    for timestamp in (told.first, last):
+    last = body.last or request.store.schedules.now()
+    for timestamp in (body.first, last):
         if timestamp.tzinfo is None:
             raise InvalidInput(f"{timestamp.isoformat()} has no time zone", hint="Write it with Z for UTC.")
-    return ask.actions.backfill(told.name, told.first, last, scopes=told.scopes, dry_run=told.dry_run)
+    return request.actions.schedules.backfill(body.name, body.first, last, scopes=body.scopes, dry_run=body.dry_run)
 
 
-def _facts(ask: ApiRequest, name: str) -> ScheduleView:
-    found = ask.store.schedules.get(name)
-    return schedule_view(found, ask.store.schedules.now(), plans=5, secrets=ask.masks.of_schedule(found))
-
-
-ENDPOINTS = (
-    Endpoint(
-        method="GET",
-        path="/schedules",
-        text="Schedules by name.",
-        act=schedules,
-        query=SchedulesAsked,
-        answer=SchedulesPage,
-    ),
-    Endpoint(
-        method="GET",
-        path="/schedule",
-        text="One schedule and its history.",
-        act=schedule,
-        query=NamedAsked,
-        answer=ScheduleAnswer,
-    ),
-    Endpoint(
-        method="POST",
-        path="/schedules/act",
-        text="Pause, resume, trigger, backfill or remove a schedule.",
-        act=act,
-        body=ScheduleAct,
-        answer=ScheduleDone,
-        role=Role.OPERATOR,
-    ),
-)
+def _view(request: Request, name: str) -> ScheduleView:
+    row = request.store.schedules.get(name)
+    return schedule_view(row, request.store.schedules.now(), plans=5, secrets=request.masks.of_schedule(row))

@@ -1,4 +1,4 @@
-"""The colours that programs write, as spans; whatever else a terminal would obey is left out."""
+"""ANSI colours of logs as HTML spans. All other escape sequences are removed."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from markupsafe import Markup, escape
 
 from holdfast.web.pages.format import visible
 
-#: An escape sequence: of colours (its numbers are the group), any other one, or a title for the window.
+#: An escape sequence: of colours (the group holds its codes), any other one, or a window title.
 _SEQUENCE = re.compile(
     r"\x1b\[([0-9;:]{0,60})m|(?:\x1b\[|\x9b)[0-?]{0,60}[ -/]{0,20}[@-~]"
     r"|\x1b[\]PX^_][^\x07\x1b]{0,4000}(?:\x07|\x1b\\)?|\x1b(?![\[\]PX^_])[ -/]{0,5}[0-~]"
 )
-_WORDS = {1: "b", 2: "d", 3: "it", 4: "u"}
-_ENDS = {22: {"b", "d"}, 23: {"it"}, 24: {"u"}}
+_STYLES = {1: "b", 2: "d", 3: "it", 4: "u"}
+_STYLE_ENDS = {22: {"b", "d"}, 23: {"it"}, 24: {"u"}}
 
 
 def ansi(text: str, mark: str = "") -> Markup:
-    """The text as HTML: its colours as spans, what is to be *mark*ed, everything else escaped."""
+    """The text as HTML, escaped, with colours as spans. Occurrences of *mark* are highlighted."""
     return Markup("").join(_pieces(text, mark))
 
 
@@ -31,22 +31,22 @@ def plain(text: str) -> str:
 def _pieces(text: str, mark: str) -> Iterator[Markup]:
     style: set[str] = set()
     begin = 0
-    for found in _SEQUENCE.finditer(text):
-        yield _piece(text[begin : found.start()], style, mark)
-        if found[1] is not None:
-            style = _after(style, found[1])
-        begin = found.end()
+    for sequence in _SEQUENCE.finditer(text):
+        yield _piece(text[begin : sequence.start()], style, mark)
+        if sequence[1] is not None:
+            style = _apply(style, sequence[1])
+        begin = sequence.end()
     yield _piece(text[begin:], style, mark)
 
 
 def _piece(text: str, style: set[str], mark: str) -> Markup:
     if not text:
         return Markup("")
-    shown = _marked(visible(text.replace("\r\n", "\n")), mark)
+    shown = _highlight(visible(text.replace("\r\n", "\n")), mark)
     return Markup('<span class="{}">{}</span>').format(" ".join(sorted(style)), shown) if style else shown
 
 
-def _marked(text: str, mark: str) -> Markup:
+def _highlight(text: str, mark: str) -> Markup:
     if not mark:
         return escape(text)
     parts = re.split(f"({re.escape(mark)})", text, flags=re.IGNORECASE)
@@ -55,38 +55,37 @@ def _marked(text: str, mark: str) -> Markup:
     )
 
 
-def _after(style: set[str], codes: str) -> set[str]:
-    """What is in force after a sequence. Colours out of the eight are told as the nearest of them, or not at all."""
+def _apply(style: set[str], codes: str) -> set[str]:
+    """The style after a sequence. Colours beyond the basic eight become one of them, or none."""
     now = set(style)
     numbers = [int(code) if code else 0 for code in codes.replace(":", ";").split(";")][:16]
     while numbers:
         code = numbers.pop(0)
         if code == 0:
             now = set()
-        elif code in _WORDS:
-            now.add(_WORDS[code])
-        elif code in _ENDS:
-            now -= _ENDS[code]
+        elif code in _STYLES:
+            now.add(_STYLES[code])
+        elif code in _STYLE_ENDS:
+            now -= _STYLE_ENDS[code]
         elif code in (38, 48):
-            # A colour out of many: 5;n or 2;r;g;b.
-            chosen = _of_many(numbers)
-            now = _coloured(now, "f" if code == 38 else "g", chosen)
+            now = _with_colour(now, "f" if code == 38 else "g", _extended_colour(numbers))
         elif code in (39, 49):
-            now = _coloured(now, "f" if code == 39 else "g", None)
+            now = _with_colour(now, "f" if code == 39 else "g", None)
         elif 30 <= code <= 37 or 90 <= code <= 97:
-            now = _coloured(now, "f", code % 10)
+            now = _with_colour(now, "f", code % 10)
         elif 40 <= code <= 47 or 100 <= code <= 107:
-            now = _coloured(now, "g", code % 10)
+            now = _with_colour(now, "g", code % 10)
     return now
 
 
-def _of_many(numbers: list[int]) -> int | None:
-    way = numbers.pop(0) if numbers else 0
-    taken = [numbers.pop(0) for _ in range(min(len(numbers), {5: 1, 2: 3}.get(way, 0)))]
-    return taken[0] % 8 if way == 5 and taken and taken[0] < 16 else None
+def _extended_colour(numbers: list[int]) -> int | None:
+    """Take the codes of an extended colour, ``5;n`` or ``2;r;g;b``, from *numbers*."""
+    mode = numbers.pop(0) if numbers else 0
+    taken = [numbers.pop(0) for _ in range(min(len(numbers), {5: 1, 2: 3}.get(mode, 0)))]
+    return taken[0] % 8 if mode == 5 and taken and taken[0] < 16 else None
 
 
-def _coloured(style: set[str], letter: str, colour: int | None) -> set[str]:
-    """The style with another colour; black and white are those of the page."""
-    kept = {word for word in style if not (word.startswith(letter) and word[1:].isdigit())}
+def _with_colour(style: set[str], letter: str, colour: int | None) -> set[str]:
+    """The style with another colour; black is the default colour of the page."""
+    kept = {name for name in style if not (name.startswith(letter) and name[1:].isdigit())}
     return kept | {f"{letter}{colour}"} if colour else kept

@@ -1,4 +1,4 @@
-"""Batches: how far they are, what failed and why, and their units."""
+"""The pages of batches and their units."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from msgspec import Struct
 from starlette.responses import Response
 
-from holdfast.admin.actions.actions import BATCH_ACTIONS
+from holdfast.admin.actions.batches import BATCH_ACTIONS
 from holdfast.admin.views.batches import BatchView, batch_secrets, batch_view, unit_clusters, unit_view
 from holdfast.domain.access.masking import MASK, mask_json
 from holdfast.domain.access.roles import ERROR_SEARCH, Role
@@ -17,13 +17,14 @@ from holdfast.domain.batches.sharding import sharding_of
 from holdfast.domain.batches.unit import UnitState
 from holdfast.domain.jobs.job import ControlRequest
 from holdfast.web.pages.format import as_value
-from holdfast.web.pages.request import PageRequest
-from holdfast.worker.batches.owner import describe as describe_owner
+from holdfast.web.request import Request
+from holdfast.worker.batches.owner import say as describe_owner
 
-PAGE, UNITS, ERRORS = 30, 50, 1000
+#: Batches on a page, units on a page, and failed units that are clustered.
+PAGE_SIZE, UNIT_PAGE_SIZE, MAX_CLUSTERED_UNITS = 30, 50, 1000
 
-#: What can be done to a batch in each state.
-ACTIONS = {
+#: The buttons of a batch in each state.
+BUTTONS = {
     BatchState.READY: ("pause", "cancel"),
     BatchState.RUNNING: ("pause", "cancel"),
     BatchState.PAUSED: ("resume", "cancel"),
@@ -33,102 +34,8 @@ ACTIONS = {
     BatchState.FAILED: ("retry-failed", "rm"),
     BatchState.CANCELLED: ("rm",),
 }
-
-
-class Far(Struct, frozen=True):
-    """How far a batch is, how fast it goes, and when it may be through."""
-
-    over: int
-    share: float
-    rate: float | None
-    left: timedelta | None
-
-
-def far(facts: BatchView, now: datetime) -> Far:
-    """The share of units that have ended; while it runs, how many ended in a second since it began."""
-    total = facts.summary.total
-    over = total - facts.summary.pending - facts.summary.in_inbox
-    share = over / total if total else 1.0 if facts.finished_at else 0.0
-    rate = left = None
-    if facts.state == BatchState.RUNNING and facts.started_at is not None and over:
-        rate = over / max((now - facts.started_at).total_seconds(), 0.001)
-        left = timedelta(seconds=(total - over) / rate)
-    return Far(over, min(share, 1.0), rate, left)
-
-
-def parts(facts: BatchView) -> list[tuple[str, int]]:
-    """The stretches of a batch's bar."""
-    told = facts.summary
-    return [("good", told.succeeded), ("bad", told.failed + told.in_doubt), ("idle", told.skipped + told.cancelled)]
-
-
-def shown_state(facts: BatchView) -> tuple[str, str]:
-    """A batch's state as it is now, also between two: asked to pause, but units still run."""
-    if facts.state == BatchState.RUNNING and facts.requested == ControlRequest.PAUSE:
-        return "pausing", "pausing: what runs ends first"
-    if facts.requested == ControlRequest.CANCEL and facts.state != BatchState.CANCELLED:
-        return "cancelling", "cancelling: what runs ends first"
-    return facts.state, facts.state
-
-
-def batches(visit: PageRequest) -> Response:
-    """Batches, the newest first."""
-    before = visit.asked_number("before")
-    found = visit.store.batches.page(limit=PAGE, **({} if before is None else {"before": BatchId(before)}))
-    standings = visit.store.ledger.standings([each.id for each in found]) if found else {}
-    told = [batch_view(each, standings[each.id]) for each in found]
-    return visit.page(
-        "batches.html",
-        "batches",
-        batches=[(each, far(each, visit.now), parts(each), shown_state(each)) for each in told],
-        next=found[-1].id if len(found) == PAGE else None,
-        before=before,
-        cli="holdfast batch ls",
-    )
-
-
-def batch(visit: PageRequest) -> Response:
-    """One batch: progress, counters, clusters of errors, and a page of its units."""
-    batch_id, ledger = BatchId(visit.id), visit.store.ledger
-    found = visit.store.batches.get(batch_id)
-    standing = ledger.standings([batch_id])[batch_id]
-    facts = batch_view(found, standing)
-    failures = facts.summary.failed + facts.summary.in_doubt
-    errors = ledger.errors(batch_id, limit=ERRORS) if failures else []
-    state, label, text = _unit_state(visit), visit.asked("label") or None, visit.asked("text") or None
-    if text is not None:
-        visit.need(Role.OPERATOR, ERROR_SEARCH)
-    page = ledger.page(batch_id, state=state, label=label, text=text, after=visit.asked("after"), limit=UNITS)
-    return visit.page(
-        "batch.html",
-        "batches",
-        batch=facts,
-        state=shown_state(facts),
-        far=far(facts, visit.now),
-        parts=parts(facts),
-        holders=[describe_owner(holder.owner) for holder in standing.holders],
-        command_line=(line := resume_line(found)),
-        has_secrets=MASK in line,
-        why=STOPPED[found.aborted_by] if found.aborted_by else "Paused by a person.",
-        clusters=unit_clusters(found, errors),
-        sampled=len(errors) < failures,
-        failures=failures,
-        units=[unit_view(unit, batch_secrets(found)) for unit in page.units],
-        next=page.next,
-        asked={"state": state, "label": label, "text": text},
-        states=list(UnitState),
-        actions=[action for action in ACTIONS[BatchState(facts.state)] if visit.may(BATCH_ACTIONS[action])],
-        cli=f"holdfast batch show {batch_id}" if state is None else f"holdfast batch units {batch_id} --state {state}",
-    )
-
-
-def _unit_state(visit: PageRequest) -> UnitState | None:
-    text = visit.asked("state")
-    return UnitState(text) if text in UnitState._value2member_map_ else None
-
-
-#: What stopped a run, in words.
-STOPPED = {
+#: The reasons for which a run stopped.
+STOP_REASONS = {
     AbortedBy.SIGNAL: "Stopped by a signal.",
     AbortedBy.MAX_FAILURES: "Stopped: too many units failed in a row. Mend the cause first.",
     AbortedBy.MAX_TOTAL_FAILURES: "Stopped: too many units failed. Mend the cause first.",
@@ -140,87 +47,169 @@ STOPPED = {
     AbortedBy.LIMIT: "Stopped: as many units as it was to take are over.",
     AbortedBy.LEASE_LOST: "Stopped: another run took it over.",
 }
-
-
-def resume_line(batch: Batch) -> str:
-    """The command that lets a batch go on; empty where only those who began it know that."""
-    if sharding_of(batch) is not None:
-        return f"holdfast batch resume {batch.id}"
-    if ":" not in batch.kind or not batch.source.startswith("range "):
-        return ""
-    told = mask_json(batch.arguments).items()
-    given = [f"--set {shlex.quote(f'{name}={as_value(value)}')}" for name, value in told]
-    words = ["holdfast batch run", shlex.quote(batch.kind), "--range", batch.source.removeprefix("range "), *given]
-    return " ".join(words)
-
-
-def act(visit: PageRequest) -> Response:
-    """Do a verb to a batch."""
-    action = visit.given("action")
-    visit.need(BATCH_ACTIONS.get(action, Role.OPERATOR))
-    if action in ("cancel", "rm") and not visit.given("sure"):
-        return _ask(visit, action)
-    done = visit.actions.batch(action, BatchId(visit.id))
-    units = "" if done.units is None else f" {done.units:,} units."
-    text = f"Batch {visit.id}: {SAID.get(action, action)}.{units}" if done.changed else f"{action}: nothing to do."
-    return visit.done(text, "batches" if action == "rm" else f"batches/{visit.id}")
-
-
-SAID = {
+RESULTS = {
     "pause": "asked to pause; what runs ends first",
     "resume": "goes on",
     "cancel": "cancelled",
     "retry-failed": "its failed units run again",
     "rm": "removed",
 }
-
-
-def _ask(visit: PageRequest, action: str) -> Response:
-    texts = {
-        "cancel": "Every unit that has not ended becomes cancelled. One under way may finish, and its outcome counts.",
-        "rm": "The batch is forgotten with its whole ledger.",
-    }
-    return visit.page(
-        "sure.html",
-        "batches",
-        title=f"{action} batch {visit.id}?",
-        text=texts[action],
-        action=visit.to(f"batches/{visit.id}/act"),
-        hidden={"action": action},
-        ids=[],
-        note=False,
-        grave=True,
-        button=f"{action} batch {visit.id}",
-        back=visit.to(f"batches/{visit.id}"),
-        cli=f"holdfast batch {action} {visit.id}",
-    )
-
-
-def units(visit: PageRequest) -> Response:
-    """Retry or skip the failed units of one cluster; their count comes first."""
-    action, cluster, batch_id = visit.given("action"), visit.given("cluster"), BatchId(visit.id)
-    if not visit.given("sure"):
-        count = visit.actions.units(action, batch_id, cluster, dry_run=True).units or 0
-        return visit.page(
-            "sure.html",
-            "batches",
-            title=f"{action} {count:,} units?",
-            text=UNIT_TEXTS.get(action, ""),
-            action=visit.to(f"batches/{visit.id}/units"),
-            hidden={"action": action, "cluster": cluster},
-            ids=[],
-            note=False,
-            grave=action == "skip",
-            button=f"{action} {count:,} units",
-            back=visit.to(f"batches/{visit.id}"),
-            cli="",
-        )
-    done = visit.actions.units(action, batch_id, cluster)
-    word = "run again" if action == "retry" else "are skipped"
-    return visit.done(f"{done.units or 0:,} units {word}.", f"batches/{visit.id}")
-
-
-UNIT_TEXTS = {
+#: The effect of the actions that need a confirmation.
+CONFIRMATIONS = {
+    "cancel": "Every unit that has not ended becomes cancelled. One under way may finish, and its outcome counts.",
+    "rm": "The batch is forgotten with its whole ledger.",
+}
+UNIT_CONFIRMATIONS = {
     "retry": "They run again with all their attempts: on workers at once, elsewhere with the next run.",
     "skip": "They are given up: they count as skipped, and no longer as failed.",
 }
+
+
+class BatchProgress(Struct, frozen=True):
+    """The progress of a batch. *rate* is in units per second; *left* is the estimated remaining time."""
+
+    over: int
+    share: float
+    rate: float | None
+    left: timedelta | None
+
+
+def batch_progress(view: BatchView, now: datetime) -> BatchProgress:
+    """The share of finished units. A running batch has a rate since its start."""
+    total = view.summary.total
+    over = total - view.summary.pending - view.summary.in_inbox
+    share = over / total if total else 1.0 if view.finished_at else 0.0
+    rate = left = None
+    if view.state == BatchState.RUNNING and view.started_at is not None and over:
+        rate = over / max((now - view.started_at).total_seconds(), 0.001)
+        left = timedelta(seconds=(total - over) / rate)
+    return BatchProgress(over, min(share, 1.0), rate, left)
+
+
+def bar_parts(view: BatchView) -> list[tuple[str, int]]:
+    """The parts of the progress bar: their tone and length."""
+    summary = view.summary
+    failed, others = summary.failed + summary.in_doubt, summary.skipped + summary.cancelled
+    return [("good", summary.succeeded), ("bad", failed), ("idle", others)]
+
+
+def shown_state(view: BatchView) -> tuple[str, str]:
+    """The state and its text. A requested state is shown before the last units have finished."""
+    if view.state == BatchState.RUNNING and view.requested == ControlRequest.PAUSE:
+        return "pausing", "pausing: what runs ends first"
+    if view.requested == ControlRequest.CANCEL and view.state != BatchState.CANCELLED:
+        return "cancelling", "cancelling: what runs ends first"
+    return view.state, view.state
+
+
+def show_batches(request: Request) -> Response:
+    """Batches, newest first."""
+    before = request.query_number("before")
+    rows = request.store.batches.page(limit=PAGE_SIZE, **({} if before is None else {"before": BatchId(before)}))
+    statuses = request.store.ledger.standings([row.id for row in rows]) if rows else {}
+    views = [batch_view(row, statuses[row.id]) for row in rows]
+    return request.page(
+        "batches.html",
+        "batches",
+        batches=[(view, batch_progress(view, request.now), bar_parts(view), shown_state(view)) for view in views],
+        next=rows[-1].id if len(rows) == PAGE_SIZE else None,
+        before=before,
+        cli="holdfast batch ls",
+    )
+
+
+def show_batch(request: Request) -> Response:
+    """One batch, its clusters of errors, and a page of its units."""
+    batch_id, ledger = BatchId(request.id), request.store.ledger
+    batch = request.store.batches.get(batch_id)
+    status = ledger.standings([batch_id])[batch_id]
+    view = batch_view(batch, status)
+    failures = view.summary.failed + view.summary.in_doubt
+    errors = ledger.errors(batch_id, limit=MAX_CLUSTERED_UNITS) if failures else []
+    state, label, text = _unit_state(request), request.query("label") or None, request.query("text") or None
+    if text is not None:
+        request.require(Role.OPERATOR, SEARCHING)
+    after = request.query("after")
+    page = ledger.page(batch_id, state=state, label=label, text=text, after=after, limit=UNIT_PAGE_SIZE)
+    return request.page(
+        "batch.html",
+        "batches",
+        batch=view,
+        state=shown_state(view),
+        progress=batch_progress(view, request.now),
+        bar_parts=bar_parts(view),
+        holders=[describe_owner(holder.owner) for holder in status.holders],
+        resume=(command := resume_command(batch)),
+        has_secrets=MASK in command,
+        why=STOP_REASONS[batch.aborted_by] if batch.aborted_by else "Paused by a person.",
+        clusters=unit_clusters(batch, errors),
+        sampled=len(errors) < failures,
+        failures=failures,
+        units=[unit_view(unit, batch_secrets(batch)) for unit in page.units],
+        next=page.next,
+        query={"state": state, "label": label, "text": text},
+        states=list(UnitState),
+        actions=[action for action in BUTTONS[BatchState(view.state)] if request.may(BATCH_ACTIONS[action])],
+        cli=f"holdfast batch show {batch_id}" if state is None else f"holdfast batch units {batch_id} --state {state}",
+    )
+
+
+def _unit_state(request: Request) -> UnitState | None:
+    text = request.query("state")
+    return UnitState(text) if text in UnitState._value2member_map_ else None
+
+
+def resume_command(batch: Batch) -> str:
+    """The command that resumes a batch; empty if only its own program can resume it."""
+    if sharding_of(batch) is not None:
+        return f"holdfast batch resume {batch.id}"
+    if ":" not in batch.kind or not batch.source.startswith("range "):
+        return ""
+    arguments = masked_json(batch.arguments).items()
+    options = [f"--set {shlex.quote(f'{name}={as_value(value)}')}" for name, value in arguments]
+    keys = batch.source.removeprefix("range ")
+    return " ".join(["holdfast batch run", shlex.quote(batch.kind), "--range", keys, *options])
+
+
+def change_batch(request: Request) -> Response:
+    """Perform an action on a batch; cancelling and deleting ask for confirmation first."""
+    action, path = request.field("action"), f"batches/{request.id}"
+    request.require(BATCH_ACTIONS.get(action, Role.OPERATOR))
+    if action in CONFIRMATIONS and not request.field("sure"):
+        return request.confirm(
+            "batches",
+            title=f"{action} batch {request.id}?",
+            text=CONFIRMATIONS[action],
+            action=request.url(f"{path}/action"),
+            hidden={"action": action},
+            destructive=True,
+            button=f"{action} batch {request.id}",
+            back=request.url(path),
+            cli=f"holdfast batch {action} {request.id}",
+        )
+    done = request.actions.batches.perform(action, BatchId(request.id))
+    units = "" if done.units is None else f" {done.units:,} units."
+    notice = (
+        f"Batch {request.id}: {RESULTS.get(action, action)}.{units}" if done.changed else f"{action}: nothing to do."
+    )
+    return request.done(notice, "batches" if action == "rm" else path)
+
+
+def change_units(request: Request) -> Response:
+    """Retry or skip the failed units of one cluster, after a confirmation with their count."""
+    action, cluster, batch_id = request.field("action"), request.field("cluster"), BatchId(request.id)
+    path, batches = f"batches/{request.id}", request.actions.batches
+    if not request.field("sure"):
+        count = batches.perform_on_units(action, batch_id, cluster, dry_run=True).units or 0
+        return request.confirm(
+            "batches",
+            title=f"{action} {count:,} units?",
+            text=UNIT_CONFIRMATIONS.get(action, ""),
+            action=request.url(f"{path}/units"),
+            hidden={"action": action, "cluster": cluster},
+            destructive=action == "skip",
+            button=f"{action} {count:,} units",
+            back=request.url(path),
+        )
+    done = batches.perform_on_units(action, batch_id, cluster)
+    return request.done(f"{done.units or 0:,} units {'run again' if action == 'retry' else 'are skipped'}.", path)

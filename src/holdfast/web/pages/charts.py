@@ -1,6 +1,6 @@
-"""Drawings: a job's time, what depends on what, what became of plans, how fast a queue goes.
+"""SVG charts: timelines of jobs, dependency graphs, past plans, throughput and progress.
 
-Each is SVG without style, since the pages allow none; beside each stands a table that says the same.
+They have no inline style, which the content security policy forbids. A table beside each chart has the same data.
 """
 
 from __future__ import annotations
@@ -10,22 +10,22 @@ from datetime import datetime, timedelta
 from itertools import takewhile
 
 from markupsafe import Markup, escape
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from holdfast.domain.jobs.history import Attempt, Event, EventName
 from holdfast.domain.jobs.job import Job, JobId, State
 from holdfast.store.fleet.dashboard import DependencyEdge
 from holdfast.web.pages.format import STATES, tone, visible
 
-#: Stretches of a timeline that are drawn; of more, the newest.
-STRETCHES = 60
+#: Stretches of a timeline; older ones are left out.
+MAX_STRETCHES = 60
 BOX_WIDTH, BOX_HEIGHT, GAP_X, GAP_Y = 190, 40, 60, 12
 
 
 class Stretch(Struct, frozen=True):
-    """A part of a job's time. *what* is a state's word; *end* is None while it lasts."""
+    """A period of a job's life. *end* is None while it lasts."""
 
-    what: str
+    state: str
     text: str
     begin: datetime
     end: datetime | None
@@ -34,9 +34,9 @@ class Stretch(Struct, frozen=True):
         return (self.end or now) - self.begin
 
 
-# -- a job's time --------------------------------------------------------------------------------
+# -- timelines of jobs --------------------------------------------------------------------------------
 
-#: What a job does after an event, unless it runs.
+#: The state and text of a job after an event, unless it runs.
 _AFTER = {
     EventName.HELD: ("held", "held by a person"),
     EventName.RESUMED: ("ready", "waited"),
@@ -48,31 +48,30 @@ _AFTER = {
     EventName.TAKEN_OVER: ("scheduled", "waited, after its worker was lost"),
 }
 
-
-#: From then on, something had been tried.
+#: Events of the first attempt, or later.
 _TRIED = (EventName.STARTED, EventName.FAILED, EventName.RELEASED, EventName.TAKEN_OVER, EventName.DONE)
 
 
 def timeline(job: Job, attempts: Sequence[Attempt], events: Sequence[Event], now: datetime) -> list[Stretch]:
-    """A job's time from its beginning: waits, attempts, pauses; one after the other."""
+    """The waits, attempts and pauses of a job, in order."""
     runs = [_run(attempt) for attempt in attempts if attempt.started_at is not None]
     turns = [(job.created_at, *_first(job, events))]
     turns += [(event.at, *_AFTER[EventName(event.name)]) for event in events if event.name in _AFTER]
     end = job.finished_at or now
-    found: list[Stretch] = []
-    for place, (at, what, text) in enumerate(turns):
+    stretches: list[Stretch] = []
+    for place, (at, name, text) in enumerate(turns):
         until = turns[place + 1][0] if place + 1 < len(turns) else end
-        found += _waits(at, until, what, text, runs)
+        stretches += _waits(Stretch(name, text, at, until), runs)
     ongoing = job.state not in (State.DONE, State.DEAD, State.CANCELLED, State.RUNNING)
-    found += runs
-    found.sort(key=lambda stretch: stretch.begin)
-    if ongoing and found and found[-1].end == end:
-        found[-1] = Stretch(found[-1].what, found[-1].text, found[-1].begin, None)
-    return found[-STRETCHES:]
+    stretches += runs
+    stretches.sort(key=lambda stretch: stretch.begin)
+    if ongoing and stretches and stretches[-1].end == end:
+        stretches[-1] = structs.replace(stretches[-1], end=None)
+    return stretches[-MAX_STRETCHES:]
 
 
 def _first(job: Job, events: Sequence[Event]) -> tuple[str, str]:
-    """What a job did when it was new: what its first events, or its state, say."""
+    """The first state of a job and its text, from its first events or its present state."""
     names = [event.name for event in takewhile(lambda event: event.name not in _TRIED, events)]
     if EventName.WOKEN in names or job.state is State.WAITING:
         return "waiting", "waited for other jobs"
@@ -85,46 +84,47 @@ def _first(job: Job, events: Sequence[Event]) -> tuple[str, str]:
 
 def _run(attempt: Attempt) -> Stretch:
     assert attempt.started_at is not None
-    what = "running" if attempt.finished_at is None else "done" if attempt.reason == "done" else "failed"
+    name = "running" if attempt.finished_at is None else "done" if attempt.reason == "done" else "failed"
     if attempt.reason in ("released", "cancelled"):
-        what = "cancelled"
+        name = "cancelled"
     finished = "runs" if attempt.finished_at is None else attempt.reason or "finished"
-    return Stretch(what, f"attempt {attempt.number}: {finished}", attempt.started_at, attempt.finished_at)
+    return Stretch(name, f"attempt {attempt.number}: {finished}", attempt.started_at, attempt.finished_at)
 
 
-def _waits(begin: datetime, end: datetime, what: str, text: str, runs: Sequence[Stretch]) -> list[Stretch]:
-    """The time between two moments without the runs in it."""
-    found = []
+def _waits(wait: Stretch, runs: Sequence[Stretch]) -> list[Stretch]:
+    """The parts of a wait without the runs in it."""
+    begin, end, waits = wait.begin, wait.end, []
+    assert end is not None
     for run in runs:
         if run.begin >= end or (run.end or end) <= begin:
             continue
         if run.begin > begin:
-            found.append(Stretch(what, text, begin, run.begin))
+            waits.append(structs.replace(wait, begin=begin, end=run.begin))
         begin = max(begin, run.end or end)
     if begin < end:
-        found.append(Stretch(what, text, begin, end))
-    return found
+        waits.append(structs.replace(wait, begin=begin))
+    return waits
 
 
 def stretch_bar(stretch: Stretch, first: datetime, last: datetime) -> Markup:
-    """One bar of a timeline, in its place between the first moment and the last."""
+    """One bar of a timeline that reaches from *first* to *last*."""
     whole = max((last - first).total_seconds(), 1e-6)
     x = 1000 * (stretch.begin - first).total_seconds() / whole
     width = max(4.0, 1000 * stretch.length(last).total_seconds() / whole)
     x = min(x, 1000 - width)
-    # A run is a full bar, a wait a thin line: also for those who do not tell the colours.
+    # A run is a full bar and a wait a thin line, so that colour is not needed to tell them apart.
     top, height = (2, 12) if stretch.text.startswith("attempt") else (6, 4)
     bar = Markup('<rect class="{}" x="{:.1f}" y="{}" width="{:.1f}" height="{}" rx="1"/>')
     ground = Markup('<rect class="faint" x="0" y="7.5" width="1000" height="1"/>')
-    drawn = ground + bar.format(tone(stretch.what), x, top, width, height)
+    drawn = ground + bar.format(tone(stretch.state), x, top, width, height)
     return Markup('<svg viewBox="0 0 1000 16" preserveAspectRatio="none" aria-hidden="true">{}</svg>').format(drawn)
 
 
-# -- what depends on what ------------------------------------------------------------------------
+# -- dependency graphs ------------------------------------------------------------------------
 
 
 class Node(Struct, frozen=True):
-    """A job in the drawing. *column*: needs are left of the job one looks at, dependents right of it."""
+    """A job in a graph. Dependencies are in the columns on the left of the job, dependents on the right."""
 
     id: JobId
     column: int
@@ -135,23 +135,23 @@ class Node(Struct, frozen=True):
 
 
 def nodes(job: Job, edges: Iterable[DependencyEdge]) -> list[Node]:
-    """Where each job stands in the drawing: a column for each step away, needs on the left."""
+    """Place each job of the graph: one column per step, dependencies on the left."""
     seen: dict[JobId, tuple[int, str, str]] = {job.id: (0, job.state, job.label or job.kind)}
     for edge in sorted(edges, key=lambda edge: edge.depth):
         away = -edge.depth if edge.way == "dependencies" else edge.depth
         title = edge.label or edge.kind or "no longer there"
         seen.setdefault(edge.far, (away, edge.state or "gone", title))
     rows: dict[int, int] = {}
-    found = []
-    for job_id, (column, word, title) in sorted(seen.items(), key=lambda item: (item[1][0], item[0])):
+    placed = []
+    for job_id, (column, name, title) in sorted(seen.items(), key=lambda item: (item[1][0], item[0])):
         row = rows.get(column, 0)
         rows[column] = row + 1
-        found.append(Node(job_id, column, row, word, title, job_id == job.id))
-    return found
+        placed.append(Node(job_id, column, row, name, title, job_id == job.id))
+    return placed
 
 
 def graph(placed: Sequence[Node], edges: Iterable[DependencyEdge], base: str) -> Markup:
-    """The drawing of dependencies; each job in it is a link."""
+    """The graph of dependencies; each job in it is a link."""
     leftmost = min(node.column for node in placed)
     tallest = max(node.row for node in placed) + 1
     columns = max(node.column for node in placed) - leftmost + 1
@@ -170,8 +170,8 @@ def graph(placed: Sequence[Node], edges: Iterable[DependencyEdge], base: str) ->
     return Markup(head).format(width, height, width, height) + Markup("").join(drawn) + Markup("</svg>")  # noqa: S704
 
 
-def _line(need: tuple[int, int], job: tuple[int, int]) -> Markup:
-    x1, y1 = need[0] + BOX_WIDTH, need[1] + BOX_HEIGHT // 2
+def _line(dependency: tuple[int, int], job: tuple[int, int]) -> Markup:
+    x1, y1 = dependency[0] + BOX_WIDTH, dependency[1] + BOX_HEIGHT // 2
     x2, y2 = job[0], job[1] + BOX_HEIGHT // 2
     middle = (x1 + x2) // 2
     path = f"M{x1} {y1}C{middle} {y1} {middle} {y2} {x2 - 6} {y2}"
@@ -181,14 +181,14 @@ def _line(need: tuple[int, int], job: tuple[int, int]) -> Markup:
 
 def _box(node: Node, corner: tuple[int, int], base: str) -> Markup:
     x, y = corner
-    sign, colour = STATES.get(node.state, ("·", "idle"))
+    symbol, colour = STATES.get(node.state, ("·", "idle"))
     title = visible(node.title)
     shown = title if len(title) <= 24 else title[:23] + "…"
     box = Markup('<rect class="box{}" x="{}" y="{}" width="{}" height="{}" rx="6"/>').format(
         " here" if node.here else "", x, y, BOX_WIDTH, BOX_HEIGHT
     )
     text = Markup('<text x="{}" y="{}">{}</text><text class="{}" x="{}" y="{}">{} {} · {}</text>').format(
-        x + 10, y + 17, shown, colour, x + 10, y + 32, sign, node.state, node.id
+        x + 10, y + 17, shown, colour, x + 10, y + 32, symbol, node.state, node.id
     )
     return Markup('<a href="{}/jobs/{}"><title>{}</title>{}{}</a>').format(base, node.id, title, box, text)
 
@@ -197,30 +197,30 @@ def _box(node: Node, corner: tuple[int, int], base: str) -> Markup:
 
 
 class PlanMark(Struct, frozen=True):
-    """One mark of a strip: a state's word and what it says."""
+    """One mark of a strip: a state and its tooltip."""
 
-    what: str
+    state: str
     text: str
 
 
-#: How high a mark is, of 30: what fired stands full, what was skipped is low.
+#: Heights of marks that did not fire, of 30.
 _HEIGHTS = {"skipped": 10, "missed": 18}
 
 
 def strip(marks: Sequence[PlanMark]) -> Markup:
-    """What became of plans, the oldest first."""
+    """Past plans, oldest first."""
     drawn = []
     wide = max(20, len(marks))
     for place, each in enumerate(marks):
-        high = _HEIGHTS.get(each.what, 28)
+        high = _HEIGHTS.get(each.state, 28)
         bar = '<rect class="{}" x="{}" y="{}" width="7" height="{}" rx="1"><title>{}</title></rect>'
-        drawn.append(Markup(bar).format(tone(each.what), place * 9, 30 - high, high, visible(each.text)))  # noqa: S704
+        drawn.append(Markup(bar).format(tone(each.state), place * 9, 30 - high, high, visible(each.text)))  # noqa: S704
     head = '<svg class="plans" viewBox="0 0 {} 30" preserveAspectRatio="xMinYMax meet" aria-hidden="true">'
     return Markup(head).format(wide * 9) + Markup("").join(drawn) + Markup("</svg>")  # noqa: S704
 
 
 def spark(done: Sequence[int], dead: Sequence[int]) -> Markup:
-    """How much ended in each slot of time: done upwards, dead downwards."""
+    """Finished jobs by slot of time: done upwards, dead downwards."""
     most = max(*done, *dead, 1)
     drawn = []
     for place, (good, bad) in enumerate(zip(done, dead, strict=True)):
@@ -233,11 +233,11 @@ def spark(done: Sequence[int], dead: Sequence[int]) -> Markup:
             )
     ground = f'<rect class="faint" x="0" y="15" width="{len(done) * 2}" height="1"/>'
     head = f'<svg class="spark" viewBox="0 0 {max(1, len(done)) * 2} 22" preserveAspectRatio="none" aria-hidden="true">'
-    return Markup(head + ground + "".join(drawn) + "</svg>")  # noqa: S704 - numbers alone
+    return Markup(head + ground + "".join(drawn) + "</svg>")  # noqa: S704 - only numbers
 
 
 def bar(parts: Sequence[tuple[str, int]], total: int, *, thin: bool = False) -> Markup:
-    """How far something is: a stretch for each tone, in the order given."""
+    """A progress bar with one part per tone, in this order."""
     drawn, x = [], 0.0
     for colour, count in parts:
         width = 1000 * count / total if total else 0.0
@@ -246,4 +246,4 @@ def bar(parts: Sequence[tuple[str, int]], total: int, *, thin: bool = False) -> 
         x += width
     kind = "progress thin" if thin else "progress"
     head = f'<svg class="{kind}" viewBox="0 0 1000 12" preserveAspectRatio="none" aria-hidden="true">'
-    return Markup(head + "".join(drawn) + "</svg>")  # noqa: S704 - numbers and our own words alone
+    return Markup(head + "".join(drawn) + "</svg>")  # noqa: S704 - only numbers and our own class names

@@ -1,4 +1,4 @@
-"""How things are written on pages: numbers, durations, moments, states, and texts that nobody has checked."""
+"""Formats of values on pages: numbers, durations, timestamps, states and untrusted text."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from markupsafe import Markup, escape
 from holdfast.domain.durations import format_duration
 from holdfast.store.jobs.queries import Count
 
-#: What is shown of a JSON value, in characters.
-LONGEST_JSON = 40_000
+#: Characters of a JSON value on a page.
+MAX_JSON = 40_000
 
-#: Signs that change how others are read, or that cannot be seen: controls, directions, separators, tags.
-_ODD = re.compile(
+#: Invisible characters, and those that change the direction of text: controls, directions, separators, tags.
+_INVISIBLE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
     "\U000e0000-\U000e007f\ud800-\udfff]"
 )
 
-#: A state's sign and its tone. Signs differ, so that nobody has to tell colours apart.
+#: The symbol and the tone of a state. Symbols differ, so that colour is not needed to tell them apart.
 STATES = {
     "held": ("‖", "warn"),
     "waiting": ("⋯", "idle"),
@@ -59,12 +59,12 @@ STATES = {
 
 
 def visible(text: str) -> str:
-    """The text with what cannot be seen, or turns its neighbours round, spelt out: ``⟨U+202E⟩``."""
-    return _ODD.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", text) if _ODD.search(text) else text
+    """Replace invisible characters and direction marks by their code points: ``⟨U+202E⟩``."""
+    return _INVISIBLE.sub(lambda match: f"⟨U+{ord(match[0]):04X}⟩", text)
 
 
-def finalized(value: Any) -> Any:
-    """What becomes of every value in every template: nothing is written as nothing, and texts show what they hold."""
+def finalize(value: Any) -> Any:
+    """Convert each value that a template prints: None is empty, and text shows its invisible characters."""
     if value is None:
         return ""
     if isinstance(value, str) and not isinstance(value, Markup):
@@ -73,12 +73,12 @@ def finalized(value: Any) -> Any:
 
 
 def verbatim(value: str | None) -> Markup:
-    """A text for the value of a field: escaped, but with every sign it holds, since it is sent back."""
-    return Markup(escape(value or ""))  # noqa: S704 - it is escaped right here
+    """The value of a form field: escaped, but otherwise unchanged, since the form sends it back."""
+    return Markup(escape(value or ""))  # noqa: S704 - escaped here
 
 
 def number(value: float | None) -> str:
-    """A count with its thousands set apart; a small rate with what tells it."""
+    """A number with separators of thousands; a small rate with three digits."""
     if value is None:
         return ""
     if isinstance(value, int) or value >= 100:
@@ -87,12 +87,12 @@ def number(value: float | None) -> str:
 
 
 def counted(count: Count) -> str:
-    """A count that stopped at its cap says so."""
+    """A count; a plus sign marks one that stopped at its cap."""
     return f"{count.count:,}+" if count.capped else f"{count.count:,}"
 
 
 def size(count: int | None) -> str:
-    """Bytes, in powers of 1024."""
+    """A number of bytes in units of 1024."""
     if count is None:
         return ""
     value, units = float(count), ["B", "KiB", "MiB", "GiB"]
@@ -103,7 +103,7 @@ def size(count: int | None) -> str:
 
 
 def duration(length: timedelta | float | None) -> str:
-    """A length of time: short ones exactly, long ones in their largest units."""
+    """A duration: short ones exactly, long ones in their largest units."""
     if length is None:
         return ""
     seconds = length.total_seconds() if isinstance(length, timedelta) else float(length)
@@ -121,7 +121,7 @@ def duration(length: timedelta | float | None) -> str:
 
 
 def age(at: datetime | None, now: datetime) -> Markup:
-    """How long ago a moment is, or how long until it; the moment itself stands in the title."""
+    """The time since a timestamp, or until it. The title has the timestamp itself."""
     if at is None:
         return Markup("")
     away = now - at
@@ -133,12 +133,12 @@ def age(at: datetime | None, now: datetime) -> Markup:
 
 
 def timestamp(at: datetime | None) -> Markup:
-    """A moment by the clock, with its zone."""
+    """A timestamp with its zone."""
     return Markup("") if at is None else _time(at, f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC")
 
 
 def clock(at: datetime | None, now: datetime) -> Markup:
-    """A moment in few words: the day only when it is another one."""
+    """A short timestamp: without the date if it is today."""
     if at is None:
         return Markup("")
     there = at.astimezone(UTC)
@@ -152,42 +152,42 @@ def _time(at: datetime, text: str) -> Markup:
     return Markup('<time datetime="{}" title="{}">{}</time>').format(there.isoformat(), exact, text)
 
 
-def state(word: str | None, *, text: str | None = None) -> Markup:
-    """A state as a sign and a word."""
-    if word is None:
+def state(name: str | None, *, text: str | None = None) -> Markup:
+    """A state as a symbol and a text."""
+    if name is None:
         return Markup("")
-    sign, tone = STATES.get(word, ("·", "idle"))
-    shown = (text or word).replace("_", " ")
-    moves = " moves" if word in ("running", "pausing", "cancelling", "resuming") else ""
+    symbol, tone = STATES.get(name, ("·", "idle"))
+    shown = (text or name).replace("_", " ")
+    moves = " moves" if name in ("running", "pausing", "cancelling", "resuming") else ""
     return Markup('<span class="state {}"><i class="sign{}" aria-hidden="true">{}</i>{}</span>').format(
-        tone, moves, sign, visible(shown)
+        tone, moves, symbol, visible(shown)
     )
 
 
-def tone(word: str | None) -> str:
+def tone(name: str | None) -> str:
     """The tone of a state: good, bad, warn, busy, idle."""
-    return STATES.get(word or "", ("", "idle"))[1]
+    return STATES.get(name or "", ("", "idle"))[1]
 
 
 def first_line(text: str | None, limit: int = 200) -> str:
-    """How a text begins."""
+    """The first line of a text that is not empty; a long one is cut."""
     line = next((line for line in (text or "")[: 4 * limit].splitlines() if line.strip()), "")
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
 def pretty(value: Any) -> str:
-    """A JSON value over several lines; a long one is cut."""
+    """A JSON value on several lines; a long one is cut."""
     text = value if isinstance(value, str) else msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
-    return text if len(text) <= LONGEST_JSON else f"{text[:LONGEST_JSON]}\n… ({len(text) - LONGEST_JSON:,} more)"
+    return text if len(text) <= MAX_JSON else f"{text[:MAX_JSON]}\n… ({len(text) - MAX_JSON:,} more)"
 
 
 def compact(value: Any) -> str:
-    """A JSON value on one line; a text as it is."""
+    """A JSON value on one line; a string unchanged."""
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 def as_value(value: Any) -> str:
-    """A JSON value as the command line reads it back: a text as it is, unless it would be read as something else."""
+    """A JSON value as the command line parses it: a string is quoted only if it would parse as something else."""
     if not isinstance(value, str):
         return compact(value)
     try:

@@ -1,4 +1,4 @@
-"""One job: why it is not running, how far it is, its time, its attempts, its log."""
+"""The pages of one job, its log and its dependencies."""
 
 from __future__ import annotations
 
@@ -8,22 +8,21 @@ from typing import Any
 from msgspec import Struct
 from starlette.responses import Response
 
-from holdfast.admin.actions.actions import JOB_ACTIONS
-from holdfast.admin.actions.jobs import job_action
+from holdfast.admin.actions.jobs import JOB_ACTIONS, job_action
 from holdfast.admin.views.jobs import job_detail, job_view
 from holdfast.admin.views.logs import find_log, read_log, search_log
 from holdfast.domain.commands.command import COMMAND
-from holdfast.domain.jobs.history import Attempt
 from holdfast.domain.jobs.job import FINISHED, Job, JobId, State
 from holdfast.domain.jobs.selector import Selector
 from holdfast.errors import HoldfastError
 from holdfast.web.pages import charts
 from holdfast.web.pages.ansi import plain
-from holdfast.web.pages.jobs import tell
-from holdfast.web.pages.request import PageRequest
+from holdfast.web.pages.jobs import describe_change, job_rows
+from holdfast.web.request import Request
 
-#: What can be done to a job in each state; the first is what is wanted most often.
-ACTIONS = {
+MAX_WAITING_JOBS = 50
+#: The buttons of a job in each state, the most frequent one first.
+BUTTONS = {
     State.HELD: ("unhold", "set", "cancel", "rm"),
     State.WAITING: ("hold", "set", "cancel", "rm"),
     State.SCHEDULED: ("retry", "hold", "set", "cancel", "rm"),
@@ -35,8 +34,8 @@ ACTIONS = {
 }
 
 
-class Progress(Struct, frozen=True):
-    """How far a running job is: its share, how fast it goes, and when it may be through."""
+class JobProgress(Struct, frozen=True):
+    """The progress that a job reports. *rate* is per second; *left* is the estimated remaining time."""
 
     done: int
     total: int | None
@@ -45,8 +44,8 @@ class Progress(Struct, frozen=True):
     left: timedelta | None
 
 
-def progress(job: Job, now: datetime, message: str | None) -> Progress | None:
-    """How far a job is, if it says so, and its *message*. A rate is told only of what was done in this attempt."""
+def job_progress(job: Job, now: datetime, message: str | None) -> JobProgress | None:
+    """The progress of a job; None if it reports none. The rate covers the current attempt."""
     if job.progress_done is None:
         return None
     since = job.started_at or job.claimed_at
@@ -56,86 +55,103 @@ def progress(job: Job, now: datetime, message: str | None) -> Progress | None:
     left = None
     if rate and job.progress_total is not None:
         left = timedelta(seconds=max(0, job.progress_total - job.progress_done) / rate)
-    return Progress(job.progress_done, job.progress_total, message, rate, left)
+    return JobProgress(job.progress_done, job.progress_total, message, rate, left)
 
 
-def job(visit: PageRequest) -> Response:
-    """One job with all that is known of it."""
-    story = visit.store.dashboard.story(JobId(visit.id))
-    told = job_detail(story, visit.masks)
-    stretches = charts.timeline(story.job, told.attempts, told.events, story.now)
-    return visit.page(
+def show_job(request: Request) -> Response:
+    record = request.store.dashboard.story(JobId(request.id))
+    job, detail = record.job, job_detail(record, request.masks)
+    stretches = charts.timeline(job, detail.attempts, detail.events, record.now)
+    buttons = BUTTONS[job.state]
+    return request.page(
         "job.html",
         "jobs",
-        job=told.job,
-        raw=story.job,
-        why=told.why,
-        attempts=list(reversed(told.attempts)),
-        events=list(reversed(told.events)),
-        edges=story.edges,
-        progress=progress(story.job, story.now, told.job["progress_message"]),
+        job=detail.job,
+        row=job,
+        why=detail.why,
+        attempts=list(reversed(detail.attempts)),
+        events=list(reversed(detail.events)),
+        edges=record.edges,
+        progress=job_progress(job, record.now, detail.job["progress_message"]),
         stretches=stretches,
-        first=stretches[0].begin if stretches else story.job.created_at,
-        last=story.job.finished_at or story.now,
-        actions=[action for action in ACTIONS[story.job.state] if visit.may(JOB_ACTIONS[action].role)],
-        noted=[action for action in ACTIONS[story.job.state] if JOB_ACTIONS[action].note],
-        is_program=story.job.kind == COMMAND,
-        seen_at=story.seen_at,
-        now=story.now,
-        cli=f"holdfast show {story.job.id}",
+        first=stretches[0].begin if stretches else job.created_at,
+        last=job.finished_at or record.now,
+        actions=[action for action in buttons if request.may(JOB_ACTIONS[action].role)],
+        with_note=[action for action in buttons if JOB_ACTIONS[action].note],
+        is_command=job.kind == COMMAND,
+        seen_at=record.seen_at,
+        now=record.now,
+        cli=f"holdfast show {job.id}",
     )
 
 
-def act(visit: PageRequest) -> Response:
-    """Do a verb to one job."""
-    name = visit.given("action")
+def change_job(request: Request) -> Response:
+    """Perform an action on one job."""
+    name = request.field("action")
     action = job_action(name)
-    visit.need(action.role)
-    words: dict[str, Any] = {"note": visit.given("note") or None} if action.note else {}
+    request.require(action.role)
+    options: dict[str, Any] = {"note": request.field("note") or None} if action.note else {}
     if name == "set":
-        words = {
-            "priority": visit.number("priority"),
-            "to_queue": visit.given("to_queue") or None,
-            "run_at": visit.given("run_at") or None,
+        options = {
+            "priority": request.field_number("priority"),
+            "to_queue": request.field("to_queue") or None,
+            "run_at": request.field("run_at") or None,
         }
-    changed = visit.actions.jobs(name, Selector(ids=(JobId(visit.id),)), **words)
-    text = tell(name, changed.changed, changed.matched) if changed.changed else f"{name} changed nothing."
-    return visit.done(text, "jobs" if name == "rm" and changed.changed else f"jobs/{visit.id}")
+    done = request.actions.jobs.perform(name, Selector(ids=(JobId(request.id),)), **options)
+    notice = describe_change(name, done.changed, done.matched) if done.changed else f"{name} changed nothing."
+    return request.done(notice, "jobs" if name == "rm" and done.changed else f"jobs/{request.id}")
 
 
-def log(visit: PageRequest) -> Response:
-    """What a program wrote in one attempt: its end, followed while it runs, or the lines that hold a text."""
-    story = visit.store.dashboard.story(JobId(visit.id), events=1)
-    chosen = _attempt(visit, story.attempts, story.job)
-    values, requested, part, found, wrong = visit.masks.values(story.job), visit.asked("find"), None, None, None
+def show_log(request: Request) -> Response:
+    """The log of one attempt: its end, which follows a running command, or the lines that contain a text."""
+    record = request.store.dashboard.story(JobId(request.id), events=1)
+    job, secrets = record.job, request.masks.values(record.job)
+    token = request.query_number("token")
+    if token is None:
+        token = record.attempts[-1].token if record.attempts else job.token
+    search, part, lines, error = request.query("find"), None, None, None
     try:
-        path = find_log(visit.house.logs, story.job, chosen)
-        if requested:
-            found = search_log(path, values, requested)
+        path = find_log(request.site.logs, job, token)
+        if search:
+            lines = search_log(path, secrets, search)
         else:
-            finished = story.job.state in FINISHED or chosen != story.job.token
-            part = read_log(path, values, begin=visit.asked_number("from"), finished=finished)
-    except HoldfastError as error:
-        wrong = error
-    return visit.page(
+            finished = job.state in FINISHED or token != job.token
+            part = read_log(path, secrets, begin=request.query_number("from"), finished=finished)
+    except HoldfastError as refusal:
+        error = refusal
+    return request.page(
         "log.html",
         "jobs",
-        job=job_view(story.job, visit.masks),
-        attempts=story.attempts,
-        token=chosen,
+        job=job_view(job, request.masks),
+        attempts=record.attempts,
+        token=token,
         part=part,
-        found=found,
-        requested=requested,
-        wrong=wrong,
+        lines=lines,
+        search=search,
+        error=error,
         plain=plain,
-        running=story.job.state is State.RUNNING and chosen == story.job.token,
-        cli=f"holdfast log {story.job.id}" + (" --follow" if story.job.state is State.RUNNING else ""),
-        now=story.now,
+        running=job.state is State.RUNNING and token == job.token,
+        cli=f"holdfast log {job.id}" + (" --follow" if job.state is State.RUNNING else ""),
+        now=record.now,
     )
 
 
-def _attempt(visit: PageRequest, attempts: list[Attempt], found: Job) -> int:
-    token = visit.asked_number("token")
-    if token is not None:
-        return token
-    return attempts[-1].token if attempts else found.token
+def show_dependencies(request: Request) -> Response:
+    """The dependencies and dependents of a job; without one, the jobs that wait for others."""
+    text, number = request.query("job"), request.query_number("job")
+    if number is None:
+        jobs = request.store.views.page(Selector(states=(State.WAITING,)), limit=MAX_WAITING_JOBS, brief=True).jobs
+        waiting = job_rows(request, jobs)
+        cli = "holdfast ls --state waiting"
+        return request.page("dependencies.html", "dependencies", job=None, waiting=waiting, number=text, cli=cli)
+    job = request.store.views.get(JobId(number))
+    edges = request.store.dashboard.edges(job.id)
+    return request.page(
+        "dependencies.html",
+        "dependencies",
+        job=job_view(job, request.masks),
+        edges=edges,
+        graph=charts.graph(charts.nodes(job, edges), edges, request.base) if edges else "",
+        number=text,
+        cli=f"holdfast show {job.id}",
+    )

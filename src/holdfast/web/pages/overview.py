@@ -1,8 +1,8 @@
-"""The overview: how everything stands, and what wants a look."""
+"""The overview page: counts, queues, throughput, and problems that need attention."""
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import groupby
 
 from msgspec import Struct
@@ -10,10 +10,10 @@ from starlette.responses import Response
 
 from holdfast.admin.views.overview import Attention, DashboardView, dashboard_view
 from holdfast.domain.jobs.job import State
-from holdfast.web.pages.request import PageRequest
+from holdfast.web.request import Request
 
-#: What wants a look, the worst first: its word, its tone, and the page that deals with it.
-WORDS = {
+#: The label and tone of each sort of problem, the worst first.
+PROBLEMS = {
     "expired": ("lost worker", "bad"),
     "dead": ("dead", "bad"),
     "failing": ("failing", "bad"),
@@ -28,93 +28,82 @@ WORDS = {
     "paused_batch": ("paused", "warn"),
     "paused_schedule": ("paused", "warn"),
 }
-#: The store tells of so many of one sort.
-MOST = 20
-#: So many of one sort are told one by one.
-FEW = 5
+#: The store reports at most this many problems of one sort.
+MAX_REPORTED = 20
+#: Problems of one sort that have a line each.
+MAX_LISTED = 5
 
 
-class Look(Struct, frozen=True):
-    """A line of what wants a look, and where it leads."""
+class AttentionLine(Struct, frozen=True):
+    """A line of the list of problems, with the page that helps."""
 
-    word: str
+    label: str
     tone: str
     text: str
     link: str
-    at: object = None
+    at: datetime | None = None
 
 
-def overview(visit: PageRequest) -> Response:
-    """Everything at one look."""
-    facts = dashboard_view(visit.store)
-    return visit.page(
+def show_overview(request: Request) -> Response:
+    view = dashboard_view(request.store)
+    return request.page(
         "overview.html",
         "overview",
-        facts=facts,
-        looks=list(looks(facts.attention, visit)),
-        slots=slots(facts),
+        view=view,
+        attention=_attention_lines(view.attention, request),
+        slots=_slots(view),
         cli="holdfast top",
         states=[State.RUNNING, State.READY, State.SCHEDULED, State.WAITING, State.HELD, State.DEAD],
-        per_minute=sum(queue.done_per_minute for queue in facts.queues),
-        expired=sum(queue.expired for queue in facts.queues),
+        per_minute=sum(queue.done_per_minute for queue in view.queues),
+        expired=sum(queue.expired for queue in view.queues),
     )
 
 
-def looks(found: list[Attention], visit: PageRequest) -> list[Look]:
-    """What wants a look, the worst first; of many of one sort only some, and how many more there are."""
-    order = {word: place for place, word in enumerate(WORDS)}
-    told: list[Look] = []
-    for what, group in groupby(sorted(found, key=lambda each: order.get(each.what, 99)), key=lambda each: each.what):
-        each = list(group)
-        if what == "dead":
-            told.append(_dead(each, visit))
+def _attention_lines(problems: list[Attention], request: Request) -> list[AttentionLine]:
+    """The problems, the worst first. A frequent sort has some lines, and one with the number of the others."""
+    order = {sort: place for place, sort in enumerate(PROBLEMS)}
+    by_sort = sorted(problems, key=lambda problem: order.get(problem.sort, 99))
+    lines: list[AttentionLine] = []
+    for sort, group in groupby(by_sort, key=lambda problem: problem.sort):
+        same = list(group)
+        label, tone = PROBLEMS.get(sort, (sort, "warn"))
+        if sort == "dead":
+            lines.append(_dead_line(same, request))
             continue
-        word, tone = WORDS.get(what, (what, "warn"))
-        told += [Look(word, tone, one.text, _link(one, visit), one.at) for one in each[:FEW]]
-        if len(each) > FEW:
-            told.append(Look(word, tone, f"and {len(each) - FEW} more", _link_all(what, visit)))
-    return told
+        shown = same[:MAX_LISTED]
+        lines += [AttentionLine(label, tone, each.text, _link(request, sort, each.name), each.at) for each in shown]
+        if len(same) > MAX_LISTED:
+            more = f"and {len(same) - MAX_LISTED} more"
+            lines.append(AttentionLine(label, tone, more, _link(request, sort)))
+    return lines
 
 
-def _dead(each: list[Attention], visit: PageRequest) -> Look:
-    """How many died lately: why, the page of errors tells, where what they said is masked."""
-    word, tone = WORDS["dead"]
-    many = "1 job is dead" if len(each) == 1 else f"{len(each)}{'+' if len(each) >= MOST else ''} jobs are dead"
-    last = max((one.at for one in each if one.at is not None), default=None)
-    return Look(word, tone, f"{many}: see what they failed of", visit.to("errors"), last)
+def _dead_line(dead: list[Attention], request: Request) -> AttentionLine:
+    """The number of jobs that died lately. Their errors are on the page of errors, where they are masked."""
+    label, tone = PROBLEMS["dead"]
+    many = "1 job is dead" if len(dead) == 1 else f"{len(dead)}{'+' if len(dead) >= MAX_REPORTED else ''} jobs are dead"
+    last = max((each.at for each in dead if each.at is not None), default=None)
+    return AttentionLine(label, tone, f"{many}: see what they failed of", request.url("errors"), last)
 
 
-def _link(one: Attention, visit: PageRequest) -> str:
-    match one.what:
+def _link(request: Request, sort: str, name: str | None = None) -> str:
+    """The page of one problem; without a name, the list of all problems of this sort."""
+    match sort:
         case "expired":
-            return visit.to(f"jobs/{one.name}")
+            return request.url(f"jobs/{name}") if name else request.url("jobs", state="running")
         case "failing" | "late" | "paused_schedule" | "missed":
-            return visit.to("schedule", name=one.name)
+            return request.url("schedule", name=name) if name else request.url("schedules")
         case "paused_batch" | "stopped_batch":
-            return visit.to(f"batches/{one.name}")
-        case "no_worker":
-            return visit.to("workers")
+            return request.url(f"batches/{name}" if name else "batches")
         case _:
-            return visit.to("queues")
+            return request.url("workers" if sort == "no_worker" else "queues")
 
 
-def _link_all(what: str, visit: PageRequest) -> str:
-    match what:
-        case "expired":
-            return visit.to("jobs", state="running")
-        case "failing" | "late" | "paused_schedule" | "missed":
-            return visit.to("schedules")
-        case "paused_batch" | "stopped_batch":
-            return visit.to("batches")
-        case _:
-            return visit.to("workers" if what == "no_worker" else "queues")
-
-
-def slots(facts: DashboardView) -> list[tuple[int, int, int]]:
-    """What ended in each slot of time, over all queues: minutes before now, done, dead; the oldest first."""
-    length = timedelta(seconds=facts.slot_s)
-    count = int(facts.span_s / facts.slot_s)
+def _slots(view: DashboardView) -> list[tuple[int, int, int]]:
+    """Finished jobs of all queues by slot of time, oldest first: minutes before now, done, dead."""
+    length = timedelta(seconds=view.slot_s)
+    count = int(view.span_s / view.slot_s)
     minutes = [-(place * length // timedelta(minutes=1)) for place in range(count - 1, -1, -1)]
-    done = [sum(queue.done[place] for queue in facts.queues) for place in range(count)]
-    dead = [sum(queue.dead[place] for queue in facts.queues) for place in range(count)]
+    done = [sum(queue.done[place] for queue in view.queues) for place in range(count)]
+    dead = [sum(queue.dead[place] for queue in view.queues) for place in range(count)]
     return list(zip(minutes, done, dead, strict=True))

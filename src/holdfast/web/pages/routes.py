@@ -1,97 +1,95 @@
-"""All pages and the acts behind their forms, as routes."""
+"""The routes of all pages, and of the actions that their forms send."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 
-from starlette.requests import Request
+from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from holdfast.domain.access.roles import Role
 from holdfast.errors import HoldfastError
-from holdfast.errors.http import title_of
-from holdfast.web.pages import batches, fleet, job, jobs, overview, records, schedules
-from holdfast.web.pages.request import Handler, PageRequest, PageSite
-from holdfast.web.pages.templates import HERE
-from holdfast.web.stream import LiveUpdates
+from holdfast.web.errors import status_of, title_of
+from holdfast.web.pages import audit_log, batches, doctor, errors, fleet, job, jobs, overview, schedules
+from holdfast.web.pages.templates import WEB_FOLDER
+from holdfast.web.request import Request
 from holdfast.web.threads import Threads
 
-#: What people look at.
+if TYPE_CHECKING:
+    from holdfast.web.app import Site
+
+Handler = Callable[[Request], Response]
+
 PAGES: dict[str, Handler] = {
-    "/": overview.overview,
+    "/": overview.show_overview,
     "/find": jobs.find,
-    "/jobs": jobs.jobs,
-    "/jobs/{id:int}": job.job,
-    "/jobs/{id:int}/log": job.log,
-    "/batches": batches.batches,
-    "/batches/{id:int}": batches.batch,
-    "/queues": fleet.queues,
-    "/workers": fleet.workers,
-    "/schedules": schedules.schedules,
-    "/schedule": schedules.schedule,
-    "/errors": records.errors,
-    "/dependencies": records.dependencies,
-    "/acts": records.acts,
-    "/doctor": records.doctor,
+    "/jobs": jobs.show_jobs,
+    "/jobs/{id:int}": job.show_job,
+    "/jobs/{id:int}/log": job.show_log,
+    "/batches": batches.show_batches,
+    "/batches/{id:int}": batches.show_batch,
+    "/queues": fleet.show_queues,
+    "/workers": fleet.show_workers,
+    "/schedules": schedules.show_schedules,
+    "/schedule": schedules.show_schedule,
+    "/errors": errors.show_errors,
+    "/dependencies": job.show_dependencies,
+    "/audit-log": audit_log.show_audit_log,
+    "/doctor": doctor.show_doctor,
 }
-#: What they do: each changes something, leads to a page, and checks the role that its verb needs.
-ACTS: dict[str, Handler] = {
-    "/jobs/act": jobs.act,
-    "/jobs/{id:int}/act": job.act,
-    "/filters": jobs.save,
-    "/filters/drop": jobs.drop,
-    "/batches/{id:int}/act": batches.act,
-    "/batches/{id:int}/units": batches.units,
-    "/queues/act": fleet.change_queue,
-    "/workers/act": fleet.ask_worker,
-    "/schedule/act": schedules.act,
-    "/errors/act": records.act_on_cluster,
+#: Each changes something and redirects to a page. All require an operator; some handlers require an admin.
+ACTIONS: dict[str, Handler] = {
+    "/jobs/action": jobs.change_jobs,
+    "/jobs/{id:int}/action": job.change_job,
+    "/filters": jobs.save_filter,
+    "/filters/drop": jobs.delete_filter,
+    "/batches/{id:int}/action": batches.change_batch,
+    "/batches/{id:int}/units": batches.change_units,
+    "/queues/action": fleet.change_queue,
+    "/workers/action": fleet.change_worker,
+    "/schedule/action": schedules.change_schedule,
+    "/errors/action": errors.change_cluster,
 }
 
 
-def routes(house: PageSite, live: LiveUpdates) -> list[BaseRoute]:
-    """The routes of all pages and acts, and of the stream that tells open pages what changed."""
+def routes(site: Site) -> list[BaseRoute]:
+    """The routes of pages, actions, static files and live updates."""
 
-    async def stream(request: Request) -> Response:
-        return await live.answer(request, house.may_stay)
+    async def stream(http: HttpRequest) -> Response:
+        return await site.live.answer(http, site.is_current)
 
     threads = Threads()
-    looks = [Route(path, _answer(house, page, threads), methods=["GET"]) for path, page in PAGES.items()]
-    static = Mount("/static", StaticFiles(directory=HERE / "static"))
-    changes = [Route(path, _answer(house, _by_operator(act), threads), methods=["POST"]) for path, act in ACTS.items()]
-    return [*looks, *changes, Route("/live", stream, methods=["GET"]), static]
+    return [
+        *(Route(path, _route(site, handler, threads), methods=["GET"]) for path, handler in PAGES.items()),
+        *(Route(path, _route(site, handler, threads), methods=["POST"]) for path, handler in ACTIONS.items()),
+        Route("/live", stream, methods=["GET"]),
+        Mount("/static", StaticFiles(directory=WEB_FOLDER / "static")),
+    ]
 
 
-def _by_operator(act: Handler) -> Handler:
-    """Whoever may only look changes nothing, whatever the form says; some verbs ask for more."""
-
-    def checked(visit: PageRequest) -> Response:
-        visit.need(Role.OPERATOR)
-        return act(visit)
-
-    return checked
-
-
-def _answer(house: PageSite, handler: Handler, threads: Threads) -> Callable[[Request], Awaitable[Response]]:
-    async def answer(request: Request) -> Response:
-        body = await request.body() if request.method == "POST" else b""
-        return await threads.answer(request, _handled, house, handler, request, body)
+def _route(site: Site, handler: Handler, threads: Threads) -> Callable[[HttpRequest], Awaitable[Response]]:
+    async def answer(http: HttpRequest) -> Response:
+        body = await http.body() if http.method == "POST" else b""
+        return await threads.answer(http, _answer, site, handler, http, body)
 
     return answer
 
 
-def _handled(house: PageSite, handler: Handler, request: Request, body: bytes) -> Response:
-    """The page; what went wrong on purpose is a page too."""
+def _answer(site: Site, handler: Handler, http: HttpRequest, body: bytes) -> Response:
+    """Answer a request. An error of Holdfast has a page of its own."""
     try:
-        return handler(PageRequest(house, request, body))
+        request = Request(site, http, body)
+        if http.method == "POST":
+            request.require(Role.OPERATOR)
+        return handler(request)
     except HoldfastError as error:
-        return wrong(PageRequest(house, request), error)
+        return _show_error(Request(site, http), error)
 
 
-def wrong(visit: PageRequest, error: HoldfastError) -> Response:
-    """What happened, why, and what to do next."""
-    status = error.http_status
-    told = {"code": error.code, "message": error.message, "hint": error.hint}
-    return visit.page("wrong.html", "", status, title=title_of(status), **told)
+def _show_error(request: Request, error: HoldfastError) -> Response:
+    status = status_of(error)
+    values = {"code": error.code, "message": error.message, "hint": error.hint}
+    return request.page("error.html", "", status, title=title_of(status), **values)

@@ -1,4 +1,4 @@
-"""Schedules: when they fire, what became of their plans, and how they are steered."""
+"""The pages of schedules."""
 
 from __future__ import annotations
 
@@ -7,122 +7,122 @@ from datetime import UTC, datetime
 
 from starlette.responses import Response
 
-from holdfast.admin.views.schedules import PlanView, plan_view, schedule_view
+from holdfast.admin.actions.schedules import SCHEDULE_ACTIONS
+from holdfast.admin.views.schedules import PlanView, entry, schedule_view
 from holdfast.client.schedules.api import REASONS
 from holdfast.domain.access.roles import Role
 from holdfast.domain.jobs.filter import parse_timestamp
 from holdfast.domain.names import quote_argument
 from holdfast.errors import InvalidInput
 from holdfast.web.pages.charts import PlanMark
-from holdfast.web.pages.request import PageRequest
+from holdfast.web.request import Request
 
-PAGE, PLANS, HISTORY = 50, 5, 60
-#: Skips that nobody has asked for.
+#: Schedules on a page; next plans and past plans of one schedule.
+PAGE_SIZE, NEXT_PLANS, PAST_PLANS = 50, 5, 60
+#: Reasons of skips that nobody requested.
 MISSED = frozenset({"late", "window", "catch_up"})
 
 
-def schedules(visit: PageRequest) -> Response:
-    """Schedules by name, and when each fires next."""
-    after, store = visit.asked("after"), visit.store.schedules
-    found = store.page(after=after, limit=PAGE)
-    now = store.now()
-    return visit.page(
+def show_schedules(request: Request) -> Response:
+    """Schedules by name, with their next plan."""
+    after, schedules = request.query("after"), request.store.schedules
+    rows = schedules.page(after=after, limit=PAGE_SIZE)
+    now = schedules.now()
+    return request.page(
         "schedules.html",
         "schedules",
-        schedules=[schedule_view(each, now, plans=1, secrets=visit.masks.of_schedule(each)) for each in found],
-        next=found[-1].name if len(found) == PAGE else None,
+        schedules=[schedule_view(row, now, plans=1, secrets=request.masks.of_schedule(row)) for row in rows],
+        next=rows[-1].name if len(rows) == PAGE_SIZE else None,
         after=after,
         now=now,
         cli="holdfast schedule ls",
     )
 
 
-def schedule(visit: PageRequest, dry: str = "", asked: dict[str, str] | None = None) -> Response:
-    """One schedule: in words, its next plans, and what became of those before."""
-    name = visit.asked("name")
-    store = visit.store
-    found, now = store.schedules.get(name), store.schedules.now()
-    entries = [plan_view(each) for each in store.plans.history(name, limit=HISTORY)]
-    entries += [plan_view(each) for each in store.plans.skips(name, limit=HISTORY)]
-    entries = sorted(entries, key=lambda each: each.last, reverse=True)[:HISTORY]
-    facts = schedule_view(found, now, plans=PLANS, secrets=visit.masks.of_schedule(found))
-    return visit.page(
+def show_schedule(request: Request, preview: str = "", fields: dict[str, str] | None = None) -> Response:
+    """One schedule. *preview* is the result of a dry run of a backfill, *fields* its form."""
+    name, store = request.query("name"), request.store
+    row, now = store.schedules.get(name), store.schedules.now()
+    plans = [entry(plan) for plan in store.plans.history(name, limit=PAST_PLANS)]
+    plans += [entry(skip) for skip in store.plans.skips(name, limit=PAST_PLANS)]
+    plans = sorted(plans, key=lambda plan: plan.last, reverse=True)[:PAST_PLANS]
+    return request.page(
         "schedule.html",
         "schedules",
-        schedule=facts,
-        entries=entries,
-        marks=marks(entries),
+        schedule=schedule_view(row, now, plans=NEXT_PLANS, secrets=request.masks.of_schedule(row)),
+        plans=plans,
+        marks=_marks(plans),
         reasons={str(reason): text for reason, text in REASONS.items()},
-        word=word,
-        dry=dry,
-        own=visit.to("schedule", name=name) if dry else "",
-        asked=asked or {},
+        plan_state=plan_state,
+        preview=preview,
+        self_url=request.url("schedule", name=name) if preview else "",
+        fields=fields or {},
         now=now,
         cli=f"holdfast schedule show {quote_argument(name)}",
     )
 
 
-def word(each: PlanView) -> str:
-    """The state that tells what became of plans."""
-    if each.decision == "fired":
-        return each.state or "gone"
-    return "missed" if each.reason in MISSED else "skipped"
+def plan_state(plan: PlanView) -> str:
+    """The state that a past plan is drawn as."""
+    if plan.decision == "fired":
+        return plan.state or "gone"
+    return "missed" if plan.reason in MISSED else "skipped"
 
 
-def marks(entries: Sequence[PlanView]) -> list[PlanMark]:
-    """The strip of past plans, the oldest first."""
+def _marks(plans: Sequence[PlanView]) -> list[PlanMark]:
+    """The strip of past plans, oldest first."""
     return [
-        PlanMark(word(each), f"{each.first.astimezone(UTC):%Y-%m-%d %H:%M} UTC: {word(each)}, {each.reason}")
-        for each in reversed(entries)
+        PlanMark(plan_state(plan), f"{_format_time(plan.first)}: {plan_state(plan)}, {plan.reason}")
+        for plan in reversed(plans)
     ]
 
 
-def act(visit: PageRequest) -> Response:
-    """Pause, resume, trigger, backfill or remove a schedule."""
-    name, action = visit.asked("name"), visit.given("action")
-    visit.need(Role.ADMIN if action == "rm" else Role.OPERATOR)
+def change_schedule(request: Request) -> Response:
+    """Pause, resume, trigger, backfill or delete a schedule."""
+    name, action, actions = request.query("name"), request.field("action"), request.actions.schedules
+    request.require(SCHEDULE_ACTIONS.get(action, Role.OPERATOR))
     match action:
         case "pause":
-            visit.actions.schedule("pause", name, note=visit.given("note") or None)
-            return visit.done(f"{name} is paused.", "schedule", name=name)
+            actions.perform("pause", name, note=request.field("note") or None)
+            notice = f"{name} is paused."
         case "resume":
-            visit.actions.schedule("resume", name)
-            return visit.done(f"{name} goes on from now; what was due meanwhile is skipped.", "schedule", name=name)
+            actions.perform("resume", name)
+            notice = f"{name} goes on from now; what was due meanwhile is skipped."
         case "trigger":
-            fired = visit.actions.trigger(name, scopes=_scopes(visit))
-            told = ", ".join(str(job) for job in fired.jobs[:10])
-            return visit.done(f"{name} was fired as job {told}.", "schedule", name=name)
+            jobs = actions.trigger(name, scopes=_scopes(request)).jobs
+            notice = f"{name} was fired as job {', '.join(str(job) for job in jobs[:10])}."
         case "backfill":
-            return _backfill(visit, name)
+            return _backfill(request, name)
         case "rm":
-            return _remove(visit, name)
+            return _delete(request, name)
         case _:
             raise InvalidInput(
                 f"a schedule cannot be told to {action[:40]!r}", hint="Verbs: pause, resume, trigger, rm."
             )
+    return request.done(notice, "schedule", name=name)
 
 
-def _scopes(visit: PageRequest) -> list[str] | None:
-    text = visit.given("scopes")
-    return [scope.strip() for scope in text.split(",") if scope.strip()] or None if text else None
+def _scopes(request: Request) -> list[str] | None:
+    """The scopes of the form, separated by commas; None means all."""
+    return [scope.strip() for scope in request.field("scopes").split(",") if scope.strip()] or None
 
 
-def _backfill(visit: PageRequest, name: str) -> Response:
-    """Say which plans of a stretch were not fired; once that was seen, fire them."""
-    asked = {word: visit.given(word) for word in ("first", "last", "scopes")}
-    now = visit.store.schedules.now()
-    first, last = _moment(asked["first"], now), _moment(asked["last"] or "0s", now)
-    dry = visit.given("sure") != "1"
-    done = visit.actions.backfill(name, first, last, scopes=_scopes(visit), dry_run=dry)
-    span = f" from {_say(done.first)} to {_say(done.last)}" if done.first and done.last else ""
-    if dry:
+def _backfill(request: Request, name: str) -> Response:
+    """Show the plans that a backfill would fire; fire them once the person has confirmed."""
+    fields = {field: request.field(field) for field in ("first", "last", "scopes")}
+    now = request.store.schedules.now()
+    first, last = _parse_time(fields["first"], now), _parse_time(fields["last"] or "0s", now)
+    dry_run = request.field("sure") != "1"
+    done = request.actions.schedules.backfill(name, first, last, scopes=_scopes(request), dry_run=dry_run)
+    span = f" from {_format_time(done.first)} to {_format_time(done.last)}" if done.first and done.last else ""
+    if dry_run:
         text = f"{done.plans:,} plans{span} would be fired, {done.known:,} had been before."
-        return schedule(visit, text, asked)
-    return visit.done(f"{done.plans:,} plans{span} fired, {done.known:,} had been before.", "schedule", name=name)
+        return show_schedule(request, text, fields)
+    return request.done(f"{done.plans:,} plans{span} fired, {done.known:,} had been before.", "schedule", name=name)
 
 
-def _moment(text: str, now: datetime) -> datetime:
-    """A moment as a person or a field for dates writes it: without a zone it is UTC."""
+def _parse_time(text: str, now: datetime) -> datetime:
+    """A time as people or date fields write it; without a zone it is UTC."""
     try:
         timestamp = datetime.fromisoformat(text)
     except ValueError:
@@ -130,25 +130,22 @@ def _moment(text: str, now: datetime) -> datetime:
     return timestamp if timestamp.tzinfo is not None else timestamp.replace(tzinfo=UTC)
 
 
-def _say(timestamp: datetime) -> str:
+def _format_time(timestamp: datetime) -> str:
     return f"{timestamp.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
 
 
-def _remove(visit: PageRequest, name: str) -> Response:
-    if not visit.given("sure"):
-        return visit.page(
-            "sure.html",
+def _delete(request: Request, name: str) -> Response:
+    if not request.field("sure"):
+        return request.confirm(
             "schedules",
             title=f"remove schedule {name}?",
             text="It is forgotten with its ledger; its jobs stay. One that code declares comes back by itself.",
-            action=visit.to("schedule/act", name=name),
+            action=request.url("schedule/action", name=name),
             hidden={"action": "rm"},
-            ids=[],
-            note=False,
-            grave=True,
+            destructive=True,
             button="remove it",
-            back=visit.to("schedule", name=name),
-            cli=f"holdfast schedule rm {quote_argument(name)}",
+            back=request.url("schedule", name=name),
+            cli=f"holdfast schedule rm {as_argument(name)}",
         )
-    visit.actions.schedule("rm", name)
-    return visit.done(f"{name} is removed.", "schedules")
+    request.actions.schedules.perform("rm", name)
+    return request.done(f"{name} is removed.", "schedules")

@@ -1,4 +1,4 @@
-"""Templates: one environment, in which every value is escaped and shows what it holds."""
+"""The templates of the pages: one environment, in which every value is escaped."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from holdfast._version import __version__
 from holdfast.domain.jobs.filter import format_values
 from holdfast.domain.names import quote_argument
 from holdfast.web.pages import ansi, charts
-from holdfast.web.pages import format as written
+from holdfast.web.pages import format as formats
 
-HERE = Path(__file__).parents[1]
+WEB_FOLDER = Path(__file__).parents[1]
 
-#: The screens, the key that goes there after g, and which part of the store they show.
+#: The navigation: name, path, title, and the key that opens the screen after g.
 SCREENS = (
     ("overview", "", "Overview", "o"),
     ("jobs", "jobs", "Jobs", "j"),
@@ -27,39 +27,39 @@ SCREENS = (
     ("workers", "workers", "Workers", "w"),
     ("errors", "errors", "Errors", "e"),
     ("dependencies", "dependencies", "Dependencies", "d"),
-    ("acts", "acts", "Acts", "a"),
+    ("audit_log", "audit-log", "Acts", "a"),
     ("doctor", "doctor", "Doctor", "h"),
 )
 
 
 @cache
 def environment() -> Environment:
-    """The templates, loaded once a process."""
-    made = Environment(
-        loader=FileSystemLoader(HERE / "templates"),
+    """The templates, loaded once per process."""
+    loaded = Environment(
+        loader=FileSystemLoader(WEB_FOLDER / "templates"),
         autoescape=True,
-        finalize=written.finalized,
+        finalize=formats.finalize,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         auto_reload=False,
     )
-    made.filters.update(
-        verbatim=written.verbatim,
-        number=written.number,
-        counted=written.counted,
-        size=written.size,
-        duration=written.duration,
-        age=written.age,
-        timestamp=written.timestamp,
-        clock=written.clock,
-        state=written.state,
-        first_line=written.first_line,
-        pretty=written.pretty,
-        compact=written.compact,
+    loaded.filters.update(
+        verbatim=formats.verbatim,
+        number=formats.number,
+        counted=formats.counted,
+        size=formats.size,
+        duration=formats.duration,
+        age=formats.age,
+        timestamp=formats.timestamp,
+        clock=formats.clock,
+        state=formats.state,
+        first_line=formats.first_line,
+        pretty=formats.pretty,
+        compact=formats.compact,
         ansi=ansi.ansi,
     )
-    made.globals.update(
+    loaded.globals.update(
         bar=charts.bar,
         spark=charts.spark,
         strip=charts.strip,
@@ -69,16 +69,15 @@ def environment() -> Environment:
         argument=quote_argument,
         version=__version__,
     )
-    return made
+    return loaded
 
 
-def rendered(template: str, values: dict[str, Any]) -> str:
-    """A page as text."""
+def render(template: str, values: dict[str, Any]) -> str:
     return environment().get_template(template).render(values)
 
 
-def address(base: str, path: str, query: dict[str, Any]) -> str:
-    """A path of this site with what is asked of it; names go into the query, where any sign may stand."""
-    given = {name: value for name, value in query.items() if value not in (None, "")}
-    said = f"?{urlencode(given, quote_via=quote)}" if given else ""
-    return f"{base}/{path.lstrip('/')}{said}"
+def build_url(base: str, path: str, query: dict[str, Any]) -> str:
+    """The address of a page. Names belong in the query, where any character is allowed."""
+    parameters = {name: value for name, value in query.items() if value not in (None, "")}
+    suffix = f"?{urlencode(parameters, quote_via=quote)}" if parameters else ""
+    return f"{base}/{path.lstrip('/')}{suffix}"

@@ -1,1 +1,1 @@
-"""Request checks, authentication and sessions."""
+"""Access to the site: request checks, CSRF protection, authentication, sessions and login."""

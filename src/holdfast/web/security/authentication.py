@@ -1,18 +1,20 @@
-"""Who asks: by token, by session, through a trusted proxy, or anyone where nobody else can reach the server."""
+"""Authentication: the caller of a request, by token, session or trusted proxy."""
 
 from __future__ import annotations
 
 import hashlib
-import hmac
 import ipaddress
-import secrets
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from typing import Any
 
 from msgspec import Struct
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import HTTPConnection
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast.domain.access.roles import Role, is_secret_of, split_token
 from holdfast.domain.names import checked_actor
@@ -20,21 +22,27 @@ from holdfast.errors import HoldfastError
 from holdfast.errors.http import SlowDown, Unauthenticated
 from holdfast.store import Store
 from holdfast.store.access.records import AccessState
+from holdfast.web.errors import SlowDown, Unauthenticated
+from holdfast.web.security import csrf
+from holdfast.web.security.sessions import CHALLENGE, COOKIE, Sessions
 from holdfast.web.settings import WebOptions
 
-COOKIE = "holdfast_session"
-#: Wrong tokens from one address before it has to wait; how long at first and at most, in seconds.
-GUESSES, FIRST_WAIT, LONGEST_WAIT = 5, 1.0, 60.0
-#: Addresses and tokens that are remembered.
-REMEMBERED = 10_000
-#: The use of a token is written down once in so many seconds.
-NOTED_EVERY = 60.0
-#: A request that came through somebody else's hands says so in one of these.
-FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
+#: Failed logins from one address before it must wait.
+FREE_FAILURES = 5
+FIRST_WAIT_S, MAX_WAIT_S = 1.0, 60.0
+#: Addresses and tokens that are kept in memory.
+CACHE_SIZE = 10_000
+#: The last use of a token is written to the store at most once in this time.
+USE_INTERVAL_S = 60.0
+#: Headers of proxies. A request that carries one did not come from this machine.
+FORWARDED_HEADERS = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
+#: Paths without authentication, and the folder of files that are the same for everybody.
+PUBLIC_PATHS = ("/healthz", "/readyz", "/login", "/metrics")
+STATIC_PATH = "/static/"
 
 
 class Caller(Struct, frozen=True):
-    """Who asks, and what they may do. *prefix* is that of their token; *nonce* that of their session."""
+    """The person or program that sends a request. *prefix* is that of its token, *nonce* that of its session."""
 
     name: str
     role: Role
@@ -42,21 +50,17 @@ class Caller(Struct, frozen=True):
     nonce: str = ""
 
 
-class Guesses:
-    """Slows down who guesses, by address; nobody else waits for it."""
+class FailedLogins:
+    """Delays an address that sends wrong tokens, longer with each failure. Other addresses do not wait."""
 
     def __init__(self) -> None:
-        self._wrong: OrderedDict[str, tuple[int, float]] = OrderedDict()
+        self._failures: OrderedDict[str, tuple[int, float]] = OrderedDict()
         self._lock = threading.Lock()
 
     def check(self, address: str) -> None:
-        """Refuse one who has guessed too often.
-
-        Raises:
-            SlowDown: For a while; it says how long.
-        """
+        """Raise SlowDown, with the time to wait, after too many failures."""
         with self._lock:
-            _, until = self._wrong.get(address, (0, 0.0))
+            _, until = self._failures.get(address, (0, 0.0))
         left = until - time.monotonic()
         if left > 0:
             raise SlowDown(
@@ -65,230 +69,217 @@ class Guesses:
                 headers={"Retry-After": str(int(left) + 1)},
             )
 
-    def wrong(self, address: str) -> None:
+    def add(self, address: str) -> None:
         with self._lock:
-            count = self._wrong.pop(address, (0, 0.0))[0] + 1
-            wait = 0.0 if count < GUESSES else min(FIRST_WAIT * 2 ** (count - GUESSES), LONGEST_WAIT)
-            self._wrong[address] = (count, time.monotonic() + wait)
-            while len(self._wrong) > REMEMBERED:
-                self._wrong.popitem(last=False)
+            count = self._failures.pop(address, (0, 0.0))[0] + 1
+            wait = 0.0 if count < FREE_FAILURES else min(FIRST_WAIT_S * 2 ** (count - FREE_FAILURES), MAX_WAIT_S)
+            self._failures[address] = (count, time.monotonic() + wait)
+            _trim(self._failures)
 
-    def right(self, address: str) -> None:
+    def clear(self, address: str) -> None:
         with self._lock:
-            self._wrong.pop(address, None)
+            self._failures.pop(address, None)
 
 
-class Authenticator:
-    """Finds out who asks. Every request looks at the door once, so that a revoked token opens nothing at once."""
+class TokenVerifier:
+    """Verifies tokens against the store.
 
-    def __init__(self, options: WebOptions, *, local: str) -> None:
-        self._options = options
-        self._local = local
-        self._guesses = Guesses()
-        #: Tokens that were right: a scrypt for each request would be a way to keep the server busy.
-        self._right: OrderedDict[str, str] = OrderedDict()
-        #: When the use of a token was written down last; and what signs sessions, which never changes.
-        self._noted: OrderedDict[str, float] = OrderedDict()
-        self._secret: str | None = None
-        #: Sessions that were signed out of, by their nonces.
-        self._finished: OrderedDict[str, None] = OrderedDict()
-        #: Held while a token is tried, by address.
-        self._turns = [threading.Lock() for _ in range(64)]
+    Digests of verified tokens are cached: one scrypt per request would let clients exhaust the server. The store is
+    still read each time, so that a revoked token fails at once.
+    """
+
+    def __init__(self) -> None:
+        self._failed_logins = FailedLogins()
+        self._verified: OrderedDict[str, str] = OrderedDict()
+        self._used_at: OrderedDict[str, float] = OrderedDict()
+        #: One attempt at a time per address: parallel attempts are counted before the next one is verified.
+        self._address_locks = [threading.Lock() for _ in range(64)]
         self._lock = threading.Lock()
 
-    def caller(self, store: Store, headers: Mapping[str, str], cookie: str | None, address: str | None) -> Caller:
-        """Who asks.
-
-        Raises:
-            Unauthenticated: Nobody who is known.
-            SlowDown: Too many wrong tokens came from this address.
-        """
-        if (person := self._proxied(headers, address)) is not None:
-            return person
-        scheme, _, text = headers.get("authorization", "").partition(" ")
-        if scheme:
-            if scheme.lower() != "bearer":
-                raise Unauthenticated("this way to say who you are is not known here", headers=_ASK)
-            return self.by_token(store, text.strip(), address)
-        if not cookie:
-            return self._anyone(store, headers)
-        try:
-            return self._by_cookie(store, cookie)
-        except Unauthenticated as refusal:
-            # Another server on this machine may have left it: where anyone may come in, so may who carries it.
-            with suppress(Unauthenticated):
-                return self._anyone(store, headers)
-            raise refusal from None
-
-    def by_token(self, store: Store, text: str, address: str | None) -> Caller:
-        """The caller whose token this is."""
+    def verify(self, store: Store, token: str, address: str | None) -> AccessState:
+        """The credential of a token; SlowDown after too many failures from the address."""
         place = address or "?"
-        parts = split_token(text)
-        if parts is None:
-            self._guesses.check(place)
-            self._guesses.wrong(place)
-            raise Unauthenticated("this is no token of this store", headers=_ASK)
-        prefix, secret = parts
-        door = store.credentials.door(prefix)
-        # One guess at a time from an address: what many send at once is counted before the next of them is looked at.
-        with self._turns[hash(place) % len(self._turns)]:
-            if not self._is_right(door, text):
-                self._try(door, secret, place)
-                self._remember(door, text)
-        self._guesses.right(place)
-        return self._known(store, door)
+        fields = split_token(token)
+        if fields is None:
+            self._failed_logins.check(place)
+            self._failed_logins.add(place)
+            raise Unauthenticated("this is no token of this store", headers=CHALLENGE)
+        prefix, secret = fields
+        credential = store.credentials.door(prefix)
+        with self._address_locks[hash(place) % len(self._address_locks)]:
+            if not self._is_cached(credential, token):
+                self._verify_secret(credential, secret, place)
+                self._cache(credential, token)
+        self._failed_logins.clear(place)
+        return credential
 
-    def _try(self, door: AccessState, secret: str, place: str) -> None:
-        """Whether a secret is that of a token; it takes as long for one that does not exist.
+    def _verify_secret(self, credential: AccessState, secret: str, place: str) -> None:
+        """Unknown tokens take as long as wrong ones."""
+        self._failed_logins.check(place)
+        salt, expected = credential.salt or "00" * 16, credential.hash or ""
+        if not is_secret_of(secret, salt=salt, expected=expected) or credential.hash is None:
+            self._failed_logins.add(place)
+            raise Unauthenticated("this is no token of this store", headers=CHALLENGE)
 
-        Raises:
-            Unauthenticated: It is not.
-            SlowDown: Too many wrong ones came from this place.
-        """
-        self._guesses.check(place)
-        salt, expected = door.salt or "00" * 16, door.hash or ""
-        if not is_secret_of(secret, salt=salt, expected=expected) or door.hash is None:
-            self._guesses.wrong(place)
-            raise Unauthenticated("this is no token of this store", headers=_ASK)
-
-    def _is_right(self, door: AccessState, text: str) -> bool:
+    def _is_cached(self, credential: AccessState, token: str) -> bool:
         with self._lock:
-            return door.hash is not None and self._right.get(_digest(text)) == door.hash
+            return credential.hash is not None and self._verified.get(_digest(token)) == credential.hash
 
-    def _remember(self, door: AccessState, text: str) -> None:
+    def _cache(self, credential: AccessState, token: str) -> None:
         with self._lock:
-            self._right[_digest(text)] = door.hash or ""
-            while len(self._right) > REMEMBERED:
-                self._right.popitem(last=False)
+            self._verified[_digest(token)] = credential.hash or ""
+            _trim(self._verified)
 
-    def _known(self, store: Store, door: AccessState, nonce: str = "") -> Caller:
-        if door.revoked_at is not None or door.name is None or door.role is None:
-            raise Unauthenticated("this token was revoked", headers=_ASK)
-        if self._is_to_be_noted(door.prefix or ""):
-            # Nobody who looks waits for a writer.
-            note = threading.Thread(target=self._note, args=(store, door.prefix or ""), name="token-use", daemon=True)
-            with suppress(RuntimeError):  # no more threads: it is not worth an error
-                note.start()
-        return Caller(door.name, door.role, door.prefix, nonce)
-
-    def _is_to_be_noted(self, prefix: str) -> bool:
-        """Whether a minute has passed since the use of a token was written down."""
+    def note_use(self, store: Store, prefix: str) -> None:
+        """Write the time of use to the store, in a thread: a reader must not wait for writers."""
         with self._lock:
-            now, before = time.monotonic(), self._noted.pop(prefix, float("-inf"))
-            due = now - before >= NOTED_EVERY
-            self._noted[prefix] = now if due else before
-            while len(self._noted) > REMEMBERED:
-                self._noted.popitem(last=False)
-        return due
+            now, before = time.monotonic(), self._used_at.pop(prefix, float("-inf"))
+            due = now - before >= USE_INTERVAL_S
+            self._used_at[prefix] = now if due else before
+            _trim(self._used_at)
+        if due:
+            thread = threading.Thread(target=self._write_use, args=(store, prefix), name="token-use", daemon=True)
+            with suppress(RuntimeError):  # out of threads: the next use is written instead
+                thread.start()
 
-    def _note(self, store: Store, prefix: str) -> None:
-        """Write down that a token was used; where that cannot be, the next use is written down."""
+    def _write_use(self, store: Store, prefix: str) -> None:
         try:
             store.credentials.used(prefix)
         except HoldfastError:
             with self._lock:
-                self._noted.pop(prefix, None)
+                self._used_at.pop(prefix, None)
 
-    def _session_secret(self, store: Store) -> str:
-        """What signs sessions and forms, asked for once."""
-        if self._secret is None:
-            self._secret = store.credentials.session_secret(secrets.token_hex(32))
-        return self._secret
 
-    # -- sessions --------------------------------------------------------------------------
+def _trim(cache: OrderedDict[str, Any]) -> None:
+    while len(cache) > CACHE_SIZE:
+        cache.popitem(last=False)
 
-    def session(self, store: Store, caller: Caller) -> str:
-        """A cookie that stands for a caller who has shown a token."""
-        secret = self._session_secret(store)
-        until = int(time.time() + self._options.session.total_seconds())
-        body = f"{caller.prefix}.{until}.{secrets.token_hex(8)}"
-        return f"{body}.{_sign(secret, 'session', body)}"
 
-    def _by_cookie(self, store: Store, cookie: str) -> Caller:
-        body, _, signature = cookie.rpartition(".")
-        parts = body.split(".")
-        if len(parts) != 3 or len(cookie) > 300:
-            raise Unauthenticated("this session is none of ours", headers=_ASK)
-        door = store.credentials.door(parts[0])
-        if door.secret is None or not _is_signed(door.secret, "session", body, signature):
-            raise Unauthenticated("this session is none of ours", headers=_ASK)
-        if int(parts[1]) < time.time():
-            raise Unauthenticated("this session is over", headers=_ASK)
-        if self._has_ended(parts[2]):
-            raise Unauthenticated("this session was signed out of", headers=_ASK)
-        return self._known(store, door, parts[2])
+def _digest(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()
 
-    def end(self, caller: Caller) -> None:
-        """Sign out of a session: its cookie opens nothing any more, whoever has a copy.
 
-        This server remembers it, as long as it runs; another server of the store takes the cookie until it runs out, or
-        until its token is revoked.
+class Authenticator:
+    """Identifies callers. Each request reads the credential from the store, so that a revoked token fails at once."""
+
+    def __init__(self, options: WebOptions, *, local_user: str) -> None:
+        self._options = options
+        self._local_user = local_user
+        self._tokens = TokenVerifier()
+        self.sessions = Sessions(options.session)
+
+    def identify(self, store: Store, connection: HTTPConnection) -> Caller:
+        """The caller of a request.
+
+        Raises:
+            Unauthenticated: The caller is unknown.
+            SlowDown: Too many wrong tokens came from this address.
         """
-        with self._lock:
-            self._finished[caller.nonce] = None
-            while len(self._finished) > REMEMBERED:
-                self._finished.popitem(last=False)
+        headers, address = connection.headers, address_of(connection)
+        if (person := self._by_proxy(headers, address)) is not None:
+            return person
+        scheme, _, token = headers.get("authorization", "").partition(" ")
+        if scheme:
+            if scheme.lower() != "bearer":
+                raise Unauthenticated("this way to say who you are is not known here", headers=CHALLENGE)
+            return self.by_token(store, token.strip(), address)
+        cookie = connection.cookies.get(COOKIE)
+        if not cookie:
+            return self._anonymous(store, headers)
+        try:
+            return self.by_cookie(store, cookie)
+        except Unauthenticated as refusal:
+            # Another server on this machine may have set the cookie: it must not lock out anonymous callers.
+            with suppress(Unauthenticated):
+                return self._anonymous(store, headers)
+            raise refusal from None
 
-    def _has_ended(self, nonce: str) -> bool:
-        with self._lock:
-            return nonce in self._finished
+    def by_token(self, store: Store, token: str, address: str | None) -> Caller:
+        return self._caller(store, self._tokens.verify(store, token, address))
+
+    def by_cookie(self, store: Store, cookie: str) -> Caller:
+        return self._caller(store, *self.sessions.verify(store, cookie))
+
+    def _caller(self, store: Store, credential: AccessState, nonce: str = "") -> Caller:
+        if credential.revoked_at is not None or credential.name is None or credential.role is None:
+            raise Unauthenticated("this token was revoked", headers=CHALLENGE)
+        self._tokens.note_use(store, credential.prefix or "")
+        return Caller(credential.name, credential.role, credential.prefix, nonce)
 
     def form_token(self, store: Store, caller: Caller) -> str:
-        """What a form of this caller has to carry: another site cannot know it."""
-        secret = self._session_secret(store)
-        return _sign(secret, "form", f"{caller.prefix or caller.name}.{caller.nonce}")
+        return csrf.form_token(self.sessions.secret(store), caller)
 
-    def is_form_token(self, store: Store, caller: Caller, given: str) -> bool:
-        """Whether a form carries what it has to."""
-        return hmac.compare_digest(self.form_token(store, caller).encode(), given.encode("utf-8", "replace"))
-
-    def still(self, store: Store, caller: Caller) -> bool:
-        """Whether a caller who came in before may stay: for streams, which ask again and again."""
-        if caller.nonce and self._has_ended(caller.nonce):
+    def is_current(self, store: Store, caller: Caller) -> bool:
+        """Whether an identified caller still has access. Streams check this again and again."""
+        if caller.nonce and self.sessions.is_closed(caller.nonce):
             return False
         if caller.prefix is not None:
-            door = store.credentials.door(caller.prefix)
-            return door.prefix is not None and door.revoked_at is None
+            credential = store.credentials.door(caller.prefix)
+            return credential.prefix is not None and credential.revoked_at is None
         return self._options.proxy_header is not None or not store.credentials.door(None).locked
 
-    # -- without a token -------------------------------------------------------------------
-
-    def _proxied(self, headers: Mapping[str, str], address: str | None) -> Caller | None:
-        """The person whom a trusted proxy names; the header of anybody else is not looked at."""
+    def _by_proxy(self, headers: Mapping[str, str], address: str | None) -> Caller | None:
+        """The person that a trusted proxy names. The header is ignored if it comes from any other address."""
         name = self._options.proxy_header and headers.get(self._options.proxy_header.lower())
-        if not name or address is None or not self._trusts(address):
+        if not name or address is None or not self._is_trusted(address):
             return None
         try:
             return Caller(checked_actor(name.strip()), self._options.proxy_role)
         except HoldfastError as error:
             raise Unauthenticated(f"the proxy names nobody: {error.message}") from None
 
-    def _trusts(self, address: str) -> bool:
+    def _is_trusted(self, address: str) -> bool:
         try:
             peer = ipaddress.ip_address(address)
         except ValueError:
             return False
         return any(peer in network for network in self._options.trusted)
 
-    def _anyone(self, store: Store, headers: Mapping[str, str]) -> Caller:
+    def _anonymous(self, store: Store, headers: Mapping[str, str]) -> Caller:
+        """A caller without a token: allowed by option, on this machine, and until the first token is created."""
         role = self._options.anyone
-        if role is None or any(name in headers for name in FORWARDED):
-            raise Unauthenticated("a token is needed here", headers=_ASK)
-        if store.credentials.door(None).locked:
-            raise Unauthenticated("a token is needed here", headers=_ASK)
-        return Caller(self._local, role)
+        forwarded = any(name in headers for name in FORWARDED_HEADERS)
+        if role is None or forwarded or store.credentials.door(None).locked:
+            raise Unauthenticated("a token is needed here", headers=CHALLENGE)
+        return Caller(self._local_user, role)
 
 
-_ASK = {"WWW-Authenticate": 'Bearer realm="holdfast"'}
+class AuthenticationMiddleware:
+    """Identifies the caller of every request, and checks the CSRF token of every form."""
+
+    def __init__(self, inner: ASGIApp, authenticator: Authenticator, store: Callable[[], Store]) -> None:
+        self._inner = inner
+        self._authenticator = authenticator
+        self._store = store
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = path_of(scope)
+        if path in PUBLIC_PATHS or path.startswith(STATIC_PATH):
+            await self._inner(scope, receive, send)
+            return
+        connection = HTTPConnection(scope)
+        store = await run_in_threadpool(self._store)
+        caller = await run_in_threadpool(self._authenticator.identify, store, connection)
+        scope["state"] = {**scope.get("state", {}), "caller": caller}
+        if scope["method"] == "POST" and not path.startswith("/api/"):
+            body = await csrf.read_body(receive)
+            expected = await run_in_threadpool(self._authenticator.form_token, store, caller)
+            csrf.check_form_token(expected, connection.headers.get("content-type", ""), body)
+            receive = csrf.replay_body(body)
+        await self._inner(scope, receive, send)
 
 
-def _sign(secret: str, what: str, text: str) -> str:
-    return hmac.new(secret.encode(), f"{what}:{text}".encode("utf-8", "replace"), hashlib.sha256).hexdigest()
+def path_of(scope: Scope) -> str:
+    """The path below the one at which the site is mounted."""
+    path, root = str(scope["path"]), str(scope.get("root_path", ""))
+    return path[len(root) :] or "/" if root and path.startswith(root) else path
 
 
-def _is_signed(secret: str, what: str, text: str, signature: str) -> bool:
-    return hmac.compare_digest(_sign(secret, what, text).encode(), signature.encode("utf-8", "replace"))
+def caller_of(scope: Scope) -> Caller:
+    """The caller that :class:`AuthenticationMiddleware` has identified."""
+    caller: Caller = scope["state"]["caller"]
+    return caller
 
 
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
+def address_of(connection: HTTPConnection) -> str | None:
+    return None if connection.client is None else connection.client.host

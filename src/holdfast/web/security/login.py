@@ -1,4 +1,4 @@
-"""The way in for people: a token, once, and a session from then on."""
+"""Login and logout: a person shows a token once, and has a session from then on."""
 
 from __future__ import annotations
 
@@ -12,62 +12,58 @@ from starlette.routing import BaseRoute, Route
 
 from holdfast.admin.actions.actions import Actions
 from holdfast.domain.access.roles import Via
-from holdfast.errors.http import HttpError
-from holdfast.web.errors import error_answer
-from holdfast.web.pages.templates import rendered
-from holdfast.web.security.authentication import COOKIE
-from holdfast.web.security.entry import caller_of
+from holdfast.web.errors import HttpError, told
+from holdfast.web.pages.templates import render
+from holdfast.web.security.authentication import address_of, caller_of
+from holdfast.web.security.sessions import COOKIE
 
 if TYPE_CHECKING:
     from holdfast.web.app import Site
 
 
-def address(root: str, route: str, query: bytes) -> str:
-    """Where to sign in, and where to go then."""
-    requested = route + (f"?{query.decode('latin-1')}" if query else "")
-    return f"{root}/login?{urlencode({'next': requested}, quote_via=quote)}"
+def login_url(root: str, path: str, query: bytes) -> str:
+    """The address of the login page, which leads back to *path*."""
+    target = path + (f"?{query.decode('latin-1')}" if query else "")
+    return f"{root}/login?{urlencode({'next': target}, quote_via=quote)}"
 
 
 def routes(site: Site) -> list[BaseRoute]:
     async def show(request: Request) -> Response:
         return _page(request, request.query_params.get("next", ""))
 
-    async def enter(request: Request) -> Response:
+    async def login(request: Request) -> Response:
         try:
-            given = dict(parse_qsl((await request.body()).decode("latin-1"), max_num_fields=20))
+            form = dict(parse_qsl((await request.body()).decode("latin-1"), max_num_fields=20))
         except ValueError:
             raise HttpError("the form cannot be read", hint="Load the page again.") from None
-        return await run_in_threadpool(_enter, site, request, given)
+        return await run_in_threadpool(_login, site, request, form)
 
-    async def leave(request: Request) -> Response:
+    async def logout(request: Request) -> Response:
         caller = caller_of(request.scope)
         if caller.nonce:
-            site.authenticator.end(caller)
+            site.authenticator.sessions.close(caller.nonce)
         answer = RedirectResponse(f"{_root(request)}/login", 303)
         answer.delete_cookie(COOKIE, path=_root(request) or "/")
         return answer
 
     return [
         Route("/login", show, methods=["GET"]),
-        Route("/login", enter, methods=["POST"]),
-        Route("/logout", leave, methods=["POST"]),
+        Route("/login", login, methods=["POST"]),
+        Route("/logout", logout, methods=["POST"]),
     ]
 
 
-def _enter(site: Site, request: Request, given: dict[str, str]) -> Response:
-    client = request.client
+def _login(site: Site, request: Request, form: dict[str, str]) -> Response:
     try:
-        caller = site.authenticator.by_token(
-            site.store, given.get("token", ""), None if client is None else client.host
-        )
-    except HttpError as problem:
-        status, failure, headers = error_answer(problem)
-        return _page(request, given.get("next", ""), failure.message, status, headers)
-    Actions(site.app.store, actor=caller.name, via=Via.WEB).did("sign in", f"token={caller.name}")
-    answer = RedirectResponse(_root(request) + _inside(given.get("next", "")), 303)
+        caller = site.authenticator.by_token(site.store, form.get("token", ""), address_of(request))
+    except HttpError as error:
+        status, failure, headers = told(error)
+        return _page(request, form.get("next", ""), failure.message, status, headers)
+    Actions(site.app.store, actor=caller.name, via=Via.WEB).record("sign in", f"token={caller.name}")
+    answer = RedirectResponse(_root(request) + _local_path(form.get("next", "")), 303)
     answer.set_cookie(
         COOKIE,
-        site.authenticator.session(site.store, caller),
+        site.authenticator.sessions.create(site.store, caller.prefix),
         max_age=int(site.options.session.total_seconds()),
         path=_root(request) or "/",
         httponly=True,
@@ -77,10 +73,10 @@ def _enter(site: Site, request: Request, given: dict[str, str]) -> Response:
     return answer
 
 
-def _inside(requested: str) -> str:
-    """Where one wanted to go, if that is on this site: ``//elsewhere`` is not."""
-    plain = requested.startswith("/") and not requested.startswith(("//", "/\\")) and requested.isprintable()
-    return requested if plain and "\\" not in requested else "/"
+def _local_path(target: str) -> str:
+    """The target if it is on this site, else ``/``: ``//elsewhere`` is another site."""
+    plain = target.startswith("/") and not target.startswith(("//", "/\\")) and target.isprintable()
+    return target if plain and "\\" not in target else "/"
 
 
 def _root(request: Request) -> str:
@@ -88,7 +84,7 @@ def _root(request: Request) -> str:
 
 
 def _page(
-    request: Request, requested: str, message: str = "", status: int = 200, headers: dict[str, str] | None = None
+    request: Request, target: str, message: str = "", status: int = 200, headers: dict[str, str] | None = None
 ) -> Response:
-    values = {"base": _root(request), "title": "Sign in", "message": message, "next": _inside(requested)}
-    return HTMLResponse(rendered("login.html", values), status, headers)
+    values = {"base": _root(request), "title": "Sign in", "message": message, "next": _local_path(target)}
+    return HTMLResponse(render("login.html", values), status, headers)

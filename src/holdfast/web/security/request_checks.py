@@ -1,23 +1,22 @@
-"""What every request has to pass before anything is done: host, method, origin, size; and what every answer carries."""
+"""Checks that every request must pass (host, method, CSRF origin, size), and the headers of every answer."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, MutableMapping
 from typing import Any
-from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from holdfast.errors.http import Forbidden, NoSuchPage, TooLarge, WrongHost, WrongMethod
-from holdfast.web.errors import error_answer
+from holdfast.web.errors import NoSuchPage, TooLarge, WrongHost, WrongMethod, told
+from holdfast.web.security import csrf
 from holdfast.web.settings import LOOPBACK, WebOptions
 
 log = logging.getLogger("holdfast.web")
 
 METHODS = ("GET", "HEAD", "POST")
-#: Nothing from elsewhere, and no code in a page itself.
+#: Pages load nothing from other sites, and contain no inline code or style.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -31,86 +30,82 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
-LONGEST_URL = 8000
-
-#: Answers a request that was refused, or that failed.
-Tell = Callable[[Scope, Exception], ASGIApp]
+MAX_URL_LENGTH = 8000
 
 
 class RequestChecks:
-    """Stands before the site: what it refuses reaches nobody."""
+    """The outermost layer of the site. *answer_error* builds the answer to a request that was refused or failed."""
 
-    def __init__(self, inner: ASGIApp, options: WebOptions, *, tell: Tell) -> None:
+    def __init__(
+        self, inner: ASGIApp, options: WebOptions, *, answer_error: Callable[[Scope, Exception], ASGIApp]
+    ) -> None:
         self._inner = inner
         self._options = options
         self._hosts = {*LOOPBACK, *options.hosts}
-        self._tell = tell
+        self._answer_error = answer_error
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             if scope["type"] == "websocket":
                 await send({"type": "websocket.close", "code": 1008})
             return
-        answer = self._answering(scope, send)
+        answer = AnswerSender(send, secure=self._options.secure, path=scope["path"])
         try:
             self._check(scope)
-            await self._inner(scope, self._limited(scope, receive), answer)
+            await self._inner(scope, self._limit_body(receive), answer)
         except Exception as error:
             if error_answer(error)[0] == 500:
                 log.exception("a request failed")
-            if answer.begun:
+            if answer.started:
                 raise
-            await self._tell(scope, error)(scope, receive, answer)
-
-    # -- requests --------------------------------------------------------------------------
+            await self._answer_error(scope, error)(scope, receive, answer)
 
     def _check(self, scope: Scope) -> None:
         headers = Headers(scope=scope)
         host = headers.get("host", "").lower()
-        if len(headers.getlist("host")) != 1 or _name(host) not in self._hosts:
+        if len(headers.getlist("host")) != 1 or _without_port(host) not in self._hosts:
             raise WrongHost("this server does not answer to that name")
-        if len(scope.get("raw_path") or scope["path"].encode()) + len(scope["query_string"]) > LONGEST_URL:
+        if len(scope.get("raw_path") or scope["path"].encode()) + len(scope["query_string"]) > MAX_URL_LENGTH:
             raise TooLarge("the address is too long")
-        _refuse_large_numbers(scope["path"])
+        _check_ids(scope["path"])
         if scope["method"] not in METHODS:
             raise WrongMethod("this server is asked by GET and POST", headers={"Allow": ", ".join(METHODS)})
         if scope["method"] == "POST":
-            _refuse_other_sites(headers, host)
+            csrf.check_origin(headers, host)
         size = headers.get("content-length", "0")
         if not (size.isascii() and size.isdigit() and len(size) < 16) or int(size) > self._options.largest_body:
-            raise TooLarge(f"a request takes at most {self._options.largest_body:,} bytes")
+            raise self._too_large()
 
-    def _limited(self, scope: Scope, receive: Receive) -> Receive:
-        """The body, as long as it stays within its limit: its length may be a lie, or not be told."""
-        taken = 0
+    def _limit_body(self, receive: Receive) -> Receive:
+        """Count the body as it arrives: Content-Length may be wrong or missing."""
+        size = 0
 
         async def limited() -> Message:
-            nonlocal taken
+            nonlocal size
             message = await receive()
-            taken += len(message.get("body", b""))
-            if taken > self._options.largest_body:
-                raise TooLarge(f"a request takes at most {self._options.largest_body:,} bytes")
+            size += len(message.get("body", b""))
+            if size > self._options.largest_body:
+                raise self._too_large()
             return message
 
-        del scope
         return limited
 
-    def _answering(self, scope: Scope, send: Send) -> Answering:
-        return Answering(send, secure=self._options.secure, path=scope["path"])
+    def _too_large(self) -> TooLarge:
+        return TooLarge(f"a request takes at most {self._options.largest_body:,} bytes")
 
 
-class Answering:
+class AnswerSender:
     """Sends an answer with the headers that every answer has."""
 
     def __init__(self, send: Send, *, secure: bool, path: str) -> None:
         self._send = send
         self._secure = secure
         self._path = path
-        self.begun = False
+        self.started = False
 
     async def __call__(self, message: MutableMapping[str, Any]) -> None:
         if message["type"] == "http.response.start":
-            self.begun = True
+            self.started = True
             headers = MutableHeaders(scope=message)
             for name, value in HEADERS.items():
                 headers.setdefault(name, value)
@@ -121,40 +116,14 @@ class Answering:
         await self._send(message)
 
 
-def _name(host: str) -> str:
-    """The name in a Host header, without its port."""
+def _without_port(host: str) -> str:
     if host.startswith("["):
         return host.partition("]")[0] + "]"
     return host.rpartition(":")[0] if ":" in host else host
 
 
-def _place(origin: str) -> str | None:
-    """The host and port in an Origin header; None: it cannot be read, and is nobody of ours."""
-    try:
-        return urlsplit(origin).netloc.lower()
-    except ValueError:
-        return None
-
-
-def _refuse_large_numbers(path: str) -> None:
-    """A store has no such numbers, and reading one of thousands of digits is refused by Python itself.
-
-    Raises:
-        NoSuchPage: One stands in the path.
-    """
-    for part in path.split("/"):
-        if part.isascii() and part.isdigit() and (len(part) > 19 or int(part) >= 2**63):
+def _check_ids(path: str) -> None:
+    """Refuse ids beyond 63 bits: the store has none, and Python refuses to parse thousands of digits."""
+    for segment in path.split("/"):
+        if segment.isascii() and segment.isdigit() and (len(segment) > 19 or int(segment) >= 2**63):
             raise NoSuchPage("there is nothing at this address")
-
-
-def _refuse_other_sites(headers: Headers, host: str) -> None:
-    """A change comes from a page of this server, or from a program, which says no origin.
-
-    Raises:
-        Forbidden: It comes from elsewhere.
-    """
-    if headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
-        raise Forbidden("this request comes from another site")
-    origin = headers.get("origin")
-    if origin is not None and _place(origin) != host:
-        raise Forbidden("this request comes from another origin")

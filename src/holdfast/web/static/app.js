@@ -1,18 +1,18 @@
-// Holdfast: what pages can do beyond links and forms. Nothing here is needed to read or to act.
+// Live updates, charts and keys of the pages. Pages are complete without this script.
 
 const $ = (selector, root = document) => root.querySelector(selector);
 const $$ = (selector, root = document) => [...root.querySelectorAll(selector)];
 const root = document.documentElement;
 const base = root.dataset.base ?? "";
 
-// -- theme: kept in a cookie, so that the server can send the page as it should look ------------
+// -- theme: a cookie, so that the server renders the page in the right theme --------------------
 
-function shownTheme() {
+function currentTheme() {
   return root.dataset.theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
 }
 
 function switchTheme() {
-  const theme = shownTheme() === "dark" ? "light" : "dark";
+  const theme = currentTheme() === "dark" ? "light" : "dark";
   root.dataset.theme = theme;
   document.cookie = `holdfast_theme=${theme}; path=${base || "/"}; max-age=31536000; samesite=lax`;
   drawCharts();
@@ -24,56 +24,59 @@ async function copy(button) {
   const text = $("code", button.parentElement)?.textContent ?? "";
   try {
     await navigator.clipboard.writeText(text);
-    say("Copied.");
+    announce("Copied.");
   } catch {
     getSelection().selectAllChildren($("code", button.parentElement));
-    say("Press Ctrl+C to copy.");
+    announce("Press Ctrl+C to copy.");
   }
 }
 
-function say(text) {
-  const place = $("#said");
-  if (place) place.textContent = text;
+/** Tell a screen reader. */
+function announce(text) {
+  const status = $("#said");
+  if (status) status.textContent = text;
 }
 
-// -- live: the server says what changed; the page is fetched again, and its live parts replaced --
+// -- live: the server names the parts of the store that changed; the page is fetched again --------
 
-const parts = $$("[data-live]").length > 0;
-const wanted = new Set();
-const late = new Set();
+const isLive = $$("[data-live]").length > 0;
+/** Parts of the store that changed since the last refresh. */
+const changed = new Set();
+/** Ids of sections whose update waits until the reader has finished with them. */
+const postponed = new Set();
 let source = null;
 let polling = null;
 let fetching = false;
-let slow = 0;
+let ticks = 0;
 
-/** Why a part of the page must stay as it is; empty when it may change. */
-function heldBy(part) {
+/** The reason not to replace a section now; empty if it may be replaced. */
+function blockedBy(section) {
   const active = document.activeElement;
-  if (active && active !== document.body && part.contains(active)) return "focus";
+  if (active && active !== document.body && section.contains(active)) return "focus";
   const selection = getSelection();
-  if (selection && !selection.isCollapsed && selection.anchorNode && part.contains(selection.anchorNode)) return "selection";
-  if ($("details[open]:not([data-stays])", part)) return "open";
-  if ($(".select:checked", part)) return "chosen";
+  if (selection && !selection.isCollapsed && selection.anchorNode && section.contains(selection.anchorNode)) return "selection";
+  if ($("details[open]:not([data-stays])", section)) return "open";
+  if ($(".select:checked", section)) return "chosen";
   return "";
 }
 
-function show(state) {
-  const light = $("#live");
-  if (!light) return;
-  light.dataset.liveState = state;
-  light.textContent = { on: "live", held: "held while you read", off: "not live", poll: "looks every 5 s" }[state];
+function showLiveState(state) {
+  const indicator = $("#live");
+  if (!indicator) return;
+  indicator.dataset.liveState = state;
+  indicator.textContent = { on: "live", held: "held while you read", off: "not live", poll: "looks every 5 s" }[state];
 }
 
-function touches(part) {
-  return part.dataset.live.split(" ").some((word) => wanted.has(word));
+function isAffected(section) {
+  return section.dataset.live.split(" ").some((name) => changed.has(name));
 }
 
 async function refresh() {
-  if (fetching || document.hidden || !wanted.size) return;
-  const open = $$("[data-live]").filter(touches);
-  if (open.length && open.every((part) => heldBy(part))) {
-    for (const part of open) late.add(part.id);
-    show("held");
+  if (fetching || document.hidden || !changed.size) return;
+  const open = $$("[data-live]").filter(isAffected);
+  if (open.length && open.every((section) => blockedBy(section))) {
+    for (const section of open) postponed.add(section.id);
+    showLiveState("held");
     return;
   }
   fetching = true;
@@ -81,65 +84,65 @@ async function refresh() {
     const answer = await fetch(root.dataset.self ?? location.href, { headers: { "X-Holdfast-Live": "1" }, credentials: "same-origin" });
     if (!answer.ok || answer.redirected) throw new Error(answer.status);
     const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
-    const held = replace(fresh);
-    show(held ? "held" : polling ? "poll" : "on");
-    if (!held) wanted.clear();
+    const waiting = replace(fresh);
+    showLiveState(waiting ? "held" : polling ? "poll" : "on");
+    if (!waiting) changed.clear();
   } catch {
-    show("off");
+    showLiveState("off");
   } finally {
     fetching = false;
   }
 }
 
-/** Put the new parts in the place of the old ones; answers whether one of them is held. */
+/** Replace the sections that changed. Returns whether one of them is postponed. */
 function replace(fresh) {
-  let held = false;
-  for (const part of $$("[data-live]")) {
-    const next = part.id && fresh.getElementById(part.id);
-    if (!next || next.innerHTML === part.dataset.was || !touches(part)) continue;
-    if (heldBy(part)) {
-      held = true;
-      late.add(part.id);
+  let waiting = false;
+  for (const section of $$("[data-live]")) {
+    const next = section.id && fresh.getElementById(section.id);
+    if (!next || next.innerHTML === section.dataset.was || !isAffected(section)) continue;
+    if (blockedBy(section)) {
+      waiting = true;
+      postponed.add(section.id);
       continue;
     }
-    late.delete(part.id);
-    const scrolled = $$("[data-keep]", part).map((each) => [each.dataset.keep, each.scrollTop, each.scrollLeft]);
-    part.dataset.was = next.innerHTML;
-    part.replaceChildren(...document.adoptNode(next).childNodes);
+    postponed.delete(section.id);
+    const scrolled = $$("[data-keep]", section).map((each) => [each.dataset.keep, each.scrollTop, each.scrollLeft]);
+    section.dataset.was = next.innerHTML;
+    section.replaceChildren(...document.adoptNode(next).childNodes);
     for (const [name, top, left] of scrolled) {
-      const place = $(`[data-keep="${CSS.escape(name)}"]`, part);
+      const place = $(`[data-keep="${CSS.escape(name)}"]`, section);
       if (place) place.scrollTo(left, top);
     }
-    dress(part);
+    prepare(section);
   }
-  mark(place);
-  return held;
+  mark(current);
+  return waiting;
 }
 
 function listen() {
-  if (source || document.hidden || !parts) return;
+  if (source || document.hidden || !isLive) return;
   if (!window.EventSource) {
     poll();
     return;
   }
   source = new EventSource(`${base}/live`);
   source.addEventListener("changed", (event) => {
-    for (const word of event.data.split(" ")) wanted.add(word);
+    for (const name of event.data.split(" ")) changed.add(name);
     refresh();
   });
   source.addEventListener("open", () => {
     stopPolling();
-    show("on");
+    showLiveState("on");
   });
   source.addEventListener("error", () => {
     if (source && source.readyState === EventSource.CLOSED) {
       source = null;
       poll();
-    } else show("off");
+    } else showLiveState("off");
   });
 }
 
-function hush() {
+function disconnect() {
   source?.close();
   source = null;
   stopPolling();
@@ -147,9 +150,9 @@ function hush() {
 
 function poll() {
   if (polling) return;
-  show("poll");
+  showLiveState("poll");
   polling = setInterval(() => {
-    wantAll();
+    changeAll();
     refresh();
   }, 5000);
 }
@@ -159,34 +162,34 @@ function stopPolling() {
   polling = null;
 }
 
-function wantAll() {
-  for (const part of $$("[data-live]")) for (const word of part.dataset.live.split(" ")) wanted.add(word);
+function changeAll() {
+  for (const section of $$("[data-live]")) for (const name of section.dataset.live.split(" ")) changed.add(name);
 }
 
-/** Ages grow though nothing changes: look again twice a minute, at a log that grows more often. What was held is shown as soon as it is let go. */
+/** Refresh every 30 s, since ages grow without a change, and a followed log every 2 s. A postponed section is refreshed once it is free. */
 function tick() {
-  slow += 1;
-  if (slow % ($(".log[data-follow]") ? 2 : 30) === 0) wantAll();
-  const freed = [...late].some((id) => !document.getElementById(id) || !heldBy(document.getElementById(id)));
-  if (freed || slow % 5 === 0 || $(".log[data-follow]")) refresh();
+  ticks += 1;
+  if (ticks % ($(".log[data-follow]") ? 2 : 30) === 0) changeAll();
+  const free = [...postponed].some((id) => !document.getElementById(id) || !blockedBy(document.getElementById(id)));
+  if (free || ticks % 5 === 0 || $(".log[data-follow]")) refresh();
 }
 
-// -- charts: drawn from the tables beside them ---------------------------------------------------
+// -- charts: drawn from the tables next to them ---------------------------------------------------
 
-const drawn = new Map();
+const charts = new Map();
 
 function colour(name) {
   return getComputedStyle(root).getPropertyValue(`--${name}`).trim();
 }
 
-/** light-dark() is only resolved on an element. */
+/** The browser resolves light-dark() only on an element. */
 function resolved(name) {
   const probe = document.createElement("i");
   probe.style.color = `var(--${name})`;
   document.body.append(probe);
-  const found = getComputedStyle(probe).color;
+  const value = getComputedStyle(probe).color;
   probe.remove();
-  return found || colour(name);
+  return value || colour(name);
 }
 
 function drawCharts(within = document) {
@@ -195,7 +198,7 @@ function drawCharts(within = document) {
     const place = $(".plot", figure);
     const table = $("table", figure);
     if (!place || !table) continue;
-    drawn.get(place)?.destroy();
+    charts.get(place)?.destroy();
     place.replaceChildren();
     const heads = $$("thead th", table);
     const rows = $$("tbody tr", table).map((row) => [...row.cells].map((cell) => Number(cell.dataset.value ?? cell.textContent)));
@@ -209,20 +212,20 @@ function drawCharts(within = document) {
     const height = Number(place.dataset.height ?? 170);
     const options = { width: place.clientWidth || figure.clientWidth, height, series, scales: { x: { time: false } }, legend: { show: false }, axes: [{ ...axis, values: (_, ticks) => ticks.map((tick) => (tick ? `${tick} min` : "now")) }, { ...axis, size: 44 }], cursor: { drag: { x: false, y: false } } };
     place.hidden = false;
-    drawn.set(place, new window.uPlot(options, data, place));
+    charts.set(place, new window.uPlot(options, data, place));
   }
 }
 
 function fitCharts() {
-  for (const [place, chart] of drawn) {
-    if (!place.isConnected) drawn.delete(place);
+  for (const [place, chart] of charts) {
+    if (!place.isConnected) charts.delete(place);
     else chart.setSize({ width: place.clientWidth, height: chart.height });
   }
 }
 
-// -- rows: j and k go through them, x chooses, Enter opens ----------------------------------------
+// -- rows: j and k move, x selects, Enter opens ----------------------------------------
 
-let place = -1;
+let current = -1;
 let last = null;
 
 function rows() {
@@ -231,13 +234,13 @@ function rows() {
 
 function mark(to) {
   const all = rows();
-  place = all.length ? Math.max(-1, Math.min(to, all.length - 1)) : -1;
-  all.forEach((row, at) => row.classList.toggle("here", at === place));
-  return all[place];
+  current = all.length ? Math.max(-1, Math.min(to, all.length - 1)) : -1;
+  all.forEach((row, at) => row.classList.toggle("here", at === current));
+  return all[current];
 }
 
 function go(step) {
-  const row = mark(place < 0 && step < 0 ? 0 : place + step);
+  const row = mark(current < 0 && step < 0 ? 0 : current + step);
   row?.scrollIntoView({ block: "nearest" });
   const link = row && $("a", row);
   if (link) link.focus({ preventScroll: true });
@@ -308,8 +311,8 @@ function pressed(event) {
     },
     j: () => go(1),
     k: () => go(-1),
-    x: () => choose(rows()[place]),
-    o: () => $("a", rows()[place] ?? document.createElement("i"))?.click(),
+    x: () => choose(rows()[current]),
+    o: () => $("a", rows()[current] ?? document.createElement("i"))?.click(),
     t: switchTheme,
     r: () => location.reload(),
   };
@@ -319,13 +322,13 @@ function pressed(event) {
   }
 }
 
-// -- what is to be asked again -----------------------------------------------------------------------
+// -- sections that were just added -----------------------------------------------------------------------
 
-/** A part of the page that has just been put there. */
-function dress(part) {
-  drawCharts(part);
-  for (const each of $$("[data-js]", part)) each.hidden = false;
-  for (const each of $$(".log[data-follow]", part)) each.scrollTop = each.scrollHeight;
+/** Prepare a new section: draw its charts, show its buttons, scroll its log. */
+function prepare(section) {
+  drawCharts(section);
+  for (const each of $$("[data-js]", section)) each.hidden = false;
+  for (const each of $$(".log[data-follow]", section)) each.scrollTop = each.scrollHeight;
   count();
 }
 
@@ -349,14 +352,14 @@ document.addEventListener("change", (event) => {
   }
   if (event.target.matches("select[data-goes]")) event.target.form.requestSubmit();
 });
-document.addEventListener("visibilitychange", () => (document.hidden ? hush() : (listen(), refresh())));
-addEventListener("pagehide", hush);
+document.addEventListener("visibilitychange", () => (document.hidden ? disconnect() : (listen(), refresh())));
+addEventListener("pagehide", disconnect);
 addEventListener("pageshow", (event) => event.persisted && listen());
 addEventListener("resize", fitCharts);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => drawCharts());
 
-dress(document);
-if (parts) {
+prepare(document);
+if (isLive) {
   listen();
   setInterval(tick, 1000);
 } else $("#live")?.remove();

@@ -1,0 +1,88 @@
+"""Actions on batches and their units."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from holdfast.admin.actions.audit import ActionContext
+from holdfast.admin.actions.results import BatchChanged
+from holdfast.admin.views.batches import batch_secrets
+from holdfast.domain.access.masking import mask_cut
+from holdfast.domain.access.roles import Role
+from holdfast.domain.batches.batch import BatchId, UnitKey
+from holdfast.domain.jobs.error_clusters import cluster_key
+from holdfast.errors import InvalidInput, NotFound
+
+#: The actions on batches, and the role that each of them requires.
+BATCH_ACTIONS: Mapping[str, Role] = {
+    "pause": Role.OPERATOR,
+    "resume": Role.OPERATOR,
+    "cancel": Role.OPERATOR,
+    "retry-failed": Role.OPERATOR,
+    "rm": Role.ADMIN,
+}
+#: Failed units that a cluster is searched among.
+MAX_SCANNED_UNITS = 100_000
+
+
+class BatchActions:
+    """Changes batches and records each change."""
+
+    def __init__(self, context: ActionContext) -> None:
+        self._context = context
+        self._store = context.store
+
+    def perform(self, action: str, batch_id: BatchId) -> BatchChanged:
+        """Perform one of :data:`BATCH_ACTIONS`."""
+        batches = self._store.batches
+        units: int | None = None
+        match action:
+            case "pause":
+                changed = batches.pause(batch_id)
+            case "resume":
+                changed = batches.resume(batch_id)
+            case "cancel":
+                was_open = not batches.get(batch_id).state.finished
+                units = batches.cancel(batch_id)
+                changed = was_open or units > 0
+            case "retry-failed":
+                units = batches.retry_failed(batch_id)
+                changed = units > 0
+            case "rm":
+                batches.remove(batch_id)
+                changed = True
+            case _:
+                raise InvalidInput(
+                    f"a batch cannot be told to {action[:40]!r}", hint=f"Verbs: {', '.join(BATCH_ACTIONS)}."
+                )
+        if changed:
+            self._context.record(f"batch {action}", f"batch={batch_id}", count=units)
+        return BatchChanged(batch_id, action, changed, units)
+
+    def perform_on_units(self, action: str, batch_id: BatchId, cluster: str, *, dry_run: bool = False) -> BatchChanged:
+        """``retry`` or ``skip`` the failed units of one cluster of errors.
+
+        Raises:
+            NotFound: No failed unit belongs to the cluster any more.
+        """
+        if action not in ("retry", "skip"):
+            raise InvalidInput(f"units cannot be told to {action[:40]!r}", hint="Verbs: retry, skip.")
+        keys = self._keys_of(batch_id, cluster)
+        ledger = (self._store.dry_run_store() if dry_run else self._store).ledger
+        count = ledger.retry(batch_id, keys) if action == "retry" else ledger.skip(batch_id, keys)
+        if not dry_run:
+            self._context.record(f"batch {action}", f"batch={batch_id} cluster={cluster}", count=count)
+        return BatchChanged(batch_id, action, count > 0, count, dry_run)
+
+    def _keys_of(self, batch_id: BatchId, cluster: str) -> list[UnitKey]:
+        batch = self._store.batches.get(batch_id)
+        secrets = batch_secrets(batch)
+        keys = []
+        for scanned, unit in enumerate(self._store.ledger.all_errors(batch_id)):
+            if cluster_key(batch.kind, mask_cut(unit.error, secrets)) == cluster:
+                keys.append(unit.key)
+            if scanned >= MAX_SCANNED_UNITS or len(keys) >= MAX_SCANNED_UNITS:
+                break
+        if not keys:
+            raise NotFound(f"no failed unit belongs to the cluster {cluster[:40]!r}", hint="It may run again already.")
+        return keys

@@ -1,0 +1,133 @@
+"""Live updates: a stream of server-sent events that name the parts of the store which changed.
+
+One poller per server reads the change counters once a second, for all open pages. A page that receives "jobs" requests
+itself again, under the same access rules as before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
+
+from msgspec import structs
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
+
+from holdfast.errors import HoldfastError
+from holdfast.store.fleet.dashboard import ChangeCounters
+
+log = logging.getLogger("holdfast")
+
+POLL_INTERVAL_S = 1.0
+#: A silent stream sends a comment this often, so that proxies keep it open.
+KEEP_ALIVE_S = 10.0
+#: Open streams per server. Pages beyond this poll by themselves.
+MAX_STREAMS = 200
+
+
+class Subscriber:
+    """The stream of one open page. Changes accumulate while it is slow."""
+
+    def __init__(self) -> None:
+        self._changes: set[str] = set()
+        self._wake = asyncio.Event()
+        self.closed = False
+
+    def send(self, changes: set[str]) -> None:
+        self._changes |= changes
+        self._wake.set()
+
+    def close(self) -> None:
+        self.closed = True
+        self._wake.set()
+
+    async def receive(self, timeout_s: float) -> set[str]:
+        """The changes since the last call; empty after *timeout_s* seconds without any."""
+        try:
+            await asyncio.wait_for(self._wake.wait(), timeout_s)
+        except TimeoutError:
+            return set()
+        self._wake.clear()
+        changes, self._changes = self._changes, set()
+        return changes
+
+
+class LiveUpdates:
+    """Polls the store while any page is open, and sends changes to all of them."""
+
+    def __init__(
+        self,
+        read: Callable[[], ChangeCounters],
+        *,
+        interval_s: float = POLL_INTERVAL_S,
+        keep_alive_s: float = KEEP_ALIVE_S,
+    ) -> None:
+        self.subscribers: set[Subscriber] = set()
+        self._read = read
+        self._interval_s = interval_s
+        self._keep_alive_s = keep_alive_s
+        self._before: ChangeCounters | None = None
+        self._poller: asyncio.Future[None] | None = None
+
+    async def tick(self) -> set[str]:
+        """Poll once and send the changes. The first poll has nothing to compare with."""
+        try:
+            now = await run_in_threadpool(self._read)
+        except HoldfastError as error:
+            log.warning("open pages hear of nothing: %s", error)
+            return set()
+        before, self._before = self._before, now
+        changes = set() if before is None else changed_parts(before, now)
+        if changes:
+            for subscriber in self.subscribers:
+                subscriber.send(changes)
+        return changes
+
+    @contextmanager
+    def subscribe(self) -> Iterator[Subscriber]:
+        """A subscriber for as long as its page is open. The first one starts the poller."""
+        subscriber = Subscriber()
+        self.subscribers.add(subscriber)
+        if self._poller is None or self._poller.done():
+            self._before = None
+            self._poller = asyncio.ensure_future(self._poll())
+        try:
+            yield subscriber
+        finally:
+            self.subscribers.discard(subscriber)
+
+    def close(self) -> None:
+        """End all streams: the server stops."""
+        for subscriber in self.subscribers:
+            subscriber.close()
+
+    async def _poll(self) -> None:
+        while self.subscribers:
+            await self.tick()
+            await asyncio.sleep(self._interval_s)
+
+    async def answer(self, request: Request, is_current: Callable[[Request], bool]) -> Response:
+        """The stream of one page; it ends when the access of its caller ends."""
+        if len(self.subscribers) >= MAX_STREAMS:
+            return PlainTextResponse("too many pages are open", 503)
+        headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+        lines = self.lines(lambda: is_current(request))
+        return StreamingResponse(lines, media_type="text/event-stream", headers=headers)
+
+    async def lines(self, is_current: Callable[[], bool]) -> AsyncIterator[str]:
+        """Server-sent events. Access is checked before each of them."""
+        with self.subscribe() as subscriber:
+            yield "retry: 2000\n\n"
+            while not subscriber.closed:
+                changes = await subscriber.receive(self._keep_alive_s)
+                if subscriber.closed or not await run_in_threadpool(is_current):
+                    return
+                yield f"event: changed\ndata: {' '.join(sorted(changes))}\n\n" if changes else ": still here\n\n"
+
+
+def changed_parts(before: ChangeCounters, now: ChangeCounters) -> set[str]:
+    """The names of the counters that differ."""
+    return {name for name in structs.asdict(now) if getattr(before, name) != getattr(now, name)}

@@ -1,0 +1,74 @@
+"""CSRF protection: the origin check of every POST, and the token that every form of a page carries."""
+
+from __future__ import annotations
+
+import hmac
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl, urlsplit
+
+from starlette.datastructures import Headers
+from starlette.types import Message, Receive
+
+from holdfast.web.errors import Forbidden
+from holdfast.web.security.sessions import signature
+
+if TYPE_CHECKING:
+    from holdfast.web.security.authentication import Caller
+
+MAX_FIELDS = 2000
+FORM_TYPE = "application/x-www-form-urlencoded"
+
+
+def check_origin(headers: Headers, host: str) -> None:
+    """Refuse a change that a browser sends from another site. Programs send neither header."""
+    if headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
+        raise Forbidden("this request comes from another site")
+    origin = headers.get("origin")
+    if origin is not None and _host_of(origin) != host:
+        raise Forbidden("this request comes from another origin")
+
+
+def _host_of(origin: str) -> str | None:
+    """The host and port of an Origin header; None if it cannot be parsed, which matches no host."""
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:
+        return None
+
+
+def form_token(secret: str, caller: Caller) -> str:
+    """The token for the forms of one caller and session; other sites cannot know it."""
+    return signature(secret, "form", f"{caller.prefix or caller.name}.{caller.nonce}")
+
+
+def check_form_token(expected: str, content_type: str, body: bytes) -> None:
+    """Refuse a form that does not carry the *expected* token."""
+    if content_type.partition(";")[0].strip().lower() != FORM_TYPE:
+        raise Forbidden("a change is sent as a form", hint="Programs use the API: /api/v1.")
+    try:
+        pairs = parse_qsl(body.decode("ascii"), max_num_fields=MAX_FIELDS)
+    except ValueError:
+        raise Forbidden("the form cannot be read", hint="Load the page again.") from None
+    token = next((value for name, value in pairs if name == "form_token"), "")
+    if not hmac.compare_digest(expected.encode(), token.encode("utf-8", "replace")):
+        raise Forbidden("this form was not sent from a page of ours", hint="Load the page again.")
+
+
+async def read_body(receive: Receive) -> bytes:
+    """Read the whole body of a request."""
+    chunks = []
+    while True:
+        message = await receive()
+        chunks.append(message.get("body", b""))
+        if message["type"] == "http.disconnect" or not message.get("more_body"):
+            return b"".join(chunks)
+
+
+def replay_body(body: bytes) -> Receive:
+    """A *receive* that returns a body that was read before."""
+    messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def receive() -> Message:
+        return messages.pop() if messages else {"type": "http.disconnect"}
+
+    return receive

@@ -1,0 +1,118 @@
+"""Views without secrets: payloads, errors, progress, labels, schedules and schemas."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from msgspec import structs
+
+from holdfast.admin.views.batches import batch_secrets, batch_view, unit_view
+from holdfast.admin.views.jobs import job_detail, job_view, list_views
+from holdfast.admin.views.masking import Masks, schema_of
+from holdfast.admin.views.schedules import schedule_view
+from holdfast.domain.jobs.kind import Kind, KindOptions
+from holdfast.domain.jobs.selector import Selector
+from holdfast.domain.jobs.verdict import Done, Failed
+from holdfast.domain.schedules.decision import spec_of
+from holdfast.domain.schedules.definition import Definition
+from holdfast.worker.schedules.ping import ping_request
+from tests.store.batches import test_batches as batches
+from tests.support.jobs import put, take_one
+
+SECRET = "hunter22-and-more"
+
+
+@pytest.fixture
+def masks(store):
+    store.kinds.publish([Kind("pay", lambda iban, to: None, KindOptions(secrets=("iban",))).published()])
+    return Masks(store)
+
+
+def test_payload_error_and_events_are_masked(store, masks):
+    payload = {"iban": SECRET, "to": 7}
+    job_id = put(store, "pay", payload=msgspec.json.encode(payload).decode())
+    lease = take_one(store, kinds=("pay",))
+    store.leases.settle(lease, Failed(error=f"cannot pay {SECRET}", permanent=True))
+    view = job_detail(store.dashboard.story(job_id), masks)
+    assert view.job["payload"] == {"iban": "***", "to": 7}
+    assert view.job["error"] == "cannot pay ***"
+    assert SECRET not in msgspec.json.encode(view).decode()
+    assert SECRET in msgspec.json.encode(job_view(store.views.get(job_id))).decode()
+
+
+@pytest.mark.one_backend
+def test_labels_and_keys_are_masked(store):
+    job = store.views.get(put(store))
+    for text, shown in (("nightly", "nightly"), ("x?api_key=abc", "x?api_key=***")):
+        view = job_view(msgspec.structs.replace(job, label=text, key=text))
+        assert (view["label"], view["key"]) == (shown, shown)
+
+
+@pytest.mark.parametrize("size", range(4, len(SECRET)))
+@pytest.mark.one_backend
+def test_a_list_shows_no_half_of_a_secret(store, masks, size):
+    """Lists cut errors at any position in a secret."""
+    put(store, "pay", payload=msgspec.json.encode({"iban": SECRET, "to": 7}).decode())
+    error = "x" * (300 - size) + SECRET + " is wrong"
+    store.leases.settle(take_one(store, kinds=("pay",)), Failed(error=error, permanent=True))
+    (job,) = store.views.page(Selector(), brief=True).jobs
+    assert job_view(job, masks, brief=True)["error"] == "x" * (300 - size) + "***"
+
+
+def test_the_payload_of_a_schedule_is_masked(store, masks):
+    definition = Definition(kind="pay", when=spec_of("@daily"), payload={"iban": SECRET, "token": SECRET, "to": 7})
+    schedule = store.schedules.create("s", definition, actor="ada")
+    view = schedule_view(schedule, store.schedules.now(), secrets=masks.of_schedule(schedule))
+    assert view.definition["payload"] == {"iban": "***", "token": "***", "to": 7}
+
+
+@pytest.mark.one_backend
+def test_the_ping_and_the_note_of_a_schedule_are_masked(store):
+    ping = f"https://checks.example.com/nightly?key={SECRET}&{SECRET}"
+    store.schedules.create("s", Definition(kind="pay", when=spec_of("@daily"), ping=ping), actor="ada")
+    store.schedules.pause("s", note=f"until token={SECRET} is new", actor="ada")
+    view = schedule_view(store.schedules.get("s"), store.schedules.now())
+    assert view.definition["ping"] == "https://checks.example.com/nightly?key=***&***"
+    assert view.note == "until token=*** is new"
+
+
+def test_progress_and_results_are_masked(store, masks):
+    """Progress also in a list, which has no payloads; the result and the checkpoint."""
+    payload = msgspec.json.encode({"iban": SECRET, "to": 7}).decode()
+    job_id = put(store, "pay", payload=payload)
+    lease = take_one(store, kinds=("pay",))
+    store.leases.report(lease, done=1, total=2, message=f"using {SECRET}", checkpoint=f'{{"at":"{SECRET}!"}}')
+    brief = store.views.page(Selector(), brief=True).jobs
+    assert [each["progress_message"] for each in list_views(brief, masks, store)] == ["using ***"]
+    assert job_detail(store.dashboard.story(job_id), masks).job["checkpoint"] == {"at": "***!"}
+    store.leases.settle(lease, Done(f'["{SECRET} is fine"]'))
+    assert SECRET not in msgspec.json.encode(job_detail(store.dashboard.story(job_id), masks)).decode()
+
+
+@pytest.mark.one_backend
+def test_the_label_of_a_unit_is_masked(store):
+    """In the ledger and in the counters, where two labels may become equal."""
+    run = batches.begin(store)
+    batches.finish(store, run, 1, label=f"by {SECRET}")
+    batches.finish(store, run, 2, label="by ***")
+    batch = structs.replace(run.batch, arguments=f'{{"api_key":"{SECRET}"}}')
+    view = batch_view(batch, store.ledger.standings([batch.id])[batch.id])
+    assert view.summary.labels == {"by ***": 2}
+    labels = [unit_view(unit, batch_secrets(batch)).label for unit in store.ledger.page(batch.id).units]
+    assert labels == ["by ***"] * 2
+
+
+def test_defaults_of_secret_parameters_are_left_out():
+    def pay(iban: str = SECRET, to: int = 7) -> None:
+        """A handler."""
+
+    kind = Kind("pay", pay, KindOptions(secrets=("iban",))).published()
+    assert SECRET not in schema_of(kind, ("iban",))
+    assert '"default":7' in schema_of(kind, ("iban",))
+
+
+@pytest.mark.one_backend
+def test_the_address_of_a_ping_is_masked(store, masks):
+    """Anyone with the address can report success."""
+    job_id = store.jobs.enqueue(ping_request(f"https://hc.example/{SECRET}", "default", "nightly")).id
+    assert job_detail(store.dashboard.story(job_id), masks).job["payload"] == {"url": "***"}

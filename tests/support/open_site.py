@@ -1,0 +1,105 @@
+"""A site without authentication for tests of pages: every caller is ada and has one role."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.testclient import TestClient
+
+from holdfast import Holdfast
+from holdfast.admin.actions.actions import Actions
+from holdfast.admin.doctor.checks import examine
+from holdfast.admin.views.masking import Masks
+from holdfast.domain.access.roles import Role, Via
+from holdfast.domain.health_check import HealthCheck
+from holdfast.settings import log_folder
+from holdfast.store import Store
+from holdfast.web.live import LiveUpdates
+from holdfast.web.pages import routes
+from holdfast.web.security.authentication import Caller
+
+
+class OpenSite:
+    """The parts of a site that pages use."""
+
+    def __init__(self, app: Holdfast, role: Role = Role.ADMIN) -> None:
+        self.store = app.store
+        self.masks = Masks(app.store)
+        self.logs = log_folder(app.url)
+        self.location = "a store of a test"
+        self.live = LiveUpdates(app.store.dashboard.pulse)
+        self.role = role
+
+    def form_token(self, _: Caller) -> str:
+        return "form-token"
+
+    def is_current(self, _: Request) -> bool:
+        return True
+
+    def actions(self, caller: Caller, via: Via) -> Actions:
+        return Actions(self.store, actor=caller.name, via=via)
+
+    def diagnose(self) -> tuple[list[HealthCheck], datetime]:
+        return list(examine(lambda: self.store)), datetime.now(UTC)
+
+
+def client_of(site: OpenSite) -> TestClient:
+    """A browser without JavaScript, which does not follow redirects."""
+    pages = Starlette(routes=routes.routes(site))
+
+    async def authenticated(scope: Any, receive: Any, send: Any) -> None:
+        await pages({**scope, "state": {**scope.get("state", {}), "caller": Caller("ada", site.role)}}, receive, send)
+
+    return TestClient(authenticated, base_url="http://127.0.0.1", follow_redirects=False)
+
+
+@contextmanager
+def counting(store: Store) -> Iterator[list[str]]:
+    """Records the names of the statements that the store executes."""
+    backend: Any = store.backend
+    names: list[str] = []
+    inside = threading.local()  # one backend implements look with run
+    look, run, read, write = backend.look, backend.run, backend.read, backend.write
+
+    def one(call: Any) -> Any:
+        def counted(ask: Any, **options: Any) -> Any:
+            if getattr(inside, "already", False):
+                return call(ask, **options)
+            names.append(ask.name)
+            inside.already = True
+            try:
+                return call(ask, **options)
+            finally:
+                inside.already = False
+
+        return counted
+
+    def many(call: Any) -> Any:
+        def counted(flow: Any, *args: Any, **options: Any) -> Any:
+            return call(lambda *args, **options: _recorded(flow(*args, **options), names), *args, **options)
+
+        return counted
+
+    backend.look, backend.run, backend.read, backend.write = one(look), one(run), many(read), many(write)
+    try:
+        yield names
+    finally:
+        del backend.look, backend.run, backend.read, backend.write
+
+
+def _recorded(flow: Any, names: list[str]) -> Any:
+    """The same operation, with the names of its statements recorded."""
+    rows: Any = None
+    while True:
+        try:
+            step = flow.send(rows)
+        except StopIteration as stop:
+            return stop.value
+        names.append(getattr(step, "name", "fill"))
+        rows = yield step
