@@ -27,7 +27,7 @@ from holdfast.store.engine.url import open_store
 from holdfast.web import health
 from holdfast.web.api import router
 from holdfast.web.api.envelope import error_envelope
-from holdfast.web.errors import title_of, told
+from holdfast.web.errors import error_answer
 from holdfast.web.live import LiveUpdates
 from holdfast.web.pages import routes
 from holdfast.web.pages.templates import render
@@ -121,7 +121,7 @@ class Site:
 
     def _answer_error(self, scope: Scope, error: Exception) -> ASGIApp:
         """An envelope for programs, a page or a redirect to the login page for people."""
-        status, failure, headers = told(error)
+        status, failure, headers = error_answer(error)
         path, root = path_of(scope), str(scope.get("root_path", ""))
         if path.startswith("/api/"):
             return JSONResponse(error_envelope(failure), status, headers)

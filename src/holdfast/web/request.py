@@ -14,7 +14,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from holdfast.admin.actions.actions import Actions
 from holdfast.domain.access.roles import Role, Via
 from holdfast.errors import InvalidInput, Refused
-from holdfast.web.errors import Forbidden
+from holdfast.errors.http import Forbidden
 from holdfast.web.pages.templates import build_url, render
 from holdfast.web.security.authentication import caller_of, path_of
 

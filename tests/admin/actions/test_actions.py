@@ -193,11 +193,11 @@ def test_a_backfill_can_be_tried(actions, store, clock):
     ],
 )
 def test_a_filter_is_formatted_as_it_is_parsed(text):
-    assert parse_filter(say_filter(parse_filter(text))) == parse_filter(text)
+    assert parse_filter(format_filter(parse_filter(text))) == parse_filter(text)
 
 
 def test_a_comma_within_a_value_divides_nothing():
     """An action on one label must not take two others."""
-    assert say_filter(Selector(labels=("a,b", "c"))) == r"label='a\,b,c'"
+    assert format_filter(Selector(labels=("a,b", "c"))) == r"label='a\,b,c'"
     for labels in [("a,b", "c"), ("a\\", "b"), ("a\\,b",), ("\\", ","), ("",), ("a", "")]:
         assert parse_filter(format_filter(Selector(labels=labels))) == Selector(labels=labels)

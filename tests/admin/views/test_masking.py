@@ -10,10 +10,10 @@ from holdfast.admin.views.batches import batch_secrets, batch_view, unit_view
 from holdfast.admin.views.jobs import job_detail, job_view, list_views
 from holdfast.admin.views.masking import Masks, schema_of
 from holdfast.admin.views.schedules import schedule_view
-from holdfast.domain.jobs.kind import Kind, KindOptions
+from holdfast.domain.jobs.kind import Kind
+from holdfast.domain.jobs.kind_options import KindOptions
 from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.jobs.verdict import Done, Failed
-from holdfast.domain.schedules.decision import spec_of
 from holdfast.domain.schedules.definition import Definition
 from holdfast.worker.schedules.ping import ping_request
 from tests.store.batches import test_batches as batches
@@ -60,7 +60,7 @@ def test_a_list_shows_no_half_of_a_secret(store, masks, size):
 
 
 def test_the_payload_of_a_schedule_is_masked(store, masks):
-    definition = Definition(kind="pay", when=spec_of("@daily"), payload={"iban": SECRET, "token": SECRET, "to": 7})
+    definition = Definition(kind="pay", cron="@daily", payload={"iban": SECRET, "token": SECRET, "to": 7})
     schedule = store.schedules.create("s", definition, actor="ada")
     view = schedule_view(schedule, store.schedules.now(), secrets=masks.of_schedule(schedule))
     assert view.definition["payload"] == {"iban": "***", "token": "***", "to": 7}
@@ -69,7 +69,7 @@ def test_the_payload_of_a_schedule_is_masked(store, masks):
 @pytest.mark.one_backend
 def test_the_ping_and_the_note_of_a_schedule_are_masked(store):
     ping = f"https://checks.example.com/nightly?key={SECRET}&{SECRET}"
-    store.schedules.create("s", Definition(kind="pay", when=spec_of("@daily"), ping=ping), actor="ada")
+    store.schedules.create("s", Definition(kind="pay", cron="@daily", ping=ping), actor="ada")
     store.schedules.pause("s", note=f"until token={SECRET} is new", actor="ada")
     view = schedule_view(store.schedules.get("s"), store.schedules.now())
     assert view.definition["ping"] == "https://checks.example.com/nightly?key=***&***"

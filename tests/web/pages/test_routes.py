@@ -406,7 +406,7 @@ def test_schedules(place):
 @pytest.mark.one_backend
 def test_the_line_to_copy_of_a_strange_name(place):
     """A name that begins with a dash is not an option, and one with spaces is one argument."""
-    definition = Definition(kind="mail", when=Spec(cron="@hourly"))
+    definition = Definition(kind="mail", cron="@hourly")
     for name in ("-x y", "-z"):
         place.scene.app.store.schedules.create(name, definition, actor="ada")
     assert "holdfast schedule show -- &#39;-x y&#39;<" in place.client.get("/schedule", params={"name": "-x y"}).text

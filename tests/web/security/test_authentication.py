@@ -9,7 +9,6 @@ import pytest
 
 from holdfast.domain.access.roles import Role
 from holdfast.errors import ConfigurationError
-from holdfast.errors.http import HttpError, SlowDown
 from holdfast.web.api.openapi import BASE
 from holdfast.web.api.router import ENDPOINTS
 from holdfast.web.security.authentication import PUBLIC_PATHS

@@ -10,7 +10,7 @@ from contextlib import closing
 import pytest
 
 from holdfast.domain.access.roles import Role
-from holdfast.web.errors import HttpError, SlowDown
+from holdfast.errors.http import HttpError, SlowDown
 from holdfast.web.security.authentication import FREE_FAILURES, FailedLogins
 from tests.support.processes import wait_until
 from tests.web.conftest import Client

@@ -9,7 +9,8 @@ from holdfast.admin.actions.results import BatchChanged
 from holdfast.admin.views.batches import batch_secrets
 from holdfast.domain.access.masking import mask_cut
 from holdfast.domain.access.roles import Role
-from holdfast.domain.batches.batch import BatchId, UnitKey
+from holdfast.domain.batches.batch import BatchId
+from holdfast.domain.batches.unit import UnitKey
 from holdfast.domain.jobs.error_clusters import cluster_key
 from holdfast.errors import InvalidInput, NotFound
 

@@ -46,12 +46,12 @@ def build_job(
         "run_at": None if run_at is None else checked_timestamp(run_at),
         "after": After(ids=tuple(JobId(job_id) for job_id in after)) if after else None,
     }
-    checked_key = None if key is None else checked_name(key, what="the key")
+    checked_key = None if key is None else checked_name(key, label="the key")
     if kind == COMMAND:
         return _command_job(payload, checked_key, options)
     published = store.kinds.get(kind)
-    checked_payload(published, payload)
-    return request_of(published, payload, key=checked_key, **options)
+    check_payload(published, payload)
+    return new_job_of(published, payload, key=checked_key, **options)
 
 
 def _command_job(payload: Mapping[str, Any], key: str | None, options: dict[str, Any]) -> NewJob:

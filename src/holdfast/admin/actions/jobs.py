@@ -15,12 +15,12 @@ from holdfast.admin.actions.results import Changed, EnqueuedJob
 from holdfast.domain.access.roles import Role
 from holdfast.domain.commands.command import COMMAND, Command
 from holdfast.domain.commands.edit import Edit
-from holdfast.domain.jobs.filter import parse_timestamp, say_filter
+from holdfast.domain.jobs.filter import format_filter, parse_timestamp
 from holdfast.domain.jobs.job import JobId, State
 from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.names import checked_name, nearest_name
 from holdfast.domain.schedules.rule import checked_timestamp
-from holdfast.domain.text import as_bytes, checked_name, checked_number, nearest
+from holdfast.domain.sizes import as_bytes, checked_number
 from holdfast.errors import InvalidInput, NoSuchJob, NotFound
 from holdfast.store import Store
 from holdfast.store.jobs.control import JobControl
@@ -118,7 +118,7 @@ def _change(
     if edit:
         commands = chosen if chosen.kinds is not None else structs.replace(chosen, kinds=(COMMAND,))
         edited = control.rewrite(
-            commands, lambda payload: edit.applied(payload, actor), actor=actor, detail=edit.told()
+            commands, lambda payload: edit.applied(payload, actor), actor=actor, detail=edit.describe()
         )
         changed |= set(edited)
     return sorted(changed)
@@ -195,7 +195,7 @@ class JobActions:
         ids = job_action(action).run(self._store.control, selector, actor=self._context.actor, **options)
         used = {name: value for name, value in options.items() if value is not None}
         note = used.pop("note", None) or " ".join(f"{name}={value}" for name, value in used.items()) or None
-        self._context.record(action, say_filter(selector), count=len(ids), note=note)
+        self._context.record(action, format_filter(selector), count=len(ids), note=note)
         why = _explain_unchanged(self._store, action, selector, set(ids)) if len(ids) < count else None
         return Changed(action, count, len(ids), False, ids, why)
 

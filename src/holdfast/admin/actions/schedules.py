@@ -43,7 +43,7 @@ class ScheduleActions:
             case "resume":
                 self.api.resume(name)
             case "rm":
-                self.api.remove(name)
+                self.api.delete(name)
             case _:
                 raise InvalidInput(f"a schedule cannot be told to {action[:40]!r}", hint="Verbs: pause, resume, rm.")
         self._context.record(f"schedule {action}", f"schedule={name}", note=note)

@@ -91,7 +91,7 @@ def caps() -> Iterator[HealthCheck]:
 def configuration(environ: Mapping[str, str]) -> Iterator[HealthCheck]:
     """Check settings files and variables. An unknown ``HOLDFAST_`` variable is probably a typo."""
     try:
-        values = settings(environ=environ)
+        values = read_settings(environ=environ).values
     except HoldfastError as error:
         yield fail("configuration", error.message, error.hint)
     else:

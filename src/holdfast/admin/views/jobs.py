@@ -58,8 +58,8 @@ def job_view(job: Job, masks: Masks | None = None, *, brief: bool = False) -> di
     values = values_of(job.kind, job.payload, declared)
     data: dict[str, Any] = msgspec.to_builtins(job)
     for name in JSON_FIELDS:
-        data[name] = masked_json(data[name], declared, values)
-    data["payload"] = None if brief else masked_json(shown_payload(job.kind, job.payload), declared)
+        data[name] = mask_json(data[name], declared, values)
+    data["payload"] = None if brief else mask_json(masked_payload(job.kind, job.payload), declared)
     for name in ("error", "note", "progress_message"):
         data[name] = None if data[name] is None else mask_cut(data[name], values)
     for name in ("label", "key"):

@@ -190,7 +190,7 @@ def _trouble(rows: list[Trouble]) -> Iterator[Attention]:
 
 def error_clusters(jobs: Iterable[FailedJob], masks: Masks) -> list[Cluster]:
     """Dead jobs in clusters of similar errors, largest cluster first."""
-    return clustered(SeenError(str(job.id), job.kind, error_of(job, masks), job.at) for job in jobs)
+    return cluster_errors(SeenError(str(job.id), job.kind, error_of(job, masks), job.at) for job in jobs)
 
 
 def error_of(failed: FailedJob, masks: Masks) -> str:

@@ -201,10 +201,10 @@ def _open_private(path: str, flags: int) -> int:
 def _add_action(name: str, text: str) -> None:
     """Add the command of one action on a batch."""
 
-    @command(name, group=batch, answers=Steered, changes=True)
+    @command(name, group=batch, answers=BatchChanged, changes=True)
     @click.argument("batch_id", type=click.IntRange(1))
     def action(session: CliSession, *, batch_id: int) -> None:
-        answer = session.actions.batch(name, BatchId(batch_id))
+        answer = session.actions.batches.perform(name, BatchId(batch_id))
         units = "" if answer.units is None else f", {answer.units:,} units"
         text = f"{name} {batch_id}{units}" if answer.changed else f"{name} {batch_id}: nothing to do"
         session.output.value(answer, lambda: [text])

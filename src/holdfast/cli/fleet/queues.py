@@ -57,7 +57,9 @@ def change(
     With --autoscaler each worker runs between MIN and MAX programs of the queue: it adds one by one while its host
     bears it, and a program begins only when what it will take fits. See holdfast autoscaler status.
     """
-    _print(session, session.actions.queue(name, limit=limit, worker_limit=worker_limit, autoscaler=autoscaler))
+    _print(
+        session, session.actions.fleet.set_queue(name, limit=limit, worker_limit=worker_limit, autoscaler=autoscaler)
+    )
 
 
 @command("pause", group=queue, answers=QueueView, changes=True)
@@ -65,14 +67,14 @@ def change(
 @click.option("--note", metavar="TEXT", help="Why, for those who look later.")
 def pause(session: CliSession, *, name: str, note: str | None) -> None:
     """Start nothing more of a queue; what runs goes on."""
-    _print(session, session.actions.queue(name, paused=True, note=note))
+    _print(session, session.actions.fleet.set_queue(name, paused=True, note=note))
 
 
 @command("resume", group=queue, answers=QueueView, changes=True)
 @click.argument("name")
 def resume(session: CliSession, *, name: str) -> None:
     """Let a queue start jobs again."""
-    _print(session, session.actions.queue(name, paused=False))
+    _print(session, session.actions.fleet.set_queue(name, paused=False))
 
 
 def _print(session: CliSession, view: QueueView) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 import click
 
-from holdfast.admin.actions.actions import WorkerAsked
+from holdfast.admin.actions.results import WorkerRequestSent
 from holdfast.cli.command import Items, command
 from holdfast.cli.session import CliSession
 from holdfast.cli.text import age, table
@@ -21,7 +21,7 @@ def workers(session: CliSession) -> None:
     session.output.items("workers", [worker_views(row) for row in session.store.workers.list()], _worker_table)
 
 
-@command("ask", answers=WorkerAsked, changes=True)
+@command("ask", answers=WorkerRequestSent, changes=True)
 @click.argument("worker")
 @click.argument("request", type=click.Choice([*(str(request) for request in WorkerRequest), "go-on"]))
 def ask(session: CliSession, *, worker: str, request: str) -> None:
@@ -34,7 +34,7 @@ def ask(session: CliSession, *, worker: str, request: str) -> None:
       holdfast ask host-1a2b3c quiet
       holdfast ask host-1a2b3c go-on
     """
-    answer = session.actions.worker(worker, request)
+    answer = session.actions.fleet.send_request(worker, request)
     session.output.value(answer, lambda: [f"{worker} is asked: {request}"])
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from holdfast.admin.actions.actions import JOB_ACTIONS, Changed
+from holdfast.admin.actions.jobs import JOB_ACTIONS
+from holdfast.admin.actions.results import Changed
 from holdfast.cli.command import HoldfastCommand, command, with_options
 from holdfast.cli.job_filter import with_job_filter
 from holdfast.cli.session import CliSession
@@ -20,11 +21,13 @@ def action(name: str, text: str, *options: Callable[..., Any]) -> HoldfastComman
     """Build the command of one action on jobs; a destructive one asks before it changes more than one job."""
 
     def run(session: CliSession, selector: Selector, *, dry_run: bool, yes: bool = True, **arguments: Any) -> None:
-        matched = session.actions.matched(name, selector)
+        matched = session.actions.jobs.count_matches(name, selector)
         if not dry_run:
             hint = "Add --yes, or look first with --dry-run."
             session.confirm(f"{name} {matched} jobs", yes=yes or matched == 1, hint=hint)
-        print_changed(session, session.actions.jobs(name, selector, dry_run=dry_run, matched=matched, **arguments))
+        print_changed(
+            session, session.actions.jobs.perform(name, selector, dry_run=dry_run, matched=matched, **arguments)
+        )
 
     run.__doc__ = text
     yes = [click.option("--yes", is_flag=True, help="Do not ask.")] if JOB_ACTIONS[name].destructive else []

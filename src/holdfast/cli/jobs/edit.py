@@ -65,11 +65,11 @@ def edit(
     edit = _parse_edit(**edits)
     if not edit and priority is None and to_queue is None and run_at is None:
         raise InvalidInput("nothing to change", hint=f"Give {OPTIONS}.")
-    matched = session.actions.matched("set", selector)
+    matched = session.actions.jobs.count_matches("set", selector)
     if edit:
         _refuse_started(session, selector)
     changes = {"priority": priority, "to_queue": to_queue, "run_at": run_at, "edit": edit or None}
-    print_changed(session, session.actions.jobs("set", selector, dry_run=dry_run, matched=matched, **changes))
+    print_changed(session, session.actions.jobs.perform("set", selector, dry_run=dry_run, matched=matched, **changes))
 
 
 def _refuse_started(session: CliSession, selector: Selector) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 import msgspec
 
-from holdfast.admin.views.jobs import JobDetail, JobListView, Reasons, job_detail
+from holdfast.admin.views.jobs import JobDetail, JobReport, Reasons, job_detail
 from holdfast.admin.views.masking import Masks
 from holdfast.cli.command import command
 from holdfast.cli.session import CliSession
@@ -25,14 +25,14 @@ from holdfast.errors import HoldfastError
 DEFAULT_ORIGIN = "default"
 
 
-@command("show", answers=JobListView)
+@command("show", answers=JobReport)
 @click.argument("job_id", type=click.IntRange(0))
 def show(session: CliSession, *, job_id: int) -> None:
     """Show one job: where it stands, why, its attempts and its history."""
     record = session.store.dashboard.story(JobId(job_id))
     detail = job_detail(record, Masks(session.store))
     reasons = [] if record.job.state.finished else [reason.text for reason in detail.why]
-    answer = JobListView(detail.job, detail.attempts, detail.events, reasons)
+    answer = JobReport(detail.job, detail.attempts, detail.events, reasons)
     session.output.value(answer, lambda: _job_lines(record.job, detail, reasons))
 
 

@@ -131,12 +131,12 @@ def drain(session: CliSession, *, timeout: str, end: bool) -> None:
         queues = [queue.name for queue in store.queues.list() if queue.paused and _is_drained(queue.note)]
         for name in queues:
             store.queues.resume(name)
-        session.actions.did("drain --end", f"queue={','.join(queues)}", count=len(queues))
+        session.actions.record("drain --end", f"queue={','.join(queues)}", count=len(queues))
         running = _count(store, State.RUNNING)
         session.output.value(DrainAnswer(queues, running), lambda: [f"{len(queues)} queues go on"])
         return
     queues = _pause_all(store, f"{DRAIN_NOTE}{session.actor}")
-    session.actions.did("drain", f"queue={','.join(queues)}", count=len(queues))
+    session.actions.record("drain", f"queue={','.join(queues)}", count=len(queues))
     _wait_until_idle(session, timeout)
     session.output.value(DrainAnswer(queues, 0), lambda: [f"nothing runs; {len(queues)} queues are paused"])
 
@@ -164,7 +164,7 @@ def emergency_stop(session: CliSession, *, yes: bool) -> None:
     note = f"{STOP_NOTE}{session.actor}"
     queues = _pause_all(session.store, note)
     stopping = session.store.control.pause(Selector(states=(State.RUNNING,)), actor=session.actor, note=note)
-    session.actions.did("emergency-stop", f"queue={','.join(queues)}", count=len(stopping))
+    session.actions.record("emergency-stop", f"queue={','.join(queues)}", count=len(stopping))
     text = f"{len(queues)} queues are paused, {len(stopping):,} jobs are told to stop"
     session.output.value(StopAnswer(queues, len(stopping)), lambda: [text])
 

@@ -52,7 +52,7 @@ def token() -> None:
 def add(session: CliSession, *, name: str, role: str) -> None:
     """Make a token for the person or program NAME, and print it: it is never shown again."""
     secret = session.store.credentials.add(name, Role(role), actor=session.actor)
-    session.actions.did("token add", f"token={name}", note=role)
+    session.actions.record("token add", f"token={name}", note=role)
     session.output.note("This is shown once; keep it where only its owner can read it.")
     session.output.value(TokenAddAnswer(name, Role(role), secret), lambda: [secret])
 
@@ -68,7 +68,7 @@ def ls(session: CliSession) -> None:
 def rm(session: CliSession, *, name: str) -> None:
     """Revoke a token, by its name or prefix: from the next request on it opens nothing. The last one locks all out."""
     view = _view(session.store.credentials.revoke(name))
-    session.actions.did("token rm", f"token={view.name}")
+    session.actions.record("token rm", f"token={view.name}")
     session.output.value(view, lambda: [f"{view.name} ({view.prefix}) is revoked"])
 
 

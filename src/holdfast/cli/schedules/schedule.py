@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 import click
 from msgspec import Struct
 
-from holdfast.admin.actions.actions import Actions, BackfilledPlans, Triggered
+from holdfast.admin.actions.actions import Actions
+from holdfast.admin.actions.results import BackfilledPlans, Triggered
 from holdfast.admin.views.masking import Masks
 from holdfast.admin.views.schedules import Instant, PlanView, ScheduleView, instants, plan_view, schedule_view
 from holdfast.cli.command import CommandGroup, Items, command
@@ -70,7 +71,7 @@ def ls(session: CliSession) -> None:
 @click.argument("name")
 def show(session: CliSession, *, name: str) -> None:
     """Show one schedule: its rule in words, its next plans, and what is wrong with it."""
-    print_schedule(session, session.actions.schedules.get(name))
+    print_schedule(session, session.actions.schedules.api.get(name))
 
 
 @command("pause", answers=ScheduleView, changes=True)
@@ -78,16 +79,16 @@ def show(session: CliSession, *, name: str) -> None:
 @click.option("--note", metavar="TEXT", help="Why, for those who look later.")
 def pause(session: CliSession, *, name: str, note: str | None) -> None:
     """Plan nothing more; what was fired goes on."""
-    session.actions.schedule("pause", name, note=note)
-    print_schedule(session, session.actions.schedules.get(name))
+    session.actions.schedules.perform("pause", name, note=note)
+    print_schedule(session, session.actions.schedules.api.get(name))
 
 
 @command("resume", answers=ScheduleView, changes=True)
 @click.argument("name")
 def resume(session: CliSession, *, name: str) -> None:
     """Let it go on from now. What was due meanwhile is skipped: holdfast schedule backfill fires it."""
-    session.actions.schedule("resume", name)
-    print_schedule(session, session.actions.schedules.get(name))
+    session.actions.schedules.perform("resume", name)
+    print_schedule(session, session.actions.schedules.api.get(name))
 
 
 @command("rm", answers=DeletedSchedule, changes=True)
@@ -95,9 +96,9 @@ def resume(session: CliSession, *, name: str) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def rm(session: CliSession, *, name: str, yes: bool) -> None:
     """Forget a schedule with its ledger; its jobs stay. One that code declares comes back with the next worker."""
-    session.actions.schedules.get(name)
+    session.actions.schedules.api.get(name)
     session.confirm(f"forget the schedule {name!r} with its ledger", yes=yes)
-    session.actions.schedule("rm", name)
+    session.actions.schedules.perform("rm", name)
     session.output.value(DeletedSchedule(name), lambda: [f"rm {name}"])
 
 
@@ -161,7 +162,7 @@ def preview(session: CliSession, *, expression: str, tz: str, phase: str, begin:
 @click.option("-n", "--limit", default=20, show_default=True, type=click.IntRange(1, 10_000), help="At most so many.")
 def history(session: CliSession, *, name: str, limit: int) -> None:
     """List what was fired and what was skipped, and why; the newest first."""
-    plans = [plan_view(each) for each in session.actions.schedules.history(name, limit=limit)]
+    plans = [plan_view(each) for each in session.actions.schedules.api.history(name, limit=limit)]
     session.output.items("plans", plans, _history_table)
 
 
@@ -177,7 +178,7 @@ def why(session: CliSession, *, name: str, time: str, scope: str) -> None:
       holdfast schedule why nightly 2030-01-01T02:30:00+01:00
     """
     timestamp = parse_when(time)
-    answer = WhyAnswer(name, timestamp, scope, session.actions.schedules.why(name, timestamp, scope=scope))
+    answer = WhyAnswer(name, timestamp, scope, session.actions.schedules.api.why(name, timestamp, scope=scope))
     session.output.value(answer, lambda: [answer.why])
 
 

@@ -96,7 +96,7 @@ def list_units(request: Request, batch_id: BatchId, query: UnitsQuery) -> UnitsP
     """Units of a batch."""
     batch = request.store.batches.get(batch_id)
     if query.text is not None:
-        request.require(Role.OPERATOR, SEARCHING)
+        request.require(Role.OPERATOR, ERROR_SEARCH)
     page = request.store.ledger.page(batch_id, **structs.asdict(query))
     return UnitsPage([unit_view(unit, batch_secrets(batch)) for unit in page.units], page.next)
 

@@ -144,7 +144,7 @@ def count_jobs(request: Request, query: CountQuery) -> Count:
 def _selector(request: Request, text: str) -> Selector:
     selector = parse_filter(text)
     if selector.error is not None:
-        request.require(Role.OPERATOR, SEARCHING)
+        request.require(Role.OPERATOR, ERROR_SEARCH)
     return selector
 
 

@@ -20,7 +20,7 @@ from holdfast.web.api import batches, fleet, jobs, schedules
 from holdfast.web.api.endpoint import Endpoint
 from holdfast.web.api.envelope import encode_success, error_envelope, json_response
 from holdfast.web.api.openapi import BASE, build_document
-from holdfast.web.errors import HttpError, WrongType, told
+from holdfast.web.errors import error_answer
 from holdfast.web.request import Request
 from holdfast.web.threads import Threads
 
@@ -113,7 +113,7 @@ def _run_once(call: _Call, key: str, body: bytes) -> Response:
     try:
         answer = call.run()
     except (HoldfastError, HttpError) as error:
-        status, failure, headers = told(error)
+        status, failure, headers = error_answer(error)
         if status >= 500 or status in TRANSIENT_STATUSES:
             keys.drop(credential, key)
             raise
@@ -138,7 +138,7 @@ def _parse_query(endpoint: Endpoint, request: Request) -> Any:
     for name, value in request.http.query_params.multi_items():
         if name in values:
             raise InvalidInput(f"{name[:40]!r} is given twice")
-        values[name] = checked_text(value, what=name[:40])
+        values[name] = checked_text(value, label=name[:40])
     unknown = sorted(set(values) - set(endpoint.query.__struct_fields__))
     if unknown:
         known = ", ".join(endpoint.query.__struct_fields__) or "nothing"

@@ -9,7 +9,7 @@ from msgspec import Meta, Struct
 
 from holdfast.admin.actions.results import BackfilledPlans
 from holdfast.admin.actions.schedules import SCHEDULE_ACTIONS
-from holdfast.admin.views.schedules import PlanView, ScheduleView, entry, schedule_view
+from holdfast.admin.views.schedules import PlanView, ScheduleView, plan_view, schedule_view
 from holdfast.domain.jobs.job import JobId
 from holdfast.errors import InvalidInput
 from holdfast.web.api.endpoint import Limit, Name, Text, get, post
@@ -81,7 +81,7 @@ def read_schedule(request: Request, query: ScheduleQuery) -> ScheduleAnswer:
     """One schedule and its history."""
     view = _view(request, query.name)
     plans = request.actions.schedules.api.history(view.name, limit=query.limit)
-    return ScheduleAnswer(view, [entry(plan) for plan in plans])
+    return ScheduleAnswer(view, [plan_view(plan) for plan in plans])
 
 
 @post("/schedules/action")

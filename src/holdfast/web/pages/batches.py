@@ -18,7 +18,7 @@ from holdfast.domain.batches.unit import UnitState
 from holdfast.domain.jobs.job import ControlRequest
 from holdfast.web.pages.format import as_value
 from holdfast.web.request import Request
-from holdfast.worker.batches.owner import say as describe_owner
+from holdfast.worker.batches.owner import describe as describe_owner
 
 #: Batches on a page, units on a page, and failed units that are clustered.
 PAGE_SIZE, UNIT_PAGE_SIZE, MAX_CLUSTERED_UNITS = 30, 50, 1000
@@ -128,7 +128,7 @@ def show_batch(request: Request) -> Response:
     errors = ledger.errors(batch_id, limit=MAX_CLUSTERED_UNITS) if failures else []
     state, label, text = _unit_state(request), request.query("label") or None, request.query("text") or None
     if text is not None:
-        request.require(Role.OPERATOR, SEARCHING)
+        request.require(Role.OPERATOR, ERROR_SEARCH)
     after = request.query("after")
     page = ledger.page(batch_id, state=state, label=label, text=text, after=after, limit=UNIT_PAGE_SIZE)
     return request.page(
@@ -165,7 +165,7 @@ def resume_command(batch: Batch) -> str:
         return f"holdfast batch resume {batch.id}"
     if ":" not in batch.kind or not batch.source.startswith("range "):
         return ""
-    arguments = masked_json(batch.arguments).items()
+    arguments = mask_json(batch.arguments).items()
     options = [f"--set {shlex.quote(f'{name}={as_value(value)}')}" for name, value in arguments]
     keys = batch.source.removeprefix("range ")
     return " ".join(["holdfast batch run", shlex.quote(batch.kind), "--range", keys, *options])

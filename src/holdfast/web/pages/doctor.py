@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
-from holdfast.domain.fleet.health import Level
+from holdfast.domain.health_check import Level
 from holdfast.web.request import Request
 
 #: Findings in the order of the page, with the states that they are drawn as.

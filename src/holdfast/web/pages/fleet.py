@@ -29,7 +29,7 @@ def show_queues(request: Request) -> Response:
         queues=summaries,
         selected=selected,
         decisions=request.store.autoscaler.decisions(selected, limit=MAX_DECISIONS) if selected else [],
-        cli=f"holdfast queue show {as_argument(selected)}" if selected else "holdfast queue ls",
+        cli=f"holdfast queue show {quote_argument(selected)}" if selected else "holdfast queue ls",
     )
 
 

@@ -59,7 +59,7 @@ def show_jobs(request: Request) -> Response:
     except (HoldfastError, ValueError) as refusal:
         selector, error = Selector(ids=()), refusal
     if selector.error is not None:
-        request.require(Role.OPERATOR, SEARCHING)
+        request.require(Role.OPERATOR, ERROR_SEARCH)
     before = request.query_number("before")
     cursor = None if before is None else JobId(before)
     page = request.store.views.page(selector, before=cursor, limit=PAGE_SIZE, brief=True)
@@ -78,8 +78,8 @@ def show_jobs(request: Request) -> Response:
         saved=request.store.saved_filters.list(),
         suggestions=_suggestions(request, sorted({tally.queue for tally in tallies if tally.queue})),
         states=list(State),
-        everything=not say_filter(selector) or error is not None,
-        matching=say_filter(selector),
+        everything=not format_filter(selector) or error is not None,
+        matching=format_filter(selector),
         bulk=[action for action in BULK if request.may(JOB_ACTIONS[action].role)],
         cli="holdfast ls" if error is not None else "" if selector.empty else _ls_command(selector),
     )
@@ -93,15 +93,15 @@ def job_rows(request: Request, jobs: Sequence[Job]) -> list[dict[str, Any]]:
 
 
 def _ls_command(selector: Selector) -> str:
-    text = say_filter(selector)
+    text = format_filter(selector)
     return f"holdfast ls --filter {shlex.quote(text)}" if text else "holdfast ls"
 
 
 def _suggestions(request: Request, queues: list[str]) -> list[str]:
     """Terms for the filter field. Only operators may search in errors."""
     terms = [f"state={state}" for state in State]
-    terms += [f"kind={say_values(kind)}" for kind in request.masks.kinds()[:MAX_SUGGESTIONS]]
-    terms += [f"queue={say_values(queue)}" for queue in queues[:MAX_SUGGESTIONS]]
+    terms += [f"kind={format_values(kind)}" for kind in request.masks.kinds()[:MAX_SUGGESTIONS]]
+    terms += [f"queue={format_values(queue)}" for queue in queues[:MAX_SUGGESTIONS]]
     left_out = ("state", "kind", "queue") if request.may(Role.OPERATOR) else ("state", "kind", "queue", "error")
     return [*terms, *(f"{name}=" for name in (*LISTS, *SINGLE) if name not in left_out), "since=1h"]
 
@@ -113,7 +113,7 @@ def find(request: Request) -> Response:
         return request.redirect(f"jobs/{int(text)}")
     if not text:
         return request.redirect("jobs")
-    return request.redirect("jobs", filter=text if "=" in text else f"label={say_values(text + '*')}")
+    return request.redirect("jobs", filter=text if "=" in text else f"label={format_values(text + '*')}")
 
 
 def change_jobs(request: Request) -> Response:
@@ -147,7 +147,7 @@ def _selection(request: Request, *, everything: bool) -> Selector:
 
 
 def _confirm(request: Request, name: str, selector: Selector, matched: int) -> Response:
-    action, text, back = JOB_ACTIONS[name], say_filter(selector), request.field("back")
+    action, text, back = JOB_ACTIONS[name], format_filter(selector), request.field("back")
     ids = [] if selector.ids is None else list(selector.ids)
     arguments = " ".join(map(str, ids)) if ids else f"--filter {shlex.quote(text)}"
     yes = " --yes" if action.destructive else ""

@@ -12,7 +12,7 @@ from starlette.staticfiles import StaticFiles
 
 from holdfast.domain.access.roles import Role
 from holdfast.errors import HoldfastError
-from holdfast.web.errors import status_of, title_of
+from holdfast.errors.http import title_of
 from holdfast.web.pages import audit_log, batches, doctor, errors, fleet, job, jobs, overview, schedules
 from holdfast.web.pages.templates import WEB_FOLDER
 from holdfast.web.request import Request
@@ -90,6 +90,6 @@ def _answer(site: Site, handler: Handler, http: HttpRequest, body: bytes) -> Res
 
 
 def _show_error(request: Request, error: HoldfastError) -> Response:
-    status = status_of(error)
+    status = error.http_status
     values = {"code": error.code, "message": error.message, "hint": error.hint}
     return request.page("error.html", "", status, title=title_of(status), **values)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from starlette.responses import Response
 
 from holdfast.admin.actions.schedules import SCHEDULE_ACTIONS
-from holdfast.admin.views.schedules import PlanView, entry, schedule_view
+from holdfast.admin.views.schedules import PlanView, plan_view, schedule_view
 from holdfast.client.schedules.api import REASONS
 from holdfast.domain.access.roles import Role
 from holdfast.domain.jobs.filter import parse_timestamp
@@ -43,8 +43,8 @@ def show_schedule(request: Request, preview: str = "", fields: dict[str, str] | 
     """One schedule. *preview* is the result of a dry run of a backfill, *fields* its form."""
     name, store = request.query("name"), request.store
     row, now = store.schedules.get(name), store.schedules.now()
-    plans = [entry(plan) for plan in store.plans.history(name, limit=PAST_PLANS)]
-    plans += [entry(skip) for skip in store.plans.skips(name, limit=PAST_PLANS)]
+    plans = [plan_view(plan) for plan in store.plans.history(name, limit=PAST_PLANS)]
+    plans += [plan_view(skip) for skip in store.plans.skips(name, limit=PAST_PLANS)]
     plans = sorted(plans, key=lambda plan: plan.last, reverse=True)[:PAST_PLANS]
     return request.page(
         "schedule.html",
@@ -145,7 +145,7 @@ def _delete(request: Request, name: str) -> Response:
             destructive=True,
             button="remove it",
             back=request.url("schedule", name=name),
-            cli=f"holdfast schedule rm {as_argument(name)}",
+            cli=f"holdfast schedule rm {quote_argument(name)}",
         )
     request.actions.schedules.perform("rm", name)
     return request.done(f"{name} is removed.", "schedules")

@@ -22,7 +22,6 @@ from holdfast.errors import HoldfastError
 from holdfast.errors.http import SlowDown, Unauthenticated
 from holdfast.store import Store
 from holdfast.store.access.records import AccessState
-from holdfast.web.errors import SlowDown, Unauthenticated
 from holdfast.web.security import csrf
 from holdfast.web.security.sessions import CHALLENGE, COOKIE, Sessions
 from holdfast.web.settings import WebOptions

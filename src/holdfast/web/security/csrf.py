@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl, urlsplit
 from starlette.datastructures import Headers
 from starlette.types import Message, Receive
 
-from holdfast.web.errors import Forbidden
+from holdfast.errors.http import Forbidden
 from holdfast.web.security.sessions import signature
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ from starlette.routing import BaseRoute, Route
 
 from holdfast.admin.actions.actions import Actions
 from holdfast.domain.access.roles import Via
-from holdfast.web.errors import HttpError, told
+from holdfast.errors.http import HttpError
+from holdfast.web.errors import error_answer
 from holdfast.web.pages.templates import render
 from holdfast.web.security.authentication import address_of, caller_of
 from holdfast.web.security.sessions import COOKIE
@@ -57,7 +58,7 @@ def _login(site: Site, request: Request, form: dict[str, str]) -> Response:
     try:
         caller = site.authenticator.by_token(site.store, form.get("token", ""), address_of(request))
     except HttpError as error:
-        status, failure, headers = told(error)
+        status, failure, headers = error_answer(error)
         return _page(request, form.get("next", ""), failure.message, status, headers)
     Actions(site.app.store, actor=caller.name, via=Via.WEB).record("sign in", f"token={caller.name}")
     answer = RedirectResponse(_root(request) + _local_path(form.get("next", "")), 303)

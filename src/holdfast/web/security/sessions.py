@@ -10,9 +10,9 @@ import time
 from collections import OrderedDict
 from datetime import timedelta
 
+from holdfast.errors.http import Unauthenticated
 from holdfast.store import Store
 from holdfast.store.access.records import AccessState
-from holdfast.web.errors import Unauthenticated
 
 COOKIE = "holdfast_session"
 #: Sessions whose logout this server remembers.
