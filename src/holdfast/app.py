@@ -234,7 +234,7 @@ class Holdfast(Batching, Scheduling):
             plans=plans,
             logs=log_folder(self.url),
             echo=echo,
-            scaling=_autoscaler(memory_profiles, host_limits),
+            autoscaler=_autoscaler(memory_profiles, host_limits),
         )
         self.declare_schedules()
         self.store.kinds.publish([kinds[COMMAND].published()])

@@ -12,7 +12,7 @@ from holdfast.domain.jobs.kind import Kind, KindOptions
 from holdfast.domain.jobs.result import MAX_RESULT
 from holdfast.domain.jobs.verdict import Done, Failed, Released, Stopped
 from holdfast.worker.active_runs import StopReason
-from holdfast.worker.handler import done, first_line, outcome_of, say
+from holdfast.worker.handler import describe_error, done, first_line, outcome_of
 from tests.support.jobs import put, take_one
 
 MINUTE = timedelta(minutes=1)
@@ -68,7 +68,7 @@ def test_a_run_out_of_time(error):
 
 def test_errors_say_where_they_came_from():
     """The last line first, then the traceback."""
-    text = say(boom(ValueError("bad number")))
+    text = describe_error(boom(ValueError("bad number")))
     assert text.splitlines()[0] == "ValueError: bad number"
 
 
@@ -79,7 +79,7 @@ def test_an_exception_whose_text_fails_is_told_by_its_type():
         def __str__(self) -> str:
             raise RuntimeError
 
-    assert "Awful" in say(boom(Awful()))
+    assert "Awful" in describe_error(boom(Awful()))
 
 
 def test_results():

@@ -9,7 +9,7 @@ import pytest
 from holdfast.domain.jobs.kind import Kind, KindOptions
 from holdfast.worker import heartbeat
 from holdfast.worker.active_runs import ActiveRuns, Run, StopReason
-from holdfast.worker.heartbeat import SOONEST, Heartbeat
+from holdfast.worker.heartbeat import MIN_INTERVAL_S, Heartbeat
 from tests.support.jobs import WORKER, only, put, take_one
 
 
@@ -32,16 +32,16 @@ def timestamp(monkeypatch):
 
 def test_a_ring_brings_what_people_want(store, timestamp):
     """Soon, and however many rings there are no more than once in a while."""
-    job_id, held = put(store), ActiveRuns()
-    beat = Heartbeat(store, WORKER, held, interval=600, lost=lambda run: None)
-    beat.rung()
-    assert not beat.bell.is_set()
+    job_id, active_runs = put(store), ActiveRuns()
+    beat = Heartbeat(store, WORKER, active_runs, interval=600, lost=lambda run: None)
+    beat.on_notify()
+    assert not beat.wake.is_set()
     run = Run(
-        take_one(store), Kind("mail", _mail, KindOptions()), dated=timestamp.at, lease_duration=timedelta(hours=1)
+        take_one(store), Kind("mail", _mail, KindOptions()), renewed_at=timestamp.at, lease_duration=timedelta(hours=1)
     )
-    held.add([run])
+    active_runs.add([run])
     store.control.cancel(only(job_id), actor="ada")
-    beat.rung()
-    assert (beat.bell.is_set(), beat.tick().rest, run.stop_reason) == (True, SOONEST, None)
-    timestamp.at += SOONEST
-    assert (beat.tick().rest, run.stop_reason) == (600, StopReason.CANCELLED)
+    beat.on_notify()
+    assert (beat.wake.is_set(), beat.tick().next_in, run.stop_reason) == (True, MIN_INTERVAL_S, None)
+    timestamp.at += MIN_INTERVAL_S
+    assert (beat.tick().next_in, run.stop_reason) == (600, StopReason.CANCELLED)

@@ -26,10 +26,10 @@ def test_orders_are_obeyed_once():
     stops = []
     orders = RemoteControl(lambda: stops.append(1))
     for request, quiet in ((None, False), (WorkerRequest.QUIET, True), (WorkerRequest.QUIET, True), (None, False)):
-        orders.hear(request)
+        orders.apply(request)
         assert orders.quiet is quiet
-    orders.hear(WorkerRequest.STOP)
-    orders.hear(WorkerRequest.STOP)
+    orders.apply(WorkerRequest.STOP)
+    orders.apply(WorkerRequest.STOP)
     assert stops == [1]
 
 

@@ -252,7 +252,7 @@ def test_what_was_fetched_ahead_is_given_back(app):
             me.stopping.wait(30)
 
     worker = app.worker(slots=1, grace=0, poll=0.02)
-    worker._claimer.run_times.learn("quick", 0.0001)
+    worker._lifecycle.run_times.learn("quick", 0.0001)
     refs = quick.enqueue_many([{"n": n} for n in range(50)])
     thread = threading.Thread(target=worker.run)
     thread.start()
@@ -364,7 +364,7 @@ def test_a_backlog_of_short_jobs_does_not_starve_the_others(app):
         begun.append("other")
 
     worker = app.worker(slots=2, drain=True, poll=0.02)
-    worker._claimer.run_times.learn("short", 0.0001)
+    worker._lifecycle.run_times.learn("short", 0.0001)
     short.enqueue_many([{"n": n} for n in range(500)])
     other.enqueue()
     short.enqueue_many([{"n": n} for n in range(500, 3000)])

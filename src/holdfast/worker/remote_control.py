@@ -1,4 +1,4 @@
-"""What people ask of a worker from afar; it hears of it with its heartbeats."""
+"""Remote control: the worker's reaction to requests that arrive with its heartbeats."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ log = logging.getLogger("holdfast")
 
 
 class RemoteControl:
-    """Obeys: a *quiet* worker claims nothing, and goes on when nobody wants that any more."""
+    """Applies requests. A *quiet* worker claims nothing until the request is withdrawn."""
 
     def __init__(self, stop: Callable[[], None]) -> None:
         self.quiet = False
         self._stop = stop
         self._stopped = False
 
-    def hear(self, request: WorkerRequest | None) -> None:
-        """Do what is wanted now; hearing it again changes nothing."""
+    def apply(self, request: WorkerRequest | None) -> None:
+        """Apply the current request; a repeated request changes nothing."""
         quiet = request is WorkerRequest.QUIET
         if quiet != self.quiet:
             self.quiet = quiet

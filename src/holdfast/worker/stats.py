@@ -1,4 +1,4 @@
-"""What a worker has done so far, in numbers. Each is written by one thread, or under a lock."""
+"""Counts of a worker since its start. One thread writes each, or a lock protects it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ PLANNER_BUCKETS = (0.001, 0.005, 0.025, 0.1, 0.5, 1.0, 5.0, 30.0)
 RUN_BUCKETS = (0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
 
 
-class Spread:
-    """How values spread over buckets, by labels."""
+class Histogram:
+    """Counts of values by bucket, for each combination of labels."""
 
     def __init__(self, buckets: Sequence[float]) -> None:
         self.buckets = tuple(buckets)
@@ -32,43 +32,44 @@ class Spread:
 
 
 class Stats:
-    """The numbers of one worker."""
+    """The counts of one worker."""
 
     def __init__(self) -> None:
         self.ticks: Counter[tuple[str, str]] = Counter()
         self.completed: Counter[tuple[str, str, str]] = Counter()
-        self.swept: Counter[str] = Counter()
+        self.maintained: Counter[str] = Counter()
         self.enqueued = 0
         self.lost = 0
         self.refused = 0
-        self.waits = Spread(WAIT_BUCKETS)
-        self.runs = Spread(RUN_BUCKETS)
+        self.waits = Histogram(WAIT_BUCKETS)
+        self.runs = Histogram(RUN_BUCKETS)
         self.units: Counter[tuple[str, str]] = Counter()
-        self.unit_runs = Spread(UNIT_BUCKETS)
+        self.unit_runs = Histogram(UNIT_BUCKETS)
         self.batches: Counter[str] = Counter()
         self.plans: Counter[str] = Counter()
         self.missed: Counter[str] = Counter()
         self.set_back = 0
-        self.planner = Spread(PLANNER_BUCKETS)
-        self._units = threading.Lock()
+        self.planner = Histogram(PLANNER_BUCKETS)
+        self._units_lock = threading.Lock()
 
-    def ticked(self, part: str, result: str) -> None:
-        self.ticks[part, result] += 1
+    def ticked(self, service: str, result: str) -> None:
+        self.ticks[service, result] += 1
 
-    def units_finished(self, kind: str, ends: Sequence[UnitOutcome]) -> None:
-        """Several shards may run here, each in a thread of its own."""
-        with self._units:
-            for end in ends:
-                self.units[kind, end.state] += 1
-                if end.duration_ms is not None:
-                    self.unit_runs.add((kind,), end.duration_ms / 1000)
+    def units_finished(self, kind: str, outcomes: Sequence[UnitOutcome]) -> None:
+        """Count finished units; the threads of several shards may call it."""
+        with self._units_lock:
+            for outcome in outcomes:
+                self.units[kind, outcome.state] += 1
+                if outcome.duration_ms is not None:
+                    self.unit_runs.add((kind,), outcome.duration_ms / 1000)
 
-    def sweep(self, table: str, count: int) -> None:
-        self.swept[table] += count
+    def count_rows(self, table: str, count: int) -> None:
+        """Count rows that maintenance has changed."""
+        self.maintained[table] += count
 
     @property
     def results(self) -> dict[str, int]:
-        """How many runs ended in which way."""
+        """Number of runs by result."""
         results: Counter[str] = Counter()
         for (_, _, result), count in self.completed.items():
             results[result] += count

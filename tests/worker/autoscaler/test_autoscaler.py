@@ -58,8 +58,7 @@ def work(host, monkeypatch):
 
         def made(**given):
             worker = make(**given)
-            scaler = worker._autoscaler
-            scaler._options = structs.replace(scaler._options, host=lambda: host.now)
+            worker._autoscaler._host.read = lambda: host.now
             return worker
 
         monkeypatch.setattr(app, "worker", made)
@@ -127,7 +126,7 @@ def test_slots_and_memory_decide_who_begins(app, tmp_path, host, tick):
     first.peak = 5 * GB
     scaler.finished(first, Done())
     assert scaler.admit(poison_suspects=0).lease.job_id == jobs[2]
-    scaler.resumed()
+    scaler.thaw_all()
     assert app.store.autoscaler.profiles(["train"])["train"].mean == 5 * GB
 
 
@@ -150,7 +149,7 @@ def test_memory_that_others_take_or_were_promised_is_not_ours(app, tmp_path, hos
     )
     other.refresh()
     assert other.admit(poison_suspects=0) is None
-    one.resumed()
+    one.thaw_all()
     app.store.autoscaler.tell(WorkerId("w-1"), None)
     tick.at += 11
     other.tick()

@@ -20,7 +20,7 @@ from holdfast.domain.jobs.dependencies import After
 from holdfast.domain.jobs.new_job import NewJob
 from holdfast.settings import log_folder
 from holdfast.worker.commands import cgroups
-from holdfast.worker.commands.cgroups import enforcer_here
+from holdfast.worker.commands.caps import best_cap_method, enforcer_here
 from holdfast.worker.commands.executor import log_path
 from holdfast.worker.commands.output import CUT, AttemptLog
 from tests.support.processes import Child, gone, wait_until
@@ -218,7 +218,7 @@ def test_a_log_can_be_read_while_it_is_written(app, add, tmp_path):
 
 def test_a_log_is_capped(tmp_path):
     """The newer half stays, from the beginning of a line on."""
-    log = AttemptLog(tmp_path / "log", largest=1000)
+    log = AttemptLog(tmp_path / "log", max_bytes=1000)
     for n in range(500):
         log.write(f"line {n}\n".encode())
     log.close()
@@ -463,7 +463,7 @@ def test_a_signal_for_the_worker_reaches_no_program(app, add, tmp_path):
 
 def test_cells_of_the_living_are_left_alone(tmp_path):
     """An empty cell may be one that a command is about to enter: only those of dead makers go."""
-    own = tmp_path / cgroups.cell_name("mine")
+    own = tmp_path / cgroups.group_name("mine")
     prefix = own.name.removesuffix(f"{os.getpid()}-mine")
     finished = subprocess.Popen(["true"])
     finished.wait()
@@ -476,16 +476,16 @@ def test_cells_of_the_living_are_left_alone(tmp_path):
 
 def test_a_look_at_the_caps_removes_no_cell_of_another_supervisor():
     """A cell that was just made, and is empty, outlives the start of another supervisor on this host."""
-    rung = cgroups.best_cap_method()
-    if not isinstance(rung, cgroups.GroupsV1 | cgroups.GroupsV2):
+    method = best_cap_method()
+    if not isinstance(method, cgroups.CgroupsV1 | cgroups.CgroupsV2):
         pytest.skip("this host has no control groups that we may make")
-    cell = rung.make("young", memory=10**8, cpus=None)
+    group = method.make("young", memory=10**8, cpus=None)
     try:
-        look = "from holdfast.worker.commands.cgroups import best_rung; best_rung()"
-        subprocess.run([sys.executable, "-c", look], check=True, timeout=60)
-        assert cell.peak() is not None
+        code = "from holdfast.worker.commands.caps import best_cap_method; best_cap_method()"
+        subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+        assert group.peak() is not None
     finally:
-        cell.remove()
+        group.delete()
 
 
 def test_a_log_whose_close_fails_costs_nothing(tmp_path, monkeypatch, caplog):

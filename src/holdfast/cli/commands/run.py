@@ -26,8 +26,8 @@ from holdfast.domain.jobs.job import Job, JobId, State
 from holdfast.domain.jobs.selector import Selector
 from holdfast.errors import ConfigurationError, HoldfastError, InvalidInput, NotFound
 from holdfast.settings import log_folder
-from holdfast.worker.commands.child_marks import MARK
 from holdfast.worker.commands.executor import log_path
+from holdfast.worker.commands.process_tree import CHILD_VARIABLE
 from holdfast.worker.signals import Signals
 from holdfast.worker.worker import Worker
 
@@ -70,7 +70,7 @@ def run(session: Session, *, words: tuple[str, ...], shell: bool, **options: Any
     Example:
       holdfast run --memory 2G --timeout 1h -- python train.py
     """
-    if os.environ.get(MARK):
+    if os.environ.get(CHILD_VARIABLE):
         raise ConfigurationError("a job cannot run programs in its own place", hint="Let it add them: holdfast add.")
     argv = ("/bin/sh", "-c", " ".join(words)) if shell else words
     later = {

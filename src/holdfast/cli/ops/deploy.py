@@ -94,7 +94,7 @@ def _checked(checks: list[list[str]]) -> dict[str, int]:
         done[shlex.join(words)] = finished.exit_code
         if finished.exit_code:
             raise CommandFailed(
-                f"the check {shlex.join(words)!r} failed with {finished.said}: {finished.last_words}",
+                f"the check {shlex.join(words)!r} failed with {finished.status}: {finished.last_output}",
                 hint="Mend what it complains of, or take it out of audit_checks in the configuration file.",
             )
     return done

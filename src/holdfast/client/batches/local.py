@@ -203,7 +203,7 @@ def _drive(store: Store, begun: Begun, driver: Driver, telling: HookCalls) -> Ab
         driver.stop(AbortedBy.SIGNAL)
 
     lost = partial(driver.stop, AbortedBy.LEASE_LOST)
-    pulse = ServiceThread(DriverHeartbeat(store, begun.opened, begun.run, lost=lost), told=lambda *_: None)
+    pulse = ServiceThread(DriverHeartbeat(store, begun.opened, begun.run, lost=lost), on_tick=lambda *_: None)
     pulse.start()
     try:
         with heard(first):

@@ -34,7 +34,7 @@ from holdfast.worker import clock
 from holdfast.worker.batches.driver import FLUSH_EVERY, DriverHeartbeat, release
 from holdfast.worker.batches.threads import GROUP
 from holdfast.worker.batches.unit import Unit, UnitRunner
-from holdfast.worker.handler import say
+from holdfast.worker.handler import describe_error
 from holdfast.worker.service import ServiceThread
 
 
@@ -65,7 +65,7 @@ class Session:
 
     def __enter__(self) -> Self:
         lost = partial(self.stop, AbortedBy.LEASE_LOST)
-        pulse = ServiceThread(DriverHeartbeat(self._store, self._opened, self._run, lost=lost), told=lambda *_: None)
+        pulse = ServiceThread(DriverHeartbeat(self._store, self._opened, self._run, lost=lost), on_tick=lambda *_: None)
         pulse.start()
         self._stack.callback(pulse.stop, timeout=1)
         self._stack.enter_context(heard(self.stop))
@@ -121,7 +121,7 @@ class Session:
             unit.warn(str(skip))
             end = unit.finished(UnitState.SKIPPED, None, time.monotonic() - began)
         except Exception as error:  # noqa: BLE001 - the failure of one unit
-            end = unit.finished(UnitState.FAILED, say(error), time.monotonic() - began)
+            end = unit.finished(UnitState.FAILED, describe_error(error), time.monotonic() - began)
             if isinstance(error, Fatal):
                 self.stop(AbortedBy.FATAL)
         else:

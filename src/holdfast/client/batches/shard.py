@@ -135,7 +135,7 @@ class _Shard:
         run = run_of(self._store, self._bound(opened), opened)
         self._context.on_renewal(run.date)
         driver = Driver(self._store, opened, run, _plan(sharding), Pending(sharding.shards), told=self._told)
-        minder = ServiceThread(_Minder(self._store, driver, self._context, sharding), told=lambda *_: None)
+        minder = ServiceThread(_Minder(self._store, driver, self._context, sharding), on_tick=lambda *_: None)
         minder.start()
         try:
             aborted = driver.run() if self._telling.begin(opened.batch) else AbortedBy.FATAL
@@ -170,7 +170,7 @@ class _Minder:
     name = "minder"
 
     def __init__(self, store: Store, driver: Driver, context: RunContext, sharding: Sharding) -> None:
-        self.bell = threading.Event()
+        self.wake = threading.Event()
         self._store = store
         self._driver = driver
         self._context = context

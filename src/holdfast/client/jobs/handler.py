@@ -19,7 +19,7 @@ from holdfast.domain.jobs.unique_key import KeyScope, OnConflict, Unique
 from holdfast.domain.text import as_duration, checked_name
 from holdfast.errors import InvalidInput
 from holdfast.store import Store
-from holdfast.worker.tracing import producing
+from holdfast.worker.tracing import enqueue_span
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -119,7 +119,7 @@ class Enqueuer:
             InvalidPayload: The arguments do not fit the handler's annotations.
         """
         payload = self.kind.bind(args, kwargs)
-        with producing(self.kind.name) as trace:
+        with enqueue_span(self.kind.name) as trace:
             request = self.request(payload, trace)
             if self._options.connection is None:
                 return self._ref(self._sink.store().jobs.enqueue(request))
@@ -127,7 +127,7 @@ class Enqueuer:
 
     def enqueue_many(self, payloads: Sequence[Mapping[str, Any]]) -> list[JobRef]:
         """Enqueue one job per payload in one transaction: all of them, or none."""
-        with producing(self.kind.name) as trace:
+        with enqueue_span(self.kind.name) as trace:
             requests = [self.request(payload, trace) for payload in payloads]
             if self._options.connection is None:
                 return self._refs(self._sink.store().jobs.enqueue_many(requests))
@@ -145,7 +145,7 @@ class Enqueuer:
             return await asyncio.to_thread(self.enqueue_many, payloads)
         connection = await driver_connection_async(self._options.connection)
         store = self._sink.bare_store()
-        with producing(self.kind.name) as trace:
+        with enqueue_span(self.kind.name) as trace:
             requests = [self.request(payload, trace) for payload in payloads]
             await store.kinds.apublish_on(connection, self._sink.unpublished())
             return self._refs(await store.jobs.aenqueue_on(connection, requests))

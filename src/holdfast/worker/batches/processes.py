@@ -23,7 +23,7 @@ from holdfast.worker.active_runs import StopReason
 from holdfast.worker.batches.limits import Alarms
 from holdfast.worker.batches.unit import Perform, UnitResult, UnitRunner
 from holdfast.worker.executors.children import ChildOptions, SupervisorClient
-from holdfast.worker.executors.processes import ProcessSlot, hello_for
+from holdfast.worker.executors.processes import ProcessSlot, child_setup
 
 #: Between the word that its time is up and the end of a child, in seconds.
 GRACE = 5.0
@@ -98,13 +98,13 @@ class ChildRun(UnitRunner):
         self._dated = clock.now()
 
     def performer(self) -> tuple[Perform, Callable[[], None]]:
-        hello = hello_for({self._kind.name: self._kind}, worker=f"batch-{self.batch_id}")
-        child = ProcessSlot(self._supervised, hello, ChildOptions(), tell=lambda _: _refuse)
+        hello = child_setup({self._kind.name: self._kind}, worker=f"batch-{self.batch_id}")
+        child = ProcessSlot(self._supervised, hello, ChildOptions(), reporter=lambda _: _refuse)
         return lambda row: self._perform(child, row), child.close
 
     def date(self, timestamp: float) -> None:
         self._dated = timestamp
-        self.alarms.each(lambda unit: unit.run.date(timestamp))  # type: ignore[attr-defined]
+        self.alarms.each(lambda unit: unit.run.renewed(timestamp))  # type: ignore[attr-defined]
 
     def close(self) -> None:
         """End the supervisor, and with it every child that is left."""
@@ -123,7 +123,7 @@ class ChildRun(UnitRunner):
             self.stopping.wait(delay_after(self._curve, tries, chance=random.random()).total_seconds())
 
     def _attempt(self, child: ProcessSlot, row: UnitRow) -> UnitResult:
-        run = HeldRun(self._lease(row), self._kind, dated=self._dated, lease_duration=DEFAULT_LEASE)
+        run = HeldRun(self._lease(row), self._kind, renewed_at=self._dated, lease_duration=DEFAULT_LEASE)
         unit = _UnderWay(run, self.alarms.timeout)
         self.alarms.begin(unit)
         if self.stopping.is_set():

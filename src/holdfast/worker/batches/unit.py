@@ -20,7 +20,7 @@ from holdfast.domain.jobs.retry import Curve, delay_after
 from holdfast.domain.text import checked_name, clean_text
 from holdfast.errors import CommandFailed, InvalidPayload, StoreUnavailable
 from holdfast.worker.batches.limits import Alarms
-from holdfast.worker.handler import say
+from holdfast.worker.handler import describe_error
 
 if TYPE_CHECKING:
     from holdfast.worker.commands.run import Completed
@@ -157,7 +157,7 @@ class Unit:
         if self.timed_out:
             raise Cancelled
         if finished.exit_code != 0:
-            raise CommandFailed(f"{argv[0]} ended with {finished.said}: {finished.last_words}")
+            raise CommandFailed(f"{argv[0]} ended with {finished.status}: {finished.last_output}")
         return finished
 
     @contextmanager
@@ -290,7 +290,7 @@ class UnitRunner:
             if not verify(key):
                 return None
         except Exception as error:  # noqa: BLE001 - the user's own code
-            return UnitResult(row, unit.finished(UnitState.FAILED, say(error), 0.0), written=False)
+            return UnitResult(row, unit.finished(UnitState.FAILED, describe_error(error), 0.0), written=False)
         unit.done(VERIFIED)
         return UnitResult(row, unit.finished(UnitState.DONE, None, 0.0), written=False)
 
@@ -341,9 +341,9 @@ class UnitRunner:
                 return unit.finished(UnitState.SKIPPED, None, took)
             case Fatal():
                 self.give_up()
-                return unit.finished(UnitState.FAILED, say(error), took)
+                return unit.finished(UnitState.FAILED, describe_error(error), took)
         if tries > self._retries:
-            return unit.finished(UnitState.FAILED, say(error), took)
+            return unit.finished(UnitState.FAILED, describe_error(error), took)
         self.stopping.wait(delay_after(self._curve, tries, chance=random.random()).total_seconds())
         return None
 

@@ -51,7 +51,7 @@ class Planner:
     name = "planner"
 
     def __init__(self, store: Store, providers: ScopeProviders, *, counts: Stats, patience: float = PATIENCE) -> None:
-        self.bell = threading.Event()
+        self.wake = threading.Event()
         self._patience = patience
         self._store = store
         self._providers = providers
@@ -75,9 +75,9 @@ class Planner:
             rest = 0.0 if any(each.moved for each in decided) else LOOK_AGAIN
         return TickResult(rest, considered=len(outlook.due), processed=sum(each.fired for each in decided))
 
-    def rung(self) -> None:
+    def on_notify(self) -> None:
         """A schedule may have been made or changed."""
-        self.bell.set()
+        self.wake.set()
 
     def _release(self) -> None:
         if clock.now() >= self._release_at:

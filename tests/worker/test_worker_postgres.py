@@ -85,7 +85,9 @@ def claim_all(app, worker):
     """Have the worker hold all jobs, finished and unsettled."""
     leases = app.store.leases.claim(worker.id, queues=["default"], kinds=["double"], limit=100)
     kind = app.kinds["double"]
-    worker._pool.begin([Run(lease, kind, dated=clock.now(), lease_duration=kind.options.lease) for lease in leases])
+    worker._pool.begin(
+        [Run(lease, kind, renewed_at=clock.now(), lease_duration=kind.options.lease) for lease in leases]
+    )
     return leases
 
 
@@ -95,14 +97,14 @@ def test_outcomes_wait_while_the_database_is_read_only(database):
         refs = [app.enqueue("double", {"n": n}) for n in range(3)]
         worker = app.worker(poll=0.02)
         claim_all(app, worker)
-        wait_until(lambda: len(worker._settler) == 3)
+        wait_until(lambda: len(worker._lifecycle.settler) == 3)
         switch(admin, "on")
         try:
-            worker._keepers[2].tick()
-            assert len(worker._settler) == 3
+            worker.services.settler.tick()
+            assert len(worker._lifecycle.settler) == 3
         finally:
             switch(admin, "off")
-        worker._keepers[2].tick()
+        worker.services.settler.tick()
         assert [(ref.state, ref.job().token) for ref in refs] == [(State.DONE, 1)] * 3
 
 
