@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 
 from holdfast.domain.commands.command import COMMAND
@@ -16,8 +16,10 @@ from holdfast.worker import clock
 from holdfast.worker.active_runs import Run
 from holdfast.worker.autoscaler.autoscaler import Autoscaler
 from holdfast.worker.executors.pool import ExecutorPool
-from holdfast.worker.run_times import RunTimes
+from holdfast.worker.options import WorkerOptions
 from holdfast.worker.service import TickResult
+from holdfast.worker.stats import RunTimes
+from holdfast.worker.tracing import span_starter
 
 #: Jobs that were claimed ahead and have waited this long are released: other workers may be idle.
 STALE_AFTER_S = 0.5
@@ -38,14 +40,12 @@ class Claimer:
         worker: WorkerId,
         kinds: Mapping[str, Kind],
         pool: ExecutorPool,
-        run_times: RunTimes,
+        options: WorkerOptions,
         *,
-        queues: Sequence[str],
-        slots: int,
+        run_times: RunTimes,
         poll_interval: Callable[[], float],
         paused: Callable[[], bool],
-        autoscaler: Autoscaler | None = None,
-        trace: Callable[[Run], None] = lambda _: None,
+        autoscaler: Autoscaler | None,
     ) -> None:
         self.wake = threading.Event()
         self._store = store
@@ -53,12 +53,12 @@ class Claimer:
         self._kinds = kinds
         self._pool = pool
         self._run_times = run_times
-        self._queues = list(queues)
-        self._slots = slots
+        self._queues = list(options.queues)
+        self._slots = options.slots
         self._poll_interval = poll_interval
         self._paused = paused
         self._autoscaler = autoscaler
-        self._trace = trace
+        self._start_span = span_starter(store)
         #: The last plain job that was claimed with a durable start, and the time of the last such claim.
         self._durable: JobId | None = None
         self._durable_at = clock.now()
@@ -171,7 +171,7 @@ class Claimer:
 
     def _begin(self, runs: list[Run]) -> None:
         for run in runs:
-            self._trace(run)
+            self._start_span(run)
         self._pool.begin(runs)
 
     def _admit(self) -> int:

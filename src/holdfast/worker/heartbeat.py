@@ -1,4 +1,4 @@
-"""The heartbeat: renews all leases of a worker and receives the requests of people."""
+"""The heartbeat: renews all leases of a worker, and brings back the requests of people."""
 
 from __future__ import annotations
 
@@ -109,6 +109,26 @@ class Heartbeat:
             self._lost(run)
             run.stop(StopReason.LEASE_LOST)
             run.kill()
+
+
+class RemoteControl:
+    """Applies requests that arrive with heartbeats. A *quiet* worker claims nothing until the request is withdrawn."""
+
+    def __init__(self, stop: Callable[[], None]) -> None:
+        self.quiet = False
+        self._stop = stop
+        self._stopped = False
+
+    def apply(self, request: WorkerRequest | None) -> None:
+        """Apply the current request; a repeated request changes nothing."""
+        quiet = request is WorkerRequest.QUIET
+        if quiet != self.quiet:
+            self.quiet = quiet
+            log.info("asked to be quiet: nothing more is claimed" if quiet else "asked to go on")
+        if request is WorkerRequest.STOP and not self._stopped:
+            self._stopped = True
+            log.info("asked to stop")
+            self._stop()
 
 
 def interval_for(longest: float, kinds: Iterable[Kind]) -> float:

@@ -19,9 +19,8 @@ from holdfast.worker.autoscaler.autoscaler import Autoscaler
 from holdfast.worker.context import MakeRequest, RunContext, SendMessage
 from holdfast.worker.handler import first_line, result_of
 from holdfast.worker.messages import Reporter
-from holdfast.worker.run_times import RunTimes
 from holdfast.worker.settler import Settler
-from holdfast.worker.stats import Stats
+from holdfast.worker.stats import RunTimes, Stats
 
 log = logging.getLogger("holdfast")
 
@@ -43,6 +42,7 @@ class RunLifecycle:
         self.counts = Stats()
         self.run_times = RunTimes()
         self.settler = Settler(store, active_runs, settled=self._settled)
+        self.active_runs = active_runs
         self.finish_signal = active_runs.finish_signal
         #: Called after each run, when its settlement is queued.
         self.slot_freed: Callable[[], None] = lambda: None

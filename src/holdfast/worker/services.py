@@ -9,20 +9,16 @@ from typing import Any
 from holdfast.domain.jobs.job import WorkerId
 from holdfast.domain.jobs.kind import Kind
 from holdfast.store import Store
-from holdfast.worker.active_runs import ActiveRuns
 from holdfast.worker.autoscaler.autoscaler import Autoscaler
 from holdfast.worker.claimer import Claimer
 from holdfast.worker.executors.pool import ExecutorPool
-from holdfast.worker.heartbeat import Heartbeat, interval_for
+from holdfast.worker.heartbeat import Heartbeat, RemoteControl, interval_for
 from holdfast.worker.lifecycle import RunLifecycle
 from holdfast.worker.maintenance import Maintenance
 from holdfast.worker.options import WorkerOptions
-from holdfast.worker.remote_control import RemoteControl
 from holdfast.worker.schedules.planner import Planner
-from holdfast.worker.schedules.scopes import ScopeProviders
 from holdfast.worker.service import ServiceThread
 from holdfast.worker.settler import Settler
-from holdfast.worker.tracing import span_starter
 from holdfast.worker.watchdog import Watchdog
 
 
@@ -48,6 +44,10 @@ class Services:
             if thread is not None:
                 yield thread
 
+    def threads(self) -> tuple[ServiceThread[Any], ...]:
+        """All services but the claimer."""
+        return (*self.keepers(), *self.helpers())
+
     def on_notify(self) -> None:
         """Something in the store has changed."""
         self.claimer.service.on_notify()
@@ -62,11 +62,10 @@ def make_services(
     kinds: Mapping[str, Kind],
     options: WorkerOptions,
     *,
-    active_runs: ActiveRuns,
     lifecycle: RunLifecycle,
     pool: ExecutorPool,
     autoscaler: Autoscaler | None,
-    providers: ScopeProviders,
+    planner: Planner | None,
     remote_control: RemoteControl,
     poll_interval: Callable[[], float],
 ) -> Services:
@@ -74,23 +73,20 @@ def make_services(
     counts = lifecycle.counts
     interval = interval_for(options.heartbeat, kinds.values())
     heartbeat = Heartbeat(
-        store, worker, active_runs, interval=interval, lost=lifecycle.lost, on_request=remote_control.apply
+        store, worker, lifecycle.active_runs, interval=interval, lost=lifecycle.lost, on_request=remote_control.apply
     )
     maintenance = Maintenance(store, heartbeat=interval, retention=options.retention, count_rows=counts.count_rows)
-    watchdog = Watchdog(active_runs)
-    planner = Planner(store, providers, counts=counts) if options.plans else None
+    watchdog = Watchdog(lifecycle.active_runs)
     claimer = Claimer(
         store,
         worker,
         kinds,
         pool,
-        lifecycle.run_times,
-        queues=options.queues,
-        slots=options.slots,
+        options,
+        run_times=lifecycle.run_times,
         poll_interval=poll_interval,
         paused=lambda: watchdog.fenced or remote_control.quiet,
         autoscaler=autoscaler,
-        trace=span_starter(store),
     )
     return Services(
         claimer=ServiceThread(claimer, on_tick=counts.ticked),

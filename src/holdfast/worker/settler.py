@@ -25,8 +25,8 @@ LARGE_GROUP = 200
 IDLE_INTERVAL_S = 60.0
 #: Delay before a job whose row is locked by another transaction is settled again.
 LOCKED_RETRY_S = 5.0
-#: Interval between the ticks that :meth:`Settler.flush` forces.
-FLUSH_RETRY_S = 0.1
+#: Longest duration of :meth:`Settler.flush`, and the interval between the ticks that it forces.
+FLUSH_TIMEOUT_S, FLUSH_INTERVAL_S = 5.0, 0.1
 
 
 class Settler:
@@ -74,13 +74,13 @@ class Settler:
         self._unbegun.extend(leases)
         self.wake.set()
 
-    def flush(self, *, timeout: float) -> None:
-        """Wait until everything is written. The leases of the rest expire and are taken over."""
-        deadline = clock.now() + timeout
+    def flush(self) -> None:
+        """Wait until everything is written. Leases of jobs that could not be settled in time expire later."""
+        deadline = clock.now() + FLUSH_TIMEOUT_S
         signal = self._active_runs.finish_signal
         while len(self) and clock.now() < deadline:
             self.wake.set()
-            signal.wait_for(lambda: not len(self), deadline=min(deadline, clock.now() + FLUSH_RETRY_S))
+            signal.wait_for(lambda: not len(self), deadline=min(deadline, clock.now() + FLUSH_INTERVAL_S))
 
     def __len__(self) -> int:
         return len(self._waiting) + len(self._unbegun) + len(self._postponed)

@@ -1,4 +1,4 @@
-"""Counts of a worker since its start. One thread writes each, or a lock protects it."""
+"""Statistics of a worker: counts since its start, and run-time estimates per kind."""
 
 from __future__ import annotations
 
@@ -13,6 +13,12 @@ WAIT_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 3
 UNIT_BUCKETS = (0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
 PLANNER_BUCKETS = (0.001, 0.005, 0.025, 0.1, 0.5, 1.0, 5.0, 30.0)
 RUN_BUCKETS = (0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
+
+#: Claimed-ahead jobs should keep the slots busy for this long.
+AHEAD_S = 0.1
+#: A kind whose runs take longer than this is never claimed ahead.
+SHORT_RUN_S = 0.05
+MAX_AHEAD = 1000
 
 
 class Histogram:
@@ -32,7 +38,7 @@ class Histogram:
 
 
 class Stats:
-    """The counts of one worker."""
+    """The counts of one worker. One thread writes each count, or a lock protects it."""
 
     def __init__(self) -> None:
         self.ticks: Counter[tuple[str, str]] = Counter()
@@ -74,3 +80,26 @@ class Stats:
         for (_, _, result), count in self.completed.items():
             results[result] += count
         return dict(results)
+
+
+class RunTimes:
+    """A moving mean of run times per kind. An unknown kind counts as long.
+
+    Threads write without a lock: a mean that misses one run of many is good enough.
+    """
+
+    def __init__(self) -> None:
+        self._mean: dict[str, float] = {}
+
+    def learn(self, kind: str, seconds: float) -> None:
+        """Add the duration of one run."""
+        known = self._mean.get(kind)
+        self._mean[kind] = seconds if known is None else known + 0.1 * (seconds - known)
+
+    def is_short(self, kind: str) -> bool:
+        return self._mean.get(kind, SHORT_RUN_S) < SHORT_RUN_S
+
+    def ahead(self, kinds: list[str], slots: int) -> int:
+        """Number of jobs to hold ahead of free slots, by the slowest of *kinds*."""
+        slowest = max((self._mean[kind] for kind in kinds), default=SHORT_RUN_S)
+        return min(MAX_AHEAD, int(slots * AHEAD_S / max(slowest, 1e-6)))

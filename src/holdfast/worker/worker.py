@@ -26,9 +26,10 @@ from holdfast.worker.commands.process_tree import CHILD_VARIABLE
 from holdfast.worker.context import MakeRequest
 from holdfast.worker.executors.pool import ExecutorPool
 from holdfast.worker.executors.processes import module_of
+from holdfast.worker.heartbeat import RemoteControl
 from holdfast.worker.lifecycle import RunLifecycle, try_write
 from holdfast.worker.options import WorkerOptions
-from holdfast.worker.remote_control import RemoteControl
+from holdfast.worker.schedules.planner import Planner
 from holdfast.worker.schedules.scopes import Provider, ScopeProviders
 from holdfast.worker.service import TickResult
 from holdfast.worker.services import make_services
@@ -39,7 +40,6 @@ log = logging.getLogger("holdfast")
 HANGS_AFTER_S = 180.0
 #: Handlers are asked to stop this long before the end of the grace period.
 STOP_BEFORE_END_S = 1.0
-FLUSH_TIMEOUT_S = 5.0
 
 
 class Worker:
@@ -59,7 +59,7 @@ class Worker:
         self._kinds = dict(kinds)
         for kind in kinds.values():
             if kind.executor is ExecutorName.PROCESS:
-                module_of(kind)
+                module_of(kind)  # raises if no child could import it
         self._options = options
         self._stopping = threading.Event()
         self._remote_control = RemoteControl(self.stop)
@@ -78,19 +78,17 @@ class Worker:
             autoscaler=self._autoscaler,
         )
         self.counts = self._lifecycle.counts
-        self._pool = ExecutorPool(
-            store, self.id, self._kinds, options, active_runs=self._active_runs, lifecycle=self._lifecycle
-        )
+        self._pool = ExecutorPool(store, self.id, self._kinds, options, lifecycle=self._lifecycle)
+        planner = Planner(store, ScopeProviders(providers or {}), counts=self.counts) if options.plans else None
         self.services = make_services(
             store,
             self.id,
             self._kinds,
             options,
-            active_runs=self._active_runs,
             lifecycle=self._lifecycle,
             pool=self._pool,
             autoscaler=self._autoscaler,
-            providers=ScopeProviders(providers or {}),
+            planner=planner,
             remote_control=self._remote_control,
             poll_interval=self._poll_interval,
         )
@@ -130,7 +128,7 @@ class Worker:
         self._announce()
         if self._autoscaler is not None:
             self._autoscaler.refresh()  # before the first claim
-        for thread in (*self.services.keepers(), *self.services.helpers()):
+        for thread in self.services.threads():
             thread.start()
         self._listener = self._store.backend.listen(self.services.on_notify)
         self._work()
@@ -208,8 +206,7 @@ class Worker:
     @property
     def alive(self) -> bool:
         """Whether all services tick. A worker without its store is alive; one that hangs is not."""
-        threads = (*self.services.keepers(), *self.services.helpers())
-        return all(thread.seconds_since_tick < HANGS_AFTER_S for thread in threads)
+        return all(thread.seconds_since_tick < HANGS_AFTER_S for thread in self.services.threads())
 
     @property
     def ready(self) -> bool:
@@ -264,7 +261,7 @@ class Worker:
         if self._autoscaler is not None:
             try_write(self._autoscaler.thaw_all)
         self._pool.release()
-        self._lifecycle.settler.flush(timeout=FLUSH_TIMEOUT_S)
+        self._lifecycle.settler.flush()
         grace = self._options.grace.total_seconds()
         stop_before_end = min(STOP_BEFORE_END_S, max(0.2, grace / 4))
         self._pool.wait_idle(clock.now() + grace - stop_before_end)
@@ -289,7 +286,7 @@ class Worker:
         self._close()
 
     def _close(self) -> None:
-        self._lifecycle.settler.flush(timeout=FLUSH_TIMEOUT_S)
+        self._lifecycle.settler.flush()
         self._pool.close()
         for thread in reversed(self.services.keepers()):
             thread.stop(timeout=5)

@@ -131,8 +131,8 @@ class Autoscaler:
             return None
         run = Run(lease, self._kind, renewed_at=sent_at, lease_duration=lease_duration)
         run.measured = True
-        ready = next(command for command in line if command.job_id == choice.job_id)
-        self._commands[lease.job_id] = AdmittedCommand(run, queue.queue, choice.expected, on_lost=ready.on_lost)
+        on_lost = next(command.on_lost for command in line if command.job_id == choice.job_id)
+        self._commands[lease.job_id] = AdmittedCommand(run, queue.queue, choice.expected, on_lost=on_lost)
         return run
 
     def _candidates(self, queue: ScaledQueue, line: Sequence[ReadyCommand], poison_suspects: int) -> list[Candidate]:
@@ -221,11 +221,8 @@ class Autoscaler:
         if level > last or (level < last and now - at > STRAIN_INTERVAL_S):
             self._recorded_strain = (level, now)
             load = self._host.load
-            used = f"{say_size(load.used)} of {say_size(load.total)} are in use"
-            for name in self._queues:
-                self._decisions.append(
-                    AutoscalerDecision(name, AutoscalerAction.STRAIN, f"memory is {level.name.lower()}: {used}")
-                )
+            why = f"memory is {level.name.lower()}: {say_size(load.used)} of {say_size(load.total)} are in use"
+            self._decisions.extend(AutoscalerDecision(name, AutoscalerAction.STRAIN, why) for name in self._queues)
 
     def _relieve(self) -> None:
         now = clock.now()

@@ -10,12 +10,12 @@ from holdfast.domain.jobs.verdict import Released
 from holdfast.store import Store
 from holdfast.store.jobs.settlement import Settlement
 from holdfast.worker import clock
-from holdfast.worker.active_runs import ActiveRuns, Run
+from holdfast.worker.active_runs import Run
 from holdfast.worker.executors.executor import Executor
 from holdfast.worker.executors.threads import thread_executor
 from holdfast.worker.lifecycle import RunLifecycle
 from holdfast.worker.options import WorkerOptions
-from holdfast.worker.run_times import SHORT_RUN_S
+from holdfast.worker.stats import SHORT_RUN_S
 
 
 class ExecutorPool:
@@ -28,14 +28,13 @@ class ExecutorPool:
         kinds: Mapping[str, Kind],
         options: WorkerOptions,
         *,
-        active_runs: ActiveRuns,
         lifecycle: RunLifecycle,
     ) -> None:
         self._store = store
         self._worker = worker
         self._kinds = kinds
         self._options = options
-        self._active_runs = active_runs
+        self._active_runs = lifecycle.active_runs
         self._lifecycle = lifecycle
         self._executors: dict[ExecutorName, Executor] = {}
         #: Replaced, never changed: any thread may iterate over it.

@@ -6,7 +6,7 @@ import threading
 
 import holdfast
 from holdfast.domain.jobs.job import State, WorkerRequest
-from holdfast.worker.remote_control import RemoteControl
+from holdfast.worker.heartbeat import RemoteControl
 
 PATIENCE = 60
 
