@@ -26,6 +26,6 @@ def test_a_wait_ends_at_its_deadline(sleeps):
     assert sleeps == [0.5] * 2
 
 
-def test_a_condition_that_holds_needs_no_sleep(sleeps):
+def test_a_condition_that_holds_ends_the_wait_without_a_sleep(sleeps):
     assert clock.wait_until(lambda: True, every=0.5, deadline=0.0)
     assert sleeps == []

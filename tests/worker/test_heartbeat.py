@@ -1,4 +1,4 @@
-"""The heartbeat hears rings: what people want of a run does not wait for the next beat."""
+"""Notifications bring the heartbeat forward, so requests of people take effect soon."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.jobs import WORKER, only, put, take_one
 
 
 def _mail() -> None:
-    """A handler that nobody calls."""
+    """A handler that is never called."""
 
 
 @pytest.fixture
@@ -30,8 +30,8 @@ def timestamp(monkeypatch):
     return made
 
 
-def test_a_ring_brings_what_people_want(store, timestamp):
-    """Soon, and however many rings there are no more than once in a while."""
+def test_a_notification_brings_requests_early(store, timestamp):
+    """Soon, but at most once per minimum interval, however many notifications arrive."""
     job_id, active_runs = put(store), ActiveRuns()
     beat = Heartbeat(store, WORKER, active_runs, interval=600, lost=lambda run: None)
     beat.on_notify()

@@ -24,7 +24,7 @@ def app(real_database):
         yield app
 
 
-def test_one_tick_by_hand_says_what_it_did(app):
+def test_one_tick_by_hand_counts_its_work(app):
     """For tests and admin (W11)."""
     refs = [app.enqueue("double", {"n": n}) for n in range(3)]
     worker = app.worker()
@@ -52,7 +52,7 @@ def test_a_second_start_does_nothing(app):
 
 
 def test_an_embedded_worker_keeps_the_lease_of_a_thread_that_does_not_end(app):
-    """Nobody else may run the job while it does."""
+    """No other worker may run the job meanwhile."""
     begun, free = threading.Event(), threading.Event()
 
     @app.job(lease=5)
@@ -71,7 +71,7 @@ def test_an_embedded_worker_keeps_the_lease_of_a_thread_that_does_not_end(app):
     assert ref.result(120) == "late"
 
 
-def test_what_waits_behind_a_long_job_goes_back(app):
+def test_jobs_behind_a_long_job_are_released(app):
     """Another worker may be idle. The kind was known to be short, but this job was not."""
     begun, free = threading.Event(), threading.Event()
 
@@ -95,6 +95,6 @@ def test_what_waits_behind_a_long_job_goes_back(app):
 
 
 @pytest.mark.parametrize("options", [{"queues": "default"}, {"slots": 0}, {"slots": "x"}, {"queues": [""]}])
-def test_senseless_workers_are_refused(app, options):
+def test_invalid_options_are_refused(app, options):
     with pytest.raises(InvalidInput):
         app.worker(**options)
