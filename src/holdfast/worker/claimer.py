@@ -8,15 +8,14 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 
 from holdfast.domain.commands.command import COMMAND
-from holdfast.domain.jobs.job import JobId, Lease, OnLost, WorkerId
+from holdfast.domain.jobs.job import JobId, OnLost
 from holdfast.domain.jobs.kind import Kind
 from holdfast.errors import StoreUnavailable
-from holdfast.store import Store
 from holdfast.worker import clock
 from holdfast.worker.active_runs import Run
 from holdfast.worker.autoscaler.autoscaler import Autoscaler
 from holdfast.worker.executors.pool import ExecutorPool
-from holdfast.worker.options import WorkerOptions
+from holdfast.worker.options import WorkerSetup
 from holdfast.worker.service import TickResult
 from holdfast.worker.stats import RunTimes
 from holdfast.worker.tracing import span_starter
@@ -36,11 +35,8 @@ class Claimer:
 
     def __init__(
         self,
-        store: Store,
-        worker: WorkerId,
-        kinds: Mapping[str, Kind],
+        setup: WorkerSetup,
         pool: ExecutorPool,
-        options: WorkerOptions,
         *,
         run_times: RunTimes,
         poll_interval: Callable[[], float],
@@ -48,17 +44,17 @@ class Claimer:
         autoscaler: Autoscaler | None,
     ) -> None:
         self.wake = threading.Event()
-        self._store = store
-        self._worker = worker
-        self._kinds = kinds
+        self._store = setup.store
+        self._worker = setup.worker
+        self._kinds = setup.kinds
         self._pool = pool
         self._run_times = run_times
-        self._queues = list(options.queues)
-        self._slots = options.slots
+        self._queues = list(setup.options.queues)
+        self._slots = setup.options.slots
         self._poll_interval = poll_interval
         self._paused = paused
         self._autoscaler = autoscaler
-        self._start_span = span_starter(store)
+        self._start_span = span_starter(setup.store)
         #: The last plain job that was claimed with a durable start, and the time of the last such claim.
         self._durable: JobId | None = None
         self._durable_at = clock.now()
@@ -67,16 +63,19 @@ class Claimer:
         self._interval = FIRST_INTERVAL_S
         self._plain_turn = False
         self._no_ahead_until = 0.0
-        self._plain = [name for name, kind in kinds.items() if kind.options.on_lost is OnLost.RETRY]
+        self._plain = [name for name, kind in setup.kinds.items() if kind.options.on_lost is OnLost.RETRY]
 
     def tick(self) -> TickResult:
-        """Claim as many jobs as there is room for."""
         self._release_stale()
         if self._paused():
             return TickResult(0.5)
         if self._in_doubt:
             self._reconcile()
-        claimed = self._claim_turn() + self._admit()
+        try:
+            claimed = self._claim_turn() + self._admit()
+        except StoreUnavailable:
+            self._in_doubt = True  # perhaps only the answer was lost
+            raise
         if claimed:
             self._interval = FIRST_INTERVAL_S
             return TickResult(0.0, considered=claimed, processed=claimed)
@@ -139,14 +138,13 @@ class Claimer:
         claimed = 0
         if limit <= 0 or not kinds:
             return claimed
-        for queues, lease_duration, group in self._groups(kinds):
+        for queues, duration, group in self._groups(kinds):
             sent_at = clock.now()
-            leases = self._claim_leases(queues, group, limit - claimed, lease_duration, durable=durable)
+            leases = self._store.leases.claim(
+                self._worker, queues=queues, kinds=group, limit=limit - claimed, lease_duration=duration, mark=durable
+            )
             self._begin(
-                [
-                    Run(lease, self._kinds[lease.kind], renewed_at=sent_at, lease_duration=lease_duration)
-                    for lease in leases
-                ]
+                [Run(lease, self._kinds[lease.kind], renewed_at=sent_at, lease_duration=duration) for lease in leases]
             )
             if durable and leases and self._kinds[leases[0].kind].options.on_lost is OnLost.RETRY:
                 self._durable = leases[0].job_id
@@ -178,24 +176,9 @@ class Claimer:
         """Begin a command that fits into memory, if a slot is free."""
         if self._autoscaler is None or not self._autoscaler.queues or self._free <= 0:
             return 0
-        try:
-            run = self._autoscaler.admit(poison_suspects=self._pool.poison_suspects)
-        except StoreUnavailable:
-            self._in_doubt = True
-            raise
+        run = self._autoscaler.admit(poison_suspects=self._pool.poison_suspects)
         self._begin([] if run is None else [run])
         return 0 if run is None else 1
-
-    def _claim_leases(
-        self, queues: list[str], kinds: list[str], limit: int, lease_duration: timedelta, *, durable: bool
-    ) -> list[Lease]:
-        try:
-            return self._store.leases.claim(
-                self._worker, queues=queues, kinds=kinds, limit=limit, lease_duration=lease_duration, mark=durable
-            )
-        except StoreUnavailable:
-            self._in_doubt = True  # perhaps only the answer was lost
-            raise
 
     def _reconcile(self) -> None:
         """Release leases of claims whose answer was lost. Only this service claims, so no claim is under way."""

@@ -114,7 +114,6 @@ def _converted(value: Any) -> str | None:
 
 
 def outcome_of(error: BaseException, stop_reason: StopReason | None) -> Outcome:
-    """The outcome that an exception of the handler means."""
     match error:
         case Cancelled():
             return _stopped(stop_reason)
@@ -131,7 +130,6 @@ def outcome_of(error: BaseException, stop_reason: StopReason | None) -> Outcome:
 
 
 def _stopped(stop_reason: StopReason | None) -> Outcome:
-    """The outcome of a handler that stopped on request."""
     match stop_reason:
         case StopReason.RUN_TIMEOUT:
             return Failed(error="the run took longer than its timeout", reason=EndReason.RUN_TIMEOUT)
@@ -142,7 +140,6 @@ def _stopped(stop_reason: StopReason | None) -> Outcome:
 
 
 def _user_frames(frames: traceback.StackSummary) -> list[traceback.FrameSummary]:
-    """The frames after those of this package."""
     return list(dropwhile(lambda frame: frame.filename.startswith(_PACKAGE), frames))
 
 

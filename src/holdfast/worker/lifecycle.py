@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 from holdfast.domain.commands.command import COMMAND
-from holdfast.domain.jobs.job import JobId, Lease, WorkerId
-from holdfast.domain.jobs.kind import Kind
+from holdfast.domain.jobs.job import JobId, Lease
 from holdfast.domain.jobs.verdict import Failed, Lost
 from holdfast.errors import HoldfastError
-from holdfast.store import Store
 from holdfast.store.jobs.settlement import Settlement
 from holdfast.worker.active_runs import ActiveRuns, Run
 from holdfast.worker.autoscaler.autoscaler import Autoscaler
 from holdfast.worker.context import MakeRequest, RunContext, SendMessage
 from holdfast.worker.handler import first_line, result_of
 from holdfast.worker.messages import Reporter
+from holdfast.worker.options import WorkerSetup
 from holdfast.worker.settler import Settler
 from holdfast.worker.stats import RunTimes, Stats
 
@@ -30,10 +29,7 @@ class RunLifecycle:
 
     def __init__(
         self,
-        store: Store,
-        worker: WorkerId,
-        kinds: Mapping[str, Kind],
-        active_runs: ActiveRuns,
+        setup: WorkerSetup,
         *,
         request: MakeRequest,
         leaving: threading.Event,
@@ -41,20 +37,19 @@ class RunLifecycle:
     ) -> None:
         self.counts = Stats()
         self.run_times = RunTimes()
-        self.settler = Settler(store, active_runs, settled=self._settled)
-        self.active_runs = active_runs
-        self.finish_signal = active_runs.finish_signal
+        self.active_runs = ActiveRuns()
+        self.finish_signal = self.active_runs.finish_signal
+        self.settler = Settler(setup.store, self.active_runs, settled=self._settled)
         #: Called after each run, when its settlement is queued.
         self.slot_freed: Callable[[], None] = lambda: None
-        self._store = store
-        self._worker = worker
-        self._kinds = kinds
+        self._store = setup.store
+        self._worker = setup.worker
+        self._kinds = setup.kinds
         self._request = request
         self._leaving = leaving
         self._autoscaler = autoscaler
 
     def context(self, run: Run) -> RunContext:
-        """The context that a handler in this process receives."""
         return RunContext(
             run, self.reporter(run), self._worker, self._request, leaving=self._leaving, counts=self.counts
         )

@@ -70,7 +70,6 @@ class Maintenance:
         ]
 
     def tick(self) -> TickResult:
-        """Run the steps that are due."""
         total = 0
         for step in self._steps:
             if clock.now() >= step.due_at:

@@ -7,7 +7,7 @@ import ipaddress
 import os
 import socket
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import accumulate
 from socketserver import TCPServer
@@ -41,24 +41,22 @@ class WorkerCollector(Collector):
         yield _counter(
             "jobs_completed", "Runs by how they ended.", ["queue", "kind", "result"], counts.completed.items()
         )
-        yield _counter("jobs_enqueued", "Children enqueued by jobs of this worker.", [], [((), counts.enqueued)])
-        yield _counter("lease_lost", "Leases lost while a handler ran.", [], [((), counts.lost)])
-        yield _counter("fence_rejected", "Outcomes refused: the job had a new holder.", [], [((), counts.refused)])
-        maintained = [((table,), count) for table, count in counts.maintained.items()]
+        yield _counter("jobs_enqueued", "Children enqueued by jobs of this worker.", [], _one(counts.enqueued))
+        yield _counter("lease_lost", "Leases lost while a handler ran.", [], _one(counts.lost))
+        yield _counter("fence_rejected", "Outcomes refused: the job had a new holder.", [], _one(counts.refused))
+        maintained = _by_label(counts.maintained)
         yield _counter("maintenance_rows", "Rows that the sweep had to move or remove.", ["table"], maintained)
         yield _histogram("job_wait_seconds", "From being due to being begun.", ["queue", "kind"], counts.waits)
         yield _histogram("job_run_seconds", "From begin to end of a run.", ["queue", "kind"], counts.runs)
         yield _counter("units", "Units of batches by how they ended.", ["kind", "result"], counts.units.items())
         yield _histogram("unit_seconds", "From begin to end of a unit.", ["kind"], counts.unit_runs)
-        finished = [((state,), count) for state, count in counts.batches.items()]
-        yield _counter("batches_completed", "Batches whose last shard ended here.", ["result"], finished)
-        decided = [((decision,), count) for decision, count in counts.plans.items()]
-        yield _counter("plans", "Plans that were fired, or skipped.", ["decision"], decided)
-        missed = [((reason,), count) for reason, count in counts.missed.items()]
-        yield _counter("plans_missed", "Plans that were not fired, and why.", ["reason"], missed)
-        yield _counter("schedules_set_back", "Failed tries to plan a schedule.", [], [((), counts.set_back)])
+        batches = _by_label(counts.batches)
+        yield _counter("batches_completed", "Batches whose last shard ended here.", ["result"], batches)
+        yield _counter("plans", "Plans that were fired, or skipped.", ["decision"], _by_label(counts.plans))
+        yield _counter("plans_missed", "Plans that were not fired, and why.", ["reason"], _by_label(counts.missed))
+        yield _counter("schedules_set_back", "Failed tries to plan a schedule.", [], _one(counts.set_back))
         yield _histogram("planner_seconds", "From begin to end of a planner's tick.", [], counts.planner)
-        yield gauge("heartbeat_age_seconds", "Since the last heartbeat.", [], [((), self._worker.heartbeat_age)])
+        yield gauge("heartbeat_age_seconds", "Since the last heartbeat.", [], _one(self._worker.heartbeat_age))
         yield from self._queues()
 
     def _queues(self) -> Iterator[Metric]:
@@ -73,9 +71,9 @@ class WorkerCollector(Collector):
         yield gauge("queue_depth", "Jobs in a queue, counted up to 10,000.", ["queue", "state"], depth)
         oldest = [((name,), ages[name].total_seconds() if name in ages else 0.0) for name in self._worker.queues]
         yield gauge("queue_oldest_ready_seconds", "How long the oldest ready job has waited.", ["queue"], oldest)
-        yield gauge("schedule_lag_seconds", "How long the oldest due plan has waited for a planner.", [], [((), lag)])
+        yield gauge("schedule_lag_seconds", "How long the oldest due plan has waited for a planner.", [], _one(lag))
         expired = sum(queue.expired for queue in depths)
-        yield gauge("running_expired", "Running jobs whose lease has lapsed; healthy: 0.", [], [((), expired)])
+        yield gauge("running_expired", "Running jobs whose lease has lapsed; healthy: 0.", [], _one(expired))
 
 
 class MetricsServer:
@@ -175,7 +173,16 @@ def _handler(pages: dict[str, Callable[[], tuple[int, bytes]]], token: str | Non
     return Handler
 
 
+#: Values by the values of their labels.
 Values = Iterable[tuple[tuple[str, ...], float]]
+
+
+def _one(value: float) -> Values:
+    return [((), value)]
+
+
+def _by_label(counts: Mapping[str, int]) -> Values:
+    return [((label,), count) for label, count in counts.items()]
 
 
 def _counter(name: str, text: str, labels: list[str], values: Values) -> Metric:
@@ -186,7 +193,6 @@ def _counter(name: str, text: str, labels: list[str], values: Values) -> Metric:
 
 
 def gauge(name: str, text: str, labels: list[str], values: Values) -> Metric:
-    """A gauge with its values by label."""
     family = GaugeMetricFamily(f"holdfast_{name}", text, labels=labels)
     for label_values, value in values:
         family.add_metric(label_values, value)

@@ -1,12 +1,16 @@
-"""Options of a worker."""
+"""Options of a worker, and the setup that its parts share."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 
 from msgspec import Struct
 
+from holdfast.domain.jobs.job import WorkerId
+from holdfast.domain.jobs.kind import Kind
+from holdfast.store import Store
 from holdfast.store.jobs.retention import Retention
 from holdfast.worker.autoscaler.autoscaler import AutoscalerOptions
 from holdfast.worker.commands.output import Echo
@@ -33,3 +37,12 @@ class WorkerOptions(Struct, frozen=True, kw_only=True):
     logs: Path = Path("holdfast-logs")
     echo: Echo | None = None
     autoscaler: AutoscalerOptions = AutoscalerOptions()
+
+
+class WorkerSetup(Struct, frozen=True):
+    """The store, identity, kinds and options of one worker."""
+
+    store: Store
+    worker: WorkerId
+    kinds: Mapping[str, Kind]
+    options: WorkerOptions

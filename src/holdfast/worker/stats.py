@@ -75,7 +75,6 @@ class Stats:
 
     @property
     def results(self) -> dict[str, int]:
-        """Number of runs by result."""
         results: Counter[str] = Counter()
         for (_, _, result), count in self.completed.items():
             results[result] += count
@@ -92,7 +91,6 @@ class RunTimes:
         self._mean: dict[str, float] = {}
 
     def learn(self, kind: str, seconds: float) -> None:
-        """Add the duration of one run."""
         known = self._mean.get(kind)
         self._mean[kind] = seconds if known is None else known + 0.1 * (seconds - known)
 

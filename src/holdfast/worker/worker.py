@@ -20,7 +20,7 @@ from holdfast.store import Store
 from holdfast.store.engine.backend import Listener
 from holdfast.store.jobs.settlement import Settlement
 from holdfast.worker import clock
-from holdfast.worker.active_runs import ActiveRuns, StopReason
+from holdfast.worker.active_runs import StopReason
 from holdfast.worker.autoscaler.autoscaler import Autoscaler
 from holdfast.worker.commands.process_tree import CHILD_VARIABLE
 from holdfast.worker.context import MakeRequest
@@ -28,11 +28,11 @@ from holdfast.worker.executors.pool import ExecutorPool
 from holdfast.worker.executors.processes import module_of
 from holdfast.worker.heartbeat import RemoteControl
 from holdfast.worker.lifecycle import RunLifecycle, try_write
-from holdfast.worker.options import WorkerOptions
+from holdfast.worker.options import WorkerOptions, WorkerSetup
 from holdfast.worker.schedules.planner import Planner
 from holdfast.worker.schedules.scopes import Provider, ScopeProviders
 from holdfast.worker.service import TickResult
-from holdfast.worker.services import make_services
+from holdfast.worker.services import Services
 
 log = logging.getLogger("holdfast")
 
@@ -55,38 +55,29 @@ class Worker:
         providers: Mapping[str, Provider] | None = None,
     ) -> None:
         self.id = WorkerId(f"{socket.gethostname()[:40]}-{secrets.token_hex(8)}")
-        self._store = store
-        self._kinds = dict(kinds)
+        self.queues = list(options.queues)
+        self.kinds = sorted(kinds)
         for kind in kinds.values():
             if kind.executor is ExecutorName.PROCESS:
                 module_of(kind)  # raises if no child could import it
+        setup = WorkerSetup(store, self.id, dict(kinds), options)
+        self._store = store
         self._options = options
         self._stopping = threading.Event()
         self._remote_control = RemoteControl(self.stop)
         self._started = threading.Lock()
         self._thread: threading.Thread | None = None
         self._listener: Listener | None = None
-        self._active_runs = ActiveRuns()
-        self._autoscaler = self._make_autoscaler() if COMMAND in self._kinds else None
-        self._lifecycle = RunLifecycle(
-            store,
-            self.id,
-            self._kinds,
-            self._active_runs,
-            request=request,
-            leaving=self._stopping,
-            autoscaler=self._autoscaler,
-        )
+        self._autoscaler = self._make_autoscaler(setup) if COMMAND in kinds else None
+        self._lifecycle = RunLifecycle(setup, request=request, leaving=self._stopping, autoscaler=self._autoscaler)
         self.counts = self._lifecycle.counts
-        self._pool = ExecutorPool(store, self.id, self._kinds, options, lifecycle=self._lifecycle)
+        self._active_runs = self._lifecycle.active_runs
+        self._pool = ExecutorPool(setup, self._lifecycle)
         planner = Planner(store, ScopeProviders(providers or {}), counts=self.counts) if options.plans else None
-        self.services = make_services(
-            store,
-            self.id,
-            self._kinds,
-            options,
-            lifecycle=self._lifecycle,
-            pool=self._pool,
+        self.services = Services(
+            setup,
+            self._lifecycle,
+            self._pool,
             autoscaler=self._autoscaler,
             planner=planner,
             remote_control=self._remote_control,
@@ -94,14 +85,14 @@ class Worker:
         )
         self._lifecycle.slot_freed = self.services.claimer.service.slot_freed
 
-    def _make_autoscaler(self) -> Autoscaler:
+    def _make_autoscaler(self, setup: WorkerSetup) -> Autoscaler:
         return Autoscaler(
-            self._store,
-            self.id,
-            self._kinds[COMMAND],
-            queues=self._options.queues,
-            slots=self._options.slots,
-            options=self._options.autoscaler,
+            setup.store,
+            setup.worker,
+            setup.kinds[COMMAND],
+            queues=setup.options.queues,
+            slots=setup.options.slots,
+            options=setup.options.autoscaler,
             changed=lambda: self.services.claimer.service.on_notify(),  # noqa: PLW0108 - made after this one
         )
 
@@ -181,16 +172,7 @@ class Worker:
     # -- state -----------------------------------------------------------------------------
 
     @property
-    def queues(self) -> list[str]:
-        return list(self._options.queues)
-
-    @property
-    def kinds(self) -> list[str]:
-        return sorted(self._kinds)
-
-    @property
     def running(self) -> int:
-        """Number of jobs that run here now."""
         return self._pool.running
 
     @property
@@ -235,17 +217,17 @@ class Worker:
             self.id,
             host=socket.gethostname(),
             pid=os.getpid(),
-            queues=list(self._options.queues),
-            kinds=sorted(self._kinds),
+            queues=self.queues,
+            kinds=self.kinds,
             version=self._options.version,
-            slots=self._options.slots if self._kinds else None,
+            slots=self._options.slots if self.kinds else None,
         )
 
     def _drained(self) -> bool:
         """No job of the known kinds is ready or running anywhere, except commands that can never begin here."""
         if self._pool.waiting or self._pool.running or len(self._lifecycle.settler) or len(self._active_runs):
             return False
-        left = Selector(queues=self._options.queues, kinds=tuple(self._kinds), states=(State.READY, State.RUNNING))
+        left = Selector(queues=self._options.queues, kinds=tuple(self.kinds), states=(State.READY, State.RUNNING))
         stuck = 0 if self._autoscaler is None else self._autoscaler.stuck
         if self._store.views.count(left, cap=stuck + 1).count > stuck:
             return False

@@ -7,14 +7,13 @@ thread claims. The rules are in domain/fleet/admission.py and domain/fleet/autos
 from __future__ import annotations
 
 import logging
-import socket
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct
 
-from holdfast.domain.fleet.admission import Candidate, MemoryRoom, RunningCommand, choose
+from holdfast.domain.fleet.admission import Candidate, RunningCommand, choose
 from holdfast.domain.fleet.autoscaler import Bearing, HostLoad, ReliefAction, Strain, relieve, step
 from holdfast.domain.fleet.autoscaler_state import AutoscalerAction, AutoscalerDecision
 from holdfast.domain.jobs.job import EndReason, JobId, WorkerId
@@ -29,7 +28,6 @@ from holdfast.worker.active_runs import Run, StopReason
 from holdfast.worker.autoscaler.history import MemoryHistory
 from holdfast.worker.autoscaler.host import HostMonitor, read_host
 from holdfast.worker.autoscaler.queue import AdmittedCommand, ScaledQueue
-from holdfast.worker.autoscaler.status import StatusExchange, make_status
 from holdfast.worker.service import TickResult
 
 log = logging.getLogger("holdfast")
@@ -74,8 +72,7 @@ class Autoscaler:
         self._slots = slots
         self._memory_profiles = options.memory_profiles
         self._changed = changed
-        self._hostname = socket.gethostname()
-        self._host = HostMonitor(self._hostname, options.host_limits, read=options.host)
+        self._host = HostMonitor(store, worker, options.host_limits, read=options.host)
         self._history = MemoryHistory(store.autoscaler, store.views)
         #: Replaced, never changed: threads read it without a lock.
         self._queues: dict[str, ScaledQueue] = {}
@@ -84,7 +81,6 @@ class Autoscaler:
         self._failures: deque[float] = deque(maxlen=1000)
         self._watched_at = self._refreshed_at = clock.now()
         self._recorded_strain = (Strain.EASY, 0.0)
-        self._exchange = StatusExchange(store, worker, self._hostname)
         self._evicted_at = float("-inf")
 
     # -- for the claimer ---------------------------------------------------------------------
@@ -118,7 +114,7 @@ class Autoscaler:
         line = self._store.autoscaler.line(queue.queue, self._kind.name, limit=queue.window)
         candidates = self._candidates(queue, line, poison_suspects)
         running = self._all_running()
-        choice = queue.choose(candidates, running, self._room(running))
+        choice = queue.choose(candidates, running, self._host.room(running))
         self._decisions.extend(queue.take_decisions())
         if choice is None:
             return None
@@ -177,7 +173,6 @@ class Autoscaler:
         return TickResult(WATCH_INTERVAL_S, considered=len(self._commands))
 
     def refresh(self) -> None:
-        """Read the bounds of the queues."""
         self._refreshed_at = clock.now()
         settings = {queue.name: queue for queue in self._store.queues.list() if queue.bounds is not None}
         queues = {}
@@ -264,7 +259,7 @@ class Autoscaler:
         line = self._store.autoscaler.line(queue.queue, self._kind.name, limit=queue.window)
         candidates = self._candidates(queue, line, poison_suspects=0)
         running = self._all_running()
-        return choose(candidates, running, self._room(running), waited={}).chosen is not None
+        return choose(candidates, running, self._host.room(running), waited={}).chosen is not None
 
     # -- store -------------------------------------------------------------------------------
 
@@ -272,7 +267,7 @@ class Autoscaler:
         self._history.flush()
         decisions = [self._decisions.popleft() for _ in range(len(self._decisions))]
         try:
-            self._store.autoscaler.decide(self._worker, self._hostname, decisions)
+            self._store.autoscaler.decide(self._worker, self._host.name, decisions)
         except StoreUnavailable:
             self._decisions.extendleft(reversed(decisions))
             raise
@@ -281,20 +276,13 @@ class Autoscaler:
     def _publish(self, *, force: bool) -> None:
         status = None
         if self._queues:
-            status = make_status(
-                self._host,
-                self._all_running(),
-                promised=self._exchange.promised,
-                frozen=[job_id for job_id, command in list(self._commands.items()) if command.frozen_at is not None],
-                queues=[queue.status(self._running(queue)) for queue in self._queues.values()],
-            )
-        self._exchange.publish(status, force=force)
+            frozen = [job_id for job_id, command in list(self._commands.items()) if command.frozen_at is not None]
+            queues = [queue.status(self._running(queue)) for queue in self._queues.values()]
+            status = self._host.status(self._all_running(), frozen=frozen, queues=queues)
+        self._host.publish(status, force=force)
 
     def _running(self, queue: ScaledQueue) -> int:
         return sum(command.queue == queue.queue for command in list(self._commands.values()))
 
     def _all_running(self) -> list[RunningCommand]:
         return [RunningCommand(command.run.resident, command.expected) for command in list(self._commands.values())]
-
-    def _room(self, running: Sequence[RunningCommand]) -> MemoryRoom:
-        return self._host.room(running, promised=self._exchange.promised)

@@ -40,7 +40,6 @@ class MemoryHistory:
         self._peaks: list[tuple[str, int]] = []
 
     def of(self, line: Sequence[ReadyCommand]) -> dict[JobId, Profile]:
-        """The profile of each command in line."""
         names = {command.job_id: name_of(command) for command in line}
         now = clock.now()
         profiles = {name: item for name, item in self._profiles.items() if now - item[0] < MAX_AGE_S}

@@ -6,27 +6,48 @@ Inside a container the limits of its control groups count, not those of the whol
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from holdfast.domain.fleet.admission import MemoryRoom, RunningCommand, host_limit, limit_for, room
+from msgspec import structs
+
+from holdfast.domain.fleet.admission import MemoryRoom, RunningCommand, forecast, host_limit, limit_for, room
 from holdfast.domain.fleet.autoscaler import HostLoad, Strain, strain
+from holdfast.domain.fleet.autoscaler_state import AutoscalerStatus, QueueStatus, load_autoscaler_status
+from holdfast.domain.jobs.job import JobId, WorkerId
+from holdfast.store import Store
+from holdfast.worker import clock
 from holdfast.worker.commands import kernel
 
 #: More pages than this coming back from swap between two readings mean that the host is swapping.
 SWAPPING_PAGES = 256
+#: Interval at which an unchanged status is published again.
+PUBLISH_INTERVAL_S = 10.0
 
 
 class HostMonitor:
-    """The load of this host at the last reading, judged by the memory limit that people have set for it."""
+    """The load of this host at the last reading, judged by the memory limit that people have set for it.
 
-    def __init__(self, hostname: str, limits: Mapping[str, str], *, read: Callable[[], HostLoad]) -> None:
+    Workers on the same host exchange their status through the store.
+    """
+
+    def __init__(
+        self, store: Store, worker: WorkerId, limits: Mapping[str, str], *, read: Callable[[], HostLoad]
+    ) -> None:
         self.read = read
+        self.name = socket.gethostname()
         self.load = HostLoad(total=1, used=0, cores=1)
         self.swapping = False
         self.strain = Strain.EASY
-        self._limit = limit_for(hostname, limits)
+        self._store = store
+        self._worker = worker
+        self._limit = limit_for(self.name, limits)
+        #: Memory in bytes that the other workers of this host have promised to commands that still grow.
+        self._promised = 0
+        self._published_at = float("-inf")
+        self._published: AutoscalerStatus | None = None
 
     @property
     def limit(self) -> int:
@@ -40,10 +61,35 @@ class HostMonitor:
         strain_before, self.strain = self.strain, strain(self.load, self.limit)
         return self.strain is not strain_before
 
-    def room(self, running: Sequence[RunningCommand], *, promised: int) -> MemoryRoom:
-        """The memory that is left beside *running* commands, and beside the bytes *promised* to other workers."""
+    def room(self, running: Sequence[RunningCommand]) -> MemoryRoom:
+        """The memory that is left beside *running* commands and the promises of other workers."""
         own = sum(command.resident for command in running)
-        return room(self.limit, self.load.total, self.load.used, own=own, promised=promised)
+        return room(self.limit, self.load.total, self.load.used, own=own, promised=self._promised)
+
+    def status(
+        self, running: Sequence[RunningCommand], *, frozen: list[JobId], queues: list[QueueStatus]
+    ) -> AutoscalerStatus:
+        load = structs.asdict(self.load)
+        del load["swapped"]
+        return AutoscalerStatus(
+            **load,
+            limit=self.limit,
+            room=self.room(running).now,
+            resident=sum(command.resident for command in running),
+            forecast=round(forecast(running)),
+            strain=self.strain.name.lower(),
+            frozen=frozen,
+            lanes=queues,
+        )
+
+    def publish(self, status: AutoscalerStatus | None, *, force: bool) -> None:
+        """Publish a status that is new or old enough, and read the promises of the other workers."""
+        if force or status != self._published or clock.now() - self._published_at > PUBLISH_INTERVAL_S:
+            self._published_at, self._published = clock.now(), status
+            self._store.autoscaler.tell(self._worker, None if status is None else status.dumps())
+            workers = [worker for worker in self._store.workers.list() if worker.host == self.name]
+            others = [load_autoscaler_status(worker.scaling) for worker in workers if worker.id != self._worker]
+            self._promised = sum(max(0, other.forecast - other.resident) for other in others if other is not None)
 
 
 def read_host(proc: Path = kernel.PROC, groups: Path = kernel.CGROUPS) -> HostLoad:

@@ -47,7 +47,6 @@ class Cgroup:
         return ["/bin/sh", "-c", JOIN, "sh", *map(str, self.folders), "--", *argv]
 
     def kill(self) -> None:
-        """Kill in rounds until the group is empty."""
         for _ in range(KILL_ROUNDS):
             pids = kernel.words(self.folders[0] / "cgroup.procs")
             if not pids:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import select
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from msgspec import structs
@@ -33,14 +33,13 @@ from holdfast.store import Store
 from holdfast.worker import clock
 from holdfast.worker.active_runs import Handle, Run
 from holdfast.worker.commands.caps import WATCH, enforcer_here
-from holdfast.worker.commands.output import MAX_BYTES, TAIL_BYTES, AttemptLog, Echo
+from holdfast.worker.commands.output import MAX_BYTES, TAIL_BYTES, AttemptLog
 from holdfast.worker.commands.supervisor_messages import CANNOT_START, ProcessExited
 from holdfast.worker.executors.children import SupervisorClient
 from holdfast.worker.executors.threads import SlotExecutor
 from holdfast.worker.handler import outcome_of
-
-if TYPE_CHECKING:
-    from holdfast.worker.lifecycle import RunLifecycle
+from holdfast.worker.lifecycle import RunLifecycle
+from holdfast.worker.options import WorkerSetup
 
 LEASE = timedelta(seconds=60)
 #: Longest wait for output between two checks whether the command has ended.
@@ -101,16 +100,14 @@ class CommandHandle(Handle):
 class CommandExecutor(SlotExecutor):
     """Slots whose runs are commands."""
 
-    def __init__(self, slots: int, *, logs: Path, echo: Echo | None, store: Store, lifecycle: RunLifecycle) -> None:
+    def __init__(self, setup: WorkerSetup, *, lifecycle: RunLifecycle) -> None:
         self._supervisor = SupervisorClient()
-        self._logs = logs
-        self._echo = echo
-        self._store = store
-
-        def make_slot() -> tuple[Callable[[Run], Outcome], Callable[[], None]]:
-            return self._perform, lambda: None
-
-        super().__init__("command", slots, make_slot=make_slot, lifecycle=lifecycle)
+        self._logs = setup.options.logs
+        self._echo = setup.options.echo
+        self._store = setup.store
+        super().__init__(
+            "command", setup.options.slots, make_slot=lambda: (self._perform, lambda: None), lifecycle=lifecycle
+        )
 
     def close(self) -> None:
         super().close()

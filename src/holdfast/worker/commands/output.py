@@ -38,7 +38,6 @@ class AttemptLog:
             log.warning("the log %s cannot be written: %s", path, error)
 
     def write(self, data: bytes) -> None:
-        """Append output of the command."""
         self._tail = (self._tail + data)[-TAIL_BYTES:]
         if self._echo is not None:
             self._echo(data)
@@ -56,7 +55,6 @@ class AttemptLog:
                 self.close()
 
     def tail(self) -> str:
-        """The end of the log as text."""
         return self._tail.decode(errors="replace")
 
     def close(self) -> None:

@@ -21,7 +21,6 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 def parents() -> dict[int, int]:
-    """Every process and its parent."""
     pids: dict[int, int] = {}
     if not Path("/proc/self/stat").exists():
         return pids
@@ -79,7 +78,6 @@ def freeze(root: int) -> None:
 
 
 def thaw(root: int) -> None:
-    """Continue a frozen process and its descendants."""
     _send(tree(root, parents()), signal.SIGCONT)
 
 

@@ -142,7 +142,6 @@ class SupervisorClient:
         self._send(ProcessLimits(child, until, memory))
 
     def freeze(self, child: str, *, frozen: bool) -> None:
-        """Suspend or continue a child."""
         self._send(FreezeProcess(child, frozen))
 
     def resident(self, child: str) -> int:

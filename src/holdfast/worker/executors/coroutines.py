@@ -5,16 +5,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 from holdfast.store.jobs.settlement import Settlement
 from holdfast.worker import clock
 from holdfast.worker.active_runs import Handle, Run
-from holdfast.worker.executors.executor import RunQueue, outcome_before_begin
+from holdfast.worker.executors.threads import RunQueue, outcome_before_begin
 from holdfast.worker.handler import await_handler
-
-if TYPE_CHECKING:
-    from holdfast.worker.lifecycle import RunLifecycle
+from holdfast.worker.lifecycle import RunLifecycle
 
 
 class TaskHandle(Handle):

@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from typing import Protocol
 
-from holdfast.domain.jobs.job import JobId, WorkerId
-from holdfast.domain.jobs.kind import ExecutorName, Kind
+from holdfast.domain.jobs.job import JobId
+from holdfast.domain.jobs.kind import ExecutorName
 from holdfast.domain.jobs.verdict import Released
-from holdfast.store import Store
 from holdfast.store.jobs.settlement import Settlement
 from holdfast.worker import clock
 from holdfast.worker.active_runs import Run
-from holdfast.worker.executors.executor import Executor
-from holdfast.worker.executors.threads import thread_executor
+from holdfast.worker.executors.threads import RunQueue, thread_executor
 from holdfast.worker.lifecycle import RunLifecycle
-from holdfast.worker.options import WorkerOptions
+from holdfast.worker.options import WorkerSetup
 from holdfast.worker.stats import SHORT_RUN_S
+
+
+class Executor(Protocol):
+    """A place for a limited number of concurrent runs."""
+
+    waiting: RunQueue
+
+    def submit(self, runs: list[Run]) -> None:
+        """Queue runs; they begin in this order, as slots become free."""
+        ...
+
+    @property
+    def running(self) -> int: ...
+
+    def close(self) -> None:
+        """End idle threads and processes. Runs that are under way continue."""
+        ...
 
 
 class ExecutorPool:
@@ -23,17 +38,10 @@ class ExecutorPool:
 
     def __init__(
         self,
-        store: Store,
-        worker: WorkerId,
-        kinds: Mapping[str, Kind],
-        options: WorkerOptions,
-        *,
+        setup: WorkerSetup,
         lifecycle: RunLifecycle,
     ) -> None:
-        self._store = store
-        self._worker = worker
-        self._kinds = kinds
-        self._options = options
+        self._setup = setup
         self._active_runs = lifecycle.active_runs
         self._lifecycle = lifecycle
         self._executors: dict[ExecutorName, Executor] = {}
@@ -112,23 +120,19 @@ class ExecutorPool:
             executor.close()
 
     def _make(self, name: ExecutorName) -> Executor:
-        options, lifecycle, slots = self._options, self._lifecycle, self._options.slots
+        setup, options, lifecycle = self._setup, self._setup.options, self._lifecycle
         match name:
             case ExecutorName.THREAD:
-                return thread_executor(slots, lifecycle=lifecycle)
+                return thread_executor(options.slots, lifecycle=lifecycle)
             case ExecutorName.ASYNC:
                 from holdfast.worker.executors.coroutines import LoopExecutor
 
-                return LoopExecutor(slots, lifecycle=lifecycle)
+                return LoopExecutor(options.slots, lifecycle=lifecycle)
             case ExecutorName.PROCESS:
                 from holdfast.worker.executors.processes import ProcessExecutor
 
-                return ProcessExecutor(
-                    self._kinds, slots, worker=self._worker, lifecycle=lifecycle, options=options.children
-                )
+                return ProcessExecutor(setup, lifecycle=lifecycle)
             case ExecutorName.COMMAND:
                 from holdfast.worker.commands.executor import CommandExecutor
 
-                return CommandExecutor(
-                    slots, logs=options.logs, echo=options.echo, store=self._store, lifecycle=lifecycle
-                )
+                return CommandExecutor(setup, lifecycle=lifecycle)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -32,10 +31,9 @@ from holdfast.worker.executors.children import (
 )
 from holdfast.worker.executors.threads import SlotExecutor
 from holdfast.worker.handler import outcome_of
+from holdfast.worker.lifecycle import RunLifecycle
 from holdfast.worker.messages import Message
-
-if TYPE_CHECKING:
-    from holdfast.worker.lifecycle import RunLifecycle
+from holdfast.worker.options import WorkerSetup
 
 OUTCOMES: dict[str, type[Outcome]] = {kind.__name__: kind for kind in (Done, Failed, Released, Stopped)}
 
@@ -43,17 +41,15 @@ OUTCOMES: dict[str, type[Outcome]] = {kind.__name__: kind for kind in (Done, Fai
 class ProcessExecutor(SlotExecutor):
     """Slots whose runs happen in children of one supervisor."""
 
-    def __init__(
-        self, kinds: Mapping[str, Kind], slots: int, *, worker: str, lifecycle: RunLifecycle, options: ChildOptions
-    ) -> None:
+    def __init__(self, setup: WorkerSetup, *, lifecycle: RunLifecycle) -> None:
         self._supervisor = SupervisorClient()
-        setup = child_setup(kinds, worker=worker)
+        for_child = child_setup(setup.kinds, worker=setup.worker)
 
         def make_slot() -> tuple[Callable[[Run], Outcome], Callable[[], None]]:
-            child = ProcessSlot(self._supervisor, setup, options, reporter=lifecycle.reporter)
+            child = ProcessSlot(self._supervisor, for_child, setup.options.children, reporter=lifecycle.reporter)
             return child.perform, child.close
 
-        super().__init__("child", slots, make_slot=make_slot, lifecycle=lifecycle)
+        super().__init__("child", setup.options.slots, make_slot=make_slot, lifecycle=lifecycle)
 
     def close(self) -> None:
         super().close()

@@ -3,23 +3,67 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
-from holdfast.domain.jobs.verdict import Outcome
+from holdfast.domain.jobs.verdict import Outcome, Released
 from holdfast.store.jobs.settlement import Settlement
 from holdfast.worker import clock
 from holdfast.worker.active_runs import Run
-from holdfast.worker.executors.executor import RunQueue, outcome_before_begin
 from holdfast.worker.handler import outcome_of, run_handler
-
-if TYPE_CHECKING:
-    from holdfast.worker.lifecycle import RunLifecycle
+from holdfast.worker.lifecycle import RunLifecycle
 
 Perform = Callable[[Run], Outcome]
 #: Creates a slot: the function that performs its runs, and the function that closes it.
 MakeSlot = Callable[[], tuple[Perform, Callable[[], None]]]
+
+
+class RunQueue:
+    """Runs that have not begun. No operation takes a lock."""
+
+    def __init__(self) -> None:
+        self._runs: deque[Run] = deque()
+        self._put = 0
+        self._taken_back = 0
+
+    def put(self, runs: list[Run]) -> None:
+        self._put += len(runs)
+        self._runs.extend(runs)
+
+    def take(self) -> Run | None:
+        try:
+            return self._runs.popleft()
+        except IndexError:
+            return None
+
+    def take_back(self, *, claimed_before: float = float("inf")) -> list[Run]:
+        """Remove the runs that were claimed before a time; they will not begin."""
+        runs: list[Run] = []
+        while self._runs and self._runs[0].claimed_at < claimed_before:
+            run = self.take()
+            if run is not None:
+                runs.append(run)
+        self._taken_back += len(runs)
+        return runs
+
+    @property
+    def taken(self) -> int:
+        """Number of runs that an executor has taken so far.
+
+        The order of the reads matters: beside a concurrent change the result may be too large, never too small.
+        """
+        taken_back = self._taken_back
+        waiting = len(self._runs)
+        return self._put - taken_back - waiting
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+
+def outcome_before_begin(run: Run) -> Outcome | None:
+    """The outcome of a run that was asked to stop before it began."""
+    return None if run.stop_reason is None else Released()
 
 
 class SlotExecutor:
