@@ -36,11 +36,7 @@ class Executor(Protocol):
 class ExecutorPool:
     """Hands each run to the executor of its kind. Executors are created and imported on first use."""
 
-    def __init__(
-        self,
-        setup: WorkerSetup,
-        lifecycle: RunLifecycle,
-    ) -> None:
+    def __init__(self, setup: WorkerSetup, lifecycle: RunLifecycle) -> None:
         self._setup = setup
         self._active_runs = lifecycle.active_runs
         self._lifecycle = lifecycle
