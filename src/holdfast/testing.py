@@ -175,7 +175,7 @@ def _run(app: Holdfast, worker: WorkerId, lease: Lease) -> Settlement:
     run.begun_at = clock.now()
 
     def context(run: Run) -> RunContext:
-        return RunContext(run, Reporter(run, app.store).tell, worker, app.request)
+        return RunContext(run, Reporter(run, app.store).answer, worker, app.request)
 
     outcome = asyncio.run(await_handler(run, context)) if run.kind.is_async else run_handler(run, context)
     settlement = Settlement(run.lease, outcome, timedelta(seconds=clock.now() - run.begun_at))

@@ -186,7 +186,7 @@ def test_a_log_never_costs_a_run_and_never_mixes(tmp_path, monkeypatch, fault):
 
 
 def _write_log(path: Path, word: str) -> None:
-    log = AttemptLog(path, largest=60)
+    log = AttemptLog(path, max_bytes=60)
     for _ in range(8):
         log.write(f"{word} line\n".encode())
     log.close()

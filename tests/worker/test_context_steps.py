@@ -1,4 +1,4 @@
-"""Durable steps: what a handler has finished is not repeated by its next attempt."""
+"""Durable steps: the next attempt does not repeat a finished step."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def app(real_database):
 
 
 def test_a_step_runs_once_per_job(app):
-    """The second attempt gets the remembered result, as JSON gives it."""
+    """The second attempt gets the stored result, as decoded from JSON."""
     calls = []
 
     def charge(amount: int) -> tuple[str, int]:
@@ -38,7 +38,7 @@ def test_a_step_runs_once_per_job(app):
     assert (ref.result(), calls) == (["paid", 7], [7])
 
 
-def test_the_first_attempt_sees_what_later_ones_will(app):
+def test_the_first_attempt_sees_the_same_value_as_later_ones(app):
     """A tuple is a list in both."""
 
     @app.job()
@@ -82,7 +82,7 @@ def test_a_name_is_used_once(app):
     assert ref.state is State.DONE
 
 
-def test_a_sleep_gives_the_slot_back_and_goes_on_later(app):
+def test_a_sleep_frees_the_slot_and_continues_later(app):
     """It costs no attempt; steps before it are not repeated; a second sleep is another one."""
     calls = []
 
@@ -107,7 +107,7 @@ def test_a_sleep_gives_the_slot_back_and_goes_on_later(app):
 
 
 def test_a_sleep_is_not_cut_short_by_a_crash(app):
-    """What is left of it is slept by the next attempt."""
+    """The next attempt sleeps for the remaining time."""
 
     @app.job()
     def reminder(me: holdfast.Context) -> None:
@@ -123,7 +123,7 @@ def test_a_sleep_is_not_cut_short_by_a_crash(app):
     assert ref.job().state is State.SCHEDULED
 
 
-def test_coroutines_have_the_same(app):
+def test_coroutines_have_steps_too(app):
     """Under names that begin with a."""
     calls = []
 

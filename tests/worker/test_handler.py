@@ -1,4 +1,4 @@
-"""How a run ended, from what its handler returned or raised."""
+"""The outcome of a run by the return value or the exception of its handler."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.domain.jobs.kind import Kind
 from holdfast.domain.jobs.kind_options import KindOptions
 from holdfast.domain.jobs.verdict import Done, Failed, Released, Stopped
 from holdfast.worker.active_runs import StopReason
-from holdfast.worker.handler import done, first_line, outcome_of, say
+from holdfast.worker.handler import describe_error, done, first_line, outcome_of
 from tests.support.jobs import put, take_one
 
 MINUTE = timedelta(minutes=1)
@@ -46,7 +46,7 @@ def test_failures(error, expected):
 
 
 def test_releases_and_cancels():
-    """What is not the job's fault, and what was asked for."""
+    """A release is not the job's fault; a cancel was requested."""
     assert outcome_of(Release(delay=60), None) == Released(delay=MINUTE)
     assert outcome_of(Snooze("1m"), None) == Released(delay=MINUTE)
     assert outcome_of(Cancelled(), StopReason.CANCELLED) == Stopped()
@@ -54,33 +54,33 @@ def test_releases_and_cancels():
 
 
 @pytest.mark.parametrize("reason", [StopReason.SHUTDOWN, StopReason.LEASE_LOST])
-def test_a_handler_that_obeyed_a_shutdown_is_released(reason):
-    """As interrupted: its effect may be half there."""
+def test_a_handler_that_stopped_at_a_shutdown_is_released(reason):
+    """As interrupted: its effect may be incomplete."""
     assert outcome_of(Cancelled(), reason) == Released(interrupted=True)
 
 
 @pytest.mark.parametrize("error", [Cancelled(), ValueError("x")])
 def test_a_run_out_of_time(error):
-    """Whatever it raised then, its reason is the timeout."""
+    """The reason is the timeout, whatever the handler raised."""
     outcome = outcome_of(boom(error), StopReason.RUN_TIMEOUT)
     assert isinstance(outcome, Failed)
     assert outcome.reason == "run_timeout"
 
 
-def test_errors_say_where_they_came_from():
+def test_errors_include_the_traceback():
     """The last line first, then the traceback."""
-    text = say(boom(ValueError("bad number")))
+    text = describe_error(boom(ValueError("bad number")))
     assert text.splitlines()[0] == "ValueError: bad number"
 
 
-def test_an_exception_whose_text_fails_is_told_by_its_type():
-    """It hurts nobody but its own job."""
+def test_an_exception_without_text_is_described_by_its_type():
+    """Only its own job fails."""
 
     class Awful(Exception):
         def __str__(self) -> str:
             raise RuntimeError
 
-    assert "Awful" in say(boom(Awful()))
+    assert "Awful" in describe_error(boom(Awful()))
 
 
 def test_results():
@@ -97,21 +97,21 @@ def test_a_large_result_stays_a_success():
 
 @pytest.mark.parametrize("value", ["half an emoji \ud83d", {"k": "\ud83d"}, ["nul \0"]])
 def test_odd_text_stays_a_success(value):
-    """It is mended (SPEC 8.12)."""
+    """It is converted (SPEC 8.12)."""
     outcome = done(value)
     assert isinstance(outcome, Done)
     json.loads(outcome.result)
 
 
 @pytest.mark.parametrize("value", [object(), {1: object()}, lambda: None])
-def test_what_is_no_json_stays_a_success(value):
-    """It is told by its type."""
+def test_a_result_that_is_not_json_stays_a_success(value):
+    """The stored reason names its type."""
     assert "cannot be written" in json.loads(done(value).result)["dropped"]
 
 
 @pytest.mark.one_backend
 def test_the_line_for_the_log_holds_no_secret(store):
-    """Neither what the kind has declared, nor what is named as one."""
+    """Neither declared secrets nor values with a secret's name appear."""
     put(store, payload='{"iban": "DE02-1203", "password": "hunter22"}')
     lease, failed = take_one(store), Failed(error="DE02-1203 hunter22 token=abc\nmore")
     kind = Kind("mail", lambda iban, password: None, KindOptions(secrets=("iban",)))

@@ -1,4 +1,4 @@
-"""The heartbeat hears rings: what people want of a run does not wait for the next beat."""
+"""Notifications bring the heartbeat forward, so requests of people take effect soon."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from holdfast.domain.jobs.kind import Kind
 from holdfast.domain.jobs.kind_options import KindOptions
 from holdfast.worker import heartbeat
 from holdfast.worker.active_runs import ActiveRuns, Run, StopReason
-from holdfast.worker.heartbeat import SOONEST, Heartbeat
+from holdfast.worker.heartbeat import MIN_INTERVAL_S, Heartbeat
 from tests.support.jobs import WORKER, only, put, take_one
 
 
 def _mail() -> None:
-    """A handler that nobody calls."""
+    """A handler that is never called."""
 
 
 @pytest.fixture
@@ -31,18 +31,18 @@ def timestamp(monkeypatch):
     return made
 
 
-def test_a_ring_brings_what_people_want(store, timestamp):
-    """Soon, and however many rings there are no more than once in a while."""
-    job_id, held = put(store), ActiveRuns()
-    beat = Heartbeat(store, WORKER, held, interval=600, lost=lambda run: None)
-    beat.rung()
-    assert not beat.bell.is_set()
+def test_a_notification_brings_requests_early(store, timestamp):
+    """Soon, but at most once per minimum interval, however many notifications arrive."""
+    job_id, active_runs = put(store), ActiveRuns()
+    beat = Heartbeat(store, WORKER, active_runs, interval=600, lost=lambda run: None)
+    beat.on_notify()
+    assert not beat.wake.is_set()
     run = Run(
-        take_one(store), Kind("mail", _mail, KindOptions()), dated=timestamp.at, lease_duration=timedelta(hours=1)
+        take_one(store), Kind("mail", _mail, KindOptions()), renewed_at=timestamp.at, lease_duration=timedelta(hours=1)
     )
-    held.add([run])
+    active_runs.add([run])
     store.control.cancel(only(job_id), actor="ada")
-    beat.rung()
-    assert (beat.bell.is_set(), beat.tick().rest, run.stop_reason) == (True, SOONEST, None)
-    timestamp.at += SOONEST
-    assert (beat.tick().rest, run.stop_reason) == (600, StopReason.CANCELLED)
+    beat.on_notify()
+    assert (beat.wake.is_set(), beat.tick().next_in, run.stop_reason) == (True, MIN_INTERVAL_S, None)
+    timestamp.at += MIN_INTERVAL_S
+    assert (beat.tick().next_in, run.stop_reason) == (600, StopReason.CANCELLED)

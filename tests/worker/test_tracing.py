@@ -14,7 +14,7 @@ pytestmark = pytest.mark.one_backend
 
 @pytest.fixture
 def spans():
-    """The spans that were made, the oldest first."""
+    """The finished spans, oldest first."""
     from opentelemetry import trace
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -30,7 +30,7 @@ def spans():
 
 
 def test_a_run_is_linked_to_its_enqueue(real_database, spans):
-    """Its trace context is kept with the job; a failure is told by its span."""
+    """The trace context is stored with the job, and the span records a failure."""
     with holdfast.Holdfast(real_database.url) as app:
 
         @app.job(max_attempts=1)
@@ -53,7 +53,7 @@ def test_a_run_is_linked_to_its_enqueue(real_database, spans):
     assert made["run post", jobs[2].id].links
 
 
-def test_nothing_is_loaded_where_nobody_traces(tmp_path):
+def test_an_application_without_traces_loads_nothing(tmp_path):
     """Not by an enqueue, and not by a worker."""
     code = (
         "import sys, holdfast\n"

@@ -66,13 +66,13 @@ def test_coroutines_run_on_one_loop(app):
 
 @pytest.mark.parametrize("colour", ["thread", "async"])
 def test_bad_handlers_hurt_only_themselves(app, colour):
-    """SystemExit, an unreadable error, an odd result: the others go on."""
+    """SystemExit, an unreadable error, an odd result: other jobs continue."""
 
     class Awful(Exception):
         def __str__(self) -> str:
             raise RuntimeError
 
-    def act(n: int) -> object:
+    def result_of(n: int) -> object:
         if n == 0:
             raise SystemExit(3)
         if n == 1:
@@ -85,12 +85,12 @@ def test_bad_handlers_hurt_only_themselves(app, colour):
 
         @app.job(max_attempts=1)
         def job(n: int) -> object:
-            return act(n)
+            return result_of(n)
     else:
 
         @app.job(max_attempts=1)
         async def job(n: int) -> object:
-            return act(n)
+            return result_of(n)
 
     refs = job.enqueue_many([{"n": n} for n in range(5)])
     odd = app.store.jobs.enqueue(NewJob(kind="job", payload='{"n": "not a number"}')).id
@@ -104,29 +104,29 @@ def test_bad_handlers_hurt_only_themselves(app, colour):
     assert (app.get(odd).job().reason, "$.n" in app.get(odd).job().error) == ("bad_payload", True)
 
 
-def test_what_a_handler_asks_for_happens(app):
+def test_a_handler_decides_about_its_retry(app):
     """Retry, fail for good, release, snooze."""
 
     @app.job(max_attempts=3)
-    def ask(what: str, me: holdfast.Context) -> str:
-        if what == "retry" and me.attempt == 1:
+    def decide(choice: str, me: holdfast.Context) -> str:
+        if choice == "retry" and me.attempt == 1:
             raise holdfast.Retry("again", after=0)
-        if what == "fail":
+        if choice == "fail":
             raise holdfast.Fail("never")
-        if what == "snooze" and me.token == 1:
+        if choice == "snooze" and me.token == 1:
             raise holdfast.Snooze(0.01)
         return f"attempt {me.attempt}"
 
-    refs = {what: ask.enqueue(what) for what in ("retry", "fail", "snooze")}
+    refs = {choice: decide.enqueue(choice) for choice in ("retry", "fail", "snooze")}
     with working(app):
-        ends = {what: ref.wait(120) for what, ref in refs.items()}
+        ends = {choice: ref.wait(120) for choice, ref in refs.items()}
     assert (ends["retry"].result, ends["retry"].attempts) == ('"attempt 2"', 2)
     assert (ends["fail"].state, ends["fail"].attempts) == (State.DEAD, 1)
     assert (ends["snooze"].result, ends["snooze"].attempts) == ('"attempt 1"', 1)
 
 
 def test_a_checkpoint_reaches_the_next_attempt(app):
-    """The second attempt goes on where the first stopped."""
+    """The second attempt continues where the first stopped."""
 
     @app.job(retry=["0s"])
     def count_up(me: holdfast.Context) -> list[int]:
@@ -163,7 +163,7 @@ def test_children_are_enqueued_under_the_parents_token(app):
 
 
 def test_a_cancel_reaches_the_handler(app):
-    """A thread is told, a coroutine is cancelled (W4)."""
+    """A thread's stop event is set, a coroutine is cancelled (W4)."""
     begun = threading.Barrier(3)
 
     @app.job()
@@ -185,7 +185,7 @@ def test_a_cancel_reaches_the_handler(app):
 
 
 def test_a_paused_job_stops_and_goes_on_where_it_was(app):
-    """The handler is told within a heartbeat; the next run gets the checkpoint, and no attempt was lost."""
+    """The handler stops within a heartbeat; the next run gets the checkpoint at no cost."""
     begun = threading.Event()
 
     @app.job()
@@ -209,7 +209,7 @@ def test_a_paused_job_stops_and_goes_on_where_it_was(app):
 
 
 def test_a_run_has_a_timeout(app):
-    """The handler is told; its job failed with the reason."""
+    """The handler is asked to stop; its job fails with the reason."""
 
     @app.job(timeout=0.05, max_attempts=1)
     def slow(me: holdfast.Context) -> None:
@@ -226,7 +226,7 @@ def test_a_run_has_a_timeout(app):
 
 
 def test_a_shutdown_refunds_the_attempt(app):
-    """What runs may end within the grace; the rest goes back, at no cost (SPEC 8.11)."""
+    """Runs may finish within the grace period; the others are released at no cost (SPEC 8.11)."""
     begun = threading.Event()
 
     @app.job()
@@ -241,7 +241,7 @@ def test_a_shutdown_refunds_the_attempt(app):
     assert [(ref.state, ref.job().attempts) for ref in refs] == [(State.READY, 0)] * 3
 
 
-def test_what_was_fetched_ahead_is_given_back(app):
+def test_jobs_claimed_ahead_are_released(app):
     """At shutdown, without a trace."""
     begun = threading.Event()
 
@@ -252,7 +252,7 @@ def test_what_was_fetched_ahead_is_given_back(app):
             me.stopping.wait(30)
 
     worker = app.worker(slots=1, grace=0, poll=0.02)
-    worker._claimer.run_times.learn("quick", 0.0001)
+    worker._lifecycle.run_times.learn("quick", 0.0001)
     refs = quick.enqueue_many([{"n": n} for n in range(50)])
     thread = threading.Thread(target=worker.run)
     thread.start()
@@ -261,11 +261,11 @@ def test_what_was_fetched_ahead_is_given_back(app):
     thread.join(120)
     jobs = [ref.job() for ref in refs[1:]]
     assert all((job.state, job.attempts) == (State.READY, 0) for job in jobs if job.state is not State.DONE)
-    assert sum(job.token == 1 for job in jobs) > 1, "nothing was fetched ahead: the test shows nothing"
+    assert sum(job.token == 1 for job in jobs) > 1, "nothing was claimed ahead: the test shows nothing"
 
 
 def test_long_jobs_are_not_hoarded(app):
-    """A worker takes as many as it has slots; the others stay for other workers."""
+    """A worker claims as many as it has slots; the others stay for other workers."""
     begun = threading.Event()
     free = threading.Event()
 
@@ -287,7 +287,7 @@ def test_a_lost_lease_stops_the_handler_and_drops_its_outcome(app, real_database
     begun, seen = threading.Event(), threading.Event()
 
     @app.job(lease=5, max_attempts=5, retry=["0s"])
-    def held(me: holdfast.Context) -> str:
+    def taken_over(me: holdfast.Context) -> str:
         if me.token > 1:
             return "second"
         begun.set()
@@ -295,7 +295,7 @@ def test_a_lost_lease_stops_the_handler_and_drops_its_outcome(app, real_database
         seen.set()
         return "first"
 
-    ref = held.enqueue()
+    ref = taken_over.enqueue()
     with working(app, heartbeat=0.2) as worker:
         assert begun.wait(120)
         real_database.execute(f"UPDATE holdfast.live SET token = token + 7 WHERE id = {ref.id}")
@@ -339,8 +339,8 @@ def test_an_async_job_and_a_thread_job_share_the_slots_of_their_own_kind(app):
     assert all(ref.state is State.DONE for ref in refs)
 
 
-def test_draining_leaves_what_is_for_later(app):
-    """What is scheduled does not count."""
+def test_draining_leaves_scheduled_jobs(app):
+    """Scheduled jobs do not count."""
 
     @app.job()
     def job(n: int) -> None: ...
@@ -352,7 +352,7 @@ def test_draining_leaves_what_is_for_later(app):
 
 
 def test_a_backlog_of_short_jobs_does_not_starve_the_others(app):
-    """A kind that is not known to be short waits for its turn, no longer."""
+    """A job of an unknown kind waits for its turn, but not longer."""
     begun = []
 
     @app.job()
@@ -364,7 +364,7 @@ def test_a_backlog_of_short_jobs_does_not_starve_the_others(app):
         begun.append("other")
 
     worker = app.worker(slots=2, drain=True, poll=0.02)
-    worker._claimer.run_times.learn("short", 0.0001)
+    worker._lifecycle.run_times.learn("short", 0.0001)
     short.enqueue_many([{"n": n} for n in range(500)])
     other.enqueue()
     short.enqueue_many([{"n": n} for n in range(500, 3000)])
@@ -373,7 +373,7 @@ def test_a_backlog_of_short_jobs_does_not_starve_the_others(app):
 
 
 def test_every_slot_is_used(app):
-    """Also by jobs that come one by one while others run."""
+    """Even by jobs that arrive one by one while others run."""
     together = threading.Barrier(4)
 
     @app.job()
@@ -389,7 +389,7 @@ def test_every_slot_is_used(app):
 
 
 def test_a_hostile_result_stays_a_success(app):
-    """Whatever its own code raises when it is written down."""
+    """Its own code may raise anything during encoding."""
 
     class Hostile:
         __slots__ = ()
@@ -414,7 +414,7 @@ def test_a_hostile_result_stays_a_success(app):
 
 
 def test_a_payload_whose_own_type_raises_is_a_bad_payload(app):
-    """Not the end of a slot."""
+    """It does not end the slot."""
 
     @app.job()
     def pick(picky: Picky) -> int:
@@ -428,7 +428,7 @@ def test_a_payload_whose_own_type_raises_is_a_bad_payload(app):
 
 
 def test_a_coroutine_that_cancels_itself_has_failed(app):
-    """Nobody asked for a cancel."""
+    """Without a request to cancel."""
 
     @app.job(max_attempts=1)
     async def confused() -> None:

@@ -1,4 +1,4 @@
-"""Workers are killed, paused and poisoned: no job is lost, none ends twice, no neighbour pays."""
+"""Killed, paused and poisoned workers: no job is lost or finished twice, and no neighbour pays."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.processes import wait_until
 
 #: Over both backends; ``make chaos`` kills more, and checks more.
 KILLS = int(os.environ.get("HOLDFAST_KILLS", "80")) // 2
-#: Seconds; a lease that does not lapse by chance.
+#: Lease in seconds, long enough not to expire by chance.
 LONG = 6.0
 SEED = int(os.environ.get("HOLDFAST_SEED", "1"))
 
@@ -43,8 +43,8 @@ def live(app) -> int:
     return app.views.count(Selector(states=states), cap=1).count
 
 
-def test_kill_9_at_random_moments(app, audit, real_database):
-    """Every job ends done, once, under a token that grew with every holder; children are not doubled."""
+def test_kill_9_at_random_times(app, audit, real_database):
+    """Every job is done once, its token grows with every holder, and children are not doubled."""
     refs = []
     with fleet(real_database.url, 3, seed=SEED) as workers:
         for n in range(KILLS):
@@ -78,7 +78,7 @@ def test_a_poison_job_costs_no_neighbour_an_attempt(patient_app, real_database):
 
 
 def pause_outside_a_write(worker, database):
-    """Stop a worker where it holds no lock of the file: SQLite lets nobody write while a frozen process does."""
+    """Stop a worker while it has no lock on the file: a frozen writer would block all others on SQLite."""
     while True:
         worker.pause()
         if database.name != "sqlite" or not _write_locked(database.path):
@@ -116,6 +116,6 @@ def test_a_paused_worker_wakes_up_as_a_zombie(app, audit, real_database, tmp_pat
             assert second.workers[0].alive
         assert first.workers[0].alive, "the zombie lives on, as a worker"
     assert audit.ends()[ref.id] == 1
-    # A worker that cannot renew in time on a slow machine stops by itself, before anybody pauses it.
+    # On a slow machine a worker that cannot renew in time stops by itself before the pause.
     reasons = [attempt.reason for attempt in app.views.attempts(ref.id)]
     assert [reason for reason in reasons if reason != "released"] == ["lease_lost", "done"]

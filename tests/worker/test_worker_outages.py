@@ -1,4 +1,4 @@
-"""The database restarts, drops connections, or falls silent: workers go on, nothing is lost or robbed."""
+"""The database restarts, closes connections or stops answering: workers continue and nothing is lost."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.proxy import proxy_to
 #: The campaigns of tests/chaos strike more often, and check more.
 RESTARTS = int(os.environ.get("HOLDFAST_RESTARTS", "5"))
 SECONDS = int(os.environ.get("HOLDFAST_CHAOS_SECONDS", "10"))
-#: After the database is back, work goes on within so many seconds, and so before a lease has lapsed.
+#: Seconds until work continues after the database is back, which is before a lease expires.
 SOON = 15.0
 LEASE = 20.0
 #: Longer than a worker waits for an answer.
@@ -29,7 +29,7 @@ ENOUGH = 50
 
 
 class Database:
-    """A PostgreSQL of the test's own, with an eye on all that ends."""
+    """A PostgreSQL server for one test, with a record of all finished jobs."""
 
     name = "postgres"
 
@@ -43,7 +43,7 @@ class Database:
             return cursor.fetchall() if cursor.description else []
 
     def restart(self) -> None:
-        """A crash of all its processes, and recovery."""
+        """Crash all server processes, then recover."""
         self.server.stop("immediate")
         self.server.start()
 
@@ -67,7 +67,7 @@ def audit(app, database):
 
 
 class Enqueuer:
-    """Enqueues all the time, and remembers what was acknowledged."""
+    """Enqueues continuously and keeps the acknowledged jobs."""
 
     def __init__(self, app) -> None:
         self.refs: list[JobRef] = []
@@ -85,7 +85,7 @@ class Enqueuer:
         self._thread.join()
 
     def finish(self) -> None:
-        """Go on until there is enough to judge by, however slow the machine is, then stop."""
+        """Continue until there are enough jobs for a verdict, however slow the machine is, then stop."""
         wait_until(lambda: len(self.refs) > ENOUGH)
         self.__exit__()
 
@@ -100,7 +100,7 @@ class Enqueuer:
 
 
 def seconds_until_work_goes_on(app) -> float:
-    """From now on, until a new job has been done, ahead of what has piled up."""
+    """Wait until a new job is done, ahead of the backlog."""
     began = time.monotonic()
     while True:
         try:
@@ -111,7 +111,7 @@ def seconds_until_work_goes_on(app) -> float:
 
 
 def assert_all_is_well(app, audit, enqueued, long_ref) -> None:
-    """Everything acknowledged is done, once, and nobody was robbed of the job he ran all the time."""
+    """Every acknowledged job is done once, and no live worker has lost a job."""
     states = (State.READY, State.RUNNING, State.SCHEDULED)
     wait_until(lambda: app.views.count(Selector(states=states), cap=1).count == 0)
     assert {ref.state for ref in enqueued.refs} == {State.DONE}
@@ -159,7 +159,7 @@ def test_all_backends_terminated_every_second(app, audit, database, tmp_path):
 
 @pytest.mark.slow
 def test_a_black_hole(app, audit, database, tmp_path):
-    """The workers' connections fall silent without a word; new ones work later, the old ones never again."""
+    """The workers' connections stop answering for good; new ones work later."""
     path = tmp_path / "go"
     with proxy_to(database.url) as proxy:
         long_ref = app.enqueue("patience", {"path": str(path)})

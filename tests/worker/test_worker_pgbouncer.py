@@ -13,7 +13,7 @@ from tests.support.pgbouncer import PROGRAM, pgbouncer
 from tests.support.processes import wait_until
 
 #: On a developer's machine it may be missing; in CI `make services` has installed it.
-has_dependents = pytest.mark.skipif(
+requires_pgbouncer = pytest.mark.skipif(
     PROGRAM is None and "CI" not in os.environ, reason="PgBouncer is not installed (make services)"
 )
 
@@ -26,9 +26,9 @@ def url(tmp_path):
             yield f"{bouncer}&prepare=off"
 
 
-@has_dependents
+@requires_pgbouncer
 def test_two_workers_share_three_connections(url):
-    """Jobs of all sorts are done; new ones are found by polling."""
+    """All kinds of jobs are done; polling finds new ones."""
     with make_app(url) as app:
         refs = [app.enqueue(kind, {"n": n}) for n in range(50) for kind in ("quick", "slow", "parent")]
         with fleet(url, 2):
@@ -37,9 +37,9 @@ def test_two_workers_share_three_connections(url):
             assert late.result(120) == 1
 
 
-@has_dependents
-def test_rings_are_known_not_to_arrive(url, caplog):
-    """The self-test says so, and the worker looks more often."""
+@requires_pgbouncer
+def test_missing_notifications_are_detected(url, caplog):
+    """The self-test reports it, and the worker polls more often."""
     with make_app(url) as app:
         listener = app.store.backend.listen(lambda: None)
         wait_until(lambda: "NOTIFY does not reach" in caplog.text)

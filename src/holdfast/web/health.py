@@ -45,7 +45,7 @@ class StoreCollector(Collector):
         paused = [((queue.name,), float(queue.paused)) for queue in queues]
         yield gauge("store_queue_paused", "Whether a queue is paused.", ["queue"], paused)
         expired = float(sum(queue.expired for queue in queues))
-        yield gauge("store_running_lapsed", "Running jobs whose lease has lapsed; healthy: 0.", [], [((), expired)])
+        yield gauge("store_running_expired", "Running jobs whose lease has lapsed; healthy: 0.", [], [((), expired)])
         lag = self._site.store.schedules.lag().total_seconds()
         yield gauge("store_schedule_lag_seconds", "How long the oldest due plan has waited.", [], [((), lag)])
         workers = float(len(self._site.store.workers.list()))

@@ -1,4 +1,4 @@
-"""The runs that a worker holds: one entry per lease, from claim to settlement."""
+"""The active runs of a worker: one per lease, from claim to settlement."""
 
 from __future__ import annotations
 
@@ -12,14 +12,12 @@ from holdfast.domain.jobs.job import ControlRequest, JobId, Lease
 from holdfast.domain.jobs.kind import Kind
 from holdfast.worker import clock
 
-Hook = Callable[[], object]
-
-#: Runs are told to stop, and attached to, so seldom that they share one lock.
-_rare = threading.Lock()
+#: All runs share one lock, since stops and attachments are rare.
+_stop_lock = threading.Lock()
 
 
 class StopReason(StrEnum):
-    """Why a handler is told to stop."""
+    """Why a handler has to stop."""
 
     CANCELLED = "cancelled"
     PAUSED = "paused"
@@ -29,57 +27,67 @@ class StopReason(StrEnum):
     EVICTED = "evicted"
 
 
-#: Why a handler is stopped when a person wants something of its job.
+#: The stop reason for each request that a person can make about a running job.
 STOP_FOR = {ControlRequest.CANCEL: StopReason.CANCELLED, ControlRequest.PAUSE: StopReason.PAUSED}
 
 
+class Handle:
+    """Controls the task or process behind a run. Executors override the operations that they support."""
+
+    __slots__ = ()
+
+    def interrupt(self) -> None:
+        """Ask the handler to stop."""
+
+    def kill(self) -> None:
+        """End the handler."""
+
+    def renewed(self) -> None:
+        """The lease of the run was renewed."""
+
+    def freeze(self, *, frozen: bool) -> bool:  # noqa: ARG002 - for subclasses
+        """Suspend or continue the process; false where there is none."""
+        return False
+
+    def resident(self) -> int:
+        """Resident memory of a measured command, in bytes, as far as it is known."""
+        return 0
+
+
 class Run:
-    """One run: its lease, how long it holds, whether it has begun, is to stop, or has ended."""
+    """One run of a job: its lease, its progress towards the end, and its stop request."""
 
     __slots__ = (
-        *("_dated", "_freeze", "_interrupt", "_kill", "_resident", "_stopping", "around", "begun_at", "claimed_at"),
-        *(
-            "dated",
-            "finished",
-            "kind",
-            "lease",
-            "measured",
-            "peak",
-            "stop_reason",
-            "lease_duration",
-            "timeout",
-            "told_at",
-        ),
+        *("_handle", "_killed", "_stopping", "begun_at", "claimed_at", "finished", "kind", "lease", "lease_duration"),
+        *("measured", "peak", "renewed_at", "span", "stop_reason", "stop_requested_at", "timeout"),
     )
 
-    def __init__(self, lease: Lease, kind: Kind, *, dated: float, lease_duration: timedelta) -> None:
+    def __init__(self, lease: Lease, kind: Kind, *, renewed_at: float, lease_duration: timedelta) -> None:
+        """*renewed_at*: when the call that claimed the lease was sent, by the worker's clock."""
         self.lease = lease
         self.kind = kind
-        self.dated = dated
-        self.claimed_at = dated
+        self.renewed_at = renewed_at
+        self.claimed_at = renewed_at
         self.lease_duration = lease_duration.total_seconds()
-        #: Seconds that it may take: the kind's, unless the job has its own.
+        #: Longest duration in seconds: the kind's, unless the job has its own.
         self.timeout = None if kind.options.timeout is None else kind.options.timeout.total_seconds()
         self.begun_at: float | None = None
-        self.told_at: float | None = None
+        self.stop_requested_at: float | None = None
         self.finished = False
-        #: What is done around the handler: a span, where the application uses traces.
-        self.around: Callable[[], AbstractContextManager[None]] = nullcontext
+        #: Opens the tracing span around the handler.
+        self.span: Callable[[], AbstractContextManager[None]] = nullcontext
         self.stop_reason: StopReason | None = None
         self._stopping: threading.Event | None = None
-        self._interrupt: Hook | None = None
-        self._kill: Hook | None = None
-        self._dated: Hook | None = None
-        self._freeze: Callable[[bool], object] | None = None
-        self._resident: Callable[[], int] | None = None
-        #: Whether what it takes is to be measured; and the most bytes that it took, when it has ended.
+        self._handle: Handle | None = None
+        self._killed = False
+        #: Whether the memory of the run is measured, and its peak in bytes, known at the end.
         self.measured = False
         self.peak: int | None = None
 
     @property
     def stopping(self) -> threading.Event:
-        """Set when the handler should stop. Most handlers never ask for it, so it is made when one does."""
-        with _rare:
+        """Set when the handler should stop. Created on first use: most handlers never need it."""
+        with _stop_lock:
             if self._stopping is None:
                 self._stopping = threading.Event()
                 if self.stop_reason is not None:
@@ -87,81 +95,104 @@ class Run:
             return self._stopping
 
     def under_way_for(self, now: float) -> float:
-        """Seconds since it has begun; nothing before, and after its end."""
+        """Seconds since the handler began; 0 before that and after its end."""
         return 0.0 if self.begun_at is None or self.finished else now - self.begun_at
 
     def stop(self, reason: StopReason) -> None:
-        """Tell the handler to stop; the first reason stays."""
-        with _rare:
+        """Ask the handler to stop; only the first reason counts."""
+        with _stop_lock:
             if self.stop_reason is not None:
                 return
             self.stop_reason = reason
-            self.told_at = clock.now()
+            self.stop_requested_at = clock.now()
             if self._stopping is not None:
                 self._stopping.set()
-            interrupt = self._interrupt
-        if interrupt is not None:
-            interrupt()
+            handle = self._handle
+        if handle is not None:
+            handle.interrupt()
 
     def kill(self) -> None:
-        """End the handler where its executor can; a thread cannot be ended."""
-        with _rare:
-            kill, self._kill = self._kill, None
-        if kill is not None:
-            kill()
+        """End the handler where its executor can, once; a thread cannot be ended."""
+        with _stop_lock:
+            handle = None if self._killed else self._handle
+            self._killed = True
+        if handle is not None:
+            handle.kill()
 
-    def date(self, timestamp: float) -> None:
-        """The lease was claimed or renewed by a call that was sent at *moment*."""
-        self.dated = timestamp
-        if self._dated is not None:
-            self._dated()
+    def renewed(self, sent_at: float) -> None:
+        """Note that a call sent at *sent_at* has renewed the lease."""
+        self.renewed_at = sent_at
+        handle = self._handle
+        if handle is not None:
+            handle.renewed()
 
     @property
     def lease_expires_at(self) -> float:
-        """When somebody else may take the job over, by this machine's clock."""
-        return self.dated + self.lease_duration
+        """When another worker may take the job over, by this worker's clock."""
+        return self.renewed_at + self.lease_duration
 
     @property
     def resident(self) -> int:
-        """What a measured program takes now, in bytes, as far as that is known."""
-        measure = self._resident
-        return 0 if measure is None else measure()
+        """Resident memory of a measured command, in bytes; 0 where it is unknown."""
+        handle = self._handle
+        return 0 if handle is None else handle.resident()
 
     def freeze(self, *, frozen: bool) -> bool:
-        """Stop a program for a while, or let it go on; whether there is one."""
-        act = self._freeze
-        if act is not None:
-            act(frozen)
-        return act is not None
+        """Suspend or continue a command; false where there is none."""
+        handle = self._handle
+        return handle is not None and handle.freeze(frozen=frozen)
 
-    def attach(
-        self,
-        *,
-        interrupt: Hook | None = None,
-        kill: Hook | None = None,
-        dated: Hook | None = None,
-        freeze: Callable[[bool], object] | None = None,
-        resident: Callable[[], int] | None = None,
-    ) -> None:
-        """How to tell and how to end the handler, and whom a renewal concerns; told at once if it is to stop.
+    def attach(self, handle: Handle) -> None:
+        """Set the handle; it is interrupted at once if a stop was requested before."""
+        with _stop_lock:
+            self._handle = handle
+            self._killed = False
+        if self.stop_reason is not None:
+            handle.interrupt()
 
-        What is measured says how to *freeze* it, and how much it takes.
-        """
-        self._freeze = freeze
-        self._resident = resident
-        with _rare:
-            self._interrupt = interrupt
-            self._kill = kill
-            self._dated = dated
-        if self.stop_reason is not None and interrupt is not None:
-            interrupt()
+    def detach(self) -> None:
+        """The task or process behind the run has ended."""
+        with _stop_lock:
+            self._handle = None
+
+
+class FinishSignal:
+    """Wakes threads that wait for runs to finish or to be settled.
+
+    Finishing threads take its lock only while *watched* is set.
+    """
+
+    def __init__(self) -> None:
+        self.watched = 0
+        self._condition = threading.Condition()
+
+    def notify(self) -> None:
+        if self.watched:
+            with self._condition:
+                self._condition.notify_all()
+
+    def wait_for(self, ready: Callable[[], bool], *, deadline: float) -> bool:
+        """Wait until *ready* holds; false when the clock passes *deadline* first."""
+        with self._condition:
+            # Set before the first check: a run that finishes after the check sees it and notifies.
+            self.watched += 1
+            try:
+                while not ready():
+                    seconds = deadline - clock.now()
+                    if seconds <= 0:
+                        return False
+                    self._condition.wait(min(seconds, threading.TIMEOUT_MAX))
+                return True
+            finally:
+                self.watched -= 1
 
 
 class ActiveRuns:
-    """All runs of a worker, by job."""
+    """All active runs of a worker, by job."""
 
     def __init__(self) -> None:
         self.added = threading.Event()
+        self.finish_signal = FinishSignal()
         self._lock = threading.Lock()
         self._runs: dict[JobId, Run] = {}
 
@@ -170,8 +201,8 @@ class ActiveRuns:
             self._runs.update({run.lease.job_id: run for run in runs})
         self.added.set()
 
-    def drop(self, leases: list[Lease]) -> None:
-        """Forget runs that were settled; one that was claimed anew meanwhile stays."""
+    def discard(self, leases: list[Lease]) -> None:
+        """Take settled runs out; a run of the same job under a newer token stays."""
         with self._lock:
             for lease in leases:
                 run = self._runs.get(lease.job_id)

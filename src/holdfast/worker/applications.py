@@ -1,4 +1,4 @@
-"""The applications of this process: a child process looks up its handlers here."""
+"""The applications of this process. A child process finds its handlers through them."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from holdfast.domain.jobs.new_job import NewJob
 
 
 class Application(Protocol):
-    """What a child process needs of an application."""
+    """The part of an application that a child process uses."""
 
     def find_kind(self, name: str) -> Kind | None:
-        """A kind by its name, kinds that run units included."""
+        """A kind by its name, including kinds that run units."""
         ...
 
     def request(self, kind: str, payload: Mapping[str, Any], options: dict[str, Any]) -> NewJob:
-        """The job that an enqueue with these options would create."""
+        """The job that an enqueue with these options creates."""
         ...
 
 
-#: Weak references: an application that nobody uses any more is not kept alive.
+#: Weak references: an unused application can be collected.
 APPLICATIONS: weakref.WeakSet[Application] = weakref.WeakSet()

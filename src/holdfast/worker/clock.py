@@ -1,17 +1,32 @@
-"""The holder's own clock: it counts suspended time too, where the system can."""
+"""The worker's clock: the time that leases are measured by, and waits that tests can fake."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 if hasattr(time, "CLOCK_BOOTTIME"):
 
     def now() -> float:
-        """Seconds since the machine was started, sleep included."""
+        """Seconds since the machine was started, suspended time included."""
         return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 else:
 
     def now() -> float:
-        """Seconds that only grow; a suspended machine does not count them."""
+        """Seconds that only grow; time in which the machine is suspended does not count."""
         return time.monotonic()
+
+
+def sleep(seconds: float) -> None:
+    """Pause this thread; only for waits that no event can end."""
+    time.sleep(seconds)
+
+
+def wait_until(ready: Callable[[], object], *, every: float, deadline: float = float("inf")) -> bool:
+    """Poll *ready* at intervals of *every* seconds; false when the clock passes *deadline* first."""
+    while not ready():
+        if now() >= deadline:
+            return False
+        sleep(every)
+    return True

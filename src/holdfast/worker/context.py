@@ -1,4 +1,4 @@
-"""The context of a run, in the worker or in a child of it."""
+"""The context that a handler receives, in the worker or in a child process."""
 
 from __future__ import annotations
 
@@ -24,25 +24,38 @@ from holdfast.errors import InvalidInput
 from holdfast.store.jobs.leases import MAX_MESSAGE
 from holdfast.store.jobs.steps import StoredStep
 from holdfast.worker import clock
-from holdfast.worker.active_runs import Run
-from holdfast.worker.messages import EnqueueJob, KeepStep, Message, RecallStep, RenewLease, ReportProgress
+from holdfast.worker.active_runs import Handle, Run
+from holdfast.worker.messages import EnqueueJob, KeepStep, Message, RecallSteps, RenewLease, ReportProgress
 from holdfast.worker.stats import Stats
 
 T = TypeVar("T")
 
 logger = logging.getLogger("holdfast.job")
 
-Tell = Callable[[Message], Any]
+SendMessage = Callable[[Message], Any]
 MakeRequest = Callable[[str, Mapping[str, Any], dict[str, Any]], NewJob]
 
 
+class RenewalHandle(Handle):
+    """Calls a hook with the send time of each renewal."""
+
+    __slots__ = ("_hook", "_run")
+
+    def __init__(self, run: Run, hook: Callable[[float], object]) -> None:
+        self._run = run
+        self._hook = hook
+
+    def renewed(self) -> None:
+        self._hook(self._run.renewed_at)
+
+
 class RunContext(Context):
-    """Tells what the handler says to whoever holds the lease."""
+    """Sends the handler's messages to the process that has the lease."""
 
     def __init__(
         self,
         run: Run,
-        tell: Tell,
+        send: SendMessage,
         worker: WorkerId,
         request: MakeRequest,
         *,
@@ -50,12 +63,12 @@ class RunContext(Context):
         counts: Stats | None = None,
     ) -> None:
         self.lease = lease = run.lease
-        #: What the worker has done so far.
+        #: The counts of the worker.
         self.counts = counts or Stats()
-        #: Set when the worker is to end: who can go on later gives way.
+        #: Set when the worker stops: a handler that can continue later should return.
         self.leaving = leaving or threading.Event()
         self._run = run
-        self._tell = tell
+        self._send = send
         self._request = request
         self._used: set[str] = set()
         self._sleeps = 0
@@ -65,9 +78,9 @@ class RunContext(Context):
         self.worker = worker
 
     def on_renewal(self, hook: Callable[[float], object]) -> None:
-        """Call *hook* with the moment from which the lease holds on, now and at each renewal."""
-        self._run.attach(dated=lambda: hook(self._run.dated))
-        hook(self._run.dated)
+        """Call *hook* with the time that the lease is counted from, now and at each renewal."""
+        self._run.attach(RenewalHandle(self._run, hook))
+        hook(self._run.renewed_at)
 
     @property
     def stopping(self) -> threading.Event:  # type: ignore[override]
@@ -80,8 +93,8 @@ class RunContext(Context):
 
     @property
     def log(self) -> logging.LoggerAdapter[logging.Logger]:  # type: ignore[override]
-        facts = {"job": self.id, "attempt": self.attempt, "token": self.token, "worker": self.worker}
-        return logging.LoggerAdapter(logger, facts)
+        fields = {"job": self.id, "attempt": self.attempt, "token": self.token, "worker": self.worker}
+        return logging.LoggerAdapter(logger, fields)
 
     @property
     def deadline(self) -> datetime | None:  # type: ignore[override]
@@ -93,53 +106,53 @@ class RunContext(Context):
 
     def progress(self, done: int, total: int | None = None, message: str | None = None) -> None:
         text = None if message is None else clean_text(message, limit=MAX_MESSAGE)
-        counted = [None if count is None else checked_count(count) for count in (done, total)]
-        self._tell(ReportProgress(done=counted[0], total=counted[1], message=text))
+        numbers = [None if count is None else checked_count(count) for count in (done, total)]
+        self._send(ReportProgress(done=numbers[0], total=numbers[1], message=text))
 
     def checkpoint(self, value: Any) -> None:
-        self._tell(ReportProgress(checkpoint=to_json(value, label="the checkpoint").decode()))
+        self._send(ReportProgress(checkpoint=to_json(value, what="the checkpoint").decode()))
 
     def enqueue(self, kind: str, payload: Mapping[str, Any] | None = None, /, **options: Any) -> Enqueued:
-        enqueued: Enqueued = self._tell(EnqueueJob(self._request(kind, payload or {}, options)))
+        enqueued: Enqueued = self._send(EnqueueJob(self._request(kind, payload or {}, options)))
         return enqueued
 
     def heartbeat(self) -> None:
-        self._tell(RenewLease())
+        self._send(RenewLease())
 
     def step(self, name: str, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
-        known = self._recall(name)
-        value: T = _value(known or self._keep(name, function(*args, **kwargs)))
+        stored = self._recall(name)
+        value: T = _value(stored or self._keep(name, function(*args, **kwargs)))
         return value
 
     async def astep(self, name: str, function: Callable[..., Awaitable[T]], /, *args: Any, **kwargs: Any) -> T:
-        known = await asyncio.to_thread(self._recall, name)
-        if known is None:
-            known = await asyncio.to_thread(self._keep, name, await function(*args, **kwargs))
-        value: T = _value(known)
+        stored = await asyncio.to_thread(self._recall, name)
+        if stored is None:
+            stored = await asyncio.to_thread(self._keep, name, await function(*args, **kwargs))
+        value: T = _value(stored)
         return value
 
     def sleep(self, duration: Duration) -> None:
         self._sleeps += 1
         name = f"sleep {self._sleeps}"
-        step: StoredStep = self._recall(name) or self._tell(KeepStep(name=name, delay=as_duration(duration)))
+        step: StoredStep = self._recall(name) or self._send(KeepStep(name=name, delay=as_duration(duration)))
         if step.remaining is not None and step.remaining > timedelta(0):
             raise Asleep(step.remaining)
 
     @cached_property
-    def _kept(self) -> dict[str, StoredStep]:
-        kept: dict[str, StoredStep] = self._tell(RecallStep())
-        return kept
+    def _stored_steps(self) -> dict[str, StoredStep]:
+        steps: dict[str, StoredStep] = self._send(RecallSteps())
+        return steps
 
     def _recall(self, name: str) -> StoredStep | None:
         checked_name(name, label="the step")
         if name in self._used:
             raise InvalidInput(f"the step {name!r} was used before in this run", hint="Give each step its own name.")
         self._used.add(name)
-        return self._kept.get(name)
+        return self._stored_steps.get(name)
 
     def _keep(self, name: str, value: Any) -> StoredStep:
-        result = to_json(value, label=f"the result of step {name!r}").decode()
-        step: StoredStep = self._tell(KeepStep(name=name, result=result))
+        result = to_json(value, what=f"the result of step {name!r}").decode()
+        step: StoredStep = self._send(KeepStep(name=name, result=result))
         return step
 
 

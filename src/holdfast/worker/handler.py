@@ -1,4 +1,4 @@
-"""Run one handler and say how it ended."""
+"""The call of a handler, and the outcome that its return value or exception means."""
 
 from __future__ import annotations
 
@@ -23,64 +23,64 @@ from holdfast.domain.jobs.verdict import Done, Failed, Lost, Outcome, Released, 
 from holdfast.errors import InvalidPayload
 from holdfast.worker.active_runs import Run, StopReason
 
-#: Errors are logged by their first line, up to so many characters; the attempt has all of it.
-LONGEST_LINE = 300
+#: Longest first line of an error in the log, in characters; the attempt has the full text.
+MAX_LINE = 300
 _PACKAGE = str(Path(__file__).parents[1])
 
 MakeContext = Callable[[Run], Context]
 
 
 def run_handler(run: Run, context: MakeContext) -> Outcome:
-    """Call the handler in this thread. Whatever it raises is the failure of its job alone."""
+    """Call the handler in this thread. An exception fails its own job only."""
     arguments = _arguments(run, context)
     if isinstance(arguments, Failed):
         return arguments
     try:
-        with run.around():
+        with run.span():
             return done(run.kind.function(**arguments))
     except BaseException as error:  # noqa: BLE001 - SystemExit of a handler must not end the worker
         return outcome_of(error, run.stop_reason)
 
 
 async def await_handler(run: Run, context: MakeContext) -> Outcome:
-    """The same for a coroutine, on the loop that runs it."""
+    """Await a coroutine handler on the running loop."""
     arguments = _arguments(run, context)
     if isinstance(arguments, Failed):
         return arguments
     try:
-        with run.around():
+        with run.span():
             return done(await run.kind.function(**arguments))
     except asyncio.CancelledError as error:
-        # Nobody asked for it: something inside the handler cancelled itself.
+        # Without a stop request, the handler has cancelled itself.
         return outcome_of(error if run.stop_reason is None else Cancelled(), run.stop_reason)
     except BaseException as error:  # noqa: BLE001 - SystemExit of a handler must not end the loop
         return outcome_of(error, run.stop_reason)
 
 
 def _arguments(run: Run, context: MakeContext) -> dict[str, Any] | Failed:
-    """What the handler is called with. A payload that cannot be read now could not be read later either."""
+    """The arguments of the handler. A payload that cannot be decoded now never can be, so this fails for good."""
     try:
         return run.kind.arguments(run.lease.payload, lambda: context(run))
     except InvalidPayload as error:
         text = str(error)
-    except Exception as error:  # noqa: BLE001 - whatever the user's own types raise
-        text = say(error)
+    except Exception as error:  # noqa: BLE001 - types of the user may raise anything
+        text = describe_error(error)
     return Failed(error=text, reason=EndReason.BAD_PAYLOAD, permanent=True)
 
 
 def first_line(lease: Lease, outcome: Failed | Lost, kind: Kind | None) -> str:
-    """How a run failed, in a line for the log, without the secrets of its payload."""
+    """One line for the log about a failed run, without the secrets of its payload."""
     try:
         payload = msgspec.json.decode(lease.payload)
     except msgspec.DecodeError:
         payload = None
-    more = secret_variables(lease.payload) if lease.kind == COMMAND and payload is not None else []
-    values = secret_values({"payload": payload, "secrets": more}, () if kind is None else kind.options.secrets)
-    return mask_text(outcome.error or outcome.reason, values).partition("\n")[0][:LONGEST_LINE]
+    secrets = hidden(lease.payload) if lease.kind == COMMAND and payload is not None else []
+    values = secret_values({"payload": payload, "secrets": secrets}, () if kind is None else kind.options.secrets)
+    return mask_text(outcome.error or outcome.reason, values).partition("\n")[0][:MAX_LINE]
 
 
 def result_of(outcome: Outcome) -> str:
-    """One word for metrics."""
+    """The label of an outcome in metrics."""
     match outcome:
         case Done():
             return "done"
@@ -95,18 +95,18 @@ def result_of(outcome: Outcome) -> str:
 
 
 def done(value: Any) -> Done:
-    """A success stays one: a result that cannot be kept is mended, or replaced by the reason."""
+    """Success with a result. A result that cannot be stored is converted, or replaced by the reason."""
     if value is None:
         return Done()
     if isinstance(value, Done):
-        return value  # it was made for whoever waits for it, and goes to no store
+        return value  # made by our own code; it is not stored
     try:
-        return Done(storable_result(to_json(value, label="the result").decode()))
-    except Exception:  # noqa: BLE001 - whatever the value's own code raises
-        return Done(_mended(value))
+        return Done(kept_result(to_json(value, what="the result").decode()))
+    except Exception:  # noqa: BLE001 - code of the value may raise anything
+        return Done(_converted(value))
 
 
-def _mended(value: Any) -> str | None:
+def _converted(value: Any) -> str | None:
     try:
         return storable_result(json.dumps(value, ensure_ascii=False, allow_nan=False))
     except Exception:  # noqa: BLE001 - as above
@@ -114,24 +114,22 @@ def _mended(value: Any) -> str | None:
 
 
 def outcome_of(error: BaseException, stop_reason: StopReason | None) -> Outcome:
-    """What an exception means for the job."""
     match error:
         case Cancelled():
             return _stopped(stop_reason)
         case Release() | Asleep():
             return Released(delay=error.delay)
         case Retry():
-            return Failed(error=say(error), after=error.after)
+            return Failed(error=describe_error(error), after=error.after)
         case Fail():
-            return Failed(error=say(error), permanent=error.permanent)
+            return Failed(error=describe_error(error), permanent=error.permanent)
         case _ if stop_reason is StopReason.RUN_TIMEOUT:
-            return Failed(error=say(error), reason=EndReason.RUN_TIMEOUT)
+            return Failed(error=describe_error(error), reason=EndReason.RUN_TIMEOUT)
         case _:
-            return Failed(error=say(error))
+            return Failed(error=describe_error(error))
 
 
 def _stopped(stop_reason: StopReason | None) -> Outcome:
-    """A handler that obeyed: what it was told decides."""
     match stop_reason:
         case StopReason.RUN_TIMEOUT:
             return Failed(error="the run took longer than its timeout", reason=EndReason.RUN_TIMEOUT)
@@ -141,16 +139,15 @@ def _stopped(stop_reason: StopReason | None) -> Outcome:
             return Stopped()
 
 
-def _beyond(frames: traceback.StackSummary) -> list[traceback.FrameSummary]:
-    """The frames after those of this package, which called the user's code."""
+def _user_frames(frames: traceback.StackSummary) -> list[traceback.FrameSummary]:
     return list(dropwhile(lambda frame: frame.filename.startswith(_PACKAGE), frames))
 
 
-def say(error: BaseException) -> str:
-    """The error for people: its last line first, then where it came from."""
+def describe_error(error: BaseException) -> str:
+    """The text of an error: its last line first, then the traceback."""
     try:
         last = "".join(traceback.format_exception_only(error)).strip()
-        where = "".join(traceback.format_list(_beyond(traceback.extract_tb(error.__traceback__))))
-    except Exception:  # noqa: BLE001 - an exception whose own text fails
+        where = "".join(traceback.format_list(_user_frames(traceback.extract_tb(error.__traceback__))))
+    except Exception:  # noqa: BLE001 - __str__ of the exception may raise
         return f"{type(error).__name__} (its text cannot be read)"
     return f"{last}\n\n{where}".strip()

@@ -1,4 +1,4 @@
-"""The heartbeat: it renews all leases and brings what people want."""
+"""The heartbeat: renews all leases of a worker, and brings back the requests of people."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from holdfast.worker.service import TickResult
 
 log = logging.getLogger("holdfast")
 
-INTERVAL = 10.0
-#: A run that has taken so many seconds is marked: from then on the loss of its worker costs an attempt.
-MARK_AFTER = 0.5
-#: After a failed renewal the next one follows so soon, in seconds.
-AGAIN = 1.0
-#: Rings ask for a heartbeat no sooner than so many seconds after the last one.
-SOONEST = 1.0
+INTERVAL_S = 10.0
+#: The start of a run that has taken this long is recorded: from then on the loss of its worker costs an attempt.
+RECORD_START_AFTER_S = 0.5
+#: Delay before a failed renewal is retried.
+RETRY_S = 1.0
+#: Shortest time between two heartbeats when notifications ask for one.
+MIN_INTERVAL_S = 1.0
 
 
 class Heartbeat:
-    """Renews in one statement, from a thread of its own. It goes on until the last handler has ended."""
+    """Renews in one statement per lease duration. It runs until the last handler has finished."""
 
     name = "heartbeat"
 
@@ -35,50 +35,50 @@ class Heartbeat:
         self,
         store: Store,
         worker: WorkerId,
-        held: ActiveRuns,
+        active_runs: ActiveRuns,
         *,
         interval: float,
         lost: Callable[[Run], None],
-        wished: Callable[[WorkerRequest | None], None] = lambda _: None,
+        on_request: Callable[[WorkerRequest | None], None] = lambda _: None,
     ) -> None:
-        self.bell = threading.Event()
-        self.beaten_at = clock.now()
+        self.wake = threading.Event()
+        self.last_beat_at = clock.now()
         self._store = store
         self._worker = worker
-        self._held = held
+        self._active_runs = active_runs
         self._interval = interval
         self._lost = lost
-        self._wished = wished
-        self._asked = False
+        self._on_request = on_request
+        self._notified = False
 
-    def rung(self) -> None:
-        """Somebody may want something of what runs here: ask soon, however many rings there are."""
-        if not self._asked and len(self._held):
-            self._asked = True
-            self.bell.set()
+    def on_notify(self) -> None:
+        """A person may have requested something of an active run: renew soon, once for many notifications."""
+        if not self._notified and len(self._active_runs):
+            self._notified = True
+            self.wake.set()
 
     def tick(self) -> TickResult:
-        """Renew what is held. The guard stops what could not be renewed for too long."""
-        early = self.beaten_at + SOONEST - clock.now()
-        if self._asked and early > 0:
+        """Renew all leases. The watchdog stops runs whose lease could not be renewed in time."""
+        early = self.last_beat_at + MIN_INTERVAL_S - clock.now()
+        if self._notified and early > 0:
             return TickResult(early)
-        self._asked = False
-        runs = self._held.all()
+        self._notified = False
+        runs = self._active_runs.all()
         self._warn_if_late(runs)
         try:
             self._renew(runs)
             seen = self._store.workers.seen(self._worker)
         except StoreUnavailable as error:
             log.warning("a heartbeat failed: %s", error)
-            return TickResult(min(AGAIN, self._interval), considered=len(runs))
-        self.beaten_at = clock.now()
+            return TickResult(min(RETRY_S, self._interval), considered=len(runs))
+        self.last_beat_at = clock.now()
         if seen is not None:
-            self._wished(seen.requested)
+            self._on_request(seen.requested)
         return TickResult(self._interval, considered=len(runs), processed=len(runs))
 
     def _warn_if_late(self, runs: list[Run]) -> None:
-        """Code that holds the interpreter's lock starves this thread: say who was at work."""
-        late = clock.now() - self.beaten_at
+        """Name the running kinds: code that holds the interpreter's lock starves this thread."""
+        late = clock.now() - self.last_beat_at
         if late > 2 * self._interval + 1:
             kinds = sorted({run.kind.name for run in runs if run.begun_at is not None})
             log.warning("the heartbeat comes %.0f s late; running: %s", late, ", ".join(kinds) or "nothing")
@@ -88,8 +88,8 @@ class Heartbeat:
         for run in runs:
             by_duration.setdefault(run.lease_duration, []).append(run)
         for lease_duration, group in by_duration.items():
-            before = clock.now()
-            begun = {run.lease.job_id for run in group if run.under_way_for(before) > MARK_AFTER}
+            sent_at = clock.now()
+            begun = {run.lease.job_id for run in group if run.under_way_for(sent_at) > RECORD_START_AFTER_S}
             leases = [run.lease for run in group]
             answers = self._store.leases.renew(leases, lease_duration=timedelta(seconds=lease_duration), begun=begun)
             known = {answer.job_id: answer for answer in answers}
@@ -99,18 +99,38 @@ class Heartbeat:
                     self._gone(run)
                     continue
                 if answer.renewed:
-                    run.date(before)
+                    run.renewed(sent_at)
                 if answer.requested is not None:
                     run.stop(STOP_FOR[answer.requested])
 
     def _gone(self, run: Run) -> None:
-        """Not held any more: taken over, or settled just now, which is no loss."""
+        """Stop a run whose lease is gone. A finished run was settled just now and lost nothing."""
         if not run.finished:
             self._lost(run)
             run.stop(StopReason.LEASE_LOST)
             run.kill()
 
 
+class RemoteControl:
+    """Applies requests that arrive with heartbeats. A *quiet* worker claims nothing until the request is withdrawn."""
+
+    def __init__(self, stop: Callable[[], None]) -> None:
+        self.quiet = False
+        self._stop = stop
+        self._stopped = False
+
+    def apply(self, request: WorkerRequest | None) -> None:
+        """Apply the current request; a repeated request changes nothing."""
+        quiet = request is WorkerRequest.QUIET
+        if quiet != self.quiet:
+            self.quiet = quiet
+            log.info("asked to be quiet: nothing more is claimed" if quiet else "asked to go on")
+        if request is WorkerRequest.STOP and not self._stopped:
+            self._stopped = True
+            log.info("asked to stop")
+            self._stop()
+
+
 def interval_for(longest: float, kinds: Iterable[Kind]) -> float:
-    """A lease survives several heartbeats that fail, the shortest one too."""
+    """The heartbeat interval: even the shortest lease survives several failed heartbeats."""
     return min([longest, *(kind.options.lease.total_seconds() / 5 for kind in kinds)])

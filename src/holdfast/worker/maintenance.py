@@ -1,10 +1,11 @@
-"""The sweep: what is due becomes ready, what has lapsed is taken over, what was missed is found."""
+"""Maintenance: promotes due jobs, takes over expired leases and prunes old rows."""
 
 from __future__ import annotations
 
 import random
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from holdfast.domain.jobs.job import JobId
 from holdfast.errors import StoreUnavailable
@@ -13,23 +14,31 @@ from holdfast.store.jobs.retention import Retention
 from holdfast.worker import clock
 from holdfast.worker.service import TickResult
 
-#: With nothing due soon, one looks so often for what is; with news, so often at most.
-LOOK_EVERY, PROMOTE_EVERY = 3.0, 1.0
-TAKE_OVER_EVERY = 5.0
-NEEDS_EVERY = 30.0
-PRUNE_EVERY = 60.0
-BATCHES_EVERY = 30.0
-INBOX_EVERY = 60.0
+#: Intervals of the steps. Notifications shorten the wait for a promotion to the second value.
+PROMOTE_INTERVAL_S, MIN_PROMOTE_INTERVAL_S = 3.0, 1.0
+TAKE_OVER_INTERVAL_S = 5.0
+DEPENDENCIES_INTERVAL_S = 30.0
+BATCHES_INTERVAL_S = 30.0
+INBOX_INTERVAL_S = 60.0
+PRUNE_INTERVAL_S = 60.0
+
+
+@dataclass(slots=True)
+class MaintenanceStep:
+    """A step, its interval and its next due time. It returns the number of rows, and whether more are due now."""
+
+    run: Callable[[], tuple[int, bool]]
+    interval: float
+    due_at: float = 0.0
 
 
 class Maintenance:
-    """Runs on every worker, without a leader: each step is safe beside the same step elsewhere.
+    """Runs on every worker; there is no leader. Each step is safe to run concurrently.
 
-    At first, and after an outage, nothing is taken over before *heartbeat* seconds have passed,
-    so that holders who are alive renew first.
+    At first, and after an outage, leases are taken over only after *heartbeat* seconds: live workers renew first.
     """
 
-    name = "sweeper"
+    name = "maintenance"
 
     def __init__(
         self,
@@ -37,84 +46,86 @@ class Maintenance:
         *,
         heartbeat: float,
         retention: Retention | None = None,
-        swept: Callable[[str, int], None],
+        count_rows: Callable[[str, int], None],
     ) -> None:
-        self.bell = threading.Event()
+        self.wake = threading.Event()
         self._store = store
         self._heartbeat = heartbeat
         self._retention = retention
-        self._swept = swept
+        self._count_rows = count_rows
         self._cursor: JobId | None = None
-        self._looked_at = 0.0
+        self._promoted_at = 0.0
         now = clock.now()
-        self._due = {"promote": 0.0, "take_over": now + heartbeat, "dependencies": 0.0, "batches": 0.0, "inbox": 0.0}
-        self._due["prune"] = now + PRUNE_EVERY
+        self._promotion = MaintenanceStep(self._promote, PROMOTE_INTERVAL_S)
+        self._take_over = MaintenanceStep(
+            self._take_over_expired, min(TAKE_OVER_INTERVAL_S, 2 * heartbeat), now + heartbeat
+        )
+        self._steps = [
+            self._promotion,
+            self._take_over,
+            MaintenanceStep(self._check_dependencies, DEPENDENCIES_INTERVAL_S),
+            MaintenanceStep(self._revive_batches, BATCHES_INTERVAL_S),
+            MaintenanceStep(self._expire_inbox, INBOX_INTERVAL_S),
+            MaintenanceStep(self._prune, PRUNE_INTERVAL_S, now + PRUNE_INTERVAL_S),
+        ]
 
     def tick(self) -> TickResult:
-        """Do what is due."""
-        steps = {
-            "promote": (self._promote, LOOK_EVERY),
-            "take_over": (self._take_over, min(TAKE_OVER_EVERY, 2 * self._heartbeat)),
-            "dependencies": (self._sweep_needs, NEEDS_EVERY),
-            "batches": (self._revive, BATCHES_EVERY),
-            "inbox": (self._expire, INBOX_EVERY),
-            "prune": (self._prune, PRUNE_EVERY),
-        }
         total = 0
-        for name, (step, every) in steps.items():
-            if clock.now() >= self._due[name]:
-                # Before the step: one that fails is tried again in its time, and holds up no other.
-                self._due[name] = clock.now() + every * random.uniform(0.8, 1.2)
-                total += self._do(name, step)
-        return TickResult(max(0.0, min(self._due.values()) - clock.now()), processed=total, swept=total)
+        for step in self._steps:
+            if clock.now() >= step.due_at:
+                # Set before the run: a failing step waits for its next turn and does not block the others.
+                step.due_at = clock.now() + step.interval * random.uniform(0.8, 1.2)
+                total += self._run(step)
+        next_in = max(0.0, min(step.due_at for step in self._steps) - clock.now())
+        return TickResult(next_in, processed=total)
 
-    def _do(self, name: str, step: Callable[[], tuple[int, bool]]) -> int:
+    def _run(self, step: MaintenanceStep) -> int:
         try:
-            count, more = step()
+            count, more = step.run()
         except StoreUnavailable:
-            self._due["take_over"] = clock.now() + self._heartbeat
+            self._take_over.due_at = clock.now() + self._heartbeat
             raise
         if more:
-            self._due[name] = clock.now()
+            step.due_at = clock.now()
         return count
 
-    def rung(self) -> None:
-        """Something new may be due soon: look again, once a second at most."""
-        soon = self._looked_at + PROMOTE_EVERY
-        if self._due["promote"] > soon:
-            self._due["promote"] = soon
-            self.bell.set()
+    def on_notify(self) -> None:
+        """A new job may be due soon: check again, at most once a second."""
+        soon = self._promoted_at + MIN_PROMOTE_INTERVAL_S
+        if self._promotion.due_at > soon:
+            self._promotion.due_at = soon
+            self.wake.set()
 
     def _promote(self) -> tuple[int, bool]:
-        self._looked_at = clock.now()
+        self._promoted_at = clock.now()
         wait = self._store.leases.next_due()
         if wait is None or wait.total_seconds() > 0:
-            rest = LOOK_EVERY if wait is None else min(wait.total_seconds(), LOOK_EVERY)
-            self._due["promote"] = clock.now() + rest
+            next_in = PROMOTE_INTERVAL_S if wait is None else min(wait.total_seconds(), PROMOTE_INTERVAL_S)
+            self._promotion.due_at = clock.now() + next_in
             return 0, False
         count = self._store.leases.promote(limit=1000)
-        self._due["promote"] = clock.now()  # the next one may be due in a moment
+        self._promotion.due_at = clock.now()  # the next job may be due at once
         return count, False
 
-    def _take_over(self) -> tuple[int, bool]:
+    def _take_over_expired(self) -> tuple[int, bool]:
         if not self._store.leases.any_expired():
             return 0, False
         count = len(self._store.leases.take_over(limit=100))
-        self._swept("lease", count)
+        self._count_rows("lease", count)
         return count, count == 100
 
-    def _sweep_needs(self) -> tuple[int, bool]:
+    def _check_dependencies(self) -> tuple[int, bool]:
         self._cursor = self._store.leases.sweep_waiting(after=self._cursor or JobId(0), limit=500)
         return 0, self._cursor is not None
 
-    def _revive(self) -> tuple[int, bool]:
+    def _revive_batches(self) -> tuple[int, bool]:
         count = self._store.batches.revive(limit=100)
-        self._swept("batch", count)
+        self._count_rows("batch", count)
         return count, False
 
-    def _expire(self) -> tuple[int, bool]:
+    def _expire_inbox(self) -> tuple[int, bool]:
         count = self._store.inbox.expire(limit=100)
-        self._swept("result", count)
+        self._count_rows("result", count)
         return count, count == 100
 
     def _prune(self) -> tuple[int, bool]:
@@ -125,8 +136,8 @@ class Maintenance:
             "worker": pruner.prune_workers(self._retention, limit=1000),
             "plan": pruner.prune_plans(self._retention, limit=1000),
             "decision": pruner.prune_autoscaler(self._retention, limit=1000),
-            "act": pruner.prune_audit(self._retention, limit=1000),
+            "audit": pruner.prune_audit(self._retention, limit=1000),
         }
         for table, count in counts.items():
-            self._swept(table, count)
+            self._count_rows(table, count)
         return sum(counts.values()), max(counts.values()) >= 1000

@@ -1,4 +1,4 @@
-"""What a running handler tells the store, as messages: they may come from another process."""
+"""Messages from a running handler to the store. A handler in a child process sends them over a socket."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from holdfast.worker.active_runs import STOP_FOR, Run, StopReason
 
 
 class ReportProgress(Struct, frozen=True, tag=True, kw_only=True):
-    """Progress or a checkpoint."""
+    """Store progress or a checkpoint."""
 
     done: int | None = None
     total: int | None = None
@@ -27,48 +27,49 @@ class ReportProgress(Struct, frozen=True, tag=True, kw_only=True):
 
 
 class EnqueueJob(Struct, frozen=True, tag=True):
-    """A child of the job."""
+    """Enqueue a child of the job."""
 
     request: NewJob
 
 
 class RenewLease(Struct, frozen=True, tag=True):
-    """The lease, now."""
+    """Renew the lease now."""
 
 
-class RecallStep(Struct, frozen=True, tag=True):
-    """The steps that are done."""
+class RecallSteps(Struct, frozen=True, tag=True):
+    """Read the finished steps."""
 
 
 class KeepStep(Struct, frozen=True, tag=True, kw_only=True):
-    """A step that is done now, or a sleep that begins."""
+    """Store the result of a step, or the start of a sleep."""
 
     name: str
     result: str | None = None
     delay: timedelta | None = None
 
 
-Message = ReportProgress | EnqueueJob | RenewLease | RecallStep | KeepStep
+Message = ReportProgress | EnqueueJob | RenewLease | RecallSteps | KeepStep
 
+#: The type of the answer to each message.
 ANSWERS: dict[type[Message], Any] = {
     ReportProgress: None,
     EnqueueJob: Enqueued,
     RenewLease: None,
-    RecallStep: dict[str, StoredStep],
+    RecallSteps: dict[str, StoredStep],
     KeepStep: StoredStep,
 }
 
 
 class Reporter:
-    """Answers the messages of one run, under its token."""
+    """Answers the messages of one run; the store checks its token."""
 
     def __init__(self, run: Run, store: Store, *, enqueued: Callable[[], None] = lambda: None) -> None:
         self._run = run
         self._store = store
         self._enqueued = enqueued
 
-    def tell(self, message: Message) -> Any:
-        """Do what *message* says. A refused write tells the handler to stop, whatever it does with the error."""
+    def answer(self, message: Message) -> Any:
+        """Carry out *message*. A lost lease stops the run, even if the handler catches the error."""
         try:
             return self._answer(message)
         except LeaseLost:
@@ -85,21 +86,20 @@ class Reporter:
                 return self._store.jobs.enqueue(message.request, holder=lease)
             case RenewLease():
                 return self._renew()
-            case RecallStep():
+            case RecallSteps():
                 return self._store.steps.kept(lease)
             case KeepStep():
                 return self._store.steps.keep(lease, message.name, message.result, delay=message.delay)
 
     def _renew(self) -> None:
-        before = clock.now()
+        sent_at = clock.now()
         run = self._run
-        mine = [run.lease]
         answers = self._store.leases.renew(
-            mine, lease_duration=timedelta(seconds=run.lease_duration), begun=[run.lease.job_id]
+            [run.lease], lease_duration=timedelta(seconds=run.lease_duration), begun=[run.lease.job_id]
         )
         if not answers:
             raise LeaseLost.of(run.lease.job_id, run.lease.token)
         if answers[0].renewed:
-            run.date(before)
+            run.renewed(sent_at)
         if answers[0].requested is not None:
             run.stop(STOP_FOR[answers[0].requested])

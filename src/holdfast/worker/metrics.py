@@ -1,4 +1,4 @@
-"""Metrics and health of a worker, over HTTP."""
+"""The HTTP endpoint of a worker for metrics and health."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import ipaddress
 import os
 import socket
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import accumulate
 from socketserver import TCPServer
@@ -18,17 +18,17 @@ from prometheus_client.registry import Collector
 
 from holdfast.errors import ConfigurationError, HoldfastError, InvalidInput
 from holdfast.store import Store
-from holdfast.worker.stats import Spread
+from holdfast.worker.stats import Histogram
 from holdfast.worker.worker import Worker
 
-TOKEN = "HOLDFAST_METRICS_TOKEN"  # noqa: S105 - the name of a variable
+TOKEN = "HOLDFAST_METRICS_TOKEN"  # noqa: S105 - a variable name
 
 
 class WorkerCollector(Collector):
-    """Reads the worker's own counts, and the queues that it serves, when somebody asks.
+    """Reads the worker's counts and the depth of its queues at each scrape.
 
-    Every worker tells what it did itself, so that sums over workers are right. The depth of a
-    queue is the store's: all workers tell the same, so take the maximum, not the sum.
+    Counts cover one worker, so sum them over workers. Queue depths come from the store and are the same on every
+    worker, so take their maximum.
     """
 
     def __init__(self, worker: Worker, store: Store) -> None:
@@ -37,28 +37,26 @@ class WorkerCollector(Collector):
 
     def collect(self) -> Iterable[Metric]:
         counts = self._worker.counts
-        yield _counter("ticks", "Ticks of the worker's parts.", ["part", "result"], counts.ticks.items())
+        yield _counter("ticks", "Ticks of the worker's parts.", ["service", "result"], counts.ticks.items())
         yield _counter(
             "jobs_completed", "Runs by how they ended.", ["queue", "kind", "result"], counts.completed.items()
         )
-        yield _counter("jobs_enqueued", "Children enqueued by jobs of this worker.", [], [((), counts.enqueued)])
-        yield _counter("lease_lost", "Leases lost while a handler ran.", [], [((), counts.lost)])
-        yield _counter("fence_rejected", "Outcomes refused: the job had a new holder.", [], [((), counts.refused)])
-        swept = [((table,), count) for table, count in counts.swept.items()]
-        yield _counter("swept_rows", "Rows that the sweep had to move or remove.", ["table"], swept)
+        yield _counter("jobs_enqueued", "Children enqueued by jobs of this worker.", [], _one(counts.enqueued))
+        yield _counter("lease_lost", "Leases lost while a handler ran.", [], _one(counts.lost))
+        yield _counter("fence_rejected", "Outcomes refused: the job had a new holder.", [], _one(counts.refused))
+        maintained = _by_label(counts.maintained)
+        yield _counter("maintenance_rows", "Rows that the sweep had to move or remove.", ["table"], maintained)
         yield _histogram("job_wait_seconds", "From being due to being begun.", ["queue", "kind"], counts.waits)
         yield _histogram("job_run_seconds", "From begin to end of a run.", ["queue", "kind"], counts.runs)
         yield _counter("units", "Units of batches by how they ended.", ["kind", "result"], counts.units.items())
         yield _histogram("unit_seconds", "From begin to end of a unit.", ["kind"], counts.unit_runs)
-        finished = [((state,), count) for state, count in counts.batches.items()]
-        yield _counter("batches_completed", "Batches whose last shard ended here.", ["result"], finished)
-        decided = [((decision,), count) for decision, count in counts.plans.items()]
-        yield _counter("plans", "Plans that were fired, or skipped.", ["decision"], decided)
-        missed = [((reason,), count) for reason, count in counts.missed.items()]
-        yield _counter("plans_missed", "Plans that were not fired, and why.", ["reason"], missed)
-        yield _counter("schedules_set_back", "Failed tries to plan a schedule.", [], [((), counts.set_back)])
+        batches = _by_label(counts.batches)
+        yield _counter("batches_completed", "Batches whose last shard ended here.", ["result"], batches)
+        yield _counter("plans", "Plans that were fired, or skipped.", ["decision"], _by_label(counts.plans))
+        yield _counter("plans_missed", "Plans that were not fired, and why.", ["reason"], _by_label(counts.missed))
+        yield _counter("schedules_set_back", "Failed tries to plan a schedule.", [], _one(counts.set_back))
         yield _histogram("planner_seconds", "From begin to end of a planner's tick.", [], counts.planner)
-        yield gauge("heartbeat_age_seconds", "Since the last heartbeat.", [], [((), self._worker.heartbeat_age)])
+        yield gauge("heartbeat_age_seconds", "Since the last heartbeat.", [], _one(self._worker.heartbeat_age))
         yield from self._queues()
 
     def _queues(self) -> Iterator[Metric]:
@@ -67,22 +65,21 @@ class WorkerCollector(Collector):
             ages = self._store.queues.oldest_ready(self._worker.queues, self._worker.kinds)
             lag = self._store.schedules.lag().total_seconds()
         except HoldfastError:
-            return  # the store is gone for now: what the worker knows by itself is still told
-        depth = [((found.queue, "ready"), found.ready) for found in depths]
-        depth += [((found.queue, "running"), found.running) for found in depths]
+            return  # without the store, the counts of the worker are still reported
+        depth = [((queue.queue, "ready"), queue.ready) for queue in depths]
+        depth += [((queue.queue, "running"), queue.running) for queue in depths]
         yield gauge("queue_depth", "Jobs in a queue, counted up to 10,000.", ["queue", "state"], depth)
         oldest = [((name,), ages[name].total_seconds() if name in ages else 0.0) for name in self._worker.queues]
         yield gauge("queue_oldest_ready_seconds", "How long the oldest ready job has waited.", ["queue"], oldest)
-        yield gauge("schedule_lag_seconds", "How long the oldest due plan has waited for a planner.", [], [((), lag)])
-        expired = sum(found.expired for found in depths)
-        yield gauge("running_lapsed", "Running jobs whose lease has lapsed; healthy: 0.", [], [((), expired)])
+        yield gauge("schedule_lag_seconds", "How long the oldest due plan has waited for a planner.", [], _one(lag))
+        expired = sum(queue.expired for queue in depths)
+        yield gauge("running_expired", "Running jobs whose lease has lapsed; healthy: 0.", [], _one(expired))
 
 
 class MetricsServer:
     """``/metrics``, ``/livez`` and ``/readyz`` on one address.
 
-    Beyond the loopback a token is asked for: ``HOLDFAST_METRICS_TOKEN``, sent as a bearer token.
-    Health needs none.
+    Beyond the loopback, ``/metrics`` requires the bearer token in ``HOLDFAST_METRICS_TOKEN``.
     """
 
     def __init__(self, address: str, worker: Worker, store: Store) -> None:
@@ -119,7 +116,7 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def server_bind(self) -> None:
-        """Without the look-up of the host's name, which may ask the network."""
+        """Bind without the look-up of the host name, which may query the network."""
         TCPServer.server_bind(self)
         self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
 
@@ -129,7 +126,7 @@ class _Server6(_Server):
 
 
 def parse_address(address: str) -> tuple[str, int]:
-    """``HOST:PORT`` as two values; ``:PORT`` alone is the loopback."""
+    """Split ``HOST:PORT``; ``:PORT`` alone means the loopback."""
     host, _, port = address.rpartition(":")
     if not port.isascii() or not port.isdigit() or int(port) > 65535:
         raise InvalidInput(f"{address!r} is no HOST:PORT", hint="For example 127.0.0.1:9100.")
@@ -144,8 +141,8 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _health(well: bool) -> tuple[int, bytes]:  # noqa: FBT001 - the answer itself
-    return (200, b"ok\n") if well else (503, b"not ok\n")
+def _health(healthy: bool) -> tuple[int, bytes]:  # noqa: FBT001 - the only parameter
+    return (200, b"ok\n") if healthy else (503, b"not ok\n")
 
 
 def _handler(pages: dict[str, Callable[[], tuple[int, bytes]]], token: str | None) -> type[BaseHTTPRequestHandler]:
@@ -159,12 +156,12 @@ def _handler(pages: dict[str, Callable[[], tuple[int, bytes]]], token: str | Non
             else:
                 self._answer(*page())
 
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base's own name
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name in the base class
             del format, args
 
         def _allowed(self) -> bool:
-            given = (self.headers.get("Authorization") or "").removeprefix("Bearer ")
-            return token is None or hmac.compare_digest(given.encode(), token.encode())
+            received = (self.headers.get("Authorization") or "").removeprefix("Bearer ")
+            return token is None or hmac.compare_digest(received.encode(), token.encode())
 
         def _answer(self, status: int, body: bytes) -> None:
             self.send_response(status)
@@ -176,27 +173,36 @@ def _handler(pages: dict[str, Callable[[], tuple[int, bytes]]], token: str | Non
     return Handler
 
 
+#: Values by the values of their labels.
 Values = Iterable[tuple[tuple[str, ...], float]]
+
+
+def _one(value: float) -> Values:
+    return [((), value)]
+
+
+def _by_label(counts: Mapping[str, int]) -> Values:
+    return [((label,), count) for label, count in counts.items()]
 
 
 def _counter(name: str, text: str, labels: list[str], values: Values) -> Metric:
     family = CounterMetricFamily(f"holdfast_{name}", text, labels=labels)
-    for found, value in list(values):
-        family.add_metric(found, value)
+    for label_values, value in list(values):
+        family.add_metric(label_values, value)
     return family
 
 
 def gauge(name: str, text: str, labels: list[str], values: Values) -> Metric:
-    """A metric that goes up and down, with its values by labels."""
     family = GaugeMetricFamily(f"holdfast_{name}", text, labels=labels)
-    for found, value in values:
-        family.add_metric(found, value)
+    for label_values, value in values:
+        family.add_metric(label_values, value)
     return family
 
 
-def _histogram(name: str, text: str, labels: list[str], spread: Spread) -> Metric:
+def _histogram(name: str, text: str, labels: list[str], histogram: Histogram) -> Metric:
     family = HistogramMetricFamily(f"holdfast_{name}", text, labels=labels)
-    for found, counts in list(spread.counts.items()):
-        bounds = [*map(str, spread.buckets), "+Inf"]
-        family.add_metric(found, list(zip(bounds, accumulate(counts), strict=True)), spread.sums[found])
+    bounds = [*map(str, histogram.buckets), "+Inf"]
+    for label_values, counts in list(histogram.counts.items()):
+        buckets = list(zip(bounds, accumulate(counts), strict=True))
+        family.add_metric(label_values, buckets, histogram.sums[label_values])
     return family

@@ -1,35 +1,48 @@
-"""How a worker works."""
+"""Options of a worker, and the setup that its parts share."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 
 from msgspec import Struct
 
+from holdfast.domain.jobs.job import WorkerId
+from holdfast.domain.jobs.kind import Kind
+from holdfast.store import Store
 from holdfast.store.jobs.retention import Retention
 from holdfast.worker.autoscaler.autoscaler import AutoscalerOptions
 from holdfast.worker.commands.output import Echo
 from holdfast.worker.executors.children import ChildOptions
-from holdfast.worker.heartbeat import INTERVAL
+from holdfast.worker.heartbeat import INTERVAL_S
 
-POLL = 1.0
+POLL_S = 1.0
 GRACE = timedelta(seconds=30)
 
 
 class WorkerOptions(Struct, frozen=True, kw_only=True):
-    """How a worker works."""
+    """Options of a worker. *poll* and *heartbeat* are intervals in seconds."""
 
     queues: tuple[str, ...] = ("default",)
     slots: int = 8
     drain: bool = False
     grace: timedelta = GRACE
-    heartbeat: float = INTERVAL
-    poll: float = POLL
+    heartbeat: float = INTERVAL_S
+    poll: float = POLL_S
     retention: Retention | None = None
     version: str | None = None
     children: ChildOptions = ChildOptions()
     plans: bool = True
     logs: Path = Path("holdfast-logs")
     echo: Echo | None = None
-    scaling: AutoscalerOptions = AutoscalerOptions()
+    autoscaler: AutoscalerOptions = AutoscalerOptions()
+
+
+class WorkerSetup(Struct, frozen=True):
+    """The store, identity, kinds and options of one worker."""
+
+    store: Store
+    worker: WorkerId
+    kinds: Mapping[str, Kind]
+    options: WorkerOptions

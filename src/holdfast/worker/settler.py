@@ -1,4 +1,4 @@
-"""The settler: outcomes are written in groups, without anybody waiting for them."""
+"""The settler: writes outcomes in groups, so that no executor waits for the store."""
 
 from __future__ import annotations
 
@@ -18,61 +18,72 @@ from holdfast.worker.service import TickResult
 
 log = logging.getLogger("holdfast")
 
-GROUP = 1000
-#: A settlement waits so long for company, in seconds, unless there is enough of it.
-COMPANY = 0.002
-ENOUGH = 200
-IDLE = 60.0
-#: A job whose row somebody has locked is settled so many seconds later.
-LOCKED = 5.0
+MAX_GROUP = 1000
+#: A settlement waits this long for others to join its group, unless the group is large enough.
+BATCH_WINDOW_S = 0.002
+LARGE_GROUP = 200
+IDLE_INTERVAL_S = 60.0
+#: Delay before a job whose row is locked by another transaction is settled again.
+LOCKED_RETRY_S = 5.0
+#: Longest duration of :meth:`Settler.flush`, and the interval between the ticks that it forces.
+FLUSH_TIMEOUT_S, FLUSH_INTERVAL_S = 5.0, 0.1
 
 
 class Settler:
-    """Collects settlements and writes them in groups of at most a thousand."""
+    """Collects settlements and writes them in groups of at most :data:`MAX_GROUP`."""
 
     name = "settler"
 
     def __init__(
-        self, store: Store, held: ActiveRuns, *, settled: Callable[[list[Settlement], set[JobId]], None]
+        self, store: Store, active_runs: ActiveRuns, *, settled: Callable[[list[Settlement], set[JobId]], None]
     ) -> None:
-        self.bell = threading.Event()
+        self.wake = threading.Event()
         self._store = store
-        self._held = held
+        self._active_runs = active_runs
         self._settled = settled
         self._waiting: deque[Settlement] = deque()
         self._unbegun: deque[Lease] = deque()
-        self._aside: deque[tuple[float, Settlement]] = deque()
-        self._pause = threading.Event()
+        #: Settlements whose job was locked, with the time of their next try.
+        self._postponed: deque[tuple[float, Settlement]] = deque()
 
     def put(self, settlement: Settlement) -> None:
-        """Hand a settlement over; it is written soon."""
+        """Queue a settlement; the next tick writes it."""
         self._waiting.append(settlement)
-        if not self.bell.is_set():
-            self.bell.set()
+        if not self.wake.is_set():
+            self.wake.set()
 
     def tick(self) -> TickResult:
-        """Write one group. What could not be written is tried again: it is safe to write it twice."""
+        """Write one group. A group that fails is retried: writing a settlement twice is harmless."""
         if self._unbegun:
             self._release()
-        while self._aside and self._aside[0][0] <= clock.now():
-            self._waiting.append(self._aside.popleft()[1])
-        if 0 < len(self._waiting) < ENOUGH:
-            self._pause.wait(COMPANY)
+        while self._postponed and self._postponed[0][0] <= clock.now():
+            self._waiting.append(self._postponed.popleft()[1])
+        if 0 < len(self._waiting) < LARGE_GROUP:
+            clock.sleep(BATCH_WINDOW_S)
         group: list[Settlement] = []
-        while self._waiting and len(group) < GROUP:
+        while self._waiting and len(group) < MAX_GROUP:
             group.append(self._waiting.popleft())
         if group:
             self._write(group)
-        rest = LOCKED if self._aside else IDLE
-        return TickResult(0.0 if self._waiting else rest, considered=len(group), processed=len(group))
+        self._active_runs.finish_signal.notify()
+        idle = LOCKED_RETRY_S if self._postponed else IDLE_INTERVAL_S
+        return TickResult(0.0 if self._waiting else idle, considered=len(group), processed=len(group))
 
     def release(self, leases: list[Lease]) -> None:
-        """Return unbegun jobs to the store, soon."""
+        """Queue leases of jobs that have not begun; the next tick returns them to the store."""
         self._unbegun.extend(leases)
-        self.bell.set()
+        self.wake.set()
+
+    def flush(self) -> None:
+        """Wait until everything is written. Leases of jobs that could not be settled in time expire later."""
+        deadline = clock.now() + FLUSH_TIMEOUT_S
+        signal = self._active_runs.finish_signal
+        while len(self) and clock.now() < deadline:
+            self.wake.set()
+            signal.wait_for(lambda: not len(self), deadline=min(deadline, clock.now() + FLUSH_INTERVAL_S))
 
     def __len__(self) -> int:
-        return len(self._waiting) + len(self._unbegun) + len(self._aside)
+        return len(self._waiting) + len(self._unbegun) + len(self._postponed)
 
     def _release(self) -> None:
         leases = [self._unbegun.popleft() for _ in range(len(self._unbegun))]
@@ -81,24 +92,24 @@ class Settler:
         except Exception:
             self._unbegun.extendleft(reversed(leases))
             raise
-        self._held.drop(leases)
+        self._active_runs.discard(leases)
 
     def _write(self, group: list[Settlement]) -> None:
         try:
             lost = self._store.leases.settle_many(group)
         except (InvalidInput, JobLocked) as error:
             if len(group) > 1:
-                for settlement in group:  # one of them cannot be kept: the others must not wait for it
+                for settlement in group:  # only the one that cannot be written is held up
                     self._write([settlement])
                 return
             if isinstance(error, JobLocked):
-                self._aside.append((clock.now() + LOCKED, group[0]))
+                self._postponed.append((clock.now() + LOCKED_RETRY_S, group[0]))
                 return
             lost = self._write_refusal(group[0], error)
         except Exception:
             self._waiting.extendleft(reversed(group))
             raise
-        self._held.drop([settlement.lease for settlement in group])
+        self._active_runs.discard([settlement.lease for settlement in group])
         self._settled(group, lost)
 
     def _write_refusal(self, settlement: Settlement, error: HoldfastError) -> set[JobId]:

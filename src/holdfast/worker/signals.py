@@ -1,4 +1,4 @@
-"""Two levels of stop: the first signal asks, the second one ends the process."""
+"""Stop signals in two levels: the first requests a stop, the second ends the process."""
 
 from __future__ import annotations
 
@@ -9,31 +9,30 @@ import threading
 from collections.abc import Callable
 from typing import Any, Self
 
-STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Signals:
-    """Hears SIGINT, SIGTERM and SIGHUP in a thread: a handler in the main one could find it holding a lock.
+    """Receives SIGINT, SIGTERM and SIGHUP in a thread: the main thread could hold a lock when a signal arrives.
 
-    *first* is called for the first signal, *second* for each later one. As a context manager, what was
-    there before is restored at the end.
+    The first signal calls *first*, each later one *second*. A context manager that restores the previous handlers.
     """
 
     def __init__(self, first: Callable[[], None], second: Callable[[], None]) -> None:
         self._first = first
         self._second = second
-        self._line, self._wake = socket.socketpair()
+        self._receiver, self._wake = socket.socketpair()
         self._wake.setblocking(False)
         self._before: dict[int, Any] = {}
         self._wakeup = -1
 
     def start(self) -> None:
-        """Begin to hear; only the main thread may call it."""
+        """Begin to receive; only the main thread may call it."""
         self._wakeup = signal.set_wakeup_fd(self._wake.fileno(), warn_on_full_buffer=False)
-        for number in STOPS:
-            if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup leaves SIGHUP
+        for number in STOP_SIGNALS:
+            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores SIGHUP
                 self._before[number] = signal.signal(number, lambda *_: None)
-        threading.Thread(target=self._hear, name="holdfast-signals", daemon=True).start()
+        threading.Thread(target=self._receive, name="holdfast-signals", daemon=True).start()
 
     def __enter__(self) -> Self:
         self.start()
@@ -45,18 +44,18 @@ class Signals:
         signal.set_wakeup_fd(self._wakeup)
         self._wake.close()
 
-    def _hear(self) -> None:
-        seen = 0
-        while heard := self._heard():
-            for number in heard:
-                if number in STOPS:
-                    seen += 1
-                    self._first() if seen == 1 else self._second()
-        self._line.close()
+    def _receive(self) -> None:
+        count = 0
+        while numbers := self._next():
+            for number in numbers:
+                if number in STOP_SIGNALS:
+                    count += 1
+                    self._first() if count == 1 else self._second()
+        self._receiver.close()
 
-    def _heard(self) -> bytes:
+    def _next(self) -> bytes:
         try:
-            return self._line.recv(64)
+            return self._receiver.recv(64)
         except OSError:
-            # A handler has closed what is not its own: a process that cannot hear must not go on.
+            # A job handler has closed our socket. A process that cannot receive signals must not continue.
             os._exit(1)

@@ -1,4 +1,4 @@
-"""What a worker has done so far, in numbers. Each is written by one thread, or under a lock."""
+"""Statistics of a worker: counts since its start, and run-time estimates per kind."""
 
 from __future__ import annotations
 
@@ -14,9 +14,15 @@ UNIT_BUCKETS = (0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0
 PLANNER_BUCKETS = (0.001, 0.005, 0.025, 0.1, 0.5, 1.0, 5.0, 30.0)
 RUN_BUCKETS = (0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
 
+#: Claimed-ahead jobs should keep the slots busy for this long.
+AHEAD_S = 0.1
+#: A kind whose runs take longer than this is never claimed ahead.
+SHORT_RUN_S = 0.05
+MAX_AHEAD = 1000
 
-class Spread:
-    """How values spread over buckets, by labels."""
+
+class Histogram:
+    """Counts of values by bucket, for each combination of labels."""
 
     def __init__(self, buckets: Sequence[float]) -> None:
         self.buckets = tuple(buckets)
@@ -32,44 +38,66 @@ class Spread:
 
 
 class Stats:
-    """The numbers of one worker."""
+    """The counts of one worker. One thread writes each count, or a lock protects it."""
 
     def __init__(self) -> None:
         self.ticks: Counter[tuple[str, str]] = Counter()
         self.completed: Counter[tuple[str, str, str]] = Counter()
-        self.swept: Counter[str] = Counter()
+        self.maintained: Counter[str] = Counter()
         self.enqueued = 0
         self.lost = 0
         self.refused = 0
-        self.waits = Spread(WAIT_BUCKETS)
-        self.runs = Spread(RUN_BUCKETS)
+        self.waits = Histogram(WAIT_BUCKETS)
+        self.runs = Histogram(RUN_BUCKETS)
         self.units: Counter[tuple[str, str]] = Counter()
-        self.unit_runs = Spread(UNIT_BUCKETS)
+        self.unit_runs = Histogram(UNIT_BUCKETS)
         self.batches: Counter[str] = Counter()
         self.plans: Counter[str] = Counter()
         self.missed: Counter[str] = Counter()
         self.set_back = 0
-        self.planner = Spread(PLANNER_BUCKETS)
-        self._units = threading.Lock()
+        self.planner = Histogram(PLANNER_BUCKETS)
+        self._units_lock = threading.Lock()
 
-    def ticked(self, part: str, result: str) -> None:
-        self.ticks[part, result] += 1
+    def ticked(self, service: str, result: str) -> None:
+        self.ticks[service, result] += 1
 
-    def units_finished(self, kind: str, ends: Sequence[UnitOutcome]) -> None:
-        """Several shards may run here, each in a thread of its own."""
-        with self._units:
-            for end in ends:
-                self.units[kind, end.state] += 1
-                if end.duration_ms is not None:
-                    self.unit_runs.add((kind,), end.duration_ms / 1000)
+    def units_finished(self, kind: str, outcomes: Sequence[UnitOutcome]) -> None:
+        """Count finished units; the threads of several shards may call it."""
+        with self._units_lock:
+            for outcome in outcomes:
+                self.units[kind, outcome.state] += 1
+                if outcome.duration_ms is not None:
+                    self.unit_runs.add((kind,), outcome.duration_ms / 1000)
 
-    def sweep(self, table: str, count: int) -> None:
-        self.swept[table] += count
+    def count_rows(self, table: str, count: int) -> None:
+        """Count rows that maintenance has changed."""
+        self.maintained[table] += count
 
     @property
     def results(self) -> dict[str, int]:
-        """How many runs ended in which way."""
         results: Counter[str] = Counter()
         for (_, _, result), count in self.completed.items():
             results[result] += count
         return dict(results)
+
+
+class RunTimes:
+    """A moving mean of run times per kind. An unknown kind counts as long.
+
+    Threads write without a lock: a mean that misses one run of many is good enough.
+    """
+
+    def __init__(self) -> None:
+        self._mean: dict[str, float] = {}
+
+    def learn(self, kind: str, seconds: float) -> None:
+        known = self._mean.get(kind)
+        self._mean[kind] = seconds if known is None else known + 0.1 * (seconds - known)
+
+    def is_short(self, kind: str) -> bool:
+        return self._mean.get(kind, SHORT_RUN_S) < SHORT_RUN_S
+
+    def ahead(self, kinds: list[str], slots: int) -> int:
+        """Number of jobs to hold ahead of free slots, by the slowest of *kinds*."""
+        slowest = max((self._mean[kind] for kind in kinds), default=SHORT_RUN_S)
+        return min(MAX_AHEAD, int(slots * AHEAD_S / max(slowest, 1e-6)))

@@ -1,6 +1,6 @@
-"""Traces, for applications that use OpenTelemetry: a job's span is linked to that of whoever enqueued it.
+"""OpenTelemetry spans: the span of a run links to the span of its enqueue.
 
-It is used where the application has loaded it already, and never loaded by us: whoever does without pays nothing.
+Only an application that has imported OpenTelemetry itself gets spans; others never load it.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from holdfast.store import Store
     from holdfast.worker.active_runs import Run
 
-LOADED = "opentelemetry.trace"
+MODULE = "opentelemetry.trace"
 
 
-def producing(kind: str) -> AbstractContextManager[str | None]:
-    """A producer's span around an enqueue; gives the trace context that goes with the job, or None without traces."""
-    return nullcontext() if LOADED not in sys.modules else _producing(kind)
+def enqueue_span(kind: str) -> AbstractContextManager[str | None]:
+    """A producer span around an enqueue; yields the trace context to store with the job, or None."""
+    return nullcontext() if MODULE not in sys.modules else _enqueue_span(kind)
 
 
 @contextmanager
-def _producing(kind: str) -> Iterator[str | None]:
+def _enqueue_span(kind: str) -> Iterator[str | None]:
     from opentelemetry import trace
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
@@ -39,18 +39,18 @@ def _producing(kind: str) -> Iterator[str | None]:
         yield carrier.get("traceparent")
 
 
-def dresser(store: Store) -> Callable[[Run], None]:
-    """Gives each run a span of its own, if the application uses traces by then."""
+def span_starter(store: Store) -> Callable[[Run], None]:
+    """A function that gives a run its own span, if the application uses traces by then."""
 
-    def dress(run: Run) -> None:
-        if LOADED in sys.modules:
-            run.around = lambda: _consuming(store, run.lease)
+    def start(run: Run) -> None:
+        if MODULE in sys.modules:
+            run.span = lambda: _run_span(store, run.lease)
 
-    return dress
+    return start
 
 
 @contextmanager
-def _consuming(store: Store, lease: Lease) -> Iterator[None]:
+def _run_span(store: Store, lease: Lease) -> Iterator[None]:
     from opentelemetry import trace
 
     tracer = trace.get_tracer("holdfast")
@@ -64,7 +64,7 @@ def _consuming(store: Store, lease: Lease) -> Iterator[None]:
 
 
 def _links(store: Store, lease: Lease) -> list[Any]:
-    """The span of whoever enqueued the job. A trace is never worth a job: without an answer there is no link."""
+    """A link to the span of the enqueue; none if the store fails, since a trace must not fail a job."""
     from opentelemetry import trace
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
@@ -74,5 +74,5 @@ def _links(store: Store, lease: Lease) -> list[Any]:
         context = None
     if context is None:
         return []
-    found = trace.get_current_span(TraceContextTextMapPropagator().extract({"traceparent": context}))
-    return [trace.Link(found.get_span_context())] if found.get_span_context().is_valid else []
+    span = trace.get_current_span(TraceContextTextMapPropagator().extract({"traceparent": context}))
+    return [trace.Link(span.get_span_context())] if span.get_span_context().is_valid else []

@@ -124,7 +124,7 @@ def test_metrics_and_health(app, url):
     assert 'holdfast_jobs_completed_total{kind="broken",queue="default",result="failed"} 1.0' in text
     assert 'holdfast_job_run_seconds_count{kind="double",queue="default"} 5.0' in text
     for name in (
-        *("ticks_total{", "jobs_enqueued_total", "job_wait_seconds_bucket{", "queue_depth{", "running_lapsed 0.0"),
+        *("ticks_total{", "jobs_enqueued_total", "job_wait_seconds_bucket{", "queue_depth{", "running_expired 0.0"),
         *("queue_oldest_ready_seconds{", "lease_lost_total", "fence_rejected_total", "heartbeat_age_seconds"),
     ):
         assert f"holdfast_{name}" in text

@@ -1,4 +1,4 @@
-"""The autoscaler on real workers, with a host that tests can set."""
+"""The autoscaler on real workers, with a fake host load."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LONG = "600"
 
 
 class Hosts:
-    """The host that all workers of a test see."""
+    """The load that all workers of a test read."""
 
     def __init__(self):
         self.now = EASY
@@ -51,15 +51,14 @@ def app(real_database, tmp_path, monkeypatch):
 
 @pytest.fixture
 def work(host, monkeypatch):
-    """Make a worker in this process on the host of the test."""
+    """Run a worker in this process with the host load of the test."""
 
     def work(app, **options):
         make = app.worker
 
-        def made(**given):
-            worker = make(**given)
-            scaler = worker._autoscaler
-            scaler._options = structs.replace(scaler._options, host=lambda: host.now)
+        def made(**settings):
+            worker = make(**settings)
+            worker._autoscaler._host.read = lambda: host.now
             return worker
 
         monkeypatch.setattr(app, "worker", made)
@@ -90,17 +89,17 @@ def tick(monkeypatch):
 
 
 def by_hand(app, host, **options):
-    """An autoscaler that nobody moves but the test."""
+    """An autoscaler that only the test ticks."""
     worker = WorkerId("w-1")
     app.store.workers.announce(worker, host=socket.gethostname(), pid=1, queues=["default"], kinds=[COMMAND])
-    scaling = AutoscalerOptions(host=lambda: host.now, **options)
+    settings = AutoscalerOptions(host=lambda: host.now, **options)
     return Autoscaler(
-        app.store, worker, command_kind(), queues=["default"], slots=8, options=scaling, changed=lambda: None
+        app.store, worker, command_kind(), queues=["default"], slots=8, options=settings, changed=lambda: None
     )
 
 
-def test_slots_and_memory_decide_who_begins(app, tmp_path, host, tick):
-    """One slot after the other; then the forecast says no, which is told and written down."""
+def test_slots_and_memory_decide_the_next_command(app, tmp_path, host, tick):
+    """Slots grow one by one; then the forecast refuses a command, which is published and recorded."""
     app.store.autoscaler.set_bounds("default", Bounds(1, 3))
     jobs = [add(app, tmp_path, "true", label="train") for _ in range(3)]
     scaler = by_hand(app, host, memory_profiles={"tr*": 30 * GB})
@@ -127,12 +126,12 @@ def test_slots_and_memory_decide_who_begins(app, tmp_path, host, tick):
     first.peak = 5 * GB
     scaler.finished(first, Done())
     assert scaler.admit(poison_suspects=0).lease.job_id == jobs[2]
-    scaler.resumed()
+    scaler.thaw_all()
     assert app.store.autoscaler.profiles(["train"])["train"].mean == 5 * GB
 
 
 def test_memory_that_others_take_or_were_promised_is_not_ours(app, tmp_path, host, tick):
-    """What another worker of this host has yet to take counts, and so does the rest of the host."""
+    """Memory that another worker has promised counts, and so does the rest of the host."""
     app.store.autoscaler.set_bounds("default", Bounds(4, 4))
     add(app, tmp_path, "true", memory=40 * GB)
     second = add(app, tmp_path, "true", memory=40 * GB)
@@ -150,7 +149,7 @@ def test_memory_that_others_take_or_were_promised_is_not_ours(app, tmp_path, hos
     )
     other.refresh()
     assert other.admit(poison_suspects=0) is None
-    one.resumed()
+    one.thaw_all()
     app.store.autoscaler.tell(WorkerId("w-1"), None)
     tick.at += 11
     other.tick()
@@ -165,7 +164,7 @@ def test_memory_that_others_take_or_were_promised_is_not_ours(app, tmp_path, hos
 
 
 def test_earlier_runs_of_a_label_are_remembered(app, tmp_path, host):
-    """Where a cap had them measured before the queue was scaled."""
+    """If a cap measured them before the queue was autoscaled."""
     for peak in range(1, 7):
         add(app, tmp_path, "true", label="old")
         (lease,) = app.store.leases.claim(WorkerId("w"), queues=["default"], kinds=[COMMAND])
@@ -179,8 +178,8 @@ def test_earlier_runs_of_a_label_are_remembered(app, tmp_path, host):
     assert app.store.autoscaler.profiles(["old"])["old"].mean == 3 * GB
 
 
-def test_programs_are_measured_and_what_can_never_fit_is_told(app, tmp_path, work):
-    """Without a cap too: the profile of a label holds what its programs took. The rest of the line goes on."""
+def test_commands_are_measured_and_misfits_are_reported(app, tmp_path, work):
+    """Without a cap too: the profile of a label contains its peaks. The rest of the line continues."""
     app.store.autoscaler.set_bounds("default", Bounds(2, 4))
     hungry = "x = bytearray(80 << 20); import time; time.sleep(1.5)"
     huge = add(app, tmp_path, "true", memory=900 * GB)
@@ -201,17 +200,17 @@ def test_programs_are_measured_and_what_can_never_fit_is_told(app, tmp_path, wor
     assert app.views.get(huge).state is State.READY
 
 
-def test_under_pressure_a_program_is_frozen_then_evicted_at_no_cost(tmp_path, host, work):
-    """The one that has worked least of those that may run twice; with memory it goes on, and later begins anew."""
+def test_under_pressure_a_command_is_frozen_then_evicted_at_no_cost(tmp_path, host, work):
+    """The one with the least work of those that may run twice. It continues with enough memory, and reruns later."""
     app = holdfast.Holdfast(f"sqlite:///{tmp_path / 'jobs.db'}")
-    program = f"open('pid', 'w').write(str(__import__('os').getpid())); __import__('time').sleep({LONG})"
+    code = f"open('pid', 'w').write(str(__import__('os').getpid())); __import__('time').sleep({LONG})"
     with work(app, slots=4):
         app.store.autoscaler.set_bounds("default", Bounds(2, 4))
-        # What began before the worker had heard of it would not be scaled.
+        # A command that began before the worker read the bounds would not be autoscaled.
         wait_until(lambda: any(each.scaling for each in app.store.workers.list()))
         once = add(app, tmp_path, "sleep", LONG, memory=GB, on_lost=OnLost.HOLD)
         wait_until(lambda: app.views.get(once).state is State.RUNNING)
-        again = add(app, tmp_path, sys.executable, "-c", program, memory=GB)
+        again = add(app, tmp_path, sys.executable, "-c", code, memory=GB)
         wait_until((tmp_path / "pid").exists)
         wait_until((tmp_path / "pid").read_text)
         process = psutil.Process(int((tmp_path / "pid").read_text()))
@@ -234,7 +233,7 @@ def test_under_pressure_a_program_is_frozen_then_evicted_at_no_cost(tmp_path, ho
 
 
 def test_queues_that_are_not_scaled_are_left_alone(app, tmp_path, work):
-    """Their programs run as ever, and are not measured; other kinds of a scaled queue are claimed as ever."""
+    """Their commands run unmeasured as before; other kinds of an autoscaled queue are claimed as before."""
 
     @app.job()
     def double(n: int) -> int:

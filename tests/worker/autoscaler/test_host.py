@@ -1,4 +1,4 @@
-"""The host as the autoscaler sees it, with made-up files of the kernel."""
+"""The load of a host, read from made-up files of the kernel."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ GB = 1 << 30
 
 @pytest.fixture
 def machine(tmp_path):
-    """Writes files of a kernel and reads the host from them."""
+    """Write files of a kernel and read the host load from them."""
     proc, groups = tmp_path / "proc", tmp_path / "cgroup"
 
     def put(path, text):
@@ -30,7 +30,7 @@ def machine(tmp_path):
 
 
 def test_a_plain_machine(machine):
-    """All of its memory, and no pressure where the kernel tells of none."""
+    """All of its memory, and no pressure where the kernel reports none."""
     host = machine()
     assert (host.total, host.used, host.swapped) == (64 * GB, 24 * GB, 77)
     assert (host.cpu_pressure, host.memory_pressure) == (None, None)
@@ -38,14 +38,14 @@ def test_a_plain_machine(machine):
 
 
 def test_pressure(machine):
-    """The share of the last ten seconds: some wait for a processor, all wait for memory."""
+    """The share of the last ten seconds in which some wait for a processor, or all wait for memory."""
     lines = "some avg10=12.50 avg60=1.00 avg300=0 total=1\nfull avg10=3.25 avg60=0 avg300=0 total=1\n"
     host = machine(**{"pressure/cpu": lines, "pressure/memory": lines})
     assert (host.cpu_pressure, host.memory_pressure) == (12.5, 3.25)
 
 
 def test_a_container_with_control_groups_of_version_2(machine):
-    """The tightest of the groups around us counts; files of the disk that it caches can go; so does its quota."""
+    """The tightest group counts, with its quota; cached files do not count."""
     host = machine(
         "0::/pods/one\n",
         **{
@@ -62,7 +62,7 @@ def test_a_container_with_control_groups_of_version_2(machine):
 
 
 def test_a_container_with_control_groups_of_version_1(machine):
-    """Their own files; a limit beyond the machine's memory is none; a path that is not mounted here is passed by."""
+    """They have their own files. A limit beyond the machine's memory and a path that is not mounted are ignored."""
     host = machine(
         "5:memory:/docker/abc\n4:cpu,cpuacct:/docker/abc\n",
         **{
@@ -78,8 +78,8 @@ def test_a_container_with_control_groups_of_version_1(machine):
     assert plain.total == 64 * GB
 
 
-def test_this_very_host():
-    """Whatever it is, its figures make sense."""
+def test_this_host():
+    """Its values are plausible."""
     host = read_host()
     assert 0 <= host.used <= host.total
     assert host.cores > 0

@@ -1,4 +1,4 @@
-"""Programs as jobs: their words, their logs, their caps, and that nothing of them outlives its job."""
+"""Commands as jobs: arguments, logs, caps, and no process that outlives its job."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from holdfast.domain.jobs.dependencies import After
 from holdfast.domain.jobs.new_job import NewJob
 from holdfast.settings import log_folder
 from holdfast.worker.commands import cgroups
-from holdfast.worker.commands.cgroups import enforcer_here
+from holdfast.worker.commands.caps import best_cap_method, enforcer_here
 from holdfast.worker.commands.executor import log_path
 from holdfast.worker.commands.output import CUT, AttemptLog
 from tests.support.processes import Child, gone, wait_until
 
-#: Whatever a shell would read: none may be read.
+#: Characters that a shell would interpret.
 NASTY = [
     "; touch pwned",
     "$(touch pwned)",
@@ -57,7 +57,7 @@ def app(real_database, tmp_path, monkeypatch):
 
 @pytest.fixture
 def add(app, tmp_path):
-    """Add a program that runs in the directory of the test."""
+    """Add a command that runs in the directory of the test."""
 
     def add(*words, label=None, max_attempts=1, after=None, retry=None, **options):
         options = {"cwd": str(tmp_path), "env": {"PATH": os.environ["PATH"]}, **options}
@@ -72,7 +72,7 @@ def add(app, tmp_path):
 
 @pytest.fixture
 def run(app, add):
-    """Add a program, have it run, and answer its job."""
+    """Add a command, run it and return its job."""
 
     def run(*words, **options):
         job_id = add(*words, **options)
@@ -94,11 +94,11 @@ def python(code, *words):
     return [sys.executable, "-c", code, *words]
 
 
-# -- words and their environment ---------------------------------------------------------------
+# -- arguments and environment -----------------------------------------------------------------
 
 
-def test_words_reach_the_program_as_they_are(app, run, tmp_path):
-    """Nothing is read by a shell."""
+def test_arguments_reach_the_command_unchanged(app, run, tmp_path):
+    """No shell interprets them."""
     job = run(*python("import json, sys; print(json.dumps(sys.argv[1:]))", *NASTY))
     assert (job.state, json.loads(log_of(app, job))) == (State.DONE, NASTY)
     assert not (tmp_path / "pwned").exists()
@@ -116,23 +116,27 @@ def test_variables_and_directories_are_read_by_no_shell(app, run, tmp_path):
     assert not list(tmp_path.rglob("pwned"))
 
 
-def test_it_finds_little_of_its_workers_environment(app, run, monkeypatch):
-    """What was stored, a home, and facts about its job; no secrets of whoever started the worker."""
+def test_a_command_gets_little_of_its_workers_environment(app, run, monkeypatch):
+    """It gets the stored variables, a home and values about its job, but no secrets of the worker."""
     monkeypatch.setenv("WORKERS_SECRET", "x")
     job = run(
         *python("import json, os; print(json.dumps(dict(os.environ)))"), env={"MINE": "1"}, parameters={"year": "2020"}
     )
-    found = json.loads(log_path(log_folder(app.url), job.id, 1, {"year": "2020"}).read_text())
-    assert "WORKERS_SECRET" not in found
-    assert (found["MINE"], found["HOLDFAST_JOB_ID"], found["HOLDFAST_PARAM_year"]) == ("1", str(job.id), "2020")
-    assert "HOLDFAST_URL" not in found
+    variables = json.loads(log_path(log_folder(app.url), job.id, 1, {"year": "2020"}).read_text())
+    assert "WORKERS_SECRET" not in variables
+    assert (variables["MINE"], variables["HOLDFAST_JOB_ID"], variables["HOLDFAST_PARAM_year"]) == (
+        "1",
+        str(job.id),
+        "2020",
+    )
+    assert "HOLDFAST_URL" not in variables
 
 
 def test_nothing_can_be_read_from_it(run):
     assert run("cat").state is State.DONE
 
 
-# -- how it ended ------------------------------------------------------------------------------
+# -- outcomes ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -146,38 +150,38 @@ def test_nothing_can_be_read_from_it(run):
         (["/etc"], "cannot_start", None),
     ],
 )
-def test_how_it_ended_is_recorded(app, run, words, reason, code):
+def test_exit_codes_and_reasons_are_recorded(app, run, words, reason, code):
     job = run(*words)
     (attempt,) = app.views.attempts(job.id)
     assert (job.state, attempt.reason, attempt.exit_code) == (State.DEAD, reason, code)
 
 
-def test_a_directory_that_is_missing_is_told(run, tmp_path):
+def test_a_missing_directory_fails_the_start(run, tmp_path):
     job = run("true", cwd=str(tmp_path / "nowhere"))
     assert (job.reason, job.error) == ("cannot_start", f"there is no directory {tmp_path / 'nowhere'}")
 
 
-def test_a_failure_ends_with_the_last_words(run):
+def test_a_failure_includes_the_end_of_the_output(run):
     job = run("sh", "-c", "echo first; echo the disk is on fire >&2; exit 1")
     assert job.error.splitlines()[0] == "it ended with exit code 1"
     assert job.error.endswith("the disk is on fire")
 
 
-def test_success_tells_what_it_took(run):
+def test_a_success_records_its_resources(run):
     result = json.loads(run(*python("sum(range(10**6))")).result)
     assert result["exit_code"] == 0
     assert result["cpu_seconds"] > 0
     assert result["log"].endswith("-1.log")
 
 
-def test_a_timeout_is_asked_for_first(run, tmp_path):
-    """The program hears of it, and may tidy up."""
+def test_a_timeout_begins_with_a_request_to_end(run, tmp_path):
+    """The command receives a signal and may clean up."""
     code = "trap 'touch tidied; exit 0' TERM; touch begun; while :; do sleep 0.01; done"
     job = run("sh", "-c", code, timeout=timedelta(seconds=0.5))
     assert (job.state, job.reason, (tmp_path / "tidied").exists()) == (State.DEAD, "run_timeout", True)
 
 
-def test_who_is_cancelled_ends(app, add, tmp_path):
+def test_a_cancelled_command_ends(app, add, tmp_path):
     job_id = add("sh", "-c", "touch begun; exec sleep 60")
     with app.worker(poll=0.05, heartbeat=0.2):
         wait_until((tmp_path / "begun").exists)
@@ -185,7 +189,7 @@ def test_who_is_cancelled_ends(app, add, tmp_path):
         assert wait_until(lambda: app.views.get(job_id).state is State.CANCELLED)
 
 
-def test_a_worker_that_ends_gives_its_programs_back(app, add, tmp_path):
+def test_a_worker_that_stops_releases_its_commands(app, add, tmp_path):
     """Without losing an attempt."""
     job_id = add("sh", "-c", "touch begun; exec sleep 60")
     with app.worker(poll=0.05, grace=0.5):
@@ -198,7 +202,7 @@ def test_a_worker_that_ends_gives_its_programs_back(app, add, tmp_path):
 
 
 def test_attempts_have_logs_of_their_own(app, run, tmp_path):
-    """A retry never mixes with an old log."""
+    """A retry never writes to an old log."""
     code = "echo attempt $HOLDFAST_ATTEMPT; [ $HOLDFAST_ATTEMPT = 3 ]"
     job = run("sh", "-c", code, max_attempts=3, retry='{"steps": [0.0], "jitter": 0.0}')
     assert job.state is State.DONE
@@ -217,8 +221,8 @@ def test_a_log_can_be_read_while_it_is_written(app, add, tmp_path):
 
 
 def test_a_log_is_capped(tmp_path):
-    """The newer half stays, from the beginning of a line on."""
-    log = AttemptLog(tmp_path / "log", largest=1000)
+    """The newer half stays, from the beginning of a line."""
+    log = AttemptLog(tmp_path / "log", max_bytes=1000)
     for n in range(500):
         log.write(f"line {n}\n".encode())
     log.close()
@@ -237,7 +241,7 @@ def test_a_full_disk_costs_lines_and_nothing_else():
     log.close()
 
 
-def test_a_log_that_cannot_be_made_does_not_fail_the_program(app, run):
+def test_a_log_that_cannot_be_made_does_not_fail_the_command(app, run):
     folder = log_folder(app.url)
     folder.parent.mkdir(parents=True, exist_ok=True)
     folder.write_text("in the way")
@@ -246,7 +250,7 @@ def test_a_log_that_cannot_be_made_does_not_fail_the_program(app, run):
 
 # -- trees of processes ------------------------------------------------------------------------
 
-#: Starts processes that leave its session, and tells their numbers.
+#: Starts processes that leave its session, and prints their PIDs.
 DAEMONS = """
 import os, signal, sys
 reading, writing = os.pipe()
@@ -274,10 +278,10 @@ def daemons(tmp_path, count=20, then=""):
 
 
 def pids(folder):
-    return [int(found.name) for found in folder.iterdir()]
+    return [int(file.name) for file in folder.iterdir()]
 
 
-def test_what_was_left_behind_is_ended(run, tmp_path):
+def test_orphans_are_killed(run, tmp_path):
     words, folder = daemons(tmp_path, count=200)
     assert run(*words).state is State.DONE
     wait_until(lambda: all(gone(pid) for pid in pids(folder)))
@@ -297,7 +301,7 @@ def work(pipe, url, folder):
 
 @pytest.mark.parametrize("how", ["kill", "pause"])
 def test_nothing_outlives_its_worker(app, add, real_database, tmp_path, how):
-    """Killed -9 or stopped past its lease: its program is dead, with all that it started, before another begins."""
+    """Killed -9 or stopped past its lease: its command and all descendants are dead before another run begins."""
     words, folder = daemons(tmp_path, count=5, then="signal.pause()")
     job_id = add(*words)
     child = Child(work, real_database.url, str(tmp_path))
@@ -318,7 +322,7 @@ def supervisors(of):
 
 
 def test_nothing_outlives_its_supervisor(app, add, tmp_path):
-    """Killed -9: the programs are ended before anybody may run them again."""
+    """Killed -9: the commands are dead before another worker may run them."""
     words, folder = daemons(tmp_path, count=5, then="signal.pause()")
     job_id = add(*words, max_attempts=2, retry='{"steps": [60.0], "jitter": 0.0}')
     with app.worker(poll=0.05):
@@ -329,15 +333,15 @@ def test_nothing_outlives_its_supervisor(app, add, tmp_path):
         assert all(gone(pid) for pid in pids(folder))
 
 
-def test_what_a_killed_worker_and_its_supervisor_left_is_ended_by_the_next(app, add, real_database, tmp_path):
+def test_the_next_worker_kills_the_commands_of_a_killed_worker_and_supervisor(app, add, real_database, tmp_path):
     words, folder = daemons(tmp_path, count=5, then="signal.pause()")
     add(*words)
     child = Child(work, real_database.url, str(tmp_path))
     child.hear()
     wait_until((tmp_path / "daemons-ready").exists)
-    found = supervisors(child.pid)
+    own = supervisors(child.pid)
     child.pause()
-    for supervisor in found:
+    for supervisor in own:
         supervisor.kill()
     child.kill()
     child.end()
@@ -348,13 +352,13 @@ def test_what_a_killed_worker_and_its_supervisor_left_is_ended_by_the_next(app, 
         wait_until(lambda: all(gone(pid) for pid in left))
 
 
-def test_who_ignores_the_request_is_killed(app, add, tmp_path):
+def test_a_command_that_ignores_the_request_is_killed(app, add, tmp_path):
     job_id = add("sh", "-c", "trap '' TERM; touch begun; while :; do sleep 0.05; done")
     with app.worker(poll=0.05, heartbeat=0.2):
         wait_until((tmp_path / "begun").exists)
         app.control.cancel(Selector(ids=(job_id,)), actor="ada")
         wait_until(lambda: app.views.get(job_id).state is State.CANCELLED)
-    assert not [found for found in psutil.process_iter(["cwd"]) if found.info["cwd"] == str(tmp_path)]
+    assert not [process for process in psutil.process_iter(["cwd"]) if process.info["cwd"] == str(tmp_path)]
 
 
 # -- caps --------------------------------------------------------------------------------------
@@ -363,8 +367,8 @@ HUNGRY = "x = bytearray(300 * 1024 * 1024); print(len(x))"
 CAP = 100 * 1024 * 1024
 
 
-def test_a_program_that_takes_too_much_is_killed(app, run):
-    """Told apart from other kills, with the cap, the peak and who saw to it."""
+def test_a_command_beyond_its_memory_cap_is_killed(app, run):
+    """Its reason differs from other kills and includes the cap, the peak and the enforcer."""
     job = run(*python(HUNGRY), memory=CAP)
     (attempt,) = app.views.attempts(job.id)
     assert (job.state, attempt.reason) == (State.DEAD, "oom")
@@ -372,14 +376,14 @@ def test_a_program_that_takes_too_much_is_killed(app, run):
     assert "killed by " in job.error
 
 
-def test_a_shell_does_not_hide_it(run):
-    """The shell ends well, and what it ran was killed: the counter of the kernel tells."""
+def test_a_shell_does_not_hide_the_kill(run):
+    """The shell exits with 0, but the kernel's counter shows the kill of its child."""
     if enforcer_here() == "watch":
         pytest.fail("this machine has no control groups: run the tests where it has")
     assert run("sh", "-c", f"'{sys.executable}' -c '{HUNGRY}'; exit 0", memory=CAP).reason == "oom"
 
 
-def test_who_keeps_to_his_cap_is_left_alone(run):
+def test_a_command_within_its_cap_is_left_alone(run):
     job = run(*python("x = bytearray(20 * 1024 * 1024)"), memory=CAP)
     result = json.loads(job.result)
     assert job.state is State.DONE
@@ -388,38 +392,38 @@ def test_who_keeps_to_his_cap_is_left_alone(run):
 
 
 def test_without_control_groups_the_tree_is_watched(app, run, monkeypatch):
-    """Also what a child of a child takes."""
+    """The memory of grandchildren counts too."""
     monkeypatch.setenv("HOLDFAST_CAPS", "watch")
     job = run("sh", "-c", f"'{sys.executable}' -c '{HUNGRY}; import time; time.sleep(30)'; exit 0", memory=CAP)
     assert (job.reason, job.error.splitlines()[0].endswith("killed by watch")) == ("oom", True)
 
 
-def test_who_requires_a_cap_is_refused_where_there_is_none(run, monkeypatch):
+def test_a_required_cap_is_refused_where_there_is_none(run, monkeypatch):
     monkeypatch.setenv("HOLDFAST_CAPS", "watch")
     job = run("true", memory=CAP, require_cap=True)
     assert (job.state, job.reason) == (State.DEAD, "cannot_start")
     assert "--require-cap" in job.error
 
 
-def cells():
-    """Those of this process, and of makers that are gone: others may run programs at the same time."""
-    return {cell for cell in Path("/sys/fs/cgroup").rglob("holdfast-*") if _is_ours(int(cell.name.split("-")[2]))}
+def groups():
+    """Groups of this process and of dead ones; other processes may run commands at the same time."""
+    return {group for group in Path("/sys/fs/cgroup").rglob("holdfast-*") if _is_ours(int(group.name.split("-")[2]))}
 
 
-def _is_ours(maker):
+def _is_ours(pid):
     try:
-        return os.getpid() in {parent.pid for parent in psutil.Process(maker).parents()}
+        return os.getpid() in {parent.pid for parent in psutil.Process(pid).parents()}
     except psutil.NoSuchProcess:
         return True
 
 
-def test_no_cell_is_left_behind(run):
-    before = cells()
+def test_no_control_group_is_left_behind(run):
+    before = groups()
     run("true", memory=CAP, cpus=0.5)
     run(*python(HUNGRY), memory=CAP)
     run("there-is-no-such-program", memory=CAP)
     run("true", memory=1)
-    wait_until(lambda: cells() <= before)
+    wait_until(lambda: groups() <= before)
 
 
 def test_a_share_of_the_processors_is_kept(run):
@@ -434,7 +438,7 @@ def test_a_share_of_the_processors_is_kept(run):
 # -- among other jobs --------------------------------------------------------------------------
 
 
-def test_programs_wait_for_each_other(app, add):
+def test_commands_wait_for_each_other(app, add):
     first = add("sh", "-c", "exit 1")
     ok = add("true", after=After(ids=(first,)))
     failed = add("true", after=After(ids=(first,), when="failed"))
@@ -449,8 +453,8 @@ def test_many_run_side_by_side(app, add):
     assert app.views.count(Selector(states=(State.DONE,))).count == 50
 
 
-def test_a_signal_for_the_worker_reaches_no_program(app, add, tmp_path):
-    """Ctrl-C goes to the whole group of a terminal: programs have a session of their own."""
+def test_a_signal_for_the_worker_reaches_no_command(app, add, tmp_path):
+    """Ctrl-C goes to the whole group of a terminal, but commands have their own session."""
     add("sh", "-c", "echo $$ > pid; exec sleep 60")
     with app.worker(poll=0.05, grace=0.2):
         wait_until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().strip())
@@ -458,12 +462,12 @@ def test_a_signal_for_the_worker_reaches_no_program(app, add, tmp_path):
         assert os.getsid(pid) == pid != os.getsid(0)
 
 
-# -- cells, and a disk that tells late ---------------------------------------------------------
+# -- control groups, and a disk that is full late -----------------------------------------------
 
 
-def test_cells_of_the_living_are_left_alone(tmp_path):
-    """An empty cell may be one that a command is about to enter: only those of dead makers go."""
-    own = tmp_path / cgroups.cell_name("mine")
+def test_control_groups_of_live_supervisors_are_left_alone(tmp_path):
+    """An empty group may be one that a command is about to join: only those of dead supervisors are listed."""
+    own = tmp_path / cgroups.group_name("mine")
     prefix = own.name.removesuffix(f"{os.getpid()}-mine")
     finished = subprocess.Popen(["true"])
     finished.wait()
@@ -474,22 +478,22 @@ def test_cells_of_the_living_are_left_alone(tmp_path):
     assert cgroups.abandoned(tmp_path) == [left]
 
 
-def test_a_look_at_the_caps_removes_no_cell_of_another_supervisor():
-    """A cell that was just made, and is empty, outlives the start of another supervisor on this host."""
-    rung = cgroups.best_cap_method()
-    if not isinstance(rung, cgroups.GroupsV1 | cgroups.GroupsV2):
+def test_detecting_caps_deletes_no_group_of_another_supervisor():
+    """A new, empty group outlives the start of another supervisor on this host."""
+    method = best_cap_method()
+    if not isinstance(method, cgroups.CgroupsV1 | cgroups.CgroupsV2):
         pytest.skip("this host has no control groups that we may make")
-    cell = rung.make("young", memory=10**8, cpus=None)
+    group = method.make("young", memory=10**8, cpus=None)
     try:
-        look = "from holdfast.worker.commands.cgroups import best_rung; best_rung()"
-        subprocess.run([sys.executable, "-c", look], check=True, timeout=60)
-        assert cell.peak() is not None
+        code = "from holdfast.worker.commands.caps import best_cap_method; best_cap_method()"
+        subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+        assert group.peak() is not None
     finally:
-        cell.remove()
+        group.delete()
 
 
 def test_a_log_whose_close_fails_costs_nothing(tmp_path, monkeypatch, caplog):
-    """Some disks tell at the end that they are full: the program has not failed by that."""
+    """Some file systems report a full disk at the close; that does not fail the command."""
     log = AttemptLog(tmp_path / "log")
     log.write(b"words")
 

@@ -1,4 +1,4 @@
-"""Handlers in child processes: they talk like any handler, and die alone."""
+"""Handlers in child processes: they have the whole context, and a dying child costs only its own run."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ def jobs(app):
 
 
 def test_children_run_jobs_and_are_used_again(app, jobs):
-    """As many children as slots, whatever the number of jobs."""
+    """There are as many children as slots, whatever the number of jobs."""
     doubles = jobs["double"].enqueue_many([{"n": n} for n in range(50)])
     refs = jobs["who"].enqueue_many([{}] * 20)
     worker = drain(app, slots=2)
     assert [ref.result() for ref in doubles] == [n * 2 for n in range(50)]
-    facts = [ref.result() for ref in refs]
-    assert 1 <= len({pid for pid, *_ in facts}) <= 2
-    assert os.getpid() not in {pid for pid, *_ in facts}
-    assert [fact[1:] for fact in facts] == [[ref.id, 1, 1, worker.id, True] for ref in refs]
+    results = [ref.result() for ref in refs]
+    assert 1 <= len({pid for pid, *_ in results}) <= 2
+    assert os.getpid() not in {pid for pid, *_ in results}
+    assert [result[1:] for result in results] == [[ref.id, 1, 1, worker.id, True] for ref in refs]
 
 
-def test_a_child_can_say_what_any_handler_can(app, jobs):
-    """Progress, checkpoint, heartbeat, children, steps, over the line to its worker."""
+def test_a_child_has_the_whole_context(app, jobs):
+    """Progress, checkpoints, heartbeats, children and steps work over the channel to the worker."""
     ref = jobs["talk"].enqueue()
     drain(app)
     begin, child, step = ref.result()
@@ -58,8 +58,8 @@ def test_coroutines_can_run_in_children(app, jobs):
     assert ref.result() == 2
 
 
-def test_a_child_is_replaced_when_it_has_grown_old(app, jobs):
-    """After so many jobs, or so much memory."""
+def test_a_child_is_replaced_at_its_limits(app, jobs):
+    """After a number of jobs, or at a size in memory."""
     refs = jobs["who"].enqueue_many([{}] * 6)
     drain(app, slots=1, child_jobs=2)
     assert len({ref.result()[0] for ref in refs}) == 3
@@ -79,7 +79,7 @@ def test_a_child_that_dies_is_a_crash_and_ends_dead(app, jobs):
     assert all(ref.job().attempts == 1 for ref in good)
 
 
-def test_an_exit_of_the_child_is_told(app, jobs):
+def test_an_exit_of_the_child_is_recorded(app, jobs):
     ref = jobs["leave"].enqueue()
     drain(app)
     assert (ref.state, ref.job().reason) == (State.DEAD, "exit_3")
@@ -103,7 +103,7 @@ def test_a_cancel_reaches_the_child(app, jobs):
 
 
 def test_a_child_that_does_not_listen_is_killed_at_its_timeout(app, jobs, tmp_path):
-    """Even one that holds the interpreter's lock."""
+    """Even if it holds the interpreter's lock."""
     path = tmp_path / "pid"
     ref = jobs["ignore_all"].enqueue(str(path))
     with working(app):
@@ -113,15 +113,15 @@ def test_a_child_that_does_not_listen_is_killed_at_its_timeout(app, jobs, tmp_pa
 
 
 def test_a_child_that_holds_the_interpreters_lock_loses_no_lease(app, jobs):
-    """The worker that renews is another process."""
+    """The worker renews in another process."""
     ref = jobs["hold_lock_briefly"].enqueue()
     with working(app, heartbeat=0.2):
         job = ref.wait(120)
     assert (job.state, job.token) == (State.DONE, 1)
 
 
-def test_what_a_child_leaves_behind_is_ended(app, jobs, tmp_path):
-    """Also what has left its session (I16)."""
+def test_processes_that_a_child_leaves_are_killed(app, jobs, tmp_path):
+    """Even processes that have left its session (I16)."""
     path = tmp_path / "pid"
     ref = jobs["daemonise"].enqueue(str(path))
     drain(app)
@@ -129,7 +129,7 @@ def test_what_a_child_leaves_behind_is_ended(app, jobs, tmp_path):
     assert wait_until(lambda: gone(int(path.read_text())))
 
 
-def test_the_end_of_the_supervisor_hurts_only_what_ran(app, jobs):
+def test_the_end_of_the_supervisor_costs_only_active_runs(app, jobs):
     """A new one is started with the next child."""
     first = jobs["wait_for_stop"].enqueue()
     with working(app, slots=1):
@@ -142,14 +142,14 @@ def test_the_end_of_the_supervisor_hurts_only_what_ran(app, jobs):
 
 
 def supervisor_pid() -> int:
-    """The newest: programs of units, in other tests, have one that stays."""
+    """The newest supervisor: commands of units, in other tests, keep one of their own."""
     own = psutil.Process().children()
     supervisors = [child for child in own if "holdfast.worker.commands.supervisor" in child.cmdline()]
     return max(supervisors, key=psutil.Process.create_time).pid
 
 
 def test_a_handler_that_cannot_be_imported_hurts_only_itself(app, jobs):
-    """With the reason on its attempt."""
+    """Its attempt records the reason."""
     broken = app.job(executor="process", max_attempts=1)(_from("tests.support.programs.broken_module"))
     bad, good = broken.enqueue(), jobs["double"].enqueue(2)
     drain(app)
@@ -166,8 +166,8 @@ def _from(module: str):
     return broken
 
 
-def test_a_fork_has_no_say(app, jobs):
-    """A copy of the child that a handler left behind ends no other job."""
+def test_a_fork_cannot_answer(app, jobs):
+    """A copy of the child that a handler has left finishes no other job."""
     first = jobs["fork"].enqueue()
     rest = [jobs["outlast"].options(after=first).enqueue() for _ in range(2)]
     drain(app, slots=1)
@@ -176,7 +176,7 @@ def test_a_fork_has_no_say(app, jobs):
 
 
 def test_a_thread_that_outlives_its_run_writes_nothing(app, jobs, monkeypatch, tmp_path):
-    """Its token is over, though its process runs the next job."""
+    """Its token is old, though its process runs the next job."""
     monkeypatch.chdir(tmp_path)
     first = jobs["linger"].enqueue()
     after = jobs["outlast"].options(after=first).enqueue()
@@ -186,11 +186,11 @@ def test_a_thread_that_outlives_its_run_writes_nothing(app, jobs, monkeypatch, t
     assert list(tmp_path.glob("stray-refused-*"))
 
 
-def test_odd_words_hurt_only_their_own_job(app, jobs):
-    """Each with its own error; the slot goes on."""
-    refs = {what: jobs["odd"].enqueue(what) for what in ("float", "huge", "surrogate", "message", "none")}
+def test_odd_messages_hurt_only_their_own_job(app, jobs):
+    """Each gets its own error, and the slot continues."""
+    refs = {case: jobs["odd"].enqueue(case) for case in ("float", "huge", "surrogate", "message", "none")}
     drain(app, slots=1)
-    assert {what: ref.state for what, ref in refs.items()} == {
+    assert {case: ref.state for case, ref in refs.items()} == {
         "float": State.DEAD,
         "huge": State.DEAD,
         "surrogate": State.DEAD,
@@ -203,7 +203,7 @@ def test_odd_words_hurt_only_their_own_job(app, jobs):
 
 
 def test_a_kind_that_no_child_could_find_is_refused_at_the_start(app):
-    """Not at every attempt of every job."""
+    """Not only at every attempt of every job."""
 
     @app.job(executor="process")
     def inner() -> None: ...
@@ -212,7 +212,7 @@ def test_a_kind_that_no_child_could_find_is_refused_at_the_start(app):
         app.worker()
 
 
-def test_a_program_without_a_guard_is_told(tmp_path):
+def test_a_script_without_a_main_block_is_refused(tmp_path):
     """Its children would start workers of their own."""
     script = tmp_path / "main.py"
     script.write_text(
@@ -230,8 +230,8 @@ def test_a_program_without_a_guard_is_told(tmp_path):
     assert '__name__ == "__main__"' in done.stdout, done
 
 
-def test_what_children_started_ends_with_the_worker(app, jobs, tmp_path):
-    """Also after a clean end, and though it has left the child's session."""
+def test_descendants_of_children_end_with_the_worker(app, jobs, tmp_path):
+    """Even after a clean stop, and even if they have left the child's session."""
     path = tmp_path / "pid"
     jobs["background"].enqueue(str(path))
     drain(app)

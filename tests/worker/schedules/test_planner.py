@@ -166,7 +166,7 @@ def test_a_slow_provider_holds_up_its_own_schedule_alone(app):
     app.schedules.create("other", "rollup", "*/5 * * * *")
     one = planner(app, provider_wait=0.01)
     assert one.tick().processed == 1
-    assert (one.tick().rest, minutes(app), minutes(app, "other")) == (0.2, [], [0])
+    assert (one.tick().next_in, minutes(app), minutes(app, "other")) == (0.2, [], [0])
     answer.set()
     wait_until(lambda: one.tick().processed)
     assert minutes(app) == [0]
@@ -379,9 +379,9 @@ def test_a_planner_rests_until_the_next_plan_or_half_a_minute(app, clock):
     one = planner(app)
     while one.tick().considered:
         pass
-    assert one.tick().rest == 30.0
+    assert one.tick().next_in == 30.0
     clock.advance(minutes=4, seconds=50)
-    assert one.tick().rest == 10.0
+    assert one.tick().next_in == 10.0
 
 
 # -- with real workers -------------------------------------------------------------------------
@@ -464,7 +464,7 @@ def test_a_schedule_that_is_made_while_a_worker_runs_is_planned_soon(real_app):
 def test_a_worker_may_leave_planning_to_others(real_app):
     declare(real_app)
     with real_app.worker(poll=0.05, plans=False) as worker:
-        wait_until(lambda: worker.counts.ticks["sweeper", "processed"])
+        wait_until(lambda: worker.counts.ticks["maintenance", "processed"])
         assert not any(part == "planner" for part, _ in worker.counts.ticks)
     assert minutes(real_app) == []
 

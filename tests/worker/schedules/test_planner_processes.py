@@ -34,7 +34,7 @@ def keep_planning(pipe, url):
     planner = Planner(open_store(url), ScopeProviders({"pair": lambda: ["a", "b"]}), counts=Stats())
     pipe.send("up")
     while True:
-        planner.bell.wait(min(planner.tick().rest, 0.02))
+        planner.wake.wait(min(planner.tick().next_in, 0.02))
 
 
 class Planners:

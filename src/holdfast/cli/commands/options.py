@@ -150,7 +150,7 @@ def check_caps(command: Command) -> None:
         return
     if not command.capped:
         raise InvalidInput("there is no cap to require", hint="Add --memory or --cpus.")
-    from holdfast.worker.commands.cgroups import enforcer_here
+    from holdfast.worker.commands.caps import enforcer_here
 
     if enforcer_here() == "watch":
         hint = "See holdfast doctor; or leave --require-cap out: its memory is watched then."

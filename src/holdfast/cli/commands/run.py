@@ -56,7 +56,7 @@ def run(session: CliSession, *, argv: tuple[str, ...], shell: bool, **options: A
     Example:
       holdfast run --memory 2G --timeout 1h -- python train.py
     """
-    if os.environ.get(MARK):
+    if os.environ.get(CHILD_VARIABLE):
         raise ConfigurationError("a job cannot run programs in its own place", hint="Let it add them: holdfast add.")
     argv = ("/bin/sh", "-c", " ".join(argv)) if shell else argv
     queue_options = {

@@ -114,7 +114,7 @@ class _ShardWatch:
     name = "minder"
 
     def __init__(self, store: Store, driver: Driver, context: RunContext, sharding: Sharding) -> None:
-        self.bell = threading.Event()
+        self.wake = threading.Event()
         self._store = store
         self._driver = driver
         self._context = context

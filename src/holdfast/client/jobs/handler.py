@@ -107,7 +107,7 @@ class Enqueuer:
             InvalidPayload: The arguments do not fit the handler's annotations.
         """
         payload = self.kind.bind(args, kwargs)
-        with producing(self.kind.name) as trace:
+        with enqueue_span(self.kind.name) as trace:
             request = self.request(payload, trace)
             if self._options.connection is None:
                 return self._ref(self._registry.store().jobs.enqueue(request))

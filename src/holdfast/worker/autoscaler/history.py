@@ -1,4 +1,4 @@
-"""What programs take, as this worker knows it: read from the store now and then, and told to it."""
+"""The memory history of commands: profiles read from the store, and new peaks written to it."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from holdfast.store.jobs.queries import JobQueries
 from holdfast.worker import clock
 from holdfast.worker.autoscaler.queue import name_of
 
-#: What is known is read again after so many seconds: other hosts learn too.
-FRESH = 5.0
-#: So many earlier runs of a label are looked at, when none was measured for its profile.
-EARLIER = 20
+#: Profiles are read again after this time, since other hosts learn too.
+MAX_AGE_S = 5.0
+#: Number of finished runs of a label that are read when its profile is empty.
+EARLIER_RUNS = 20
 
 
 class _Result(Struct):
@@ -28,57 +28,58 @@ class _Result(Struct):
 
 
 class MemoryHistory:
-    """Profiles by name. What was measured is written by :meth:`flush`; any thread may tell."""
+    """Profiles by name. Any thread may add a peak; :meth:`flush` writes them."""
 
-    def __init__(self, scaling: AutoscalerStore, views: JobQueries) -> None:
-        self._autoscaler = scaling
+    def __init__(self, store: AutoscalerStore, views: JobQueries) -> None:
+        self._store = store
         self._views = views
-        self._known: dict[str, tuple[float, Profile]] = {}
-        self._asked: set[str] = set()
+        #: Profiles with the time of their reading.
+        self._profiles: dict[str, tuple[float, Profile]] = {}
+        #: Names whose earlier runs were read already.
+        self._searched: set[str] = set()
         self._peaks: list[tuple[str, int]] = []
 
     def of(self, line: Sequence[ReadyCommand]) -> dict[JobId, Profile]:
-        """The profile of each program in line."""
-        names = {each.job_id: name_of(each) for each in line}
+        names = {command.job_id: name_of(command) for command in line}
         now = clock.now()
-        known = {name: found for name, found in self._known.items() if now - found[0] < FRESH}
-        missing = sorted(set(names.values()) - known.keys())
+        profiles = {name: item for name, item in self._profiles.items() if now - item[0] < MAX_AGE_S}
+        missing = sorted(set(names.values()) - profiles.keys())
         for name, profile in self._read(missing).items():
-            known[name] = (now, profile)
-        self._known = known
-        return {job_id: known[name][1] for job_id, name in names.items()}
+            profiles[name] = (now, profile)
+        self._profiles = profiles
+        return {job_id: profiles[name][1] for job_id, name in names.items()}
 
-    def measured(self, name: str, peak: int) -> None:
+    def add_peak(self, name: str, peak: int) -> None:
         self._peaks.append((name, peak))
 
     def flush(self) -> None:
-        """Write what was measured, and forget what was read before it."""
+        """Write new peaks; their profiles are read again on the next use."""
         peaks, self._peaks = self._peaks, []
         if peaks:
             try:
-                self._autoscaler.learn(peaks)
+                self._store.learn(peaks)
             except StoreUnavailable:
                 self._peaks = peaks + self._peaks
                 raise
-            told = {name for name, _ in peaks}
-            self._known = {name: found for name, found in self._known.items() if name not in told}
+            changed = {name for name, _ in peaks}
+            self._profiles = {name: item for name, item in self._profiles.items() if name not in changed}
 
     def _read(self, names: Sequence[str]) -> dict[str, Profile]:
-        found = self._autoscaler.profiles(names)
-        unknown = [name for name, profile in found.items() if not profile.samples and name not in self._asked]
-        self._asked.update(unknown)
-        peaks = [(name, peak) for name in unknown for peak in self._earlier(name)]
+        profiles = self._store.profiles(names)
+        empty = [name for name, profile in profiles.items() if not profile.samples and name not in self._searched]
+        self._searched.update(empty)
+        peaks = [(name, peak) for name in empty for peak in self._earlier_peaks(name)]
         if not peaks:
-            return found
-        self._autoscaler.learn(peaks)
-        return self._autoscaler.profiles(names)
+            return profiles
+        self._store.learn(peaks)
+        return self._store.profiles(names)
 
-    def _earlier(self, label: str) -> list[int]:
-        """What earlier programs of this label took, before the queue was scaled, where a cap had them measured."""
+    def _earlier_peaks(self, label: str) -> list[int]:
+        """Peaks of commands with this label that ran under a cap before the queue was autoscaled."""
         if "*" in label:
             return []
         done = Selector(labels=(label,), kinds=(COMMAND,), states=(State.DONE,))
-        peaks = [_peak(job.result) for job in self._views.page(done, limit=EARLIER).jobs]
+        peaks = [_peak(job.result) for job in self._views.page(done, limit=EARLIER_RUNS).jobs]
         return [peak for peak in reversed(peaks) if peak]
 
 
@@ -86,4 +87,4 @@ def _peak(result: str | None) -> int | None:
     try:
         return None if result is None else msgspec.json.decode(result, type=_Result).peak_bytes
     except msgspec.DecodeError:
-        return None  # a result that was too large to be kept
+        return None  # the result was too large to be kept

@@ -1,4 +1,4 @@
-"""A lane: one queue whose programs an autoscaler admits, as it stands on this host; and a program that it let begin."""
+"""A queue that is autoscaled on this host: its slots, its admitted and its refused commands."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from holdfast.store.fleet.autoscaler import ReadyCommand
 from holdfast.worker import clock
 from holdfast.worker.active_runs import Run
 
-#: So many in line are looked at, beside those that can never begin.
+#: Number of commands in line that are considered, beside those that can never begin.
 WINDOW = 50
-#: So many refusals are told to others.
-SHOWN = 20
+#: Number of refusals in the published status.
+MAX_REFUSALS = 20
 
 
 class AdmittedCommand:
-    """A program that was let begin."""
+    """A command that the autoscaler has started."""
 
     def __init__(self, run: Run, queue: str, will_take: ExpectedMemory, *, on_lost: OnLost) -> None:
         self.run = run
@@ -44,100 +44,103 @@ class AdmittedCommand:
         self.evictable = on_lost is OnLost.RETRY
         self.frozen_at: float | None = None
 
-    def working(self, now: float) -> RunningLoad:
-        """How much it has done, for who must give way."""
+    def load(self, now: float) -> RunningLoad:
+        """Its work so far, which decides the next command to be frozen or evicted."""
         frozen = None if self.frozen_at is None else now - self.frozen_at
         worked = self.run.under_way_for(now) - (frozen or 0.0)
         return RunningLoad(self.run.lease.job_id, worked, evictable=self.evictable, frozen=frozen)
 
 
 class ScaledQueue:
-    """A queue that is scaled: its slots, who is first in line, and who is refused."""
+    """An autoscaled queue: its slots, the first command in line, and the refusals."""
 
     def __init__(self, queue: str, least: int) -> None:
         self.queue = queue
         self.paused = False
-        self.asked_at = 0.0
+        self.admitted_at = 0.0
         self.bounds = Bounds(least, least)
         self.slots = Slots(least, clock.now())
         #: Jobs that can never begin here.
         self.stuck: frozenset[JobId] = frozenset()
         self._blocked: list[BlockedJob] = []
+        #: The first command in line, and since when it is the first.
         self._head: tuple[JobId, float] | None = None
-        self._told: set[JobId] = set()
-        self._news: list[AutoscalerDecision] = []
+        self._reported: set[JobId] = set()
+        self._decisions: list[AutoscalerDecision] = []
 
     @property
     def window(self) -> int:
         return WINDOW + len(self.stuck)
 
     def bound(self, bounds: Bounds, *, most: int) -> None:
-        """People's bounds, within the slots of the worker."""
+        """Set the bounds, cut to the slots of the worker."""
         self.bounds = Bounds(min(bounds.least, most), min(bounds.most, most))
 
     def candidates(
         self,
         line: Sequence[ReadyCommand],
-        known: Mapping[JobId, Profile],
+        profiles: Mapping[JobId, Profile],
         declared: Mapping[str, int],
         limit: int,
         *,
         poison_suspects: int,
     ) -> list[Candidate]:
-        """Who is in line, with what each will take. A second suspect waits until the first has ended."""
+        """The commands in line with their expected memory. A second poison suspect waits for the first."""
         return [
             Candidate(
-                each.job_id, expected_memory(known[each.job_id], cap=memory_cap(each), declared=declared, limit=limit)
+                command.job_id,
+                expected(profiles[command.job_id], cap=memory_cap(command), declared=declared, limit=limit),
             )
-            for each in line
-            if not (each.poison_suspect and poison_suspects)
+            for command in line
+            if not (command.poison_suspect and poison_suspects)
         ]
 
     def choose(
         self, line: Sequence[Candidate], running: Sequence[RunningCommand], room: MemoryRoom
     ) -> Candidate | None:
-        """Who may begin; who may not, and why, is kept for those who ask."""
+        """The command that may begin, if any; the refusals of the others are kept for the status."""
         now = clock.now()
         waited = {} if self._head is None else {self._head[0]: now - self._head[1]}
         choice = choose(line, running, room, waited=waited)
-        will_take = {each.job_id: each.expected for each in line}
+        will_take = {candidate.job_id: candidate.expected for candidate in line}
         self._blocked = [
             BlockedJob(job_id, reason, describe_refusal(reason, will_take[job_id], running, room))
             for job_id, reason in choice.refused.items()
         ]
-        self.stuck = frozenset(each.job_id for each in self._blocked if each.reason is Refusal.NEVER)
-        head = next((each.job_id for each in self._blocked if each.reason is not Refusal.NEVER), None)
+        self.stuck = frozenset(blocked.job_id for blocked in self._blocked if blocked.reason is Refusal.NEVER)
+        head = next((blocked.job_id for blocked in self._blocked if blocked.reason is not Refusal.NEVER), None)
         if head is None:
             self._head = None
         elif self._head is None or self._head[0] != head:
             self._head = (head, now)
-        self._note(head)
+        self._record(head)
         return choice.chosen
 
-    def _note(self, head: JobId | None) -> None:
-        """The first in line, and those that can never begin, are written down, once each."""
-        told = {head, *self.stuck}
-        for each in self._blocked:
-            if each.job_id in told and each.job_id not in self._told:
-                action = AutoscalerAction.NEVER_FITS if each.reason is Refusal.NEVER else AutoscalerAction.BLOCKED
-                self._news.append(AutoscalerDecision(self.queue, action, each.text, each.job_id))
-        self._told = {each.job_id for each in self._blocked if each.job_id in told}
+    def _record(self, head: JobId | None) -> None:
+        """Record refusals of the first in line and of those that can never begin, once each."""
+        job_ids = {head, *self.stuck}
+        refused = [blocked for blocked in self._blocked if blocked.job_id in job_ids]
+        for blocked in refused:
+            if blocked.job_id not in self._reported:
+                action = AutoscalerAction.NEVER_FITS if blocked.reason is Refusal.NEVER else AutoscalerAction.BLOCKED
+                self._decisions.append(AutoscalerDecision(self.queue, action, blocked.text, blocked.job_id))
+        self._reported = {blocked.job_id for blocked in refused}
 
-    def news(self) -> list[AutoscalerDecision]:
-        """What was decided since the last call."""
-        news, self._news = self._news, []
-        return news
+    def take_decisions(self) -> list[AutoscalerDecision]:
+        """The decisions since the last call."""
+        decisions, self._decisions = self._decisions, []
+        return decisions
 
-    def standing(self, running: int) -> autoscaler_state.QueueStatus:
+    def status(self, running: int) -> autoscaler_state.QueueStatus:
         full = running >= self.slots.count
-        blocked = [each for each in self._blocked if each.reason is Refusal.NEVER or not full][:SHOWN]
+        refused = [blocked for blocked in self._blocked if blocked.reason is Refusal.NEVER or not full]
         return autoscaler_state.QueueStatus(
-            self.queue, self.bounds.least, self.bounds.most, self.slots.count, running, blocked
+            self.queue, self.bounds.least, self.bounds.most, self.slots.count, running, refused[:MAX_REFUSALS]
         )
 
 
 def memory_cap(ready: ReadyCommand) -> int | None:
-    """The cap of a program; a payload that cannot be read fails when it runs, not here."""
+    """The memory cap of a command; an unreadable payload fails when it runs, not here."""
     try:
         return load_command(ready.payload).memory
     except (msgspec.DecodeError, HoldfastError):
@@ -145,7 +148,7 @@ def memory_cap(ready: ReadyCommand) -> int | None:
 
 
 def name_of(ready: ReadyCommand) -> str:
-    """Whose history a program shares."""
+    """The name of the profile that a command belongs to."""
     try:
         return profile_name(ready.label, load_command(ready.payload).argv)
     except (msgspec.DecodeError, HoldfastError):

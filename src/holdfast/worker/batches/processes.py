@@ -23,7 +23,7 @@ from holdfast.worker.batches.limits import UnitTimeouts
 from holdfast.worker.batches.runner import UnitRunner
 from holdfast.worker.batches.unit import Perform, UnitResult
 from holdfast.worker.executors.children import ChildOptions, SupervisorClient
-from holdfast.worker.executors.processes import ProcessSlot, hello_for
+from holdfast.worker.executors.processes import ProcessSlot, child_setup
 
 #: Time between the request to stop and the kill of a child that exceeded its timeout.
 KILL_GRACE_S = 5.0
@@ -98,8 +98,8 @@ class ChildUnitRunner(UnitRunner):
         self._renewed_at = clock.now()
 
     def performer(self) -> tuple[Perform, Callable[[], None]]:
-        hello = hello_for({self._kind.name: self._kind}, worker=f"batch-{self.batch_id}")
-        child = ProcessSlot(self._supervised, hello, ChildOptions(), tell=lambda _: _refuse)
+        hello = child_setup({self._kind.name: self._kind}, worker=f"batch-{self.batch_id}")
+        child = ProcessSlot(self._supervised, hello, ChildOptions(), reporter=lambda _: _refuse)
         return lambda row: self._perform(child, row), child.close
 
     def renewed(self, timestamp: float) -> None:

@@ -157,7 +157,7 @@ class Unit:
         if self.timed_out:
             raise Cancelled
         if finished.exit_code != 0:
-            raise CommandFailed(f"{argv[0]} ended with {finished.said}: {finished.last_words}")
+            raise CommandFailed(f"{argv[0]} ended with {finished.status}: {finished.last_output}")
         return finished
 
     @contextmanager

@@ -1,69 +1,35 @@
-"""Caps: how much memory and processor time a command may take, and who sees to it.
-
-The rungs of a ladder, the best that the machine has: a delegated cgroup of version 2, cgroups of version 1, a scope of
-systemd, or a watch over the resident memory of the tree.
-"""
+"""Control groups of versions 1 and 2 as caps on commands."""
 
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
 
+from holdfast.worker import clock
 from holdfast.worker.commands import kernel
 
 #: Where the kernel shows its control groups.
-ROOT = Path("/sys/fs/cgroup")
-#: The processor's time is shared out in periods of so many microseconds.
-PERIOD = 100_000
-#: A shell that moves itself into groups and becomes the command: no other process is ever in them.
+ROOT = kernel.CGROUPS
+CGROUP1, CGROUP2 = "cgroup1", "cgroup2"
+#: The period in which processor time is shared out.
+PERIOD_US = 100_000
+#: A shell moves itself into the groups and then becomes the command, so no other process is ever in them.
 JOIN = 'while [ "$1" != -- ]; do echo $$ > "$1/cgroup.procs" || exit 126; shift; done; shift; exec "$@"'
-#: How often a group that is killed is looked at again.
-TRIES = 100
+#: Rounds of a kill, and the pause between them: a process that forks during one round is met in the next.
+KILL_ROUNDS, KILL_PAUSE_S = 100, 0.001
 
 
-class Cap(Protocol):
-    """What holds the processes of one command."""
-
-    enforcer: str
-
-    def around(self, argv: list[str]) -> list[str]:
-        """The command, put into the cell."""
-        ...
-
-    def oom(self) -> bool:
-        """Whether something in it was killed for its memory."""
-        ...
-
-    def peak(self) -> int | None:
-        """The most bytes that it ever took."""
-        ...
-
-    def kill(self) -> None:
-        """End all that is in it."""
-        ...
-
-    def remove(self) -> None: ...
-
-
-class CapMethod(Protocol):
-    """One way to enforce caps."""
-
-    def make(self, name: str, *, memory: int | None, cpus: float | None) -> Cap: ...
-
-
-class _Group:
-    """Directories of control groups that a command is put into."""
+class Cgroup:
+    """The directories of control groups that a command is put into."""
 
     enforcer = ""
 
-    def __init__(self, folders: list[Path], limits: Mapping[Path, object], *, if_any: Mapping[Path, object]) -> None:
-        """*limits* must be kept; those *if_any* are, where the kernel has them."""
+    def __init__(self, folders: list[Path], limits: Mapping[Path, object], *, optional: Mapping[Path, object]) -> None:
+        """*limits* must be set; *optional* limits are set where the kernel has them."""
         self.folders = folders
         try:
             for folder in folders:
@@ -71,60 +37,62 @@ class _Group:
             for file, value in limits.items():
                 _put(file, value)
         except OSError:
-            self.remove()
+            self.delete()
             raise
-        for file, value in if_any.items():
+        for file, value in optional.items():
             with suppress(OSError):
                 _put(file, value)
 
-    def around(self, argv: list[str]) -> list[str]:
+    def wrap(self, argv: list[str]) -> list[str]:
         return ["/bin/sh", "-c", JOIN, "sh", *map(str, self.folders), "--", *argv]
 
     def kill(self) -> None:
-        """Again and again, until nobody is left: who forks while he is counted is met the next time."""
-        pause = threading.Event()
-        for _ in range(TRIES):
+        for _ in range(KILL_ROUNDS):
             pids = kernel.words(self.folders[0] / "cgroup.procs")
             if not pids:
                 return
             for pid in pids:
                 with suppress(ProcessLookupError):
                     os.kill(int(pid), signal.SIGKILL)
-            pause.wait(0.001)  # the kernel ends them, and tells nobody when
+            clock.sleep(KILL_PAUSE_S)  # the kernel does not report when they have ended
 
-    def remove(self) -> None:
+    def delete(self) -> None:
         for folder in self.folders:
             with suppress(OSError):
                 folder.rmdir()
 
 
-class _GroupV1(_Group):
-    enforcer = "cgroup1"
+class CgroupV1(Cgroup):
+    """Groups of the memory and cpu controllers."""
+
+    enforcer = CGROUP1
 
     def __init__(self, homes: dict[str, Path], name: str, memory: int | None, cpus: float | None) -> None:
         self._memory = homes["memory"] / name
         folders = [self._memory]
         limits: dict[Path, object] = {}
-        if_any: dict[Path, object] = {}
+        optional: dict[Path, object] = {}
         if memory is not None:
             limits[self._memory / "memory.limit_in_bytes"] = memory
-            # A kernel that does not count swap has no such files.
-            if_any = {self._memory / "memory.memsw.limit_in_bytes": memory, self._memory / "memory.swappiness": 0}
+            # A kernel that does not count swap lacks these files.
+            optional = {self._memory / "memory.memsw.limit_in_bytes": memory, self._memory / "memory.swappiness": 0}
         if cpus is not None and "cpu" in homes:
             cpu = homes["cpu"] / name
             folders.append(cpu)
-            limits |= {cpu / "cpu.cfs_period_us": PERIOD, cpu / "cpu.cfs_quota_us": int(cpus * PERIOD)}
-        super().__init__(folders, limits, if_any=if_any)
+            limits |= {cpu / "cpu.cfs_period_us": PERIOD_US, cpu / "cpu.cfs_quota_us": int(cpus * PERIOD_US)}
+        super().__init__(folders, limits, optional=optional)
 
     def oom(self) -> bool:
-        return kernel.facts(self._memory / "memory.oom_control").get("oom_kill", 0) > 0
+        return kernel.fields(self._memory / "memory.oom_control").get("oom_kill", 0) > 0
 
     def peak(self) -> int | None:
-        return kernel.number(self._memory / "memory.max_usage_in_bytes")
+        return kernel.integer(self._memory / "memory.max_usage_in_bytes")
 
 
-class _GroupV2(_Group):
-    enforcer = "cgroup2"
+class CgroupV2(Cgroup):
+    """A group of the unified hierarchy."""
+
+    enforcer = CGROUP2
 
     def __init__(self, home: Path, name: str, memory: int | None, cpus: float | None) -> None:
         self._own = home / name
@@ -132,14 +100,14 @@ class _GroupV2(_Group):
         if memory is not None:
             limits |= {self._own / "memory.max": memory, self._own / "memory.oom.group": 1}
         if cpus is not None:
-            limits[self._own / "cpu.max"] = f"{int(cpus * PERIOD)} {PERIOD}"
-        super().__init__([self._own], limits, if_any={self._own / "memory.swap.max": 0})
+            limits[self._own / "cpu.max"] = f"{int(cpus * PERIOD_US)} {PERIOD_US}"
+        super().__init__([self._own], limits, optional={self._own / "memory.swap.max": 0})
 
     def oom(self) -> bool:
-        return kernel.facts(self._own / "memory.events").get("oom_kill", 0) > 0
+        return kernel.fields(self._own / "memory.events").get("oom_kill", 0) > 0
 
     def peak(self) -> int | None:
-        return kernel.number(self._own / "memory.peak")
+        return kernel.integer(self._own / "memory.peak")
 
     def kill(self) -> None:
         try:
@@ -148,161 +116,87 @@ class _GroupV2(_Group):
             super().kill()
 
 
-class GroupsV1:
-    """Control groups of version 1: memory, and processor time where that controller is there."""
+class CgroupsV1:
+    """Caps by control groups of version 1; on processor time only where that controller is writable."""
 
     def __init__(self, homes: dict[str, Path]) -> None:
         self._homes = homes
 
     @classmethod
-    def found(cls) -> GroupsV1 | None:
+    def detect(cls) -> CgroupsV1 | None:
         homes = {}
         for controller in ("memory", "cpu"):
-            own = _own_group(controller)
+            own = kernel.own_cgroup(controller)
             home = None if own is None else ROOT / controller / own
             if home is not None and home.is_dir() and os.access(home, os.W_OK):
                 homes[controller] = home
         return cls(homes) if "memory" in homes and _can_make(homes["memory"]) else None
 
-    def make(self, name: str, *, memory: int | None, cpus: float | None) -> Cap:
-        return _GroupV1(self._homes, cell_name(name), memory, cpus)
+    def make(self, name: str, *, memory: int | None, cpus: float | None) -> CgroupV1:
+        return CgroupV1(self._homes, group_name(name), memory, cpus)
 
 
-class GroupsV2:
-    """Control groups of version 2 that were delegated to us."""
+class CgroupsV2:
+    """Caps by control groups of version 2 that were delegated to this process."""
 
     def __init__(self, home: Path) -> None:
         self._home = home
 
     @staticmethod
     def home() -> Path | None:
-        """Our own group, if it was delegated to us with its memory."""
-        own = _own_group("")
+        """The group of this process, if it is delegated with its memory controller."""
+        own = kernel.own_cgroup("")
         home = None if own is None else ROOT / own
         if home is None or "memory" not in kernel.words(home / "cgroup.controllers") or not os.access(home, os.W_OK):
             return None
         return home
 
     @classmethod
-    def found(cls) -> GroupsV2 | None:
+    def detect(cls) -> CgroupsV2 | None:
         home = cls.home()
         if home is None:
             return None
         try:
-            _make_room(home)
+            _move_to_leaf(home)
             _put(home / "cgroup.subtree_control", "+memory +cpu")
         except OSError:
             return None
         return cls(home) if _can_make(home) else None
 
-    def make(self, name: str, *, memory: int | None, cpus: float | None) -> Cap:
-        return _GroupV2(self._home, cell_name(name), memory, cpus)
+    def make(self, name: str, *, memory: int | None, cpus: float | None) -> CgroupV2:
+        return CgroupV2(self._home, group_name(name), memory, cpus)
 
 
-class SystemdScope:
-    """A scope of systemd, where that answers."""
-
-    enforcer = "systemd"
-
-    def __init__(self, memory: int | None, cpus: float | None) -> None:
-        self._memory = memory
-        self._cpus = cpus
-
-    def around(self, argv: list[str]) -> list[str]:
-        limits = (
-            [] if self._memory is None else [f"-pMemoryMax={self._memory}", "-pMemorySwapMax=0", "-pOOMPolicy=kill"]
-        )
-        limits += [] if self._cpus is None else [f"-pCPUQuota={self._cpus:.0%}"]
-        user = [] if os.geteuid() == 0 else ["--user"]
-        return ["systemd-run", *user, "--scope", "--quiet", "--collect", *limits, "--", *argv]
-
-    def oom(self) -> bool:
-        return False
-
-    def peak(self) -> int | None:
-        return None
-
-    def kill(self) -> None:
-        """The process group is ended by who started it."""
-
-    def remove(self) -> None:
-        """Systemd does."""
+def group_name(name: str) -> str:
+    """The name of a command's group: it contains the PID namespace and the PID of this process."""
+    return f"{_name_prefix()}{os.getpid()}-{name}"
 
 
-class SystemdScopes:
-    """Scopes of systemd."""
-
-    @classmethod
-    def found(cls) -> SystemdScopes | None:
-        there = Path("/run/systemd/system").is_dir() and shutil.which("systemd-run") is not None
-        return cls() if there else None
-
-    def make(self, name: str, *, memory: int | None, cpus: float | None) -> Cap:
-        del name
-        return SystemdScope(memory, cpus)
-
-
-def best_cap_method() -> CapMethod | None:
-    """The best way that this machine has; None: only a watch is left, or wanted (``HOLDFAST_CAPS=watch``)."""
-    if os.environ.get("HOLDFAST_CAPS") == "watch":
-        return None
-    return GroupsV2.found() or GroupsV1.found() or SystemdScopes.found()
-
-
-def enforcer_here() -> str:
-    """Who would see to caps on this host, as far as a look can tell: it changes nothing."""
-    if os.environ.get("HOLDFAST_CAPS") == "watch":
-        return "watch"
-    if GroupsV2.home() is not None:
-        return _GroupV2.enforcer
-    if GroupsV1.found() is not None:
-        return _GroupV1.enforcer
-    return SystemdScope.enforcer if SystemdScopes.found() is not None else "watch"
-
-
-# -- files of the kernel ---------------------------------------------------------------------
-
-
-def _own_group(controller: str) -> str | None:
-    """The group that this process is in, as a path without its slash; an empty controller is version 2."""
-    with suppress(OSError):
-        for line in Path("/proc/self/cgroup").read_text().splitlines():
-            _, names, path = line.split(":", 2)
-            if controller in names.split(","):
-                return path.lstrip("/")
-    return None
-
-
-def cell_name(name: str) -> str:
-    """The group of one command: it says which process made it, and among which processes that one is counted."""
-    return f"{_makers()}{os.getpid()}-{name}"
-
-
-def _makers() -> str:
-    """How the names of all cells begin that processes of this namespace have made."""
+def _name_prefix() -> str:
+    """The common prefix of all groups that processes of this PID namespace make."""
     try:
-        space = Path("/proc/self/ns/pid").stat().st_ino
+        namespace = Path("/proc/self/ns/pid").stat().st_ino
     except OSError:
-        space = 0
-    return f"holdfast-{space}-"
+        namespace = 0
+    return f"holdfast-{namespace}-"
 
 
 def abandoned(home: Path) -> list[Path]:
-    """Cells whose maker is dead. One of a live supervisor may be empty, too: its command is about to enter."""
-    prefix, found = _makers(), []
-    for cell in home.glob(f"{prefix}*"):
-        pid = cell.name.removeprefix(prefix).partition("-")[0]
+    """Groups of dead supervisors. A group of a live one may be empty too: its command is about to join."""
+    prefix, groups = _name_prefix(), []
+    for group in home.glob(f"{prefix}*"):
+        pid = group.name.removeprefix(prefix).partition("-")[0]
         if pid.isdecimal() and not Path(f"/proc/{pid}").exists():
-            found.append(cell)
-    return found
+            groups.append(group)
+    return groups
 
 
 def _can_make(home: Path) -> bool:
-    """Whether groups can be made here; those that a killed supervisor has left, and that are empty, go."""
-    for left in abandoned(home):
+    """Whether groups can be made here. Empty groups of dead supervisors are deleted first."""
+    for group in abandoned(home):
         with suppress(OSError):
-            left.rmdir()
-    folder = home / cell_name(f"try-{threading.get_ident()}")
+            group.rmdir()
+    folder = home / group_name(f"try-{threading.get_ident()}")
     try:
         folder.mkdir()
         folder.rmdir()
@@ -311,8 +205,8 @@ def _can_make(home: Path) -> bool:
     return True
 
 
-def _make_room(home: Path) -> None:
-    """A group that hands out controllers may hold no processes of its own: they go into a leaf."""
+def _move_to_leaf(home: Path) -> None:
+    """Move the processes of a group into a leaf: a group that hands out controllers may not contain processes."""
     pids = kernel.words(home / "cgroup.procs")
     leaf = home / "holdfast"
     if pids:

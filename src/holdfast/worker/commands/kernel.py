@@ -1,9 +1,11 @@
-"""Files of the kernel: words, a number, or lines of a name and a number. What is not there says nothing."""
+"""Readers for files of the Linux kernel. A missing file reads as empty."""
 
 from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
+
+PROC, CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")
 
 
 def words(file: Path) -> list[str]:
@@ -13,18 +15,28 @@ def words(file: Path) -> list[str]:
         return []
 
 
-def number(file: Path) -> int | None:
+def integer(file: Path) -> int | None:
     """The number that a file begins with."""
-    found = words(file)
-    return int(found[0]) if found and found[0].isdecimal() else None
+    first = words(file)[:1]
+    return int(first[0]) if first and first[0].isdecimal() else None
 
 
-def facts(file: Path) -> dict[str, int]:
-    """Lines that begin with a name and a number."""
-    found: dict[str, int] = {}
+def fields(file: Path) -> dict[str, int]:
+    """The lines that begin with a name and a number."""
+    values: dict[str, int] = {}
     with suppress(OSError):
         for line in file.read_text().splitlines():
-            parts = line.split()
-            if len(parts) > 1 and parts[1].isdecimal():
-                found[parts[0]] = int(parts[1])
-    return found
+            columns = line.split()
+            if len(columns) > 1 and columns[1].isdecimal():
+                values[columns[0]] = int(columns[1])
+    return values
+
+
+def own_cgroup(controller: str, proc: Path = PROC) -> str | None:
+    """The path of this process's control group, without its slash. An empty controller means version 2."""
+    with suppress(OSError):
+        for line in (proc / "self/cgroup").read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            if controller in controllers.split(","):
+                return path.lstrip("/")
+    return None

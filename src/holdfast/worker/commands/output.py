@@ -1,4 +1,4 @@
-"""What a program writes, kept in a file of its attempt: capped, and never in the program's way."""
+"""The output log of an attempt: capped in size, and never blocking the command."""
 
 from __future__ import annotations
 
@@ -10,24 +10,23 @@ from pathlib import Path
 
 log = logging.getLogger("holdfast")
 
-#: A log holds at most so many bytes; then its older half goes.
-LARGEST = 32 * 1024 * 1024
+#: Default size limit of a log in bytes. A log that reaches it loses its older half.
+MAX_BYTES = 32 * 1024 * 1024
 CUT = b"[what came before was cut off]\n"
-#: The end of a log that is told with a failure, in bytes.
-TAIL = 2000
+#: Length of the log's end that a failure includes, in bytes.
+TAIL_BYTES = 2000
 
-
-#: Is given what programs write, as it comes.
+#: Receives the output of commands as it arrives.
 Echo = Callable[[bytes], None]
 
 
 class AttemptLog:
-    """One attempt's log. A disk that is full costs lines, and nothing else."""
+    """The log of one attempt. A full disk costs output, but does not fail the command."""
 
-    def __init__(self, path: Path, *, largest: int = LARGEST, echo: Echo | None = None) -> None:
+    def __init__(self, path: Path, *, max_bytes: int = MAX_BYTES, echo: Echo | None = None) -> None:
         self.path = path
         self._echo = echo
-        self._largest = largest
+        self._max_bytes = max_bytes
         self._size = 0
         self._file: int | None = None
         self._lost = 0
@@ -39,16 +38,15 @@ class AttemptLog:
             log.warning("the log %s cannot be written: %s", path, error)
 
     def write(self, data: bytes) -> None:
-        """Add what the program has written."""
-        self._tail = (self._tail + data)[-TAIL:]
+        self._tail = (self._tail + data)[-TAIL_BYTES:]
         if self._echo is not None:
             self._echo(data)
         if self._file is None:
             return
         try:
-            if self._size + len(data) > self._largest:
+            if self._size + len(data) > self._max_bytes:
                 self._shorten()
-            self._size += _write_all(self._file, data[-self._largest :])
+            self._size += _write_all(self._file, data[-self._max_bytes :])
         except OSError as error:
             if not self._lost:
                 log.warning("the log %s loses lines: %s", self.path, error)
@@ -57,11 +55,10 @@ class AttemptLog:
                 self.close()
 
     def tail(self) -> str:
-        """The end of it, for people."""
         return self._tail.decode(errors="replace")
 
     def close(self) -> None:
-        """Let go of the file. Some disks tell only now that they are full: that costs lines, too, and nothing else."""
+        """Close the file. Some file systems report a full disk only now; this too costs only output."""
         if self._file is None:
             return
         file, self._file = self._file, None
@@ -71,12 +68,12 @@ class AttemptLog:
             log.warning("the log %s may have lost lines: %s", self.path, error)
 
     def _shorten(self) -> None:
-        """Keep the newer half; whoever reads along notices that the file is shorter."""
+        """Keep the newer half. A reader that follows the file sees that it has become shorter."""
         assert self._file is not None
-        kept = os.pread(self._file, self._largest // 2, max(0, self._size - self._largest // 2))
-        kept = kept[kept.find(b"\n") + 1 :]
+        newer = os.pread(self._file, self._max_bytes // 2, max(0, self._size - self._max_bytes // 2))
+        newer = newer[newer.find(b"\n") + 1 :]
         os.ftruncate(self._file, 0)
-        self._size = _write_all(self._file, CUT + kept)
+        self._size = _write_all(self._file, CUT + newer)
 
 
 def _write_all(descriptor: int, data: bytes) -> int:

@@ -1,4 +1,4 @@
-"""A program, run to its end under the supervisor: nothing of it outlives this process."""
+"""A command that runs to its end under a supervisor. None of its processes outlives this one."""
 
 from __future__ import annotations
 
@@ -14,32 +14,33 @@ from msgspec import Struct
 from holdfast.domain.names import clean_text
 from holdfast.errors import CommandFailed, InvalidInput
 from holdfast.worker import clock
-from holdfast.worker.commands.supervisor import CANNOT_START
+from holdfast.worker.commands.supervisor_messages import CANNOT_START
 from holdfast.worker.executors.children import SupervisorClient
 
-#: What is kept of a program's output: its end, in bytes.
-KEPT = 64 * 1024
-LAST_WORDS = 500
-LOOK_EVERY = 0.05
-#: Between the request to end and the end, in seconds.
-GRACE = 5.0
+#: The end of the output that is kept.
+OUTPUT_BYTES = 64 * 1024
+#: The end of the output that an error message shows.
+LAST_CHARACTERS = 500
+POLL_INTERVAL_S = 0.05
+#: Time between the request to end and the kill.
+GRACE_S = 5.0
 
 
 class Completed(Struct, frozen=True):
-    """How a program ended, and the end of what it wrote to stdout and stderr."""
+    """The exit code of a command, and the end of its output to stdout and stderr."""
 
     exit_code: int
     output: str
 
     @property
-    def last_words(self) -> str:
-        said = self.output.strip()
-        # Where it is cut is marked: what is left of a secret there is masked.
-        return clean_text(said if len(said) <= LAST_WORDS else "…" + said[-LAST_WORDS:]) or "it said nothing"
+    def last_output(self) -> str:
+        text = self.output.strip()
+        # The ellipsis marks the cut: masking hides the rest of a secret there.
+        return clean_text(text if len(text) <= LAST_CHARACTERS else "…" + text[-LAST_CHARACTERS:]) or "it said nothing"
 
     @property
-    def said(self) -> str:
-        """The exit code in words; a negative one is a signal."""
+    def status(self) -> str:
+        """The exit code, or the name of the signal, as text."""
         return f"exit code {self.exit_code}" if self.exit_code >= 0 else signal.Signals(-self.exit_code).name
 
 
@@ -50,34 +51,34 @@ def run_command(
     env: Mapping[str, str] | None = None,
     is_late: Callable[[], bool] = lambda: False,
 ) -> Completed:
-    """Run *argv*; when it *is late* it is asked to end, then killed, with all that it has started."""
+    """Run *argv*. Once *is_late* holds, ask it to end, then kill it with its descendants."""
     if isinstance(argv, str) or not argv:
         raise InvalidInput(f"a command is a list of words, not {argv!r}", hint='Write ["convert", "-resize", "50%"].')
     words = [str(word) for word in argv]
     with tempfile.TemporaryFile() as output:
-        supervised = _supervised()
-        where = None if cwd is None else str(cwd)
-        name = supervised.command(words, output.fileno(), cwd=where, env={**os.environ, **(env or {})})
-        status = _await_end(supervised, name, is_late)
-        output.seek(max(0, output.seek(0, 2) - KEPT))
+        supervisor = _supervisor()
+        folder = None if cwd is None else str(cwd)
+        name = supervisor.command(words, output.fileno(), cwd=folder, env={**os.environ, **(env or {})})
+        status = _await_exit(supervisor, name, is_late)
+        output.seek(max(0, output.seek(0, 2) - OUTPUT_BYTES))
         return Completed(status, output.read().decode(errors="replace"))
 
 
-def _await_end(supervised: SupervisorClient, name: str, is_late: Callable[[], bool]) -> int:
+def _await_exit(supervisor: SupervisorClient, name: str, is_late: Callable[[], bool]) -> int:
     kill_at: float | None = None
-    while (exited := supervised.exit_of(name, patience=LOOK_EVERY)) is None:
-        if supervised.gone:
+    while (exited := supervisor.exit_of(name, timeout=POLL_INTERVAL_S)) is None:
+        if supervisor.gone:
             raise CommandFailed("the program was lost with its supervisor")
         if kill_at is None and is_late():
-            supervised.kill(name, gently=True)
-            kill_at = clock.now() + GRACE
+            supervisor.kill(name, gently=True)
+            kill_at = clock.now() + GRACE_S
         elif kill_at is not None and clock.now() >= kill_at:
-            supervised.kill(name)
+            supervisor.kill(name)
     if exited.status == CANNOT_START and exited.error is not None:
         raise CommandFailed(f"the program cannot be started: {exited.error}")
     return exited.status
 
 
 @cache
-def _supervised() -> SupervisorClient:
+def _supervisor() -> SupervisorClient:
     return SupervisorClient()

@@ -1,4 +1,4 @@
-"""Messages between two processes of one machine, over a socket."""
+"""A channel for messages between two processes of one machine, over a socket."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ T = TypeVar("T")
 
 
 class Channel(Generic[T]):
-    """Sends values as JSON and receives values of one type. Any thread may send; one receives."""
+    """Sends values as JSON and receives values of one type. Any thread may send; only one may receive."""
 
-    def __init__(self, line: socket.socket, receives: Any) -> None:
-        self._line = line
+    def __init__(self, connection: socket.socket, receives: Any) -> None:
+        self._connection = connection
         self._decoder: msgspec.json.Decoder[T] = msgspec.json.Decoder(receives)
         self._sending = threading.Lock()
 
@@ -27,31 +27,31 @@ class Channel(Generic[T]):
         """Raises OSError when the other side is gone."""
         body = msgspec.json.encode(value)
         with self._sending:
-            self._line.sendall(_LENGTH.pack(len(body)) + body)
+            self._connection.sendall(_LENGTH.pack(len(body)) + body)
 
     def receive(self) -> T | None:
-        """The next value; None when the other side is gone."""
+        """Wait for the next value; None when the other side is gone."""
         head = self._exactly(_LENGTH.size)
         body = None if head is None else self._exactly(_LENGTH.unpack(head)[0])
         return None if body is None else self._decoder.decode(body)
 
     def shut(self) -> None:
-        """End the talk from another thread: whoever receives learns that it is over."""
+        """Shut the connection down, from any thread; :meth:`receive` then returns None."""
         with suppress(OSError):
-            self._line.shutdown(socket.SHUT_RDWR)
+            self._connection.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        self._line.close()
+        self._connection.close()
 
     def _exactly(self, size: int) -> bytes | None:
-        parts: list[bytes] = []
+        chunks: list[bytes] = []
         while size:
             try:
-                part = self._line.recv(min(size, 1 << 20))
+                chunk = self._connection.recv(min(size, 1 << 20))
             except OSError:
                 return None
-            if not part:
+            if not chunk:
                 return None
-            parts.append(part)
-            size -= len(part)
-        return b"".join(parts)
+            chunks.append(chunk)
+            size -= len(chunk)
+        return b"".join(chunks)

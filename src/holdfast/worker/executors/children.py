@@ -1,4 +1,4 @@
-"""Children as the worker sees them: started and watched by the supervisor, spoken to over a line of their own."""
+"""Child processes from the worker's side: their messages, and the client of their supervisor."""
 
 from __future__ import annotations
 
@@ -12,31 +12,32 @@ from typing import Any
 from msgspec import Struct
 
 from holdfast.domain.jobs.job import Lease
-from holdfast.worker.commands.child_marks import end_abandoned, end_marked
-from holdfast.worker.commands.supervisor import (
-    Deadlines,
+from holdfast.worker.commands.process_tree import kill_abandoned, kill_children
+from holdfast.worker.commands.supervisor_messages import (
     FreezeProcess,
+    FromSupervisor,
     KillProcess,
     MemoryMeasured,
     ProcessExited,
+    ProcessLimits,
     StartProcess,
 )
 from holdfast.worker.executors.channel import Channel
 from holdfast.worker.messages import Message
 
-#: How long the supervisor may take to tell of a child's end, in seconds.
-PATIENCE = 10.0
+#: Longest wait for the supervisor's report of a child's end.
+EXIT_TIMEOUT_S = 10.0
 
 
 class ChildOptions(Struct, frozen=True):
-    """A child is replaced after so many jobs, or when it has grown to so many bytes."""
+    """A child is replaced after *jobs* jobs, or when it has grown to *memory* bytes."""
 
     jobs: int = 1000
     memory: int = 512 * 1024 * 1024
 
 
 class ChildSetup(Struct, frozen=True):
-    """What a new child has to know: where modules are found, the main program, and the module of each kind."""
+    """The first message to a child: import path, main script, and the module of each kind."""
 
     path: list[str]
     main: str | None
@@ -51,13 +52,13 @@ class BeginRun(Struct, frozen=True, tag=True):
 
 
 class StopRun(Struct, frozen=True, tag=True):
-    """Tell the handler to stop."""
+    """Ask the handler to stop."""
 
     reason: str
 
 
 class MessageReply(Struct, frozen=True, tag=True):
-    """The answer to a message: JSON, or an error by its name."""
+    """The answer to a message: a JSON value, or the class name of an error."""
 
     value: Any = None
     error: str | None = None
@@ -65,11 +66,11 @@ class MessageReply(Struct, frozen=True, tag=True):
 
 
 class ChildReady(Struct, frozen=True, tag=True):
-    """The child is up and waits for runs."""
+    """The child waits for runs."""
 
 
 class HandlerMessage(Struct, frozen=True, tag=True):
-    """What the handler of a run says. The token tells which run: a thread may outlive its own."""
+    """A message of a handler. The token identifies the run, since a thread may outlive its run."""
 
     token: int
     job_id: int
@@ -77,12 +78,12 @@ class HandlerMessage(Struct, frozen=True, tag=True):
 
 
 class RunFinished(Struct, frozen=True, tag=True):
-    """How a run ended, and how large the child has grown, in bytes."""
+    """The outcome of a run, its fields, and the resident memory of the child in bytes."""
 
     token: int
     job_id: int
     outcome: str
-    facts: dict[str, Any]
+    fields: dict[str, Any]
     resident: int
 
 
@@ -91,27 +92,23 @@ FromChild = ChildReady | HandlerMessage | RunFinished
 
 
 class SupervisorClient:
-    """The supervisor of this worker, started with the first child, and anew when it was killed."""
+    """The supervisor of this worker. It starts with the first child, and again after it was killed."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._told = threading.Condition()
+        self._reported = threading.Condition()
         self._exits: dict[str, ProcessExited] = {}
         self._resident: dict[str, int] = {}
         self._living: set[str] = set()
-        self._line: Channel[ProcessExited | MemoryMeasured] | None = None
-        self._lines: socket.socket | None = None
+        self._channel: Channel[FromSupervisor] | None = None
+        self._descriptors: socket.socket | None = None
 
     def start(self) -> tuple[str, socket.socket]:
-        """A new child; answers its name and our end of its line."""
-        name = secrets.token_hex(8)
+        """Start a child; returns its name and this end of its connection."""
         ours, theirs = socket.socketpair()
-        with self._lock, theirs:
-            line, lines = self._connected()
-            self._living.add(name)
-            line.send(StartProcess(name, [sys.executable, "-m", "holdfast.worker.executors.child"]))
-            socket.send_fds(lines, [b"!"], [theirs.fileno()])
-        return name, ours
+        with theirs:
+            argv = [sys.executable, "-m", "holdfast.worker.executors.child"]
+            return self._start(StartProcess(secrets.token_hex(8), argv), theirs.fileno()), ours
 
     def command(
         self,
@@ -124,96 +121,96 @@ class SupervisorClient:
         cpus: float | None = None,
         measured: bool = False,
     ) -> str:
-        """Start a program that writes to the descriptor *output*, in this environment alone; answers its name.
+        """Start a command that writes to the descriptor *output*, with exactly this environment; returns its name.
 
-        One that is *measured* has its peak told when it has ended, and :meth:`resident` meanwhile.
+        A *measured* command reports its peak memory at the end, and :meth:`resident` while it runs.
         """
-        name = secrets.token_hex(8)
+        started = StartProcess(
+            secrets.token_hex(8), argv, command=True, cwd=cwd, env=env, memory=memory, cpus=cpus, measured=measured
+        )
+        return self._start(started, output)
+
+    def _start(self, message: StartProcess, descriptor: int) -> str:
         with self._lock:
-            line, lines = self._connected()
-            self._living.add(name)
-            started = StartProcess(
-                name, argv, command=True, cwd=cwd, env=env, memory=memory, cpus=cpus, measured=measured
-            )
-            line.send(started)
-            socket.send_fds(lines, [b"!"], [output])
-        return name
+            channel, descriptors = self._connected()
+            self._living.add(message.child)
+            channel.send(message)
+            socket.send_fds(descriptors, [b"!"], [descriptor])
+        return message.child
 
     def limit(self, child: str, *, until: float | None = None, memory: int | None = None) -> None:
-        self._send(Deadlines(child, until, memory))
+        self._send(ProcessLimits(child, until, memory))
 
     def freeze(self, child: str, *, frozen: bool) -> None:
-        """Stop a child for a while, or let it go on."""
         self._send(FreezeProcess(child, frozen))
 
     def resident(self, child: str) -> int:
-        """What a measured program took when it was last looked at, in bytes."""
+        """Resident memory of a measured command at its last measurement, in bytes."""
         return self._resident.get(child, 0)
 
     def kill(self, child: str, *, gently: bool = False) -> None:
         self._send(KillProcess(child, gently))
 
-    def exit_of(self, child: str, *, patience: float = PATIENCE) -> ProcessExited | None:
-        """How a child ended; None when the supervisor went with it, or when it has not ended yet."""
-        with self._told:
-            self._told.wait_for(lambda: child in self._exits or self._line is None, patience)
+    def exit_of(self, child: str, *, timeout: float = EXIT_TIMEOUT_S) -> ProcessExited | None:
+        """The end of a child; None if the supervisor is gone too, or the child still runs after *timeout* seconds."""
+        with self._reported:
+            self._reported.wait_for(lambda: child in self._exits or self._channel is None, timeout)
             return self._exits.pop(child, None)
 
     @property
     def gone(self) -> bool:
         """Whether the supervisor has ended, and its children with it."""
-        return self._line is None
+        return self._channel is None
 
     def close(self) -> None:
         with self._lock:
-            if self._line is not None:
-                self._line.shut()
+            if self._channel is not None:
+                self._channel.shut()
 
-    def _send(self, order: KillProcess | Deadlines | FreezeProcess) -> None:
-        line = self._line
-        if line is not None:
+    def _send(self, message: KillProcess | ProcessLimits | FreezeProcess) -> None:
+        channel = self._channel
+        if channel is not None:
             try:
-                line.send(order)
+                channel.send(message)
             except OSError:
-                return  # it is gone, and its children with it
+                return  # the supervisor is gone, and its children with it
 
-    def _connected(self) -> tuple[Channel[ProcessExited | MemoryMeasured], socket.socket]:
-        if self._line is None or self._lines is None:
-            end_abandoned()
-            orders, their_orders = socket.socketpair()
-            self._lines, their_lines = socket.socketpair()
-            with their_orders, their_lines:
-                descriptors = [their_orders.fileno(), their_lines.fileno()]
+    def _connected(self) -> tuple[Channel[FromSupervisor], socket.socket]:
+        if self._channel is None or self._descriptors is None:
+            kill_abandoned()
+            connection, their_connection = socket.socketpair()
+            self._descriptors, their_descriptors = socket.socketpair()
+            with their_connection, their_descriptors:
+                numbers = [their_connection.fileno(), their_descriptors.fileno()]
                 process = subprocess.Popen(  # noqa: S603 - our own module
-                    [sys.executable, "-m", "holdfast.worker.commands.supervisor", *map(str, descriptors)],
-                    pass_fds=descriptors,
+                    [sys.executable, "-m", "holdfast.worker.commands.supervisor", *map(str, numbers)],
+                    pass_fds=numbers,
                     stdin=subprocess.DEVNULL,
                     start_new_session=True,
                 )
-            self._line = Channel(orders, ProcessExited | MemoryMeasured)
-            threading.Thread(
-                target=self._hear, args=(self._line, self._lines, process), name="holdfast-children", daemon=True
-            ).start()
-        return self._line, self._lines
+            self._channel = Channel(connection, FromSupervisor)
+            arguments = (self._channel, self._descriptors, process)
+            threading.Thread(target=self._receive, args=arguments, name="holdfast-children", daemon=True).start()
+        return self._channel, self._descriptors
 
-    def _hear(
-        self, line: Channel[ProcessExited | MemoryMeasured], lines: socket.socket, process: subprocess.Popen[bytes]
+    def _receive(
+        self, channel: Channel[FromSupervisor], descriptors: socket.socket, process: subprocess.Popen[bytes]
     ) -> None:
-        while (exited := line.receive()) is not None:
-            if isinstance(exited, MemoryMeasured):
-                self._resident = exited.resident
+        while (message := channel.receive()) is not None:
+            if isinstance(message, MemoryMeasured):
+                self._resident = message.resident
                 continue
-            with self._told:
-                self._living.discard(exited.child)
-                self._exits[exited.child] = exited
-                self._told.notify_all()
-        # It may have been killed: whoever learns that it is gone can rely on its children being gone, too.
-        end_marked(self._living)
-        with self._told:
+            with self._reported:
+                self._living.discard(message.child)
+                self._exits[message.child] = message
+                self._reported.notify_all()
+        # It may have been killed. Its children are killed before any caller learns that it is gone.
+        kill_children(self._living)
+        with self._reported:
             self._living.clear()
-            if self._line is line:
-                self._line = self._lines = None
-            self._told.notify_all()
-        line.close()
-        lines.close()
+            if self._channel is channel:
+                self._channel = self._descriptors = None
+            self._reported.notify_all()
+        channel.close()
+        descriptors.close()
         process.wait()

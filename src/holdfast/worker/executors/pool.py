@@ -1,35 +1,54 @@
-"""The crew: all executors of a worker as one."""
+"""The executor pool: all executors of a worker as one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Protocol
 
 from holdfast.domain.jobs.job import JobId
 from holdfast.domain.jobs.kind_options import ExecutorName
 from holdfast.domain.jobs.verdict import Released
 from holdfast.store.jobs.settlement import Settlement
 from holdfast.worker import clock
-from holdfast.worker.active_runs import ActiveRuns, Run
-from holdfast.worker.executors import Executor
-from holdfast.worker.run_times import SHORT, RunTimes
-from holdfast.worker.settler import Settler
+from holdfast.worker.active_runs import Run
+from holdfast.worker.executors.threads import RunQueue, thread_executor
+from holdfast.worker.lifecycle import RunLifecycle
+from holdfast.worker.options import WorkerSetup
+from holdfast.worker.stats import SHORT_RUN_S
+
+
+class Executor(Protocol):
+    """A place for a limited number of concurrent runs."""
+
+    waiting: RunQueue
+
+    def submit(self, runs: list[Run]) -> None:
+        """Queue runs; they begin in this order, as slots become free."""
+        ...
+
+    @property
+    def running(self) -> int: ...
+
+    def close(self) -> None:
+        """End idle threads and processes. Runs that are under way continue."""
+        ...
 
 
 class ExecutorPool:
-    """Hands each run to the executor of its kind. Executors are made when they are first needed."""
+    """Hands each run to the executor of its kind. Executors are created and imported on first use."""
 
-    def __init__(self, held: ActiveRuns, settler: Settler, make: Callable[[ExecutorName], Executor]) -> None:
-        self._held = held
-        self._settler = settler
-        self._make = make
+    def __init__(self, setup: WorkerSetup, lifecycle: RunLifecycle) -> None:
+        self._setup = setup
+        self._active_runs = lifecycle.active_runs
+        self._lifecycle = lifecycle
         self._executors: dict[ExecutorName, Executor] = {}
+        #: Replaced, never changed: any thread may iterate over it.
         self._all: list[Executor] = []
 
     def begin(self, runs: list[Run]) -> None:
-        """Hold runs and have them begun as soon as there is room."""
+        """Make runs active; they begin as slots become free."""
         if not runs:
             return
-        self._held.add(runs)
+        self._active_runs.add(runs)
         groups: dict[ExecutorName, list[Run]] = {}
         for run in runs:
             groups.setdefault(run.kind.executor, []).append(run)
@@ -40,32 +59,36 @@ class ExecutorPool:
             self._executors[name].submit(group)
 
     def release(self, *, claimed_before: float = float("inf")) -> int:
-        """Return to the store what was claimed before a moment and has not begun."""
+        """Release the runs that were claimed before a time and have not begun; returns their number."""
         unbegun = [
             run.lease for executor in self._all for run in executor.waiting.take_back(claimed_before=claimed_before)
         ]
+        settler = self._lifecycle.settler
         for lease in unbegun:
             if lease.marked:
-                self._settler.put(Settlement(lease, Released()))
-        self._settler.release([lease for lease in unbegun if not lease.marked])
+                settler.put(Settlement(lease, Released()))
+        settler.release([lease for lease in unbegun if not lease.marked])
         return len(unbegun)
 
-    def known(self) -> list[JobId]:
-        """The jobs that this worker knows it holds."""
-        return [run.lease.job_id for run in self._held.all()]
+    @property
+    def job_ids(self) -> list[JobId]:
+        """The jobs whose leases this worker knows it has."""
+        return [run.lease.job_id for run in self._active_runs.all()]
 
     @property
     def poison_suspects(self) -> int:
-        """How many of them may have killed their last worker."""
-        return sum(run.lease.poison_suspect for run in self._held.all())
+        """Number of active runs whose job may have killed its last worker."""
+        return sum(run.lease.poison_suspect for run in self._active_runs.all())
 
-    def long_runs(self, run_times: RunTimes) -> int:
-        """How many runs occupy a slot, or soon will, for longer than short jobs do."""
-        late = clock.now() - SHORT
+    @property
+    def long_runs(self) -> int:
+        """Number of runs that occupy a slot, or soon will, for longer than short jobs do."""
+        begun_before = clock.now() - SHORT_RUN_S
+        is_short = self._lifecycle.run_times.is_short
         return sum(
             not run.finished
-            and ((run.begun_at is not None and run.begun_at < late) or not run_times.is_short(run.kind.name))
-            for run in self._held.all()
+            and ((run.begun_at is not None and run.begun_at < begun_before) or not is_short(run.kind.name))
+            for run in self._active_runs.all()
         )
 
     @property
@@ -76,12 +99,36 @@ class ExecutorPool:
     def running(self) -> int:
         return sum(executor.running for executor in self._all)
 
-    @property
-    def killable(self) -> int:
-        """How many runs are under way that can be ended from outside."""
-        ends = (self._executors.get(name) for name in (ExecutorName.PROCESS, ExecutorName.COMMAND))
-        return sum(executor.running for executor in ends if executor is not None)
+    def wait_idle(self, deadline: float) -> bool:
+        """Wait until no run is waiting or running; false when the clock passes *deadline* first."""
+        # Waiting is read first: a run that begins in between is counted twice, never missed.
+        return self._lifecycle.finish_signal.wait_for(lambda: not self.waiting + self.running, deadline=deadline)
+
+    def wait_killed(self, deadline: float) -> bool:
+        """Wait until no child process and no command runs; false when the clock passes *deadline* first."""
+        killable = [self._executors.get(name) for name in (ExecutorName.PROCESS, ExecutorName.COMMAND)]
+        return self._lifecycle.finish_signal.wait_for(
+            lambda: not any(executor.running for executor in killable if executor is not None), deadline=deadline
+        )
 
     def close(self) -> None:
         for executor in self._all:
             executor.close()
+
+    def _make(self, name: ExecutorName) -> Executor:
+        setup, options, lifecycle = self._setup, self._setup.options, self._lifecycle
+        match name:
+            case ExecutorName.THREAD:
+                return thread_executor(options.slots, lifecycle=lifecycle)
+            case ExecutorName.ASYNC:
+                from holdfast.worker.executors.coroutines import LoopExecutor
+
+                return LoopExecutor(options.slots, lifecycle=lifecycle)
+            case ExecutorName.PROCESS:
+                from holdfast.worker.executors.processes import ProcessExecutor
+
+                return ProcessExecutor(setup, lifecycle=lifecycle)
+            case ExecutorName.COMMAND:
+                from holdfast.worker.commands.executor import CommandExecutor
+
+                return CommandExecutor(setup, lifecycle=lifecycle)

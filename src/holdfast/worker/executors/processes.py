@@ -1,4 +1,4 @@
-"""Handlers in child processes, one per slot, reused between jobs. A child can be killed."""
+"""The executor of child processes: one child per slot, reused between jobs. A child can be killed."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ from holdfast.domain.jobs.kind_options import ExecutorName
 from holdfast.domain.jobs.verdict import Done, Failed, Lost, Outcome, Released, Stopped
 from holdfast.errors import HoldfastError, InvalidKind, LeaseLost
 from holdfast.worker import clock
-from holdfast.worker.active_runs import Run
-from holdfast.worker.commands.supervisor import ProcessExited
-from holdfast.worker.context import Tell
-from holdfast.worker.executors import Finish
+from holdfast.worker.active_runs import Handle, Run
+from holdfast.worker.commands.supervisor_messages import ProcessExited
+from holdfast.worker.context import SendMessage
 from holdfast.worker.executors.channel import Channel
 from holdfast.worker.executors.children import (
     BeginRun,
@@ -31,9 +30,11 @@ from holdfast.worker.executors.children import (
     StopRun,
     SupervisorClient,
 )
-from holdfast.worker.executors.slots import SlotExecutor
+from holdfast.worker.executors.threads import SlotExecutor
 from holdfast.worker.handler import outcome_of
+from holdfast.worker.lifecycle import RunLifecycle
 from holdfast.worker.messages import Message
+from holdfast.worker.options import WorkerSetup
 
 OUTCOMES: dict[str, type[Outcome]] = {kind.__name__: kind for kind in (Done, Failed, Released, Stopped)}
 
@@ -41,102 +42,109 @@ OUTCOMES: dict[str, type[Outcome]] = {kind.__name__: kind for kind in (Done, Fai
 class ProcessExecutor(SlotExecutor):
     """Slots whose runs happen in children of one supervisor."""
 
-    def __init__(
-        self,
-        kinds: Mapping[str, Kind],
-        slots: int,
-        *,
-        worker: str,
-        tell: Callable[[Run], Tell],
-        finish: Finish,
-        options: ChildOptions,
-    ) -> None:
-        self._supervised = SupervisorClient()
-        hello = hello_for(kinds, worker=worker)
+    def __init__(self, setup: WorkerSetup, *, lifecycle: RunLifecycle) -> None:
+        self._supervisor = SupervisorClient()
+        for_child = child_setup(setup.kinds, worker=setup.worker)
 
         def make_slot() -> tuple[Callable[[Run], Outcome], Callable[[], None]]:
-            child = ProcessSlot(self._supervised, hello, options, tell=tell)
+            child = ProcessSlot(self._supervisor, for_child, setup.options.children, reporter=lifecycle.reporter)
             return child.perform, child.close
 
-        super().__init__("child", slots, make_slot=make_slot, finish=finish)
+        super().__init__("child", setup.options.slots, make_slot=make_slot, lifecycle=lifecycle)
 
     def close(self) -> None:
         super().close()
-        self._supervised.close()
+        self._supervisor.close()
 
 
-class ProcessSlot:
-    """The child of one slot: started when it is needed, replaced when it has grown old or has died."""
+class ProcessSlot(Handle):
+    """The child of one slot: started on first use, replaced when it has died or reached its limits.
+
+    It is also the handle of the run that the child executes.
+    """
 
     def __init__(
         self,
-        supervised: SupervisorClient,
-        hello: ChildSetup,
+        supervisor: SupervisorClient,
+        setup: ChildSetup,
         options: ChildOptions,
         *,
-        tell: Callable[[Run], Tell],
+        reporter: Callable[[Run], SendMessage],
     ) -> None:
-        self._supervised = supervised
-        self._hello = hello
+        self._supervisor = supervisor
+        self._setup = setup
         self._options = options
-        self._tell = tell
-        self._name = ""
-        self._line: Channel[FromChild] | None = None
+        self._reporter = reporter
+        self._child = ""
+        self._channel: Channel[FromChild] | None = None
         self._jobs = 0
+        self._run: Run | None = None
 
     def perform(self, run: Run) -> Outcome:
-        """Have the run done by the child; whatever happens to the child is an outcome of this run alone."""
+        """Execute a run in the child. Every failure of the child is an outcome of this run alone."""
+        self._run = run
         try:
-            line = self._started(run)
-            run.attach(
-                interrupt=lambda: self._interrupt(run),
-                kill=lambda: self._supervised.kill(self._name),
-                dated=lambda: self._limit(run),
-            )
-            line.send(BeginRun(run.lease))
+            channel = self._started(run)
+            run.attach(self)
+            channel.send(BeginRun(run.lease))
             run.begun_at = clock.now()
         except OSError as error:
             self.close()
             return Failed(error=f"no child process could be started: {error}", reason=EndReason.CANNOT_START)
         try:
-            return self._listen(run, line)
+            return self._listen(run, channel)
         finally:
-            run.attach()
-            self._supervised.limit(self._name)
+            run.detach()
+            self._supervisor.limit(self._child)
 
     def close(self) -> None:
-        """The child ends when its line does."""
-        if self._line is not None:
-            self._line.close()
-            self._line = None
+        """Close the channel; the child then ends by itself."""
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
             self._jobs = 0
 
+    def interrupt(self) -> None:
+        channel, run = self._channel, self._run
+        if channel is not None and run is not None and run.stop_reason is not None:
+            try:
+                channel.send(StopRun(run.stop_reason))
+            except OSError:
+                return  # the child has ended by itself
+
+    def kill(self) -> None:
+        self._supervisor.kill(self._child)
+
+    def renewed(self) -> None:
+        if self._run is not None:
+            self._limit(self._run)
+
     def _started(self, run: Run) -> Channel[FromChild]:
-        """A child that is up. Its start is no part of the run: what is lost meanwhile costs no attempt."""
-        if self._line is None:
-            self._name, line = self._supervised.start()
-            self._line = Channel(line, FromChild)
+        """The channel to a child that is ready. Its start precedes the run, so a loss meanwhile costs no attempt."""
+        if self._channel is None:
+            self._child, connection = self._supervisor.start()
+            self._channel = Channel(connection, FromChild)
             self._limit(run)
-            self._line.send(self._hello)
-            if not isinstance(self._line.receive(), ChildReady):
+            self._channel.send(self._setup)
+            if not isinstance(self._channel.receive(), ChildReady):
                 raise OSError("it ended before it was ready")
         self._limit(run)
-        return self._line
+        return self._channel
 
-    def _listen(self, run: Run, line: Channel[FromChild]) -> Outcome:
-        tell = self._tell(run)
-        while (message := line.receive()) is not None:
-            mine = not isinstance(message, ChildReady) and _is_of(message, run.lease)
-            if isinstance(message, RunFinished) and mine:
+    def _listen(self, run: Run, channel: Channel[FromChild]) -> Outcome:
+        send = self._reporter(run)
+        while (message := channel.receive()) is not None:
+            own = not isinstance(message, ChildReady) and _is_of(message, run.lease)
+            if isinstance(message, RunFinished) and own:
                 self._retire_if_old(message)
-                return msgspec.convert(message.facts, OUTCOMES[message.outcome], strict=False)
+                return msgspec.convert(message.fields, OUTCOMES[message.outcome], strict=False)
             if isinstance(message, HandlerMessage):
                 try:
-                    line.send(_answered(tell, message.message) if mine else _refused(message))
+                    channel.send(_reply(send, message.message) if own else _refusal(message))
                 except OSError:
                     break
         self.close()
-        return _after_exit(self._supervised.exit_of(self._name), run)
+        return _after_exit(self._supervisor.exit_of(self._child), run)
 
     def _retire_if_old(self, finished: RunFinished) -> None:
         self._jobs += 1
@@ -144,37 +152,29 @@ class ProcessSlot:
             self.close()
 
     def _limit(self, run: Run) -> None:
-        self._supervised.limit(self._name, until=run.lease_expires_at, memory=run.kind.options.memory)
-
-    def _interrupt(self, run: Run) -> None:
-        line = self._line
-        if line is not None and run.stop_reason is not None:
-            try:
-                line.send(StopRun(run.stop_reason))
-            except OSError:
-                return  # it has ended by itself
+        self._supervisor.limit(self._child, until=run.lease_expires_at, memory=run.kind.options.memory)
 
 
 def _is_of(message: HandlerMessage | RunFinished, lease: Lease) -> bool:
-    """Whether it comes from this run, and not from a thread or a fork that another one left behind."""
+    """Whether a message comes from this run, and not from a thread or fork that an earlier run has left."""
     return (message.job_id, message.token) == (lease.job_id, lease.token)
 
 
-def _answered(tell: Tell, message: Message) -> MessageReply:
+def _reply(send: SendMessage, message: Message) -> MessageReply:
     try:
-        return MessageReply(msgspec.to_builtins(tell(message)))
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is raised in the handler, and nowhere else
+        return MessageReply(msgspec.to_builtins(send(message)))
+    except Exception as error:  # noqa: BLE001 - the child raises it in the handler
         name = type(error).__name__ if isinstance(error, HoldfastError) else HoldfastError.__name__
         return MessageReply(error=name, message=str(error))
 
 
-def _refused(said: HandlerMessage) -> MessageReply:
-    error = LeaseLost.of(said.job_id, said.token)
+def _refusal(message: HandlerMessage) -> MessageReply:
+    error = LeaseLost.of(message.job_id, message.token)
     return MessageReply(error=type(error).__name__, message=str(error))
 
 
 def _after_exit(exited: ProcessExited | None, run: Run) -> Outcome:
-    """A child that died: because we ended it, or by its own doing."""
+    """The outcome of a run whose child has died: killed by us, or by itself."""
     if run.stop_reason is not None:
         return outcome_of(Cancelled(), run.stop_reason)
     if exited is None:
@@ -190,17 +190,17 @@ def _after_exit(exited: ProcessExited | None, run: Run) -> Outcome:
     return Lost(reason=f"exit_{exited.status}", begun=True, error=error, exit_code=exited.status)
 
 
-def hello_for(kinds: Mapping[str, Kind], *, worker: str) -> ChildSetup:
-    """What a child has to know to run these kinds."""
-    modules = {name: importable(kind) for name, kind in kinds.items() if kind.executor is ExecutorName.PROCESS}
+def child_setup(kinds: Mapping[str, Kind], *, worker: str) -> ChildSetup:
+    """The setup of a child that runs these kinds."""
+    modules = {name: module_of(kind) for name, kind in kinds.items() if kind.executor is ExecutorName.PROCESS}
     return ChildSetup(sys.path, _main_path(), worker, modules)
 
 
-def importable(kind: Kind) -> str:
+def module_of(kind: Kind) -> str:
     """The module that registers a kind when it is imported.
 
     Raises:
-        InvalidKind: No child could find the kind: it is defined inside a function, or typed in.
+        InvalidKind: No child can import the kind: it is defined inside a function, or in an interactive session.
     """
     module = kind.function.__module__
     if "<locals>" in kind.function.__qualname__:
@@ -217,7 +217,7 @@ def importable(kind: Kind) -> str:
 
 
 def _main_path() -> str | None:
-    """The program that a child has to load for kinds that are defined in it."""
+    """The main script, which a child loads for the kinds that it defines."""
     main = sys.modules.get("__main__")
     path = getattr(main, "__file__", None)
     return None if path is None else str(path)

@@ -1,20 +1,146 @@
-"""Plain functions in threads. A thread cannot be stopped: it is told, through its context."""
+"""Executors with one thread per slot. A thread calls the handler itself or drives a process."""
 
 from __future__ import annotations
 
-from holdfast.domain.jobs.verdict import Outcome
+import threading
+from collections import deque
+from collections.abc import Callable
+from datetime import timedelta
+
+from holdfast.domain.jobs.verdict import Outcome, Released
+from holdfast.store.jobs.settlement import Settlement
 from holdfast.worker import clock
 from holdfast.worker.active_runs import Run
-from holdfast.worker.executors import Finish
-from holdfast.worker.executors.slots import SlotExecutor
-from holdfast.worker.handler import MakeContext, run_handler
+from holdfast.worker.handler import outcome_of, run_handler
+from holdfast.worker.lifecycle import RunLifecycle
+
+Perform = Callable[[Run], Outcome]
+#: Creates a slot: the function that performs its runs, and the function that closes it.
+MakeSlot = Callable[[], tuple[Perform, Callable[[], None]]]
 
 
-def thread_executor(slots: int, *, context: MakeContext, finish: Finish) -> SlotExecutor:
-    """Slots whose runs happen right there."""
+class RunQueue:
+    """Runs that have not begun. No operation takes a lock."""
+
+    def __init__(self) -> None:
+        self._runs: deque[Run] = deque()
+        self._put = 0
+        self._taken_back = 0
+
+    def put(self, runs: list[Run]) -> None:
+        self._put += len(runs)
+        self._runs.extend(runs)
+
+    def take(self) -> Run | None:
+        try:
+            return self._runs.popleft()
+        except IndexError:
+            return None
+
+    def take_back(self, *, claimed_before: float = float("inf")) -> list[Run]:
+        """Remove the runs that were claimed before a time; they will not begin."""
+        runs: list[Run] = []
+        while self._runs and self._runs[0].claimed_at < claimed_before:
+            run = self.take()
+            if run is not None:
+                runs.append(run)
+        self._taken_back += len(runs)
+        return runs
+
+    @property
+    def taken(self) -> int:
+        """Number of runs that an executor has taken so far.
+
+        The order of the reads matters: beside a concurrent change the result may be too large, never too small.
+        """
+        taken_back = self._taken_back
+        waiting = len(self._runs)
+        return self._put - taken_back - waiting
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+
+def outcome_before_begin(run: Run) -> Outcome | None:
+    """The outcome of a run that was asked to stop before it began."""
+    return None if run.stop_reason is None else Released()
+
+
+class SlotExecutor:
+    """Runs in as many threads as slots. Threads start when they are first needed."""
+
+    def __init__(self, name: str, slots: int, *, make_slot: MakeSlot, lifecycle: RunLifecycle) -> None:
+        self.waiting = RunQueue()
+        self._name = name
+        self._slots = slots
+        self._make_slot = make_slot
+        self._lifecycle = lifecycle
+        self._closed = False
+        self._submitted = threading.Condition()
+        #: Finished runs by slot; each is written by the thread of its slot alone.
+        self._finished: list[int] = []
+
+    def submit(self, runs: list[Run]) -> None:
+        self.waiting.put(runs)
+        with self._submitted:
+            while len(self._finished) < self._slots and len(self.waiting) > len(self._finished) - self.running:
+                self._add_thread()
+            self._submitted.notify(len(runs))
+
+    @property
+    def running(self) -> int:
+        finished = sum(self._finished)  # read first: the difference is never too small
+        return self.waiting.taken - finished
+
+    def close(self) -> None:
+        with self._submitted:
+            self._closed = True
+            self._submitted.notify_all()
+
+    def _add_thread(self) -> None:
+        slot = len(self._finished)
+        self._finished.append(0)
+        name = f"holdfast-{self._name}-{slot}"
+        threading.Thread(target=self._work, args=(slot,), name=name, daemon=True).start()
+
+    def _work(self, slot: int) -> None:
+        perform, close = self._make_slot()
+        finish, signal = self._lifecycle.finished, self._lifecycle.finish_signal
+        try:
+            while (run := self._next()) is not None:
+                finish(run, self._settlement(run, perform))
+                self._finished[slot] += 1
+                if signal.watched:
+                    signal.notify()
+        finally:
+            close()
+
+    def _next(self) -> Run | None:
+        run = self.waiting.take()
+        if run is None:
+            with self._submitted:
+                while not self._closed and (run := self.waiting.take()) is None:
+                    self._submitted.wait()
+        return run
+
+    def _settlement(self, run: Run, perform: Perform) -> Settlement:
+        outcome = outcome_before_begin(run)
+        if outcome is not None:
+            return Settlement(run.lease, outcome)
+        try:
+            outcome = perform(run)
+        except BaseException as error:  # noqa: BLE001 - a slot survives every error of its runs
+            outcome = outcome_of(error, run.stop_reason)
+        run.finished = True
+        ran = None if run.begun_at is None else timedelta(seconds=clock.now() - run.begun_at)
+        return Settlement(run.lease, outcome, ran)
+
+
+def thread_executor(slots: int, *, lifecycle: RunLifecycle) -> SlotExecutor:
+    """An executor whose threads call the handlers. A thread cannot be killed, only asked to stop."""
 
     def perform(run: Run) -> Outcome:
         run.begun_at = clock.now()
-        return run_handler(run, context)
+        return run_handler(run, lifecycle.context)
 
-    return SlotExecutor("slot", slots, make_slot=lambda: (perform, lambda: None), finish=finish)
+    return SlotExecutor("slot", slots, make_slot=lambda: (perform, lambda: None), lifecycle=lifecycle)

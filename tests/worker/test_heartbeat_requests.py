@@ -1,40 +1,34 @@
-"""Workers obey from afar: quiet, go on, stop."""
+"""Requests to a worker: quiet, resume, stop."""
 
 from __future__ import annotations
 
-import threading
-
 import holdfast
 from holdfast.domain.jobs.job import State, WorkerRequest
-from holdfast.worker.remote_control import RemoteControl
+from holdfast.worker import clock
+from holdfast.worker.heartbeat import RemoteControl
 
 PATIENCE = 60
 
 
-def until(condition, what):
-    """Wait for something that a worker does by itself."""
-    bell = threading.Event()
-    for _ in range(PATIENCE * 20):
-        if condition():
-            return
-        bell.wait(0.05)
-    raise AssertionError(what)
+def until(condition, effect):
+    """Wait for an effect of the worker's own threads."""
+    assert clock.wait_until(condition, every=0.05, deadline=clock.now() + PATIENCE), effect
 
 
-def test_orders_are_obeyed_once():
-    """Hearing the same again changes nothing; no wish lets it go on."""
+def test_a_request_is_applied_once():
+    """A repeated request changes nothing; without a request the worker resumes."""
     stops = []
-    orders = RemoteControl(lambda: stops.append(1))
+    control = RemoteControl(lambda: stops.append(1))
     for request, quiet in ((None, False), (WorkerRequest.QUIET, True), (WorkerRequest.QUIET, True), (None, False)):
-        orders.hear(request)
-        assert orders.quiet is quiet
-    orders.hear(WorkerRequest.STOP)
-    orders.hear(WorkerRequest.STOP)
+        control.apply(request)
+        assert control.quiet is quiet
+    control.apply(WorkerRequest.STOP)
+    control.apply(WorkerRequest.STOP)
     assert stops == [1]
 
 
-def test_a_worker_obeys_with_its_heartbeat(real_database):
-    """Quiet: it claims nothing, and is not ready; then it goes on; then it stops by itself."""
+def test_a_worker_applies_requests_at_its_heartbeat(real_database):
+    """A quiet worker claims nothing and is not ready; then it resumes; then it stops."""
     with holdfast.Holdfast(real_database.url) as app:
 
         @app.job(lease="1s")
@@ -44,8 +38,8 @@ def test_a_worker_obeys_with_its_heartbeat(real_database):
         worker = app.worker(slots=3, poll=0.05)
         with worker:
             until(app.store.workers.list, "it announces itself")
-            (told,) = app.store.workers.list()
-            assert told.slots == 3
+            (announced,) = app.store.workers.list()
+            assert announced.slots == 3
             app.store.workers.ask(worker.id, WorkerRequest.QUIET)
             until(lambda: not worker.ready, "it becomes quiet")
             job = mail.enqueue()

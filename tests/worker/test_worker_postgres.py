@@ -1,4 +1,4 @@
-"""What only a real server can do to a worker's parts."""
+"""Faults of a real server and their effect on the services of a worker."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def make_app(url):
     return app
 
 
-def test_a_claim_whose_answer_was_lost_is_given_back(database):
-    """At once, not when its leases lapse; it cost no attempt."""
+def test_a_claim_whose_answer_was_lost_is_released(database):
+    """At once, before its leases expire, and without the cost of an attempt."""
     with proxy_to(database.url) as proxy, make_app(proxy.uri) as app:
         refs = [app.enqueue("double", {"n": n}) for n in range(3)]
         worker = app.worker()
@@ -67,7 +67,7 @@ def test_an_outcome_that_cannot_be_kept_holds_up_no_other(database):
 
 
 def test_a_row_that_a_user_has_locked_holds_up_no_other(database):
-    """Its own job is settled when the lock is gone: no success is run again (SPEC 8.31)."""
+    """Its own job is settled after the lock is gone; no success is run again (SPEC 8.31)."""
     with make_app(database.url) as app, psycopg.connect(database.url) as user:
         worker = app.worker(poll=0.02)
         locked, *others = [app.enqueue("double", {"n": n}) for n in range(20)]
@@ -82,27 +82,29 @@ def test_a_row_that_a_user_has_locked_holds_up_no_other(database):
 
 
 def claim_all(app, worker):
-    """Have the worker hold all jobs, finished and unsettled."""
+    """Make all jobs active on the worker; they finish, but nothing settles them."""
     leases = app.store.leases.claim(worker.id, queues=["default"], kinds=["double"], limit=100)
     kind = app.kinds["double"]
-    worker._pool.begin([Run(lease, kind, dated=clock.now(), lease_duration=kind.options.lease) for lease in leases])
+    worker._pool.begin(
+        [Run(lease, kind, renewed_at=clock.now(), lease_duration=kind.options.lease) for lease in leases]
+    )
     return leases
 
 
 def test_outcomes_wait_while_the_database_is_read_only(database):
-    """As after a failover to a standby: nothing that has ended runs again."""
+    """As after a failover to a standby: no finished job runs again."""
     with make_app(database.url) as app, psycopg.connect(database.url, autocommit=True) as admin:
         refs = [app.enqueue("double", {"n": n}) for n in range(3)]
         worker = app.worker(poll=0.02)
         claim_all(app, worker)
-        wait_until(lambda: len(worker._settler) == 3)
+        wait_until(lambda: len(worker._lifecycle.settler) == 3)
         switch(admin, "on")
         try:
-            worker._keepers[2].tick()
-            assert len(worker._settler) == 3
+            worker.services.settler.tick()
+            assert len(worker._lifecycle.settler) == 3
         finally:
             switch(admin, "off")
-        worker._keepers[2].tick()
+        worker.services.settler.tick()
         assert [(ref.state, ref.job().token) for ref in refs] == [(State.DONE, 1)] * 3
 
 
