@@ -258,7 +258,7 @@ class Holdfast:
             plans=plans,
             logs=log_folder(self.url),
             echo=echo,
-            scaling=autoscaler_options(memory_profiles, host_limits),
+            autoscaler=autoscaler_options(memory_profiles, host_limits),
         )
         kinds |= built_in_kinds()
         self.declare_schedules()

@@ -171,7 +171,7 @@ class FakeContext(Context):
 
 
 def _run(app: Holdfast, worker: WorkerId, lease: Lease) -> Settlement:
-    run = Run(lease, app.kinds[lease.kind], dated=clock.now(), lease_duration=DEFAULT_LEASE)
+    run = Run(lease, app.kinds[lease.kind], renewed_at=clock.now(), lease_duration=DEFAULT_LEASE)
     run.begun_at = clock.now()
 
     def context(run: Run) -> RunContext:

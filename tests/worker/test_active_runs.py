@@ -6,7 +6,8 @@ import threading
 
 import pytest
 
-from holdfast.domain.jobs.kind import Kind, KindOptions
+from holdfast.domain.jobs.kind import Kind
+from holdfast.domain.jobs.kind_options import KindOptions
 from holdfast.worker import clock
 from holdfast.worker.active_runs import FinishSignal, Handle, Run, StopReason
 from tests.support.jobs import put, take_one

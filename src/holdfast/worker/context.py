@@ -110,7 +110,7 @@ class RunContext(Context):
         self._send(ReportProgress(done=numbers[0], total=numbers[1], message=text))
 
     def checkpoint(self, value: Any) -> None:
-        self._send(ReportProgress(checkpoint=to_json(value, what="the checkpoint").decode()))
+        self._send(ReportProgress(checkpoint=to_json(value, label="the checkpoint").decode()))
 
     def enqueue(self, kind: str, payload: Mapping[str, Any] | None = None, /, **options: Any) -> Enqueued:
         enqueued: Enqueued = self._send(EnqueueJob(self._request(kind, payload or {}, options)))
@@ -151,7 +151,7 @@ class RunContext(Context):
         return self._stored_steps.get(name)
 
     def _keep(self, name: str, value: Any) -> StoredStep:
-        result = to_json(value, what=f"the result of step {name!r}").decode()
+        result = to_json(value, label=f"the result of step {name!r}").decode()
         step: StoredStep = self._send(KeepStep(name=name, result=result))
         return step
 

@@ -74,7 +74,7 @@ def first_line(lease: Lease, outcome: Failed | Lost, kind: Kind | None) -> str:
         payload = msgspec.json.decode(lease.payload)
     except msgspec.DecodeError:
         payload = None
-    secrets = hidden(lease.payload) if lease.kind == COMMAND and payload is not None else []
+    secrets = secret_variables(lease.payload) if lease.kind == COMMAND and payload is not None else []
     values = secret_values({"payload": payload, "secrets": secrets}, () if kind is None else kind.options.secrets)
     return mask_text(outcome.error or outcome.reason, values).partition("\n")[0][:MAX_LINE]
 
@@ -101,7 +101,7 @@ def done(value: Any) -> Done:
     if isinstance(value, Done):
         return value  # made by our own code; it is not stored
     try:
-        return Done(kept_result(to_json(value, what="the result").decode()))
+        return Done(storable_result(to_json(value, label="the result").decode()))
     except Exception:  # noqa: BLE001 - code of the value may raise anything
         return Done(_converted(value))
 

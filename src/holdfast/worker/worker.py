@@ -12,7 +12,8 @@ from typing import Self
 
 from holdfast.domain.commands.command import COMMAND
 from holdfast.domain.jobs.job import State, WorkerId
-from holdfast.domain.jobs.kind import ExecutorName, Kind
+from holdfast.domain.jobs.kind import Kind
+from holdfast.domain.jobs.kind_options import ExecutorName
 from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.jobs.verdict import Released
 from holdfast.errors import ConfigurationError

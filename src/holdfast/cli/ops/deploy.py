@@ -92,7 +92,7 @@ def _run_checks(checks: list[list[str]]) -> dict[str, int]:
         exit_codes[shlex.join(argv)] = result.exit_code
         if result.exit_code:
             raise CommandFailed(
-                f"the check {shlex.join(argv)!r} failed with {result.said}: {result.last_words}",
+                f"the check {shlex.join(argv)!r} failed with {result.status}: {result.last_output}",
                 hint="Mend what it complains of, or take it out of audit_checks in the configuration file.",
             )
     return exit_codes

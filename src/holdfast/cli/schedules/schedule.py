@@ -61,7 +61,7 @@ def schedule() -> None:
 @command("ls", answers=Items("schedules", ScheduleView))
 def ls(session: CliSession) -> None:
     """List schedules by name, and when each fires next."""
-    schedules, masks = session.actions.schedules, Masks(session.store)
+    schedules, masks = session.actions.schedules.api, Masks(session.store)
     now = schedules.now()
     views = (schedule_view(each, now, secrets=masks.of_schedule(each)) for each in schedules.all())
     session.output.items("schedules", views, schedule_table)
@@ -108,7 +108,7 @@ def rm(session: CliSession, *, name: str, yes: bool) -> None:
 @app_option
 def trigger(session: CliSession, *, name: str, scopes: tuple[str, ...], app: str | None) -> None:
     """Fire it now, beside its plans; also while it is paused."""
-    done = _actions(session, app).trigger(name, scopes=scopes or None)
+    done = _actions(session, app).schedules.trigger(name, scopes=scopes or None)
     jobs = ", ".join(str(job) for job in done.jobs)
     session.output.value(done, lambda: [jobs if session.output.quiet else f"fired as job {jobs}"])
 
@@ -131,8 +131,8 @@ def backfill(
       holdfast schedule backfill rollup --from 6h
     """
     actions = _actions(session, app)
-    until = actions.schedules.now() if last == "now" else parse_when(last)
-    done = actions.backfill(name, parse_when(first), until, scopes=scopes or None, dry_run=dry_run)
+    until = actions.schedules.api.now() if last == "now" else parse_when(last)
+    done = actions.schedules.backfill(name, parse_when(first), until, scopes=scopes or None, dry_run=dry_run)
     session.output.value(done, lambda: [_backfill_line(done)])
 
 

@@ -100,10 +100,10 @@ class LocalRun(NamedTuple):
         )
         return cls(opened, report, unit_runner(store, bound, opened))
 
-    def heartbeat(self, store: Store, stop: Callable[[AbortedBy], None]) -> ServiceThread:
+    def heartbeat(self, store: Store, stop: Callable[[AbortedBy], None]) -> ServiceThread[DriverHeartbeat]:
         """A service that renews the lease of the run, and stops the run when the lease is lost."""
         lost = partial(stop, AbortedBy.LEASE_LOST)
-        return ServiceThread(DriverHeartbeat(store, self.opened, self.runner, lost=lost), told=lambda *_: None)
+        return ServiceThread(DriverHeartbeat(store, self.opened, self.runner, lost=lost), on_tick=lambda *_: None)
 
 
 def _drive(store: Store, run: LocalRun, driver: Driver, may_begin: Callable[[], bool]) -> AbortedBy | None:

@@ -27,7 +27,7 @@ from holdfast.worker.batches.driver import FLUSH_INTERVAL_S
 from holdfast.worker.batches.outcomes import OutcomeBuffer
 from holdfast.worker.batches.threads import MAX_UNWRITTEN
 from holdfast.worker.batches.unit import Unit
-from holdfast.worker.handler import say
+from holdfast.worker.handler import describe_error
 
 
 class BatchSession:
@@ -121,7 +121,7 @@ class BatchSession:
             unit.warn(str(skip))
             outcome = unit.outcome(UnitState.SKIPPED, None, time.monotonic() - began)
         except Exception as error:  # noqa: BLE001 - the failure of one unit
-            outcome = unit.outcome(UnitState.FAILED, say(error), time.monotonic() - began)
+            outcome = unit.outcome(UnitState.FAILED, describe_error(error), time.monotonic() - began)
             if isinstance(error, Fatal):
                 self.stop(AbortedBy.FATAL)
         else:

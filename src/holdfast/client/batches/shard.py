@@ -78,7 +78,7 @@ class _Shard:
         self._context.on_renewal(runner.renewed)
         source = PendingUnits(sharding.shards)
         driver = Driver(self._store, opened, runner, _plan(sharding), source, on_written=self._on_written)
-        watch = ServiceThread(_ShardWatch(self._store, driver, self._context, sharding), told=lambda *_: None)
+        watch = ServiceThread(_ShardWatch(self._store, driver, self._context, sharding), on_tick=lambda *_: None)
         watch.start()
         try:
             aborted_by = driver.run() if self._function.hooks.begin(opened.batch) else AbortedBy.FATAL

@@ -21,7 +21,7 @@ from holdfast.domain.jobs.new_job import Actor, Enqueued, NewJob
 from holdfast.domain.jobs.unique_key import KeyScope, OnConflict, Unique
 from holdfast.domain.names import checked_name
 from holdfast.errors import InvalidInput
-from holdfast.worker.tracing import producing
+from holdfast.worker.tracing import enqueue_span
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -115,7 +115,7 @@ class Enqueuer:
 
     def enqueue_many(self, payloads: Sequence[Mapping[str, Any]]) -> list[JobRef]:
         """Enqueue one job per payload, all in one transaction."""
-        with producing(self.kind.name) as trace:
+        with enqueue_span(self.kind.name) as trace:
             requests = [self.request(payload, trace) for payload in payloads]
             if self._options.connection is None:
                 return self._refs(self._registry.store().jobs.enqueue_many(requests))
@@ -133,7 +133,7 @@ class Enqueuer:
             return await asyncio.to_thread(self.enqueue_many, payloads)
         connection = await driver_connection_async(self._options.connection)
         store = self._registry.bare_store()
-        with producing(self.kind.name) as trace:
+        with enqueue_span(self.kind.name) as trace:
             requests = [self.request(payload, trace) for payload in payloads]
             await store.kinds.apublish_on(connection, self._registry.unpublished())
             return self._refs(await store.jobs.aenqueue_on(connection, requests))

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec import Struct
 
 from holdfast.domain.fleet.admission import Candidate, RunningCommand, choose
-from holdfast.domain.fleet.autoscaler import Bearing, HostLoad, ReliefAction, Strain, relieve, step
+from holdfast.domain.fleet.autoscaler import HostCondition, HostLoad, ReliefAction, Strain, relieve, step
 from holdfast.domain.fleet.autoscaler_state import AutoscalerAction, AutoscalerDecision
 from holdfast.domain.jobs.job import EndReason, JobId, WorkerId
 from holdfast.domain.jobs.kind import Kind
@@ -216,7 +216,7 @@ class Autoscaler:
         if level > last or (level < last and now - at > STRAIN_INTERVAL_S):
             self._recorded_strain = (level, now)
             load = self._host.load
-            why = f"memory is {level.name.lower()}: {say_size(load.used)} of {say_size(load.total)} are in use"
+            why = f"memory is {level.name.lower()}: {format_size(load.used)} of {format_size(load.total)} are in use"
             self._decisions.extend(AutoscalerDecision(name, AutoscalerAction.STRAIN, why) for name in self._queues)
 
     def _relieve(self) -> None:
@@ -226,8 +226,8 @@ class Autoscaler:
         command = None if relief is None else self._commands.get(relief.job_id)
         if relief is None or command is None:
             return
-        why = f"memory is {self._host.strain.name.lower()}, and it takes {say_size(command.run.resident)}"
-        self._apply(relief.act, command, why)
+        why = f"memory is {self._host.strain.name.lower()}, and it takes {format_size(command.run.resident)}"
+        self._apply(relief.action, command, why)
 
     def _apply(self, action: ReliefAction, command: AdmittedCommand, why: str) -> None:
         run = command.run
@@ -242,7 +242,7 @@ class Autoscaler:
     def _step(self, queue: ScaledQueue) -> None:
         now = clock.now()
         full = self._running(queue) >= queue.slots.count
-        bearing = Bearing(
+        bearing = HostCondition(
             self._host.load,
             swapping=self._host.swapping,
             failures=sum(at > now - FAILURE_WINDOW_S for at in list(self._failures)),

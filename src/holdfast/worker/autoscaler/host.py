@@ -13,7 +13,7 @@ from pathlib import Path
 
 from msgspec import structs
 
-from holdfast.domain.fleet.admission import MemoryRoom, RunningCommand, forecast, host_limit, limit_for, room
+from holdfast.domain.fleet.admission import MemoryRoom, RunningCommand, forecast, host_limit, host_limit_text, room
 from holdfast.domain.fleet.autoscaler import HostLoad, Strain, strain
 from holdfast.domain.fleet.autoscaler_state import AutoscalerStatus, QueueStatus, load_autoscaler_status
 from holdfast.domain.jobs.job import JobId, WorkerId
@@ -43,7 +43,7 @@ class HostMonitor:
         self.strain = Strain.EASY
         self._store = store
         self._worker = worker
-        self._limit = limit_for(self.name, limits)
+        self._limit = host_limit_text(self.name, limits)
         #: Memory in bytes that the other workers of this host have promised to commands that still grow.
         self._promised = 0
         self._published_at = float("-inf")

@@ -85,11 +85,11 @@ class ScaledQueue:
         *,
         poison_suspects: int,
     ) -> list[Candidate]:
-        """The commands in line with their expected memory. A second poison suspect waits for the first."""
+        """The commands in line with their expected_memory memory. A second poison suspect waits for the first."""
         return [
             Candidate(
                 command.job_id,
-                expected(profiles[command.job_id], cap=memory_cap(command), declared=declared, limit=limit),
+                expected_memory(profiles[command.job_id], cap=memory_cap(command), declared=declared, limit=limit),
             )
             for command in line
             if not (command.poison_suspect and poison_suspects)

@@ -125,7 +125,7 @@ class ChildUnitRunner(UnitRunner):
             self.stopping.wait(delay_after(self._curve, tries, chance=random.random()).total_seconds())
 
     def _attempt(self, child: ProcessSlot, row: UnitRow) -> UnitResult:
-        run = Run(self._lease(row), self._kind, dated=self._renewed_at, lease_duration=DEFAULT_LEASE)
+        run = Run(self._lease(row), self._kind, renewed_at=self._renewed_at, lease_duration=DEFAULT_LEASE)
         unit = _ChildUnit(run, self.timeouts.timeout_s)
         self.timeouts.begin(unit)
         if self.stopping.is_set():

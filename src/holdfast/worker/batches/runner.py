@@ -14,7 +14,7 @@ from holdfast.domain.jobs.handler_exceptions import AlreadyFinished, Cancelled, 
 from holdfast.domain.jobs.retry import Curve, delay_after
 from holdfast.worker.batches.limits import UnitTimeouts
 from holdfast.worker.batches.unit import Perform, Unit, UnitResult
-from holdfast.worker.handler import say
+from holdfast.worker.handler import describe_error
 
 #: The label of units that a verifier confirmed after a lost run.
 VERIFIED = "verified"
@@ -107,7 +107,7 @@ class UnitRunner:
             if not verify(key):
                 return None
         except Exception as error:  # noqa: BLE001 - the user's own code
-            return UnitResult(row, unit.outcome(UnitState.FAILED, say(error), 0.0), written=False)
+            return UnitResult(row, unit.outcome(UnitState.FAILED, describe_error(error), 0.0), written=False)
         unit.done(VERIFIED)
         return UnitResult(row, unit.outcome(UnitState.DONE, None, 0.0), written=False)
 
@@ -158,9 +158,9 @@ class UnitRunner:
                 return unit.outcome(UnitState.SKIPPED, None, took_s)
             case Fatal():
                 self.stop_fatally()
-                return unit.outcome(UnitState.FAILED, say(error), took_s)
+                return unit.outcome(UnitState.FAILED, describe_error(error), took_s)
         if tries > self._retries:
-            return unit.outcome(UnitState.FAILED, say(error), took_s)
+            return unit.outcome(UnitState.FAILED, describe_error(error), took_s)
         self.stopping.wait(delay_after(self._curve, tries, chance=random.random()).total_seconds())
         return None
 

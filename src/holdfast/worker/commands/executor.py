@@ -120,7 +120,9 @@ class CommandExecutor(SlotExecutor):
         except (msgspec.DecodeError, HoldfastError) as error:
             return Failed(error=str(error), reason=EndReason.BAD_PAYLOAD, permanent=True)
         if command.about is not None:
-            command = structs.replace(command, argv=filled(command.argv, self._callback_values(JobId(command.about))))
+            command = structs.replace(
+                command, argv=substitute(command.argv, self._callback_values(JobId(command.about)))
+            )
         run.timeout = None if command.timeout is None else command.timeout.total_seconds()
         path = log_path(self._logs, run.lease.job_id, run.lease.token, command.parameters)
         log = AttemptLog(path, max_bytes=command.log_cap or MAX_BYTES, echo=self._echo)
@@ -250,7 +252,7 @@ def _outcome(run: Run, command: Command, exited: ProcessExited | None, log: Atte
         error += f"\nRun it again with a larger one: holdfast restart {run.lease.job_id} --memory SIZE"
         return _failed(EndReason.OOM, error, exited, log)
     if exited.status == 0:
-        return Done(outcome_text(result))
+        return Done(encode_outcome(result))
     if exited.status < 0:
         return _failed(f"signal_{-exited.status}", f"it was ended by signal {-exited.status}", exited, log)
     return _failed(f"exit_{exited.status}", f"it ended with exit code {exited.status}", exited, log)

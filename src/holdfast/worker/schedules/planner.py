@@ -51,7 +51,7 @@ class Planner:
     def __init__(
         self, store: Store, providers: ScopeProviders, *, counts: Stats, provider_wait: float = PROVIDER_WAIT_S
     ) -> None:
-        self.bell = threading.Event()
+        self.wake = threading.Event()
         self._provider_wait = provider_wait
         self._store = store
         self._providers = providers
@@ -76,9 +76,9 @@ class Planner:
         fired = sum(result.fired for result in results)
         return TickResult(rest, considered=len(due.schedules), processed=fired)
 
-    def rung(self) -> None:
+    def on_notify(self) -> None:
         """Tick at once: a schedule may have been created or changed."""
-        self.bell.set()
+        self.wake.set()
 
     def _release(self) -> None:
         if clock.now() >= self._release_at:
