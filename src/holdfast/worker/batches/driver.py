@@ -279,7 +279,7 @@ class DriverHeartbeat:
     name = "pulse"
 
     def __init__(self, store: Store, opened: BatchRun, runner: UnitRunner, *, lost: Callable[[], Any]) -> None:
-        self.bell = threading.Event()
+        self.wake = threading.Event()
         self._store = store
         self._opened = opened
         self._runner = runner
