@@ -46,12 +46,12 @@ def test_a_worker_obeys_with_its_heartbeat(real_database):
             until(app.store.workers.list, "it announces itself")
             (told,) = app.store.workers.list()
             assert told.slots == 3
-            app.store.workers.ask(worker.id, WorkerRequest.QUIET)
+            app.store.workers.request(worker.id, WorkerRequest.QUIET)
             until(lambda: not worker.ready, "it becomes quiet")
             job = mail.enqueue()
-            app.store.workers.ask(worker.id, None)
+            app.store.workers.request(worker.id, None)
             until(lambda: app.views.get(job.id).state is State.DONE, "it goes on")
-            app.store.workers.ask(worker.id, WorkerRequest.STOP)
+            app.store.workers.request(worker.id, WorkerRequest.STOP)
             worker.join(PATIENCE)
             assert not worker.ready
             assert app.store.workers.list() == []

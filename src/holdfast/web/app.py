@@ -86,7 +86,7 @@ class Site:
 
     def look(self) -> ChangeCounters:
         """What says whether something has changed, or whether the store answers at all."""
-        return self.store.dashboard.pulse()
+        return self.store.dashboard.change_counters()
 
     @cached_property
     def masks(self) -> Masks:

@@ -165,7 +165,7 @@ class Worker:
         for run in self._held.all():
             run.kill()
         self._release_rest()
-        self._try(lambda: self._store.workers.dismiss(self.id))
+        self._try(lambda: self._store.workers.record_stop(self.id))
 
     def tick(self) -> TickResult:
         """One round by hand, for tests and admin: sweep, plan, claim, run, settle; answers what it did."""
@@ -357,7 +357,7 @@ class Worker:
         self._pool.close()
         for thread in reversed(self._keepers):
             thread.stop(timeout=5)
-        self._try(lambda: self._store.workers.dismiss(self.id))
+        self._try(lambda: self._store.workers.record_stop(self.id))
 
     def _await_runs(self, deadline: float, *, killable: bool = False) -> None:
         wake = threading.Event()

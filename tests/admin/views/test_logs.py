@@ -34,7 +34,7 @@ def test_payload_error_and_events_are_masked(store, masks):
     job_id = put(store, "pay", payload=msgspec.json.encode(payload).decode())
     lease = take_one(store, kinds=("pay",))
     store.leases.settle(lease, Failed(error=f"cannot pay {SECRET}", permanent=True))
-    told = job_detail(store.dashboard.story(job_id), masks)
+    told = job_detail(store.dashboard.job_record(job_id), masks)
     assert told.job["payload"] == {"iban": "***", "to": 7}
     assert told.job["error"] == "cannot pay ***"
     assert SECRET not in msgspec.json.encode(told).decode()
@@ -85,9 +85,9 @@ def test_what_a_handler_says_and_returns_is_masked(store, masks):
     store.leases.report(lease, done=1, total=2, message=f"using {SECRET}", checkpoint=f'{{"at":"{SECRET}!"}}')
     brief = store.views.page(Selector(), brief=True).jobs
     assert [each["progress_message"] for each in list_views(brief, masks, store)] == ["using ***"]
-    assert job_detail(store.dashboard.story(job_id), masks).job["checkpoint"] == {"at": "***!"}
+    assert job_detail(store.dashboard.job_record(job_id), masks).job["checkpoint"] == {"at": "***!"}
     store.leases.settle(lease, Done(f'["{SECRET} is fine"]'))
-    assert SECRET not in msgspec.json.encode(job_detail(store.dashboard.story(job_id), masks)).decode()
+    assert SECRET not in msgspec.json.encode(job_detail(store.dashboard.job_record(job_id), masks)).decode()
 
 
 @pytest.mark.one_backend
@@ -97,7 +97,7 @@ def test_the_label_of_a_unit_is_masked(store):
     batches.finish(store, run, 1, label=f"by {SECRET}")
     batches.finish(store, run, 2, label="by ***")
     batch = structs.replace(run.batch, arguments=f'{{"api_key":"{SECRET}"}}')
-    facts = batch_view(batch, store.ledger.standings([batch.id])[batch.id])
+    facts = batch_view(batch, store.ledger.statuses([batch.id])[batch.id])
     assert facts.summary.labels == {"by ***": 2}
     told = [unit_view(unit, batch_secrets(batch)).label for unit in store.ledger.page(batch.id).units]
     assert told == ["by ***"] * 2
@@ -116,7 +116,7 @@ def test_no_default_of_a_secret_parameter_is_told():
 def test_the_address_of_a_ping_is_masked(store, masks):
     """Whoever knows it can report that all is well."""
     job_id = store.jobs.enqueue(ping_request(f"https://hc.example/{SECRET}", "default", "nightly")).id
-    assert job_detail(store.dashboard.story(job_id), masks).job["payload"] == {"url": "***"}
+    assert job_detail(store.dashboard.job_record(job_id), masks).job["payload"] == {"url": "***"}
 
 
 def test_no_cut_of_a_log_shows_half_a_secret(tmp_path):

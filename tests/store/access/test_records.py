@@ -57,13 +57,13 @@ def test_acts_and_answers_are_forgotten_in_their_time(store, clock):
 
 def test_a_token_opens_by_its_prefix(store):
     """The store keeps the hash; the door says all that a request needs."""
-    assert not store.credentials.door(None).locked
+    assert not store.credentials.access_state(None).locked
     text = store.credentials.add("ci", Role.OPERATOR, actor="ada")
     prefix, secret = split_token(text)
-    door = store.credentials.door(prefix)
+    door = store.credentials.access_state(prefix)
     assert (door.locked, door.name, door.role, door.revoked_at) == (True, "ci", Role.OPERATOR, None)
     assert is_secret_of(secret, salt=door.salt, expected=door.hash)
-    assert store.credentials.door("hf_nobody00").prefix is None
+    assert store.credentials.access_state("hf_nobody00").prefix is None
     (kept,) = store.credentials.list()
     assert secret not in repr(kept)
 
@@ -81,31 +81,31 @@ def test_revoking_the_last_token_never_opens_the_door(store, clock):
     text = store.credentials.add("ci", Role.ADMIN, actor="ada")
     prefix, _ = split_token(text)
     store.credentials.revoke(prefix)
-    assert store.credentials.door(prefix).revoked_at == clock.now()
-    assert store.credentials.door(None).locked
+    assert store.credentials.access_state(prefix).revoked_at == clock.now()
+    assert store.credentials.access_state(None).locked
     clock.advance(days=5000)
     store.pruner.prune_audit()
-    assert store.credentials.door(None).locked
+    assert store.credentials.access_state(None).locked
     with pytest.raises(NotFound, match="no token 'ci'"):
         store.credentials.revoke("ci")
 
 
 def test_use_is_told_to_the_minute(store, clock):
     prefix, _ = split_token(store.credentials.add("ci", Role.VIEWER, actor="ada"))
-    store.credentials.used(prefix)
+    store.credentials.record_use(prefix)
     first = clock.now()
     clock.advance(seconds=30)
-    store.credentials.used(prefix)
+    store.credentials.record_use(prefix)
     assert store.credentials.list()[0].used_at == first
     clock.advance(seconds=31)
-    store.credentials.used(prefix)
+    store.credentials.record_use(prefix)
     assert store.credentials.list()[0].used_at == clock.now()
 
 
 def test_all_servers_share_one_session_secret(store, make_store):
     assert store.credentials.session_secret("one") == "one"
     assert make_store().credentials.session_secret("two") == "one"
-    assert store.credentials.door(None).secret == "one"
+    assert store.credentials.access_state(None).secret == "one"
 
 
 def test_filters_are_kept_by_name(store):
@@ -116,9 +116,9 @@ def test_filters_are_kept_by_name(store):
     assert (kept.name, kept.filter, kept.actor) == ("trouble", "state=dead since=1h", "bob")
     with pytest.raises(InvalidInput):
         store.saved_filters.save("odd", "colour=red", actor="ada")
-    store.saved_filters.drop("trouble")
+    store.saved_filters.delete("trouble")
     with pytest.raises(NotFound):
-        store.saved_filters.drop("trouble")
+        store.saved_filters.delete("trouble")
 
 
 def test_a_request_is_carried_out_once(store, make_store):
@@ -129,9 +129,9 @@ def test_a_request_is_carried_out_once(store, make_store):
     again = store.idempotency_keys.claim("ci", "key", "digest")
     assert (again.digest, again.status, again.body) == ("digest", 201, '{"id": 1}')
     assert store.idempotency_keys.claim("other", "key", "digest") is None
-    store.idempotency_keys.drop("other", "key")
+    store.idempotency_keys.release("other", "key")
     assert store.idempotency_keys.claim("other", "key", "digest") is None
-    store.idempotency_keys.drop("ci", "key")
+    store.idempotency_keys.release("ci", "key")
     assert store.idempotency_keys.claim("ci", "key", "digest").status == 201
 
 
@@ -142,7 +142,7 @@ def test_a_trace_goes_with_its_job(store):
     assert store.traces.of(plain) is None
     from holdfast.domain.jobs.selector import Selector
 
-    store.control.remove(Selector(ids=(traced,)))
+    store.control.delete(Selector(ids=(traced,)))
     assert store.traces.of(traced) is None
 
 
@@ -150,13 +150,13 @@ def test_a_worker_hears_what_people_want(store, clock):
     """With its heartbeat, until somebody wants it to go on; one that is gone cannot be asked."""
     worker = WorkerId("w-1")
     store.workers.announce(worker, host="h", pid=1, queues=["default"], kinds=["mail"], slots=4)
-    assert store.workers.seen(worker).requested is None
-    store.workers.ask(worker, WorkerRequest.QUIET)
-    assert store.workers.seen(worker).requested is WorkerRequest.QUIET
+    assert store.workers.heartbeat(worker).requested is None
+    store.workers.request(worker, WorkerRequest.QUIET)
+    assert store.workers.heartbeat(worker).requested is WorkerRequest.QUIET
     (told,) = store.workers.list()
     assert (told.slots, told.requested) == (4, "quiet")
-    store.workers.ask(worker, None)
-    assert store.workers.seen(worker).requested is None
+    store.workers.request(worker, None)
+    assert store.workers.heartbeat(worker).requested is None
     clock.advance(minutes=5)
     with pytest.raises(NotFound, match="is alive"):
-        store.workers.ask(worker, WorkerRequest.STOP)
+        store.workers.request(worker, WorkerRequest.STOP)

@@ -60,7 +60,7 @@ def test_standings_of_several_batches(store):
     """Counters and holders, in one statement; as the batch itself tells them."""
     first = failing(store)
     run = begin(store, "other")
-    standings = store.ledger.standings([first, run.batch.id])
+    standings = store.ledger.statuses([first, run.batch.id])
     assert standings[first].counters == store.batches.counters(first)
     assert standings[first].holders == []
     assert [holder.job_id for holder in standings[run.batch.id].holders] == [run.lease.job_id]

@@ -176,23 +176,23 @@ def test_a_worker_is_seen_while_it_lives(store, clock):
     (worker,) = store.workers.list()
     assert (worker.id, worker.host, worker.pid, worker.version, worker.kinds) == (OTHER, "h", 7, "1.2", '["mail"]')
     clock.advance(seconds=50)
-    assert store.workers.seen(OTHER)
+    assert store.workers.heartbeat(OTHER)
     clock.advance(seconds=50)
     assert len(store.workers.list()) == 1
     clock.advance(seconds=50)
     assert store.workers.list() == []
-    store.workers.seen(OTHER)
-    store.workers.dismiss(OTHER)
+    store.workers.heartbeat(OTHER)
+    store.workers.record_stop(OTHER)
     assert store.workers.list() == []
 
 
 def test_a_worker_id_is_never_reused(store):
     """A second start needs a new id, also after a good-bye (SPEC 8.24)."""
     announce(store)
-    store.workers.dismiss(OTHER)
+    store.workers.record_stop(OTHER)
     with pytest.raises(Conflict):
         announce(store)
-    assert not store.workers.seen(WorkerId("nobody"))
+    assert not store.workers.heartbeat(WorkerId("nobody"))
 
 
 def test_attempts_tell_where_they_ran(store):

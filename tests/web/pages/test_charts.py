@@ -84,7 +84,7 @@ class TestTimeline:
         job_id = put(store)
         lease = take_one(store)
         clock.advance(seconds=30)
-        story = store.dashboard.story(job_id)
+        story = store.dashboard.job_record(job_id)
         found = charts.timeline(story.job, story.attempts, story.events, story.now)
         assert found[-1].what == "running"
         assert all(a.end == b.begin for a, b in itertools.pairwise(found))

@@ -194,7 +194,7 @@ class Actions:
                 units = batches.retry_failed(batch_id)
                 changed = units > 0
             case "rm":
-                batches.remove(batch_id)
+                batches.delete(batch_id)
                 changed = True
             case _:
                 raise InvalidInput(
@@ -274,7 +274,7 @@ class Actions:
         """
         if request not in (*WorkerRequest, "go-on"):
             raise InvalidInput(f"a worker cannot be asked to {request[:40]!r}", hint="Ask it: quiet, stop, go-on.")
-        self.store.workers.ask(WorkerId(worker), None if request == "go-on" else WorkerRequest(request))
+        self.store.workers.request(WorkerId(worker), None if request == "go-on" else WorkerRequest(request))
         self.did("ask", f"worker={worker}", note=request)
         return WorkerAsked(WorkerId(worker), request)
 
@@ -322,7 +322,7 @@ class Actions:
 
     def drop_filter(self, name: str) -> None:
         """Forget a saved filter."""
-        self.store.saved_filters.drop(name)
+        self.store.saved_filters.delete(name)
         self.did("filter rm", f"filter={name}")
 
     @cached_property

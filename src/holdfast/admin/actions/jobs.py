@@ -54,7 +54,7 @@ def _kill(control: JobControl, chosen: Selector, *, actor: str) -> list[JobId]:
 
 
 def _remove(control: JobControl, chosen: Selector, *, actor: str) -> list[JobId]:  # noqa: ARG001 - nothing is left to tell of
-    return control.remove(chosen)
+    return control.delete(chosen)
 
 
 def _check_restart(*, memory: str | None = None) -> None:

@@ -14,7 +14,7 @@ from holdfast.domain.jobs.error_clusters import Cluster, SeenError, clustered
 from holdfast.domain.jobs.job import State
 from holdfast.domain.text import say_duration
 from holdfast.store import Store
-from holdfast.store.fleet.dashboard import CAP, MOST, FailedJob, LaneCount, QueueRow, Tally, Trouble
+from holdfast.store.fleet.dashboard import COUNT_CAP, RECENT_CAP, FailedJob, LaneCount, QueueRow, Tally, Trouble
 from holdfast.store.fleet.overview import WorkerView, worker_views
 from holdfast.store.jobs.queries import Count
 
@@ -80,7 +80,7 @@ def dashboard_view(store: Store) -> DashboardView:
     )
 
 
-def counts_of(tallies: Iterable[Tally], *, cap: int = CAP) -> dict[State, Count]:
+def counts_of(tallies: Iterable[Tally], *, cap: int = COUNT_CAP) -> dict[State, Count]:
     """How many jobs are in each state, up to the cap."""
     found = {tally.state: tally.n for tally in tallies if tally.slot < 0}
     return {state: Count(min(found.get(state, 0), cap), found.get(state, 0) > cap) for state in State}
@@ -106,7 +106,7 @@ def queue_summaries(lanes: list[LaneCount], rows: list[QueueRow], tallies: list[
 def _covered(finished: list[Tally]) -> float:
     """How many seconds back the ended jobs reach that were looked at: less than the span, where there are too many."""
     done = [tally for tally in finished if tally.state is State.DONE]
-    if sum(tally.n for tally in done) < MOST:
+    if sum(tally.n for tally in done) < RECENT_CAP:
         return SPAN.total_seconds()
     return (1 + max(tally.slot for tally in done)) * SLOT.total_seconds()
 
@@ -117,8 +117,8 @@ def _queue_board(row: QueueRow, lanes: list[LaneCount], finished: list[Tally], m
     dead = _series(tally for tally in finished if tally.state is State.DEAD)
     return QueueSummary(
         name=row.name,
-        ready=min(ready, CAP),
-        ready_capped=ready > CAP,
+        ready=min(ready, COUNT_CAP),
+        ready_capped=ready > COUNT_CAP,
         oldest_s=max((lane.waited.total_seconds() for lane in lanes), default=None),
         running=row.running,
         expired=row.expired,
@@ -161,7 +161,7 @@ def _unserved(lanes: list[LaneCount], workers: list[WorkerView]) -> Iterator[Att
     """Kinds that are ready in a queue that no worker serves them in."""
     for lane in lanes:
         if not any(lane.queue in worker.queues and lane.kind in worker.kinds for worker in workers):
-            many = f"{min(lane.ready, CAP):,}{'+' if lane.ready > CAP else ''}"
+            many = f"{min(lane.ready, COUNT_CAP):,}{'+' if lane.ready > COUNT_CAP else ''}"
             text = f"no worker runs {lane.kind} in queue {lane.queue}; {many} wait"
             yield Attention("no_worker", f"{lane.queue}/{lane.kind}", text, None, lane.ready)
 

@@ -163,7 +163,7 @@ for _command in (
 
 
 def _facts(store: Store, *found: Batch) -> list[BatchView]:
-    standings = store.ledger.standings([each.id for each in found])
+    standings = store.ledger.statuses([each.id for each in found])
     return [batch_view(each, standings[each.id]) for each in found]
 
 

@@ -51,7 +51,7 @@ def show(session: Session, *, job_id: int) -> None:
     from holdfast.admin.views.jobs import JobListView, job_detail
     from holdfast.admin.views.masking import Masks
 
-    story = session.store.dashboard.story(JobId(job_id))
+    story = session.store.dashboard.job_record(JobId(job_id))
     told = job_detail(story, Masks(session.store))
     reasons = [] if story.job.state.finished else [reason.text for reason in told.why]
     shown = JobListView(told.job, told.attempts, told.events, reasons)

@@ -133,7 +133,7 @@ def copy(session: Session, *, target: str) -> None:
         rows = session.store.database.move_to(
             there.database,
             mask_store_url(target),
-            told=lambda table, count: session.output.note(f"{table}: {count:,} rows"),
+            report=lambda table, count: session.output.note(f"{table}: {count:,} rows"),
         )
     finally:
         there.close()

@@ -60,7 +60,9 @@ def would_run(store: Store, bound: BoundFunction, keys: Iterable[Any], options: 
         return DryRun(None if latest is None else latest.id, generation, clean, sum(1 for _ in keys), 0)
     left = over = 0
     for chunk in _chunks(keys, 1000):
-        known = store.batches.over(latest.id, [unit_key(key) for key in chunk], retry_failed=options.retry_failed)
+        known = store.batches.count_finished(
+            latest.id, [unit_key(key) for key in chunk], retry_failed=options.retry_failed
+        )
         left, over = left + len(chunk) - known, over + known
     return DryRun(latest.id, latest.generation, clean, left, over)
 

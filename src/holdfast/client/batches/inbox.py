@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast.domain.text import Duration, as_duration, checked_count
 from holdfast.store import Store
-from holdfast.store.batches.inbox import TERM, InboxItem
+from holdfast.store.batches.inbox import RESULT_LEASE, InboxItem
 from holdfast.worker import clock
 
 #: How often a consumer that waits looks again, in seconds.
@@ -51,7 +51,7 @@ class InboxResult:
         Raises:
             ResultLost: The term was over, and another consumer has it, or it has expired; nothing was kept.
         """
-        transaction: AbstractContextManager[Any] = self._store.inbox.transaction(self._taken)
+        transaction: AbstractContextManager[Any] = self._store.inbox.result_transaction(self._taken)
         return transaction
 
 
@@ -62,7 +62,9 @@ class Inbox:
         self._store = store
         self._name = name
 
-    def take(self, limit: int = 10, *, wait: Duration = 0, lease_duration: Duration = TERM) -> list[InboxResult]:
+    def take(
+        self, limit: int = 10, *, wait: Duration = 0, lease_duration: Duration = RESULT_LEASE
+    ) -> list[InboxResult]:
         """Take up to *limit* results, the longest free first; *wait* for the first one at most so long.
 
         What is not accepted within *term*, or whose consumer died, is taken by another.

@@ -9,7 +9,7 @@ from holdfast.client.batches.function import UnitFunction
 from holdfast.domain.batches.batch import UnitKey, unit_key
 from holdfast.errors import InvalidInput
 from holdfast.store import Store
-from holdfast.store.batches.opening import BatchRun
+from holdfast.store.batches.runs import BatchRun
 from holdfast.worker.batches.bitmap import Bitmap
 
 #: With so many units over, it is quicker to read which than to look each of them up.
@@ -39,7 +39,7 @@ def keys_over(store: Store, opened: BatchRun, keys: Iterable[Any]) -> Bitmap | N
     """Of a range that was run before, the keys that need not be looked at: read once, a bit for each."""
     if opened.created or not isinstance(keys, range) or store.batches.counters(opened.batch.id).over < WORTH_IT:
         return None
-    return Bitmap(keys, store.batches.keys_over(opened.batch.id))
+    return Bitmap(keys, store.batches.finished_keys(opened.batch.id))
 
 
 def key_of(function: UnitFunction[..., Any], value: Any) -> UnitKey:

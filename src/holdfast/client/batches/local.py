@@ -44,7 +44,7 @@ from holdfast.output.envelope import failure_of
 from holdfast.output.printer import Format, Output, Silent
 from holdfast.settings import settings
 from holdfast.store import Store
-from holdfast.store.batches.opening import BatchRun, RunRequest
+from holdfast.store.batches.runs import BatchRun, RunRequest
 from holdfast.worker.batches import owner
 from holdfast.worker.batches.conflicts import first_running
 from holdfast.worker.batches.driver import Driver, DriverHeartbeat, RunPlan
@@ -363,7 +363,7 @@ def give_up(store: Store, opened: BatchRun) -> None:
         batch, counted = store.batches.end(opened, AbortedBy.FATAL, opened.batch.total or 0, complete=False)
         store.leases.settle(opened.lease, Done())
         if opened.created and not counted.over and not store.batches.recount(batch.id):
-            store.batches.remove(batch.id)
+            store.batches.delete(batch.id)
 
 
 def output_of(asked: str | Output | None) -> Output:

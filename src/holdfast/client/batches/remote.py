@@ -43,7 +43,7 @@ from holdfast.domain.text import as_duration, checked_name, checked_number
 from holdfast.errors import BatchHeld, InvalidInput
 from holdfast.output.printer import Format, Output
 from holdfast.store import Store
-from holdfast.store.batches.opening import BatchRun
+from holdfast.store.batches.runs import BatchRun
 from holdfast.worker.batches.source import numbered
 
 #: Units that are planned at a time, and how often a watcher looks, in seconds.

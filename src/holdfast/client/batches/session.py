@@ -157,4 +157,4 @@ class Session:
         self._begun.report.units([end for end in ends if end.state is not UnitState.PENDING])
         if flushed.stop is not None:
             self.stop(flushed.stop)
-        return flushed.looked
+        return flushed.examined

@@ -22,7 +22,7 @@ from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.jobs.verdict import Done
 from holdfast.errors import LeaseLost
 from holdfast.store import Store
-from holdfast.store.batches.opening import BatchRun
+from holdfast.store.batches.runs import BatchRun
 from holdfast.worker import clock
 from holdfast.worker.batches import owner
 from holdfast.worker.batches.driver import Driver, RunPlan
@@ -63,7 +63,7 @@ def run_of(store: Store, bound: BoundFunction, opened: BatchRun) -> UnitRunner:
         curve=options.curve,
         timeout=timeout,
         verify=function.doubts(),
-        transaction=lambda end: store.batches.transaction(opened, end),
+        transaction=lambda end: store.batches.unit_transaction(opened, end),
     )
 
 
@@ -208,7 +208,7 @@ def unit_kind(function: UnitFunction[..., Any]) -> Kind:
             retries=0,
             curve=function.options.curve,
             verify=function.doubts(),
-            transaction=lambda end: store.batches.transaction(opened, end),
+            transaction=lambda end: store.batches.unit_transaction(opened, end),
         )
         run.stopping = context.stopping
         finished = run.run(row)

@@ -15,11 +15,10 @@ from holdfast.domain.jobs.new_job import Actor, Enqueued, NewJob
 from holdfast.domain.schedules.decision import Skipped, SkipReason
 from holdfast.domain.schedules.definition import Schedule
 from holdfast.domain.schedules.plan import Earlier, Origin, Overlap, Plan, PlanStatus, Turn, arrange, standing
-from holdfast.store.engine.now import read_now
-from holdfast.store.engine.operation import BulkInsert, Operation, Rows, query
+from holdfast.store.engine.operation import BulkInsert, Operation, Rows, query, read_now
 from holdfast.store.jobs import dependencies
 from holdfast.store.jobs.control import cancel_jobs
-from holdfast.store.jobs.enqueue import draw_ids, enqueue_flow
+from holdfast.store.jobs.enqueue import draw_ids, enqueue_operation
 
 
 class PlanToFire(Struct, frozen=True):
@@ -236,7 +235,7 @@ def _write(placed: Sequence[_Placed], ids: list[JobId], origin: Origin, actor: s
         return [_request(each, after) for each, after in zip(placed, waits_for, strict=True)]
 
     requests = [each.fire.request for each in placed]
-    answers = yield from enqueue_flow(requests, ids, arrange=arranged)
+    answers = yield from enqueue_operation(requests, ids, arrange=arranged)
     now = yield from read_now()
     columns = _columns([each.fire.plan for each in placed], answers, origin, actor, now)
     # A job that was there before, since the kind has a unique key, is somebody else's: nobody waits for it.
@@ -248,7 +247,7 @@ def _write(placed: Sequence[_Placed], ids: list[JobId], origin: Origin, actor: s
         if each.fire.then is not None and answer.created
     ]
     if then:
-        yield from enqueue_flow(then, None)
+        yield from enqueue_operation(then, None)
     return list(map(Fired, *columns.values(), [None] * len(placed)))
 
 

@@ -20,8 +20,7 @@ from holdfast.domain.schedules.definition import (
 from holdfast.domain.text import checked_actor, clean_text
 from holdfast.errors import DuplicateSchedule
 from holdfast.store.engine.backend import Backend
-from holdfast.store.engine.now import read_now
-from holdfast.store.engine.operation import Operation, query
+from holdfast.store.engine.operation import Operation, query, read_now
 from holdfast.store.jobs.enqueue import SYSTEM
 from holdfast.store.schedules.firing import write_skips
 from holdfast.store.schedules.plans import locked_schedule, missing_schedule
@@ -161,7 +160,7 @@ class ScheduleStore:
         Raises:
             NoSuchSchedule: There is none of this name.
         """
-        rows: list[Schedule] = self._backend.look(query("get_schedule", Schedule, name=name))
+        rows: list[Schedule] = self._backend.fetch(query("get_schedule", Schedule, name=name))
         if not rows:
             raise missing_schedule(name)
         return rows[0]
@@ -178,7 +177,7 @@ class ScheduleStore:
 
     def page(self, *, after: str = "", limit: int = 50) -> list[Schedule]:
         """Schedules by name, from the first after *after* on."""
-        return self._backend.look(query("list_schedules", Schedule, after=after, limit=limit))
+        return self._backend.fetch(query("list_schedules", Schedule, after=after, limit=limit))
 
     def now(self) -> datetime:
         """The store's own time: plans are due by it."""
@@ -198,12 +197,12 @@ class ScheduleStore:
 
     def lag(self) -> timedelta:
         """How long the oldest plan that is due has waited for a planner."""
-        ((lag,),) = self._backend.look(query("schedule_lag"))
+        ((lag,),) = self._backend.fetch(query("schedule_lag"))
         return max(timedelta(0), _duration(lag) or timedelta(0))
 
     def troubled(self, *, late: timedelta, limit: int = 10) -> list[Troubled]:
         """Schedules that cannot be planned, or have waited for a planner for longer than *late*."""
-        return self._backend.look(query("troubled_schedules", Troubled, late=late, limit=limit))
+        return self._backend.fetch(query("troubled_schedules", Troubled, late=late, limit=limit))
 
 
 def _create(declaration: Declaration, actor: str, *, declared: bool) -> Operation[bool]:

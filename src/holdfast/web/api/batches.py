@@ -74,14 +74,14 @@ class UnitsAct(Struct, frozen=True, forbid_unknown_fields=True):
 def batches(ask: ApiRequest) -> BatchesPage:
     before = FIRST if ask.query.before is None else BatchId(ask.query.before)
     found = ask.store.batches.page(before=before, limit=ask.query.limit)
-    standings = ask.store.ledger.standings([each.id for each in found])
+    standings = ask.store.ledger.statuses([each.id for each in found])
     following = found[-1].id if len(found) == ask.query.limit else None
     return BatchesPage([batch_view(each, standings[each.id]) for each in found], following)
 
 
 def batch(ask: ApiRequest) -> BatchAnswer:
     found = ask.store.batches.get(BatchId(ask.id))
-    standing = ask.store.ledger.standings([found.id])[found.id]
+    standing = ask.store.ledger.statuses([found.id])[found.id]
     return BatchAnswer(batch_view(found, standing), unit_clusters(found, ask.store.ledger.errors(found.id)))
 
 

@@ -148,14 +148,14 @@ def _selector(ask: ApiRequest) -> Selector:
 
 
 def job(ask: ApiRequest) -> dict[str, Any]:
-    story = ask.store.dashboard.story(JobId(ask.id))
+    story = ask.store.dashboard.job_record(JobId(ask.id))
     told = job_detail(story, ask.masks)
     parts = {"attempts": told.attempts, "events": told.events, "why": told.why, "edges": story.edges}
     return {"job": told.job, **parts}
 
 
 def log(ask: ApiRequest) -> LogFound:
-    story = ask.store.dashboard.story(JobId(ask.id))
+    story = ask.store.dashboard.job_record(JobId(ask.id))
     number = len(story.attempts) if ask.query.attempt is None else ask.query.attempt
     if not 1 <= number <= len(story.attempts):
         raise NotFound(f"job {ask.id} has run {len(story.attempts)} times")

@@ -117,11 +117,11 @@ def _once(ask: ApiRequest, endpoint: Endpoint, key: _Key) -> Response:
     except (HoldfastError, HttpError) as error:
         status, failure, headers = told(error)
         if status >= 500 or status in PASSING:
-            answers.drop(key.credential, key.text)
+            answers.release(key.credential, key.text)
             raise
         answer = json_response(msgspec.json.encode(failed(failure)), status, headers)
     except BaseException:
-        answers.drop(key.credential, key.text)
+        answers.release(key.credential, key.text)
         raise
     answers.keep(key.credential, key.text, answer.status_code, bytes(answer.body).decode())
     return answer

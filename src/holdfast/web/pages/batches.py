@@ -74,7 +74,7 @@ def batches(visit: PageRequest) -> Response:
     """Batches, the newest first."""
     before = visit.asked_number("before")
     found = visit.store.batches.page(limit=PAGE, **({} if before is None else {"before": BatchId(before)}))
-    standings = visit.store.ledger.standings([each.id for each in found]) if found else {}
+    standings = visit.store.ledger.statuses([each.id for each in found]) if found else {}
     told = [batch_view(each, standings[each.id]) for each in found]
     return visit.page(
         "batches.html",
@@ -90,7 +90,7 @@ def batch(visit: PageRequest) -> Response:
     """One batch: progress, counters, clusters of errors, and a page of its units."""
     batch_id, ledger = BatchId(visit.id), visit.store.ledger
     found = visit.store.batches.get(batch_id)
-    standing = ledger.standings([batch_id])[batch_id]
+    standing = ledger.statuses([batch_id])[batch_id]
     facts = batch_view(found, standing)
     failures = facts.summary.failed + facts.summary.in_doubt
     errors = ledger.errors(batch_id, limit=ERRORS) if failures else []

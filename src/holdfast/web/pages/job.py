@@ -61,7 +61,7 @@ def progress(job: Job, now: datetime, message: str | None) -> Progress | None:
 
 def job(visit: PageRequest) -> Response:
     """One job with all that is known of it."""
-    story = visit.store.dashboard.story(JobId(visit.id))
+    story = visit.store.dashboard.job_record(JobId(visit.id))
     told = job_detail(story, visit.masks)
     stretches = charts.timeline(story.job, told.attempts, told.events, story.now)
     return visit.page(
@@ -105,7 +105,7 @@ def act(visit: PageRequest) -> Response:
 
 def log(visit: PageRequest) -> Response:
     """What a program wrote in one attempt: its end, followed while it runs, or the lines that hold a text."""
-    story = visit.store.dashboard.story(JobId(visit.id), events=1)
+    story = visit.store.dashboard.job_record(JobId(visit.id), events=1)
     chosen = _attempt(visit, story.attempts, story.job)
     values, requested, part, found, wrong = visit.masks.values(story.job), visit.asked("find"), None, None, None
     try:

@@ -18,7 +18,7 @@ from holdfast.domain.access.roles import Role, is_secret_of, split_token
 from holdfast.domain.text import checked_actor
 from holdfast.errors import HoldfastError
 from holdfast.store import Store
-from holdfast.store.access.records import AccessState
+from holdfast.store.access.credentials import AccessState
 from holdfast.web.errors import SlowDown, Unauthenticated
 from holdfast.web.settings import WebOptions
 
@@ -129,7 +129,7 @@ class Authenticator:
             self._guesses.wrong(place)
             raise Unauthenticated("this is no token of this store", headers=_ASK)
         prefix, secret = parts
-        door = store.credentials.door(prefix)
+        door = store.credentials.access_state(prefix)
         # One guess at a time from an address: what many send at once is counted before the next of them is looked at.
         with self._turns[hash(place) % len(self._turns)]:
             if not self._is_right(door, text):
@@ -184,7 +184,7 @@ class Authenticator:
     def _note(self, store: Store, prefix: str) -> None:
         """Write down that a token was used; where that cannot be, the next use is written down."""
         try:
-            store.credentials.used(prefix)
+            store.credentials.record_use(prefix)
         except HoldfastError:
             with self._lock:
                 self._noted.pop(prefix, None)
@@ -209,7 +209,7 @@ class Authenticator:
         parts = body.split(".")
         if len(parts) != 3 or len(cookie) > 300:
             raise Unauthenticated("this session is none of ours", headers=_ASK)
-        door = store.credentials.door(parts[0])
+        door = store.credentials.access_state(parts[0])
         if door.secret is None or not _is_signed(door.secret, "session", body, signature):
             raise Unauthenticated("this session is none of ours", headers=_ASK)
         if int(parts[1]) < time.time():
@@ -247,9 +247,9 @@ class Authenticator:
         if caller.nonce and self._has_ended(caller.nonce):
             return False
         if caller.prefix is not None:
-            door = store.credentials.door(caller.prefix)
+            door = store.credentials.access_state(caller.prefix)
             return door.prefix is not None and door.revoked_at is None
-        return self._options.proxy_header is not None or not store.credentials.door(None).locked
+        return self._options.proxy_header is not None or not store.credentials.access_state(None).locked
 
     # -- without a token -------------------------------------------------------------------
 
@@ -274,7 +274,7 @@ class Authenticator:
         role = self._options.anyone
         if role is None or any(name in headers for name in FORWARDED):
             raise Unauthenticated("a token is needed here", headers=_ASK)
-        if store.credentials.door(None).locked:
+        if store.credentials.access_state(None).locked:
             raise Unauthenticated("a token is needed here", headers=_ASK)
         return Caller(self._local, role)
 

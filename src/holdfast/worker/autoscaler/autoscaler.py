@@ -125,7 +125,7 @@ class Autoscaler:
         return None
 
     def _admit(self, lane: ScaledQueue, poison_suspects: int) -> Run | None:
-        line = self._store.autoscaler.line(lane.queue, self._kind.name, limit=lane.window)
+        line = self._store.autoscaler.queue_line(lane.queue, self._kind.name, limit=lane.window)
         known = self._profiles.of(line)
         candidates = lane.candidates(
             line, known, self._options.memory_profiles, self._limit, poison_suspects=poison_suspects
@@ -272,7 +272,7 @@ class Autoscaler:
             self._changed()
 
     def _next_fits(self, lane: ScaledQueue) -> bool:
-        line = self._store.autoscaler.line(lane.queue, self._kind.name, limit=lane.window)
+        line = self._store.autoscaler.queue_line(lane.queue, self._kind.name, limit=lane.window)
         candidates = lane.candidates(
             line, self._profiles.of(line), self._options.memory_profiles, self._limit, poison_suspects=0
         )
@@ -285,7 +285,7 @@ class Autoscaler:
         self._profiles.flush()
         decisions = [self._decisions.popleft() for _ in range(len(self._decisions))]
         try:
-            self._store.autoscaler.decide(self._worker, self._hostname, decisions)
+            self._store.autoscaler.record_decisions(self._worker, self._hostname, decisions)
         except StoreUnavailable:
             self._decisions.extendleft(reversed(decisions))
             raise
@@ -296,7 +296,7 @@ class Autoscaler:
         standing = self._standing() if self._lanes else None
         if force or standing != last or clock.now() - at > TELL_EVERY:
             self._told = (clock.now(), standing)
-            self._store.autoscaler.tell(self._worker, None if standing is None else standing.dumps())
+            self._store.autoscaler.report_status(self._worker, None if standing is None else standing.dumps())
             others = [each for each in self._store.workers.list() if each.host == self._hostname]
             told = [load_autoscaler_status(each.scaling) for each in others if each.id != self._worker]
             self._promised = sum(max(0, each.forecast - each.resident) for each in told if each is not None)

@@ -15,7 +15,7 @@ from holdfast.errors import LeaseLost, StoreUnavailable
 from holdfast.store import Store
 from holdfast.store.batches.in_flight import UnitInFlight
 from holdfast.store.batches.ledger import NextUnits
-from holdfast.store.batches.opening import BatchRun
+from holdfast.store.batches.runs import BatchRun
 from holdfast.worker import clock
 from holdfast.worker.batches.source import Source
 from holdfast.worker.batches.threads import GROUP, UnitThreads

@@ -91,8 +91,8 @@ class Keys:
         return self._next[:requested]
 
     def looked(self, flushed: Flushed, *, in_hand: int) -> None:  # noqa: ARG002 - see the protocol
-        self._next = self._next[flushed.looked :]
-        self._skipping = not flushed.taken and flushed.looked > 0
+        self._next = self._next[flushed.examined :]
+        self._skipping = not flushed.taken and flushed.examined > 0
 
     def rest(self) -> Iterator[list[UnitInFlight]]:
         """All keys that were never looked at."""
