@@ -125,7 +125,7 @@ CREATE TABLE holdfast.finished (
 CREATE INDEX finished_when ON holdfast.finished (state, finished_at, id);
 CREATE INDEX finished_trouble ON holdfast.finished (state, id) WHERE state <> 'done';
 
--- The moves of a job among live states, as in domain/job.py. Ending and reviving change the table.
+-- The moves of a job among live states, as in domain/jobs/job.py. Ending and reviving change the table.
 -- The claim's own move is asked for first: it is by far the most frequent.
 CREATE FUNCTION holdfast.refuse_move() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN

@@ -115,7 +115,7 @@ CREATE TABLE holdfast_finished (
 CREATE INDEX holdfast_finished_when ON holdfast_finished (state, finished_at, id);
 CREATE INDEX holdfast_finished_trouble ON holdfast_finished (state, id) WHERE state <> 'done';
 
--- The moves of a job among live states, as in domain/job.py. Ending and reviving change the table.
+-- The moves of a job among live states, as in domain/jobs/job.py. Ending and reviving change the table.
 -- The claim's own move is asked for first: it is by far the most frequent.
 CREATE TRIGGER holdfast_live_moves AFTER UPDATE OF state ON holdfast_live
     WHEN (OLD.state <> 'ready' OR NEW.state <> 'running') AND OLD.state <> NEW.state
