@@ -50,7 +50,7 @@ class OpenHouse:
 
 def client_of(house: OpenHouse) -> TestClient:
     """A browser without JavaScript before the pages of this house; it follows nothing by itself."""
-    site = Starlette(routes=routes.routes(house, LiveUpdates(house.store.dashboard.pulse)))
+    site = Starlette(routes=routes.routes(house, LiveUpdates(house.store.dashboard.change_counters)))
     return TestClient(site, base_url="http://127.0.0.1", follow_redirects=False)
 
 

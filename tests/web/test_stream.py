@@ -17,7 +17,7 @@ LONG = 60.0
 
 def test_words(store):
     """A change of the store is told by the part that it is in, and nothing else."""
-    live = LiveUpdates(store.dashboard.pulse)
+    live = LiveUpdates(store.dashboard.change_counters)
 
     async def look() -> list[set[str]]:
         told = [await live.tick()]

@@ -27,10 +27,9 @@ if TYPE_CHECKING:
     from holdfast.store.jobs.control import JobControl
     from holdfast.store.jobs.enqueue import Jobs
     from holdfast.store.jobs.leases import Leases
-    from holdfast.store.jobs.queries import JobQueries
+    from holdfast.store.jobs.queries import JobQueries, Traces
     from holdfast.store.jobs.retention import Pruner
     from holdfast.store.jobs.steps import Steps
-    from holdfast.store.jobs.traces import Traces
     from holdfast.store.schedules.plans import Plans
     from holdfast.store.schedules.schedules import ScheduleStore
 
@@ -65,7 +64,7 @@ class Store:
     control: JobControl = noun("jobs.control:JobControl")
     views: JobQueries = noun("jobs.queries:JobQueries")
     pruner: Pruner = noun("jobs.retention:Pruner")
-    traces: Traces = noun("jobs.traces:Traces")
+    traces: Traces = noun("jobs.queries:Traces")
     queues: Queues = noun("fleet.queues:Queues")
     kinds: Kinds = noun("fleet.kinds:Kinds")
     workers: Workers = noun("fleet.workers:Workers")

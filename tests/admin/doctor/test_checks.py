@@ -186,7 +186,7 @@ def test_a_transaction_that_keeps_vacuum_from_its_work(server, monkeypatch):
 
 
 def test_clocks_that_differ(server, monkeypatch):
-    monkeypatch.setattr("holdfast.store.postgres.database.CLOCKS_APART", -1.0)
+    monkeypatch.setattr("holdfast.store.postgres.database.MAX_CLOCK_OFFSET_S", -1.0)
     assert "off the database's" in found(server.database.tools.health())["clock"]
 
 

@@ -44,7 +44,7 @@ def test_units_by_label_and_text(store):
 
 def test_a_filter_looks_at_a_window_and_says_where_to_go_on(store, monkeypatch):
     """So that no page of a million units takes long."""
-    monkeypatch.setattr("holdfast.store.batches.queries.WINDOW", 2)
+    monkeypatch.setattr("holdfast.store.batches.queries.WINDOW_SIZE", 2)
     batch_id = failing(store)
     page = store.ledger.page(batch_id, text="row 2", limit=10)
     found, looks = list(page.units), 1

@@ -27,7 +27,7 @@ from tests.store.schedules.test_plans import fire, step
 from tests.support.backends import START, open_database
 from tests.support.jobs import put, state, take_one
 
-QUIET = {"told": lambda *_: None}
+QUIET = {"report": lambda *_: None}
 
 
 def fill(store):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -15,9 +15,6 @@ from holdfast.store.jobs import dependencies
 from holdfast.store.jobs.unique_keys import replaceable_columns, reserve_keys
 
 SYSTEM = frozenset(str(actor) for actor in Actor)
-
-#: Replaces the requests once it is known which of them become jobs.
-Arrange = Callable[[Sequence[Enqueued]], Sequence[NewJob]]
 
 
 class Jobs(Noun):
@@ -35,12 +32,12 @@ class Jobs(Noun):
             DependencyNotFound: ``after`` names a job, key or label that does not exist.
             LeaseLost: *holder* no longer holds its lease; nothing was written.
         """
-        _check([request])
+        check_requests([request])
         drawn = self._backend.draw_ids(1)
         if drawn is not None and request.plain and holder is None:
             enqueued = self._enqueue_one(request, drawn[0])
         else:
-            enqueued = self._backend.write(_enqueue, [request], drawn, holder)[0]
+            enqueued = self._backend.write(_enqueue, [request], drawn, holder=holder)[0]
         return self._wake(enqueued)
 
     def _enqueue_one(self, request: NewJob, job_id: JobId) -> Enqueued:
@@ -76,9 +73,9 @@ class Jobs(Noun):
         """
         if not requests:
             return []
-        _check(requests)
+        check_requests(requests)
         drawn = self._backend.draw_ids(len(requests))
-        return self._wake(self._backend.write(_enqueue, requests, drawn, holder))
+        return self._wake(self._backend.write(_enqueue, requests, drawn, holder=holder))
 
     def enqueue_on(self, connection: Any, requests: Sequence[NewJob]) -> list[Enqueued]:
         """Enqueue in the caller's transaction: the jobs exist if and only if it commits.
@@ -94,27 +91,21 @@ class Jobs(Noun):
         return await self._backend.arun_on(connection, enqueue_operation(requests, None))
 
 
-def enqueue_operation(
-    requests: Sequence[NewJob], drawn: list[JobId] | None, *, arrange: Arrange | None = None
-) -> Operation[list[Enqueued]]:
-    """Enqueue as a part of another operation; *arrange* may change the requests after their keys are reserved."""
-    _check(requests)
-    return _enqueue(requests, drawn, None, arrange)
+def enqueue_operation(requests: Sequence[NewJob], drawn: list[JobId] | None) -> Operation[list[Enqueued]]:
+    """Enqueue as a part of another operation."""
+    check_requests(requests)
+    return _enqueue(requests, drawn)
 
 
 def _enqueue(
-    requests: Sequence[NewJob], drawn: list[JobId] | None, holder: Lease | None, arrange: Arrange | None = None
+    requests: Sequence[NewJob], drawn: list[JobId] | None, *, holder: Lease | None = None
 ) -> Operation[list[Enqueued]]:
     if holder is not None:
         yield from _check_holder(holder)
     ids = drawn or (yield from draw_ids(len(requests)))
     now = yield from read_now()
     answers = yield from reserve_keys(requests, ids)
-    if arrange is not None:
-        requests = arrange(answers)
-    created = [i for i, answer in enumerate(answers) if answer.created]
-    if created:
-        yield from _insert([requests[i] for i in created], [ids[i] for i in created], now, holder)
+    yield from insert_jobs(requests, answers, ids, now, holder=holder)
     return answers
 
 
@@ -132,15 +123,27 @@ def draw_ids(count: int) -> Operation[list[JobId]]:
     return [JobId(rows[0][0] + offset) for offset in range(count)]
 
 
-def _insert(requests: list[NewJob], ids: list[JobId], now: datetime, holder: Lease | None) -> Operation[None]:
-    yield BulkInsert("job", _job_columns(requests, ids, now, holder))
-    yield BulkInsert("live", _live_columns(requests, ids, now))
-    traced = {job_id: request.trace for request, job_id in zip(requests, ids, strict=True) if request.trace}
+def insert_jobs(
+    requests: Sequence[NewJob],
+    answers: Sequence[Enqueued],
+    ids: Sequence[JobId],
+    now: datetime,
+    *,
+    holder: Lease | None = None,
+) -> Operation[None]:
+    """Insert the requests that :func:`reserve_keys` answered as created, with their dependencies."""
+    created = [i for i, answer in enumerate(answers) if answer.created]
+    if not created:
+        return
+    new, new_ids = [requests[i] for i in created], [ids[i] for i in created]
+    yield BulkInsert("job", _job_columns(new, new_ids, now, holder))
+    yield BulkInsert("live", _live_columns(new, new_ids, now))
+    traced = {job_id: request.trace for request, job_id in zip(new, new_ids, strict=True) if request.trace}
     if traced:
         yield BulkInsert("trace", {"job_id": [*traced], "context": [*traced.values()]})
     # After the jobs: one of them may depend on another.
     waiting = yield from dependencies.write_dependencies(
-        [(request.after, job_id) for request, job_id in zip(requests, ids, strict=True) if request.after]
+        [(request.after, job_id) for request, job_id in zip(new, new_ids, strict=True) if request.after]
     )
     yield from dependencies.judge_waiting(waiting)
 
@@ -190,7 +193,7 @@ def _no_prefetch(request: NewJob) -> bool:
     return request.on_lost is not OnLost.RETRY
 
 
-def _check(requests: Sequence[NewJob]) -> None:
+def check_requests(requests: Sequence[NewJob]) -> None:
     """Refuse requests that no store should keep, before any transaction begins."""
     checked: set[tuple[str, str, str]] = set()  # most requests of one call share their names
     for request in requests:

@@ -144,6 +144,15 @@ class JobQueries(Noun):
         return explain(situation)
 
 
+class Traces(Noun):
+    """The trace contexts that jobs were enqueued with."""
+
+    def of(self, job_id: JobId) -> str | None:
+        """The W3C trace context of a job."""
+        rows: list[tuple[str]] = self._backend.fetch(query("trace_of", id=job_id))
+        return rows[0][0] if rows else None
+
+
 def get_job(job_id: JobId) -> Operation[Job]:
     """One job, as a part of another operation."""
     if not isinstance(job_id, int) or not 0 <= job_id < 2**63:

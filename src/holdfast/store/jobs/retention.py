@@ -20,7 +20,7 @@ class Retention(Struct, frozen=True, kw_only=True):
     cancelled: timedelta = timedelta(days=30)
     dead: timedelta = timedelta(days=90)
     plans: timedelta = timedelta(days=90)
-    acts: timedelta = timedelta(days=365)
+    audit: timedelta = timedelta(days=365)
 
     @property
     def by_state(self) -> dict[State, timedelta]:
@@ -75,7 +75,7 @@ class Pruner(Noun):
 
     def prune_audit(self, retention: Retention | None = None, *, limit: int = 1000) -> int:
         """Prune up to *limit* expired audit entries, and as many stored responses that are a day old."""
-        entries = self._prune("forget_acts", age=(retention or Retention()).acts, limit=limit)
+        entries = self._prune("forget_acts", age=(retention or Retention()).audit, limit=limit)
         return entries + self._prune("forget_answers", age=RESPONSE_RETENTION, limit=limit)
 
     def _prune(self, *statements: str, age: timedelta, limit: int) -> int:

@@ -18,7 +18,8 @@ from holdfast.domain.schedules.plan import Earlier, Origin, Overlap, Plan, PlanS
 from holdfast.store.engine.operation import BulkInsert, Operation, Rows, query, read_now
 from holdfast.store.jobs import dependencies
 from holdfast.store.jobs.control import cancel_jobs
-from holdfast.store.jobs.enqueue import draw_ids, enqueue_operation
+from holdfast.store.jobs.enqueue import check_requests, draw_ids, enqueue_operation, insert_jobs
+from holdfast.store.jobs.unique_keys import reserve_keys
 
 
 class PlanToFire(Struct, frozen=True):
@@ -228,15 +229,13 @@ def _write(placed: Sequence[_Placed], ids: list[JobId], origin: Origin, actor: s
     """The jobs, and their rows in the ledger."""
     if not placed:
         return []
-    waits_for: list[Sequence[JobId]] = []
-
-    def arranged(answers: Sequence[Enqueued]) -> Sequence[NewJob]:
-        waits_for[:] = _line_up(placed, answers)
-        return [_request(each, after) for each, after in zip(placed, waits_for, strict=True)]
-
     requests = [each.fire.request for each in placed]
-    answers = yield from enqueue_operation(requests, ids, arrange=arranged)
+    check_requests(requests)
     now = yield from read_now()
+    answers = yield from reserve_keys(requests, ids)
+    waits_for = list(_line_up(placed, answers))
+    requests = [_request(each, after) for each, after in zip(placed, waits_for, strict=True)]
+    yield from insert_jobs(requests, answers, ids, now)
     columns = _columns([each.fire.plan for each in placed], answers, origin, actor, now)
     # A job that was there before, since the kind has a unique key, is somebody else's: nobody waits for it.
     met = [each.met and answer.created for each, answer in zip(placed, answers, strict=True)]
