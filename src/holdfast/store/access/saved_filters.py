@@ -17,7 +17,7 @@ LIST_LIMIT = 200
 
 
 class SavedFilter(Struct, frozen=True):
-    """A filter with a name."""
+    """A filter that somebody wants to find again."""
 
     name: str
     filter: str

@@ -78,7 +78,7 @@ class CanClose(Protocol):
 
 
 class Finding(Struct, frozen=True):
-    """The result of one check."""
+    """One thing that was checked, and what is wrong with it."""
 
     check: str
     ok: bool
@@ -86,8 +86,6 @@ class Finding(Struct, frozen=True):
 
 
 class Vacuumed(Struct, frozen=True):
-    """Sizes before and after a vacuum, in bytes."""
-
     before: int
     after: int
 

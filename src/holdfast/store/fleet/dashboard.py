@@ -81,7 +81,7 @@ class FailedJob(Struct, frozen=True):
 
 
 class DependencyEdge(Struct, frozen=True):
-    """*job_id* depends on *dependency_id*; *way* is the direction, state, kind and label are of the farther job."""
+    """*job_id* needs *dependency_id*; state, kind and label are of the one farther from where one looks (*way*)."""
 
     way: str
     job_id: JobId
@@ -97,7 +97,7 @@ class DependencyEdge(Struct, frozen=True):
 
 
 class RunningJob(Struct, frozen=True):
-    """A running job and its worker."""
+    """A job that runs now, and where."""
 
     id: JobId
     kind: str

@@ -26,7 +26,7 @@ RUNNING_LIMIT = 20
 
 
 class LaneView(Struct, frozen=True):
-    """An autoscaled queue on one worker: its open slots, its running commands, and the commands that do not fit."""
+    """A queue that is scaled, on one worker: so many *slots* are open, so many programs run, and these are refused."""
 
     host: str
     worker: str
@@ -37,9 +37,9 @@ class LaneView(Struct, frozen=True):
 
 
 class QueueView(Struct, frozen=True):
-    """A queue: its settings and the numbers of its jobs. *expired* running jobs have lost their holder.
+    """A queue: its settings, and how full it is. *lapsed* of the running jobs have lost their holder.
 
-    *autoscaler* holds the least and most commands per host, *hosts* the status on each worker.
+    *autoscaler* says between how many programs each host moves, *hosts* how they stand.
     """
 
     name: str
@@ -70,7 +70,7 @@ class WorkerView(Struct, frozen=True):
 
 
 class Overview(Struct, frozen=True):
-    """The number of jobs in each state, all queues, all live workers, and the newest running jobs."""
+    """How many jobs are in each state, all queues, all workers that are alive, and the newest jobs that run."""
 
     counts: dict[State, Count]
     queues: list[QueueView]

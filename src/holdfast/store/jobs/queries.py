@@ -32,7 +32,7 @@ class Page(Struct, frozen=True):
 
 
 class Count(Struct, frozen=True):
-    """A number of jobs; *capped*: there may be more."""
+    """How many; *capped*: at least so many."""
 
     count: int
     capped: bool
