@@ -75,7 +75,7 @@ def test_a_run_can_be_silent(app, capfd):
 @pytest.mark.parametrize("retries", [0, 1])
 def test_a_unit_whose_commit_nobody_heard_of_is_done_once(app, monkeypatch, retries):
     """Its row is in the ledger: no failure is written over it, and the rest of the run is not appended blindly."""
-    real, unheard = Batches.transaction, {unit_key(2), unit_key(5)}
+    real, unheard = Batches.unit_transaction, {unit_key(2), unit_key(5)}
 
     @contextmanager
     def transaction(batches, opened, end):
@@ -86,7 +86,7 @@ def test_a_unit_whose_commit_nobody_heard_of_is_done_once(app, monkeypatch, retr
             unheard.remove(key)
             raise StoreUnavailable("nobody heard")
 
-    monkeypatch.setattr(Batches, "transaction", transaction)
+    monkeypatch.setattr(Batches, "unit_transaction", transaction)
 
     @app.unit(retries=retries, retry=["0s"])
     def work(key: int, unit: Unit) -> None:
