@@ -62,9 +62,9 @@ def plan_of(database, store, ask):
 def watching(perform, seen):
     """The same write, which notes every statement."""
 
-    def watched(flow, *args):
+    def watched(flow, *args, **kwargs):
         def told():
-            step = flow(*args)
+            step = flow(*args, **kwargs)
             answer = None
             while True:
                 try:
