@@ -85,10 +85,10 @@ def run_ready(app: Holdfast) -> Iterator[Settlement]:
     worker = WorkerId(f"inline-{secrets.token_hex(8)}")
     store, kinds = app.store, list(app.kinds)
     store.leases.take_over()
-    store.leases.sweep_waiting()
+    store.leases.check_waiting()
     while True:
         store.leases.promote()
-        leases = store.leases.claim(worker, queues=store.queues.in_use(), kinds=kinds, limit=1, mark=True)
+        leases = store.leases.claim(worker, queues=store.queues.with_ready_jobs(), kinds=kinds, limit=1, mark=True)
         if not leases:
             return
         yield _run(app, worker, leases[0])

@@ -119,7 +119,7 @@ class SqlitePoints(SqliteBackend):
             connection.backend = None
             connection.close()
         self._closed = True
-        self._doorbells.close()
+        self._notifier.close()
 
 
 class _SqliteConnection(sqlite3.Connection):
@@ -145,7 +145,7 @@ class _SqliteCursor(sqlite3.Cursor):
         return super().execute(sql, *parameters)
 
 
-SqlitePoints.made_of = _SqliteConnection
+SqlitePoints.connection_class = _SqliteConnection
 
 
 # -- PostgreSQL ------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from holdfast.domain.schedules.plan import Plan
 from holdfast.errors import HoldfastError
 from holdfast.store import Store
 from holdfast.store.batches.ledger import NextUnits
-from holdfast.store.batches.opening import BatchRun, RunRequest
+from holdfast.store.batches.runs import BatchRun, RunRequest
 from holdfast.store.jobs.retention import Retention
 from holdfast.store.schedules.firing import Advance, PlanToFire
 from tests.chaos.standing import Broken, audit
@@ -89,7 +89,7 @@ def sweep(store: Store) -> None:
     """What every worker does beside its jobs."""
     store.leases.take_over()
     store.leases.promote()
-    store.leases.sweep_waiting()
+    store.leases.check_waiting()
     store.batches.revive()
     store.inbox.expire()
     store.plans.release()
@@ -171,7 +171,7 @@ def run_shard(world: World, store: Store, lease: Lease) -> None:
 
 def _run(world: World, store: Store, run: BatchRun, request: NextUnits) -> int:
     ends = []
-    for unit in store.batches.flush(run, ask_for=request).taken:
+    for unit in store.batches.flush(run, next_units=request).taken:
         world.effects[f"{run.batch.id}:{unit.key}"] += 1
         ends.append(
             UnitOutcome(
@@ -288,7 +288,7 @@ def _flush(world: World, store: Store) -> None:
 def _out_of_order(world: World, store: Store) -> None:
     """The last unit ends first, while the others are still in hand."""
     run = begin(world, store)
-    *hand, last = store.batches.flush(run, ask_for=NextUnits(candidates=keys(KEYS), limit=9)).taken
+    *hand, last = store.batches.flush(run, next_units=NextUnits(candidates=keys(KEYS), limit=9)).taken
     world.effects[f"{run.batch.id}:{last.key}"] += 1
     end = UnitOutcome(key=last.key, place=last.place, state=UnitState.DONE, before=last.state)
     store.batches.flush(run, [end], NextUnits(in_hand=[(unit.key, unit.place) for unit in hand]))
@@ -333,7 +333,7 @@ def _after_launch(world: World) -> None:
 
 def _inbox(world: World, store: Store) -> None:
     run = begin(world, store)
-    for unit in store.batches.flush(run, ask_for=NextUnits(candidates=keys(KEYS), limit=9)).taken:
+    for unit in store.batches.flush(run, next_units=NextUnits(candidates=keys(KEYS), limit=9)).taken:
         world.effects[f"{run.batch.id}:{unit.key}"] += 1
         handed = HandedResult(BOX, "{}")
         end = UnitOutcome(key=unit.key, place=unit.place, state=UnitState.RUNNING, before=unit.state, handed=handed)

@@ -32,7 +32,7 @@ from holdfast.domain.schedules.definition import CatchUp, Definition
 from holdfast.errors import BatchHeld, BatchPaused, LeaseLost
 from holdfast.store import Store
 from holdfast.store.batches.ledger import NextUnits
-from holdfast.store.batches.opening import BatchRun, RunRequest
+from holdfast.store.batches.runs import BatchRun, RunRequest
 from holdfast.store.jobs.leases import Leases
 from holdfast.store.sqlite.backend import SqliteBackend
 from holdfast.worker import clock as own_clock
@@ -166,7 +166,7 @@ class Simulation:
         """The start is marked, then the handler has its effect."""
         worker, lease = self._pick(a, b)
         if worker is not None and lease is not None:
-            if self._try(lease, "a start", lambda: self.store.leases.mark(lease)):
+            if self._try(lease, "a start", lambda: self.store.leases.record_start(lease)):
                 self.referee.marked(lease)
                 self.referee.effects[lease.job_id] += 1
                 worker.begun.add(lease.job_id)
@@ -199,7 +199,7 @@ class Simulation:
             ghost = Failed(error="ghost", reason="oom")
             writes: list[Callable[[], object]] = [
                 lambda: self.store.leases.report(lease, done=9),
-                lambda: self.store.leases.mark(lease),
+                lambda: self.store.leases.record_start(lease),
                 lambda: self.store.leases.settle(lease, ghost),
             ]
             self._try(lease, "a word of a ghost", writes[b % 3])
@@ -243,7 +243,7 @@ class Simulation:
         taken = self.store.leases.take_over()
         self.referee.taken_over([each for each in taken if each.job_id not in self.drivers], self.now)
         self.store.leases.promote()
-        self.store.leases.sweep_waiting()
+        self.store.leases.check_waiting()
         self.store.plans.release()
 
     # -- people ----------------------------------------------------------------------------

@@ -69,7 +69,7 @@ def interfere(worlds: Worlds, world: World, scenario) -> None:
 
 
 def _flush_one(store, run):
-    store.batches.flush(run, ask_for=NextUnits(candidates=keys(KEYS), limit=1))
+    store.batches.flush(run, next_units=NextUnits(candidates=keys(KEYS), limit=1))
 
 
 def renew(store, lease):
@@ -85,7 +85,7 @@ WRITES = {
     "settle stopped": lambda store, lease: store.leases.settle(lease, Stopped()),
     "settle lost": lambda store, lease: store.leases.settle(lease, Lost(begun=True)),
     "renew": renew,
-    "mark": lambda store, lease: store.leases.mark(lease),
+    "mark": lambda store, lease: store.leases.record_start(lease),
     "progress": lambda store, lease: store.leases.report(lease, done=9, total=9, message="late"),
     "checkpoint": lambda store, lease: store.leases.report(lease, checkpoint='"late"'),
     "step": lambda store, lease: store.steps.keep(lease, "late", result="1"),

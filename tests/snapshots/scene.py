@@ -9,8 +9,8 @@ from pathlib import Path
 
 import holdfast
 from holdfast.cli.main import main
-from holdfast.domain.batches.unit import UnitState
-from holdfast.store.batches.opening import RunRequest
+from holdfast.domain.batches.batch import UnitState
+from holdfast.store.batches.runs import RunRequest
 from holdfast.testing import drain, plan
 from tests.snapshots.fixed import Clock, fixed
 from tests.store.batches.test_batches import WORKER, finish, take
@@ -171,7 +171,7 @@ class _Scene(web.Scene):
     def _scaled(self) -> None:
         _call("queue", "set", "builds", "--autoscaler", "1-8")
         web._worker(self.app.store, "builder-2", kinds=["command"], queues=["builds"])
-        self.app.store.autoscaler.tell("builder-2", json.dumps(SCALING))
+        self.app.store.autoscaler.report_status("builder-2", json.dumps(SCALING))
 
     def _held(self) -> None:
         """A batch that runs here and now, with units in every state."""

@@ -151,10 +151,10 @@ class StoreMachine(RuleBasedStateMachine):
     def mark(self, lease):
         if self.model.holds(lease.job_id, lease.token):
             self.model.mark(lease.job_id)
-            assert self.store.leases.mark(lease) == self.model.jobs[lease.job_id].attempts
+            assert self.store.leases.record_start(lease) == self.model.jobs[lease.job_id].attempts
         else:
             with pytest.raises(LeaseLost):
-                self.store.leases.mark(lease)
+                self.store.leases.record_start(lease)
 
     @rule(lease=leases, outcome=OUTCOMES)
     def settle(self, lease, outcome):
@@ -216,7 +216,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule()
     def sweep(self):
         """Finds nothing to do: no news was lost."""
-        self.store.leases.sweep_waiting()
+        self.store.leases.check_waiting()
 
     # -- people, time ----------------------------------------------------------------------
 

@@ -95,7 +95,7 @@ def answer_again(store: Store, layout: Layout) -> None:
     store.idempotency_keys.claim("ci", "key", "digest")
     store.idempotency_keys.claim("ci", "key", "digest")
     store.idempotency_keys.keep("ci", "key", 200, "{}")
-    store.idempotency_keys.drop("ci", "key")
+    store.idempotency_keys.release("ci", "key")
 
 
 OPERATIONS = {
@@ -103,7 +103,7 @@ OPERATIONS = {
     "claim marked": claim(mark=True),
     "claim limited": claim(queues=["narrow"]),
     "renew": lambda store, layout: store.leases.renew(leases(layout)),
-    "mark": lambda store, layout: store.leases.mark(leases(layout)[0]),
+    "mark": lambda store, layout: store.leases.record_start(leases(layout)[0]),
     "settle done": settle(Done()),
     "settle again": settle(Done(), token=0, lost=100),
     "settle failed": settle(Failed(error="boom")),
@@ -120,9 +120,9 @@ OPERATIONS = {
     "any lapsed": lambda store, layout: store.leases.any_expired(),
     "queue depths": lambda store, layout: store.queues.depths(["default", "other"], cap=100),
     "oldest ready": lambda store, layout: store.queues.oldest_ready(["default", "other"], ["mail", "later"]),
-    "queues in use": lambda store, layout: store.queues.in_use(),
-    "sweep": lambda store, layout: store.leases.sweep_waiting(limit=100),
-    "sweep on": lambda store, layout: store.leases.sweep_waiting(after=layout.ids("waiting", 900)[-1], limit=100),
+    "queues in use": lambda store, layout: store.queues.with_ready_jobs(),
+    "sweep": lambda store, layout: store.leases.check_waiting(limit=100),
+    "sweep on": lambda store, layout: store.leases.check_waiting(after=layout.ids("waiting", 900)[-1], limit=100),
     "report": lambda store, layout: store.leases.report(leases(layout)[0], done=1),
     "enqueue": lambda store, layout: store.jobs.enqueue(NewJob(kind="mail")),
     "enqueue a child": lambda store, layout: store.jobs.enqueue(NewJob(kind="mail"), holder=leases(layout)[0]),
@@ -149,14 +149,14 @@ OPERATIONS = {
     "rewrite": action("rewrite", "later", lambda payload: '{"to": 7}'),
     "hasten": action("retry", "scheduled"),
     "set memory": action("set_memory", "finished", 2**30),
-    "line": lambda store, layout: store.autoscaler.line("mine", "mail", limit=100),
+    "line": lambda store, layout: store.autoscaler.queue_line("mine", "mail", limit=100),
     "claim one": lambda store, layout: store.autoscaler.claim(
         WORKER, layout.ids("later", 1)[0], queue="later", lease_duration=timedelta(minutes=1)
     ),
     "set priority": action("set_priority", "later", 7),
     "move": action("move", "later", "other"),
     "reschedule": action("reschedule", "later", datetime(2040, 1, 1, tzinfo=UTC)),
-    "remove": lambda store, layout: store.control.remove(Selector(ids=tuple(layout.ids("finished")))),
+    "remove": lambda store, layout: store.control.delete(Selector(ids=tuple(layout.ids("finished")))),
     "prune": lambda store, layout: store.pruner.prune(
         Retention(done=timedelta(hours=1), cancelled=timedelta(hours=1), dead=timedelta(days=900)), limit=100
     ),
@@ -193,9 +193,9 @@ OPERATIONS = {
     "board errors": lambda store, layout: store.dashboard.errors(limit=100),
     "board running": lambda store, layout: store.dashboard.running(limit=100),
     "board edges": lambda store, layout: store.dashboard.edges(layout.ids("waiting")[50]),
-    "pulse": lambda store, layout: store.dashboard.pulse(),
-    "story": lambda store, layout: store.dashboard.story(layout.ids("scheduled", 1)[0] - 2),
-    "story of an ended job": lambda store, layout: store.dashboard.story(layout.ids("finished")[50]),
+    "pulse": lambda store, layout: store.dashboard.change_counters(),
+    "story": lambda store, layout: store.dashboard.job_record(layout.ids("scheduled", 1)[0] - 2),
+    "story of an ended job": lambda store, layout: store.dashboard.job_record(layout.ids("finished")[50]),
     "brief page": lambda store, layout: store.views.page(Selector(), limit=50, brief=True),
     **{f"page of {state}": page(states=(state,)) for state in State},
     **{f"page of {state} further": page(states=(state,), before=True) for state in State},

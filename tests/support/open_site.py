@@ -49,14 +49,10 @@ class OpenSite:
         return list(examine(lambda: self.store)), datetime.now(UTC)
 
 
-def client_of(site: OpenSite) -> TestClient:
-    """A browser without JavaScript, which does not follow redirects."""
-    pages = Starlette(routes=routes.routes(site))
-
-    async def authenticated(scope: Any, receive: Any, send: Any) -> None:
-        await pages({**scope, "state": {**scope.get("state", {}), "caller": Caller("ada", site.role)}}, receive, send)
-
-    return TestClient(authenticated, base_url="http://127.0.0.1", follow_redirects=False)
+def client_of(house: OpenHouse) -> TestClient:
+    """A browser without JavaScript before the pages of this house; it follows nothing by itself."""
+    site = Starlette(routes=routes.routes(house, LiveUpdates(house.store.dashboard.change_counters)))
+    return TestClient(site, base_url="http://127.0.0.1", follow_redirects=False)
 
 
 @contextmanager

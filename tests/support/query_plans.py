@@ -23,7 +23,8 @@ from holdfast.domain.jobs.job import JobId
 from holdfast.store import Store
 from holdfast.store.engine.operation import Query, Statement, run_operation
 from holdfast.store.engine.rows import to_micros
-from holdfast.store.postgres.backend import PostgresBackend, _prepared
+from holdfast.store.postgres.backend import PostgresBackend
+from holdfast.store.postgres.connection_options import prepared_options
 from holdfast.store.postgres.statements import Statements
 from holdfast.store.postgres.statements import to_sql as to_postgres
 from holdfast.store.sqlite import statements as sqlite_statements
@@ -141,7 +142,7 @@ class Observed:
     def run(self, ask: Query, *, repeatable: bool = False, timeout: timedelta | None = None) -> list[Any]:
         return self._do(ask)
 
-    def look(self, ask: Query) -> list[Any]:
+    def fetch(self, ask: Query) -> list[Any]:
         return self._do(ask)
 
     def notify(self) -> None:
@@ -180,7 +181,7 @@ class BigPostgres:
         url = psycopg.conninfo.make_conninfo(server_url, dbname=DATABASE)
         PostgresBackend(url).close()
         self._statements = Statements("holdfast")
-        self._connection = psycopg.connect(url, **_prepared(url))
+        self._connection = psycopg.connect(url, **prepared_options(url))
         self._tables = [row[0] for row in self._run("SELECT tablename FROM pg_tables WHERE schemaname = 'holdfast'")]
         self._load()
 

@@ -48,7 +48,7 @@ def test_a_slow_read_times_out(app, tmp_path):
     hasty = open_store(app.url, patience=timedelta(0))
     try:
         with pytest.raises(StoreUnavailable, match="took too long"):
-            hasty.backend.look(query("count_jobs", limit=100_000))
+            hasty.backend.fetch(query("count_jobs", limit=100_000))
     finally:
         hasty.close()
 
@@ -57,9 +57,9 @@ def test_postgres_limits_reads():
     """By the settings of the connection, prepared or not."""
     from datetime import timedelta
 
-    from holdfast.store.postgres.backend import _prepared
+    from holdfast.store.postgres.connection_options import prepared_options
 
-    assert "statement_timeout=5000" in _prepared("postgresql://h/d", timedelta(seconds=5))["options"]
+    assert "statement_timeout=5000" in prepared_options("postgresql://h/d", timedelta(seconds=5))["options"]
 
 
 def test_a_page_that_is_open_does_not_keep_it(app, make_server):

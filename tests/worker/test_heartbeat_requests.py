@@ -43,9 +43,9 @@ def test_a_worker_applies_requests_at_its_heartbeat(real_database):
             app.store.workers.ask(worker.id, WorkerRequest.QUIET)
             until(lambda: not worker.ready, "it becomes quiet")
             job = mail.enqueue()
-            app.store.workers.ask(worker.id, None)
+            app.store.workers.request(worker.id, None)
             until(lambda: app.views.get(job.id).state is State.DONE, "it goes on")
-            app.store.workers.ask(worker.id, WorkerRequest.STOP)
+            app.store.workers.request(worker.id, WorkerRequest.STOP)
             worker.join(PATIENCE)
             assert not worker.ready
             assert app.store.workers.list() == []

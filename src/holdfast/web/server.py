@@ -48,7 +48,7 @@ class Server:
         """
         host, port = parse_address(address)
         local = is_loopback(host)
-        if not local and not options.get("proxy_header") and not app.store.credentials.door(None).locked:
+        if not local and not options.get("proxy_header") and not app.store.credentials.access_state(None).locked:
             raise ConfigurationError(
                 f"the dashboard on {host} would be open to everyone",
                 hint="Make a token first: holdfast token add NAME --role admin. Or listen on 127.0.0.1.",

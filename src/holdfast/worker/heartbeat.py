@@ -67,7 +67,7 @@ class Heartbeat:
         self._warn_if_late(runs)
         try:
             self._renew(runs)
-            seen = self._store.workers.seen(self._worker)
+            seen = self._store.workers.heartbeat(self._worker)
         except StoreUnavailable as error:
             log.warning("a heartbeat failed: %s", error)
             return TickResult(min(RETRY_S, self._interval), considered=len(runs))

@@ -87,7 +87,7 @@ def test_a_unit_with_an_unknown_commit_is_done_once(app, monkeypatch, retries):
             unknown.remove(key)
             raise StoreUnavailable("nobody heard")
 
-    monkeypatch.setattr(Batches, "transaction", transaction)
+    monkeypatch.setattr(Batches, "unit_transaction", transaction)
 
     @app.unit(retries=retries, retry=["0s"])
     def work(key: int, unit: Unit) -> None:

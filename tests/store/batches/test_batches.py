@@ -15,7 +15,7 @@ from holdfast.domain.jobs.verdict import Done
 from holdfast.errors import BatchHeld, BatchPaused, Drift, LeaseLost, NoSuchBatch
 from holdfast.store.batches.in_flight import MAX_CRASHES
 from holdfast.store.batches.ledger import NextUnits
-from holdfast.store.batches.opening import RunRequest
+from holdfast.store.batches.runs import RunRequest
 from tests.support.jobs import lapse
 from tests.support.processes import connect
 
@@ -34,7 +34,9 @@ def keys(*values):
 
 
 def take(store, run, *values, in_hand=(), **options):
-    return store.batches.flush(run, ask_for=NextUnits(candidates=keys(*values), in_hand=in_hand, limit=100, **options))
+    return store.batches.flush(
+        run, next_units=NextUnits(candidates=keys(*values), in_hand=in_hand, limit=100, **options)
+    )
 
 
 def taken(flushed):
@@ -87,7 +89,7 @@ def test_a_unit_that_is_over_is_not_taken_again(store):
     run = begin(store)
     finish(store, run, 3, 1)
     flushed = take(store, run, 1, 2, 3)
-    assert (taken(flushed), flushed.looked) == ([2], 3)
+    assert (taken(flushed), flushed.examined) == ([2], 3)
     leave(store, run, AbortedBy.SIGNAL, complete=False)
     again = begin(store)
     assert (again.created, again.batch.id, again.batch.passes) == (False, run.batch.id, 2)
@@ -158,15 +160,15 @@ def test_a_run_notices_that_another_has_been_there(store):
     joined = begin(store, join=True)
     finish(store, joined, 1)
     leave(store, joined, AbortedBy.SIGNAL, complete=False)
-    flushed = store.batches.flush(run, ask_for=NextUnits(candidates=keys(1, 2), limit=9, fresh=True))
+    flushed = store.batches.flush(run, next_units=NextUnits(candidates=keys(1, 2), limit=9, fresh=True))
     assert taken(flushed) == [2]
 
 
 def test_a_fresh_run_looks_nothing_up(store):
     """Where every key is new, its units are simply appended; the counters are as ever."""
     run = begin(store)
-    flushed = store.batches.flush(run, ask_for=NextUnits(candidates=keys(1, 2, 3), limit=2, fresh=True))
-    assert (taken(flushed), flushed.looked) == ([1, 2], 2)
+    flushed = store.batches.flush(run, next_units=NextUnits(candidates=keys(1, 2, 3), limit=2, fresh=True))
+    assert (taken(flushed), flushed.examined) == ([1, 2], 2)
     store.batches.flush(run, [done(unit) for unit in flushed.taken], NextUnits(fresh=True))
     assert check(store, run.batch.id).done == 2
 
@@ -266,7 +268,7 @@ def test_cancel_ends_every_unit(store, stand):
     """SPEC 8.13: also of a batch that nobody runs; one under way may finish, and its outcome counts."""
     run = begin(store)
     store.batches.plan(run, keys(1, 2, 3))
-    (unit,) = store.batches.flush(run, ask_for=NextUnits(limit=1)).taken
+    (unit,) = store.batches.flush(run, next_units=NextUnits(limit=1)).taken
     if stand != "running":
         store.batches.flush(run)
         leave(store, run, AbortedBy.PAUSE if stand == "paused" else AbortedBy.SIGNAL, complete=False)
@@ -361,14 +363,14 @@ def test_an_effect_is_not_made_twice_by_two_holders(real_database):
     store = real_database.open()
     run = begin(store)
     store.batches.plan(run, keys(1))
-    (unit,) = store.batches.flush(run, ask_for=NextUnits(limit=1)).taken
+    (unit,) = store.batches.flush(run, next_units=NextUnits(limit=1)).taken
     with connect(real_database.url, autocommit=True) as connection:
         connection.execute("DROP TABLE IF EXISTS effect")
         connection.execute("CREATE TABLE effect (n INTEGER)")
     other = begin(store, join=True)
-    with store.batches.transaction(run, lambda: done(unit)) as connection:
+    with store.batches.unit_transaction(run, lambda: done(unit)) as connection:
         connection.execute("INSERT INTO effect VALUES (1)")
-    with pytest.raises(AlreadyFinished), store.batches.transaction(other, lambda: done(unit)) as connection:
+    with pytest.raises(AlreadyFinished), store.batches.unit_transaction(other, lambda: done(unit)) as connection:
         connection.execute("INSERT INTO effect VALUES (1)")
     with connect(real_database.url, autocommit=True) as connection:
         assert connection.execute("SELECT count(*) FROM effect").fetchone() == (1,)
@@ -403,19 +405,19 @@ def test_planned_units_are_taken_in_their_order(store):
     run = begin(store)
     store.batches.plan(run, keys(30, 4, 100))
     store.batches.plan(run, keys(30, 4, 100))
-    flushed = store.batches.flush(run, ask_for=NextUnits(limit=2))
+    flushed = store.batches.flush(run, next_units=NextUnits(limit=2))
     assert taken(flushed) == [30, 4]
     mine = [(unit.key, unit.place) for unit in flushed.taken]
-    assert taken(store.batches.flush(run, ask_for=NextUnits(limit=2, in_hand=mine))) == [100]
+    assert taken(store.batches.flush(run, next_units=NextUnits(limit=2, in_hand=mine))) == [100]
 
 
 def test_a_batch_can_be_removed_when_nobody_runs_it(store):
     run = begin(store)
     finish(store, run, 1)
     with pytest.raises(BatchHeld):
-        store.batches.remove(run.batch.id)
+        store.batches.delete(run.batch.id)
     leave(store, run, total=1)
-    store.batches.remove(run.batch.id)
+    store.batches.delete(run.batch.id)
     with pytest.raises(NoSuchBatch):
         store.batches.get(run.batch.id)
     assert store.batches.units(run.batch.id) == []

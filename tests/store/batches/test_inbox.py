@@ -9,8 +9,8 @@ import pytest
 from holdfast.domain.batches.batch import BatchState
 from holdfast.domain.batches.unit import HandedResult, UnitOutcome, UnitState
 from holdfast.errors import ResultLost
-from holdfast.store.batches.inbox import TERM
-from holdfast.store.batches.ledger import KEEP
+from holdfast.store.batches.inbox import RESULT_LEASE
+from holdfast.store.batches.ledger import RESULT_RETENTION
 from tests.store.batches.test_batches import begin, check, finish, leave
 from tests.store.batches.test_batches import take as take_units
 from tests.support.processes import connect
@@ -62,7 +62,7 @@ def test_each_result_is_with_one_consumer(store, clock):
     (mine,) = store.inbox.take(BOX)
     assert store.inbox.take(BOX) == []
     assert store.inbox.take("other") == []
-    clock.advance(TERM + timedelta(seconds=1))
+    clock.advance(RESULT_LEASE + timedelta(seconds=1))
     (theirs,) = store.inbox.take(BOX)
     with pytest.raises(ResultLost):
         store.inbox.accept(mine)
@@ -76,7 +76,7 @@ def test_an_expired_inbox_row_ends_its_unit(store, clock):
     run = hand_over(store, 1)
     leave(store, run)
     assert store.inbox.expire() == 0
-    clock.advance(KEEP + timedelta(seconds=1))
+    clock.advance(RESULT_RETENTION + timedelta(seconds=1))
     assert store.inbox.take(BOX) == []
     assert store.inbox.expire() == 1
     (unit,) = store.batches.units(run.batch.id)
@@ -149,11 +149,11 @@ def test_it_is_used_and_accepted_in_one_transaction(real_database):
         connection.execute("DROP TABLE IF EXISTS used")
         connection.execute("CREATE TABLE used (n INTEGER)")
     (result,) = store.inbox.take(BOX)
-    with pytest.raises(ZeroDivisionError), store.inbox.transaction(result) as transaction:
+    with pytest.raises(ZeroDivisionError), store.inbox.result_transaction(result) as transaction:
         use_and_fail(transaction)
-    with store.inbox.transaction(result) as transaction:
+    with store.inbox.result_transaction(result) as transaction:
         transaction.execute("INSERT INTO used VALUES (1)")
-    with pytest.raises(ResultLost), store.inbox.transaction(result) as transaction:
+    with pytest.raises(ResultLost), store.inbox.result_transaction(result) as transaction:
         transaction.execute("INSERT INTO used VALUES (1)")
     with connect(real_database.url, autocommit=True) as connection:
         assert connection.execute("SELECT count(*) FROM used").fetchone() == (1,)
@@ -163,5 +163,5 @@ def test_it_is_used_and_accepted_in_one_transaction(real_database):
 def test_a_removed_batch_leaves_nothing_in_an_inbox(store):
     run = hand_over(store, 1)
     leave(store, run)
-    store.batches.remove(run.batch.id)
+    store.batches.delete(run.batch.id)
     assert store.inbox.size(BOX) == 0

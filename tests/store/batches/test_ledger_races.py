@@ -41,11 +41,11 @@ def test_one_that_had_to_wait_does_not_take_what_another_took_meanwhile(postgres
     with connect(postgres.url) as connection:
         connection.execute("SELECT FROM holdfast.live WHERE id = %s FOR UPDATE", (mine.lease.job_id,))
         waiting = threading.Thread(
-            target=lambda: taken.extend(store.batches.flush(mine, ask_for=NextUnits(limit=1)).taken)
+            target=lambda: taken.extend(store.batches.flush(mine, next_units=NextUnits(limit=1)).taken)
         )
         waiting.start()
         wait_until(lambda: is_waiting(postgres))
-        theirs = other.batches.flush(shard(other, batch), ask_for=NextUnits(limit=1)).taken
+        theirs = other.batches.flush(shard(other, batch), next_units=NextUnits(limit=1)).taken
     waiting.join()
     connection.close()
     assert [unit.key for unit in theirs] == ["1"]

@@ -45,7 +45,7 @@ def test_units_by_label_and_text(store):
 
 def test_a_filter_looks_at_a_window_and_says_where_to_go_on(store, monkeypatch):
     """So that no page of a million units takes long."""
-    monkeypatch.setattr("holdfast.store.batches.queries.WINDOW", 2)
+    monkeypatch.setattr("holdfast.store.batches.queries.WINDOW_SIZE", 2)
     batch_id = failing(store)
     page = store.ledger.page(batch_id, text="row 2", limit=10)
     found, looks = list(page.units), 1
@@ -61,7 +61,7 @@ def test_standings_of_several_batches(store):
     """Counters and holders, in one statement; as the batch itself tells them."""
     first = failing(store)
     run = begin(store, "other")
-    standings = store.ledger.standings([first, run.batch.id])
+    standings = store.ledger.statuses([first, run.batch.id])
     assert standings[first].counters == store.batches.counters(first)
     assert standings[first].holders == []
     assert [holder.job_id for holder in standings[run.batch.id].holders] == [run.lease.job_id]

@@ -62,9 +62,9 @@ def plan_of(database, store, ask):
 def watching(perform, seen):
     """The same write, which notes every statement."""
 
-    def watched(flow, *args):
+    def watched(flow, *args, **kwargs):
         def told():
-            step = flow(*args)
+            step = flow(*args, **kwargs)
             answer = None
             while True:
                 try:
@@ -97,9 +97,9 @@ def test_a_run_reads_no_more_than_it_takes(big, real_database):
     store, run = big
     seen, perform = [], store.backend.write
     store.backend.write = watching(perform, seen)
-    flushed = store.batches.flush(run, ask_for=NextUnits(limit=50))
+    flushed = store.batches.flush(run, next_units=NextUnits(limit=50))
     mine = [(unit.key, unit.place) for unit in flushed.taken]
-    store.batches.flush(run, ask_for=NextUnits(candidates=keys(*range(50, 100)), in_hand=mine, limit=50))
+    store.batches.flush(run, next_units=NextUnits(candidates=keys(*range(50, 100)), in_hand=mine, limit=50))
     begin(store, "one", dead=(run.lease.job_id,))
     store.backend.write = perform
     names = {ask.name for ask in seen}
@@ -130,7 +130,7 @@ def test_a_shard_and_a_consumer_read_no_more_than_they_take(big, real_database):
     seen, perform = [], store.backend.write
     store.backend.write = watching(perform, seen)
     shard = store.batches.join(run.batch.id, lease, owner="{}")
-    units = store.batches.flush(shard, ask_for=NextUnits(limit=5000)).taken
+    units = store.batches.flush(shard, next_units=NextUnits(limit=5000)).taken
     ends = [
         UnitOutcome(key=unit.key, place=unit.place, state=UnitState.RUNNING, handed=HandedResult("box", "1"))
         for unit in units

@@ -34,7 +34,7 @@ def shard(store, batch):
 
 
 def work(store, run, limit=100, state=UnitState.DONE):
-    units = store.batches.flush(run, ask_for=NextUnits(limit=limit)).taken
+    units = store.batches.flush(run, next_units=NextUnits(limit=limit)).taken
     store.batches.flush(run, [done(unit, state) for unit in units])
     return sorted(int(unit.key) for unit in units)
 
@@ -55,7 +55,7 @@ def test_shards_share_the_units(store):
     batch = launch(store, 1, 2, 3, 4)
     assert (batch.state, batch.total, len(shards_of(store))) == (BatchState.RUNNING, 4, 2)
     one, two = shard(store, batch), shard(store, batch)
-    first = store.batches.flush(one, ask_for=NextUnits(limit=2)).taken
+    first = store.batches.flush(one, next_units=NextUnits(limit=2)).taken
     assert work(store, two) == [3, 4]
     assert part(store, two).state is BatchState.RUNNING
     store.batches.flush(one, [done(unit) for unit in first])
@@ -94,7 +94,7 @@ def test_a_breaker_stops_all_shards(store):
     batch = launch(store, 1, 2, 3)
     one, two = shard(store, batch), shard(store, batch)
     part(store, one, AbortedBy.MAX_FAILURES)
-    flushed = store.batches.flush(two, ask_for=NextUnits(limit=1))
+    flushed = store.batches.flush(two, next_units=NextUnits(limit=1))
     assert (flushed.taken, flushed.stop) == ([], AbortedBy.MAX_FAILURES)
     finished = part(store, two, flushed.stop)
     assert (finished.state, finished.aborted_by) == (BatchState.STOPPED, "max_failures")
@@ -111,7 +111,7 @@ def test_a_batch_is_aborted_from_outside(store):
     run = shard(store, batch)
     store.batches.abort(batch.id, AbortedBy.SIGNAL)
     assert store.batches.get(batch.id).state is BatchState.RUNNING
-    assert store.batches.flush(run, ask_for=NextUnits(limit=1)).stop is AbortedBy.SIGNAL
+    assert store.batches.flush(run, next_units=NextUnits(limit=1)).stop is AbortedBy.SIGNAL
     assert part(store, run, AbortedBy.SIGNAL).state is BatchState.STOPPED
     store.batches.resume(batch.id)
     store.batches.abort(batch.id, AbortedBy.SIGNAL)
@@ -122,7 +122,7 @@ def test_pause_and_resume(store):
     batch = launch(store, 1, 2)
     run = shard(store, batch)
     assert store.batches.pause(batch.id)
-    assert store.batches.flush(run, ask_for=NextUnits(limit=1)).stop is AbortedBy.PAUSE
+    assert store.batches.flush(run, next_units=NextUnits(limit=1)).stop is AbortedBy.PAUSE
     assert part(store, run, AbortedBy.PAUSE).state is BatchState.PAUSED
     assert shard(store, batch) is None
     assert store.batches.resume(batch.id)
@@ -142,24 +142,24 @@ def test_what_goes_back_is_taken_by_nobody(store):
     """The stop is written with the streak that a breaker gives back."""
     batch = launch(store, 1, 2)
     one, two = shard(store, batch), shard(store, batch)
-    (unit,) = store.batches.flush(one, ask_for=NextUnits(limit=1)).taken
+    (unit,) = store.batches.flush(one, next_units=NextUnits(limit=1)).taken
     store.batches.flush(one, [done(unit, UnitState.PENDING)], NextUnits(abort=AbortedBy.MAX_FAILURES))
-    flushed = store.batches.flush(two, ask_for=NextUnits(limit=2))
+    flushed = store.batches.flush(two, next_units=NextUnits(limit=2))
     assert (flushed.taken, flushed.stop) == ([], AbortedBy.MAX_FAILURES)
 
 
 def test_a_batch_on_the_workers_is_not_removed(store):
     batch = launch(store, 1)
     with pytest.raises(BatchHeld, match="on the workers"):
-        store.batches.remove(batch.id)
+        store.batches.delete(batch.id)
     store.batches.cancel(batch.id)
-    store.batches.remove(batch.id)
+    store.batches.delete(batch.id)
 
 
 def test_a_paused_batch_with_nothing_left_ends_when_it_is_resumed(store):
     batch = launch(store, 1, shards=1)
     run = shard(store, batch)
-    (unit,) = store.batches.flush(run, ask_for=NextUnits(limit=1)).taken
+    (unit,) = store.batches.flush(run, next_units=NextUnits(limit=1)).taken
     handed = UnitOutcome(key=unit.key, place=unit.place, state=UnitState.RUNNING, handed=HandedResult("box", "1"))
     store.batches.flush(run, [handed])
     part(store, run)
@@ -175,7 +175,7 @@ def test_cancel_ends_every_unit_that_nobody_has_in_hand(store):
     """SPEC 8.13: what is under way may finish, and counts."""
     batch = launch(store, 1, 2, 3)
     run = shard(store, batch)
-    (unit,) = store.batches.flush(run, ask_for=NextUnits(limit=1)).taken
+    (unit,) = store.batches.flush(run, next_units=NextUnits(limit=1)).taken
     assert store.batches.cancel(batch.id) == 2
     assert store.batches.flush(run, [done(unit)]).stop is AbortedBy.CANCEL
     assert part(store, run, AbortedBy.CANCEL).state is BatchState.CANCELLED
@@ -195,7 +195,7 @@ def test_what_a_lost_shard_had_in_hand_comes_back(store, clock):
     """Its job is run again, without a limit of crashes; its units run one by one."""
     batch = launch(store, 1, 2, shards=1)
     run = shard(store, batch)
-    store.batches.flush(run, ask_for=NextUnits(limit=2))
+    store.batches.flush(run, next_units=NextUnits(limit=2))
     lapse(clock)
     store.leases.take_over()
     with pytest.raises(LeaseLost):

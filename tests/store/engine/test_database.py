@@ -20,14 +20,14 @@ from holdfast.domain.schedules.definition import Definition
 from holdfast.domain.schedules.overlap import Overlap
 from holdfast.errors import InvalidInput, StoreInUse, StoreMoved, StoreReadOnly, StoreUnavailable
 from holdfast.store.batches.ledger import NextUnits
-from holdfast.store.batches.opening import RunRequest
+from holdfast.store.batches.runs import RunRequest
 from holdfast.store.engine.database import CHECKS, TABLES
 from holdfast.store.engine.url import open_store
 from tests.store.schedules.test_plans import fire, step
 from tests.support.backends import START, open_database
 from tests.support.jobs import put, state, take_one
 
-QUIET = {"told": lambda *_: None}
+QUIET = {"report": lambda *_: None}
 
 
 def fill(store):
@@ -50,7 +50,7 @@ def fill(store):
     store.control.set_priority(Selector(ids=(jobs["later"],)), 9, actor="ada")
     opening = RunRequest(identity="i", kind="mail", arguments="{}", source="range", actor="ada", owner="{}")
     run = store.batches.open(opening, worker=WorkerId("w"))
-    (unit,) = store.batches.flush(run, ask_for=NextUnits(candidates=[("1", 0)], limit=1)).taken
+    (unit,) = store.batches.flush(run, next_units=NextUnits(candidates=[("1", 0)], limit=1)).taken
     store.batches.flush(run, [UnitOutcome(key=unit.key, place=0, state=UnitState.DONE, data='{"x": 1}')])
     store.batches.end(run, None, 1, complete=True)
     definition = Definition(kind="mail", cron="*/5 * * * *")
@@ -60,7 +60,7 @@ def fill(store):
     store.leases.settle(run.lease, Done())
     gone = put(store)
     store.control.cancel(Selector(ids=(gone,)), actor="ada")
-    store.control.remove(Selector(ids=(gone,)))
+    store.control.delete(Selector(ids=(gone,)))
     return jobs
 
 
@@ -130,7 +130,7 @@ def test_a_damaged_file_is_found(tmp_path):
 
 def test_vacuum_gives_room_back(file):
     file.jobs.enqueue_many([NewJob(kind="mail", payload=f'{{"x": "{"y" * 1000}"}}') for _ in range(2000)])
-    file.control.remove(Selector(kinds=("mail",)))
+    file.control.delete(Selector(kinds=("mail",)))
     done = file.database.vacuum()
     assert done.after < done.before / 5
 
@@ -210,7 +210,7 @@ def test_nothing_is_moved_under_a_holder(file, target):
     file.workers.announce(WorkerId("w"), host="h", pid=1, queues=["default"], kinds=["mail"], version=None)
     with pytest.raises(StoreInUse, match="worker w is alive"):
         file.database.move_to(target.database, "there", **QUIET)
-    file.workers.dismiss(WorkerId("w"))
+    file.workers.record_stop(WorkerId("w"))
     put(file)
     lease = take_one(file)
     with pytest.raises(StoreInUse, match="worker worker-1 is alive"):
@@ -240,7 +240,7 @@ def test_a_move_that_fails_changes_nothing(file, target):
 
     fill(file)
     with pytest.raises(KeyboardInterrupt):
-        file.database.move_to(target.database, "there", told=cut)
+        file.database.move_to(target.database, "there", report=cut)
     assert put(file)
     assert not target.database.any_job()
     file.database.move_to(target.database, "there", **QUIET)
@@ -298,7 +298,7 @@ def test_a_producer_enqueues_and_no_more(target, as_role):
         connection.execute("SELECT holdfast.enqueue('other')")
     for write in (
         lambda: producer.queues.pause("default"),
-        lambda: producer.control.remove(Selector(ids=(first,))),
+        lambda: producer.control.delete(Selector(ids=(first,))),
         lambda: producer.workers.announce(WorkerId("w"), host="h", pid=1, queues=[], kinds=[], version=None),
     ):
         with pytest.raises(StoreReadOnly):

@@ -34,11 +34,11 @@ def test_a_batch_is_tried(store):
     for n in range(3):
         finish(store, run, n, state=UnitState.FAILED, error="no")
     with pytest.raises(BatchHeld):
-        store.dry_run_store().batches.remove(run.batch.id)
+        store.dry_run_store().batches.delete(run.batch.id)
     leave(store, run, total=3)
     before = (store.batches.get(run.batch.id), store.batches.counters(run.batch.id))
     assert store.dry_run_store().batches.retry_failed(run.batch.id) == 3
-    store.dry_run_store().batches.remove(run.batch.id)
+    store.dry_run_store().batches.delete(run.batch.id)
     assert (store.batches.get(run.batch.id), store.batches.counters(run.batch.id)) == before
 
 
@@ -62,7 +62,7 @@ def test_one_statement_is_tried(store):
     store.dry_run_store().queues.pause("default", note="no")
     assert not store.queues.get("default").paused
     with pytest.raises(NotFound):
-        store.dry_run_store().workers.ask("nobody", None)
+        store.dry_run_store().workers.request("nobody", None)
 
 
 def test_nobody_is_woken(store, listen):

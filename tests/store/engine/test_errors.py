@@ -107,16 +107,17 @@ def test_a_full_disk_writes_nothing_by_halves(tmp_path):
     backend = SqliteBackend(tmp_path / "jobs.db")
     store = Store(backend)
     put(store)
-    pages = backend._writer.execute("PRAGMA page_count").fetchone()[0]
-    backend._writer.execute(f"PRAGMA max_page_count = {pages + 2}")
+    writer = backend._writer._connection
+    pages = writer.execute("PRAGMA page_count").fetchone()[0]
+    writer.execute(f"PRAGMA max_page_count = {pages + 2}")
     with pytest.raises(StoreFull) as caught:
         store.jobs.enqueue_many([NewJob(kind="mail", payload=f'{{"x":"{"y" * 1000}"}}') for _ in range(100)])
     assert (caught.value.code, caught.value.exit_code, caught.value.retryable) == ("E_STORE_FULL", 5, True)
     assert len(states(store)) == 1
-    backend._writer.execute("PRAGMA max_page_count = 1000000")
+    writer.execute("PRAGMA max_page_count = 1000000")
     put(store)
     assert len(states(store)) == 2
-    assert backend._writer.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    assert writer.execute("PRAGMA integrity_check").fetchone() == ("ok",)
     store.close()
 
 

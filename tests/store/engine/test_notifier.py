@@ -87,22 +87,22 @@ def test_a_long_path_needs_no_short_socket(tmp_path):
     """Sockets have short names; directories need not."""
     deep = tmp_path / ("d" * 120)
     deep.mkdir()
-    heard = threading.Event()
-    doorbells = Notifier(deep / "jobs.db")
-    listener = SqliteListener(doorbells, heard=heard.set)
-    doorbells.notify()
-    assert heard.wait(120)
+    woken = threading.Event()
+    notifier = Notifier(deep / "jobs.db")
+    listener = SqliteListener(notifier, wake=woken.set)
+    notifier.notify()
+    assert woken.wait(120)
     listener.close()
-    doorbells.close()
+    notifier.close()
 
 
 def test_a_socket_that_nobody_reads_is_removed(tmp_path):
     """A killed worker leaves its socket behind."""
-    doorbells = Notifier(tmp_path / "jobs.db")
-    doorbells.directory.mkdir()
+    notifier = Notifier(tmp_path / "jobs.db")
+    notifier.directory.mkdir()
     dead = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    dead.bind(str(doorbells.directory / "dead"))
+    dead.bind(str(notifier.directory / "dead"))
     dead.close()
-    doorbells.notify()
-    assert list(doorbells.directory.iterdir()) == []
-    doorbells.close()
+    notifier.notify()
+    assert list(notifier.directory.iterdir()) == []
+    notifier.close()

@@ -38,7 +38,7 @@ def scaling(*blocked, strain="easy", slots=2, running=1):
 def announce(store, worker=WORKER, told=None):
     store.workers.announce(worker, host=f"host-of-{worker}", pid=1, queues=["default"], kinds=[COMMAND])
     if told is not None:
-        store.autoscaler.tell(worker, told.dumps())
+        store.autoscaler.report_status(worker, told.dumps())
 
 
 def test_the_line_is_the_order_of_claims(store):
@@ -47,10 +47,10 @@ def test_the_line_is_the_order_of_claims(store):
     urgent = put(store, COMMAND, payload=PROGRAM, priority=5)
     put(store, COMMAND, payload=PROGRAM, queue="other")
     put(store, "mail")
-    line = store.autoscaler.line("default", COMMAND, limit=10)
+    line = store.autoscaler.queue_line("default", COMMAND, limit=10)
     assert [each.job_id for each in line] == [urgent, first]
     assert (line[1].label, line[1].on_lost, line[1].payload) == ("a", OnLost.HOLD, PROGRAM)
-    assert len(store.autoscaler.line("default", COMMAND, limit=1)) == 1
+    assert len(store.autoscaler.queue_line("default", COMMAND, limit=1)) == 1
 
 
 def test_one_that_was_chosen_is_claimed(store):
@@ -113,8 +113,8 @@ def test_decisions_are_kept_and_told_to_their_jobs(store):
         AutoscalerDecision("default", AutoscalerAction.BLOCKED, "no room", job_id),
         AutoscalerDecision("other", AutoscalerAction.STRAIN, "tight"),
     ]
-    store.autoscaler.decide(WORKER, "here", decisions)
-    store.autoscaler.decide(WORKER, "here", [])
+    store.autoscaler.record_decisions(WORKER, "here", decisions)
+    store.autoscaler.record_decisions(WORKER, "here", [])
     found = store.autoscaler.decisions("default")
     told = [(each.action, each.job_id, each.slots, each.text, each.host) for each in found]
     assert told == [("blocked", job_id, None, "no room", "here"), ("step_up", None, 2, "the host bears it", "here")]
@@ -124,7 +124,7 @@ def test_decisions_are_kept_and_told_to_their_jobs(store):
 def test_what_was_decided_and_learned_is_forgotten_in_time(store, clock):
     """As long as done jobs are kept; for ever where these are."""
     store.autoscaler.learn([("old", 1)])
-    store.autoscaler.decide(WORKER, "here", [AutoscalerDecision("default", AutoscalerAction.STRAIN, "tight")])
+    store.autoscaler.record_decisions(WORKER, "here", [AutoscalerDecision("default", AutoscalerAction.STRAIN, "tight")])
     clock.advance(days=31)
     store.autoscaler.learn([("new", 1)])
     assert store.pruner.prune_autoscaler(Retention(done=timedelta(0))) == 0
@@ -140,13 +140,13 @@ def test_why_tells_what_autoscalers_say(store):
     assert [(r.because, r.text) for r in store.views.why(job_id)] == [
         (Because.NOT_ADMITTED, "host host-of-worker-1 does not let it begin: it can never begin")
     ]
-    store.autoscaler.tell(WORKER, scaling(strain="full").dumps())
+    store.autoscaler.report_status(WORKER, scaling(strain="full").dumps())
     assert "its memory is full" in store.views.why(job_id)[0].text
-    store.autoscaler.tell(WORKER, scaling(running=2).dumps())
+    store.autoscaler.report_status(WORKER, scaling(running=2).dumps())
     assert "runs 2 programs of the queue, and bears 2 so far (up to 4)" in store.views.why(job_id)[0].text
     announce(store, OTHER, told=scaling())
     assert store.views.why(job_id)[0].because is Because.NEXT
-    store.autoscaler.tell(WORKER, None)
+    store.autoscaler.report_status(WORKER, None)
     assert store.views.why(job_id)[0].because is Because.NEXT
 
 

@@ -139,24 +139,24 @@ def test_a_story_is_what_the_views_tell(store, clock):
     second = put(store, after=After(ids=(first,)))
     store.leases.settle(take_one(store), Failed(error="boom"))
     for job_id in (first, second):
-        story, views = store.dashboard.story(job_id), store.views
+        story, views = store.dashboard.job_record(job_id), store.views
         assert story.job == views.get(job_id)
         assert story.attempts == views.attempts(job_id)
         assert story.events == views.events(job_id)
         assert story.why == views.why(job_id)
         assert story.now == clock.now()
     with pytest.raises(NoSuchJob):
-        store.dashboard.story(99)
+        store.dashboard.job_record(99)
 
 
 def test_the_pulse_changes_with_every_change(store, clock):
     """Each part by itself; with no change it stays."""
-    before = store.dashboard.pulse()
-    assert store.dashboard.pulse() == before
+    before = store.dashboard.change_counters()
+    assert store.dashboard.change_counters() == before
 
     def changed(part):
         nonlocal before
-        now = store.dashboard.pulse()
+        now = store.dashboard.change_counters()
         assert getattr(now, part) != getattr(before, part), part
         before = now
 

@@ -1,4 +1,4 @@
-"""Queues, kinds and workers."""
+"""Queues: one test per promise of store/fleet/queues.py."""
 
 from __future__ import annotations
 
@@ -7,13 +7,11 @@ from datetime import timedelta
 import pytest
 
 from holdfast.domain.fleet.queue import Queue
-from holdfast.domain.jobs.job import State, WorkerId
-from holdfast.domain.jobs.kind import Kind
-from holdfast.domain.jobs.kind_options import KindOptions
+from holdfast.domain.jobs.job import WorkerId
 from holdfast.domain.jobs.verdict import Done
-from holdfast.errors import Conflict, InvalidInput, UnknownKind
+from holdfast.errors import InvalidInput
 from holdfast.store.fleet.queues import Depth
-from tests.support.jobs import lapse, only, put, state, take, take_one
+from tests.support.jobs import lapse, only, put, take, take_one
 
 OTHER = WorkerId("worker-2")
 
@@ -135,79 +133,6 @@ def test_a_running_job_cannot_change_its_queue(store):
     take_one(store)
     assert store.control.move(only(job_id), "other", actor="ada") == []
     assert store.views.get(job_id).queue == "default"
-
-
-# -- kinds ------------------------------------------------------------------------------------
-
-
-def published(name="mail", **options):
-    def handler(n: int = 0) -> None: ...
-
-    return Kind(name, handler, KindOptions(**options)).published()
-
-
-def test_kinds_are_published_for_all(make_store):
-    """Another process knows their defaults; a second publication renews them."""
-    make_store().kinds.publish([published(queue="a"), published("import")])
-    make_store().kinds.publish([published(queue="b", version="2")])
-    kinds = make_store().kinds
-    assert kinds.names() == ["import", "mail"]
-    assert kinds.options("mail") == KindOptions(queue="b", version="2")
-    assert '"n"' in kinds.get("mail").payload_schema
-
-
-def test_an_unknown_kind_is_an_error_with_a_suggestion(store):
-    """A typing mistake is found at once."""
-    store.kinds.publish([published()])
-    with pytest.raises(UnknownKind) as caught:
-        store.kinds.get("mial")
-    assert "'mail'" in caught.value.hint
-
-
-# -- workers ----------------------------------------------------------------------------------
-
-
-def announce(store, worker=OTHER, **facts):
-    store.workers.announce(worker, **{"host": "h", "pid": 7, "queues": ["default"], "kinds": ["mail"], **facts})
-
-
-def test_a_worker_is_seen_while_it_lives(store, clock):
-    """One that fell silent, or said good-bye, is no longer listed."""
-    announce(store, version="1.2")
-    (worker,) = store.workers.list()
-    assert (worker.id, worker.host, worker.pid, worker.version, worker.kinds) == (OTHER, "h", 7, "1.2", '["mail"]')
-    clock.advance(seconds=50)
-    assert store.workers.seen(OTHER)
-    clock.advance(seconds=50)
-    assert len(store.workers.list()) == 1
-    clock.advance(seconds=50)
-    assert store.workers.list() == []
-    store.workers.seen(OTHER)
-    store.workers.dismiss(OTHER)
-    assert store.workers.list() == []
-
-
-def test_a_worker_id_is_never_reused(store):
-    """A second start needs a new id, also after a good-bye (SPEC 8.24)."""
-    announce(store)
-    store.workers.dismiss(OTHER)
-    with pytest.raises(Conflict):
-        announce(store)
-    assert not store.workers.seen(WorkerId("nobody"))
-
-
-def test_attempts_tell_where_they_ran(store):
-    """Host, pid and code version, for those under way and those that ended."""
-    announce(store, version="1.2")
-    job_id = put(store)
-    lease = take_one(store, worker=OTHER)
-    (running,) = store.views.attempts(job_id)
-    store.leases.settle(lease, Done())
-    (finished,) = store.views.attempts(job_id)
-    for attempt in (running, finished):
-        assert (attempt.host, attempt.pid, attempt.version) == ("h", 7, "1.2")
-    assert (running.reason, finished.reason) == (None, "done")
-    assert state(store, job_id) is State.DONE
 
 
 def test_how_full_queues_are(store, clock):

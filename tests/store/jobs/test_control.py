@@ -166,7 +166,7 @@ def test_jobs_are_removed_with_their_history(store, database):
     """No row of theirs is left in any table."""
     job_id = kill(store, unique=Unique("k"))
     waiting = put(store, hold=True)
-    assert store.control.remove(ALL) == [job_id, waiting]
+    assert store.control.delete(ALL) == [job_id, waiting]
     with pytest.raises(NoSuchJob):
         store.views.get(job_id)
     for table in ("job", "live", "finished", "attempt", "event", "progress", "dependency", "key"):
@@ -179,7 +179,7 @@ def test_a_running_job_is_not_removed(store):
     put(store)
     take_one(store)
     with pytest.raises(JobInUse) as caught:
-        store.control.remove(ALL)
+        store.control.delete(ALL)
     assert caught.value.exit_code == 9
     assert len(states(store)) == 2
 
@@ -189,7 +189,7 @@ def test_a_needed_job_is_not_removed(store):
     need = put(store)
     put(store, kind="later", after=After(ids=(need,)))
     with pytest.raises(JobInUse):
-        store.control.remove(only(need))
+        store.control.delete(only(need))
 
 
 def test_a_verb_reaches_thousands_in_chunks(store):
@@ -223,7 +223,7 @@ def test_a_need_and_its_dependent_are_removed_together(store):
     """Nobody else needs them."""
     need = put(store)
     later = put(store, kind="later", after=After(ids=(need,)))
-    assert store.control.remove(only(need, later)) == [need, later]
+    assert store.control.delete(only(need, later)) == [need, later]
 
 
 @pytest.mark.parametrize("actor", ["", "holdfast:worker", "nul\0", "half \ud83d"])

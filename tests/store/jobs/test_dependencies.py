@@ -148,10 +148,10 @@ def test_the_sweep_is_the_truth(store, database):
     database.execute("UPDATE holdfast.live SET has_dependents = false")
     end(store)
     assert state(store, waiting[0]) is State.WAITING
-    cursor = store.leases.sweep_waiting(limit=2)
+    cursor = store.leases.check_waiting(limit=2)
     assert [states(store)[job_id] for job_id in waiting] == [State.READY, State.READY, State.WAITING]
     assert cursor == waiting[1]
-    assert store.leases.sweep_waiting(after=cursor, limit=2) is None
+    assert store.leases.check_waiting(after=cursor, limit=2) is None
     assert state(store, waiting[2]) is State.READY
 
 

@@ -40,7 +40,7 @@ def test_the_answer_says_created_with_the_id(store):
 def test_ids_are_never_reused(store):
     """Not even after the newest job was removed."""
     job_id = put(store)
-    store.control.remove(only(job_id))
+    store.control.delete(only(job_id))
     assert put(store) > job_id
 
 

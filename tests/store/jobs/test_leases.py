@@ -166,8 +166,8 @@ def test_a_mark_counts_the_attempt_once(store):
     job_id = put(store)
     lease = take_one(store)
     assert store.views.get(job_id).attempts == 0
-    assert store.leases.mark(lease) == 1
-    assert store.leases.mark(lease) == 1
+    assert store.leases.record_start(lease) == 1
+    assert store.leases.record_start(lease) == 1
     assert store.views.get(job_id).started_at == START
 
 
@@ -177,7 +177,7 @@ def test_a_lost_lease_cannot_be_marked(store):
     lease = take_one(store)
     store.leases.release([lease])
     with pytest.raises(LeaseLost):
-        store.leases.mark(lease)
+        store.leases.record_start(lease)
 
 
 # -- settle ---------------------------------------------------------------------------------
@@ -319,7 +319,7 @@ def test_unbegun_jobs_are_given_back(store):
     """They cost nothing and leave no trace; what has begun stays."""
     ids = [put(store) for _ in range(3)]
     leases = take(store, 3)
-    store.leases.mark(leases[0])
+    store.leases.record_start(leases[0])
     assert store.leases.release(leases) == 2
     assert [states(store)[job_id] for job_id in ids] == [State.RUNNING, State.READY, State.READY]
     assert store.views.attempts(ids[1]) == []

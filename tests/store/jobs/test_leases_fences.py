@@ -169,7 +169,7 @@ def test_what_was_begun_is_not_given_back(store, database):
     """A marked start has perhaps had its effect."""
     put(store)
     lease = take_one(store)
-    store.leases.mark(lease)
+    store.leases.record_start(lease)
     before = everything(database)
     assert store.backend.run(STATEMENTS["give_back"](lease)) == []
     assert everything(database) == before

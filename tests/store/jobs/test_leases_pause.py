@@ -158,7 +158,7 @@ def writes_of(store, lease):
     leases = store.leases
     return {
         "renew": lambda: leases.renew([lease]),
-        "mark": lambda: leases.mark(lease),
+        "mark": lambda: leases.record_start(lease),
         "done": lambda: leases.settle(lease, Done('"old"')),
         "failed": lambda: leases.settle(lease, Failed(error="old", permanent=True)),
         "released": lambda: leases.settle(lease, Released()),

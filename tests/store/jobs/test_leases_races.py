@@ -254,7 +254,7 @@ def open_fresh(index, barrier, url, rounds):
     for n in range(rounds):
         barrier.wait()
         backend = fresh_backend(url, n)
-        opened += backend.look(query("read_installation")) != []
+        opened += backend.fetch(query("read_installation")) != []
         backend.close()
     return opened
 

@@ -42,7 +42,7 @@ def test_the_old_holder_writes_nothing_while_the_new_one_runs(make_store, clock)
     assert slow.leases.release([stale]) == 0
     assert slow.leases.settle_many([]) == set()
     for write in (
-        lambda: slow.leases.mark(stale),
+        lambda: slow.leases.record_start(stale),
         lambda: slow.leases.report(stale, done=1),
         lambda: slow.leases.settle(stale, Done()),
         lambda: slow.leases.settle(stale, BOOM),
@@ -93,7 +93,7 @@ def test_neighbours_of_a_poison_job_lose_no_attempt(store, clock):
     """Of a prefetched hundred, only the marked start pays; the others come back, each as a suspect (SPEC 8.30)."""
     ids = [put(store) for _ in range(100)]
     leases = take(store, 100)
-    store.leases.mark(leases[0])
+    store.leases.record_start(leases[0])
     lapse(clock)
     store.leases.take_over(limit=1000)
     jobs = [store.views.get(job_id) for job_id in ids]

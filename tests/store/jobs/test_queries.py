@@ -269,3 +269,12 @@ def test_workers_are_forgotten_after_the_last_job_that_they_ran(store, clock):
     assert store.pruner.prune_workers() == 1
     with pytest.raises(Conflict):
         store.workers.announce(WorkerId("new"), **facts)
+
+
+def test_a_trace_goes_with_its_job(store):
+    """It is written with the enqueue, and forgotten with the job."""
+    traced, plain = put(store, trace="00-abc-def-01"), put(store)
+    assert store.traces.of(traced) == "00-abc-def-01"
+    assert store.traces.of(plain) is None
+    store.control.delete(Selector(ids=(traced,)))
+    assert store.traces.of(traced) is None

@@ -183,7 +183,7 @@ def lose(app, function, *keys):
     opening = structs.replace(run_request(function.bind(), [*keys], RunOptions()), owner=json_of(gone))
     opened = app.store.batches.open(opening, worker="w")
     candidates = [(unit_key(key), place) for place, key in enumerate(keys)]
-    app.store.batches.flush(opened, ask_for=NextUnits(candidates=candidates, limit=100))
+    app.store.batches.flush(opened, next_units=NextUnits(candidates=candidates, limit=100))
 
 
 def test_units_of_a_lost_run_are_verified(app):

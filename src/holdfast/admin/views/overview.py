@@ -14,7 +14,7 @@ from holdfast.domain.fleet.queue import DEFAULT_QUEUE
 from holdfast.domain.jobs.error_clusters import Cluster, SeenError, cluster_errors
 from holdfast.domain.jobs.job import State
 from holdfast.store import Store
-from holdfast.store.fleet.dashboard import CAP, MOST, FailedJob, LaneCount, QueueRow, Tally, Trouble
+from holdfast.store.fleet.dashboard import COUNT_CAP, RECENT_CAP, FailedJob, LaneCount, QueueRow, Tally, Trouble
 from holdfast.store.fleet.overview import WorkerView, worker_views
 from holdfast.store.jobs.queries import Count
 
@@ -107,7 +107,7 @@ def queue_summaries(lanes: list[LaneCount], rows: list[QueueRow], tallies: list[
 def _covered(finished: list[Tally]) -> float:
     """The seconds that the tallies cover: less than the span if they stopped at their limit."""
     done = [tally for tally in finished if tally.state is State.DONE]
-    if sum(tally.n for tally in done) < MOST:
+    if sum(tally.n for tally in done) < RECENT_CAP:
         return SPAN.total_seconds()
     return (1 + max(tally.slot for tally in done)) * SLOT.total_seconds()
 
@@ -118,8 +118,8 @@ def _queue_summary(row: QueueRow, lanes: list[LaneCount], finished: list[Tally],
     dead = _series(tally for tally in finished if tally.state is State.DEAD)
     return QueueSummary(
         name=row.name,
-        ready=min(ready, CAP),
-        ready_capped=ready > CAP,
+        ready=min(ready, COUNT_CAP),
+        ready_capped=ready > COUNT_CAP,
         oldest_s=max((lane.waited.total_seconds() for lane in lanes), default=None),
         running=row.running,
         expired=row.expired,
@@ -162,7 +162,7 @@ def _unserved(lanes: list[LaneCount], workers: list[WorkerView]) -> Iterator[Att
     """Kinds with ready jobs in a queue in which no worker runs them."""
     for lane in lanes:
         if not any(lane.queue in worker.queues and lane.kind in worker.kinds for worker in workers):
-            many = f"{min(lane.ready, CAP):,}{'+' if lane.ready > CAP else ''}"
+            many = f"{min(lane.ready, COUNT_CAP):,}{'+' if lane.ready > COUNT_CAP else ''}"
             text = f"no worker runs {lane.kind} in queue {lane.queue}; {many} wait"
             yield Attention("no_worker", f"{lane.queue}/{lane.kind}", text, None, lane.ready)
 

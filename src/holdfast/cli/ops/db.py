@@ -137,7 +137,7 @@ def copy(session: CliSession, *, target: str) -> None:
         rows = session.store.database.move_to(
             target_store.database,
             mask_store_url(target),
-            told=lambda table, count: session.output.note(f"{table}: {count:,} rows"),
+            report=lambda table, count: session.output.note(f"{table}: {count:,} rows"),
         )
     finally:
         target_store.close()

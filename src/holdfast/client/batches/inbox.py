@@ -12,7 +12,7 @@ import msgspec
 from holdfast.domain.durations import Duration, as_duration
 from holdfast.domain.sizes import checked_count
 from holdfast.store import Store
-from holdfast.store.batches.inbox import TERM, InboxItem
+from holdfast.store.batches.inbox import RESULT_LEASE, InboxItem
 from holdfast.worker import clock
 
 #: Pause between two polls of a waiting consumer.
@@ -57,7 +57,7 @@ class InboxResult:
             ResultLost: The lease expired and another consumer has the result, or the result itself expired. Nothing
                 was committed.
         """
-        transaction: AbstractContextManager[Any] = self._store.inbox.transaction(self._taken)
+        transaction: AbstractContextManager[Any] = self._store.inbox.result_transaction(self._taken)
         return transaction
 
 

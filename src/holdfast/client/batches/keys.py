@@ -15,7 +15,7 @@ from holdfast.client.batches.options import Selection
 from holdfast.domain.batches.unit import UnitKey, unit_key
 from holdfast.errors import InvalidInput
 from holdfast.store import Store
-from holdfast.store.batches.opening import BatchRun
+from holdfast.store.batches.runs import BatchRun
 from holdfast.worker.batches.bitmap import Bitmap
 
 #: From this many finished units on, reading their keys once is quicker than looking up each key.
@@ -45,7 +45,7 @@ def finished_keys(store: Store, opened: BatchRun, keys: Iterable[Any]) -> Bitmap
     """The keys of a range that earlier runs finished, when a bitmap is quicker than lookups."""
     if opened.created or not isinstance(keys, range) or store.batches.counters(opened.batch.id).over < BITMAP_MIN_UNITS:
         return None
-    return Bitmap(keys, store.batches.keys_over(opened.batch.id))
+    return Bitmap(keys, store.batches.finished_keys(opened.batch.id))
 
 
 def key_of(function: UnitFunction[..., Any], value: Any) -> UnitKey:

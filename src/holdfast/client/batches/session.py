@@ -155,4 +155,4 @@ class BatchSession:
         self._run.report.units([outcome for outcome in outcomes if outcome.state is not UnitState.PENDING])
         if flushed.stop is not None:
             self.stop(flushed.stop)
-        return flushed.looked
+        return flushed.examined

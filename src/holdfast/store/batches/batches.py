@@ -1,4 +1,4 @@
-"""Batches: their identity, their ledger, and who works on them."""
+"""Batches: runs on them, control by people, and their counters."""
 
 from __future__ import annotations
 
@@ -6,265 +6,258 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from operator import itemgetter
-from typing import Any, TypeVar
+from typing import Any
 
-from holdfast.domain.batches.batch import AbortedBy, Batch, BatchId, BatchState, state_after
-from holdfast.domain.batches.counters import Counters
-from holdfast.domain.batches.sharding import Sharding
-from holdfast.domain.batches.unit import UnitKey, UnitOutcome, UnitRow, UnitState
-from holdfast.domain.jobs.job import ControlRequest, Lease, WorkerId
-from holdfast.errors import LeaseLost, NoSuchBatch
-from holdfast.store.batches import control, shards
-from holdfast.store.batches.finishing import Named, cancel_units, counted, locked
+from holdfast.domain.batches.batch import (
+    AbortedBy,
+    Batch,
+    BatchId,
+    BatchState,
+    Counters,
+    UnitKey,
+    UnitOutcome,
+    UnitRow,
+    UnitState,
+)
+from holdfast.domain.batches.sharding import sharding_of
+from holdfast.domain.jobs.job import ControlRequest, WorkerId
+from holdfast.errors import BatchHeld, NoSuchBatch
+from holdfast.store.batches import ledger, shards
 from holdfast.store.batches.in_flight import UnitInFlight, count
-from holdfast.store.batches.ledger import NOTHING, Flushed, NextUnits, end_one, flush, plan
-from holdfast.store.batches.opening import BatchRun, Holder, RunRequest, open_batch
-from holdfast.store.engine.backend import Backend
-from holdfast.store.engine.operation import Operation, query
+from holdfast.store.batches.runs import BatchRun, Holder, RunRequest, check_lease, holders_of, open_batch
+from holdfast.store.batches.state import (
+    PEOPLE,
+    NamedCount,
+    cancel_units,
+    conclude_run,
+    counted,
+    locked,
+    units_in_hand,
+)
+from holdfast.store.engine.operation import Noun, Operation, delegate, query, read, transaction
 from holdfast.store.jobs.leases import DEFAULT_LEASE
 
-T = TypeVar("T")
-
 FIRST = BatchId(2**62)
-#: Keys that are read at a time.
-KEYS = 20_000
+#: Keys that one statement reads.
+KEY_PAGE_SIZE = 20_000
 
 
-class Batches:
-    """Opens batches, writes their ledgers, and lets people steer them."""
-
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
+class Batches(Noun):
+    """Opens batches, writes their ledgers, and controls them."""
 
     # -- runs ------------------------------------------------------------------------------
 
-    def open(self, opening: RunRequest, *, worker: WorkerId, lease_duration: timedelta = DEFAULT_LEASE) -> BatchRun:
-        """Begin a run: go on with the open batch of this identity, or begin a new generation.
+    def open(self, request: RunRequest, *, worker: WorkerId, lease_duration: timedelta = DEFAULT_LEASE) -> BatchRun:
+        """Begin a run: continue the open batch of this identity, or begin a new generation.
 
-        - A batch that ended clean, or was cancelled, is followed by a new generation; one that ended
-          with failures is opened again.
-        - The run's own job is leased in the same transaction; whoever else works on the batch is a conflict.
+        - A batch that finished without failures, or was cancelled, is followed by a new generation.
+          A batch that finished with failures is opened again.
+        - The run's own job is leased in the same transaction. Another holder of the batch is a conflict.
 
         Raises:
-            BatchHeld: A live holder works on it, and *join* is not asked for.
+            BatchHeld: A live holder works on it, and *join* is false.
             BatchPaused: A person has paused it.
-            Drift: The version or an input changed under an open run.
+            Drift: The version or an input changed since the last run of an open batch.
         """
         while True:
             drawn = self._backend.draw_ids(1)
-            opened = self._backend.write(open_batch, opening, drawn, worker, lease_duration)
-            if opened is not None:
-                return opened
+            run = self._backend.write(open_batch, request, drawn, worker, lease_duration)
+            if run is not None:
+                return run
 
-    def flush(self, run: BatchRun, ends: Sequence[UnitOutcome] = (), ask_for: NextUnits = NOTHING) -> Flushed:
-        """Write how units ended, and take the next: all of it in one transaction, under the run's lease.
-
-        - No unit is taken that is over, or that another holder has in hand.
-        - A suspect is taken only when nothing else is in hand, and nothing beside it.
-        - While a person wants a pause or a cancel, nothing is taken.
-
-        Raises:
-            LeaseLost: The run's job was taken over; nothing was written.
-        """
-        return self._backend.write(flush, run, list(ends), ask_for)
+    flush = delegate(ledger.flush)
 
     def end_on(self, connection: Any, run: BatchRun, end: UnitOutcome) -> None:
-        """Write the end of one unit in the caller's transaction: effect and ledger are kept together, or not at all.
+        """Write the outcome of one unit in the caller's transaction: effect and ledger are kept together, or neither.
 
         Raises:
             LeaseLost: The run's job was taken over; roll back.
-            AlreadyOver: Another holder has ended the unit; roll back.
+            AlreadyFinished: Another holder has finished the unit; roll back.
         """
-        self._backend.run_on(connection, end_one(run, end))
+        self._backend.run_on(connection, ledger.end_one(run, end))
 
     @contextmanager
-    def transaction(self, run: BatchRun, end: Callable[[], UnitOutcome]) -> Iterator[Any]:
-        """A connection to the store's own database, in a transaction that ends with the unit's row and a commit.
+    def unit_transaction(self, run: BatchRun, end: Callable[[], UnitOutcome]) -> Iterator[Any]:
+        """A connection to the store's database, in a transaction that closes with the unit's row and a commit.
 
         Raises:
             LeaseLost: The run's job was taken over; nothing was written.
-            AlreadyOver: Another holder has ended the unit; nothing was written.
+            AlreadyFinished: Another holder has finished the unit; nothing was written.
         """
         with self._backend.transaction() as connection:
             yield connection
             self.end_on(connection, run, end())
 
     def plan(self, run: BatchRun, units: Sequence[UnitInFlight], *, retry_failed: bool = False) -> None:
-        """Put keys into the ledger, where they wait; known ones stay as they are, but for failed ones on demand.
+        """Add pending units to the ledger; known units stay as they are, except failed ones with *retry_failed*.
 
         Raises:
             LeaseLost: The run's job was taken over; nothing was written.
         """
         if units:
-            self._backend.write(plan, run, list(units), retry_failed)
+            self._backend.write(ledger.plan, run, units, retry_failed=retry_failed)
 
-    def end(self, run: BatchRun, aborted_by: AbortedBy | None, total: int, *, complete: bool) -> tuple[Batch, Counters]:
-        """End a run and say where the batch stands. *complete*: the run has met every key of its input.
+    @transaction()
+    def end(
+        self, run: BatchRun, aborted_by: AbortedBy | None, total: int, *, complete: bool
+    ) -> Operation[tuple[Batch, Counters]]:
+        """Finish a run and return the state of its batch. *complete*: the run has met every key of its input.
 
-        - A batch that a person has cancelled ends so, also when the run did not hear of it.
+        - A batch that a person has cancelled is cancelled, even if the run did not receive the request.
 
         Raises:
             LeaseLost: The run's job was taken over; nothing was written.
         """
-        return self._backend.write(_end, run, aborted_by, total, complete)
+        yield from check_lease(run.lease)
+        counters = yield from conclude_run(run, aborted_by, total, complete=complete)
+        return (yield from Batches.get.operation(self, run.batch.id)), counters
 
     # -- workers ---------------------------------------------------------------------------
 
-    def launch(self, run: BatchRun, sharding: Sharding) -> Batch:
-        """Hand a batch whose units are planned over to the workers; those that vanished are skipped.
-
-        Raises:
-            LeaseLost: The run's job was taken over; nothing was written.
-        """
-        return self._notify_after(self._backend.write(shards.launch, run, sharding))
-
-    def join(self, batch_id: BatchId, lease: Lease, *, owner: str) -> BatchRun | None:
-        """Begin to work as a shard, under the lease of its job; None: there is nothing to do any more.
-
-        Raises:
-            LeaseLost: The shard's job was taken over.
-        """
-        return self._backend.write(shards.join, batch_id, lease, owner)
-
-    def leave(self, run: BatchRun, aborted_by: AbortedBy | None) -> Batch:
-        """End the work of a shard; *aborted_by* stops the others too. The last one says where the batch stands.
-
-        Raises:
-            LeaseLost: The shard's job was taken over; nothing was written.
-        """
-        return self._backend.write(shards.leave, run, aborted_by)
-
-    def abort(self, batch_id: BatchId, why: AbortedBy) -> None:
-        """Stop a batch from outside: what runs may end, and it can be resumed."""
-        self._backend.write(shards.abort, batch_id, why)
-
-    def revive(self, *, limit: int = 100) -> int:
-        """New shards for batches of the workers that have lost all of theirs; answers how many batches."""
-        revived = self._backend.write(shards.revive, limit)
-        return self._notify_after(revived) if revived else 0
-
-    def _notify_after(self, answer: T) -> T:
-        """Tell workers that there may be something to do."""
-        self._backend.notify()
-        return answer
+    launch = delegate(shards.launch, wakes=True)
+    join = delegate(shards.join)
+    leave = delegate(shards.leave)
+    abort = delegate(shards.abort)
+    revive = delegate(shards.revive, wakes=True)
 
     def holders(self, batch_id: BatchId) -> list[Holder]:
-        """Who works on a batch now."""
-        return self._backend.look(query("holders", Holder, batch_id=batch_id))
+        """The current holders of a batch."""
+        return self._backend.fetch(query("holders", Holder, batch_id=batch_id))
 
     # -- people ----------------------------------------------------------------------------
 
-    def pause(self, batch_id: BatchId) -> bool:
-        """Start nothing more; what runs ends. Answers whether that changed anything."""
-        return self._backend.write(control.pause, batch_id)
+    @transaction()
+    def pause(self, batch_id: BatchId) -> Operation[bool]:
+        """Start no more units; running ones finish. Returns whether anything changed."""
+        batch = yield from locked(batch_id)
+        if batch.state.finished or batch.state is BatchState.PAUSED or batch.requested is not None:
+            return False
+        holders = yield from holders_of(batch_id)
+        if holders:
+            yield query("want_batch", id=batch_id, requested=ControlRequest.PAUSE)
+        else:
+            values = {"state": BatchState.PAUSED, "aborted_by": AbortedBy.PAUSE, "total": batch.total}
+            yield query("end_batch", id=batch_id, **values)
+        return True
 
-    def resume(self, batch_id: BatchId) -> bool:
-        """Let a paused batch go on: workers do by themselves, a foreground run when it is started again.
+    @transaction(wakes=True)
+    def resume(self, batch_id: BatchId) -> Operation[bool]:
+        """Let a paused batch go on: workers continue it at once, a foreground run when it is started again.
 
-        A batch of the workers that was stopped goes on too. Answers whether that changed anything.
+        A stopped batch on the workers goes on too. Returns whether anything changed.
         """
-        return self._notify_after(self._backend.write(control.resume, batch_id))
+        batch = yield from locked(batch_id)
+        if batch.requested == ControlRequest.PAUSE and batch.state is BatchState.RUNNING:
+            yield query("reopen_batch", id=batch_id)
+            return True
+        on_workers = sharding_of(batch) is not None and batch.state is BatchState.STOPPED
+        if batch.state is not BatchState.PAUSED and not on_workers:
+            return False
+        yield from shards.reopen(batch)
+        return True
 
-    def cancel(self, batch_id: BatchId) -> int:
-        """Cancel every unit that has not ended, also of a batch that is paused or not begun; answers how many.
+    @transaction()
+    def cancel(self, batch_id: BatchId) -> Operation[int]:
+        """Cancel every unfinished unit, also of a batch that is paused or not begun; returns their number.
 
-        A unit under way may finish, and its outcome counts. The batch never becomes done.
+        A running unit may finish, and its outcome counts. The batch never becomes done.
         """
-        return self._backend.write(control.cancel, batch_id)
+        batch = yield from locked(batch_id)
+        if batch.state.finished and batch.state is not BatchState.CANCELLED:
+            return 0
+        cancelled = yield from cancel_units(batch_id)
+        holders = yield from holders_of(batch_id)
+        if holders:
+            yield query("want_batch", id=batch_id, requested=ControlRequest.CANCEL)
+        else:
+            now = yield from counted(batch_id)
+            values = {"state": BatchState.CANCELLED, "aborted_by": AbortedBy.CANCEL, "total": now.over}
+            yield query("end_batch", id=batch_id, **values)
+        return cancelled
 
-    def retry_failed(self, batch_id: BatchId) -> int:
-        """Let failed units run again, with all their attempts; answers how many. An ended batch is open again."""
-        return self._notify_after(self._backend.write(control.retry_failed, batch_id))
+    @transaction(wakes=True)
+    def retry_failed(self, batch_id: BatchId) -> Operation[int]:
+        """Make failed units pending again, with all their attempts; returns their number. A finished batch reopens."""
+        batch = yield from locked(batch_id)
+        if batch.state is BatchState.CANCELLED:
+            return 0
+        held = yield from units_in_hand(batch_id)
+        reopened = {}
+        for state in (UnitState.FAILED, UnitState.IN_DOUBT):
+            rows = yield query("reopen_units", batch_id=batch_id, state=state, held=held)
+            reopened[str(state)] = -len(rows)
+        yield from count(batch_id, PEOPLE, reopened)
+        total = -sum(reopened.values())
+        if total and batch.state.finished:
+            yield from shards.reopen(batch)
+        return total
 
-    def remove(self, batch_id: BatchId) -> None:
-        """Forget a batch with its ledger.
+    @transaction()
+    def delete(self, batch_id: BatchId) -> Operation[None]:
+        """Delete a batch with its ledger.
 
         Raises:
-            BatchHeld: Somebody works on it.
+            BatchHeld: A holder works on it.
         """
-        self._backend.write(control.remove, batch_id)
+        batch = yield from locked(batch_id)
+        holders = yield from holders_of(batch_id)
+        if holders or shards.is_on_workers(batch):
+            owner = holders[0].owner if holders else "{}"
+            place = "is held by a run" if holders else "is on the workers"
+            hint = "Cancel it first, and wait until it has ended."
+            raise BatchHeld(f"batch {batch_id} {place}", hint=hint, batch_id=batch_id, owner=owner)
+        yield query("forget_batch", id=batch_id)
 
-    # -- views -----------------------------------------------------------------------------
+    # -- reads -----------------------------------------------------------------------------
 
-    def get(self, batch_id: BatchId) -> Batch:
+    @read
+    def get(self, batch_id: BatchId) -> Operation[Batch]:
         """One batch.
 
         Raises:
             NoSuchBatch: It does not exist.
         """
-        return self._backend.read(_get, batch_id)
+        rows: list[Batch] = yield query("get_batch", Batch, id=batch_id)
+        if not rows:
+            raise NoSuchBatch(f"there is no batch {batch_id}", batch_id=batch_id)
+        return rows[0]
 
-    def latest(self, identity: str) -> Batch | None:
+    @read
+    def latest(self, identity: str) -> Operation[Batch | None]:
         """The last generation of an identity."""
-        rows: list[Batch] = self._backend.read(_latest, identity)
+        rows: list[Batch] = yield query("find_batch", Batch, identity=identity)
         return rows[0] if rows else None
 
-    def over(self, batch_id: BatchId, keys: Sequence[UnitKey], *, retry_failed: bool = True) -> int:
-        """How many of these units a run would not run."""
-        rows: list[UnitRow] = self._backend.look(query("units_by_key", UnitRow, batch_id=batch_id, keys=list(keys)))
+    def count_finished(self, batch_id: BatchId, keys: Sequence[UnitKey], *, retry_failed: bool = True) -> int:
+        """The number of these units that a run would not run."""
+        rows: list[UnitRow] = self._backend.fetch(query("units_by_key", UnitRow, batch_id=batch_id, keys=list(keys)))
         again = (UnitState.PENDING, UnitState.FAILED) if retry_failed else (UnitState.PENDING,)
         return sum(unit.state not in again for unit in rows)
 
-    def keys_over(self, batch_id: BatchId) -> Iterator[UnitKey]:
-        """The keys of all units that are over, whatever comes, by key."""
+    def finished_keys(self, batch_id: BatchId) -> Iterator[UnitKey]:
+        """The keys of all units that no run would run again, by key."""
         after = ""
-        while rows := self._backend.look(query("keys_over", batch_id=batch_id, after=after, limit=KEYS)):
+        while rows := self._backend.fetch(query("keys_over", batch_id=batch_id, after=after, limit=KEY_PAGE_SIZE)):
             yield from map(itemgetter(0), rows)
             after = rows[-1][0]
 
     def page(self, *, before: BatchId = FIRST, limit: int = 50) -> list[Batch]:
-        """Batches, the newest first."""
-        return self._backend.look(query("list_batches", Batch, before=before, limit=limit))
+        """Batches, newest first."""
+        return self._backend.fetch(query("list_batches", Batch, before=before, limit=limit))
 
-    def counters(self, batch_id: BatchId) -> Counters:
-        """How many units stand where; equal to a recount at every commit."""
-        return self._backend.read(counted, batch_id)
+    @read
+    def counters(self, batch_id: BatchId) -> Operation[Counters]:
+        """The number of units in each state; equal to a recount at every commit."""
+        return counted(batch_id)
 
     def recount(self, batch_id: BatchId) -> dict[str, int]:
-        """The units of the ledger, counted one by one."""
-        rows: list[Named] = self._backend.look(query("recount", Named, batch_id=batch_id))
+        """The units of the ledger by state, counted one by one."""
+        rows: list[NamedCount] = self._backend.fetch(query("recount", NamedCount, batch_id=batch_id))
         return {row.name: row.n for row in rows}
 
     def units(
         self, batch_id: BatchId, *, state: UnitState | None = None, after: UnitKey | str = "", limit: int = 500
     ) -> list[UnitRow]:
         """A page of the ledger, by key."""
-        told = {"batch_id": batch_id, "state": state, "after": after, "limit": limit}
-        return self._backend.look(query("list_units", UnitRow, **told))
-
-
-def _latest(identity: str) -> Operation[list[Batch]]:
-    return (yield query("find_batch", Batch, identity=identity))
-
-
-def _get(batch_id: BatchId) -> Operation[Batch]:
-    rows: list[Batch] = yield query("get_batch", Batch, id=batch_id)
-    if not rows:
-        raise NoSuchBatch(f"there is no batch {batch_id}", batch_id=batch_id)
-    return rows[0]
-
-
-def _end(run: BatchRun, aborted_by: AbortedBy | None, total: int, complete: bool) -> Operation[tuple[Batch, Counters]]:  # noqa: FBT001
-    rows = yield query("check_holder", id=run.lease.job_id, token=run.lease.token)
-    if not rows:
-        raise LeaseLost.of(run.lease.job_id, run.lease.token)
-    batch = yield from locked(run.batch.id)
-    yield query("drop_holdings", ids=[run.lease.job_id])
-    holders: list[Holder] = yield query("holders", Holder, batch_id=batch.id)
-    if batch.requested == ControlRequest.CANCEL:  # the run had taken its last unit, and did not hear of it
-        aborted_by = AbortedBy.CANCEL
-        yield from cancel_units(batch.id)
-    if complete and aborted_by is None and not holders:
-        gone = yield query("gone_units", batch_id=batch.id, passes=batch.passes)
-        yield from count(batch.id, run.lease.job_id, {"skipped": len(gone)})
-    now = yield from counted(batch.id)
-    if not holders:
-        met = now.over + now.in_inbox
-        over = aborted_by is AbortedBy.CANCEL or (complete and aborted_by is None)
-        known = met if over else max(total, met)
-        state = state_after(now, known, aborted_by)
-        if state is BatchState.RUNNING:
-            yield query("keep_batch", id=batch.id, total=known)
-        else:
-            yield query("end_batch", id=batch.id, state=state, aborted_by=aborted_by, total=known)
-    return (yield from _get(batch.id)), now
+        values = {"batch_id": batch_id, "state": state, "after": after, "limit": limit}
+        return self._backend.fetch(query("list_units", UnitRow, **values))

@@ -1,4 +1,4 @@
-"""What holders of batches have in hand, and what becomes of it when a holder is lost."""
+"""Units in flight: the units that a holder has in hand, and their return after its loss."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from holdfast.domain.batches.unit import UnitKey, UnitRow, UnitState
 from holdfast.domain.jobs.job import JobId, Lease
 from holdfast.store.engine.operation import Operation, Rows, query
 
-#: A unit under which its process died so often is set aside.
+#: A unit that killed its process this many times has failed.
 MAX_CRASHES = 3
-#: The label of units that are set aside.
+#: The label of units that killed their processes.
 CRASHED = "crashed"
 
 #: A unit in hand: its key and its place in the input.
@@ -22,7 +22,7 @@ UnitInFlight = tuple[UnitKey, int]
 
 
 class InFlight(Struct, frozen=True):
-    """The units of a batch that the holder of one job has in hand."""
+    """The units of a batch that the holder of one job has in hand, as JSON."""
 
     job_id: JobId
     batch_id: BatchId
@@ -33,20 +33,20 @@ class InFlight(Struct, frozen=True):
 
 
 def return_units(job_ids: Iterable[JobId]) -> Operation[None]:
-    """Give back what the holders of these jobs had in hand: nobody knows how far it came.
+    """Return the units that the holders of these jobs had in hand to the ledger, as poison suspects.
 
-    The units are suspects: each runs alone next time, so that one that kills its process is found
-    and its neighbours lose nothing.
+    A poison suspect runs alone: this identifies a unit that kills its process, and the other
+    units lose nothing.
     """
     holdings: list[InFlight] = yield query("drop_holdings", InFlight, ids=list(job_ids))
     for holding in sorted(holdings, key=lambda each: each.batch_id):
         in_hand = decode(holding.units)
         if in_hand:
             yield query("lock_batch", id=holding.batch_id)
-            yield from _suspect(holding, in_hand)
+            yield from _return(holding, in_hand)
 
 
-def _suspect(holding: InFlight, in_hand: list[UnitInFlight]) -> Operation[None]:
+def _return(holding: InFlight, in_hand: list[UnitInFlight]) -> Operation[None]:
     units: list[UnitRow] = yield query(
         "suspect_units",
         UnitRow,
@@ -58,12 +58,12 @@ def _suspect(holding: InFlight, in_hand: list[UnitInFlight]) -> Operation[None]:
     )
     killers = [unit for unit in units if unit.crashes >= MAX_CRASHES and unit.state is UnitState.PENDING]
     if killers:
-        yield query("put_units", batch_id=holding.batch_id, passes=holding.passes, unit=_set_aside(killers))
+        yield query("put_units", batch_id=holding.batch_id, passes=holding.passes, unit=_failed_columns(killers))
     doubtful = sum(unit.state is UnitState.IN_DOUBT for unit in units)
     yield from count(holding.batch_id, holding.job_id, {"failed": len(killers), "in_doubt": doubtful})
 
 
-def _set_aside(units: list[UnitRow]) -> Rows:
+def _failed_columns(units: list[UnitRow]) -> Rows:
     return Rows(
         key=[unit.key for unit in units],
         place=[unit.place for unit in units],
@@ -88,6 +88,7 @@ def hold(
     alone: bool = False,
     doubt: bool = False,
 ) -> Operation[None]:
+    """Record the units that a holder has in hand; they replace its earlier ones."""
     yield query(
         "hold_units",
         job_id=lease.job_id,
@@ -103,9 +104,9 @@ def hold(
 
 def count(batch_id: BatchId, job_id: JobId, changed: dict[str, int]) -> Operation[None]:
     """Add to the counters of one holder."""
-    told = {name: n for name, n in changed.items() if n}
-    if told:
-        yield query("count_units", batch_id=batch_id, job_id=job_id, delta=Rows(name=[*told], n=[*told.values()]))
+    deltas = {name: n for name, n in changed.items() if n}
+    if deltas:
+        yield query("count_units", batch_id=batch_id, job_id=job_id, delta=Rows(name=[*deltas], n=[*deltas.values()]))
 
 
 def decode(units: str) -> list[UnitInFlight]:

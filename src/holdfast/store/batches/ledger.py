@@ -1,8 +1,8 @@
-"""The ledger of a batch: how units ended, and which to take next."""
+"""The ledger of a batch: outcomes of units, and the choice of the next units."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import timedelta
 from operator import attrgetter
 from typing import Any
@@ -16,18 +16,18 @@ from holdfast.domain.jobs.handler_exceptions import AlreadyFinished
 from holdfast.domain.jobs.job import ControlRequest
 from holdfast.errors import LeaseLost
 from holdfast.store.batches.in_flight import MAX_CRASHES, UnitInFlight, count, decode, hold
-from holdfast.store.batches.opening import BatchRun
+from holdfast.store.batches.runs import BatchRun
 from holdfast.store.engine.operation import BulkInsert, Operation, Rows, query
 
-#: So long a result waits for its consumer.
-KEEP = timedelta(hours=24)
+#: How long a result waits for its consumer.
+RESULT_RETENTION = timedelta(hours=24)
 
 
 class NextUnits(Struct, frozen=True, kw_only=True):
-    """What a run wants next. *in_hand* are the units that are still running.
+    """A request for the next units of a run. *in_hand* are the units that are still running.
 
-    Of *candidates*, the next keys of a foreground run's input, at most *limit* are taken; without them the next
-    waiting units of the ledger. *doubt*: if the holder is lost, its units wait for a person.
+    At most *limit* units are taken: from *candidates*, the next keys of a foreground run's input, or without
+    them the next pending units of the ledger. *doubt*: if the holder is lost, its units wait for a person.
     """
 
     in_hand: Sequence[UnitInFlight] = ()
@@ -35,9 +35,9 @@ class NextUnits(Struct, frozen=True, kw_only=True):
     limit: int = 0
     retry_failed: bool = True
     doubt: bool = False
-    #: No key of this run comes twice, and none has a row yet: nothing need be looked up.
+    #: The keys of this run are unique and none has a row yet, so the ledger is not queried.
     fresh: bool = False
-    #: Stop all who work on the batch: what goes back with this must not be taken by another.
+    #: Stop all holders of the batch: no other holder may take the units that this flush returns.
     abort: AbortedBy | None = None
 
 
@@ -45,31 +45,15 @@ NOTHING = NextUnits()
 
 
 class Flushed(Struct, frozen=True):
-    """What came of a flush: the units that were taken, how many candidates were looked at, why to stop."""
+    """The result of a flush: the units taken, the number of candidates examined, and the reason to stop."""
 
     taken: list[UnitRow]
-    looked: int
+    examined: int
     stop: AbortedBy | None
 
 
-def flush(run: BatchRun, ends: list[UnitOutcome], ask_for: NextUnits) -> Operation[Flushed]:
-    standing = yield from _lock_run(run)
-    ((shared,),) = yield query("is_shared", batch_id=run.batch.id, job_id=run.lease.job_id)
-    yield from _put_ends(run, ends, fresh=ask_for.fresh and not shared)
-    if ask_for.abort is not None:
-        yield query("abort_batch", id=run.batch.id, aborted_by=ask_for.abort)
-    choice = _Choice(run, ask_for, shared=bool(shared))
-    if standing.stop is None and ask_for.candidates is not None:
-        yield from choice.among(ask_for.candidates, ask_for.limit)
-    elif standing.stop is None and ask_for.limit:
-        yield from choice.next(ask_for.limit)
-    held = [*ask_for.in_hand, *choice.held]
-    yield from hold(run.batch, run.lease, held, alone=choice.alone, doubt=ask_for.doubt)
-    return Flushed(choice.taken, choice.looked, standing.stop)
-
-
 class RunStatus(Struct, frozen=True):
-    """How a run stands: what a person wants of its batch, and what stops all its runs."""
+    """Requests that concern a run: those of people to its batch, and an abort of all its runs."""
 
     requested: ControlRequest | None
     aborted_by: AbortedBy | None
@@ -79,12 +63,39 @@ class RunStatus(Struct, frozen=True):
         return self.aborted_by if self.requested is None else _STOP_FOR[self.requested]
 
 
-#: What stops a run when a person wants something of its batch.
+#: The reason to stop for each request of a person.
 _STOP_FOR = {ControlRequest.PAUSE: AbortedBy.PAUSE, ControlRequest.CANCEL: AbortedBy.CANCEL}
 
 
+def flush(run: BatchRun, ends: Sequence[UnitOutcome] = (), next_units: NextUnits = NOTHING) -> Operation[Flushed]:
+    """Write the outcomes of units and take the next units, in one transaction, under the run's lease.
+
+    - No unit is taken that is finished, or that another holder has in hand.
+    - A poison suspect is taken only when no other unit is in hand, and no unit beside it.
+    - While a pause or a cancel is requested, no unit is taken.
+
+    Raises:
+        LeaseLost: The run's job was taken over; nothing was written.
+    """
+    status = yield from _lock_run(run)
+    ((shared,),) = yield query("is_shared", batch_id=run.batch.id, job_id=run.lease.job_id)
+    fresh = next_units.fresh and not shared
+    yield from _put_ends(run, list(ends), fresh=fresh)
+    if next_units.abort is not None:
+        yield query("abort_batch", id=run.batch.id, aborted_by=next_units.abort)
+    if status.stop is not None or (next_units.candidates is None and not next_units.limit):
+        choice = Choice([], (), 0)
+    elif next_units.candidates is not None and fresh:
+        choice = _fresh_choice(next_units.candidates[: next_units.limit])
+    else:
+        choice = yield from _choose(run, next_units, shared=bool(shared))
+    in_hand = [*next_units.in_hand, *choice.in_flight]
+    yield from hold(run.batch, run.lease, in_hand, alone=choice.alone, doubt=next_units.doubt)
+    return Flushed(choice.units, choice.examined, status.stop)
+
+
 def write_ends(run: BatchRun, ends: list[UnitOutcome]) -> Operation[None]:
-    """Lock the batch, and write how units ended.
+    """Lock the batch, and write the outcomes of units.
 
     Raises:
         LeaseLost: The run's job was taken over; nothing was written.
@@ -94,11 +105,11 @@ def write_ends(run: BatchRun, ends: list[UnitOutcome]) -> Operation[None]:
 
 
 def end_one(run: BatchRun, end: UnitOutcome) -> Operation[None]:
-    """End one unit together with its effect.
+    """Write the outcome of one unit together with its effect.
 
     Raises:
         LeaseLost: The run's job was taken over; nothing was written.
-        AlreadyOver: Another holder has ended the unit; nothing was written.
+        AlreadyFinished: Another holder has finished the unit; nothing was written.
     """
     yield from _lock_run(run)
     known: list[UnitRow] = yield query("units_by_key", UnitRow, batch_id=run.batch.id, keys=[end.key])
@@ -107,144 +118,161 @@ def end_one(run: BatchRun, end: UnitOutcome) -> Operation[None]:
     yield from _put_ends(run, [end], fresh=False)
 
 
+def plan(run: BatchRun, units: Sequence[UnitInFlight], *, retry_failed: bool) -> Operation[None]:
+    """Add pending units to the ledger."""
+    yield from write_ends(run, [])
+    if retry_failed and run.batch.passes > 1:
+        values = {"batch_id": run.batch.id, "passes": run.batch.passes, "crashes": MAX_CRASHES}
+        again = yield query("retry_units", keys=[key for key, _ in units], **values)
+        yield from count(run.batch.id, run.lease.job_id, {"failed": -len(again)})
+    table = Rows(key=[key for key, _ in units], place=[place for _, place in units])
+    yield query("plan_units", batch_id=run.batch.id, passes=run.batch.passes, unit=table)
+
+
 def _lock_run(run: BatchRun) -> Operation[RunStatus]:
-    told = {"job_id": run.lease.job_id, "token": run.lease.token, "batch_id": run.batch.id}
-    rows: list[RunStatus] = yield query("check_run", RunStatus, **told)
+    values = {"job_id": run.lease.job_id, "token": run.lease.token, "batch_id": run.batch.id}
+    rows: list[RunStatus] = yield query("check_run", RunStatus, **values)
     if not rows:
         raise LeaseLost.of(run.lease.job_id, run.lease.token)
     return rows[0]
 
 
+# -- outcomes --------------------------------------------------------------------------------
+
+
 def _put_ends(run: BatchRun, ends: list[UnitOutcome], *, fresh: bool) -> Operation[None]:
-    """Write how units ended; *fresh*: none of them has a row yet. What has ended already stays as it is."""
+    """Write the outcomes of units; *fresh*: none of them has a row yet. A finished unit stays as it is."""
     if not ends:
         return
     if fresh:
         changed = counter_deltas(ends)
         yield _appended(run, ends, plain=changed.keys() == {"done"})
     else:
-        table = Rows(**_columns(ends, _FACTS), poison_suspect=[False] * len(ends))
+        table = Rows(**_columns(ends, _COLUMNS), poison_suspect=[False] * len(ends))
         rows = yield query("put_units", batch_id=run.batch.id, passes=run.batch.passes, unit=table)
-        turned = {row[0] for row in rows}
-        ends = ends if len(turned) == len(ends) else [end for end in ends if end.key in turned]
-        changed = counter_deltas(ends)
+        written = {row[0] for row in rows}
+        ends = ends if len(written) == len(ends) else [end for end in ends if end.key in written]
+        changed = deltas(ends)
     yield from _hand_over(run, ends)
     yield from count(run.batch.id, run.lease.job_id, changed)
 
 
 def _appended(run: BatchRun, ends: list[UnitOutcome], *, plain: bool) -> BulkInsert:
-    """New rows; *plain*: all are done, and what most of them do not have need not be written."""
+    """New rows; *plain*: all are done, so the columns that few of them need are left out."""
     size = len(ends)
-    facts = _BRIEF if plain and all(end.data is None for end in ends) else _FACTS
+    columns = _BRIEF_COLUMNS if plain and all(end.data is None for end in ends) else _COLUMNS
     same: dict[str, list[Any]] = {"batch_id": [run.batch.id] * size, "passes": [run.batch.passes] * size}
-    return BulkInsert("unit", {**_columns(ends, facts), **same})
+    return BulkInsert("unit", {**_columns(ends, columns), **same})
 
 
 def _hand_over(run: BatchRun, ends: list[UnitOutcome]) -> Operation[None]:
-    """Put results into their inboxes, in the transaction in which their units turn."""
-    handed = [(end.key, end.handed) for end in ends if end.handed is not None]
-    if handed:
+    """Put results into their inboxes, in the transaction that writes the outcomes of their units."""
+    results = [(end.key, end.handed) for end in ends if end.handed is not None]
+    if results:
         table = Rows(
-            key=[key for key, _ in handed],
-            inbox=[result.inbox for _, result in handed],
-            data=[result.data for _, result in handed],
+            key=[key for key, _ in results],
+            inbox=[result.inbox for _, result in results],
+            data=[result.data for _, result in results],
         )
-        yield query("hand_over", batch_id=run.batch.id, keep=KEEP, result=table)
+        yield query("hand_over", batch_id=run.batch.id, keep=RESULT_RETENTION, result=table)
 
 
-#: What is written of an end; the value of a state by its quickest name.
-_BRIEF = {
+#: Columns of an outcome and their attributes; ``_value_`` is the fastest access to the value of an enum.
+_BRIEF_COLUMNS = {
     "key": "key",
     "place": "place",
     "state": "state._value_",
     "attempts": "attempts",
     "duration_ms": "duration_ms",
 }
-_FACTS = {**_BRIEF, **{name: name for name in ("crashes", "label", "warning", "error", "data")}}
+_COLUMNS = {**_BRIEF_COLUMNS, **{name: name for name in ("crashes", "label", "warning", "error", "data")}}
 
 
-def _columns(ends: list[UnitOutcome], facts: dict[str, str]) -> dict[str, list[Any]]:
-    return {name: [*map(attrgetter(path), ends)] for name, path in facts.items()}
+def _columns(ends: list[UnitOutcome], paths: dict[str, str]) -> dict[str, list[Any]]:
+    return {name: [*map(attrgetter(path), ends)] for name, path in paths.items()}
 
 
-class _Choice:
-    """Which units to take next: none that is over, none that another holder has; a suspect only alone."""
+# -- choice ----------------------------------------------------------------------------------
 
-    def __init__(self, run: BatchRun, ask_for: NextUnits, *, shared: bool) -> None:
-        self.taken: list[UnitRow] = []
-        self.looked = 0
-        self.alone = False
-        self._run = run
-        self._mine = {key for key, _ in ask_for.in_hand}
-        self._retry = ask_for.retry_failed
-        self._fresh = ask_for.fresh and not shared
-        self._shared = shared
-        self._fresh_ones: Sequence[UnitInFlight] = ()
+
+class Choice(Struct, frozen=True):
+    """The next units of a run, and the number of candidates examined."""
+
+    units: list[UnitRow]
+    in_flight: Sequence[UnitInFlight]
+    examined: int
 
     @property
-    def held(self) -> Sequence[UnitInFlight]:
-        """What was taken, by key and place."""
-        return self._fresh_ones or [(unit.key, unit.place) for unit in self.taken]
+    def alone(self) -> bool:
+        """Whether the only unit is a poison suspect."""
+        return bool(self.units) and self.units[0].poison_suspect
 
-    def among(self, candidates: Sequence[UnitInFlight], limit: int) -> Operation[None]:
-        if self._fresh:
-            self._fresh_ones = candidates[:limit]
-            self.taken = [UnitRow(key, place, UnitState.PENDING, 0, 0, 0, False) for key, place in self._fresh_ones]
-            self.looked = len(self.taken)
-            return
-        keys = [key for key, _ in candidates]
-        rows: list[UnitRow] = yield query("units_by_key", UnitRow, batch_id=self._run.batch.id, keys=keys)
-        known = {unit.key: unit for unit in rows}
-        others = yield from self._others()
-        for key, place in candidates:
-            if len(self.taken) >= limit:
-                return
-            unit = known.get(key) or UnitRow(key, place, UnitState.PENDING, 0, 0, 0, False)
-            if self._may_run(unit) and key not in others:
-                if not self._take(structs.replace(unit, place=place)):
-                    return
-                others.add(key)  # it may come once more
-            self.looked += 1
 
-    def next(self, limit: int) -> Operation[None]:
-        others = yield from self._others()
-        rows: list[UnitRow] = yield query(
-            "open_units",
-            UnitRow,
-            batch_id=self._run.batch.id,
-            limit=limit + len(others) + len(self._mine),
+def choose_units(
+    candidates: Iterable[UnitRow],
+    *,
+    taken: Collection[UnitKey],
+    is_idle: bool,
+    limit: int,
+    may_run: Callable[[UnitRow], bool],
+) -> Choice:
+    """Choose units that may run and that no holder has *taken*, in order.
+
+    A poison suspect is chosen only alone: if the run is idle, and as the only unit.
+    """
+    units: list[UnitRow] = []
+    unavailable = set(taken)
+    examined = 0
+    for unit in candidates:
+        if len(units) >= limit:
+            break
+        if unit.key not in unavailable and may_run(unit):
+            has_suspect = bool(units) and units[0].poison_suspect
+            if has_suspect or (unit.poison_suspect and (units or not is_idle)):
+                break
+            units.append(unit)
+            unavailable.add(unit.key)  # the input may repeat a key
+        examined += 1
+    return Choice(units, [(unit.key, unit.place) for unit in units], examined)
+
+
+def _fresh_choice(candidates: Sequence[UnitInFlight]) -> Choice:
+    return Choice([_new_unit(key, place) for key, place in candidates], candidates, len(candidates))
+
+
+def _choose(run: BatchRun, request: NextUnits, *, shared: bool) -> Operation[Choice]:
+    mine = {key for key, _ in request.in_hand}
+    taken = mine | (yield from _in_hand_elsewhere(run)) if shared else mine
+    if request.candidates is None:
+        pending: list[UnitRow] = yield query(
+            "open_units", UnitRow, batch_id=run.batch.id, limit=request.limit + len(taken) + len(mine)
         )
-        for unit in rows:
-            if len(self.taken) >= limit:
-                return
-            if unit.key not in others and not self._take(unit):
-                return
+        choice = choose_units(pending, taken=taken, is_idle=not mine, limit=request.limit, may_run=lambda _: True)
+        return structs.replace(choice, examined=0)
+    keys = [key for key, _ in request.candidates]
+    rows: list[UnitRow] = yield query("units_by_key", UnitRow, batch_id=run.batch.id, keys=keys)
+    known = {unit.key: unit for unit in rows}
+    candidates = (_at_place(known.get(key), key, place) for key, place in request.candidates)
 
-    def _others(self) -> Operation[set[UnitKey]]:
-        if not self._shared:
-            return set(self._mine)
-        rows = yield query("in_hand", batch_id=self._run.batch.id, job_id=self._run.lease.job_id)
-        return {key for row in rows for key, _ in decode(row[0])} | self._mine
-
-    def _may_run(self, unit: UnitRow) -> bool:
+    def may_run(unit: UnitRow) -> bool:
         if unit.state is UnitState.FAILED:
-            return self._retry and unit.passes < self._run.batch.passes and unit.crashes < MAX_CRASHES
+            return request.retry_failed and unit.passes < run.batch.passes and unit.crashes < MAX_CRASHES
         return unit.state is UnitState.PENDING
 
-    def _take(self, unit: UnitRow) -> bool:
-        """Take a unit if it may run beside the others; a suspect waits until nothing else is in hand."""
-        if self.alone or (unit.poison_suspect and (self.taken or self._mine)):
-            return False
-        self.alone = unit.poison_suspect
-        self.taken.append(unit)
-        return True
+    return choose_units(candidates, taken=taken, is_idle=not mine, limit=request.limit, may_run=may_run)
 
 
-def plan(run: BatchRun, units: list[UnitInFlight], retry_failed: bool) -> Operation[None]:  # noqa: FBT001
-    yield from write_ends(run, [])
-    if retry_failed and run.batch.passes > 1:
-        told = {"batch_id": run.batch.id, "passes": run.batch.passes, "crashes": MAX_CRASHES}
-        again = yield query("retry_units", keys=[key for key, _ in units], **told)
-        yield from count(run.batch.id, run.lease.job_id, {"failed": -len(again)})
-    table = Rows(key=[key for key, _ in units], place=[place for _, place in units])
-    yield query("plan_units", batch_id=run.batch.id, passes=run.batch.passes, unit=table)
+def _in_hand_elsewhere(run: BatchRun) -> Operation[set[UnitKey]]:
+    rows = yield query("in_hand", batch_id=run.batch.id, job_id=run.lease.job_id)
+    return {key for row in rows for key, _ in decode(row[0])}
+
+
+def _at_place(unit: UnitRow | None, key: UnitKey, place: int) -> UnitRow:
+    """A unit at its place in the input of this run; None: it has no row yet."""
+    if unit is None:
+        return _new_unit(key, place)
+    return unit if unit.place == place else structs.replace(unit, place=place)
+
+
+def _new_unit(key: UnitKey, place: int) -> UnitRow:
+    return UnitRow(key, place, UnitState.PENDING, 0, 0, 0, False)

@@ -1,8 +1,8 @@
-"""What people look at in a batch: pages of its ledger, its errors, its counters; and what they do to some units."""
+"""Queries of ledgers: pages of units, errors and counters; and changes by people to single units."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -13,34 +13,33 @@ from holdfast.domain.batches.counters import Counters, sum_counters
 from holdfast.domain.batches.unit import UnitKey, UnitRow, UnitState
 from holdfast.domain.jobs.job import JobId
 from holdfast.errors import InvalidInput
-from holdfast.store.batches.finishing import PEOPLE, counted, locked
 from holdfast.store.batches.in_flight import count
 from holdfast.store.batches.shards import reopen
-from holdfast.store.engine.backend import Backend
-from holdfast.store.engine.operation import Operation, query
+from holdfast.store.batches.state import PEOPLE, counted, locked
+from holdfast.store.engine.operation import Noun, Operation, query, transaction
 
-#: Units that a page looks at where no index finds what it wants.
-WINDOW = 5000
-#: Units that are changed in one transaction.
-CHUNK = 1000
+#: Units that one page examines where no index serves its filter.
+WINDOW_SIZE = 5000
+#: Units that one transaction changes.
+CHUNK_SIZE = 1000
 
 
 class UnitPage(Struct, frozen=True):
-    """Some units, and where the next page begins; a page with a filter may be short, or empty, and yet have a next."""
+    """Some units, and the start of the next page. A filtered page may be short or empty and still have a next."""
 
     units: list[UnitRow]
     next: str | None
 
 
 class UnitError(Struct, frozen=True):
-    """How a unit failed; a long error is cut."""
+    """The error of a unit, cut if it is long."""
 
     key: UnitKey
     error: str
 
 
 class UnitsInFlight(Struct, frozen=True):
-    """Who works on a batch: a JSON text of the holder, its job, and since when."""
+    """A holder of a batch: its owner as JSON, its job, and the start of its work."""
 
     owner: str
     job_id: JobId
@@ -48,7 +47,7 @@ class UnitsInFlight(Struct, frozen=True):
 
 
 class BatchStatus(Struct, frozen=True):
-    """How far a batch is, and who works on it."""
+    """The progress of a batch, and its holders."""
 
     counters: Counters
     holders: list[UnitsInFlight]
@@ -62,16 +61,13 @@ class _Part(Struct, frozen=True):
     since: datetime | None
 
 
-class LedgerQueries:
-    """Looks into the ledgers of batches; every look is limited."""
+class LedgerQueries(Noun):
+    """Reads the ledgers of batches. Every read has a limit."""
 
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
-
-    def standings(self, batch_ids: Sequence[BatchId]) -> dict[BatchId, BatchStatus]:
+    def statuses(self, batch_ids: Sequence[BatchId]) -> dict[BatchId, BatchStatus]:
         """Counters and holders of several batches, in one statement."""
-        parts: list[_Part] = self._backend.look(query("batch_parts", _Part, ids=list(batch_ids)))
-        return {each: _standing([part for part in parts if part.batch_id == each]) for each in batch_ids}
+        rows: list[_Part] = self._backend.fetch(query("batch_parts", _Part, ids=list(batch_ids)))
+        return {each: _status([row for row in rows if row.batch_id == each]) for each in batch_ids}
 
     def page(
         self,
@@ -83,107 +79,110 @@ class LedgerQueries:
         after: str = "",
         limit: int = 50,
     ) -> UnitPage:
-        """Units by key, or pending ones in the order in which they run; *after* is the ``next`` of the page before.
+        """Units by key, or pending ones in the order of their runs; *after* is the ``next`` of the previous page.
 
-        *text* is looked for in keys, errors and warnings. Where no index helps, a page looks at 5,000 units.
+        *text* is searched in keys, errors and warnings. Where no index helps, a page examines 5,000 units.
         """
-        if state is UnitState.PENDING and label is None and text is None:
+        filtered = label is not None or text is not None
+        if state is UnitState.PENDING and not filtered:
             place = int(after) if after.isascii() and after.isdigit() and len(after) < 19 else -1
-            units: list[UnitRow] = self._look("units_waiting", batch_id, after=place, limit=limit)
+            units = self._units("units_waiting", batch_id, after=place, limit=limit)
             return UnitPage(units, str(units[-1].place) if len(units) == limit else None)
-        if state not in (None, UnitState.DONE, UnitState.PENDING):
-            size = limit if label is None and text is None else WINDOW
-            found = self._look("units_in", batch_id, state=state, after=after, limit=size)
+        if state in (None, UnitState.DONE, UnitState.PENDING):
+            size = WINDOW_SIZE if filtered or state is not None else limit
+            units = self._units("units_window", batch_id, after=after, limit=size)
         else:
-            size = limit if state is None and label is None and text is None else WINDOW
-            found = self._look("units_window", batch_id, after=after, limit=size)
-        return _page(found, size, limit, lambda unit: _fits(unit, state, label, text))
+            size = WINDOW_SIZE if filtered else limit
+            units = self._units("units_in", batch_id, state=state, after=after, limit=size)
+        return _page(units, size, limit, lambda unit: _matches(unit, state, label, text))
+
+    def _units(self, statement: str, batch_id: BatchId, **values: Any) -> list[UnitRow]:
+        return self._backend.fetch(query(statement, UnitRow, batch_id=batch_id, **values))
 
     def errors(self, batch_id: BatchId, *, after: str = "", limit: int = 1000) -> list[UnitError]:
-        """How units failed, by key."""
-        told = {"batch_id": batch_id, "after": after, "limit": limit}
-        return self._backend.look(query("unit_errors", UnitError, **told))
+        """The errors of failed units, by key."""
+        return self._backend.fetch(query("unit_errors", UnitError, batch_id=batch_id, after=after, limit=limit))
 
     def all_errors(self, batch_id: BatchId) -> Iterator[UnitError]:
-        """The same of all that failed, page by page."""
+        """The errors of all failed units, by key, page by page."""
         after = ""
-        while found := self.errors(batch_id, after=after):
-            yield from found
-            after = found[-1].key
+        while errors := self.errors(batch_id, after=after):
+            yield from errors
+            after = errors[-1].key
 
     def retry(self, batch_id: BatchId, keys: Sequence[UnitKey]) -> int:
-        """Let these of the failed units run again; answers how many. An ended batch is open again."""
-        return self._turn(batch_id, keys, UnitState.PENDING, None)
+        """Make failed units among *keys* pending again; returns their number. A finished batch reopens."""
+        retried = self._change(batch_id, keys, UnitState.PENDING, None)
+        if retried:
+            self._reopen(batch_id)
+        return self._wake(retried)
 
     def skip(self, batch_id: BatchId, keys: Sequence[UnitKey], *, label: str = "skipped") -> int:
-        """Give these of the failed units up: they count as skipped; answers how many."""
-        return self._turn(batch_id, keys, UnitState.SKIPPED, label)
+        """Skip failed units among *keys*; returns their number."""
+        return self._change(batch_id, keys, UnitState.SKIPPED, label)
 
-    def _turn(self, batch_id: BatchId, keys: Sequence[UnitKey], state: UnitState, label: str | None) -> int:
+    def _change(self, batch_id: BatchId, keys: Sequence[UnitKey], state: UnitState, label: str | None) -> int:
         if not isinstance(keys, Sequence) or isinstance(keys, str):
             raise InvalidInput("keys are a list")
-        turned = 0
-        for start in range(0, len(keys), CHUNK):
-            turned += self._backend.write(_turn, batch_id, list(keys[start : start + CHUNK]), state, label)
-        if turned and state is UnitState.PENDING:
-            self._backend.write(_open_again, batch_id)
-            self._backend.notify()
-        return turned
+        return sum(
+            self._change_chunk(batch_id, list(keys[start : start + CHUNK_SIZE]), state, label)
+            for start in range(0, len(keys), CHUNK_SIZE)
+        )
 
-    def _look(self, statement: str, batch_id: BatchId, **told: Any) -> list[UnitRow]:
-        return self._backend.look(query(statement, UnitRow, batch_id=batch_id, **told))
+    @transaction()
+    def _change_chunk(
+        self, batch_id: BatchId, keys: list[UnitKey], state: UnitState, label: str | None
+    ) -> Operation[int]:
+        batch = yield from locked(batch_id)
+        if batch.state is BatchState.CANCELLED:
+            return 0
+        values = {"batch_id": batch_id, "keys": keys, "state": state, "label": label}
+        deltas = {}
+        for before in (UnitState.FAILED, UnitState.IN_DOUBT):
+            rows = yield query("turn_units", before=before, **values)
+            deltas[str(before)] = -len(rows)
+        changed = -sum(deltas.values())
+        if state is UnitState.SKIPPED:
+            deltas["skipped"] = changed
+            deltas[f"label:{label}"] = changed
+        yield from count(batch_id, PEOPLE, deltas)
+        if changed and state is UnitState.SKIPPED and batch.state.finished:
+            yield from _judge_again(batch)
+        return changed
+
+    @transaction()
+    def _reopen(self, batch_id: BatchId) -> Operation[None]:
+        batch = yield from locked(batch_id)
+        if batch.state.finished and batch.state is not BatchState.CANCELLED:
+            yield from reopen(batch)
 
 
-def _standing(parts: list[_Part]) -> BatchStatus:
-    rows = {part.name: part.n for part in parts if part.part == "count"}
-    holders = [UnitsInFlight(part.name, JobId(part.n), part.since) for part in parts if part.part == "holder"]
-    return BatchStatus(sum_counters(rows), holders)
+def _status(rows: list[_Part]) -> BatchStatus:
+    counts = {row.name: row.n for row in rows if row.part == "count"}
+    holders = [UnitsInFlight(row.name, JobId(row.n), row.since) for row in rows if row.part == "holder"]
+    return BatchStatus(counters(counts), holders)
 
 
-def _fits(unit: UnitRow, state: UnitState | None, label: str | None, text: str | None) -> bool:
-    said = f"{unit.key}\n{unit.error or ''}\n{unit.warning or ''}".lower()
+def _matches(unit: UnitRow, state: UnitState | None, label: str | None, text: str | None) -> bool:
+    searched = f"{unit.key}\n{unit.error or ''}\n{unit.warning or ''}".lower()
     return (
         (state is None or unit.state is state)
         and (label is None or unit.label == label)
-        and (text is None or text.lower() in said)
+        and (text is None or text.lower() in searched)
     )
 
 
-def _page(found: list[UnitRow], size: int, limit: int, fits: Any) -> UnitPage:
-    chosen = [unit for unit in found if fits(unit)]
-    if len(chosen) > limit or (len(chosen) == limit and len(found) == size == limit):
+def _page(units: list[UnitRow], size: int, limit: int, matches: Callable[[UnitRow], bool]) -> UnitPage:
+    """A page of the matching units; *size* is the number of units requested from the ledger."""
+    chosen = [unit for unit in units if matches(unit)]
+    if len(chosen) > limit or (len(chosen) == limit and len(units) == size == limit):
         return UnitPage(chosen[:limit], chosen[limit - 1].key)
-    return UnitPage(chosen, found[-1].key if len(found) == size else None)
-
-
-def _turn(batch_id: BatchId, keys: list[UnitKey], state: UnitState, label: str | None) -> Operation[int]:
-    batch = yield from locked(batch_id)
-    if batch.state is BatchState.CANCELLED:
-        return 0
-    told = {"batch_id": batch_id, "keys": keys, "state": state, "label": label}
-    changed = {}
-    for before in (UnitState.FAILED, UnitState.IN_DOUBT):
-        rows = yield query("turn_units", before=before, **told)
-        changed[str(before)] = -len(rows)
-    turned = -sum(changed.values())
-    if state is UnitState.SKIPPED:
-        changed["skipped"] = turned
-        changed[f"label:{label}"] = turned
-    yield from count(batch_id, PEOPLE, changed)
-    if turned and state is UnitState.SKIPPED and batch.state.finished:
-        yield from _judge_again(batch)
-    return turned
+    return UnitPage(chosen, units[-1].key if len(units) == size else None)
 
 
 def _judge_again(batch: Batch) -> Operation[None]:
-    """An ended batch whose last failure was given up is done now."""
+    """Mark a finished batch as done if its last failed unit was skipped."""
     now = yield from counted(batch.id)
     state = state_after(now, now.over, None)
     if state is not batch.state:
         yield query("end_batch", id=batch.id, state=state, aborted_by=batch.aborted_by, total=batch.total)
-
-
-def _open_again(batch_id: BatchId) -> Operation[None]:
-    batch = yield from locked(batch_id)
-    if batch.state.finished and batch.state is not BatchState.CANCELLED:
-        yield from reopen(batch)

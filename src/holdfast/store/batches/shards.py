@@ -1,4 +1,4 @@
-"""Batches on workers: their shards are jobs, which take units of the ledger until none is left."""
+"""Shards: jobs that work on a batch on the workers, and take units of its ledger until none is left."""
 
 from __future__ import annotations
 
@@ -8,20 +8,22 @@ from holdfast.domain.batches.batch import AbortedBy, Batch, BatchId, BatchState
 from holdfast.domain.batches.sharding import Sharding, shard_jobs, sharding_of
 from holdfast.domain.batches.unit import UnitRow
 from holdfast.domain.jobs.job import Lease
-from holdfast.errors import LeaseLost
-from holdfast.store.batches.finishing import conclude, locked
-from holdfast.store.batches.in_flight import count, hold
+from holdfast.store.batches.in_flight import hold
 from holdfast.store.batches.ledger import write_ends
-from holdfast.store.batches.opening import BatchRun, Holder
+from holdfast.store.batches.runs import BatchRun, check_lease, holders_of
+from holdfast.store.batches.state import conclude, locked, skip_vanished
 from holdfast.store.engine.operation import Operation, query
-from holdfast.store.jobs.enqueue import enqueue_flow
+from holdfast.store.jobs.enqueue import enqueue_operation
 
 
 def launch(run: BatchRun, sharding: Sharding) -> Operation[Batch]:
-    """Hand a batch whose units are planned over to the workers."""
+    """Hand a batch whose units are planned to the workers; units that have vanished are skipped.
+
+    Raises:
+        LeaseLost: The run's job was taken over; nothing was written.
+    """
     yield from write_ends(run, [])
-    gone = yield query("gone_units", batch_id=run.batch.id, passes=run.batch.passes)
-    yield from count(run.batch.id, run.lease.job_id, {"skipped": len(gone)})
+    yield from skip_vanished(run)
     yield query("drop_holdings", ids=[run.lease.job_id])
     planned = yield query("recount", batch_id=run.batch.id)
     total = sum(n for _, n in planned)
@@ -33,37 +35,43 @@ def launch(run: BatchRun, sharding: Sharding) -> Operation[Batch]:
 
 
 def start_shards(batch: Batch) -> Operation[bool]:
-    """See to it that a batch of the workers that has pending units has its shards; whether one was missing."""
+    """Start the missing shards of a batch that has pending units; whether one was missing."""
     sharding = sharding_of(batch)
     if sharding is None:
         return False
     pending: list[UnitRow] = yield query("open_units", UnitRow, batch_id=batch.id, limit=1)
     if not pending:
         return False
-    made = yield from enqueue_flow(shard_jobs(batch, sharding), None)
-    return any(each.created for each in made)
+    shards = yield from enqueue_operation(shard_jobs(batch, sharding), None)
+    return any(shard.created for shard in shards)
 
 
-def join(batch_id: BatchId, lease: Lease, owner: str) -> Operation[BatchRun | None]:
-    """A shard begins to work; there may be nothing to do any more."""
-    rows = yield query("check_holder", id=lease.job_id, token=lease.token)
-    if not rows:
-        raise LeaseLost.of(lease.job_id, lease.token)
-    found: list[Batch] = yield query("lock_batch", Batch, id=batch_id)
-    if not found or not is_on_workers(found[0]):
+def join(batch_id: BatchId, lease: Lease, *, owner: str) -> Operation[BatchRun | None]:
+    """Begin to work as a shard, under the lease of its job; None: the batch has no more work.
+
+    Raises:
+        LeaseLost: The shard's job was taken over.
+    """
+    yield from check_lease(lease)
+    rows: list[Batch] = yield query("lock_batch", Batch, id=batch_id)
+    if not rows or not is_on_workers(rows[0]):
         return None
-    yield from hold(found[0], lease, [], owner=owner)
-    return BatchRun(found[0], lease, created=False, edited=False)
+    yield from hold(rows[0], lease, [], owner=owner)
+    return BatchRun(rows[0], lease, created=False, edited=False)
 
 
 def is_on_workers(batch: Batch) -> bool:
-    """Whether the workers run it, or will."""
+    """Whether the workers run the batch, or will."""
     is_running = batch.state is BatchState.RUNNING and not batch.requested and not batch.aborted_by
     return is_running and sharding_of(batch) is not None
 
 
 def leave(run: BatchRun, aborted_by: AbortedBy | None) -> Operation[Batch]:
-    """A shard ends; *aborted_by* stops the others too. The last one says where the batch stands."""
+    """Finish the work of a shard; *aborted_by* stops the other shards too. The last shard finishes the batch.
+
+    Raises:
+        LeaseLost: The shard's job was taken over; nothing was written.
+    """
     yield from write_ends(run, [])
     yield query("drop_holdings", ids=[run.lease.job_id])
     if aborted_by is not None and aborted_by not in (AbortedBy.PAUSE, AbortedBy.CANCEL):
@@ -73,19 +81,19 @@ def leave(run: BatchRun, aborted_by: AbortedBy | None) -> Operation[Batch]:
 
 
 def abort(batch_id: BatchId, why: AbortedBy) -> Operation[None]:
-    """Stop a batch from outside: what runs may end, and it can be resumed."""
+    """Stop a batch from outside: running units may finish, and the batch can be resumed."""
     yield from locked(batch_id)
     yield query("abort_batch", id=batch_id, aborted_by=why)
     yield from conclude((yield from locked(batch_id)))
 
 
-def revive(limit: int) -> Operation[int]:
-    """Shards for batches of the workers that have lost all of theirs."""
+def revive(*, limit: int = 100) -> Operation[int]:
+    """Start new shards for batches on the workers that have lost all of theirs; returns the number of batches."""
     rows = yield query("shardless", limit=limit)
     revived = 0
     for (batch_id,) in rows:
         batch = yield from locked(BatchId(batch_id))
-        holders: list[Holder] = yield query("holders", Holder, batch_id=batch.id)
+        holders = yield from holders_of(batch.id)
         if batch.state is BatchState.RUNNING and not holders:
             yield from conclude(batch)
             revived += yield from start_shards((yield from locked(batch.id)))
@@ -93,7 +101,7 @@ def revive(limit: int) -> Operation[int]:
 
 
 def reopen(batch: Batch) -> Operation[None]:
-    """Let a batch that had stopped go on: the workers do, a foreground run when it is started again."""
+    """Reopen a stopped batch: workers continue it at once, a foreground run when it is started again."""
     if sharding_of(batch) is None:
         yield query("switch_batch", id=batch.id, state=BatchState.STOPPED if batch.passes else BatchState.READY)
     else:

@@ -1,4 +1,4 @@
-"""What a store stands on: something that runs named statements, in transactions."""
+"""The interface of a database backend: it runs named statements, in transactions."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ OLDEST_CODE = 3
 
 
 class Listener(Protocol):
-    """Somebody who listens for rings."""
+    """Receives the notifications of other processes."""
 
     @property
     def works(self) -> bool:
-        """Whether rings arrive; where they do not, only polling finds new jobs."""
+        """Whether notifications arrive. Otherwise only polling discovers new jobs."""
         ...
 
     @property
     def hears_all(self) -> bool:
-        """Whether an enqueue in a caller's own transaction rings as well."""
+        """Whether an enqueue in a caller's own transaction notifies as well."""
         ...
 
     def close(self) -> None:
@@ -41,57 +41,57 @@ class Backend(Protocol):
 
     name: str
 
-    def run(self, ask: Query, *, repeatable: bool = False, timeout: timedelta | None = None) -> list[Any]:
+    def run(self, statement: Query, *, repeatable: bool = False, timeout: timedelta | None = None) -> list[Any]:
         """Run one statement in a transaction of its own and return its rows; *timeout* limits its time.
 
-        *repeatable*: running it twice is harmless, so that it may be sent again when the
-        connection broke before the answer came.
+        *repeatable*: a second run is harmless, so the statement is sent again when the
+        connection breaks before the answer arrives.
         """
         ...
 
-    def look(self, ask: Query) -> list[Any]:
+    def fetch(self, statement: Query) -> list[Any]:
         """Read with one statement; no writer waits for it."""
         ...
 
-    def write(self, flow: OperationFunction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run a flow in one transaction; all of it is kept, or nothing.
+    def write(self, operation: OperationFunction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run an operation in one transaction: all of it is kept, or nothing.
 
-        When the connection breaks it runs again from its start, unless the transaction was
+        When the connection breaks, it runs again from its start, unless the transaction was
         committed: then only the answer to COMMIT was lost, and the result is returned.
         """
         ...
 
-    def read(self, flow: OperationFunction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run a flow that only reads; all its statements see the same moment."""
+    def read(self, operation: OperationFunction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run an operation that only reads; all its statements see the same snapshot."""
         ...
 
     def draw_ids(self, count: int) -> list[JobId] | None:
-        """Ids for *count* new jobs; None when the enqueue's own transaction draws them."""
+        """Ids for *count* new jobs; None if the transaction of the enqueue draws them."""
         ...
 
-    def run_on(self, connection: Any, flow: Operation[T]) -> T:
-        """Run a flow on the caller's connection, in the caller's transaction."""
+    def run_on(self, connection: Any, operation: Operation[T]) -> T:
+        """Run an operation on the caller's connection, in the caller's transaction."""
         ...
 
-    async def arun_on(self, connection: Any, flow: Operation[T]) -> T:
-        """The same on an async connection."""
+    async def arun_on(self, connection: Any, operation: Operation[T]) -> T:
+        """Run an operation on the caller's async connection, in the caller's transaction."""
         ...
 
     def transaction(self) -> AbstractContextManager[Any]:
-        """A connection of its own, in a transaction: committed at the end, rolled back when something is raised."""
+        """A new connection in a transaction: committed at the end, rolled back on an exception."""
         ...
 
     def notify(self) -> None:
         """Wake workers that listen; a hint that may get lost. It neither waits nor fails."""
         ...
 
-    def listen(self, heard: Callable[[], None]) -> Listener:
-        """Call *heard*, from another thread, when somebody rings, and once when listening begins anew."""
+    def listen(self, wake: Callable[[], None]) -> Listener:
+        """Call *wake*, from another thread, at each notification and whenever listening starts again."""
         ...
 
     @property
     def tools(self) -> Any:
-        """What can be done with the database as a whole: see :class:`holdfast.store.engine.database.Tools`."""
+        """Work on the whole database: see :class:`holdfast.store.engine.database.DatabaseTools`."""
         ...
 
     def migrate(self) -> list[int]:
@@ -104,10 +104,10 @@ class Backend(Protocol):
 
 
 class Timeouts:
-    """How long a call to the database may take."""
+    """Time limits of calls to the database."""
 
     statement = timedelta(seconds=30)
-    #: The client's own limit: a server that is gone ends no statement.
+    #: The client's own limit: a dead server ends no statement.
     call = timedelta(seconds=35)
     connect = timedelta(seconds=3)
     #: For renewals and claims: a worker must learn soon that its database is gone.

@@ -1,4 +1,4 @@
-"""The store as a whole: is it sound, make it small, keep a copy, move it elsewhere."""
+"""Work on a whole store: check, vacuum, back up, move."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from holdfast.domain.fleet.queue import WORKER_SILENCE
 from holdfast.domain.health_check import HealthCheck
 from holdfast.errors import InvalidInput, NotAStore, StoreInUse
 from holdfast.store.engine.backend import Backend
-from holdfast.store.engine.operation import Operation, query
+from holdfast.store.engine.operation import query, single
 
-#: All tables but ``meta``, in an order in which they may be filled.
+#: All tables except ``meta``, in an order that satisfies their foreign keys.
 TABLES = (
     *(
         "kind",
@@ -39,15 +39,17 @@ TABLES = (
     *("memory_profile", "autoscaler_decision"),
     *("audit_entry", "credential", "secret", "saved_filter", "idempotency_key", "trace"),
 )
-#: Wrong rows that are named; the rest is only known to be there.
-SHOWN = 10
+#: Wrong rows whose ids a finding lists.
+SHOWN_ROWS = 10
 
-Rows = Callable[[str], tuple[list[str], Iterator[Any]]]
-TableFiller = Callable[[str, list[str], Iterator[Any]], int]
+#: Columns and rows of a table.
+TableReader = Callable[[str], tuple[list[str], Iterator[Any]]]
+#: Inserts rows (table, columns, rows) and returns their number.
+TableLoader = Callable[[str, list[str], Iterator[Any]], int]
 
 
 class DatabaseTools(Protocol):
-    """What a backend can do with its database as a whole."""
+    """Operations of a backend on its whole database."""
 
     @property
     def server(self) -> str: ...
@@ -55,9 +57,9 @@ class DatabaseTools(Protocol):
     def damage(self) -> list[str]: ...
     def health(self) -> Iterator[HealthCheck]: ...
     def vacuum(self) -> None: ...
-    def snapshot(self) -> AbstractContextManager[Rows]: ...
+    def snapshot(self) -> AbstractContextManager[TableReader]: ...
     def last_id(self) -> int: ...
-    def filling(self, *, last_id: int) -> AbstractContextManager[TableFiller]: ...
+    def bulk_load(self, *, last_id: int) -> AbstractContextManager[TableLoader]: ...
 
 
 @runtime_checkable
@@ -69,7 +71,7 @@ class CanBackUp(Protocol):
 
 @runtime_checkable
 class CanClose(Protocol):
-    """A store that can refuse new work, because another has taken its place."""
+    """A store that can refuse new work after another store has replaced it."""
 
     def close_for(self, successor: str) -> None: ...
     def reopen(self) -> None: ...
@@ -98,7 +100,7 @@ CHECKS = {
 
 
 class Database:
-    """For the owner of a store, seldom used."""
+    """Maintenance by the owner of a store."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
@@ -109,64 +111,65 @@ class Database:
         return tools
 
     def check(self) -> list[Finding]:
-        """Look at all rows: does the database trust its own pages, and do the tables agree with each other?"""
+        """Check all rows: that the database is not damaged and that its tables are consistent."""
         try:
             damage = self.tools.damage()
         except NotAStore as error:
             damage = [error.message]
-        found = [Finding("the database is not damaged", not damage, "; ".join(damage))]
-        return found + [self._find(statement, text) for statement, text in CHECKS.items()]
+        finding = Finding("the database is not damaged", not damage, "; ".join(damage))
+        return [finding, *(self._check(statement, text) for statement, text in CHECKS.items())]
 
-    def _find(self, statement: str, text: str) -> Finding:
+    def _check(self, statement: str, text: str) -> Finding:
         try:
-            rows = self._backend.read(_rows, statement)
+            rows = self._backend.read(single, query(statement, limit=SHOWN_ROWS + 1))
         except NotAStore as error:
             return Finding(text, ok=False, detail=f"cannot be read: {error.message}")
-        ids = ", ".join(str(row[0]) for row in rows[:SHOWN])
-        more = " and more" if len(rows) > SHOWN else ""
+        ids = ", ".join(str(row[0]) for row in rows[:SHOWN_ROWS])
+        more = " and more" if len(rows) > SHOWN_ROWS else ""
         return Finding(text, not rows, f"not so: {ids}{more}" if rows else "")
 
     def vacuum(self) -> Vacuumed:
-        """Give back the room of what was deleted; answers the size before and after."""
+        """Return the space of deleted rows to the file system."""
         before = self.tools.size()
         self.tools.vacuum()
         return Vacuumed(before, self.tools.size())
 
     def backup(self, file: Path) -> int:
-        """A SQLite file with all rows as of one moment; answers its size. Work goes on meanwhile.
+        """Write a SQLite file with one snapshot of all rows; returns its size. Work continues meanwhile.
 
         Raises:
-            InvalidInput: There is such a file already.
+            InvalidInput: The file exists already.
         """
         if file.exists():
             raise InvalidInput(f"{file} is there already", hint="Name a file that does not exist yet.")
         with TemporaryDirectory(dir=file.absolute().parent, prefix=".holdfast-backup-") as folder:
-            part = Path(folder) / file.name
-            self._write_backup(part)
-            # A link, not a rename: it fails when somebody made the file meanwhile.
-            os.link(part, file)
+            draft = Path(folder) / file.name
+            self._write_backup(draft)
+            # A link, not a rename: it fails if the file has appeared meanwhile.
+            os.link(draft, file)
         return file.stat().st_size
 
-    def _write_backup(self, part: Path) -> None:
+    def _write_backup(self, file: Path) -> None:
         if isinstance(self.tools, CanBackUp):
-            self.tools.backup(part)
+            self.tools.backup(file)
             return
         from holdfast.store.engine.url import open_store
 
-        copy = open_store(f"sqlite:///{quote(str(part))}")
+        copy = open_store(f"sqlite:///{quote(str(file))}")
         try:
-            copy_rows(self.tools, copy.database.tools, told=lambda *_: None)
+            copy_rows(self.tools, copy.database.tools, report=lambda *_: None)
         finally:
             copy.close()
 
-    def move_to(self, target: Database, name: str, *, told: Callable[[str, int], None]) -> dict[str, int]:
-        """Copy everything into an empty store, and let this one take and start nothing any more.
+    def move_to(self, target: Database, name: str, *, report: Callable[[str, int], None]) -> dict[str, int]:
+        """Copy all rows into an empty store, and close this one: it accepts and starts no more jobs.
 
-        If the copy fails, this store is open again and the target as empty as before.
+        *report* receives each table and the number of its rows. If the copy fails, this store is
+        open again and the target as empty as before.
 
         Raises:
             InvalidInput: Only a SQLite store can be moved, and only to PostgreSQL.
-            StoreInUse: A holder is alive here, or jobs are there.
+            StoreInUse: A worker of this store is alive, or the target has jobs.
         """
         source, there = self.tools, target.tools
         if not isinstance(source, CanClose) or isinstance(there, CanClose):
@@ -176,33 +179,29 @@ class Database:
         self._refuse_holders()
         source.close_for(name)
         try:
-            self._refuse_holders()  # one that came before the door was shut
-            return copy_rows(source, there, told=told)
+            self._refuse_holders()  # a worker may have started before the store was closed
+            return copy_rows(source, there, report=report)
         except BaseException:
             source.reopen()
             raise
 
     def any_job(self) -> bool:
-        return bool(self._backend.look(query("any_job")))
+        return bool(self._backend.fetch(query("any_job")))
 
     def _refuse_holders(self) -> None:
-        rows = self._backend.look(query("any_holder", silence=WORKER_SILENCE))
+        rows = self._backend.fetch(query("any_holder", silence=SILENCE))
         if rows:
             raise StoreInUse(
                 f"worker {rows[0][0]} is alive", hint="Stop all workers (see holdfast workers), then try again."
             )
 
 
-def _rows(statement: str) -> Operation[list[Any]]:
-    return (yield query(statement, limit=SHOWN + 1))
-
-
-def copy_rows(source: DatabaseTools, target: DatabaseTools, *, told: Callable[[str, int], None]) -> dict[str, int]:
-    """All rows of *source*, of one moment, into *target*, in one transaction; answers how many of each table."""
+def copy_rows(source: DatabaseTools, target: DatabaseTools, *, report: Callable[[str, int], None]) -> dict[str, int]:
+    """Copy one snapshot of all rows into *target*, in one transaction; returns the number of rows by table."""
     copied = {}
-    with source.snapshot() as rows, target.filling(last_id=source.last_id()) as fill:
+    with source.snapshot() as read, target.bulk_load(last_id=source.last_id()) as load:
         for table in TABLES:
-            columns, found = rows(table)
-            copied[table] = fill(table, columns, found)
-            told(table, copied[table])
+            columns, rows = read(table)
+            copied[table] = load(table, columns, rows)
+            report(table, copied[table])
     return copied

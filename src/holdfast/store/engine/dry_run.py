@@ -1,4 +1,4 @@
-"""A database on which everything is tried and nothing is kept: what a dry run acts on."""
+"""A backend for dry runs: it runs every transaction and rolls it back."""
 
 from __future__ import annotations
 
@@ -8,39 +8,39 @@ from typing import Any, TypeVar
 
 from holdfast.domain.jobs.job import JobId
 from holdfast.store.engine.backend import Backend
-from holdfast.store.engine.operation import Operation, OperationFunction, P, Query
+from holdfast.store.engine.operation import Operation, OperationFunction, P, Query, single
 
 T = TypeVar("T")
 
 
 class DryRunBackend:
-    """Runs what a backend would run, and takes each transaction back: it answers and refuses as that would.
+    """Runs statements on a real backend and rolls each transaction back; answers and errors are the real ones.
 
-    - An act of several transactions sees nothing of its earlier ones, and no read does. Nobody is woken.
-    - It costs what the act costs, locks included.
-    - What cannot be taken back is not there: connections, migrations, the caller's own transaction.
+    - A method of several transactions, or of a read, does not see its own earlier writes. No worker is woken.
+    - A dry run costs as much as the real run, locks included.
+    - Methods that cannot be rolled back are missing: connections, migrations, the caller's own transaction.
     """
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self.name = backend.name
 
-    def look(self, ask: Query) -> list[Any]:
-        return self._backend.look(ask)
+    def fetch(self, statement: Query) -> list[Any]:
+        return self._backend.fetch(statement)
 
-    def read(self, flow: OperationFunction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return self._backend.read(flow, *args, **kwargs)
+    def read(self, operation: OperationFunction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._backend.read(operation, *args, **kwargs)
 
-    def run(self, ask: Query, *, repeatable: bool = False, timeout: timedelta | None = None) -> list[Any]:  # noqa: ARG002 - as of a backend
-        """Run one statement, and take it back."""
-        return self.write(_one, ask)
+    def run(self, statement: Query, *, repeatable: bool = False, timeout: timedelta | None = None) -> list[Any]:  # noqa: ARG002 - the signature of a backend
+        """Run one statement and roll it back."""
+        return self.write(single, statement)
 
-    def write(self, flow: OperationFunction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run a flow, and take back what it wrote."""
+    def write(self, operation: OperationFunction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run an operation and roll it back."""
         try:
-            self._backend.write(_tried, lambda: flow(*args, **kwargs))
-        except _TakenBack as done:
-            answer: T = done.answer
+            self._backend.write(_rolled_back, lambda: operation(*args, **kwargs))
+        except _RolledBack as rollback:
+            answer: T = rollback.answer
             return answer
         raise AssertionError("a rehearsal was kept")
 
@@ -49,21 +49,16 @@ class DryRunBackend:
         return self._backend.draw_ids(count)
 
     def notify(self) -> None:
-        """Nothing has happened that anybody should hear of."""
+        """Do nothing: nothing has changed."""
 
 
-class _TakenBack(Exception):
-    """Rolls a transaction back, and carries what it would have answered."""
+class _RolledBack(Exception):
+    """Rolls a transaction back and carries its answer."""
 
     def __init__(self, answer: Any) -> None:
         super().__init__("this was a rehearsal")
         self.answer = answer
 
 
-def _one(ask: Query) -> Operation[list[Any]]:
-    rows: list[Any] = yield ask
-    return rows
-
-
-def _tried(flow: Callable[[], Operation[Any]]) -> Operation[None]:
-    raise _TakenBack((yield from flow()))
+def _rolled_back(operation: Callable[[], Operation[Any]]) -> Operation[None]:
+    raise _RolledBack((yield from operation()))

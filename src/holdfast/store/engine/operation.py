@@ -1,17 +1,24 @@
-"""Store operations as flows: they say which statement comes next and are sent its rows.
+"""Store operations: generators that yield statements and receive their rows.
 
-A flow knows neither driver nor colour. The same flow runs in Holdfast's own transaction,
-in the caller's (sqlite3, psycopg, SQLAlchemy), and on an async connection, because whoever
-drives it does the talking. A flow may be run again from its start when a connection breaks,
-so it does nothing but ask.
+An operation knows no driver. The same operation runs in Holdfast's own transaction, in the
+caller's (sqlite3, psycopg, SQLAlchemy) and on an async connection. An operation may run again
+from its start when a connection breaks, so it has no effect besides its statements.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator, Sequence
-from typing import Any, ParamSpec, TypeVar
+from datetime import datetime
+from functools import update_wrapper
+from types import MethodType
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
 
 from msgspec import Struct
+
+from holdfast.store.engine.rows import timestamp
+
+if TYPE_CHECKING:
+    from holdfast.store.engine.backend import Backend
 
 
 class Rows:
@@ -24,7 +31,7 @@ class Rows:
 
 
 class ById(Rows):
-    """The same with a column ``id``: an object of objects, whose keys are the ids."""
+    """A table with a column ``id``; it reaches the statement as an object of objects, keyed by id."""
 
     __slots__ = ()
 
@@ -56,27 +63,120 @@ OperationFunction = Callable[P, Operation[T]]
 
 
 def query(name: str, rows: type[Struct] | None = None, /, **parameters: Any) -> Query:
-    """Short for an :class:`Ask` with keyword parameters."""
+    """Build a :class:`Query` from keyword parameters."""
     return Query(name, parameters, rows)
 
 
-def run_operation(flow: Operation[T], perform: Callable[[Statement], list[Any]]) -> T:
-    """Run *flow* to its end, each step by *perform*."""
+def read_now() -> Operation[datetime]:
+    """Read the store's clock: the time by which this transaction decides."""
+    return timestamp((yield query("read_now"))[0][0])
+
+
+# -- methods ---------------------------------------------------------------------------------
+
+
+class Noun:
+    """A part of the store's interface. Its methods run statements and operations on one backend."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    def _wake(self, answer: T) -> T:
+        """Wake workers if *answer* is truthy, and return it."""
+        if answer:
+            self._backend.notify()
+        return answer
+
+
+N = TypeVar("N", bound=Noun)
+
+
+class OperationMethod(Generic[N, P, T]):
+    """A method whose body is an operation: a call runs it and returns its result.
+
+    ``Batches.resume.operation(batches, batch_id)`` is the operation itself, for use as a part of
+    another operation or in the caller's transaction.
+    """
+
+    def __init__(
+        self, operation: Callable[Concatenate[N, P], Operation[T]], *, reads: bool = False, wakes: bool = False
+    ) -> None:
+        self.operation = operation
+        self._reads = reads
+        self._wakes = wakes
+        update_wrapper(cast("Callable[..., Any]", self), operation)
+
+    @overload
+    def __get__(self, noun: None, owner: type[N]) -> OperationMethod[N, P, T]: ...
+    @overload
+    def __get__(self, noun: N, owner: type[N]) -> Callable[P, T]: ...
+    def __get__(self, noun: N | None, owner: type[N]) -> OperationMethod[N, P, T] | Callable[P, T]:
+        return self if noun is None else MethodType(self, noun)
+
+    def __call__(self, noun: N, *args: P.args, **kwargs: P.kwargs) -> T:
+        backend = noun._backend  # noqa: SLF001 - the method of a noun
+        if self._reads:
+            return backend.read(self.operation, noun, *args, **kwargs)
+        answer = backend.write(self.operation, noun, *args, **kwargs)
+        if self._wakes and answer:
+            backend.notify()
+        return answer
+
+
+def transaction(
+    *, wakes: bool = False
+) -> Callable[[Callable[Concatenate[N, P], Operation[T]]], OperationMethod[N, P, T]]:
+    """Make an operation a method that runs it in one transaction.
+
+    *wakes*: wake workers after the commit, if the answer is truthy.
+    """
+
+    def decorate(operation: Callable[Concatenate[N, P], Operation[T]]) -> OperationMethod[N, P, T]:
+        return OperationMethod(operation, wakes=wakes)
+
+    return decorate
+
+
+def read(operation: Callable[Concatenate[N, P], Operation[T]]) -> OperationMethod[N, P, T]:
+    """Make an operation that only reads a method; all its statements see the same snapshot."""
+    return OperationMethod(operation, reads=True)
+
+
+def delegate(operation: Callable[P, Operation[T]], *, wakes: bool = False) -> OperationMethod[Noun, P, T]:
+    """Make a method of an operation in another module; it runs in one transaction."""
+
+    def method(_noun: Noun, /, *args: P.args, **kwargs: P.kwargs) -> Operation[T]:
+        return operation(*args, **kwargs)
+
+    update_wrapper(method, operation)
+    return OperationMethod(method, wakes=wakes)
+
+
+# -- execution -------------------------------------------------------------------------------
+
+
+def run_operation(operation: Operation[T], perform: Callable[[Statement], list[Any]]) -> T:
+    """Run *operation* to its end; *perform* executes each statement."""
     try:
-        step = next(flow)
+        statement = next(operation)
         while True:
-            step = flow.send(perform(step))
+            statement = operation.send(perform(statement))
     except StopIteration as stop:
         result: T = stop.value
         return result
 
 
-async def arun_operation(flow: Operation[T], perform: Callable[[Statement], Awaitable[list[Any]]]) -> T:
-    """The same, each step awaited."""
+async def arun_operation(operation: Operation[T], perform: Callable[[Statement], Awaitable[list[Any]]]) -> T:
+    """Run *operation* to its end; *perform* is awaited."""
     try:
-        step = next(flow)
+        statement = next(operation)
         while True:
-            step = flow.send(await perform(step))
+            statement = operation.send(await perform(statement))
     except StopIteration as stop:
         result: T = stop.value
         return result
+
+
+def single(statement: Query) -> Operation[list[Any]]:
+    """An operation of one statement."""
+    return (yield statement)

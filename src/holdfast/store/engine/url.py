@@ -1,4 +1,4 @@
-"""From a URL to a store. Drivers load when a URL asks for them."""
+"""Opening a store by its URL. A driver is imported only when a URL names its backend."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from holdfast.store import Store
 def open_store(url: str, *, create: bool = True, patience: timedelta | None = None) -> Store:
     """Open the store that *url* names; its query may hold ``durability`` or ``schema`` and ``prepare``.
 
-    *patience*: no look may take longer; somebody waits for a page.
+    *patience* limits the time of each statement, for servers whose users wait for a page.
 
     Raises:
-        SchemaMissing: There is none, and *create* is not wanted.
-        UnknownScheme: There is no store for this kind of URL.
+        SchemaMissing: The database holds no store, and *create* is false.
+        UnknownScheme: No backend handles this scheme.
         MissingDriver: The driver is not installed.
     """
     scheme = url.partition(":")[0]
@@ -29,18 +29,18 @@ def open_store(url: str, *, create: bool = True, patience: timedelta | None = No
             return _open_postgres(url, create=create, patience=patience)
         case _:
             if not re.fullmatch(r"[a-z][a-z0-9+]{0,20}", scheme):
-                raise UnknownScheme("this is no URL")  # it may hold a password, so it is not repeated
+                raise UnknownScheme("this is no URL")  # not repeated: it may hold a password
             raise UnknownScheme(f"there is no store for {scheme!r} URLs", scheme=scheme)
 
 
 def _open_sqlite(url: str, *, create: bool, patience: timedelta | None) -> Store:
     from holdfast.store.sqlite.backend import SqliteBackend
 
-    parts = urlsplit(url)
-    path = unquote(parts.path.removeprefix("/"))
-    options = dict(parse_qsl(parts.query))
+    split = urlsplit(url)
+    path = unquote(split.path.removeprefix("/"))
+    options = dict(parse_qsl(split.query))
     durability = options.pop("durability", "full")
-    if parts.netloc or parts.fragment or "\0" in path or path in ("", ":memory:"):
+    if split.netloc or split.fragment or "\0" in path or path in ("", ":memory:"):
         raise ConfigurationError(
             f"{url!r} names no file", hint="Use sqlite:///relative.db or sqlite:////absolute/path.db."
         )
@@ -52,21 +52,22 @@ def _open_sqlite(url: str, *, create: bool, patience: timedelta | None) -> Store
 
 def _open_postgres(url: str, *, create: bool, patience: timedelta | None) -> Store:
     try:
-        from holdfast.store.postgres.backend import PostgresBackend, readable
+        from holdfast.store.postgres.backend import PostgresBackend
+        from holdfast.store.postgres.connection_options import is_readable
     except ImportError as error:
         raise MissingDriver(f"PostgreSQL needs psycopg: {error}") from error
 
     server, _, text = url.partition("?")
-    query = dict(parse_qsl(text, keep_blank_values=True))
-    schema = query.pop("schema", "holdfast")
-    prepare = query.pop("prepare", "on")
+    options = dict(parse_qsl(text, keep_blank_values=True))
+    schema = options.pop("schema", "holdfast")
+    prepare = options.pop("prepare", "on")
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,62}", schema):
         raise ConfigurationError(f"{schema!r} is no name for a schema", hint="Use letters, digits and underscores.")
     if prepare not in ("on", "off"):
         raise ConfigurationError(f"prepare is 'on' or 'off', not {prepare!r}")
-    rest = "&".join(part for part in text.split("&") if part.split("=")[0] not in ("schema", "prepare"))
+    rest = "&".join(pair for pair in text.split("&") if pair.split("=")[0] not in ("schema", "prepare"))
     target = f"{server}?{rest}" if rest else server
-    if not readable(target):
+    if not is_readable(target):
         raise ConfigurationError(
             "the URL of the database cannot be read", hint="Write @, : and / in a password as %40, %3A and %2F."
         )

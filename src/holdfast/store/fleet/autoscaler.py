@@ -1,11 +1,10 @@
-"""Autoscaling: who is in line, who begins, what programs take, and what was decided."""
+"""The store of autoscalers: ready commands, admissions, memory profiles and decisions."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
 
-import msgspec
 from msgspec import Struct
 
 from holdfast.domain.fleet.admission import Profile, add_sample
@@ -15,12 +14,12 @@ from holdfast.domain.fleet.queue import Usage, free_slots
 from holdfast.domain.jobs.history import EventName
 from holdfast.domain.jobs.job import JobId, Lease, OnLost, WorkerId
 from holdfast.domain.jobs.new_job import Actor
-from holdfast.domain.names import checked_name
-from holdfast.store.engine.backend import Backend, Timeouts
-from holdfast.store.engine.operation import Operation, Rows, query
+from holdfast.domain.text import checked_name
+from holdfast.store.engine.backend import Timeouts
+from holdfast.store.engine.operation import Noun, Operation, Rows, query, transaction
 from holdfast.store.jobs.events import record_all
 
-#: What a decision about a job is called in its history.
+#: The event of a decision about a job.
 EVENTS = {
     AutoscalerAction.BLOCKED: EventName.BLOCKED,
     AutoscalerAction.NEVER_FITS: EventName.BLOCKED,
@@ -31,7 +30,7 @@ EVENTS = {
 
 
 class ReadyCommand(Struct, frozen=True):
-    """A ready job, with what tells how much it will take."""
+    """A ready job, with the data that its memory forecast needs."""
 
     job_id: JobId
     label: str | None
@@ -40,88 +39,88 @@ class ReadyCommand(Struct, frozen=True):
     poison_suspect: bool
 
 
-class AutoscalerStore:
-    """What autoscalers read and write."""
-
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
+class AutoscalerStore(Noun):
+    """Reads and writes of autoscalers."""
 
     def set_bounds(self, queue: str, bounds: Bounds | None) -> None:
-        """Let each host run between so many programs of a queue; None switches it off. Workers hear of it at once."""
-        checked_name(queue, label="the queue")
+        """Set the least and most commands of a queue per host; None switches the autoscaler off. Workers are woken."""
+        checked_name(queue, what="the queue")
         least, most = (None, None) if bounds is None else (bounds.least, bounds.most)
         self._backend.run(query("scale_queue", name=queue, least=least, most=most), repeatable=True)
         self._backend.notify()
 
-    def line(self, queue: str, kind: str, *, limit: int) -> list[ReadyCommand]:
-        """The first ready jobs of a queue and kind, in the order in which a claim would take them."""
-        return self._backend.look(query("line", ReadyCommand, queue=queue, kind=kind, limit=limit))
+    def queue_line(self, queue: str, kind: str, *, limit: int) -> list[ReadyCommand]:
+        """The first ready jobs of a queue and kind, in the order of claims."""
+        return self._backend.fetch(query("line", ReadyCommand, queue=queue, kind=kind, limit=limit))
 
-    def claim(self, worker: WorkerId, job_id: JobId, *, queue: str, lease_duration: timedelta) -> Lease | None:
-        """Take the lease on one ready job, its start marked; None when it cannot be had any more.
+    @transaction()
+    def claim(
+        self, worker: WorkerId, job_id: JobId, *, queue: str, lease_duration: timedelta
+    ) -> Operation[Lease | None]:
+        """Take the lease on one ready job and record its start; None if the job is no longer available.
 
-        A queue that is paused, or whose limit is reached, gives nothing: limits are as exact as those of a claim.
+        A queue that is paused, or whose limit is reached, yields nothing: its limits are as exact as in a claim.
         """
-        return self._backend.write(_claim, worker, job_id, queue, lease_duration)
+        yield query("lock_queues", queues=[queue])
+        usages: list[Usage] = yield query("queue_usage", Usage, name=queue, worker=worker)
+        limited = usages and (usages[0].limit is not None or usages[0].worker_limit is not None)
+        if limited and free_slots(usages[0]) == 0:
+            return None
+        leases: list[Lease] = yield query(
+            "claim_one", Lease, id=job_id, queue=queue, worker=worker, lease_duration=lease_duration
+        )
+        return leases[0] if leases else None
 
     def profiles(self, names: Sequence[str]) -> dict[str, Profile]:
-        """What is known of programs by these names; one that was never measured has no samples."""
-        found: list[Profile] = self._backend.look(query("profiles", Profile, names=[*names])) if names else []
-        return {name: Profile(name) for name in names} | {profile.name: profile for profile in found}
+        """The profiles of commands by these names; a command without measurements has no samples."""
+        known: list[Profile] = self._backend.fetch(query("profiles", Profile, names=[*names])) if names else []
+        return _with_new_profiles(names, known)
 
     def all_profiles(self, *, limit: int = 1000) -> list[Profile]:
         """The known profiles, by name."""
-        return self._backend.look(query("all_profiles", Profile, limit=limit))
+        return self._backend.fetch(query("all_profiles", Profile, limit=limit))
 
     def learn(self, peaks: Sequence[tuple[str, int]]) -> None:
-        """Take measured peaks into the profiles of their names."""
+        """Add measured memory peaks (name, bytes) to the profiles of their names."""
         if peaks:
-            self._backend.write(_learn, list(peaks))
+            self._learn(peaks)
 
-    def tell(self, worker: WorkerId, scaling: str | None) -> None:
-        """Let others see how a worker's autoscaler stands; None: it has nothing to do."""
-        told = query("tell_scaling", id=worker, scaling=scaling)
-        self._backend.run(told, repeatable=True, timeout=Timeouts.brief)
+    @transaction()
+    def _learn(self, peaks: Sequence[tuple[str, int]]) -> Operation[None]:
+        names = sorted({name for name, _ in peaks})
+        rows: list[Profile] = yield query("lock_profiles", Profile, names=names)
+        profiles = _with_new_profiles(names, rows)
+        for name, peak in peaks:
+            profiles[name] = learned(profiles[name], peak)
+        yield query("put_profiles", profile=_columns(Profile, [profiles[name] for name in names]))
 
-    def decide(self, worker: WorkerId, host: str, decisions: Sequence[AutoscalerDecision]) -> None:
-        """Write decisions down; those about jobs are in the history of these too."""
+    def report_status(self, worker: WorkerId, status: str | None) -> None:
+        """Publish the status of a worker's autoscaler as JSON; None: it has no queue."""
+        statement = query("tell_scaling", id=worker, scaling=status)
+        self._backend.run(statement, repeatable=True, timeout=Timeouts.brief)
+
+    def record_decisions(self, worker: WorkerId, host: str, decisions: Sequence[AutoscalerDecision]) -> None:
+        """Record decisions; decisions about jobs enter the history of these too."""
         if decisions:
-            self._backend.write(_decide, worker, host, list(decisions))
+            self._record_decisions(worker, host, decisions)
+
+    @transaction()
+    def _record_decisions(
+        self, worker: WorkerId, host: str, decisions: Sequence[AutoscalerDecision]
+    ) -> Operation[None]:
+        yield query("write_decisions", worker=worker, host=host, decision=_columns(AutoscalerDecision, decisions))
+        about = [(d.job_id, EVENTS[d.action], d) for d in decisions if d.job_id is not None and d.action in EVENTS]
+        events = [(job_id, name, {"host": host, "text": d.text}) for job_id, name, d in about]
+        yield from record_all(events, actor=Actor.WORKER)
 
     def decisions(self, queue: str, *, limit: int = 20) -> list[RecordedDecision]:
-        """The last decisions about a queue, the newest first."""
-        return self._backend.look(query("decisions_of", RecordedDecision, queue=queue, limit=limit))
+        """The last decisions about a queue, newest first."""
+        return self._backend.fetch(query("decisions_of", RecordedDecision, queue=queue, limit=limit))
 
 
-def _claim(worker: WorkerId, job_id: JobId, queue: str, lease_duration: timedelta) -> Operation[Lease | None]:
-    yield query("lock_queues", queues=[queue])
-    usages: list[Usage] = yield query("queue_usage", Usage, name=queue, worker=worker)
-    limited = usages and (usages[0].limit is not None or usages[0].worker_limit is not None)
-    if limited and free_slots(usages[0]) == 0:
-        return None
-    leases: list[Lease] = yield query(
-        "claim_one", Lease, id=job_id, queue=queue, worker=worker, lease_duration=lease_duration
-    )
-    return leases[0] if leases else None
+def _with_new_profiles(names: Sequence[str], known: Sequence[Profile]) -> dict[str, Profile]:
+    return {name: Profile(name) for name in names} | {profile.name: profile for profile in known}
 
 
-def _learn(peaks: list[tuple[str, int]]) -> Operation[None]:
-    names = sorted({name for name, _ in peaks})
-    rows: list[Profile] = yield query("lock_profiles", Profile, names=names)
-    known = {name: Profile(name) for name in names} | {profile.name: profile for profile in rows}
-    for name, peak in peaks:
-        known[name] = add_sample(known[name], peak)
-    fields = msgspec.structs.fields(Profile)
-    columns = {field.name: [getattr(known[name], field.name) for name in names] for field in fields}
-    yield query("put_profiles", profile=Rows(**columns))
-
-
-def _decide(worker: WorkerId, host: str, decisions: list[AutoscalerDecision]) -> Operation[None]:
-    columns = {
-        field.name: [getattr(each, field.name) for each in decisions]
-        for field in msgspec.structs.fields(AutoscalerDecision)
-    }
-    yield query("write_decisions", worker=worker, host=host, decision=Rows(**columns))
-    about = [(d.job_id, EVENTS[d.action], d) for d in decisions if d.job_id is not None and d.action in EVENTS]
-    events = [(job_id, name, {"host": host, "text": d.text}) for job_id, name, d in about]
-    yield from record_all(events, actor=Actor.WORKER)
+def _columns(struct: type[Struct], rows: Sequence[Struct]) -> Rows:
+    return Rows(**{name: [getattr(row, name) for row in rows] for name in struct.__struct_fields__})

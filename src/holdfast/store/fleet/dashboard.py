@@ -1,4 +1,4 @@
-"""What the dashboard shows in one look. Counts stop at a cap, lists at a limit, each is found by an index."""
+"""Queries of the dashboard. Every count has a cap, every list a limit, and an index serves each."""
 
 from __future__ import annotations
 
@@ -12,23 +12,22 @@ from holdfast.domain.jobs.dependencies import DependencyState
 from holdfast.domain.jobs.history import Attempt, Event, WorkerIdentity, all_attempts, all_events
 from holdfast.domain.jobs.job import Job, JobId, State, WorkerId
 from holdfast.domain.jobs.why import JobSituation, WhyReason, explain
-from holdfast.store.engine.backend import Backend
-from holdfast.store.engine.operation import Operation, query
+from holdfast.store.engine.operation import Noun, Operation, query, read
 from holdfast.store.jobs.queries import get_job
 
-#: Whatever is counted for people is counted up to this many: then it is "1,000+".
-CAP = 1000
-#: Queues, or lanes of queue and kind, that are told apart.
-LANES = 200
-#: Ended jobs of one state that are looked at to tell how fast work goes.
-MOST = 2000
+#: Counts for people stop here and show as "1,000+".
+COUNT_CAP = 1000
+#: Queues, or lanes of queue and kind, that are listed.
+LANE_LIMIT = 200
+#: Finished jobs of one state that a throughput count examines.
+RECENT_CAP = 2000
 NEWEST = JobId(2**62)
-#: A planner that looks later than so is late.
-LATE = timedelta(seconds=60)
+#: A schedule whose planner is later than this is late.
+LATE_AFTER = timedelta(seconds=60)
 
 
 class LaneCount(Struct, frozen=True):
-    """Ready jobs of one kind in one queue: how many, counted up to a cap, and how long the oldest has waited."""
+    """Ready jobs of one kind in one queue: their number up to a cap, and the waiting time of the oldest."""
 
     queue: str
     kind: str
@@ -37,7 +36,7 @@ class LaneCount(Struct, frozen=True):
 
 
 class QueueRow(Struct, frozen=True):
-    """A queue that has settings, or in which something runs."""
+    """A queue that has settings or running jobs."""
 
     name: str
     limit: int | None
@@ -49,7 +48,7 @@ class QueueRow(Struct, frozen=True):
 
 
 class Tally(Struct, frozen=True):
-    """How many jobs are in a state (*slot* is -1), or have ended in a queue in the nth slot of time before now."""
+    """The number of jobs in a state (*slot* is -1), or that finished in a queue in the nth time slot before now."""
 
     state: State
     queue: str
@@ -58,7 +57,7 @@ class Tally(Struct, frozen=True):
 
 
 class Trouble(Struct, frozen=True):
-    """Something that wants a look.
+    """Something that needs attention.
 
     *what* is lapsed or dead (jobs), failing, late, missed or paused_schedule, paused_batch or stopped_batch.
     """
@@ -71,7 +70,7 @@ class Trouble(Struct, frozen=True):
 
 
 class FailedJob(Struct, frozen=True):
-    """How a dead job failed; a long error is cut. The payload is for finding secrets in it, not for showing."""
+    """The error of a dead job, cut if it is long. The payload serves to mask secrets, not for display."""
 
     id: JobId
     kind: str
@@ -112,7 +111,7 @@ class RunningJob(Struct, frozen=True):
 
 
 class ChangeCounters(Struct, frozen=True):
-    """A word for each part of the store; it is another word when something in that part has changed."""
+    """A string for each part of the store; it differs after a change in that part."""
 
     jobs: str | None
     batches: str | None
@@ -123,7 +122,7 @@ class ChangeCounters(Struct, frozen=True):
 
 
 class JobRecord(Struct, frozen=True):
-    """All there is to say about one job."""
+    """One job with its whole history."""
 
     job: Job
     attempts: list[Attempt]
@@ -131,11 +130,11 @@ class JobRecord(Struct, frozen=True):
     edges: list[DependencyEdge]
     why: list[WhyReason]
     now: datetime
-    #: When the worker that has it, or had it last, was seen.
+    #: The last heartbeat of its current or last worker.
     seen_at: datetime | None
 
 
-class _Told(Struct, frozen=True):
+class _HistoryRow(Struct, frozen=True):
     what: str
     number: int
     token: int
@@ -152,7 +151,7 @@ class _Told(Struct, frozen=True):
     detail: str | None
 
 
-class _WhyFacts(Struct, frozen=True):
+class _QueueSituation(Struct, frozen=True):
     now: datetime
     name: str | None
     limit: int | None
@@ -164,126 +163,116 @@ class _WhyFacts(Struct, frozen=True):
     ahead: int
 
 
-class DashboardQueries:
-    """Reads for pages: each method is one statement, but for :meth:`story`, which is four."""
+class DashboardQueries(Noun):
+    """Reads for pages: each method is one statement, except :meth:`job_record`, which is four."""
 
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
-
-    def lanes(self, *, cap: int = CAP) -> list[LaneCount]:
+    def lanes(self, *, cap: int = COUNT_CAP) -> list[LaneCount]:
         """Ready jobs by queue and kind."""
-        return self._backend.look(query("board_lanes", LaneCount, lanes=LANES, cap=cap + 1))
+        return self._backend.fetch(query("board_lanes", LaneCount, lanes=LANE_LIMIT, cap=cap + 1))
 
-    def queues(self, *, cap: int = CAP) -> list[QueueRow]:
-        """The queues that have settings, or in which something runs."""
-        return self._backend.look(query("board_queues", QueueRow, lanes=LANES, cap=cap + 1))
+    def queues(self, *, cap: int = COUNT_CAP) -> list[QueueRow]:
+        """The queues that have settings or running jobs."""
+        return self._backend.fetch(query("board_queues", QueueRow, lanes=LANE_LIMIT, cap=cap + 1))
 
     def tallies(
         self,
         *,
-        cap: int = CAP,
+        cap: int = COUNT_CAP,
         span: timedelta = timedelta(hours=1),
         slot: timedelta = timedelta(minutes=1),
-        most: int = MOST,
+        most: int = RECENT_CAP,
     ) -> list[Tally]:
-        """How many jobs are in each state, and what ended in the last *span*, in slots of time, by queue.
+        """The number of jobs in each state, and of jobs that finished in the last *span*, by time slot and queue.
 
-        Of what ended lately the newest *most* of each state are looked at.
+        Of the finished jobs, the newest *most* of each state are counted.
         """
-        return self._backend.look(query("board_counts", Tally, cap=cap + 1, span=span, slot=slot, most=most))
+        return self._backend.fetch(query("board_counts", Tally, cap=cap + 1, span=span, slot=slot, most=most))
 
     def trouble(self, *, limit: int = 20, span: timedelta = timedelta(days=1)) -> list[Trouble]:
-        """What wants a look: at most *limit* of each sort; plans that were missed within *span*."""
-        return self._backend.look(query("board_trouble", Trouble, limit=limit, span=span, late=LATE))
+        """Everything that needs attention: at most *limit* of each sort; plans that were missed within *span*."""
+        return self._backend.fetch(query("board_trouble", Trouble, limit=limit, span=span, late=LATE_AFTER))
 
     def errors(self, *, before: JobId = NEWEST, limit: int = 1000) -> list[FailedJob]:
-        """How dead jobs failed, the newest first."""
-        return self._backend.look(query("board_errors", FailedJob, before=before, limit=limit))
+        """The errors of dead jobs, newest first."""
+        return self._backend.fetch(query("board_errors", FailedJob, before=before, limit=limit))
 
     def all_errors(self, *, page: int = 1000) -> Iterator[FailedJob]:
-        """The same of all of them, page by page."""
+        """The errors of all dead jobs, newest first, page by page."""
         before = NEWEST
-        while found := self.errors(before=before, limit=page):
-            yield from found
-            before = found[-1].id
+        while failed := self.errors(before=before, limit=page):
+            yield from failed
+            before = failed[-1].id
 
     def edges(self, job_id: JobId, *, depth: int = 3, limit: int = 200) -> list[DependencyEdge]:
-        """What a job needs and what needs it, up to *depth* steps away and *limit* each way."""
-        return self._backend.look(query("board_edges", DependencyEdge, id=job_id, depth=depth, limit=limit))
+        """The dependencies and dependents of a job, up to *depth* steps away and *limit* each way."""
+        return self._backend.fetch(query("board_edges", DependencyEdge, id=job_id, depth=depth, limit=limit))
 
     def running(self, *, limit: int = 1000) -> list[RunningJob]:
-        """Jobs that run now."""
-        return self._backend.look(query("board_running", RunningJob, limit=limit))
+        """Running jobs."""
+        return self._backend.fetch(query("board_running", RunningJob, limit=limit))
 
-    def pulse(self) -> ChangeCounters:
-        """What has to be compared to know that something changed: cheap enough for once a second."""
-        rows: list[ChangeCounters] = self._backend.look(query("pulse", ChangeCounters))
+    def change_counters(self) -> ChangeCounters:
+        """The values whose comparison reveals a change; cheap enough for once a second."""
+        rows: list[ChangeCounters] = self._backend.fetch(query("pulse", ChangeCounters))
         return rows[0]
 
-    def story(self, job_id: JobId, *, events: int = 500) -> JobRecord:
-        """One job with its attempts, its newest events, its needs, and why it does not run: all of one moment.
+    @read
+    def job_record(self, job_id: JobId, *, events: int = 500) -> Operation[JobRecord]:
+        """One job with its attempts, its newest events, its dependencies, and why it does not run, in one snapshot.
 
         Raises:
-            NoSuchJob: It never existed, or was removed.
-            JobPruned: It ended long ago; only its unique key is kept.
+            NoSuchJob: It never existed, or was deleted.
+            JobPruned: It finished long ago; only its unique key is kept.
         """
-        return self._backend.read(_story, job_id, events)
-
-
-def _story(job_id: JobId, limit: int) -> Operation[JobRecord]:
-    job = yield from get_job(job_id)
-    told: list[_Told] = yield query("history_of", _Told, id=job_id, worker=job.worker, limit=limit)
-    edges: list[DependencyEdge] = yield query("board_edges", DependencyEdge, id=job_id, depth=3, limit=200)
-    place = {"priority": job.priority, "due_at": job.due_at, "id": job_id}
-    rows: list[_WhyFacts] = yield query(
-        "why_facts", _WhyFacts, queue=job.queue, kind=job.kind, silence=WORKER_SILENCE, **place
-    )
-    seen_at = next((each.at for each in told if each.what == "worker"), None)
-    why = explain(_facts(job, edges, rows[0]))
-    return JobRecord(job, _attempts(job, told), _events(job, told), edges, why, rows[0].now, seen_at)
-
-
-def _attempts(job: Job, told: list[_Told]) -> list[Attempt]:
-    rows = [
-        Attempt(
-            number=each.number,
-            token=each.token,  # type: ignore[arg-type]
-            worker=each.worker,
-            host=each.host,
-            pid=each.pid,
-            version=each.version,
-            started_at=each.started_at,
-            finished_at=each.at,
-            reason=each.name,
-            exit_code=each.exit_code,
-            error=each.error,
+        job = yield from get_job(job_id)
+        rows: list[_HistoryRow] = yield query("history_of", _HistoryRow, id=job_id, worker=job.worker, limit=events)
+        edges: list[DependencyEdge] = yield query("board_edges", DependencyEdge, id=job_id, depth=3, limit=200)
+        place = {"priority": job.priority, "due_at": job.due_at, "id": job_id}
+        situations: list[_QueueSituation] = yield query(
+            "why_facts", _QueueSituation, queue=job.queue, kind=job.kind, silence=SILENCE, **place
         )
-        for each in sorted(told, key=lambda each: each.token)
-        if each.what == "attempt"
+        seen_at = next((row.at for row in rows if row.what == "worker"), None)
+        why = explain(_situation(job, edges, situations[0]))
+        return JobRecord(job, _attempts(job, rows), _events(job, rows), edges, why, situations[0].now, seen_at)
+
+
+def _attempts(job: Job, rows: list[_HistoryRow]) -> list[Attempt]:
+    attempts = [
+        Attempt(
+            number=row.number,
+            token=row.token,  # type: ignore[arg-type]
+            worker=row.worker,
+            host=row.host,
+            pid=row.pid,
+            version=row.version,
+            started_at=row.started_at,
+            finished_at=row.at,
+            reason=row.name,
+            exit_code=row.exit_code,
+            error=row.error,
+        )
+        for row in sorted(rows, key=lambda row: row.token)
+        if row.what == "attempt"
     ]
-    here = next(
-        (WorkerIdentity(each.host, each.pid, each.version) for each in told if each.what == "worker"), WorkerIdentity()
-    )
-    return all_attempts(job, rows, here)
+    workers = [WorkerIdentity(row.host, row.pid, row.version) for row in rows if row.what == "worker"]
+    return all_attempts(job, attempts, workers[0] if workers else WorkerIdentity())
 
 
-def _events(job: Job, told: list[_Told]) -> list[Event]:
-    found = sorted((each for each in told if each.what == "event"), key=lambda each: each.token)
-    return all_events(job, [Event(each.at, each.name or "", each.actor or "", each.detail) for each in found])
+def _events(job: Job, rows: list[_HistoryRow]) -> list[Event]:
+    events = sorted((row for row in rows if row.what == "event"), key=lambda row: row.token)
+    return all_events(job, [Event(row.at, row.name or "", row.actor or "", row.detail) for row in events])
 
 
-def _facts(job: Job, edges: list[DependencyEdge], facts: _WhyFacts) -> JobSituation:
-    queue = None
-    if facts.name is not None:
-        queue = Queue(facts.name, facts.limit, facts.worker_limit, facts.paused, facts.note)
-    usage = Usage(job.queue, facts.limit, facts.worker_limit, facts.running, 0) if queue and queue.limited else None
+def _situation(job: Job, edges: list[DependencyEdge], row: _QueueSituation) -> JobSituation:
+    queue = None if row.name is None else Queue(row.name, row.limit, row.worker_limit, row.paused, row.note)
+    usage = Usage(job.queue, row.limit, row.worker_limit, row.running, 0) if queue and queue.limited else None
     direct = [edge for edge in edges if edge.way == "dependencies" and edge.depth == 1]
     return JobSituation(
         job=job,
-        now=facts.now,
+        now=row.now,
         queue=queue,
         usage=usage,
         dependencies=[DependencyState(edge.job_id, edge.dependency_id, edge.state) for edge in direct],
-        workers=facts.workers,
-        ahead=facts.ahead,
+        workers=row.workers,
+        ahead=row.ahead,
     )

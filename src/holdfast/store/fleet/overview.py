@@ -1,4 +1,4 @@
-"""What is going on, in one look: for the terminal, the dashboard, and checks."""
+"""An overview of the whole store: jobs by state, queues and workers."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from holdfast.domain.fleet.autoscaler_state import BlockedJob, load_autoscaler_s
 from holdfast.domain.fleet.queue import DEFAULT_QUEUE, Queue
 from holdfast.domain.jobs.job import Job, State, WorkerRequest
 from holdfast.domain.jobs.selector import Selector
-from holdfast.store.fleet.queues import WorkerRow
+from holdfast.store.fleet.workers import WorkerRow
 from holdfast.store.jobs.queries import Count
 
 if TYPE_CHECKING:
     from holdfast.store import Store
 
-#: Jobs of one state are counted up to this many.
-CAP = 10_000
-#: Running jobs that are told one by one.
-RUNNING = 20
+#: Counts of jobs of one state stop here.
+COUNT_CAP = 10_000
+#: Running jobs that an overview lists.
+RUNNING_LIMIT = 20
 
 
 class LaneView(Struct, frozen=True):
@@ -79,24 +79,24 @@ class Overview(Struct, frozen=True):
 
 
 def overview(store: Store) -> Overview:
-    """Look at everything. The cost does not grow with what has ended."""
+    """Read the overview. Its cost does not depend on the number of finished jobs."""
     return Overview(
-        counts={state: store.views.count(Selector(states=(state,)), cap=CAP) for state in State},
+        counts={state: store.views.count(Selector(states=(state,)), cap=COUNT_CAP) for state in State},
         queues=all_queues(store),
-        workers=[worker_views(found) for found in store.workers.list()],
-        running=store.views.page(Selector(states=(State.RUNNING,)), limit=RUNNING).jobs,
+        workers=[worker_views(worker) for worker in store.workers.list()],
+        running=store.views.page(Selector(states=(State.RUNNING,)), limit=RUNNING_LIMIT).jobs,
     )
 
 
 def all_queues(store: Store) -> list[QueueView]:
     """The queues that have settings or ready jobs, and the default one."""
-    known = {found.name: found for found in store.queues.list()}
-    names = sorted({*known, *store.queues.in_use(), DEFAULT_QUEUE})
+    known = {queue.name: queue for queue in store.queues.list()}
+    names = sorted({*known, *store.queues.with_ready_jobs(), DEFAULT_QUEUE})
     return queue_views(store, (known.get(name) or Queue(name) for name in names))
 
 
 def queue_views(store: Store, queues: Iterable[Queue]) -> list[QueueView]:
-    """How full each queue is."""
+    """The numbers of jobs of each queue."""
     known = {queue.name: queue for queue in queues}
     lanes = lane_views(store) if any(queue.bounds for queue in known.values()) else {}
     depths = {depth.queue: depth for depth in store.queues.depths(list(known))}
@@ -118,19 +118,19 @@ def queue_views(store: Store, queues: Iterable[Queue]) -> list[QueueView]:
 
 
 def lane_views(store: Store) -> dict[str, list[LaneView]]:
-    """How the queues that are scaled stand on each live worker, by queue."""
-    found: dict[str, list[LaneView]] = {}
+    """The status of autoscaled queues on each live worker, by queue."""
+    views: dict[str, list[LaneView]] = {}
     for worker in store.workers.list():
-        scaling = load_autoscaler_status(worker.scaling)
-        for lane in () if scaling is None else scaling.lanes:
-            strain = "" if scaling is None else scaling.strain
-            facts = LaneView(worker.host, worker.id, lane.slots, lane.running, strain, lane.blocked)
-            found.setdefault(lane.queue, []).append(facts)
-    return found
+        status = load_autoscaler_status(worker.scaling)
+        for lane in () if status is None else status.lanes:
+            strain = "" if status is None else status.strain
+            view = LaneView(worker.host, worker.id, lane.slots, lane.running, strain, lane.blocked)
+            views.setdefault(lane.queue, []).append(view)
+    return views
 
 
-def worker_views(found: WorkerRow) -> WorkerView:
-    values = msgspec.structs.asdict(found)
+def worker_views(worker: WorkerRow) -> WorkerView:
+    values = msgspec.structs.asdict(worker)
     del values["scaling"]
     lists = {name: msgspec.json.decode(values[name]) for name in ("queues", "kinds")}
     return WorkerView(**{**values, **lists})

@@ -1,27 +1,21 @@
-"""Queues, kinds and workers: what the processes tell each other."""
+"""Queues: their settings, and the number of jobs in them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
-from typing import Any
+from datetime import timedelta
 
-import msgspec
 from msgspec import Struct
 
-from holdfast.domain.fleet.queue import WORKER_SILENCE, Queue, checked_limit
-from holdfast.domain.jobs.job import WorkerId, WorkerRequest
-from holdfast.domain.jobs.kind import suggest_kind
-from holdfast.domain.jobs.kind_options import KindOptions
-from holdfast.domain.jobs.published_kind import PublishedKind, load_options
-from holdfast.domain.names import checked_name, clean_text
-from holdfast.errors import Conflict, NotFound, UnknownKind
-from holdfast.store.engine.backend import Backend, Timeouts
-from holdfast.store.engine.operation import Operation, query
+from holdfast.domain.fleet.queue import Queue, checked_limit
+from holdfast.domain.text import checked_name, clean_text
+from holdfast.store.engine.operation import Noun, query
+
+MAX_NOTE_LENGTH = 1000
 
 
 class Depth(Struct, frozen=True):
-    """How full a queue is; *lapsed* of its running jobs have lost their holder."""
+    """The number of jobs in a queue; *expired* running jobs have lost their holder."""
 
     queue: str
     ready: int
@@ -30,202 +24,55 @@ class Depth(Struct, frozen=True):
 
 
 class Age(Struct, frozen=True):
-    """How long the oldest ready job of a queue has waited."""
+    """The waiting time of the oldest ready job of a queue."""
 
     queue: str
     age: timedelta
 
 
-class Queues:
-    """The settings of queues. They hold from the next claim on, on every host."""
-
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
+class Queues(Noun):
+    """The settings of queues. They apply from the next claim on, on every host."""
 
     def set_limits(self, name: str, *, limit: int | None = None, worker_limit: int | None = None) -> None:
-        """Limit how many jobs of the queue run, over all hosts and per worker; None leaves as is, 0 is no limit."""
-        checked_name(name, label="the queue")
+        """Limit the running jobs of the queue, over all hosts and per worker; None changes nothing, 0 is no limit."""
+        checked_name(name, what="the queue")
         values = {"run_limit": checked_limit(limit), "worker_limit": checked_limit(worker_limit)}
         self._backend.run(query("put_queue", name=name, **values), repeatable=True)
         self._backend.notify()
 
     def pause(self, name: str, *, note: str | None = None) -> None:
-        """Start nothing more of this queue: no claim that begins after this has returned does.
+        """Start no more jobs of this queue: no claim that begins after the return does.
 
-        What runs goes on.
+        Running jobs continue.
         """
-        checked_name(name, label="the queue")
-        text = None if note is None else clean_text(note, limit=1000)
+        checked_name(name, what="the queue")
+        text = None if note is None else clean_text(note, limit=MAX_NOTE_LENGTH)
         self._backend.run(query("switch_queue", name=name, paused=True, note=text), repeatable=True)
 
     def resume(self, name: str) -> None:
-        """Let the queue start jobs again."""
-        checked_name(name, label="the queue")
+        """Start jobs of the queue again."""
+        checked_name(name, what="the queue")
         self._backend.run(query("switch_queue", name=name, paused=False, note=None), repeatable=True)
         self._backend.notify()
 
     def get(self, name: str) -> Queue:
-        """The settings of a queue; one that was never set has none."""
-        rows: list[Queue] = self._backend.look(query("get_queue", Queue, name=name))
+        """The settings of a queue; an unknown queue has the default settings."""
+        rows: list[Queue] = self._backend.fetch(query("get_queue", Queue, name=name))
         return rows[0] if rows else Queue(name)
 
     def depths(self, names: Sequence[str], *, cap: int = 10_000) -> list[Depth]:
-        """How many jobs of these queues are ready and running, each counted up to *cap*."""
-        return self._backend.look(query("queue_depths", Depth, queues=[*names], limit=cap))
+        """The numbers of ready and running jobs of these queues, each counted up to *cap*."""
+        return self._backend.fetch(query("queue_depths", Depth, queues=[*names], limit=cap))
 
     def oldest_ready(self, names: Sequence[str], kinds: Sequence[str]) -> dict[str, timedelta]:
-        """How long the oldest ready job of these kinds has waited, by queue; a queue without one is missing."""
-        ages: list[Age] = self._backend.look(query("oldest_ready", Age, queues=[*names], kinds=[*kinds]))
-        return {found.queue: found.age for found in ages}
+        """The waiting time of the oldest ready job of these kinds, by queue; a queue without one is missing."""
+        ages: list[Age] = self._backend.fetch(query("oldest_ready", Age, queues=[*names], kinds=[*kinds]))
+        return {age.queue: age.age for age in ages}
 
-    def in_use(self) -> list[str]:
-        """The names of queues that hold ready jobs."""
-        return [row[0] for row in self._backend.look(query("queues_in_use"))]
+    def with_ready_jobs(self) -> list[str]:
+        """The names of queues that have ready jobs."""
+        return [row[0] for row in self._backend.fetch(query("queues_in_use"))]
 
     def list(self) -> list[Queue]:
         """All queues that have settings, by name."""
-        return self._backend.look(query("list_queues", Queue))
-
-
-class Kinds:
-    """The kinds that applications have published, so that every process knows their defaults."""
-
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
-
-    def publish(self, kinds: list[PublishedKind]) -> None:
-        """Make kinds known, or renew what is known of them; what is known already costs no write."""
-        changed = self._backend.read(_changed, kinds)
-        if changed:
-            self._backend.write(_publish, changed)
-
-    def publish_on(self, connection: Any, kinds: list[PublishedKind]) -> None:
-        """The same in the caller's transaction."""
-        self._backend.run_on(connection, _publish_changed(kinds))
-
-    async def apublish_on(self, connection: Any, kinds: list[PublishedKind]) -> None:
-        """The same on an async connection."""
-        await self._backend.arun_on(connection, _publish_changed(kinds))
-
-    def names(self) -> list[str]:
-        return [row[0] for row in self._backend.look(query("kind_names"))]
-
-    def all(self, *, limit: int = 10_000) -> list[PublishedKind]:
-        """What is known of all kinds, by name."""
-        return self._backend.look(query("all_kinds", PublishedKind, limit=limit))
-
-    def get(self, name: str) -> PublishedKind:
-        """What is known of a kind.
-
-        Raises:
-            UnknownKind: Nobody has published it; the hint names the nearest one.
-        """
-        rows: list[PublishedKind] = self._backend.look(query("get_kind", PublishedKind, name=name))
-        if not rows:
-            raise UnknownKind(
-                f"no application has registered kind {name!r}", hint=suggest_kind(name, self.names()), kind=name
-            )
-        return rows[0]
-
-    def options(self, name: str) -> KindOptions:
-        """The defaults for jobs of a kind."""
-        kind = self.get(name)
-        return load_options(kind.options, version=kind.version)
-
-
-class WorkerRow(Struct, frozen=True):
-    """A worker as the others see it. *queues* and *kinds* are JSON lists, *scaling* tells of its autoscaler."""
-
-    id: WorkerId
-    host: str
-    pid: int
-    version: str | None
-    queues: str
-    kinds: str
-    started_at: datetime
-    seen_at: datetime
-    scaling: str | None
-    slots: int | None = None
-    requested: WorkerRequest | None = None
-
-
-class WorkerHeartbeat(Struct, frozen=True):
-    """The answer to a heartbeat."""
-
-    requested: WorkerRequest | None
-
-
-class Workers:
-    """The workers that are alive."""
-
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
-
-    def announce(
-        self,
-        worker: WorkerId,
-        *,
-        host: str,
-        pid: int,
-        queues: list[str],
-        kinds: list[str],
-        version: str | None = None,
-        slots: int | None = None,
-    ) -> None:
-        """Make a new worker known.
-
-        Raises:
-            Conflict: The id was used before: each start needs a new one.
-        """
-        facts = {"host": host, "pid": pid, "queues": queues, "kinds": kinds, "version": version, "slots": slots}
-        self._backend.write(_announce, worker, facts)
-
-    def seen(self, worker: WorkerId) -> WorkerHeartbeat | None:
-        """Note that a worker is alive, and answer what people want of it; None when nobody announced it."""
-        rows = self._backend.run(query("see_worker", id=worker), repeatable=True, timeout=Timeouts.brief)
-        return WorkerHeartbeat(None if rows[0][0] is None else WorkerRequest(rows[0][0])) if rows else None
-
-    def ask(self, worker: WorkerId, request: WorkerRequest | None) -> None:
-        """Ask a worker to be quiet or to stop; None: to go on. It hears of it with its next heartbeat.
-
-        Raises:
-            NotFound: No such worker is alive.
-        """
-        if not self._backend.run(
-            query("ask_worker", id=worker, requested=request, silence=WORKER_SILENCE), repeatable=True
-        ):
-            raise NotFound(f"no worker {worker[:100]!r} is alive", hint="holdfast workers lists them.")
-        self._backend.notify()
-
-    def dismiss(self, worker: WorkerId) -> None:
-        """Note that a worker has ended."""
-        self._backend.run(query("dismiss_worker", id=worker), repeatable=True)
-
-    def list(self) -> list[WorkerRow]:
-        """The workers that were seen lately, the oldest first."""
-        return self._backend.look(query("list_workers", WorkerRow, silence=WORKER_SILENCE))
-
-
-def _publish(kinds: list[PublishedKind]) -> Operation[None]:
-    for kind in sorted(kinds, key=lambda kind: kind.name):
-        yield query("publish_kind", **msgspec.structs.asdict(kind))
-
-
-def _changed(kinds: list[PublishedKind]) -> Operation[list[PublishedKind]]:
-    changed = []
-    for kind in kinds:
-        rows = yield query("get_kind", PublishedKind, name=kind.name)
-        if rows != [kind]:
-            changed.append(kind)
-    return changed
-
-
-def _publish_changed(kinds: list[PublishedKind]) -> Operation[None]:
-    yield from _publish((yield from _changed(kinds)))
-
-
-def _announce(worker: WorkerId, facts: dict[str, object]) -> Operation[None]:
-    rows = yield query("worker_facts", id=worker)
-    if rows:
-        raise Conflict(f"worker id {worker!r} was used before", hint="Draw a new id for each start.")
-    yield query("announce_worker", id=worker, **facts)
+        return self._backend.fetch(query("list_queues", Queue))

@@ -1,4 +1,4 @@
-"""Flows for dependencies: what waits, what starts, what can no longer start."""
+"""Dependencies between jobs: operations that record them, and that start or give up waiting jobs."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from holdfast.domain.jobs.job import JobId
 from holdfast.domain.jobs.new_job import Actor
 from holdfast.domain.jobs.selector import Glob
 from holdfast.errors import DependencyNotFound
-from holdfast.store.engine.operation import ById, Operation, query
+from holdfast.store.engine.operation import ById, Operation, Rows, query
 from holdfast.store.jobs.events import record
 
 
 class WaitingJob(Struct, frozen=True):
-    """A waiting job, under its lock, and its condition."""
+    """A waiting job, locked, and its condition."""
 
     id: JobId
     after_when: When
@@ -26,26 +26,42 @@ class WaitingJob(Struct, frozen=True):
 
 
 class FinishedJob(Struct, frozen=True):
-    """A job that has just ended, and whether others may wait for it."""
+    """A job that has just finished, and whether other jobs may wait for it."""
 
     id: JobId
     has_dependents: bool
 
 
+def write_dependencies(jobs: Sequence[tuple[After, JobId]]) -> Operation[list[JobId]]:
+    """Record the dependencies of new jobs; returns the jobs that have any."""
+    if not jobs:
+        return []
+    by_id = {dependency for after, _ in jobs if after.only_ids for dependency in after.ids}
+    if by_id:  # one lookup for all of them
+        yield from find_dependencies(After(ids=tuple(by_id)))
+    resolved: dict[After, Sequence[JobId]] = {}
+    for after, _ in jobs:
+        if after not in resolved:
+            resolved[after] = after.ids if after.only_ids else (yield from find_dependencies(after))
+    pairs = [(job_id, dependency_id) for after, job_id in jobs for dependency_id in resolved[after]]
+    yield query("write_needs", need=Rows(job_id=[pair[0] for pair in pairs], dependency_id=[pair[1] for pair in pairs]))
+    return sorted({job_id for job_id, _ in pairs})
+
+
 def find_dependencies(after: After) -> Operation[list[JobId]]:
-    """The ids that *after* means now, locked so that none of them ends unseen.
+    """Find the jobs that *after* names, and lock them so that none finishes unnoticed.
 
     Raises:
         DependencyNotFound: An id, key or label matches nothing.
     """
-    requested: dict[JobId, str] = {need: f"job {need}" for need in after.ids}
+    requested: dict[JobId, str] = {job_id: f"job {job_id}" for job_id in after.ids}
     for kind, key in after.keys:
         rows = yield query("ids_by_key", kind=kind, key=key)
-        requested |= dict.fromkeys(_found(rows, f"the key {key!r} of kind {kind!r}"), f"key {key!r}")
+        requested |= dict.fromkeys(_matches(rows, f"the key {key!r} of kind {kind!r}"), f"key {key!r}")
     for label in after.labels:
         glob = Glob(label)
         rows = yield query("ids_by_label" if glob.exact else "ids_by_pattern", label=str(label) if glob.exact else glob)
-        requested |= dict.fromkeys(_found(rows, f"the label {label!r}"), f"label {label!r}")
+        requested |= dict.fromkeys(_matches(rows, f"the label {label!r}"), f"label {label!r}")
     ids = sorted(requested)
     yield query("mark_needed", ids=ids)
     states = yield query("states_of", ids=ids)
@@ -56,10 +72,10 @@ def find_dependencies(after: After) -> Operation[list[JobId]]:
 
 
 def judge_waiting(ids: Sequence[JobId], *, insist: bool = False) -> Operation[None]:
-    """Let waiting jobs start, or give them up, as their needs stand now.
+    """Start waiting jobs, hold them or cancel them, by the states of their dependencies.
 
-    A job that is given up may be needed itself: the news runs down the whole chain.
-    *insist*: a person wants them to run, so that a failed need no longer stops them.
+    Other jobs may depend on a cancelled job: they are judged next, down the whole chain.
+    *insist*: a person requested the run, so a failed dependency no longer stops it.
     """
     while ids:
         waiting: list[WaitingJob] = yield query("lock_waiting", WaitingJob, ids=ids)
@@ -75,13 +91,13 @@ def judge_waiting(ids: Sequence[JobId], *, insist: bool = False) -> Operation[No
 
 
 def after_end(finished: Iterable[JobId]) -> Operation[None]:
-    """Tell the jobs that wait for *ended*."""
+    """Judge the jobs that wait for *finished*."""
     dependents = yield from _dependents(list(finished))
     yield from judge_waiting(dependents)
 
 
 def pass_on(ids: Sequence[JobId]) -> Operation[None]:
-    """These plans leave their lines: who waits for one of them waits for what it waited for."""
+    """Take plans out of their lines: their dependents wait for the dependencies of the plan instead."""
     if not ids:
         return
     rows = yield query("pass_on_needs", ids=list(ids))
@@ -89,8 +105,8 @@ def pass_on(ids: Sequence[JobId]) -> Operation[None]:
         yield query("mark_needed", ids=sorted({row[0] for row in rows}))
 
 
-def sweep(after: JobId, limit: int) -> Operation[JobId | None]:
-    """Judge one page of waiting jobs anew; answers where the next page begins."""
+def check_waiting(after: JobId, limit: int) -> Operation[JobId | None]:
+    """Judge one page of waiting jobs; returns the start of the next page."""
     rows = yield query("waiting_page", after=after, limit=limit)
     ids = [row[0] for row in rows]
     yield from judge_waiting(ids)
@@ -98,7 +114,7 @@ def sweep(after: JobId, limit: int) -> Operation[JobId | None]:
 
 
 def _step(job: WaitingJob, dependencies: list[DependencyState], *, insist: bool) -> DependencyStep:
-    step = next_step(job.after_when, job.after_failed, [need.state for need in dependencies])
+    step = next_step(job.after_when, job.after_failed, [dependency.state for dependency in dependencies])
     return DependencyStep.START if insist and step in (DependencyStep.CANCEL, DependencyStep.HOLD) else step
 
 
@@ -131,12 +147,12 @@ def _cancel(
 
 
 def _notes(
-    requested: DependencyStep,
+    step: DependencyStep,
     waiting: list[WaitingJob],
     steps: dict[JobId, DependencyStep],
     dependencies: dict[JobId, list[DependencyState]],
 ) -> dict[JobId, str]:
-    return {job.id: reason_for(job.after_when, dependencies[job.id]) for job in waiting if steps[job.id] is requested}
+    return {job.id: reason_for(job.after_when, dependencies[job.id]) for job in waiting if steps[job.id] is step}
 
 
 def _dependents(ids: list[JobId]) -> Operation[list[JobId]]:
@@ -148,12 +164,12 @@ def _dependents(ids: list[JobId]) -> Operation[list[JobId]]:
 
 def _by_job(rows: Iterable[DependencyState]) -> dict[JobId, list[DependencyState]]:
     dependencies: dict[JobId, list[DependencyState]] = defaultdict(list)
-    for need in rows:
-        dependencies[need.job_id].append(need)
+    for row in rows:
+        dependencies[row.job_id].append(row)
     return dependencies
 
 
-def _found(rows: list[tuple[JobId]], what: str) -> list[JobId]:
+def _matches(rows: list[tuple[JobId]], label: str) -> list[JobId]:
     if not rows:
-        raise DependencyNotFound(f"{what}, which this job should start after, matches no job")
+        raise DependencyNotFound(f"{label}, which this job should start after, matches no job")
     return [row[0] for row in rows]

@@ -1,4 +1,4 @@
-"""Enqueueing: jobs come into the store."""
+"""Enqueue: the one way by which jobs enter the store."""
 
 from __future__ import annotations
 
@@ -6,54 +6,59 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from holdfast.domain.jobs.dependencies import After
-from holdfast.domain.jobs.history import EventName
 from holdfast.domain.jobs.job import JobId, Lease, OnLost, State
 from holdfast.domain.jobs.new_job import Actor, Enqueued, NewJob, due_at
-from holdfast.domain.jobs.unique_key import KeyHolder, OnConflict, is_free
-from holdfast.domain.names import MAX_KEY, checked_actor, checked_name, checked_text
-from holdfast.domain.sizes import checked_number
-from holdfast.errors import DuplicateJob, InvalidInput, LeaseLost, StoreUnavailable
-from holdfast.store.engine.backend import Backend
-from holdfast.store.engine.now import read_now
-from holdfast.store.engine.operation import BulkInsert, Operation, Query, Rows, query
+from holdfast.domain.text import MAX_KEY, checked_actor, checked_name, checked_number, checked_text
+from holdfast.errors import InvalidInput, LeaseLost, StoreUnavailable
+from holdfast.store.engine.operation import BulkInsert, Noun, Operation, query, read_now
 from holdfast.store.jobs import dependencies
-from holdfast.store.jobs.events import record
+from holdfast.store.jobs.unique_keys import replaceable_columns, reserve_keys
 
 SYSTEM = frozenset(str(actor) for actor in Actor)
 
 
-class Jobs:
+class Jobs(Noun):
     """Enqueues jobs, one or many, in a transaction of its own or in the caller's."""
-
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
 
     def enqueue(self, request: NewJob, *, holder: Lease | None = None) -> Enqueued:
         """Enqueue one job.
 
-        - The answer says whether the job was created, and its id in both cases.
-        - When the connection breaks, the job is there once, or an error is raised.
-        - *holder*: the running job on whose behalf it is enqueued, its parent.
+        - The answer holds the job's id, and whether the job was created.
+        - When the connection breaks, the job exists once, or an error is raised.
+        - *holder*: the lease of the running job that enqueues it, its parent.
 
         Raises:
             DuplicateJob: The key is taken, and ``on_conflict`` is ``raise``.
             DependencyNotFound: ``after`` names a job, key or label that does not exist.
             LeaseLost: *holder* no longer holds its lease; nothing was written.
         """
+        check_requests([request])
         drawn = self._backend.draw_ids(1)
         check_requests([request])
         if drawn is not None and request.plain and holder is None:
             enqueued = self._enqueue_one(request, drawn[0])
         else:
             enqueued = self._backend.write(_enqueue, [request], drawn, holder=holder)[0]
-        self._backend.notify()
-        return enqueued
+        return self._wake(enqueued)
 
     def _enqueue_one(self, request: NewJob, job_id: JobId) -> Enqueued:
-        """The common case, in one statement. When it inserts nothing it was sent twice."""
-        if not self._backend.run(_one(request, job_id), repeatable=True):
-            rows = self._backend.look(query("asked", id=job_id))
+        """The common case, in one statement. If it inserts nothing, it was sent twice."""
+        insert = query(
+            "enqueue_one",
+            kind=request.kind,
+            queue=request.queue,
+            hold=request.hold,
+            parent_id=request.parent_id,
+            actor=request.actor,
+            max_attempts=request.max_attempts,
+            max_crashes=request.max_crashes,
+            on_lost=request.on_lost,
+            retry=request.retry,
+            no_prefetch=_no_prefetch(request),
+            **replaceable_columns(request, job_id),
+        )
+        if not self._backend.run(insert, repeatable=True):
+            rows = self._backend.fetch(query("asked", id=job_id))
             if rows != [(request.kind, request.payload, request.actor)]:
                 raise StoreUnavailable(
                     f"job id {job_id} is taken: the database has lost ids that it gave out before",
@@ -64,42 +69,33 @@ class Jobs:
     def enqueue_many(self, requests: Sequence[NewJob], *, holder: Lease | None = None) -> list[Enqueued]:
         """Enqueue many jobs in one transaction: all of them, or none.
 
-        The answers come in the order of *requests*. Of two that share a key, the later
-        one is answered with the id of the earlier.
+        The answers come in the order of *requests*. If two requests share a key, the later
+        one gets the id of the earlier.
         """
         if not requests:
             return []
-        drawn = self._backend.draw_ids(len(requests))
         check_requests(requests)
-        enqueued = self._backend.write(_enqueue, requests, drawn, holder=holder)
-        self._backend.notify()
-        return enqueued
+        drawn = self._backend.draw_ids(len(requests))
+        return self._wake(self._backend.write(_enqueue, requests, drawn, holder=holder))
 
     def enqueue_on(self, connection: Any, requests: Sequence[NewJob]) -> list[Enqueued]:
         """Enqueue in the caller's transaction: the jobs exist if and only if it commits.
 
         Raises:
-            OtherDatabase: The connection leads elsewhere.
-            NoTransaction: It is in autocommit mode outside a transaction.
+            OtherDatabase: The connection leads to another database.
+            NoTransaction: The connection is in autocommit mode outside a transaction.
         """
-        return self._backend.run_on(connection, enqueue_flow(requests, None))
+        return self._backend.run_on(connection, enqueue_operation(requests, None))
 
     async def aenqueue_on(self, connection: Any, requests: Sequence[NewJob]) -> list[Enqueued]:
-        """The same on an async connection."""
-        return await self._backend.arun_on(connection, enqueue_flow(requests, None))
+        """Enqueue in the caller's transaction on an async connection."""
+        return await self._backend.arun_on(connection, enqueue_operation(requests, None))
 
 
-def enqueue_flow(requests: Sequence[NewJob], drawn: list[JobId] | None) -> Operation[list[Enqueued]]:
-    """The enqueue as part of another operation."""
+def enqueue_operation(requests: Sequence[NewJob], drawn: list[JobId] | None) -> Operation[list[Enqueued]]:
+    """Enqueue as a part of another operation."""
     check_requests(requests)
     return _enqueue(requests, drawn)
-
-
-def check_requests(requests: Sequence[NewJob]) -> None:
-    """Refuse requests that no store should have to keep."""
-    seen: set[tuple[str, str, str]] = set()
-    for request in requests:
-        _check(request, seen)
 
 
 def _enqueue(
@@ -114,29 +110,18 @@ def _enqueue(
     return answers
 
 
-def reserve_keys(requests: Sequence[NewJob], ids: Sequence[JobId]) -> Operation[list[Enqueued]]:
-    """Decide for each request, by its unique key, whether it becomes a job."""
-    answers = [Enqueued(job_id, True) for job_id in ids]
-    first: dict[tuple[str, str], int] = {}  # each key, and the first request for it
-    for i, request in enumerate(requests):
-        if request.unique is not None:
-            first.setdefault(_key(request), i)
-    if not first:
-        return answers
-    columns = _key_columns(requests, ids, [first[key] for key in sorted(first)])
-    holders: list[KeyHolder] = yield query("take_keys", KeyHolder, requested=columns)
-    owner = {(h.kind, h.key): h.job_id for h in holders}
-    taken = [h for h in holders if h.job_id != ids[first[h.kind, h.key]]]
-    if taken:
-        free = yield from _free_keys(taken)
-        if free:
-            yield query("give_keys", requested=_key_columns(requests, ids, [first[key] for key in sorted(free)]))
-            owner |= {key: ids[first[key]] for key in free}
-    for i, request in enumerate(requests):
-        if request.unique is not None and owner[_key(request)] != ids[i]:
-            again = first[_key(request)] != i
-            answers[i] = yield from _conflict(request, owner[_key(request)], again=again)
-    return answers
+def _check_holder(holder: Lease) -> Operation[None]:
+    rows = yield query("check_holder", id=holder.job_id, token=holder.token)
+    if not rows:
+        raise LeaseLost(f"job {holder.job_id} no longer holds its lease; its children were not enqueued")
+
+
+def draw_ids(count: int) -> Operation[list[JobId]]:
+    """Draw ids for new jobs, on backends that draw them inside the transaction."""
+    rows = yield query("draw_ids", count=count)
+    if len(rows) == count:
+        return [row[0] for row in rows]
+    return [JobId(rows[0][0] + offset) for offset in range(count)]
 
 
 def insert_jobs(
@@ -148,120 +133,23 @@ def insert_jobs(
     holder: Lease | None = None,
 ) -> Operation[None]:
     """Insert the requests that :func:`reserve_keys` answered as created, with their dependencies."""
-    fresh = [i for i, answer in enumerate(answers) if answer.created]
-    if not fresh:
+    created = [i for i, answer in enumerate(answers) if answer.created]
+    if not created:
         return
-    new, own = [requests[i] for i in fresh], [ids[i] for i in fresh]
-    yield BulkInsert("job", _job_columns(new, own, now, holder))
-    yield BulkInsert("live", _live_columns(new, own, now))
-    traced = {job_id: request.trace for request, job_id in zip(new, own, strict=True) if request.trace}
+    new, new_ids = [requests[i] for i in created], [ids[i] for i in created]
+    yield BulkInsert("job", _job_columns(new, new_ids, now, holder))
+    yield BulkInsert("live", _live_columns(new, new_ids, now))
+    traced = {job_id: request.trace for request, job_id in zip(new, new_ids, strict=True) if request.trace}
     if traced:
         yield BulkInsert("trace", {"job_id": [*traced], "context": [*traced.values()]})
-    # Only now: one of them may need another.
-    waiting = yield from _write_needs(new, own)
+    # After the jobs: one of them may depend on another.
+    waiting = yield from dependencies.write_dependencies(
+        [(request.after, job_id) for request, job_id in zip(new, new_ids, strict=True) if request.after]
+    )
     yield from dependencies.judge_waiting(waiting)
 
 
-def _key_columns(requests: Sequence[NewJob], ids: Sequence[JobId], places: list[int]) -> Rows:
-    chosen = [requests[i] for i in places]
-    uniques = [request.unique for request in chosen if request.unique is not None]
-    return Rows(
-        kind=[request.kind for request in chosen],
-        key=[unique.key for unique in uniques],
-        job_id=[ids[i] for i in places],
-        scope=[unique.scope for unique in uniques],
-        period=[unique.period for unique in uniques],
-    )
-
-
-def _free_keys(taken: list[KeyHolder]) -> Operation[set[tuple[str, str]]]:
-    """Which of these keys may change hands, looked at under their locks."""
-    rows = yield query("live_among", ids=[h.job_id for h in taken])
-    live = {row[0] for row in rows}
-    return {(h.kind, h.key) for h in taken if is_free(h, live=h.job_id in live)}
-
-
-def _conflict(request: NewJob, owner: JobId, *, again: bool) -> Operation[Enqueued]:
-    """The answer for a request whose key is taken; *again*: by an earlier request of the same call."""
-    assert request.unique is not None
-    match request.on_conflict:
-        case OnConflict.SKIP:
-            return Enqueued(owner, False)
-        case OnConflict.RAISE:
-            raise DuplicateJob(
-                f"the key {request.unique.key!r} of kind {request.kind!r} is taken by job {owner}", job_id=owner
-            )
-        case OnConflict.REPLACE:
-            if again:
-                raise InvalidInput(f"two requests of one call want to replace the key {request.unique.key!r}")
-            rows = yield query("replace_job", **_replacement(request, owner))
-            if rows:
-                yield from record(EventName.REPLACED, {owner: None}, actor=request.actor)
-            return Enqueued(owner, False, bool(rows))
-
-
-def _check_holder(holder: Lease) -> Operation[None]:
-    rows = yield query("check_holder", id=holder.job_id, token=holder.token)
-    if not rows:
-        raise LeaseLost(f"job {holder.job_id} no longer holds its lease; its children were not enqueued")
-
-
-def draw_ids(count: int) -> Operation[list[JobId]]:
-    """Ids for new jobs, where they are not drawn before the transaction."""
-    rows = yield query("draw_ids", count=count)
-    if len(rows) == count:
-        return [row[0] for row in rows]
-    return [JobId(rows[0][0] + place) for place in range(count)]
-
-
-def _one(request: NewJob, job_id: JobId) -> Query:
-    return query(
-        "enqueue_one",
-        kind=request.kind,
-        queue=request.queue,
-        hold=request.hold,
-        parent_id=request.parent_id,
-        actor=request.actor,
-        max_attempts=request.max_attempts,
-        max_crashes=request.max_crashes,
-        on_lost=request.on_lost,
-        retry=request.retry,
-        no_prefetch=_careful(request),
-        **_replacement(request, job_id),
-    )
-
-
-def _replacement(request: NewJob, job_id: JobId) -> dict[str, Any]:
-    return {
-        "id": job_id,
-        "payload": request.payload,
-        "label": request.label,
-        "tags": request.tags,
-        "priority": request.priority,
-        "delay": request.delay,
-        "run_at": request.run_at,
-    }
-
-
-def _write_needs(requests: list[NewJob], ids: list[JobId]) -> Operation[list[JobId]]:
-    """Write down who needs whom; answers the jobs that have needs."""
-    requested = [(request.after, job_id) for request, job_id in zip(requests, ids, strict=True) if request.after]
-    if not requested:
-        return []
-    by_id = {need for after, _ in requested if after.only_ids for need in after.ids}
-    if by_id:  # one look for all of them
-        yield from dependencies.find_dependencies(After(ids=tuple(by_id)))
-    found: dict[After, Sequence[JobId]] = {}
-    for after, _ in requested:
-        if after not in found:
-            found[after] = after.ids if after.only_ids else (yield from dependencies.find_dependencies(after))
-    pairs = [(job_id, dependency_id) for after, job_id in requested for dependency_id in found[after]]
-    yield query("write_needs", need=Rows(job_id=[pair[0] for pair in pairs], dependency_id=[pair[1] for pair in pairs]))
-    return sorted({job_id for job_id, _ in pairs})
-
-
 def _job_columns(requests: list[NewJob], ids: list[JobId], now: datetime, holder: Lease | None) -> dict[str, list[Any]]:
-    """What was asked, column by column: most of a bulk's columns hold one value throughout."""
     return {
         "id": ids,
         "kind": [request.kind for request in requests],
@@ -282,7 +170,6 @@ def _job_columns(requests: list[NewJob], ids: list[JobId], now: datetime, holder
 
 
 def _live_columns(requests: list[NewJob], ids: list[JobId], now: datetime) -> dict[str, list[Any]]:
-    """Where the jobs stand at first."""
     dues = [due_at(request, now) for request in requests]
     return {
         "id": ids,
@@ -291,7 +178,7 @@ def _live_columns(requests: list[NewJob], ids: list[JobId], now: datetime) -> di
         "kind": [request.kind for request in requests],
         "priority": [request.priority for request in requests],
         "due_at": dues,
-        "no_prefetch": [_careful(request) for request in requests],
+        "no_prefetch": [_no_prefetch(request) for request in requests],
     }
 
 
@@ -303,23 +190,24 @@ def _first_state(request: NewJob, due: datetime, now: datetime) -> State:
     return State.SCHEDULED if due > now else State.READY
 
 
-def _key(request: NewJob) -> tuple[str, str]:
-    assert request.unique is not None
-    return (request.kind, request.unique.key)
-
-
-def _careful(request: NewJob) -> bool:
+def _no_prefetch(request: NewJob) -> bool:
     return request.on_lost is not OnLost.RETRY
 
 
-def _check(request: NewJob, seen: set[tuple[str, str, str]]) -> None:
-    """Refuse what no store should have to keep; names that were *seen* need no second look."""
-    names = (request.kind, request.queue, request.actor)
-    if names not in seen:
-        checked_name(request.kind, label="the kind")
-        checked_name(request.queue, label="the queue")
-        checked_actor(request.actor, system=SYSTEM)
-        seen.add(names)
+def check_requests(requests: Sequence[NewJob]) -> None:
+    """Refuse requests that no store should keep, before any transaction begins."""
+    checked: set[tuple[str, str, str]] = set()  # most requests of one call share their names
+    for request in requests:
+        names = (request.kind, request.queue, request.actor)
+        if names not in checked:
+            checked_name(request.kind, what="the kind")
+            checked_name(request.queue, what="the queue")
+            checked_actor(request.actor, system=SYSTEM)
+            checked.add(names)
+        _check_values(request)
+
+
+def _check_values(request: NewJob) -> None:
     if request.label is not None:
         checked_name(request.label, label="the label")
     if request.unique is not None:

@@ -1,4 +1,4 @@
-"""The flows that write down what happened to jobs."""
+"""The events of jobs: operations that append to their history."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from holdfast.domain.jobs.job import JobId
 from holdfast.store.engine.operation import Operation, Rows, query
 
 
-def record(name: EventName, facts: Mapping[JobId, object], *, actor: str) -> Operation[None]:
+def record(name: EventName, details: Mapping[JobId, object], *, actor: str) -> Operation[None]:
     """Append one event of the same name per job, with its detail (None for none)."""
-    yield from record_all([(job_id, name, detail) for job_id, detail in facts.items()], actor=actor)
+    yield from record_all([(job_id, name, detail) for job_id, detail in details.items()], actor=actor)
 
 
-def record_all(facts: Sequence[tuple[JobId, EventName, object]], *, actor: str) -> Operation[None]:
+def record_all(events: Sequence[tuple[JobId, EventName, object]], *, actor: str) -> Operation[None]:
     """Append events: job, name, detail."""
-    if not facts:
+    if not events:
         return
     yield query(
         "write_events",
         actor=actor,
         fact=Rows(
-            job_id=[job_id for job_id, _, _ in facts],
-            name=[name for _, name, _ in facts],
-            detail=[None if detail is None else msgspec.json.encode(detail).decode() for _, _, detail in facts],
+            job_id=[job_id for job_id, _, _ in events],
+            name=[name for _, name, _ in events],
+            detail=[None if detail is None else msgspec.json.encode(detail).decode() for _, _, detail in events],
         ),
     )

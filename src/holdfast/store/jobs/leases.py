@@ -1,11 +1,11 @@
-"""Leases: who may run what until when, and how runs end."""
+"""Leases: the right of one worker to run one job until a deadline."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Container, Sequence
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any
 
 from msgspec import Struct
 
@@ -17,13 +17,11 @@ from holdfast.domain.jobs.verdict import Done, Outcome
 from holdfast.domain.names import clean_text
 from holdfast.errors import InvalidInput, LeaseLost
 from holdfast.store.engine.backend import Backend, Timeouts
-from holdfast.store.engine.operation import ById, Operation, query
+from holdfast.store.engine.operation import ById, Noun, Operation, delegate, query, transaction
 from holdfast.store.jobs import dependencies, settlement
 from holdfast.store.jobs.dependencies import FinishedJob
 from holdfast.store.jobs.events import record
 from holdfast.store.jobs.settlement import Settlement, TakenOver
-
-T = TypeVar("T")
 
 DEFAULT_LEASE = timedelta(seconds=60)
 MAX_MESSAGE = 1000
@@ -32,7 +30,7 @@ FIRST = JobId(0)
 
 
 class Renewal(Struct, frozen=True):
-    """A lease that is still the holder's. Not *renewed*: somebody held the row just then."""
+    """A lease that its holder still has. Not *renewed*: another transaction had locked its row."""
 
     job_id: JobId
     renewed: bool
@@ -43,11 +41,11 @@ class _Wait(Struct, frozen=True):
     wait: timedelta
 
 
-class Leases:
-    """Claims jobs for workers and ends their runs. Every write is fenced by the token."""
+class Leases(Noun):
+    """Claims jobs for workers and finishes their runs. The token fences every write."""
 
     def __init__(self, backend: Backend, *, chance: Callable[[], float] = random.random) -> None:
-        self._backend = backend
+        super().__init__(backend)
         self._chance = chance
 
     def claim(
@@ -62,30 +60,35 @@ class Leases:
     ) -> list[Lease]:
         """Take leases on up to *limit* ready jobs, the most urgent first.
 
-        - Every job is handed to exactly one holder, with a token higher than any before.
+        - Every job goes to exactly one holder, with a token higher than any before.
         - Only jobs of these queues and kinds are touched; paused queues start nothing.
-        - Limits of queues are exact over all workers; jobs of limited queues come marked.
-        - *mark*: the starts are marked at once, each costs an attempt if its holder is lost.
-          Jobs that are suspect, or whose ``on_lost`` is not ``retry``, are handed out only so.
+        - Limits of queues are exact over all workers; starts of jobs of limited queues are recorded.
+        - *mark*: the starts are recorded at once, and each costs an attempt if its holder is lost.
+          Poison suspects, and jobs whose ``on_lost`` is not ``retry``, are claimed only this way.
         """
         lanes = {"queues": list(queues), "kinds": list(kinds), "worker": worker, "lease_duration": lease_duration}
         lanes |= {"limit": limit, "mark": mark}
         leases: list[Lease] = self._backend.run(query("claim", Lease, **lanes), timeout=Timeouts.brief)
         if leases and leases[-1].token == 0:
-            leases = self._backend.write(_claim_ranked, lanes)
+            leases = self._claim_ranked(lanes)
         leases.sort(key=lambda lease: (-lease.priority, lease.due_at, lease.job_id))
+        return leases
+
+    @transaction()
+    def _claim_ranked(self, lanes: dict[str, Any]) -> Operation[list[Lease]]:
+        yield query("lock_queues", queues=lanes["queues"])
+        leases: list[Lease] = yield query("claim_ranked", Lease, **lanes)
         return leases
 
     def renew(
         self, leases: Sequence[Lease], *, lease_duration: timedelta = DEFAULT_LEASE, begun: Container[JobId] = ()
     ) -> list[Renewal]:
-        """Extend leases by *term* from now; what is missing in the answer is lost.
+        """Extend leases by *lease_duration* from now; leases that the answer lacks are lost.
 
-        - The runs of *begun* are under way: their starts are marked, if they were not before.
-
-        - A lease that lapsed but that nobody took over is renewed.
-        - A row that somebody else has locked holds up no other renewal.
-        - The answer tells for which jobs a cancel or a pause is wanted.
+        - The runs of *begun* have started: their starts are recorded, if they were not before.
+        - An expired lease is renewed if no other worker took it over.
+        - A row that another transaction has locked does not delay the other renewals.
+        - The answer holds the requested cancels and pauses.
         """
         if not leases:
             return []
@@ -97,11 +100,11 @@ class Leases:
         )
         return self._backend.run(query("renew", Renewal, held=held), repeatable=True, timeout=Timeouts.brief)
 
-    def mark(self, lease: Lease) -> int:
-        """Mark durably that the run begins, and return its attempt number; idempotent.
+    def record_start(self, lease: Lease) -> int:
+        """Record durably that the run starts, and return its attempt number; idempotent.
 
         Raises:
-            LeaseLost: The job was taken over or given back; nothing was written.
+            LeaseLost: The job was taken over or released; nothing was written.
         """
         rows = self._backend.run(query("mark", id=lease.job_id, token=lease.token), repeatable=True)
         if not rows:
@@ -110,18 +113,18 @@ class Leases:
         return number
 
     def settle(self, lease: Lease, outcome: Outcome, *, ran: timedelta | None = None) -> None:
-        """Record how a run ended; a repeated settle with the same outcome is a success.
+        """Record the outcome of a run; a repeated settle with the same outcome is a success.
 
         Raises:
-            LeaseLost: The job was taken over or given back; nothing was written.
+            LeaseLost: The job was taken over or released; nothing was written.
         """
         if self.settle_many([Settlement(lease, outcome, ran)]):
             raise LeaseLost.of(lease.job_id, lease.token)
 
     def settle_many(self, settlements: Sequence[Settlement]) -> set[JobId]:
-        """Record how many runs ended; answers the jobs whose lease was lost.
+        """Record the outcomes of many runs; returns the jobs whose lease was lost.
 
-        A lost lease changes nothing and holds up no other settlement.
+        A lost lease changes nothing and does not delay the other settlements.
         """
         done = [s for s in settlements if isinstance(s.outcome, Done)]
         others = [s for s in settlements if not isinstance(s.outcome, Done)]
@@ -132,48 +135,47 @@ class Leases:
         return lost
 
     def release(self, leases: Sequence[Lease]) -> int:
-        """Return prefetched jobs that were never begun: at no cost, to their places."""
-        return self._notify_after(self._backend.write(settlement.release, list(leases)) if leases else 0)
+        """Return prefetched jobs that never started to their places in the queue, at no cost; returns their number."""
+        return self._wake(self._backend.write(settlement.release, list(leases)) if leases else 0)
 
-    def release_unknown(self, worker: WorkerId, *, queues: Sequence[str], known: Sequence[JobId]) -> int:
-        """Give back what *worker* holds without knowing: the answer to a claim was lost; answers how many.
+    release_unknown = delegate(settlement.release_unknown, wakes=True)
 
-        Nothing of it was begun, so it costs no attempt. No claim of this worker may be under way.
-        """
-        return self._notify_after(self._backend.write(settlement.release_unknown, worker, list(queues), list(known)))
+    @transaction(wakes=True)
+    def take_over(self, *, limit: int = 100) -> Operation[list[TakenOver]]:
+        """Finish up to *limit* expired leases, and decide the next states of their jobs.
 
-    def take_over(self, *, limit: int = 100) -> list[TakenOver]:
-        """End leases that have lapsed, and judge their jobs as the rules say.
-
-        - Queue by queue, the longest lapsed first, no more than *limit*.
+        - Queue by queue, the longest expired first.
         - The token is raised: the old holder can no longer write anything.
-        - A marked start costs an attempt and counts as a crash; an unmarked one costs
-          nothing, and makes the job suspect.
-        - No lease is handed out, and no kind needs to be known.
+        - A recorded start costs an attempt and counts as a crash. Without one the run costs
+          nothing, and the job becomes a poison suspect.
+        - No lease is granted, and no kind has to be registered.
         """
-        return self._notify_after(self._backend.write(settlement.take_over, limit, self._chance))
+        return settlement.take_over(limit, self._chance)
 
     def next_due(self) -> timedelta | None:
-        """How long until the next scheduled job is due, less than nothing when one is; None without one."""
-        rows: list[_Wait] = self._backend.look(query("next_due", _Wait))
+        """The time until the next scheduled job is due, negative if one is overdue; None without one."""
+        rows: list[_Wait] = self._backend.fetch(query("next_due", _Wait))
         return rows[0].wait if rows else None
 
     def any_expired(self) -> bool:
-        """Whether there is a lease to take over."""
-        return bool(self._backend.look(query("any_lapsed")))
+        """Whether any lease has expired."""
+        return bool(self._backend.fetch(query("any_lapsed")))
 
-    def promote(self, *, limit: int = 1000) -> int:
-        """Make scheduled jobs ready whose time has come; answers how many."""
-        return self._notify_after(self._backend.write(_promote, limit))
+    @transaction(wakes=True)
+    def promote(self, *, limit: int = 1000) -> Operation[int]:
+        """Make due scheduled jobs ready; returns their number."""
+        rows = yield query("promote", limit=limit)
+        yield from record(EventName.DUE, dict.fromkeys(row[0] for row in rows), actor=Actor.SWEEPER)
+        return len(rows)
 
-    def sweep_waiting(self, *, after: JobId = FIRST, limit: int = 1000) -> JobId | None:
-        """Judge one page of waiting jobs by their needs; answers where the next page begins.
+    def check_waiting(self, *, after: JobId = FIRST, limit: int = 1000) -> JobId | None:
+        """Judge one page of waiting jobs by their dependencies; returns the start of the next page.
 
-        This is the truth about dependencies: whatever was missed is found here.
+        This repairs every wake-up that was missed when a dependency finished.
         """
-        if not self._backend.look(query("waiting_page", after=after, limit=1)):
+        if not self._backend.fetch(query("waiting_page", after=after, limit=1)):
             return None
-        return self._backend.write(dependencies.sweep, after, limit)
+        return self._backend.write(dependencies.check_waiting, after, limit)
 
     def report(
         self,
@@ -184,16 +186,16 @@ class Leases:
         message: str | None = None,
         checkpoint: str | None = None,
     ) -> None:
-        """Write progress, or a checkpoint for the next attempt; what is not said stays.
+        """Write progress, or a checkpoint for the next attempt; None leaves a value as it is.
 
         Raises:
-            LeaseLost: The job was taken over or given back; nothing was written.
+            LeaseLost: The job was taken over or released; nothing was written.
         """
         text = None if message is None else clean_text(message, limit=MAX_MESSAGE)
         if checkpoint is not None and not is_json(checkpoint, limit=MAX_CHECKPOINT):
             raise InvalidInput(f"a checkpoint is JSON of at most {MAX_CHECKPOINT:,} bytes")
-        told = {"done": done, "total": total, "message": text, "checkpoint": checkpoint}
-        if not self._backend.run(query("report", id=lease.job_id, token=lease.token, **told), repeatable=True):
+        values = {"done": done, "total": total, "message": text, "checkpoint": checkpoint}
+        if not self._backend.run(query("report", id=lease.job_id, token=lease.token, **values), repeatable=True):
             raise LeaseLost.of(lease.job_id, lease.token)
 
     def _settle_done(self, done: list[Settlement]) -> set[JobId]:
@@ -204,27 +206,9 @@ class Leases:
         for job in finished:
             del missing[job.id]
         lost: set[JobId] = self._backend.write(settlement.truly_lost, list(missing.values())) if missing else set()
-        # Ends that were recorded by an answer that got lost: nobody has told their dependents.
+        # Their answer got lost after the commit, so their dependents were not judged.
         has_dependents += missing.keys() - lost
         if has_dependents:
             self._backend.write(dependencies.after_end, has_dependents)
             self._backend.notify()
         return lost
-
-    def _notify_after(self, found: T) -> T:
-        """Wake workers if there is something new for them."""
-        if found:
-            self._backend.notify()
-        return found
-
-
-def _promote(limit: int) -> Operation[int]:
-    rows = yield query("promote", limit=limit)
-    yield from record(EventName.DUE, dict.fromkeys(row[0] for row in rows), actor=Actor.MAINTENANCE)
-    return len(rows)
-
-
-def _claim_ranked(lanes: dict[str, Any]) -> Operation[list[Lease]]:
-    yield query("lock_queues", queues=lanes["queues"])
-    leases: list[Lease] = yield query("claim_ranked", Lease, **lanes)
-    return leases

@@ -1,8 +1,9 @@
-"""What people and programs read: jobs, their history, and why they do not run."""
+"""Queries for jobs: single jobs, pages, counts, their history, and why they do not run."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from msgspec import Struct
 
@@ -12,20 +13,19 @@ from holdfast.domain.fleet.queue import WORKER_SILENCE, Queue, Usage
 from holdfast.domain.jobs.dependencies import DependencyState
 from holdfast.domain.jobs.history import Attempt, Event, WorkerIdentity, all_attempts, all_events
 from holdfast.domain.jobs.job import Job, JobId, State
-from holdfast.domain.jobs.selector import Selector
+from holdfast.domain.jobs.selector import Glob, Selector
 from holdfast.domain.jobs.why import JobSituation, WhyReason, explain
 from holdfast.errors import InvalidInput, JobPruned, NoSuchJob
-from holdfast.store.engine.backend import Backend
-from holdfast.store.engine.now import read_now
-from holdfast.store.engine.operation import Operation, Query, query
-from holdfast.store.fleet.queues import WorkerRow
-from holdfast.store.jobs.selection import conditions
+from holdfast.store.engine.operation import Noun, Operation, Query, query, read, read_now
+from holdfast.store.fleet.workers import WorkerRow
 
 COUNT_CAP = 10_000
+#: Ids that one statement reads.
+ID_PAGE_SIZE = 10_000
 
 
 class Page(Struct, frozen=True):
-    """Some jobs, the newest first, and where the next page begins."""
+    """Some jobs, newest first, and the start of the next page."""
 
     jobs: list[Job]
     next: JobId | None
@@ -38,56 +38,54 @@ class Count(Struct, frozen=True):
     capped: bool
 
 
-class JobQueries:
-    """Reads. Pages and counts cost the same however many jobs there are."""
+class JobQueries(Noun):
+    """Reads jobs. The cost of a page or a count does not depend on the number of jobs."""
 
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
-
-    def get(self, job_id: JobId) -> Job:
+    @read
+    def get(self, job_id: JobId) -> Operation[Job]:
         """One job.
 
         Raises:
-            NoSuchJob: It never existed, or was removed.
-            JobPruned: It ended long ago; only its unique key is kept.
+            NoSuchJob: It never existed, or was deleted.
+            JobPruned: It finished long ago; only its unique key is kept.
         """
-        return self._backend.read(get_job, job_id)
+        return get_job(job_id)
 
     def refuse_missing(self, selector: Selector) -> None:
-        """An id that does not exist is a mistake, also beside others that do.
+        """Refuse a selector with an id that does not exist, even beside ids that do.
 
         Raises:
-            NoSuchJob: It names them.
+            NoSuchJob: It names the missing ids.
         """
         if selector.ids is None:
             return
-        found = {job.id for job in self.all(Selector(ids=selector.ids))}
-        missing = [str(job_id) for job_id in selector.ids if job_id not in found]
+        existing = {job.id for job in self.all(Selector(ids=selector.ids))}
+        missing = [str(job_id) for job_id in selector.ids if job_id not in existing]
         if missing:
             raise NoSuchJob(f"there is no job {', '.join(missing[:10])}")
 
     def state(self, job_id: JobId) -> State:
-        """The state of one job, for those who poll."""
-        rows = self._backend.look(query("state_of", id=job_id))
+        """The state of one job, cheap enough for polling."""
+        rows = self._backend.fetch(query("state_of", id=job_id))
         return State(rows[0][0]) if rows else self.get(job_id).state
 
     def page(self, selector: Selector, *, before: JobId | None = None, limit: int = 50, brief: bool = False) -> Page:
-        """Jobs that match, the newest first; *before* is the ``next`` of the page before.
+        """Matching jobs, newest first; *before* is the ``next`` of the previous page.
 
-        *brief*: without payload, result and checkpoint, and with the beginning of the error only.
+        *brief*: without payload, result and checkpoint, and with only the beginning of the error.
         """
         if limit < 1:
             raise InvalidInput(f"a page holds at least one job, not {limit}")
-        where, values = conditions(selector)
+        where, values = _conditions(selector)
         if before is not None:
             where, values = (*where, "before"), {**values, "before": before}
-        jobs = self._backend.look(
+        jobs = self._backend.fetch(
             Query("select_brief" if brief else "select_jobs", {**values, "limit": limit}, Job, where)
         )
         return Page(jobs, jobs[-1].id if len(jobs) == limit else None)
 
     def all(self, selector: Selector, *, limit: int = 500) -> Iterator[Job]:
-        """All jobs that match, page by page, in flat memory."""
+        """All matching jobs, page by page, in constant memory."""
         before: JobId | None = None
         while True:
             page = self.page(selector, before=before, limit=limit)
@@ -97,30 +95,66 @@ class JobQueries:
             before = page.next
 
     def count(self, selector: Selector, *, cap: int = COUNT_CAP) -> Count:
-        """How many jobs match, counted up to *cap*."""
-        where, values = conditions(selector)
-        rows = self._backend.look(Query("count_jobs", {**values, "limit": cap + 1}, None, where))
+        """The number of matching jobs, counted up to *cap*."""
+        where, values = _conditions(selector)
+        rows = self._backend.fetch(Query("count_jobs", {**values, "limit": cap + 1}, None, where))
         return Count(min(rows[0][0], cap), rows[0][0] > cap)
 
-    def attempts(self, job_id: JobId) -> list[Attempt]:
-        """Every attempt at a job, the one under way included."""
-        return self._backend.read(_attempts, job_id)
+    @read
+    def attempts(self, job_id: JobId) -> Operation[list[Attempt]]:
+        """Every attempt of a job, the running one included."""
+        job = yield from get_job(job_id)
+        rows: list[Attempt] = yield query("attempts_of", Attempt, id=job_id)
+        workers: list[WorkerIdentity] = yield query("worker_facts", WorkerIdentity, id=job.worker)
+        return all_attempts(job, rows, workers[0] if workers else WorkerIdentity())
 
-    def events(self, job_id: JobId) -> list[Event]:
-        """The history of a job, the oldest first: it explains the job's state."""
-        return self._backend.read(_events, job_id)
+    @read
+    def events(self, job_id: JobId) -> Operation[list[Event]]:
+        """The history of a job, oldest first: it explains the job's state."""
+        job = yield from get_job(job_id)
+        rows: list[Event] = yield query("events_of", Event, id=job_id)
+        return all_events(job, rows)
 
     def dependencies(self, job_id: JobId) -> list[DependencyState]:
-        """The jobs that a job needs, and how they stand."""
-        return self._backend.look(query("need_states", DependencyState, ids=[job_id]))
+        """The dependencies of a job and their states."""
+        return self._backend.fetch(query("need_states", DependencyState, ids=[job_id]))
 
-    def why(self, job_id: JobId) -> list[WhyReason]:
-        """Why a job is not running, in words, the nearest reason first."""
-        return explain(self._backend.read(_facts, job_id))
+    @read
+    def why(self, job_id: JobId) -> Operation[list[WhyReason]]:
+        """The reasons why a job is not running, the most direct one first."""
+        job = yield from get_job(job_id)
+        now = yield from read_now()
+        queues: list[Queue] = yield query("get_queue", Queue, name=job.queue)
+        usages: list[Usage] = yield query("queue_usage", Usage, name=job.queue, worker="")
+        dependencies: list[DependencyState] = yield query("need_states", DependencyState, ids=[job_id])
+        workers = yield query("count_workers_for", queue=job.queue, kind=job.kind, silence=SILENCE)
+        ahead = yield query(
+            "count_ahead", queue=job.queue, kind=job.kind, priority=job.priority, due_at=job.due_at, id=job_id
+        )
+        situation = JobSituation(
+            job=job,
+            now=now,
+            queue=queues[0] if queues else None,
+            usage=usages[0] if usages and queues[0].limited else None,
+            dependencies=dependencies,
+            workers=workers[0][0],
+            ahead=ahead[0][0],
+            refusals=(yield from _refusals(job)),
+        )
+        return explain(situation)
+
+
+class Traces(Noun):
+    """The trace contexts that jobs were enqueued with."""
+
+    def of(self, job_id: JobId) -> str | None:
+        """The W3C trace context of a job."""
+        rows: list[tuple[str]] = self._backend.fetch(query("trace_of", id=job_id))
+        return rows[0][0] if rows else None
 
 
 def get_job(job_id: JobId) -> Operation[Job]:
-    """One job, as part of another flow."""
+    """One job, as a part of another operation."""
     if not isinstance(job_id, int) or not 0 <= job_id < 2**63:
         raise NoSuchJob(f"{job_id!r} is no job's id")
     rows: list[Job] = yield Query("select_jobs", {"ids": [job_id], "limit": 1}, Job, ("by_ids",))
@@ -132,48 +166,63 @@ def get_job(job_id: JobId) -> Operation[Job]:
     raise NoSuchJob(f"there is no job {job_id}", job_id=job_id)
 
 
-def _attempts(job_id: JobId) -> Operation[list[Attempt]]:
-    job = yield from get_job(job_id)
-    rows: list[Attempt] = yield query("attempts_of", Attempt, id=job_id)
-    workers: list[WorkerIdentity] = yield query("worker_facts", WorkerIdentity, id=job.worker)
-    return all_attempts(job, rows, workers[0] if workers else WorkerIdentity())
-
-
-def _events(job_id: JobId) -> Operation[list[Event]]:
-    job = yield from get_job(job_id)
-    rows: list[Event] = yield query("events_of", Event, id=job_id)
-    return all_events(job, rows)
-
-
-def _facts(job_id: JobId) -> Operation[JobSituation]:
-    job = yield from get_job(job_id)
-    now = yield from read_now()
-    queues: list[Queue] = yield query("get_queue", Queue, name=job.queue)
-    usages: list[Usage] = yield query("queue_usage", Usage, name=job.queue, worker="")
-    dependencies: list[DependencyState] = yield query("need_states", DependencyState, ids=[job_id])
-    workers = yield query("count_workers_for", queue=job.queue, kind=job.kind, silence=WORKER_SILENCE)
-    ahead = yield query(
-        "count_ahead", queue=job.queue, kind=job.kind, priority=job.priority, due_at=job.due_at, id=job_id
-    )
-    refused = (yield from _refusals(job)) if job.state is State.READY else []
-    return JobSituation(
-        job=job,
-        now=now,
-        queue=queues[0] if queues else None,
-        usage=usages[0] if usages and queues[0].limited else None,
-        dependencies=dependencies,
-        workers=workers[0][0],
-        ahead=ahead[0][0],
-        refusals=refused,
-    )
-
-
 def _refusals(job: Job) -> Operation[list[str]]:
-    """What the autoscalers of the job's queue say about it."""
-    if job.kind != COMMAND:
+    """The reasons of the autoscalers of the job's queue for not starting it."""
+    if job.state is not State.READY or job.kind != COMMAND:
         return []
-    workers: list[WorkerRow] = yield query("list_workers", WorkerRow, silence=WORKER_SILENCE)
-    told = [
-        (worker.host, scaling) for worker in workers if (scaling := load_autoscaler_status(worker.scaling)) is not None
+    workers: list[WorkerRow] = yield query("list_workers", WorkerRow, silence=SILENCE)
+    statuses = [
+        (worker.host, status) for worker in workers if (status := load_autoscaler_status(worker.scaling)) is not None
     ]
-    return refusals(job.id, job.queue, told)
+    return refusals(job.id, job.queue, statuses)
+
+
+# -- selectors -------------------------------------------------------------------------------
+
+
+def select_ids(selector: Selector) -> Operation[list[JobId]]:
+    """The ids of all matching jobs, ascending."""
+    where, values = _conditions(selector)
+    ids: list[JobId] = []
+    while True:
+        after = ids[-1] if ids else JobId(0)
+        rows = yield Query("select_ids", {**values, "after": after, "limit": ID_PAGE_SIZE}, None, (*where, "after"))
+        ids += [row[0] for row in rows]
+        if len(rows) < ID_PAGE_SIZE:
+            return ids
+
+
+def _conditions(selector: Selector) -> tuple[tuple[str, ...], dict[str, Any]]:
+    """The names of the SQL conditions of *selector*, and their parameters."""
+    possible = {
+        "by_ids": ("ids", _list(selector.ids)),
+        "by_keys": ("keys", _list(selector.keys)),
+        _label_condition(selector): ("labels", _globs(selector.labels)),
+        "by_tags": ("tags", _list(selector.tags)),
+        "like_queues": ("queues", _globs(selector.queues)),
+        "like_kinds": ("kinds", _globs(selector.kinds)),
+        _state_condition(selector): ("states", _list(selector.states)),
+        "by_error": ("error", selector.error),
+        "since": ("since", selector.since),
+        "until": ("until", selector.until),
+    }
+    present = {name: pair for name, pair in possible.items() if pair[1] is not None}
+    return tuple(present), dict(present.values())
+
+
+def _label_condition(selector: Selector) -> str:
+    """The index serves whole labels, not patterns."""
+    return "by_labels" if all(Glob(label).exact for label in selector.labels or ()) else "like_labels"
+
+
+def _state_condition(selector: Selector) -> str:
+    states = selector.states or ()
+    return f"only_{states[0]}" if len(states) == 1 else "by_states"
+
+
+def _list(values: tuple[Any, ...] | None) -> list[Any] | None:
+    return None if values is None else list(values)
+
+
+def _globs(values: tuple[str, ...] | None) -> list[Glob] | None:
+    return None if values is None else [Glob(value) for value in values]

@@ -1,4 +1,4 @@
-"""Retention: ended jobs are forgotten after their time, in small steps."""
+"""Retention: finished jobs and other old rows are pruned after their time, in small steps."""
 
 from __future__ import annotations
 
@@ -7,93 +7,78 @@ from datetime import timedelta
 from msgspec import Struct
 
 from holdfast.domain.jobs.job import JobId, State
-from holdfast.store.access.records import ANSWERS_FOR
-from holdfast.store.engine.backend import Backend
-from holdfast.store.engine.operation import Operation, query
+from holdfast.store.access.idempotency import RESPONSE_RETENTION
+from holdfast.store.engine.operation import Noun, Operation, query, transaction
 
 ZERO = timedelta(0)
 
 
 class Retention(Struct, frozen=True, kw_only=True):
-    """How long ended jobs, decisions about plans, and acts of people stay; zero keeps them for ever."""
+    """How long finished jobs, decisions about plans, and audit entries stay; zero keeps them forever."""
 
     done: timedelta = timedelta(days=30)
     cancelled: timedelta = timedelta(days=30)
     dead: timedelta = timedelta(days=90)
     plans: timedelta = timedelta(days=90)
-    acts: timedelta = timedelta(days=365)
+    audit: timedelta = timedelta(days=365)
 
     @property
     def by_state(self) -> dict[State, timedelta]:
         return {State.DONE: self.done, State.CANCELLED: self.cancelled, State.DEAD: self.dead}
 
 
-class Pruner:
-    """Forgets what is past its time."""
-
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
+class Pruner(Noun):
+    """Prunes rows past their retention. Each method returns the number of pruned rows."""
 
     def prune(self, retention: Retention | None = None, *, limit: int = 1000) -> dict[State, int]:
-        """Remove up to *limit* expired jobs of each state, with all their rows; answers how many.
+        """Prune up to *limit* expired jobs of each state, with all their rows.
 
-        A job that a live job needs stays. A key that is taken for ever outlives its job.
+        A job that a live job depends on stays. A key that is taken forever outlives its job.
         """
         ages = (retention or Retention()).by_state
-        return {state: self._prune(state, age, limit) if age > ZERO else 0 for state, age in ages.items()}
+        return {state: self._prune_state(state, age, limit) if age > ZERO else 0 for state, age in ages.items()}
 
-    def _prune(self, state: State, age: timedelta, limit: int) -> int:
-        if not self._backend.look(query("expired", state=state, age=age, limit=1)):
+    def _prune_state(self, state: State, age: timedelta, limit: int) -> int:
+        if not self._backend.fetch(query("expired", state=state, age=age, limit=1)):
             return 0
-        return self._backend.write(_prune, state, age, limit)
+        return self._prune_jobs(state, age, limit)
+
+    @transaction()
+    def _prune_jobs(self, state: State, age: timedelta, limit: int) -> Operation[int]:
+        rows = yield query("expired", state=state, age=age, limit=limit)
+        ids = [JobId(row[0]) for row in rows]
+        if ids:
+            yield query("forget", ids=ids)
+        return len(ids)
 
     def prune_keys(self, *, limit: int = 1000) -> int:
-        """Remove up to *limit* keys whose period is over and whose job no longer lives; answers how many."""
+        """Prune up to *limit* keys whose period is over and whose job is not live."""
         return len(self._backend.run(query("forget_keys", limit=limit), repeatable=True))
 
     def prune_workers(self, retention: Retention | None = None, *, limit: int = 1000) -> int:
-        """Remove up to *limit* workers that ended, or fell silent, before every kept job did; answers how many.
+        """Prune up to *limit* workers that stopped, or were last seen, before every kept job finished.
 
-        While some jobs are kept for ever, so are the workers that ran them.
+        While jobs are kept forever, the workers that ran them are too.
         """
         ages = (retention or Retention()).by_state.values()
-        if ZERO in ages:
-            return 0
-        return len(self._backend.run(query("forget_workers", age=max(ages), limit=limit), repeatable=True))
+        return 0 if ZERO in ages else self._prune("forget_workers", age=max(ages), limit=limit)
 
     def prune_plans(self, retention: Retention | None = None, *, limit: int = 1000) -> int:
-        """Remove up to *limit* plans, and as many stretches of skipped ones, past their time; answers how many.
-
-        A plan whose job is live stays.
-        """
+        """Prune up to *limit* expired plans, and as many ranges of skipped plans. A plan whose job is live stays."""
         age = (retention or Retention()).plans
-        if age == ZERO:
-            return 0
-        gone = self._backend.run(query("forget_plans", age=age, limit=limit), repeatable=True)
-        return len(gone) + len(self._backend.run(query("forget_skips", age=age, limit=limit), repeatable=True))
+        return self._prune("forget_plans", "forget_skips", age=age, limit=limit)
 
     def prune_autoscaler(self, retention: Retention | None = None, *, limit: int = 1000) -> int:
-        """Remove up to *limit* decisions of autoscalers, and as many profiles that no run has touched since.
-
-        They stay as long as done jobs do; answers how many.
-        """
+        """Prune up to *limit* decisions of autoscalers, and as many unused profiles. They stay as long as done jobs."""
         age = (retention or Retention()).done
-        if age == ZERO:
-            return 0
-        gone = self._backend.run(query("forget_decisions", age=age, limit=limit), repeatable=True)
-        return len(gone) + len(self._backend.run(query("forget_profiles", age=age, limit=limit), repeatable=True))
+        return self._prune("forget_decisions", "forget_profiles", age=age, limit=limit)
 
     def prune_audit(self, retention: Retention | None = None, *, limit: int = 1000) -> int:
-        """Remove up to *limit* acts past their time, and as many answers that are a day old; answers how many."""
-        age = (retention or Retention()).acts
-        gone = [] if age == ZERO else self._backend.run(query("forget_acts", age=age, limit=limit), repeatable=True)
-        old = self._backend.run(query("forget_answers", age=ANSWERS_FOR, limit=limit), repeatable=True)
-        return len(gone) + len(old)
+        """Prune up to *limit* expired audit entries, and as many stored responses that are a day old."""
+        entries = self._prune("forget_acts", age=(retention or Retention()).audit, limit=limit)
+        return entries + self._prune("forget_answers", age=RESPONSE_RETENTION, limit=limit)
 
-
-def _prune(state: State, age: timedelta, limit: int) -> Operation[int]:
-    rows = yield query("expired", state=state, age=age, limit=limit)
-    ids = [JobId(row[0]) for row in rows]
-    if ids:
-        yield query("forget", ids=ids)
-    return len(ids)
+    def _prune(self, *statements: str, age: timedelta, limit: int) -> int:
+        if age == ZERO:
+            return 0
+        return sum(len(self._backend.run(query(name, age=age, limit=limit), repeatable=True)) for name in statements)

@@ -1,4 +1,4 @@
-"""Flows that end runs: by their holder, or because it was lost."""
+"""Settlement of runs: operations that finish a run for its holder, or because the holder was lost."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from holdfast.store.jobs import dependencies
 from holdfast.store.jobs.dependencies import FinishedJob
 from holdfast.store.jobs.events import record_all
 
-MAX_ERROR = 64 * 1024
+MAX_ERROR_LENGTH = 64 * 1024
 
 
 class Settlement(Struct, frozen=True):
-    """How one run ended. *ran* is how long it took, by the holder's monotonic clock."""
+    """The outcome of one run. *ran* is its duration by the holder's monotonic clock."""
 
     lease: Lease
     outcome: Outcome
@@ -33,7 +33,7 @@ class Settlement(Struct, frozen=True):
 
 
 class TakenOver(Struct, frozen=True):
-    """A lapsed lease that was ended, and what became of its job."""
+    """An expired lease that was finished, and the new state of its job."""
 
     job_id: JobId
     token: Token
@@ -55,15 +55,15 @@ def done_statement(done: list[Settlement]) -> Query:
 
 def release(leases: list[Lease]) -> Operation[int]:
     rows = yield query("give_back", held=held_by(leases))
-    back = {row[0] for row in rows}
-    # Of the rest, what was begun or is lost stays as it is; what a person wants of it is done here.
+    released = {row[0] for row in rows}
+    # The others have started or are lost, or a person has requested something of them: that is done here.
     rest: list[JobNumbers] = yield query(
-        "lock_held", JobNumbers, held=held_by([lease for lease in leases if lease.job_id not in back])
+        "lock_held", JobNumbers, held=held_by([lease for lease in leases if lease.job_id not in released])
     )
     unbegun = [job for job in rest if job.requested and not job.marked]
     ends = [_End(job, judge(job, Released(), chance=0.5), None) for job in unbegun]
     yield from _write_ends(ends, raised=0, actor=Actor.WORKER)
-    return len(back) + len(ends)
+    return len(released) + len(ends)
 
 
 def settle_others(settlements: list[Settlement], chance: Callable[[], float]) -> Operation[set[JobId]]:
@@ -75,8 +75,15 @@ def settle_others(settlements: list[Settlement], chance: Callable[[], float]) ->
     return (yield from truly_lost(missing))
 
 
-def release_unknown(worker: WorkerId, queues: list[str], known: list[JobId]) -> Operation[int]:
-    rows: list[JobNumbers] = yield query("lock_unknown", JobNumbers, worker=worker, queues=queues, known=known)
+def release_unknown(worker: WorkerId, *, queues: Sequence[str], known: Sequence[JobId]) -> Operation[int]:
+    """Release the jobs that *worker* holds without knowing: the answer to a claim was lost.
+
+    Returns their number. None of them has started, so the release costs no attempt. No claim of
+    this worker may be in progress.
+    """
+    rows: list[JobNumbers] = yield query(
+        "lock_unknown", JobNumbers, worker=worker, queues=list(queues), known=list(known)
+    )
     unbegun = [job for job in rows if not job.marked and not job.requested]
     if unbegun:
         yield query("give_back", held=ById(id=[job.job_id for job in unbegun], token=[job.token for job in unbegun]))
@@ -87,26 +94,26 @@ def release_unknown(worker: WorkerId, queues: list[str], known: list[JobId]) -> 
 
 def take_over(limit: int, chance: Callable[[], float]) -> Operation[list[TakenOver]]:
     rows: list[JobNumbers] = yield query("lock_lapsed", JobNumbers, limit=limit)
-    ends = [_End(job, judge(_unwanted(job), Lost(), chance=chance()), None) for job in rows]
-    yield from _write_ends(ends, raised=1, actor=Actor.MAINTENANCE)
+    ends = [_End(job, judge(_without_retry(job), Lost(), chance=chance()), None) for job in rows]
+    yield from _write_ends(ends, raised=1, actor=Actor.SWEEPER)
     return [TakenOver(end.job.job_id, Token(end.job.token + 1), end.verdict.state) for end in ends]
 
 
 def seize(held: list[tuple[JobId, Token]]) -> Operation[None]:
-    """End leases whose holders are known to be gone, though they have not lapsed; their jobs are over."""
-    told = ById(id=[job_id for job_id, _ in held], token=[token for _, token in held])
-    rows: list[JobNumbers] = yield query("lock_held", JobNumbers, held=told)
-    ends = [_End(job, judge(_unwanted(job), Lost(), chance=0.5), None) for job in rows]
+    """Finish leases whose holders are known to be dead, before they expire; their jobs are finished."""
+    locked = ById(id=[job_id for job_id, _ in held], token=[token for _, token in held])
+    rows: list[JobNumbers] = yield query("lock_held", JobNumbers, held=locked)
+    ends = [_End(job, judge(_without_retry(job), Lost(), chance=0.5), None) for job in rows]
     yield from _write_ends(ends, raised=1, actor=Actor.CLIENT)
 
 
-def _unwanted(job: JobNumbers) -> JobNumbers:
-    """A foreground run that was lost is over: the next one has a job of its own."""
+def _without_retry(job: JobNumbers) -> JobNumbers:
+    """A lost foreground run of a batch is finished: the next run has a job of its own."""
     return structs.replace(job, requested=ControlRequest.CANCEL, on_lost=OnLost.RETRY) if job.kind == DRIVER else job
 
 
 class _End(Struct, frozen=True):
-    """A run, under its row's lock, and the verdict on it."""
+    """A run, locked, and the verdict on it."""
 
     job: JobNumbers
     verdict: Verdict
@@ -114,7 +121,7 @@ class _End(Struct, frozen=True):
 
 
 def _write_ends(ends: list[_End], *, raised: int, actor: Actor) -> Operation[None]:
-    """Write verdicts: the job's new place, its attempt, its event, its dependents' news."""
+    """Write verdicts: the job's new state, its attempt, its event and its effect on dependents."""
     back = [end for end in ends if not end.verdict.state.finished]
     over = [end for end in ends if end.verdict.state.finished]
     if back:
@@ -174,7 +181,7 @@ def _attempt_columns(ends: list[_End]) -> Rows:
 
 
 def truly_lost(settlements: Sequence[Settlement]) -> Operation[set[JobId]]:
-    """Of settlements that changed no row, those that were not recorded before either."""
+    """The jobs among settlements that changed no row whose outcome was not recorded before either."""
     if not settlements:
         return set()
     held = ById(
@@ -219,4 +226,4 @@ def held_by(leases: Sequence[Lease]) -> Rows:
 
 
 def _clean(error: str | None) -> str | None:
-    return None if error is None else clean_text(error, limit=MAX_ERROR)
+    return None if error is None else clean_text(error, limit=MAX_ERROR_LENGTH)

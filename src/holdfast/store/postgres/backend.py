@@ -1,4 +1,4 @@
-"""PostgreSQL connections: a pool, short transactions, and work that is sent again."""
+"""The PostgreSQL backend: a pool of connections, short transactions, and retries of broken ones."""
 
 from __future__ import annotations
 
@@ -25,9 +25,11 @@ from holdfast.store.engine.operation import (
     Statement,
     arun_operation,
     run_operation,
+    single,
 )
 from holdfast.store.postgres.commits import Commits
-from holdfast.store.postgres.errors import passes, translate
+from holdfast.store.postgres.connection_options import connect_options, prepared_options
+from holdfast.store.postgres.errors import is_temporary, translate
 from holdfast.store.postgres.notifier import Notifier, PostgresListener
 from holdfast.store.postgres.pool import Pool
 from holdfast.store.postgres.schema import check_or_migrate, migrate
@@ -38,13 +40,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_NEVER_A_PLAN = ("enable_seqscan", "enable_bitmapscan", "enable_sort", "enable_hashjoin", "enable_mergejoin")
-
-#: Waits before work is sent again, in seconds. Then the caller is told.
-AGAIN_AFTER = (0.05, 0.2, 0.8, 2.0)
-#: Rings go over this channel; the schema's name takes the place of the first part.
+#: Waits before work is sent again. After the last one the caller gets the error.
+RETRY_DELAYS_S = (0.05, 0.2, 0.8, 2.0)
+#: The channel of notifications; the name of the schema replaces its first word.
 CHANNEL = "holdfast.ready"
-#: In a caller's transaction: one constant payload, delivered with its commit. A setting switches it off.
+#: Notifies in a caller's transaction: one constant payload, delivered with its commit. A setting switches it off.
 NOTIFY = """SELECT pg_notify('holdfast.ready', '')
 WHERE current_setting('holdfast' || '.notify', true) IS DISTINCT FROM 'off'"""
 
@@ -70,71 +70,71 @@ class PostgresBackend:
         self.statements = Statements(schema)
         self._ids = _IdSource(self._draw)
         self._channel = self.statements.in_schema(CHANNEL)
-        self._ringer = Notifier(self._notify)
+        self._notifier = Notifier(self._notify)
         self._closed = threading.Event()
         self._commits = Commits(lambda: self.connect(autocommit=True), self.statements, self._closed)
         self._pool = Pool(
             url,
-            _prepared(url, self._patience) if prepare else {"prepare_threshold": None, **_connect_options(url)},
+            prepared_options(url, self._patience) if prepare else {"prepare_threshold": None, **connect_options(url)},
             size=connections,
             patience=Timeouts.statement.total_seconds(),
         )
-        # A connection of its own: it fails at once, and with the reason, where a pool would wait.
-        with self._translated(), psycopg.connect(url, **_connect_options(url)) as connection:
+        # A connection of its own fails at once, with the reason, where a pool would wait.
+        with self._translated(), psycopg.connect(url, **connect_options(url)) as connection:
             self.installation = check_or_migrate(connection, self.statements, create=create)
 
     # -- Backend ---------------------------------------------------------------------------
 
-    def run(self, ask: Query, *, repeatable: bool = False, timeout: timedelta | None = None) -> list[Any]:
+    def run(self, statement: Query, *, repeatable: bool = False, timeout: timedelta | None = None) -> list[Any]:
         def once(connection: psycopg.Connection[Any]) -> list[Any]:
             if self._prepared:
-                return self.statements.perform(connection, ask)
-            return self._transaction(connection, _single(ask), _begin(timeout or self._patience))
+                return self.statements.perform(connection, statement)
+            return self._transaction(connection, single(statement), _begin(timeout or self._patience))
 
         limit = timeout or Timeouts.call
-        return self._insist(once, limit) if repeatable else self._once(once, limit)
+        return self._retry(once, limit) if repeatable else self._once(once, limit)
 
-    def look(self, ask: Query) -> list[Any]:
-        return self.run(ask, repeatable=True)
+    def fetch(self, statement: Query) -> list[Any]:
+        return self.run(statement, repeatable=True)
 
-    def write(self, flow: OperationFunction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    def write(self, operation: OperationFunction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         def once(connection: psycopg.Connection[Any]) -> T:
-            return self._transaction(connection, flow(*args, **kwargs), _begin(self._patience))
+            return self._transaction(connection, operation(*args, **kwargs), _begin(self._patience))
 
-        return self._insist(once)
+        return self._retry(once)
 
-    def read(self, flow: OperationFunction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    def read(self, operation: OperationFunction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         def once(connection: psycopg.Connection[Any]) -> T:
             begin = _begin(self._patience, mode="ISOLATION LEVEL REPEATABLE READ READ ONLY")
-            return self._transaction(connection, flow(*args, **kwargs), begin, writes=False)
+            return self._transaction(connection, operation(*args, **kwargs), begin, writes=False)
 
-        return self._insist(once)
+        return self._retry(once)
 
     def draw_ids(self, count: int) -> list[JobId] | None:
         return self._ids.draw(count)
 
-    def run_on(self, connection: Any, flow: Operation[T]) -> T:
+    def run_on(self, connection: Any, operation: Operation[T]) -> T:
         if not isinstance(connection, psycopg.Connection):
             raise OtherDatabase(f"this store is PostgreSQL, and {type(connection).__name__} is no psycopg connection")
         _refuse_autocommit(connection)
         with self._translated():
-            self._same_installation(_installation(connection, self.statements))
-            # A savepoint: a refused enqueue leaves nothing behind, whatever the caller does next.
+            self._check_installation(_installation(connection, self.statements))
+            # A savepoint: a refused enqueue leaves nothing in the caller's transaction.
             with connection.transaction():
-                result = run_operation(flow, self._performer(connection))
+                result = run_operation(operation, self._performer(connection))
                 connection.execute(self.statements.in_schema(NOTIFY).encode())
                 return result
 
-    async def arun_on(self, connection: Any, flow: Operation[T]) -> T:
+    async def arun_on(self, connection: Any, operation: Operation[T]) -> T:
         if isinstance(connection, psycopg.Connection):
-            return self.run_on(connection, flow)
+            return self.run_on(connection, operation)
         if not isinstance(connection, psycopg.AsyncConnection):
             raise OtherDatabase(f"this store is PostgreSQL, and {type(connection).__name__} is no psycopg connection")
         _refuse_autocommit(connection)
         with self._translated():
-            self._same_installation(await _ainstallation(connection, self.statements))
+            self._check_installation(await _ainstallation(connection, self.statements))
             async with connection.transaction():
-                result = await arun_operation(flow, lambda step: self.statements.aperform(connection, step))
+                result = await arun_operation(operation, lambda each: self.statements.aperform(connection, each))
                 await connection.execute(self.statements.in_schema(NOTIFY).encode())
                 return result
 
@@ -145,11 +145,11 @@ class PostgresBackend:
             self._commits.commit(connection, self._commits.written(connection))
 
     def notify(self) -> None:
-        self._ringer.notify()
+        self._notifier.notify()
 
-    def listen(self, heard: Callable[[], None]) -> PostgresListener:
+    def listen(self, wake: Callable[[], None]) -> PostgresListener:
         return PostgresListener(
-            lambda: psycopg.connect(self.url, **_connect_options(self.url)), self._channel, heard=heard
+            lambda: psycopg.connect(self.url, **connect_options(self.url)), self._channel, wake=wake
         )
 
     def migrate(self) -> list[int]:
@@ -162,11 +162,11 @@ class PostgresBackend:
         return PostgresDatabase(self)
 
     def connect(self, *, autocommit: bool = False) -> psycopg.Connection[Any]:
-        """A connection beside the pool, for what is seldom done."""
-        return psycopg.connect(self.url, **{**_connect_options(self.url), "autocommit": autocommit})
+        """A connection outside the pool, for rare work."""
+        return psycopg.connect(self.url, **{**connect_options(self.url), "autocommit": autocommit})
 
     def close(self) -> None:
-        self._ringer.close()
+        self._notifier.close()
         self._closed.set()
         self._pool.close()
 
@@ -176,28 +176,28 @@ class PostgresBackend:
         with self._translated(), self._pool.connection(limit=limit.total_seconds()) as connection:
             return work(connection)
 
-    def _insist(self, work: Callable[[psycopg.Connection[Any]], T], limit: timedelta = Timeouts.call) -> T:
-        """Send *work* again when the connection broke, until *limit*: its effect is the same once or twice."""
+    def _retry(self, work: Callable[[psycopg.Connection[Any]], T], limit: timedelta = Timeouts.call) -> T:
+        """Send *work* again after a broken connection, until *limit*; a second run of it is harmless."""
         began = time.monotonic()
-        for wait in AGAIN_AFTER:
+        for wait in RETRY_DELAYS_S:
             left = limit.total_seconds() - (time.monotonic() - began)
             try:
                 with self._pool.connection(limit=left) as connection:
                     return work(connection)
             except psycopg.Error as error:
                 left = limit.total_seconds() - (time.monotonic() - began)
-                if not passes(error) or left < wait:
+                if not is_temporary(error) or left < wait:
                     raise translate(error) from error
             if self._closed.wait(wait):
                 break
         return self._once(work, limit)
 
     def _transaction(
-        self, connection: psycopg.Connection[Any], flow: Operation[T], begin: str, *, writes: bool = True
+        self, connection: psycopg.Connection[Any], operation: Operation[T], begin: str, *, writes: bool = True
     ) -> T:
         connection.execute(begin.encode())
         try:
-            result = run_operation(flow, self._performer(connection))
+            result = run_operation(operation, self._performer(connection))
             written = self._commits.written(connection) if writes else None
         except BaseException:
             if not connection.closed and connection.info.transaction_status != TransactionStatus.IDLE:
@@ -207,18 +207,18 @@ class PostgresBackend:
         return result
 
     def _performer(self, connection: psycopg.Connection[Any]) -> Callable[[Statement], list[Any]]:
-        return lambda step: self.statements.perform(connection, step)
+        return lambda each: self.statements.perform(connection, each)
 
     def _notify(self) -> None:
-        # A ring may be lost with the server: nobody waits until it is on disk.
+        # A notification may be lost with the server, so the commit does not wait for the disk.
         notify = ("SELECT set_config('synchronous_commit', 'off', true), pg_notify(%s, '')", (self._channel,))
         self._once(lambda connection: connection.execute(*notify), Timeouts.brief)
 
     def _draw(self, count: int) -> list[JobId]:
         return [JobId(row[0]) for row in self.run(Query("draw_ids", {"count": count}), repeatable=True)]
 
-    def _same_installation(self, found: tuple[Any, ...] | None) -> None:
-        if found is None or found[0] != self.installation:
+    def _check_installation(self, row: tuple[Any, ...] | None) -> None:
+        if row is None or row[0] != self.installation:
             raise OtherDatabase("the connection does not lead to the database of this app")
 
     @contextmanager
@@ -230,50 +230,46 @@ class PostgresBackend:
 
 
 def _begin(timeout: timedelta, *, mode: str = "") -> str:
-    """Every transaction limits its own time; a session setting would not survive PgBouncer."""
+    """Begin a transaction that limits its own time; a session setting would not survive PgBouncer."""
     limit = int(timeout.total_seconds() * 1000)
     return (
         f"BEGIN {mode}; SET LOCAL statement_timeout = {limit}; SET LOCAL idle_in_transaction_session_timeout = {limit}"
     )
 
 
-def _single(ask: Query) -> Operation[list[Any]]:
-    return (yield ask)
-
-
 class _IdSource:
-    """Draws ids in growing blocks, so that a busy enqueuer asks once for a thousand."""
+    """Draws ids in growing blocks, so that a busy process needs one query for a thousand."""
 
-    LARGEST = 1000
+    MAX_BLOCK_SIZE = 1000
 
     def __init__(self, draw: Callable[[int], list[JobId]]) -> None:
         self._draw = draw
         self._lock = threading.Lock()
-        self._left: list[JobId] = []
+        self._remaining: list[JobId] = []
         self._block = 1
 
     def draw(self, count: int) -> list[JobId]:
         with self._lock:
-            if len(self._left) < count:
-                self._left += self._draw(max(count - len(self._left), self._block))
-                self._block = min(self._block * 2, self.LARGEST)
-            drawn, self._left = self._left[:count], self._left[count:]
+            if len(self._remaining) < count:
+                self._remaining += self._draw(max(count - len(self._remaining), self._block))
+                self._block = min(self._block * 2, self.MAX_BLOCK_SIZE)
+            drawn, self._remaining = self._remaining[:count], self._remaining[count:]
             return drawn
 
 
 def _installation(connection: psycopg.Connection[Any], statements: Statements) -> tuple[Any, ...] | None:
-    """The installation that a connection leads to, without spoiling its transaction."""
+    """The installation that a connection leads to; a missing table does not abort its transaction."""
     cursor = connection.cursor(row_factory=tuple_row)
-    there = cursor.execute(_installation_query(statements)).fetchone()
-    if there is None or not there[0]:
+    exists = cursor.execute(_installation_query(statements)).fetchone()
+    if exists is None or not exists[0]:
         return None
     return cursor.execute(statements.text(Query("read_installation", {}))).fetchone()
 
 
 async def _ainstallation(connection: psycopg.AsyncConnection[Any], statements: Statements) -> tuple[Any, ...] | None:
     cursor = connection.cursor(row_factory=tuple_row)
-    there = await (await cursor.execute(_installation_query(statements))).fetchone()
-    if there is None or not there[0]:
+    exists = await (await cursor.execute(_installation_query(statements))).fetchone()
+    if exists is None or not exists[0]:
         return None
     return await (await cursor.execute(statements.text(Query("read_installation", {})))).fetchone()
 
@@ -286,47 +282,3 @@ def _refuse_autocommit(connection: psycopg.Connection[Any] | psycopg.AsyncConnec
     idle = connection.info.transaction_status == TransactionStatus.IDLE
     if connection.autocommit and idle:
         raise NoTransaction("the connection is in autocommit mode and no transaction is open")
-
-
-def _prepared(url: str, patience: timedelta = Timeouts.statement) -> dict[str, Any]:
-    """Prepared statements are planned once, for tables of any size to come.
-
-    A plan made while a table was empty would read, hash or sort all of it when it is full, so
-    none of that is ever a plan: rows are found by an index, in its order. And since every
-    statement then has only one good plan, it need not be weighed again at each call.
-    """
-    given = psycopg.conninfo.conninfo_to_dict(url).get("options") or ""
-    limit = int(patience.total_seconds() * 1000)
-    settings = {
-        "plan_cache_mode": "force_generic_plan",
-        "jit": "off",
-        "timezone": "UTC",
-        "statement_timeout": limit,
-        **dict.fromkeys(_NEVER_A_PLAN, "off"),
-    }
-    options = " ".join([str(given), *(f"-c {name}={value}" for name, value in settings.items())])
-    return {**_connect_options(url), "options": options.strip(), "prepare_threshold": 2}
-
-
-def readable(url: str) -> bool:
-    """Whether libpq understands *url*, with one ``@`` at most: a second one belongs to a password."""
-    try:
-        psycopg.conninfo.conninfo_to_dict(url)
-    except psycopg.ProgrammingError:
-        return False
-    return url.partition("?")[0].count("@") <= 1
-
-
-def _connect_options(url: str) -> dict[str, Any]:
-    """Client-side limits on dead peers; what the URL says itself wins."""
-    seconds = int(Timeouts.connect.total_seconds())
-    options: dict[str, Any] = {
-        "connect_timeout": seconds,
-        "tcp_user_timeout": int(Timeouts.statement.total_seconds() * 1000),
-        "keepalives_idle": 10,
-        "keepalives_interval": 5,
-        "application_name": "holdfast",
-        "autocommit": True,
-    }
-    given = psycopg.conninfo.conninfo_to_dict(url)
-    return {name: value for name, value in options.items() if name not in given}

@@ -1,8 +1,8 @@
-"""Commits whose answer is lost: the server is asked what became of the transaction.
+"""Commits whose answer is lost: the server is queried for the status of the transaction.
 
-The number of a transaction is not enough to ask by. After a crash PostgreSQL gives the numbers of transactions
-that had not reached the disk out again, and its answer would be about somebody else's. An unlogged table tells
-the lives of a server apart: recovery from a crash empties it, and a promoted standby comes without its row.
+The number of a transaction does not identify it. After a crash PostgreSQL reuses the numbers of transactions
+that had not reached the disk, so the status could be that of another transaction. An unlogged table separates
+the epochs of a server: recovery from a crash empties it, and a promoted standby lacks its row.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from holdfast.errors import StoreUnavailable
 from holdfast.store.engine.backend import Timeouts
 from holdfast.store.postgres.statements import Statements
 
-STATUS_EVERY = timedelta(milliseconds=100)
+STATUS_INTERVAL = timedelta(milliseconds=100)
 
 WRITTEN = "SELECT pg_current_xact_id_if_assigned()::text, (SELECT id::text FROM holdfast.epoch)"
 BEGIN_EPOCH = "INSERT INTO holdfast.epoch (id) VALUES (gen_random_uuid()) ON CONFLICT (single_row) DO NOTHING"
@@ -28,14 +28,14 @@ Connection = psycopg.Connection[Any]
 
 
 class Written(NamedTuple):
-    """A transaction that has written something: its number, and the life of the server that gave it out."""
+    """A transaction that has written something: its number, and the epoch of its server."""
 
     transaction: str
     epoch: str
 
 
 class Commits:
-    """Commits transactions, and finds out what became of those that nobody heard of again."""
+    """Commits transactions, and determines the status of those whose answer was lost."""
 
     def __init__(self, connect: Callable[[], Connection], statements: Statements, closed: threading.Event) -> None:
         self._connect = connect
@@ -45,18 +45,18 @@ class Commits:
         self._status = statements.in_schema(STATUS).encode()
 
     def written(self, connection: Connection) -> Written | None:
-        """What to ask by if the answer to COMMIT is lost; None: nothing was written."""
+        """The identity of a transaction for a status query; None: it has written nothing."""
         row = connection.execute(self._written).fetchone()
         if row is None or row[0] is None:
             return None
         return Written(row[0], row[1] or self._new_epoch())
 
     def commit(self, connection: Connection, written: Written | None) -> None:
-        """Commit; comes back only if the transaction was committed.
+        """Commit; returns only if the transaction was committed.
 
         Raises:
             psycopg.OperationalError: It was not.
-            StoreUnavailable: The server could not be asked, or does not know.
+            StoreUnavailable: The status query failed, or the server does not know.
         """
         try:
             connection.execute("COMMIT")
@@ -65,7 +65,7 @@ class Commits:
                 raise
 
     def _new_epoch(self) -> str:
-        """The first to write after a crash says that a new life has begun, before its own commit."""
+        """Begin a new epoch: the first writer after a crash does this, before its own commit."""
         with self._connect() as connection:
             connection.execute(self._begin_epoch)
             row = connection.execute(self._written).fetchone()
@@ -73,17 +73,17 @@ class Commits:
             return str(row[1])
 
     def _committed(self, written: Written) -> bool:
-        for _ in range(int(Timeouts.statement / STATUS_EVERY)):
-            status, epoch = self._ask(written.transaction)
+        for _ in range(int(Timeouts.statement / STATUS_INTERVAL)):
+            status, epoch = self._query_status(written.transaction)
             if status is not None and epoch != written.epoch:
                 raise StoreUnavailable("the database crashed and no longer knows whether the transaction was committed")
             if status in ("committed", "aborted"):
                 return status == "committed"
-            self._closed.wait(STATUS_EVERY.total_seconds())
+            self._closed.wait(STATUS_INTERVAL.total_seconds())
         raise StoreUnavailable("the database did not say whether the last transaction was committed")
 
-    def _ask(self, transaction: str) -> tuple[str | None, str | None]:
-        """Ask on a new connection: those of the pool may have broken together."""
+    def _query_status(self, transaction: str) -> tuple[str | None, str | None]:
+        """Query on a new connection: those of the pool may all be broken."""
         try:
             with self._connect() as connection:
                 row = connection.execute(self._status, (transaction,)).fetchone()

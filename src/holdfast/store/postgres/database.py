@@ -1,4 +1,4 @@
-"""A PostgreSQL store as a whole: is it sound, how large is it, its roles, and its rows for another store."""
+"""Work on a whole PostgreSQL store: health, size, roles, and copies of its rows."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 Connection = psycopg.Connection[Any]
 
-#: What each role may do on which tables; all of them may read ``meta``.
+#: The privileges of each role by table; all roles may read ``meta``.
 ROLES: dict[str, dict[str, tuple[str, ...]]] = {
-    "reader": {"SELECT": ("*",)},  # but for what opens doors: see PRIVATE
+    "reader": {"SELECT": ("*",)},  # except PRIVATE
     "producer": {
         "SELECT": ("kind", "queue", "job", "live", "finished", "key", "dependency", "epoch"),
         "INSERT": ("kind", "job", "live", "key", "dependency", "event", "epoch", "trace"),
@@ -32,32 +32,31 @@ ROLES: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "worker": {"SELECT, INSERT, UPDATE, DELETE": ("*",)},
 }
-#: What only a worker's role may read: hashes of tokens, what signs sessions, and answers to requests.
+#: Tables that only the role of a worker may read: token hashes, session secrets, stored responses.
 PRIVATE = ("credential", "secret", "idempotency_key")
 OLDEST_SERVER = 140000
-#: Seconds.
-CLOCKS_APART = 2.0
+MAX_CLOCK_OFFSET_S = 2.0
 OLD_TRANSACTION = timedelta(minutes=5)
 #: Rows that a cursor fetches at a time.
-FETCH = 2000
-#: How PostgreSQL's types are told as SQLite keeps them.
-_OUT = {
+FETCH_SIZE = 2000
+#: Conversions of PostgreSQL's types to the forms of SQLite, and back.
+_TO_SQLITE = {
     "timestamp with time zone": "(extract(epoch FROM {0}) * 1000000)::bigint",
     "boolean": "{0}::integer",
     "json": "{0}::text",
     "ARRAY": "to_json({0})::text",
 }
-_IN: dict[str, Callable[[Any], Any]] = {
+_FROM_SQLITE: dict[str, Callable[[Any], Any]] = {
     "timestamp with time zone": from_micros,
     "boolean": bool,
     "ARRAY": json.loads,
 }
-#: Tables that an application may have filled before a copy: what is there stays.
+#: Tables that may have rows before a copy; existing rows stay.
 _SHARED = ("kind", "queue", "worker")
 
 
 class PostgresDatabase:
-    """Works on connections of its own, beside those of jobs."""
+    """Works on connections of its own."""
 
     def __init__(self, backend: PostgresBackend) -> None:
         self._backend = backend
@@ -69,7 +68,7 @@ class PostgresDatabase:
             return f"PostgreSQL {connection.info.server_version // 10000}.{connection.info.server_version % 10000}"
 
     def size(self) -> int:
-        """Bytes of all tables and indexes."""
+        """The size of all tables and indexes, in bytes."""
         with self._connection() as connection:
             return int(self._one(connection, "SELECT coalesce(sum(pg_total_relation_size(oid)), 0) FROM pg_class"
                 " WHERE relnamespace = %s::regnamespace AND relkind = 'r'"))  # fmt: skip
@@ -80,10 +79,10 @@ class PostgresDatabase:
             " WHERE c.relnamespace = %s::regnamespace AND NOT i.indisvalid"
         )
         with self._connection() as connection:
-            return [f"the index {name} is not valid" for (name,) in connection.execute(query, (self._named(),))]
+            return [f"the index {name} is not valid" for (name,) in connection.execute(query, (self._quoted_schema(),))]
 
     def health(self) -> Iterator[HealthCheck]:
-        """The server's version and clock, what this user may do, and what keeps vacuum from its work."""
+        """Checks of the server's version and clock, of this user's privileges, and of vacuum."""
         with self._connection() as connection:
             yield self._version(connection)
             yield self._clock(connection)
@@ -99,7 +98,7 @@ class PostgresDatabase:
         before = time.time()
         (theirs,) = connection.execute("SELECT extract(epoch FROM clock_timestamp())::float8").fetchone() or (0.0,)
         apart = abs(theirs - (before + time.time()) / 2)
-        if apart > CLOCKS_APART:
+        if apart > MAX_CLOCK_OFFSET_S:
             return warn("clock", f"this host's clock is {apart:.1f} s off the database's", "Run NTP on both hosts.")
         return ok("clock", f"{apart * 1000:.0f} ms off the database's")
 
@@ -130,17 +129,17 @@ class PostgresDatabase:
             yield warn("vacuum", text, f"Find out what it does, or SELECT pg_terminate_backend({pid}).")
 
     def vacuum(self) -> None:
-        """Vacuum and analyse every table. Nobody waits."""
+        """Vacuum and analyse every table. No other process waits."""
         with self._connection(autocommit=True) as connection:
             for table in self._tables(connection):
                 connection.execute(sql.SQL("VACUUM (ANALYZE) {}").format(Identifier(self._schema, table)))
 
     def roles(self) -> list[str]:
-        """The statements that make the roles of least privilege: reader, producer, worker."""
+        """The statements that create the roles of least privilege: reader, producer, worker."""
         with self._connection() as connection:
             tables = self._tables(connection)
-            made = [each for role, grants in ROLES.items() for each in self._role(role, grants, tables)]
-            return [statement.as_string(connection) for statement in made]
+            statements = [each for role, grants in ROLES.items() for each in self._role(role, grants, tables)]
+            return [statement.as_string(connection) for statement in statements]
 
     def apply(self, statements: list[str]) -> None:
         with self._connection() as connection:
@@ -158,47 +157,49 @@ class PostgresDatabase:
             hidden = ("meta", *PRIVATE) if role == "reader" else ("meta",)
             chosen = [table for table in tables if table not in hidden] if names == ("*",) else list(names)
             listed = sql.SQL(", ").join(Identifier(self._schema, table) for table in chosen)
-            yield sql.SQL("GRANT {what} ON {tables} TO {role}").format(what=sql.SQL(privileges), tables=listed, **words)
+            yield sql.SQL("GRANT {privileges} ON {tables} TO {role}").format(
+                privileges=sql.SQL(privileges), tables=listed, **words
+            )
         yield sql.SQL("GRANT SELECT ON {schema}.live_view, {schema}.finished_view TO {role}").format(**words)
         if role != "reader":
             yield sql.SQL("GRANT USAGE ON ALL SEQUENCES IN SCHEMA {schema} TO {role}").format(**words)
 
     @contextmanager
     def snapshot(self) -> Iterator[Callable[[str], tuple[list[str], Iterator[Any]]]]:
-        """Columns and rows of each table as SQLite would keep them, all of one moment."""
+        """A function from a table to its columns and rows, in the forms of SQLite, all of one snapshot."""
         with self._connection() as connection:
             connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
 
             def rows(table: str) -> tuple[list[str], Iterator[Any]]:
                 types = self._types(connection, table)
-                told = sql.SQL(", ").join(
-                    sql.SQL(_OUT.get(kind, "{0}")).format(Identifier(name)) for name, kind in types.items()
+                cells = sql.SQL(", ").join(
+                    sql.SQL(_TO_SQLITE.get(kind, "{0}")).format(Identifier(name)) for name, kind in types.items()
                 )
                 order = Identifier("id") if table == "event" else sql.SQL("1, 2")
-                query = sql.SQL("SELECT {} FROM {} ORDER BY {}").format(told, Identifier(self._schema, table), order)
+                query = sql.SQL("SELECT {} FROM {} ORDER BY {}").format(cells, Identifier(self._schema, table), order)
                 return list(types), _fetched(connection, query)
 
             yield rows
 
     def last_id(self) -> int:
-        """The highest id that a job was ever given."""
+        """The highest id of any job so far."""
         with self._connection() as connection:
             query = self._backend.statements.in_schema("SELECT last_value FROM holdfast.job_id")
             (last,) = connection.execute(query.encode()).fetchone() or (0,)
             return int(last)
 
     @contextmanager
-    def filling(self, *, last_id: int) -> Iterator[Callable[[str, list[str], Iterator[Any]], int]]:
-        """Insert rows table by table; all of it is kept, or nothing. New jobs get ids after *last_id*."""
+    def bulk_load(self, *, last_id: int) -> Iterator[Callable[[str, list[str], Iterator[Any]], int]]:
+        """A function that inserts the rows of a table; all tables are kept, or none. New ids follow *last_id*."""
         with self._connection() as connection:
 
-            def fill(table: str, columns: list[str], rows: Iterator[Any]) -> int:
+            def load(table: str, columns: list[str], rows: Iterator[Any]) -> int:
                 types = self._types(connection, table)
-                converters = [_IN.get(types[name]) for name in columns]
-                told = ([_converted(cell, c) for cell, c in zip(row, converters, strict=True)] for row in rows)
-                return self._fill(connection, table, columns, told)
+                converters = [_FROM_SQLITE.get(types[name]) for name in columns]
+                converted = ([_converted(cell, c) for cell, c in zip(row, converters, strict=True)] for row in rows)
+                return self._insert(connection, table, columns, converted)
 
-            yield fill
+            yield load
             query = "SELECT setval('holdfast.job_id', greatest(last_value, %s)) FROM holdfast.job_id"
             connection.execute(self._backend.statements.in_schema(query).encode(), (last_id,))
             for table in ("batch", "inbox", "autoscaler_decision", "audit_entry"):
@@ -208,13 +209,13 @@ class PostgresDatabase:
                 ).replace("batch", table)
                 connection.execute(self._backend.statements.in_schema(query).encode())
 
-    def _fill(self, connection: Connection, table: str, columns: list[str], rows: Iterator[Any]) -> int:
+    def _insert(self, connection: Connection, table: str, columns: list[str], rows: Iterator[Any]) -> int:
         names = sql.SQL(", ").join(map(Identifier, columns))
         where = Identifier(self._schema, table)
         cursor = connection.cursor()
         if table in _SHARED:
-            marks = sql.SQL(", ").join(sql.Placeholder() * len(columns))
-            insert = sql.SQL("INSERT INTO {} ({}) VALUES ({}) ON CONFLICT DO NOTHING").format(where, names, marks)
+            values = sql.SQL(", ").join(sql.Placeholder() * len(columns))
+            insert = sql.SQL("INSERT INTO {} ({}) VALUES ({}) ON CONFLICT DO NOTHING").format(where, names, values)
             cursor.executemany(insert, rows)
             return max(0, cursor.rowcount)
         with cursor.copy(sql.SQL("COPY {} ({}) FROM STDIN").format(where, names)) as copy:
@@ -227,22 +228,22 @@ class PostgresDatabase:
             "SELECT column_name, data_type FROM information_schema.columns"
             " WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position"
         )
-        found = dict(connection.execute(query, (self._schema, table)).fetchall())
+        types = dict(connection.execute(query, (self._schema, table)).fetchall())
         if table == "event":
-            del found["id"]  # the numbers of events are drawn anew where they are copied to
-        return found
+            del types["id"]  # events get new ids in the target of a copy
+        return types
 
     def _tables(self, connection: Connection) -> list[str]:
         query = "SELECT tablename FROM pg_tables WHERE schemaname = %s ORDER BY tablename"
         return [name for (name,) in connection.execute(query, (self._schema,))]
 
     def _one(self, connection: Connection, query: str) -> Any:
-        row = connection.execute(query.encode(), (self._named(),)).fetchone()
+        row = connection.execute(query.encode(), (self._quoted_schema(),)).fetchone()
         assert row is not None
         return row[0]
 
-    def _named(self) -> str:
-        """The schema as ``regnamespace`` reads it."""
+    def _quoted_schema(self) -> str:
+        """The schema in the syntax of ``regnamespace``."""
         return '"' + self._schema.replace('"', '""') + '"'
 
     @contextmanager
@@ -255,9 +256,9 @@ class PostgresDatabase:
 
 
 def _fetched(connection: Connection, query: sql.Composed) -> Iterator[Any]:
-    """The rows, a few thousand at a time: a table may be larger than the memory."""
+    """The rows, fetched in portions: a table may be larger than the memory."""
     with connection.cursor("holdfast_copy") as cursor:
-        cursor.itersize = FETCH
+        cursor.itersize = FETCH_SIZE
         yield from cursor.execute(query)
 
 

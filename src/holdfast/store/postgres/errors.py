@@ -1,4 +1,4 @@
-"""What PostgreSQL's errors mean for the user, and which of them pass."""
+"""Translation of PostgreSQL's errors into Holdfast's, and which of them are temporary."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from psycopg import errors
 
 from holdfast.errors import InvalidInput, JobLocked, SchemaMissing, StoreFull, StoreReadOnly, StoreUnavailable
 
-#: A server that was just promoted, or is about to be, refuses writes for a moment.
-_PASSING = (errors.DeadlockDetected, errors.SerializationFailure, errors.ReadOnlySqlTransaction)
+#: A server refuses writes for a short time around its promotion.
+_TEMPORARY = (errors.DeadlockDetected, errors.SerializationFailure, errors.ReadOnlySqlTransaction)
 
 
-def passes(error: BaseException) -> bool:
-    """Whether the same work may succeed when it is sent again on another connection."""
-    if isinstance(error, _PASSING):
+def is_temporary(error: BaseException) -> bool:
+    """Whether the same work may succeed on another connection."""
+    if isinstance(error, _TEMPORARY):
         return True
     if isinstance(
         error, errors.LockNotAvailable | errors.QueryCanceled | errors.DiskFull | errors.ProgramLimitExceeded
@@ -23,7 +23,7 @@ def passes(error: BaseException) -> bool:
 
 
 def translate(error: BaseException) -> BaseException:
-    """The error to raise in place of a driver's error."""
+    """The error to raise in place of the driver's error."""
     text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     match error:
         case errors.LockNotAvailable():

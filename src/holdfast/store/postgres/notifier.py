@@ -1,4 +1,4 @@
-"""Waking workers on PostgreSQL: NOTIFY after an enqueue, LISTEN in each worker."""
+"""Notifications on PostgreSQL: NOTIFY after an enqueue, LISTEN in each worker."""
 
 from __future__ import annotations
 
@@ -19,39 +19,40 @@ from holdfast.errors import HoldfastError
 
 log = logging.getLogger("holdfast")
 
-#: Rings closer together than this, in seconds, become one.
-COALESCE = 0.005
-#: How long the test of a new ear may take, and the waits before the next one, in seconds.
-TEST = 2.0
-BACKOFF = (0.1, 0.5, 1.0, 2.0)
-#: Where rings do not arrive, so many seconds pass before the next try, and more after each.
-DEAF = (5.0, 30.0, 300.0)
+#: Notifications closer together than this become one.
+COALESCE_WINDOW_S = 0.005
+#: The time limit of the test of a new listener.
+TEST_TIMEOUT_S = 2.0
+#: Waits before a new connection after failures.
+RECONNECT_DELAYS_S = (0.1, 0.5, 1.0, 2.0)
+#: Waits before a new test where notifications do not arrive.
+RETEST_DELAYS_S = (5.0, 30.0, 300.0)
 
 
 class Notifier:
-    """Sends rings from a thread of its own, so that no enqueue waits for one.
+    """Sends notifications from a thread of its own, so that no enqueue waits for one.
 
-    Every NOTIFY takes a lock that all of a server's notifying transactions share, so a busy
-    enqueuer rings once for many jobs, and never in the transaction that writes them.
+    Every NOTIFY takes a lock that all notifying transactions of a server share. So a busy process
+    notifies once for many jobs, and never in the transaction that writes them.
     """
 
     def __init__(self, send: Callable[[], Any]) -> None:
         self._send = send
-        self._wanted = threading.Event()
+        self._requested = threading.Event()
         self._closed = threading.Event()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
     def notify(self) -> None:
-        if not self._wanted.is_set():
-            self._wanted.set()
+        if not self._requested.is_set():
+            self._requested.set()
         if self._thread is None:
             self._start()
 
     def close(self) -> None:
-        """Send what is still to be sent."""
+        """Send a pending notification and stop."""
         self._closed.set()
-        self._wanted.set()
+        self._requested.set()
         if self._thread is not None:
             self._thread.join(1)
             atexit.unregister(self.close)
@@ -59,34 +60,34 @@ class Notifier:
     def _start(self) -> None:
         with self._lock:
             if self._thread is None and not self._closed.is_set():
-                self._thread = threading.Thread(target=self._work, name="holdfast-ringer", daemon=True)
+                self._thread = threading.Thread(target=self._work, name="holdfast-notifier", daemon=True)
                 self._thread.start()
-                # A short-lived process enqueues and ends: its ring must not die with the thread.
+                # A short process may exit right after an enqueue: its notification must not die with the thread.
                 atexit.register(self.close)
 
     def _work(self) -> None:
         while not self._closed.is_set():
-            self._wanted.wait()
-            self._wanted.clear()
-            with suppress(HoldfastError):  # a ring is a hint: workers look by themselves as well
+            self._requested.wait()
+            self._requested.clear()
+            with suppress(HoldfastError):  # only a hint: workers poll as well
                 self._send()
-            self._closed.wait(COALESCE)
+            self._closed.wait(COALESCE_WINDOW_S)
 
 
 class PostgresListener:
-    """Listens on a connection of its own; where rings do not arrive it says so, and tries again later."""
+    """Listens on a connection of its own; if notifications do not arrive it logs a warning and tests again later."""
 
     def __init__(
-        self, connect: Callable[[], psycopg.Connection[Any]], channel: str, *, heard: Callable[[], None]
+        self, connect: Callable[[], psycopg.Connection[Any]], channel: str, *, wake: Callable[[], None]
     ) -> None:
         self._connect = connect
         self._channel = channel
-        self._heard = heard
+        self._wake = wake
         self._works = threading.Event()
         self._closed = threading.Event()
-        self._deaf = 0
-        self._end, self._finished = os.pipe()
-        self._thread = threading.Thread(target=self._work, name="holdfast-ear", daemon=True)
+        self._failed_tests = 0
+        self._close_signal, self._close_sender = os.pipe()
+        self._thread = threading.Thread(target=self._work, name="holdfast-listener", daemon=True)
         self._thread.start()
 
     @property
@@ -100,9 +101,9 @@ class PostgresListener:
     def close(self) -> None:
         if not self._closed.is_set():
             self._closed.set()
-            os.close(self._finished)
+            os.close(self._close_sender)
             self._thread.join(2)
-            os.close(self._end)
+            os.close(self._close_signal)
 
     def _work(self) -> None:
         failures = 0
@@ -114,35 +115,35 @@ class PostgresListener:
             except psycopg.Error:
                 failures += 1
             self._works.clear()
-            self._closed.wait(BACKOFF[min(failures, len(BACKOFF) - 1)])
+            self._closed.wait(RECONNECT_DELAYS_S[min(failures, len(RECONNECT_DELAYS_S) - 1)])
 
     def _listen(self, connection: psycopg.Connection[Any]) -> None:
         connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._channel)))
-        if not self._tested(connection):
-            if self._deaf == 0:
+        if not self._test(connection):
+            if self._failed_tests == 0:
                 log.warning("NOTIFY does not reach this worker (is PgBouncer between?); new jobs are found by polling")
-            self._closed.wait(DEAF[min(self._deaf, len(DEAF) - 1)])
-            self._deaf += 1
+            self._closed.wait(RETEST_DELAYS_S[min(self._failed_tests, len(RETEST_DELAYS_S) - 1)])
+            self._failed_tests += 1
             return
-        self._deaf = 0
+        self._failed_tests = 0
         self._works.set()
-        # Listen first, then read: what came before the LISTEN was told to nobody.
-        self._heard()
+        # Wake once: changes before the LISTEN sent no notification here.
+        self._wake()
         while not self._closed.is_set():
             self._wait(connection)
             if list(connection.notifies(timeout=0)):
-                self._heard()
+                self._wake()
 
-    def _tested(self, connection: psycopg.Connection[Any]) -> bool:
-        """Ring once, by another connection, and see whether it arrives."""
-        word = secrets.token_hex(8)
+    def _test(self, connection: psycopg.Connection[Any]) -> bool:
+        """Whether a notification from another connection arrives."""
+        payload = secrets.token_hex(8)
         with self._connect() as other:
-            other.execute("SELECT pg_notify(%s, %s)", (self._channel, word))
-        return any(notify.payload == word for notify in connection.notifies(timeout=TEST, stop_after=1))
+            other.execute("SELECT pg_notify(%s, %s)", (self._channel, payload))
+        return any(notify.payload == payload for notify in connection.notifies(timeout=TEST_TIMEOUT_S, stop_after=1))
 
     def _wait(self, connection: psycopg.Connection[Any]) -> None:
-        """Until the server has something to say, or the ear is closed."""
-        look = select.poll()
-        look.register(connection.fileno(), select.POLLIN)
-        look.register(self._end, select.POLLIN | select.POLLHUP)
-        look.poll()
+        """Wait until the server sends something, or the listener is closed."""
+        poll = select.poll()
+        poll.register(connection.fileno(), select.POLLIN)
+        poll.register(self._close_signal, select.POLLIN | select.POLLHUP)
+        poll.poll()

@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL, and a limit on every call: a peer that is gone never says so."""
+"""The pool of PostgreSQL connections, with a time limit on every call: a dead peer sends no error."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ import psycopg
 
 from holdfast.errors import StoreUnavailable
 
-#: A connection that nobody needed for so long, in seconds, is closed.
-IDLE = 60.0
-#: How often calls under way are looked at, in seconds.
-LOOK_EVERY = 0.5
+#: Idle connections are closed after this time.
+IDLE_TIMEOUT_S = 60.0
+#: The interval at which running calls are checked.
+POLL_INTERVAL_S = 0.5
 
 Connection = psycopg.Connection[Any]
 
 
 class Pool:
-    """Hands out connections, made in the caller's own thread: an error comes at once, with its reason.
+    """Provides connections, opened in the caller's thread: an error comes at once, with its reason.
 
-    When one turns out to be broken, those that lie idle are not trusted either.
+    After one broken connection, all idle ones are closed too.
     """
 
     def __init__(self, url: str, options: dict[str, Any], *, size: int, patience: float) -> None:
@@ -42,7 +42,7 @@ class Pool:
 
     @contextmanager
     def connection(self, *, limit: float) -> Iterator[Connection]:
-        """A connection for one call, which is broken off after *limit* seconds."""
+        """A connection for one call, which is aborted after *limit* seconds."""
         if not self._free.acquire(timeout=self._patience):
             raise StoreUnavailable(
                 f"all {self._size} connections to the database are in use", hint="Run fewer slots in one process."
@@ -58,7 +58,7 @@ class Pool:
             self._free.release()
 
     def close(self) -> None:
-        """Close what is idle; what is in use is closed when it comes back."""
+        """Close idle connections; those in use are closed when they are returned."""
         self._closed = True
         self._calls.close()
         self._close_idle()
@@ -69,7 +69,7 @@ class Pool:
         with suppress(IndexError):
             while True:
                 connection, _ = self._idle.pop()
-                if not connection.closed and _silent(connection):
+                if not connection.closed and _is_silent(connection):
                     return connection
                 connection.close()
         return psycopg.connect(self._url, **self._options)
@@ -78,7 +78,7 @@ class Pool:
         usable = not connection.closed and connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
         if usable and not self._closed:
             self._idle.append((connection, time.monotonic()))
-            self._close_idle(longer_than=IDLE)
+            self._close_idle(longer_than=IDLE_TIMEOUT_S)
             return
         connection.close()
         self._close_idle()
@@ -89,20 +89,20 @@ class Pool:
                 self._idle.popleft()[0].close()
 
 
-def _silent(connection: Connection) -> bool:
-    """A server that has something to say to an idle connection says goodbye."""
-    look = select.poll()
-    look.register(connection.fileno(), select.POLLIN)
-    return not look.poll(0)
+def _is_silent(connection: Connection) -> bool:
+    """Whether an idle connection has no input: any input announces its end."""
+    poll = select.poll()
+    poll.register(connection.fileno(), select.POLLIN)
+    return not poll.poll(0)
 
 
 class Calls:
-    """The calls under way. One that passes its limit is broken off, and with it those that have waited half as long."""
+    """The running calls. A call past its limit is aborted, and with it those that have waited half as long."""
 
     def __init__(self) -> None:
-        self._under_way: dict[int, tuple[Connection, float, float]] = {}
+        self._running: dict[int, tuple[Connection, float, float]] = {}
         self._lock = threading.Lock()
-        self._some = threading.Event()
+        self._has_calls = threading.Event()
         self._closed = threading.Event()
         self._watch: threading.Thread | None = None
 
@@ -110,35 +110,35 @@ class Calls:
     def limited(self, connection: Connection, limit: float) -> Iterator[None]:
         if self._watch is None:
             self._start()
-        self._under_way[id(connection)] = (connection, time.monotonic(), limit)
-        if not self._some.is_set():
-            self._some.set()
+        self._running[id(connection)] = (connection, time.monotonic(), limit)
+        if not self._has_calls.is_set():
+            self._has_calls.set()
         try:
             yield
         finally:
-            del self._under_way[id(connection)]
+            del self._running[id(connection)]
 
     def close(self) -> None:
         self._closed.set()
-        self._some.set()
+        self._has_calls.set()
 
     def _start(self) -> None:
         with self._lock:
             if self._watch is None:
-                self._watch = threading.Thread(target=self._look, name="holdfast-calls", daemon=True)
+                self._watch = threading.Thread(target=self._work, name="holdfast-calls", daemon=True)
                 self._watch.start()
 
-    def _look(self) -> None:
+    def _work(self) -> None:
         while not self._closed.is_set():
-            self._some.clear()
-            if not self._under_way:
-                self._some.wait()
-            self._closed.wait(LOOK_EVERY)
-            self.break_off(time.monotonic())
+            self._has_calls.clear()
+            if not self._running:
+                self._has_calls.wait()
+            self._closed.wait(POLL_INTERVAL_S)
+            self.abort_late(time.monotonic())
 
-    def break_off(self, now: float) -> None:
-        """Break off what waits in vain, and what has waited half as long: the peer is gone for all of them."""
-        calls = list(self._under_way.values())
+    def abort_late(self, now: float) -> None:
+        """Abort calls past their limit, and those that have waited half as long: the peer is dead for all of them."""
+        calls = list(self._running.values())
         late = [limit for _, since, limit in calls if now - since > limit]
         for connection, since, _ in calls:
             if late and now - since > min(late) / 2:
@@ -146,6 +146,6 @@ class Calls:
 
 
 def _hang_up(connection: Connection) -> None:
-    """Wake the thread that waits for this connection: it finds the line dead."""
-    with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.fileno())) as line:
-        line.shutdown(socket.SHUT_RDWR)
+    """Wake the thread that waits for this connection; it gets a connection error."""
+    with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.fileno())) as peer:
+        peer.shutdown(socket.SHUT_RDWR)

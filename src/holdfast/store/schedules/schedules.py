@@ -18,8 +18,7 @@ from holdfast.domain.schedules.definition import (
 )
 from holdfast.errors import DuplicateSchedule
 from holdfast.store.engine.backend import Backend
-from holdfast.store.engine.now import read_now
-from holdfast.store.engine.operation import Operation, query
+from holdfast.store.engine.operation import Operation, query, read_now
 from holdfast.store.jobs.enqueue import SYSTEM
 from holdfast.store.schedules.firing import write_skips
 from holdfast.store.schedules.plans import locked_schedule, missing_schedule

@@ -1,8 +1,7 @@
-"""SQLite connections: private files, group commits, careful checkpoints."""
+"""The SQLite backend: one file, a connection that writes, and connections that read."""
 
 from __future__ import annotations
 
-import fcntl
 import os
 import sqlite3
 import threading
@@ -17,23 +16,24 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.domain.jobs.job import JobId
 from holdfast.errors import NO_STORE, NoTransaction, OtherDatabase, SchemaMissing, StoreUnavailable
-from holdfast.store.engine.operation import Operation, OperationFunction, P, Query, Statement, run_operation
+from holdfast.store.engine.operation import Operation, OperationFunction, P, Query, run_operation, single
+from holdfast.store.sqlite.checkpoints import Checkpoints
 from holdfast.store.sqlite.errors import translated
-from holdfast.store.sqlite.files import create_private, refuse_network_file_system, size_of
+from holdfast.store.sqlite.files import create_private, refuse_network_file_system
 from holdfast.store.sqlite.notifier import Notifier, SqliteListener
 from holdfast.store.sqlite.schema import check_or_migrate, holds_store, migrate
 from holdfast.store.sqlite.statements import perform, plain_cursor
+from holdfast.store.sqlite.writer import Performer, Writer
 
 if TYPE_CHECKING:
     from holdfast.store.sqlite.database import SqliteDatabase
 
 T = TypeVar("T")
 
-#: Before this version, connections that checkpoint at once can lose frames of a reset WAL.
-SAFE_CHECKPOINTS = (3, 51, 3)
-#: Row changes of this process between two checkpoints; fewer when the log is larger than so many bytes.
-CHECKPOINT_CHANGES, SOON, LARGE = 5000, 100, 8 * 1024 * 1024
-GROUP = 1000
+#: Seconds between two attempts to switch a locked file to WAL.
+WAL_RETRY_S = 0.01
+#: Steps of SQLite's machine between two checks of the time limit of a read.
+STEPS_PER_CHECK = 10_000
 
 
 def utc_now() -> datetime:
@@ -41,14 +41,11 @@ def utc_now() -> datetime:
 
 
 class SqliteBackend:
-    """One SQLite file, shared by all threads of this process and by other processes.
-
-    Writers of one process commit in groups: whoever gets the lock commits for all who wait.
-    """
+    """One SQLite file, shared by all threads of this process and by other processes."""
 
     name = "sqlite"
-    #: What connections are made of: a test can stand before every statement.
-    made_of = sqlite3.Connection
+    #: The class of connections; tests replace it.
+    connection_class = sqlite3.Connection
 
     def __init__(
         self,
@@ -65,57 +62,51 @@ class SqliteBackend:
         self._synchronous = "NORMAL" if durability == "fast" else "FULL"
         self._busy_timeout = busy_timeout
         self._patience = None if patience is None else patience.total_seconds()
-        self._lock = threading.Lock()
-        self._waiting: deque[_Request] = deque()
         self._idle_readers: deque[sqlite3.Connection] = deque()
         self._closed = False
-        self._doorbells = Notifier(self.path)
-        self._checkpointed = 0
-        self._careful = sqlite3.sqlite_version_info < SAFE_CHECKPOINTS
+        self._notifier = Notifier(self.path)
+        self._checkpoints = Checkpoints(self.path)
         refuse_network_file_system(self.path)
         if create:
             create_private(self.path)
         elif not holds_store(self.path):
             raise SchemaMissing(f"there is no store at {self.path}", hint=NO_STORE)
-        self._writer = self.connect()
+        connection = self.connect()
         self._inode = self.path.stat().st_ino
         try:
-            self.installation = check_or_migrate(self._writer)
+            self.installation = check_or_migrate(connection)
         except BaseException:
-            self._writer.close()
+            connection.close()
             raise
+        self._writer = Writer(
+            connection, performer=self._performer, check=self._refuse_closed, committed=self._after_commit
+        )
 
     # -- Backend ---------------------------------------------------------------------------
 
-    def run(self, ask: Query, *, repeatable: bool = False, timeout: timedelta | None = None) -> list[Any]:
+    def run(self, statement: Query, *, repeatable: bool = False, timeout: timedelta | None = None) -> list[Any]:
         del repeatable, timeout  # a local commit always answers; the busy timeout limits every wait
-        return self.write(_single, ask)
+        return self.write(single, statement)
 
-    def look(self, ask: Query) -> list[Any]:
+    def fetch(self, statement: Query) -> list[Any]:
         with self._reader() as connection, translated():
-            return perform(connection, ask, now=self.clock())
+            return perform(connection, statement, now=self.clock())
 
-    def write(self, flow: OperationFunction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        request = _Request(lambda: flow(*args, **kwargs))
-        self._waiting.append(request)
-        with self._lock:
-            while not request.finished:
-                self._commit_group()
-        result: T = request.outcome()
-        return result
+    def write(self, operation: OperationFunction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._writer.write(lambda: operation(*args, **kwargs))
 
-    def read(self, flow: OperationFunction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    def read(self, operation: OperationFunction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         with self._reader() as connection, translated():
             connection.execute("BEGIN")
             try:
-                return run_operation(flow(*args, **kwargs), self._performer(connection))
+                return run_operation(operation(*args, **kwargs), self._performer(connection))
             finally:
                 connection.execute("COMMIT")
 
-    def draw_ids(self, count: int) -> list[JobId] | None:  # noqa: ARG002 - drawn in the flow
+    def draw_ids(self, count: int) -> list[JobId] | None:  # noqa: ARG002 - the enqueue's transaction draws them
         return None
 
-    def run_on(self, connection: Any, flow: Operation[T]) -> T:
+    def run_on(self, connection: Any, operation: Operation[T]) -> T:
         if not isinstance(connection, sqlite3.Connection):
             raise OtherDatabase(
                 f"this store is a SQLite file, and {type(connection).__name__} is no sqlite3 connection"
@@ -127,13 +118,13 @@ class SqliteBackend:
             if not connection.in_transaction:
                 # Not a plain BEGIN: a transaction that reads first could not become a writer later.
                 connection.execute("BEGIN IMMEDIATE")
-            return self._drive_in_savepoint(connection, flow)
+            return self._run_in_savepoint(connection, operation)
 
-    def _drive_in_savepoint(self, connection: sqlite3.Connection, flow: Operation[T]) -> T:
-        """A refused enqueue leaves nothing behind in the caller's transaction, whatever comes next."""
+    def _run_in_savepoint(self, connection: sqlite3.Connection, operation: Operation[T]) -> T:
+        """Run an operation; if it fails, it leaves nothing in the caller's transaction."""
         connection.execute("SAVEPOINT holdfast")
         try:
-            result = run_operation(flow, self._performer(connection))
+            result = run_operation(operation, self._performer(connection))
         except BaseException:
             if connection.in_transaction:
                 connection.execute("ROLLBACK TO holdfast")
@@ -142,9 +133,9 @@ class SqliteBackend:
         connection.execute("RELEASE holdfast")
         return result
 
-    async def arun_on(self, connection: Any, flow: Operation[T]) -> T:
-        """A sqlite3 connection has no async form; a local file answers at once."""
-        return self.run_on(connection, flow)
+    async def arun_on(self, connection: Any, operation: Operation[T]) -> T:
+        """Run on a sqlite3 connection: it has no async form, and a local file answers at once."""
+        return self.run_on(connection, operation)
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
@@ -158,14 +149,14 @@ class SqliteBackend:
                     connection.execute("ROLLBACK")
 
     def notify(self) -> None:
-        self._doorbells.notify()
+        self._notifier.notify()
 
-    def listen(self, heard: Callable[[], None]) -> SqliteListener:
-        return SqliteListener(self._doorbells, heard=heard)
+    def listen(self, wake: Callable[[], None]) -> SqliteListener:
+        return SqliteListener(self._notifier, wake=wake)
 
     def migrate(self) -> list[int]:
-        with self._lock, translated():
-            return migrate(self._writer)
+        with self._writer.exclusive() as connection, translated():
+            return migrate(connection)
 
     @cached_property
     def tools(self) -> SqliteDatabase:
@@ -175,98 +166,23 @@ class SqliteBackend:
 
     @contextmanager
     def checkpointing(self) -> Iterator[None]:
-        """Nobody else writes or checkpoints meanwhile."""
-        with self._lock, self._checkpoint_lock(wait=True):
+        """Keep other threads from writing, and other processes from checkpoints."""
+        with self._writer.exclusive(), self._checkpoints.lock(wait=True):
             yield
 
     def close(self) -> None:
-        with self._lock, self._checkpoint_lock(wait=True):
-            if not self._closed and self._careful and self._writer.total_changes:
-                with suppress(sqlite3.Error):
-                    self._writer.execute("PRAGMA wal_checkpoint(PASSIVE)")
+        with self._writer.exclusive() as connection, self._checkpoints.lock(wait=True):
+            if not self._closed:
+                self._checkpoints.before_close(connection)
             self._closed = True
-            self._doorbells.close()
+            self._notifier.close()
             self._close_readers()
-            self._writer.close()
-
-    def _close_readers(self, *, only_if_closed: bool = False) -> None:
-        if only_if_closed and not self._closed:
-            return
-        with suppress(IndexError):
-            while True:
-                self._idle_readers.pop().close()
-
-    # -- writing ---------------------------------------------------------------------------
-
-    def _commit_group(self) -> None:
-        """Commit all that wait, in one transaction; several, each behind its own savepoint."""
-        group: list[_Request] = []
-        while self._waiting and len(group) < GROUP:
-            group.append(self._waiting.popleft())
-        try:
-            with translated():
-                self._run_group(group)
-        except Exception as error:  # noqa: BLE001 - each of them raises it in its own thread
-            for request in group:
-                request.error = error
-        except BaseException:
-            for request in group:
-                request.error = StoreUnavailable("the thread that wrote for all was interrupted; nothing was written")
-            raise
-        finally:
-            for request in group:
-                request.finished = True
-        self._checkpoint_if_large()
-
-    def _run_group(self, group: list[_Request]) -> None:
-        if self._closed:
-            raise StoreUnavailable("the store is closed")
-        self._refuse_deleted_file()
-        self._writer.execute("BEGIN IMMEDIATE")
-        try:
-            performer = self._performer(self._writer)  # its clock is read after the wait for the lock
-            if len(group) == 1:  # nobody else's work is in this transaction
-                group[0].result = run_operation(group[0].flow(), performer)
-            else:
-                for request in group:
-                    self._run_request(request, performer)
-            self._writer.execute("COMMIT")
-        except BaseException:
-            # A full disk may have rolled back already.
-            if self._writer.in_transaction:
-                self._writer.execute("ROLLBACK")
-            raise
-
-    def _refuse_deleted_file(self) -> None:
-        """What is written to a file that nobody can open any more would be lost; what is read there is of the past."""
-        try:
-            inode = os.stat(self.path).st_ino  # noqa: PTH116 - before every look, and twice as quick
-        except OSError:
-            inode = None
-        if inode != self._inode:
-            raise StoreUnavailable(
-                f"{self.path} was deleted or replaced while it was open",
-                hint="Start this program again: it has the old file open.",
-            )
-
-    def _run_request(self, request: _Request, performer: Callable[[Statement], list[Any]]) -> None:
-        self._writer.execute("SAVEPOINT request")
-        try:
-            request.result = run_operation(request.flow(), performer)
-        except Exception as error:
-            if not self._writer.in_transaction:  # a full disk: SQLite has rolled everything back
-                raise
-            request.error = error
-            self._writer.execute("ROLLBACK TO request")
-        self._writer.execute("RELEASE request")
-
-    def _performer(self, connection: sqlite3.Connection) -> Callable[[Statement], list[Any]]:
-        now = self.clock()
-        return lambda step: perform(connection, step, now=now)
+            connection.close()
 
     # -- connections -----------------------------------------------------------------------
 
     def connect(self) -> sqlite3.Connection:
+        """A new connection, outside a transaction."""
         with translated():
             connection = sqlite3.connect(
                 self.path,
@@ -274,23 +190,20 @@ class SqliteBackend:
                 isolation_level=None,
                 check_same_thread=False,
                 cached_statements=256,
-                factory=self.made_of,
+                factory=self.connection_class,
             )
             try:
                 self._switch_to_wal(connection)
                 connection.execute(f"PRAGMA synchronous = {self._synchronous}")
                 connection.execute("PRAGMA mmap_size = 0")
-                if self._careful:
-                    connection.execute("PRAGMA wal_autocheckpoint = 0")
-                    # A log that begins anew is cut to this: a larger one is one that nobody has checkpointed.
-                    connection.execute(f"PRAGMA journal_size_limit = {LARGE // 2}")
+                self._checkpoints.configure(connection)
             except BaseException:
                 connection.close()
                 raise
             return connection
 
     def _switch_to_wal(self, connection: sqlite3.Connection) -> None:
-        """Processes that open a new file at once would find it locked here, busy timeout or not."""
+        """Switch to WAL; the busy timeout does not cover this when processes open a new file at the same time."""
         deadline, pause = time.monotonic() + self._busy_timeout, threading.Event()
         while True:
             try:
@@ -299,93 +212,61 @@ class SqliteBackend:
                 locked = error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
                 if not locked or time.monotonic() > deadline:
                     raise
-                pause.wait(0.01)
+                pause.wait(WAL_RETRY_S)
             else:
                 return
 
     @contextmanager
     def _reader(self) -> Iterator[sqlite3.Connection]:
-        if self._closed:
-            raise StoreUnavailable("the store is closed")
-        self._refuse_deleted_file()
+        self._refuse_closed()
         try:
             connection = self._idle_readers.pop()
         except IndexError:
             connection = self.connect()
         if self._patience is not None:
             until = time.monotonic() + self._patience
-            connection.set_progress_handler(lambda: time.monotonic() > until, 10_000)
+            connection.set_progress_handler(lambda: time.monotonic() > until, STEPS_PER_CHECK)
         try:
             yield connection
         finally:
             self._idle_readers.append(connection)
-            self._close_readers(only_if_closed=True)
+            if self._closed:
+                self._close_readers()
+
+    def _close_readers(self) -> None:
+        with suppress(IndexError):
+            while True:
+                self._idle_readers.pop().close()
+
+    def _performer(self, connection: sqlite3.Connection) -> Performer:
+        now = self.clock()
+        return lambda statement: perform(connection, statement, now=now)
+
+    def _after_commit(self, connection: sqlite3.Connection) -> None:
+        if not self._closed:
+            self._checkpoints.after_commit(connection)
+
+    def _refuse_closed(self) -> None:
+        """Refuse a closed store, and a file that was deleted: its writes would be lost, its rows are outdated."""
+        if self._closed:
+            raise StoreUnavailable("the store is closed")
+        try:
+            inode = os.stat(self.path).st_ino  # noqa: PTH116 - before every statement, and twice as fast
+        except OSError:
+            inode = None
+        if inode != self._inode:
+            raise StoreUnavailable(
+                f"{self.path} was deleted or replaced while it was open",
+                hint="Start this program again: it has the old file open.",
+            )
 
     def _check_installation(self, connection: sqlite3.Connection) -> None:
         try:
-            (found,) = plain_cursor(connection).execute("SELECT installation FROM holdfast_meta").fetchone()
+            (installation,) = plain_cursor(connection).execute("SELECT installation FROM holdfast_meta").fetchone()
         except (sqlite3.Error, TypeError):
-            found = None
-        if found not in (self.installation, self.installation.encode()):
+            installation = None
+        if installation not in (self.installation, self.installation.encode()):
             raise OtherDatabase("the connection does not lead to the database of this app", url=str(self.path))
-
-    # -- checkpoints -----------------------------------------------------------------------
-
-    def _checkpoint_if_large(self) -> None:
-        """Count what was written here; and many who write little, or are killed, fill the log together."""
-        if self._closed or not self._careful:
-            return
-        changes = self._writer.total_changes - self._checkpointed
-        if changes < (SOON if size_of(f"{self.path}-wal") > LARGE else CHECKPOINT_CHANGES):
-            return
-        self._checkpointed = self._writer.total_changes
-        with self._checkpoint_lock(wait=False) as mine, suppress(sqlite3.Error):
-            if mine:
-                self._writer.execute("PRAGMA wal_checkpoint(PASSIVE)")
-
-    @contextmanager
-    def _checkpoint_lock(self, *, wait: bool) -> Iterator[bool]:
-        """One checkpoint at a time over all processes; closing the last connection is one too."""
-        if not self._careful:
-            yield True
-            return
-        try:
-            descriptor = os.open(f"{self.path}-lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError:  # a directory that cannot be written: nobody here checkpoints either
-            yield False
-            return
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError:
-            os.close(descriptor)
-            yield False
-            return
-        try:
-            yield True
-        finally:
-            os.close(descriptor)
-
-
-class _Request:
-    """One writer's work and what came of it."""
-
-    __slots__ = ("error", "finished", "flow", "result")
-
-    def __init__(self, flow: Callable[[], Operation[Any]]) -> None:
-        self.flow = flow
-        self.result: Any = None
-        self.error: BaseException | None = None
-        self.finished = False
-
-    def outcome(self) -> Any:
-        if self.error is not None:
-            with translated():
-                raise self.error
-        return self.result
-
-
-def _single(ask: Query) -> Operation[list[Any]]:
-    return (yield ask)
 
 
 def _autocommits(connection: sqlite3.Connection) -> bool:

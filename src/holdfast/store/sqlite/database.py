@@ -1,4 +1,4 @@
-"""A SQLite store as a whole: is it sound, how large is it, and its rows for another store."""
+"""Work on a whole SQLite store: health, size, backup, and copies of its rows."""
 
 from __future__ import annotations
 
@@ -18,16 +18,18 @@ from holdfast.store.sqlite.files import create_private
 if TYPE_CHECKING:
     from holdfast.store.sqlite.backend import SqliteBackend
 
-#: While a store is closed, these refuse what would be lost or done twice.
-_GUARDS = {"holdfast_closed_job": "INSERT ON holdfast_job", "holdfast_closed_live": "UPDATE OF state ON holdfast_live"}
-#: Bytes.
-LITTLE_ROOM, LARGE_LOG = 500_000_000, 200_000_000
-#: Pages that a backup copies between two looks of writers.
+#: Triggers that refuse new and starting jobs while a store is closed.
+_TRIGGERS = {
+    "holdfast_closed_job": "INSERT ON holdfast_job",
+    "holdfast_closed_live": "UPDATE OF state ON holdfast_live",
+}
+LOW_DISK_BYTES, LARGE_LOG_BYTES = 500_000_000, 200_000_000
+#: Pages that a backup copies before it lets writers continue.
 BACKUP_PAGES = 1000
 
 
 class SqliteDatabase:
-    """Works on connections of its own, beside those of jobs."""
+    """Works on connections of its own."""
 
     def __init__(self, backend: SqliteBackend) -> None:
         self._backend = backend
@@ -37,7 +39,7 @@ class SqliteDatabase:
         return f"SQLite {sqlite3.sqlite_version}"
 
     def size(self) -> int:
-        """Bytes of the file and of its log."""
+        """The size of the file and of its log, in bytes."""
         total = 0
         for name in (self._backend.path, Path(f"{self._backend.path}-wal")):
             with suppress(FileNotFoundError):
@@ -49,7 +51,7 @@ class SqliteDatabase:
             return [row[0] for row in connection.execute("PRAGMA integrity_check(10)") if row[0] != "ok"]
 
     def health(self) -> Iterator[HealthCheck]:
-        """The file, its disk, its log and the sockets beside it."""
+        """Checks of the file, its disk and its log."""
         path = self._backend.path
         mode = path.stat().st_mode & 0o777
         if mode & 0o077:
@@ -57,24 +59,24 @@ class SqliteDatabase:
         else:
             yield ok("permissions", f"only you can read {path}")
         free = shutil.disk_usage(path.parent).free
-        if free < LITTLE_ROOM:
+        if free < LOW_DISK_BYTES:
             yield warn("disk", f"{free / 1e6:,.0f} MB are free", "Make room, or move the store: holdfast db copy.")
         else:
             yield ok("disk", f"{free / 1e9:,.0f} GB are free")
         log = Path(f"{path}-wal")
-        if log.exists() and log.stat().st_size > LARGE_LOG:
+        if log.exists() and log.stat().st_size > LARGE_LOG_BYTES:
             text = f"its log has {log.stat().st_size / 1e6:,.0f} MB: somebody keeps a transaction open"
             yield warn("log", text, "End programs that read the file, then run holdfast db vacuum.")
 
     def vacuum(self) -> None:
-        """Rewrite the file without its gaps. Writers wait meanwhile."""
+        """Rewrite the file without gaps. Writers wait meanwhile."""
         with self._backend.checkpointing(), self._connection() as connection:
             connection.execute("VACUUM")
             connection.execute("PRAGMA optimize")
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def backup(self, file: Path) -> None:
-        """A copy as of one moment, in one file that needs no log; writers go on meanwhile."""
+        """Copy one snapshot into a file that needs no log; writers continue meanwhile."""
         create_private(file)
         with self._connection() as connection, closing(sqlite3.connect(file)) as target:
             connection.backup(target, pages=BACKUP_PAGES)
@@ -85,23 +87,23 @@ class SqliteDatabase:
             os.fsync(written.fileno())
 
     def close_for(self, successor: str) -> None:
-        """From now on take no new job and start none: *successor* is the store to use."""
-        told = f"E_STORE_MOVED: this store was copied to {successor}".replace("'", "''")
+        """Refuse new and starting jobs from now on: *successor* is the store to use."""
+        message = f"E_STORE_MOVED: this store was copied to {successor}".replace("'", "''")
         with self._connection() as connection:
             connection.execute("BEGIN IMMEDIATE")
-            for name, event in _GUARDS.items():
+            for name, event in _TRIGGERS.items():
                 connection.execute(f"DROP TRIGGER IF EXISTS {name}")
-                connection.execute(f"CREATE TRIGGER {name} BEFORE {event} BEGIN SELECT RAISE(ABORT, '{told}'); END")
+                connection.execute(f"CREATE TRIGGER {name} BEFORE {event} BEGIN SELECT RAISE(ABORT, '{message}'); END")
             connection.execute("COMMIT")
 
     def reopen(self) -> None:
         with self._connection() as connection:
-            for name in _GUARDS:
+            for name in _TRIGGERS:
                 connection.execute(f"DROP TRIGGER IF EXISTS {name}")
 
     @contextmanager
     def snapshot(self) -> Iterator[Callable[[str], tuple[list[str], Iterator[Any]]]]:
-        """Columns and rows of each table, all of one moment."""
+        """A function from a table to its columns and rows, all of one snapshot."""
         with self._connection() as connection:
             connection.execute("BEGIN")
 
@@ -115,24 +117,24 @@ class SqliteDatabase:
             connection.execute("COMMIT")
 
     def last_id(self) -> int:
-        """The highest id that a job was ever given."""
+        """The highest id of any job so far."""
         with self._connection() as connection:
             (last,) = connection.execute("SELECT last_job_id FROM holdfast_meta").fetchone()
             return int(last)
 
     @contextmanager
-    def filling(self, *, last_id: int) -> Iterator[Callable[[str, list[str], Iterator[Any]], int]]:
-        """Insert rows table by table; all of it is kept, or nothing. New jobs get ids after *last_id*."""
+    def bulk_load(self, *, last_id: int) -> Iterator[Callable[[str, list[str], Iterator[Any]], int]]:
+        """A function that inserts the rows of a table; all tables are kept, or none. New ids follow *last_id*."""
         with self._connection() as connection:
             connection.execute("BEGIN IMMEDIATE")
 
-            def fill(table: str, columns: list[str], rows: Iterator[Any]) -> int:
+            def load(table: str, columns: list[str], rows: Iterator[Any]) -> int:
                 marks = ", ".join("?" * len(columns))
                 insert = f"INSERT OR IGNORE INTO holdfast_{table} ({', '.join(columns)}) VALUES ({marks})"  # noqa: S608
                 return connection.executemany(insert, rows).rowcount
 
             try:
-                yield fill
+                yield load
                 connection.execute("UPDATE holdfast_meta SET last_job_id = max(last_job_id, ?)", (last_id,))
                 connection.execute("COMMIT")
             finally:
@@ -146,6 +148,6 @@ class SqliteDatabase:
 
 
 def _columns(connection: sqlite3.Connection, table: str) -> list[str]:
-    """The columns of a table; the numbers of events are drawn anew where they are copied to."""
+    """The columns of a table; events get new ids in the target of a copy."""
     rows = connection.execute("SELECT name FROM pragma_table_info(?)", (f"holdfast_{table}",))
     return [name for (name,) in rows if (table, name) != ("event", "id")]

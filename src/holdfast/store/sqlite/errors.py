@@ -1,4 +1,4 @@
-"""What SQLite's errors mean for the user."""
+"""Translation of SQLite's errors into Holdfast's."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.errors import NotAStore, StoreFull, StoreMoved, StoreReadOnly, Sto
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Say what SQLite's errors mean for the user."""
+    """Raise Holdfast's errors in place of SQLite's."""
     try:
         yield
     except sqlite3.Error as error:

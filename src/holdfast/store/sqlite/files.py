@@ -1,4 +1,4 @@
-"""The file of a SQLite store: private, local, never opened by anything but SQLite."""
+"""The file of a SQLite store: private, local, and opened only by SQLite."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from pathlib import Path
 
 from holdfast.errors import NetworkFileSystem, StoreReadOnly, StoreUnavailable
 
-_NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "9p", "fuse.sshfs", "glusterfs", "ceph", "lustre"})
+_REMOTE_TYPES = frozenset(
+    {"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "9p", "fuse.sshfs", "glusterfs", "ceph", "lustre"}
+)
 
 
 def create_private(path: Path) -> None:
-    """Make an empty file that only this user can read, if there is none.
+    """Create an empty file that only this user can read, unless it exists.
 
-    An existing file is not opened: closing a second descriptor would drop SQLite's locks.
+    An existing file is not opened: closing a second descriptor would release SQLite's locks.
     """
     if path.is_dir():
         raise StoreReadOnly(f"{path} is a directory, not a file", path=str(path), hint="Name a file in it.")
@@ -30,14 +32,14 @@ def create_private(path: Path) -> None:
 
 
 def refuse_network_file_system(path: Path, *, mounts: str | None = None) -> None:
-    """Raise NetworkFileSystem when *path* lies on one; *mounts* is the text of /proc/mounts."""
+    """Raise NetworkFileSystem if *path* is on one; *mounts* is the text of /proc/mounts."""
     if mounts is None:
         try:
             mounts = Path("/proc/self/mounts").read_text(encoding="utf-8", errors="replace")
         except OSError:
             return
     kind = _file_system(path, mounts)
-    if kind in _NETWORK:
+    if kind in _REMOTE_TYPES:
         raise NetworkFileSystem(f"{path} lies on a network file system ({kind})", path=str(path), file_system=kind)
 
 
@@ -54,8 +56,8 @@ def _file_system(path: Path, mounts: str) -> str:
 
 
 def size_of(path: str) -> int:
-    """The size of a file, 0 for one that is not there."""
+    """The size of a file, 0 if it does not exist."""
     try:
-        return os.stat(path).st_size  # noqa: PTH116 - asked at every commit
+        return os.stat(path).st_size  # noqa: PTH116 - called at every commit
     except OSError:
         return 0

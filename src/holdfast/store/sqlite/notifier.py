@@ -1,4 +1,4 @@
-"""Waking workers on SQLite: each listens on a datagram socket in a directory beside the file."""
+"""Notifications on SQLite: each worker listens on a datagram socket in a directory beside the file."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-#: The longest path that every system allows for a socket.
-LONGEST_PATH = 100
+#: The longest path of a socket, in bytes, that every system allows.
+MAX_PATH_BYTES = 100
+#: How long closing a listener waits for its thread, in seconds.
+JOIN_TIMEOUT_S = 2
 
 
 class Notifier:
-    """The directory of sockets. Whoever has changed something sends one byte to each."""
+    """The directory of sockets. A process that has changed something sends one byte to each."""
 
     def __init__(self, database: Path) -> None:
         self.directory = Path(f"{database}-bells")
@@ -22,11 +24,11 @@ class Notifier:
         self._lock = threading.Lock()
 
     def notify(self) -> None:
-        """Wake all who listen. A socket that nobody reads any more is removed."""
+        """Wake all listeners. The socket of a dead process is deleted."""
         try:
             names = os.listdir(self.directory)  # noqa: PTH208 - names, not paths: this is called at every enqueue
         except OSError:
-            return  # nobody has ever listened here
+            return  # no worker has ever listened
         for name in names:
             try:
                 with _reachable(self.directory, name) as address:
@@ -35,7 +37,7 @@ class Notifier:
                 with suppress(OSError):
                     (self.directory / name).unlink()
             except OSError:
-                continue  # its buffer is full: it has been rung already
+                continue  # its buffer is full: it will wake anyway
 
     def close(self) -> None:
         if self._sender is not None:
@@ -52,15 +54,15 @@ class Notifier:
 class SqliteListener:
     """Listens on a socket of its own."""
 
-    def __init__(self, doorbells: Notifier, *, heard: Callable[[], None]) -> None:
-        self.hears_all = False  # nobody knows when a caller commits
-        self._heard = heard
-        self._path = doorbells.directory / os.urandom(6).hex()
+    def __init__(self, notifier: Notifier, *, wake: Callable[[], None]) -> None:
+        self.hears_all = False  # the commit of a caller's own transaction is not observed
+        self._wake = wake
+        self._path = notifier.directory / os.urandom(6).hex()
         self._closed = threading.Event()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self.works = self._bind(doorbells.directory)
+        self.works = self._bind(notifier.directory)
         if self.works:
-            self._thread = threading.Thread(target=self._work, name="holdfast-ear", daemon=True)
+            self._thread = threading.Thread(target=self._work, name="holdfast-listener", daemon=True)
             self._thread.start()
 
     def close(self) -> None:
@@ -70,7 +72,7 @@ class SqliteListener:
         if self.works:
             with suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)
-            self._thread.join(2)
+            self._thread.join(JOIN_TIMEOUT_S)
             self._path.unlink(missing_ok=True)
         self._socket.close()
 
@@ -89,15 +91,15 @@ class SqliteListener:
 
     def _work(self) -> None:
         with suppress(OSError):
-            while self._socket.recv(64):  # a socket that was shut gives nothing
-                self._heard()
+            while self._socket.recv(64):  # empty after a shutdown
+                self._wake()
 
 
 @contextmanager
 def _reachable(directory: Path, name: str) -> Iterator[str]:
-    """The address of a socket; one whose path is too long is reached through an open directory."""
+    """The address of a socket; a path that is too long is replaced by one through an open directory."""
     path = str(directory / name)
-    if len(os.fsencode(path)) <= LONGEST_PATH:
+    if len(os.fsencode(path)) <= MAX_PATH_BYTES:
         yield path
         return
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)

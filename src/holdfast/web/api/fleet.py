@@ -11,7 +11,8 @@ from holdfast.admin.views.masking import schema_of
 from holdfast.admin.views.overview import QueueSummary, queue_summaries
 from holdfast.domain.access.roles import AuditEntry, Role
 from holdfast.errors import InvalidInput
-from holdfast.store.access.records import NEWEST, SavedFilter
+from holdfast.store.access.audit import NEWEST
+from holdfast.store.access.saved_filters import SavedFilter
 from holdfast.store.fleet.dashboard import RunningJob
 from holdfast.store.fleet.overview import QueueView, WorkerView, worker_views
 from holdfast.web.api.endpoint import Limit, Name, Number, Text, get, post

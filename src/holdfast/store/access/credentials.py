@@ -1,0 +1,78 @@
+"""Credentials: tokens of people and programs, and the secret that signs sessions."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from msgspec import Struct
+
+from holdfast.domain.access.roles import Credential, Role, draw_token
+from holdfast.domain.text import checked_actor, checked_name
+from holdfast.errors import Conflict, NotFound
+from holdfast.store.engine.operation import Noun, query
+
+SESSION_SECRET = "session"  # noqa: S105 - the name of a secret
+
+
+class AccessState(Struct, frozen=True):
+    """The data that authenticates a request. *locked*: a credential was created once, even if it is revoked now."""
+
+    locked: bool
+    secret: str | None
+    prefix: str | None
+    name: str | None
+    role: Role | None
+    salt: str | None
+    hash: str | None
+    revoked_at: datetime | None
+
+
+class Credentials(Noun):
+    """Tokens. No two valid tokens have the same name."""
+
+    def add(self, name: str, role: Role, *, actor: str) -> str:
+        """Create a token and return it; it cannot be read again.
+
+        Raises:
+            Conflict: A valid token of this name exists.
+        """
+        checked_name(name, what="the name")
+        checked_actor(name)
+        drawn = draw_token()
+        values = {"prefix": drawn.prefix, "salt": drawn.salt, "hash": drawn.hash}
+        if not self._backend.run(query("add_credential", name=name, role=role, actor=checked_actor(actor), **values)):
+            raise Conflict(f"there is a token {name!r} already", hint="Take another name, or revoke that one first.")
+        return drawn.text
+
+    def list(self) -> list[Credential]:
+        """All tokens, oldest first, revoked ones included."""
+        return self._backend.fetch(query("list_credentials", Credential))
+
+    def revoke(self, name: str) -> Credential:
+        """Revoke a token, by its name or prefix, from the next request on.
+
+        Raises:
+            NotFound: No valid token has this name or prefix.
+        """
+        rows: list[Credential] = self._backend.run(query("revoke_credential", Credential, name=name))
+        if not rows:
+            raise NotFound(f"there is no token {name[:100]!r}", hint="holdfast token ls lists them.")
+        return rows[0]
+
+    def record_use(self, prefix: str) -> None:
+        """Record when a token was used, to the minute."""
+        self._backend.run(query("use_credential", prefix=prefix), repeatable=True)
+
+    def access_state(self, prefix: str | None) -> AccessState:
+        """The data that authenticates a request with a token of this prefix, or without a token."""
+        rows: list[AccessState] = self._backend.fetch(query("look_at_door", AccessState, prefix=prefix))
+        return rows[0]
+
+    def session_secret(self, draw: str) -> str:
+        """The secret that signs sessions on all servers of this store: *draw*, unless one was stored before."""
+        rows = self._backend.fetch(query("get_secret", name=SESSION_SECRET))
+        if not rows:
+            self._backend.run(query("keep_secret", name=SESSION_SECRET, value=draw), repeatable=True)
+            rows = self._backend.fetch(query("get_secret", name=SESSION_SECRET))
+        secret: str = rows[0][0]
+        return secret

@@ -1,0 +1,129 @@
+"""Unique keys of jobs: operations that reserve them, and conflicts between requests for one key."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from holdfast.domain.jobs.history import EventName
+from holdfast.domain.jobs.job import JobId
+from holdfast.domain.jobs.new_job import Enqueued, NewJob
+from holdfast.domain.jobs.unique_key import KeyHolder, KeyScope, OnConflict, is_free
+from holdfast.errors import DuplicateJob, InvalidInput
+from holdfast.store.engine.operation import Operation, Rows, query
+from holdfast.store.jobs.events import record
+
+#: A kind and a key.
+KindKey = tuple[str, str]
+
+
+def reserve_keys(requests: Sequence[NewJob], ids: Sequence[JobId]) -> Operation[list[Enqueued]]:
+    """Decide by the keys which requests become jobs, and take the keys of those."""
+    first = _first_requests(requests)
+    answers = [Enqueued(job_id, True) for job_id in ids[: len(requests)]]
+    if not first:
+        return answers
+    holders: list[KeyHolder] = yield query(
+        "take_keys", KeyHolder, requested=_key_columns(requests, ids, [first[key] for key in sorted(first)])
+    )
+    owner = {(h.kind, h.key): h.job_id for h in holders}
+    taken = [h for h in holders if h.job_id != ids[first[h.kind, h.key]]]
+    if taken:
+        free = yield from _free_keys(taken)
+        if free:
+            yield query("give_keys", requested=_key_columns(requests, ids, [first[key] for key in sorted(free)]))
+            owner |= {key: ids[first[key]] for key in free}
+    for i, request in enumerate(requests):
+        if request.unique is not None and owner[_key(request)] != ids[i]:
+            again = first[_key(request)] != i
+            answers[i] = yield from _conflict(request, owner[_key(request)], again=again)
+    return answers
+
+
+def _first_requests(requests: Sequence[NewJob]) -> dict[KindKey, int]:
+    """Each key and the position of the first request for it."""
+    first: dict[KindKey, int] = {}
+    for i, request in enumerate(requests):
+        if request.unique is not None:
+            first.setdefault(_key(request), i)
+    return first
+
+
+def _key(request: NewJob) -> KindKey:
+    assert request.unique is not None
+    return (request.kind, request.unique.key)
+
+
+def _key_columns(requests: Sequence[NewJob], ids: Sequence[JobId], positions: list[int]) -> Rows:
+    chosen = [requests[i] for i in positions]
+    uniques = [request.unique for request in chosen if request.unique is not None]
+    return Rows(
+        kind=[request.kind for request in chosen],
+        key=[unique.key for unique in uniques],
+        job_id=[ids[i] for i in positions],
+        scope=[unique.scope for unique in uniques],
+        period=[unique.period for unique in uniques],
+    )
+
+
+def _free_keys(taken: list[KeyHolder]) -> Operation[set[KindKey]]:
+    """The keys among these that may change hands. Their rows are locked."""
+    rows = yield query("live_among", ids=[h.job_id for h in taken])
+    live = {row[0] for row in rows}
+    return {(h.kind, h.key) for h in taken if is_free(h, live=h.job_id in live)}
+
+
+def _conflict(request: NewJob, owner: JobId, *, again: bool) -> Operation[Enqueued]:
+    """The answer to a request whose key is taken; *again*: by an earlier request of the same call."""
+    assert request.unique is not None
+    match request.on_conflict:
+        case OnConflict.SKIP:
+            return Enqueued(owner, False)
+        case OnConflict.RAISE:
+            raise DuplicateJob(
+                f"the key {request.unique.key!r} of kind {request.kind!r} is taken by job {owner}", job_id=owner
+            )
+        case OnConflict.REPLACE:
+            if again:
+                raise InvalidInput(f"two requests of one call want to replace the key {request.unique.key!r}")
+            rows = yield query("replace_job", **replaceable_columns(request, owner))
+            if rows:
+                yield from record(EventName.REPLACED, {owner: None}, actor=request.actor)
+            return Enqueued(owner, False, bool(rows))
+
+
+def replaceable_columns(request: NewJob, job_id: JobId) -> dict[str, Any]:
+    """The values that a replacement changes in a job that is live already."""
+    return {
+        "id": job_id,
+        "payload": request.payload,
+        "label": request.label,
+        "tags": request.tags,
+        "priority": request.priority,
+        "delay": request.delay,
+        "run_at": request.run_at,
+    }
+
+
+def reclaim_keys(keyed: Mapping[KindKey, JobId]) -> Operation[set[JobId]]:
+    """Take the keys of jobs that shall run again; returns the jobs whose key another live job has."""
+    if not keyed:
+        return set()
+    holders: list[KeyHolder] = yield query("take_keys", KeyHolder, requested=_live_key_columns(keyed))
+    rows = yield query("live_among", ids=[holder.job_id for holder in holders])
+    live = {row[0] for row in rows}
+    blocked = {(h.kind, h.key) for h in holders if h.job_id in live and h.job_id != keyed[h.kind, h.key]}
+    free = {key: job_id for key, job_id in keyed.items() if key not in blocked}
+    yield query("own_keys", requested=_live_key_columns(free))
+    return {keyed[key] for key in blocked}
+
+
+def _live_key_columns(keyed: Mapping[KindKey, JobId]) -> Rows:
+    order = sorted(keyed)
+    return Rows(
+        kind=[kind for kind, _ in order],
+        key=[key for _, key in order],
+        job_id=[keyed[pair] for pair in order],
+        scope=[KeyScope.LIVE] * len(order),
+        period=[None] * len(order),
+    )

@@ -1,0 +1,121 @@
+"""Group commits: threads of one process that write at the same time share a transaction."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from holdfast.errors import StoreUnavailable
+from holdfast.store.engine.operation import Operation, Statement, run_operation
+from holdfast.store.sqlite.errors import translated
+
+T = TypeVar("T")
+
+#: Operations that one transaction commits.
+GROUP_SIZE = 1000
+
+Performer = Callable[[Statement], list[Any]]
+
+
+class Writer:
+    """The one connection that writes. The thread that gets the lock commits for all threads that wait."""
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        *,
+        performer: Callable[[sqlite3.Connection], Performer],
+        check: Callable[[], None],
+        committed: Callable[[sqlite3.Connection], None],
+    ) -> None:
+        self._connection = connection
+        self._performer = performer
+        self._check = check
+        self._committed = committed
+        self._lock = threading.Lock()
+        self._waiting: deque[_Request] = deque()
+
+    def write(self, operation: Callable[[], Operation[T]]) -> T:
+        """Run an operation in a transaction, together with those of other threads."""
+        request = _Request(operation)
+        self._waiting.append(request)
+        with self._lock:
+            while not request.finished:
+                self._commit_group()
+        result: T = request.outcome()
+        return result
+
+    @contextmanager
+    def exclusive(self) -> Iterator[sqlite3.Connection]:
+        """The connection, while no thread of this process writes."""
+        with self._lock:
+            yield self._connection
+
+    def _commit_group(self) -> None:
+        group: list[_Request] = []
+        while self._waiting and len(group) < GROUP_SIZE:
+            group.append(self._waiting.popleft())
+        try:
+            with translated():
+                self._run_group(group)
+        except Exception as error:  # noqa: BLE001 - each request raises it in its own thread
+            for request in group:
+                request.error = error
+        except BaseException:
+            for request in group:
+                request.error = StoreUnavailable("the thread that wrote for all was interrupted; nothing was written")
+            raise
+        finally:
+            for request in group:
+                request.finished = True
+        self._committed(self._connection)
+
+    def _run_group(self, group: list[_Request]) -> None:
+        self._check()
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            performer = self._performer(self._connection)  # reads its clock after the wait for the lock
+            if len(group) == 1:  # needs no savepoint of its own
+                group[0].result = run_operation(group[0].operation(), performer)
+            else:
+                for request in group:
+                    self._run_request(request, performer)
+            self._connection.execute("COMMIT")
+        except BaseException:
+            # After a full disk SQLite may have rolled back already.
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            raise
+
+    def _run_request(self, request: _Request, performer: Performer) -> None:
+        self._connection.execute("SAVEPOINT request")
+        try:
+            request.result = run_operation(request.operation(), performer)
+        except Exception as error:
+            if not self._connection.in_transaction:  # after a full disk SQLite has rolled everything back
+                raise
+            request.error = error
+            self._connection.execute("ROLLBACK TO request")
+        self._connection.execute("RELEASE request")
+
+
+class _Request:
+    """The operation of one thread, and its outcome."""
+
+    __slots__ = ("error", "finished", "operation", "result")
+
+    def __init__(self, operation: Callable[[], Operation[Any]]) -> None:
+        self.operation = operation
+        self.result: Any = None
+        self.error: BaseException | None = None
+        self.finished = False
+
+    def outcome(self) -> Any:
+        if self.error is not None:
+            with translated():
+                raise self.error
+        return self.result

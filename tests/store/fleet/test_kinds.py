@@ -1,0 +1,32 @@
+"""Kinds: one test per promise of store/fleet/kinds.py."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.domain.jobs.kind import Kind, KindOptions
+from holdfast.errors import UnknownKind
+
+
+def published(name="mail", **options):
+    def handler(n: int = 0) -> None: ...
+
+    return Kind(name, handler, KindOptions(**options)).published()
+
+
+def test_kinds_are_published_for_all(make_store):
+    """Another process knows their defaults; a second publication renews them."""
+    make_store().kinds.publish([published(queue="a"), published("import")])
+    make_store().kinds.publish([published(queue="b", version="2")])
+    kinds = make_store().kinds
+    assert kinds.names() == ["import", "mail"]
+    assert kinds.options("mail") == KindOptions(queue="b", version="2")
+    assert '"n"' in kinds.get("mail").payload_schema
+
+
+def test_an_unknown_kind_is_an_error_with_a_suggestion(store):
+    """A typing mistake is found at once."""
+    store.kinds.publish([published()])
+    with pytest.raises(UnknownKind) as caught:
+        store.kinds.get("mial")
+    assert "'mail'" in caught.value.hint
