@@ -9,7 +9,7 @@ from pathlib import Path
 
 import holdfast
 from holdfast.cli.main import main
-from holdfast.domain.batches.batch import UnitState
+from holdfast.domain.batches.unit import UnitState
 from holdfast.store.batches.runs import RunRequest
 from holdfast.testing import drain, plan
 from tests.snapshots.fixed import Clock, fixed

@@ -33,7 +33,7 @@ class OpenSite:
         self.masks = Masks(app.store)
         self.logs = log_folder(app.url)
         self.location = "a store of a test"
-        self.live = LiveUpdates(app.store.dashboard.pulse)
+        self.live = LiveUpdates(app.store.dashboard.change_counters)
         self.role = role
 
     def form_token(self, _: Caller) -> str:
@@ -49,10 +49,10 @@ class OpenSite:
         return list(examine(lambda: self.store)), datetime.now(UTC)
 
 
-def client_of(house: OpenHouse) -> TestClient:
-    """A browser without JavaScript before the pages of this house; it follows nothing by itself."""
-    site = Starlette(routes=routes.routes(house, LiveUpdates(house.store.dashboard.change_counters)))
-    return TestClient(site, base_url="http://127.0.0.1", follow_redirects=False)
+def client_of(site: OpenSite) -> TestClient:
+    """A browser without JavaScript before the pages of this site; it follows nothing by itself."""
+    pages = Starlette(routes=routes.routes(site, LiveUpdates(site.store.dashboard.change_counters)))
+    return TestClient(pages, base_url="http://127.0.0.1", follow_redirects=False)
 
 
 @contextmanager

@@ -128,7 +128,7 @@ class Scene:
     def _switches(self) -> None:
         self.actions.fleet.set_queue("reports", limit=4)
         self.actions.fleet.set_queue("imports", paused=True, note=f"the source is down{self.text}")
-        self.app.store.autoscaler.decide(
+        self.app.store.autoscaler.record_decisions(
             WorkerId("builder-1"),
             "host-1",
             [

@@ -17,7 +17,7 @@ LONG = 60.0
 
 def test_words(store):
     """A change names its part of the store, and no other."""
-    live = LiveUpdates(store.dashboard.pulse)
+    live = LiveUpdates(store.dashboard.change_counters)
 
     async def read() -> list[set[str]]:
         changes = [await live.tick()]

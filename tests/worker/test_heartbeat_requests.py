@@ -40,7 +40,7 @@ def test_a_worker_applies_requests_at_its_heartbeat(real_database):
             until(app.store.workers.list, "it announces itself")
             (announced,) = app.store.workers.list()
             assert announced.slots == 3
-            app.store.workers.ask(worker.id, WorkerRequest.QUIET)
+            app.store.workers.request(worker.id, WorkerRequest.QUIET)
             until(lambda: not worker.ready, "it becomes quiet")
             job = mail.enqueue()
             app.store.workers.request(worker.id, None)

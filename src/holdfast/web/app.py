@@ -82,7 +82,7 @@ class Site:
 
     def read_changes(self) -> ChangeCounters:
         """Counters that differ after a change; also a test whether the store answers."""
-        return self.store.dashboard.pulse()
+        return self.store.dashboard.change_counters()
 
     @cached_property
     def masks(self) -> Masks:

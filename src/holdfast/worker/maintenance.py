@@ -115,7 +115,7 @@ class Maintenance:
         return count, count == 100
 
     def _check_dependencies(self) -> tuple[int, bool]:
-        self._cursor = self._store.leases.sweep_waiting(after=self._cursor or JobId(0), limit=500)
+        self._cursor = self._store.leases.check_waiting(after=self._cursor or JobId(0), limit=500)
         return 0, self._cursor is not None
 
     def _revive_batches(self) -> tuple[int, bool]:

@@ -160,7 +160,7 @@ class Worker:
         for run in self._active_runs.all():
             run.kill()
         self._release_rest()
-        try_write(lambda: self._store.workers.dismiss(self.id))
+        try_write(lambda: self._store.workers.record_stop(self.id))
 
     def tick(self) -> TickResult:
         """Maintain, plan, claim, run and settle once, without threads of services; for tests and tools."""
@@ -273,7 +273,7 @@ class Worker:
         self._pool.close()
         for thread in reversed(self.services.keepers()):
             thread.stop(timeout=5)
-        try_write(lambda: self._store.workers.dismiss(self.id))
+        try_write(lambda: self._store.workers.record_stop(self.id))
 
     def _release_rest(self) -> None:
         """Release the jobs of threads that outlast the process; this costs them no attempt."""

@@ -33,7 +33,7 @@ def test_payload_error_and_events_are_masked(store, masks):
     job_id = put(store, "pay", payload=msgspec.json.encode(payload).decode())
     lease = take_one(store, kinds=("pay",))
     store.leases.settle(lease, Failed(error=f"cannot pay {SECRET}", permanent=True))
-    view = job_detail(store.dashboard.story(job_id), masks)
+    view = job_detail(store.dashboard.job_record(job_id), masks)
     assert view.job["payload"] == {"iban": "***", "to": 7}
     assert view.job["error"] == "cannot pay ***"
     assert SECRET not in msgspec.json.encode(view).decode()
@@ -84,9 +84,9 @@ def test_progress_and_results_are_masked(store, masks):
     store.leases.report(lease, done=1, total=2, message=f"using {SECRET}", checkpoint=f'{{"at":"{SECRET}!"}}')
     brief = store.views.page(Selector(), brief=True).jobs
     assert [each["progress_message"] for each in list_views(brief, masks, store)] == ["using ***"]
-    assert job_detail(store.dashboard.story(job_id), masks).job["checkpoint"] == {"at": "***!"}
+    assert job_detail(store.dashboard.job_record(job_id), masks).job["checkpoint"] == {"at": "***!"}
     store.leases.settle(lease, Done(f'["{SECRET} is fine"]'))
-    assert SECRET not in msgspec.json.encode(job_detail(store.dashboard.story(job_id), masks)).decode()
+    assert SECRET not in msgspec.json.encode(job_detail(store.dashboard.job_record(job_id), masks)).decode()
 
 
 @pytest.mark.one_backend
@@ -96,7 +96,7 @@ def test_the_label_of_a_unit_is_masked(store):
     batches.finish(store, run, 1, label=f"by {SECRET}")
     batches.finish(store, run, 2, label="by ***")
     batch = structs.replace(run.batch, arguments=f'{{"api_key":"{SECRET}"}}')
-    view = batch_view(batch, store.ledger.standings([batch.id])[batch.id])
+    view = batch_view(batch, store.ledger.statuses([batch.id])[batch.id])
     assert view.summary.labels == {"by ***": 2}
     labels = [unit_view(unit, batch_secrets(batch)).label for unit in store.ledger.page(batch.id).units]
     assert labels == ["by ***"] * 2
@@ -115,4 +115,4 @@ def test_defaults_of_secret_parameters_are_left_out():
 def test_the_address_of_a_ping_is_masked(store, masks):
     """Anyone with the address can report success."""
     job_id = store.jobs.enqueue(ping_request(f"https://hc.example/{SECRET}", "default", "nightly")).id
-    assert job_detail(store.dashboard.story(job_id), masks).job["payload"] == {"url": "***"}
+    assert job_detail(store.dashboard.job_record(job_id), masks).job["payload"] == {"url": "***"}

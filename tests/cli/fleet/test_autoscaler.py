@@ -45,8 +45,8 @@ def scaled(app):
         frozen=[],
         lanes=[lane],
     )
-    store.autoscaler.tell(WORKER, status.dumps())
-    store.autoscaler.decide(
+    store.autoscaler.report_status(WORKER, status.dumps())
+    store.autoscaler.record_decisions(
         WORKER, "big-box", [AutoscalerDecision("default", AutoscalerAction.STEP_UP, "the host bears it", slots=3)]
     )
 

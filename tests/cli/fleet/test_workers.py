@@ -11,8 +11,8 @@ def test_a_worker_gets_a_request(run, app, fitting):
     worker = WorkerId("w-1")
     app.store.workers.announce(worker, host="h", pid=1, queues=["default"], kinds=["mail"], slots=4)
     assert fitting(("ask",), worker, "quiet").data == {"worker": "w-1", "request": "quiet"}
-    assert app.store.workers.seen(worker).requested == "quiet"
+    assert app.store.workers.heartbeat(worker).requested == "quiet"
     assert "quiet" in run("workers").out
     assert run("ask", worker, "go-on").code == 0
-    assert app.store.workers.seen(worker).requested is None
+    assert app.store.workers.heartbeat(worker).requested is None
     assert run("ask", "nobody", "stop").code == NotFound.exit_code

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.domain.jobs.kind import Kind, KindOptions
+from holdfast.domain.jobs.kind import Kind
+from holdfast.domain.jobs.kind_options import KindOptions
 from holdfast.errors import UnknownKind
 
 

@@ -83,7 +83,7 @@ class TestTimeline:
         job_id = put(store)
         lease = take_one(store)
         clock.advance(seconds=30)
-        record = store.dashboard.story(job_id)
+        record = store.dashboard.job_record(job_id)
         stretches = charts.timeline(record.job, record.attempts, record.events, record.now)
         assert stretches[-1].state == "running"
         assert all(a.end == b.begin for a, b in itertools.pairwise(stretches))

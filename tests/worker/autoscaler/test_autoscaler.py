@@ -150,7 +150,7 @@ def test_memory_that_others_take_or_were_promised_is_not_ours(app, tmp_path, hos
     other.refresh()
     assert other.admit(poison_suspects=0) is None
     one.thaw_all()
-    app.store.autoscaler.tell(WorkerId("w-1"), None)
+    app.store.autoscaler.report_status(WorkerId("w-1"), None)
     tick.at += 11
     other.tick()
     host.now = structs.replace(EASY, used=70 * GB)

@@ -50,7 +50,7 @@ class BatchActions:
                 units = batches.retry_failed(batch_id)
                 changed = units > 0
             case "rm":
-                batches.remove(batch_id)
+                batches.delete(batch_id)
                 changed = True
             case _:
                 raise InvalidInput(

@@ -55,6 +55,6 @@ class FleetActions:
         """
         if request not in (*WorkerRequest, "go-on"):
             raise InvalidInput(f"a worker cannot be asked to {request[:40]!r}", hint="Ask it: quiet, stop, go-on.")
-        self._store.workers.ask(WorkerId(worker), None if request == "go-on" else WorkerRequest(request))
+        self._store.workers.request(WorkerId(worker), None if request == "go-on" else WorkerRequest(request))
         self._context.record("ask", f"worker={worker}", note=request)
         return WorkerRequestSent(WorkerId(worker), request)

@@ -60,7 +60,7 @@ def _kill(control: JobControl, chosen: Selector, *, actor: str) -> list[JobId]:
 
 
 def _delete(control: JobControl, chosen: Selector, *, actor: str) -> list[JobId]:  # noqa: ARG001 - no event is left to name the actor
-    return control.remove(chosen)
+    return control.delete(chosen)
 
 
 def _check_restart(*, memory: str | None = None) -> None:
@@ -267,7 +267,7 @@ class JobActions:
         self._context.record("filter save", f"filter={name}", note=text or None)
 
     def delete_filter(self, name: str) -> None:
-        self._store.saved_filters.drop(name)
+        self._store.saved_filters.delete(name)
         self._context.record("filter rm", f"filter={name}")
 
 

@@ -81,7 +81,7 @@ def dashboard_view(store: Store) -> DashboardView:
     )
 
 
-def counts_of(tallies: Iterable[Tally], *, cap: int = CAP) -> dict[State, Count]:
+def counts_of(tallies: Iterable[Tally], *, cap: int = COUNT_CAP) -> dict[State, Count]:
     """The number of jobs in each state, up to the cap."""
     counts = {tally.state: tally.n for tally in tallies if tally.slot < 0}
     return {state: Count(min(counts.get(state, 0), cap), counts.get(state, 0) > cap) for state in State}

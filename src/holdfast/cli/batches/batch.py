@@ -220,7 +220,7 @@ _add_action("rm", "Forget a batch with its ledger, if nobody runs it.")
 
 
 def _views(store: Store, *batches: Batch) -> list[BatchView]:
-    standings = store.ledger.standings([batch.id for batch in batches])
+    standings = store.ledger.statuses([batch.id for batch in batches])
     return [batch_view(batch, standings[batch.id]) for batch in batches]
 
 

@@ -29,7 +29,7 @@ DEFAULT_ORIGIN = "default"
 @click.argument("job_id", type=click.IntRange(0))
 def show(session: CliSession, *, job_id: int) -> None:
     """Show one job: where it stands, why, its attempts and its history."""
-    record = session.store.dashboard.story(JobId(job_id))
+    record = session.store.dashboard.job_record(JobId(job_id))
     detail = job_detail(record, Masks(session.store))
     reasons = [] if record.job.state.finished else [reason.text for reason in detail.why]
     answer = JobReport(detail.job, detail.attempts, detail.events, reasons)

@@ -22,7 +22,7 @@ from holdfast.domain.names import checked_name
 from holdfast.errors import BatchHeld, HoldfastError, InvalidInput, ServiceRunning
 from holdfast.output.printer import Output
 from holdfast.store import Store
-from holdfast.store.batches.opening import BatchRun, RunRequest
+from holdfast.store.batches.runs import BatchRun, RunRequest
 from holdfast.worker.batches import owner
 from holdfast.worker.batches.conflicts import first_running
 
@@ -54,7 +54,7 @@ def abandon_batch(store: Store, opened: BatchRun) -> None:
         batch, counters = store.batches.end(opened, AbortedBy.FATAL, opened.batch.total or 0, complete=False)
         store.leases.settle(opened.lease, Done())
         if opened.created and not counters.over and not store.batches.recount(batch.id):
-            store.batches.remove(batch.id)
+            store.batches.delete(batch.id)
 
 
 def run_request(bound: BoundFunction, keys: Iterable[Any], options: RunOptions) -> RunRequest:

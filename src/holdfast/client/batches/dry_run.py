@@ -45,7 +45,9 @@ def _plan(store: Store, bound: BoundFunction, keys: Iterable[Any], options: RunO
         return RunAnswer(None if latest is None else latest.id, generation, summary, dry_run=True), clean
     to_run = finished = 0
     for chunk in _chunks(keys, LOOKUP_CHUNK):
-        known = store.batches.over(latest.id, [unit_key(key) for key in chunk], retry_failed=options.retry_failed)
+        known = store.batches.count_finished(
+            latest.id, [unit_key(key) for key in chunk], retry_failed=options.retry_failed
+        )
         to_run, finished = to_run + len(chunk) - known, finished + known
     return RunAnswer(latest.id, latest.generation, _summary(to_run, finished), dry_run=True), clean
 

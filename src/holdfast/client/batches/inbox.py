@@ -68,7 +68,9 @@ class Inbox:
         self._store = store
         self._name = name
 
-    def take(self, limit: int = 10, *, wait: Duration = 0, lease_duration: Duration = TERM) -> list[InboxResult]:
+    def take(
+        self, limit: int = 10, *, wait: Duration = 0, lease_duration: Duration = RESULT_LEASE
+    ) -> list[InboxResult]:
         """Take up to *limit* results, those that have been free longest first.
 
         *wait* is the longest time to wait for a first result. Another consumer can take a result that was not

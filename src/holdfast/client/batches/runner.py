@@ -14,7 +14,7 @@ from holdfast.domain.jobs.kind import Kind
 from holdfast.domain.jobs.kind_options import ExecutorName, KindOptions
 from holdfast.domain.jobs.verdict import Done
 from holdfast.store import Store
-from holdfast.store.batches.opening import BatchRun
+from holdfast.store.batches.runs import BatchRun
 from holdfast.worker.batches.processes import ChildAnswer, ChildUnitRunner
 from holdfast.worker.batches.runner import UnitRunner
 
@@ -71,5 +71,5 @@ def _thread_runner(
         curve=function.options.kind.retry,
         timeout_s=timeout_s,
         verify=function.required_verifier(),
-        transaction=lambda outcome: store.batches.transaction(opened, outcome),
+        transaction=lambda outcome: store.batches.unit_transaction(opened, outcome),
     )

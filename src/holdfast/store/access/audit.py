@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.domain.access.roles import AuditEntry, Via
-from holdfast.domain.text import checked_actor, clean_text
+from holdfast.domain.names import checked_actor, clean_text
 from holdfast.store.engine.operation import Noun, query
 
 #: Entries that one filtered page examines.

@@ -7,7 +7,7 @@ from datetime import datetime
 from msgspec import Struct
 
 from holdfast.domain.access.roles import Credential, Role, draw_token
-from holdfast.domain.text import checked_actor, checked_name
+from holdfast.domain.names import checked_actor, checked_name
 from holdfast.errors import Conflict, NotFound
 from holdfast.store.engine.operation import Noun, query
 
@@ -36,7 +36,7 @@ class Credentials(Noun):
         Raises:
             Conflict: A valid token of this name exists.
         """
-        checked_name(name, what="the name")
+        checked_name(name, label="the name")
         checked_actor(name)
         drawn = draw_token()
         values = {"prefix": drawn.prefix, "salt": drawn.salt, "hash": drawn.hash}

@@ -7,7 +7,7 @@ from datetime import datetime
 from msgspec import Struct
 
 from holdfast.domain.jobs.filter import parse_filter
-from holdfast.domain.text import checked_actor, checked_name
+from holdfast.domain.names import checked_actor, checked_name
 from holdfast.errors import InvalidInput, NotFound
 from holdfast.store.engine.operation import Noun, query
 
@@ -34,7 +34,7 @@ class SavedFilters(Noun):
         Raises:
             InvalidInput: The filter is not valid.
         """
-        checked_name(name, what="the name")
+        checked_name(name, label="the name")
         if len(text) > MAX_FILTER_LENGTH:
             raise InvalidInput(f"a filter has at most {MAX_FILTER_LENGTH:,} characters")
         parse_filter(text)

@@ -107,7 +107,7 @@ def _take_out(result: InboxItem | _Expired, state: UnitState, error: str | None)
         return False
     values = {"batch_id": batch.id, "key": result.key, "state": state, "error": error}
     finished = yield query("end_result", **values)
-    changed = {"in_inbox": -len(finished)} if state is UnitState.DONE else undone(finished)
+    changed = {"in_inbox": -len(finished)} if state is UnitState.DONE else withdrawal_deltas(finished)
     yield from count(batch.id, PEOPLE, {**changed, str(state): len(finished)})
     yield from conclude((yield from locked(batch.id)))
     return True

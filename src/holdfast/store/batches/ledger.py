@@ -152,7 +152,7 @@ def _put_ends(run: BatchRun, ends: list[UnitOutcome], *, fresh: bool) -> Operati
         rows = yield query("put_units", batch_id=run.batch.id, passes=run.batch.passes, unit=table)
         written = {row[0] for row in rows}
         ends = ends if len(written) == len(ends) else [end for end in ends if end.key in written]
-        changed = deltas(ends)
+        changed = counter_deltas(ends)
     yield from _hand_over(run, ends)
     yield from count(run.batch.id, run.lease.job_id, changed)
 

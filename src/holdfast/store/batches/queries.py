@@ -160,7 +160,7 @@ class LedgerQueries(Noun):
 def _status(rows: list[_Part]) -> BatchStatus:
     counts = {row.name: row.n for row in rows if row.part == "count"}
     holders = [UnitsInFlight(row.name, JobId(row.n), row.since) for row in rows if row.part == "holder"]
-    return BatchStatus(counters(counts), holders)
+    return BatchStatus(sum_counters(counts), holders)
 
 
 def _matches(unit: UnitRow, state: UnitState | None, label: str | None, text: str | None) -> bool:

@@ -4,17 +4,9 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from holdfast.domain.batches.batch import (
-    AbortedBy,
-    Batch,
-    BatchId,
-    BatchState,
-    Counters,
-    UnitKey,
-    counters,
-    state_after,
-    undone,
-)
+from holdfast.domain.batches.batch import AbortedBy, Batch, BatchId, BatchState, state_after
+from holdfast.domain.batches.counters import Counters, sum_counters, withdrawal_deltas
+from holdfast.domain.batches.unit import UnitKey
 from holdfast.domain.jobs.job import ControlRequest, JobId
 from holdfast.errors import NoSuchBatch
 from holdfast.store.batches.in_flight import count, decode
@@ -46,7 +38,7 @@ def locked(batch_id: BatchId) -> Operation[Batch]:
 
 def counted(batch_id: BatchId) -> Operation[Counters]:
     rows: list[NamedCount] = yield query("counted", NamedCount, batch_id=batch_id)
-    return counters({row.name: row.n for row in rows})
+    return sum_counters({row.name: row.n for row in rows})
 
 
 def units_in_hand(batch_id: BatchId) -> Operation[list[UnitKey]]:
@@ -60,7 +52,7 @@ def cancel_units(batch_id: BatchId) -> Operation[int]:
     held = yield from units_in_hand(batch_id)
     units = yield query("cancel_units", batch_id=batch_id, held=held)
     results = yield query("cancel_results", batch_id=batch_id)
-    yield from count(batch_id, PEOPLE, {**undone(results), "cancelled": len(units) + len(results)})
+    yield from count(batch_id, PEOPLE, {**withdrawal_deltas(results), "cancelled": len(units) + len(results)})
     return len(units) + len(results)
 
 

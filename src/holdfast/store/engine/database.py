@@ -189,7 +189,7 @@ class Database:
         return bool(self._backend.fetch(query("any_job")))
 
     def _refuse_holders(self) -> None:
-        rows = self._backend.fetch(query("any_holder", silence=SILENCE))
+        rows = self._backend.fetch(query("any_holder", silence=WORKER_SILENCE))
         if rows:
             raise StoreInUse(
                 f"worker {rows[0][0]} is alive", hint="Stop all workers (see holdfast workers), then try again."

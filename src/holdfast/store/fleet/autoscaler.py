@@ -14,7 +14,7 @@ from holdfast.domain.fleet.queue import Usage, free_slots
 from holdfast.domain.jobs.history import EventName
 from holdfast.domain.jobs.job import JobId, Lease, OnLost, WorkerId
 from holdfast.domain.jobs.new_job import Actor
-from holdfast.domain.text import checked_name
+from holdfast.domain.names import checked_name
 from holdfast.store.engine.backend import Timeouts
 from holdfast.store.engine.operation import Noun, Operation, Rows, query, transaction
 from holdfast.store.jobs.events import record_all
@@ -44,7 +44,7 @@ class AutoscalerStore(Noun):
 
     def set_bounds(self, queue: str, bounds: Bounds | None) -> None:
         """Set the least and most commands of a queue per host; None switches the autoscaler off. Workers are woken."""
-        checked_name(queue, what="the queue")
+        checked_name(queue, label="the queue")
         least, most = (None, None) if bounds is None else (bounds.least, bounds.most)
         self._backend.run(query("scale_queue", name=queue, least=least, most=most), repeatable=True)
         self._backend.notify()
@@ -91,7 +91,7 @@ class AutoscalerStore(Noun):
         rows: list[Profile] = yield query("lock_profiles", Profile, names=names)
         profiles = _with_new_profiles(names, rows)
         for name, peak in peaks:
-            profiles[name] = learned(profiles[name], peak)
+            profiles[name] = add_sample(profiles[name], peak)
         yield query("put_profiles", profile=_columns(Profile, [profiles[name] for name in names]))
 
     def report_status(self, worker: WorkerId, status: str | None) -> None:

@@ -229,7 +229,7 @@ class DashboardQueries(Noun):
         edges: list[DependencyEdge] = yield query("board_edges", DependencyEdge, id=job_id, depth=3, limit=200)
         place = {"priority": job.priority, "due_at": job.due_at, "id": job_id}
         situations: list[_QueueSituation] = yield query(
-            "why_facts", _QueueSituation, queue=job.queue, kind=job.kind, silence=SILENCE, **place
+            "why_facts", _QueueSituation, queue=job.queue, kind=job.kind, silence=WORKER_SILENCE, **place
         )
         seen_at = next((row.at for row in rows if row.what == "worker"), None)
         why = explain(_situation(job, edges, situations[0]))

@@ -6,7 +6,9 @@ from typing import Any
 
 import msgspec
 
-from holdfast.domain.jobs.kind import KindOptions, PublishedKind, load_options, suggest
+from holdfast.domain.jobs.kind import suggest_kind
+from holdfast.domain.jobs.kind_options import KindOptions
+from holdfast.domain.jobs.published_kind import PublishedKind, load_options
 from holdfast.errors import UnknownKind
 from holdfast.store.engine.operation import Noun, Operation, query, read, transaction
 
@@ -62,7 +64,7 @@ class Kinds(Noun):
         rows: list[PublishedKind] = self._backend.fetch(query("get_kind", PublishedKind, name=name))
         if not rows:
             raise UnknownKind(
-                f"no application has registered kind {name!r}", hint=suggest(name, self.names()), kind=name
+                f"no application has registered kind {name!r}", hint=suggest_kind(name, self.names()), kind=name
             )
         return rows[0]
 

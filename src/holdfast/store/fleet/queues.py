@@ -8,7 +8,7 @@ from datetime import timedelta
 from msgspec import Struct
 
 from holdfast.domain.fleet.queue import Queue, checked_limit
-from holdfast.domain.text import checked_name, clean_text
+from holdfast.domain.names import checked_name, clean_text
 from holdfast.store.engine.operation import Noun, query
 
 MAX_NOTE_LENGTH = 1000
@@ -35,7 +35,7 @@ class Queues(Noun):
 
     def set_limits(self, name: str, *, limit: int | None = None, worker_limit: int | None = None) -> None:
         """Limit the running jobs of the queue, over all hosts and per worker; None changes nothing, 0 is no limit."""
-        checked_name(name, what="the queue")
+        checked_name(name, label="the queue")
         values = {"run_limit": checked_limit(limit), "worker_limit": checked_limit(worker_limit)}
         self._backend.run(query("put_queue", name=name, **values), repeatable=True)
         self._backend.notify()
@@ -45,13 +45,13 @@ class Queues(Noun):
 
         Running jobs continue.
         """
-        checked_name(name, what="the queue")
+        checked_name(name, label="the queue")
         text = None if note is None else clean_text(note, limit=MAX_NOTE_LENGTH)
         self._backend.run(query("switch_queue", name=name, paused=True, note=text), repeatable=True)
 
     def resume(self, name: str) -> None:
         """Start jobs of the queue again."""
-        checked_name(name, what="the queue")
+        checked_name(name, label="the queue")
         self._backend.run(query("switch_queue", name=name, paused=False, note=None), repeatable=True)
         self._backend.notify()
 

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from msgspec import Struct
 
-from holdfast.domain.fleet.queue import SILENCE
+from holdfast.domain.fleet.queue import WORKER_SILENCE
 from holdfast.domain.jobs.job import WorkerId, WorkerRequest
 from holdfast.errors import Conflict, NotFound
 from holdfast.store.engine.backend import Timeouts
@@ -72,7 +72,9 @@ class Workers(Noun):
         Raises:
             NotFound: The worker is unknown or not alive.
         """
-        if not self._backend.run(query("ask_worker", id=worker, requested=request, silence=SILENCE), repeatable=True):
+        if not self._backend.run(
+            query("ask_worker", id=worker, requested=request, silence=WORKER_SILENCE), repeatable=True
+        ):
             raise NotFound(f"no worker {worker[:100]!r} is alive", hint="holdfast workers lists them.")
         self._backend.notify()
 
@@ -82,4 +84,4 @@ class Workers(Noun):
 
     def list(self) -> list[WorkerRow]:
         """The workers that are alive, oldest first."""
-        return self._backend.fetch(query("list_workers", WorkerRow, silence=SILENCE))
+        return self._backend.fetch(query("list_workers", WorkerRow, silence=WORKER_SILENCE))

@@ -13,7 +13,8 @@ from holdfast.domain.fleet.queue import DEFAULT_QUEUE
 from holdfast.domain.jobs.history import EventName
 from holdfast.domain.jobs.job import FINISHED, LIVE, ControlRequest, JobId, State
 from holdfast.domain.jobs.selector import Selector
-from holdfast.domain.text import checked_actor, checked_name, checked_number, clean_text
+from holdfast.domain.names import checked_actor, checked_name, clean_text
+from holdfast.domain.sizes import checked_number
 from holdfast.errors import InvalidInput, JobInUse
 from holdfast.store.engine.operation import ById, Noun, Operation, Query, query
 from holdfast.store.jobs import dependencies
@@ -145,7 +146,7 @@ class JobControl(Noun):
 
     def move(self, selector: Selector, queue: str = DEFAULT_QUEUE, *, actor: str) -> list[JobId]:
         """Move jobs to another queue. A running job stays in its queue."""
-        checked_name(queue, what="the queue")
+        checked_name(queue, label="the queue")
         change = _change("set_queue", EventName.MOVED, {"queue": queue}, actor)
         return self._each(selector, IDLE, change, actor=actor)
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from holdfast.domain.jobs.job import JobId, Lease, OnLost, State
 from holdfast.domain.jobs.new_job import Actor, Enqueued, NewJob, due_at
-from holdfast.domain.text import MAX_KEY, checked_actor, checked_name, checked_number, checked_text
+from holdfast.domain.names import MAX_KEY, checked_actor, checked_name, checked_text
+from holdfast.domain.sizes import checked_number
 from holdfast.errors import InvalidInput, LeaseLost, StoreUnavailable
 from holdfast.store.engine.operation import BulkInsert, Noun, Operation, query, read_now
 from holdfast.store.jobs import dependencies
@@ -200,8 +201,8 @@ def check_requests(requests: Sequence[NewJob]) -> None:
     for request in requests:
         names = (request.kind, request.queue, request.actor)
         if names not in checked:
-            checked_name(request.kind, what="the kind")
-            checked_name(request.queue, what="the queue")
+            checked_name(request.kind, label="the kind")
+            checked_name(request.queue, label="the queue")
             checked_actor(request.actor, system=SYSTEM)
             checked.add(names)
         _check_values(request)

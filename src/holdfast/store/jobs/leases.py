@@ -165,7 +165,7 @@ class Leases(Noun):
     def promote(self, *, limit: int = 1000) -> Operation[int]:
         """Make due scheduled jobs ready; returns their number."""
         rows = yield query("promote", limit=limit)
-        yield from record(EventName.DUE, dict.fromkeys(row[0] for row in rows), actor=Actor.SWEEPER)
+        yield from record(EventName.DUE, dict.fromkeys(row[0] for row in rows), actor=Actor.MAINTENANCE)
         return len(rows)
 
     def check_waiting(self, *, after: JobId = FIRST, limit: int = 1000) -> JobId | None:

@@ -127,7 +127,7 @@ class JobQueries(Noun):
         queues: list[Queue] = yield query("get_queue", Queue, name=job.queue)
         usages: list[Usage] = yield query("queue_usage", Usage, name=job.queue, worker="")
         dependencies: list[DependencyState] = yield query("need_states", DependencyState, ids=[job_id])
-        workers = yield query("count_workers_for", queue=job.queue, kind=job.kind, silence=SILENCE)
+        workers = yield query("count_workers_for", queue=job.queue, kind=job.kind, silence=WORKER_SILENCE)
         ahead = yield query(
             "count_ahead", queue=job.queue, kind=job.kind, priority=job.priority, due_at=job.due_at, id=job_id
         )
@@ -170,7 +170,7 @@ def _refusals(job: Job) -> Operation[list[str]]:
     """The reasons of the autoscalers of the job's queue for not starting it."""
     if job.state is not State.READY or job.kind != COMMAND:
         return []
-    workers: list[WorkerRow] = yield query("list_workers", WorkerRow, silence=SILENCE)
+    workers: list[WorkerRow] = yield query("list_workers", WorkerRow, silence=WORKER_SILENCE)
     statuses = [
         (worker.host, status) for worker in workers if (status := load_autoscaler_status(worker.scaling)) is not None
     ]

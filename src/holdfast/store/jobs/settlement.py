@@ -95,7 +95,7 @@ def release_unknown(worker: WorkerId, *, queues: Sequence[str], known: Sequence[
 def take_over(limit: int, chance: Callable[[], float]) -> Operation[list[TakenOver]]:
     rows: list[JobNumbers] = yield query("lock_lapsed", JobNumbers, limit=limit)
     ends = [_End(job, judge(_without_retry(job), Lost(), chance=chance()), None) for job in rows]
-    yield from _write_ends(ends, raised=1, actor=Actor.SWEEPER)
+    yield from _write_ends(ends, raised=1, actor=Actor.MAINTENANCE)
     return [TakenOver(end.job.job_id, Token(end.job.token + 1), end.verdict.state) for end in ends]
 
 

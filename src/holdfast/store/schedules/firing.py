@@ -15,11 +15,11 @@ from holdfast.domain.jobs.new_job import Actor, Enqueued, NewJob
 from holdfast.domain.schedules.decision import Skipped, SkipReason
 from holdfast.domain.schedules.overlap import Arrangement, Overlap, PlanStatus, Turn, arrange, plan_status
 from holdfast.domain.schedules.plan import Origin, Plan
-from holdfast.store.engine.now import read_now
-from holdfast.store.engine.operation import BulkInsert, Operation, Rows, query
+from holdfast.store.engine.operation import BulkInsert, Operation, Rows, query, read_now
 from holdfast.store.jobs import dependencies
 from holdfast.store.jobs.control import cancel_jobs
-from holdfast.store.jobs.enqueue import check_requests, draw_ids, enqueue_flow, insert_jobs, reserve_keys
+from holdfast.store.jobs.enqueue import check_requests, draw_ids, enqueue_operation, insert_jobs
+from holdfast.store.jobs.unique_keys import reserve_keys
 
 
 class PlanToFire(Struct, frozen=True):
@@ -240,7 +240,7 @@ def _write_plans(
         if each.fire.then is not None and answer.created
     ]
     if followers:
-        yield from enqueue_flow(followers, None)
+        yield from enqueue_operation(followers, None)
     return list(map(FiredPlan, *columns.values(), [None] * len(placed)))
 
 

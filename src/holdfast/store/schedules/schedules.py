@@ -143,7 +143,7 @@ class ScheduleStore:
         return schedule
 
     def _find(self, name: str) -> Schedule | None:
-        rows: list[Schedule] = self._backend.look(query("get_schedule", Schedule, name=name))
+        rows: list[Schedule] = self._backend.fetch(query("get_schedule", Schedule, name=name))
         return rows[0] if rows else None
 
     def all(self) -> Iterator[Schedule]:
@@ -158,7 +158,7 @@ class ScheduleStore:
 
     def page(self, *, after: str = "", limit: int = 50) -> list[Schedule]:
         """Return up to *limit* schedules whose names sort after *after*."""
-        return self._backend.look(query("list_schedules", Schedule, after=after, limit=limit))
+        return self._backend.fetch(query("list_schedules", Schedule, after=after, limit=limit))
 
     def now(self) -> datetime:
         """Return the time of the store's clock, which decides when plans are due."""
@@ -178,12 +178,12 @@ class ScheduleStore:
 
     def lag(self) -> timedelta:
         """Return how long the oldest due plan has waited for a planner."""
-        ((lag,),) = self._backend.look(query("schedule_lag"))
+        ((lag,),) = self._backend.fetch(query("schedule_lag"))
         return max(timedelta(0), _duration(lag) or timedelta(0))
 
     def troubled(self, *, late: timedelta, limit: int = 10) -> list[TroubledSchedule]:
         """Return schedules that cannot be planned, or have waited for a planner for longer than *late*."""
-        return self._backend.look(query("troubled_schedules", TroubledSchedule, late=late, limit=limit))
+        return self._backend.fetch(query("troubled_schedules", TroubledSchedule, late=late, limit=limit))
 
 
 def _create(declaration: Declaration, actor: str, *, declared: bool) -> Operation[bool]:

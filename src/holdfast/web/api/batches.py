@@ -78,7 +78,7 @@ def list_batches(request: Request, query: BatchesQuery) -> BatchesPage:
     """Batches, the newest first."""
     before = FIRST if query.before is None else BatchId(query.before)
     rows = request.store.batches.page(before=before, limit=query.limit)
-    statuses = request.store.ledger.standings([row.id for row in rows])
+    statuses = request.store.ledger.statuses([row.id for row in rows])
     next_page = rows[-1].id if len(rows) == query.limit else None
     return BatchesPage([batch_view(row, statuses[row.id]) for row in rows], next_page)
 
@@ -87,7 +87,7 @@ def list_batches(request: Request, query: BatchesQuery) -> BatchesPage:
 def read_batch(request: Request, batch_id: BatchId) -> BatchAnswer:
     """One batch."""
     batch, ledger = request.store.batches.get(batch_id), request.store.ledger
-    status = ledger.standings([batch_id])[batch_id]
+    status = ledger.statuses([batch_id])[batch_id]
     return BatchAnswer(batch_view(batch, status), unit_clusters(batch, ledger.errors(batch_id)))
 
 

@@ -151,7 +151,7 @@ def _selector(request: Request, text: str) -> Selector:
 @get("/jobs/{id:int}")
 def read_job(request: Request, job_id: JobId) -> JobAnswer:
     """One job with its history."""
-    record = request.store.dashboard.story(job_id)
+    record = request.store.dashboard.job_record(job_id)
     detail = job_detail(record, request.masks)
     return JobAnswer(detail.job, detail.attempts, detail.events, detail.why, record.edges)
 
@@ -159,7 +159,7 @@ def read_job(request: Request, job_id: JobId) -> JobAnswer:
 @get("/jobs/{id:int}/log")
 def read_job_log(request: Request, job_id: JobId, query: LogQuery) -> LogAnswer:
     """What a program has written, if it ran on the server's host."""
-    record = request.store.dashboard.story(job_id)
+    record = request.store.dashboard.job_record(job_id)
     number = len(record.attempts) if query.attempt is None else query.attempt
     if not 1 <= number <= len(record.attempts):
         raise NotFound(f"job {job_id} has run {len(record.attempts)} times")

@@ -115,11 +115,11 @@ def _run_once(call: _Call, key: str, body: bytes) -> Response:
     except (HoldfastError, HttpError) as error:
         status, failure, headers = error_answer(error)
         if status >= 500 or status in TRANSIENT_STATUSES:
-            keys.drop(credential, key)
+            keys.release(credential, key)
             raise
         answer = json_response(msgspec.json.encode(error_envelope(failure)), status, headers)
     except BaseException:
-        keys.drop(credential, key)
+        keys.release(credential, key)
         raise
     keys.keep(credential, key, answer.status_code, bytes(answer.body).decode())
     return answer

@@ -106,7 +106,7 @@ def show_batches(request: Request) -> Response:
     """Batches, newest first."""
     before = request.query_number("before")
     rows = request.store.batches.page(limit=PAGE_SIZE, **({} if before is None else {"before": BatchId(before)}))
-    statuses = request.store.ledger.standings([row.id for row in rows]) if rows else {}
+    statuses = request.store.ledger.statuses([row.id for row in rows]) if rows else {}
     views = [batch_view(row, statuses[row.id]) for row in rows]
     return request.page(
         "batches.html",
@@ -122,7 +122,7 @@ def show_batch(request: Request) -> Response:
     """One batch, its clusters of errors, and a page of its units."""
     batch_id, ledger = BatchId(request.id), request.store.ledger
     batch = request.store.batches.get(batch_id)
-    status = ledger.standings([batch_id])[batch_id]
+    status = ledger.statuses([batch_id])[batch_id]
     view = batch_view(batch, status)
     failures = view.summary.failed + view.summary.in_doubt
     errors = ledger.errors(batch_id, limit=MAX_CLUSTERED_UNITS) if failures else []

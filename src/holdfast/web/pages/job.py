@@ -59,7 +59,7 @@ def job_progress(job: Job, now: datetime, message: str | None) -> JobProgress | 
 
 
 def show_job(request: Request) -> Response:
-    record = request.store.dashboard.story(JobId(request.id))
+    record = request.store.dashboard.job_record(JobId(request.id))
     job, detail = record.job, job_detail(record, request.masks)
     stretches = charts.timeline(job, detail.attempts, detail.events, record.now)
     buttons = BUTTONS[job.state]
@@ -104,7 +104,7 @@ def change_job(request: Request) -> Response:
 
 def show_log(request: Request) -> Response:
     """The log of one attempt: its end, which follows a running command, or the lines that contain a text."""
-    record = request.store.dashboard.story(JobId(request.id), events=1)
+    record = request.store.dashboard.job_record(JobId(request.id), events=1)
     job, secrets = record.job, request.masks.values(record.job)
     token = request.query_number("token")
     if token is None:

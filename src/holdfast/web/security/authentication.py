@@ -21,7 +21,7 @@ from holdfast.domain.names import checked_actor
 from holdfast.errors import HoldfastError
 from holdfast.errors.http import SlowDown, Unauthenticated
 from holdfast.store import Store
-from holdfast.store.access.records import AccessState
+from holdfast.store.access.credentials import AccessState
 from holdfast.web.security import csrf
 from holdfast.web.security.sessions import CHALLENGE, COOKIE, Sessions
 from holdfast.web.settings import WebOptions
@@ -104,7 +104,7 @@ class TokenVerifier:
             self._failed_logins.add(place)
             raise Unauthenticated("this is no token of this store", headers=CHALLENGE)
         prefix, secret = fields
-        credential = store.credentials.door(prefix)
+        credential = store.credentials.access_state(prefix)
         with self._address_locks[hash(place) % len(self._address_locks)]:
             if not self._is_cached(credential, token):
                 self._verify_secret(credential, secret, place)
@@ -143,7 +143,7 @@ class TokenVerifier:
 
     def _write_use(self, store: Store, prefix: str) -> None:
         try:
-            store.credentials.used(prefix)
+            store.credentials.record_use(prefix)
         except HoldfastError:
             with self._lock:
                 self._used_at.pop(prefix, None)
@@ -213,9 +213,9 @@ class Authenticator:
         if caller.nonce and self.sessions.is_closed(caller.nonce):
             return False
         if caller.prefix is not None:
-            credential = store.credentials.door(caller.prefix)
+            credential = store.credentials.access_state(caller.prefix)
             return credential.prefix is not None and credential.revoked_at is None
-        return self._options.proxy_header is not None or not store.credentials.door(None).locked
+        return self._options.proxy_header is not None or not store.credentials.access_state(None).locked
 
     def _by_proxy(self, headers: Mapping[str, str], address: str | None) -> Caller | None:
         """The person that a trusted proxy names. The header is ignored if it comes from any other address."""
@@ -238,7 +238,7 @@ class Authenticator:
         """A caller without a token: allowed by option, on this machine, and until the first token is created."""
         role = self._options.anyone
         forwarded = any(name in headers for name in FORWARDED_HEADERS)
-        if role is None or forwarded or store.credentials.door(None).locked:
+        if role is None or forwarded or store.credentials.access_state(None).locked:
             raise Unauthenticated("a token is needed here", headers=CHALLENGE)
         return Caller(self._local_user, role)
 

@@ -12,7 +12,7 @@ from datetime import timedelta
 
 from holdfast.errors.http import Unauthenticated
 from holdfast.store import Store
-from holdfast.store.access.records import AccessState
+from holdfast.store.access.credentials import AccessState
 
 COOKIE = "holdfast_session"
 #: Sessions whose logout this server remembers.
@@ -53,7 +53,7 @@ class Sessions:
         if len(fields) != 3 or len(cookie) > 300:
             raise Unauthenticated("this session is none of ours", headers=CHALLENGE)
         prefix, expires, nonce = fields
-        credential = store.credentials.door(prefix)
+        credential = store.credentials.access_state(prefix)
         if credential.secret is None or not _is_signed(credential.secret, body, signed):
             raise Unauthenticated("this session is none of ours", headers=CHALLENGE)
         if int(expires) < time.time():

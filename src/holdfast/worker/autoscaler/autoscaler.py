@@ -111,7 +111,7 @@ class Autoscaler:
         return None
 
     def _admit(self, queue: ScaledQueue, poison_suspects: int) -> Run | None:
-        line = self._store.autoscaler.line(queue.queue, self._kind.name, limit=queue.window)
+        line = self._store.autoscaler.queue_line(queue.queue, self._kind.name, limit=queue.window)
         candidates = self._candidates(queue, line, poison_suspects)
         running = self._all_running()
         choice = queue.choose(candidates, running, self._host.room(running))
@@ -256,7 +256,7 @@ class Autoscaler:
             self._changed()
 
     def _next_fits(self, queue: ScaledQueue) -> bool:
-        line = self._store.autoscaler.line(queue.queue, self._kind.name, limit=queue.window)
+        line = self._store.autoscaler.queue_line(queue.queue, self._kind.name, limit=queue.window)
         candidates = self._candidates(queue, line, poison_suspects=0)
         running = self._all_running()
         return choose(candidates, running, self._host.room(running), waited={}).chosen is not None
@@ -267,7 +267,7 @@ class Autoscaler:
         self._history.flush()
         decisions = [self._decisions.popleft() for _ in range(len(self._decisions))]
         try:
-            self._store.autoscaler.decide(self._worker, self._host.name, decisions)
+            self._store.autoscaler.record_decisions(self._worker, self._host.name, decisions)
         except StoreUnavailable:
             self._decisions.extendleft(reversed(decisions))
             raise

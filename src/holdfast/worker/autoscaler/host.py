@@ -86,7 +86,7 @@ class HostMonitor:
         """Publish a status that is new or old enough, and read the promises of the other workers."""
         if force or status != self._published or clock.now() - self._published_at > PUBLISH_INTERVAL_S:
             self._published_at, self._published = clock.now(), status
-            self._store.autoscaler.tell(self._worker, None if status is None else status.dumps())
+            self._store.autoscaler.report_status(self._worker, None if status is None else status.dumps())
             workers = [worker for worker in self._store.workers.list() if worker.host == self.name]
             others = [load_autoscaler_status(worker.scaling) for worker in workers if worker.id != self._worker]
             self._promised = sum(max(0, other.forecast - other.resident) for other in others if other is not None)

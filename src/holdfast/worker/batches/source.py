@@ -94,8 +94,8 @@ class InputKeys:
         return self._next[:size]
 
     def advance(self, flushed: Flushed, *, in_hand: int) -> None:  # noqa: ARG002 - see the protocol
-        self._next = self._next[flushed.looked :]
-        self._skipping = not flushed.taken and flushed.looked > 0
+        self._next = self._next[flushed.examined :]
+        self._skipping = not flushed.taken and flushed.examined > 0
 
     def remaining(self) -> Iterator[list[UnitInFlight]]:
         """The keys that no flush has considered."""
