@@ -145,7 +145,7 @@ OPERATIONS = {
     "resume": action("resume", "running"),
     "retry": action("retry", "finished"),
     "restart": action("restart", "finished"),
-    "restart what is done": lambda store, layout: store.backend.run(query("revive_done", ids=layout.ids("finished"))),
+    "restart what is done": lambda store, layout: store.backend.run(query("rerun_done_jobs", ids=layout.ids("finished"))),
     "rewrite": action("rewrite", "later", lambda payload: '{"to": 7}'),
     "hasten": action("retry", "scheduled"),
     "set memory": action("set_memory", "finished", 2**30),
@@ -205,26 +205,26 @@ OPERATIONS = {
 
 #: Statements that meet no table that grows with the jobs, and parts of others.
 SMALL = {
-    *("read_now", "read_installation", "draw_ids", "lock_queues"),
-    *("all_kinds", "ask_worker", "write_act", "add_credential", "list_credentials", "revoke_credential"),
-    *("use_credential", "look_at_door", "keep_secret", "get_secret", "put_filter", "drop_filter", "list_filters"),
-    *("put_queue", "switch_queue", "get_queue", "list_queues", "publish_kind", "get_kind", "kind_names"),
-    *("scale_queue", "tell_scaling", "profiles", "all_profiles", "lock_profiles", "put_profiles", "forget_profiles"),
-    *("write_decisions", "decisions_of", "forget_decisions"),
+    *("read_now", "read_installation", "allocate_job_ids", "lock_limited_queues"),
+    *("list_kinds", "request_worker_control", "insert_audit_entry", "insert_credential", "list_credentials", "revoke_credential"),
+    *("touch_credential", "get_access_state", "insert_secret", "get_secret", "save_filter", "delete_filter", "list_filters"),
+    *("set_queue_limits", "set_queue_paused", "get_queue", "list_queues", "publish_kind", "get_kind", "list_kind_names"),
+    *("set_queue_scale", "report_autoscaler", "profiles", "list_memory_profiles", "lock_memory_profiles", "save_memory_profiles", "prune_memory_profiles"),
+    *("insert_decisions", "list_decisions", "prune_decisions"),
     *(
-        "announce_worker",
-        "see_worker",
-        "dismiss_worker",
+        "insert_worker",
+        "record_heartbeat",
+        "record_worker_stop",
         "list_workers",
-        "count_workers_for",
-        "worker_facts",
-        "forget_workers",
+        "count_workers",
+        "get_worker_host",
+        "prune_workers",
     ),
 }
 #: Some are asked only after a broken connection, one only where ids are drawn beforehand.
-UNSEEN = {"asked", "enqueue_one", "ids_by_pattern"}
+UNSEEN = {"asked", "insert_job", "find_jobs_by_label_pattern"}
 #: The upkeep of a store reads everything.
-UPKEEP = {*CHECKS, "any_job", "any_holder"}
+UPKEEP = {*CHECKS, "find_any_job", "find_any_holder"}
 #: Batches have tables of their own: see test_batch_plans.
 BATCHES = {*sql.statements("sqlite", noun="batches"), *sql.statements("sqlite", noun="inbox")}
 #: So have schedules: see test_schedule_plans.
@@ -291,7 +291,7 @@ def test_sqlite_touches_only_what_it_needs(big_sqlite, operation):
     """With a hundred thousand jobs, analysed or not, a statement takes as many steps as with a few."""
     for cost in observed(big_sqlite, operation):
         assert cost.work <= STEPS, f"{cost.statement} takes {cost.work} steps\n{cost.plan}"
-        listed = cost.statement in ("select_jobs", "select_brief", "select_ids", "count_jobs")
+        listed = cost.statement in ("list_jobs", "list_jobs_brief", "list_job_ids", "count_jobs")
         assert listed or not cost.walked, f"{cost.statement} walks {cost.walked}\n{cost.plan}"
 
 

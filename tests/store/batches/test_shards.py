@@ -75,7 +75,7 @@ def test_a_batch_on_the_workers_is_a_conflict(store):
     with pytest.raises(BatchHeld, match="on the workers"):
         begin(store, fresh=True)
     joined = begin(store, join=True)
-    assert joined.batch.passes == batch.passes
+    assert joined.batch.run_number == batch.run_number
     assert work(store, shard(store, batch), limit=1) == [1]
     assert work(store, joined) == [2]
 
@@ -159,7 +159,7 @@ def test_a_paused_batch_with_nothing_left_ends_when_it_is_resumed(store):
     batch = launch(store, 1, shards=1)
     run = shard(store, batch)
     (unit,) = store.batches.flush(run, ask_for=NextUnits(limit=1)).taken
-    handed = UnitOutcome(key=unit.key, place=unit.place, state=UnitState.RUNNING, handed=HandedResult("box", "1"))
+    handed = UnitOutcome(key=unit.key, position=unit.position, state=UnitState.RUNNING, handed=HandedResult("box", "1"))
     store.batches.flush(run, [handed])
     part(store, run)
     assert store.batches.pause(batch.id)

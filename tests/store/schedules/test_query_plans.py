@@ -40,13 +40,13 @@ ASKED = {
 }
 #: All but the one that only appends.
 STATEMENTS = [
-    name for noun in ("schedules", "plans") for name in sql.statements("postgres", noun=noun) if name != "write_skips"
+    name for noun in ("schedules", "plans") for name in sql.statements("postgres", noun=noun) if name != "insert_skipped_plans"
 ]
 
 FILL = {
     "sqlite": [
         f"""WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < {SCHEDULES})
-        INSERT INTO holdfast_schedule (name, definition, next_at, look_at, actor, created_at, changed_at)
+        INSERT INTO holdfast_schedule (name, definition, next_at, check_at, actor, created_at, changed_at)
         SELECT 's' || n, '{DEFINITION}', 4000000000000000 + n, 4000000000000000 + n, 'ada', 0, 0 FROM n""",
         f"""WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < {PLANS})
         INSERT INTO holdfast_plan (schedule, time, scope, origin, job_id, open, queued, actor, decided_at)
@@ -57,7 +57,7 @@ FILL = {
         "ANALYZE",
     ],
     "postgres": [
-        f"""INSERT INTO holdfast.schedule (name, definition, next_at, look_at, actor, created_at, changed_at)
+        f"""INSERT INTO holdfast.schedule (name, definition, next_at, check_at, actor, created_at, changed_at)
         SELECT 's' || n, '{DEFINITION}', now() + n * interval '1 day', now() + n * interval '1 day', 'ada', now(), now()
         FROM generate_series(1, {SCHEDULES}) AS n""",
         f"""INSERT INTO holdfast.plan (schedule, time, scope, origin, job_id, open, queued, actor, decided_at)

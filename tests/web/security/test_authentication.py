@@ -456,4 +456,4 @@ def test_a_look_waits_for_nobody_who_acts(site, tokens, real_database):
 
 def unused(app):
     """Whether the viewer's token was never used."""
-    return [each.used_at for each in app.store.credentials.list() if each.role is Role.VIEWER] == [None]
+    return [each.last_used_at for each in app.store.credentials.list() if each.role is Role.VIEWER] == [None]

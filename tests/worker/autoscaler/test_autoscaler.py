@@ -106,7 +106,7 @@ def test_slots_and_memory_decide_who_begins(app, tmp_path, host, tick):
     scaler = by_hand(app, host, memory_profiles={"tr*": 30 * GB})
     scaler.refresh()
     first = scaler.admit(poison_suspects=0)
-    assert (first.lease.job_id, first.lease.marked) == (jobs[0], True)
+    assert (first.lease.job_id, first.lease.started) == (jobs[0], True)
     assert scaler.admit(poison_suspects=0) is None
     tick.at += 11
     scaler.tick()
@@ -208,7 +208,7 @@ def test_under_pressure_a_program_is_frozen_then_evicted_at_no_cost(tmp_path, ho
     with work(app, slots=4):
         app.store.autoscaler.set_bounds("default", Bounds(2, 4))
         # What began before the worker had heard of it would not be scaled.
-        wait_until(lambda: any(each.scaling for each in app.store.workers.list()))
+        wait_until(lambda: any(each.autoscaler for each in app.store.workers.list()))
         once = add(app, tmp_path, "sleep", LONG, memory=GB, on_lost=OnLost.HOLD)
         wait_until(lambda: app.views.get(once).state is State.RUNNING)
         again = add(app, tmp_path, sys.executable, "-c", program, memory=GB)

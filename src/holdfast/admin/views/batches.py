@@ -52,7 +52,7 @@ def batch_view(batch: Batch, standing: BatchStatus) -> BatchView:
         arguments=masked_json(batch.arguments),
         state=batch.state,
         aborted_by=batch.aborted_by,
-        runs=batch.passes,
+        runs=batch.run_number,
         created_at=batch.created_at,
         finished_at=batch.finished_at,
         summary=_masked(summarise(counted, total, batch.aborted_by), secrets),

@@ -82,7 +82,7 @@ def dashboard_view(store: Store) -> DashboardView:
 
 def counts_of(tallies: Iterable[Tally], *, cap: int = CAP) -> dict[State, Count]:
     """How many jobs are in each state, up to the cap."""
-    found = {tally.state: tally.n for tally in tallies if tally.slot < 0}
+    found = {tally.state: tally.count for tally in tallies if tally.slot < 0}
     return {state: Count(min(found.get(state, 0), cap), found.get(state, 0) > cap) for state in State}
 
 
@@ -106,7 +106,7 @@ def queue_summaries(lanes: list[LaneCount], rows: list[QueueRow], tallies: list[
 def _covered(finished: list[Tally]) -> float:
     """How many seconds back the ended jobs reach that were looked at: less than the span, where there are too many."""
     done = [tally for tally in finished if tally.state is State.DONE]
-    if sum(tally.n for tally in done) < MOST:
+    if sum(tally.count for tally in done) < MOST:
         return SPAN.total_seconds()
     return (1 + max(tally.slot for tally in done)) * SLOT.total_seconds()
 
@@ -139,7 +139,7 @@ def _series(tallies: Iterable[Tally]) -> list[int]:
     slots = [0] * int(SPAN / SLOT)
     for tally in tallies:
         if tally.slot < len(slots):
-            slots[-1 - tally.slot] += tally.n
+            slots[-1 - tally.slot] += tally.count
     return slots
 
 
@@ -182,8 +182,8 @@ def _told(trouble: list[Trouble]) -> Iterator[Attention]:
     for each in trouble:
         detail = mask_text((each.detail or "").partition("\n")[0])
         note = f": {detail}" if detail else ""
-        text = _WORDS[each.what].format(name=each.name, detail=detail or "no reason is known", note=note, n=each.n)
-        yield Attention(each.what, each.name, text, each.at, each.n)
+        text = _WORDS[each.what].format(name=each.name, detail=detail or "no reason is known", note=note, n=each.count)
+        yield Attention(each.what, each.name, text, each.at, each.count)
 
 
 def error_clusters(errors: Iterable[FailedJob], masks: Masks) -> list[Cluster]:

@@ -38,7 +38,7 @@ def status(session: Session) -> None:
       holdfast autoscaler status -o json
     """
     workers = session.store.workers.list()
-    scaled = [(worker, load_autoscaler_status(worker.scaling)) for worker in workers]
+    scaled = [(worker, load_autoscaler_status(worker.autoscaler)) for worker in workers]
     found = [HostScaling(worker.id, worker.host, scaling) for worker, scaling in scaled if scaling is not None]
     session.output.items("hosts", found, status_lines)
 

@@ -22,8 +22,8 @@ class TokenView(Struct, frozen=True):
     prefix: str
     role: Role
     made_by: str
-    made_at: datetime
-    used_at: datetime | None
+    created_at: datetime
+    last_used_at: datetime | None
     revoked_at: datetime | None
 
 
@@ -106,8 +106,8 @@ def _facts(found: Credential) -> TokenView:
         prefix=found.prefix,
         role=found.role,
         made_by=found.actor,
-        made_at=found.made_at,
-        used_at=found.used_at,
+        created_at=found.created_at,
+        last_used_at=found.last_used_at,
         revoked_at=found.revoked_at,
     )
 
@@ -115,6 +115,6 @@ def _facts(found: Credential) -> TokenView:
 def _token_table(found: Iterable[TokenView]) -> Iterator[Line]:
     def row(each: TokenView) -> list[str]:
         state = "revoked" if each.revoked_at else "open"
-        return [each.name, each.prefix, each.role, state, age(each.made_at), age(each.used_at)]
+        return [each.name, each.prefix, each.role, state, age(each.created_at), age(each.last_used_at)]
 
     return table(("NAME", "PREFIX", "ROLE", "STATE", "MADE", "USED"), (row(each) for each in found))

@@ -334,7 +334,7 @@ def _plan(bound: BoundFunction, options: RunOptions) -> RunPlan:
         deadline=None if options.deadline is None else as_duration(options.deadline),
         limit=options.limit,
         retry_failed=options.retry_failed,
-        doubt=bound.function.options.on_lost == "hold",
+        in_doubt_if_lost=bound.function.options.on_lost == "hold",
         rate=rate_of(bound, options),
     )
 

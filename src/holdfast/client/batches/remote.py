@@ -103,7 +103,7 @@ def _submitted(store: Store, bound: BoundFunction, keys: Iterable[Any], options:
 def watch(store: Store, batch: Batch, output: Output, *, every: int = 10) -> BatchResult:
     """Tell how far a batch on the workers is, until they are done with it; a signal stops it."""
     before = store.batches.counters(batch.id).over
-    report = RunReport(output, batch, total=batch.total, every=every, created=batch.passes == 1, before=before)
+    report = RunReport(output, batch, total=batch.total, every=every, created=batch.run_number == 1, before=before)
     asked = threading.Event()
 
     def first() -> None:
@@ -143,7 +143,7 @@ def _ends(store: Store, batch: Batch) -> Iterator[list[UnitRow]]:
     after = ""
     while page := store.batches.units(batch.id, after=after):
         after = page[-1].key
-        yield [unit for unit in page if unit.passes == batch.passes and unit.state is not UnitState.PENDING]
+        yield [unit for unit in page if unit.run_number == batch.run_number and unit.state is not UnitState.PENDING]
 
 
 def _launch(store: Store, opened: BatchRun, keys: Iterable[Any], options: RunOptions, sharding: Sharding) -> Batch:
@@ -174,7 +174,7 @@ def _sharding(bound: BoundFunction, options: RunOptions) -> Sharding:
         queue=checked_name(options.queue or function.queue, what="the queue"),
         priority=checked_number(options.priority, what="the priority"),
         limits=limits_of(bound, options),
-        doubt=function.on_lost == "hold",
+        in_doubt_if_lost=function.on_lost == "hold",
         until=deadline,
         rate=rate_of(bound, options),
     )

@@ -148,7 +148,7 @@ class Session:
     def _write(self, ahead: list[UnitInFlight] | None = None) -> int:
         """Write what has ended; with *ahead*, take the next units, and say how many were looked at."""
         ends, self._ends = self._ends, []
-        held = [(row.key, row.place) for row in self._rows.values()] if not self._run.stopping.is_set() else []
+        held = [(row.key, row.position) for row in self._rows.values()] if not self._run.stopping.is_set() else []
         limit = 0 if ahead is None else GROUP
         ask_for = NextUnits(in_hand=held, candidates=ahead, limit=limit, retry_failed=self._retry_failed)
         flushed = self._store.batches.flush(self._opened, ends, ask_for)

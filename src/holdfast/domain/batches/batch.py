@@ -95,7 +95,7 @@ class Batch(Struct, frozen=True):
     requested: ControlRequest | None
     aborted_by: AbortedBy | None
     total: int | None
-    passes: int
+    run_number: int
     version: str | None
     inputs: str | None
     code: str | None
@@ -110,9 +110,9 @@ class UnitRow(Struct, frozen=True, gc=False):
     """A unit's row in the ledger."""
 
     key: UnitKey
-    place: int
+    position: int
     state: UnitState
-    passes: int
+    run_number: int
     attempts: int
     crashes: int
     poison_suspect: bool
@@ -137,7 +137,7 @@ class UnitOutcome(Struct, frozen=True, kw_only=True, gc=False):
     """
 
     key: UnitKey
-    place: int
+    position: int
     state: UnitState
     before: UnitState = UnitState.PENDING
     attempts: int = 1

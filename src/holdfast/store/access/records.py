@@ -44,7 +44,7 @@ class AuditLog:
         checked_actor(actor)
         told = {"target": clean_text(target, limit=MAX_TARGET), "count": count}
         text = None if note is None else clean_text(note, limit=MAX_NOTE)
-        rows = self._backend.run(query("write_act", actor=actor, via=via, action=action, note=text, **told))
+        rows = self._backend.run(query("insert_audit_entry", actor=actor, via=via, action=action, note=text, **told))
         number: int = rows[0][0]
         return number
 
@@ -54,7 +54,7 @@ class AuditLog:
         """Acts, the newest first. With a filter it looks at 5,000 of them, so that it never takes long."""
         window = limit if actor is None and text is None else WINDOW
         told = {"before": before, "limit": limit, "window": window, "actor": actor, "text": text}
-        return self._backend.look(query("list_acts", AuditEntry, **told))
+        return self._backend.look(query("list_audit_entries", AuditEntry, **told))
 
 
 class AccessState(Struct, frozen=True):
@@ -86,7 +86,7 @@ class Credentials:
         checked_actor(name)
         drawn = draw_token()
         told = {"prefix": drawn.prefix, "salt": drawn.salt, "hash": drawn.hash}
-        if not self._backend.run(query("add_credential", name=name, role=role, actor=checked_actor(actor), **told)):
+        if not self._backend.run(query("insert_credential", name=name, role=role, actor=checked_actor(actor), **told)):
             raise Conflict(f"there is a token {name!r} already", hint="Take another name, or revoke that one first.")
         return drawn.text
 
@@ -107,18 +107,18 @@ class Credentials:
 
     def used(self, prefix: str) -> None:
         """Note that a token is in use, to the minute."""
-        self._backend.run(query("use_credential", prefix=prefix), repeatable=True)
+        self._backend.run(query("touch_credential", prefix=prefix), repeatable=True)
 
     def door(self, prefix: str | None) -> AccessState:
         """All that is to be known when somebody knocks with a token of this prefix, or with none."""
-        rows: list[AccessState] = self._backend.look(query("look_at_door", AccessState, prefix=prefix))
+        rows: list[AccessState] = self._backend.look(query("get_access_state", AccessState, prefix=prefix))
         return rows[0]
 
     def session_secret(self, draw: str) -> str:
         """What signs sessions on all servers of this store: *draw*, unless one was kept before."""
         rows = self._backend.look(query("get_secret", name=SESSION))
         if not rows:
-            self._backend.run(query("keep_secret", name=SESSION, value=draw), repeatable=True)
+            self._backend.run(query("insert_secret", name=SESSION, value=draw), repeatable=True)
             rows = self._backend.look(query("get_secret", name=SESSION))
         kept: str = rows[0][0]
         return kept
@@ -130,7 +130,7 @@ class SavedFilter(Struct, frozen=True):
     name: str
     filter: str
     actor: str
-    made_at: datetime
+    created_at: datetime
 
 
 class SavedFilters:
@@ -149,7 +149,7 @@ class SavedFilters:
         if len(text) > MAX_FILTER:
             raise InvalidInput(f"a filter has at most {MAX_FILTER:,} characters")
         parse_filter(text)
-        self._backend.run(query("put_filter", name=name, filter=text, actor=checked_actor(actor)), repeatable=True)
+        self._backend.run(query("save_filter", name=name, filter=text, actor=checked_actor(actor)), repeatable=True)
 
     def drop(self, name: str) -> None:
         """Forget a filter.
@@ -157,7 +157,7 @@ class SavedFilters:
         Raises:
             NotFound: There is none of this name.
         """
-        if not self._backend.run(query("drop_filter", name=name)):
+        if not self._backend.run(query("delete_filter", name=name)):
             raise NotFound(f"there is no filter {name[:100]!r}")
 
     def list(self) -> list[SavedFilter]:
@@ -183,20 +183,20 @@ class IdempotencyKeys:
         """None: nobody has sent this before, carry it out; otherwise what became of it."""
         while True:
             told = {"credential": credential, "key": key}
-            if self._backend.run(query("claim_answer", digest=digest, **told)):
+            if self._backend.run(query("claim_idempotency_key", digest=digest, **told)):
                 return None
-            rows: list[StoredResponse] = self._backend.look(query("get_answer", StoredResponse, **told))
+            rows: list[StoredResponse] = self._backend.look(query("get_idempotency_key", StoredResponse, **told))
             if rows:
                 return rows[0]
 
     def keep(self, credential: str, key: str, status: int, body: str) -> None:
         """Keep the answer to a request that was claimed."""
         told = {"credential": credential, "key": key, "status": status, "body": body}
-        self._backend.run(query("put_answer", **told), repeatable=True)
+        self._backend.run(query("complete_idempotency_key", **told), repeatable=True)
 
     def drop(self, credential: str, key: str) -> None:
         """Forget a claim that led to nothing, so that it may be tried again."""
-        self._backend.run(query("drop_answer", credential=credential, key=key), repeatable=True)
+        self._backend.run(query("release_idempotency_key", credential=credential, key=key), repeatable=True)
 
 
 class Traces:
@@ -207,7 +207,7 @@ class Traces:
 
     def of(self, job_id: JobId) -> str | None:
         """The W3C trace context that a job was enqueued with."""
-        rows: Sequence[tuple[str]] = self._backend.look(query("trace_of", id=job_id))
+        rows: Sequence[tuple[str]] = self._backend.look(query("get_trace", id=job_id))
         return rows[0][0] if rows else None
 
 

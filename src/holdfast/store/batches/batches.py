@@ -159,7 +159,7 @@ class Batches:
 
     def holders(self, batch_id: BatchId) -> list[Holder]:
         """Who works on a batch now."""
-        return self._backend.look(query("holders", Holder, batch_id=batch_id))
+        return self._backend.look(query("list_batch_holders", Holder, batch_id=batch_id))
 
     # -- people ----------------------------------------------------------------------------
 
@@ -210,14 +210,14 @@ class Batches:
 
     def over(self, batch_id: BatchId, keys: Sequence[UnitKey], *, retry_failed: bool = True) -> int:
         """How many of these units a run would not run."""
-        rows: list[UnitRow] = self._backend.look(query("units_by_key", UnitRow, batch_id=batch_id, keys=list(keys)))
+        rows: list[UnitRow] = self._backend.look(query("get_units", UnitRow, batch_id=batch_id, keys=list(keys)))
         again = (UnitState.PENDING, UnitState.FAILED) if retry_failed else (UnitState.PENDING,)
         return sum(unit.state not in again for unit in rows)
 
     def keys_over(self, batch_id: BatchId) -> Iterator[UnitKey]:
         """The keys of all units that are over, whatever comes, by key."""
         after = ""
-        while rows := self._backend.look(query("keys_over", batch_id=batch_id, after=after, limit=KEYS)):
+        while rows := self._backend.look(query("list_finished_keys", batch_id=batch_id, after=after, limit=KEYS)):
             yield from map(itemgetter(0), rows)
             after = rows[-1][0]
 
@@ -231,8 +231,8 @@ class Batches:
 
     def recount(self, batch_id: BatchId) -> dict[str, int]:
         """The units of the ledger, counted one by one."""
-        rows: list[Named] = self._backend.look(query("recount", Named, batch_id=batch_id))
-        return {row.name: row.n for row in rows}
+        rows: list[Named] = self._backend.look(query("recount_units", Named, batch_id=batch_id))
+        return {row.name: row.count for row in rows}
 
     def units(
         self, batch_id: BatchId, *, state: UnitState | None = None, after: UnitKey | str = "", limit: int = 500
@@ -243,7 +243,7 @@ class Batches:
 
 
 def _latest(identity: str) -> Operation[list[Batch]]:
-    return (yield query("find_batch", Batch, identity=identity))
+    return (yield query("get_latest_batch", Batch, identity=identity))
 
 
 def _get(batch_id: BatchId) -> Operation[Batch]:
@@ -254,17 +254,17 @@ def _get(batch_id: BatchId) -> Operation[Batch]:
 
 
 def _end(run: BatchRun, aborted_by: AbortedBy | None, total: int, complete: bool) -> Operation[tuple[Batch, Counters]]:  # noqa: FBT001
-    rows = yield query("check_holder", id=run.lease.job_id, token=run.lease.token)
+    rows = yield query("lock_lease", id=run.lease.job_id, token=run.lease.token)
     if not rows:
         raise LeaseLost.of(run.lease.job_id, run.lease.token)
     batch = yield from locked(run.batch.id)
-    yield query("drop_holdings", ids=[run.lease.job_id])
-    holders: list[Holder] = yield query("holders", Holder, batch_id=batch.id)
+    yield query("delete_in_flight", ids=[run.lease.job_id])
+    holders: list[Holder] = yield query("list_batch_holders", Holder, batch_id=batch.id)
     if batch.requested == ControlRequest.CANCEL:  # the run had taken its last unit, and did not hear of it
         aborted_by = AbortedBy.CANCEL
         yield from cancel_units(batch.id)
     if complete and aborted_by is None and not holders:
-        gone = yield query("gone_units", batch_id=batch.id, passes=batch.passes)
+        gone = yield query("skip_missing_units", batch_id=batch.id, run_number=batch.run_number)
         yield from count(batch.id, run.lease.job_id, {"skipped": len(gone)})
     now = yield from counted(batch.id)
     if not holders:
@@ -273,7 +273,7 @@ def _end(run: BatchRun, aborted_by: AbortedBy | None, total: int, complete: bool
         known = met if over else max(total, met)
         state = state_after(now, known, aborted_by)
         if state is BatchState.RUNNING:
-            yield query("keep_batch", id=batch.id, total=known)
+            yield query("set_batch_total", id=batch.id, total=known)
         else:
-            yield query("end_batch", id=batch.id, state=state, aborted_by=aborted_by, total=known)
+            yield query("finish_batch", id=batch.id, state=state, aborted_by=aborted_by, total=known)
     return (yield from _get(batch.id)), now

@@ -17,11 +17,11 @@ def pause(batch_id: BatchId) -> Operation[bool]:
     batch = yield from locked(batch_id)
     if batch.state.finished or batch.state is BatchState.PAUSED or batch.requested is not None:
         return False
-    holders: list[Holder] = yield query("holders", Holder, batch_id=batch_id)
+    holders: list[Holder] = yield query("list_batch_holders", Holder, batch_id=batch_id)
     if holders:
-        yield query("want_batch", id=batch_id, requested=ControlRequest.PAUSE)
+        yield query("request_batch_control", id=batch_id, requested=ControlRequest.PAUSE)
     else:
-        yield query("end_batch", id=batch_id, state=BatchState.PAUSED, aborted_by=AbortedBy.PAUSE, total=batch.total)
+        yield query("finish_batch", id=batch_id, state=BatchState.PAUSED, aborted_by=AbortedBy.PAUSE, total=batch.total)
     return True
 
 
@@ -42,13 +42,13 @@ def cancel(batch_id: BatchId) -> Operation[int]:
     if batch.state.finished and batch.state is not BatchState.CANCELLED:
         return 0
     cancelled = yield from cancel_units(batch_id)
-    holders: list[Holder] = yield query("holders", Holder, batch_id=batch_id)
+    holders: list[Holder] = yield query("list_batch_holders", Holder, batch_id=batch_id)
     if holders:
-        yield query("want_batch", id=batch_id, requested=ControlRequest.CANCEL)
+        yield query("request_batch_control", id=batch_id, requested=ControlRequest.CANCEL)
     else:
         now = yield from counted(batch_id)
         facts = {"state": BatchState.CANCELLED, "aborted_by": AbortedBy.CANCEL, "total": now.over}
-        yield query("end_batch", id=batch_id, **facts)
+        yield query("finish_batch", id=batch_id, **facts)
     return cancelled
 
 
@@ -59,7 +59,7 @@ def retry_failed(batch_id: BatchId) -> Operation[int]:
     reopened = {}
     held = yield from units_in_hand(batch_id)
     for state in (UnitState.FAILED, UnitState.IN_DOUBT):
-        rows = yield query("reopen_units", batch_id=batch_id, state=state, held=held)
+        rows = yield query("reopen_units", batch_id=batch_id, state=state, in_flight=held)
         reopened[str(state)] = -len(rows)
     yield from count(batch_id, PEOPLE, reopened)
     found = -sum(reopened.values())
@@ -70,10 +70,10 @@ def retry_failed(batch_id: BatchId) -> Operation[int]:
 
 def remove(batch_id: BatchId) -> Operation[None]:
     batch = yield from locked(batch_id)
-    holders: list[Holder] = yield query("holders", Holder, batch_id=batch_id)
+    holders: list[Holder] = yield query("list_batch_holders", Holder, batch_id=batch_id)
     if holders or is_on_workers(batch):
         who = holders[0].owner if holders else "{}"
         what = "is held by a run" if holders else "is on the workers"
         hint = "Cancel it first, and wait until it has ended."
         raise BatchHeld(f"batch {batch_id} {what}", hint=hint, batch_id=batch_id, owner=who)
-    yield query("forget_batch", id=batch_id)
+    yield query("delete_batch", id=batch_id)

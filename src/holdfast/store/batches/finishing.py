@@ -29,7 +29,7 @@ class Named(Struct, frozen=True):
     """A counter."""
 
     name: str
-    n: int
+    count: int
 
 
 def locked(batch_id: BatchId) -> Operation[Batch]:
@@ -40,28 +40,28 @@ def locked(batch_id: BatchId) -> Operation[Batch]:
 
 
 def counted(batch_id: BatchId) -> Operation[Counters]:
-    rows: list[Named] = yield query("counted", Named, batch_id=batch_id)
-    return counters({row.name: row.n for row in rows})
+    rows: list[Named] = yield query("read_unit_counts", Named, batch_id=batch_id)
+    return counters({row.name: row.count for row in rows})
 
 
 def units_in_hand(batch_id: BatchId) -> Operation[list[UnitKey]]:
     """What the holders of a batch have in hand, which is locked."""
-    rows = yield query("in_hand", batch_id=batch_id, job_id=PEOPLE)
+    rows = yield query("list_in_flight", batch_id=batch_id, job_id=PEOPLE)
     return [key for row in rows for key, _ in decode(row[0])]
 
 
 def cancel_units(batch_id: BatchId) -> Operation[int]:
     """Cancel every unit that nobody has in hand, also those whose results wait in an inbox."""
     held = yield from units_in_hand(batch_id)
-    gone = yield query("cancel_units", batch_id=batch_id, held=held)
-    handed = yield query("cancel_results", batch_id=batch_id)
+    gone = yield query("cancel_units", batch_id=batch_id, in_flight=held)
+    handed = yield query("cancel_inbox_results", batch_id=batch_id)
     yield from count(batch_id, PEOPLE, {**undone(handed), "cancelled": len(gone) + len(handed)})
     return len(gone) + len(handed)
 
 
 def conclude(batch: Batch) -> Operation[None]:
     """If nobody works on a running batch: end it when nothing is left, or when it was told to stop."""
-    holders: list[Holder] = yield query("holders", Holder, batch_id=batch.id)
+    holders: list[Holder] = yield query("list_batch_holders", Holder, batch_id=batch.id)
     if holders or batch.state is not BatchState.RUNNING:
         return
     why = batch.aborted_by if batch.requested is None else AbortedBy(batch.requested)
@@ -71,4 +71,4 @@ def conclude(batch: Batch) -> Operation[None]:
     total = max(batch.total or 0, now.over)
     state = state_after(now, total, why)
     if why is not None or state.finished:
-        yield query("end_batch", id=batch.id, state=state, aborted_by=why, total=total)
+        yield query("finish_batch", id=batch.id, state=state, aborted_by=why, total=total)

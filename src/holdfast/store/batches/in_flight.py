@@ -25,10 +25,10 @@ class InFlight(Struct, frozen=True):
 
     job_id: JobId
     batch_id: BatchId
-    passes: int
+    run_number: int
     units: str
-    alone: bool
-    doubt: bool
+    isolated: bool
+    in_doubt_if_lost: bool
 
 
 def return_units(job_ids: Iterable[JobId]) -> Operation[None]:
@@ -37,7 +37,7 @@ def return_units(job_ids: Iterable[JobId]) -> Operation[None]:
     The units are suspects: each runs alone next time, so that one that kills its process is found
     and its neighbours lose nothing.
     """
-    holdings: list[InFlight] = yield query("drop_holdings", InFlight, ids=list(job_ids))
+    holdings: list[InFlight] = yield query("delete_in_flight", InFlight, ids=list(job_ids))
     for holding in sorted(holdings, key=lambda each: each.batch_id):
         in_hand = decode(holding.units)
         if in_hand:
@@ -47,17 +47,17 @@ def return_units(job_ids: Iterable[JobId]) -> Operation[None]:
 
 def _suspect(holding: InFlight, in_hand: list[UnitInFlight]) -> Operation[None]:
     units: list[UnitRow] = yield query(
-        "suspect_units",
+        "return_lost_units",
         UnitRow,
         batch_id=holding.batch_id,
-        state=UnitState.IN_DOUBT if holding.doubt else UnitState.PENDING,
-        passes=holding.passes,
-        crashes=int(holding.alone),
-        unit=Rows(key=[key for key, _ in in_hand], place=[place for _, place in in_hand]),
+        state=UnitState.IN_DOUBT if holding.in_doubt_if_lost else UnitState.PENDING,
+        run_number=holding.run_number,
+        crashes=int(holding.isolated),
+        unit=Rows(key=[key for key, _ in in_hand], position=[place for _, place in in_hand]),
     )
     killers = [unit for unit in units if unit.crashes >= MAX_CRASHES and unit.state is UnitState.PENDING]
     if killers:
-        yield query("put_units", batch_id=holding.batch_id, passes=holding.passes, unit=_set_aside(killers))
+        yield query("write_units", batch_id=holding.batch_id, run_number=holding.run_number, unit=_set_aside(killers))
     doubtful = sum(unit.state is UnitState.IN_DOUBT for unit in units)
     yield from count(holding.batch_id, holding.job_id, {"failed": len(killers), "in_doubt": doubtful})
 
@@ -65,7 +65,7 @@ def _suspect(holding: InFlight, in_hand: list[UnitInFlight]) -> Operation[None]:
 def _set_aside(units: list[UnitRow]) -> Rows:
     return Rows(
         key=[unit.key for unit in units],
-        place=[unit.place for unit in units],
+        position=[unit.position for unit in units],
         state=[UnitState.FAILED] * len(units),
         attempts=[unit.attempts for unit in units],
         crashes=[unit.crashes for unit in units],
@@ -84,18 +84,18 @@ def hold(
     units: Sequence[UnitInFlight],
     *,
     owner: str = "{}",
-    alone: bool = False,
-    doubt: bool = False,
+    isolated: bool = False,
+    in_doubt_if_lost: bool = False,
 ) -> Operation[None]:
     yield query(
-        "hold_units",
+        "put_in_flight",
         job_id=lease.job_id,
         batch_id=batch.id,
         token=lease.token,
-        passes=batch.passes,
+        run_number=batch.run_number,
         units=encode(units),
-        alone=alone,
-        doubt=doubt,
+        isolated=isolated,
+        in_doubt_if_lost=in_doubt_if_lost,
         owner=owner,
     )
 
@@ -104,7 +104,7 @@ def count(batch_id: BatchId, job_id: JobId, changed: dict[str, int]) -> Operatio
     """Add to the counters of one holder."""
     told = {name: n for name, n in changed.items() if n}
     if told:
-        yield query("count_units", batch_id=batch_id, job_id=job_id, delta=Rows(name=[*told], n=[*told.values()]))
+        yield query("add_unit_counts", batch_id=batch_id, job_id=job_id, delta=Rows(name=[*told], count=[*told.values()]))
 
 
 def decode(units: str) -> list[UnitInFlight]:

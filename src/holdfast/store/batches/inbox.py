@@ -47,7 +47,7 @@ class InboxStore:
     def take(self, inbox: str, *, limit: int = 1, lease_duration: timedelta = TERM) -> list[InboxItem]:
         """Take results, the longest free first. What is not accepted within *term* may be taken by another."""
         taken: list[InboxItem] = self._backend.run(
-            query("take_results", InboxItem, inbox=inbox, limit=limit, lease_duration=lease_duration)
+            query("claim_inbox_results", InboxItem, inbox=inbox, limit=limit, lease_duration=lease_duration)
         )
         return sorted(taken, key=lambda result: result.id)
 
@@ -84,7 +84,7 @@ class InboxStore:
 
     def size(self, inbox: str) -> int:
         """How many results wait, or are with a consumer."""
-        (row,) = self._backend.look(query("count_results", inbox=inbox))
+        (row,) = self._backend.look(query("count_inbox_results", inbox=inbox))
         n: int = row[0]
         return n
 
@@ -98,11 +98,11 @@ def _end(result: InboxItem, state: UnitState, error: str | None) -> Operation[No
 def _drop(result: InboxItem | _Expired, state: UnitState, error: str | None) -> Operation[bool]:
     """Drop a result and end its unit; whether it was still there."""
     batch = yield from locked(result.batch_id)
-    rows = yield query("drop_result", id=result.id, token=result.token)
+    rows = yield query("delete_inbox_result", id=result.id, token=result.token)
     if not rows:
         return False
     told = {"batch_id": batch.id, "key": result.key, "state": state, "error": error}
-    finished = yield query("end_result", **told)
+    finished = yield query("finish_delivered_unit", **told)
     changed = {"in_inbox": -len(finished)} if state is UnitState.DONE else undone(finished)
     yield from count(batch.id, PEOPLE, {**changed, str(state): len(finished)})
     yield from conclude((yield from locked(batch.id)))
@@ -110,7 +110,7 @@ def _drop(result: InboxItem | _Expired, state: UnitState, error: str | None) -> 
 
 
 def _expire(limit: int) -> Operation[int]:
-    rows: list[_Expired] = yield query("expired_results", _Expired, limit=limit)
+    rows: list[_Expired] = yield query("list_expired_inbox_results", _Expired, limit=limit)
     expired = 0
     for result in sorted(rows, key=lambda row: row.batch_id):
         expired += yield from _drop(result, UnitState.FAILED, "nobody accepted its result before it expired")

@@ -32,7 +32,7 @@ class NextUnits(Struct, frozen=True, kw_only=True):
     candidates: Sequence[UnitInFlight] | None = None
     limit: int = 0
     retry_failed: bool = True
-    doubt: bool = False
+    in_doubt_if_lost: bool = False
     #: No key of this run comes twice, and none has a row yet: nothing need be looked up.
     fresh: bool = False
     #: Stop all who work on the batch: what goes back with this must not be taken by another.
@@ -52,7 +52,7 @@ class Flushed(Struct, frozen=True):
 
 def flush(run: BatchRun, ends: list[UnitOutcome], ask_for: NextUnits) -> Operation[Flushed]:
     standing = yield from _lock_run(run)
-    ((shared,),) = yield query("is_shared", batch_id=run.batch.id, job_id=run.lease.job_id)
+    ((shared,),) = yield query("check_batch_shared", batch_id=run.batch.id, job_id=run.lease.job_id)
     yield from _put_ends(run, ends, fresh=ask_for.fresh and not shared)
     if ask_for.abort is not None:
         yield query("abort_batch", id=run.batch.id, aborted_by=ask_for.abort)
@@ -62,7 +62,7 @@ def flush(run: BatchRun, ends: list[UnitOutcome], ask_for: NextUnits) -> Operati
     elif standing.stop is None and ask_for.limit:
         yield from choice.next(ask_for.limit)
     held = [*ask_for.in_hand, *choice.held]
-    yield from hold(run.batch, run.lease, held, alone=choice.alone, doubt=ask_for.doubt)
+    yield from hold(run.batch, run.lease, held, isolated=choice.isolated, in_doubt_if_lost=ask_for.in_doubt_if_lost)
     return Flushed(choice.taken, choice.looked, standing.stop)
 
 
@@ -99,7 +99,7 @@ def end_one(run: BatchRun, end: UnitOutcome) -> Operation[None]:
         AlreadyOver: Another holder has ended the unit; nothing was written.
     """
     yield from _lock_run(run)
-    known: list[UnitRow] = yield query("units_by_key", UnitRow, batch_id=run.batch.id, keys=[end.key])
+    known: list[UnitRow] = yield query("get_units", UnitRow, batch_id=run.batch.id, keys=[end.key])
     if known and known[0].state not in OPEN_BATCHES:
         raise AlreadyFinished(f"unit {end.key} of batch {run.batch.id} is over already")
     yield from _put_ends(run, [end], fresh=False)
@@ -107,7 +107,7 @@ def end_one(run: BatchRun, end: UnitOutcome) -> Operation[None]:
 
 def _lock_run(run: BatchRun) -> Operation[RunStatus]:
     told = {"job_id": run.lease.job_id, "token": run.lease.token, "batch_id": run.batch.id}
-    rows: list[RunStatus] = yield query("check_run", RunStatus, **told)
+    rows: list[RunStatus] = yield query("lock_batch_run", RunStatus, **told)
     if not rows:
         raise LeaseLost.of(run.lease.job_id, run.lease.token)
     return rows[0]
@@ -122,7 +122,7 @@ def _put_ends(run: BatchRun, ends: list[UnitOutcome], *, fresh: bool) -> Operati
         yield _appended(run, ends, plain=changed.keys() == {"done"})
     else:
         table = Rows(**_columns(ends, _FACTS), poison_suspect=[False] * len(ends))
-        rows = yield query("put_units", batch_id=run.batch.id, passes=run.batch.passes, unit=table)
+        rows = yield query("write_units", batch_id=run.batch.id, run_number=run.batch.run_number, unit=table)
         turned = {row[0] for row in rows}
         ends = ends if len(turned) == len(ends) else [end for end in ends if end.key in turned]
         changed = deltas(ends)
@@ -134,7 +134,7 @@ def _appended(run: BatchRun, ends: list[UnitOutcome], *, plain: bool) -> BulkIns
     """New rows; *plain*: all are done, and what most of them do not have need not be written."""
     size = len(ends)
     facts = _BRIEF if plain and all(end.data is None for end in ends) else _FACTS
-    same: dict[str, list[Any]] = {"batch_id": [run.batch.id] * size, "passes": [run.batch.passes] * size}
+    same: dict[str, list[Any]] = {"batch_id": [run.batch.id] * size, "run_number": [run.batch.run_number] * size}
     return BulkInsert("unit", {**_columns(ends, facts), **same})
 
 
@@ -147,13 +147,13 @@ def _hand_over(run: BatchRun, ends: list[UnitOutcome]) -> Operation[None]:
             inbox=[result.inbox for _, result in handed],
             data=[result.data for _, result in handed],
         )
-        yield query("hand_over", batch_id=run.batch.id, keep=KEEP, result=table)
+        yield query("insert_inbox_results", batch_id=run.batch.id, keep=KEEP, result=table)
 
 
 #: What is written of an end; the value of a state by its quickest name.
 _BRIEF = {
     "key": "key",
-    "place": "place",
+    "position": "position",
     "state": "state._value_",
     "attempts": "attempts",
     "duration_ms": "duration_ms",
@@ -171,7 +171,7 @@ class _Choice:
     def __init__(self, run: BatchRun, ask_for: NextUnits, *, shared: bool) -> None:
         self.taken: list[UnitRow] = []
         self.looked = 0
-        self.alone = False
+        self.isolated = False
         self._run = run
         self._mine = {key for key, _ in ask_for.in_hand}
         self._retry = ask_for.retry_failed
@@ -182,7 +182,7 @@ class _Choice:
     @property
     def held(self) -> Sequence[UnitInFlight]:
         """What was taken, by key and place."""
-        return self._fresh_ones or [(unit.key, unit.place) for unit in self.taken]
+        return self._fresh_ones or [(unit.key, unit.position) for unit in self.taken]
 
     def among(self, candidates: Sequence[UnitInFlight], limit: int) -> Operation[None]:
         if self._fresh:
@@ -191,7 +191,7 @@ class _Choice:
             self.looked = len(self.taken)
             return
         keys = [key for key, _ in candidates]
-        rows: list[UnitRow] = yield query("units_by_key", UnitRow, batch_id=self._run.batch.id, keys=keys)
+        rows: list[UnitRow] = yield query("get_units", UnitRow, batch_id=self._run.batch.id, keys=keys)
         known = {unit.key: unit for unit in rows}
         others = yield from self._others()
         for key, place in candidates:
@@ -199,7 +199,7 @@ class _Choice:
                 return
             unit = known.get(key) or UnitRow(key, place, UnitState.PENDING, 0, 0, 0, False)
             if self._may_run(unit) and key not in others:
-                if not self._take(structs.replace(unit, place=place)):
+                if not self._take(structs.replace(unit, position=place)):
                     return
                 others.add(key)  # it may come once more
             self.looked += 1
@@ -207,7 +207,7 @@ class _Choice:
     def next(self, limit: int) -> Operation[None]:
         others = yield from self._others()
         rows: list[UnitRow] = yield query(
-            "open_units",
+            "read_pending_units",
             UnitRow,
             batch_id=self._run.batch.id,
             limit=limit + len(others) + len(self._mine),
@@ -221,28 +221,28 @@ class _Choice:
     def _others(self) -> Operation[set[UnitKey]]:
         if not self._shared:
             return set(self._mine)
-        rows = yield query("in_hand", batch_id=self._run.batch.id, job_id=self._run.lease.job_id)
+        rows = yield query("list_in_flight", batch_id=self._run.batch.id, job_id=self._run.lease.job_id)
         return {key for row in rows for key, _ in decode(row[0])} | self._mine
 
     def _may_run(self, unit: UnitRow) -> bool:
         if unit.state is UnitState.FAILED:
-            return self._retry and unit.passes < self._run.batch.passes and unit.crashes < MAX_CRASHES
+            return self._retry and unit.run_number < self._run.batch.run_number and unit.crashes < MAX_CRASHES
         return unit.state is UnitState.PENDING
 
     def _take(self, unit: UnitRow) -> bool:
         """Take a unit if it may run beside the others; a suspect waits until nothing else is in hand."""
-        if self.alone or (unit.poison_suspect and (self.taken or self._mine)):
+        if self.isolated or (unit.poison_suspect and (self.taken or self._mine)):
             return False
-        self.alone = unit.poison_suspect
+        self.isolated = unit.poison_suspect
         self.taken.append(unit)
         return True
 
 
 def plan(run: BatchRun, units: list[UnitInFlight], retry_failed: bool) -> Operation[None]:  # noqa: FBT001
     yield from write_ends(run, [])
-    if retry_failed and run.batch.passes > 1:
-        told = {"batch_id": run.batch.id, "passes": run.batch.passes, "crashes": MAX_CRASHES}
+    if retry_failed and run.batch.run_number > 1:
+        told = {"batch_id": run.batch.id, "run_number": run.batch.run_number, "crashes": MAX_CRASHES}
         again = yield query("retry_units", keys=[key for key, _ in units], **told)
         yield from count(run.batch.id, run.lease.job_id, {"failed": -len(again)})
-    table = Rows(key=[key for key, _ in units], place=[place for _, place in units])
-    yield query("plan_units", batch_id=run.batch.id, passes=run.batch.passes, unit=table)
+    table = Rows(key=[key for key, _ in units], position=[place for _, place in units])
+    yield query("insert_pending_units", batch_id=run.batch.id, run_number=run.batch.run_number, unit=table)

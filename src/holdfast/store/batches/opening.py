@@ -59,7 +59,7 @@ class BatchRun(Struct, frozen=True):
 def open_batch(
     opening: RunRequest, drawn: list[JobId] | None, worker: WorkerId, lease_duration: timedelta
 ) -> Operation[BatchRun | None]:
-    found: list[Batch] = yield query("latest_batch", Batch, identity=opening.identity)
+    found: list[Batch] = yield query("lock_latest_batch", Batch, identity=opening.identity)
     latest = found[0] if found else None
     on_workers = latest is not None and latest.state is BatchState.RUNNING and sharding_of(latest) is not None
     if latest is not None and on_workers and not opening.join:
@@ -76,18 +76,18 @@ def open_batch(
     alone = yield from _other_holders(opening, batch)
     if alone and not on_workers:
         told = {"total": opening.total, "version": opening.version, "inputs": opening.inputs, "code": opening.code}
-        yield query("begin_batch", id=batch.id, **told)
+        yield query("start_batch_run", id=batch.id, **told)
     begun: list[Batch] = yield query("get_batch", Batch, id=batch.id)
     lease = yield from _lease(opening, begun[0], drawn, worker, lease_duration)
     yield from hold(begun[0], lease, [], owner=opening.owner)
-    edited = batch.passes > 0 and opening.code is not None and batch.code not in (None, opening.code)
+    edited = batch.run_number > 0 and opening.code is not None and batch.code not in (None, opening.code)
     return BatchRun(begun[0], lease, batch is not latest, edited)
 
 
 def _new_batch(opening: RunRequest, latest: Batch | None) -> Operation[Batch | None]:
     facts = {name: getattr(opening, name) for name in ("identity", "kind", "arguments", "source", "name")}
     generation = 1 if latest is None else latest.generation + 1
-    rows = yield query("add_batch", generation=generation, actor=opening.actor, **facts)
+    rows = yield query("insert_batch", generation=generation, actor=opening.actor, **facts)
     if not rows:
         return None
     made: list[Batch] = yield query("lock_batch", Batch, id=rows[0][0])
@@ -95,7 +95,7 @@ def _new_batch(opening: RunRequest, latest: Batch | None) -> Operation[Batch | N
 
 
 def _check_drift(opening: RunRequest, batch: Batch) -> None:
-    if batch.passes == 0 or opening.accept_drift:
+    if batch.run_number == 0 or opening.accept_drift:
         return
     for name in ("version", "inputs"):
         before, now = getattr(batch, name), getattr(opening, name)
@@ -105,7 +105,7 @@ def _check_drift(opening: RunRequest, batch: Batch) -> None:
 
 def _other_holders(opening: RunRequest, batch: Batch) -> Operation[bool]:
     """Whether nobody else works on the batch; what the dead had in hand comes back."""
-    holders: list[Holder] = yield query("holders", Holder, batch_id=batch.id)
+    holders: list[Holder] = yield query("list_batch_holders", Holder, batch_id=batch.id)
     gone = [holder for holder in holders if holder.job_id in opening.dead or holder.remaining <= timedelta(0)]
     if gone:
         yield from seize([(holder.job_id, holder.token) for holder in gone])
@@ -135,7 +135,7 @@ def _lease(
         queue=request.queue,
         payload=request.payload,
         attempt=1,
-        marked=True,
+        started=True,
         poison_suspect=False,
         priority=0,
         due_at=batch.created_at,

@@ -66,7 +66,7 @@ class _Part(Struct, frozen=True):
     batch_id: BatchId
     part: str
     name: str
-    n: int
+    count: int
     since: datetime | None
 
 
@@ -78,7 +78,7 @@ class LedgerQueries:
 
     def standings(self, batch_ids: Sequence[BatchId]) -> dict[BatchId, BatchStatus]:
         """Counters and holders of several batches, in one statement."""
-        parts: list[_Part] = self._backend.look(query("batch_parts", _Part, ids=list(batch_ids)))
+        parts: list[_Part] = self._backend.look(query("list_batch_details", _Part, ids=list(batch_ids)))
         return {each: _standing([part for part in parts if part.batch_id == each]) for each in batch_ids}
 
     def page(
@@ -97,20 +97,20 @@ class LedgerQueries:
         """
         if state is UnitState.PENDING and label is None and text is None:
             place = int(after) if after.isascii() and after.isdigit() and len(after) < 19 else -1
-            units: list[UnitRow] = self._look("units_waiting", batch_id, after=place, limit=limit)
-            return UnitPage(units, str(units[-1].place) if len(units) == limit else None)
+            units: list[UnitRow] = self._look("list_pending_units", batch_id, after=place, limit=limit)
+            return UnitPage(units, str(units[-1].position) if len(units) == limit else None)
         if state not in (None, UnitState.DONE, UnitState.PENDING):
             size = limit if label is None and text is None else WINDOW
-            found = self._look("units_in", batch_id, state=state, after=after, limit=size)
+            found = self._look("list_units_by_state", batch_id, state=state, after=after, limit=size)
         else:
             size = limit if state is None and label is None and text is None else WINDOW
-            found = self._look("units_window", batch_id, after=after, limit=size)
+            found = self._look("list_units_window", batch_id, after=after, limit=size)
         return _page(found, size, limit, lambda unit: _fits(unit, state, label, text))
 
     def errors(self, batch_id: BatchId, *, after: str = "", limit: int = 1000) -> list[UnitError]:
         """How units failed, by key."""
         told = {"batch_id": batch_id, "after": after, "limit": limit}
-        return self._backend.look(query("unit_errors", UnitError, **told))
+        return self._backend.look(query("list_unit_errors", UnitError, **told))
 
     def all_errors(self, batch_id: BatchId) -> Iterator[UnitError]:
         """The same of all that failed, page by page."""
@@ -143,8 +143,8 @@ class LedgerQueries:
 
 
 def _standing(parts: list[_Part]) -> BatchStatus:
-    rows = {part.name: part.n for part in parts if part.part == "count"}
-    holders = [UnitsInFlight(part.name, JobId(part.n), part.since) for part in parts if part.part == "holder"]
+    rows = {part.name: part.count for part in parts if part.part == "count"}
+    holders = [UnitsInFlight(part.name, JobId(part.count), part.since) for part in parts if part.part == "holder"]
     return BatchStatus(counters(rows), holders)
 
 
@@ -171,7 +171,7 @@ def _turn(batch_id: BatchId, keys: list[UnitKey], state: UnitState, label: str |
     told = {"batch_id": batch_id, "keys": keys, "state": state, "label": label}
     changed = {}
     for before in (UnitState.FAILED, UnitState.IN_DOUBT):
-        rows = yield query("turn_units", before=before, **told)
+        rows = yield query("change_failed_units", before=before, **told)
         changed[str(before)] = -len(rows)
     turned = -sum(changed.values())
     if state is UnitState.SKIPPED:
@@ -188,7 +188,7 @@ def _judge_again(batch: Batch) -> Operation[None]:
     now = yield from counted(batch.id)
     state = state_after(now, now.over, None)
     if state is not batch.state:
-        yield query("end_batch", id=batch.id, state=state, aborted_by=batch.aborted_by, total=batch.total)
+        yield query("finish_batch", id=batch.id, state=state, aborted_by=batch.aborted_by, total=batch.total)
 
 
 def _open_again(batch_id: BatchId) -> Operation[None]:

@@ -19,12 +19,12 @@ from holdfast.store.jobs.enqueue import enqueue_flow
 def launch(run: BatchRun, sharding: Sharding) -> Operation[Batch]:
     """Hand a batch whose units are planned over to the workers."""
     yield from write_ends(run, [])
-    gone = yield query("gone_units", batch_id=run.batch.id, passes=run.batch.passes)
+    gone = yield query("skip_missing_units", batch_id=run.batch.id, run_number=run.batch.run_number)
     yield from count(run.batch.id, run.lease.job_id, {"skipped": len(gone)})
-    yield query("drop_holdings", ids=[run.lease.job_id])
-    planned = yield query("recount", batch_id=run.batch.id)
+    yield query("delete_in_flight", ids=[run.lease.job_id])
+    planned = yield query("recount_units", batch_id=run.batch.id)
     total = sum(n for _, n in planned)
-    yield query("shard_batch", id=run.batch.id, options=msgspec.json.encode(sharding).decode(), total=total)
+    yield query("start_batch_shards", id=run.batch.id, options=msgspec.json.encode(sharding).decode(), total=total)
     batch = yield from locked(run.batch.id)
     yield from conclude(batch)
     yield from start_shards(batch)
@@ -36,7 +36,7 @@ def start_shards(batch: Batch) -> Operation[bool]:
     sharding = sharding_of(batch)
     if sharding is None:
         return False
-    pending: list[UnitRow] = yield query("open_units", UnitRow, batch_id=batch.id, limit=1)
+    pending: list[UnitRow] = yield query("read_pending_units", UnitRow, batch_id=batch.id, limit=1)
     if not pending:
         return False
     made = yield from enqueue_flow(shard_jobs(batch, sharding), None)
@@ -45,7 +45,7 @@ def start_shards(batch: Batch) -> Operation[bool]:
 
 def join(batch_id: BatchId, lease: Lease, owner: str) -> Operation[BatchRun | None]:
     """A shard begins to work; there may be nothing to do any more."""
-    rows = yield query("check_holder", id=lease.job_id, token=lease.token)
+    rows = yield query("lock_lease", id=lease.job_id, token=lease.token)
     if not rows:
         raise LeaseLost.of(lease.job_id, lease.token)
     found: list[Batch] = yield query("lock_batch", Batch, id=batch_id)
@@ -64,7 +64,7 @@ def is_on_workers(batch: Batch) -> bool:
 def leave(run: BatchRun, aborted_by: AbortedBy | None) -> Operation[Batch]:
     """A shard ends; *aborted_by* stops the others too. The last one says where the batch stands."""
     yield from write_ends(run, [])
-    yield query("drop_holdings", ids=[run.lease.job_id])
+    yield query("delete_in_flight", ids=[run.lease.job_id])
     if aborted_by is not None and aborted_by not in (AbortedBy.PAUSE, AbortedBy.CANCEL):
         yield query("abort_batch", id=run.batch.id, aborted_by=aborted_by)
     yield from conclude((yield from locked(run.batch.id)))
@@ -80,11 +80,11 @@ def abort(batch_id: BatchId, why: AbortedBy) -> Operation[None]:
 
 def revive(limit: int) -> Operation[int]:
     """Shards for batches of the workers that have lost all of theirs."""
-    rows = yield query("shardless", limit=limit)
+    rows = yield query("list_batches_without_shards", limit=limit)
     revived = 0
     for (batch_id,) in rows:
         batch = yield from locked(BatchId(batch_id))
-        holders: list[Holder] = yield query("holders", Holder, batch_id=batch.id)
+        holders: list[Holder] = yield query("list_batch_holders", Holder, batch_id=batch.id)
         if batch.state is BatchState.RUNNING and not holders:
             yield from conclude(batch)
             revived += yield from start_shards((yield from locked(batch.id)))
@@ -94,7 +94,7 @@ def revive(limit: int) -> Operation[int]:
 def reopen(batch: Batch) -> Operation[None]:
     """Let a batch that had stopped go on: the workers do, a foreground run when it is started again."""
     if sharding_of(batch) is None:
-        yield query("switch_batch", id=batch.id, state=BatchState.STOPPED if batch.passes else BatchState.READY)
+        yield query("set_batch_state", id=batch.id, state=BatchState.STOPPED if batch.run_number else BatchState.READY)
     else:
         yield query("reopen_batch", id=batch.id)
         yield from conclude((yield from locked(batch.id)))

@@ -54,7 +54,7 @@ class Tally(Struct, frozen=True):
     state: State
     queue: str
     slot: int
-    n: int
+    count: int
 
 
 class Trouble(Struct, frozen=True):
@@ -67,7 +67,7 @@ class Trouble(Struct, frozen=True):
     name: str
     detail: str | None
     at: datetime | None
-    n: int
+    count: int
 
 
 class FailedJob(Struct, frozen=True):
@@ -172,11 +172,11 @@ class DashboardQueries:
 
     def lanes(self, *, cap: int = CAP) -> list[LaneCount]:
         """Ready jobs by queue and kind."""
-        return self._backend.look(query("board_lanes", LaneCount, lanes=LANES, cap=cap + 1))
+        return self._backend.look(query("list_ready_lanes", LaneCount, lanes=LANES, cap=cap + 1))
 
     def queues(self, *, cap: int = CAP) -> list[QueueRow]:
         """The queues that have settings, or in which something runs."""
-        return self._backend.look(query("board_queues", QueueRow, lanes=LANES, cap=cap + 1))
+        return self._backend.look(query("list_active_queues", QueueRow, lanes=LANES, cap=cap + 1))
 
     def tallies(
         self,
@@ -190,15 +190,15 @@ class DashboardQueries:
 
         Of what ended lately the newest *most* of each state are looked at.
         """
-        return self._backend.look(query("board_counts", Tally, cap=cap + 1, span=span, slot=slot, most=most))
+        return self._backend.look(query("count_jobs_by_state", Tally, cap=cap + 1, span=span, slot=slot, most=most))
 
     def trouble(self, *, limit: int = 20, span: timedelta = timedelta(days=1)) -> list[Trouble]:
         """What wants a look: at most *limit* of each sort; plans that were missed within *span*."""
-        return self._backend.look(query("board_trouble", Trouble, limit=limit, span=span, late=LATE))
+        return self._backend.look(query("list_problems", Trouble, limit=limit, span=span, late=LATE))
 
     def errors(self, *, before: JobId = NEWEST, limit: int = 1000) -> list[FailedJob]:
         """How dead jobs failed, the newest first."""
-        return self._backend.look(query("board_errors", FailedJob, before=before, limit=limit))
+        return self._backend.look(query("list_dead_job_errors", FailedJob, before=before, limit=limit))
 
     def all_errors(self, *, page: int = 1000) -> Iterator[FailedJob]:
         """The same of all of them, page by page."""
@@ -209,15 +209,15 @@ class DashboardQueries:
 
     def edges(self, job_id: JobId, *, depth: int = 3, limit: int = 200) -> list[DependencyEdge]:
         """What a job needs and what needs it, up to *depth* steps away and *limit* each way."""
-        return self._backend.look(query("board_edges", DependencyEdge, id=job_id, depth=depth, limit=limit))
+        return self._backend.look(query("list_dependency_edges", DependencyEdge, id=job_id, depth=depth, limit=limit))
 
     def running(self, *, limit: int = 1000) -> list[RunningJob]:
         """Jobs that run now."""
-        return self._backend.look(query("board_running", RunningJob, limit=limit))
+        return self._backend.look(query("list_running_jobs", RunningJob, limit=limit))
 
     def pulse(self) -> ChangeCounters:
         """What has to be compared to know that something changed: cheap enough for once a second."""
-        rows: list[ChangeCounters] = self._backend.look(query("pulse", ChangeCounters))
+        rows: list[ChangeCounters] = self._backend.look(query("read_change_tokens", ChangeCounters))
         return rows[0]
 
     def story(self, job_id: JobId, *, events: int = 500) -> JobRecord:
@@ -232,11 +232,11 @@ class DashboardQueries:
 
 def _story(job_id: JobId, limit: int) -> Operation[JobRecord]:
     job = yield from get_job(job_id)
-    told: list[_Told] = yield query("history_of", _Told, id=job_id, worker=job.worker, limit=limit)
-    edges: list[DependencyEdge] = yield query("board_edges", DependencyEdge, id=job_id, depth=3, limit=200)
+    told: list[_Told] = yield query("list_job_history", _Told, id=job_id, worker=job.worker, limit=limit)
+    edges: list[DependencyEdge] = yield query("list_dependency_edges", DependencyEdge, id=job_id, depth=3, limit=200)
     place = {"priority": job.priority, "due_at": job.due_at, "id": job_id}
     rows: list[_WhyFacts] = yield query(
-        "why_facts", _WhyFacts, queue=job.queue, kind=job.kind, silence=SILENCE, **place
+        "explain_job", _WhyFacts, queue=job.queue, kind=job.kind, silence=SILENCE, **place
     )
     seen_at = next((each.at for each in told if each.what == "worker"), None)
     why = explain(_facts(job, edges, rows[0]))

@@ -121,7 +121,7 @@ def lane_views(store: Store) -> dict[str, list[LaneView]]:
     """How the queues that are scaled stand on each live worker, by queue."""
     found: dict[str, list[LaneView]] = {}
     for worker in store.workers.list():
-        scaling = load_autoscaler_status(worker.scaling)
+        scaling = load_autoscaler_status(worker.autoscaler)
         for lane in () if scaling is None else scaling.lanes:
             strain = "" if scaling is None else scaling.strain
             facts = LaneView(worker.host, worker.id, lane.slots, lane.running, strain, lane.blocked)
@@ -131,6 +131,6 @@ def lane_views(store: Store) -> dict[str, list[LaneView]]:
 
 def worker_views(found: WorkerRow) -> WorkerView:
     values = msgspec.structs.asdict(found)
-    del values["scaling"]
+    del values["autoscaler"]
     lists = {name: msgspec.json.decode(values[name]) for name in ("queues", "kinds")}
     return WorkerView(**{**values, **lists})

@@ -44,7 +44,7 @@ class Queues:
         """Limit how many jobs of the queue run, over all hosts and per worker; None leaves as is, 0 is no limit."""
         checked_name(name, what="the queue")
         values = {"run_limit": checked_limit(limit), "worker_limit": checked_limit(worker_limit)}
-        self._backend.run(query("put_queue", name=name, **values), repeatable=True)
+        self._backend.run(query("set_queue_limits", name=name, **values), repeatable=True)
         self._backend.notify()
 
     def pause(self, name: str, *, note: str | None = None) -> None:
@@ -54,12 +54,12 @@ class Queues:
         """
         checked_name(name, what="the queue")
         text = None if note is None else clean_text(note, limit=1000)
-        self._backend.run(query("switch_queue", name=name, paused=True, note=text), repeatable=True)
+        self._backend.run(query("set_queue_paused", name=name, paused=True, note=text), repeatable=True)
 
     def resume(self, name: str) -> None:
         """Let the queue start jobs again."""
         checked_name(name, what="the queue")
-        self._backend.run(query("switch_queue", name=name, paused=False, note=None), repeatable=True)
+        self._backend.run(query("set_queue_paused", name=name, paused=False, note=None), repeatable=True)
         self._backend.notify()
 
     def get(self, name: str) -> Queue:
@@ -69,16 +69,16 @@ class Queues:
 
     def depths(self, names: Sequence[str], *, cap: int = 10_000) -> list[Depth]:
         """How many jobs of these queues are ready and running, each counted up to *cap*."""
-        return self._backend.look(query("queue_depths", Depth, queues=[*names], limit=cap))
+        return self._backend.look(query("count_queue_depths", Depth, queues=[*names], limit=cap))
 
     def oldest_ready(self, names: Sequence[str], kinds: Sequence[str]) -> dict[str, timedelta]:
         """How long the oldest ready job of these kinds has waited, by queue; a queue without one is missing."""
-        ages: list[Age] = self._backend.look(query("oldest_ready", Age, queues=[*names], kinds=[*kinds]))
+        ages: list[Age] = self._backend.look(query("read_oldest_ready", Age, queues=[*names], kinds=[*kinds]))
         return {found.queue: found.age for found in ages}
 
     def in_use(self) -> list[str]:
         """The names of queues that hold ready jobs."""
-        return [row[0] for row in self._backend.look(query("queues_in_use"))]
+        return [row[0] for row in self._backend.look(query("list_ready_queues"))]
 
     def list(self) -> list[Queue]:
         """All queues that have settings, by name."""
@@ -106,11 +106,11 @@ class Kinds:
         await self._backend.arun_on(connection, _publish_changed(kinds))
 
     def names(self) -> list[str]:
-        return [row[0] for row in self._backend.look(query("kind_names"))]
+        return [row[0] for row in self._backend.look(query("list_kind_names"))]
 
     def all(self, *, limit: int = 10_000) -> list[PublishedKind]:
         """What is known of all kinds, by name."""
-        return self._backend.look(query("all_kinds", PublishedKind, limit=limit))
+        return self._backend.look(query("list_kinds", PublishedKind, limit=limit))
 
     def get(self, name: str) -> PublishedKind:
         """What is known of a kind.
@@ -142,7 +142,7 @@ class WorkerRow(Struct, frozen=True):
     kinds: str
     started_at: datetime
     seen_at: datetime
-    scaling: str | None
+    autoscaler: str | None
     slots: int | None = None
     requested: WorkerRequest | None = None
 
@@ -180,7 +180,7 @@ class Workers:
 
     def seen(self, worker: WorkerId) -> WorkerHeartbeat | None:
         """Note that a worker is alive, and answer what people want of it; None when nobody announced it."""
-        rows = self._backend.run(query("see_worker", id=worker), repeatable=True, timeout=Timeouts.brief)
+        rows = self._backend.run(query("record_heartbeat", id=worker), repeatable=True, timeout=Timeouts.brief)
         return WorkerHeartbeat(None if rows[0][0] is None else WorkerRequest(rows[0][0])) if rows else None
 
     def ask(self, worker: WorkerId, request: WorkerRequest | None) -> None:
@@ -189,13 +189,13 @@ class Workers:
         Raises:
             NotFound: No such worker is alive.
         """
-        if not self._backend.run(query("ask_worker", id=worker, requested=request, silence=SILENCE), repeatable=True):
+        if not self._backend.run(query("request_worker_control", id=worker, requested=request, silence=SILENCE), repeatable=True):
             raise NotFound(f"no worker {worker[:100]!r} is alive", hint="holdfast workers lists them.")
         self._backend.notify()
 
     def dismiss(self, worker: WorkerId) -> None:
         """Note that a worker has ended."""
-        self._backend.run(query("dismiss_worker", id=worker), repeatable=True)
+        self._backend.run(query("record_worker_stop", id=worker), repeatable=True)
 
     def list(self) -> list[WorkerRow]:
         """The workers that were seen lately, the oldest first."""
@@ -221,7 +221,7 @@ def _publish_changed(kinds: list[PublishedKind]) -> Operation[None]:
 
 
 def _announce(worker: WorkerId, facts: dict[str, object]) -> Operation[None]:
-    rows = yield query("worker_facts", id=worker)
+    rows = yield query("get_worker_host", id=worker)
     if rows:
         raise Conflict(f"worker id {worker!r} was used before", hint="Draw a new id for each start.")
-    yield query("announce_worker", id=worker, **facts)
+    yield query("insert_worker", id=worker, **facts)

@@ -142,7 +142,7 @@ class JobControl:
         """Change when jobs are due that nobody runs."""
         if not isinstance(due_at, datetime) or due_at.tzinfo is None:
             raise InvalidInput("due_at needs a time zone")
-        change = _change("set_due", EventName.RESCHEDULED, {"due_at": due_at}, actor)
+        change = _change("set_due_time", EventName.RESCHEDULED, {"due_at": due_at}, actor)
         return self._each(selector, IDLE, change, actor=actor)
 
     def remove(self, selector: Selector) -> list[JobId]:
@@ -190,14 +190,14 @@ def _all_ids(selector: Selector) -> Operation[list[JobId]]:
 
 def cancel_jobs(ids: list[JobId], actor: str) -> Operation[list[JobId]]:
     """Cancel jobs: at once where nobody runs them; a holder is told. Answers which were, or will be."""
-    rows: list[_Place] = yield query("lock_live", _Place, ids=ids)
+    rows: list[_Place] = yield query("lock_live_jobs", _Place, ids=ids)
     idle = [job.id for job in rows if job.state is not State.RUNNING]
     running = [job.id for job in rows if job.state is State.RUNNING]
     yield from dependencies.pass_on([job.id for job in rows if job.state is State.WAITING])
     finished: list[FinishedJob] = yield query(
-        "end_idle", FinishedJob, idle=ById(id=idle, note=[f"cancelled by {actor}"] * len(idle))
+        "cancel_idle_jobs", FinishedJob, idle=ById(id=idle, note=[f"cancelled by {actor}"] * len(idle))
     )
-    told = yield query("want", ids=running, requested=ControlRequest.CANCEL, note=None)
+    told = yield query("request_job_control", ids=running, requested=ControlRequest.CANCEL, note=None)
     asked = [row[0] for row in told]
     yield from record(EventName.CANCELLED, dict.fromkeys(idle), actor=actor)
     yield from record(EventName.CANCEL_REQUESTED, dict.fromkeys(asked), actor=actor)
@@ -206,48 +206,48 @@ def cancel_jobs(ids: list[JobId], actor: str) -> Operation[list[JobId]]:
 
 
 def _pause(ids: list[JobId], actor: str, note: str) -> Operation[list[JobId]]:
-    rows = yield query("want", ids=ids, requested=ControlRequest.PAUSE, note=note)
+    rows = yield query("request_job_control", ids=ids, requested=ControlRequest.PAUSE, note=note)
     asked = sorted(row[0] for row in rows)
     yield from record(EventName.PAUSE_REQUESTED, dict.fromkeys(asked, note), actor=actor)
     return asked
 
 
 def _unpause(ids: list[JobId], actor: str) -> Operation[list[JobId]]:
-    rows = yield query("unwant_pause", ids=ids)
+    rows = yield query("withdraw_pause_request", ids=ids)
     freed = sorted(row[0] for row in rows)
     yield from record(EventName.RESUMED, dict.fromkeys(freed), actor=actor)
     return freed
 
 
 def _hold(ids: list[JobId], actor: str, note: str | None) -> Operation[list[JobId]]:
-    rows = yield query("hold_with_note", held=ById(id=ids, note=[note] * len(ids)))
+    rows = yield query("hold_jobs", notes=ById(id=ids, note=[note] * len(ids)))
     held = sorted(row[0] for row in rows)
     yield from record(EventName.HELD, dict.fromkeys(held, note), actor=actor)
     return held
 
 
 def _unhold(ids: list[JobId], actor: str) -> Operation[list[JobId]]:
-    rows: list[_Place] = yield query("unhold", _Place, ids=ids)
+    rows: list[_Place] = yield query("release_held_jobs", _Place, ids=ids)
     yield from record(EventName.RESUMED, dict.fromkeys(job.id for job in rows), actor=actor)
     yield from dependencies.judge_waiting([job.id for job in rows if job.state is State.WAITING], insist=True)
     return sorted(job.id for job in rows)
 
 
 def _hasten(ids: list[JobId], actor: str) -> Operation[list[JobId]]:
-    rows = yield query("hasten", ids=ids)
+    rows = yield query("run_retries_now", ids=ids)
     changed = sorted(row[0] for row in rows)
     yield from record(EventName.RETRIED, dict.fromkeys(changed), actor=actor)
     return changed
 
 
 def _revive(ids: list[JobId], actor: str) -> Operation[list[JobId]]:
-    rows: list[_Revivable] = yield query("lock_revivable", _Revivable, ids=ids)
-    return (yield from _begin_anew(rows, "revive", actor))
+    rows: list[_Revivable] = yield query("lock_unsuccessful_jobs", _Revivable, ids=ids)
+    return (yield from _begin_anew(rows, "retry_jobs", actor))
 
 
 def _revive_done(ids: list[JobId], actor: str) -> Operation[list[JobId]]:
-    rows: list[_Revivable] = yield query("lock_done", _Revivable, ids=ids, kind=COMMAND)
-    return (yield from _begin_anew(rows, "revive_done", actor))
+    rows: list[_Revivable] = yield query("lock_done_jobs", _Revivable, ids=ids, kind=COMMAND)
+    return (yield from _begin_anew(rows, "rerun_done_jobs", actor))
 
 
 def _begin_anew(rows: list[_Revivable], statement: str, actor: str) -> Operation[list[JobId]]:
@@ -265,11 +265,11 @@ def _without_taken_keys(chosen: list[JobId], keyed: dict[tuple[str, str], JobId]
     """Leave out the jobs whose key another live job has; the others get their keys."""
     if not keyed:
         return chosen
-    holders: list[KeyHolder] = yield query("take_keys", KeyHolder, requested=_wanted(keyed))
-    rows = yield query("live_among", ids=[holder.job_id for holder in holders])
+    holders: list[KeyHolder] = yield query("claim_keys", KeyHolder, requested=_wanted(keyed))
+    rows = yield query("list_live_ids", ids=[holder.job_id for holder in holders])
     live = {row[0] for row in rows}
     blocked = {(h.kind, h.key) for h in holders if h.job_id in live and h.job_id != keyed[h.kind, h.key]}
-    yield query("own_keys", requested=_wanted({pair: job for pair, job in keyed.items() if pair not in blocked}))
+    yield query("restore_keys", requested=_wanted({pair: job for pair, job in keyed.items() if pair not in blocked}))
     without = {keyed[pair] for pair in blocked}
     return [job_id for job_id in chosen if job_id not in without]
 
@@ -296,14 +296,14 @@ def _change(statement: str, event: EventName, values: dict[str, Any], actor: str
 
 
 def _remove(ids: list[JobId]) -> Operation[list[JobId]]:
-    yield query("lock_ended", ids=ids)
-    rows: list[_Place] = yield query("lock_live", _Place, ids=ids)
+    yield query("lock_finished_jobs", ids=ids)
+    rows: list[_Place] = yield query("lock_live_jobs", _Place, ids=ids)
     running = [job.id for job in rows if job.state is State.RUNNING]
     if running:
         raise JobInUse(f"job {running[0]} is running and cannot be removed", job_id=running[0])
-    has_dependents = yield query("needed_by_live", ids=ids)
+    has_dependents = yield query("list_live_dependents", ids=ids)
     if has_dependents:
         job_id = min(row[0] for row in has_dependents)
         raise JobInUse(f"job {job_id} is needed by a live job and cannot be removed", job_id=job_id)
-    gone = yield query("forget", ids=ids)
+    gone = yield query("delete_jobs", ids=ids)
     return sorted(row[0] for row in gone)

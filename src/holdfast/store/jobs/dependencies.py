@@ -40,15 +40,15 @@ def find_dependencies(after: After) -> Operation[list[JobId]]:
     """
     requested: dict[JobId, str] = {need: f"job {need}" for need in after.ids}
     for kind, key in after.keys:
-        rows = yield query("ids_by_key", kind=kind, key=key)
+        rows = yield query("find_job_by_key", kind=kind, key=key)
         requested |= dict.fromkeys(_found(rows, f"the key {key!r} of kind {kind!r}"), f"key {key!r}")
     for label in after.labels:
         glob = Glob(label)
-        rows = yield query("ids_by_label" if glob.exact else "ids_by_pattern", label=str(label) if glob.exact else glob)
+        rows = yield query("find_jobs_by_label" if glob.exact else "find_jobs_by_label_pattern", label=str(label) if glob.exact else glob)
         requested |= dict.fromkeys(_found(rows, f"the label {label!r}"), f"label {label!r}")
     ids = sorted(requested)
-    yield query("mark_needed", ids=ids)
-    states = yield query("states_of", ids=ids)
+    yield query("mark_dependencies", ids=ids)
+    states = yield query("list_job_states", ids=ids)
     missing = set(ids) - {row[0] for row in states}
     if missing:
         raise DependencyNotFound(f"{requested[min(missing)]}, which this job should start after, does not exist")
@@ -62,10 +62,10 @@ def judge_waiting(ids: Sequence[JobId], *, insist: bool = False) -> Operation[No
     *insist*: a person wants them to run, so that a failed need no longer stops them.
     """
     while ids:
-        waiting: list[WaitingJob] = yield query("lock_waiting", WaitingJob, ids=ids)
+        waiting: list[WaitingJob] = yield query("lock_waiting_jobs", WaitingJob, ids=ids)
         if not waiting:
             return
-        rows: list[DependencyState] = yield query("need_states", DependencyState, ids=[job.id for job in waiting])
+        rows: list[DependencyState] = yield query("list_dependency_states", DependencyState, ids=[job.id for job in waiting])
         dependencies = _by_job(rows)
         steps = {job.id: _step(job, dependencies[job.id], insist=insist) for job in waiting}
         yield from _wake([job_id for job_id, step in steps.items() if step is DependencyStep.START])
@@ -84,14 +84,14 @@ def pass_on(ids: Sequence[JobId]) -> Operation[None]:
     """These plans leave their lines: who waits for one of them waits for what it waited for."""
     if not ids:
         return
-    rows = yield query("pass_on_needs", ids=list(ids))
+    rows = yield query("inherit_dependencies", ids=list(ids))
     if rows:
-        yield query("mark_needed", ids=sorted({row[0] for row in rows}))
+        yield query("mark_dependencies", ids=sorted({row[0] for row in rows}))
 
 
 def sweep(after: JobId, limit: int) -> Operation[JobId | None]:
     """Judge one page of waiting jobs anew; answers where the next page begins."""
-    rows = yield query("waiting_page", after=after, limit=limit)
+    rows = yield query("list_waiting_jobs", after=after, limit=limit)
     ids = [row[0] for row in rows]
     yield from judge_waiting(ids)
     return ids[-1] if len(ids) == limit else None
@@ -104,7 +104,7 @@ def _step(job: WaitingJob, dependencies: list[DependencyState], *, insist: bool)
 
 def _wake(ids: list[JobId]) -> Operation[None]:
     if ids:
-        yield query("wake", ids=ids)
+        yield query("wake_waiting_jobs", ids=ids)
         yield from record(EventName.WOKEN, dict.fromkeys(ids), actor=Actor.NEEDS)
 
 
@@ -113,7 +113,7 @@ def _hold(
 ) -> Operation[None]:
     notes = _notes(DependencyStep.HOLD, waiting, steps, dependencies)
     if notes:
-        yield query("hold_with_note", held=ById(id=list(notes), note=list(notes.values())))
+        yield query("hold_jobs", notes=ById(id=list(notes), note=list(notes.values())))
         yield from record(EventName.HELD, notes, actor=Actor.NEEDS)
 
 
@@ -124,7 +124,7 @@ def _cancel(
     if not notes:
         return []
     finished: list[FinishedJob] = yield query(
-        "end_idle", FinishedJob, idle=ById(id=list(notes), note=list(notes.values()))
+        "cancel_idle_jobs", FinishedJob, idle=ById(id=list(notes), note=list(notes.values()))
     )
     yield from record(EventName.CANCELLED, notes, actor=Actor.NEEDS)
     return [job.id for job in finished if job.has_dependents]
@@ -142,7 +142,7 @@ def _notes(
 def _dependents(ids: list[JobId]) -> Operation[list[JobId]]:
     if not ids:
         return []
-    rows = yield query("dependents", ids=ids)
+    rows = yield query("list_dependents", ids=ids)
     return [row[0] for row in rows]
 
 

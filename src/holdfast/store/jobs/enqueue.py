@@ -52,7 +52,7 @@ class Jobs:
     def _enqueue_one(self, request: NewJob, job_id: JobId) -> Enqueued:
         """The common case, in one statement. When it inserts nothing it was sent twice."""
         if not self._backend.run(_one(request, job_id), repeatable=True):
-            rows = self._backend.look(query("asked", id=job_id))
+            rows = self._backend.look(query("get_job_request", id=job_id))
             if rows != [(request.kind, request.payload, request.actor)]:
                 raise StoreUnavailable(
                     f"job id {job_id} is taken: the database has lost ids that it gave out before",
@@ -149,14 +149,14 @@ class _Enqueue:
             return answers
         order = sorted(requested)
         holders: list[KeyHolder] = yield query(
-            "take_keys", KeyHolder, requested=self._key_columns([requested[k] for k in order], ids)
+            "claim_keys", KeyHolder, requested=self._key_columns([requested[k] for k in order], ids)
         )
         owner = {(h.kind, h.key): h.job_id for h in holders}
         taken = [h for h in holders if h.job_id != ids[requested[h.kind, h.key]]]
         if taken:
             free = yield from _free_keys(taken)
             if free:
-                yield query("give_keys", requested=self._key_columns([requested[k] for k in sorted(free)], ids))
+                yield query("transfer_keys", requested=self._key_columns([requested[k] for k in sorted(free)], ids))
                 owner |= {key: ids[requested[key]] for key in free}
         for i, request in enumerate(self.requests):
             if request.unique is not None and owner[_key(request)] != ids[i]:
@@ -186,7 +186,7 @@ class _Enqueue:
 
 def _free_keys(taken: list[KeyHolder]) -> Operation[set[tuple[str, str]]]:
     """Which of these keys may change hands, looked at under their locks."""
-    rows = yield query("live_among", ids=[h.job_id for h in taken])
+    rows = yield query("list_live_ids", ids=[h.job_id for h in taken])
     live = {row[0] for row in rows}
     return {(h.kind, h.key) for h in taken if is_free(h, live=h.job_id in live)}
 
@@ -211,14 +211,14 @@ def _conflict(request: NewJob, owner: JobId, *, again: bool) -> Operation[Enqueu
 
 
 def _check_holder(holder: Lease) -> Operation[None]:
-    rows = yield query("check_holder", id=holder.job_id, token=holder.token)
+    rows = yield query("lock_lease", id=holder.job_id, token=holder.token)
     if not rows:
         raise LeaseLost(f"job {holder.job_id} no longer holds its lease; its children were not enqueued")
 
 
 def draw_ids(count: int) -> Operation[list[JobId]]:
     """Ids for new jobs, where they are not drawn before the transaction."""
-    rows = yield query("draw_ids", count=count)
+    rows = yield query("allocate_job_ids", count=count)
     if len(rows) == count:
         return [row[0] for row in rows]
     return [JobId(rows[0][0] + place) for place in range(count)]
@@ -226,7 +226,7 @@ def draw_ids(count: int) -> Operation[list[JobId]]:
 
 def _one(request: NewJob, job_id: JobId) -> Query:
     return query(
-        "enqueue_one",
+        "insert_job",
         kind=request.kind,
         queue=request.queue,
         hold=request.hold,
@@ -266,7 +266,7 @@ def _write_needs(requests: list[NewJob], ids: list[JobId]) -> Operation[list[Job
         if after not in found:
             found[after] = after.ids if after.only_ids else (yield from dependencies.find_dependencies(after))
     pairs = [(job_id, dependency_id) for after, job_id in requested for dependency_id in found[after]]
-    yield query("write_needs", need=Rows(job_id=[pair[0] for pair in pairs], dependency_id=[pair[1] for pair in pairs]))
+    yield query("insert_dependencies", dependencies=Rows(job_id=[pair[0] for pair in pairs], dependency_id=[pair[1] for pair in pairs]))
     return sorted({job_id for job_id, _ in pairs})
 
 

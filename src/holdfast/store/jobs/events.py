@@ -21,9 +21,9 @@ def record_all(facts: Sequence[tuple[JobId, EventName, object]], *, actor: str) 
     if not facts:
         return
     yield query(
-        "write_events",
+        "insert_events",
         actor=actor,
-        fact=Rows(
+        events=Rows(
             job_id=[job_id for job_id, _, _ in facts],
             name=[name for _, name, _ in facts],
             detail=[None if detail is None else msgspec.json.encode(detail).decode() for _, _, detail in facts],

@@ -95,7 +95,7 @@ class Leases:
             lease_duration=[lease_duration] * len(leases),
             mark=[lease.job_id in begun for lease in leases],
         )
-        return self._backend.run(query("renew", Renewal, held=held), repeatable=True, timeout=Timeouts.brief)
+        return self._backend.run(query("renew_leases", Renewal, leases=held), repeatable=True, timeout=Timeouts.brief)
 
     def mark(self, lease: Lease) -> int:
         """Mark durably that the run begins, and return its attempt number; idempotent.
@@ -103,7 +103,7 @@ class Leases:
         Raises:
             LeaseLost: The job was taken over or given back; nothing was written.
         """
-        rows = self._backend.run(query("mark", id=lease.job_id, token=lease.token), repeatable=True)
+        rows = self._backend.run(query("record_start", id=lease.job_id, token=lease.token), repeatable=True)
         if not rows:
             raise LeaseLost.of(lease.job_id, lease.token)
         number: int = rows[0][0]
@@ -155,12 +155,12 @@ class Leases:
 
     def next_due(self) -> timedelta | None:
         """How long until the next scheduled job is due, less than nothing when one is; None without one."""
-        rows: list[_Wait] = self._backend.look(query("next_due", _Wait))
+        rows: list[_Wait] = self._backend.look(query("read_next_due", _Wait))
         return rows[0].wait if rows else None
 
     def any_expired(self) -> bool:
         """Whether there is a lease to take over."""
-        return bool(self._backend.look(query("any_lapsed")))
+        return bool(self._backend.look(query("find_expired_lease")))
 
     def promote(self, *, limit: int = 1000) -> int:
         """Make scheduled jobs ready whose time has come; answers how many."""
@@ -171,7 +171,7 @@ class Leases:
 
         This is the truth about dependencies: whatever was missed is found here.
         """
-        if not self._backend.look(query("waiting_page", after=after, limit=1)):
+        if not self._backend.look(query("list_waiting_jobs", after=after, limit=1)):
             return None
         return self._backend.write(dependencies.sweep, after, limit)
 
@@ -193,7 +193,7 @@ class Leases:
         if checkpoint is not None and not is_json(checkpoint, limit=MAX_CHECKPOINT):
             raise InvalidInput(f"a checkpoint is JSON of at most {MAX_CHECKPOINT:,} bytes")
         told = {"done": done, "total": total, "message": text, "checkpoint": checkpoint}
-        if not self._backend.run(query("report", id=lease.job_id, token=lease.token, **told), repeatable=True):
+        if not self._backend.run(query("report_progress", id=lease.job_id, token=lease.token, **told), repeatable=True):
             raise LeaseLost.of(lease.job_id, lease.token)
 
     def _settle_done(self, done: list[Settlement]) -> set[JobId]:
@@ -219,12 +219,12 @@ class Leases:
 
 
 def _promote(limit: int) -> Operation[int]:
-    rows = yield query("promote", limit=limit)
+    rows = yield query("promote_due_jobs", limit=limit)
     yield from record(EventName.DUE, dict.fromkeys(row[0] for row in rows), actor=Actor.SWEEPER)
     return len(rows)
 
 
 def _claim_ranked(lanes: dict[str, Any]) -> Operation[list[Lease]]:
-    yield query("lock_queues", queues=lanes["queues"])
-    leases: list[Lease] = yield query("claim_ranked", Lease, **lanes)
+    yield query("lock_limited_queues", queues=lanes["queues"])
+    leases: list[Lease] = yield query("claim_limited", Lease, **lanes)
     return leases

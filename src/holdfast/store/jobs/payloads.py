@@ -22,7 +22,7 @@ class _Asked(Struct, frozen=True):
 
 def rewrite(ids: list[JobId], make: Change, *, actor: str, detail: object) -> Operation[list[JobId]]:
     """Give jobs their new payloads; answers which were changed."""
-    idle = [row[0] for row in (yield query("lock_idle", ids=ids))]
+    idle = [row[0] for row in (yield query("lock_idle_jobs", ids=ids))]
     asked: list[_Asked] = yield query("read_payloads", _Asked, ids=idle)
     made = {job.id: new for job in asked if (new := make(job.payload)) != job.payload}
     yield query("set_payloads", changed=ById(id=list(made), payload=list(made.values())))

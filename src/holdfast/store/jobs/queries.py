@@ -68,7 +68,7 @@ class JobQueries:
 
     def state(self, job_id: JobId) -> State:
         """The state of one job, for those who poll."""
-        rows = self._backend.look(query("state_of", id=job_id))
+        rows = self._backend.look(query("get_job_state", id=job_id))
         return State(rows[0][0]) if rows else self.get(job_id).state
 
     def page(self, selector: Selector, *, before: JobId | None = None, limit: int = 50, brief: bool = False) -> Page:
@@ -82,7 +82,7 @@ class JobQueries:
         if before is not None:
             where, values = (*where, "before"), {**values, "before": before}
         jobs = self._backend.look(
-            Query("select_brief" if brief else "select_jobs", {**values, "limit": limit}, Job, where)
+            Query("list_jobs_brief" if brief else "list_jobs", {**values, "limit": limit}, Job, where)
         )
         return Page(jobs, jobs[-1].id if len(jobs) == limit else None)
 
@@ -112,7 +112,7 @@ class JobQueries:
 
     def dependencies(self, job_id: JobId) -> list[DependencyState]:
         """The jobs that a job needs, and how they stand."""
-        return self._backend.look(query("need_states", DependencyState, ids=[job_id]))
+        return self._backend.look(query("list_dependency_states", DependencyState, ids=[job_id]))
 
     def why(self, job_id: JobId) -> list[WhyReason]:
         """Why a job is not running, in words, the nearest reason first."""
@@ -123,10 +123,10 @@ def get_job(job_id: JobId) -> Operation[Job]:
     """One job, as part of another flow."""
     if not isinstance(job_id, int) or not 0 <= job_id < 2**63:
         raise NoSuchJob(f"{job_id!r} is no job's id")
-    rows: list[Job] = yield Query("select_jobs", {"ids": [job_id], "limit": 1}, Job, ("by_ids",))
+    rows: list[Job] = yield Query("list_jobs", {"ids": [job_id], "limit": 1}, Job, ("by_ids",))
     if rows:
         return rows[0]
-    kept = yield query("key_of", id=job_id)
+    kept = yield query("get_job_key", id=job_id)
     if kept:
         raise JobPruned(f"job {job_id} has been pruned; its key {kept[0][0]!r} is kept", job_id=job_id)
     raise NoSuchJob(f"there is no job {job_id}", job_id=job_id)
@@ -134,14 +134,14 @@ def get_job(job_id: JobId) -> Operation[Job]:
 
 def _attempts(job_id: JobId) -> Operation[list[Attempt]]:
     job = yield from get_job(job_id)
-    rows: list[Attempt] = yield query("attempts_of", Attempt, id=job_id)
-    workers: list[WorkerIdentity] = yield query("worker_facts", WorkerIdentity, id=job.worker)
+    rows: list[Attempt] = yield query("list_attempts", Attempt, id=job_id)
+    workers: list[WorkerIdentity] = yield query("get_worker_host", WorkerIdentity, id=job.worker)
     return all_attempts(job, rows, workers[0] if workers else WorkerIdentity())
 
 
 def _events(job_id: JobId) -> Operation[list[Event]]:
     job = yield from get_job(job_id)
-    rows: list[Event] = yield query("events_of", Event, id=job_id)
+    rows: list[Event] = yield query("list_events", Event, id=job_id)
     return all_events(job, rows)
 
 
@@ -149,11 +149,11 @@ def _facts(job_id: JobId) -> Operation[JobSituation]:
     job = yield from get_job(job_id)
     now = yield from read_now()
     queues: list[Queue] = yield query("get_queue", Queue, name=job.queue)
-    usages: list[Usage] = yield query("queue_usage", Usage, name=job.queue, worker="")
-    dependencies: list[DependencyState] = yield query("need_states", DependencyState, ids=[job_id])
-    workers = yield query("count_workers_for", queue=job.queue, kind=job.kind, silence=SILENCE)
+    usages: list[Usage] = yield query("get_queue_usage", Usage, name=job.queue, worker="")
+    dependencies: list[DependencyState] = yield query("list_dependency_states", DependencyState, ids=[job_id])
+    workers = yield query("count_workers", queue=job.queue, kind=job.kind, silence=SILENCE)
     ahead = yield query(
-        "count_ahead", queue=job.queue, kind=job.kind, priority=job.priority, due_at=job.due_at, id=job_id
+        "count_jobs_ahead", queue=job.queue, kind=job.kind, priority=job.priority, due_at=job.due_at, id=job_id
     )
     refused = (yield from _refusals(job)) if job.state is State.READY else []
     return JobSituation(
@@ -174,6 +174,6 @@ def _refusals(job: Job) -> Operation[list[str]]:
         return []
     workers: list[WorkerRow] = yield query("list_workers", WorkerRow, silence=SILENCE)
     told = [
-        (worker.host, scaling) for worker in workers if (scaling := load_autoscaler_status(worker.scaling)) is not None
+        (worker.host, scaling) for worker in workers if (scaling := load_autoscaler_status(worker.autoscaler)) is not None
     ]
     return refusals(job.id, job.queue, told)

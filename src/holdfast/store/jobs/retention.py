@@ -43,13 +43,13 @@ class Pruner:
         return {state: self._prune(state, age, limit) if age > ZERO else 0 for state, age in ages.items()}
 
     def _prune(self, state: State, age: timedelta, limit: int) -> int:
-        if not self._backend.look(query("expired", state=state, age=age, limit=1)):
+        if not self._backend.look(query("lock_expired_jobs", state=state, age=age, limit=1)):
             return 0
         return self._backend.write(_prune, state, age, limit)
 
     def prune_keys(self, *, limit: int = 1000) -> int:
         """Remove up to *limit* keys whose period is over and whose job no longer lives; answers how many."""
-        return len(self._backend.run(query("forget_keys", limit=limit), repeatable=True))
+        return len(self._backend.run(query("prune_keys", limit=limit), repeatable=True))
 
     def prune_workers(self, retention: Retention | None = None, *, limit: int = 1000) -> int:
         """Remove up to *limit* workers that ended, or fell silent, before every kept job did; answers how many.
@@ -59,7 +59,7 @@ class Pruner:
         ages = (retention or Retention()).by_state.values()
         if ZERO in ages:
             return 0
-        return len(self._backend.run(query("forget_workers", age=max(ages), limit=limit), repeatable=True))
+        return len(self._backend.run(query("prune_workers", age=max(ages), limit=limit), repeatable=True))
 
     def prune_plans(self, retention: Retention | None = None, *, limit: int = 1000) -> int:
         """Remove up to *limit* plans, and as many stretches of skipped ones, past their time; answers how many.
@@ -69,8 +69,8 @@ class Pruner:
         age = (retention or Retention()).plans
         if age == ZERO:
             return 0
-        gone = self._backend.run(query("forget_plans", age=age, limit=limit), repeatable=True)
-        return len(gone) + len(self._backend.run(query("forget_skips", age=age, limit=limit), repeatable=True))
+        gone = self._backend.run(query("prune_plans", age=age, limit=limit), repeatable=True)
+        return len(gone) + len(self._backend.run(query("prune_skipped_plans", age=age, limit=limit), repeatable=True))
 
     def prune_autoscaler(self, retention: Retention | None = None, *, limit: int = 1000) -> int:
         """Remove up to *limit* decisions of autoscalers, and as many profiles that no run has touched since.
@@ -80,20 +80,20 @@ class Pruner:
         age = (retention or Retention()).done
         if age == ZERO:
             return 0
-        gone = self._backend.run(query("forget_decisions", age=age, limit=limit), repeatable=True)
-        return len(gone) + len(self._backend.run(query("forget_profiles", age=age, limit=limit), repeatable=True))
+        gone = self._backend.run(query("prune_decisions", age=age, limit=limit), repeatable=True)
+        return len(gone) + len(self._backend.run(query("prune_memory_profiles", age=age, limit=limit), repeatable=True))
 
     def prune_audit(self, retention: Retention | None = None, *, limit: int = 1000) -> int:
         """Remove up to *limit* acts past their time, and as many answers that are a day old; answers how many."""
         age = (retention or Retention()).acts
-        gone = [] if age == ZERO else self._backend.run(query("forget_acts", age=age, limit=limit), repeatable=True)
-        old = self._backend.run(query("forget_answers", age=ANSWERS_FOR, limit=limit), repeatable=True)
+        gone = [] if age == ZERO else self._backend.run(query("prune_audit_entries", age=age, limit=limit), repeatable=True)
+        old = self._backend.run(query("prune_idempotency_keys", age=ANSWERS_FOR, limit=limit), repeatable=True)
         return len(gone) + len(old)
 
 
 def _prune(state: State, age: timedelta, limit: int) -> Operation[int]:
-    rows = yield query("expired", state=state, age=age, limit=limit)
+    rows = yield query("lock_expired_jobs", state=state, age=age, limit=limit)
     ids = [JobId(row[0]) for row in rows]
     if ids:
-        yield query("forget", ids=ids)
+        yield query("delete_jobs", ids=ids)
     return len(ids)

@@ -48,5 +48,5 @@ def _globs(values: tuple[str, ...] | None) -> list[Glob] | None:
 def select_ids(selector: Selector, *, after: JobId, limit: int) -> Operation[list[JobId]]:
     """One page of ids, ascending, that come after *after*."""
     where, values = conditions(selector)
-    rows = yield Query("select_ids", {**values, "after": after, "limit": limit}, None, (*where, "after"))
+    rows = yield Query("list_job_ids", {**values, "after": after, "limit": limit}, None, (*where, "after"))
     return [row[0] for row in rows]

@@ -44,7 +44,7 @@ def done_statement(done: list[Settlement]) -> Query:
     return query(
         "settle_done",
         FinishedJob,
-        held=ById(
+        leases=ById(
             id=[s.lease.job_id for s in done],
             token=[s.lease.token for s in done],
             result=[kept_result(s.outcome.result) for s in done if isinstance(s.outcome, Done)],
@@ -54,13 +54,13 @@ def done_statement(done: list[Settlement]) -> Query:
 
 
 def release(leases: list[Lease]) -> Operation[int]:
-    rows = yield query("give_back", held=held_by(leases))
+    rows = yield query("release_unstarted", leases=held_by(leases))
     back = {row[0] for row in rows}
     # Of the rest, what was begun or is lost stays as it is; what a person wants of it is done here.
     rest: list[JobNumbers] = yield query(
-        "lock_held", JobNumbers, held=held_by([lease for lease in leases if lease.job_id not in back])
+        "lock_leases", JobNumbers, leases=held_by([lease for lease in leases if lease.job_id not in back])
     )
-    unbegun = [job for job in rest if job.requested and not job.marked]
+    unbegun = [job for job in rest if job.requested and not job.started]
     ends = [_End(job, judge(job, Released(), chance=0.5), None) for job in unbegun]
     yield from _write_ends(ends, raised=0, actor=Actor.WORKER)
     return len(back) + len(ends)
@@ -68,7 +68,7 @@ def release(leases: list[Lease]) -> Operation[int]:
 
 def settle_others(settlements: list[Settlement], chance: Callable[[], float]) -> Operation[set[JobId]]:
     by_id = {s.lease.job_id: s for s in settlements}
-    rows: list[JobNumbers] = yield query("lock_held", JobNumbers, held=held_by([s.lease for s in settlements]))
+    rows: list[JobNumbers] = yield query("lock_leases", JobNumbers, leases=held_by([s.lease for s in settlements]))
     ends = [_End(job, judge(job, by_id[job.job_id].outcome, chance=chance()), by_id[job.job_id].ran) for job in rows]
     yield from _write_ends(ends, raised=0, actor=Actor.WORKER)
     missing = [s for s in settlements if s.lease.job_id not in {job.job_id for job in rows}]
@@ -76,17 +76,17 @@ def settle_others(settlements: list[Settlement], chance: Callable[[], float]) ->
 
 
 def release_unknown(worker: WorkerId, queues: list[str], known: list[JobId]) -> Operation[int]:
-    rows: list[JobNumbers] = yield query("lock_unknown", JobNumbers, worker=worker, queues=queues, known=known)
-    unbegun = [job for job in rows if not job.marked and not job.requested]
+    rows: list[JobNumbers] = yield query("lock_unknown_leases", JobNumbers, worker=worker, queues=queues, known=known)
+    unbegun = [job for job in rows if not job.started and not job.requested]
     if unbegun:
-        yield query("give_back", held=ById(id=[job.job_id for job in unbegun], token=[job.token for job in unbegun]))
-    ends = [_End(job, judge(job, Released(), chance=0.5), None) for job in rows if job.marked or job.requested]
+        yield query("release_unstarted", leases=ById(id=[job.job_id for job in unbegun], token=[job.token for job in unbegun]))
+    ends = [_End(job, judge(job, Released(), chance=0.5), None) for job in rows if job.started or job.requested]
     yield from _write_ends(ends, raised=0, actor=Actor.WORKER)
     return len(rows)
 
 
 def take_over(limit: int, chance: Callable[[], float]) -> Operation[list[TakenOver]]:
-    rows: list[JobNumbers] = yield query("lock_lapsed", JobNumbers, limit=limit)
+    rows: list[JobNumbers] = yield query("lock_expired_leases", JobNumbers, limit=limit)
     ends = [_End(job, judge(_unwanted(job), Lost(), chance=chance()), None) for job in rows]
     yield from _write_ends(ends, raised=1, actor=Actor.SWEEPER)
     return [TakenOver(end.job.job_id, Token(end.job.token + 1), end.verdict.state) for end in ends]
@@ -95,7 +95,7 @@ def take_over(limit: int, chance: Callable[[], float]) -> Operation[list[TakenOv
 def seize(held: list[tuple[JobId, Token]]) -> Operation[None]:
     """End leases whose holders are known to be gone, though they have not lapsed; their jobs are over."""
     told = ById(id=[job_id for job_id, _ in held], token=[token for _, token in held])
-    rows: list[JobNumbers] = yield query("lock_held", JobNumbers, held=told)
+    rows: list[JobNumbers] = yield query("lock_leases", JobNumbers, leases=told)
     ends = [_End(job, judge(_unwanted(job), Lost(), chance=0.5), None) for job in rows]
     yield from _write_ends(ends, raised=1, actor=Actor.CLIENT)
 
@@ -118,12 +118,12 @@ def _write_ends(ends: list[_End], *, raised: int, actor: Actor) -> Operation[Non
     back = [end for end in ends if not end.verdict.state.finished]
     over = [end for end in ends if end.verdict.state.finished]
     if back:
-        yield query("put_back", verdict=_put_back_columns(back, raised))
+        yield query("return_jobs", verdict=_put_back_columns(back, raised))
     if over:
-        yield query("end_held", verdict=_end_columns(over, raised))
+        yield query("finish_jobs", verdict=_end_columns(over, raised))
     begun = [end for end in ends if not end.verdict.poison_suspect]
     if begun:
-        yield query("write_attempts", run=_attempt_columns(begun))
+        yield query("insert_attempts", run=_attempt_columns(begun))
     yield from return_units(end.job.job_id for end in ends)
     yield from record_all([(end.job.job_id, _event_name(end.verdict), _event_detail(end)) for end in ends], actor=actor)
     yield from dependencies.after_end(end.job.job_id for end in over if end.job.has_dependents)
@@ -182,7 +182,7 @@ def truly_lost(settlements: Sequence[Settlement]) -> Operation[set[JobId]]:
         token=[s.lease.token for s in settlements],
         reason=[_reason(s.outcome) for s in settlements],
     )
-    rows = yield query("settled_before", held=held)
+    rows = yield query("list_settled", leases=held)
     return {s.lease.job_id for s in settlements} - {row[0] for row in rows}
 
 

@@ -215,7 +215,7 @@ class PostgresBackend:
         self._once(lambda connection: connection.execute(*notify), Timeouts.brief)
 
     def _draw(self, count: int) -> list[JobId]:
-        return [JobId(row[0]) for row in self.run(Query("draw_ids", {"count": count}), repeatable=True)]
+        return [JobId(row[0]) for row in self.run(Query("allocate_job_ids", {"count": count}), repeatable=True)]
 
     def _same_installation(self, found: tuple[Any, ...] | None) -> None:
         if found is None or found[0] != self.installation:

@@ -1,7 +1,7 @@
 -- What the dashboard shows in one look, on PostgreSQL. Counts stop at a cap, every list at a limit: no page costs more
 -- because there are more jobs.
 
--- name: board_lanes
+-- name: list_ready_lanes
 -- Ready jobs by queue and kind: one step through the index for each, and one for each priority in it.
 WITH RECURSIVE lane (queue, kind, place) AS (
     (SELECT queue, kind, 1 FROM holdfast.live WHERE state = 'ready' ORDER BY queue, kind LIMIT 1)
@@ -29,7 +29,7 @@ SELECT queue, kind, (SELECT count(*) FROM (
             AND live.kind = level.kind AND live.priority = level.priority)) AS waited
 FROM level WHERE priority IS NOT NULL GROUP BY queue, kind
 
--- name: board_queues
+-- name: list_active_queues
 -- The queues that have settings, or in which something runs.
 WITH RECURSIVE busy (name, place) AS (
     (SELECT queue, 1 FROM holdfast.live WHERE lease_expires_at IS NOT NULL ORDER BY queue, lease_expires_at LIMIT 1)
@@ -48,9 +48,9 @@ SELECT names.name, queue.run_limit AS "limit", queue.worker_limit, coalesce(queu
 FROM (SELECT name FROM holdfast.queue UNION SELECT name FROM busy) AS names
 LEFT JOIN holdfast.queue ON queue.name = names.name
 
--- name: board_counts
+-- name: count_jobs_by_state
 -- How many jobs stand where, and how many have ended lately: by queue, in slots of time counted back from now.
-SELECT 'held' AS state, '' AS queue, -1 AS slot, count(*) AS n
+SELECT 'held' AS state, '' AS queue, -1 AS slot, count(*) AS count
 FROM (SELECT FROM holdfast.live WHERE state = 'held' LIMIT :cap::bigint) AS found
 UNION ALL SELECT 'waiting', '', -1, count(*)
 FROM (SELECT FROM holdfast.live WHERE state = 'waiting' LIMIT :cap::bigint) AS found
@@ -80,9 +80,9 @@ UNION ALL SELECT state, queue, slot, count(*) FROM (
     ) AS lately) AS placed
 GROUP BY state, queue, slot
 
--- name: board_trouble
+-- name: list_problems
 -- What wants a look: each found by an index, the newest of each.
-(SELECT 'expired' AS what, id::text AS name, kind AS detail, lease_expires_at AS at, 1::bigint AS n FROM holdfast.live
+(SELECT 'expired' AS what, id::text AS name, kind AS detail, lease_expires_at AS at, 1::bigint AS count FROM holdfast.live
 WHERE lease_expires_at < (SELECT holdfast.now()) ORDER BY queue, lease_expires_at LIMIT :limit::bigint)
 UNION ALL
 (SELECT 'dead', id::text, kind || ', ' || coalesce(reason, ''), finished_at, 1 FROM holdfast.finished
@@ -91,8 +91,8 @@ UNION ALL
 (SELECT 'failing', name, left(error, 300), next_at, failures FROM holdfast.schedule WHERE failures > 0
 ORDER BY next_at LIMIT :limit::bigint)
 UNION ALL
-(SELECT 'late', name, NULL, next_at, 1 FROM holdfast.schedule WHERE look_at < (SELECT holdfast.now()) - :late::interval AND failures = 0
-ORDER BY look_at, name LIMIT :limit::bigint)
+(SELECT 'late', name, NULL, next_at, 1 FROM holdfast.schedule WHERE check_at < (SELECT holdfast.now()) - :late::interval AND failures = 0
+ORDER BY check_at, name LIMIT :limit::bigint)
 UNION ALL
 (SELECT 'paused_schedule', name, note, changed_at, 1 FROM holdfast.schedule WHERE paused ORDER BY name LIMIT :limit::bigint)
 UNION ALL
@@ -100,11 +100,11 @@ UNION ALL
 WHERE decided_at > (SELECT holdfast.now()) - :span::interval AND reason IN ('late', 'window', 'catch_up')
 ORDER BY decided_at DESC LIMIT :limit::bigint)
 UNION ALL
-(SELECT state || '_batch', id::text, coalesce(aborted_by, kind), coalesce(finished_at, started_at), passes FROM holdfast.batch
+(SELECT state || '_batch', id::text, coalesce(aborted_by, kind), coalesce(finished_at, started_at), run_number FROM holdfast.batch
 WHERE state IN ('ready', 'running', 'paused', 'stopped') AND state IN ('paused', 'stopped')
 ORDER BY batch.id DESC LIMIT :limit::bigint)
 
--- name: board_errors
+-- name: list_dead_job_errors
 -- How the newest dead jobs failed. The payload comes along to find its secrets in the error; where it is large, only
 -- the reason is told.
 SELECT id, kind, queue, at, CASE WHEN length(payload) <= 8192 THEN error ELSE reason END AS error,
@@ -115,7 +115,7 @@ FROM (
     FROM holdfast.finished WHERE state = 'dead' AND state <> 'done' AND finished.id < :before
     ORDER BY finished.id DESC LIMIT :limit::bigint) AS dead
 
--- name: board_edges
+-- name: list_dependency_edges
 -- What a job dependencies and what dependencies it, step by step; each edge with the job at its far end.
 WITH RECURSIVE up (job_id, dependency_id, depth) AS (
     SELECT job_id, dependency_id, 1 FROM holdfast.dependency WHERE job_id = :id
@@ -137,7 +137,7 @@ FROM (
     UNION ALL
     (SELECT 'dependents', job_id, dependency_id, depth, job_id FROM down LIMIT :limit::bigint)) AS edges
 
--- name: board_running
+-- name: list_running_jobs
 -- What runs now, for the workers that run it.
 SELECT live.id, live.kind, live.queue, live.worker, live.claimed_at, live.started_at, live.lease_expires_at, told.done AS progress_done,
     told.total AS progress_total
@@ -146,7 +146,7 @@ FROM (
     WHERE lease_expires_at IS NOT NULL ORDER BY queue, lease_expires_at LIMIT :limit::bigint) AS live
 LEFT JOIN LATERAL (SELECT done, total FROM holdfast.progress WHERE job_id = live.id LIMIT 1) AS told ON true
 
--- name: history_of
+-- name: list_job_history
 -- Attempts and events of a job, in one answer.
 SELECT 'attempt' AS what, attempt.number, attempt.token, attempt.worker, worker.host, worker.pid, worker.version,
     attempt.started_at, attempt.finished_at AS at, attempt.reason AS name, attempt.exit_code, attempt.error, NULL AS actor,
@@ -160,7 +160,7 @@ UNION ALL
 SELECT 'event', 0, id, NULL, NULL, NULL, NULL, NULL, at, name, NULL, NULL, actor, detail::text
 FROM (SELECT id, at, name, actor, detail FROM holdfast.event WHERE job_id = :id ORDER BY id DESC LIMIT :limit::bigint) AS latest
 
--- name: why_facts
+-- name: explain_job
 -- All that says why a job does not run, in one row.
 SELECT (SELECT holdfast.now()) AS now, queue.name, queue.run_limit AS "limit", queue.worker_limit,
     coalesce(queue.paused, false) AS paused, queue.note,
@@ -179,7 +179,7 @@ SELECT (SELECT holdfast.now()) AS now, queue.name, queue.run_limit AS "limit", q
         LIMIT 1000) AS capped) AS ahead
 FROM (SELECT 1) AS one LEFT JOIN holdfast.queue ON queue.name = :queue
 
--- name: pulse
+-- name: read_change_tokens
 -- A word for each part of the store that is another one when something in it has changed.
 SELECT concat_ws(' ', (SELECT max(id) FROM holdfast.job), pg_stat_get_tuples_inserted('holdfast.job'::regclass),
         (SELECT max(id) FROM holdfast.event),
@@ -190,9 +190,9 @@ SELECT concat_ws(' ', (SELECT max(id) FROM holdfast.job), pg_stat_get_tuples_ins
         (SELECT finished_at FROM holdfast.finished WHERE state = 'dead' ORDER BY finished_at DESC LIMIT 1),
         (SELECT finished_at FROM holdfast.finished WHERE state = 'cancelled' ORDER BY finished_at DESC LIMIT 1)) AS jobs,
     (SELECT concat_ws(' ', max(id), string_agg(concat_ws('/', state, requested, counted), ' ')) FROM (
-        SELECT id, state, requested, (SELECT sum(n) FROM holdfast.unit_count WHERE batch_id = batch.id) AS counted
+        SELECT id, state, requested, (SELECT sum(count) FROM holdfast.unit_count WHERE batch_id = batch.id) AS counted
         FROM holdfast.batch WHERE state IN ('ready', 'running', 'paused', 'stopped') ORDER BY id DESC LIMIT 50) AS open) AS batches,
-    concat_ws(' ', (SELECT look_at FROM holdfast.schedule WHERE look_at IS NOT NULL ORDER BY look_at LIMIT 1),
+    concat_ws(' ', (SELECT check_at FROM holdfast.schedule WHERE check_at IS NOT NULL ORDER BY check_at LIMIT 1),
         (SELECT decided_at FROM holdfast.skipped_plan ORDER BY decided_at DESC LIMIT 1)) AS schedules,
     (SELECT concat_ws(' ', count(*), max(seen_at), string_agg(requested, ',')) FROM holdfast.worker WHERE stopped_at IS NULL) AS workers,
     (SELECT md5(string_agg(concat_ws('/', name, run_limit, worker_limit, paused), ' ')) FROM holdfast.queue) AS queues,

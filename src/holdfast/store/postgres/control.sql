@@ -1,24 +1,24 @@
 -- What people do to jobs, on PostgreSQL.
 
--- name: lock_live
+-- name: lock_live_jobs
 SELECT id, state FROM holdfast.live WHERE id = ANY(:ids::bigint[]) ORDER BY id FOR UPDATE
 
--- name: lock_ended
+-- name: lock_finished_jobs
 SELECT id FROM holdfast.finished WHERE id = ANY(:ids::bigint[]) ORDER BY id FOR UPDATE
 
--- name: want
+-- name: request_job_control
 -- The holder learns of it with its next renewal. A cancel outweighs a pause.
 UPDATE holdfast.live SET requested = :requested, note = coalesce(:note, note)
 WHERE id = ANY(:ids::bigint[]) AND state = 'running' AND requested IS DISTINCT FROM :requested
     AND requested IS DISTINCT FROM 'cancel'
 RETURNING id
 
--- name: unwant_pause
+-- name: withdraw_pause_request
 UPDATE holdfast.live SET requested = NULL, note = NULL
 WHERE id = ANY(:ids::bigint[]) AND state = 'running' AND requested = 'pause'
 RETURNING id
 
--- name: unhold
+-- name: release_held_jobs
 -- A person lets a held job go. With dependencies it first waits, to be judged anew. One that is out of attempts gets them
 -- all again, as with a retry: no run is ever one too many.
 UPDATE holdfast.live SET note = NULL,
@@ -32,7 +32,7 @@ UPDATE holdfast.live SET note = NULL,
 WHERE id = ANY(:ids::bigint[]) AND state = 'held'
 RETURNING id, state
 
--- name: hasten
+-- name: run_retries_now
 -- A job that waits for its retry runs now. (The odd comparison keeps the plan on the primary key.)
 UPDATE holdfast.live SET state = 'ready', due_at = (SELECT holdfast.now())
 WHERE id = ANY(:ids::bigint[]) AND state || '' = 'scheduled' AND attempts > 0
@@ -52,14 +52,14 @@ RETURNING id
 -- A running job counts in its queue's limit and stays there.
 UPDATE holdfast.live SET queue = :queue WHERE id = ANY(:ids::bigint[]) AND state <> 'running' RETURNING id
 
--- name: set_due
+-- name: set_due_time
 UPDATE holdfast.live SET due_at = :due_at, state = CASE
     WHEN state IN ('held', 'waiting') THEN state
     WHEN :due_at > (SELECT holdfast.now()) THEN 'scheduled' ELSE 'ready' END
 WHERE id = ANY(:ids::bigint[]) AND state <> 'running'
 RETURNING id
 
--- name: lock_idle
+-- name: lock_idle_jobs
 SELECT id FROM holdfast.live WHERE id = ANY(:ids::bigint[]) AND state <> 'running' ORDER BY id FOR UPDATE
 
 -- name: read_payloads
@@ -77,13 +77,13 @@ UPDATE holdfast.job SET payload = (:changed::jsonb->job.id::text->>'payload')::j
 FROM changed WHERE job.id = changed.id
 RETURNING job.id
 
--- name: lock_revivable
+-- name: lock_unsuccessful_jobs
 SELECT finished.id, finished.kind, job.key
 FROM holdfast.finished CROSS JOIN LATERAL (SELECT key FROM holdfast.job WHERE job.id = finished.id LIMIT 1) AS job
 WHERE finished.id = ANY(:ids::bigint[]) AND (finished.state = 'done') IS FALSE
 ORDER BY finished.id FOR UPDATE OF finished
 
--- name: revive
+-- name: retry_jobs
 -- Back to life with all its attempts; the token goes on from where it was. With dependencies it first waits,
 -- to be judged anew.
 WITH gone AS (
@@ -97,13 +97,13 @@ SELECT gone.id, CASE WHEN EXISTS (SELECT FROM holdfast.dependency WHERE dependen
 FROM gone
 RETURNING id, state
 
--- name: lock_done
+-- name: lock_done_jobs
 SELECT finished.id, finished.kind, job.key
 FROM holdfast.finished CROSS JOIN LATERAL (SELECT key FROM holdfast.job WHERE job.id = finished.id LIMIT 1) AS job
 WHERE finished.id = ANY(:ids::bigint[]) AND finished.state || '' = 'done' AND finished.kind = :kind
 ORDER BY finished.id FOR UPDATE OF finished
 
--- name: revive_done
+-- name: rerun_done_jobs
 -- One that is done begins anew: what only its columns told becomes rows of its history, and what it had reached is
 -- forgotten.
 WITH gone AS (
@@ -130,24 +130,24 @@ SELECT gone.id, CASE WHEN EXISTS (SELECT FROM holdfast.dependency WHERE dependen
 FROM gone
 RETURNING id, state
 
--- name: own_keys
+-- name: restore_keys
 -- Revived jobs get their keys back; take_keys holds the locks.
 INSERT INTO holdfast.key AS taken (kind, key, job_id, scope)
 SELECT kind, key, job_id, 'live' FROM jsonb_to_recordset(:requested::jsonb) AS requested (kind text, key text, job_id bigint)
 ON CONFLICT (kind, key) DO UPDATE SET job_id = excluded.job_id
 
--- name: needed_by_live
+-- name: list_live_dependents
 -- Which of these jobs a live job dependencies that is none of them.
 SELECT DISTINCT dependency_id FROM holdfast.dependency
 WHERE dependency_id = ANY(:ids::bigint[]) AND job_id <> ALL(:ids::bigint[])
     AND (SELECT true FROM holdfast.live WHERE live.id = dependency.job_id)
 
--- name: write_events
+-- name: insert_events
 INSERT INTO holdfast.event (job_id, at, name, actor, detail)
 SELECT job_id, (SELECT holdfast.now()), name, :actor, detail::json
-FROM jsonb_to_recordset(:fact::jsonb) AS fact (job_id bigint, name text, detail text)
+FROM jsonb_to_recordset(:events::jsonb) AS fact (job_id bigint, name text, detail text)
 
--- name: expired
+-- name: lock_expired_jobs
 -- Ended jobs past their time, but never one that a live job dependencies.
 SELECT id FROM holdfast.finished
 WHERE state = :state AND finished_at < (SELECT holdfast.now()) - :age::interval AND NOT EXISTS (
@@ -157,7 +157,7 @@ WHERE state = :state AND finished_at < (SELECT holdfast.now()) - :age::interval 
 ORDER BY finished_at, id LIMIT :limit::bigint
 FOR UPDATE SKIP LOCKED
 
--- name: forget
+-- name: delete_jobs
 -- All rows of these jobs. Keys that are still taken stay.
 WITH no_live AS (DELETE FROM holdfast.live WHERE id = ANY(:ids::bigint[])),
 no_finished AS (DELETE FROM holdfast.finished WHERE id = ANY(:ids::bigint[])),
@@ -174,7 +174,7 @@ no_key AS (
 DELETE FROM holdfast.job WHERE id = ANY(:ids::bigint[])
 RETURNING id
 
--- name: forget_keys
+-- name: prune_keys
 -- Keys whose period is over. One that a live job has stays: it is taken until the job ends.
 DELETE FROM holdfast.key
 WHERE ctid = ANY(ARRAY(
@@ -183,7 +183,7 @@ WHERE ctid = ANY(ARRAY(
     ORDER BY expires_at LIMIT :limit::bigint FOR UPDATE SKIP LOCKED))
 RETURNING key
 
--- name: forget_workers
+-- name: prune_workers
 DELETE FROM holdfast.worker
 WHERE id = ANY(ARRAY(
     SELECT id FROM holdfast.worker WHERE seen_at < (SELECT holdfast.now()) - :age::interval

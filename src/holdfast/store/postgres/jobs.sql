@@ -1,6 +1,6 @@
 -- Enqueueing on PostgreSQL.
 
--- name: draw_ids
+-- name: allocate_job_ids
 SELECT nextval('holdfast.job_id') FROM generate_series(1, :count)
 
 -- name: read_now
@@ -9,7 +9,7 @@ SELECT holdfast.now()
 -- name: read_installation
 SELECT installation::text FROM holdfast.meta
 
--- name: enqueue_one
+-- name: insert_job
 -- One job without key or dependencies. Sent again after a lost answer, it changes nothing.
 WITH clock AS (SELECT holdfast.now() AS now),
 asked AS (
@@ -28,14 +28,14 @@ SELECT asked.id,
 FROM asked, clock, LATERAL (SELECT coalesce(:run_at::timestamptz, clock.now + :delay::interval, clock.now) AS at) AS due
 RETURNING id
 
--- name: asked
+-- name: get_job_request
 SELECT kind, payload::text, actor FROM holdfast.job WHERE id = :id
 
--- name: check_holder
+-- name: lock_lease
 -- A running job may enqueue children while it holds its lease; the lock keeps it that way.
 SELECT id FROM holdfast.live WHERE id = :id AND token = :token AND state = 'running' FOR NO KEY UPDATE
 
--- name: take_keys
+-- name: claim_keys
 -- Take every key, or lock it where it is taken and tell by whom. Keys come sorted.
 INSERT INTO holdfast.key AS taken (kind, key, job_id, scope, expires_at)
 SELECT kind, key, job_id, scope, (SELECT holdfast.now()) + period
@@ -43,14 +43,14 @@ FROM jsonb_to_recordset(:requested::jsonb) AS requested (kind text, key text, jo
 ON CONFLICT (kind, key) DO UPDATE SET job_id = taken.job_id
 RETURNING kind, key, job_id, scope, expires_at, coalesce(expires_at <= (SELECT holdfast.now()), false) AS expired
 
--- name: give_keys
+-- name: transfer_keys
 -- Hand keys that turned out to be free to their new jobs; their rows are locked.
 INSERT INTO holdfast.key AS taken (kind, key, job_id, scope, expires_at)
 SELECT kind, key, job_id, scope, (SELECT holdfast.now()) + period
 FROM jsonb_to_recordset(:requested::jsonb) AS requested (kind text, key text, job_id bigint, scope text, period interval)
 ON CONFLICT (kind, key) DO UPDATE SET job_id = excluded.job_id, scope = excluded.scope, expires_at = excluded.expires_at
 
--- name: live_among
+-- name: list_live_ids
 SELECT id FROM holdfast.live WHERE id = ANY(:ids::bigint[])
 
 -- name: replace_job

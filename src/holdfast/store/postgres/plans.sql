@@ -4,7 +4,7 @@
 -- The schedules as they are now; those that another planner has locked are left to it.
 SELECT name, token, fired FROM holdfast.schedule WHERE name = ANY(:names::text[]) ORDER BY name FOR UPDATE SKIP LOCKED
 
--- name: open_plans
+-- name: list_open_plans
 -- The plans whose jobs were live when somebody looked last, and where those stand now.
 SELECT plan.schedule, plan.scope, plan.job_id, live.state, coalesce(live.attempts, 0) AS attempts
 FROM holdfast.plan LEFT JOIN holdfast.live ON live.id = plan.job_id
@@ -15,7 +15,7 @@ ORDER BY plan.schedule, plan.scope, plan.time
 UPDATE holdfast.plan SET open = false, queued = false
 WHERE open AND schedule = ANY(:schedules::text[]) AND job_id = ANY(:ids::bigint[])
 
--- name: write_skips
+-- name: insert_skipped_plans
 INSERT INTO holdfast.skipped_plan (schedule, last, first, scope, reason, count, decided_at)
 SELECT skipped_plan.schedule, skipped_plan.last, skipped_plan.first, skipped_plan.scope, skipped_plan.reason, skipped_plan.count, holdfast.now()
 FROM jsonb_to_recordset(:skip::jsonb)
@@ -23,13 +23,13 @@ FROM jsonb_to_recordset(:skip::jsonb)
 ON CONFLICT DO NOTHING
 
 -- name: advance_schedules
-UPDATE holdfast.schedule SET cursor = told.cursor, next_at = told.next_at, look_at = told.next_at,
+UPDATE holdfast.schedule SET cursor = told.cursor, next_at = told.next_at, check_at = told.next_at,
     fired = told.fired, failures = 0, error = NULL, token = schedule.token + 1
 FROM jsonb_to_recordset(:advance::jsonb)
     AS told (name text, cursor timestamptz, next_at timestamptz, fired bigint)
 WHERE schedule.name = told.name
 
--- name: stuck_plans
+-- name: list_stuck_plans
 -- Plans that wait for one that waits for its retry, or for a person: that one is out of the way.
 SELECT dependency.job_id, dependency.dependency_id FROM holdfast.plan
 JOIN holdfast.dependency ON dependency.job_id = plan.job_id
@@ -38,9 +38,9 @@ JOIN holdfast.live AS other ON other.id = dependency.dependency_id
 WHERE plan.queued AND (other.state = 'held' OR (other.state = 'scheduled' AND other.attempts > 0))
 LIMIT :limit::bigint
 
--- name: forget_needs
+-- name: delete_dependencies
 DELETE FROM holdfast.dependency
-USING jsonb_to_recordset(:need::jsonb) AS gone (job_id bigint, dependency_id bigint)
+USING jsonb_to_recordset(:dependencies::jsonb) AS gone (job_id bigint, dependency_id bigint)
 WHERE dependency.job_id = gone.job_id AND dependency.dependency_id = gone.dependency_id
 
 -- name: unqueue_plans
@@ -49,7 +49,7 @@ UPDATE holdfast.plan SET queued = false
 WHERE queued AND NOT EXISTS (
     SELECT FROM holdfast.live WHERE live.id = plan.job_id AND live.state IN ('waiting', 'held'))
 
--- name: find_plan
+-- name: get_plan
 SELECT plan.schedule, plan.time, plan.scope, plan.origin, plan.job_id, plan.actor, plan.decided_at,
     coalesce(live.state, finished.state) AS state
 FROM holdfast.plan
@@ -57,13 +57,13 @@ LEFT JOIN holdfast.live ON live.id = plan.job_id
 LEFT JOIN holdfast.finished ON finished.id = plan.job_id
 WHERE plan.schedule = :schedule AND plan.time = :time AND plan.scope = :scope
 
--- name: find_skip
+-- name: get_skipped_plan
 -- The newest decision not to fire the plan of this timestamp.
 SELECT schedule, first, last, scope, reason, count, decided_at FROM holdfast.skipped_plan
 WHERE schedule = :schedule AND last >= :time AND first <= :time AND scope IN ('', :scope)
 ORDER BY decided_at DESC LIMIT 1
 
--- name: plan_history
+-- name: list_plans
 SELECT plan.schedule, plan.time, plan.scope, plan.origin, plan.job_id, plan.actor, plan.decided_at,
     coalesce(live.state, finished.state) AS state
 FROM holdfast.plan
@@ -71,16 +71,16 @@ LEFT JOIN holdfast.live ON live.id = plan.job_id
 LEFT JOIN holdfast.finished ON finished.id = plan.job_id
 WHERE plan.schedule = :schedule ORDER BY plan.time DESC, plan.scope DESC LIMIT :limit::bigint
 
--- name: skip_history
+-- name: list_skipped_plans
 SELECT schedule, first, last, scope, reason, count, decided_at FROM holdfast.skipped_plan
 WHERE schedule = :schedule ORDER BY last DESC, first DESC, scope LIMIT :limit::bigint
 
--- name: known_plans
+-- name: list_known_plans
 SELECT plan.schedule, plan.time, plan.scope FROM holdfast.plan
 JOIN jsonb_to_recordset(:plan::jsonb) AS asked (schedule text, time timestamptz, scope text)
     ON asked.schedule = plan.schedule AND asked.time = plan.time AND asked.scope = plan.scope
 
--- name: forget_plans
+-- name: prune_plans
 -- Those of live jobs stay. Counted, not joined: as many are looked at as are removed.
 WITH old AS (
     SELECT schedule, time, scope FROM holdfast.plan
@@ -92,7 +92,7 @@ DELETE FROM holdfast.plan USING old
 WHERE plan.schedule = old.schedule AND plan.time = old.time AND plan.scope = old.scope
 RETURNING plan.job_id
 
--- name: forget_skips
+-- name: prune_skipped_plans
 WITH old AS (
     SELECT schedule, last, first, scope, reason FROM holdfast.skipped_plan
     WHERE decided_at < (SELECT holdfast.now()) - :age ORDER BY decided_at LIMIT :limit::bigint

@@ -1,7 +1,7 @@
 -- What people see, on PostgreSQL. Lists and verbs share the conditions at the end: {where} stands
 -- for those that a selector asks for.
 
--- name: select_jobs
+-- name: list_jobs
 -- A page of each view, then the newest of both: an order over the two at once would sort them all.
 WITH page AS (
     (SELECT seen.* FROM holdfast.live_view AS seen WHERE {where} ORDER BY seen.id DESC LIMIT :limit::bigint)
@@ -15,7 +15,7 @@ SELECT id, kind, queue, state, priority, due_at, label, tags, key, payload, pare
     progress_message, checkpoint
 FROM page ORDER BY id DESC
 
--- name: select_brief
+-- name: list_jobs_brief
 -- The same for a list that people look at: without what may be large. The payload comes along only to find its
 -- secrets in the error, which is left out where that would take too much.
 WITH page AS (
@@ -32,7 +32,7 @@ SELECT id, kind, queue, state, priority, due_at, label, tags, key,
     progress_message, NULL AS checkpoint
 FROM page ORDER BY id DESC
 
--- name: select_ids
+-- name: list_job_ids
 WITH page AS (
     (SELECT seen.id FROM holdfast.live_view AS seen WHERE {where} ORDER BY seen.id LIMIT :limit::bigint)
     UNION ALL
@@ -50,25 +50,25 @@ WITH page AS (
 )
 SELECT count(*) FROM page
 
--- name: state_of
+-- name: get_job_state
 SELECT state FROM holdfast.live WHERE id = :id UNION ALL SELECT state FROM holdfast.finished WHERE id = :id
 
--- name: key_of
+-- name: get_job_key
 SELECT key FROM holdfast.key WHERE job_id = :id
 
--- name: attempts_of
+-- name: list_attempts
 SELECT attempt.number, attempt.token, attempt.worker, worker.host, worker.pid, worker.version, attempt.started_at,
     attempt.finished_at, attempt.reason, attempt.exit_code, attempt.error
 FROM holdfast.attempt LEFT JOIN holdfast.worker ON worker.id = attempt.worker
 WHERE attempt.job_id = :id ORDER BY attempt.token
 
--- name: worker_facts
+-- name: get_worker_host
 SELECT host, pid, version FROM holdfast.worker WHERE id = :id
 
--- name: events_of
+-- name: list_events
 SELECT at, name, actor, detail::text FROM holdfast.event WHERE job_id = :id ORDER BY id
 
--- name: count_ahead
+-- name: count_jobs_ahead
 SELECT count(*) FROM (
     (SELECT 1 FROM holdfast.live
     WHERE state = 'ready' AND queue = :queue AND kind = :kind AND priority > :priority
@@ -123,26 +123,26 @@ seen.id > :after
 -- more than one of the two views.
 
 -- name: only_held
-seen.state = 'held' AND NOT seen.over
+seen.state = 'held' AND NOT seen.is_finished
 
 -- name: only_waiting
-seen.state = 'waiting' AND NOT seen.over
+seen.state = 'waiting' AND NOT seen.is_finished
 
 -- name: only_scheduled
-seen.state = 'scheduled' AND NOT seen.over
+seen.state = 'scheduled' AND NOT seen.is_finished
 
 -- name: only_ready
-seen.state = 'ready' AND NOT seen.over
+seen.state = 'ready' AND NOT seen.is_finished
 
 -- name: only_running
 seen.id = ANY(ARRAY(
-    SELECT live.id FROM holdfast.live WHERE live.lease_expires_at IS NOT NULL ORDER BY live.queue, live.lease_expires_at)) AND NOT seen.over
+    SELECT live.id FROM holdfast.live WHERE live.lease_expires_at IS NOT NULL ORDER BY live.queue, live.lease_expires_at)) AND NOT seen.is_finished
 
 -- name: only_done
-seen.state = 'done' AND seen.over
+seen.state = 'done' AND seen.is_finished
 
 -- name: only_dead
-seen.state = 'dead' AND seen.over
+seen.state = 'dead' AND seen.is_finished
 
 -- name: only_cancelled
-seen.state = 'cancelled' AND seen.over
+seen.state = 'cancelled' AND seen.is_finished

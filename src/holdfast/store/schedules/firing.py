@@ -171,16 +171,16 @@ def write_skips(skips: Mapping[str, Sequence[Skipped]]) -> Operation[dict[SkipRe
             reason=[skip.reason for _, skip in rows],
             count=[skip.count for _, skip in rows],
         )
-        yield query("write_skips", skip=table)
+        yield query("insert_skipped_plans", skip=table)
     return dict(counted)
 
 
 def release(limit: int) -> Operation[int]:
     """Let plans go that wait for one that is out of the way; what that one waited for, they wait for."""
-    rows = yield query("stuck_plans", limit=limit)
+    rows = yield query("list_stuck_plans", limit=limit)
     if rows:
         yield from dependencies.pass_on([row[1] for row in rows])
-        yield query("forget_needs", need=Rows(job_id=[row[0] for row in rows], dependency_id=[row[1] for row in rows]))
+        yield query("delete_dependencies", dependencies=Rows(job_id=[row[0] for row in rows], dependency_id=[row[1] for row in rows]))
         yield from dependencies.judge_waiting(sorted({row[0] for row in rows}))
     yield query("unqueue_plans")
     return len(rows)
@@ -195,7 +195,7 @@ def known_plans(plans: Sequence[Plan]) -> Operation[set[Plan]]:
         time=[plan.time for plan in plans],
         scope=[plan.scope for plan in plans],
     )
-    rows: list[Plan] = yield query("known_plans", Plan, plan=asked)
+    rows: list[Plan] = yield query("list_known_plans", Plan, plan=asked)
     return set(rows)
 
 
@@ -287,7 +287,7 @@ def _earlier(schedules: list[str]) -> Operation[dict[tuple[str, str], list[Earli
     found: dict[tuple[str, str], list[Earlier]] = defaultdict(list)
     if not schedules:
         return found
-    rows: list[_Open] = yield query("open_plans", _Open, schedules=schedules)
+    rows: list[_Open] = yield query("list_open_plans", _Open, schedules=schedules)
     finished = []
     for row in rows:
         place = standing(row.state, row.attempts)

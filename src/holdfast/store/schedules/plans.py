@@ -85,21 +85,21 @@ class Plans:
 
     def find(self, plan: Plan) -> Fired | None:
         """The plan, if it was fired."""
-        rows: list[Fired] = self._backend.look(query("find_plan", Fired, **structs.asdict(plan)))
+        rows: list[Fired] = self._backend.look(query("get_plan", Fired, **structs.asdict(plan)))
         return rows[0] if rows else None
 
     def find_skip(self, plan: Plan) -> SkippedPlans | None:
         """The stretch that the plan was skipped with, if it was; the newest, if there are several."""
-        rows: list[SkippedPlans] = self._backend.look(query("find_skip", SkippedPlans, **structs.asdict(plan)))
+        rows: list[SkippedPlans] = self._backend.look(query("get_skipped_plan", SkippedPlans, **structs.asdict(plan)))
         return rows[0] if rows else None
 
     def history(self, name: str, *, limit: int = 50) -> list[Fired]:
         """The plans that were fired, the newest first."""
-        return self._backend.look(query("plan_history", Fired, schedule=name, limit=limit))
+        return self._backend.look(query("list_plans", Fired, schedule=name, limit=limit))
 
     def skips(self, name: str, *, limit: int = 50) -> list[SkippedPlans]:
         """The stretches that were not fired, the newest first."""
-        return self._backend.look(query("skip_history", SkippedPlans, schedule=name, limit=limit))
+        return self._backend.look(query("list_skipped_plans", SkippedPlans, schedule=name, limit=limit))
 
 
 def _fire(

@@ -194,16 +194,16 @@ class ScheduleStore:
         """Note that a schedule could not be planned, and let it rest; false: it was changed meanwhile."""
         text = clean_text(error, limit=MAX_ERROR)
         rest = setback(due.failures + 1)
-        return bool(self._backend.run(query("fail_schedule", name=due.name, token=due.token, error=text, rest=rest)))
+        return bool(self._backend.run(query("record_schedule_failure", name=due.name, token=due.token, error=text, rest=rest)))
 
     def lag(self) -> timedelta:
         """How long the oldest plan that is due has waited for a planner."""
-        ((lag,),) = self._backend.look(query("schedule_lag"))
+        ((lag,),) = self._backend.look(query("read_schedule_lag"))
         return max(timedelta(0), _duration(lag) or timedelta(0))
 
     def troubled(self, *, late: timedelta, limit: int = 10) -> list[Troubled]:
         """Schedules that cannot be planned, or have waited for a planner for longer than *late*."""
-        return self._backend.look(query("troubled_schedules", Troubled, late=late, limit=limit))
+        return self._backend.look(query("list_schedule_problems", Troubled, late=late, limit=limit))
 
 
 def _create(declaration: Declaration, actor: str, *, declared: bool) -> Operation[bool]:
@@ -286,13 +286,13 @@ def _resume(name: str, actor: str) -> Operation[None]:
 
 def _remove(name: str) -> Operation[None]:
     yield from locked_schedule(name)  # first: whoever plans it now has written its last rows then
-    yield query("forget_schedule", name=name)
+    yield query("delete_schedule", name=name)
 
 
 def _move(schedule: Schedule, moved: Moved, *, paused: bool, note: str | None, actor: str) -> Operation[None]:
     yield from write_skips({schedule.name: moved.skipped})
     yield query(
-        "move_schedule",
+        "set_schedule_cursor",
         name=schedule.name,
         cursor=moved.cursor,
         next_at=None if paused else moved.next_at,
@@ -304,8 +304,8 @@ def _move(schedule: Schedule, moved: Moved, *, paused: bool, note: str | None, a
 
 def _outlook(providers: list[str], limit: int) -> Operation[Outlook]:
     now = yield from read_now()
-    due: list[Due] = yield query("due_schedules", Due, providers=providers, limit=limit, until=now)
-    rest = [] if due else (yield query("next_look", providers=providers))
+    due: list[Due] = yield query("list_due_schedules", Due, providers=providers, limit=limit, until=now)
+    rest = [] if due else (yield query("read_next_check", providers=providers))
     return Outlook(now, due, _duration(rest[0][0]) if rest else None)
 
 

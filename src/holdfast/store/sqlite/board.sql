@@ -1,7 +1,7 @@
 -- What the dashboard shows in one look, on SQLite. Counts stop at a cap, every list at a limit: no page costs more
 -- because there are more jobs.
 
--- name: board_lanes
+-- name: list_ready_lanes
 -- Ready jobs by queue and kind: one step through the index for each, and one for each priority in it.
 WITH RECURSIVE lane (queue, kind, place) AS (
     SELECT queue, kind, 1 FROM holdfast_live WHERE id = (
@@ -34,7 +34,7 @@ SELECT queue, kind, (SELECT count(*) FROM (
             AND live.kind = level.kind AND live.priority = level.priority)) AS waited
 FROM level WHERE priority IS NOT NULL GROUP BY queue, kind
 
--- name: board_queues
+-- name: list_active_queues
 -- The queues that have settings, or in which something runs.
 WITH RECURSIVE busy (name, place) AS (
     SELECT min(queue), 1 FROM holdfast_live WHERE lease_expires_at IS NOT NULL
@@ -50,9 +50,9 @@ SELECT names.name, queue.run_limit AS "limit", queue.worker_limit, coalesce(queu
 FROM (SELECT name FROM holdfast_queue UNION SELECT name FROM busy WHERE name IS NOT NULL) AS names
 LEFT JOIN holdfast_queue AS queue ON queue.name = names.name
 
--- name: board_counts
+-- name: count_jobs_by_state
 -- How many jobs stand where, and how many have ended lately: by queue, in slots of time counted back from now.
-SELECT 'held' AS state, '' AS queue, -1 AS slot, count(*) AS n
+SELECT 'held' AS state, '' AS queue, -1 AS slot, count(*) AS count
 FROM (SELECT 1 FROM holdfast_live WHERE state = 'held' AND id > 0 LIMIT :cap)
 UNION ALL SELECT 'waiting', '', -1, count(*) FROM (SELECT 1 FROM holdfast_live WHERE state = 'waiting' AND id > 0 LIMIT :cap)
 UNION ALL SELECT 'scheduled', '', -1, count(*) FROM (SELECT 1 FROM holdfast_live WHERE state = 'scheduled' AND id > 0 LIMIT :cap)
@@ -75,9 +75,9 @@ UNION ALL SELECT state, queue, slot, count(*) FROM (
         WHERE state = 'cancelled' AND finished_at > :now - :span ORDER BY finished_at DESC LIMIT :most)))
 GROUP BY state, queue, slot
 
--- name: board_trouble
+-- name: list_problems
 -- What wants a look: each found by an index, the newest of each.
-SELECT * FROM (SELECT 'expired' AS what, CAST(id AS TEXT) AS name, kind AS detail, lease_expires_at AS at, 1 AS n
+SELECT * FROM (SELECT 'expired' AS what, CAST(id AS TEXT) AS name, kind AS detail, lease_expires_at AS at, 1 AS count
 FROM holdfast_live WHERE lease_expires_at IS NOT NULL AND lease_expires_at < :now LIMIT :limit)
 UNION ALL
 SELECT * FROM (SELECT 'dead', CAST(id AS TEXT), kind || ', ' || coalesce(reason, ''), finished_at, 1 FROM holdfast_finished
@@ -87,7 +87,7 @@ SELECT * FROM (SELECT 'failing', name, substr(error, 1, 300), next_at, failures 
 ORDER BY next_at LIMIT :limit)
 UNION ALL
 SELECT * FROM (SELECT 'late', name, NULL, next_at, 1 FROM holdfast_schedule
-WHERE look_at IS NOT NULL AND look_at < :now - :late AND failures = 0 ORDER BY look_at, name LIMIT :limit)
+WHERE check_at IS NOT NULL AND check_at < :now - :late AND failures = 0 ORDER BY check_at, name LIMIT :limit)
 UNION ALL
 SELECT * FROM (SELECT 'paused_schedule', name, note, changed_at, 1 FROM holdfast_schedule WHERE paused
 ORDER BY name LIMIT :limit)
@@ -95,11 +95,11 @@ UNION ALL
 SELECT * FROM (SELECT 'missed', schedule, reason, decided_at, count FROM holdfast_skipped_plan
 WHERE decided_at > :now - :span AND reason IN ('late', 'window', 'catch_up') ORDER BY decided_at DESC LIMIT :limit)
 UNION ALL
-SELECT * FROM (SELECT state || '_batch', CAST(id AS TEXT), coalesce(aborted_by, kind), coalesce(finished_at, started_at), passes
+SELECT * FROM (SELECT state || '_batch', CAST(id AS TEXT), coalesce(aborted_by, kind), coalesce(finished_at, started_at), run_number
 FROM holdfast_batch WHERE state IN ('ready', 'running', 'paused', 'stopped') AND state IN ('paused', 'stopped')
 ORDER BY holdfast_batch.id DESC LIMIT :limit)
 
--- name: board_errors
+-- name: list_dead_job_errors
 -- How the newest dead jobs failed. The payload comes along to find its secrets in the error; where it is large, only
 -- the reason is told.
 SELECT id, kind, queue, at, CASE WHEN length(payload) <= 8192 THEN error ELSE reason END AS error,
@@ -111,7 +111,7 @@ FROM (
     FROM holdfast_finished AS finished WHERE state = 'dead' AND state <> 'done' AND finished.id < :before
     ORDER BY finished.id DESC LIMIT :limit) AS dead
 
--- name: board_edges
+-- name: list_dependency_edges
 -- What a job dependencies and what dependencies it, step by step; each edge with the job at its far end.
 WITH RECURSIVE up (job_id, dependency_id, depth) AS (
     SELECT job_id, dependency_id, 1 FROM holdfast_dependency WHERE job_id = :id
@@ -136,14 +136,14 @@ FROM (
     UNION ALL
     SELECT 'dependents', job_id, dependency_id, depth, job_id FROM down) AS edges
 
--- name: board_running
+-- name: list_running_jobs
 -- What runs now, for the workers that run it.
 SELECT live.id, live.kind, live.queue, live.worker, live.claimed_at, live.started_at, live.lease_expires_at, told.done AS progress_done,
     told.total AS progress_total
 FROM holdfast_live AS live LEFT JOIN holdfast_progress AS told ON told.job_id = live.id
 WHERE live.lease_expires_at IS NOT NULL ORDER BY live.queue, live.lease_expires_at LIMIT :limit
 
--- name: history_of
+-- name: list_job_history
 -- Attempts and events of a job, in one answer.
 SELECT 'attempt' AS what, attempt.number, attempt.token, attempt.worker, worker.host, worker.pid, worker.version,
     attempt.started_at, attempt.finished_at AS at, attempt.reason AS name, attempt.exit_code, attempt.error, NULL AS actor,
@@ -157,7 +157,7 @@ UNION ALL
 SELECT 'event', 0, id, NULL, NULL, NULL, NULL, NULL, at, name, NULL, NULL, actor, detail
 FROM (SELECT id, at, name, actor, detail FROM holdfast_event WHERE job_id = :id ORDER BY id DESC LIMIT :limit) AS latest
 
--- name: why_facts
+-- name: explain_job
 -- All that says why a job does not run, in one row.
 SELECT :now AS now, queue.name, queue.run_limit AS "limit", queue.worker_limit, coalesce(queue.paused, 0) AS paused, queue.note,
     (SELECT count(*) FROM holdfast_live AS live WHERE live.queue = :queue AND live.lease_expires_at IS NOT NULL) AS running,
@@ -176,7 +176,7 @@ SELECT :now AS now, queue.name, queue.run_limit AS "limit", queue.worker_limit, 
         LIMIT 1000)) AS ahead
 FROM (SELECT 1) AS one LEFT JOIN holdfast_queue AS queue ON queue.name = :queue
 
--- name: pulse
+-- name: read_change_tokens
 -- A word for each part of the store that is another one when something in it has changed.
 SELECT (SELECT max(id) FROM holdfast_job) || ' ' || coalesce((SELECT max(id) FROM holdfast_event), '') || ' '
         || (SELECT count(*) || '/' || coalesce(sum(token), '') || '/' || coalesce(sum(told), '') || '/' || coalesce(max(claimed_at), '')
@@ -186,9 +186,9 @@ SELECT (SELECT max(id) FROM holdfast_job) || ' ' || coalesce((SELECT max(id) FRO
         || coalesce((SELECT max(finished_at) FROM holdfast_finished WHERE state = 'dead'), '') || ' '
         || coalesce((SELECT max(finished_at) FROM holdfast_finished WHERE state = 'cancelled'), '') AS jobs,
     (SELECT max(id) || ' ' || group_concat(state || '/' || coalesce(requested, '') || '/' || coalesce(counted, ''), ' ') FROM (
-        SELECT id, state, requested, (SELECT sum(n) FROM holdfast_unit_count WHERE batch_id = batch.id) AS counted
+        SELECT id, state, requested, (SELECT sum(count) FROM holdfast_unit_count WHERE batch_id = batch.id) AS counted
         FROM holdfast_batch AS batch WHERE state IN ('ready', 'running', 'paused', 'stopped') ORDER BY id DESC LIMIT 50)) AS batches,
-    coalesce((SELECT look_at FROM holdfast_schedule WHERE look_at IS NOT NULL ORDER BY look_at LIMIT 1), '') || ' '
+    coalesce((SELECT check_at FROM holdfast_schedule WHERE check_at IS NOT NULL ORDER BY check_at LIMIT 1), '') || ' '
         || coalesce((SELECT max(decided_at) FROM holdfast_skipped_plan), '') AS schedules,
     (SELECT count(*) || ' ' || coalesce(max(seen_at), '') || ' ' || coalesce(group_concat(requested), '')
         FROM holdfast_worker WHERE stopped_at IS NULL) AS workers,

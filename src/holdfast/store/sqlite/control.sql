@@ -1,24 +1,24 @@
 -- What people do to jobs, on SQLite.
 
--- name: lock_live
+-- name: lock_live_jobs
 SELECT id, state FROM holdfast_live WHERE id IN (SELECT value FROM json_each(:ids)) ORDER BY id
 
--- name: lock_ended
+-- name: lock_finished_jobs
 SELECT id FROM holdfast_finished WHERE id IN (SELECT value FROM json_each(:ids)) ORDER BY id
 
--- name: want
+-- name: request_job_control
 -- The holder learns of it with its next renewal. A cancel outweighs a pause.
 UPDATE holdfast_live SET requested = :requested, note = coalesce(:note, note)
 WHERE id IN (SELECT value FROM json_each(:ids)) AND state = 'running' AND requested IS NOT :requested
     AND requested IS NOT 'cancel'
 RETURNING id
 
--- name: unwant_pause
+-- name: withdraw_pause_request
 UPDATE holdfast_live SET requested = NULL, note = NULL
 WHERE id IN (SELECT value FROM json_each(:ids)) AND state = 'running' AND requested = 'pause'
 RETURNING id
 
--- name: unhold
+-- name: release_held_jobs
 -- A person lets a held job go. With dependencies it first waits, to be judged anew. One that is out of attempts gets them
 -- all again, as with a retry: no run is ever one too many.
 UPDATE holdfast_live SET note = NULL,
@@ -32,7 +32,7 @@ UPDATE holdfast_live SET note = NULL,
 WHERE id IN (SELECT value FROM json_each(:ids)) AND state = 'held'
 RETURNING id, state
 
--- name: hasten
+-- name: run_retries_now
 -- A job that waits for its retry runs now.
 UPDATE holdfast_live SET state = 'ready', due_at = :now
 WHERE id IN (SELECT value FROM json_each(:ids)) AND state = 'scheduled' AND attempts > 0
@@ -53,14 +53,14 @@ RETURNING id
 UPDATE holdfast_live SET queue = :queue
 WHERE id IN (SELECT value FROM json_each(:ids)) AND state <> 'running' RETURNING id
 
--- name: set_due
+-- name: set_due_time
 UPDATE holdfast_live SET due_at = :due_at, state = CASE
     WHEN state IN ('held', 'waiting') THEN state
     WHEN :due_at > :now THEN 'scheduled' ELSE 'ready' END
 WHERE id IN (SELECT value FROM json_each(:ids)) AND state <> 'running'
 RETURNING id
 
--- name: lock_idle
+-- name: lock_idle_jobs
 SELECT id FROM holdfast_live WHERE id IN (SELECT value FROM json_each(:ids)) AND state <> 'running' ORDER BY id
 
 -- name: read_payloads
@@ -74,13 +74,13 @@ WHERE holdfast_job.id = CAST(changed.key AS INTEGER) AND EXISTS (
     SELECT 1 FROM holdfast_live AS live WHERE live.id = holdfast_job.id AND live.state <> 'running')
 RETURNING id
 
--- name: lock_revivable
+-- name: lock_unsuccessful_jobs
 SELECT finished.id, finished.kind, job.key
 FROM holdfast_finished AS finished JOIN holdfast_job AS job ON job.id = finished.id
 WHERE finished.id IN (SELECT value FROM json_each(:ids)) AND finished.state IN ('dead', 'cancelled')
 ORDER BY finished.id
 
--- name: revive
+-- name: retry_jobs
 -- Back to life with all its attempts; the token goes on from where it was. With dependencies it first waits,
 -- to be judged anew.
 INSERT INTO holdfast_live (id, state, queue, kind, priority, due_at, token, no_prefetch, has_dependents)
@@ -94,13 +94,13 @@ RETURNING id, state;
 DELETE FROM holdfast_finished
 WHERE id IN (SELECT value FROM json_each(:ids)) AND state IN ('dead', 'cancelled')
 
--- name: lock_done
+-- name: lock_done_jobs
 SELECT finished.id, finished.kind, job.key
 FROM holdfast_finished AS finished JOIN holdfast_job AS job ON job.id = finished.id
 WHERE finished.id IN (SELECT value FROM json_each(:ids)) AND +finished.state = 'done' AND finished.kind = :kind
 ORDER BY finished.id
 
--- name: revive_done
+-- name: rerun_done_jobs
 -- One that is done begins anew: what only its columns told becomes rows of its history, and what it had reached is
 -- forgotten.
 INSERT INTO holdfast_attempt (job_id, token, number, worker, started_at, finished_at, reason)
@@ -127,22 +127,22 @@ WHERE finished.id IN (SELECT value FROM json_each(:ids)) AND +finished.state = '
 RETURNING id, state;
 DELETE FROM holdfast_finished WHERE id IN (SELECT value FROM json_each(:ids)) AND +state = 'done'
 
--- name: own_keys
+-- name: restore_keys
 -- Revived jobs get their keys back.
 INSERT INTO holdfast_key (kind, key, job_id, scope)
 SELECT requested.value->>'kind', requested.value->>'key', requested.value->>'job_id', 'live' FROM json_each(:requested) AS requested WHERE true
 ON CONFLICT (kind, key) DO UPDATE SET job_id = excluded.job_id
 
--- name: needed_by_live
+-- name: list_live_dependents
 -- Which of these jobs a live job dependencies that is none of them.
 SELECT DISTINCT dependency.dependency_id FROM holdfast_dependency AS dependency JOIN holdfast_live AS live ON live.id = dependency.job_id
 WHERE dependency.dependency_id IN (SELECT value FROM json_each(:ids)) AND dependency.job_id NOT IN (SELECT value FROM json_each(:ids))
 
--- name: write_events
+-- name: insert_events
 INSERT INTO holdfast_event (job_id, at, name, actor, detail)
-SELECT fact.value->>'job_id', :now, fact.value->>'name', :actor, fact.value->>'detail' FROM json_each(:fact) AS fact
+SELECT fact.value->>'job_id', :now, fact.value->>'name', :actor, fact.value->>'detail' FROM json_each(:events) AS fact
 
--- name: expired
+-- name: lock_expired_jobs
 -- Ended jobs past their time, but never one that a live job dependencies.
 SELECT id FROM holdfast_finished AS finished
 WHERE state = :state AND finished_at < :now - :age AND NOT EXISTS (
@@ -150,7 +150,7 @@ WHERE state = :state AND finished_at < :now - :age AND NOT EXISTS (
     WHERE dependency.dependency_id = finished.id)
 ORDER BY finished_at, id LIMIT :limit
 
--- name: forget
+-- name: delete_jobs
 -- All rows of these jobs. Keys that are still taken stay.
 DELETE FROM holdfast_live WHERE id IN (SELECT value FROM json_each(:ids));
 DELETE FROM holdfast_finished WHERE id IN (SELECT value FROM json_each(:ids));
@@ -166,7 +166,7 @@ WHERE job_id IN (SELECT value FROM json_each(:ids))
 DELETE FROM holdfast_job WHERE id IN (SELECT value FROM json_each(:ids))
 RETURNING id
 
--- name: forget_keys
+-- name: prune_keys
 -- Keys whose period is over. One that a live job has stays: it is taken until the job ends.
 DELETE FROM holdfast_key
 WHERE (kind, key) IN (
@@ -175,7 +175,7 @@ WHERE (kind, key) IN (
     ORDER BY expires_at LIMIT :limit)
 RETURNING key
 
--- name: forget_workers
+-- name: prune_workers
 DELETE FROM holdfast_worker
 WHERE id IN (SELECT id FROM holdfast_worker WHERE seen_at < :now - :age ORDER BY seen_at LIMIT :limit)
 RETURNING id

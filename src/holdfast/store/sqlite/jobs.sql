@@ -1,6 +1,6 @@
 -- Enqueueing on SQLite. Tables of parameters arrive as JSON: an array of objects.
 
--- name: draw_ids
+-- name: allocate_job_ids
 -- Drawn in the enqueue's own transaction: a local COMMIT always answers.
 UPDATE holdfast_meta SET last_job_id = last_job_id + :count;
 SELECT last_job_id - :count + 1 FROM holdfast_meta
@@ -11,7 +11,7 @@ SELECT :now
 -- name: read_installation
 SELECT installation FROM holdfast_meta
 
--- name: enqueue_one
+-- name: insert_job
 -- One job without key or dependencies.
 INSERT INTO holdfast_job (id, kind, payload, label, tags, parent_id, actor, created_at,
     max_attempts, max_crashes, on_lost, retry)
@@ -22,14 +22,14 @@ SELECT :id, CASE WHEN :hold THEN 'held' WHEN due.at > :now THEN 'scheduled' ELSE
 FROM (SELECT coalesce(:run_at, :now + :delay, :now) AS at) AS due
 RETURNING id
 
--- name: asked
+-- name: get_job_request
 SELECT kind, payload, actor FROM holdfast_job WHERE id = :id
 
--- name: check_holder
+-- name: lock_lease
 -- A running job may enqueue children while it holds its lease.
 SELECT id FROM holdfast_live WHERE id = :id AND token = :token AND state = 'running'
 
--- name: take_keys
+-- name: claim_keys
 -- Take every key, or tell by whom it is taken.
 INSERT INTO holdfast_key (kind, key, job_id, scope, expires_at)
 SELECT requested.value->>'kind', requested.value->>'key', requested.value->>'job_id', requested.value->>'scope', :now + (requested.value->>'period')
@@ -37,7 +37,7 @@ FROM json_each(:requested) AS requested WHERE true
 ON CONFLICT (kind, key) DO UPDATE SET job_id = job_id
 RETURNING kind, key, job_id, scope, expires_at, coalesce(expires_at <= :now, 0) AS expired
 
--- name: give_keys
+-- name: transfer_keys
 -- Hand keys that turned out to be free to their new jobs.
 INSERT INTO holdfast_key (kind, key, job_id, scope, expires_at)
 SELECT requested.value->>'kind', requested.value->>'key', requested.value->>'job_id', requested.value->>'scope',
@@ -45,7 +45,7 @@ SELECT requested.value->>'kind', requested.value->>'key', requested.value->>'job
 FROM json_each(:requested) AS requested WHERE true
 ON CONFLICT (kind, key) DO UPDATE SET job_id = excluded.job_id, scope = excluded.scope, expires_at = excluded.expires_at
 
--- name: live_among
+-- name: list_live_ids
 SELECT id FROM holdfast_live WHERE id IN (SELECT value FROM json_each(:ids))
 
 -- name: replace_job

@@ -25,20 +25,20 @@ WHERE id IN (
     ORDER BY first.priority DESC, first.due_at, first.id LIMIT :limit)
 RETURNING id AS job_id, token, kind, queue,
     (SELECT payload FROM holdfast_job AS job WHERE job.id = holdfast_live.id) AS payload,
-    attempts + CASE WHEN :mark THEN 0 ELSE 1 END AS attempt, :mark AS marked, poison_suspect, priority, due_at,
+    attempts + CASE WHEN :mark THEN 0 ELSE 1 END AS attempt, :mark AS started, poison_suspect, priority, due_at,
     CASE WHEN token > 1 THEN (SELECT checkpoint FROM holdfast_progress WHERE job_id = holdfast_live.id) END AS checkpoint;
-SELECT NULL AS job_id, 0 AS token, '' AS kind, '' AS queue, '' AS payload, 0 AS attempt, 0 AS marked, 0 AS poison_suspect,
+SELECT NULL AS job_id, 0 AS token, '' AS kind, '' AS queue, '' AS payload, 0 AS attempt, 0 AS started, 0 AS poison_suspect,
     0 AS priority, NULL AS due_at, NULL AS checkpoint
 FROM holdfast_queue
 WHERE name IN (SELECT value FROM json_each(:queues)) AND (run_limit IS NOT NULL OR worker_limit IS NOT NULL) LIMIT 1
 
--- name: lock_queues
+-- name: lock_limited_queues
 -- Claims come one after the other anyway.
 SELECT name FROM holdfast_queue WHERE name IN (SELECT value FROM json_each(:queues)) ORDER BY name
 
--- name: claim_ranked
+-- name: claim_limited
 -- The best of all queues, of limited ones no more than they have free slots. Jobs of limited
--- queues come marked.
+-- queues come started.
 WITH served AS MATERIALIZED (
     SELECT queues.value AS name, queue.run_limit IS NOT NULL OR queue.worker_limit IS NOT NULL AS limited,
         max(0, min(
@@ -66,19 +66,19 @@ UPDATE holdfast_live SET state = 'running', token = token + 1, worker = :worker,
 WHERE id IN (SELECT id FROM ranked WHERE place <= slots ORDER BY priority DESC, due_at, id LIMIT :limit)
 RETURNING id AS job_id, token, kind, queue,
     (SELECT payload FROM holdfast_job AS job WHERE job.id = holdfast_live.id) AS payload,
-    attempts + CASE WHEN started_at IS NULL THEN 1 ELSE 0 END AS attempt, started_at IS NOT NULL AS marked, poison_suspect,
+    attempts + CASE WHEN started_at IS NULL THEN 1 ELSE 0 END AS attempt, started_at IS NOT NULL AS started, poison_suspect,
     priority, due_at, (SELECT checkpoint FROM holdfast_progress WHERE job_id = holdfast_live.id) AS checkpoint
 
--- name: renew
--- A run that is under way is marked: from here on the loss of the holder costs an attempt.
+-- name: renew_leases
+-- A run that is under way is started: from here on the loss of the holder costs an attempt.
 UPDATE holdfast_live SET lease_expires_at = :now + (held.value->>'lease_duration'),
     attempts = attempts + CASE WHEN started_at IS NULL AND held.value->>'mark' THEN 1 ELSE 0 END,
     started_at = CASE WHEN started_at IS NULL AND held.value->>'mark' THEN :now ELSE started_at END
-FROM json_each(:held) AS held
+FROM json_each(:leases) AS held
 WHERE holdfast_live.id = CAST(held.key AS INTEGER) AND token = held.value->>'token' AND state = 'running'
 RETURNING holdfast_live.id AS job_id, 1 AS renewed, requested
 
--- name: mark
+-- name: record_start
 -- The durable start mark: from here on the loss of the holder costs an attempt.
 UPDATE holdfast_live SET attempts = attempts + CASE WHEN started_at IS NULL THEN 1 ELSE 0 END,
     started_at = coalesce(started_at, :now)
@@ -92,55 +92,55 @@ INSERT INTO holdfast_finished (id, state, queue, kind, priority, due_at, attempt
 SELECT live.id, 'done', live.queue, live.kind, live.priority, live.due_at,
     live.attempts + CASE WHEN live.started_at IS NULL THEN 1 ELSE 0 END, live.crashes, live.token, live.worker,
     coalesce(:now - (held.value->>'ran'), live.started_at, live.claimed_at), :now, 'done', held.value->>'result'
-FROM json_each(:held) AS held CROSS JOIN holdfast_live AS live ON live.id = CAST(held.key AS INTEGER)
+FROM json_each(:leases) AS held CROSS JOIN holdfast_live AS live ON live.id = CAST(held.key AS INTEGER)
 WHERE live.token = held.value->>'token' AND live.state = 'running';
 DELETE FROM holdfast_live
 WHERE id IN (
-    SELECT live.id FROM json_each(:held) AS held CROSS JOIN holdfast_live AS live ON live.id = CAST(held.key AS INTEGER)
+    SELECT live.id FROM json_each(:leases) AS held CROSS JOIN holdfast_live AS live ON live.id = CAST(held.key AS INTEGER)
     WHERE live.token = held.value->>'token' AND live.state = 'running')
 RETURNING id, has_dependents
 
--- name: settled_before
+-- name: list_settled
 -- Ends that are recorded already, by this very token and outcome: a settle sent again is a success.
-SELECT finished.id FROM json_each(:held) AS held CROSS JOIN holdfast_finished AS finished ON finished.id = CAST(held.key AS INTEGER)
+SELECT finished.id FROM json_each(:leases) AS held CROSS JOIN holdfast_finished AS finished ON finished.id = CAST(held.key AS INTEGER)
 WHERE finished.token = held.value->>'token' AND finished.reason = held.value->>'reason'
 UNION
-SELECT attempt.job_id FROM json_each(:held) AS held
+SELECT attempt.job_id FROM json_each(:leases) AS held
 CROSS JOIN holdfast_attempt AS attempt ON attempt.job_id = CAST(held.key AS INTEGER)
 WHERE attempt.token = held.value->>'token' AND attempt.reason = held.value->>'reason'
 
--- name: lock_held
+-- name: lock_leases
 -- The row's own numbers, for judge().
 SELECT live.id AS job_id, live.kind, live.queue, live.token, live.attempts, job.max_attempts, live.crashes,
-    job.max_crashes, job.on_lost, job.retry, live.started_at IS NOT NULL AS marked, live.requested,
+    job.max_crashes, job.on_lost, job.retry, live.started_at IS NOT NULL AS started, live.requested,
     live.has_dependents, live.worker, live.claimed_at, live.started_at
-FROM json_each(:held) AS held CROSS JOIN holdfast_live AS live ON live.id = CAST(held.key AS INTEGER)
+FROM json_each(:leases) AS held CROSS JOIN holdfast_live AS live ON live.id = CAST(held.key AS INTEGER)
 JOIN holdfast_job AS job ON job.id = live.id
 WHERE live.token = held.value->>'token' AND live.state = 'running'
 ORDER BY live.id
 
--- name: any_lapsed
+-- name: find_expired_lease
 SELECT id FROM holdfast_live WHERE lease_expires_at < :now LIMIT 1
 
--- name: lock_lapsed
+-- name: lock_expired_leases
 -- Leases that nobody renewed.
 SELECT live.id AS job_id, live.kind, live.queue, live.token, live.attempts, job.max_attempts, live.crashes,
-    job.max_crashes, job.on_lost, job.retry, live.started_at IS NOT NULL AS marked, live.requested,
+    job.max_crashes, job.on_lost, job.retry, live.started_at IS NOT NULL AS started, live.requested,
     live.has_dependents, live.worker, live.claimed_at, live.started_at
 FROM holdfast_live AS live JOIN holdfast_job AS job ON job.id = live.id
 WHERE live.lease_expires_at < :now
 ORDER BY live.queue, live.lease_expires_at LIMIT :limit
 
--- name: lock_unknown
+-- name: lock_unknown_leases
 -- What a worker holds without knowing of it.
 SELECT live.id AS job_id, live.kind, live.queue, live.token, live.attempts, job.max_attempts, live.crashes,
-    job.max_crashes, job.on_lost, job.retry, live.started_at IS NOT NULL AS marked, live.requested,
+    job.max_crashes, job.on_lost, job.retry, live.started_at IS NOT NULL AS started, live.requested,
     live.has_dependents, live.worker, live.claimed_at, live.started_at
 FROM holdfast_live AS live JOIN holdfast_job AS job ON job.id = live.id
 WHERE live.queue IN (SELECT value FROM json_each(:queues)) AND live.lease_expires_at IS NOT NULL AND live.worker = :worker
     AND live.id NOT IN (SELECT value FROM json_each(:known))
 
--- name: put_back
+-- name: return_jobs
 -- A run that did not end its job: it is ready, scheduled or held again. *raised* is 1 when the
 -- job is taken over, so that the old holder is shut out for good.
 UPDATE holdfast_live SET state = verdict.value->>'state', attempts = verdict.value->>'attempts', crashes = verdict.value->>'crashes',
@@ -151,7 +151,7 @@ UPDATE holdfast_live SET state = verdict.value->>'state', attempts = verdict.val
 FROM json_each(:verdict) AS verdict
 WHERE holdfast_live.id = CAST(verdict.key AS INTEGER) AND token = verdict.value->>'token' AND state = 'running'
 
--- name: end_held
+-- name: finish_jobs
 -- A run that ended its job otherwise than done.
 INSERT INTO holdfast_finished (id, state, queue, kind, priority, due_at, attempts, crashes, token, worker,
     started_at, finished_at, reason, error)
@@ -165,32 +165,32 @@ WHERE id IN (
     SELECT live.id FROM json_each(:verdict) AS verdict CROSS JOIN holdfast_live AS live ON live.id = CAST(verdict.key AS INTEGER)
     WHERE live.token = verdict.value->>'token' AND live.state = 'running')
 
--- name: write_attempts
+-- name: insert_attempts
 INSERT INTO holdfast_attempt (job_id, token, number, worker, started_at, finished_at, reason, exit_code, error)
 SELECT run.value->>'job_id', run.value->>'token', run.value->>'number', run.value->>'worker', coalesce(:now - (run.value->>'ran'), run.value->>'started_at'), :now,
     run.value->>'reason', run.value->>'exit_code', run.value->>'error'
 FROM json_each(:run) AS run
 
--- name: give_back
+-- name: release_unstarted
 -- Prefetched jobs that were never begun: back in their places, at no cost, leaving no trace.
 UPDATE holdfast_live SET state = 'ready', worker = NULL, claimed_at = NULL, lease_expires_at = NULL
-FROM json_each(:held) AS held
+FROM json_each(:leases) AS held
 WHERE holdfast_live.id = CAST(held.key AS INTEGER) AND token = held.value->>'token' AND state = 'running' AND started_at IS NULL
     AND requested IS NULL
 RETURNING holdfast_live.id
 
--- name: next_due
+-- name: read_next_due
 -- How long until the next scheduled job is due: less than nothing when one is.
 SELECT due_at - :now AS wait FROM holdfast_live WHERE state = 'scheduled' AND due_at > 0 ORDER BY due_at, id LIMIT 1
 
--- name: promote
+-- name: promote_due_jobs
 -- Scheduled jobs whose time has come become ready.
 UPDATE holdfast_live SET state = 'ready'
 WHERE id IN (
     SELECT id FROM holdfast_live WHERE state = 'scheduled' AND due_at <= :now ORDER BY due_at, id LIMIT :limit)
 RETURNING id
 
--- name: report
+-- name: report_progress
 -- Progress and checkpoint of a running job. What is not told stays as it was.
 INSERT INTO holdfast_progress AS known (job_id, done, total, message, checkpoint, at)
 SELECT id, :done, :total, :message, :checkpoint, :now
@@ -200,11 +200,11 @@ ON CONFLICT (job_id) DO UPDATE SET done = coalesce(excluded.done, known.done),
     checkpoint = coalesce(excluded.checkpoint, known.checkpoint), at = excluded.at
 RETURNING job_id
 
--- name: steps
+-- name: list_steps
 -- What earlier runs of a job have finished. *remaining* is how long a sleep goes on.
 SELECT name, result, until - :now AS remaining FROM holdfast_step WHERE job_id = :id
 
--- name: keep_step
+-- name: insert_step
 -- The first result of a step stays, whoever asks again.
 INSERT INTO holdfast_step AS known (job_id, name, result, until)
 SELECT id, :name, :result, :now + :delay

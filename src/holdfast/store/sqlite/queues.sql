@@ -1,6 +1,6 @@
 -- Queues, kinds and workers on SQLite.
 
--- name: put_queue
+-- name: set_queue_limits
 -- What is not said stays; a limit of 0 takes the limit away.
 INSERT INTO holdfast_queue (name, run_limit, worker_limit)
 VALUES (:name, nullif(:run_limit, 0), nullif(:worker_limit, 0))
@@ -8,11 +8,11 @@ ON CONFLICT (name) DO UPDATE SET
     run_limit = nullif(coalesce(:run_limit, run_limit), 0),
     worker_limit = nullif(coalesce(:worker_limit, worker_limit), 0)
 
--- name: scale_queue
+-- name: set_queue_scale
 INSERT INTO holdfast_queue (name, scale_min, scale_max) VALUES (:name, :least, :most)
 ON CONFLICT (name) DO UPDATE SET scale_min = excluded.scale_min, scale_max = excluded.scale_max
 
--- name: switch_queue
+-- name: set_queue_paused
 INSERT INTO holdfast_queue (name, paused, note) VALUES (:name, :paused, :note)
 ON CONFLICT (name) DO UPDATE SET paused = excluded.paused, note = excluded.note
 
@@ -22,7 +22,7 @@ SELECT name, run_limit AS "limit", worker_limit, paused, note, scale_min, scale_
 -- name: list_queues
 SELECT name, run_limit AS "limit", worker_limit, paused, note, scale_min, scale_max FROM holdfast_queue ORDER BY name
 
--- name: queues_in_use
+-- name: list_ready_queues
 -- One step through the index per queue, however many jobs each holds.
 WITH RECURSIVE found (name) AS (
     SELECT min(queue) FROM holdfast_live WHERE state = 'ready'
@@ -32,7 +32,7 @@ WITH RECURSIVE found (name) AS (
 )
 SELECT name FROM found WHERE name IS NOT NULL
 
--- name: queue_usage
+-- name: get_queue_usage
 SELECT queue.name, queue.run_limit AS "limit", queue.worker_limit, count(live.id) AS running,
     count(live.id) FILTER (WHERE live.worker = :worker) AS running_here
 FROM holdfast_queue AS queue
@@ -48,44 +48,44 @@ ON CONFLICT (name) DO UPDATE SET options = excluded.options, payload_schema = ex
 -- name: get_kind
 SELECT name, options, payload_schema, version FROM holdfast_kind WHERE name = :name
 
--- name: all_kinds
+-- name: list_kinds
 SELECT name, options, payload_schema, version FROM holdfast_kind ORDER BY name LIMIT :limit
 
--- name: kind_names
+-- name: list_kind_names
 SELECT name FROM holdfast_kind ORDER BY name
 
--- name: announce_worker
+-- name: insert_worker
 -- A worker's id is never used again: a second start is a new worker.
 INSERT INTO holdfast_worker (id, host, pid, version, queues, kinds, slots, started_at, seen_at)
 VALUES (:id, :host, :pid, :version, :queues, :kinds, :slots, :now, :now)
 
--- name: see_worker
+-- name: record_heartbeat
 UPDATE holdfast_worker SET seen_at = :now WHERE id = :id RETURNING requested
 
--- name: ask_worker
+-- name: request_worker_control
 -- It hears of it with its next heartbeat.
 UPDATE holdfast_worker SET requested = :requested WHERE id = :id AND stopped_at IS NULL AND seen_at > :now - :silence
 RETURNING id
 
--- name: tell_scaling
+-- name: report_autoscaler
 -- How the worker's autoscaler stands, for those who look; null: it has none.
-UPDATE holdfast_worker SET scaling = :scaling WHERE id = :id
+UPDATE holdfast_worker SET autoscaler = :autoscaler WHERE id = :id
 
--- name: dismiss_worker
+-- name: record_worker_stop
 -- The row stays: attempts tell by it where they ran.
 UPDATE holdfast_worker SET stopped_at = :now WHERE id = :id
 
 -- name: list_workers
-SELECT id, host, pid, version, queues, kinds, started_at, seen_at, scaling, slots, requested
+SELECT id, host, pid, version, queues, kinds, started_at, seen_at, autoscaler, slots, requested
 FROM holdfast_worker WHERE stopped_at IS NULL AND seen_at > :now - :silence ORDER BY started_at, id
 
--- name: count_workers_for
+-- name: count_workers
 -- Live workers that serve this kind on this queue.
 SELECT count(*) FROM holdfast_worker
 WHERE stopped_at IS NULL AND seen_at > :now - :silence
     AND :queue IN (SELECT value FROM json_each(queues)) AND :kind IN (SELECT value FROM json_each(kinds))
 
--- name: queue_depths
+-- name: count_queue_depths
 -- Ready and running jobs of each queue, counted up to a limit, and how many leases have expired.
 SELECT queues.value AS queue,
     (SELECT count(*) FROM (
@@ -98,7 +98,7 @@ SELECT queues.value AS queue,
         WHERE live.queue = queues.value AND live.lease_expires_at < :now LIMIT :limit)) AS expired
 FROM json_each(:queues) AS queues
 
--- name: oldest_ready
+-- name: read_oldest_ready
 -- How long the oldest ready job of each queue has waited: a look at the first of every kind and priority.
 WITH RECURSIVE lane (queue, kind, priority) AS (
     SELECT queues.value, kinds.value, (

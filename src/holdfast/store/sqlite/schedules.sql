@@ -2,7 +2,7 @@
 
 -- name: create_schedule
 -- With no history: the first planner that looks decides.
-INSERT INTO holdfast_schedule (name, definition, declared, version, provider, next_at, look_at, actor, created_at,
+INSERT INTO holdfast_schedule (name, definition, declared, version, provider, next_at, check_at, actor, created_at,
     changed_at)
 VALUES (:name, :definition, :declared, :version, :provider, :now, :now, :actor, :now, :now)
 ON CONFLICT (name) DO NOTHING
@@ -28,46 +28,46 @@ UPDATE holdfast_schedule SET definition = :definition, declared = :declared, ver
     provider = :provider
 WHERE name = :name
 
--- name: move_schedule
+-- name: set_schedule_cursor
 -- Where it goes on after a person has changed it. What was decided before is void.
-UPDATE holdfast_schedule SET cursor = :cursor, next_at = :next_at, look_at = :next_at, paused = :paused, note = :note,
+UPDATE holdfast_schedule SET cursor = :cursor, next_at = :next_at, check_at = :next_at, paused = :paused, note = :note,
     failures = 0, error = NULL, token = token + 1, actor = :actor, changed_at = :now
 WHERE name = :name
 
--- name: forget_schedule
+-- name: delete_schedule
 DELETE FROM holdfast_plan WHERE schedule = :name;
 DELETE FROM holdfast_skipped_plan WHERE schedule = :name;
 DELETE FROM holdfast_schedule WHERE name = :name RETURNING name
 
--- name: due_schedules
+-- name: list_due_schedules
 -- Those whose scopes this planner can find out.
 SELECT name, definition, cursor, fired, failures, token FROM holdfast_schedule
-WHERE look_at <= :until AND (provider IS NULL OR provider IN (SELECT value FROM json_each(:providers)))
-ORDER BY look_at, name LIMIT :limit
+WHERE check_at <= :until AND (provider IS NULL OR provider IN (SELECT value FROM json_each(:providers)))
+ORDER BY check_at, name LIMIT :limit
 
--- name: next_look
-SELECT look_at - :now FROM holdfast_schedule
-WHERE look_at IS NOT NULL AND (provider IS NULL OR provider IN (SELECT value FROM json_each(:providers)))
-ORDER BY look_at, name LIMIT 1
+-- name: read_next_check
+SELECT check_at - :now FROM holdfast_schedule
+WHERE check_at IS NOT NULL AND (provider IS NULL OR provider IN (SELECT value FROM json_each(:providers)))
+ORDER BY check_at, name LIMIT 1
 
--- name: fail_schedule
-UPDATE holdfast_schedule SET failures = failures + 1, error = :error, look_at = :now + :rest, token = token + 1
+-- name: record_schedule_failure
+UPDATE holdfast_schedule SET failures = failures + 1, error = :error, check_at = :now + :rest, token = token + 1
 WHERE name = :name AND token = :token RETURNING name
 
--- name: schedule_lag
+-- name: read_schedule_lag
 -- How long the oldest plan has waited for a planner: among all, and among those that could not be planned.
 SELECT max(:now - at) FROM (
-    SELECT min(look_at) AS at FROM holdfast_schedule WHERE look_at IS NOT NULL
+    SELECT min(check_at) AS at FROM holdfast_schedule WHERE check_at IS NOT NULL
     UNION ALL
     SELECT min(next_at) FROM holdfast_schedule WHERE failures > 0)
 
--- name: troubled_schedules
+-- name: list_schedule_problems
 -- Those that cannot be planned, or that nobody plans; each found by its index.
 SELECT name, error, next_at, next_at < :now - :late AS late FROM (
     SELECT * FROM (
         SELECT name, error, next_at FROM holdfast_schedule WHERE failures > 0 ORDER BY next_at LIMIT :limit)
     UNION
     SELECT * FROM (
-        SELECT name, error, next_at FROM holdfast_schedule WHERE look_at < :now - :late
-        ORDER BY look_at, name LIMIT :limit)
+        SELECT name, error, next_at FROM holdfast_schedule WHERE check_at < :now - :late
+        ORDER BY check_at, name LIMIT :limit)
 ) ORDER BY name

@@ -298,7 +298,7 @@ class Autoscaler:
             self._told = (clock.now(), standing)
             self._store.autoscaler.tell(self._worker, None if standing is None else standing.dumps())
             others = [each for each in self._store.workers.list() if each.host == self._hostname]
-            told = [load_autoscaler_status(each.scaling) for each in others if each.id != self._worker]
+            told = [load_autoscaler_status(each.autoscaler) for each in others if each.id != self._worker]
             self._promised = sum(max(0, each.forecast - each.resident) for each in told if each is not None)
 
     def _standing(self) -> AutoscalerStatus:

@@ -37,7 +37,7 @@ class RunPlan(Struct, frozen=True, kw_only=True):
     deadline: timedelta | None = None
     limit: int | None = None
     retry_failed: bool = True
-    doubt: bool = False
+    in_doubt_if_lost: bool = False
     rate: float | None = None
 
 
@@ -163,7 +163,7 @@ class Driver:
         """How many units may be taken now: a suspect runs alone, and work in doubt is not taken ahead."""
         if self._alone or self._source.over or self.resting:
             return 0
-        window = self._plan.jobs if self._plan.doubt else self._source.window(self._plan.jobs)
+        window = self._plan.jobs if self._plan.in_doubt_if_lost else self._source.window(self._plan.jobs)
         left = window if self._plan.limit is None else self._plan.limit - self._taken
         return min(window - len(self._in_hand), left)
 
@@ -224,11 +224,11 @@ class Driver:
         room = 0 if self._unreadable is not None else room
         ends, self._unwritten = self._unwritten, []
         ask_for = NextUnits(
-            in_hand=[(row.key, row.place) for row in self._in_hand.values()],
+            in_hand=[(row.key, row.position) for row in self._in_hand.values()],
             candidates=candidates,
             limit=max(0, room),
             retry_failed=self._plan.retry_failed,
-            doubt=self._plan.doubt,
+            in_doubt_if_lost=self._plan.in_doubt_if_lost,
             fresh=self._source.fresh and not self._run.unheard,
             abort=self._tripped,
         )

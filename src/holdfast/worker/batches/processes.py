@@ -165,7 +165,7 @@ class ChildRun(UnitRunner):
 def _failed(row: UnitRow, error: str, took: float, *, crashed: bool) -> UnitOutcome:
     return UnitOutcome(
         key=row.key,
-        place=row.place,
+        position=row.position,
         state=UnitState.FAILED,
         before=row.state,
         attempts=row.attempts + 1,

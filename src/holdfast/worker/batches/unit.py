@@ -186,7 +186,7 @@ class Unit:
         handed = self._handed if state is UnitState.DONE else None
         return UnitOutcome(
             key=self.row.key,
-            place=self.row.place,
+            position=self.row.position,
             state=state if handed is None else UnitState.RUNNING,
             before=self.row.state,
             attempts=self.attempt,
@@ -355,10 +355,10 @@ def _unfit(error: Exception) -> str:
 def _done(row: UnitRow, took: float) -> UnitOutcome:
     """The most frequent end: done, and nothing to say about it."""
     if row.state is UnitState.PENDING and not row.attempts:
-        return UnitOutcome(key=row.key, place=row.place, state=UnitState.DONE, duration_ms=round(took * 1000))
+        return UnitOutcome(key=row.key, position=row.position, state=UnitState.DONE, duration_ms=round(took * 1000))
     return UnitOutcome(
         key=row.key,
-        place=row.place,
+        position=row.position,
         state=UnitState.DONE,
         before=row.state,
         attempts=row.attempts + 1,

@@ -45,9 +45,9 @@ class ExecutorPool:
             run.lease for executor in self._all for run in executor.waiting.take_back(claimed_before=claimed_before)
         ]
         for lease in unbegun:
-            if lease.marked:
+            if lease.started:
                 self._settler.put(Settlement(lease, Released()))
-        self._settler.release([lease for lease in unbegun if not lease.marked])
+        self._settler.release([lease for lease in unbegun if not lease.started])
         return len(unbegun)
 
     def known(self) -> list[JobId]:

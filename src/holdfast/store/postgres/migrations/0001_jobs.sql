@@ -80,8 +80,8 @@ CREATE TABLE holdfast.live (
     attempts integer NOT NULL DEFAULT 0 CHECK (attempts >= 0),
     crashes integer NOT NULL DEFAULT 0,
     token bigint NOT NULL DEFAULT 0,
-    no_prefetch boolean NOT NULL DEFAULT false,    -- never prefetched, every start marked: on_lost, or poison_suspect
-    poison_suspect boolean NOT NULL DEFAULT false,    -- its last holder was lost before a marked start
+    no_prefetch boolean NOT NULL DEFAULT false,    -- never prefetched, every start started: on_lost, or poison_suspect
+    poison_suspect boolean NOT NULL DEFAULT false,    -- its last holder was lost before a started start
     has_dependents boolean NOT NULL DEFAULT false,     -- other jobs may wait for it
     requested text CHECK (requested IN ('cancel', 'pause')),  -- what a person asks of its holder
     worker text,
@@ -213,7 +213,7 @@ CREATE VIEW holdfast.live_view AS
         live.poison_suspect, live.requested, live.worker, live.claimed_at, live.started_at, live.lease_expires_at, live.note,
         NULL::timestamptz AS finished_at, NULL::text AS reason, NULL::text AS error, NULL::text AS result,
         told.done AS progress_done, told.total AS progress_total, told.message AS progress_message,
-        told.checkpoint::text, false AS over
+        told.checkpoint::text, false AS is_finished
     FROM holdfast.live LEFT JOIN holdfast.job ON job.id = live.id LEFT JOIN holdfast.progress AS told ON told.job_id = live.id;
 CREATE VIEW holdfast.finished_view AS
     SELECT finished.id, finished.kind, finished.queue, finished.state, finished.priority, finished.due_at, job.label, job.tags::text,
@@ -222,7 +222,7 @@ CREATE VIEW holdfast.finished_view AS
         false AS poison_suspect, NULL::text AS requested, finished.worker, NULL::timestamptz AS claimed_at, finished.started_at,
         NULL::timestamptz AS lease_expires_at, NULL::text AS note, finished.finished_at, finished.reason, finished.error,
         finished.result::text, told.done AS progress_done, told.total AS progress_total,
-        told.message AS progress_message, told.checkpoint::text, true AS over
+        told.message AS progress_message, told.checkpoint::text, true AS is_finished
     FROM holdfast.finished LEFT JOIN holdfast.job ON job.id = finished.id LEFT JOIN holdfast.progress AS told ON told.job_id = finished.id;
 
 -- Enqueue from plain SQL, in the caller's transaction: SELECT holdfast.enqueue('mail', '{"to": 7}').

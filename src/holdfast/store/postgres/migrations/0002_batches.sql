@@ -13,7 +13,7 @@ CREATE TABLE holdfast.batch (
     requested text CHECK (requested IN ('pause', 'cancel')),
     aborted_by text,
     total bigint,
-    passes integer NOT NULL DEFAULT 0,         -- how many runs have begun
+    run_number integer NOT NULL DEFAULT 0,         -- how many runs have begun
     version text,
     inputs json,
     code text,
@@ -30,9 +30,9 @@ CREATE INDEX batch_open ON holdfast.batch (id) WHERE state IN ('ready', 'running
 CREATE TABLE holdfast.unit (
     batch_id bigint NOT NULL,
     key text NOT NULL,
-    place bigint NOT NULL,
+    position bigint NOT NULL,
     state text NOT NULL CHECK (state IN ('pending', 'done', 'failed', 'skipped', 'cancelled', 'in_doubt')),
-    passes integer NOT NULL,                   -- the run of the batch that wrote it last
+    run_number integer NOT NULL,                   -- the run of the batch that wrote it last
     attempts integer NOT NULL DEFAULT 0,
     crashes integer NOT NULL DEFAULT 0,
     poison_suspect boolean NOT NULL DEFAULT false,    -- a holder was lost while it had this in hand
@@ -43,17 +43,17 @@ CREATE TABLE holdfast.unit (
     duration_ms bigint,
     PRIMARY KEY (batch_id, key)
 ) WITH (fillfactor = 90);
-CREATE INDEX unit_open ON holdfast.unit (batch_id, place) WHERE state <> 'done';
+CREATE INDEX unit_open ON holdfast.unit (batch_id, position) WHERE state <> 'done';
 
 -- What a holder has in hand: the units it runs. The right to it is the lease of its job.
 CREATE TABLE holdfast.in_flight (
     job_id bigint PRIMARY KEY,
     batch_id bigint NOT NULL,
     token bigint NOT NULL,
-    passes integer NOT NULL,
-    units json NOT NULL,                       -- [[key, place], …]
-    alone boolean NOT NULL DEFAULT false,      -- one poison_suspect unit: if the holder is lost, it was this one
-    doubt boolean NOT NULL DEFAULT false,      -- units of a lost holder are in doubt, and wait for a person
+    run_number integer NOT NULL,
+    units json NOT NULL,                       -- [[key, position], …]
+    isolated boolean NOT NULL DEFAULT false,      -- one poison_suspect unit: if the holder is lost, it was this one
+    in_doubt_if_lost boolean NOT NULL DEFAULT false,      -- units of a lost holder are in in_doubt_if_lost, and wait for a person
     owner json NOT NULL
 ) WITH (fillfactor = 50);
 CREATE INDEX in_flight_batch ON holdfast.in_flight (batch_id);
@@ -63,6 +63,6 @@ CREATE TABLE holdfast.unit_count (
     batch_id bigint NOT NULL,
     job_id bigint NOT NULL,
     name text NOT NULL,
-    n bigint NOT NULL,
+    count bigint NOT NULL,
     PRIMARY KEY (batch_id, job_id, name)
 ) WITH (fillfactor = 70);

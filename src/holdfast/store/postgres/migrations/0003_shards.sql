@@ -5,7 +5,7 @@ ALTER TABLE holdfast.unit DROP CONSTRAINT unit_state_check;
 ALTER TABLE holdfast.unit ADD CONSTRAINT unit_state_check
     CHECK (state IN ('pending', 'running', 'done', 'failed', 'skipped', 'cancelled', 'in_doubt'));
 DROP INDEX holdfast.unit_open;
-CREATE INDEX unit_pending ON holdfast.unit (batch_id, place) WHERE state = 'pending';
+CREATE INDEX unit_pending ON holdfast.unit (batch_id, position) WHERE state = 'pending';
 
 CREATE INDEX batch_running ON holdfast.batch (id) WHERE state = 'running';
 
@@ -17,9 +17,9 @@ CREATE TABLE holdfast.inbox (
     key text NOT NULL,
     data json NOT NULL,
     token bigint NOT NULL DEFAULT 0,           -- rises each time it is taken
-    free_at timestamptz NOT NULL,              -- when it may be taken
+    available_at timestamptz NOT NULL,              -- when it may be taken
     expires_at timestamptz NOT NULL,
     UNIQUE (batch_id, key)
 ) WITH (fillfactor = 80);
-CREATE INDEX inbox_free ON holdfast.inbox (inbox, free_at, id);
+CREATE INDEX inbox_free ON holdfast.inbox (inbox, available_at, id);
 CREATE INDEX inbox_expires ON holdfast.inbox (expires_at);

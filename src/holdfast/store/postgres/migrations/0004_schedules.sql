@@ -10,7 +10,7 @@ CREATE TABLE holdfast.schedule (
     note text,
     cursor timestamptz,                        -- all plans up to here are decided
     next_at timestamptz,                       -- when the next plan is to be decided; null: there is none
-    look_at timestamptz,                       -- when a planner looks again: after a failure later than next_at
+    check_at timestamptz,                       -- when a planner looks again: after a failure later than next_at
     fired bigint NOT NULL DEFAULT 0,
     failures integer NOT NULL DEFAULT 0,       -- failed tries to plan, since the last that did not fail
     error text,
@@ -18,10 +18,10 @@ CREATE TABLE holdfast.schedule (
     actor text NOT NULL,
     created_at timestamptz NOT NULL,
     changed_at timestamptz NOT NULL,
-    CHECK (NOT paused OR (next_at IS NULL AND look_at IS NULL))
+    CHECK (NOT paused OR (next_at IS NULL AND check_at IS NULL))
 ) WITH (fillfactor = 70);
 -- The planner's tick reads this index and nothing else, however many schedules are idle.
-CREATE INDEX schedule_look ON holdfast.schedule (look_at, name) WHERE look_at IS NOT NULL;
+CREATE INDEX schedule_look ON holdfast.schedule (check_at, name) WHERE check_at IS NOT NULL;
 CREATE INDEX schedule_failing ON holdfast.schedule (next_at) WHERE failures > 0;
 
 -- Plans that were fired: each timestamp of a schedule once in each scope.

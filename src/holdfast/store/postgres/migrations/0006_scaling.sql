@@ -2,7 +2,7 @@
 
 ALTER TABLE holdfast.queue ADD COLUMN scale_min integer CHECK (scale_min > 0);
 ALTER TABLE holdfast.queue ADD COLUMN scale_max integer CHECK (scale_max > 0);
-ALTER TABLE holdfast.worker ADD COLUMN scaling json;
+ALTER TABLE holdfast.worker ADD COLUMN autoscaler json;
 
 -- The peak memory of programs, by label: moments over their last runs.
 CREATE TABLE holdfast.memory_profile (

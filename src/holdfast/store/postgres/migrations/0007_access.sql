@@ -22,8 +22,8 @@ CREATE TABLE holdfast.credential (
     salt text NOT NULL,
     hash text NOT NULL,
     actor text NOT NULL,
-    made_at timestamptz NOT NULL,
-    used_at timestamptz,
+    created_at timestamptz NOT NULL,
+    last_used_at timestamptz,
     revoked_at timestamptz
 );
 CREATE UNIQUE INDEX credential_name ON holdfast.credential (name) WHERE revoked_at IS NULL;
@@ -32,14 +32,14 @@ CREATE UNIQUE INDEX credential_name ON holdfast.credential (name) WHERE revoked_
 CREATE TABLE holdfast.secret (
     name text PRIMARY KEY,
     value text NOT NULL,
-    made_at timestamptz NOT NULL
+    created_at timestamptz NOT NULL
 );
 
 CREATE TABLE holdfast.saved_filter (
     name text PRIMARY KEY,
     filter text NOT NULL,
     actor text NOT NULL,
-    made_at timestamptz NOT NULL
+    created_at timestamptz NOT NULL
 );
 
 -- Answers to requests that carried a key: the same request is answered once.

@@ -72,8 +72,8 @@ CREATE TABLE holdfast_live (
     attempts INTEGER NOT NULL DEFAULT 0 CHECK (attempts >= 0),
     crashes INTEGER NOT NULL DEFAULT 0,
     token INTEGER NOT NULL DEFAULT 0,
-    no_prefetch INTEGER NOT NULL DEFAULT 0,        -- never prefetched, every start marked: on_lost, or poison_suspect
-    poison_suspect INTEGER NOT NULL DEFAULT 0,        -- its last holder was lost before a marked start
+    no_prefetch INTEGER NOT NULL DEFAULT 0,        -- never prefetched, every start started: on_lost, or poison_suspect
+    poison_suspect INTEGER NOT NULL DEFAULT 0,        -- its last holder was lost before a started start
     has_dependents INTEGER NOT NULL DEFAULT 0,         -- other jobs may wait for it
     requested TEXT CHECK (requested = 'cancel' OR requested = 'pause'),  -- what a person asks of its holder
     worker TEXT,
@@ -198,7 +198,7 @@ CREATE VIEW holdfast_live_view AS
         job.max_crashes, job.on_lost, job.retry, job.after_when, job.after_failed, live.token, live.poison_suspect,
         live.requested, live.worker, live.claimed_at, live.started_at, live.lease_expires_at, live.note,
         NULL AS finished_at, NULL AS reason, NULL AS error, NULL AS result, told.done AS progress_done,
-        told.total AS progress_total, told.message AS progress_message, told.checkpoint, 0 AS over
+        told.total AS progress_total, told.message AS progress_message, told.checkpoint, 0 AS is_finished
     FROM holdfast_live AS live LEFT JOIN holdfast_job AS job ON job.id = live.id LEFT JOIN holdfast_progress AS told ON told.job_id = live.id;
 CREATE VIEW holdfast_finished_view AS
     SELECT finished.id, finished.kind, finished.queue, finished.state, finished.priority, finished.due_at, job.label, job.tags,
@@ -206,5 +206,5 @@ CREATE VIEW holdfast_finished_view AS
         finished.crashes, job.max_crashes, job.on_lost, job.retry, job.after_when, job.after_failed, finished.token,
         0 AS poison_suspect, NULL AS requested, finished.worker, NULL AS claimed_at, finished.started_at, NULL AS lease_expires_at,
         NULL AS note, finished.finished_at, finished.reason, finished.error, finished.result, told.done AS progress_done,
-        told.total AS progress_total, told.message AS progress_message, told.checkpoint, 1 AS over
+        told.total AS progress_total, told.message AS progress_message, told.checkpoint, 1 AS is_finished
     FROM holdfast_finished AS finished LEFT JOIN holdfast_job AS job ON job.id = finished.id LEFT JOIN holdfast_progress AS told ON told.job_id = finished.id;

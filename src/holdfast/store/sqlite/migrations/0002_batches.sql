@@ -14,7 +14,7 @@ CREATE TABLE holdfast_batch (
     requested TEXT CHECK (requested = 'pause' OR requested = 'cancel'),
     aborted_by TEXT,
     total INTEGER,
-    passes INTEGER NOT NULL DEFAULT 0,         -- how many runs have begun
+    run_number INTEGER NOT NULL DEFAULT 0,         -- how many runs have begun
     version TEXT,
     inputs TEXT,
     code TEXT,
@@ -31,10 +31,10 @@ CREATE INDEX holdfast_batch_open ON holdfast_batch (id) WHERE state IN ('ready',
 CREATE TABLE holdfast_unit (
     batch_id INTEGER NOT NULL,
     key TEXT NOT NULL,
-    place INTEGER NOT NULL,
+    position INTEGER NOT NULL,
     state TEXT NOT NULL CHECK (state = 'done' OR state = 'pending' OR state = 'failed' OR state = 'skipped'
         OR state = 'cancelled' OR state = 'in_doubt'),
-    passes INTEGER NOT NULL,                   -- the run of the batch that wrote it last
+    run_number INTEGER NOT NULL,                   -- the run of the batch that wrote it last
     attempts INTEGER NOT NULL DEFAULT 0,
     crashes INTEGER NOT NULL DEFAULT 0,
     poison_suspect INTEGER NOT NULL DEFAULT 0,        -- a holder was lost while it had this in hand
@@ -45,17 +45,17 @@ CREATE TABLE holdfast_unit (
     duration_ms INTEGER,
     PRIMARY KEY (batch_id, key)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX holdfast_unit_open ON holdfast_unit (batch_id, place) WHERE state <> 'done';
+CREATE INDEX holdfast_unit_open ON holdfast_unit (batch_id, position) WHERE state <> 'done';
 
 -- What a holder has in hand: the units it runs. The right to it is the lease of its job.
 CREATE TABLE holdfast_in_flight (
     job_id INTEGER PRIMARY KEY,
     batch_id INTEGER NOT NULL,
     token INTEGER NOT NULL,
-    passes INTEGER NOT NULL,
-    units TEXT NOT NULL,                       -- [[key, place], …]
-    alone INTEGER NOT NULL DEFAULT 0,          -- one poison_suspect unit: if the holder is lost, it was this one
-    doubt INTEGER NOT NULL DEFAULT 0,          -- units of a lost holder are in doubt, and wait for a person
+    run_number INTEGER NOT NULL,
+    units TEXT NOT NULL,                       -- [[key, position], …]
+    isolated INTEGER NOT NULL DEFAULT 0,          -- one poison_suspect unit: if the holder is lost, it was this one
+    in_doubt_if_lost INTEGER NOT NULL DEFAULT 0,          -- units of a lost holder are in in_doubt_if_lost, and wait for a person
     owner TEXT NOT NULL
 ) STRICT;
 CREATE INDEX holdfast_in_flight_batch ON holdfast_in_flight (batch_id);
@@ -65,6 +65,6 @@ CREATE TABLE holdfast_unit_count (
     batch_id INTEGER NOT NULL,
     job_id INTEGER NOT NULL,
     name TEXT NOT NULL,
-    n INTEGER NOT NULL,
+    count INTEGER NOT NULL,
     PRIMARY KEY (batch_id, job_id, name)
 ) STRICT, WITHOUT ROWID;

@@ -4,10 +4,10 @@
 CREATE TABLE holdfast_unit_3 (
     batch_id INTEGER NOT NULL,
     key TEXT NOT NULL,
-    place INTEGER NOT NULL,
+    position INTEGER NOT NULL,
     state TEXT NOT NULL CHECK (state = 'done' OR state = 'pending' OR state = 'running' OR state = 'failed'
         OR state = 'skipped' OR state = 'cancelled' OR state = 'in_doubt'),
-    passes INTEGER NOT NULL,                   -- the run of the batch that wrote it last
+    run_number INTEGER NOT NULL,                   -- the run of the batch that wrote it last
     attempts INTEGER NOT NULL DEFAULT 0,
     crashes INTEGER NOT NULL DEFAULT 0,
     poison_suspect INTEGER NOT NULL DEFAULT 0,        -- a holder was lost while it had this in hand
@@ -18,13 +18,13 @@ CREATE TABLE holdfast_unit_3 (
     duration_ms INTEGER,
     PRIMARY KEY (batch_id, key)
 ) STRICT, WITHOUT ROWID;
-INSERT INTO holdfast_unit_3 (batch_id, key, place, state, passes, attempts, crashes, poison_suspect, label, warning, error,
+INSERT INTO holdfast_unit_3 (batch_id, key, position, state, run_number, attempts, crashes, poison_suspect, label, warning, error,
     data, duration_ms)
-SELECT batch_id, key, place, state, passes, attempts, crashes, poison_suspect, label, warning, error, data, duration_ms
+SELECT batch_id, key, position, state, run_number, attempts, crashes, poison_suspect, label, warning, error, data, duration_ms
 FROM holdfast_unit;
 DROP TABLE holdfast_unit;
 ALTER TABLE holdfast_unit_3 RENAME TO holdfast_unit;
-CREATE INDEX holdfast_unit_pending ON holdfast_unit (batch_id, place) WHERE state = 'pending';
+CREATE INDEX holdfast_unit_pending ON holdfast_unit (batch_id, position) WHERE state = 'pending';
 
 CREATE INDEX holdfast_batch_running ON holdfast_batch (id) WHERE state = 'running';
 
@@ -36,9 +36,9 @@ CREATE TABLE holdfast_inbox (
     key TEXT NOT NULL,
     data TEXT NOT NULL,
     token INTEGER NOT NULL DEFAULT 0,          -- rises each time it is taken
-    free_at INTEGER NOT NULL,                  -- when it may be taken
+    available_at INTEGER NOT NULL,                  -- when it may be taken
     expires_at INTEGER NOT NULL,
     UNIQUE (batch_id, key)
 ) STRICT;
-CREATE INDEX holdfast_inbox_free ON holdfast_inbox (inbox, free_at, id);
+CREATE INDEX holdfast_inbox_free ON holdfast_inbox (inbox, available_at, id);
 CREATE INDEX holdfast_inbox_expires ON holdfast_inbox (expires_at);

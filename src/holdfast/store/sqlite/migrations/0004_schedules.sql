@@ -10,7 +10,7 @@ CREATE TABLE holdfast_schedule (
     note TEXT,
     cursor INTEGER,                            -- all plans up to here are decided
     next_at INTEGER,                           -- when the next plan is to be decided; null: there is none
-    look_at INTEGER,                           -- when a planner looks again: after a failure later than next_at
+    check_at INTEGER,                           -- when a planner looks again: after a failure later than next_at
     fired INTEGER NOT NULL DEFAULT 0,
     failures INTEGER NOT NULL DEFAULT 0,       -- failed tries to plan, since the last that did not fail
     error TEXT,
@@ -18,10 +18,10 @@ CREATE TABLE holdfast_schedule (
     actor TEXT NOT NULL,
     created_at INTEGER NOT NULL,
     changed_at INTEGER NOT NULL,
-    CHECK (NOT paused OR (next_at IS NULL AND look_at IS NULL))
+    CHECK (NOT paused OR (next_at IS NULL AND check_at IS NULL))
 ) STRICT, WITHOUT ROWID;
 -- The planner's tick reads this index and nothing else, however many schedules are idle.
-CREATE INDEX holdfast_schedule_look ON holdfast_schedule (look_at, name) WHERE look_at IS NOT NULL;
+CREATE INDEX holdfast_schedule_look ON holdfast_schedule (check_at, name) WHERE check_at IS NOT NULL;
 CREATE INDEX holdfast_schedule_failing ON holdfast_schedule (next_at) WHERE failures > 0;
 
 -- Plans that were fired: each timestamp of a schedule once in each scope.

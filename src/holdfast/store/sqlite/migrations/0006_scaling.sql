@@ -2,7 +2,7 @@
 
 ALTER TABLE holdfast_queue ADD COLUMN scale_min INTEGER CHECK (scale_min > 0);
 ALTER TABLE holdfast_queue ADD COLUMN scale_max INTEGER CHECK (scale_max > 0);
-ALTER TABLE holdfast_worker ADD COLUMN scaling TEXT;
+ALTER TABLE holdfast_worker ADD COLUMN autoscaler TEXT;
 
 -- The peak memory of programs, by label: moments over their last runs.
 CREATE TABLE holdfast_memory_profile (

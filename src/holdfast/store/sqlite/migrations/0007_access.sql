@@ -22,8 +22,8 @@ CREATE TABLE holdfast_credential (
     salt TEXT NOT NULL,
     hash TEXT NOT NULL,
     actor TEXT NOT NULL,
-    made_at INTEGER NOT NULL,
-    used_at INTEGER,
+    created_at INTEGER NOT NULL,
+    last_used_at INTEGER,
     revoked_at INTEGER
 ) STRICT, WITHOUT ROWID;
 CREATE UNIQUE INDEX holdfast_credential_name ON holdfast_credential (name) WHERE revoked_at IS NULL;
@@ -32,14 +32,14 @@ CREATE UNIQUE INDEX holdfast_credential_name ON holdfast_credential (name) WHERE
 CREATE TABLE holdfast_secret (
     name TEXT PRIMARY KEY,
     value TEXT NOT NULL,
-    made_at INTEGER NOT NULL
+    created_at INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE holdfast_saved_filter (
     name TEXT PRIMARY KEY,
     filter TEXT NOT NULL,
     actor TEXT NOT NULL,
-    made_at INTEGER NOT NULL
+    created_at INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
 -- Answers to requests that carried a key: the same request is answered once.
