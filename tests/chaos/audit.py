@@ -125,7 +125,7 @@ def _jobs(database: Database) -> dict[int, Job]:
         f"payload, result, checkpoint, {_seconds(database, 'finished_at')}"
     )
     rows = database.execute(
-        f"SELECT {columns} FROM holdfast.live_view UNION ALL SELECT {columns} FROM holdfast.ended_view"
+        f"SELECT {columns} FROM holdfast.live_view UNION ALL SELECT {columns} FROM holdfast.finished_view"
     )
     found = {}
     for (

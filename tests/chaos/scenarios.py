@@ -174,7 +174,11 @@ def _run(world: World, store: Store, run: BatchRun, request: NextUnits) -> int:
         world.effects[f"{run.batch.id}:{unit.key}"] += 1
         ends.append(
             UnitOutcome(
-                key=unit.key, position=unit.position, state=UnitState.DONE, before=unit.state, attempts=unit.attempts + 1
+                key=unit.key,
+                position=unit.position,
+                state=UnitState.DONE,
+                before=unit.state,
+                attempts=unit.attempts + 1,
             )
         )
     if ends:
@@ -335,7 +339,9 @@ def _inbox(world: World, store: Store) -> None:
     for unit in store.batches.flush(run, ask_for=NextUnits(candidates=keys(KEYS), limit=9)).taken:
         world.effects[f"{run.batch.id}:{unit.key}"] += 1
         handed = HandedResult(BOX, "{}")
-        end = UnitOutcome(key=unit.key, position=unit.position, state=UnitState.RUNNING, before=unit.state, handed=handed)
+        end = UnitOutcome(
+            key=unit.key, position=unit.position, state=UnitState.RUNNING, before=unit.state, handed=handed
+        )
         store.batches.flush(run, [end])
     store.batches.end(run, None, len(KEYS), complete=True)
     store.leases.settle(run.lease, Done())

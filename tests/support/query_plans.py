@@ -388,7 +388,7 @@ class BigSqlite:
         parameters = {name: sqlite_statements.to_sql(value) for name, value in ask.parameters.items()}
         lines = [
             row[3]
-            for part in sqlite_statements._parts(ask.name, ask.where)
+            for part in sqlite_statements.split_statement(ask.name, ask.where)
             for row in self._connection.execute(
                 f"EXPLAIN QUERY PLAN {part}", {**parameters, "now": to_micros(self._now)}
             )

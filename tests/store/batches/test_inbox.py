@@ -23,7 +23,10 @@ def hand_over(store, *values):
     units = take_units(store, run, *values).taken
     ends = [
         UnitOutcome(
-            key=unit.key, position=unit.position, state=UnitState.RUNNING, handed=HandedResult(BOX, f'{{"n":{unit.key}}}')
+            key=unit.key,
+            position=unit.position,
+            state=UnitState.RUNNING,
+            handed=HandedResult(BOX, f'{{"n":{unit.key}}}'),
         )
         for unit in units
     ]

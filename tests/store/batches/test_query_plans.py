@@ -18,7 +18,7 @@ from tests.store.batches.test_batches import WORKER, begin, keys
 from tests.support.processes import connect
 
 #: They are asked once a run at most, or by a person, and are for all units of one batch.
-WHOLE = {"recount", "skip_missing_units", "cancel_units", "reopen_units", "list_units", "delete_batch"}
+WHOLE = {"recount_units", "skip_missing_units", "cancel_units", "reopen_units", "list_units", "delete_batch"}
 UNITS = 20_000
 
 
@@ -38,7 +38,7 @@ def big(real_database):
 def plan_of(database, store, ask):
     """The plan that the database makes for a statement, as text."""
     if database.name == "sqlite":
-        statement = sql.compose(sql.statements("sqlite"), ask.name, ask.where)
+        statement = sql.compose("sqlite", ask.name, ask.where)
         told = {
             **dict.fromkeys(sql.parameters(statement)),
             "units": "[]",
@@ -149,5 +149,11 @@ def test_a_shard_and_a_consumer_read_no_more_than_they_take(big, real_database):
         Query("list_expired_inbox_results", {"limit": 2}),
         Query("retry_units", {"batch_id": 1, "keys": ["1"], "run_number": 2, "crashes": 3}),
     ]
-    assert {"hand_over", "delete_inbox_result", "finish_delivered_unit", "shardless", "lock_lease"} <= {ask.name for ask in seen}
+    assert {
+        "insert_inbox_results",
+        "delete_inbox_result",
+        "finish_delivered_unit",
+        "list_batches_without_shards",
+        "lock_lease",
+    } <= {ask.name for ask in seen}
     assert_no_scan(real_database, store, seen)

@@ -28,7 +28,7 @@ ASKED = {
     "providers": ["tenants"],
     "plan": BY_PLAN,
     "advance": BY_NAME,
-    "dependency": Rows(job_id=[1], dependency_id=[2]),
+    "dependencies": Rows(job_id=[1], dependency_id=[2]),
     "skip": Rows(schedule=["s1"], last=[START], first=[START], scope=[""], reason=["late"], count=[1]),
     "limit": 10,
     "definition": DEFINITION,
@@ -40,8 +40,10 @@ ASKED = {
 }
 #: All but the one that only appends.
 STATEMENTS = [
-    name for noun in ("schedules", "plans") for name in sql.statements("postgres", noun=noun) if name != "insert_skipped_plans"
+    *(name for noun in ("schedules", "plans") for name in sql.statements("postgres", noun=noun)),
+    *("delete_dependencies", "prune_plans", "prune_skipped_plans"),
 ]
+STATEMENTS.remove("insert_skipped_plans")
 
 FILL = {
     "sqlite": [
@@ -85,7 +87,7 @@ def big(real_database):
 
 def plan_of(database, store, name):
     """The plan that the database makes for a statement, as text."""
-    names = sql.parameters(sql.statements("postgres", noun="*")[name])
+    names = sql.parameters(sql.statement("postgres", name))
     ask = Query(name, {each: ASKED.get(each, "s1") for each in names})
     if database.name != "sqlite":
         with connect(database.url) as connection:
@@ -93,7 +95,7 @@ def plan_of(database, store, name):
             return "\n".join(row[0] for row in connection.execute(text, to_sql(ask.parameters)))
     rows = []
     with connect(database.url) as connection:
-        for part in sql.statements("sqlite")[name].split(";\n"):
+        for part in sql.statement("sqlite", name).split(";\n"):
             values = {each: to_sqlite(ask.parameters.get(each, START)) for each in sql.parameters(part)}
             rows += connection.execute(f"EXPLAIN QUERY PLAN {part}", values).fetchall()
     connection.close()
@@ -103,7 +105,7 @@ def plan_of(database, store, name):
 def test_nothing_is_read_as_a_whole(big, real_database):
     """A planner's tick with nothing due, a step, a look at the history: all of them find their rows by an index."""
     scan = re.compile(
-        r"SCAN (holdfast_)?(schedule|plan|skip|live|ended)\b(?! USING (COVERING )?INDEX \S*(_queued|_failing))|Seq Scan on (schedule|plan|skip|live|ended)\b"
+        r"SCAN (holdfast_)?(schedule|plan|skipped_plan|live|finished)\b(?! USING (COVERING )?INDEX \S*(_queued|_failing))|Seq Scan on (schedule|plan|skipped_plan|live|finished)\b"
     )
     found = {name: plan for name in STATEMENTS if scan.search(plan := plan_of(real_database, big, name))}
     assert not found, "\n\n".join(f"{name}\n{plan}" for name, plan in found.items())

@@ -182,8 +182,10 @@ def _told(trouble: list[Trouble]) -> Iterator[Attention]:
     for each in trouble:
         detail = mask_text((each.detail or "").partition("\n")[0])
         note = f": {detail}" if detail else ""
-        text = _WORDS[each.what].format(name=each.name, detail=detail or "no reason is known", note=note, n=each.count)
-        yield Attention(each.what, each.name, text, each.at, each.count)
+        text = _WORDS[each.category].format(
+            name=each.name, detail=detail or "no reason is known", note=note, n=each.count
+        )
+        yield Attention(each.category, each.name, text, each.at, each.count)
 
 
 def error_clusters(errors: Iterable[FailedJob], masks: Masks) -> list[Cluster]:

@@ -104,7 +104,9 @@ def count(batch_id: BatchId, job_id: JobId, changed: dict[str, int]) -> Operatio
     """Add to the counters of one holder."""
     told = {name: n for name, n in changed.items() if n}
     if told:
-        yield query("add_unit_counts", batch_id=batch_id, job_id=job_id, delta=Rows(name=[*told], count=[*told.values()]))
+        yield query(
+            "add_unit_counts", batch_id=batch_id, job_id=job_id, delta=Rows(name=[*told], count=[*told.values()])
+        )
 
 
 def decode(units: str) -> list[UnitInFlight]:

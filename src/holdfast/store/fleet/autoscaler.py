@@ -66,7 +66,9 @@ class AutoscalerStore:
 
     def profiles(self, names: Sequence[str]) -> dict[str, Profile]:
         """What is known of programs by these names; one that was never measured has no samples."""
-        found: list[Profile] = self._backend.look(query("get_memory_profiles", Profile, names=[*names])) if names else []
+        found: list[Profile] = (
+            self._backend.look(query("get_memory_profiles", Profile, names=[*names])) if names else []
+        )
         return {name: Profile(name) for name in names} | {profile.name: profile for profile in found}
 
     def all_profiles(self, *, limit: int = 1000) -> list[Profile]:

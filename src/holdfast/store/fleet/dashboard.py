@@ -63,7 +63,7 @@ class Trouble(Struct, frozen=True):
     *what* is lapsed or dead (jobs), failing, late, missed or paused_schedule, paused_batch or stopped_batch.
     """
 
-    what: str
+    category: str
     name: str
     detail: str | None
     at: datetime | None
@@ -136,7 +136,7 @@ class JobRecord(Struct, frozen=True):
 
 
 class _Told(Struct, frozen=True):
-    what: str
+    category: str
     number: int
     token: int
     worker: WorkerId | None
@@ -238,7 +238,7 @@ def _story(job_id: JobId, limit: int) -> Operation[JobRecord]:
     rows: list[_WhyFacts] = yield query(
         "explain_job", _WhyFacts, queue=job.queue, kind=job.kind, silence=SILENCE, **place
     )
-    seen_at = next((each.at for each in told if each.what == "worker"), None)
+    seen_at = next((each.at for each in told if each.category == "worker"), None)
     why = explain(_facts(job, edges, rows[0]))
     return JobRecord(job, _attempts(job, told), _events(job, told), edges, why, rows[0].now, seen_at)
 
@@ -259,16 +259,17 @@ def _attempts(job: Job, told: list[_Told]) -> list[Attempt]:
             error=each.error,
         )
         for each in sorted(told, key=lambda each: each.token)
-        if each.what == "attempt"
+        if each.category == "attempt"
     ]
     here = next(
-        (WorkerIdentity(each.host, each.pid, each.version) for each in told if each.what == "worker"), WorkerIdentity()
+        (WorkerIdentity(each.host, each.pid, each.version) for each in told if each.category == "worker"),
+        WorkerIdentity(),
     )
     return all_attempts(job, rows, here)
 
 
 def _events(job: Job, told: list[_Told]) -> list[Event]:
-    found = sorted((each for each in told if each.what == "event"), key=lambda each: each.token)
+    found = sorted((each for each in told if each.category == "event"), key=lambda each: each.token)
     return all_events(job, [Event(each.at, each.name or "", each.actor or "", each.detail) for each in found])
 
 

@@ -189,7 +189,9 @@ class Workers:
         Raises:
             NotFound: No such worker is alive.
         """
-        if not self._backend.run(query("request_worker_control", id=worker, requested=request, silence=SILENCE), repeatable=True):
+        if not self._backend.run(
+            query("request_worker_control", id=worker, requested=request, silence=SILENCE), repeatable=True
+        ):
             raise NotFound(f"no worker {worker[:100]!r} is alive", hint="holdfast workers lists them.")
         self._backend.notify()
 

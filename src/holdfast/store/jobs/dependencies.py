@@ -44,7 +44,10 @@ def find_dependencies(after: After) -> Operation[list[JobId]]:
         requested |= dict.fromkeys(_found(rows, f"the key {key!r} of kind {kind!r}"), f"key {key!r}")
     for label in after.labels:
         glob = Glob(label)
-        rows = yield query("find_jobs_by_label" if glob.exact else "find_jobs_by_label_pattern", label=str(label) if glob.exact else glob)
+        rows = yield query(
+            "find_jobs_by_label" if glob.exact else "find_jobs_by_label_pattern",
+            label=str(label) if glob.exact else glob,
+        )
         requested |= dict.fromkeys(_found(rows, f"the label {label!r}"), f"label {label!r}")
     ids = sorted(requested)
     yield query("mark_dependencies", ids=ids)
@@ -65,7 +68,9 @@ def judge_waiting(ids: Sequence[JobId], *, insist: bool = False) -> Operation[No
         waiting: list[WaitingJob] = yield query("lock_waiting_jobs", WaitingJob, ids=ids)
         if not waiting:
             return
-        rows: list[DependencyState] = yield query("list_dependency_states", DependencyState, ids=[job.id for job in waiting])
+        rows: list[DependencyState] = yield query(
+            "list_dependency_states", DependencyState, ids=[job.id for job in waiting]
+        )
         dependencies = _by_job(rows)
         steps = {job.id: _step(job, dependencies[job.id], insist=insist) for job in waiting}
         yield from _wake([job_id for job_id, step in steps.items() if step is DependencyStep.START])

@@ -266,7 +266,10 @@ def _write_needs(requests: list[NewJob], ids: list[JobId]) -> Operation[list[Job
         if after not in found:
             found[after] = after.ids if after.only_ids else (yield from dependencies.find_dependencies(after))
     pairs = [(job_id, dependency_id) for after, job_id in requested for dependency_id in found[after]]
-    yield query("insert_dependencies", dependencies=Rows(job_id=[pair[0] for pair in pairs], dependency_id=[pair[1] for pair in pairs]))
+    yield query(
+        "insert_dependencies",
+        dependencies=Rows(job_id=[pair[0] for pair in pairs], dependency_id=[pair[1] for pair in pairs]),
+    )
     return sorted({job_id for job_id, _ in pairs})
 
 

@@ -174,6 +174,8 @@ def _refusals(job: Job) -> Operation[list[str]]:
         return []
     workers: list[WorkerRow] = yield query("list_workers", WorkerRow, silence=SILENCE)
     told = [
-        (worker.host, scaling) for worker in workers if (scaling := load_autoscaler_status(worker.autoscaler)) is not None
+        (worker.host, scaling)
+        for worker in workers
+        if (scaling := load_autoscaler_status(worker.autoscaler)) is not None
     ]
     return refusals(job.id, job.queue, told)

@@ -86,7 +86,11 @@ class Pruner:
     def prune_audit(self, retention: Retention | None = None, *, limit: int = 1000) -> int:
         """Remove up to *limit* acts past their time, and as many answers that are a day old; answers how many."""
         age = (retention or Retention()).acts
-        gone = [] if age == ZERO else self._backend.run(query("prune_audit_entries", age=age, limit=limit), repeatable=True)
+        gone = (
+            []
+            if age == ZERO
+            else self._backend.run(query("prune_audit_entries", age=age, limit=limit), repeatable=True)
+        )
         old = self._backend.run(query("prune_idempotency_keys", age=ANSWERS_FOR, limit=limit), repeatable=True)
         return len(gone) + len(old)
 

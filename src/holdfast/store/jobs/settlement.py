@@ -79,7 +79,9 @@ def release_unknown(worker: WorkerId, queues: list[str], known: list[JobId]) -> 
     rows: list[JobNumbers] = yield query("lock_unknown_leases", JobNumbers, worker=worker, queues=queues, known=known)
     unbegun = [job for job in rows if not job.started and not job.requested]
     if unbegun:
-        yield query("release_unstarted", leases=ById(id=[job.job_id for job in unbegun], token=[job.token for job in unbegun]))
+        yield query(
+            "release_unstarted", leases=ById(id=[job.job_id for job in unbegun], token=[job.token for job in unbegun])
+        )
     ends = [_End(job, judge(job, Released(), chance=0.5), None) for job in rows if job.started or job.requested]
     yield from _write_ends(ends, raised=0, actor=Actor.WORKER)
     return len(rows)

@@ -194,7 +194,9 @@ class ScheduleStore:
         """Note that a schedule could not be planned, and let it rest; false: it was changed meanwhile."""
         text = clean_text(error, limit=MAX_ERROR)
         rest = setback(due.failures + 1)
-        return bool(self._backend.run(query("record_schedule_failure", name=due.name, token=due.token, error=text, rest=rest)))
+        return bool(
+            self._backend.run(query("record_schedule_failure", name=due.name, token=due.token, error=text, rest=rest))
+        )
 
     def lag(self) -> timedelta:
         """How long the oldest plan that is due has waited for a planner."""
