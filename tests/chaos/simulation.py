@@ -257,7 +257,7 @@ class Simulation:
     def do_hold(self, a: int, b: int, c: int) -> None:
         (self.store.control.pause if b % 2 else self.store.control.hold)(self._job(a), actor="ada")
 
-    def do_let_go(self, a: int, b: int, c: int) -> None:
+    def do_resumed(self, a: int, b: int, c: int) -> None:
         self.referee.resumed(self.store.control.resume(self._job(a), actor="ada"))
 
     def do_retry(self, a: int, b: int, c: int) -> None:

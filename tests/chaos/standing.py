@@ -125,7 +125,7 @@ def _plans(execute: Execute) -> Iterator[tuple[str, str]]:
         yield "I7", f"the plan {time} of {schedule} in {scope} was fired {n} times"
     rows = execute(
         "SELECT plan.schedule, plan.time, plan.scope, skipped_plan.reason FROM holdfast.plan AS plan"
-        " JOIN holdfast.skipped_plan AS skip ON skipped_plan.schedule = plan.schedule AND plan.time BETWEEN skipped_plan.first AND skipped_plan.last"
+        " JOIN holdfast.skipped_plan AS skipped_plan ON skipped_plan.schedule = plan.schedule AND plan.time BETWEEN skipped_plan.first AND skipped_plan.last"
         " AND (skipped_plan.scope = '' OR skipped_plan.scope = plan.scope) WHERE plan.origin = 'due'"
     )
     for schedule, time, scope, reason in rows:

@@ -72,12 +72,12 @@ INSERT INTO holdfast.queue (name, run_limit) VALUES ('narrow', 200);
 INSERT INTO holdfast.job (id, kind, payload, label, key, actor, created_at, on_lost, after_when, after_failed)
 SELECT n, 'mail', '{}', CASE WHEN n % 20 < 2 THEN 'batch-' || (n / 1000) END, CASE WHEN n % 20 < 2 THEN 'key-' || n END,
     'test', at(n - 4000000), 'retry', 'done', 'cancel'
-FROM series WHERE n <= $live + $ended;
+FROM series WHERE n <= $live + $finished;
 INSERT INTO holdfast.finished (id, state, queue, kind, priority, due_at, attempts, crashes, token, worker,
     started_at, finished_at, reason)
 SELECT 2 * n, CASE n % 100 WHEN 10 THEN 'dead' WHEN 2 THEN 'cancelled' ELSE 'done' END, 'mine', 'mail', 0,
     at(9 * (n - $finished)), 1, 0, 1, 'w1', at(9 * (n - $finished)), at(9 * (n - $finished)), 'done'
-FROM series WHERE n <= $ended;
+FROM series WHERE n <= $finished;
 INSERT INTO holdfast.live (id, state, queue, kind, priority, due_at, token, has_dependents, worker, claimed_at, started_at, lease_expires_at)
 SELECT 2 * n - 1, 'running', CASE WHEN n % 3 = 0 THEN 'narrow' ELSE 'mine' END, 'mail', 0, at(0), 1, n > 0, 'w1', at(0),
     CASE WHEN n % 2 = 0 THEN at(0) END, at(3600 * (n - $running / 2))
@@ -90,12 +90,12 @@ SELECT 2 * n - 1,
     'mail', n % 3, at(n - ($scheduled + $waiting) / 2)
 FROM series WHERE n > $running AND n <= $live;
 INSERT INTO holdfast.dependency (job_id, dependency_id)
-SELECT 2 * n - 1, 2 * (n - $waiting + $ended / 2) FROM series WHERE n >= $waiting AND n < $held
+SELECT 2 * n - 1, 2 * (n - $waiting + $finished / 2) FROM series WHERE n >= $waiting AND n < $held
 UNION ALL SELECT 2 * n - 1, 2 * (n - $waiting + $later) - 1 FROM series WHERE n >= $waiting AND n < $held
 UNION ALL SELECT 2 * (n + $waiting) - 1, 2 * n - 1 FROM series WHERE n <= $running;
 INSERT INTO holdfast.key (kind, key, job_id, scope)
 SELECT 'mail', 'key-' || n, n, CASE n % 20 WHEN 0 THEN 'live' ELSE 'forever' END
-FROM series WHERE n <= $live + $ended AND n % 20 < 2;
+FROM series WHERE n <= $live + $finished AND n % 20 < 2;
 INSERT INTO holdfast.attempt (job_id, token, number, finished_at, reason)
 SELECT n, 1, 1, at(0), 'error' FROM series WHERE n <= ($live + $finished) AND n % 20 = 0;
 INSERT INTO holdfast.event (job_id, at, name, actor)
@@ -198,7 +198,7 @@ class BigPostgres:
             )
             self._run(
                 "UPDATE pg_class SET relpages = kept.relpages, reltuples = kept.reltuples, relallvisible = 0"
-                f" FROM kept_sizes AS kept WHERE kept.moment = '{timestamp}' AND kept.oid = pg_class.oid"
+                f" FROM kept_sizes AS kept WHERE kept.timestamp = '{timestamp}' AND kept.oid = pg_class.oid"
             )
 
     def observe(self, operation: Callable[[Store, Layout], Any]) -> list[Cost]:

@@ -18,7 +18,7 @@
     │   ├── JobPruned
     │   ├── NoSuchBatch
     │   ├── NoSuchSchedule
-    │   └── NeedNotFound            a dependency names nothing
+    │   └── DependencyNotFound      a dependency names nothing
     ├── ConfigurationError      4
     │   ├── Refused                 changes need a key
     │   ├── UnknownScheme

@@ -171,7 +171,7 @@ def test_what_a_user_may_not_do(server):
     reader = open_store(f"{server.backend.url}&user=looker")
     told = found(reader.database.tools.health())["privileges"]
     assert "this user may not change" in told
-    assert {"attempt,", "batch,", "ended,"} <= set(told.split())
+    assert {"attempt,", "batch,", "finished,"} <= set(told.split())
     reader.close()
     server.database.tools.apply(["DROP ROLE looker"])
 

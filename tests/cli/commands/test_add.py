@@ -33,7 +33,7 @@ def test_a_program_is_added_and_run(app, call, run, here):
 def test_all_options_reach_the_job(app, call):
     first = call("add", "--hold", "--", "true").data["id"]
     words = ["--label", "l", "--queue", "slow", "--priority", "3", "--retry", "2", "--timeout", "1h", "--memory", "1G"]
-    words += ["--cpus", "0.5", "--require-cap", "--env", "A=b=c", "--key", "k", "--after", f"ended:{first}"]
+    words += ["--cpus", "0.5", "--require-cap", "--env", "A=b=c", "--key", "k", "--after", f"finished:{first}"]
     job = app.views.get(call("add", *words, "--delay", "2h", "--", "make", "-j2").data["id"])
     assert (job.label, job.queue, job.priority, job.max_attempts, job.key) == ("l", "slow", 3, 3, "k")
     assert (str(job.after_when), str(job.state)) == ("finished", "waiting")

@@ -146,7 +146,7 @@ def test_queues_and_workers(run, app):
         "worker_limit": 1,
         "paused": True,
         "note": "deploy",
-        "autoscale": None,
+        "autoscaler": None,
         "hosts": [],
     }
     assert run("queue", "set", "default", "--limit", "0", "-o", "json").data["limit"] is None

@@ -28,7 +28,7 @@ def standing(**changes) -> JobNumbers:
         "retry": None,
         "started": True,
         "requested": None,
-        "needed": False,
+        "has_dependents": False,
         "worker": WorkerId("w"),
         "claimed_at": None,
         "started_at": None,

@@ -123,8 +123,8 @@ def test_a_full_disk_writes_nothing_by_halves(tmp_path):
 READ_ONLY = """
 import os, sys
 import holdfast, holdfast.store.sqlite.backend
-from holdfast.store.url import open_store
-from holdfast.domain.request import NewJob
+from holdfast.store.engine.url import open_store
+from holdfast.domain.jobs.new_job import NewJob
 if os.geteuid() == 0:
     os.setgid(65534)
     os.setuid(65534)

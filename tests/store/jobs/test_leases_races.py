@@ -207,8 +207,8 @@ def count_dependents(database):
     rows = database.execute(
         "WITH seen AS (SELECT id, state FROM holdfast.live UNION ALL SELECT id, state FROM holdfast.finished)"
         " SELECT view.state, dependency.state, count(*) FROM seen AS view"
-        " JOIN holdfast.dependency AS edge ON edge.job_id = view.id JOIN seen AS need ON dependency.id = edge.dependency_id"
-        " GROUP BY view.state, need.state"
+        " JOIN holdfast.dependency AS edge ON edge.job_id = view.id JOIN seen AS dependency ON dependency.id = edge.dependency_id"
+        " GROUP BY view.state, dependency.state"
     )
     counts: Counter[tuple[str, str]] = Counter()
     for state, need, count in rows:

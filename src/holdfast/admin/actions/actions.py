@@ -157,7 +157,7 @@ class Actions:
         Raises:
             UnknownKind: Nobody has registered it.
             InvalidPayload: A parameter is unknown, or missing.
-            NeedNotFound: A job of *after* does not exist.
+            DependencyNotFound: A job of *after* does not exist.
         """
         from holdfast.admin.actions.enqueue import make_request
 

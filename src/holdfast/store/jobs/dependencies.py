@@ -36,7 +36,7 @@ def find_dependencies(after: After) -> Operation[list[JobId]]:
     """The ids that *after* means now, locked so that none of them ends unseen.
 
     Raises:
-        NeedNotFound: An id, key or label matches nothing.
+        DependencyNotFound: An id, key or label matches nothing.
     """
     requested: dict[JobId, str] = {need: f"job {need}" for need in after.ids}
     for kind, key in after.keys:

@@ -37,7 +37,7 @@ class Jobs:
 
         Raises:
             DuplicateJob: The key is taken, and ``on_conflict`` is ``raise``.
-            NeedNotFound: ``after`` names a job, key or label that does not exist.
+            DependencyNotFound: ``after`` names a job, key or label that does not exist.
             LeaseLost: *holder* no longer holds its lease; nothing was written.
         """
         drawn = self._backend.draw_ids(1)

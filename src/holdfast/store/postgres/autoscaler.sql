@@ -1,7 +1,6 @@
--- Autoscaler: candidates, memory profiles and decisions.
-
 -- name: list_ready_jobs
 -- List the first ready jobs of a lane with the columns that forecast their memory.
+-- planner: LATERAL with LIMIT 1 forces a primary-key lookup, as in live_with_job.
 SELECT candidate.id AS job_id, job.label, job.payload::text AS payload, job.on_lost, candidate.poison_suspect
 FROM (
     SELECT id, poison_suspect, priority, due_at FROM holdfast.live
@@ -12,6 +11,7 @@ ORDER BY candidate.priority DESC, candidate.due_at, candidate.id
 
 -- name: claim_job
 -- Claim one chosen job, if it is still ready. It starts at once.
+-- planner: || '' hides state and queue, so that the plan keeps the primary key.
 WITH claimed AS (
     UPDATE holdfast.live SET state = 'running', token = token + 1, worker = :worker,
         claimed_at = (SELECT holdfast.now()), lease_expires_at = (SELECT holdfast.now()) + :lease_duration::interval,

@@ -1,6 +1,4 @@
--- Actions on jobs: cancel, hold, release, retry, edit.
-
--- fragment: finished_with_key
+-- fragment: finished_with_job
 -- planner: LATERAL with LIMIT 1 forces a primary-key lookup, as in live_with_job.
 holdfast.finished CROSS JOIN LATERAL (SELECT key FROM holdfast.job WHERE job.id = finished.id LIMIT 1) AS job
 
@@ -8,7 +6,8 @@ holdfast.finished CROSS JOIN LATERAL (SELECT key FROM holdfast.job WHERE job.id 
 -- Insert the deleted jobs as live. The token goes on from its old value.
 INSERT INTO holdfast.live (id, state, queue, kind, priority, due_at, token, no_prefetch, has_dependents)
 SELECT deleted.id, CASE
-        WHEN EXISTS (SELECT FROM holdfast.dependency WHERE dependency.job_id = deleted.id) THEN 'waiting' ELSE 'ready' END,
+        WHEN EXISTS (SELECT FROM holdfast.dependency WHERE dependency.job_id = deleted.id)
+        THEN 'waiting' ELSE 'ready' END,
     deleted.queue, deleted.kind, deleted.priority, (SELECT holdfast.now()), deleted.token,
     (SELECT on_lost <> 'retry' FROM holdfast.job WHERE job.id = deleted.id),
     EXISTS (SELECT FROM holdfast.dependency WHERE dependency.dependency_id = deleted.id)
@@ -17,6 +16,7 @@ RETURNING id, state
 
 -- name: set_memory
 -- Raise the memory cap in the payload of finished commands.
+-- planner: count(*) = 0 is not turned into a join, so that the plan keeps the primary keys.
 UPDATE holdfast.job SET payload = jsonb_set(payload::jsonb, '{memory}', to_jsonb(:memory::bigint))::json
 WHERE id = ANY(:ids::bigint[]) AND kind = 'command'
     AND (SELECT count(*) FROM holdfast.live WHERE live.id = job.id) = 0
@@ -33,27 +33,12 @@ UPDATE holdfast.job SET payload = (:changed::jsonb->job.id::text->>'payload')::j
 FROM changed WHERE job.id = changed.id
 RETURNING job.id
 
--- name: lock_unsuccessful_jobs
--- Lock dead and cancelled jobs and read their keys.
--- planner: (state = 'done') IS FALSE and state || '' below hide the state, so that the plan keeps the primary key.
-SELECT finished.id, finished.kind, job.key
-FROM {finished_with_key}
-WHERE finished.id = ANY(:ids::bigint[]) AND (finished.state = 'done') IS FALSE
-ORDER BY finished.id FOR UPDATE OF finished
-
 -- name: retry_jobs
 -- Make dead and cancelled jobs live with all their attempts. Those with dependencies wait first.
 WITH deleted AS (
     DELETE FROM holdfast.finished WHERE id = ANY(:ids::bigint[]) AND (state = 'done') IS FALSE RETURNING *
 )
 {insert_live_again}
-
--- name: lock_done_jobs
--- Lock done jobs of a kind and read their keys.
-SELECT finished.id, finished.kind, job.key
-FROM {finished_with_key}
-WHERE finished.id = ANY(:ids::bigint[]) AND finished.state || '' = 'done' AND finished.kind = :kind
-ORDER BY finished.id FOR UPDATE OF finished
 
 -- name: rerun_done_jobs
 -- Run done jobs again: write their columns to the history and delete progress and steps.

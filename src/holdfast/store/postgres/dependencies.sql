@@ -1,5 +1,3 @@
--- Dependencies: which jobs wait for which.
-
 -- name: find_jobs_by_label_pattern
 -- Find jobs by a pattern of labels.
 SELECT id FROM holdfast.job WHERE label LIKE :label ORDER BY id
@@ -12,15 +10,10 @@ WHERE dependency.job_id = deleted.job_id AND dependency.dependency_id = deleted.
 
 -- name: list_dependents
 -- List the jobs that depend on these.
-SELECT DISTINCT job_id
-FROM (SELECT job_id FROM holdfast.dependency WHERE dependency_id = ANY(:ids::bigint[]) OFFSET 0) AS capped ORDER BY job_id
-
--- name: lock_waiting_jobs
--- Lock waiting jobs and read when they may run.
-SELECT live.id, job.after_when, job.after_failed
-FROM {live_with_job}
-WHERE live.id = ANY(:ids::bigint[]) AND live.state = 'waiting'
-ORDER BY live.id FOR UPDATE OF live
+-- planner: OFFSET 0 keeps the index on dependency_id; DISTINCT alone may read the primary key in order.
+SELECT DISTINCT job_id FROM (
+    SELECT job_id FROM holdfast.dependency WHERE dependency_id = ANY(:ids::bigint[]) OFFSET 0) AS dependents
+ORDER BY job_id
 
 -- name: hold_jobs
 -- Hold jobs that are not running, each with its note.
@@ -35,7 +28,8 @@ WITH deleted AS (
     WHERE id = ANY(ARRAY(SELECT jsonb_object_keys(:idle::jsonb)::bigint)) AND state <> 'running'
     RETURNING *, :idle::jsonb->id::text->>'note' AS error
 ), inserted AS (
-    INSERT INTO holdfast.finished (id, state, queue, kind, priority, due_at, attempts, crashes, token, finished_at, reason, error)
+    INSERT INTO holdfast.finished (id, state, queue, kind, priority, due_at, attempts, crashes, token, finished_at,
+        reason, error)
     SELECT id, 'cancelled', queue, kind, priority, due_at, attempts, crashes, token, (SELECT holdfast.now()),
         'cancelled', error
     FROM deleted
@@ -51,7 +45,8 @@ WITH RECURSIVE inherited (job_id, dependency_id) AS (
     WHERE dependent.dependency_id = ANY(:ids::bigint[])
     UNION
     SELECT inherited.job_id, own.dependency_id FROM inherited
-    JOIN holdfast.dependency AS own ON own.job_id = inherited.dependency_id WHERE inherited.dependency_id = ANY(:ids::bigint[])
+    JOIN holdfast.dependency AS own ON own.job_id = inherited.dependency_id
+        WHERE inherited.dependency_id = ANY(:ids::bigint[])
 )
 INSERT INTO holdfast.dependency (job_id, dependency_id) SELECT job_id, dependency_id FROM inherited
 ON CONFLICT DO NOTHING RETURNING dependency_id

@@ -1,5 +1,3 @@
--- Jobs: enqueue, unique keys, steps, progress and events.
-
 -- name: allocate_job_ids
 -- Draw :count new job ids.
 SELECT nextval('holdfast.job_id') FROM generate_series(1, :count)

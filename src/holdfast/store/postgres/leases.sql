@@ -1,6 +1,3 @@
--- Leases: claim, renew, settle, release and take over. Every write of a holder is fenced by id, token and state
--- 'running': an old token changes no row.
-
 -- fragment: leases_ids
 -- The job ids of :leases, a JSON object {"17": {"token": 3, ...}}.
 -- planner: its values are looked up by the row's id. A join's order is the planner's choice, and with stale
@@ -148,29 +145,11 @@ WHERE job_id = ANY({leases_ids})
 -- name: lock_leases
 -- Lock running jobs and read the numbers that judge() needs.
 -- The locks last until the verdict is written; the wait for them is limited, as in settle_done.
-SELECT {lease_columns}
-FROM {live_with_job}
+SELECT {lease_columns} FROM {live_with_job}
 WHERE (SELECT set_config('lock_timeout', '2s', true)) IS NOT NULL
     AND live.id = ANY({leases_ids})
     AND live.token = (:leases::jsonb->live.id::text->>'token')::bigint AND live.state = 'running'
 ORDER BY live.id FOR UPDATE OF live
-
--- name: lock_expired_leases
--- Lock expired leases and read the numbers that judge() needs.
--- SKIP LOCKED leaves out leases that are being settled or renewed now.
-SELECT {lease_columns}
-FROM {live_with_job}
-WHERE live.lease_expires_at < (SELECT holdfast.now())
-ORDER BY live.queue, live.lease_expires_at LIMIT :limit::bigint
-FOR UPDATE OF live SKIP LOCKED
-
--- name: lock_unknown_leases
--- Lock the leases of a worker that the worker does not know of.
-SELECT {lease_columns}
-FROM {live_with_job}
-WHERE live.queue = ANY(:queues::text[]) AND live.lease_expires_at IS NOT NULL AND live.worker = :worker
-    AND NOT live.id = ANY(:known::bigint[])
-FOR UPDATE OF live
 
 -- name: return_jobs
 -- Return running jobs to ready, scheduled or held. raised is 1 on take-over, so that the old token is refused.

@@ -1,7 +1,6 @@
--- Retention: delete jobs, prune rows past their age.
-
 -- name: lock_expired_jobs
 -- Lock finished jobs past their age, except dependencies of live jobs.
+-- planner: OFFSET 0 and the scalar subquery keep one index lookup per row; a join reads the whole dependency table.
 SELECT id FROM holdfast.finished
 WHERE state = :state AND finished_at < (SELECT holdfast.now()) - :age::interval AND NOT EXISTS (
     SELECT FROM holdfast.dependency
@@ -16,25 +15,9 @@ SELECT DISTINCT dependency_id FROM holdfast.dependency
 WHERE dependency_id = ANY(:ids::bigint[]) AND job_id <> ALL(:ids::bigint[])
     AND (SELECT true FROM holdfast.live WHERE live.id = dependency.job_id)
 
--- name: delete_jobs
--- Delete all rows of jobs. Keys that are still taken stay.
-WITH deleted_live AS (DELETE FROM holdfast.live WHERE id = ANY(:ids::bigint[])),
-deleted_finished AS (DELETE FROM holdfast.finished WHERE id = ANY(:ids::bigint[])),
-deleted_attempts AS (DELETE FROM holdfast.attempt WHERE job_id = ANY(:ids::bigint[])),
-deleted_events AS (DELETE FROM holdfast.event WHERE job_id = ANY(:ids::bigint[])),
-deleted_steps AS (DELETE FROM holdfast.step WHERE job_id = ANY(:ids::bigint[])),
-deleted_traces AS (DELETE FROM holdfast.trace WHERE job_id = ANY(:ids::bigint[])),
-deleted_progress AS (DELETE FROM holdfast.progress WHERE job_id = ANY(:ids::bigint[])),
-deleted_dependencies AS (DELETE FROM holdfast.dependency WHERE job_id = ANY(:ids::bigint[])),
-deleted_keys AS (
-    DELETE FROM holdfast.key
-    WHERE job_id = ANY(:ids::bigint[])
-        AND (scope = 'live' OR scope = 'period' AND expires_at <= (SELECT holdfast.now())))
-DELETE FROM holdfast.job WHERE id = ANY(:ids::bigint[])
-RETURNING id
-
 -- name: prune_keys
 -- Delete keys whose period is over, except those of live jobs.
+-- planner: OFFSET 0 as in lock_expired_jobs.
 DELETE FROM holdfast.key
 WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM holdfast.key WHERE expires_at <= (SELECT holdfast.now())
@@ -44,6 +27,7 @@ RETURNING key
 
 -- name: prune_plans
 -- Delete old plans, except those of live jobs.
+-- planner: count(*) = 0 is not turned into a join, so that only :limit plans are read.
 WITH expired AS (
     SELECT schedule, time, scope FROM holdfast.plan
     WHERE decided_at < (SELECT holdfast.now()) - :age
@@ -61,7 +45,8 @@ WITH expired AS (
     WHERE decided_at < (SELECT holdfast.now()) - :age ORDER BY decided_at LIMIT :limit::bigint
 )
 DELETE FROM holdfast.skipped_plan USING expired
-WHERE skipped_plan.schedule = expired.schedule AND skipped_plan.last = expired.last AND skipped_plan.first = expired.first AND skipped_plan.scope = expired.scope
+WHERE skipped_plan.schedule = expired.schedule AND skipped_plan.last = expired.last
+    AND skipped_plan.first = expired.first AND skipped_plan.scope = expired.scope
     AND skipped_plan.reason = expired.reason
 RETURNING skipped_plan.count
 

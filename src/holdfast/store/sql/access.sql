@@ -9,6 +9,15 @@ INSERT INTO holdfast.audit_entry (at, actor, via, action, target, count, note)
 VALUES ((SELECT holdfast.now()), :actor, :via, :action, :target, :count, :note)
 RETURNING id
 
+-- name: list_audit_entries
+-- List audit entries, newest first. A filter reads at most :window entries.
+SELECT id, at, actor, via, action, target, count, note FROM (
+    SELECT id, at, actor, via, action, target, count, note FROM holdfast.audit_entry WHERE id < :before
+    ORDER BY id DESC LIMIT :window::bigint) AS latest
+WHERE (:actor::text IS NULL OR actor = :actor::text)
+    AND (:text::text IS NULL OR strpos(lower(target), lower(:text::text)) > 0)
+LIMIT :limit::bigint
+
 -- name: insert_credential
 -- Create a token, unless its name or prefix is taken.
 INSERT INTO holdfast.credential (prefix, name, role, salt, hash, actor, created_at)
@@ -26,6 +35,11 @@ ORDER BY created_at, prefix
 UPDATE holdfast.credential SET revoked_at = (SELECT holdfast.now())
 WHERE (name = :name OR prefix = :name) AND revoked_at IS NULL
 RETURNING {credential_columns}
+
+-- name: touch_credential
+-- Record the use of a token, at most once a minute.
+UPDATE holdfast.credential SET last_used_at = (SELECT holdfast.now())
+WHERE prefix = :prefix AND (last_used_at IS NULL OR last_used_at < (SELECT holdfast.now()) - {one_minute})
 
 -- name: get_access_state
 -- Read all that a request needs: whether tokens exist, the session secret, and the token it names.
@@ -45,7 +59,8 @@ SELECT value FROM holdfast.secret WHERE name = :name
 
 -- name: save_filter
 -- Save a filter by name.
-INSERT INTO holdfast.saved_filter (name, filter, actor, created_at) VALUES (:name, :filter, :actor, (SELECT holdfast.now()))
+INSERT INTO holdfast.saved_filter (name, filter, actor, created_at) VALUES (:name, :filter, :actor,
+    (SELECT holdfast.now()))
 ON CONFLICT (name) DO UPDATE SET filter = excluded.filter, actor = excluded.actor, created_at = excluded.created_at
 
 -- name: delete_filter
@@ -58,7 +73,8 @@ SELECT name, filter, actor, created_at FROM holdfast.saved_filter ORDER BY name 
 
 -- name: claim_idempotency_key
 -- Claim an idempotency key.
-INSERT INTO holdfast.idempotency_key (credential, key, digest, at) VALUES (:credential, :key, :digest, (SELECT holdfast.now()))
+INSERT INTO holdfast.idempotency_key (credential, key, digest, at) VALUES (:credential, :key, :digest,
+    (SELECT holdfast.now()))
 ON CONFLICT (credential, key) DO NOTHING
 RETURNING key
 

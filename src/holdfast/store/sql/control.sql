@@ -64,3 +64,18 @@ SELECT id FROM holdfast.live WHERE id = ANY(:ids::bigint[]) AND state <> 'runnin
 -- name: read_payloads
 -- Read payloads in a statement of its own: the locking one sees the time before its wait.
 SELECT id, payload::text FROM holdfast.job WHERE id = ANY(:ids::bigint[])
+
+-- name: lock_unsuccessful_jobs
+-- Lock dead and cancelled jobs and read their keys.
+-- planner: IS FALSE here and || '' in lock_done_jobs hide the state, so that PostgreSQL keeps the primary key.
+SELECT finished.id, finished.kind, job.key
+FROM {finished_with_job}
+WHERE finished.id = ANY(:ids::bigint[]) AND (finished.state = 'done') IS FALSE
+ORDER BY finished.id FOR UPDATE OF finished
+
+-- name: lock_done_jobs
+-- Lock done jobs of a kind and read their keys.
+SELECT finished.id, finished.kind, job.key
+FROM {finished_with_job}
+WHERE finished.id = ANY(:ids::bigint[]) AND finished.state || '' = 'done' AND finished.kind = :kind
+ORDER BY finished.id FOR UPDATE OF finished

@@ -28,13 +28,15 @@ LIMIT :limit::bigint
 
 -- name: find_jobs_live_and_finished
 -- Check: jobs that are both live and finished.
-SELECT live.id FROM holdfast.live AS live JOIN holdfast.finished AS finished ON finished.id = live.id LIMIT :limit::bigint
+SELECT live.id FROM holdfast.live AS live JOIN holdfast.finished AS finished ON finished.id = live.id
+    LIMIT :limit::bigint
 
 -- name: find_states_without_job
 -- Check: live or finished rows without their job.
 SELECT id FROM holdfast.live AS live WHERE NOT EXISTS (SELECT FROM holdfast.job AS job WHERE job.id = live.id)
 UNION ALL
-SELECT id FROM holdfast.finished AS finished WHERE NOT EXISTS (SELECT FROM holdfast.job AS job WHERE job.id = finished.id)
+SELECT id FROM holdfast.finished AS finished WHERE NOT EXISTS (SELECT FROM holdfast.job AS job
+    WHERE job.id = finished.id)
 LIMIT :limit::bigint
 
 -- name: find_waiting_without_dependencies

@@ -30,6 +30,13 @@ FROM jsonb_to_recordset(:dependencies::jsonb) AS dependency (job_id bigint, depe
 -- List waiting jobs, a page at a time.
 SELECT id FROM holdfast.live WHERE state = 'waiting' AND id > :after ORDER BY id LIMIT :limit::bigint
 
+-- name: lock_waiting_jobs
+-- Lock waiting jobs and read when they may run.
+SELECT live.id, job.after_when, job.after_failed
+FROM {live_with_job}
+WHERE live.id = ANY(:ids::bigint[]) AND live.state = 'waiting'
+ORDER BY live.id FOR UPDATE OF live
+
 -- name: list_dependency_states
 -- List the state of each dependency. NULL means that its job was deleted.
 SELECT job_id, dependency_id, coalesce(

@@ -31,6 +31,11 @@ WHERE expires_at <= (SELECT holdfast.now()) ORDER BY expires_at LIMIT :limit::bi
 UPDATE holdfast.unit SET state = :state, error = :error WHERE batch_id = :batch_id AND key = :key AND state = 'running'
 RETURNING label, warning
 
+-- name: cancel_inbox_results
+-- Delete the results of a batch and cancel their units.
+WITH deleted_results AS (DELETE FROM holdfast.inbox WHERE batch_id = :batch_id)
+UPDATE holdfast.unit SET state = 'cancelled' WHERE batch_id = :batch_id AND state = 'running' RETURNING label, warning
+
 -- name: count_inbox_results
 -- Count the results in an inbox.
 SELECT count(*) AS count FROM holdfast.inbox WHERE inbox = :inbox

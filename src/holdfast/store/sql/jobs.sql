@@ -12,8 +12,8 @@ SELECT id FROM holdfast.live WHERE id = :id AND token = :token AND state = 'runn
 -- Claim each unique key, or lock the row of the job that has it. Keys arrive sorted, so that enqueues cannot deadlock.
 INSERT INTO holdfast.key AS existing (kind, key, job_id, scope, expires_at)
 SELECT kind, key, job_id, scope, (SELECT holdfast.now()) + period
-FROM jsonb_to_recordset(:requested::jsonb) AS requested (kind text, key text, job_id bigint, scope text, period interval)
-WHERE true
+FROM jsonb_to_recordset(:requested::jsonb) AS requested (kind text, key text, job_id bigint, scope text,
+    period interval) WHERE true
 ON CONFLICT (kind, key) DO UPDATE SET job_id = existing.job_id
 RETURNING kind, key, job_id, scope, expires_at, coalesce(expires_at <= (SELECT holdfast.now()), false) AS expired
 
@@ -21,8 +21,8 @@ RETURNING kind, key, job_id, scope, expires_at, coalesce(expires_at <= (SELECT h
 -- Give keys that turned out to be free to their new jobs. The rows are locked by claim_keys.
 INSERT INTO holdfast.key (kind, key, job_id, scope, expires_at)
 SELECT kind, key, job_id, scope, (SELECT holdfast.now()) + period
-FROM jsonb_to_recordset(:requested::jsonb) AS requested (kind text, key text, job_id bigint, scope text, period interval)
-WHERE true
+FROM jsonb_to_recordset(:requested::jsonb) AS requested (kind text, key text, job_id bigint, scope text,
+    period interval) WHERE true
 ON CONFLICT (kind, key) DO UPDATE SET job_id = excluded.job_id, scope = excluded.scope, expires_at = excluded.expires_at
 
 -- name: restore_keys

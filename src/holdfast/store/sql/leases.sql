@@ -22,6 +22,21 @@ RETURNING attempts
 -- Find out whether any lease has expired.
 SELECT id FROM holdfast.live WHERE lease_expires_at < (SELECT holdfast.now()) LIMIT 1
 
+-- name: lock_expired_leases
+-- Lock expired leases and read the numbers that judge() needs.
+-- SKIP LOCKED leaves out leases that are being settled or renewed now.
+SELECT {lease_columns} FROM {live_with_job}
+WHERE live.lease_expires_at < (SELECT holdfast.now())
+ORDER BY live.queue, live.lease_expires_at LIMIT :limit::bigint
+FOR UPDATE OF live SKIP LOCKED
+
+-- name: lock_unknown_leases
+-- Lock the leases of a worker that the worker does not know of.
+SELECT {lease_columns} FROM {live_with_job}
+WHERE live.queue = ANY(:queues::text[]) AND live.lease_expires_at IS NOT NULL AND live.worker = :worker
+    AND NOT live.id = ANY(:known::bigint[])
+FOR UPDATE OF live
+
 -- name: insert_attempts
 -- Record runs that did not simply succeed.
 INSERT INTO holdfast.attempt (job_id, token, number, worker, started_at, finished_at, reason, exit_code, error)

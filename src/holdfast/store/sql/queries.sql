@@ -8,6 +8,19 @@ SELECT * FROM (SELECT listed.* FROM holdfast.live_view AS listed WHERE {where}
         ORDER BY listed.id DESC LIMIT :limit::bigint) AS finished_page
     ORDER BY id DESC LIMIT :limit::bigint
 
+-- fragment: jobs_ahead
+-- planner: two ranges of live_ready, each in its order; one condition with OR reads the whole lane.
+SELECT count(*) FROM (
+        SELECT * FROM (SELECT 1 FROM holdfast.live AS live
+        WHERE state = 'ready' AND live.queue = :queue AND kind = :kind AND priority > :priority
+        ORDER BY priority DESC, due_at, id LIMIT 1000) AS higher
+        UNION ALL
+        SELECT * FROM (SELECT 1 FROM holdfast.live AS live
+        WHERE state = 'ready' AND live.queue = :queue AND kind = :kind AND priority = :priority
+            AND (due_at, id) < (:due_at::timestamptz, :id::bigint)
+        ORDER BY due_at, id LIMIT 1000) AS earlier
+        LIMIT 1000) AS capped
+
 -- name: list_jobs
 -- List jobs, newest first, with all columns.
 -- planner: each view is cut to a page before the union; one order over both would sort all jobs.
@@ -83,16 +96,60 @@ SELECT at, name, actor, detail::text FROM holdfast.event WHERE job_id = :id ORDE
 -- name: list_job_history
 -- Read attempts, worker and events of a job in one answer.
 SELECT 'attempt' AS category, attempt.number, attempt.token, attempt.worker, worker.host, worker.pid, worker.version,
-    attempt.started_at, attempt.finished_at AS at, attempt.reason AS name, attempt.exit_code, attempt.error, NULL AS actor,
-    NULL AS detail
+    attempt.started_at, attempt.finished_at AS at, attempt.reason AS name, attempt.exit_code, attempt.error,
+    NULL AS actor, NULL AS detail
 FROM holdfast.attempt AS attempt LEFT JOIN holdfast.worker AS worker ON worker.id = attempt.worker
 WHERE attempt.job_id = :id
 UNION ALL
 SELECT 'worker', 0, 0, id, host, pid, version, started_at, seen_at, NULL, NULL, NULL, NULL, NULL
-FROM holdfast.worker AS worker WHERE id = :worker
+FROM holdfast.worker WHERE id = :worker
 UNION ALL
 SELECT 'event', 0, id, NULL, NULL, NULL, NULL, NULL, at, name, NULL, NULL, actor, detail::text
-FROM (SELECT id, at, name, actor, detail FROM holdfast.event WHERE job_id = :id ORDER BY id DESC LIMIT :limit::bigint) AS latest
+FROM (SELECT id, at, name, actor, detail FROM holdfast.event WHERE job_id = :id
+    ORDER BY id DESC LIMIT :limit::bigint) AS latest
+
+-- name: count_jobs_ahead
+-- Count ready jobs of the same lane that are claimed earlier, up to 1,000.
+{jobs_ahead}
+
+-- name: explain_job
+-- Read all numbers that explain why a job does not run, in one row.
+SELECT (SELECT holdfast.now()) AS now, queue.name, queue.run_limit AS "limit", queue.worker_limit,
+    coalesce(queue.paused, false) AS paused, queue.note,
+    (SELECT count(*) FROM holdfast.live AS live
+        WHERE live.queue = :queue AND live.lease_expires_at IS NOT NULL) AS running,
+    (SELECT count(*) FROM holdfast.worker
+        WHERE stopped_at IS NULL AND seen_at > (SELECT holdfast.now()) - :silence::interval
+            AND {serves_lane}) AS workers,
+    ({jobs_ahead}) AS ahead
+FROM (SELECT 1) AS single_row LEFT JOIN holdfast.queue AS queue ON queue.name = :queue
+
+-- name: list_dependency_edges
+-- Walk the dependencies and dependents of a job; each edge comes with the job at its far end.
+WITH RECURSIVE up (job_id, dependency_id, depth) AS (
+    SELECT job_id, dependency_id, 1 FROM holdfast.dependency WHERE job_id = :id
+    UNION
+    SELECT dependency.job_id, dependency.dependency_id, up.depth + 1
+    FROM up JOIN holdfast.dependency AS dependency ON dependency.job_id = up.dependency_id
+    WHERE up.depth < :depth::bigint
+), down (job_id, dependency_id, depth) AS (
+    SELECT job_id, dependency_id, 1 FROM holdfast.dependency WHERE dependency_id = :id
+    UNION
+    SELECT dependency.job_id, dependency.dependency_id, down.depth + 1
+    FROM down JOIN holdfast.dependency AS dependency ON dependency.dependency_id = down.job_id
+    WHERE down.depth < :depth::bigint
+)
+SELECT way, job_id, dependency_id, depth,
+    coalesce((SELECT state FROM holdfast.live AS live WHERE live.id = far_id),
+        (SELECT state FROM holdfast.finished AS finished WHERE finished.id = far_id)) AS state,
+    (SELECT kind FROM holdfast.job AS job WHERE job.id = far_id) AS kind,
+    (SELECT label FROM holdfast.job AS job WHERE job.id = far_id) AS label
+FROM (
+    SELECT * FROM (SELECT 'dependencies' AS way, job_id, dependency_id, depth, dependency_id AS far_id
+        FROM up LIMIT :limit::bigint) AS dependencies
+    UNION ALL
+    SELECT * FROM (SELECT 'dependents', job_id, dependency_id, depth, job_id
+        FROM down LIMIT :limit::bigint) AS dependents) AS edges
 
 -- name: by_ids
 -- Condition: one of these ids.
@@ -109,6 +166,10 @@ listed.id = ANY(ARRAY(SELECT job.id FROM holdfast.job AS job WHERE job.label = A
 -- name: by_states
 -- Condition: one of these states.
 listed.state = ANY(:states::text[])
+
+-- name: by_error
+-- Condition: an error that contains a text, in any case.
+strpos(lower(listed.error), lower(:error)) > 0
 
 -- name: since
 -- Condition: enqueued at or after.
@@ -128,6 +189,7 @@ listed.id > :after
 
 -- name: only_held
 -- Condition: held.
+-- planner: a constant state lets the planner use the index of that state and skip the other view.
 listed.state = 'held' AND NOT listed.is_finished
 
 -- name: only_waiting

@@ -61,7 +61,8 @@ WITH RECURSIVE lane (queue, kind, priority) AS (
 )
 SELECT queue, (SELECT holdfast.now()) - min((
     SELECT min(due_at) FROM holdfast.live AS live
-    WHERE state = 'ready' AND live.queue = lane.queue AND live.kind = lane.kind AND live.priority = lane.priority)) AS age
+    WHERE state = 'ready' AND live.queue = lane.queue AND live.kind = lane.kind
+        AND live.priority = lane.priority)) AS age
 FROM lane WHERE priority IS NOT NULL GROUP BY queue
 
 -- name: publish_kind

@@ -8,25 +8,23 @@ name, definition::text, declared::text, version, paused, note, cursor, next_at, 
 -- Create a schedule without history. The first planner decides its first plan.
 INSERT INTO holdfast.schedule (name, definition, declared, version, provider, next_at, check_at, actor, created_at,
     changed_at)
-SELECT :name, :definition::json, :declared::json, :version, :provider, clock.now, clock.now, :actor, clock.now, clock.now
+SELECT :name, :definition::json, :declared::json, :version, :provider, clock.now, clock.now, :actor, clock.now,
+    clock.now
 FROM (SELECT (SELECT holdfast.now()) AS now) AS clock WHERE true
 ON CONFLICT (name) DO NOTHING
 RETURNING name
 
 -- name: get_schedule
 -- Read a schedule.
-SELECT {schedule_columns}
-FROM holdfast.schedule WHERE name = :name
+SELECT {schedule_columns} FROM holdfast.schedule WHERE name = :name
 
 -- name: lock_schedule
 -- Lock a schedule.
-SELECT {schedule_columns}
-FROM holdfast.schedule WHERE name = :name FOR UPDATE
+SELECT {schedule_columns} FROM holdfast.schedule WHERE name = :name FOR UPDATE
 
 -- name: list_schedules
 -- List schedules by name.
-SELECT {schedule_columns}
-FROM holdfast.schedule WHERE name > :after ORDER BY name LIMIT :limit::bigint
+SELECT {schedule_columns} FROM holdfast.schedule WHERE name > :after ORDER BY name LIMIT :limit::bigint
 
 -- name: define_schedule
 -- Change the definition of a schedule.
@@ -39,6 +37,12 @@ WHERE name = :name
 UPDATE holdfast.schedule SET cursor = :cursor, next_at = :next_at, check_at = :next_at, paused = :paused, note = :note,
     failures = 0, error = NULL, token = token + 1, actor = :actor, changed_at = (SELECT holdfast.now())
 WHERE name = :name
+
+-- name: delete_schedule
+-- Delete a schedule and its plans.
+WITH deleted_plans AS (DELETE FROM holdfast.plan WHERE schedule = :name),
+deleted_skipped_plans AS (DELETE FROM holdfast.skipped_plan WHERE schedule = :name)
+DELETE FROM holdfast.schedule WHERE name = :name RETURNING name
 
 -- name: list_due_schedules
 -- List schedules that are due and whose scopes this planner can resolve.

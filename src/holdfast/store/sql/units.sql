@@ -9,15 +9,12 @@ key, position, state, run_number, attempts, crashes, poison_suspect, NULL AS lab
 
 -- name: get_units
 -- Read the state of units by key.
-SELECT {unit_state_columns}
-FROM holdfast.unit WHERE batch_id = :batch_id AND key = ANY(:keys::text[])
+SELECT {unit_state_columns} FROM holdfast.unit WHERE batch_id = :batch_id AND key = ANY(:keys::text[])
 
 -- name: read_pending_units
 -- Read the first pending units, in input order. Units in flight are among them.
-SELECT {unit_state_columns}
-FROM holdfast.unit
-WHERE batch_id = :batch_id AND state = 'pending'
-ORDER BY position LIMIT :limit::bigint
+SELECT {unit_state_columns} FROM holdfast.unit
+WHERE batch_id = :batch_id AND state = 'pending' ORDER BY position LIMIT :limit::bigint
 
 -- name: write_units
 -- Write outcomes of units. A unit that has finished stays as it is, and its key is not returned.
@@ -105,8 +102,7 @@ ORDER BY key LIMIT :limit::bigint
 
 -- name: list_units_by_state
 -- List units by key, of one state other than done and pending.
-SELECT {unit_columns}
-FROM holdfast.unit
+SELECT {unit_columns} FROM holdfast.unit
 WHERE batch_id = :batch_id AND state = :state AND state <> 'done' AND state <> 'pending' AND key > :after
 ORDER BY key LIMIT :limit::bigint
 
@@ -118,7 +114,8 @@ ORDER BY position LIMIT :limit::bigint
 
 -- name: list_units_window
 -- List units by key without their data, as the window of a filter.
-SELECT key, position, state, run_number, attempts, crashes, poison_suspect, label, warning, substr(error, 1, 600) AS error, NULL AS data, duration_ms
+SELECT key, position, state, run_number, attempts, crashes, poison_suspect, label, warning,
+    substr(error, 1, 600) AS error, NULL AS data, duration_ms
 FROM holdfast.unit WHERE batch_id = :batch_id AND key > :after ORDER BY key LIMIT :limit::bigint
 
 -- name: list_unit_errors

@@ -1,5 +1,3 @@
--- Autoscaler: candidates, memory profiles and decisions.
-
 -- name: list_ready_jobs
 -- List the first ready jobs of a lane with the columns that forecast their memory.
 SELECT live.id AS job_id, job.label, job.payload, job.on_lost, live.poison_suspect

@@ -1,4 +1,6 @@
--- Actions on jobs: cancel, hold, release, retry, edit.
+-- fragment: finished_with_job
+-- A finished job and its request.
+holdfast_finished AS finished JOIN holdfast_job AS job ON job.id = finished.id
 
 -- fragment: these_done_jobs
 -- The done ones among :ids.
@@ -12,7 +14,7 @@ SELECT finished.id, CASE
         THEN 'waiting' ELSE 'ready' END,
     finished.queue, finished.kind, finished.priority, :now, finished.token, job.on_lost <> 'retry',
     EXISTS (SELECT 1 FROM holdfast_dependency AS dependency WHERE dependency.dependency_id = finished.id)
-FROM holdfast_finished AS finished JOIN holdfast_job AS job ON job.id = finished.id
+FROM {finished_with_job}
 
 -- name: set_memory
 -- Raise the memory cap in the payload of finished commands.
@@ -30,13 +32,6 @@ WHERE holdfast_job.id = CAST(changed.key AS INTEGER) AND EXISTS (
     SELECT 1 FROM holdfast_live AS live WHERE live.id = holdfast_job.id AND live.state <> 'running')
 RETURNING id
 
--- name: lock_unsuccessful_jobs
--- Lock dead and cancelled jobs and read their keys.
-SELECT finished.id, finished.kind, job.key
-FROM holdfast_finished AS finished JOIN holdfast_job AS job ON job.id = finished.id
-WHERE finished.id IN (SELECT value FROM json_each(:ids)) AND finished.state IN ('dead', 'cancelled')
-ORDER BY finished.id
-
 -- name: retry_jobs
 -- Make dead and cancelled jobs live with all their attempts. Those with dependencies wait first.
 {insert_live_again}
@@ -44,13 +39,6 @@ WHERE finished.id IN (SELECT value FROM json_each(:ids)) AND finished.state IN (
 RETURNING id, state;
 DELETE FROM holdfast_finished
 WHERE id IN (SELECT value FROM json_each(:ids)) AND state IN ('dead', 'cancelled')
-
--- name: lock_done_jobs
--- Lock done jobs of a kind and read their keys.
-SELECT finished.id, finished.kind, job.key
-FROM holdfast_finished AS finished JOIN holdfast_job AS job ON job.id = finished.id
-WHERE finished.id IN (SELECT value FROM json_each(:ids)) AND +finished.state = 'done' AND finished.kind = :kind
-ORDER BY finished.id
 
 -- name: rerun_done_jobs
 -- Run done jobs again: write their columns to the history and delete progress and steps.

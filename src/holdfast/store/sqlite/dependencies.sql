@@ -1,5 +1,3 @@
--- Dependencies: which jobs wait for which.
-
 -- name: find_jobs_by_label_pattern
 -- Find jobs by a pattern of labels.
 SELECT id FROM holdfast_job WHERE label IS NOT NULL AND label GLOB :label ORDER BY id
@@ -11,25 +9,20 @@ DELETE FROM holdfast_dependency WHERE (job_id, dependency_id) IN (
 
 -- name: list_dependents
 -- List the jobs that depend on these.
-SELECT DISTINCT job_id FROM holdfast_dependency WHERE dependency_id IN (SELECT value FROM json_each(:ids)) ORDER BY job_id
-
--- name: lock_waiting_jobs
--- Lock waiting jobs and read when they may run.
-SELECT live.id, job.after_when, job.after_failed
-FROM holdfast_live AS live JOIN holdfast_job AS job ON job.id = live.id
-WHERE live.id IN (SELECT value FROM json_each(:ids)) AND live.state = 'waiting'
-ORDER BY live.id
+SELECT DISTINCT job_id FROM holdfast_dependency
+WHERE dependency_id IN (SELECT value FROM json_each(:ids)) ORDER BY job_id
 
 -- name: hold_jobs
 -- Hold jobs that are not running, each with its note.
-UPDATE holdfast_live SET state = 'held', note = held.value->>'note'
-FROM json_each(:notes) AS held
-WHERE holdfast_live.id = CAST(held.key AS INTEGER) AND state IN ('waiting', 'scheduled', 'ready')
+UPDATE holdfast_live SET state = 'held', note = hold.value->>'note'
+FROM json_each(:notes) AS hold
+WHERE holdfast_live.id = CAST(hold.key AS INTEGER) AND state IN ('waiting', 'scheduled', 'ready')
 RETURNING holdfast_live.id
 
 -- name: cancel_idle_jobs
 -- Cancel jobs that are not running.
-INSERT INTO holdfast_finished (id, state, queue, kind, priority, due_at, attempts, crashes, token, finished_at, reason, error)
+INSERT INTO holdfast_finished (id, state, queue, kind, priority, due_at, attempts, crashes, token, finished_at, reason,
+    error)
 SELECT live.id, 'cancelled', live.queue, live.kind, live.priority, live.due_at, live.attempts, live.crashes, live.token,
     :now, 'cancelled', idle.value->>'note'
 FROM json_each(:idle) AS idle CROSS JOIN holdfast_live AS live ON live.id = CAST(idle.key AS INTEGER)
@@ -40,6 +33,7 @@ RETURNING id, has_dependents
 
 -- name: inherit_dependencies
 -- Plans queued behind these jobs inherit their dependencies, through any number of steps.
+-- planner: CROSS JOIN keeps this order; SQLite may otherwise begin with all queued plans.
 WITH RECURSIVE inherited (job_id, dependency_id) AS (
     SELECT dependent.job_id, own.dependency_id FROM json_each(:ids) AS finished
     CROSS JOIN holdfast_dependency AS dependent ON dependent.dependency_id = finished.value

@@ -1,5 +1,3 @@
--- Jobs: enqueue, unique keys, steps, progress and events.
-
 -- name: allocate_job_ids
 -- Draw :count new job ids.
 UPDATE holdfast_meta SET last_job_id = last_job_id + :count;

@@ -1,5 +1,6 @@
--- Leases: claim, renew, settle, release and take over. Every write of a holder is fenced by id, token and state
--- 'running': an old token changes no row.
+-- fragment: live_with_job
+-- A live job and its request.
+holdfast_live AS live JOIN holdfast_job AS job ON job.id = live.id
 
 -- fragment: claimed_columns
 -- The first columns of a lease.
@@ -34,7 +35,8 @@ WHERE id IN (
     ORDER BY candidate.priority DESC, candidate.due_at, candidate.id LIMIT :limit)
 RETURNING {claimed_columns}, attempts + CASE WHEN :mark THEN 0 ELSE 1 END AS attempt, :mark AS started,
     poison_suspect, priority, due_at,
-    CASE WHEN token > 1 THEN (SELECT checkpoint FROM holdfast_progress WHERE job_id = holdfast_live.id) END AS checkpoint;
+    CASE WHEN token > 1 THEN (SELECT checkpoint FROM holdfast_progress
+        WHERE job_id = holdfast_live.id) END AS checkpoint;
 SELECT NULL AS job_id, 0 AS token, '' AS kind, '' AS queue, '' AS payload, 0 AS attempt, 0 AS started,
     0 AS poison_suspect, 0 AS priority, NULL AS due_at, NULL AS checkpoint
 FROM holdfast_queue
@@ -64,7 +66,8 @@ WITH capacity AS MATERIALIZED (     -- free slots per queue: the smaller of the 
             AND (:mark OR capacity.limited OR NOT no_prefetch)
         ORDER BY priority DESC, due_at, id LIMIT :limit)
 )
-UPDATE holdfast_live SET state = 'running', token = token + 1, worker = :worker,    -- jobs of limited queues start at once
+UPDATE holdfast_live SET state = 'running', token = token + 1, worker = :worker,
+    -- jobs of limited queues start at once
     claimed_at = :now, lease_expires_at = :now + :lease_duration,
     started_at = CASE WHEN :mark OR queue IN (SELECT name FROM capacity WHERE limited) THEN :now END,
     attempts = attempts + CASE WHEN :mark OR queue IN (SELECT name FROM capacity WHERE limited) THEN 1 ELSE 0 END
@@ -109,25 +112,10 @@ WHERE attempt.token = lease.value->>'token' AND attempt.reason = lease.value->>'
 
 -- name: lock_leases
 -- Lock running jobs and read the numbers that judge() needs.
-SELECT {lease_columns}
-FROM {leases_with_live}
+SELECT {lease_columns} FROM {leases_with_live}
 JOIN holdfast_job AS job ON job.id = live.id
 WHERE live.token = lease.value->>'token' AND live.state = 'running'
 ORDER BY live.id
-
--- name: lock_expired_leases
--- Lock expired leases and read the numbers that judge() needs.
-SELECT {lease_columns}
-FROM holdfast_live AS live JOIN holdfast_job AS job ON job.id = live.id
-WHERE live.lease_expires_at < :now
-ORDER BY live.queue, live.lease_expires_at LIMIT :limit
-
--- name: lock_unknown_leases
--- Lock the leases of a worker that the worker does not know of.
-SELECT {lease_columns}
-FROM holdfast_live AS live JOIN holdfast_job AS job ON job.id = live.id
-WHERE live.queue IN (SELECT value FROM json_each(:queues)) AND live.lease_expires_at IS NOT NULL AND live.worker = :worker
-    AND live.id NOT IN (SELECT value FROM json_each(:known))
 
 -- name: return_jobs
 -- Return running jobs to ready, scheduled or held. raised is 1 on take-over, so that the old token is refused.

@@ -1,5 +1,3 @@
--- Queues and kinds.
-
 -- name: list_ready_queues
 -- List the queues that have ready jobs, one index step per queue.
 WITH RECURSIVE ready_queue (name) AS (

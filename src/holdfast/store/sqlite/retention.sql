@@ -1,5 +1,3 @@
--- Retention: delete jobs, prune rows past their age.
-
 -- name: lock_expired_jobs
 -- Lock finished jobs past their age, except dependencies of live jobs.
 SELECT id FROM holdfast_finished AS finished
@@ -10,24 +8,10 @@ ORDER BY finished_at, id LIMIT :limit
 
 -- name: list_live_dependents
 -- List which of these jobs are dependencies of live jobs outside the list.
-SELECT DISTINCT dependency.dependency_id FROM holdfast_dependency AS dependency JOIN holdfast_live AS live ON live.id = dependency.job_id
-WHERE dependency.dependency_id IN (SELECT value FROM json_each(:ids)) AND dependency.job_id NOT IN (SELECT value FROM json_each(:ids))
-
--- name: delete_jobs
--- Delete all rows of jobs. Keys that are still taken stay.
-DELETE FROM holdfast_live WHERE id IN (SELECT value FROM json_each(:ids));
-DELETE FROM holdfast_finished WHERE id IN (SELECT value FROM json_each(:ids));
-DELETE FROM holdfast_attempt WHERE job_id IN (SELECT value FROM json_each(:ids));
-DELETE FROM holdfast_event WHERE job_id IN (SELECT value FROM json_each(:ids));
-DELETE FROM holdfast_step WHERE job_id IN (SELECT value FROM json_each(:ids));
-DELETE FROM holdfast_trace WHERE job_id IN (SELECT value FROM json_each(:ids));
-DELETE FROM holdfast_progress WHERE job_id IN (SELECT value FROM json_each(:ids));
-DELETE FROM holdfast_dependency WHERE job_id IN (SELECT value FROM json_each(:ids));
-DELETE FROM holdfast_key
-WHERE job_id IN (SELECT value FROM json_each(:ids))
-    AND (scope = 'live' OR scope = 'period' AND expires_at <= :now);
-DELETE FROM holdfast_job WHERE id IN (SELECT value FROM json_each(:ids))
-RETURNING id
+SELECT DISTINCT dependency.dependency_id
+FROM holdfast_dependency AS dependency JOIN holdfast_live AS live ON live.id = dependency.job_id
+WHERE dependency.dependency_id IN (SELECT value FROM json_each(:ids))
+    AND dependency.job_id NOT IN (SELECT value FROM json_each(:ids))
 
 -- name: prune_keys
 -- Delete keys whose period is over, except those of live jobs.
@@ -56,5 +40,6 @@ RETURNING count
 -- name: prune_idempotency_keys
 -- Delete old idempotency keys.
 DELETE FROM holdfast_idempotency_key
-WHERE (credential, key) IN (SELECT credential, key FROM holdfast_idempotency_key WHERE at < :now - :age ORDER BY at LIMIT :limit)
+WHERE (credential, key) IN (
+    SELECT credential, key FROM holdfast_idempotency_key WHERE at < :now - :age ORDER BY at LIMIT :limit)
 RETURNING key

@@ -260,7 +260,8 @@ CREATE VIEW holdfast.live_view AS
         live.note, NULL::timestamptz AS finished_at, NULL::text AS reason, NULL::text AS error, NULL::text AS result,
         progress.done AS progress_done, progress.total AS progress_total, progress.message AS progress_message,
         progress.checkpoint::text, false AS is_finished
-    FROM holdfast.live LEFT JOIN holdfast.job ON job.id = live.id LEFT JOIN holdfast.progress ON progress.job_id = live.id;
+    FROM holdfast.live LEFT JOIN holdfast.job ON job.id = live.id
+    LEFT JOIN holdfast.progress ON progress.job_id = live.id;
 CREATE VIEW holdfast.finished_view AS
     SELECT finished.id, finished.kind, finished.queue, finished.state, finished.priority, finished.due_at, job.label,
         job.tags::text, job.key, job.payload::text, job.parent_id, job.actor, job.created_at, finished.attempts,
@@ -281,8 +282,8 @@ CREATE FUNCTION holdfast.checkpoint_of(job bigint) RETURNS text LANGUAGE sql VOL
     AS 'SELECT checkpoint::text FROM holdfast.progress WHERE job_id = $1';
 
 -- Enqueue from plain SQL, in the caller's transaction: SELECT holdfast.enqueue('mail', '{"to": 7}').
--- The kind must be published; its options fill in missing arguments. If the key is taken, the function returns the id of
--- the job that has it.
+-- The kind must be published; its options fill in missing arguments. If the key is taken, the function returns the id
+-- of the job that has it.
 CREATE FUNCTION holdfast.enqueue(
     kind text,
     payload json DEFAULT '{}',
@@ -329,7 +330,8 @@ BEGIN
         HAVING count(payload->field) = count(*);
         IF unique_key IS NULL THEN
             RAISE EXCEPTION 'E_INVALID_PAYLOAD: the unique key of kind "%" needs the fields %',
-                enqueue.kind, options->'unique' USING HINT = 'Name them in the payload, also those that have a default.';
+                enqueue.kind, options->'unique'
+                USING HINT = 'Name them in the payload, also those that have a default.';
         END IF;
     END IF;
     IF unique_key IS NOT NULL THEN
@@ -352,7 +354,8 @@ BEGIN
         END IF;
     END IF;
 
-    INSERT INTO holdfast.job (id, kind, payload, label, key, actor, created_at, max_attempts, max_crashes, on_lost, retry)
+    INSERT INTO holdfast.job (id, kind, payload, label, key, actor, created_at, max_attempts, max_crashes, on_lost,
+        retry)
     VALUES (new_id, enqueue.kind, payload, label, unique_key, 'holdfast:sql', timestamp,
         (options->>'max_attempts')::integer, (options->>'max_crashes')::integer, options->>'on_lost',
         CASE WHEN json_typeof(options->'retry') = 'object' THEN options->'retry' END);

@@ -100,7 +100,8 @@ CREATE INDEX holdfast_job_key ON holdfast_job (key, id) WHERE key IS NOT NULL;
 -- The present state of a job.
 CREATE TABLE holdfast_live (
     id INTEGER PRIMARY KEY,
-    state TEXT NOT NULL CHECK (state = 'ready' OR state = 'running' OR state = 'held' OR state = 'waiting' OR state = 'scheduled'),
+    state TEXT NOT NULL CHECK (state = 'ready' OR state = 'running' OR state = 'held' OR state = 'waiting'
+        OR state = 'scheduled'),
     queue TEXT NOT NULL,
     kind TEXT NOT NULL,
     priority INTEGER NOT NULL,
@@ -243,12 +244,13 @@ CREATE VIEW holdfast_live_view AS
     FROM holdfast_live AS live LEFT JOIN holdfast_job AS job ON job.id = live.id
     LEFT JOIN holdfast_progress AS progress ON progress.job_id = live.id;
 CREATE VIEW holdfast_finished_view AS
-    SELECT finished.id, finished.kind, finished.queue, finished.state, finished.priority, finished.due_at, job.label, job.tags,
-        job.key, job.payload, job.parent_id, job.actor, job.created_at, finished.attempts, job.max_attempts,
+    SELECT finished.id, finished.kind, finished.queue, finished.state, finished.priority, finished.due_at, job.label,
+        job.tags, job.key, job.payload, job.parent_id, job.actor, job.created_at, finished.attempts, job.max_attempts,
         finished.crashes, job.max_crashes, job.on_lost, job.retry, job.after_when, job.after_failed, finished.token,
-        0 AS poison_suspect, NULL AS requested, finished.worker, NULL AS claimed_at, finished.started_at, NULL AS lease_expires_at,
-        NULL AS note, finished.finished_at, finished.reason, finished.error, finished.result, progress.done AS progress_done,
-        progress.total AS progress_total, progress.message AS progress_message, progress.checkpoint, 1 AS is_finished
+        0 AS poison_suspect, NULL AS requested, finished.worker, NULL AS claimed_at, finished.started_at,
+        NULL AS lease_expires_at, NULL AS note, finished.finished_at, finished.reason, finished.error,
+        finished.result, progress.done AS progress_done, progress.total AS progress_total,
+        progress.message AS progress_message, progress.checkpoint, 1 AS is_finished
     FROM holdfast_finished AS finished LEFT JOIN holdfast_job AS job ON job.id = finished.id
     LEFT JOIN holdfast_progress AS progress ON progress.job_id = finished.id;
 
