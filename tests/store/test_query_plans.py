@@ -1,4 +1,4 @@
-"""No statement depends on what the planner happens to know, or on how many jobs there are."""
+"""The plan of a statement depends neither on statistics nor on the number of jobs."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from tests.support.query_plans import BigPostgres, BigSqlite, Cost, Layout
 
 WORKER = WorkerId("w2")
 MINE = {"queues": ["mine", "other"], "kinds": ["mail", "post"]}
-#: The operations deal with a hundred jobs at most; this is what a job may cost, and a call besides.
+#: Limits for an operation on at most a hundred jobs: a share per job, plus a share per call.
 PAGES = 40 * 100 + 200
 ROWS = 20 * 100 + 500
 STEPS = 1000 * 100 + 20_000
 
 
 def leases(layout: Layout, *, token: int = 1) -> list[Lease]:
-    """What a worker holds that claimed the first running jobs."""
+    """The leases of a worker that claimed the first running jobs."""
     now = datetime.now(UTC)
     ids = layout.ids("running")
     return [Lease(job_id, Token(token), "mail", "mine", "{}", 1, False, False, 0, now, None) for job_id in ids]
@@ -58,7 +58,7 @@ def enqueue(make):
 
 
 def action(name: str, block: str, *args):
-    """What a person does to the first hundred jobs of a block."""
+    """An action on the first hundred jobs of a block."""
     return lambda store, layout: getattr(store.control, name)(
         Selector(ids=tuple(layout.ids(block))), *args, actor="ann"
     )
@@ -81,9 +81,9 @@ def count(**selected):
 
 
 def keyed(n: int, layout: Layout) -> NewJob:
-    """Most keys are those of ended jobs, and free; some are taken, some new."""
-    place = {0: 20 * n + 1, 1: 20 * n + 2}.get(n % 20, 20 * n)
-    return NewJob(kind="mail", unique=Unique(f"key-{place}"), on_conflict=OnConflict.REPLACE)
+    """Most keys belong to finished jobs and are free; some are taken, some new."""
+    number = {0: 20 * n + 1, 1: 20 * n + 2}.get(n % 20, 20 * n)
+    return NewJob(kind="mail", unique=Unique(f"key-{number}"), on_conflict=OnConflict.REPLACE)
 
 
 def get_unknown(store: Store, layout: Layout) -> None:
@@ -236,7 +236,7 @@ SERVERS = [name for name in available() if name in JOBS]
 
 @pytest.fixture(scope="module")
 def postgres_stores():
-    """The store on each server, filled when a test asks for it: those of one server run in one process."""
+    """The store on each server, filled at its first use: the tests of one server run in one process."""
     filled: dict[str, BigPostgres] = {}
 
     def store(name):
@@ -296,7 +296,7 @@ def test_sqlite_touches_only_what_it_needs(big_sqlite, operation):
 @pytest.mark.parametrize("backend", ["sqlite", "postgres"])
 def test_every_statement_is_observed(sqlite, backend):
     """A statement on a table that grows belongs to an operation whose plans are tested."""
-    asked = {cost.statement for operation in OPERATIONS for cost in observed(sqlite, operation)}
+    observed_names = {cost.statement for operation in OPERATIONS for cost in observed(sqlite, operation)}
     known = sql.statements(backend)
     conditions = {
         name
@@ -305,11 +305,11 @@ def test_every_statement_is_observed(sqlite, backend):
     }
     assert (
         known.keys() - conditions - SMALL - UNSEEN - DATABASE - BATCHES - SCHEDULES
-        == asked - SMALL - UNSEEN - BATCHES - SCHEDULES
+        == observed_names - SMALL - UNSEEN - BATCHES - SCHEDULES
     )
 
 
 def observed(big: BigPostgres | BigSqlite, operation: str) -> list[Cost]:
     costs = big.observe(OPERATIONS[operation])
-    assert costs, "the operation asked for nothing"
+    assert costs, "the operation ran no statement"
     return costs
