@@ -147,7 +147,7 @@ def fill_idle(app: holdfast.Holdfast, url: str, count: int) -> None:
         later = int((datetime.now(UTC) + timedelta(days=365)).timestamp() * 1e6)
         connection.execute(
             "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < ?)"
-            " INSERT INTO holdfast_schedule (name, definition, next_at, look_at, actor, created_at, changed_at)"
+            " INSERT INTO holdfast_schedule (name, definition, next_at, check_at, actor, created_at, changed_at)"
             " SELECT 'idle ' || n, ?, ? + n, ? + n, 'bench', 0, 0 FROM n",
             (count, one.definition, later, later),
         )
@@ -158,7 +158,7 @@ def fill_idle(app: holdfast.Holdfast, url: str, count: int) -> None:
 
     with psycopg.connect(url, autocommit=True) as server:
         server.execute(
-            "INSERT INTO holdfast.schedule (name, definition, next_at, look_at, actor, created_at, changed_at)"
+            "INSERT INTO holdfast.schedule (name, definition, next_at, check_at, actor, created_at, changed_at)"
             " SELECT 'idle ' || n, %s::json, later, later, 'bench', now(), now()"
             " FROM generate_series(1, %s) AS n, LATERAL (SELECT now() + interval '1 year' + n * interval '1 s') AS t (later)",
             (one.definition, count),

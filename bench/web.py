@@ -34,7 +34,7 @@ from holdfast.web import asgi
 #: What was promised: statements and milliseconds for a page, seconds until the first page of a new server.
 STATEMENTS, PAGE_MS, FIRST_S = 5, 300.0, 1.5
 #: One statement of each request looks who is at the door.
-DOOR = "look_at_door"
+DOOR = "get_access_state"
 
 #: Finished jobs have ended over a day, the last ones now; every fiftieth is dead.
 _FILL = """
@@ -53,11 +53,11 @@ INSERT INTO holdfast.live (id, state, queue, kind, priority, due_at)
 SELECT %(finished)s + n, 'ready', 'queue-' || n %% 10, 'kind-' || n %% 20, 0, now()
 FROM generate_series(1, %(ready)s) AS n;
 
-INSERT INTO holdfast.batch (identity, generation, kind, arguments, source, state, total, passes, options, actor,
+INSERT INTO holdfast.batch (identity, generation, kind, arguments, source, state, total, run_number, options, actor,
     created_at, started_at)
 VALUES ('fill', 1, 'resync', '{}', 'range 1-n', 'stopped', %(units)s, 1, '{}', 'fill', now(), now());
 
-INSERT INTO holdfast.unit (batch_id, key, place, state, passes, attempts, label, error)
+INSERT INTO holdfast.unit (batch_id, key, position, state, run_number, attempts, label, error)
 SELECT 1, n::text, n, CASE WHEN n %% 100 = 0 THEN 'failed' WHEN n %% 10 = 0 THEN 'pending' ELSE 'done' END, 1, 1,
     CASE WHEN n %% 3 = 0 THEN 'new' END, CASE WHEN n %% 100 = 0 THEN 'ValueError: message ' || n END
 FROM generate_series(1, %(units)s) AS n;
@@ -66,8 +66,8 @@ INSERT INTO holdfast.unit_count
 SELECT 1, 0, CASE WHEN state = 'done' THEN 'done' ELSE 'failed' END, count(*)
 FROM holdfast.unit WHERE state <> 'pending' GROUP BY 3;
 
-INSERT INTO holdfast.schedule (name, definition, cursor, next_at, look_at, actor, created_at, changed_at)
-SELECT 'schedule-' || n, '{"kind": "kind-1", "cron": "*/5 * * * *"}', now(), now() + interval '1 hour',
+INSERT INTO holdfast.schedule (name, definition, cursor, next_at, check_at, actor, created_at, changed_at)
+SELECT 'schedule-' || n, '{"kind": "kind-1", "when": {"cron": "*/5 * * * *"}}', now(), now() + interval '1 hour',
     now() + interval '1 hour', 'fill', now(), now()
 FROM generate_series(1, %(schedules)s) AS n;
 

@@ -35,7 +35,7 @@ class Hold:
     worker: str
     lease: Lease
     lapses: datetime
-    marked: bool
+    started: bool
     #: A person wants it to end; the next renewal must say so.
     cancelled: bool = False
 
@@ -65,13 +65,13 @@ class Referee:
         self, worker: str, leases: Sequence[Lease], now: datetime, lease_duration: timedelta, *, mark: bool
     ) -> None:
         for lease in leases:
-            self._grant(worker, lease, now + lease_duration, marked=mark or lease.marked)
+            self._grant(worker, lease, now + lease_duration, started=mark or lease.started)
         for queue, limit in self.limits.items():
             running = sum(hold.lease.queue == queue for hold in self.holds.values())
             if running > limit and any(lease.queue == queue for lease in leases):
                 raise Broken("I8", f"{running} jobs of queue {queue} run, {limit} may")
 
-    def _grant(self, worker: str, lease: Lease, lapses: datetime, *, marked: bool) -> None:
+    def _grant(self, worker: str, lease: Lease, lapses: datetime, *, started: bool) -> None:
         job_id, known = lease.job_id, self.jobs.get(lease.job_id)
         if known is None:
             raise Broken("I2", f"job {job_id} was handed out, and nobody asked for it")
@@ -85,7 +85,7 @@ class Referee:
             raise Broken("I12", f"job {job_id} was started from queue {lease.queue}, which is paused")
         self._may_start(lease, known)
         known.token = lease.token
-        self.holds[job_id] = Hold(worker, lease, lapses, marked)
+        self.holds[job_id] = Hold(worker, lease, lapses, started)
 
     def _may_start(self, lease: Lease, known: Known) -> None:
         job_id = lease.job_id
@@ -124,7 +124,7 @@ class Referee:
                     raise Broken("J14", f"job {lease.job_id} is to be cancelled, and its holder was not told")
 
     def marked(self, lease: Lease) -> None:
-        self.holds[lease.job_id].marked = True
+        self.holds[lease.job_id].started = True
 
     def finished(self, lease: Lease, *, done: bool, failed: bool, lost: bool = False) -> None:
         known = self.jobs[lease.job_id]
@@ -146,7 +146,7 @@ class Referee:
             if each.token <= known.token:
                 raise Broken("I3", f"the token of job {each.job_id} was not raised by the take-over")
             known.token = each.token
-            if hold.marked:
+            if hold.started:
                 known.spent += 1
                 known.crashes += 1
         expired = [job_id for job_id, hold in self.holds.items() if hold.lapses < now]

@@ -175,7 +175,11 @@ def _run(world: World, store: Store, run: BatchRun, request: NextUnits) -> int:
         world.effects[f"{run.batch.id}:{unit.key}"] += 1
         ends.append(
             UnitOutcome(
-                key=unit.key, place=unit.place, state=UnitState.DONE, before=unit.state, attempts=unit.attempts + 1
+                key=unit.key,
+                position=unit.position,
+                state=UnitState.DONE,
+                before=unit.state,
+                attempts=unit.attempts + 1,
             )
         )
     if ends:
@@ -290,8 +294,8 @@ def _out_of_order(world: World, store: Store) -> None:
     run = begin(world, store)
     *hand, last = store.batches.flush(run, next_units=NextUnits(candidates=keys(KEYS), limit=9)).taken
     world.effects[f"{run.batch.id}:{last.key}"] += 1
-    end = UnitOutcome(key=last.key, place=last.place, state=UnitState.DONE, before=last.state)
-    store.batches.flush(run, [end], NextUnits(in_hand=[(unit.key, unit.place) for unit in hand]))
+    end = UnitOutcome(key=last.key, position=last.position, state=UnitState.DONE, before=last.state)
+    store.batches.flush(run, [end], NextUnits(in_hand=[(unit.key, unit.position) for unit in hand]))
 
 
 def _conclude(world: World, store: Store) -> None:
@@ -336,7 +340,9 @@ def _inbox(world: World, store: Store) -> None:
     for unit in store.batches.flush(run, next_units=NextUnits(candidates=keys(KEYS), limit=9)).taken:
         world.effects[f"{run.batch.id}:{unit.key}"] += 1
         handed = HandedResult(BOX, "{}")
-        end = UnitOutcome(key=unit.key, place=unit.place, state=UnitState.RUNNING, before=unit.state, handed=handed)
+        end = UnitOutcome(
+            key=unit.key, position=unit.position, state=UnitState.RUNNING, before=unit.state, handed=handed
+        )
         store.batches.flush(run, [end])
     store.batches.end(run, None, len(KEYS), complete=True)
     store.leases.settle(run.lease, Done())

@@ -213,7 +213,7 @@ class Simulation:
             for lease in [lease for lease in worker.held if lease.job_id not in kept]:
                 worker.drop(lease)
             for job_id in kept & worker.begun:
-                self.referee.holds[job_id].marked = True
+                self.referee.holds[job_id].started = True
 
     def do_give_back(self, a: int, b: int, c: int) -> None:
         worker = self._awake(a)
@@ -324,7 +324,7 @@ class Simulation:
             state = states[(c + place) % 4]
             if state is UnitState.DONE:
                 self.referee.effects[run.batch.id, unit.key] += 1
-            ends.append(UnitOutcome(key=unit.key, place=unit.place, state=state, before=unit.state, attempts=1))
+            ends.append(UnitOutcome(key=unit.key, position=unit.position, state=state, before=unit.state, attempts=1))
         keys = [(unit_key(n), n) for n in range(UNITS)]
         try:
             flushed = self.store.batches.flush(run, ends, NextUnits(candidates=keys, limit=b % 4))
@@ -429,7 +429,7 @@ class Simulation:
 
     def _marked(self, lease: Lease) -> bool:
         hold = self.referee.holds.get(lease.job_id)
-        return lease.marked or (hold is not None and hold.marked)
+        return lease.started or (hold is not None and hold.started)
 
     def _try(self, lease: Lease, what: str, write: Callable[[], object]) -> bool:
         try:

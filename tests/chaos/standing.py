@@ -88,7 +88,7 @@ def _keys(execute: Execute) -> Iterator[tuple[str, str]]:
 
 def _counters(execute: Execute) -> Iterator[tuple[str, str]]:
     counted: dict[int, Counter[str]] = defaultdict(Counter)
-    for batch_id, name, n in execute("SELECT batch_id, name, n FROM holdfast.unit_count"):
+    for batch_id, name, n in execute("SELECT batch_id, name, count FROM holdfast.unit_count"):
         counted[batch_id][name] += n
     real: dict[int, Counter[str]] = defaultdict(Counter)
     for batch_id, state, n in execute("SELECT batch_id, state, count(*) FROM holdfast.unit GROUP BY batch_id, state"):

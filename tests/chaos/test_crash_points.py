@@ -101,7 +101,7 @@ BATCH_WRITES = {
 
 
 def _end(key, place):
-    return UnitOutcome(key=key, place=place, state=UnitState.DONE)
+    return UnitOutcome(key=key, position=place, state=UnitState.DONE)
 
 
 @pytest.mark.parametrize("name", [*WRITES, *BATCH_WRITES])

@@ -36,7 +36,7 @@ class ModelJob:
     crashes: int = 0
     token: int = 0
     poison_suspect: bool = False
-    marked: bool = False
+    started: bool = False
     requested: ControlRequest | None = None
     worker: str | None = None
     lapses: datetime | None = None
@@ -52,7 +52,7 @@ class ModelJob:
 
     def leave(self) -> None:
         """Nobody holds it any more."""
-        self.marked, self.worker, self.lapses = False, None, None
+        self.started, self.worker, self.lapses = False, None, None
 
     def seen(self) -> tuple[object, ...]:
         """What must agree with the store."""
@@ -114,7 +114,7 @@ class Model:
     def _lease(self, job: ModelJob, worker: str, lease_duration: timedelta, *, mark: bool) -> None:
         job.state, job.worker, job.lapses = State.RUNNING, worker, self.now + lease_duration
         job.token += 1
-        job.marked = mark
+        job.started = mark
         job.attempts += mark
 
     def holds(self, job_id: int, token: int) -> bool:
@@ -123,14 +123,14 @@ class Model:
 
     def mark(self, job_id: int) -> None:
         job = self.jobs[job_id]
-        job.attempts += not job.marked
-        job.marked = True
+        job.attempts += not job.started
+        job.started = True
 
     def release(self, job_id: int) -> None:
         job = self.jobs[job_id]
-        if not job.marked and job.requested:
+        if not job.started and job.requested:
             self.settle(job_id, Released())
-        elif not job.marked:
+        elif not job.started:
             job.state = State.READY
             job.leave()
 
@@ -147,7 +147,7 @@ class Model:
             job.due = self.now + verdict.delay
         job.ends += 1
         if verdict.state.finished:
-            job.requested, job.marked, job.lapses = None, False, None
+            job.requested, job.started, job.lapses = None, False, None
             self.tell(job)
         else:
             job.requested = None
@@ -168,7 +168,7 @@ class Model:
     def _standing(self, job: ModelJob) -> JobNumbers:
         return JobNumbers(
             JobId(job.id), job.kind, job.queue, Token(job.token), job.attempts, job.max_attempts, job.crashes, 3,
-            job.on_lost, None, job.marked, job.requested, False, WorkerId(job.worker or ""), None, None,
+            job.on_lost, None, job.started, job.requested, False, WorkerId(job.worker or ""), None, None,
         )  # fmt: skip
 
     # -- needs -----------------------------------------------------------------------------

@@ -134,8 +134,8 @@ class StoreMachine(RuleBasedStateMachine):
             worker, queues=QUEUES, kinds=kinds, limit=limit, mark=mark, lease_duration=TERM
         )
         expected = self.model.claim(worker, kinds, limit, TERM, mark=mark)
-        assert [(lease.job_id, lease.token, lease.marked) for lease in leases] == [
-            (job.id, job.token, job.marked) for job in expected
+        assert [(lease.job_id, lease.token, lease.started) for lease in leases] == [
+            (job.id, job.token, job.started) for job in expected
         ]
         return multiple(*leases)
 

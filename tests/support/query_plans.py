@@ -1,7 +1,7 @@
-"""Stores full of jobs, and what each statement of an operation costs on them.
+"""Stores full of jobs, and the cost of each statement of an operation on them.
 
-The operations are the store's own: an :class:`Observed` backend explains every statement
-that they ask for, in the transaction in which it then runs, and nothing is kept.
+The operations are the store's own: an :class:`Observed` backend explains every statement in
+the transaction in which it then runs, and rolls back.
 """
 
 from __future__ import annotations
@@ -33,14 +33,16 @@ from holdfast.store.sqlite.backend import SqliteBackend
 DATABASE = "holdfast_plans"
 #: Tables that grow with the number of jobs.
 BIG = {"job", "live", "finished", "dependency", "key", "attempt", "event", "progress"}
+#: Aliases of such tables in the statements for SQLite.
+ALIASES = {"candidate", "existing", "dependent", "own", "other", "queued"}
 
 
 class Layout(Struct, frozen=True, kw_only=True):
-    """Which jobs there are. Live jobs have the odd ids and ended ones the even ids.
+    """The jobs of a store. Live jobs have odd ids and finished ones even ids.
 
-    The live ones stand in blocks, the oldest first: running, ready in the worker's queues,
-    scheduled, waiting, held, ready in a queue that nobody serves. So a list that walks all
-    jobs back from the newest passes a large block before it meets any but the last.
+    Live jobs come in blocks, the oldest first: running, ready in the worker's queues,
+    scheduled, waiting, held, ready in a queue without a worker. A list that walks all jobs
+    back from the newest passes a large block before it meets any block but the last.
     """
 
     finished: int
@@ -56,18 +58,18 @@ class Layout(Struct, frozen=True, kw_only=True):
         return self.running + self.mine + self.scheduled + self.waiting + self.held + self.later
 
     def first(self, block: str) -> int:
-        """The place of the first job of a block, counted over the live jobs from 1."""
+        """Return the position of the first job of a block, counted over the live jobs from 1."""
         names = ("running", "mine", "scheduled", "waiting", "held", "later")
         return 1 + sum(getattr(self, name) for name in names[: names.index(block)])
 
     def ids(self, block: str, count: int = 100) -> list[JobId]:
-        """The first ids of a block of live jobs, or of the ended ones."""
+        """Return the first ids of a block of live jobs, or of the finished ones."""
         if block == "finished":
             return [JobId(2 * n) for n in range(1, count + 1)]
         return [JobId(2 * n - 1) for n in range(self.first(block), self.first(block) + count)]
 
 
-#: One text for both backends: at(n) is the moment n seconds from now, series holds 1, 2, 3, …
+#: One text for both backends: at(n) is the time n seconds from now, series holds 1, 2, 3, …
 LOAD = """
 INSERT INTO holdfast.queue (name, run_limit) VALUES ('narrow', 200);
 INSERT INTO holdfast.job (id, kind, payload, label, key, actor, created_at, on_lost, after_when, after_failed)
@@ -106,14 +108,14 @@ INSERT INTO holdfast.progress (job_id, done, at) SELECT n, 1, at(0) FROM series 
 
 
 def load_script(layout: Layout) -> str:
-    """The text that fills a store as *layout* says."""
-    places = {block: layout.first(block) for block in ("scheduled", "waiting", "held", "later")}
-    values = {"live": layout.live, "finished": layout.finished, "running": layout.running, **places}
-    return re.sub(r"\$(\w+)", lambda found: str(values[found[1]]), LOAD)
+    """Return the script that fills a store with *layout*."""
+    positions = {block: layout.first(block) for block in ("scheduled", "waiting", "held", "later")}
+    values = {"live": layout.live, "finished": layout.finished, "running": layout.running, **positions}
+    return re.sub(r"\$(\w+)", lambda match: str(values[match[1]]), LOAD)
 
 
 class Cost(Struct, frozen=True):
-    """What one statement did: *work* is in pages (PostgreSQL) or in steps of the machine (SQLite)."""
+    """The cost of one statement: *work* is in pages (PostgreSQL) or in bytecode steps (SQLite)."""
 
     statement: str
     work: int
@@ -132,24 +134,24 @@ class Observed:
         self,
         explain: Callable[[Query], Cost],
         perform: Callable[[Statement], list[Any]],
-        drawn: Callable[[int], list[JobId] | None],
+        allocate_ids: Callable[[int], list[JobId] | None],
     ) -> None:
         self.costs: list[Cost] = []
-        self.draw_ids = drawn
+        self.draw_ids = allocate_ids
         self._explain = explain
         self._perform = perform
 
-    def run(self, ask: Query, *, repeatable: bool = False, timeout: timedelta | None = None) -> list[Any]:
-        return self._do(ask)
+    def run(self, query: Query, *, repeatable: bool = False, timeout: timedelta | None = None) -> list[Any]:
+        return self._do(query)
 
-    def fetch(self, ask: Query) -> list[Any]:
-        return self._do(ask)
+    def look(self, query: Query) -> list[Any]:
+        return self._do(query)
 
     def notify(self) -> None:
-        """Nobody listens."""
+        """Do nothing: there is no listener."""
 
-    def write(self, flow, /, *args, **kwargs):
-        return run_operation(flow(*args, **kwargs), self._do)
+    def write(self, operation, /, *args, **kwargs):
+        return run_operation(operation(*args, **kwargs), self._do)
 
     read = write
 
@@ -160,9 +162,9 @@ class Observed:
 
 
 class BigPostgres:
-    """A PostgreSQL database of its own, with the planner's statistics of several moments at hand."""
+    """A PostgreSQL database of its own, with planner statistics of several situations."""
 
-    #: Nobody has looked; a few jobs, and none ran; a few, and all ran; no live ones any more; all as it is.
+    #: Never analysed; a few jobs, none running; a few, all running; no live jobs any more; up to date.
     STATISTICS = ("empty", "idle", "busy", "drained", "fresh")
 
     def __init__(self, server_url: str, *, jobs: int = 1_000_000) -> None:
@@ -188,9 +190,9 @@ class BigPostgres:
     def close(self) -> None:
         self._connection.close()
 
-    def use_statistics(self, timestamp: str) -> None:
-        """Let the planner know what it knew at *moment*, one of :attr:`STATISTICS`."""
-        shelf = _shelf(timestamp)
+    def use_statistics(self, situation: str) -> None:
+        """Give the planner the statistics of a situation, one of :attr:`STATISTICS`."""
+        shelf = _shelf(situation)
         with self._connection.transaction():
             self._run(f"DELETE FROM pg_statistic WHERE starelid::bigint IN ({_OURS})")
             self._run(
@@ -199,44 +201,44 @@ class BigPostgres:
             )
             self._run(
                 "UPDATE pg_class SET relpages = kept.relpages, reltuples = kept.reltuples, relallvisible = 0"
-                f" FROM kept_sizes AS kept WHERE kept.timestamp = '{timestamp}' AND kept.oid = pg_class.oid"
+                f" FROM kept_sizes AS kept WHERE kept.situation = '{situation}' AND kept.oid = pg_class.oid"
             )
 
     def observe(self, operation: Callable[[Store, Layout], Any]) -> list[Cost]:
-        """Do *operation*, and undo it."""
+        """Run *operation* and roll it back."""
         backend = Observed(
             self._explain,
             lambda step: self._statements.perform(self._connection, step),
             lambda count: [JobId(10**9 + n) for n in range(count)],
         )
-        # A statement that takes too long is the last of the costs, and says so.
+        # A statement that times out is the last of the costs, with the figure NEVER.
         with suppress(psycopg.errors.QueryCanceled), self._connection.transaction(force_rollback=True):
             self._run("SET LOCAL statement_timeout = '120s'")
             operation(Store(backend), self.layout)
         return backend.costs
 
-    def _explain(self, ask: Query) -> Cost:
-        """Run *ask* as a statement that was prepared on a worker's connection, with the same types."""
-        text, values = self._numbered(ask)
+    def _explain(self, query: Query) -> Cost:
+        """Run *query* as a prepared statement, with the types that a worker's connection uses."""
+        text, values = self._numbered(query)
         types = ", ".join(self._types(values))
-        given = psycopg.ClientCursor(self._connection).mogrify(", ".join(["%s"] * len(values)), values)
-        execute = f"EXECUTE asked {f'({given})' if given else ''}"
-        self._run(f"PREPARE asked {f'({types})' if types else ''} AS {text}")
+        arguments = psycopg.ClientCursor(self._connection).mogrify(", ".join(["%s"] * len(values)), values)
+        execute = f"EXECUTE explained {f'({arguments})' if arguments else ''}"
+        self._run(f"PREPARE explained {f'({types})' if types else ''} AS {text}")
         try:
             with self._connection.transaction(force_rollback=True):
-                found = self._run(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {execute}")
+                plan = self._run(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {execute}")
         except psycopg.errors.QueryCanceled:
-            found = self._run(f"EXPLAIN (FORMAT JSON) {execute}")
-        self._run("DEALLOCATE asked")
-        return _postgres_cost(ask.name, found[0][0][0])
+            plan = self._run(f"EXPLAIN (FORMAT JSON) {execute}")
+        self._run("DEALLOCATE explained")
+        return _postgres_cost(query.name, plan[0][0][0])
 
-    def _numbered(self, ask: Query) -> tuple[str, list[Any]]:
-        text = self._statements.text(ask).decode()
-        given = to_postgres(ask.parameters)
+    def _numbered(self, query: Query) -> tuple[str, list[Any]]:
+        text = self._statements.text(query).decode()
+        parameters = to_postgres(query.parameters)
         names = list(dict.fromkeys(re.findall(r"%\((\w+)\)s", text)))
         for number, name in enumerate(names, start=1):
             text = text.replace(f"%({name})s", f"${number}")
-        return text.replace("%%", "%"), [given[name] for name in names]
+        return text.replace("%%", "%"), [parameters[name] for name in names]
 
     def _types(self, values: list[Any]) -> list[str]:
         if not values:
@@ -255,51 +257,54 @@ class BigPostgres:
         names = ", ".join(f"holdfast.{table}" for table in self._tables if table != "meta")
         self._run("SET statement_timeout = 0")
         few = Layout(finished=4, running=0, mine=5, scheduled=0, waiting=0, held=0, later=0)
-        moments = {"idle": few, "busy": Layout(finished=4, running=5, mine=0, scheduled=0, waiting=0, held=0, later=0)}
+        situations = {
+            "idle": few,
+            "busy": Layout(finished=4, running=5, mine=0, scheduled=0, waiting=0, held=0, later=0),
+        }
         for table in self._tables:
             self._run(f"ALTER TABLE holdfast.{table} SET (autovacuum_enabled = false)")
         self._run(_HELPERS)
         self._run(f"INSERT INTO series SELECT generate_series(1, {self.layout.live + self.layout.finished})")
         self._keep("empty")
-        for timestamp, layout in {**moments, "fresh": self.layout}.items():
+        for situation, layout in {**situations, "fresh": self.layout}.items():
             with self._connection.transaction():
                 self._run(f"TRUNCATE {names}")
                 self._run(load_script(layout))
             self._run(f"ANALYZE {names}")
-            self._keep(timestamp)
+            self._keep(situation)
         self._keep("drained")
         self._run(
-            "UPDATE kept_sizes AS kept SET reltuples = 0 FROM pg_class WHERE kept.timestamp = 'drained'"
+            "UPDATE kept_sizes AS kept SET reltuples = 0 FROM pg_class WHERE kept.situation = 'drained'"
             " AND pg_class.oid = kept.oid AND (pg_class.relname = 'live' OR pg_class.relname LIKE 'live%')"
         )
 
-    def _keep(self, timestamp: str) -> None:
-        """Lay the statistics of this moment aside, under the ids of tables that do not exist."""
+    def _keep(self, situation: str) -> None:
+        """Store the present statistics under the ids of tables that do not exist."""
         self._run(
-            f"INSERT INTO pg_statistic SELECT (starelid::bigint + {_shelf(timestamp)})::oid, {_REST}"
+            f"INSERT INTO pg_statistic SELECT (starelid::bigint + {_shelf(situation)})::oid, {_REST}"
             f" FROM pg_statistic WHERE starelid::bigint IN ({_OURS})"
         )
         self._run(
-            f"INSERT INTO kept_sizes SELECT '{timestamp}', oid, relpages, reltuples FROM pg_class WHERE oid IN ({_OURS})"
+            f"INSERT INTO kept_sizes SELECT '{situation}', oid, relpages, reltuples FROM pg_class WHERE oid IN ({_OURS})"
         )
 
 
-#: The figure of a statement that did not come to its end.
+#: The figure of a statement that did not finish.
 NEVER = 10**9
 _UNKNOWN = 705  # the type of a parameter that psycopg leaves open
 _OURS = "SELECT oid::bigint FROM pg_class WHERE relnamespace = 'holdfast'::regnamespace AND relkind IN ('r', 'i')"
 _SLOTS = [f"{part}{n}" for part in ("stakind", "staop", "stacoll", "stanumbers", "stavalues") for n in range(1, 6)]
 _REST = ", ".join(["staattnum", "stainherit", "stanullfrac", "stawidth", "stadistinct", *_SLOTS])
 _HELPERS = """
-CREATE TABLE kept_sizes (timestamp text, oid oid, relpages integer, reltuples real);
+CREATE TABLE kept_sizes (situation text, oid oid, relpages integer, reltuples real);
 CREATE UNLOGGED TABLE series (n integer);
 CREATE FUNCTION at(seconds bigint) RETURNS timestamptz LANGUAGE sql STABLE
     AS $$ SELECT now() + seconds * interval '1 second' $$;
 """
 
 
-def _shelf(timestamp: str) -> int:
-    return 10**8 * (1 + BigPostgres.STATISTICS.index(timestamp))
+def _shelf(situation: str) -> int:
+    return 10**8 * (1 + BigPostgres.STATISTICS.index(situation))
 
 
 def _postgres_cost(statement: str, explained: dict[str, Any]) -> Cost:
@@ -332,8 +337,8 @@ def _touched(node: dict[str, Any]) -> int:
 
 def _outline(node: dict[str, Any], depth: int = 0) -> Iterator[str]:
     words = [node["Node Type"], node.get("Relation Name"), node.get("Index Name"), node.get("Index Cond")]
-    told = f"rows={_touched(node)} expected={node['Plan Rows']} pages={_pages(node)}"
-    yield "  " * depth + " ".join(word for word in words if word) + f" [{told}]"
+    figures = f"rows={_touched(node)} expected={node['Plan Rows']} pages={_pages(node)}"
+    yield "  " * depth + " ".join(word for word in words if word) + f" [{figures}]"
     for child in node.get("Plans", []):
         yield from _outline(child, depth + 1)
 
@@ -363,8 +368,8 @@ class BigSqlite:
     def close(self) -> None:
         self._connection.close()
 
-    def use_statistics(self, timestamp: str) -> None:
-        if timestamp == "fresh":
+    def use_statistics(self, situation: str) -> None:
+        if situation == "fresh":
             self._connection.execute("ANALYZE")
         else:
             with suppress(sqlite3.OperationalError):
@@ -373,7 +378,7 @@ class BigSqlite:
         self._connection.execute("ANALYZE sqlite_schema")
 
     def observe(self, operation: Callable[[Store, Layout], Any]) -> list[Cost]:
-        """Do *operation*, and undo it."""
+        """Run *operation* and roll it back."""
         backend = Observed(self._explain, self._perform, lambda _count: None)
         self._connection.execute("BEGIN")
         try:
@@ -385,20 +390,20 @@ class BigSqlite:
     def _perform(self, step: Statement) -> list[Any]:
         return sqlite_statements.perform(self._connection, step, now=self._now)
 
-    def _explain(self, ask: Query) -> Cost:
-        parameters = {name: sqlite_statements.to_sql(value) for name, value in ask.parameters.items()}
+    def _explain(self, query: Query) -> Cost:
+        parameters = {name: sqlite_statements.to_sql(value) for name, value in query.parameters.items()}
         lines = [
             row[3]
-            for part in sqlite_statements._parts(ask.name, ask.where)
+            for text in sqlite_statements.split_statement(query.name, query.where)
             for row in self._connection.execute(
-                f"EXPLAIN QUERY PLAN {part}", {**parameters, "now": to_micros(self._now)}
+                f"EXPLAIN QUERY PLAN {text}", {**parameters, "now": to_micros(self._now)}
             )
         ]
         walked = {line for line in lines if _walks(line)}
-        return Cost(ask.name, self._steps(ask), 0, walked, False, "\n".join(lines))
+        return Cost(query.name, self._steps(query), 0, walked, False, "\n".join(lines))
 
-    def _steps(self, ask: Query) -> int:
-        """How many instructions of SQLite's machine *ask* takes, to the nearest hundred."""
+    def _steps(self, query: Query) -> int:
+        """Return the number of SQLite instructions of *query*, rounded to hundreds."""
         ticks = 0
 
         def tick() -> int:
@@ -409,7 +414,7 @@ class BigSqlite:
         self._connection.execute("SAVEPOINT explained")
         self._connection.set_progress_handler(tick, 100)
         try:
-            self._perform(ask)
+            self._perform(query)
         finally:
             self._connection.set_progress_handler(None, 0)
             self._connection.execute("ROLLBACK TO explained")
@@ -429,8 +434,8 @@ class BigSqlite:
 
 
 def _walks(line: str) -> bool:
-    """Whether a line of the plan goes through a whole big table; the index of running jobs is small."""
-    found = re.match(r"SCAN (\w+)", line)
-    if not found or "VIRTUAL TABLE" in line or "holdfast_live_running" in line:
+    """Return whether a line of the plan scans a whole big table; the index of running jobs is small."""
+    scan = re.match(r"SCAN (\w+)", line)
+    if not scan or "VIRTUAL TABLE" in line or "holdfast_live_running" in line:
         return False
-    return found[1].removeprefix("holdfast_") in BIG | {"taken", "first", "known"}
+    return scan[1].removeprefix("holdfast_") in BIG | ALIASES

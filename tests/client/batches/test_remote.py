@@ -67,7 +67,7 @@ def test_the_same_call_resumes_the_batch(app, work):
         assert app.run(work.bind(bad=2), range(20), where="workers", output="none").exit_code == 6
         before = Counter(work.made)
         result = app.run(work.bind(bad=2), range(20), where="workers", output="none", max_failures=0)
-    assert (result.exit_code, result.batch.passes, result.batch.generation) == (6, 2, 1)
+    assert (result.exit_code, result.batch.run_number, result.batch.generation) == (6, 2, 1)
     assert Counter(work.made) == before
 
 

@@ -45,7 +45,7 @@ def taken(flushed):
 
 def done(unit, state=UnitState.DONE, **facts):
     return UnitOutcome(
-        key=unit.key, place=unit.place, state=state, before=unit.state, attempts=unit.attempts + 1, **facts
+        key=unit.key, position=unit.position, state=state, before=unit.state, attempts=unit.attempts + 1, **facts
     )
 
 
@@ -92,7 +92,7 @@ def test_a_unit_that_is_over_is_not_taken_again(store):
     assert (taken(flushed), flushed.examined) == ([2], 3)
     leave(store, run, AbortedBy.SIGNAL, complete=False)
     again = begin(store)
-    assert (again.created, again.batch.id, again.batch.passes) == (False, run.batch.id, 2)
+    assert (again.created, again.batch.id, again.batch.run_number) == (False, run.batch.id, 2)
     assert taken(take(store, again, 1, 2, 3)) == [2]
 
 
@@ -148,7 +148,7 @@ def test_one_that_joins_takes_what_the_other_has_not(store):
     run = begin(store)
     take(store, run, 1, 2)
     joined = begin(store, join=True)
-    assert (joined.batch.id, joined.batch.passes) == (run.batch.id, run.batch.passes)
+    assert (joined.batch.id, joined.batch.run_number) == (run.batch.id, run.batch.run_number)
     assert taken(take(store, joined, 1, 2, 3)) == [3]
     batch, _ = leave(store, run, AbortedBy.SIGNAL, complete=False)
     assert batch.state is BatchState.RUNNING, "the other is still at it"
@@ -232,7 +232,7 @@ def test_a_unit_that_kills_its_process_is_set_aside(store):
 def test_units_in_doubt_wait_for_a_person(store):
     """Where the effect of a lost run must not be made twice."""
     run = begin(store)
-    take(store, run, 1, doubt=True)
+    take(store, run, 1, in_doubt_if_lost=True)
     again = begin(store, dead=(run.lease.job_id,))
     assert taken(take(store, again, 1)) == []
     assert check(store, run.batch.id).in_doubt == 1

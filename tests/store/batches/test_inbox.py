@@ -24,7 +24,10 @@ def hand_over(store, *values):
     units = take_units(store, run, *values).taken
     ends = [
         UnitOutcome(
-            key=unit.key, place=unit.place, state=UnitState.RUNNING, handed=HandedResult(BOX, f'{{"n":{unit.key}}}')
+            key=unit.key,
+            position=unit.position,
+            state=UnitState.RUNNING,
+            handed=HandedResult(BOX, f'{{"n":{unit.key}}}'),
         )
         for unit in units
     ]
@@ -103,7 +106,7 @@ def test_labels_and_warnings_count_while_the_result_may_be_of_use(store):
     run = begin(store)
     units = take_units(store, run, 1, 2, 3).taken
     facts = {"state": UnitState.RUNNING, "handed": HandedResult(BOX, "1"), "label": "saved", "warning": "odd"}
-    store.batches.flush(run, [UnitOutcome(key=unit.key, place=unit.place, **facts) for unit in units])
+    store.batches.flush(run, [UnitOutcome(key=unit.key, position=unit.position, **facts) for unit in units])
     leave(store, run)
 
     def counts():

@@ -18,7 +18,7 @@ from tests.store.batches.test_batches import WORKER, begin, keys
 from tests.support.processes import connect
 
 #: They are asked once a run at most, or by a person, and are for all units of one batch.
-WHOLE = {"recount", "gone_units", "cancel_units", "reopen_units", "list_units", "forget_batch"}
+WHOLE = {"recount_units", "skip_missing_units", "cancel_units", "reopen_units", "list_units", "delete_batch"}
 UNITS = 20_000
 
 
@@ -38,7 +38,7 @@ def big(real_database):
 def plan_of(database, store, ask):
     """The plan that the database makes for a statement, as text."""
     if database.name == "sqlite":
-        statement = sql.compose(sql.statements("sqlite"), ask.name, ask.where)
+        statement = sql.compose("sqlite", ask.name, ask.where)
         told = {
             **dict.fromkeys(sql.parameters(statement)),
             "units": "[]",
@@ -97,13 +97,13 @@ def test_a_run_reads_no_more_than_it_takes(big, real_database):
     store, run = big
     seen, perform = [], store.backend.write
     store.backend.write = watching(perform, seen)
-    flushed = store.batches.flush(run, next_units=NextUnits(limit=50))
-    mine = [(unit.key, unit.place) for unit in flushed.taken]
-    store.batches.flush(run, next_units=NextUnits(candidates=keys(*range(50, 100)), in_hand=mine, limit=50))
+    flushed = store.batches.flush(run, ask_for=NextUnits(limit=50))
+    mine = [(unit.key, unit.position) for unit in flushed.taken]
+    store.batches.flush(run, ask_for=NextUnits(candidates=keys(*range(50, 100)), in_hand=mine, limit=50))
     begin(store, "one", dead=(run.lease.job_id,))
     store.backend.write = perform
     names = {ask.name for ask in seen}
-    assert {"open_units", "units_by_key", "suspect_units", "hold_units", "drop_holdings"} <= names
+    assert {"read_pending_units", "get_units", "return_lost_units", "put_in_flight", "delete_in_flight"} <= names
     assert_no_scan(real_database, store, seen)
 
 
@@ -112,12 +112,12 @@ def test_a_look_into_a_ledger_reads_no_more_than_it_shows(big, real_database):
     store, run = big
     batch = {"batch_id": run.batch.id}
     seen = [
-        Query("units_in", {**batch, "state": "failed", "after": "", "limit": 50}),
-        Query("units_waiting", {**batch, "after": -1, "limit": 50}),
-        Query("units_window", {**batch, "after": "", "limit": 50}),
-        Query("unit_errors", {**batch, "after": "", "limit": 50}),
-        Query("batch_parts", {"ids": [run.batch.id]}),
-        Query("turn_units", {**batch, "keys": ["1"], "state": "pending", "before": "failed", "label": None}),
+        Query("list_units_by_state", {**batch, "state": "failed", "after": "", "limit": 50}),
+        Query("list_pending_units", {**batch, "after": -1, "limit": 50}),
+        Query("list_units_window", {**batch, "after": "", "limit": 50}),
+        Query("list_unit_errors", {**batch, "after": "", "limit": 50}),
+        Query("list_batch_details", {"ids": [run.batch.id]}),
+        Query("change_failed_units", {**batch, "keys": ["1"], "state": "pending", "before": "failed", "label": None}),
     ]
     assert_no_scan(real_database, store, seen)
 
@@ -132,7 +132,7 @@ def test_a_shard_and_a_consumer_read_no_more_than_they_take(big, real_database):
     shard = store.batches.join(run.batch.id, lease, owner="{}")
     units = store.batches.flush(shard, next_units=NextUnits(limit=5000)).taken
     ends = [
-        UnitOutcome(key=unit.key, place=unit.place, state=UnitState.RUNNING, handed=HandedResult("box", "1"))
+        UnitOutcome(key=unit.key, position=unit.position, state=UnitState.RUNNING, handed=HandedResult("box", "1"))
         for unit in units
     ]
     store.batches.flush(shard, ends)
@@ -145,9 +145,15 @@ def test_a_shard_and_a_consumer_read_no_more_than_they_take(big, real_database):
     store.inbox.expire()
     store.backend.write = perform
     seen += [
-        Query("take_results", {"inbox": "box", "limit": 2, "lease_duration": timedelta(seconds=1)}),
-        Query("expired_results", {"limit": 2}),
-        Query("retry_units", {"batch_id": 1, "keys": ["1"], "passes": 2, "crashes": 3}),
+        Query("claim_inbox_results", {"inbox": "box", "limit": 2, "lease_duration": timedelta(seconds=1)}),
+        Query("list_expired_inbox_results", {"limit": 2}),
+        Query("retry_units", {"batch_id": 1, "keys": ["1"], "run_number": 2, "crashes": 3}),
     ]
-    assert {"hand_over", "drop_result", "end_result", "shardless", "check_holder"} <= {ask.name for ask in seen}
+    assert {
+        "insert_inbox_results",
+        "delete_inbox_result",
+        "finish_delivered_unit",
+        "list_batches_without_shards",
+        "lock_lease",
+    } <= {ask.name for ask in seen}
     assert_no_scan(real_database, store, seen)

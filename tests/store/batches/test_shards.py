@@ -76,7 +76,7 @@ def test_a_batch_on_the_workers_is_a_conflict(store):
     with pytest.raises(BatchHeld, match="on the workers"):
         begin(store, fresh=True)
     joined = begin(store, join=True)
-    assert joined.batch.passes == batch.passes
+    assert joined.batch.run_number == batch.run_number
     assert work(store, shard(store, batch), limit=1) == [1]
     assert work(store, joined) == [2]
 

@@ -97,12 +97,12 @@ def test_a_sound_store_is_found_sound(store):
 
 
 BREAK = {
-    "job_without_place": "DELETE FROM holdfast.live WHERE id = {held}",
-    "job_in_two_places": "INSERT INTO holdfast.finished (id, state, queue, kind, priority, due_at, attempts, crashes, token,"
+    "find_jobs_without_state": "DELETE FROM holdfast.live WHERE id = {held}",
+    "find_jobs_live_and_finished": "INSERT INTO holdfast.finished (id, state, queue, kind, priority, due_at, attempts, crashes, token,"
     " finished_at) SELECT id, 'done', queue, kind, priority, due_at, 0, 0, 0, due_at FROM holdfast.live WHERE id = {held}",
-    "place_without_job": "DELETE FROM holdfast.job WHERE id = {held}",
-    "waiting_for_nothing": "DELETE FROM holdfast.dependency",
-    "attempts_past_limit": "UPDATE holdfast.live SET attempts = 99 WHERE id = {held}",
+    "find_states_without_job": "DELETE FROM holdfast.job WHERE id = {held}",
+    "find_waiting_without_dependencies": "DELETE FROM holdfast.dependency",
+    "find_jobs_past_limits": "UPDATE holdfast.live SET attempts = 99 WHERE id = {held}",
 }
 
 
@@ -112,7 +112,7 @@ def test_what_is_broken_is_named(store, database, broken):
     database.execute(BREAK[broken].format(**jobs))
     (finding,) = [finding for finding in store.database.check() if not finding.ok]
     assert finding.check == CHECKS[broken]
-    assert str(jobs["waiting" if broken == "waiting_for_nothing" else "held"]) in finding.detail
+    assert str(jobs["waiting" if broken == "find_waiting_without_dependencies" else "held"]) in finding.detail
 
 
 def test_a_damaged_file_is_found(tmp_path):

@@ -1,12 +1,15 @@
-"""The schemas: alike on both backends, and in step with the code."""
+"""The schema and the statements: alike on both backends, and in step with the code."""
 
 from __future__ import annotations
 
 import re
 import sqlite3
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
+from holdfast.domain.batches.batch import BatchState, UnitState
 from holdfast.domain.jobs.dependencies import IfNot, When
 from holdfast.domain.jobs.job import FINISHED, LIVE, TRANSITIONS, OnLost, State
 from holdfast.domain.jobs.unique_key import KeyHolder, KeyScope
@@ -20,43 +23,44 @@ from tests.support.jobs import put, take_one
 BACKENDS = ("sqlite", "postgres")
 
 
+STORE = Path(sql.__file__).parents[1]
+
+
 def words(text: str) -> set[str]:
-    return set(re.findall(r"'([a-z>]+)'", text))
+    return set(re.findall(r"'([a-z_>]+)'", text))
+
+
+def table(backend: str, name: str) -> str:
+    """The columns and constraints of a table, as the schema creates it."""
+    (text,) = re.findall(rf"CREATE TABLE holdfast[._]{name} \((.*?)\n\)", "".join(sql.migrations(backend)), re.DOTALL)
+    return text
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_the_schema_repeats_the_moves(backend):
-    """The guard of the live table allows exactly the live moves of the domain."""
-    (guard,) = re.findall(r"NOT IN \((.*?)\)", sql.migrations(backend)[0], re.DOTALL)
-    assert words(guard) == {f"{old}>{new}" for old in LIVE for new in TRANSITIONS[old] & LIVE}
+    """The trigger of the live table allows exactly the live transitions of the domain."""
+    (allowed,) = re.findall(r"NOT IN \((.*?)\)", "".join(sql.migrations(backend)), re.DOTALL)
+    assert words(allowed) == {f"{old}>{new}" for old in LIVE for new in MOVES[old] & LIVE}
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize(
-    ("column", "expected"),
+    ("name", "column", "expected"),
     [
-        ("on_lost", set(OnLost)),
-        ("after_when", set(When)),
-        ("after_failed", set(IfNot)),
-        ("scope", set(KeyScope)),
+        ("job", "on_lost", set(OnLost)),
+        ("job", "after_when", set(When)),
+        ("job", "after_failed", set(IfNot)),
+        ("key", "scope", set(KeyScope)),
+        ("live", "state", LIVE),
+        ("finished", "state", FINISHED),
+        ("unit", "state", set(UnitState)),
+        ("batch", "state", set(BatchState)),
     ],
 )
-def test_the_schema_repeats_the_closed_sets(backend, column, expected):
-    """Each CHECK lists what the domain lists."""
-    (check,) = re.findall(rf"CHECK \({column} (?:IN \(|= )(.*?)\)", sql.migrations(backend)[0])
-    assert words(check) == expected
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_live_and_ended_states_have_their_own_tables(backend):
-    """No state is at home in both."""
-    live, finished = (
-        text
-        for text in re.findall(r"CHECK \(state (?:IN \(|= )(.*?)\)", sql.migrations(backend)[0])
-        if "started_at" not in text
-    )
-    assert words(live) == LIVE
-    assert words(finished) == FINISHED
+def test_the_schema_repeats_the_closed_sets(backend, name, column, expected):
+    """Each CHECK lists the values of the domain; live and finished states share no table."""
+    check = re.search(rf"CHECK \({column} (?:IN \(|= )(.*?)\)", table(backend, name), re.DOTALL)
+    assert words(check[1]) == expected
 
 
 @pytest.mark.parametrize("old", sorted(LIVE))
@@ -85,7 +89,7 @@ def _path(state: State) -> list[State]:
 
 
 def test_statements_have_the_same_names_and_parameters():
-    """What one backend can do, the other can, asked in the same words. (SQLite is told the time.)"""
+    """Both backends have the same statements with the same parameters. (SQLite gets the time as one more.)"""
     ours, theirs = sql.statements("sqlite"), sql.statements("postgres")
     assert ours.keys() == theirs.keys()
     for name, text in ours.items():
@@ -93,14 +97,58 @@ def test_statements_have_the_same_names_and_parameters():
 
 
 def test_files_have_the_same_names():
-    """Side by side, file for file."""
-    from pathlib import Path
-
-    import holdfast.store
-
-    root = Path(holdfast.store.__file__).parent
-    names = [{path.relative_to(root / b) for path in (root / b).rglob("*.sql")} for b in BACKENDS]
+    """The two backends lie side by side, file for file."""
+    names = [{path.relative_to(STORE / b) for path in (STORE / b).rglob("*.sql")} for b in BACKENDS]
     assert names[0] == names[1]
+
+
+def test_every_statement_says_what_it_is_for():
+    """A comment follows each ``-- name:`` line."""
+    for path in STORE.rglob("*.sql"):
+        bare = re.findall(r"^-- name: (\w+)\n(?!-- )", path.read_text(), re.MULTILINE)
+        assert not bare, f"{path.name}: {bare}"
+
+
+def test_every_fragment_is_expanded():
+    """Only the conditions of a selector are left to be filled in."""
+    for backend in BACKENDS:
+        left = {word for text in sql.statements(backend).values() for word in re.findall(r"(?<!')\{(\w+)\}", text)}
+        assert left == {"where"}
+
+
+def test_a_statement_in_two_places_is_refused(tmp_path, monkeypatch):
+    """A shared statement cannot be changed for one backend by a second copy."""
+    for folder in ("sql", "postgres"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "jobs.sql").write_text("-- name: read_now\n-- Read the clock.\nSELECT 1\n")
+    monkeypatch.setattr(sql, "_STORE", tmp_path)
+    with pytest.raises(ValueError, match="read_now"):
+        sql._pieces.__wrapped__("postgres")
+
+
+@pytest.mark.parametrize(
+    ("shared", "expected"),
+    [
+        ("SELECT id::text FROM holdfast.live AS live", "SELECT id FROM holdfast_live AS live"),
+        ("due_at <= (SELECT holdfast.now()) - :age::interval", "due_at <= :now - :age"),
+        ("id = ANY(:ids::bigint[])", "id IN (SELECT value FROM json_each(:ids))"),
+        ("FROM unnest(:queues::text[]) AS queues (value)", "FROM json_each(:queues) AS queues"),
+        ("SELECT id FROM holdfast.key ORDER BY id FOR UPDATE SKIP LOCKED", "SELECT id FROM holdfast_key ORDER BY id"),
+        ("state IS DISTINCT FROM 'cancel'", "state IS NOT 'cancel'"),
+        ("EXISTS (SELECT FROM holdfast.job)", "EXISTS (SELECT 1 FROM holdfast_job)"),
+        (
+            "id = ANY(ARRAY(SELECT id FROM x WHERE (a OR f(b)) LIMIT 1 FOR UPDATE)) RETURNING id",
+            "id IN (SELECT id FROM x WHERE (a OR f(b)) LIMIT 1) RETURNING id",
+        ),
+        (
+            "SELECT key, n FROM jsonb_to_recordset(:unit::jsonb) AS unit (key text,\n    n bigint)",
+            "SELECT key, n FROM (SELECT value->>'key' AS key, value->>'n' AS n FROM json_each(:unit)) AS unit",
+        ),
+    ],
+)
+def test_shared_statements_become_sqlite(shared, expected):
+    """One case per rule of translation."""
+    assert sql.to_sqlite(shared) == expected
 
 
 def test_a_column_out_of_place_is_found_at_once():
@@ -118,7 +166,7 @@ def test_migrations_are_applied_once(store):
 
 
 def test_a_fresh_schema_equals_the_sum_of_migrations(tmp_path):
-    """However far an old store had come, it ends where a new one begins."""
+    """A store that is migrated from any earlier version has the schema of a new one."""
     scripts = sql.migrations("sqlite")
     assert len(scripts) == SCHEMA_VERSION == len(sql.migrations("postgres"))
     fresh = _migrated(tmp_path / "fresh.db", start=0)
@@ -191,9 +239,7 @@ def test_a_store_of_a_newer_version_is_refused(store, database):
 
 
 def test_two_processes_may_set_up_at_once(tmp_path):
-    """The second one waits for the first and finds the work done."""
-    from concurrent.futures import ThreadPoolExecutor
-
+    """The second process waits for the first and has nothing left to do."""
     from holdfast.store.sqlite.backend import SqliteBackend
 
     with ThreadPoolExecutor(8) as pool:

@@ -58,7 +58,7 @@ def test_one_that_was_chosen_is_claimed(store):
     put(store, COMMAND, payload=PROGRAM)
     chosen = put(store, COMMAND, payload=PROGRAM)
     lease = store.autoscaler.claim(WORKER, chosen, queue="default", lease_duration=DEFAULT_LEASE)
-    assert (lease.job_id, lease.marked, lease.attempt, lease.payload) == (chosen, True, 1, PROGRAM)
+    assert (lease.job_id, lease.started, lease.attempt, lease.payload) == (chosen, True, 1, PROGRAM)
     assert state(store, chosen) is State.RUNNING
     assert store.autoscaler.claim(OTHER, chosen, queue="default", lease_duration=DEFAULT_LEASE) is None
 

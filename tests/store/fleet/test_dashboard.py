@@ -55,7 +55,9 @@ def test_what_ended_lately_is_told_by_queue_and_slot(store, clock):
         put(store, queue="q")
         store.leases.settle(take_one(store, queues=("q",)), Done())
         clock.advance(seconds=wait)
-    found = {(tally.state, tally.queue, tally.slot): tally.n for tally in store.dashboard.tallies() if tally.slot >= 0}
+    found = {
+        (tally.state, tally.queue, tally.slot): tally.count for tally in store.dashboard.tallies() if tally.slot >= 0
+    }
     assert found == {(State.DONE, "q", 0): 2, (State.DONE, "q", 10): 1}
     clock.advance(hours=2)
     assert all(tally.slot < 0 for tally in store.dashboard.tallies())

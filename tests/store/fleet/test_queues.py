@@ -67,7 +67,7 @@ def test_limited_and_free_queues_are_claimed_together(store):
     free = [put(store) for _ in range(2)]
     leases = take(store, 9, queues=("default", "tight"))
     assert [lease.job_id for lease in leases] == [tight[0], *free]
-    assert [lease.marked for lease in leases] == [True, False, False]
+    assert [lease.started for lease in leases] == [True, False, False]
 
 
 def test_urgency_holds_across_limited_and_free_queues(store):
@@ -82,7 +82,7 @@ def test_a_limited_queue_is_never_prefetched(store):
     """Its jobs come with marked starts."""
     store.queues.set_limits("default", limit=5)
     put(store)
-    assert take_one(store).marked
+    assert take_one(store).started
 
 
 def test_limits_change_live(store):

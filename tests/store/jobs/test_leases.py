@@ -32,7 +32,7 @@ def test_a_lease_tells_what_a_run_needs(store):
     """Payload, attempt number, token, and whether the start is marked."""
     job_id = put(store, payload='{"to":1}')
     lease = take_one(store, mark=True)
-    assert (lease.job_id, lease.payload, lease.attempt, lease.token, lease.marked) == (job_id, '{"to":1}', 1, 1, True)
+    assert (lease.job_id, lease.payload, lease.attempt, lease.token, lease.started) == (job_id, '{"to":1}', 1, 1, True)
     job = store.views.get(job_id)
     assert (job.state, job.worker, job.lease_expires_at) == (State.RUNNING, "worker-1", START + DEFAULT_LEASE)
 
@@ -89,7 +89,7 @@ def test_careful_work_is_handed_out_only_with_a_mark(store):
     """Work that must not run twice is never prefetched."""
     put(store, on_lost=OnLost.HOLD)
     assert take(store, 9) == []
-    assert take_one(store, mark=True).marked
+    assert take_one(store, mark=True).started
 
 
 def test_a_paused_queue_starts_nothing(store):
@@ -426,12 +426,12 @@ def test_a_renewal_marks_the_runs_that_are_under_way(store):
 
 def test_what_a_worker_holds_without_knowing_goes_back(store):
     """The answer to its claim was lost. Nothing was begun, so nothing is paid."""
-    known, marked, plain = put(store), put(store), put(store)
-    for job, mark in ((known, False), (marked, True), (plain, False)):
+    known, started, plain = put(store), put(store), put(store)
+    for job, mark in ((known, False), (started, True), (plain, False)):
         assert take_one(store, mark=mark).job_id == job
     assert store.leases.release_unknown(WORKER, queues=["default"], known=[known]) == 2
-    assert states(store) == {known: State.RUNNING, marked: State.READY, plain: State.READY}
-    assert {store.views.get(job).attempts for job in (marked, plain)} == {0}
+    assert states(store) == {known: State.RUNNING, started: State.READY, plain: State.READY}
+    assert {store.views.get(job).attempts for job in (started, plain)} == {0}
 
 
 def test_nobody_forsakes_what_another_holds(store):

@@ -42,20 +42,20 @@ def end_columns(lease):
 
 
 STATEMENTS = {
-    "renew": lambda lease: query("renew", held=held(lease, lease_duration=TERM * 9, mark=True)),
-    "mark": lambda lease: query("mark", id=lease.job_id, token=lease.token),
-    "settle_done": lambda lease: query("settle_done", held=held(lease, result=None, ran=None)),
-    "lock_held": lambda lease: query("lock_held", held=held(lease)),
-    "put_back": lambda lease: query("put_back", verdict=put_back_columns(lease)),
-    "end_held": lambda lease: query("end_held", verdict=end_columns(lease)),
-    "give_back": lambda lease: query("give_back", held=held(lease)),
-    "report": lambda lease: query(
-        "report", id=lease.job_id, token=lease.token, done=9, total=9, message="forged", checkpoint=None
+    "renew_leases": lambda lease: query("renew_leases", leases=held(lease, lease_duration=TERM * 9, mark=True)),
+    "record_start": lambda lease: query("record_start", id=lease.job_id, token=lease.token),
+    "settle_done": lambda lease: query("settle_done", leases=held(lease, result=None, ran=None)),
+    "lock_leases": lambda lease: query("lock_leases", leases=held(lease)),
+    "return_jobs": lambda lease: query("return_jobs", verdict=put_back_columns(lease)),
+    "finish_jobs": lambda lease: query("finish_jobs", verdict=end_columns(lease)),
+    "release_unstarted": lambda lease: query("release_unstarted", leases=held(lease)),
+    "report_progress": lambda lease: query(
+        "report_progress", id=lease.job_id, token=lease.token, done=9, total=9, message="forged", checkpoint=None
     ),
-    "keep_step": lambda lease: query(
-        "keep_step", id=lease.job_id, token=lease.token, name="forged", result="1", delay=None
+    "insert_step": lambda lease: query(
+        "insert_step", id=lease.job_id, token=lease.token, name="forged", result="1", delay=None
     ),
-    "check_holder": lambda lease: query("check_holder", id=lease.job_id, token=lease.token),
+    "lock_lease": lambda lease: query("lock_lease", id=lease.job_id, token=lease.token),
 }
 
 
@@ -124,7 +124,7 @@ def test_an_ended_job_is_not_written(store, database, name):
     assert everything(database) == before
 
 
-@pytest.mark.parametrize("name", ["settle_done", "end_held"])
+@pytest.mark.parametrize("name", ["settle_done", "finish_jobs"])
 def test_an_end_writes_one_row(store, database, name):
     """A refused end leaves no half: neither table shows a trace, an accepted one moves the row."""
     put(store)
@@ -160,9 +160,9 @@ def test_only_a_lapsed_lease_is_taken(store, clock):
     """The sweep asks the store's clock, not the holder."""
     put(store)
     lease = take_one(store)
-    assert store.backend.run(query("lock_lapsed", limit=9)) == []
+    assert store.backend.run(query("lock_expired_leases", limit=9)) == []
     lapse(clock)
-    assert store.backend.run(query("lock_lapsed", limit=9))[0][0] == lease.job_id
+    assert store.backend.run(query("lock_expired_leases", limit=9))[0][0] == lease.job_id
 
 
 def test_what_was_begun_is_not_given_back(store, database):
@@ -171,7 +171,7 @@ def test_what_was_begun_is_not_given_back(store, database):
     lease = take_one(store)
     store.leases.record_start(lease)
     before = everything(database)
-    assert store.backend.run(STATEMENTS["give_back"](lease)) == []
+    assert store.backend.run(STATEMENTS["release_unstarted"](lease)) == []
     assert everything(database) == before
 
 
@@ -180,14 +180,14 @@ def test_what_was_begun_is_not_given_back(store, database):
 
 FOR_IDLE_JOBS = {
     "set_queue": lambda job_id: query("set_queue", ids=[job_id], queue="other"),
-    "set_due": lambda job_id: query("set_due", ids=[job_id], due_at=START),
-    "end_idle": lambda job_id: query("end_idle", idle=ById(id=[job_id], note=["forged"])),
-    "hold_with_note": lambda job_id: query("hold_with_note", held=ById(id=[job_id], note=["forged"])),
-    "unhold": lambda job_id: query("unhold", ids=[job_id]),
-    "hasten": lambda job_id: query("hasten", ids=[job_id]),
-    "wake": lambda job_id: query("wake", ids=[job_id]),
-    "revive": lambda job_id: query("revive", ids=[job_id]),
-    "revive_done": lambda job_id: query("revive_done", ids=[job_id]),
+    "set_due_time": lambda job_id: query("set_due_time", ids=[job_id], due_at=START),
+    "cancel_idle_jobs": lambda job_id: query("cancel_idle_jobs", idle=ById(id=[job_id], note=["forged"])),
+    "hold_jobs": lambda job_id: query("hold_jobs", notes=ById(id=[job_id], note=["forged"])),
+    "release_held_jobs": lambda job_id: query("release_held_jobs", ids=[job_id]),
+    "run_retries_now": lambda job_id: query("run_retries_now", ids=[job_id]),
+    "wake_waiting_jobs": lambda job_id: query("wake_waiting_jobs", ids=[job_id]),
+    "retry_jobs": lambda job_id: query("retry_jobs", ids=[job_id]),
+    "rerun_done_jobs": lambda job_id: query("rerun_done_jobs", ids=[job_id]),
     "set_payloads": lambda job_id: query("set_payloads", changed=ById(id=[job_id], payload=['{"forged":1}'])),
     "replace_job": lambda job_id: query(
         "replace_job", id=job_id, payload="{}", label=None, tags=None, priority=9, delay=None, run_at=None
@@ -210,7 +210,7 @@ def test_a_cancel_or_a_pause_is_wanted_only_of_what_runs(store, database, reques
     """A job that was released meanwhile is not marked for a wish that nobody would carry out."""
     job_id = put(store)
     before = everything(database)
-    assert store.backend.run(query("want", ids=[job_id], requested=requested, note=None)) == []
+    assert store.backend.run(query("request_job_control", ids=[job_id], requested=requested, note=None)) == []
     assert everything(database) == before
 
 
@@ -219,5 +219,5 @@ def test_a_done_job_is_not_revived(store, database):
     job_id = put(store)
     store.leases.settle(take_one(store), Done())
     before = everything(database)
-    assert store.backend.run(query("revive", ids=[job_id])) == []
+    assert store.backend.run(query("retry_jobs", ids=[job_id])) == []
     assert everything(database) == before

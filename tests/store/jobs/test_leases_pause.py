@@ -105,7 +105,7 @@ def take_over_and_claim(store: Store) -> Lease:
     (first,) = store.leases.claim("second", queues=["default"], kinds=["import"], mark=True)
     store.leases.settle(first, Released())
     (current,) = store.leases.claim("second", queues=["default"], kinds=["import"])
-    assert not current.marked
+    assert not current.started
     return current
 
 

@@ -11,7 +11,7 @@ from holdfast.errors import StoreUnavailable
 from holdfast.store import Store
 from holdfast.store.postgres.backend import PostgresBackend
 from holdfast.store.postgres.commits import Commits
-from holdfast.store.postgres.statements import told_of_loss
+from holdfast.store.postgres.statements import reported_as_lost
 from tests.support.postgres import QUICK, bundled_programs, running
 
 #: Nothing is written to disk by the way: what was not committed is lost with the server.
@@ -88,7 +88,7 @@ def test_a_copy_over_a_broken_connection_is_a_lost_connection(server, broken, ex
     with psycopg.connect(server.url(), autocommit=True) as connection:
         if broken:
             connection.close()
-        with pytest.raises(expected), told_of_loss(connection):
+        with pytest.raises(expected), reported_as_lost(connection):
             raise psycopg.ProgrammingError("COPY cannot be mixed with other operations")
 
 

@@ -27,7 +27,7 @@ ASKED = {
     "providers": ["tenants"],
     "plan": BY_PLAN,
     "advance": BY_NAME,
-    "dependency": Rows(job_id=[1], dependency_id=[2]),
+    "dependencies": Rows(job_id=[1], dependency_id=[2]),
     "skip": Rows(schedule=["s1"], last=[START], first=[START], scope=[""], reason=["late"], count=[1]),
     "limit": 10,
     "definition": DEFINITION,
@@ -39,13 +39,15 @@ ASKED = {
 }
 #: All but the one that only appends.
 STATEMENTS = [
-    name for noun in ("schedules", "plans") for name in sql.statements("postgres", noun=noun) if name != "write_skips"
+    *(name for noun in ("schedules", "plans") for name in sql.statements("postgres", noun=noun)),
+    *("delete_dependencies", "prune_plans", "prune_skipped_plans"),
 ]
+STATEMENTS.remove("insert_skipped_plans")
 
 FILL = {
     "sqlite": [
         f"""WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < {SCHEDULES})
-        INSERT INTO holdfast_schedule (name, definition, next_at, look_at, actor, created_at, changed_at)
+        INSERT INTO holdfast_schedule (name, definition, next_at, check_at, actor, created_at, changed_at)
         SELECT 's' || n, '{DEFINITION}', 4000000000000000 + n, 4000000000000000 + n, 'ada', 0, 0 FROM n""",
         f"""WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < {PLANS})
         INSERT INTO holdfast_plan (schedule, time, scope, origin, job_id, open, queued, actor, decided_at)
@@ -56,7 +58,7 @@ FILL = {
         "ANALYZE",
     ],
     "postgres": [
-        f"""INSERT INTO holdfast.schedule (name, definition, next_at, look_at, actor, created_at, changed_at)
+        f"""INSERT INTO holdfast.schedule (name, definition, next_at, check_at, actor, created_at, changed_at)
         SELECT 's' || n, '{DEFINITION}', now() + n * interval '1 day', now() + n * interval '1 day', 'ada', now(), now()
         FROM generate_series(1, {SCHEDULES}) AS n""",
         f"""INSERT INTO holdfast.plan (schedule, time, scope, origin, job_id, open, queued, actor, decided_at)
@@ -84,7 +86,7 @@ def big(real_database):
 
 def plan_of(database, store, name):
     """The plan that the database makes for a statement, as text."""
-    names = sql.parameters(sql.statements("postgres", noun="*")[name])
+    names = sql.parameters(sql.statement("postgres", name))
     ask = Query(name, {each: ASKED.get(each, "s1") for each in names})
     if database.name != "sqlite":
         with connect(database.url) as connection:
@@ -92,7 +94,7 @@ def plan_of(database, store, name):
             return "\n".join(row[0] for row in connection.execute(text, to_sql(ask.parameters)))
     rows = []
     with connect(database.url) as connection:
-        for part in sql.statements("sqlite")[name].split(";\n"):
+        for part in sql.statement("sqlite", name).split(";\n"):
             values = {each: to_sqlite(ask.parameters.get(each, START)) for each in sql.parameters(part)}
             rows += connection.execute(f"EXPLAIN QUERY PLAN {part}", values).fetchall()
     connection.close()
@@ -102,7 +104,7 @@ def plan_of(database, store, name):
 def test_nothing_is_read_as_a_whole(big, real_database):
     """A planner's tick with nothing due, a step, a look at the history: all of them find their rows by an index."""
     scan = re.compile(
-        r"SCAN (holdfast_)?(schedule|plan|skip|live|ended)\b(?! USING (COVERING )?INDEX \S*(_queued|_failing))|Seq Scan on (schedule|plan|skip|live|ended)\b"
+        r"SCAN (holdfast_)?(schedule|plan|skipped_plan|live|finished)\b(?! USING (COVERING )?INDEX \S*(_queued|_failing))|Seq Scan on (schedule|plan|skipped_plan|live|finished)\b"
     )
     found = {name: plan for name in STATEMENTS if scan.search(plan := plan_of(real_database, big, name))}
     assert not found, "\n\n".join(f"{name}\n{plan}" for name, plan in found.items())

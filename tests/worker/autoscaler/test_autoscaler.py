@@ -105,7 +105,7 @@ def test_slots_and_memory_decide_the_next_command(app, tmp_path, host, tick):
     scaler = by_hand(app, host, memory_profiles={"tr*": 30 * GB})
     scaler.refresh()
     first = scaler.admit(poison_suspects=0)
-    assert (first.lease.job_id, first.lease.marked) == (jobs[0], True)
+    assert (first.lease.job_id, first.lease.started) == (jobs[0], True)
     assert scaler.admit(poison_suspects=0) is None
     tick.at += 11
     scaler.tick()

@@ -52,7 +52,7 @@ def batch_view(batch: Batch, status: BatchStatus) -> BatchView:
         arguments=mask_json(batch.arguments),
         state=batch.state,
         aborted_by=batch.aborted_by,
-        runs=batch.passes,
+        runs=batch.run_number,
         created_at=batch.created_at,
         finished_at=batch.finished_at,
         summary=_masked(summarise(counters, total, batch.aborted_by), batch_secrets(batch)),

@@ -140,7 +140,7 @@ def _series(tallies: Iterable[Tally]) -> list[int]:
     slots = [0] * int(SPAN / SLOT)
     for tally in tallies:
         if tally.slot < len(slots):
-            slots[-1 - tally.slot] += tally.n
+            slots[-1 - tally.slot] += tally.count
     return slots
 
 

@@ -126,7 +126,7 @@ def _finished_units(store: Store, batch: Batch) -> Iterator[list[UnitRow]]:
     after = ""
     while page := store.batches.units(batch.id, after=after):
         after = page[-1].key
-        yield [unit for unit in page if unit.passes == batch.passes and unit.state is not UnitState.PENDING]
+        yield [unit for unit in page if unit.run_number == batch.run_number and unit.state is not UnitState.PENDING]
 
 
 def _sharding(bound: BoundFunction, options: RunOptions) -> Sharding:

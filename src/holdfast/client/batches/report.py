@@ -97,7 +97,7 @@ class RunReport:
         elif self._created:
             self.note(head)
         else:
-            self.note(f"{head}; going on, run {batch.passes}")
+            self.note(f"{head}; going on, run {batch.run_number}")
         if self._edited:
             self.note("warning: the function was edited since the last run of this batch")
 

@@ -141,6 +141,6 @@ class _ShardWatch:
 def _plan(sharding: Sharding) -> RunPlan:
     return RunPlan(
         limits=sharding.limits,
-        doubt=sharding.doubt,
+        in_doubt_if_lost=sharding.in_doubt_if_lost,
         rate=None if sharding.rate is None else sharding.rate / sharding.shards,
     )

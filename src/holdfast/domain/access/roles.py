@@ -64,8 +64,8 @@ class Credential(Struct, frozen=True):
     salt: str
     hash: str
     actor: str
-    made_at: datetime
-    used_at: datetime | None
+    created_at: datetime
+    last_used_at: datetime | None
     revoked_at: datetime | None
 
 

@@ -71,7 +71,7 @@ class Batch(Struct, frozen=True):
     requested: ControlRequest | None
     aborted_by: AbortedBy | None
     total: int | None
-    passes: int
+    run_number: int
     version: str | None
     inputs: str | None
     code: str | None

@@ -28,7 +28,7 @@ class Sharding(Struct, frozen=True, kw_only=True):
     queue: str = DEFAULT_QUEUE
     priority: int = 0
     limits: FailureLimits = FailureLimits()
-    doubt: bool = False
+    in_doubt_if_lost: bool = False
     until: datetime | None = None
     #: Units that all shards together may start per second.
     rate: float | None = None

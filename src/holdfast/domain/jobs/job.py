@@ -136,7 +136,7 @@ class Lease(Struct, frozen=True):
     queue: str
     payload: str
     attempt: int
-    marked: bool
+    started: bool
     poison_suspect: bool
     priority: int
     due_at: datetime

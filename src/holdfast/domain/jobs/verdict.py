@@ -26,7 +26,7 @@ class JobNumbers(Struct, frozen=True):
     max_crashes: int | None
     on_lost: OnLost
     retry: str | None
-    marked: bool
+    started: bool
     requested: ControlRequest | None
     has_dependents: bool
     worker: WorkerId | None

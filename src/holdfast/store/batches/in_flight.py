@@ -26,10 +26,10 @@ class InFlight(Struct, frozen=True):
 
     job_id: JobId
     batch_id: BatchId
-    passes: int
+    run_number: int
     units: str
-    alone: bool
-    doubt: bool
+    isolated: bool
+    in_doubt_if_lost: bool
 
 
 def return_units(job_ids: Iterable[JobId]) -> Operation[None]:
@@ -38,7 +38,7 @@ def return_units(job_ids: Iterable[JobId]) -> Operation[None]:
     A poison suspect runs alone: this identifies a unit that kills its process, and the other
     units lose nothing.
     """
-    holdings: list[InFlight] = yield query("drop_holdings", InFlight, ids=list(job_ids))
+    holdings: list[InFlight] = yield query("delete_in_flight", InFlight, ids=list(job_ids))
     for holding in sorted(holdings, key=lambda each: each.batch_id):
         in_hand = decode(holding.units)
         if in_hand:
@@ -48,13 +48,13 @@ def return_units(job_ids: Iterable[JobId]) -> Operation[None]:
 
 def _return(holding: InFlight, in_hand: list[UnitInFlight]) -> Operation[None]:
     units: list[UnitRow] = yield query(
-        "suspect_units",
+        "return_lost_units",
         UnitRow,
         batch_id=holding.batch_id,
-        state=UnitState.IN_DOUBT if holding.doubt else UnitState.PENDING,
-        passes=holding.passes,
-        crashes=int(holding.alone),
-        unit=Rows(key=[key for key, _ in in_hand], place=[place for _, place in in_hand]),
+        state=UnitState.IN_DOUBT if holding.in_doubt_if_lost else UnitState.PENDING,
+        run_number=holding.run_number,
+        crashes=int(holding.isolated),
+        unit=Rows(key=[key for key, _ in in_hand], position=[place for _, place in in_hand]),
     )
     killers = [unit for unit in units if unit.crashes >= MAX_CRASHES and unit.state is UnitState.PENDING]
     if killers:
@@ -66,7 +66,7 @@ def _return(holding: InFlight, in_hand: list[UnitInFlight]) -> Operation[None]:
 def _failed_columns(units: list[UnitRow]) -> Rows:
     return Rows(
         key=[unit.key for unit in units],
-        place=[unit.place for unit in units],
+        position=[unit.position for unit in units],
         state=[UnitState.FAILED] * len(units),
         attempts=[unit.attempts for unit in units],
         crashes=[unit.crashes for unit in units],
@@ -85,19 +85,19 @@ def hold(
     units: Sequence[UnitInFlight],
     *,
     owner: str = "{}",
-    alone: bool = False,
-    doubt: bool = False,
+    isolated: bool = False,
+    in_doubt_if_lost: bool = False,
 ) -> Operation[None]:
     """Record the units that a holder has in hand; they replace its earlier ones."""
     yield query(
-        "hold_units",
+        "put_in_flight",
         job_id=lease.job_id,
         batch_id=batch.id,
         token=lease.token,
-        passes=batch.passes,
+        run_number=batch.run_number,
         units=encode(units),
-        alone=alone,
-        doubt=doubt,
+        isolated=isolated,
+        in_doubt_if_lost=in_doubt_if_lost,
         owner=owner,
     )
 

@@ -45,7 +45,7 @@ class InboxStore(Noun):
     def take(self, inbox: str, *, limit: int = 1, lease_duration: timedelta = RESULT_LEASE) -> list[InboxItem]:
         """Take results, the longest free first. After *lease_duration* another consumer may take them."""
         taken: list[InboxItem] = self._backend.run(
-            query("take_results", InboxItem, inbox=inbox, limit=limit, lease_duration=lease_duration)
+            query("claim_inbox_results", InboxItem, inbox=inbox, limit=limit, lease_duration=lease_duration)
         )
         return sorted(taken, key=lambda result: result.id)
 
@@ -102,7 +102,7 @@ def _end(result: InboxItem, state: UnitState, error: str | None) -> Operation[No
 def _take_out(result: InboxItem | _Expired, state: UnitState, error: str | None) -> Operation[bool]:
     """Delete a result and finish its unit; whether the result still existed."""
     batch = yield from locked(result.batch_id)
-    rows = yield query("drop_result", id=result.id, token=result.token)
+    rows = yield query("delete_inbox_result", id=result.id, token=result.token)
     if not rows:
         return False
     values = {"batch_id": batch.id, "key": result.key, "state": state, "error": error}

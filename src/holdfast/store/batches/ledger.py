@@ -180,7 +180,7 @@ def _hand_over(run: BatchRun, ends: list[UnitOutcome]) -> Operation[None]:
 #: Columns of an outcome and their attributes; ``_value_`` is the fastest access to the value of an enum.
 _BRIEF_COLUMNS = {
     "key": "key",
-    "place": "place",
+    "position": "position",
     "state": "state._value_",
     "attempts": "attempts",
     "duration_ms": "duration_ms",

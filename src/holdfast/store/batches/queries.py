@@ -57,7 +57,7 @@ class _Part(Struct, frozen=True):
     batch_id: BatchId
     part: str
     name: str
-    n: int
+    count: int
     since: datetime | None
 
 

@@ -151,7 +151,7 @@ def _lease(
         queue=job.queue,
         payload=job.payload,
         attempt=1,
-        marked=True,
+        started=True,
         poison_suspect=False,
         priority=0,
         due_at=batch.created_at,

@@ -27,7 +27,7 @@ def launch(run: BatchRun, sharding: Sharding) -> Operation[Batch]:
     yield query("drop_holdings", ids=[run.lease.job_id])
     planned = yield query("recount", batch_id=run.batch.id)
     total = sum(n for _, n in planned)
-    yield query("shard_batch", id=run.batch.id, options=msgspec.json.encode(sharding).decode(), total=total)
+    yield query("start_batch_shards", id=run.batch.id, options=msgspec.json.encode(sharding).decode(), total=total)
     batch = yield from locked(run.batch.id)
     yield from conclude(batch)
     yield from start_shards(batch)
@@ -39,7 +39,7 @@ def start_shards(batch: Batch) -> Operation[bool]:
     sharding = sharding_of(batch)
     if sharding is None:
         return False
-    pending: list[UnitRow] = yield query("open_units", UnitRow, batch_id=batch.id, limit=1)
+    pending: list[UnitRow] = yield query("read_pending_units", UnitRow, batch_id=batch.id, limit=1)
     if not pending:
         return False
     shards = yield from enqueue_operation(shard_jobs(batch, sharding), None)
@@ -73,7 +73,7 @@ def leave(run: BatchRun, aborted_by: AbortedBy | None) -> Operation[Batch]:
         LeaseLost: The shard's job was taken over; nothing was written.
     """
     yield from write_ends(run, [])
-    yield query("drop_holdings", ids=[run.lease.job_id])
+    yield query("delete_in_flight", ids=[run.lease.job_id])
     if aborted_by is not None and aborted_by not in (AbortedBy.PAUSE, AbortedBy.CANCEL):
         yield query("abort_batch", id=run.batch.id, aborted_by=aborted_by)
     yield from conclude((yield from locked(run.batch.id)))
@@ -103,7 +103,7 @@ def revive(*, limit: int = 100) -> Operation[int]:
 def reopen(batch: Batch) -> Operation[None]:
     """Reopen a stopped batch: workers continue it at once, a foreground run when it is started again."""
     if sharding_of(batch) is None:
-        yield query("switch_batch", id=batch.id, state=BatchState.STOPPED if batch.passes else BatchState.READY)
+        yield query("set_batch_state", id=batch.id, state=BatchState.STOPPED if batch.run_number else BatchState.READY)
     else:
         yield query("reopen_batch", id=batch.id)
         yield from conclude((yield from locked(batch.id)))

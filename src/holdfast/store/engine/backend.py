@@ -13,9 +13,9 @@ from holdfast.store.engine.operation import Operation, OperationFunction, P, Que
 T = TypeVar("T")
 
 #: The schema that this code writes and reads.
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 1
 #: The oldest code that may work on this schema.
-OLDEST_CODE = 3
+OLDEST_CODE = 1
 
 
 class Listener(Protocol):

@@ -91,11 +91,11 @@ class Vacuumed(Struct, frozen=True):
 
 
 CHECKS = {
-    "job_without_place": "every job is live or has ended",
-    "job_in_two_places": "no job is both live and ended",
-    "place_without_job": "whatever is live or has ended is a job",
-    "waiting_for_nothing": "a waiting job needs another",
-    "attempts_past_limit": "no live job is past its limits",
+    "find_jobs_without_state": "every job is live or has ended",
+    "find_jobs_live_and_finished": "no job is both live and ended",
+    "find_states_without_job": "whatever is live or has ended is a job",
+    "find_waiting_without_dependencies": "a waiting job needs another",
+    "find_jobs_past_limits": "no live job is past its limits",
 }
 
 

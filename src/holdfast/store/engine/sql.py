@@ -1,52 +1,123 @@
-"""Named SQL statements, one ``.sql`` file per noun.
+"""Named SQL statements, read from ``.sql`` files.
 
-A statement begins with ``-- name: word`` and names its parameters ``:like_this``. In a
-PostgreSQL file, ``holdfast.`` stands for the schema. In a SQLite file a statement may be
-several, divided by ``;``: SQLite has no common table expression that writes.
+``sql/`` holds the statements that both backends share, in PostgreSQL's spelling; ``sqlite/``
+and ``postgres/`` hold the others. Each file describes one noun. ``-- name: x`` begins a
+statement, with parameters ``:like_this``; ``-- fragment: x`` begins a text that statements
+include as ``{x}``. ``holdfast.`` stands for the schema. A statement for SQLite may consist of
+several, divided by ``;``, because SQLite has no common table expression that writes.
 """
 
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
-_HERE = Path(__file__).parents[1]
-_NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
+#: The folder of the statements that both backends share.
+SHARED = "sql"
+_STORE = Path(__file__).parents[1]
+_HEAD = re.compile(r"^-- (name|fragment): (\w+)$", re.MULTILINE)
+_COMMENT = re.compile(r"\s*--[^\n]*")
+_INCLUDE = re.compile(r"\{(\w+)\}")
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)")
-_COMMENT = re.compile(r"^\s*--.*$\n?", re.MULTILINE)
+
+#: The rules that make SQLite's spelling of PostgreSQL's, in this order; see docs/adr/0012-shared-sql.md.
+_TO_SQLITE = (
+    (re.compile(r"\(SELECT holdfast\.now\(\)\)"), ":now"),
+    (re.compile(r"\bholdfast\."), "holdfast_"),
+    (re.compile(r"::\w+(\[\])?"), ""),
+    (re.compile(r"= ANY\(:(\w+)\)"), r"IN (SELECT value FROM json_each(:\1))"),
+    (re.compile(r"\bunnest\(:(\w+)\) AS (\w+) \(value\)"), r"json_each(:\1) AS \2"),
+    (re.compile(r"\bjsonb_to_recordset\(:(\w+)\) AS (\w+) \(([^)]*)\)"), lambda match: _records(*match.groups())),
+    (re.compile(r"\s+FOR (NO KEY )?UPDATE( OF \w+)?( SKIP LOCKED)?"), ""),
+    (re.compile(r"\bIS DISTINCT FROM\b"), "IS NOT"),
+    (re.compile(r"\bSELECT FROM\b"), "SELECT 1 FROM"),
+    (re.compile(r"\bstrpos\("), "instr("),
+    (re.compile(r"(?:WITH )?\bdeleted_\w+ AS \((DELETE .*?)\),?\n(?=deleted_|DELETE|UPDATE)", re.DOTALL), r"\1;\n"),
+    (re.compile(r"= ANY\(ARRAY(\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\))\)"), r"IN \1"),
+)
 
 
-def statements(backend: str, *, noun: str = "*") -> dict[str, str]:
-    """All statements of *backend* (``sqlite`` or ``postgres``), or of one noun, by name, without comments."""
-    found: dict[str, str] = {}
-    for file in sorted((_HERE / backend).glob(f"{noun}.sql")):
-        parts = _NAME.split(file.read_text(encoding="utf-8"))
-        for name, text in zip(parts[1::2], parts[2::2], strict=True):
-            if name in found:
-                raise ValueError(f"{backend}: the statement {name} is there twice")
-            found[name] = _COMMENT.sub("", text).strip()
-    return found
+class _Piece(NamedTuple):
+    """A statement or a fragment as its file has it."""
+
+    sort: str
+    noun: str
+    folder: str
+    text: str
+
+
+@cache
+def _pieces(backend: str) -> dict[str, _Piece]:
+    """Read the files of *backend*; a name must not occur twice."""
+    pieces: dict[str, _Piece] = {}
+    for folder in (SHARED, backend):
+        for file in sorted((_STORE / folder).glob("*.sql")):
+            _, *heads = _HEAD.split(file.read_text(encoding="utf-8"))
+            for sort, name, text in zip(heads[::3], heads[1::3], heads[2::3], strict=True):
+                if name in pieces:
+                    raise ValueError(f"{backend}: the statement {name} is there twice")
+                pieces[name] = _Piece(sort, file.stem, folder, text)
+    return pieces
+
+
+@cache
+def statement(backend: str, name: str) -> str:
+    """Return one statement of *backend* (``sqlite`` or ``postgres``), without comments.
+
+    Statements are translated one by one when they are first used: a command that runs three
+    of them must not wait for all.
+    """
+    pieces = _pieces(backend)
+    piece = pieces[name]
+    text = _COMMENT.sub("", piece.text).strip()
+    if piece.folder == SHARED and backend == "sqlite":
+        text = to_sqlite(text)
+    return _INCLUDE.sub(lambda match: statement(backend, match[1]) if match[1] in pieces else match[0], text)
+
+
+def statements(backend: str, *, noun: str | None = None) -> dict[str, str]:
+    """Return all statements of *backend*, or those of one noun, by name."""
+    pieces = _pieces(backend).items()
+    return {
+        name: statement(backend, name) for name, piece in pieces if piece.sort == "name" and noun in (None, piece.noun)
+    }
+
+
+def to_sqlite(text: str) -> str:
+    """Return a shared statement in SQLite's spelling."""
+    for pattern, replacement in _TO_SQLITE:
+        text = pattern.sub(replacement, text)
+    return text
+
+
+def _records(parameter: str, alias: str, columns: str) -> str:
+    """Return the rows of a JSON array as a table."""
+    names = (column.split()[0] for column in columns.split(","))
+    cells = ", ".join(f"value->>'{name}' AS {name}" for name in names)
+    return f"(SELECT {cells} FROM json_each(:{parameter})) AS {alias}"  # noqa: S608 - text from our own files
 
 
 def migrations(backend: str) -> list[str]:
-    """The numbered migrations of *backend*, the oldest first."""
-    files = sorted((_HERE / backend / "migrations").glob("*.sql"))
+    """Return the numbered migrations of *backend*, the oldest first."""
+    files = sorted((_STORE / backend / "migrations").glob("*.sql"))
     return [file.read_text(encoding="utf-8") for file in files]
 
 
-def parameters(statement: str) -> set[str]:
-    """The names of the parameters of a statement."""
-    return set(_PARAMETER.findall(statement))
+def parameters(text: str) -> set[str]:
+    """Return the names of the parameters of a statement."""
+    return set(_PARAMETER.findall(text))
 
 
-def compose(known: dict[str, str], name: str, where: tuple[str, ...]) -> str:
-    """The statement *name* with its conditions, all of them from the ``.sql`` files."""
-    statement = known[name]
-    if "{where}" not in statement:
-        return statement
-    return statement.replace("{where}", " AND ".join(f"({known[part]})" for part in where) or "true")
+def compose(backend: str, name: str, where: tuple[str, ...]) -> str:
+    """Return the statement *name* with its conditions, all of them from the ``.sql`` files."""
+    text = statement(backend, name)
+    if "{where}" not in text:
+        return text
+    return text.replace("{where}", " AND ".join(f"({statement(backend, each)})" for each in where) or "true")
 
 
-def for_psycopg(statement: str) -> str:
-    """The statement with parameters as psycopg wants them."""
-    return _PARAMETER.sub(r"%(\1)s", statement.replace("%", "%%"))
+def for_psycopg(text: str) -> str:
+    """Return the statement with parameters as psycopg wants them."""
+    return _PARAMETER.sub(r"%(\1)s", text.replace("%", "%%"))

@@ -46,7 +46,7 @@ class AutoscalerStore(Noun):
         """Set the least and most commands of a queue per host; None switches the autoscaler off. Workers are woken."""
         checked_name(queue, label="the queue")
         least, most = (None, None) if bounds is None else (bounds.least, bounds.most)
-        self._backend.run(query("scale_queue", name=queue, least=least, most=most), repeatable=True)
+        self._backend.run(query("set_queue_scale", name=queue, least=least, most=most), repeatable=True)
         self._backend.notify()
 
     def queue_line(self, queue: str, kind: str, *, limit: int) -> list[ReadyCommand]:

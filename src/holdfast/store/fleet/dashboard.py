@@ -53,7 +53,7 @@ class Tally(Struct, frozen=True):
     state: State
     queue: str
     slot: int
-    n: int
+    count: int
 
 
 class Trouble(Struct, frozen=True):
@@ -62,11 +62,11 @@ class Trouble(Struct, frozen=True):
     *what* is lapsed or dead (jobs), failing, late, missed or paused_schedule, paused_batch or stopped_batch.
     """
 
-    what: str
+    category: str
     name: str
     detail: str | None
     at: datetime | None
-    n: int
+    count: int
 
 
 class FailedJob(Struct, frozen=True):

@@ -37,7 +37,7 @@ class Queues(Noun):
         """Limit the running jobs of the queue, over all hosts and per worker; None changes nothing, 0 is no limit."""
         checked_name(name, label="the queue")
         values = {"run_limit": checked_limit(limit), "worker_limit": checked_limit(worker_limit)}
-        self._backend.run(query("put_queue", name=name, **values), repeatable=True)
+        self._backend.run(query("set_queue_limits", name=name, **values), repeatable=True)
         self._backend.notify()
 
     def pause(self, name: str, *, note: str | None = None) -> None:

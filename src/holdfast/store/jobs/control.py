@@ -154,7 +154,7 @@ class JobControl(Noun):
         """Change when idle jobs are due."""
         if not isinstance(due_at, datetime) or due_at.tzinfo is None:
             raise InvalidInput("due_at needs a time zone")
-        change = _change("set_due", EventName.RESCHEDULED, {"due_at": due_at}, actor)
+        change = _change("set_due_time", EventName.RESCHEDULED, {"due_at": due_at}, actor)
         return self._each(selector, IDLE, change, actor=actor)
 
     def delete(self, selector: Selector) -> list[JobId]:
@@ -197,7 +197,7 @@ def cancel_jobs(ids: list[JobId], actor: str) -> Operation[list[JobId]]:
     running = [job.id for job in rows if job.state is State.RUNNING]
     yield from dependencies.pass_on([job.id for job in rows if job.state is State.WAITING])
     finished: list[FinishedJob] = yield query(
-        "end_idle", FinishedJob, idle=ById(id=idle, note=[f"cancelled by {actor}"] * len(idle))
+        "cancel_idle_jobs", FinishedJob, idle=ById(id=idle, note=[f"cancelled by {actor}"] * len(idle))
     )
     requested = [row[0] for row in (yield query("want", ids=running, requested=ControlRequest.CANCEL, note=None))]
     yield from record(EventName.CANCELLED, dict.fromkeys(idle), actor=actor)
@@ -224,7 +224,7 @@ def _hold(ids: list[JobId], actor: str, note: str | None) -> Operation[list[JobI
 
 
 def _unhold(ids: list[JobId], actor: str) -> Operation[list[JobId]]:
-    rows: list[_Place] = yield query("unhold", _Place, ids=ids)
+    rows: list[_Place] = yield query("release_held_jobs", _Place, ids=ids)
     yield from record(EventName.RESUMED, dict.fromkeys(job.id for job in rows), actor=actor)
     yield from dependencies.judge_waiting([job.id for job in rows if job.state is State.WAITING], insist=True)
     return sorted(job.id for job in rows)
@@ -267,7 +267,7 @@ def _delete(ids: list[JobId]) -> Operation[list[JobId]]:
     running = [job.id for job in rows if job.state is State.RUNNING]
     if running:
         raise JobInUse(f"job {running[0]} is running and cannot be removed", job_id=running[0])
-    has_dependents = yield query("needed_by_live", ids=ids)
+    has_dependents = yield query("list_live_dependents", ids=ids)
     if has_dependents:
         job_id = min(row[0] for row in has_dependents)
         raise JobInUse(f"job {job_id} is needed by a live job and cannot be removed", job_id=job_id)

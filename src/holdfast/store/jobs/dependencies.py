@@ -63,8 +63,8 @@ def find_dependencies(after: After) -> Operation[list[JobId]]:
         rows = yield query("ids_by_label" if glob.exact else "ids_by_pattern", label=str(label) if glob.exact else glob)
         requested |= dict.fromkeys(_matches(rows, f"the label {label!r}"), f"label {label!r}")
     ids = sorted(requested)
-    yield query("mark_needed", ids=ids)
-    states = yield query("states_of", ids=ids)
+    yield query("mark_dependencies", ids=ids)
+    states = yield query("list_job_states", ids=ids)
     missing = set(ids) - {row[0] for row in states}
     if missing:
         raise DependencyNotFound(f"{requested[min(missing)]}, which this job should start after, does not exist")
@@ -78,10 +78,12 @@ def judge_waiting(ids: Sequence[JobId], *, insist: bool = False) -> Operation[No
     *insist*: a person requested the run, so a failed dependency no longer stops it.
     """
     while ids:
-        waiting: list[WaitingJob] = yield query("lock_waiting", WaitingJob, ids=ids)
+        waiting: list[WaitingJob] = yield query("lock_waiting_jobs", WaitingJob, ids=ids)
         if not waiting:
             return
-        rows: list[DependencyState] = yield query("need_states", DependencyState, ids=[job.id for job in waiting])
+        rows: list[DependencyState] = yield query(
+            "list_dependency_states", DependencyState, ids=[job.id for job in waiting]
+        )
         dependencies = _by_job(rows)
         steps = {job.id: _step(job, dependencies[job.id], insist=insist) for job in waiting}
         yield from _wake([job_id for job_id, step in steps.items() if step is DependencyStep.START])
@@ -100,9 +102,9 @@ def pass_on(ids: Sequence[JobId]) -> Operation[None]:
     """Take plans out of their lines: their dependents wait for the dependencies of the plan instead."""
     if not ids:
         return
-    rows = yield query("pass_on_needs", ids=list(ids))
+    rows = yield query("inherit_dependencies", ids=list(ids))
     if rows:
-        yield query("mark_needed", ids=sorted({row[0] for row in rows}))
+        yield query("mark_dependencies", ids=sorted({row[0] for row in rows}))
 
 
 def check_waiting(after: JobId, limit: int) -> Operation[JobId | None]:
@@ -140,7 +142,7 @@ def _cancel(
     if not notes:
         return []
     finished: list[FinishedJob] = yield query(
-        "end_idle", FinishedJob, idle=ById(id=list(notes), note=list(notes.values()))
+        "cancel_idle_jobs", FinishedJob, idle=ById(id=list(notes), note=list(notes.values()))
     )
     yield from record(EventName.CANCELLED, notes, actor=Actor.DEPENDENCIES)
     return [job.id for job in finished if job.has_dependents]
@@ -158,7 +160,7 @@ def _notes(
 def _dependents(ids: list[JobId]) -> Operation[list[JobId]]:
     if not ids:
         return []
-    rows = yield query("dependents", ids=ids)
+    rows = yield query("list_dependents", ids=ids)
     return [row[0] for row in rows]
 
 

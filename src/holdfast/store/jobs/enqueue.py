@@ -112,7 +112,7 @@ def _enqueue(
 
 
 def _check_holder(holder: Lease) -> Operation[None]:
-    rows = yield query("check_holder", id=holder.job_id, token=holder.token)
+    rows = yield query("lock_lease", id=holder.job_id, token=holder.token)
     if not rows:
         raise LeaseLost(f"job {holder.job_id} no longer holds its lease; its children were not enqueued")
 

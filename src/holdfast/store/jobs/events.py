@@ -21,7 +21,7 @@ def record_all(events: Sequence[tuple[JobId, EventName, object]], *, actor: str)
     if not events:
         return
     yield query(
-        "write_events",
+        "insert_events",
         actor=actor,
         fact=Rows(
             job_id=[job_id for job_id, _, _ in events],

@@ -98,7 +98,7 @@ class Leases(Noun):
             lease_duration=[lease_duration] * len(leases),
             mark=[lease.job_id in begun for lease in leases],
         )
-        return self._backend.run(query("renew", Renewal, held=held), repeatable=True, timeout=Timeouts.brief)
+        return self._backend.run(query("renew_leases", Renewal, leases=held), repeatable=True, timeout=Timeouts.brief)
 
     def record_start(self, lease: Lease) -> int:
         """Record durably that the run starts, and return its attempt number; idempotent.
@@ -106,7 +106,7 @@ class Leases(Noun):
         Raises:
             LeaseLost: The job was taken over or released; nothing was written.
         """
-        rows = self._backend.run(query("mark", id=lease.job_id, token=lease.token), repeatable=True)
+        rows = self._backend.run(query("record_start", id=lease.job_id, token=lease.token), repeatable=True)
         if not rows:
             raise LeaseLost.of(lease.job_id, lease.token)
         number: int = rows[0][0]

@@ -157,10 +157,10 @@ def get_job(job_id: JobId) -> Operation[Job]:
     """One job, as a part of another operation."""
     if not isinstance(job_id, int) or not 0 <= job_id < 2**63:
         raise NoSuchJob(f"{job_id!r} is no job's id")
-    rows: list[Job] = yield Query("select_jobs", {"ids": [job_id], "limit": 1}, Job, ("by_ids",))
+    rows: list[Job] = yield Query("list_jobs", {"ids": [job_id], "limit": 1}, Job, ("by_ids",))
     if rows:
         return rows[0]
-    kept = yield query("key_of", id=job_id)
+    kept = yield query("get_job_key", id=job_id)
     if kept:
         raise JobPruned(f"job {job_id} has been pruned; its key {kept[0][0]!r} is kept", job_id=job_id)
     raise NoSuchJob(f"there is no job {job_id}", job_id=job_id)

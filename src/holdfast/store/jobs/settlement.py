@@ -44,7 +44,7 @@ def done_statement(done: list[Settlement]) -> Query:
     return query(
         "settle_done",
         FinishedJob,
-        held=ById(
+        leases=ById(
             id=[s.lease.job_id for s in done],
             token=[s.lease.token for s in done],
             result=[storable_result(s.outcome.result) for s in done if isinstance(s.outcome, Done)],
@@ -60,7 +60,7 @@ def release(leases: list[Lease]) -> Operation[int]:
     rest: list[JobNumbers] = yield query(
         "lock_held", JobNumbers, held=held_by([lease for lease in leases if lease.job_id not in released])
     )
-    unbegun = [job for job in rest if job.requested and not job.marked]
+    unbegun = [job for job in rest if job.requested and not job.started]
     ends = [_End(job, judge(job, Released(), chance=0.5), None) for job in unbegun]
     yield from _write_ends(ends, raised=0, actor=Actor.WORKER)
     return len(released) + len(ends)
@@ -68,7 +68,7 @@ def release(leases: list[Lease]) -> Operation[int]:
 
 def settle_others(settlements: list[Settlement], chance: Callable[[], float]) -> Operation[set[JobId]]:
     by_id = {s.lease.job_id: s for s in settlements}
-    rows: list[JobNumbers] = yield query("lock_held", JobNumbers, held=held_by([s.lease for s in settlements]))
+    rows: list[JobNumbers] = yield query("lock_leases", JobNumbers, leases=held_by([s.lease for s in settlements]))
     ends = [_End(job, judge(job, by_id[job.job_id].outcome, chance=chance()), by_id[job.job_id].ran) for job in rows]
     yield from _write_ends(ends, raised=0, actor=Actor.WORKER)
     missing = [s for s in settlements if s.lease.job_id not in {job.job_id for job in rows}]
@@ -86,8 +86,10 @@ def release_unknown(worker: WorkerId, *, queues: Sequence[str], known: Sequence[
     )
     unbegun = [job for job in rows if not job.marked and not job.requested]
     if unbegun:
-        yield query("give_back", held=ById(id=[job.job_id for job in unbegun], token=[job.token for job in unbegun]))
-    ends = [_End(job, judge(job, Released(), chance=0.5), None) for job in rows if job.marked or job.requested]
+        yield query(
+            "release_unstarted", leases=ById(id=[job.job_id for job in unbegun], token=[job.token for job in unbegun])
+        )
+    ends = [_End(job, judge(job, Released(), chance=0.5), None) for job in rows if job.started or job.requested]
     yield from _write_ends(ends, raised=0, actor=Actor.WORKER)
     return len(rows)
 
@@ -125,12 +127,12 @@ def _write_ends(ends: list[_End], *, raised: int, actor: Actor) -> Operation[Non
     back = [end for end in ends if not end.verdict.state.finished]
     over = [end for end in ends if end.verdict.state.finished]
     if back:
-        yield query("put_back", verdict=_put_back_columns(back, raised))
+        yield query("return_jobs", verdict=_put_back_columns(back, raised))
     if over:
-        yield query("end_held", verdict=_end_columns(over, raised))
+        yield query("finish_jobs", verdict=_end_columns(over, raised))
     begun = [end for end in ends if not end.verdict.poison_suspect]
     if begun:
-        yield query("write_attempts", run=_attempt_columns(begun))
+        yield query("insert_attempts", run=_attempt_columns(begun))
     yield from return_units(end.job.job_id for end in ends)
     yield from record_all([(end.job.job_id, _event_name(end.verdict), _event_detail(end)) for end in ends], actor=actor)
     yield from dependencies.after_end(end.job.job_id for end in over if end.job.has_dependents)
@@ -189,7 +191,7 @@ def truly_lost(settlements: Sequence[Settlement]) -> Operation[set[JobId]]:
         token=[s.lease.token for s in settlements],
         reason=[_reason(s.outcome) for s in settlements],
     )
-    rows = yield query("settled_before", held=held)
+    rows = yield query("list_settled", leases=held)
     return {s.lease.job_id for s in settlements} - {row[0] for row in rows}
 
 

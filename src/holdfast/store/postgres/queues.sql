@@ -1,118 +1,19 @@
--- Queues, kinds and workers on PostgreSQL.
-
--- name: put_queue
--- What is not said stays; a limit of 0 takes the limit away.
-INSERT INTO holdfast.queue AS known (name, run_limit, worker_limit)
-VALUES (:name, nullif(:run_limit::integer, 0), nullif(:worker_limit::integer, 0))
-ON CONFLICT (name) DO UPDATE SET
-    run_limit = nullif(coalesce(:run_limit::integer, known.run_limit), 0),
-    worker_limit = nullif(coalesce(:worker_limit::integer, known.worker_limit), 0)
-
--- name: scale_queue
-INSERT INTO holdfast.queue (name, scale_min, scale_max) VALUES (:name, :least, :most)
-ON CONFLICT (name) DO UPDATE SET scale_min = excluded.scale_min, scale_max = excluded.scale_max
-
--- name: switch_queue
-INSERT INTO holdfast.queue (name, paused, note) VALUES (:name, :paused, :note)
-ON CONFLICT (name) DO UPDATE SET paused = excluded.paused, note = excluded.note
-
--- name: get_queue
-SELECT name, run_limit AS "limit", worker_limit, paused, note, scale_min, scale_max FROM holdfast.queue WHERE name = :name
-
--- name: list_queues
-SELECT name, run_limit AS "limit", worker_limit, paused, note, scale_min, scale_max FROM holdfast.queue ORDER BY name
-
--- name: queues_in_use
--- One step through the index per queue, however many jobs each holds.
-WITH RECURSIVE found (name) AS (
+-- name: list_ready_queues
+-- List the queues that have ready jobs, one index step per queue.
+WITH RECURSIVE ready_queue (name) AS (
     (SELECT queue FROM holdfast.live WHERE state = 'ready' ORDER BY queue, kind LIMIT 1)
     UNION ALL
-    SELECT (SELECT queue FROM holdfast.live WHERE state = 'ready' AND queue > found.name ORDER BY queue, kind LIMIT 1)
-    FROM found WHERE found.name IS NOT NULL
+    SELECT (SELECT queue FROM holdfast.live WHERE state = 'ready' AND queue > ready_queue.name
+        ORDER BY queue, kind LIMIT 1)
+    FROM ready_queue WHERE ready_queue.name IS NOT NULL
 )
-SELECT name FROM found WHERE name IS NOT NULL
+SELECT name FROM ready_queue WHERE name IS NOT NULL
 
--- name: queue_usage
+-- name: get_queue_usage
+-- Read the limits of a queue and its running jobs.
 SELECT queue.name, queue.run_limit AS "limit", queue.worker_limit, running.everywhere AS running,
     running.here AS running_here
 FROM holdfast.queue CROSS JOIN LATERAL (
     SELECT count(*) AS everywhere, count(*) FILTER (WHERE live.worker = :worker) AS here
     FROM holdfast.live WHERE live.queue = queue.name AND live.lease_expires_at IS NOT NULL) AS running
 WHERE queue.name = :name
-
--- name: publish_kind
-INSERT INTO holdfast.kind (name, options, payload_schema, version, published_at)
-VALUES (:name, :options::json, :payload_schema::json, :version, (SELECT holdfast.now()))
-ON CONFLICT (name) DO UPDATE SET options = excluded.options, payload_schema = excluded.payload_schema,
-    version = excluded.version, published_at = excluded.published_at
-
--- name: get_kind
-SELECT name, options::text, payload_schema::text, version FROM holdfast.kind WHERE name = :name
-
--- name: all_kinds
-SELECT name, options::text, payload_schema::text, version FROM holdfast.kind ORDER BY name LIMIT :limit::bigint
-
--- name: kind_names
-SELECT name FROM holdfast.kind ORDER BY name
-
--- name: announce_worker
--- A worker's id is never used again: a second start is a new worker.
-INSERT INTO holdfast.worker (id, host, pid, version, queues, kinds, slots, started_at, seen_at)
-VALUES (:id, :host, :pid, :version, :queues::text[], :kinds::text[], :slots, (SELECT holdfast.now()), (SELECT holdfast.now()))
-
--- name: see_worker
-UPDATE holdfast.worker SET seen_at = (SELECT holdfast.now()) WHERE id = :id RETURNING requested
-
--- name: ask_worker
--- It hears of it with its next heartbeat.
-UPDATE holdfast.worker SET requested = :requested
-WHERE id = :id AND stopped_at IS NULL AND seen_at > (SELECT holdfast.now()) - :silence::interval
-RETURNING id
-
--- name: tell_scaling
--- How the worker's autoscaler stands, for those who look; null: it has none.
-UPDATE holdfast.worker SET scaling = :scaling::json WHERE id = :id
-
--- name: dismiss_worker
--- The row stays: attempts tell by it where they ran.
-UPDATE holdfast.worker SET stopped_at = (SELECT holdfast.now()) WHERE id = :id
-
--- name: list_workers
-SELECT id, host, pid, version, array_to_json(queues)::text AS queues, array_to_json(kinds)::text AS kinds,
-    started_at, seen_at, scaling::text AS scaling, slots, requested
-FROM holdfast.worker WHERE stopped_at IS NULL AND seen_at > (SELECT holdfast.now()) - :silence::interval ORDER BY started_at, id
-
--- name: count_workers_for
--- Live workers that serve this kind on this queue.
-SELECT count(*) FROM holdfast.worker
-WHERE stopped_at IS NULL AND seen_at > (SELECT holdfast.now()) - :silence::interval AND :queue = ANY(queues) AND :kind = ANY(kinds)
-
--- name: queue_depths
--- Ready and running jobs of each queue, counted up to a limit, and how many leases have expired.
-SELECT queues.name AS queue,
-    (SELECT count(*) FROM (
-        SELECT FROM holdfast.live WHERE state = 'ready' AND queue = queues.name LIMIT :limit::bigint) AS found) AS ready,
-    (SELECT count(*) FROM (
-        SELECT FROM holdfast.live WHERE queue = queues.name AND lease_expires_at IS NOT NULL LIMIT :limit::bigint) AS found) AS running,
-    (SELECT count(*) FROM (
-        SELECT FROM holdfast.live WHERE queue = queues.name AND lease_expires_at < (SELECT holdfast.now())
-        LIMIT :limit::bigint) AS found) AS expired
-FROM unnest(:queues::text[]) AS queues (name)
-
--- name: oldest_ready
--- How long the oldest ready job of each queue has waited: a look at the first of every kind and priority.
-WITH RECURSIVE lane (queue, kind, priority) AS (
-    SELECT queues.name, kinds.name, (
-        SELECT max(priority) FROM holdfast.live
-        WHERE state = 'ready' AND live.queue = queues.name AND live.kind = kinds.name)
-    FROM unnest(:queues::text[]) AS queues (name) CROSS JOIN unnest(:kinds::text[]) AS kinds (name)
-    UNION ALL
-    SELECT queue, kind, (
-        SELECT max(live.priority) FROM holdfast.live
-        WHERE state = 'ready' AND live.queue = lane.queue AND live.kind = lane.kind AND live.priority < lane.priority)
-    FROM lane WHERE priority IS NOT NULL
-)
-SELECT queue, (SELECT holdfast.now()) - min((
-    SELECT min(due_at) FROM holdfast.live
-    WHERE state = 'ready' AND live.queue = lane.queue AND live.kind = lane.kind AND live.priority = lane.priority)) AS age
-FROM lane WHERE priority IS NOT NULL GROUP BY queue

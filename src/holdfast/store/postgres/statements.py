@@ -1,4 +1,4 @@
-"""Run the steps of a flow on a psycopg connection, plain or async."""
+"""Statements of an operation, run on a psycopg connection, plain or async."""
 
 from __future__ import annotations
 
@@ -26,17 +26,16 @@ class Statements:
 
     def __init__(self, schema: str) -> None:
         self.schema = schema
-        self._known = {name: self.in_schema(text) for name, text in sql.statements("postgres").items()}
         self._composed: dict[tuple[str, tuple[str, ...]], bytes] = {}
 
     def in_schema(self, text: str) -> str:
-        """The text with ``holdfast.`` replaced by the schema in use."""
+        """Return the text with ``holdfast.`` replaced by the schema in use."""
         return text if self.schema == "holdfast" else text.replace("holdfast.", f"{quoted(self.schema)}.")
 
     def perform(self, connection: psycopg.Connection[Any], step: Statement) -> list[Any]:
-        """Do one step of a flow."""
+        """Run one step of an operation."""
         if isinstance(step, BulkInsert):
-            with told_of_loss(connection), connection.cursor() as cursor, cursor.copy(self._copy(step)) as copy:
+            with reported_as_lost(connection), connection.cursor() as cursor, cursor.copy(self._copy(step)) as copy:
                 for block in _blocks(step):
                     copy.write(block)
             return []
@@ -44,9 +43,9 @@ class Statements:
         return _rows(step, cursor, cursor.fetchall() if cursor.description else [])
 
     async def aperform(self, connection: psycopg.AsyncConnection[Any], step: Statement) -> list[Any]:
-        """The same on an async connection."""
+        """Run one step of an operation on an async connection."""
         if isinstance(step, BulkInsert):
-            with told_of_loss(connection):
+            with reported_as_lost(connection):
                 async with connection.cursor() as cursor, cursor.copy(self._copy(step)) as copy:
                     for block in _blocks(step):
                         await copy.write(block)
@@ -54,21 +53,22 @@ class Statements:
         cursor = await connection.cursor(row_factory=tuple_row).execute(self.text(step), to_sql(step.parameters))
         return _rows(step, cursor, await cursor.fetchall() if cursor.description else [])
 
-    def text(self, ask: Query) -> bytes:
-        """The statement as psycopg wants it."""
-        composed = self._composed.get((ask.name, ask.where))
+    def text(self, query: Query) -> bytes:
+        """Return the statement as psycopg wants it."""
+        composed = self._composed.get((query.name, query.where))
         if composed is None:
-            composed = sql.for_psycopg(sql.compose(self._known, ask.name, ask.where)).encode()
-            self._composed[ask.name, ask.where] = composed
+            text = sql.compose("postgres", query.name, query.where)
+            composed = sql.for_psycopg(self.in_schema(text)).encode()
+            self._composed[query.name, query.where] = composed
         return composed
 
-    def _copy(self, fill: BulkInsert) -> bytes:
-        return f"COPY {quoted(self.schema)}.{fill.table} ({', '.join(fill.columns)}) FROM STDIN".encode()
+    def _copy(self, insert: BulkInsert) -> bytes:
+        return f"COPY {quoted(self.schema)}.{insert.table} ({', '.join(insert.columns)}) FROM STDIN".encode()
 
 
 @contextmanager
-def told_of_loss(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> Iterator[None]:
-    """A connection that broke just before a COPY: the driver takes the server's goodbye for a mistake of ours."""
+def reported_as_lost(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> Iterator[None]:
+    """Report a connection that broke just before a COPY as lost; the driver reports a programming error."""
     try:
         yield
     except psycopg.ProgrammingError as error:
@@ -78,12 +78,12 @@ def told_of_loss(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[A
 
 
 def quoted(name: str) -> str:
-    """A name as an SQL identifier."""
+    """Quote a name as an SQL identifier."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def to_sql(parameters: dict[str, Any]) -> dict[str, Any]:
-    """Parameters as psycopg can take them: tables become JSON."""
+    """Convert parameters for psycopg: tables become JSON."""
     return {name: _plain(value) for name, value in parameters.items()}
 
 
@@ -109,23 +109,23 @@ def _by_id(table: ById) -> dict[int, dict[str, Any]]:
     return {key: dict(zip(names, row, strict=True)) for key, row in zip(table.columns["id"], rows, strict=True)}
 
 
-def _rows(ask: Query, cursor: psycopg.Cursor[Any] | psycopg.AsyncCursor[Any], rows: list[Any]) -> list[Any]:
-    if ask.rows is None:
+def _rows(query: Query, cursor: psycopg.Cursor[Any] | psycopg.AsyncCursor[Any], rows: list[Any]) -> list[Any]:
+    if query.rows is None:
         return rows
     columns = tuple(column.name for column in cursor.description or ())
-    return reader(ask.rows, columns, micros=False)(rows)
+    return reader(query.rows, columns, micros=False)(rows)
 
 
-def _blocks(fill: BulkInsert, size: int = 2000) -> Iterator[str]:
-    """The rows in COPY's text format; the server works on one block while the next is written."""
-    count = len(next(iter(fill.columns.values())))
+def _blocks(insert: BulkInsert, size: int = 2000) -> Iterator[str]:
+    """Yield the rows in COPY's text format; the server works on one block while the next is written."""
+    count = len(next(iter(insert.columns.values())))
     for start in range(0, count, size):
-        texts = [_texts(column[start : start + size]) for column in fill.columns.values()]
+        texts = [_texts(column[start : start + size]) for column in insert.columns.values()]
         yield "\n".join(map("\t".join, zip(*texts, strict=True))) + "\n"
 
 
 def _texts(cells: list[Any]) -> list[str]:
-    """A column of one value throughout is written out once."""
+    """Format a column; one that repeats a single value is formatted once."""
     if cells.count(cells[0]) == len(cells):
         return [_text(cells[0])] * len(cells)
     return list(map(_text, cells))

@@ -138,7 +138,10 @@ def release(limit: int) -> Operation[int]:
     rows = yield query("stuck_plans", limit=limit)
     if rows:
         yield from dependencies.pass_on([row[1] for row in rows])
-        yield query("forget_needs", need=Rows(job_id=[row[0] for row in rows], dependency_id=[row[1] for row in rows]))
+        yield query(
+            "delete_dependencies",
+            dependencies=Rows(job_id=[row[0] for row in rows], dependency_id=[row[1] for row in rows]),
+        )
         yield from dependencies.judge_waiting(sorted({row[0] for row in rows}))
     yield query("unqueue_plans")
     return len(rows)

@@ -255,7 +255,7 @@ def _delete(name: str) -> Operation[None]:
 def _move(schedule: Schedule, move: CursorMove, *, paused: bool, note: str | None, actor: str) -> Operation[None]:
     yield from write_skips({schedule.name: move.skipped})
     yield query(
-        "move_schedule",
+        "set_schedule_cursor",
         name=schedule.name,
         cursor=move.cursor,
         next_at=None if paused else move.next_at,

@@ -1,18 +1,10 @@
--- Enqueueing on SQLite. Tables of parameters arrive as JSON: an array of objects.
-
--- name: draw_ids
--- Drawn in the enqueue's own transaction: a local COMMIT always answers.
+-- name: allocate_job_ids
+-- Draw :count new job ids.
 UPDATE holdfast_meta SET last_job_id = last_job_id + :count;
 SELECT last_job_id - :count + 1 FROM holdfast_meta
 
--- name: read_now
-SELECT :now
-
--- name: read_installation
-SELECT installation FROM holdfast_meta
-
--- name: enqueue_one
--- One job without key or dependencies.
+-- name: insert_job
+-- Enqueue one job that has neither key nor dependencies.
 INSERT INTO holdfast_job (id, kind, payload, label, tags, parent_id, actor, created_at,
     max_attempts, max_crashes, on_lost, retry)
 VALUES (:id, :kind, :payload, :label, :tags, :parent_id, :actor, :now, :max_attempts, :max_crashes, :on_lost, :retry);
@@ -22,34 +14,8 @@ SELECT :id, CASE WHEN :hold THEN 'held' WHEN due.at > :now THEN 'scheduled' ELSE
 FROM (SELECT coalesce(:run_at, :now + :delay, :now) AS at) AS due
 RETURNING id
 
--- name: asked
-SELECT kind, payload, actor FROM holdfast_job WHERE id = :id
-
--- name: check_holder
--- A running job may enqueue children while it holds its lease.
-SELECT id FROM holdfast_live WHERE id = :id AND token = :token AND state = 'running'
-
--- name: take_keys
--- Take every key, or tell by whom it is taken.
-INSERT INTO holdfast_key (kind, key, job_id, scope, expires_at)
-SELECT requested.value->>'kind', requested.value->>'key', requested.value->>'job_id', requested.value->>'scope', :now + (requested.value->>'period')
-FROM json_each(:requested) AS requested WHERE true
-ON CONFLICT (kind, key) DO UPDATE SET job_id = job_id
-RETURNING kind, key, job_id, scope, expires_at, coalesce(expires_at <= :now, 0) AS expired
-
--- name: give_keys
--- Hand keys that turned out to be free to their new jobs.
-INSERT INTO holdfast_key (kind, key, job_id, scope, expires_at)
-SELECT requested.value->>'kind', requested.value->>'key', requested.value->>'job_id', requested.value->>'scope',
-    :now + (requested.value->>'period')
-FROM json_each(:requested) AS requested WHERE true
-ON CONFLICT (kind, key) DO UPDATE SET job_id = excluded.job_id, scope = excluded.scope, expires_at = excluded.expires_at
-
--- name: live_among
-SELECT id FROM holdfast_live WHERE id IN (SELECT value FROM json_each(:ids))
-
 -- name: replace_job
--- Only a job that nobody runs can be replaced. What the old one had reached is forgotten.
+-- Replace the payload and options of a job that is not running, and delete its progress.
 UPDATE holdfast_job SET payload = :payload, label = :label, tags = :tags
 WHERE id = (SELECT id FROM holdfast_live WHERE id = :id AND state <> 'running');
 DELETE FROM holdfast_progress

@@ -15,18 +15,18 @@ from holdfast.store.sqlite.errors import translated
 
 
 def check_or_migrate(connection: sqlite3.Connection) -> str:
-    """Make sure that this code may work on the store, and return the installation's id.
+    """Create or migrate the schema, check that this code may use it, and return the installation's id.
 
     Raises:
-        SchemaTooNew: A newer Holdfast has set it up and no longer accepts this one.
+        SchemaTooNew: The schema needs newer code.
     """
     with translated():
-        found = _read_meta(connection)
-        if found is None or found[0] < SCHEMA_VERSION:
+        meta = _read_meta(connection)
+        if meta is None or meta[0] < SCHEMA_VERSION:
             migrate(connection)
-            found = _read_meta(connection)
-        assert found is not None
-        version, oldest_code, installation = found
+            meta = _read_meta(connection)
+        assert meta is not None
+        version, oldest_code, installation = meta
     if oldest_code > SCHEMA_VERSION:
         raise SchemaTooNew(
             f"the store has schema {version}, which needs code for schema {oldest_code}; this is {SCHEMA_VERSION}",
@@ -37,7 +37,7 @@ def check_or_migrate(connection: sqlite3.Connection) -> str:
 
 
 def holds_store(path: Path) -> bool:
-    """Whether there is a store in the file; nothing is written, and nothing made."""
+    """Return whether the file holds a store, without creating or changing it."""
     if not path.is_file():
         return False
     with translated(), closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)) as connection:
@@ -45,13 +45,13 @@ def holds_store(path: Path) -> bool:
 
 
 def migrate(connection: sqlite3.Connection) -> list[int]:
-    """Apply the migrations that are missing, all of them in one transaction."""
+    """Apply the missing migrations in one transaction and return their numbers."""
     connection.execute("BEGIN IMMEDIATE")
     try:
-        found = _read_meta(connection)
+        meta = _read_meta(connection)
         applied = []
         for number, text in enumerate(sql.migrations("sqlite"), start=1):
-            if found is None or found[0] < number:
+            if meta is None or meta[0] < number:
                 for statement in split_script(text):
                     connection.execute(statement)
                 applied.append(number)
@@ -71,7 +71,7 @@ def migrate(connection: sqlite3.Connection) -> list[int]:
 
 
 def split_script(text: str) -> Iterator[str]:
-    """The statements of a script; a trigger's body does not end one."""
+    """Yield the statements of a script; a ``;`` inside a trigger does not end one."""
     statement = ""
     for line in text.splitlines(keepends=True):
         if not statement and (not line.strip() or line.lstrip().startswith("--")):
@@ -83,10 +83,9 @@ def split_script(text: str) -> Iterator[str]:
 
 
 def _read_meta(connection: sqlite3.Connection) -> tuple[int, int, str] | None:
-    there = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'holdfast_meta'").fetchone()
-    if there is None:
+    if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'holdfast_meta'").fetchone() is None:
         return None
-    found: tuple[int, int, str] | None = connection.execute(
+    meta: tuple[int, int, str] | None = connection.execute(
         "SELECT version, oldest_code, installation FROM holdfast_meta"
     ).fetchone()
-    return found
+    return meta

@@ -1,4 +1,4 @@
-"""Run the steps of a flow on a sqlite3 connection."""
+"""Statements of an operation, run on a sqlite3 connection."""
 
 from __future__ import annotations
 
@@ -19,32 +19,33 @@ _encoder = msgspec.json.Encoder()
 
 
 def perform(connection: sqlite3.Connection, step: Statement, *, now: datetime) -> list[Any]:
-    """Do one step of a flow; *now* is the time of the whole transaction."""
+    """Run one step of an operation; *now* is the time of the whole transaction."""
     if isinstance(step, BulkInsert):
-        return _fill(connection, step)
+        return _insert(connection, step)
     parameters = {name: to_sql(value) for name, value in step.parameters.items()}
     parameters["now"] = to_micros(now)
     rows: list[Any] = []
-    for statement in _parts(step.name, step.where):
+    for statement in split_statement(step.name, step.where):
         cursor = plain_cursor(connection).execute(statement, parameters)
         if cursor.description is None:
             continue
-        found = cursor.fetchall()
+        fetched = cursor.fetchall()
         if step.rows is not None:
-            found = reader(step.rows, tuple(column[0] for column in cursor.description), micros=True)(found)
-        rows += found
+            columns = tuple(column[0] for column in cursor.description)
+            fetched = reader(step.rows, columns, micros=True)(fetched)
+        rows += fetched
     return rows
 
 
 def plain_cursor(connection: sqlite3.Connection) -> sqlite3.Cursor:
-    """A cursor that gives tuples, whatever the caller has told the connection to give."""
+    """Return a cursor that yields tuples, whatever row factory the caller has set on the connection."""
     cursor = connection.cursor()
     cursor.row_factory = None
     return cursor
 
 
 def to_sql(value: Any) -> Any:
-    """A parameter as SQLite can take it: instants and durations in microseconds, lists as JSON."""
+    """Convert a parameter for SQLite: instants and durations to microseconds, lists and tables to JSON."""
     if value is None or isinstance(value, (int, float)):
         return value
     if isinstance(value, Glob):
@@ -69,35 +70,31 @@ def _objects(rows: Rows) -> list[dict[str, Any]]:
 
 
 def _by_id(table: ById) -> dict[int, dict[str, Any]]:
-    """An object whose keys are the ids: they need not be found in each row's own JSON."""
+    """Key the rows by id, so that SQL does not search for the id in each row's JSON."""
     names = tuple(name for name in table.columns if name != "id")
     rows = zip(*(_column(table.columns[name]) for name in names), strict=True)
     return {key: dict(zip(names, row, strict=True)) for key, row in zip(table.columns["id"], rows, strict=True)}
 
 
 def _column(cells: Sequence[Any]) -> Sequence[Any]:
-    """Instants and durations in microseconds; a column holds one type."""
+    """Convert instants and durations to microseconds; a column holds one type."""
     first = next((cell for cell in cells if cell is not None), None)
     if isinstance(first, (datetime, timedelta)):
         return [None if cell is None else to_micros(cell) for cell in cells]
     return cells
 
 
-def _fill(connection: sqlite3.Connection, fill: BulkInsert) -> list[Any]:
-    names = ", ".join(fill.columns)
-    marks = ", ".join("?" * len(fill.columns))
+def _insert(connection: sqlite3.Connection, insert: BulkInsert) -> list[Any]:
+    names = ", ".join(insert.columns)
+    marks = ", ".join("?" * len(insert.columns))
     connection.executemany(
-        f"INSERT INTO holdfast_{fill.table} ({names}) VALUES ({marks})",  # noqa: S608 - names from our own code
-        zip(*map(_column, fill.columns.values()), strict=True),
+        f"INSERT INTO holdfast_{insert.table} ({names}) VALUES ({marks})",  # noqa: S608 - names from our own code
+        zip(*map(_column, insert.columns.values()), strict=True),
     )
     return []
 
 
 @cache
-def _statements() -> dict[str, str]:
-    return sql.statements("sqlite")
-
-
-@cache
-def _parts(name: str, where: tuple[str, ...]) -> list[str]:
-    return [part for part in sql.compose(_statements(), name, where).split(";\n") if part.strip()]
+def split_statement(name: str, where: tuple[str, ...]) -> list[str]:
+    """Return the single statements that *name* consists of."""
+    return [text for text in sql.compose("sqlite", name, where).split(";\n") if text.strip()]

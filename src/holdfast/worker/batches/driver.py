@@ -38,7 +38,7 @@ class RunPlan(Struct, frozen=True, kw_only=True):
     deadline: timedelta | None = None
     limit: int | None = None
     retry_failed: bool = True
-    doubt: bool = False
+    in_doubt_if_lost: bool = False
     rate: float | None = None
 
 
@@ -165,7 +165,7 @@ class Driver:
         """The number of units to take now. A poison suspect runs alone; with *doubt*, none is taken ahead."""
         if self._suspect_in_hand or self._source.exhausted or self.stopped_taking:
             return 0
-        window = self._plan.jobs if self._plan.doubt else self._source.window(self._plan.jobs)
+        window = self._plan.jobs if self._plan.in_doubt_if_lost else self._source.window(self._plan.jobs)
         left = window if self._plan.limit is None else self._plan.limit - self._taken
         return min(window - len(self._in_hand), left)
 

@@ -167,7 +167,7 @@ class ChildUnitRunner(UnitRunner):
 def _failed(row: UnitRow, error: str, took_s: float, *, crashed: bool) -> UnitOutcome:
     return UnitOutcome(
         key=row.key,
-        place=row.place,
+        position=row.position,
         state=UnitState.FAILED,
         before=row.state,
         attempts=row.attempts + 1,

@@ -187,7 +187,7 @@ class Unit:
         handed = self._handed if state is UnitState.DONE else None
         return UnitOutcome(
             key=self.row.key,
-            place=self.row.place,
+            position=self.row.position,
             state=state if handed is None else UnitState.RUNNING,
             before=self.row.state,
             attempts=self.attempt,

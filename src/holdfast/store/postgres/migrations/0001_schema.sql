@@ -1,0 +1,573 @@
+-- The schema on PostgreSQL.
+--
+-- A job has up to three rows: the request (job, written once), its present state (live, narrow and hot) and its
+-- outcome (finished, appended). Finishing deletes the live row, so that claims never read finished jobs and the payload
+-- is never copied. There are no foreign keys: they would slow down the hot path. The tests of the store check instead
+-- that the tables agree.
+
+-- ---- installation -------------------------------------------------------------------------------------------------
+
+CREATE TABLE holdfast.meta (
+    single_row boolean PRIMARY KEY DEFAULT true CHECK (single_row),
+    installation uuid NOT NULL DEFAULT gen_random_uuid(),
+    version integer NOT NULL,
+    oldest_code integer NOT NULL               -- the oldest code that may use this schema
+);
+
+-- One row per life of the server. The table is unlogged on purpose: a crash empties it and a failover does not copy it.
+-- Transaction ids from before then mean nothing any more (postgres/commits.py).
+CREATE UNLOGGED TABLE holdfast.epoch (
+    single_row boolean PRIMARY KEY DEFAULT true CHECK (single_row),
+    id uuid NOT NULL
+);
+
+-- The only clock. Tests replace this function to move time.
+CREATE FUNCTION holdfast.now() RETURNS timestamptz
+    LANGUAGE sql VOLATILE PARALLEL SAFE AS 'SELECT clock_timestamp()';
+
+-- ---- fleet: kinds, queues, workers, autoscaler --------------------------------------------------------------------
+
+CREATE TABLE holdfast.kind (
+    name text PRIMARY KEY,
+    options json NOT NULL,
+    payload_schema json NOT NULL,
+    version text,
+    published_at timestamptz NOT NULL
+);
+
+CREATE TABLE holdfast.queue (
+    name text PRIMARY KEY,
+    run_limit integer CHECK (run_limit > 0),
+    worker_limit integer CHECK (worker_limit > 0),
+    paused boolean NOT NULL DEFAULT false,
+    note text,
+    scale_min integer CHECK (scale_min > 0),
+    scale_max integer CHECK (scale_max > 0)
+);
+
+CREATE TABLE holdfast.worker (
+    id text PRIMARY KEY,
+    host text NOT NULL,
+    pid integer NOT NULL,
+    version text,
+    queues text[] NOT NULL,
+    kinds text[] NOT NULL,
+    started_at timestamptz NOT NULL,
+    seen_at timestamptz NOT NULL,
+    stopped_at timestamptz,
+    autoscaler json,                           -- the state of its autoscaler
+    slots integer,
+    requested text CHECK (requested IN ('quiet', 'stop'))    -- read by the worker's next heartbeat
+);
+
+-- The peak memory of commands, by label: mean and variance over the last runs.
+CREATE TABLE holdfast.memory_profile (
+    name text PRIMARY KEY,
+    samples integer NOT NULL,
+    mean double precision NOT NULL,
+    variance double precision NOT NULL,
+    largest bigint NOT NULL,
+    updated_at timestamptz NOT NULL
+) WITH (fillfactor = 70);
+CREATE INDEX memory_profile_updated ON holdfast.memory_profile (updated_at);
+
+CREATE TABLE holdfast.autoscaler_decision (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    at timestamptz NOT NULL,
+    queue text NOT NULL,
+    host text NOT NULL,
+    worker text NOT NULL,
+    action text NOT NULL,
+    job_id bigint,
+    slots integer,
+    text text NOT NULL
+);
+CREATE INDEX autoscaler_decision_queue ON holdfast.autoscaler_decision (queue, id);
+CREATE INDEX autoscaler_decision_at ON holdfast.autoscaler_decision (at);
+
+-- ---- jobs ---------------------------------------------------------------------------------------------------------
+
+-- Ids are drawn before the insert, so that an enqueue without an answer can be sent again.
+CREATE SEQUENCE holdfast.job_id;
+
+-- The request of a job.
+CREATE TABLE holdfast.job (
+    id bigint PRIMARY KEY,
+    kind text NOT NULL,
+    payload json NOT NULL,
+    label text,
+    tags json,
+    key text,
+    parent_id bigint,
+    actor text NOT NULL,
+    created_at timestamptz NOT NULL,
+    max_attempts integer,
+    max_crashes integer,
+    on_lost text NOT NULL CHECK (on_lost IN ('retry', 'dead', 'hold')),
+    retry json,
+    after_when text CHECK (after_when IN ('done', 'finished', 'failed')),
+    after_failed text CHECK (after_failed IN ('cancel', 'hold'))
+);
+CREATE INDEX job_label ON holdfast.job (label text_pattern_ops, id) WHERE label IS NOT NULL;
+CREATE INDEX job_key ON holdfast.job (key, id) WHERE key IS NOT NULL;
+
+-- The present state of a job.
+CREATE TABLE holdfast.live (
+    id bigint PRIMARY KEY,
+    state text NOT NULL CHECK (state IN ('held', 'waiting', 'scheduled', 'ready', 'running')),
+    queue text NOT NULL,
+    kind text NOT NULL,
+    priority integer NOT NULL,
+    due_at timestamptz NOT NULL,
+    attempts integer NOT NULL DEFAULT 0 CHECK (attempts >= 0),
+    crashes integer NOT NULL DEFAULT 0,
+    token bigint NOT NULL DEFAULT 0,
+    no_prefetch boolean NOT NULL DEFAULT false,       -- every start is durable: on_lost, or a poison suspect
+    poison_suspect boolean NOT NULL DEFAULT false,    -- its last holder was lost before a durable start
+    has_dependents boolean NOT NULL DEFAULT false,    -- other jobs may wait for it
+    requested text CHECK (requested IN ('cancel', 'pause')),  -- read by the holder's next renewal
+    worker text,
+    claimed_at timestamptz,
+    started_at timestamptz,                    -- the durable start: from here on a loss costs an attempt
+    lease_expires_at timestamptz,
+    note text,
+    CHECK ((state = 'running') = (lease_expires_at IS NOT NULL)),
+    CHECK ((state = 'running') = (worker IS NOT NULL)),
+    CHECK ((state = 'running') = (claimed_at IS NOT NULL)),
+    CHECK (state = 'running' OR started_at IS NULL)
+) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
+-- The claim reads only this index. It holds the ready jobs in claim order.
+CREATE INDEX live_ready ON holdfast.live (queue, kind, priority DESC, due_at, id) WHERE state = 'ready';
+CREATE INDEX live_scheduled ON holdfast.live (id) WHERE state = 'scheduled';
+CREATE INDEX live_due ON holdfast.live (due_at, id) WHERE state = 'scheduled';
+CREATE INDEX live_waiting ON holdfast.live (id) WHERE state = 'waiting';
+CREATE INDEX live_held ON holdfast.live (id) WHERE state = 'held';
+-- planner: the condition is not state = 'running'; with it, a settle may choose this index and read all running jobs.
+CREATE INDEX live_running ON holdfast.live (queue, lease_expires_at) WHERE lease_expires_at IS NOT NULL;
+
+-- The outcome of a job.
+CREATE TABLE holdfast.finished (
+    id bigint PRIMARY KEY,
+    state text NOT NULL CHECK (state IN ('done', 'dead', 'cancelled')),
+    queue text NOT NULL,
+    kind text NOT NULL,
+    priority integer NOT NULL,
+    due_at timestamptz NOT NULL,
+    attempts integer NOT NULL,
+    crashes integer NOT NULL,
+    token bigint NOT NULL,
+    worker text,
+    started_at timestamptz,
+    finished_at timestamptz NOT NULL,
+    reason text,
+    error text,
+    result json
+) WITH (autovacuum_vacuum_scale_factor = 0.05);
+CREATE INDEX finished_time ON holdfast.finished (state, finished_at, id);
+CREATE INDEX finished_unsuccessful ON holdfast.finished (state, id) WHERE state <> 'done';
+
+-- The transitions between live states, as in domain/jobs/job.py. Finishing and retrying change the table.
+-- The claim's transition is tested first: it is by far the most frequent.
+CREATE FUNCTION holdfast.refuse_transition() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'job % cannot move from % to %', OLD.id, OLD.state, NEW.state USING ERRCODE = 'check_violation';
+END $$;
+CREATE TRIGGER live_transitions BEFORE UPDATE OF state ON holdfast.live FOR EACH ROW
+    WHEN ((OLD.state <> 'ready' OR NEW.state <> 'running') AND OLD.state <> NEW.state
+        AND OLD.state || '>' || NEW.state NOT IN (
+        'held>waiting', 'held>scheduled', 'held>ready',
+        'waiting>scheduled', 'waiting>ready', 'waiting>held',
+        'scheduled>ready', 'scheduled>held',
+        'ready>running', 'ready>scheduled', 'ready>held',
+        'running>ready', 'running>scheduled', 'running>held'))
+    EXECUTE FUNCTION holdfast.refuse_transition();
+
+CREATE TABLE holdfast.dependency (
+    job_id bigint NOT NULL,
+    dependency_id bigint NOT NULL,             -- the job that it waits for
+    PRIMARY KEY (job_id, dependency_id)
+);
+CREATE INDEX dependency_dependents ON holdfast.dependency (dependency_id);
+
+-- Unique keys. A key with scope 'forever' outlives its job.
+CREATE TABLE holdfast.key (
+    kind text NOT NULL,
+    key text NOT NULL,
+    job_id bigint NOT NULL,
+    scope text NOT NULL CHECK (scope IN ('live', 'period', 'forever')),
+    expires_at timestamptz,
+    PRIMARY KEY (kind, key),
+    CHECK ((scope = 'period') = (expires_at IS NOT NULL))
+);
+CREATE INDEX key_job ON holdfast.key (job_id);
+CREATE INDEX key_expiry ON holdfast.key (expires_at) WHERE expires_at IS NOT NULL;
+
+-- Runs that did not simply succeed. A run that did is read from the job's own columns.
+CREATE TABLE holdfast.attempt (
+    job_id bigint NOT NULL,
+    token bigint NOT NULL,
+    number integer NOT NULL,
+    worker text,
+    started_at timestamptz,
+    finished_at timestamptz NOT NULL,
+    reason text NOT NULL,
+    exit_code integer,
+    error text,
+    PRIMARY KEY (job_id, token)
+);
+
+CREATE TABLE holdfast.event (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    job_id bigint NOT NULL,
+    at timestamptz NOT NULL,
+    name text NOT NULL,
+    actor text NOT NULL,
+    detail json
+);
+CREATE INDEX event_job ON holdfast.event (job_id, id);
+
+-- The progress of a running handler, and its checkpoint for the next attempt.
+CREATE TABLE holdfast.progress (
+    job_id bigint PRIMARY KEY,
+    done bigint,
+    total bigint,
+    message text,
+    checkpoint json,
+    at timestamptz NOT NULL
+) WITH (fillfactor = 70);
+
+-- Steps of a handler that are finished for good or asleep, across attempts.
+CREATE TABLE holdfast.step (
+    job_id bigint NOT NULL,
+    name text NOT NULL,
+    result json,
+    until timestamptz,
+    PRIMARY KEY (job_id, name)
+);
+
+-- The W3C trace context of the enqueue.
+CREATE TABLE holdfast.trace (
+    job_id bigint PRIMARY KEY,
+    context text NOT NULL
+);
+
+-- All columns of a job, while it is live and after it has finished. Lists read a page of each view.
+CREATE VIEW holdfast.live_view AS
+    SELECT live.id, live.kind, live.queue, live.state, live.priority, live.due_at, job.label, job.tags::text,
+        job.key, job.payload::text, job.parent_id, job.actor, job.created_at, live.attempts, job.max_attempts,
+        live.crashes, job.max_crashes, job.on_lost, job.retry::text, job.after_when, job.after_failed, live.token,
+        live.poison_suspect, live.requested, live.worker, live.claimed_at, live.started_at, live.lease_expires_at,
+        live.note, NULL::timestamptz AS finished_at, NULL::text AS reason, NULL::text AS error, NULL::text AS result,
+        progress.done AS progress_done, progress.total AS progress_total, progress.message AS progress_message,
+        progress.checkpoint::text, false AS is_finished
+    FROM holdfast.live LEFT JOIN holdfast.job ON job.id = live.id
+    LEFT JOIN holdfast.progress ON progress.job_id = live.id;
+CREATE VIEW holdfast.finished_view AS
+    SELECT finished.id, finished.kind, finished.queue, finished.state, finished.priority, finished.due_at, job.label,
+        job.tags::text, job.key, job.payload::text, job.parent_id, job.actor, job.created_at, finished.attempts,
+        job.max_attempts, finished.crashes, job.max_crashes, job.on_lost, job.retry::text, job.after_when,
+        job.after_failed, finished.token, false AS poison_suspect, NULL::text AS requested, finished.worker,
+        NULL::timestamptz AS claimed_at, finished.started_at, NULL::timestamptz AS lease_expires_at, NULL::text AS note,
+        finished.finished_at, finished.reason, finished.error, finished.result::text, progress.done AS progress_done,
+        progress.total AS progress_total, progress.message AS progress_message, progress.checkpoint::text,
+        true AS is_finished
+    FROM holdfast.finished LEFT JOIN holdfast.job ON job.id = finished.id
+    LEFT JOIN holdfast.progress ON progress.job_id = finished.id;
+
+-- A claim may wait for a lock while another transaction changes the payload. Its own snapshot would return the old one;
+-- a volatile function sees the rows that are committed when it is called.
+CREATE FUNCTION holdfast.payload_of(job bigint) RETURNS text LANGUAGE sql VOLATILE
+    AS 'SELECT payload::text FROM holdfast.job WHERE id = $1';
+CREATE FUNCTION holdfast.checkpoint_of(job bigint) RETURNS text LANGUAGE sql VOLATILE
+    AS 'SELECT checkpoint::text FROM holdfast.progress WHERE job_id = $1';
+
+-- Enqueue from plain SQL, in the caller's transaction: SELECT holdfast.enqueue('mail', '{"to": 7}').
+-- The kind must be published; its options fill in missing arguments. If the key is taken, the function returns the id
+-- of the job that has it.
+CREATE FUNCTION holdfast.enqueue(
+    kind text,
+    payload json DEFAULT '{}',
+    queue text DEFAULT NULL,
+    priority integer DEFAULT NULL,
+    delay interval DEFAULT NULL,
+    run_at timestamptz DEFAULT NULL,
+    key text DEFAULT NULL,
+    label text DEFAULT NULL
+) RETURNS bigint LANGUAGE plpgsql AS $$
+#variable_conflict use_variable
+DECLARE
+    options json;
+    timestamp timestamptz := holdfast.now();
+    due timestamptz;
+    new_id bigint;
+    holder holdfast.key;
+    unique_key text := enqueue.key;
+    no_prefetch boolean;
+BEGIN
+    SELECT k.options INTO options FROM holdfast.kind k WHERE k.name = enqueue.kind;
+    IF options IS NULL THEN
+        RAISE EXCEPTION 'E_UNKNOWN_KIND: no application has registered kind "%"', enqueue.kind
+            USING HINT = 'See SELECT name FROM holdfast.kind, or start a worker of the application that has it.';
+    END IF;
+    IF octet_length(payload::text) > 262144 THEN
+        RAISE EXCEPTION 'E_PAYLOAD_TOO_LARGE: the payload takes % bytes; at most 262,144 are allowed',
+            octet_length(payload::text) USING HINT = 'Keep the data elsewhere and enqueue its name.';
+    END IF;
+    IF json_typeof(payload) <> 'object' THEN
+        RAISE EXCEPTION 'E_INVALID_PAYLOAD: a payload is a JSON object'
+            USING HINT = 'Name the handler''s parameters: {"name": value}.';
+    END IF;
+    IF delay IS NOT NULL AND run_at IS NOT NULL THEN
+        RAISE EXCEPTION 'E_INVALID: a delay and a run_at exclude each other';
+    END IF;
+    due := coalesce(run_at, timestamp + coalesce(delay, interval '0'));
+    no_prefetch := options->>'on_lost' <> 'retry';
+    new_id := nextval('holdfast.job_id');
+
+    IF unique_key IS NULL AND json_array_length(options->'unique') > 0 THEN
+        SELECT '[' || string_agg((payload->field)::text, ',' ORDER BY ordinal) || ']' INTO unique_key
+        FROM json_array_elements_text(options->'unique') WITH ORDINALITY AS named (field, ordinal)
+        HAVING count(payload->field) = count(*);
+        IF unique_key IS NULL THEN
+            RAISE EXCEPTION 'E_INVALID_PAYLOAD: the unique key of kind "%" needs the fields %',
+                enqueue.kind, options->'unique'
+                USING HINT = 'Name them in the payload, also those that have a default.';
+        END IF;
+    END IF;
+    IF unique_key IS NOT NULL THEN
+        INSERT INTO holdfast.key AS existing (kind, key, job_id, scope, expires_at)
+        VALUES (enqueue.kind, unique_key, new_id, options->>'unique_scope',
+            CASE WHEN options->>'unique_scope' = 'period'
+                THEN timestamp + make_interval(secs => (options->>'unique_seconds')::float) END)
+        ON CONFLICT ON CONSTRAINT key_pkey DO UPDATE SET job_id = existing.job_id
+        RETURNING * INTO holder;
+        IF holder.job_id <> new_id THEN
+            -- A new statement: it sees the job that had the key when the insert waited.
+            IF EXISTS (SELECT FROM holdfast.live WHERE live.id = holder.job_id)
+                OR holder.scope = 'forever' OR holder.expires_at > timestamp THEN
+                RETURN holder.job_id;
+            END IF;
+            UPDATE holdfast.key AS existing SET job_id = new_id, scope = options->>'unique_scope',
+                expires_at = CASE WHEN options->>'unique_scope' = 'period'
+                    THEN timestamp + make_interval(secs => (options->>'unique_seconds')::float) END
+            WHERE existing.kind = enqueue.kind AND existing.key = unique_key;
+        END IF;
+    END IF;
+
+    INSERT INTO holdfast.job (id, kind, payload, label, key, actor, created_at, max_attempts, max_crashes, on_lost,
+        retry)
+    VALUES (new_id, enqueue.kind, payload, label, unique_key, 'holdfast:sql', timestamp,
+        (options->>'max_attempts')::integer, (options->>'max_crashes')::integer, options->>'on_lost',
+        CASE WHEN json_typeof(options->'retry') = 'object' THEN options->'retry' END);
+    INSERT INTO holdfast.live (id, state, queue, kind, priority, due_at, no_prefetch)
+    VALUES (new_id, CASE WHEN due > timestamp THEN 'scheduled' ELSE 'ready' END, coalesce(queue, options->>'queue'),
+        enqueue.kind, coalesce(priority, (options->>'priority')::integer), due, no_prefetch);
+    -- Wakes workers when the caller commits; the setting holdfast.notify = off switches it off.
+    PERFORM pg_notify('holdfast.ready', '') WHERE current_setting('holdfast' || '.notify', true) IS DISTINCT FROM 'off';
+    RETURN new_id;
+END $$;
+
+-- ---- batches ------------------------------------------------------------------------------------------------------
+
+CREATE TABLE holdfast.batch (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    identity text NOT NULL,
+    generation integer NOT NULL,
+    kind text NOT NULL,
+    arguments json NOT NULL,
+    source text NOT NULL,
+    name text,
+    state text NOT NULL
+        CHECK (state IN ('ready', 'running', 'paused', 'stopped', 'done', 'partial', 'failed', 'cancelled')),
+    requested text CHECK (requested IN ('pause', 'cancel')),
+    aborted_by text,
+    total bigint,
+    run_number integer NOT NULL DEFAULT 0,     -- the number of runs that have begun
+    version text,
+    inputs json,
+    code text,
+    options json NOT NULL,
+    actor text NOT NULL,
+    created_at timestamptz NOT NULL,
+    started_at timestamptz,
+    finished_at timestamptz,
+    UNIQUE (identity, generation)
+);
+CREATE INDEX batch_open ON holdfast.batch (id) WHERE state IN ('ready', 'running', 'paused', 'stopped');
+CREATE INDEX batch_running ON holdfast.batch (id) WHERE state = 'running';
+
+-- The ledger. Units of a foreground run that never began have no row. A unit is 'running' while its result waits in an
+-- inbox; the units that a holder runs are in in_flight.
+CREATE TABLE holdfast.unit (
+    batch_id bigint NOT NULL,
+    key text NOT NULL,
+    position bigint NOT NULL,                  -- in the input
+    state text NOT NULL,
+    run_number integer NOT NULL,               -- the run of the batch that wrote it last
+    attempts integer NOT NULL DEFAULT 0,
+    crashes integer NOT NULL DEFAULT 0,
+    poison_suspect boolean NOT NULL DEFAULT false,    -- a holder was lost while this unit was in flight
+    label text,
+    warning text,
+    error text,
+    data json,
+    duration_ms bigint,
+    PRIMARY KEY (batch_id, key),
+    CONSTRAINT unit_state_check
+        CHECK (state IN ('pending', 'running', 'done', 'failed', 'skipped', 'cancelled', 'in_doubt'))
+) WITH (fillfactor = 90);
+CREATE INDEX unit_pending ON holdfast.unit (batch_id, position) WHERE state = 'pending';
+-- Done units are not in it, so that a run pays nothing for it.
+CREATE INDEX unit_state ON holdfast.unit (batch_id, state, key) WHERE state <> 'done' AND state <> 'pending';
+
+-- The units that a holder runs. Its right to them is the lease of its job.
+CREATE TABLE holdfast.in_flight (
+    job_id bigint PRIMARY KEY,
+    batch_id bigint NOT NULL,
+    token bigint NOT NULL,
+    run_number integer NOT NULL,
+    units json NOT NULL,                       -- [[key, position], ...]
+    isolated boolean NOT NULL DEFAULT false,   -- one poison suspect alone: if the holder is lost, this unit crashed it
+    in_doubt_if_lost boolean NOT NULL DEFAULT false,  -- units of a lost holder become in_doubt and wait for a person
+    owner json NOT NULL
+) WITH (fillfactor = 50);
+CREATE INDEX in_flight_batch ON holdfast.in_flight (batch_id);
+
+-- One row per holder and name, so that holders do not wait for each other.
+CREATE TABLE holdfast.unit_count (
+    batch_id bigint NOT NULL,
+    job_id bigint NOT NULL,
+    name text NOT NULL,
+    count bigint NOT NULL,
+    PRIMARY KEY (batch_id, job_id, name)
+) WITH (fillfactor = 70);
+
+-- Results that wait until a consumer accepts them, or until they expire.
+CREATE TABLE holdfast.inbox (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    inbox text NOT NULL,
+    batch_id bigint NOT NULL,
+    key text NOT NULL,
+    data json NOT NULL,
+    token bigint NOT NULL DEFAULT 0,           -- rises with each claim
+    available_at timestamptz NOT NULL,         -- when it may be claimed
+    expires_at timestamptz NOT NULL,
+    UNIQUE (batch_id, key)
+) WITH (fillfactor = 80);
+CREATE INDEX inbox_available ON holdfast.inbox (inbox, available_at, id);
+CREATE INDEX inbox_expires ON holdfast.inbox (expires_at);
+
+-- ---- schedules ----------------------------------------------------------------------------------------------------
+
+CREATE TABLE holdfast.schedule (
+    name text PRIMARY KEY,
+    definition json NOT NULL,                  -- the job to fire, and when
+    declared json,                             -- the last definition in code; null: a person created it
+    version integer NOT NULL DEFAULT 0,        -- of the definition in code: an older one never replaces a newer
+    provider text,                             -- the function that lists the scopes
+    paused boolean NOT NULL DEFAULT false,
+    note text,
+    cursor timestamptz,                        -- all plans up to here are decided
+    next_at timestamptz,                       -- the next plan to decide; null: there is none
+    check_at timestamptz,                      -- when a planner checks it: after a failure, later than next_at
+    fired bigint NOT NULL DEFAULT 0,
+    failures integer NOT NULL DEFAULT 0,       -- failures to plan since the last success
+    error text,
+    token bigint NOT NULL DEFAULT 0,           -- rises with every change: earlier decisions are void
+    actor text NOT NULL,
+    created_at timestamptz NOT NULL,
+    changed_at timestamptz NOT NULL,
+    CHECK (NOT paused OR (next_at IS NULL AND check_at IS NULL))
+) WITH (fillfactor = 70);
+-- The planner's tick reads only this index, however many schedules are idle.
+CREATE INDEX schedule_check ON holdfast.schedule (check_at, name) WHERE check_at IS NOT NULL;
+CREATE INDEX schedule_failing ON holdfast.schedule (next_at) WHERE failures > 0;
+CREATE INDEX schedule_paused ON holdfast.schedule (name) WHERE paused;
+
+-- Plans that were fired: each time of a schedule once per scope.
+CREATE TABLE holdfast.plan (
+    schedule text NOT NULL,
+    time timestamptz NOT NULL,
+    scope text NOT NULL,
+    origin text NOT NULL CHECK (origin IN ('due', 'trigger', 'backfill')),
+    job_id bigint NOT NULL,
+    open boolean NOT NULL,                     -- its job may be live: the next plan of the scope checks it
+    queued boolean NOT NULL,                   -- it waits for the plan before it
+    actor text NOT NULL,
+    decided_at timestamptz NOT NULL,
+    PRIMARY KEY (schedule, time, scope)
+) WITH (fillfactor = 90);
+CREATE INDEX plan_open ON holdfast.plan (schedule, scope, time) WHERE open;
+CREATE INDEX plan_queued ON holdfast.plan (job_id) WHERE queued;
+-- Rows arrive in the order of their time, so retention needs only page ranges.
+CREATE INDEX plan_decided ON holdfast.plan USING brin (decided_at);
+
+-- Plans that were not fired, as ranges with both ends included. An empty scope means all scopes.
+CREATE TABLE holdfast.skipped_plan (
+    schedule text NOT NULL,
+    last timestamptz NOT NULL,
+    first timestamptz NOT NULL,
+    scope text NOT NULL,
+    reason text NOT NULL
+        CHECK (reason IN ('catch_up', 'window', 'late', 'overlap', 'paused', 'edited', 'scope')),
+    count bigint NOT NULL,
+    decided_at timestamptz NOT NULL,
+    PRIMARY KEY (schedule, last, first, scope, reason)
+);
+CREATE INDEX skipped_plan_decided ON holdfast.skipped_plan (decided_at);
+
+-- ---- access -------------------------------------------------------------------------------------------------------
+
+-- The actions of people, oldest first.
+CREATE TABLE holdfast.audit_entry (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    at timestamptz NOT NULL,
+    actor text NOT NULL,
+    via text NOT NULL CHECK (via IN ('cli', 'web', 'api')),
+    action text NOT NULL,
+    target text NOT NULL,
+    count bigint,
+    note text
+);
+CREATE INDEX audit_entry_time ON holdfast.audit_entry (at);
+
+-- Tokens. Only a hash of the secret is stored; the prefix is public and finds it. Revoked tokens stay: audit entries
+-- name them, and a store that ever had tokens does not become open when the last one is revoked.
+CREATE TABLE holdfast.credential (
+    prefix text PRIMARY KEY,
+    name text NOT NULL,
+    role text NOT NULL CHECK (role IN ('viewer', 'operator', 'admin')),
+    salt text NOT NULL,
+    hash text NOT NULL,
+    actor text NOT NULL,
+    created_at timestamptz NOT NULL,
+    last_used_at timestamptz,
+    revoked_at timestamptz
+);
+CREATE UNIQUE INDEX credential_name ON holdfast.credential (name) WHERE revoked_at IS NULL;
+
+-- Secrets that all web servers of a store share, such as the key that signs sessions.
+CREATE TABLE holdfast.secret (
+    name text PRIMARY KEY,
+    value text NOT NULL,
+    created_at timestamptz NOT NULL
+);
+
+CREATE TABLE holdfast.saved_filter (
+    name text PRIMARY KEY,
+    filter text NOT NULL,
+    actor text NOT NULL,
+    created_at timestamptz NOT NULL
+);
+
+-- Answers to requests that carried an idempotency key: a repeated request gets the same answer.
+CREATE TABLE holdfast.idempotency_key (
+    credential text NOT NULL,
+    key text NOT NULL,
+    digest text NOT NULL,
+    status integer,                            -- null: the request is under way
+    body text,
+    at timestamptz NOT NULL,
+    PRIMARY KEY (credential, key)
+);
+CREATE INDEX idempotency_key_time ON holdfast.idempotency_key (at);

@@ -1,0 +1,27 @@
+-- name: like_labels
+-- Condition: a label like one of these patterns.
+listed.label LIKE ANY(:labels::text[])
+
+-- name: by_tags
+-- Condition: one of these tags.
+listed.tags::jsonb ?| :tags::text[]
+
+-- name: like_queues
+-- Condition: a queue like one of these patterns.
+listed.queue LIKE ANY(:queues::text[])
+
+-- name: like_kinds
+-- Condition: a kind like one of these patterns.
+listed.kind LIKE ANY(:kinds::text[])
+
+-- name: only_done
+-- Condition: done.
+listed.state = 'done' AND listed.is_finished
+
+-- name: only_dead
+-- Condition: dead.
+listed.state = 'dead' AND listed.is_finished
+
+-- name: only_cancelled
+-- Condition: cancelled.
+listed.state = 'cancelled' AND listed.is_finished

@@ -1,0 +1,59 @@
+-- name: lock_expired_jobs
+-- Lock finished jobs past their age, except dependencies of live jobs.
+-- planner: OFFSET 0 and the scalar subquery keep one index lookup per row; a join reads the whole dependency table.
+SELECT id FROM holdfast.finished
+WHERE state = :state AND finished_at < (SELECT holdfast.now()) - :age::interval AND NOT EXISTS (
+    SELECT FROM holdfast.dependency
+    WHERE dependency.dependency_id = finished.id AND (SELECT true FROM holdfast.live WHERE live.id = dependency.job_id)
+    OFFSET 0)
+ORDER BY finished_at, id LIMIT :limit::bigint
+FOR UPDATE SKIP LOCKED
+
+-- name: list_live_dependents
+-- List which of these jobs are dependencies of live jobs outside the list.
+SELECT DISTINCT dependency_id FROM holdfast.dependency
+WHERE dependency_id = ANY(:ids::bigint[]) AND job_id <> ALL(:ids::bigint[])
+    AND (SELECT true FROM holdfast.live WHERE live.id = dependency.job_id)
+
+-- name: prune_keys
+-- Delete keys whose period is over, except those of live jobs.
+-- planner: OFFSET 0 as in lock_expired_jobs.
+DELETE FROM holdfast.key
+WHERE ctid = ANY(ARRAY(
+    SELECT ctid FROM holdfast.key WHERE expires_at <= (SELECT holdfast.now())
+        AND NOT EXISTS (SELECT FROM holdfast.live WHERE live.id = job_id OFFSET 0)
+    ORDER BY expires_at LIMIT :limit::bigint FOR UPDATE SKIP LOCKED))
+RETURNING key
+
+-- name: prune_plans
+-- Delete old plans, except those of live jobs.
+-- planner: count(*) = 0 is not turned into a join, so that only :limit plans are read.
+WITH expired AS (
+    SELECT schedule, time, scope FROM holdfast.plan
+    WHERE decided_at < (SELECT holdfast.now()) - :age
+        AND (SELECT count(*) FROM holdfast.live WHERE live.id = plan.job_id) = 0
+    LIMIT :limit::bigint
+)
+DELETE FROM holdfast.plan USING expired
+WHERE plan.schedule = expired.schedule AND plan.time = expired.time AND plan.scope = expired.scope
+RETURNING plan.job_id
+
+-- name: prune_skipped_plans
+-- Delete old records of skipped plans.
+WITH expired AS (
+    SELECT schedule, last, first, scope, reason FROM holdfast.skipped_plan
+    WHERE decided_at < (SELECT holdfast.now()) - :age ORDER BY decided_at LIMIT :limit::bigint
+)
+DELETE FROM holdfast.skipped_plan USING expired
+WHERE skipped_plan.schedule = expired.schedule AND skipped_plan.last = expired.last
+    AND skipped_plan.first = expired.first AND skipped_plan.scope = expired.scope
+    AND skipped_plan.reason = expired.reason
+RETURNING skipped_plan.count
+
+-- name: prune_idempotency_keys
+-- Delete old idempotency keys.
+DELETE FROM holdfast.idempotency_key
+WHERE ctid = ANY(ARRAY(
+    SELECT ctid FROM holdfast.idempotency_key WHERE at < (SELECT holdfast.now()) - :age::interval
+    ORDER BY at LIMIT :limit::bigint FOR UPDATE SKIP LOCKED))
+RETURNING key

@@ -1,0 +1,133 @@
+-- Batches: identity, state, runs and holders.
+
+-- fragment: batch_columns
+id, identity, generation, kind, arguments::text, source, name, state, requested, aborted_by, total, run_number,
+    version, inputs::text, code, options::text, actor, created_at, started_at, finished_at
+
+-- name: lock_latest_batch
+-- Lock the newest generation of a batch.
+SELECT {batch_columns} FROM holdfast.batch WHERE identity = :identity ORDER BY generation DESC LIMIT 1 FOR UPDATE
+
+-- name: get_latest_batch
+-- Read the newest generation of a batch.
+SELECT {batch_columns} FROM holdfast.batch WHERE identity = :identity ORDER BY generation DESC LIMIT 1
+
+-- name: lock_batch
+-- Lock a batch. Every holder that takes or returns units has this lock.
+SELECT {batch_columns} FROM holdfast.batch WHERE id = :id FOR UPDATE
+
+-- name: get_batch
+-- Read a batch.
+SELECT {batch_columns} FROM holdfast.batch WHERE id = :id
+
+-- name: list_batches
+-- List batches, newest first, below an id.
+SELECT {batch_columns} FROM holdfast.batch WHERE id < :before ORDER BY id DESC LIMIT :limit::bigint
+
+-- name: insert_batch
+-- Create a generation of a batch.
+INSERT INTO holdfast.batch (identity, generation, kind, arguments, source, name, state, options, actor, created_at)
+VALUES (:identity, :generation, :kind, :arguments::json, :source, :name, 'ready', '{}', :actor, (SELECT holdfast.now()))
+ON CONFLICT (identity, generation) DO NOTHING
+RETURNING id
+
+-- name: start_batch_run
+-- Start a run of a batch.
+UPDATE holdfast.batch SET state = 'running', run_number = run_number + 1, aborted_by = NULL, finished_at = NULL,
+    started_at = coalesce(started_at, (SELECT holdfast.now())), total = coalesce(:total::bigint, total),
+    version = :version, inputs = :inputs::json, code = :code, options = '{}'
+WHERE id = :id
+RETURNING run_number
+
+-- name: finish_batch
+-- Finish a batch, unless it was cancelled.
+UPDATE holdfast.batch SET state = :state, aborted_by = :aborted_by, requested = NULL,
+    total = coalesce(:total::bigint, total), finished_at = (SELECT holdfast.now())
+WHERE id = :id AND state <> 'cancelled'
+
+-- name: request_batch_control
+-- Request pause or cancel of an open batch. A cancel is never withdrawn.
+UPDATE holdfast.batch SET requested = :requested
+WHERE id = :id AND state IN ('ready', 'running', 'stopped', 'paused') AND requested IS DISTINCT FROM 'cancel'
+RETURNING id
+
+-- name: set_batch_state
+-- Stop a batch in the given state and clear the request.
+UPDATE holdfast.batch SET state = :state, requested = NULL, finished_at = (SELECT holdfast.now()) WHERE id = :id
+
+-- name: reopen_batch
+-- Make a batch running again.
+UPDATE holdfast.batch SET state = 'running', requested = NULL, aborted_by = NULL, finished_at = NULL WHERE id = :id
+
+-- name: abort_batch
+-- Ask all holders to stop. The first reason stays.
+UPDATE holdfast.batch SET aborted_by = :aborted_by WHERE id = :id AND state = 'running' AND aborted_by IS NULL
+
+-- name: start_batch_shards
+-- Record that the workers run the batch, and how.
+UPDATE holdfast.batch SET options = :options::json, total = :total WHERE id = :id
+
+-- name: set_batch_total
+-- Record the total while results still wait for their consumer.
+UPDATE holdfast.batch SET total = :total WHERE id = :id
+
+-- name: list_batches_without_shards
+-- List running batches on workers that have no holder.
+SELECT id FROM holdfast.batch AS batch
+WHERE state = 'running' AND options::text <> '{}'
+    AND NOT EXISTS (SELECT FROM holdfast.in_flight AS in_flight WHERE in_flight.batch_id = batch.id)
+ORDER BY id LIMIT :limit::bigint
+
+-- name: delete_batch
+-- Delete a batch and its units, counters and results.
+WITH deleted_units AS (DELETE FROM holdfast.unit WHERE batch_id = :id),
+deleted_counts AS (DELETE FROM holdfast.unit_count WHERE batch_id = :id),
+deleted_results AS (DELETE FROM holdfast.inbox WHERE batch_id = :id)
+DELETE FROM holdfast.batch WHERE id = :id RETURNING id
+
+-- name: check_batch_shared
+-- Check whether another holder works on the batch, or has. Run it under lock_batch, as a statement of
+-- its own: one that waits for the lock sees the time before the wait.
+SELECT EXISTS (SELECT FROM holdfast.in_flight WHERE batch_id = :batch_id AND job_id <> :job_id)
+    OR EXISTS (SELECT FROM holdfast.unit_count WHERE batch_id = :batch_id AND job_id <> :job_id) AS shared
+
+-- name: claim_driver
+-- Claim the driver job of a foreground run. No worker serves its kind.
+UPDATE holdfast.live SET state = 'running', token = token + 1, worker = :worker, attempts = attempts + 1,
+    claimed_at = (SELECT holdfast.now()), started_at = (SELECT holdfast.now()),
+    lease_expires_at = (SELECT holdfast.now()) + :lease_duration::interval
+WHERE id = :id AND state = 'ready'
+RETURNING token
+
+-- name: list_batch_holders
+-- List the holders of a batch whose lease is valid, and the rest of their leases.
+SELECT in_flight.job_id, in_flight.token, in_flight.owner::text, live.claimed_at,
+    live.lease_expires_at - (SELECT holdfast.now()) AS remaining
+FROM {in_flight_with_live}
+WHERE in_flight.batch_id = :batch_id AND live.state = 'running' AND live.token = in_flight.token
+
+-- name: list_batch_details
+-- Read counters and holders of several batches in one answer.
+SELECT batch_id, 'count' AS part, name, sum(count)::bigint AS count, NULL::timestamptz AS since
+FROM holdfast.unit_count WHERE batch_id = ANY(:ids::bigint[]) GROUP BY batch_id, name
+UNION ALL
+SELECT in_flight.batch_id, 'holder', in_flight.owner::text, in_flight.job_id, live.claimed_at
+FROM {in_flight_with_live}
+WHERE in_flight.batch_id = ANY(:ids::bigint[]) AND live.state = 'running' AND live.token = in_flight.token
+
+-- name: list_in_flight
+-- List the units in flight with other holders.
+SELECT units::text FROM holdfast.in_flight WHERE batch_id = :batch_id AND job_id <> :job_id
+
+-- name: put_in_flight
+-- Record the units that a holder has in flight.
+INSERT INTO holdfast.in_flight (job_id, batch_id, token, run_number, units, isolated, in_doubt_if_lost, owner)
+VALUES (:job_id, :batch_id, :token, :run_number, :units::json, :isolated, :in_doubt_if_lost, :owner::json)
+ON CONFLICT (job_id) DO UPDATE SET batch_id = excluded.batch_id, token = excluded.token,
+    run_number = excluded.run_number, units = excluded.units, isolated = excluded.isolated,
+    in_doubt_if_lost = excluded.in_doubt_if_lost
+
+-- name: delete_in_flight
+-- Delete the records of holders and return their units in flight.
+DELETE FROM holdfast.in_flight WHERE job_id = ANY(:ids::bigint[])
+RETURNING job_id, batch_id, run_number, units::text, isolated, in_doubt_if_lost

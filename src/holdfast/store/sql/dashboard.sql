@@ -1,0 +1,88 @@
+-- Dashboard: counts stop at a cap and lists at a limit, so that the cost of a page does not grow with the jobs.
+
+-- name: count_jobs_by_state
+-- Count jobs by state, and the recently finished ones by queue and time slot, counted back from now.
+-- planner: id > 0, queue >= '' and the orders keep each count in the index of its state.
+SELECT 'held' AS state, '' AS queue, -1 AS slot, count(*) AS count
+FROM (SELECT FROM holdfast.live WHERE state = 'held' AND id > 0 LIMIT :cap::bigint) AS capped
+UNION ALL SELECT 'waiting', '', -1, count(*)
+FROM (SELECT FROM holdfast.live WHERE state = 'waiting' AND id > 0 LIMIT :cap::bigint) AS capped
+UNION ALL SELECT 'scheduled', '', -1, count(*)
+FROM (SELECT FROM holdfast.live WHERE state = 'scheduled' AND id > 0 LIMIT :cap::bigint) AS capped
+UNION ALL SELECT 'ready', '', -1, count(*)
+FROM (SELECT FROM holdfast.live WHERE state = 'ready' AND queue >= '' LIMIT :cap::bigint) AS capped
+UNION ALL SELECT 'running', '', -1, count(*) FROM (
+    SELECT FROM holdfast.live WHERE lease_expires_at IS NOT NULL
+    ORDER BY queue, lease_expires_at LIMIT :cap::bigint) AS capped
+UNION ALL SELECT 'done', '', -1, count(*)
+FROM (SELECT FROM holdfast.finished WHERE state = 'done' ORDER BY finished_at DESC LIMIT :cap::bigint) AS capped
+UNION ALL SELECT 'dead', '', -1, count(*)
+FROM (SELECT FROM holdfast.finished WHERE state = 'dead' ORDER BY finished_at DESC LIMIT :cap::bigint) AS capped
+UNION ALL SELECT 'cancelled', '', -1, count(*)
+FROM (SELECT FROM holdfast.finished WHERE state = 'cancelled' ORDER BY finished_at DESC LIMIT :cap::bigint) AS capped
+UNION ALL SELECT state, queue, slot, count(*) FROM (
+    SELECT state, queue, {slot_of_finish} AS slot FROM (
+        SELECT * FROM (SELECT state, queue, finished_at FROM holdfast.finished
+            WHERE state = 'done' AND finished_at > (SELECT holdfast.now()) - :span::interval
+            ORDER BY finished_at DESC LIMIT :most::bigint) AS done
+        UNION ALL
+        SELECT * FROM (SELECT state, queue, finished_at FROM holdfast.finished
+            WHERE state = 'dead' AND finished_at > (SELECT holdfast.now()) - :span::interval
+            ORDER BY finished_at DESC LIMIT :most::bigint) AS dead
+        UNION ALL
+        SELECT * FROM (SELECT state, queue, finished_at FROM holdfast.finished
+            WHERE state = 'cancelled' AND finished_at > (SELECT holdfast.now()) - :span::interval
+            ORDER BY finished_at DESC LIMIT :most::bigint) AS cancelled) AS recent) AS slotted
+GROUP BY state, queue, slot
+
+-- name: list_problems
+-- List the newest problems of each sort, each found by an index.
+-- planner: conditions that follow from others name the condition of a partial index: SQLite does not infer it.
+SELECT * FROM (SELECT 'expired' AS category, CAST(id AS text) AS name, kind AS detail, lease_expires_at AS at,
+        CAST(1 AS bigint) AS count
+    FROM holdfast.live WHERE lease_expires_at IS NOT NULL AND lease_expires_at < (SELECT holdfast.now())
+    ORDER BY queue, lease_expires_at LIMIT :limit::bigint) AS expired
+UNION ALL
+SELECT * FROM (SELECT 'dead', CAST(id AS text), kind || ', ' || coalesce(reason, ''), finished_at, 1
+    FROM holdfast.finished AS finished WHERE state = 'dead' AND state <> 'done'
+    ORDER BY finished.id DESC LIMIT :limit::bigint) AS dead
+UNION ALL
+SELECT * FROM (SELECT 'failing', name, substr(error, 1, 300), next_at, failures
+    FROM holdfast.schedule WHERE failures > 0 ORDER BY next_at LIMIT :limit::bigint) AS failing
+UNION ALL
+SELECT * FROM (SELECT 'late', name, NULL, next_at, 1
+    FROM holdfast.schedule
+    WHERE check_at IS NOT NULL AND check_at < (SELECT holdfast.now()) - :late::interval AND failures = 0
+    ORDER BY check_at, name LIMIT :limit::bigint) AS late
+UNION ALL
+SELECT * FROM (SELECT 'paused_schedule', name, note, changed_at, 1
+    FROM holdfast.schedule WHERE paused ORDER BY name LIMIT :limit::bigint) AS paused
+UNION ALL
+SELECT * FROM (SELECT 'missed', schedule, reason, decided_at, count FROM holdfast.skipped_plan
+    WHERE decided_at > (SELECT holdfast.now()) - :span::interval AND reason IN ('late', 'window', 'catch_up')
+    ORDER BY decided_at DESC LIMIT :limit::bigint) AS missed
+UNION ALL
+SELECT * FROM (SELECT state || '_batch', CAST(id AS text), coalesce(aborted_by, kind),
+        coalesce(finished_at, started_at), run_number
+    FROM holdfast.batch AS batch
+    WHERE state IN ('ready', 'running', 'paused', 'stopped') AND state IN ('paused', 'stopped')
+    ORDER BY batch.id DESC LIMIT :limit::bigint) AS stopped
+
+-- name: list_dead_job_errors
+-- List errors of the newest dead jobs. The payload serves to mask its secrets; a large one replaces the error by the
+-- reason.
+SELECT id, kind, queue, at, CASE WHEN length(payload) <= 8192 THEN error ELSE reason END AS error,
+    CASE WHEN length(payload) <= 8192 THEN payload ELSE '{}' END AS payload
+FROM (
+    SELECT id, kind, queue, finished_at AS at, substr(coalesce(error, reason, ''), 1, 600) AS error, coalesce(reason,
+        '') AS reason,
+        coalesce((SELECT job.payload::text FROM holdfast.job AS job WHERE job.id = finished.id), '{}') AS payload
+    FROM holdfast.finished AS finished WHERE state = 'dead' AND state <> 'done' AND finished.id < :before
+    ORDER BY finished.id DESC LIMIT :limit::bigint) AS dead
+
+-- name: list_running_jobs
+-- List running jobs with their progress.
+SELECT id, kind, queue, worker, claimed_at, started_at, lease_expires_at,
+    (SELECT done FROM holdfast.progress WHERE job_id = live.id) AS progress_done,
+    (SELECT total FROM holdfast.progress WHERE job_id = live.id) AS progress_total
+FROM holdfast.live AS live WHERE lease_expires_at IS NOT NULL ORDER BY queue, lease_expires_at LIMIT :limit::bigint

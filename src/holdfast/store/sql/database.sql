@@ -1,0 +1,52 @@
+-- Database: clock, identity and consistency checks. Each check finds rows that must not exist.
+
+-- name: read_now
+-- Read the clock of the store.
+SELECT (SELECT holdfast.now())
+
+-- name: read_installation
+-- Read the id of the installation.
+SELECT installation::text FROM holdfast.meta
+
+-- name: find_any_job
+-- Find out whether there is any job.
+SELECT id FROM holdfast.job LIMIT 1
+
+-- name: find_any_holder
+-- Find a worker or a lease that is alive now.
+SELECT id FROM holdfast.worker WHERE stopped_at IS NULL AND seen_at > (SELECT holdfast.now()) - :silence::interval
+UNION ALL
+SELECT worker FROM holdfast.live WHERE state = 'running' AND lease_expires_at > (SELECT holdfast.now())
+LIMIT 1
+
+-- name: find_jobs_without_state
+-- Check: jobs that are neither live nor finished.
+SELECT id FROM holdfast.job AS job
+WHERE NOT EXISTS (SELECT FROM holdfast.live AS live WHERE live.id = job.id)
+    AND NOT EXISTS (SELECT FROM holdfast.finished AS finished WHERE finished.id = job.id)
+LIMIT :limit::bigint
+
+-- name: find_jobs_live_and_finished
+-- Check: jobs that are both live and finished.
+SELECT live.id FROM holdfast.live AS live JOIN holdfast.finished AS finished ON finished.id = live.id
+    LIMIT :limit::bigint
+
+-- name: find_states_without_job
+-- Check: live or finished rows without their job.
+SELECT id FROM holdfast.live AS live WHERE NOT EXISTS (SELECT FROM holdfast.job AS job WHERE job.id = live.id)
+UNION ALL
+SELECT id FROM holdfast.finished AS finished WHERE NOT EXISTS (SELECT FROM holdfast.job AS job
+    WHERE job.id = finished.id)
+LIMIT :limit::bigint
+
+-- name: find_waiting_without_dependencies
+-- Check: waiting jobs without a dependency.
+SELECT id FROM holdfast.live AS live
+WHERE state = 'waiting' AND NOT EXISTS (SELECT FROM holdfast.dependency AS dependency WHERE dependency.job_id = live.id)
+LIMIT :limit::bigint
+
+-- name: find_jobs_past_limits
+-- Check: live jobs past their limit of attempts or crashes.
+SELECT live.id FROM holdfast.live AS live JOIN holdfast.job AS job ON job.id = live.id
+WHERE live.attempts > job.max_attempts OR live.crashes > job.max_crashes
+LIMIT :limit::bigint

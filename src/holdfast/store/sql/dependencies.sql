@@ -1,0 +1,52 @@
+-- Dependencies: which jobs wait for which.
+
+-- name: find_jobs_by_label
+-- Find jobs by label.
+SELECT id FROM holdfast.job WHERE label = :label ORDER BY id
+
+-- name: find_job_by_key
+-- Find the job that has a unique key.
+SELECT job_id FROM holdfast.key WHERE kind = :kind AND key = :key
+
+-- name: mark_dependencies
+-- Mark jobs as dependencies of others. The row locks make a concurrent settle wait and then see the mark.
+UPDATE holdfast.live SET has_dependents = true
+WHERE id = ANY(ARRAY(SELECT id FROM holdfast.live WHERE id = ANY(:ids::bigint[]) ORDER BY id FOR UPDATE))
+RETURNING id
+
+-- name: list_job_states
+-- List the states of jobs.
+SELECT id, state FROM holdfast.live WHERE id = ANY(:ids::bigint[])
+UNION ALL
+SELECT id, state FROM holdfast.finished WHERE id = ANY(:ids::bigint[])
+
+-- name: insert_dependencies
+-- Insert pairs of job and dependency.
+INSERT INTO holdfast.dependency (job_id, dependency_id)
+SELECT job_id, dependency_id
+FROM jsonb_to_recordset(:dependencies::jsonb) AS dependency (job_id bigint, dependency_id bigint)
+
+-- name: list_waiting_jobs
+-- List waiting jobs, a page at a time.
+SELECT id FROM holdfast.live WHERE state = 'waiting' AND id > :after ORDER BY id LIMIT :limit::bigint
+
+-- name: lock_waiting_jobs
+-- Lock waiting jobs and read when they may run.
+SELECT live.id, job.after_when, job.after_failed
+FROM {live_with_job}
+WHERE live.id = ANY(:ids::bigint[]) AND live.state = 'waiting'
+ORDER BY live.id FOR UPDATE OF live
+
+-- name: list_dependency_states
+-- List the state of each dependency. NULL means that its job was deleted.
+SELECT job_id, dependency_id, coalesce(
+    (SELECT state FROM holdfast.live AS live WHERE live.id = dependency_id),
+    (SELECT state FROM holdfast.finished AS finished WHERE finished.id = dependency_id)) AS state
+FROM holdfast.dependency WHERE job_id = ANY(:ids::bigint[])
+ORDER BY job_id, dependency_id
+
+-- name: wake_waiting_jobs
+-- Make jobs ready or scheduled whose dependencies are satisfied.
+UPDATE holdfast.live SET note = NULL,
+    state = CASE WHEN due_at > (SELECT holdfast.now()) THEN 'scheduled' ELSE 'ready' END
+WHERE id = ANY(:ids::bigint[]) AND state = 'waiting'

@@ -1,0 +1,41 @@
+-- Inbox: results that wait for a consumer.
+
+-- name: insert_inbox_results
+-- Deliver results. A unit that runs again replaces its earlier result.
+INSERT INTO holdfast.inbox AS existing (inbox, batch_id, key, data, available_at, expires_at)
+SELECT inbox, :batch_id, key, data::json, (SELECT holdfast.now()), (SELECT holdfast.now()) + :keep
+FROM jsonb_to_recordset(:result::jsonb) AS result (inbox text, key text, data text) WHERE true
+ON CONFLICT (batch_id, key) DO UPDATE SET inbox = excluded.inbox, data = excluded.data, token = existing.token + 1,
+    available_at = excluded.available_at, expires_at = excluded.expires_at
+
+-- name: claim_inbox_results
+-- Claim results that are available: new ones, and claimed ones that were not accepted in time.
+UPDATE holdfast.inbox SET token = token + 1, available_at = (SELECT holdfast.now()) + :lease_duration
+WHERE id = ANY(ARRAY(
+    SELECT id FROM holdfast.inbox
+    WHERE inbox = :inbox AND available_at <= (SELECT holdfast.now()) AND expires_at > (SELECT holdfast.now())
+    ORDER BY available_at, id LIMIT :limit::bigint FOR UPDATE SKIP LOCKED))
+RETURNING id, token, batch_id, key, data::text
+
+-- name: delete_inbox_result
+-- Delete a result that its consumer accepted or refused.
+DELETE FROM holdfast.inbox WHERE id = :id AND token = :token RETURNING id
+
+-- name: list_expired_inbox_results
+-- List results that no consumer accepted in time.
+SELECT id, token, batch_id, key FROM holdfast.inbox
+WHERE expires_at <= (SELECT holdfast.now()) ORDER BY expires_at LIMIT :limit::bigint
+
+-- name: finish_delivered_unit
+-- Finish a unit whose result was accepted, refused or expired.
+UPDATE holdfast.unit SET state = :state, error = :error WHERE batch_id = :batch_id AND key = :key AND state = 'running'
+RETURNING label, warning
+
+-- name: cancel_inbox_results
+-- Delete the results of a batch and cancel their units.
+WITH deleted_results AS (DELETE FROM holdfast.inbox WHERE batch_id = :batch_id)
+UPDATE holdfast.unit SET state = 'cancelled' WHERE batch_id = :batch_id AND state = 'running' RETURNING label, warning
+
+-- name: count_inbox_results
+-- Count the results in an inbox.
+SELECT count(*) AS count FROM holdfast.inbox WHERE inbox = :inbox

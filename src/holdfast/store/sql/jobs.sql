@@ -1,0 +1,73 @@
+-- Jobs: enqueue, unique keys, steps, progress and events.
+
+-- name: get_job_request
+-- Read the columns that tell whether a repeated enqueue is the same request.
+SELECT kind, payload::text, actor FROM holdfast.job WHERE id = :id
+
+-- name: lock_lease
+-- Lock a running job's row while its holder enqueues children, so that the lease stays valid.
+SELECT id FROM holdfast.live WHERE id = :id AND token = :token AND state = 'running' FOR NO KEY UPDATE
+
+-- name: claim_keys
+-- Claim each unique key, or lock the row of the job that has it. Keys arrive sorted, so that enqueues cannot deadlock.
+INSERT INTO holdfast.key AS existing (kind, key, job_id, scope, expires_at)
+SELECT kind, key, job_id, scope, (SELECT holdfast.now()) + period
+FROM jsonb_to_recordset(:requested::jsonb) AS requested (kind text, key text, job_id bigint, scope text,
+    period interval) WHERE true
+ON CONFLICT (kind, key) DO UPDATE SET job_id = existing.job_id
+RETURNING kind, key, job_id, scope, expires_at, coalesce(expires_at <= (SELECT holdfast.now()), false) AS expired
+
+-- name: transfer_keys
+-- Give keys that turned out to be free to their new jobs. The rows are locked by claim_keys.
+INSERT INTO holdfast.key (kind, key, job_id, scope, expires_at)
+SELECT kind, key, job_id, scope, (SELECT holdfast.now()) + period
+FROM jsonb_to_recordset(:requested::jsonb) AS requested (kind text, key text, job_id bigint, scope text,
+    period interval) WHERE true
+ON CONFLICT (kind, key) DO UPDATE SET job_id = excluded.job_id, scope = excluded.scope, expires_at = excluded.expires_at
+
+-- name: restore_keys
+-- Give retried jobs their keys back. The rows are locked by claim_keys.
+INSERT INTO holdfast.key (kind, key, job_id, scope)
+SELECT kind, key, job_id, 'live'
+FROM jsonb_to_recordset(:requested::jsonb) AS requested (kind text, key text, job_id bigint) WHERE true
+ON CONFLICT (kind, key) DO UPDATE SET job_id = excluded.job_id
+
+-- name: list_live_ids
+-- List which of these jobs are still live.
+SELECT id FROM holdfast.live WHERE id = ANY(:ids::bigint[])
+
+-- name: list_steps
+-- List the finished steps of a job. remaining is the rest of a sleep.
+SELECT name, result::text, until - (SELECT holdfast.now()) AS remaining FROM holdfast.step WHERE job_id = :id
+
+-- name: insert_step
+-- Record a step of a running job. The first result wins.
+WITH holder AS (
+    SELECT id FROM holdfast.live WHERE id = :id AND token = :token AND state = 'running' FOR NO KEY UPDATE
+)
+INSERT INTO holdfast.step AS existing (job_id, name, result, until)
+SELECT id, :name, :result::json, (SELECT holdfast.now()) + :delay::interval FROM holder WHERE true
+ON CONFLICT (job_id, name) DO UPDATE SET result = existing.result
+RETURNING name, result::text, until - (SELECT holdfast.now()) AS remaining
+
+-- name: report_progress
+-- Record the progress or checkpoint of a running job. NULL keeps the old value.
+WITH holder AS (
+    SELECT id FROM holdfast.live WHERE id = :id AND token = :token AND state = 'running' FOR NO KEY UPDATE
+)
+INSERT INTO holdfast.progress AS existing (job_id, done, total, message, checkpoint, at)
+SELECT id, :done, :total, :message, :checkpoint::json, (SELECT holdfast.now()) FROM holder WHERE true
+ON CONFLICT (job_id) DO UPDATE SET done = coalesce(excluded.done, existing.done),
+    total = coalesce(excluded.total, existing.total), message = coalesce(excluded.message, existing.message),
+    checkpoint = coalesce(excluded.checkpoint, existing.checkpoint), at = excluded.at
+RETURNING job_id
+
+-- name: insert_events
+-- Append events to the history of jobs.
+INSERT INTO holdfast.event (job_id, at, name, actor, detail)
+SELECT job_id, (SELECT holdfast.now()), name, :actor, detail::json
+FROM jsonb_to_recordset(:events::jsonb) AS event (job_id bigint, name text, detail text)
+
+-- name: get_trace
+-- Read the trace context that a job was enqueued with.
+SELECT context FROM holdfast.trace WHERE job_id = :id

@@ -1,0 +1,54 @@
+-- Leases: claim, renew, settle, release and take over. Every write of a holder is fenced by id, token and state
+-- 'running': an old token changes no row.
+
+-- fragment: lease_columns
+live.id AS job_id, live.kind, live.queue, live.token, live.attempts, job.max_attempts, live.crashes,
+    job.max_crashes, job.on_lost, job.retry::text, live.started_at IS NOT NULL AS started, live.requested,
+    live.has_dependents, live.worker, live.claimed_at, live.started_at
+
+-- name: lock_limited_queues
+-- Lock the queues that have a limit, in name order, so that claims on them run one after another.
+SELECT name FROM holdfast.queue
+WHERE name = ANY(:queues::text[]) AND (run_limit IS NOT NULL OR worker_limit IS NOT NULL) ORDER BY name FOR UPDATE
+
+-- name: record_start
+-- Record a durable start: from now on the loss of the holder costs an attempt.
+UPDATE holdfast.live SET attempts = attempts + CASE WHEN started_at IS NULL THEN 1 ELSE 0 END,
+    started_at = coalesce(started_at, (SELECT holdfast.now()))
+WHERE id = :id AND token = :token AND state = 'running'
+RETURNING attempts
+
+-- name: find_expired_lease
+-- Find out whether any lease has expired.
+SELECT id FROM holdfast.live WHERE lease_expires_at < (SELECT holdfast.now()) LIMIT 1
+
+-- name: lock_expired_leases
+-- Lock expired leases and read the numbers that judge() needs.
+-- SKIP LOCKED leaves out leases that are being settled or renewed now.
+SELECT {lease_columns} FROM {live_with_job}
+WHERE live.lease_expires_at < (SELECT holdfast.now())
+ORDER BY live.queue, live.lease_expires_at LIMIT :limit::bigint
+FOR UPDATE OF live SKIP LOCKED
+
+-- name: lock_unknown_leases
+-- Lock the leases of a worker that the worker does not know of.
+SELECT {lease_columns} FROM {live_with_job}
+WHERE live.queue = ANY(:queues::text[]) AND live.lease_expires_at IS NOT NULL AND live.worker = :worker
+    AND NOT live.id = ANY(:known::bigint[])
+FOR UPDATE OF live
+
+-- name: insert_attempts
+-- Record runs that did not simply succeed.
+INSERT INTO holdfast.attempt (job_id, token, number, worker, started_at, finished_at, reason, exit_code, error)
+SELECT job_id, token, number, worker, coalesce((SELECT holdfast.now()) - ran, started_at), (SELECT holdfast.now()),
+    reason, exit_code, error
+FROM jsonb_to_recordset(:run::jsonb) AS run (job_id bigint, token bigint, number integer, worker text,
+    started_at timestamptz, ran interval, reason text, exit_code integer, error text)
+
+-- name: promote_due_jobs
+-- Make scheduled jobs ready once they are due.
+UPDATE holdfast.live SET state = 'ready'
+WHERE id = ANY(ARRAY(
+    SELECT id FROM holdfast.live WHERE state = 'scheduled' AND due_at <= (SELECT holdfast.now())
+    ORDER BY due_at, id LIMIT :limit::bigint FOR UPDATE SKIP LOCKED))
+RETURNING id

@@ -1,0 +1,78 @@
+-- Plans: what schedules fired or skipped.
+
+-- fragment: plan_rows
+plan.schedule, plan.time, plan.scope, plan.origin, plan.job_id, plan.actor, plan.decided_at,
+    coalesce(live.state, finished.state) AS state
+FROM holdfast.plan AS plan
+LEFT JOIN holdfast.live AS live ON live.id = plan.job_id
+LEFT JOIN holdfast.finished AS finished ON finished.id = plan.job_id
+
+-- fragment: skipped_plan_columns
+schedule, first, last, scope, reason, count, decided_at
+
+-- name: lock_schedules
+-- Lock schedules for planning. Those that another planner has locked are left to it.
+SELECT name, token, fired FROM holdfast.schedule WHERE name = ANY(:names::text[]) ORDER BY name FOR UPDATE SKIP LOCKED
+
+-- name: close_plans
+-- Close plans whose jobs have finished.
+UPDATE holdfast.plan SET open = false, queued = false
+WHERE open AND schedule = ANY(:schedules::text[]) AND job_id = ANY(:ids::bigint[])
+
+-- name: insert_skipped_plans
+-- Record plans that were not fired.
+INSERT INTO holdfast.skipped_plan (schedule, last, first, scope, reason, count, decided_at)
+SELECT schedule, last, first, scope, reason, count, (SELECT holdfast.now())
+FROM jsonb_to_recordset(:skip::jsonb) AS skipped (schedule text, last timestamptz, first timestamptz, scope text,
+    reason text, count bigint) WHERE true
+ON CONFLICT DO NOTHING
+
+-- name: advance_schedules
+-- Advance cursors after planning.
+UPDATE holdfast.schedule AS schedule SET cursor = advanced.cursor, next_at = advanced.next_at,
+    check_at = advanced.next_at, fired = advanced.fired, failures = 0, error = NULL, token = schedule.token + 1
+FROM jsonb_to_recordset(:advance::jsonb) AS advanced (name text, cursor timestamptz, next_at timestamptz, fired bigint)
+WHERE schedule.name = advanced.name
+
+-- name: list_stuck_plans
+-- List plans that wait for a job that is held or waits for its retry.
+SELECT dependency.job_id, dependency.dependency_id FROM holdfast.plan AS plan
+JOIN holdfast.dependency AS dependency ON dependency.job_id = plan.job_id
+JOIN holdfast.live AS queued ON queued.id = plan.job_id AND queued.state = 'waiting'
+JOIN holdfast.live AS other ON other.id = dependency.dependency_id
+WHERE plan.queued AND (other.state = 'held' OR (other.state = 'scheduled' AND other.attempts > 0))
+LIMIT :limit::bigint
+
+-- name: unqueue_plans
+-- Clear the queued mark of plans whose turn has come.
+UPDATE holdfast.plan AS plan SET queued = false
+WHERE queued AND NOT EXISTS (
+    SELECT FROM holdfast.live AS live WHERE live.id = plan.job_id AND live.state IN ('waiting', 'held'))
+
+-- name: get_plan
+-- Read a plan and the state of its job.
+SELECT {plan_rows}
+WHERE plan.schedule = :schedule AND plan.time = :time AND plan.scope = :scope
+
+-- name: get_skipped_plan
+-- Read the newest decision to skip a time of a schedule.
+SELECT {skipped_plan_columns} FROM holdfast.skipped_plan
+WHERE schedule = :schedule AND last >= :time AND first <= :time AND scope IN ('', :scope)
+ORDER BY decided_at DESC LIMIT 1
+
+-- name: list_plans
+-- List the plans of a schedule, newest first.
+SELECT {plan_rows}
+WHERE plan.schedule = :schedule ORDER BY plan.time DESC, plan.scope DESC LIMIT :limit::bigint
+
+-- name: list_skipped_plans
+-- List the skipped plans of a schedule, newest first.
+SELECT {skipped_plan_columns} FROM holdfast.skipped_plan
+WHERE schedule = :schedule ORDER BY last DESC, first DESC, scope LIMIT :limit::bigint
+
+-- name: list_known_plans
+-- List which of these plans are recorded already.
+SELECT plan.schedule, plan.time, plan.scope
+FROM jsonb_to_recordset(:plan::jsonb) AS requested (schedule text, time timestamptz, scope text)
+JOIN holdfast.plan AS plan ON plan.schedule = requested.schedule AND plan.time = requested.time
+    AND plan.scope = requested.scope

@@ -1,0 +1,85 @@
+-- Queues and kinds.
+
+-- fragment: queue_columns
+name, run_limit AS "limit", worker_limit, paused, note, scale_min, scale_max
+
+-- fragment: kind_columns
+name, options::text, payload_schema::text, version
+
+-- name: set_queue_limits
+-- Set limits of a queue. NULL keeps a limit, 0 removes it.
+INSERT INTO holdfast.queue AS existing (name, run_limit, worker_limit)
+VALUES (:name, nullif(:run_limit::integer, 0), nullif(:worker_limit::integer, 0))
+ON CONFLICT (name) DO UPDATE SET
+    run_limit = nullif(coalesce(:run_limit::integer, existing.run_limit), 0),
+    worker_limit = nullif(coalesce(:worker_limit::integer, existing.worker_limit), 0)
+
+-- name: set_queue_scale
+-- Set the bounds of the autoscaler.
+INSERT INTO holdfast.queue (name, scale_min, scale_max) VALUES (:name, :least, :most)
+ON CONFLICT (name) DO UPDATE SET scale_min = excluded.scale_min, scale_max = excluded.scale_max
+
+-- name: set_queue_paused
+-- Pause or resume a queue.
+INSERT INTO holdfast.queue (name, paused, note) VALUES (:name, :paused, :note)
+ON CONFLICT (name) DO UPDATE SET paused = excluded.paused, note = excluded.note
+
+-- name: get_queue
+-- Read the settings of a queue.
+SELECT {queue_columns} FROM holdfast.queue WHERE name = :name
+
+-- name: list_queues
+-- List the settings of all queues.
+SELECT {queue_columns} FROM holdfast.queue ORDER BY name
+
+-- name: count_queue_depths
+-- Count ready and running jobs and expired leases per queue, each up to :limit.
+SELECT queues.value AS queue,
+    (SELECT count(*) FROM (
+        SELECT FROM holdfast.live AS live WHERE state = 'ready' AND live.queue = queues.value
+        LIMIT :limit::bigint) AS capped) AS ready,
+    (SELECT count(*) FROM (
+        SELECT FROM holdfast.live AS live WHERE live.queue = queues.value AND live.lease_expires_at IS NOT NULL
+        LIMIT :limit::bigint) AS capped) AS running,
+    (SELECT count(*) FROM (
+        SELECT FROM holdfast.live AS live WHERE live.queue = queues.value
+            AND live.lease_expires_at < (SELECT holdfast.now()) LIMIT :limit::bigint) AS capped) AS expired
+FROM unnest(:queues::text[]) AS queues (value)
+
+-- name: read_oldest_ready
+-- Read the age of the oldest ready job per queue: the first of each kind and priority.
+WITH RECURSIVE lane (queue, kind, priority) AS (
+    SELECT queues.value, kinds.value, (
+        SELECT max(priority) FROM holdfast.live AS live
+        WHERE state = 'ready' AND live.queue = queues.value AND live.kind = kinds.value)
+    FROM unnest(:queues::text[]) AS queues (value) CROSS JOIN unnest(:kinds::text[]) AS kinds (value)
+    UNION ALL
+    SELECT queue, kind, (
+        SELECT max(live.priority) FROM holdfast.live AS live
+        WHERE state = 'ready' AND live.queue = lane.queue AND live.kind = lane.kind AND live.priority < lane.priority)
+    FROM lane WHERE priority IS NOT NULL
+)
+SELECT queue, (SELECT holdfast.now()) - min((
+    SELECT min(due_at) FROM holdfast.live AS live
+    WHERE state = 'ready' AND live.queue = lane.queue AND live.kind = lane.kind
+        AND live.priority = lane.priority)) AS age
+FROM lane WHERE priority IS NOT NULL GROUP BY queue
+
+-- name: publish_kind
+-- Publish the options and the payload schema of a kind.
+INSERT INTO holdfast.kind (name, options, payload_schema, version, published_at)
+VALUES (:name, :options::json, :payload_schema::json, :version, (SELECT holdfast.now()))
+ON CONFLICT (name) DO UPDATE SET options = excluded.options, payload_schema = excluded.payload_schema,
+    version = excluded.version, published_at = excluded.published_at
+
+-- name: get_kind
+-- Read a kind.
+SELECT {kind_columns} FROM holdfast.kind WHERE name = :name
+
+-- name: list_kinds
+-- List kinds.
+SELECT {kind_columns} FROM holdfast.kind ORDER BY name LIMIT :limit::bigint
+
+-- name: list_kind_names
+-- List the names of all kinds.
+SELECT name FROM holdfast.kind ORDER BY name

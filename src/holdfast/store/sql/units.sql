@@ -1,0 +1,131 @@
+-- Units: the ledger of a batch and its counters.
+
+-- fragment: unit_columns
+key, position, state, run_number, attempts, crashes, poison_suspect, label, warning, error, data::text, duration_ms
+
+-- fragment: unit_state_columns
+key, position, state, run_number, attempts, crashes, poison_suspect, NULL AS label, NULL AS warning, NULL AS error,
+    NULL AS data, NULL::bigint AS duration_ms
+
+-- name: get_units
+-- Read the state of units by key.
+SELECT {unit_state_columns} FROM holdfast.unit WHERE batch_id = :batch_id AND key = ANY(:keys::text[])
+
+-- name: read_pending_units
+-- Read the first pending units, in input order. Units in flight are among them.
+SELECT {unit_state_columns} FROM holdfast.unit
+WHERE batch_id = :batch_id AND state = 'pending' ORDER BY position LIMIT :limit::bigint
+
+-- name: write_units
+-- Write outcomes of units. A unit that has finished stays as it is, and its key is not returned.
+INSERT INTO holdfast.unit AS existing (batch_id, key, position, state, run_number, attempts, crashes, poison_suspect,
+    label, warning, error, data, duration_ms)
+SELECT :batch_id, key, position, state, :run_number, attempts, crashes, poison_suspect, label, warning, error,
+    data::json, duration_ms
+FROM jsonb_to_recordset(:unit::jsonb) AS unit (key text, position bigint, state text, attempts integer, crashes integer,
+    poison_suspect boolean, label text, warning text, error text, data text, duration_ms bigint) WHERE true
+ON CONFLICT (batch_id, key) DO UPDATE SET position = excluded.position, state = excluded.state,
+    run_number = excluded.run_number, attempts = excluded.attempts, crashes = excluded.crashes,
+    poison_suspect = excluded.poison_suspect, label = excluded.label, warning = excluded.warning,
+    error = excluded.error, data = excluded.data, duration_ms = excluded.duration_ms
+    WHERE existing.state = 'pending' OR existing.state = 'failed'
+RETURNING key
+
+-- name: insert_pending_units
+-- Add new units as pending and assign the pending ones to this run.
+INSERT INTO holdfast.unit AS existing (batch_id, key, position, state, run_number)
+SELECT :batch_id, key, position, 'pending', :run_number
+FROM jsonb_to_recordset(:unit::jsonb) AS unit (key text, position bigint) WHERE true
+ON CONFLICT (batch_id, key) DO UPDATE SET run_number = excluded.run_number, position = excluded.position
+    WHERE existing.state = 'pending'
+
+-- name: retry_units
+-- Make failed units pending again, except those that crashed too often.
+UPDATE holdfast.unit SET state = 'pending', run_number = :run_number
+WHERE batch_id = :batch_id AND key = ANY(:keys::text[]) AND state = 'failed' AND crashes < :crashes
+RETURNING key
+
+-- name: return_lost_units
+-- Return the units of a lost holder as poison suspects.
+INSERT INTO holdfast.unit AS existing (batch_id, key, position, state, run_number, crashes, poison_suspect)
+SELECT :batch_id, key, position, :state, :run_number, :crashes, true
+FROM jsonb_to_recordset(:unit::jsonb) AS unit (key text, position bigint) WHERE true
+ON CONFLICT (batch_id, key) DO UPDATE SET poison_suspect = true, crashes = existing.crashes + excluded.crashes,
+    state = CASE WHEN existing.state = 'pending' THEN excluded.state ELSE existing.state END
+    WHERE existing.state = 'pending' OR existing.state = 'failed' AND existing.run_number < excluded.run_number
+RETURNING {unit_columns}
+
+-- name: skip_missing_units
+-- Skip pending units that are no longer in the input.
+UPDATE holdfast.unit SET state = 'skipped', label = 'gone'
+WHERE batch_id = :batch_id AND state = 'pending' AND run_number < :run_number
+RETURNING key
+
+-- name: cancel_units
+-- Cancel pending units that are not in flight.
+UPDATE holdfast.unit SET state = 'cancelled'
+WHERE batch_id = :batch_id AND state = 'pending' AND NOT key = ANY(:in_flight::text[])
+RETURNING key
+
+-- name: reopen_units
+-- Make failed units pending again with all attempts, except those in flight.
+UPDATE holdfast.unit SET state = 'pending', crashes = 0, poison_suspect = false
+WHERE batch_id = :batch_id AND state = :state AND NOT key = ANY(:in_flight::text[])
+RETURNING key
+
+-- name: change_failed_units
+-- Retry or skip chosen units that failed.
+UPDATE holdfast.unit SET state = :state, crashes = 0, poison_suspect = false, label = coalesce(:label::text, label)
+WHERE batch_id = :batch_id AND key = ANY(:keys::text[]) AND state = :before
+RETURNING key
+
+-- name: add_unit_counts
+-- Add to the counters of one holder.
+INSERT INTO holdfast.unit_count AS existing (batch_id, job_id, name, count)
+SELECT :batch_id, :job_id, name, count
+FROM jsonb_to_recordset(:delta::jsonb) AS delta (name text, count bigint) WHERE true
+ON CONFLICT (batch_id, job_id, name) DO UPDATE SET count = existing.count + excluded.count
+
+-- name: read_unit_counts
+-- Read the counters of a batch.
+SELECT name, sum(count)::bigint AS count FROM holdfast.unit_count WHERE batch_id = :batch_id GROUP BY name
+
+-- name: recount_units
+-- Count the units of a batch by state, from the ledger itself.
+SELECT state AS name, count(*) AS count FROM holdfast.unit WHERE batch_id = :batch_id GROUP BY state
+
+-- name: list_units
+-- List units by key, of one state or all.
+SELECT {unit_columns}
+FROM holdfast.unit WHERE batch_id = :batch_id AND key > :after AND (:state::text IS NULL OR state = :state::text)
+ORDER BY key LIMIT :limit::bigint
+
+-- name: list_units_by_state
+-- List units by key, of one state other than done and pending.
+SELECT {unit_columns} FROM holdfast.unit
+WHERE batch_id = :batch_id AND state = :state AND state <> 'done' AND state <> 'pending' AND key > :after
+ORDER BY key LIMIT :limit::bigint
+
+-- name: list_pending_units
+-- List pending units, in input order.
+SELECT {unit_columns}
+FROM holdfast.unit WHERE batch_id = :batch_id AND state = 'pending' AND position > :after::bigint
+ORDER BY position LIMIT :limit::bigint
+
+-- name: list_units_window
+-- List units by key without their data, as the window of a filter.
+SELECT key, position, state, run_number, attempts, crashes, poison_suspect, label, warning,
+    substr(error, 1, 600) AS error, NULL AS data, duration_ms
+FROM holdfast.unit WHERE batch_id = :batch_id AND key > :after ORDER BY key LIMIT :limit::bigint
+
+-- name: list_unit_errors
+-- List the errors of failed units by key.
+SELECT key, substr(coalesce(error, ''), 1, 600) AS error FROM holdfast.unit
+WHERE batch_id = :batch_id AND state = 'failed' AND state <> 'done' AND state <> 'pending' AND key > :after
+ORDER BY key LIMIT :limit::bigint
+
+-- name: list_finished_keys
+-- List the keys of units that need no run any more.
+SELECT key FROM holdfast.unit
+WHERE batch_id = :batch_id AND key > :after AND (state = 'done' OR state = 'skipped' OR state = 'cancelled')
+ORDER BY key LIMIT :limit::bigint

@@ -1,0 +1,36 @@
+-- Workers: heartbeats and requests.
+
+-- name: insert_worker
+-- Register a worker. Its id is never used again.
+INSERT INTO holdfast.worker (id, host, pid, version, queues, kinds, slots, started_at, seen_at)
+VALUES (:id, :host, :pid, :version, :queues::text[], :kinds::text[], :slots, (SELECT holdfast.now()),
+    (SELECT holdfast.now()))
+
+-- name: record_heartbeat
+-- Record a heartbeat and return a request of an operator.
+UPDATE holdfast.worker SET seen_at = (SELECT holdfast.now()) WHERE id = :id RETURNING requested
+
+-- name: request_worker_control
+-- Request quiet or stop of a live worker. It reads the request with its next heartbeat.
+UPDATE holdfast.worker SET requested = :requested
+WHERE id = :id AND stopped_at IS NULL AND seen_at > (SELECT holdfast.now()) - :silence::interval
+RETURNING id
+
+-- name: report_autoscaler
+-- Publish the state of a worker's autoscaler. NULL: it has none.
+UPDATE holdfast.worker SET autoscaler = :autoscaler::json WHERE id = :id
+
+-- name: record_worker_stop
+-- Record the stop of a worker. The row stays, because attempts refer to it.
+UPDATE holdfast.worker SET stopped_at = (SELECT holdfast.now()) WHERE id = :id
+
+-- name: list_workers
+-- List live workers.
+SELECT id, host, pid, version, {queues_and_kinds}, started_at, seen_at, autoscaler::text AS autoscaler, slots, requested
+FROM holdfast.worker WHERE stopped_at IS NULL AND seen_at > (SELECT holdfast.now()) - :silence::interval
+ORDER BY started_at, id
+
+-- name: count_workers
+-- Count live workers that serve a kind on a queue.
+SELECT count(*) FROM holdfast.worker
+WHERE stopped_at IS NULL AND seen_at > (SELECT holdfast.now()) - :silence::interval AND {serves_lane}

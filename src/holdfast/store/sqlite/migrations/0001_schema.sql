@@ -1,0 +1,459 @@
+-- The schema on SQLite: the tables of postgres/migrations, prefixed, so that they may live in the user's own file.
+-- Instants and durations are integers, in microseconds (UTC).
+--
+-- Closed sets are spelt with OR, the most frequent value first: SQLite builds a table for a list after IN, for each row
+-- anew, and that costs more than the row.
+
+-- ---- installation -------------------------------------------------------------------------------------------------
+
+CREATE TABLE holdfast_meta (
+    single_row INTEGER PRIMARY KEY DEFAULT 1 CHECK (single_row = 1),
+    installation TEXT NOT NULL DEFAULT (lower(hex(randomblob(16)))),
+    version INTEGER NOT NULL,
+    oldest_code INTEGER NOT NULL,              -- the oldest code that may use this schema
+    last_job_id INTEGER NOT NULL DEFAULT 0
+) STRICT;
+
+-- ---- fleet: kinds, queues, workers, autoscaler --------------------------------------------------------------------
+
+CREATE TABLE holdfast_kind (
+    name TEXT PRIMARY KEY,
+    options TEXT NOT NULL,
+    payload_schema TEXT NOT NULL,
+    version TEXT,
+    published_at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE holdfast_queue (
+    name TEXT PRIMARY KEY,
+    run_limit INTEGER CHECK (run_limit > 0),
+    worker_limit INTEGER CHECK (worker_limit > 0),
+    paused INTEGER NOT NULL DEFAULT 0,
+    note TEXT,
+    scale_min INTEGER CHECK (scale_min > 0),
+    scale_max INTEGER CHECK (scale_max > 0)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE holdfast_worker (
+    id TEXT PRIMARY KEY,
+    host TEXT NOT NULL,
+    pid INTEGER NOT NULL,
+    version TEXT,
+    queues TEXT NOT NULL,
+    kinds TEXT NOT NULL,
+    started_at INTEGER NOT NULL,
+    seen_at INTEGER NOT NULL,
+    stopped_at INTEGER,
+    autoscaler TEXT,                           -- the state of its autoscaler
+    slots INTEGER,
+    requested TEXT CHECK (requested = 'quiet' OR requested = 'stop')  -- read by the worker's next heartbeat
+) STRICT, WITHOUT ROWID;
+
+-- The peak memory of commands, by label: mean and variance over the last runs.
+CREATE TABLE holdfast_memory_profile (
+    name TEXT PRIMARY KEY,
+    samples INTEGER NOT NULL,
+    mean REAL NOT NULL,
+    variance REAL NOT NULL,
+    largest INTEGER NOT NULL,
+    updated_at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE INDEX holdfast_memory_profile_updated ON holdfast_memory_profile (updated_at);
+
+CREATE TABLE holdfast_autoscaler_decision (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    at INTEGER NOT NULL,
+    queue TEXT NOT NULL,
+    host TEXT NOT NULL,
+    worker TEXT NOT NULL,
+    action TEXT NOT NULL,
+    job_id INTEGER,
+    slots INTEGER,
+    text TEXT NOT NULL
+) STRICT;
+CREATE INDEX holdfast_autoscaler_decision_queue ON holdfast_autoscaler_decision (queue, id);
+CREATE INDEX holdfast_autoscaler_decision_at ON holdfast_autoscaler_decision (at);
+
+-- ---- jobs ---------------------------------------------------------------------------------------------------------
+
+-- The request of a job.
+CREATE TABLE holdfast_job (
+    id INTEGER PRIMARY KEY,
+    kind TEXT NOT NULL,
+    payload TEXT NOT NULL CHECK (json_valid(payload)),
+    label TEXT,
+    tags TEXT,
+    key TEXT,
+    parent_id INTEGER,
+    actor TEXT NOT NULL,
+    created_at INTEGER NOT NULL,
+    max_attempts INTEGER,
+    max_crashes INTEGER,
+    on_lost TEXT NOT NULL CHECK (on_lost = 'retry' OR on_lost = 'dead' OR on_lost = 'hold'),
+    retry TEXT,
+    after_when TEXT CHECK (after_when = 'done' OR after_when = 'finished' OR after_when = 'failed'),
+    after_failed TEXT CHECK (after_failed = 'cancel' OR after_failed = 'hold')
+) STRICT;
+CREATE INDEX holdfast_job_label ON holdfast_job (label, id) WHERE label IS NOT NULL;
+CREATE INDEX holdfast_job_key ON holdfast_job (key, id) WHERE key IS NOT NULL;
+
+-- The present state of a job.
+CREATE TABLE holdfast_live (
+    id INTEGER PRIMARY KEY,
+    state TEXT NOT NULL CHECK (state = 'ready' OR state = 'running' OR state = 'held' OR state = 'waiting'
+        OR state = 'scheduled'),
+    queue TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    priority INTEGER NOT NULL,
+    due_at INTEGER NOT NULL,
+    attempts INTEGER NOT NULL DEFAULT 0 CHECK (attempts >= 0),
+    crashes INTEGER NOT NULL DEFAULT 0,
+    token INTEGER NOT NULL DEFAULT 0,
+    no_prefetch INTEGER NOT NULL DEFAULT 0,    -- every start is durable: on_lost, or a poison suspect
+    poison_suspect INTEGER NOT NULL DEFAULT 0, -- its last holder was lost before a durable start
+    has_dependents INTEGER NOT NULL DEFAULT 0, -- other jobs may wait for it
+    requested TEXT CHECK (requested = 'cancel' OR requested = 'pause'),  -- read by the holder's next renewal
+    worker TEXT,
+    claimed_at INTEGER,
+    started_at INTEGER,                        -- the durable start: from here on a loss costs an attempt
+    lease_expires_at INTEGER,
+    note TEXT,
+    CHECK ((state = 'running') = (lease_expires_at IS NOT NULL)),
+    CHECK ((state = 'running') = (worker IS NOT NULL)),
+    CHECK ((state = 'running') = (claimed_at IS NOT NULL)),
+    CHECK (state = 'running' OR started_at IS NULL)
+) STRICT;
+-- The claim reads only this index. It holds the ready jobs in claim order.
+CREATE INDEX holdfast_live_ready ON holdfast_live (queue, kind, priority DESC, due_at, id) WHERE state = 'ready';
+CREATE INDEX holdfast_live_scheduled ON holdfast_live (id) WHERE state = 'scheduled';
+CREATE INDEX holdfast_live_due ON holdfast_live (due_at, id) WHERE state = 'scheduled';
+CREATE INDEX holdfast_live_waiting ON holdfast_live (id) WHERE state = 'waiting';
+CREATE INDEX holdfast_live_held ON holdfast_live (id) WHERE state = 'held';
+CREATE INDEX holdfast_live_running ON holdfast_live (queue, lease_expires_at) WHERE lease_expires_at IS NOT NULL;
+
+-- The outcome of a job.
+CREATE TABLE holdfast_finished (
+    id INTEGER PRIMARY KEY,
+    state TEXT NOT NULL CHECK (state = 'done' OR state = 'dead' OR state = 'cancelled'),
+    queue TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    priority INTEGER NOT NULL,
+    due_at INTEGER NOT NULL,
+    attempts INTEGER NOT NULL,
+    crashes INTEGER NOT NULL,
+    token INTEGER NOT NULL,
+    worker TEXT,
+    started_at INTEGER,
+    finished_at INTEGER NOT NULL,
+    reason TEXT,
+    error TEXT,
+    result TEXT
+) STRICT;
+CREATE INDEX holdfast_finished_time ON holdfast_finished (state, finished_at, id);
+CREATE INDEX holdfast_finished_unsuccessful ON holdfast_finished (state, id) WHERE state <> 'done';
+
+-- The transitions between live states, as in domain/jobs/job.py. Finishing and retrying change the table.
+-- The claim's transition is tested first: it is by far the most frequent.
+CREATE TRIGGER holdfast_live_transitions AFTER UPDATE OF state ON holdfast_live
+    WHEN (OLD.state <> 'ready' OR NEW.state <> 'running') AND OLD.state <> NEW.state
+        AND OLD.state || '>' || NEW.state NOT IN (
+        'held>waiting', 'held>scheduled', 'held>ready',
+        'waiting>scheduled', 'waiting>ready', 'waiting>held',
+        'scheduled>ready', 'scheduled>held',
+        'ready>running', 'ready>scheduled', 'ready>held',
+        'running>ready', 'running>scheduled', 'running>held')
+    BEGIN SELECT RAISE(ABORT, 'a job cannot make this move'); END;
+
+CREATE TABLE holdfast_dependency (
+    job_id INTEGER NOT NULL,
+    dependency_id INTEGER NOT NULL,            -- the job that it waits for
+    PRIMARY KEY (job_id, dependency_id)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX holdfast_dependency_dependents ON holdfast_dependency (dependency_id);
+
+-- Unique keys. A key with scope 'forever' outlives its job.
+CREATE TABLE holdfast_key (
+    kind TEXT NOT NULL,
+    key TEXT NOT NULL,
+    job_id INTEGER NOT NULL,
+    scope TEXT NOT NULL CHECK (scope = 'live' OR scope = 'period' OR scope = 'forever'),
+    expires_at INTEGER,
+    PRIMARY KEY (kind, key),
+    CHECK ((scope = 'period') = (expires_at IS NOT NULL))
+) STRICT, WITHOUT ROWID;
+CREATE INDEX holdfast_key_job ON holdfast_key (job_id);
+CREATE INDEX holdfast_key_expiry ON holdfast_key (expires_at) WHERE expires_at IS NOT NULL;
+
+-- Runs that did not simply succeed. A run that did is read from the job's own columns.
+CREATE TABLE holdfast_attempt (
+    job_id INTEGER NOT NULL,
+    token INTEGER NOT NULL,
+    number INTEGER NOT NULL,
+    worker TEXT,
+    started_at INTEGER,
+    finished_at INTEGER NOT NULL,
+    reason TEXT NOT NULL,
+    exit_code INTEGER,
+    error TEXT,
+    PRIMARY KEY (job_id, token)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE holdfast_event (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    job_id INTEGER NOT NULL,
+    at INTEGER NOT NULL,
+    name TEXT NOT NULL,
+    actor TEXT NOT NULL,
+    detail TEXT
+) STRICT;
+CREATE INDEX holdfast_event_job ON holdfast_event (job_id, id);
+
+-- The progress of a running handler, and its checkpoint for the next attempt.
+CREATE TABLE holdfast_progress (
+    job_id INTEGER PRIMARY KEY,
+    done INTEGER,
+    total INTEGER,
+    message TEXT,
+    checkpoint TEXT,
+    at INTEGER NOT NULL
+) STRICT;
+
+-- Steps of a handler that are finished for good or asleep, across attempts.
+CREATE TABLE holdfast_step (
+    job_id INTEGER NOT NULL,
+    name TEXT NOT NULL,
+    result TEXT,
+    until INTEGER,
+    PRIMARY KEY (job_id, name)
+) STRICT, WITHOUT ROWID;
+
+-- The W3C trace context of the enqueue.
+CREATE TABLE holdfast_trace (
+    job_id INTEGER PRIMARY KEY,
+    context TEXT NOT NULL
+) STRICT;
+
+-- All columns of a job, while it is live and after it has finished. Lists read a page of each view.
+CREATE VIEW holdfast_live_view AS
+    SELECT live.id, live.kind, live.queue, live.state, live.priority, live.due_at, job.label, job.tags, job.key,
+        job.payload, job.parent_id, job.actor, job.created_at, live.attempts, job.max_attempts, live.crashes,
+        job.max_crashes, job.on_lost, job.retry, job.after_when, job.after_failed, live.token, live.poison_suspect,
+        live.requested, live.worker, live.claimed_at, live.started_at, live.lease_expires_at, live.note,
+        NULL AS finished_at, NULL AS reason, NULL AS error, NULL AS result, progress.done AS progress_done,
+        progress.total AS progress_total, progress.message AS progress_message, progress.checkpoint, 0 AS is_finished
+    FROM holdfast_live AS live LEFT JOIN holdfast_job AS job ON job.id = live.id
+    LEFT JOIN holdfast_progress AS progress ON progress.job_id = live.id;
+CREATE VIEW holdfast_finished_view AS
+    SELECT finished.id, finished.kind, finished.queue, finished.state, finished.priority, finished.due_at, job.label,
+        job.tags, job.key, job.payload, job.parent_id, job.actor, job.created_at, finished.attempts, job.max_attempts,
+        finished.crashes, job.max_crashes, job.on_lost, job.retry, job.after_when, job.after_failed, finished.token,
+        0 AS poison_suspect, NULL AS requested, finished.worker, NULL AS claimed_at, finished.started_at,
+        NULL AS lease_expires_at, NULL AS note, finished.finished_at, finished.reason, finished.error,
+        finished.result, progress.done AS progress_done, progress.total AS progress_total,
+        progress.message AS progress_message, progress.checkpoint, 1 AS is_finished
+    FROM holdfast_finished AS finished LEFT JOIN holdfast_job AS job ON job.id = finished.id
+    LEFT JOIN holdfast_progress AS progress ON progress.job_id = finished.id;
+
+-- ---- batches ------------------------------------------------------------------------------------------------------
+
+CREATE TABLE holdfast_batch (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    identity TEXT NOT NULL,
+    generation INTEGER NOT NULL,
+    kind TEXT NOT NULL,
+    arguments TEXT NOT NULL,
+    source TEXT NOT NULL,
+    name TEXT,
+    state TEXT NOT NULL
+        CHECK (state = 'ready' OR state = 'running' OR state = 'done' OR state = 'paused' OR state = 'stopped'
+            OR state = 'partial' OR state = 'failed' OR state = 'cancelled'),
+    requested TEXT CHECK (requested = 'pause' OR requested = 'cancel'),
+    aborted_by TEXT,
+    total INTEGER,
+    run_number INTEGER NOT NULL DEFAULT 0,     -- the number of runs that have begun
+    version TEXT,
+    inputs TEXT,
+    code TEXT,
+    options TEXT NOT NULL,
+    actor TEXT NOT NULL,
+    created_at INTEGER NOT NULL,
+    started_at INTEGER,
+    finished_at INTEGER,
+    UNIQUE (identity, generation)
+) STRICT;
+CREATE INDEX holdfast_batch_open ON holdfast_batch (id) WHERE state IN ('ready', 'running', 'paused', 'stopped');
+CREATE INDEX holdfast_batch_running ON holdfast_batch (id) WHERE state = 'running';
+
+-- The ledger. Units of a foreground run that never began have no row. A unit is 'running' while its result waits in an
+-- inbox; the units that a holder runs are in in_flight.
+CREATE TABLE holdfast_unit (
+    batch_id INTEGER NOT NULL,
+    key TEXT NOT NULL,
+    position INTEGER NOT NULL,                 -- in the input
+    state TEXT NOT NULL CHECK (state = 'done' OR state = 'pending' OR state = 'running' OR state = 'failed'
+        OR state = 'skipped' OR state = 'cancelled' OR state = 'in_doubt'),
+    run_number INTEGER NOT NULL,               -- the run of the batch that wrote it last
+    attempts INTEGER NOT NULL DEFAULT 0,
+    crashes INTEGER NOT NULL DEFAULT 0,
+    poison_suspect INTEGER NOT NULL DEFAULT 0, -- a holder was lost while this unit was in flight
+    label TEXT,
+    warning TEXT,
+    error TEXT,
+    data TEXT,
+    duration_ms INTEGER,
+    PRIMARY KEY (batch_id, key)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX holdfast_unit_pending ON holdfast_unit (batch_id, position) WHERE state = 'pending';
+-- Done units are not in it, so that a run pays nothing for it.
+CREATE INDEX holdfast_unit_state ON holdfast_unit (batch_id, state, key) WHERE state <> 'done' AND state <> 'pending';
+
+-- The units that a holder runs. Its right to them is the lease of its job.
+CREATE TABLE holdfast_in_flight (
+    job_id INTEGER PRIMARY KEY,
+    batch_id INTEGER NOT NULL,
+    token INTEGER NOT NULL,
+    run_number INTEGER NOT NULL,
+    units TEXT NOT NULL,                       -- [[key, position], ...]
+    isolated INTEGER NOT NULL DEFAULT 0,       -- one poison suspect alone: if the holder is lost, this unit crashed it
+    in_doubt_if_lost INTEGER NOT NULL DEFAULT 0,  -- units of a lost holder become in_doubt and wait for a person
+    owner TEXT NOT NULL
+) STRICT;
+CREATE INDEX holdfast_in_flight_batch ON holdfast_in_flight (batch_id);
+
+-- One row per holder and name, so that holders do not wait for each other.
+CREATE TABLE holdfast_unit_count (
+    batch_id INTEGER NOT NULL,
+    job_id INTEGER NOT NULL,
+    name TEXT NOT NULL,
+    count INTEGER NOT NULL,
+    PRIMARY KEY (batch_id, job_id, name)
+) STRICT, WITHOUT ROWID;
+
+-- Results that wait until a consumer accepts them, or until they expire.
+CREATE TABLE holdfast_inbox (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    inbox TEXT NOT NULL,
+    batch_id INTEGER NOT NULL,
+    key TEXT NOT NULL,
+    data TEXT NOT NULL,
+    token INTEGER NOT NULL DEFAULT 0,          -- rises with each claim
+    available_at INTEGER NOT NULL,             -- when it may be claimed
+    expires_at INTEGER NOT NULL,
+    UNIQUE (batch_id, key)
+) STRICT;
+CREATE INDEX holdfast_inbox_available ON holdfast_inbox (inbox, available_at, id);
+CREATE INDEX holdfast_inbox_expires ON holdfast_inbox (expires_at);
+
+-- ---- schedules ----------------------------------------------------------------------------------------------------
+
+CREATE TABLE holdfast_schedule (
+    name TEXT PRIMARY KEY,
+    definition TEXT NOT NULL,                  -- the job to fire, and when
+    declared TEXT,                             -- the last definition in code; null: a person created it
+    version INTEGER NOT NULL DEFAULT 0,        -- of the definition in code: an older one never replaces a newer
+    provider TEXT,                             -- the function that lists the scopes
+    paused INTEGER NOT NULL DEFAULT 0,
+    note TEXT,
+    cursor INTEGER,                            -- all plans up to here are decided
+    next_at INTEGER,                           -- the next plan to decide; null: there is none
+    check_at INTEGER,                          -- when a planner checks it: after a failure, later than next_at
+    fired INTEGER NOT NULL DEFAULT 0,
+    failures INTEGER NOT NULL DEFAULT 0,       -- failures to plan since the last success
+    error TEXT,
+    token INTEGER NOT NULL DEFAULT 0,          -- rises with every change: earlier decisions are void
+    actor TEXT NOT NULL,
+    created_at INTEGER NOT NULL,
+    changed_at INTEGER NOT NULL,
+    CHECK (NOT paused OR (next_at IS NULL AND check_at IS NULL))
+) STRICT, WITHOUT ROWID;
+-- The planner's tick reads only this index, however many schedules are idle.
+CREATE INDEX holdfast_schedule_check ON holdfast_schedule (check_at, name) WHERE check_at IS NOT NULL;
+CREATE INDEX holdfast_schedule_failing ON holdfast_schedule (next_at) WHERE failures > 0;
+CREATE INDEX holdfast_schedule_paused ON holdfast_schedule (name) WHERE paused;
+
+-- Plans that were fired: each time of a schedule once per scope.
+CREATE TABLE holdfast_plan (
+    schedule TEXT NOT NULL,
+    time INTEGER NOT NULL,
+    scope TEXT NOT NULL,
+    origin TEXT NOT NULL CHECK (origin = 'due' OR origin = 'trigger' OR origin = 'backfill'),
+    job_id INTEGER NOT NULL,
+    open INTEGER NOT NULL,                     -- its job may be live: the next plan of the scope checks it
+    queued INTEGER NOT NULL,                   -- it waits for the plan before it
+    actor TEXT NOT NULL,
+    decided_at INTEGER NOT NULL,
+    PRIMARY KEY (schedule, time, scope)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX holdfast_plan_open ON holdfast_plan (schedule, scope, time) WHERE open;
+CREATE INDEX holdfast_plan_queued ON holdfast_plan (job_id) WHERE queued;
+CREATE INDEX holdfast_plan_decided ON holdfast_plan (decided_at);
+
+-- Plans that were not fired, as ranges with both ends included. An empty scope means all scopes.
+CREATE TABLE holdfast_skipped_plan (
+    schedule TEXT NOT NULL,
+    last INTEGER NOT NULL,
+    first INTEGER NOT NULL,
+    scope TEXT NOT NULL,
+    reason TEXT NOT NULL
+        CHECK (reason IN ('catch_up', 'window', 'late', 'overlap', 'paused', 'edited', 'scope')),
+    count INTEGER NOT NULL,
+    decided_at INTEGER NOT NULL,
+    PRIMARY KEY (schedule, last, first, scope, reason)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX holdfast_skipped_plan_decided ON holdfast_skipped_plan (decided_at);
+
+-- ---- access -------------------------------------------------------------------------------------------------------
+
+-- The actions of people, oldest first.
+CREATE TABLE holdfast_audit_entry (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    at INTEGER NOT NULL,
+    actor TEXT NOT NULL,
+    via TEXT NOT NULL CHECK (via = 'cli' OR via = 'web' OR via = 'api'),
+    action TEXT NOT NULL,
+    target TEXT NOT NULL,
+    count INTEGER,
+    note TEXT
+) STRICT;
+CREATE INDEX holdfast_audit_entry_time ON holdfast_audit_entry (at);
+
+-- Tokens. Only a hash of the secret is stored; the prefix is public and finds it. Revoked tokens stay: audit entries
+-- name them, and a store that ever had tokens does not become open when the last one is revoked.
+CREATE TABLE holdfast_credential (
+    prefix TEXT PRIMARY KEY,
+    name TEXT NOT NULL,
+    role TEXT NOT NULL CHECK (role = 'viewer' OR role = 'operator' OR role = 'admin'),
+    salt TEXT NOT NULL,
+    hash TEXT NOT NULL,
+    actor TEXT NOT NULL,
+    created_at INTEGER NOT NULL,
+    last_used_at INTEGER,
+    revoked_at INTEGER
+) STRICT, WITHOUT ROWID;
+CREATE UNIQUE INDEX holdfast_credential_name ON holdfast_credential (name) WHERE revoked_at IS NULL;
+
+-- Secrets that all web servers of a store share, such as the key that signs sessions.
+CREATE TABLE holdfast_secret (
+    name TEXT PRIMARY KEY,
+    value TEXT NOT NULL,
+    created_at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE holdfast_saved_filter (
+    name TEXT PRIMARY KEY,
+    filter TEXT NOT NULL,
+    actor TEXT NOT NULL,
+    created_at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- Answers to requests that carried an idempotency key: a repeated request gets the same answer.
+CREATE TABLE holdfast_idempotency_key (
+    credential TEXT NOT NULL,
+    key TEXT NOT NULL,
+    digest TEXT NOT NULL,
+    status INTEGER,                            -- null: the request is under way
+    body TEXT,
+    at INTEGER NOT NULL,
+    PRIMARY KEY (credential, key)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX holdfast_idempotency_key_time ON holdfast_idempotency_key (at);

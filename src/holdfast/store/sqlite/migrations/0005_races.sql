@@ -1,2 +1,0 @@
--- PostgreSQL remembers here whether it has crashed, and reads what others have just changed. Writers of SQLite come one
--- after the other, and a commit is answered by the process that makes it.

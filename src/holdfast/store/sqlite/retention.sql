@@ -1,0 +1,45 @@
+-- name: lock_expired_jobs
+-- Lock finished jobs past their age, except dependencies of live jobs.
+SELECT id FROM holdfast_finished AS finished
+WHERE state = :state AND finished_at < :now - :age AND NOT EXISTS (
+    SELECT 1 FROM holdfast_dependency AS dependency JOIN holdfast_live AS live ON live.id = dependency.job_id
+    WHERE dependency.dependency_id = finished.id)
+ORDER BY finished_at, id LIMIT :limit
+
+-- name: list_live_dependents
+-- List which of these jobs are dependencies of live jobs outside the list.
+SELECT DISTINCT dependency.dependency_id
+FROM holdfast_dependency AS dependency JOIN holdfast_live AS live ON live.id = dependency.job_id
+WHERE dependency.dependency_id IN (SELECT value FROM json_each(:ids))
+    AND dependency.job_id NOT IN (SELECT value FROM json_each(:ids))
+
+-- name: prune_keys
+-- Delete keys whose period is over, except those of live jobs.
+DELETE FROM holdfast_key
+WHERE (kind, key) IN (
+    SELECT kind, key FROM holdfast_key
+    WHERE expires_at <= :now AND NOT EXISTS (SELECT 1 FROM holdfast_live AS live WHERE live.id = job_id)
+    ORDER BY expires_at LIMIT :limit)
+RETURNING key
+
+-- name: prune_plans
+-- Delete old plans, except those of live jobs.
+DELETE FROM holdfast_plan WHERE (schedule, time, scope) IN (
+    SELECT schedule, time, scope FROM holdfast_plan
+    WHERE decided_at < :now - :age AND NOT EXISTS (SELECT 1 FROM holdfast_live AS live WHERE live.id = job_id)
+    ORDER BY decided_at LIMIT :limit)
+RETURNING job_id
+
+-- name: prune_skipped_plans
+-- Delete old records of skipped plans.
+DELETE FROM holdfast_skipped_plan WHERE (schedule, last, first, scope, reason) IN (
+    SELECT schedule, last, first, scope, reason FROM holdfast_skipped_plan
+    WHERE decided_at < :now - :age ORDER BY decided_at LIMIT :limit)
+RETURNING count
+
+-- name: prune_idempotency_keys
+-- Delete old idempotency keys.
+DELETE FROM holdfast_idempotency_key
+WHERE (credential, key) IN (
+    SELECT credential, key FROM holdfast_idempotency_key WHERE at < :now - :age ORDER BY at LIMIT :limit)
+RETURNING key
