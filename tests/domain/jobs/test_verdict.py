@@ -34,7 +34,7 @@ def numbers(**changes) -> JobNumbers:
         "max_crashes": 3,
         "on_lost": OnLost.RETRY,
         "retry": None,
-        "marked": True,
+        "started": True,
         "requested": None,
         "has_dependents": False,
         "worker": WorkerId("w"),
@@ -67,7 +67,7 @@ def test_a_failure_out_of_attempts_is_dead():
 
 def test_an_unrecorded_run_counts_its_own_attempt():
     """A start that was not marked is not in the row's number yet, and is judged as if it were."""
-    assert verdict(Failed(error="boom"), attempts=2, marked=False).state is State.DEAD
+    assert verdict(Failed(error="boom"), attempts=2, started=False).state is State.DEAD
 
 
 def test_a_permanent_failure_is_not_retried():
@@ -89,7 +89,7 @@ def test_no_limit_means_no_end():
 def test_a_release_costs_nothing():
     """A release gives the attempt back, marked or not."""
     assert verdict(Released(), attempts=2).attempts == 1
-    assert verdict(Released(), attempts=2, marked=False).attempts == 2
+    assert verdict(Released(), attempts=2, started=False).attempts == 2
     assert verdict(Released()).state is State.READY
     assert verdict(Released(delay=MINUTE)).state is State.SCHEDULED
 
@@ -114,13 +114,13 @@ def test_a_lost_recorded_start_costs_an_attempt_and_counts_as_a_crash():
 
 def test_a_lost_unrecorded_start_costs_nothing():
     """A prefetched job goes back as it was, suspect."""
-    result = verdict(Lost(), marked=False, attempts=1)
+    result = verdict(Lost(), started=False, attempts=1)
     assert (result.state, result.attempts, result.crashes, result.poison_suspect) == (State.READY, 1, 0, True)
 
 
 def test_a_holder_that_saw_the_run_die_requires_no_recorded_start():
     """A run that its own worker saw crash costs an attempt, marked or not."""
-    result = verdict(Lost("crashed", begun=True), marked=False, attempts=0)
+    result = verdict(Lost("crashed", begun=True), started=False, attempts=0)
     assert (result.attempts, result.crashes, result.reason) == (1, 1, "crashed")
 
 
@@ -172,19 +172,19 @@ OUTCOMES = st.one_of(
     outcome=OUTCOMES,
     attempts=st.integers(1, 5),
     crashes=st.integers(0, 5),
-    marked=st.booleans(),
+    started=st.booleans(),
     requested=st.sampled_from([None, *ControlRequest]),
     on_lost=st.sampled_from(OnLost),
     chance=st.floats(0, 1),
 )
-def test_a_verdict_is_a_legal_transition(outcome, attempts, crashes, marked, requested, on_lost, chance):
+def test_a_verdict_is_a_legal_transition(outcome, attempts, crashes, started, requested, on_lost, chance):
     """Whatever the outcome, the job moves where it may, and attempts never pass their limit to live on."""
     job = numbers(
-        attempts=attempts if marked else attempts - 1,
+        attempts=attempts if started else attempts - 1,
         max_attempts=5,
         crashes=crashes,
         max_crashes=5,
-        marked=marked,
+        started=started,
         requested=requested,
         on_lost=on_lost,
     )

@@ -49,10 +49,10 @@ def test_use_is_told_to_the_minute(store, clock):
     first = clock.now()
     clock.advance(seconds=30)
     store.credentials.record_use(prefix)
-    assert store.credentials.list()[0].used_at == first
+    assert store.credentials.list()[0].last_used_at == first
     clock.advance(seconds=31)
     store.credentials.record_use(prefix)
-    assert store.credentials.list()[0].used_at == clock.now()
+    assert store.credentials.list()[0].last_used_at == clock.now()
 
 
 def test_all_servers_share_one_session_secret(store, make_store):

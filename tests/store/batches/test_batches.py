@@ -407,7 +407,7 @@ def test_planned_units_are_taken_in_their_order(store):
     store.batches.plan(run, keys(30, 4, 100))
     flushed = store.batches.flush(run, next_units=NextUnits(limit=2))
     assert taken(flushed) == [30, 4]
-    mine = [(unit.key, unit.place) for unit in flushed.taken]
+    mine = [(unit.key, unit.position) for unit in flushed.taken]
     assert taken(store.batches.flush(run, next_units=NextUnits(limit=2, in_hand=mine))) == [100]
 
 

@@ -160,7 +160,7 @@ def test_a_paused_batch_with_nothing_left_ends_when_it_is_resumed(store):
     batch = launch(store, 1, shards=1)
     run = shard(store, batch)
     (unit,) = store.batches.flush(run, next_units=NextUnits(limit=1)).taken
-    handed = UnitOutcome(key=unit.key, place=unit.place, state=UnitState.RUNNING, handed=HandedResult("box", "1"))
+    handed = UnitOutcome(key=unit.key, position=unit.position, state=UnitState.RUNNING, handed=HandedResult("box", "1"))
     store.batches.flush(run, [handed])
     part(store, run)
     assert store.batches.pause(batch.id)

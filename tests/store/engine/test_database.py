@@ -51,7 +51,7 @@ def fill(store):
     opening = RunRequest(identity="i", kind="mail", arguments="{}", source="range", actor="ada", owner="{}")
     run = store.batches.open(opening, worker=WorkerId("w"))
     (unit,) = store.batches.flush(run, next_units=NextUnits(candidates=[("1", 0)], limit=1)).taken
-    store.batches.flush(run, [UnitOutcome(key=unit.key, place=0, state=UnitState.DONE, data='{"x": 1}')])
+    store.batches.flush(run, [UnitOutcome(key=unit.key, position=0, state=UnitState.DONE, data='{"x": 1}')])
     store.batches.end(run, None, 1, complete=True)
     definition = Definition(kind="mail", cron="*/5 * * * *")
     schedule = store.schedules.create("five", definition, actor="ada")

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.domain.batches.batch import BatchState, UnitState
+from holdfast.domain.batches.batch import BatchState
+from holdfast.domain.batches.unit import UnitState
 from holdfast.domain.jobs.dependencies import IfNot, When
 from holdfast.domain.jobs.job import FINISHED, LIVE, TRANSITIONS, OnLost, State
 from holdfast.domain.jobs.unique_key import KeyHolder, KeyScope
@@ -40,7 +41,7 @@ def table(backend: str, name: str) -> str:
 def test_the_schema_repeats_the_moves(backend):
     """The trigger of the live table allows exactly the live transitions of the domain."""
     (allowed,) = re.findall(r"NOT IN \((.*?)\)", "".join(sql.migrations(backend)), re.DOTALL)
-    assert words(allowed) == {f"{old}>{new}" for old in LIVE for new in MOVES[old] & LIVE}
+    assert words(allowed) == {f"{old}>{new}" for old in LIVE for new in TRANSITIONS[old] & LIVE}
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -80,4 +80,4 @@ def test_a_read_waits_for_no_writer(site, make_site, tokens, app, real_database)
 
 def unused(app):
     """Whether the token of the viewer was never used."""
-    return [each.used_at for each in app.store.credentials.list() if each.role is Role.VIEWER] == [None]
+    return [each.last_used_at for each in app.store.credentials.list() if each.role is Role.VIEWER] == [None]

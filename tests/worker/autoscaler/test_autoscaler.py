@@ -207,7 +207,7 @@ def test_under_pressure_a_command_is_frozen_then_evicted_at_no_cost(tmp_path, ho
     with work(app, slots=4):
         app.store.autoscaler.set_bounds("default", Bounds(2, 4))
         # A command that began before the worker read the bounds would not be autoscaled.
-        wait_until(lambda: any(each.scaling for each in app.store.workers.list()))
+        wait_until(lambda: any(each.autoscaler for each in app.store.workers.list()))
         once = add(app, tmp_path, "sleep", LONG, memory=GB, on_lost=OnLost.HOLD)
         wait_until(lambda: app.views.get(once).state is State.RUNNING)
         again = add(app, tmp_path, sys.executable, "-c", code, memory=GB)

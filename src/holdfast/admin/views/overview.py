@@ -83,7 +83,7 @@ def dashboard_view(store: Store) -> DashboardView:
 
 def counts_of(tallies: Iterable[Tally], *, cap: int = COUNT_CAP) -> dict[State, Count]:
     """The number of jobs in each state, up to the cap."""
-    counts = {tally.state: tally.n for tally in tallies if tally.slot < 0}
+    counts = {tally.state: tally.count for tally in tallies if tally.slot < 0}
     return {state: Count(min(counts.get(state, 0), cap), counts.get(state, 0) > cap) for state in State}
 
 
@@ -107,7 +107,7 @@ def queue_summaries(lanes: list[LaneCount], rows: list[QueueRow], tallies: list[
 def _covered(finished: list[Tally]) -> float:
     """The seconds that the tallies cover: less than the span if they stopped at their limit."""
     done = [tally for tally in finished if tally.state is State.DONE]
-    if sum(tally.n for tally in done) < RECENT_CAP:
+    if sum(tally.count for tally in done) < RECENT_CAP:
         return SPAN.total_seconds()
     return (1 + max(tally.slot for tally in done)) * SLOT.total_seconds()
 
@@ -183,9 +183,9 @@ def _trouble(rows: list[Trouble]) -> Iterator[Attention]:
     for row in rows:
         detail = mask_text((row.detail or "").partition("\n")[0])
         note = f": {detail}" if detail else ""
-        template = _TROUBLE_TEXTS[row.what]
-        text = template.format(name=row.name, detail=detail or "no reason is known", note=note, n=row.n)
-        yield Attention(row.what, row.name, text, row.at, row.n)
+        template = _TROUBLE_TEXTS[row.category]
+        text = template.format(name=row.name, detail=detail or "no reason is known", note=note, n=row.count)
+        yield Attention(row.category, row.name, text, row.at, row.count)
 
 
 def error_clusters(jobs: Iterable[FailedJob], masks: Masks) -> list[Cluster]:

@@ -36,7 +36,7 @@ def status(session: CliSession) -> None:
     Example:
       holdfast autoscaler status -o json
     """
-    statuses = [(worker, load_autoscaler_status(worker.scaling)) for worker in session.store.workers.list()]
+    statuses = [(worker, load_autoscaler_status(worker.autoscaler)) for worker in session.store.workers.list()]
     hosts = [HostAutoscaler(worker.id, worker.host, status) for worker, status in statuses if status is not None]
     session.output.items("hosts", hosts, _status_lines)
 

@@ -22,8 +22,8 @@ class TokenView(Struct, frozen=True):
     prefix: str
     role: Role
     made_by: str
-    made_at: datetime
-    used_at: datetime | None
+    created_at: datetime
+    last_used_at: datetime | None
     revoked_at: datetime | None
 
 
@@ -78,8 +78,8 @@ def _view(credential: Credential) -> TokenView:
         prefix=credential.prefix,
         role=credential.role,
         made_by=credential.actor,
-        made_at=credential.made_at,
-        used_at=credential.used_at,
+        created_at=credential.created_at,
+        last_used_at=credential.last_used_at,
         revoked_at=credential.revoked_at,
     )
 
@@ -87,6 +87,6 @@ def _view(credential: Credential) -> TokenView:
 def _table(views: Iterable[TokenView]) -> Iterator[Line]:
     def row(view: TokenView) -> list[str]:
         state = "revoked" if view.revoked_at else "open"
-        return [view.name, view.prefix, view.role, state, age(view.made_at), age(view.used_at)]
+        return [view.name, view.prefix, view.role, state, age(view.created_at), age(view.last_used_at)]
 
     return table(("NAME", "PREFIX", "ROLE", "STATE", "MADE", "USED"), (row(view) for view in views))

@@ -156,6 +156,6 @@ def _plan(bound: BoundFunction, options: RunOptions) -> RunPlan:
         deadline=None if limits.deadline is None else as_duration(limits.deadline),
         limit=options.selection.limit,
         retry_failed=options.retry_failed,
-        doubt=function.on_lost == "hold",
+        in_doubt_if_lost=function.on_lost == "hold",
         rate=limits.units_per_second(function),
     )

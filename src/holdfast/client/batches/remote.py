@@ -91,7 +91,7 @@ def _submit_or_join(store: Store, bound: BoundFunction, keys: Iterable[Any], opt
 def watch(store: Store, batch: Batch, output: Output, *, every: int = 10) -> BatchResult:
     """Report the progress of a batch on the workers until it is finished; a signal stops the batch."""
     before = store.batches.counters(batch.id).over
-    report = RunReport(output, batch, total=batch.total, every=every, created=batch.passes == 1, before=before)
+    report = RunReport(output, batch, total=batch.total, every=every, created=batch.run_number == 1, before=before)
     stop_requested = threading.Event()
 
     def on_first_signal() -> None:
@@ -144,7 +144,7 @@ def _sharding(bound: BoundFunction, options: RunOptions) -> Sharding:
         queue=checked_name(placement.queue or function.kind.queue, label="the queue"),
         priority=checked_number(placement.priority, label="the priority"),
         limits=options.limits.failure_limits(function),
-        doubt=function.on_lost == "hold",
+        in_doubt_if_lost=function.on_lost == "hold",
         until=None if deadline is None else datetime.now(UTC) + as_duration(deadline),
         rate=options.limits.units_per_second(function),
     )

@@ -146,7 +146,7 @@ class BatchSession:
     def _flush(self, candidates: list[UnitInFlight] | None = None) -> int:
         """Write the outcomes, and take units from *candidates*. Returns how many candidates were considered."""
         outcomes = self._outcomes.take()
-        in_hand = [] if self._stopping.is_set() else [(row.key, row.place) for row in self._in_hand.values()]
+        in_hand = [] if self._stopping.is_set() else [(row.key, row.position) for row in self._in_hand.values()]
         limit = 0 if candidates is None else MAX_UNWRITTEN
         request = NextUnits(in_hand=in_hand, candidates=candidates, limit=limit, retry_failed=self._retry_failed)
         flushed = self._store.batches.flush(self._opened, outcomes, request)

@@ -41,9 +41,9 @@ class UnitRow(Struct, frozen=True, gc=False):
     """A unit's row in the ledger."""
 
     key: UnitKey
-    place: int
+    position: int
     state: UnitState
-    passes: int
+    run_number: int
     attempts: int
     crashes: int
     poison_suspect: bool
@@ -68,7 +68,7 @@ class UnitOutcome(Struct, frozen=True, kw_only=True, gc=False):
     """
 
     key: UnitKey
-    place: int
+    position: int
     state: UnitState
     before: UnitState = UnitState.PENDING
     attempts: int = 1

@@ -36,7 +36,7 @@ class JobNumbers(Struct, frozen=True):
     @property
     def attempt(self) -> int:
         """The number of the current attempt. A start that is not recorded yet is not in ``attempts``."""
-        return self.attempts if self.marked else self.attempts + 1
+        return self.attempts if self.started else self.attempts + 1
 
 
 class Done(Struct, frozen=True):
@@ -133,7 +133,7 @@ def _after_failure(job: JobNumbers, failed: Failed, chance: float) -> Verdict:
 
 def _after_release(job: JobNumbers, released: Released) -> Verdict:
     paused = job.requested is ControlRequest.PAUSE  # a person resumes it, and so decides about its effect
-    if released.interrupted and job.marked and job.on_lost is not OnLost.RETRY and not paused:
+    if released.interrupted and job.started and job.on_lost is not OnLost.RETRY and not paused:
         return _in_doubt(job, EndReason.RELEASED, "the run was interrupted, its effect is in doubt")
     refunded = job.attempt - 1
     if job.requested is ControlRequest.CANCEL:
@@ -142,7 +142,7 @@ def _after_release(job: JobNumbers, released: Released) -> Verdict:
 
 
 def _after_loss(job: JobNumbers, lost: Lost, chance: float) -> Verdict:
-    if not job.marked and not lost.begun:
+    if not job.started and not lost.begun:
         return _unrecorded_loss(job, lost)
     crashes = job.crashes + 1
     if job.on_lost is not OnLost.RETRY:

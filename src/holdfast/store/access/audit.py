@@ -29,7 +29,7 @@ class AuditLog(Noun):
         checked_actor(actor)
         values = {"target": clean_text(target, limit=MAX_TARGET_LENGTH), "count": count}
         text = None if note is None else clean_text(note, limit=MAX_NOTE_LENGTH)
-        rows = self._backend.run(query("write_act", actor=actor, via=via, action=action, note=text, **values))
+        rows = self._backend.run(query("insert_audit_entry", actor=actor, via=via, action=action, note=text, **values))
         number: int = rows[0][0]
         return number
 
@@ -39,4 +39,4 @@ class AuditLog(Noun):
         """Entries, newest first. A filtered page examines at most 5,000 entries, so that it never takes long."""
         window = limit if actor is None and text is None else WINDOW_SIZE
         values = {"before": before, "limit": limit, "window": window, "actor": actor, "text": text}
-        return self._backend.fetch(query("list_acts", AuditEntry, **values))
+        return self._backend.fetch(query("list_audit_entries", AuditEntry, **values))

@@ -40,7 +40,9 @@ class Credentials(Noun):
         checked_actor(name)
         drawn = draw_token()
         values = {"prefix": drawn.prefix, "salt": drawn.salt, "hash": drawn.hash}
-        if not self._backend.run(query("add_credential", name=name, role=role, actor=checked_actor(actor), **values)):
+        if not self._backend.run(
+            query("insert_credential", name=name, role=role, actor=checked_actor(actor), **values)
+        ):
             raise Conflict(f"there is a token {name!r} already", hint="Take another name, or revoke that one first.")
         return drawn.text
 
@@ -61,18 +63,18 @@ class Credentials(Noun):
 
     def record_use(self, prefix: str) -> None:
         """Record when a token was used, to the minute."""
-        self._backend.run(query("use_credential", prefix=prefix), repeatable=True)
+        self._backend.run(query("touch_credential", prefix=prefix), repeatable=True)
 
     def access_state(self, prefix: str | None) -> AccessState:
         """The data that authenticates a request with a token of this prefix, or without a token."""
-        rows: list[AccessState] = self._backend.fetch(query("look_at_door", AccessState, prefix=prefix))
+        rows: list[AccessState] = self._backend.fetch(query("get_access_state", AccessState, prefix=prefix))
         return rows[0]
 
     def session_secret(self, draw: str) -> str:
         """The secret that signs sessions on all servers of this store: *draw*, unless one was stored before."""
         rows = self._backend.fetch(query("get_secret", name=SESSION_SECRET))
         if not rows:
-            self._backend.run(query("keep_secret", name=SESSION_SECRET, value=draw), repeatable=True)
+            self._backend.run(query("insert_secret", name=SESSION_SECRET, value=draw), repeatable=True)
             rows = self._backend.fetch(query("get_secret", name=SESSION_SECRET))
         secret: str = rows[0][0]
         return secret

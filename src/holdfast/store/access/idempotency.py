@@ -27,17 +27,17 @@ class IdempotencyKeys(Noun):
         """Claim a key. None: the request is new, run it. Otherwise the response to the earlier request."""
         while True:
             values = {"credential": credential, "key": key}
-            if self._backend.run(query("claim_answer", digest=digest, **values)):
+            if self._backend.run(query("claim_idempotency_key", digest=digest, **values)):
                 return None
-            rows: list[StoredResponse] = self._backend.fetch(query("get_answer", StoredResponse, **values))
+            rows: list[StoredResponse] = self._backend.fetch(query("get_idempotency_key", StoredResponse, **values))
             if rows:
                 return rows[0]
 
     def keep(self, credential: str, key: str, status: int, body: str) -> None:
         """Store the response to a claimed request."""
         values = {"credential": credential, "key": key, "status": status, "body": body}
-        self._backend.run(query("put_answer", **values), repeatable=True)
+        self._backend.run(query("complete_idempotency_key", **values), repeatable=True)
 
     def release(self, credential: str, key: str) -> None:
         """Release a key whose request failed, so that it can be sent again."""
-        self._backend.run(query("drop_answer", credential=credential, key=key), repeatable=True)
+        self._backend.run(query("release_idempotency_key", credential=credential, key=key), repeatable=True)

@@ -22,7 +22,7 @@ class SavedFilter(Struct, frozen=True):
     name: str
     filter: str
     actor: str
-    made_at: datetime
+    created_at: datetime
 
 
 class SavedFilters(Noun):
@@ -38,7 +38,7 @@ class SavedFilters(Noun):
         if len(text) > MAX_FILTER_LENGTH:
             raise InvalidInput(f"a filter has at most {MAX_FILTER_LENGTH:,} characters")
         parse_filter(text)
-        self._backend.run(query("put_filter", name=name, filter=text, actor=checked_actor(actor)), repeatable=True)
+        self._backend.run(query("save_filter", name=name, filter=text, actor=checked_actor(actor)), repeatable=True)
 
     def delete(self, name: str) -> None:
         """Delete a filter.
@@ -46,7 +46,7 @@ class SavedFilters(Noun):
         Raises:
             NotFound: No filter has this name.
         """
-        if not self._backend.run(query("drop_filter", name=name)):
+        if not self._backend.run(query("delete_filter", name=name)):
             raise NotFound(f"there is no filter {name[:100]!r}")
 
     def list(self) -> list[SavedFilter]:

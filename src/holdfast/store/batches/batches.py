@@ -114,7 +114,7 @@ class Batches(Noun):
 
     def holders(self, batch_id: BatchId) -> list[Holder]:
         """The current holders of a batch."""
-        return self._backend.fetch(query("holders", Holder, batch_id=batch_id))
+        return self._backend.fetch(query("list_batch_holders", Holder, batch_id=batch_id))
 
     # -- people ----------------------------------------------------------------------------
 
@@ -126,10 +126,10 @@ class Batches(Noun):
             return False
         holders = yield from holders_of(batch_id)
         if holders:
-            yield query("want_batch", id=batch_id, requested=ControlRequest.PAUSE)
+            yield query("request_batch_control", id=batch_id, requested=ControlRequest.PAUSE)
         else:
             values = {"state": BatchState.PAUSED, "aborted_by": AbortedBy.PAUSE, "total": batch.total}
-            yield query("end_batch", id=batch_id, **values)
+            yield query("finish_batch", id=batch_id, **values)
         return True
 
     @transaction(wakes=True)
@@ -160,11 +160,11 @@ class Batches(Noun):
         cancelled = yield from cancel_units(batch_id)
         holders = yield from holders_of(batch_id)
         if holders:
-            yield query("want_batch", id=batch_id, requested=ControlRequest.CANCEL)
+            yield query("request_batch_control", id=batch_id, requested=ControlRequest.CANCEL)
         else:
             now = yield from counted(batch_id)
             values = {"state": BatchState.CANCELLED, "aborted_by": AbortedBy.CANCEL, "total": now.over}
-            yield query("end_batch", id=batch_id, **values)
+            yield query("finish_batch", id=batch_id, **values)
         return cancelled
 
     @transaction(wakes=True)
@@ -176,7 +176,7 @@ class Batches(Noun):
         held = yield from units_in_hand(batch_id)
         reopened = {}
         for state in (UnitState.FAILED, UnitState.IN_DOUBT):
-            rows = yield query("reopen_units", batch_id=batch_id, state=state, held=held)
+            rows = yield query("reopen_units", batch_id=batch_id, state=state, in_flight=held)
             reopened[str(state)] = -len(rows)
         yield from count(batch_id, PEOPLE, reopened)
         total = -sum(reopened.values())
@@ -198,7 +198,7 @@ class Batches(Noun):
             place = "is held by a run" if holders else "is on the workers"
             hint = "Cancel it first, and wait until it has ended."
             raise BatchHeld(f"batch {batch_id} {place}", hint=hint, batch_id=batch_id, owner=owner)
-        yield query("forget_batch", id=batch_id)
+        yield query("delete_batch", id=batch_id)
 
     # -- reads -----------------------------------------------------------------------------
 
@@ -217,19 +217,21 @@ class Batches(Noun):
     @read
     def latest(self, identity: str) -> Operation[Batch | None]:
         """The last generation of an identity."""
-        rows: list[Batch] = yield query("find_batch", Batch, identity=identity)
+        rows: list[Batch] = yield query("get_latest_batch", Batch, identity=identity)
         return rows[0] if rows else None
 
     def count_finished(self, batch_id: BatchId, keys: Sequence[UnitKey], *, retry_failed: bool = True) -> int:
         """The number of these units that a run would not run."""
-        rows: list[UnitRow] = self._backend.fetch(query("units_by_key", UnitRow, batch_id=batch_id, keys=list(keys)))
+        rows: list[UnitRow] = self._backend.fetch(query("get_units", UnitRow, batch_id=batch_id, keys=list(keys)))
         again = (UnitState.PENDING, UnitState.FAILED) if retry_failed else (UnitState.PENDING,)
         return sum(unit.state not in again for unit in rows)
 
     def finished_keys(self, batch_id: BatchId) -> Iterator[UnitKey]:
         """The keys of all units that no run would run again, by key."""
         after = ""
-        while rows := self._backend.fetch(query("keys_over", batch_id=batch_id, after=after, limit=KEY_PAGE_SIZE)):
+        while rows := self._backend.fetch(
+            query("list_finished_keys", batch_id=batch_id, after=after, limit=KEY_PAGE_SIZE)
+        ):
             yield from map(itemgetter(0), rows)
             after = rows[-1][0]
 
@@ -244,8 +246,8 @@ class Batches(Noun):
 
     def recount(self, batch_id: BatchId) -> dict[str, int]:
         """The units of the ledger by state, counted one by one."""
-        rows: list[NamedCount] = self._backend.fetch(query("recount", NamedCount, batch_id=batch_id))
-        return {row.name: row.n for row in rows}
+        rows: list[NamedCount] = self._backend.fetch(query("recount_units", NamedCount, batch_id=batch_id))
+        return {row.name: row.count for row in rows}
 
     def units(
         self, batch_id: BatchId, *, state: UnitState | None = None, after: UnitKey | str = "", limit: int = 500

@@ -58,7 +58,9 @@ def _return(holding: InFlight, in_hand: list[UnitInFlight]) -> Operation[None]:
     )
     killers = [unit for unit in units if unit.crashes >= MAX_CRASHES and unit.state is UnitState.PENDING]
     if killers:
-        yield query("put_units", batch_id=holding.batch_id, passes=holding.passes, unit=_failed_columns(killers))
+        yield query(
+            "write_units", batch_id=holding.batch_id, run_number=holding.run_number, unit=_failed_columns(killers)
+        )
     doubtful = sum(unit.state is UnitState.IN_DOUBT for unit in units)
     yield from count(holding.batch_id, holding.job_id, {"failed": len(killers), "in_doubt": doubtful})
 
@@ -106,7 +108,9 @@ def count(batch_id: BatchId, job_id: JobId, changed: dict[str, int]) -> Operatio
     """Add to the counters of one holder."""
     deltas = {name: n for name, n in changed.items() if n}
     if deltas:
-        yield query("count_units", batch_id=batch_id, job_id=job_id, delta=Rows(name=[*deltas], n=[*deltas.values()]))
+        yield query(
+            "add_unit_counts", batch_id=batch_id, job_id=job_id, delta=Rows(name=[*deltas], count=[*deltas.values()])
+        )
 
 
 def decode(units: str) -> list[UnitInFlight]:

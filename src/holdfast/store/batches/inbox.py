@@ -81,7 +81,7 @@ class InboxStore(Noun):
     @transaction()
     def expire(self, *, limit: int = 100) -> Operation[int]:
         """Fail the units of results that no consumer accepted in time; returns their number."""
-        rows: list[_Expired] = yield query("expired_results", _Expired, limit=limit)
+        rows: list[_Expired] = yield query("list_expired_inbox_results", _Expired, limit=limit)
         expired = 0
         for result in sorted(rows, key=lambda row: row.batch_id):
             expired += yield from _take_out(result, UnitState.FAILED, "nobody accepted its result before it expired")
@@ -89,7 +89,7 @@ class InboxStore(Noun):
 
     def size(self, inbox: str) -> int:
         """The number of results that wait or that a consumer has."""
-        (row,) = self._backend.fetch(query("count_results", inbox=inbox))
+        (row,) = self._backend.fetch(query("count_inbox_results", inbox=inbox))
         n: int = row[0]
         return n
 
@@ -106,7 +106,7 @@ def _take_out(result: InboxItem | _Expired, state: UnitState, error: str | None)
     if not rows:
         return False
     values = {"batch_id": batch.id, "key": result.key, "state": state, "error": error}
-    finished = yield query("end_result", **values)
+    finished = yield query("finish_delivered_unit", **values)
     changed = {"in_inbox": -len(finished)} if state is UnitState.DONE else withdrawal_deltas(finished)
     yield from count(batch.id, PEOPLE, {**changed, str(state): len(finished)})
     yield from conclude((yield from locked(batch.id)))

@@ -34,7 +34,7 @@ class NextUnits(Struct, frozen=True, kw_only=True):
     candidates: Sequence[UnitInFlight] | None = None
     limit: int = 0
     retry_failed: bool = True
-    doubt: bool = False
+    in_doubt_if_lost: bool = False
     #: The keys of this run are unique and none has a row yet, so the ledger is not queried.
     fresh: bool = False
     #: Stop all holders of the batch: no other holder may take the units that this flush returns.
@@ -78,7 +78,7 @@ def flush(run: BatchRun, ends: Sequence[UnitOutcome] = (), next_units: NextUnits
         LeaseLost: The run's job was taken over; nothing was written.
     """
     status = yield from _lock_run(run)
-    ((shared,),) = yield query("is_shared", batch_id=run.batch.id, job_id=run.lease.job_id)
+    ((shared,),) = yield query("check_batch_shared", batch_id=run.batch.id, job_id=run.lease.job_id)
     fresh = next_units.fresh and not shared
     yield from _put_ends(run, list(ends), fresh=fresh)
     if next_units.abort is not None:
@@ -90,7 +90,9 @@ def flush(run: BatchRun, ends: Sequence[UnitOutcome] = (), next_units: NextUnits
     else:
         choice = yield from _choose(run, next_units, shared=bool(shared))
     in_hand = [*next_units.in_hand, *choice.in_flight]
-    yield from hold(run.batch, run.lease, in_hand, alone=choice.alone, doubt=next_units.doubt)
+    yield from hold(
+        run.batch, run.lease, in_hand, isolated=choice.isolated, in_doubt_if_lost=next_units.in_doubt_if_lost
+    )
     return Flushed(choice.units, choice.examined, status.stop)
 
 
@@ -112,7 +114,7 @@ def end_one(run: BatchRun, end: UnitOutcome) -> Operation[None]:
         AlreadyFinished: Another holder has finished the unit; nothing was written.
     """
     yield from _lock_run(run)
-    known: list[UnitRow] = yield query("units_by_key", UnitRow, batch_id=run.batch.id, keys=[end.key])
+    known: list[UnitRow] = yield query("get_units", UnitRow, batch_id=run.batch.id, keys=[end.key])
     if known and known[0].state not in RUNNABLE_UNITS:
         raise AlreadyFinished(f"unit {end.key} of batch {run.batch.id} is over already")
     yield from _put_ends(run, [end], fresh=False)
@@ -121,17 +123,17 @@ def end_one(run: BatchRun, end: UnitOutcome) -> Operation[None]:
 def plan(run: BatchRun, units: Sequence[UnitInFlight], *, retry_failed: bool) -> Operation[None]:
     """Add pending units to the ledger."""
     yield from write_ends(run, [])
-    if retry_failed and run.batch.passes > 1:
-        values = {"batch_id": run.batch.id, "passes": run.batch.passes, "crashes": MAX_CRASHES}
+    if retry_failed and run.batch.run_number > 1:
+        values = {"batch_id": run.batch.id, "run_number": run.batch.run_number, "crashes": MAX_CRASHES}
         again = yield query("retry_units", keys=[key for key, _ in units], **values)
         yield from count(run.batch.id, run.lease.job_id, {"failed": -len(again)})
-    table = Rows(key=[key for key, _ in units], place=[place for _, place in units])
-    yield query("plan_units", batch_id=run.batch.id, passes=run.batch.passes, unit=table)
+    table = Rows(key=[key for key, _ in units], position=[place for _, place in units])
+    yield query("insert_pending_units", batch_id=run.batch.id, run_number=run.batch.run_number, unit=table)
 
 
 def _lock_run(run: BatchRun) -> Operation[RunStatus]:
     values = {"job_id": run.lease.job_id, "token": run.lease.token, "batch_id": run.batch.id}
-    rows: list[RunStatus] = yield query("check_run", RunStatus, **values)
+    rows: list[RunStatus] = yield query("lock_batch_run", RunStatus, **values)
     if not rows:
         raise LeaseLost.of(run.lease.job_id, run.lease.token)
     return rows[0]
@@ -149,7 +151,7 @@ def _put_ends(run: BatchRun, ends: list[UnitOutcome], *, fresh: bool) -> Operati
         yield _appended(run, ends, plain=changed.keys() == {"done"})
     else:
         table = Rows(**_columns(ends, _COLUMNS), poison_suspect=[False] * len(ends))
-        rows = yield query("put_units", batch_id=run.batch.id, passes=run.batch.passes, unit=table)
+        rows = yield query("write_units", batch_id=run.batch.id, run_number=run.batch.run_number, unit=table)
         written = {row[0] for row in rows}
         ends = ends if len(written) == len(ends) else [end for end in ends if end.key in written]
         changed = counter_deltas(ends)
@@ -161,7 +163,7 @@ def _appended(run: BatchRun, ends: list[UnitOutcome], *, plain: bool) -> BulkIns
     """New rows; *plain*: all are done, so the columns that few of them need are left out."""
     size = len(ends)
     columns = _BRIEF_COLUMNS if plain and all(end.data is None for end in ends) else _COLUMNS
-    same: dict[str, list[Any]] = {"batch_id": [run.batch.id] * size, "passes": [run.batch.passes] * size}
+    same: dict[str, list[Any]] = {"batch_id": [run.batch.id] * size, "run_number": [run.batch.run_number] * size}
     return BulkInsert("unit", {**_columns(ends, columns), **same})
 
 
@@ -174,7 +176,7 @@ def _hand_over(run: BatchRun, ends: list[UnitOutcome]) -> Operation[None]:
             inbox=[result.inbox for _, result in results],
             data=[result.data for _, result in results],
         )
-        yield query("hand_over", batch_id=run.batch.id, keep=RESULT_RETENTION, result=table)
+        yield query("insert_inbox_results", batch_id=run.batch.id, keep=RESULT_RETENTION, result=table)
 
 
 #: Columns of an outcome and their attributes; ``_value_`` is the fastest access to the value of an enum.
@@ -203,7 +205,7 @@ class Choice(Struct, frozen=True):
     examined: int
 
     @property
-    def alone(self) -> bool:
+    def isolated(self) -> bool:
         """Whether the only unit is a poison suspect."""
         return bool(self.units) and self.units[0].poison_suspect
 
@@ -233,7 +235,7 @@ def choose_units(
             units.append(unit)
             unavailable.add(unit.key)  # the input may repeat a key
         examined += 1
-    return Choice(units, [(unit.key, unit.place) for unit in units], examined)
+    return Choice(units, [(unit.key, unit.position) for unit in units], examined)
 
 
 def _fresh_choice(candidates: Sequence[UnitInFlight]) -> Choice:
@@ -245,25 +247,25 @@ def _choose(run: BatchRun, request: NextUnits, *, shared: bool) -> Operation[Cho
     taken = mine | (yield from _in_hand_elsewhere(run)) if shared else mine
     if request.candidates is None:
         pending: list[UnitRow] = yield query(
-            "open_units", UnitRow, batch_id=run.batch.id, limit=request.limit + len(taken) + len(mine)
+            "read_pending_units", UnitRow, batch_id=run.batch.id, limit=request.limit + len(taken) + len(mine)
         )
         choice = choose_units(pending, taken=taken, is_idle=not mine, limit=request.limit, may_run=lambda _: True)
         return structs.replace(choice, examined=0)
     keys = [key for key, _ in request.candidates]
-    rows: list[UnitRow] = yield query("units_by_key", UnitRow, batch_id=run.batch.id, keys=keys)
+    rows: list[UnitRow] = yield query("get_units", UnitRow, batch_id=run.batch.id, keys=keys)
     known = {unit.key: unit for unit in rows}
     candidates = (_at_place(known.get(key), key, place) for key, place in request.candidates)
 
     def may_run(unit: UnitRow) -> bool:
         if unit.state is UnitState.FAILED:
-            return request.retry_failed and unit.passes < run.batch.passes and unit.crashes < MAX_CRASHES
+            return request.retry_failed and unit.run_number < run.batch.run_number and unit.crashes < MAX_CRASHES
         return unit.state is UnitState.PENDING
 
     return choose_units(candidates, taken=taken, is_idle=not mine, limit=request.limit, may_run=may_run)
 
 
 def _in_hand_elsewhere(run: BatchRun) -> Operation[set[UnitKey]]:
-    rows = yield query("in_hand", batch_id=run.batch.id, job_id=run.lease.job_id)
+    rows = yield query("list_in_flight", batch_id=run.batch.id, job_id=run.lease.job_id)
     return {key for row in rows for key, _ in decode(row[0])}
 
 
@@ -271,7 +273,7 @@ def _at_place(unit: UnitRow | None, key: UnitKey, place: int) -> UnitRow:
     """A unit at its place in the input of this run; None: it has no row yet."""
     if unit is None:
         return _new_unit(key, place)
-    return unit if unit.place == place else structs.replace(unit, place=place)
+    return unit if unit.position == place else structs.replace(unit, position=place)
 
 
 def _new_unit(key: UnitKey, place: int) -> UnitRow:

@@ -66,7 +66,7 @@ class LedgerQueries(Noun):
 
     def statuses(self, batch_ids: Sequence[BatchId]) -> dict[BatchId, BatchStatus]:
         """Counters and holders of several batches, in one statement."""
-        rows: list[_Part] = self._backend.fetch(query("batch_parts", _Part, ids=list(batch_ids)))
+        rows: list[_Part] = self._backend.fetch(query("list_batch_details", _Part, ids=list(batch_ids)))
         return {each: _status([row for row in rows if row.batch_id == each]) for each in batch_ids}
 
     def page(
@@ -86,14 +86,14 @@ class LedgerQueries(Noun):
         filtered = label is not None or text is not None
         if state is UnitState.PENDING and not filtered:
             place = int(after) if after.isascii() and after.isdigit() and len(after) < 19 else -1
-            units = self._units("units_waiting", batch_id, after=place, limit=limit)
-            return UnitPage(units, str(units[-1].place) if len(units) == limit else None)
+            units = self._units("list_pending_units", batch_id, after=place, limit=limit)
+            return UnitPage(units, str(units[-1].position) if len(units) == limit else None)
         if state in (None, UnitState.DONE, UnitState.PENDING):
             size = WINDOW_SIZE if filtered or state is not None else limit
-            units = self._units("units_window", batch_id, after=after, limit=size)
+            units = self._units("list_units_window", batch_id, after=after, limit=size)
         else:
             size = WINDOW_SIZE if filtered else limit
-            units = self._units("units_in", batch_id, state=state, after=after, limit=size)
+            units = self._units("list_units_by_state", batch_id, state=state, after=after, limit=size)
         return _page(units, size, limit, lambda unit: _matches(unit, state, label, text))
 
     def _units(self, statement: str, batch_id: BatchId, **values: Any) -> list[UnitRow]:
@@ -101,7 +101,7 @@ class LedgerQueries(Noun):
 
     def errors(self, batch_id: BatchId, *, after: str = "", limit: int = 1000) -> list[UnitError]:
         """The errors of failed units, by key."""
-        return self._backend.fetch(query("unit_errors", UnitError, batch_id=batch_id, after=after, limit=limit))
+        return self._backend.fetch(query("list_unit_errors", UnitError, batch_id=batch_id, after=after, limit=limit))
 
     def all_errors(self, batch_id: BatchId) -> Iterator[UnitError]:
         """The errors of all failed units, by key, page by page."""
@@ -139,7 +139,7 @@ class LedgerQueries(Noun):
         values = {"batch_id": batch_id, "keys": keys, "state": state, "label": label}
         deltas = {}
         for before in (UnitState.FAILED, UnitState.IN_DOUBT):
-            rows = yield query("turn_units", before=before, **values)
+            rows = yield query("change_failed_units", before=before, **values)
             deltas[str(before)] = -len(rows)
         changed = -sum(deltas.values())
         if state is UnitState.SKIPPED:
@@ -158,8 +158,8 @@ class LedgerQueries(Noun):
 
 
 def _status(rows: list[_Part]) -> BatchStatus:
-    counts = {row.name: row.n for row in rows if row.part == "count"}
-    holders = [UnitsInFlight(row.name, JobId(row.n), row.since) for row in rows if row.part == "holder"]
+    counts = {row.name: row.count for row in rows if row.part == "count"}
+    holders = [UnitsInFlight(row.name, JobId(row.count), row.since) for row in rows if row.part == "holder"]
     return BatchStatus(sum_counters(counts), holders)
 
 
@@ -185,4 +185,4 @@ def _judge_again(batch: Batch) -> Operation[None]:
     now = yield from counted(batch.id)
     state = state_after(now, now.over, None)
     if state is not batch.state:
-        yield query("end_batch", id=batch.id, state=state, aborted_by=batch.aborted_by, total=batch.total)
+        yield query("finish_batch", id=batch.id, state=state, aborted_by=batch.aborted_by, total=batch.total)

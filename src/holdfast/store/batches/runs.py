@@ -62,20 +62,20 @@ def check_lease(lease: Lease) -> Operation[None]:
     Raises:
         LeaseLost: The job was taken over.
     """
-    rows = yield query("check_holder", id=lease.job_id, token=lease.token)
+    rows = yield query("lock_lease", id=lease.job_id, token=lease.token)
     if not rows:
         raise LeaseLost.of(lease.job_id, lease.token)
 
 
 def holders_of(batch_id: BatchId) -> Operation[list[Holder]]:
-    return (yield query("holders", Holder, batch_id=batch_id))
+    return (yield query("list_batch_holders", Holder, batch_id=batch_id))
 
 
 def open_batch(
     request: RunRequest, drawn: list[JobId] | None, worker: WorkerId, lease_duration: timedelta
 ) -> Operation[BatchRun | None]:
     """Begin a run; None if another process created the batch at the same time: try again."""
-    rows: list[Batch] = yield query("latest_batch", Batch, identity=request.identity)
+    rows: list[Batch] = yield query("lock_latest_batch", Batch, identity=request.identity)
     latest = rows[0] if rows else None
     on_workers = latest is not None and latest.state is BatchState.RUNNING and sharding_of(latest) is not None
     if latest is not None and on_workers and not request.join:
@@ -92,18 +92,18 @@ def open_batch(
     alone = yield from _is_alone(request, batch)
     if alone and not on_workers:
         values = {name: getattr(request, name) for name in ("total", "version", "inputs", "code")}
-        yield query("begin_batch", id=batch.id, **values)
+        yield query("start_batch_run", id=batch.id, **values)
     begun: list[Batch] = yield query("get_batch", Batch, id=batch.id)
     lease = yield from _lease(request, begun[0], drawn, worker, lease_duration)
     yield from hold(begun[0], lease, [], owner=request.owner)
-    edited = batch.passes > 0 and request.code is not None and batch.code not in (None, request.code)
+    edited = batch.run_number > 0 and request.code is not None and batch.code not in (None, request.code)
     return BatchRun(begun[0], lease, batch is not latest, edited)
 
 
 def _new_batch(request: RunRequest, latest: Batch | None) -> Operation[Batch | None]:
     values = {name: getattr(request, name) for name in ("identity", "kind", "arguments", "source", "name")}
     generation = 1 if latest is None else latest.generation + 1
-    rows = yield query("add_batch", generation=generation, actor=request.actor, **values)
+    rows = yield query("insert_batch", generation=generation, actor=request.actor, **values)
     if not rows:
         return None
     created: list[Batch] = yield query("lock_batch", Batch, id=rows[0][0])
@@ -111,7 +111,7 @@ def _new_batch(request: RunRequest, latest: Batch | None) -> Operation[Batch | N
 
 
 def _check_drift(request: RunRequest, batch: Batch) -> None:
-    if batch.passes == 0 or request.accept_drift:
+    if batch.run_number == 0 or request.accept_drift:
         return
     for name in ("version", "inputs"):
         before, now = getattr(batch, name), getattr(request, name)

@@ -24,8 +24,8 @@ def launch(run: BatchRun, sharding: Sharding) -> Operation[Batch]:
     """
     yield from write_ends(run, [])
     yield from skip_vanished(run)
-    yield query("drop_holdings", ids=[run.lease.job_id])
-    planned = yield query("recount", batch_id=run.batch.id)
+    yield query("delete_in_flight", ids=[run.lease.job_id])
+    planned = yield query("recount_units", batch_id=run.batch.id)
     total = sum(n for _, n in planned)
     yield query("start_batch_shards", id=run.batch.id, options=msgspec.json.encode(sharding).decode(), total=total)
     batch = yield from locked(run.batch.id)
@@ -89,7 +89,7 @@ def abort(batch_id: BatchId, why: AbortedBy) -> Operation[None]:
 
 def revive(*, limit: int = 100) -> Operation[int]:
     """Start new shards for batches on the workers that have lost all of theirs; returns the number of batches."""
-    rows = yield query("shardless", limit=limit)
+    rows = yield query("list_batches_without_shards", limit=limit)
     revived = 0
     for (batch_id,) in rows:
         batch = yield from locked(BatchId(batch_id))

@@ -21,7 +21,7 @@ class NamedCount(Struct, frozen=True):
     """A counter of units."""
 
     name: str
-    n: int
+    count: int
 
 
 def locked(batch_id: BatchId) -> Operation[Batch]:
@@ -37,21 +37,21 @@ def locked(batch_id: BatchId) -> Operation[Batch]:
 
 
 def counted(batch_id: BatchId) -> Operation[Counters]:
-    rows: list[NamedCount] = yield query("counted", NamedCount, batch_id=batch_id)
-    return sum_counters({row.name: row.n for row in rows})
+    rows: list[NamedCount] = yield query("read_unit_counts", NamedCount, batch_id=batch_id)
+    return sum_counters({row.name: row.count for row in rows})
 
 
 def units_in_hand(batch_id: BatchId) -> Operation[list[UnitKey]]:
     """The units that the holders of a batch have in hand. The batch is locked."""
-    rows = yield query("in_hand", batch_id=batch_id, job_id=PEOPLE)
+    rows = yield query("list_in_flight", batch_id=batch_id, job_id=PEOPLE)
     return [key for row in rows for key, _ in decode(row[0])]
 
 
 def cancel_units(batch_id: BatchId) -> Operation[int]:
     """Cancel every unit that no holder has in hand, also units whose results wait in an inbox; returns their number."""
     held = yield from units_in_hand(batch_id)
-    units = yield query("cancel_units", batch_id=batch_id, held=held)
-    results = yield query("cancel_results", batch_id=batch_id)
+    units = yield query("cancel_units", batch_id=batch_id, in_flight=held)
+    results = yield query("cancel_inbox_results", batch_id=batch_id)
     yield from count(batch_id, PEOPLE, {**withdrawal_deltas(results), "cancelled": len(units) + len(results)})
     return len(units) + len(results)
 
@@ -68,7 +68,7 @@ def conclude(batch: Batch) -> Operation[None]:
     total = max(batch.total or 0, now.over)
     state = state_after(now, total, why)
     if why is not None or state.finished:
-        yield query("end_batch", id=batch.id, state=state, aborted_by=why, total=total)
+        yield query("finish_batch", id=batch.id, state=state, aborted_by=why, total=total)
 
 
 def conclude_run(run: BatchRun, aborted_by: AbortedBy | None, total: int, *, complete: bool) -> Operation[Counters]:
@@ -77,7 +77,7 @@ def conclude_run(run: BatchRun, aborted_by: AbortedBy | None, total: int, *, com
     *total* is the number of known units; *complete*: the run has met every key of its input.
     """
     batch = yield from locked(run.batch.id)
-    yield query("drop_holdings", ids=[run.lease.job_id])
+    yield query("delete_in_flight", ids=[run.lease.job_id])
     holders = yield from holders_of(batch.id)
     if batch.requested == ControlRequest.CANCEL:  # the run may not have received the request
         aborted_by = AbortedBy.CANCEL
@@ -91,13 +91,13 @@ def conclude_run(run: BatchRun, aborted_by: AbortedBy | None, total: int, *, com
         known = met if is_final else max(total, met)
         state = state_after(now, known, aborted_by)
         if state is BatchState.RUNNING:
-            yield query("keep_batch", id=batch.id, total=known)
+            yield query("set_batch_total", id=batch.id, total=known)
         else:
-            yield query("end_batch", id=batch.id, state=state, aborted_by=aborted_by, total=known)
+            yield query("finish_batch", id=batch.id, state=state, aborted_by=aborted_by, total=known)
     return now
 
 
 def skip_vanished(run: BatchRun) -> Operation[None]:
     """Skip units of earlier runs that the input no longer has."""
-    rows = yield query("gone_units", batch_id=run.batch.id, passes=run.batch.passes)
+    rows = yield query("skip_missing_units", batch_id=run.batch.id, run_number=run.batch.run_number)
     yield from count(run.batch.id, run.lease.job_id, {"skipped": len(rows)})

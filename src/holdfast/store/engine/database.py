@@ -186,10 +186,10 @@ class Database:
             raise
 
     def any_job(self) -> bool:
-        return bool(self._backend.fetch(query("any_job")))
+        return bool(self._backend.fetch(query("find_any_job")))
 
     def _refuse_holders(self) -> None:
-        rows = self._backend.fetch(query("any_holder", silence=WORKER_SILENCE))
+        rows = self._backend.fetch(query("find_any_holder", silence=WORKER_SILENCE))
         if rows:
             raise StoreInUse(
                 f"worker {rows[0][0]} is alive", hint="Stop all workers (see holdfast workers), then try again."

@@ -51,7 +51,7 @@ class AutoscalerStore(Noun):
 
     def queue_line(self, queue: str, kind: str, *, limit: int) -> list[ReadyCommand]:
         """The first ready jobs of a queue and kind, in the order of claims."""
-        return self._backend.fetch(query("line", ReadyCommand, queue=queue, kind=kind, limit=limit))
+        return self._backend.fetch(query("list_ready_jobs", ReadyCommand, queue=queue, kind=kind, limit=limit))
 
     @transaction()
     def claim(
@@ -61,24 +61,26 @@ class AutoscalerStore(Noun):
 
         A queue that is paused, or whose limit is reached, yields nothing: its limits are as exact as in a claim.
         """
-        yield query("lock_queues", queues=[queue])
-        usages: list[Usage] = yield query("queue_usage", Usage, name=queue, worker=worker)
+        yield query("lock_limited_queues", queues=[queue])
+        usages: list[Usage] = yield query("get_queue_usage", Usage, name=queue, worker=worker)
         limited = usages and (usages[0].limit is not None or usages[0].worker_limit is not None)
         if limited and free_slots(usages[0]) == 0:
             return None
         leases: list[Lease] = yield query(
-            "claim_one", Lease, id=job_id, queue=queue, worker=worker, lease_duration=lease_duration
+            "claim_job", Lease, id=job_id, queue=queue, worker=worker, lease_duration=lease_duration
         )
         return leases[0] if leases else None
 
     def profiles(self, names: Sequence[str]) -> dict[str, Profile]:
         """The profiles of commands by these names; a command without measurements has no samples."""
-        known: list[Profile] = self._backend.fetch(query("profiles", Profile, names=[*names])) if names else []
+        known: list[Profile] = (
+            self._backend.fetch(query("get_memory_profiles", Profile, names=[*names])) if names else []
+        )
         return _with_new_profiles(names, known)
 
     def all_profiles(self, *, limit: int = 1000) -> list[Profile]:
         """The known profiles, by name."""
-        return self._backend.fetch(query("all_profiles", Profile, limit=limit))
+        return self._backend.fetch(query("list_memory_profiles", Profile, limit=limit))
 
     def learn(self, peaks: Sequence[tuple[str, int]]) -> None:
         """Add measured memory peaks (name, bytes) to the profiles of their names."""
@@ -88,15 +90,15 @@ class AutoscalerStore(Noun):
     @transaction()
     def _learn(self, peaks: Sequence[tuple[str, int]]) -> Operation[None]:
         names = sorted({name for name, _ in peaks})
-        rows: list[Profile] = yield query("lock_profiles", Profile, names=names)
+        rows: list[Profile] = yield query("lock_memory_profiles", Profile, names=names)
         profiles = _with_new_profiles(names, rows)
         for name, peak in peaks:
             profiles[name] = add_sample(profiles[name], peak)
-        yield query("put_profiles", profile=_columns(Profile, [profiles[name] for name in names]))
+        yield query("save_memory_profiles", profile=_columns(Profile, [profiles[name] for name in names]))
 
     def report_status(self, worker: WorkerId, status: str | None) -> None:
         """Publish the status of a worker's autoscaler as JSON; None: it has no queue."""
-        statement = query("tell_scaling", id=worker, scaling=status)
+        statement = query("report_autoscaler", id=worker, autoscaler=status)
         self._backend.run(statement, repeatable=True, timeout=Timeouts.brief)
 
     def record_decisions(self, worker: WorkerId, host: str, decisions: Sequence[AutoscalerDecision]) -> None:
@@ -108,14 +110,14 @@ class AutoscalerStore(Noun):
     def _record_decisions(
         self, worker: WorkerId, host: str, decisions: Sequence[AutoscalerDecision]
     ) -> Operation[None]:
-        yield query("write_decisions", worker=worker, host=host, decision=_columns(AutoscalerDecision, decisions))
+        yield query("insert_decisions", worker=worker, host=host, decision=_columns(AutoscalerDecision, decisions))
         about = [(d.job_id, EVENTS[d.action], d) for d in decisions if d.job_id is not None and d.action in EVENTS]
         events = [(job_id, name, {"host": host, "text": d.text}) for job_id, name, d in about]
         yield from record_all(events, actor=Actor.WORKER)
 
     def decisions(self, queue: str, *, limit: int = 20) -> list[RecordedDecision]:
         """The last decisions about a queue, newest first."""
-        return self._backend.fetch(query("decisions_of", RecordedDecision, queue=queue, limit=limit))
+        return self._backend.fetch(query("list_decisions", RecordedDecision, queue=queue, limit=limit))
 
 
 def _with_new_profiles(names: Sequence[str], known: Sequence[Profile]) -> dict[str, Profile]:

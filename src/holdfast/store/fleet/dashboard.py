@@ -135,7 +135,7 @@ class JobRecord(Struct, frozen=True):
 
 
 class _HistoryRow(Struct, frozen=True):
-    what: str
+    category: str
     number: int
     token: int
     worker: WorkerId | None
@@ -168,11 +168,11 @@ class DashboardQueries(Noun):
 
     def lanes(self, *, cap: int = COUNT_CAP) -> list[LaneCount]:
         """Ready jobs by queue and kind."""
-        return self._backend.fetch(query("board_lanes", LaneCount, lanes=LANE_LIMIT, cap=cap + 1))
+        return self._backend.fetch(query("list_ready_lanes", LaneCount, lanes=LANE_LIMIT, cap=cap + 1))
 
     def queues(self, *, cap: int = COUNT_CAP) -> list[QueueRow]:
         """The queues that have settings or running jobs."""
-        return self._backend.fetch(query("board_queues", QueueRow, lanes=LANE_LIMIT, cap=cap + 1))
+        return self._backend.fetch(query("list_active_queues", QueueRow, lanes=LANE_LIMIT, cap=cap + 1))
 
     def tallies(
         self,
@@ -186,15 +186,15 @@ class DashboardQueries(Noun):
 
         Of the finished jobs, the newest *most* of each state are counted.
         """
-        return self._backend.fetch(query("board_counts", Tally, cap=cap + 1, span=span, slot=slot, most=most))
+        return self._backend.fetch(query("count_jobs_by_state", Tally, cap=cap + 1, span=span, slot=slot, most=most))
 
     def trouble(self, *, limit: int = 20, span: timedelta = timedelta(days=1)) -> list[Trouble]:
         """Everything that needs attention: at most *limit* of each sort; plans that were missed within *span*."""
-        return self._backend.fetch(query("board_trouble", Trouble, limit=limit, span=span, late=LATE_AFTER))
+        return self._backend.fetch(query("list_problems", Trouble, limit=limit, span=span, late=LATE_AFTER))
 
     def errors(self, *, before: JobId = NEWEST, limit: int = 1000) -> list[FailedJob]:
         """The errors of dead jobs, newest first."""
-        return self._backend.fetch(query("board_errors", FailedJob, before=before, limit=limit))
+        return self._backend.fetch(query("list_dead_job_errors", FailedJob, before=before, limit=limit))
 
     def all_errors(self, *, page: int = 1000) -> Iterator[FailedJob]:
         """The errors of all dead jobs, newest first, page by page."""
@@ -205,15 +205,15 @@ class DashboardQueries(Noun):
 
     def edges(self, job_id: JobId, *, depth: int = 3, limit: int = 200) -> list[DependencyEdge]:
         """The dependencies and dependents of a job, up to *depth* steps away and *limit* each way."""
-        return self._backend.fetch(query("board_edges", DependencyEdge, id=job_id, depth=depth, limit=limit))
+        return self._backend.fetch(query("list_dependency_edges", DependencyEdge, id=job_id, depth=depth, limit=limit))
 
     def running(self, *, limit: int = 1000) -> list[RunningJob]:
         """Running jobs."""
-        return self._backend.fetch(query("board_running", RunningJob, limit=limit))
+        return self._backend.fetch(query("list_running_jobs", RunningJob, limit=limit))
 
     def change_counters(self) -> ChangeCounters:
         """The values whose comparison reveals a change; cheap enough for once a second."""
-        rows: list[ChangeCounters] = self._backend.fetch(query("pulse", ChangeCounters))
+        rows: list[ChangeCounters] = self._backend.fetch(query("read_change_tokens", ChangeCounters))
         return rows[0]
 
     @read
@@ -225,13 +225,17 @@ class DashboardQueries(Noun):
             JobPruned: It finished long ago; only its unique key is kept.
         """
         job = yield from get_job(job_id)
-        rows: list[_HistoryRow] = yield query("history_of", _HistoryRow, id=job_id, worker=job.worker, limit=events)
-        edges: list[DependencyEdge] = yield query("board_edges", DependencyEdge, id=job_id, depth=3, limit=200)
+        rows: list[_HistoryRow] = yield query(
+            "list_job_history", _HistoryRow, id=job_id, worker=job.worker, limit=events
+        )
+        edges: list[DependencyEdge] = yield query(
+            "list_dependency_edges", DependencyEdge, id=job_id, depth=3, limit=200
+        )
         place = {"priority": job.priority, "due_at": job.due_at, "id": job_id}
         situations: list[_QueueSituation] = yield query(
-            "why_facts", _QueueSituation, queue=job.queue, kind=job.kind, silence=WORKER_SILENCE, **place
+            "explain_job", _QueueSituation, queue=job.queue, kind=job.kind, silence=WORKER_SILENCE, **place
         )
-        seen_at = next((row.at for row in rows if row.what == "worker"), None)
+        seen_at = next((row.at for row in rows if row.category == "worker"), None)
         why = explain(_situation(job, edges, situations[0]))
         return JobRecord(job, _attempts(job, rows), _events(job, rows), edges, why, situations[0].now, seen_at)
 
@@ -252,14 +256,14 @@ def _attempts(job: Job, rows: list[_HistoryRow]) -> list[Attempt]:
             error=row.error,
         )
         for row in sorted(rows, key=lambda row: row.token)
-        if row.what == "attempt"
+        if row.category == "attempt"
     ]
-    workers = [WorkerIdentity(row.host, row.pid, row.version) for row in rows if row.what == "worker"]
+    workers = [WorkerIdentity(row.host, row.pid, row.version) for row in rows if row.category == "worker"]
     return all_attempts(job, attempts, workers[0] if workers else WorkerIdentity())
 
 
 def _events(job: Job, rows: list[_HistoryRow]) -> list[Event]:
-    events = sorted((row for row in rows if row.what == "event"), key=lambda row: row.token)
+    events = sorted((row for row in rows if row.category == "event"), key=lambda row: row.token)
     return all_events(job, [Event(row.at, row.name or "", row.actor or "", row.detail) for row in events])
 
 

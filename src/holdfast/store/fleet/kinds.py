@@ -49,11 +49,11 @@ class Kinds(Noun):
         yield from Kinds._publish.operation(self, changed)
 
     def names(self) -> list[str]:
-        return [row[0] for row in self._backend.fetch(query("kind_names"))]
+        return [row[0] for row in self._backend.fetch(query("list_kind_names"))]
 
     def all(self, *, limit: int = 10_000) -> list[PublishedKind]:
         """All published kinds, by name."""
-        return self._backend.fetch(query("all_kinds", PublishedKind, limit=limit))
+        return self._backend.fetch(query("list_kinds", PublishedKind, limit=limit))
 
     def get(self, name: str) -> PublishedKind:
         """A published kind.

@@ -121,7 +121,7 @@ def lane_views(store: Store) -> dict[str, list[LaneView]]:
     """The status of autoscaled queues on each live worker, by queue."""
     views: dict[str, list[LaneView]] = {}
     for worker in store.workers.list():
-        status = load_autoscaler_status(worker.scaling)
+        status = load_autoscaler_status(worker.autoscaler)
         for lane in () if status is None else status.lanes:
             strain = "" if status is None else status.strain
             view = LaneView(worker.host, worker.id, lane.slots, lane.running, strain, lane.blocked)
@@ -131,6 +131,6 @@ def lane_views(store: Store) -> dict[str, list[LaneView]]:
 
 def worker_views(worker: WorkerRow) -> WorkerView:
     values = msgspec.structs.asdict(worker)
-    del values["scaling"]
+    del values["autoscaler"]
     lists = {name: msgspec.json.decode(values[name]) for name in ("queues", "kinds")}
     return WorkerView(**{**values, **lists})

@@ -47,12 +47,12 @@ class Queues(Noun):
         """
         checked_name(name, label="the queue")
         text = None if note is None else clean_text(note, limit=MAX_NOTE_LENGTH)
-        self._backend.run(query("switch_queue", name=name, paused=True, note=text), repeatable=True)
+        self._backend.run(query("set_queue_paused", name=name, paused=True, note=text), repeatable=True)
 
     def resume(self, name: str) -> None:
         """Start jobs of the queue again."""
         checked_name(name, label="the queue")
-        self._backend.run(query("switch_queue", name=name, paused=False, note=None), repeatable=True)
+        self._backend.run(query("set_queue_paused", name=name, paused=False, note=None), repeatable=True)
         self._backend.notify()
 
     def get(self, name: str) -> Queue:
@@ -62,16 +62,16 @@ class Queues(Noun):
 
     def depths(self, names: Sequence[str], *, cap: int = 10_000) -> list[Depth]:
         """The numbers of ready and running jobs of these queues, each counted up to *cap*."""
-        return self._backend.fetch(query("queue_depths", Depth, queues=[*names], limit=cap))
+        return self._backend.fetch(query("count_queue_depths", Depth, queues=[*names], limit=cap))
 
     def oldest_ready(self, names: Sequence[str], kinds: Sequence[str]) -> dict[str, timedelta]:
         """The waiting time of the oldest ready job of these kinds, by queue; a queue without one is missing."""
-        ages: list[Age] = self._backend.fetch(query("oldest_ready", Age, queues=[*names], kinds=[*kinds]))
+        ages: list[Age] = self._backend.fetch(query("read_oldest_ready", Age, queues=[*names], kinds=[*kinds]))
         return {age.queue: age.age for age in ages}
 
     def with_ready_jobs(self) -> list[str]:
         """The names of queues that have ready jobs."""
-        return [row[0] for row in self._backend.fetch(query("queues_in_use"))]
+        return [row[0] for row in self._backend.fetch(query("list_ready_queues"))]
 
     def list(self) -> list[Queue]:
         """All queues that have settings, by name."""

@@ -24,7 +24,7 @@ class WorkerRow(Struct, frozen=True):
     kinds: str
     started_at: datetime
     seen_at: datetime
-    scaling: str | None
+    autoscaler: str | None
     slots: int | None = None
     requested: WorkerRequest | None = None
 
@@ -55,15 +55,15 @@ class Workers(Noun):
         Raises:
             Conflict: The id was used before; each start has to draw a new one.
         """
-        rows = yield query("worker_facts", id=worker)
+        rows = yield query("get_worker_host", id=worker)
         if rows:
             raise Conflict(f"worker id {worker!r} was used before", hint="Draw a new id for each start.")
         values = {"host": host, "pid": pid, "queues": queues, "kinds": kinds, "version": version, "slots": slots}
-        yield query("announce_worker", id=worker, **values)
+        yield query("insert_worker", id=worker, **values)
 
     def heartbeat(self, worker: WorkerId) -> WorkerHeartbeat | None:
         """Record that a worker is alive, and return the request to it; None if it is not registered."""
-        rows = self._backend.run(query("see_worker", id=worker), repeatable=True, timeout=Timeouts.brief)
+        rows = self._backend.run(query("record_heartbeat", id=worker), repeatable=True, timeout=Timeouts.brief)
         return WorkerHeartbeat(None if rows[0][0] is None else WorkerRequest(rows[0][0])) if rows else None
 
     def request(self, worker: WorkerId, request: WorkerRequest | None) -> None:
@@ -73,14 +73,14 @@ class Workers(Noun):
             NotFound: The worker is unknown or not alive.
         """
         if not self._backend.run(
-            query("ask_worker", id=worker, requested=request, silence=WORKER_SILENCE), repeatable=True
+            query("request_worker_control", id=worker, requested=request, silence=WORKER_SILENCE), repeatable=True
         ):
             raise NotFound(f"no worker {worker[:100]!r} is alive", hint="holdfast workers lists them.")
         self._backend.notify()
 
     def record_stop(self, worker: WorkerId) -> None:
         """Record that a worker has stopped."""
-        self._backend.run(query("dismiss_worker", id=worker), repeatable=True)
+        self._backend.run(query("record_worker_stop", id=worker), repeatable=True)
 
     def list(self) -> list[WorkerRow]:
         """The workers that are alive, oldest first."""

@@ -70,7 +70,7 @@ class JobControl(Noun):
         text = clean_text(note or f"paused by {actor}", limit=MAX_NOTE_LENGTH)
 
         def request_pause(ids: list[JobId]) -> Operation[list[JobId]]:
-            request = query("want", ids=ids, requested=ControlRequest.PAUSE, note=text)
+            request = query("request_job_control", ids=ids, requested=ControlRequest.PAUSE, note=text)
             return _apply(request, EventName.PAUSE_REQUESTED, text, actor=actor)
 
         held = self._each(selector, MAY_HOLD, lambda ids: _hold(ids, actor, text), actor=actor)
@@ -80,7 +80,7 @@ class JobControl(Noun):
         """Release held jobs, and withdraw pauses that no handler has obeyed yet."""
 
         def withdraw_pause(ids: list[JobId]) -> Operation[list[JobId]]:
-            return _apply(query("unwant_pause", ids=ids), EventName.RESUMED, actor=actor)
+            return _apply(query("withdraw_pause_request", ids=ids), EventName.RESUMED, actor=actor)
 
         resumed = self._each(selector, (State.RUNNING,), withdraw_pause, actor=actor)
         return resumed + self.unhold(selector, actor=actor)
@@ -105,7 +105,7 @@ class JobControl(Noun):
         """
 
         def hasten(ids: list[JobId]) -> Operation[list[JobId]]:
-            return _apply(query("hasten", ids=ids), EventName.RETRIED, actor=actor)
+            return _apply(query("run_retries_now", ids=ids), EventName.RETRIED, actor=actor)
 
         dead = (State.DEAD, State.CANCELLED)
         revived = self._each(selector, dead, lambda ids: _revive(ids, actor), actor=actor, newest=True)
@@ -192,14 +192,16 @@ class JobControl(Noun):
 
 def cancel_jobs(ids: list[JobId], actor: str) -> Operation[list[JobId]]:
     """Cancel idle jobs, and request it of the holders of running ones; returns the jobs of both sorts."""
-    rows: list[_Place] = yield query("lock_live", _Place, ids=ids)
+    rows: list[_Place] = yield query("lock_live_jobs", _Place, ids=ids)
     idle = [job.id for job in rows if job.state is not State.RUNNING]
     running = [job.id for job in rows if job.state is State.RUNNING]
     yield from dependencies.pass_on([job.id for job in rows if job.state is State.WAITING])
     finished: list[FinishedJob] = yield query(
         "cancel_idle_jobs", FinishedJob, idle=ById(id=idle, note=[f"cancelled by {actor}"] * len(idle))
     )
-    requested = [row[0] for row in (yield query("want", ids=running, requested=ControlRequest.CANCEL, note=None))]
+    requested = [
+        row[0] for row in (yield query("request_job_control", ids=running, requested=ControlRequest.CANCEL, note=None))
+    ]
     yield from record(EventName.CANCELLED, dict.fromkeys(idle), actor=actor)
     yield from record(EventName.CANCEL_REQUESTED, dict.fromkeys(requested), actor=actor)
     yield from dependencies.after_end(job.id for job in finished if job.has_dependents)
@@ -219,7 +221,7 @@ def _change(statement: str, event: EventName, values: Mapping[str, object], acto
 
 
 def _hold(ids: list[JobId], actor: str, note: str | None) -> Operation[list[JobId]]:
-    change = query("hold_with_note", held=ById(id=ids, note=[note] * len(ids)))
+    change = query("hold_jobs", notes=ById(id=ids, note=[note] * len(ids)))
     return _apply(change, EventName.HELD, note, actor=actor)
 
 
@@ -231,13 +233,13 @@ def _unhold(ids: list[JobId], actor: str) -> Operation[list[JobId]]:
 
 
 def _revive(ids: list[JobId], actor: str) -> Operation[list[JobId]]:
-    rows: list[_Revivable] = yield query("lock_revivable", _Revivable, ids=ids)
-    return (yield from _run_again(rows, "revive", actor))
+    rows: list[_Revivable] = yield query("lock_unsuccessful_jobs", _Revivable, ids=ids)
+    return (yield from _run_again(rows, "retry_jobs", actor))
 
 
 def _revive_done(ids: list[JobId], actor: str) -> Operation[list[JobId]]:
-    rows: list[_Revivable] = yield query("lock_done", _Revivable, ids=ids, kind=COMMAND)
-    return (yield from _run_again(rows, "revive_done", actor))
+    rows: list[_Revivable] = yield query("lock_done_jobs", _Revivable, ids=ids, kind=COMMAND)
+    return (yield from _run_again(rows, "rerun_done_jobs", actor))
 
 
 def _run_again(rows: list[_Revivable], statement: str, actor: str) -> Operation[list[JobId]]:
@@ -253,7 +255,7 @@ def _run_again(rows: list[_Revivable], statement: str, actor: str) -> Operation[
 
 
 def _rewrite(ids: list[JobId], make: PayloadChange, actor: str, detail: object) -> Operation[list[JobId]]:
-    idle = [row[0] for row in (yield query("lock_idle", ids=ids))]
+    idle = [row[0] for row in (yield query("lock_idle_jobs", ids=ids))]
     jobs: list[_Payload] = yield query("read_payloads", _Payload, ids=idle)
     changed = {job.id: new for job in jobs if (new := make(job.payload)) != job.payload}
     yield query("set_payloads", changed=ById(id=list(changed), payload=list(changed.values())))
@@ -262,8 +264,8 @@ def _rewrite(ids: list[JobId], make: PayloadChange, actor: str, detail: object) 
 
 
 def _delete(ids: list[JobId]) -> Operation[list[JobId]]:
-    yield query("lock_ended", ids=ids)
-    rows: list[_Place] = yield query("lock_live", _Place, ids=ids)
+    yield query("lock_finished_jobs", ids=ids)
+    rows: list[_Place] = yield query("lock_live_jobs", _Place, ids=ids)
     running = [job.id for job in rows if job.state is State.RUNNING]
     if running:
         raise JobInUse(f"job {running[0]} is running and cannot be removed", job_id=running[0])
@@ -271,5 +273,5 @@ def _delete(ids: list[JobId]) -> Operation[list[JobId]]:
     if has_dependents:
         job_id = min(row[0] for row in has_dependents)
         raise JobInUse(f"job {job_id} is needed by a live job and cannot be removed", job_id=job_id)
-    deleted = yield query("forget", ids=ids)
+    deleted = yield query("delete_jobs", ids=ids)
     return sorted(row[0] for row in deleted)

@@ -44,7 +44,10 @@ def write_dependencies(jobs: Sequence[tuple[After, JobId]]) -> Operation[list[Jo
         if after not in resolved:
             resolved[after] = after.ids if after.only_ids else (yield from find_dependencies(after))
     pairs = [(job_id, dependency_id) for after, job_id in jobs for dependency_id in resolved[after]]
-    yield query("write_needs", need=Rows(job_id=[pair[0] for pair in pairs], dependency_id=[pair[1] for pair in pairs]))
+    yield query(
+        "insert_dependencies",
+        dependencies=Rows(job_id=[pair[0] for pair in pairs], dependency_id=[pair[1] for pair in pairs]),
+    )
     return sorted({job_id for job_id, _ in pairs})
 
 
@@ -56,11 +59,14 @@ def find_dependencies(after: After) -> Operation[list[JobId]]:
     """
     requested: dict[JobId, str] = {job_id: f"job {job_id}" for job_id in after.ids}
     for kind, key in after.keys:
-        rows = yield query("ids_by_key", kind=kind, key=key)
+        rows = yield query("find_job_by_key", kind=kind, key=key)
         requested |= dict.fromkeys(_matches(rows, f"the key {key!r} of kind {kind!r}"), f"key {key!r}")
     for label in after.labels:
         glob = Glob(label)
-        rows = yield query("ids_by_label" if glob.exact else "ids_by_pattern", label=str(label) if glob.exact else glob)
+        rows = yield query(
+            "find_jobs_by_label" if glob.exact else "find_jobs_by_label_pattern",
+            label=str(label) if glob.exact else glob,
+        )
         requested |= dict.fromkeys(_matches(rows, f"the label {label!r}"), f"label {label!r}")
     ids = sorted(requested)
     yield query("mark_dependencies", ids=ids)
@@ -109,7 +115,7 @@ def pass_on(ids: Sequence[JobId]) -> Operation[None]:
 
 def check_waiting(after: JobId, limit: int) -> Operation[JobId | None]:
     """Judge one page of waiting jobs; returns the start of the next page."""
-    rows = yield query("waiting_page", after=after, limit=limit)
+    rows = yield query("list_waiting_jobs", after=after, limit=limit)
     ids = [row[0] for row in rows]
     yield from judge_waiting(ids)
     return ids[-1] if len(ids) == limit else None
@@ -122,7 +128,7 @@ def _step(job: WaitingJob, dependencies: list[DependencyState], *, insist: bool)
 
 def _wake(ids: list[JobId]) -> Operation[None]:
     if ids:
-        yield query("wake", ids=ids)
+        yield query("wake_waiting_jobs", ids=ids)
         yield from record(EventName.WOKEN, dict.fromkeys(ids), actor=Actor.DEPENDENCIES)
 
 
@@ -131,7 +137,7 @@ def _hold(
 ) -> Operation[None]:
     notes = _notes(DependencyStep.HOLD, waiting, steps, dependencies)
     if notes:
-        yield query("hold_with_note", held=ById(id=list(notes), note=list(notes.values())))
+        yield query("hold_jobs", notes=ById(id=list(notes), note=list(notes.values())))
         yield from record(EventName.HELD, notes, actor=Actor.DEPENDENCIES)
 
 

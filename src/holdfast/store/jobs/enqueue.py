@@ -45,7 +45,7 @@ class Jobs(Noun):
     def _enqueue_one(self, request: NewJob, job_id: JobId) -> Enqueued:
         """The common case, in one statement. If it inserts nothing, it was sent twice."""
         insert = query(
-            "enqueue_one",
+            "insert_job",
             kind=request.kind,
             queue=request.queue,
             hold=request.hold,
@@ -59,7 +59,7 @@ class Jobs(Noun):
             **replaceable_columns(request, job_id),
         )
         if not self._backend.run(insert, repeatable=True):
-            rows = self._backend.fetch(query("asked", id=job_id))
+            rows = self._backend.fetch(query("get_job_request", id=job_id))
             if rows != [(request.kind, request.payload, request.actor)]:
                 raise StoreUnavailable(
                     f"job id {job_id} is taken: the database has lost ids that it gave out before",
@@ -119,7 +119,7 @@ def _check_holder(holder: Lease) -> Operation[None]:
 
 def draw_ids(count: int) -> Operation[list[JobId]]:
     """Draw ids for new jobs, on backends that draw them inside the transaction."""
-    rows = yield query("draw_ids", count=count)
+    rows = yield query("allocate_job_ids", count=count)
     if len(rows) == count:
         return [row[0] for row in rows]
     return [JobId(rows[0][0] + offset) for offset in range(count)]

@@ -23,7 +23,7 @@ def record_all(events: Sequence[tuple[JobId, EventName, object]], *, actor: str)
     yield query(
         "insert_events",
         actor=actor,
-        fact=Rows(
+        events=Rows(
             job_id=[job_id for job_id, _, _ in events],
             name=[name for _, name, _ in events],
             detail=[None if detail is None else msgspec.json.encode(detail).decode() for _, _, detail in events],

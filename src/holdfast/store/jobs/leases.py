@@ -76,8 +76,8 @@ class Leases(Noun):
 
     @transaction()
     def _claim_ranked(self, lanes: dict[str, Any]) -> Operation[list[Lease]]:
-        yield query("lock_queues", queues=lanes["queues"])
-        leases: list[Lease] = yield query("claim_ranked", Lease, **lanes)
+        yield query("lock_limited_queues", queues=lanes["queues"])
+        leases: list[Lease] = yield query("claim_limited", Lease, **lanes)
         return leases
 
     def renew(
@@ -154,17 +154,17 @@ class Leases(Noun):
 
     def next_due(self) -> timedelta | None:
         """The time until the next scheduled job is due, negative if one is overdue; None without one."""
-        rows: list[_Wait] = self._backend.fetch(query("next_due", _Wait))
+        rows: list[_Wait] = self._backend.fetch(query("read_next_due", _Wait))
         return rows[0].wait if rows else None
 
     def any_expired(self) -> bool:
         """Whether any lease has expired."""
-        return bool(self._backend.fetch(query("any_lapsed")))
+        return bool(self._backend.fetch(query("find_expired_lease")))
 
     @transaction(wakes=True)
     def promote(self, *, limit: int = 1000) -> Operation[int]:
         """Make due scheduled jobs ready; returns their number."""
-        rows = yield query("promote", limit=limit)
+        rows = yield query("promote_due_jobs", limit=limit)
         yield from record(EventName.DUE, dict.fromkeys(row[0] for row in rows), actor=Actor.MAINTENANCE)
         return len(rows)
 
@@ -173,7 +173,7 @@ class Leases(Noun):
 
         This repairs every wake-up that was missed when a dependency finished.
         """
-        if not self._backend.fetch(query("waiting_page", after=after, limit=1)):
+        if not self._backend.fetch(query("list_waiting_jobs", after=after, limit=1)):
             return None
         return self._backend.write(dependencies.check_waiting, after, limit)
 
@@ -195,7 +195,9 @@ class Leases(Noun):
         if checkpoint is not None and not is_json(checkpoint, limit=MAX_CHECKPOINT):
             raise InvalidInput(f"a checkpoint is JSON of at most {MAX_CHECKPOINT:,} bytes")
         values = {"done": done, "total": total, "message": text, "checkpoint": checkpoint}
-        if not self._backend.run(query("report", id=lease.job_id, token=lease.token, **values), repeatable=True):
+        if not self._backend.run(
+            query("report_progress", id=lease.job_id, token=lease.token, **values), repeatable=True
+        ):
             raise LeaseLost.of(lease.job_id, lease.token)
 
     def _settle_done(self, done: list[Settlement]) -> set[JobId]:

@@ -66,7 +66,7 @@ class JobQueries(Noun):
 
     def state(self, job_id: JobId) -> State:
         """The state of one job, cheap enough for polling."""
-        rows = self._backend.fetch(query("state_of", id=job_id))
+        rows = self._backend.fetch(query("get_job_state", id=job_id))
         return State(rows[0][0]) if rows else self.get(job_id).state
 
     def page(self, selector: Selector, *, before: JobId | None = None, limit: int = 50, brief: bool = False) -> Page:
@@ -80,7 +80,7 @@ class JobQueries(Noun):
         if before is not None:
             where, values = (*where, "before"), {**values, "before": before}
         jobs = self._backend.fetch(
-            Query("select_brief" if brief else "select_jobs", {**values, "limit": limit}, Job, where)
+            Query("list_jobs_brief" if brief else "list_jobs", {**values, "limit": limit}, Job, where)
         )
         return Page(jobs, jobs[-1].id if len(jobs) == limit else None)
 
@@ -104,20 +104,20 @@ class JobQueries(Noun):
     def attempts(self, job_id: JobId) -> Operation[list[Attempt]]:
         """Every attempt of a job, the running one included."""
         job = yield from get_job(job_id)
-        rows: list[Attempt] = yield query("attempts_of", Attempt, id=job_id)
-        workers: list[WorkerIdentity] = yield query("worker_facts", WorkerIdentity, id=job.worker)
+        rows: list[Attempt] = yield query("list_attempts", Attempt, id=job_id)
+        workers: list[WorkerIdentity] = yield query("get_worker_host", WorkerIdentity, id=job.worker)
         return all_attempts(job, rows, workers[0] if workers else WorkerIdentity())
 
     @read
     def events(self, job_id: JobId) -> Operation[list[Event]]:
         """The history of a job, oldest first: it explains the job's state."""
         job = yield from get_job(job_id)
-        rows: list[Event] = yield query("events_of", Event, id=job_id)
+        rows: list[Event] = yield query("list_events", Event, id=job_id)
         return all_events(job, rows)
 
     def dependencies(self, job_id: JobId) -> list[DependencyState]:
         """The dependencies of a job and their states."""
-        return self._backend.fetch(query("need_states", DependencyState, ids=[job_id]))
+        return self._backend.fetch(query("list_dependency_states", DependencyState, ids=[job_id]))
 
     @read
     def why(self, job_id: JobId) -> Operation[list[WhyReason]]:
@@ -125,11 +125,11 @@ class JobQueries(Noun):
         job = yield from get_job(job_id)
         now = yield from read_now()
         queues: list[Queue] = yield query("get_queue", Queue, name=job.queue)
-        usages: list[Usage] = yield query("queue_usage", Usage, name=job.queue, worker="")
-        dependencies: list[DependencyState] = yield query("need_states", DependencyState, ids=[job_id])
-        workers = yield query("count_workers_for", queue=job.queue, kind=job.kind, silence=WORKER_SILENCE)
+        usages: list[Usage] = yield query("get_queue_usage", Usage, name=job.queue, worker="")
+        dependencies: list[DependencyState] = yield query("list_dependency_states", DependencyState, ids=[job_id])
+        workers = yield query("count_workers", queue=job.queue, kind=job.kind, silence=WORKER_SILENCE)
         ahead = yield query(
-            "count_ahead", queue=job.queue, kind=job.kind, priority=job.priority, due_at=job.due_at, id=job_id
+            "count_jobs_ahead", queue=job.queue, kind=job.kind, priority=job.priority, due_at=job.due_at, id=job_id
         )
         situation = JobSituation(
             job=job,
@@ -149,7 +149,7 @@ class Traces(Noun):
 
     def of(self, job_id: JobId) -> str | None:
         """The W3C trace context of a job."""
-        rows: list[tuple[str]] = self._backend.fetch(query("trace_of", id=job_id))
+        rows: list[tuple[str]] = self._backend.fetch(query("get_trace", id=job_id))
         return rows[0][0] if rows else None
 
 
@@ -172,7 +172,7 @@ def _refusals(job: Job) -> Operation[list[str]]:
         return []
     workers: list[WorkerRow] = yield query("list_workers", WorkerRow, silence=WORKER_SILENCE)
     statuses = [
-        (worker.host, status) for worker in workers if (status := load_autoscaler_status(worker.scaling)) is not None
+        (worker.host, status) for worker in workers if (status := load_autoscaler_status(worker.autoscaler)) is not None
     ]
     return refusals(job.id, job.queue, statuses)
 
@@ -186,7 +186,7 @@ def select_ids(selector: Selector) -> Operation[list[JobId]]:
     ids: list[JobId] = []
     while True:
         after = ids[-1] if ids else JobId(0)
-        rows = yield Query("select_ids", {**values, "after": after, "limit": ID_PAGE_SIZE}, None, (*where, "after"))
+        rows = yield Query("list_job_ids", {**values, "after": after, "limit": ID_PAGE_SIZE}, None, (*where, "after"))
         ids += [row[0] for row in rows]
         if len(rows) < ID_PAGE_SIZE:
             return ids

@@ -39,21 +39,21 @@ class Pruner(Noun):
         return {state: self._prune_state(state, age, limit) if age > ZERO else 0 for state, age in ages.items()}
 
     def _prune_state(self, state: State, age: timedelta, limit: int) -> int:
-        if not self._backend.fetch(query("expired", state=state, age=age, limit=1)):
+        if not self._backend.fetch(query("lock_expired_jobs", state=state, age=age, limit=1)):
             return 0
         return self._prune_jobs(state, age, limit)
 
     @transaction()
     def _prune_jobs(self, state: State, age: timedelta, limit: int) -> Operation[int]:
-        rows = yield query("expired", state=state, age=age, limit=limit)
+        rows = yield query("lock_expired_jobs", state=state, age=age, limit=limit)
         ids = [JobId(row[0]) for row in rows]
         if ids:
-            yield query("forget", ids=ids)
+            yield query("delete_jobs", ids=ids)
         return len(ids)
 
     def prune_keys(self, *, limit: int = 1000) -> int:
         """Prune up to *limit* keys whose period is over and whose job is not live."""
-        return len(self._backend.run(query("forget_keys", limit=limit), repeatable=True))
+        return len(self._backend.run(query("prune_keys", limit=limit), repeatable=True))
 
     def prune_workers(self, retention: Retention | None = None, *, limit: int = 1000) -> int:
         """Prune up to *limit* workers that stopped, or were last seen, before every kept job finished.
@@ -61,22 +61,22 @@ class Pruner(Noun):
         While jobs are kept forever, the workers that ran them are too.
         """
         ages = (retention or Retention()).by_state.values()
-        return 0 if ZERO in ages else self._prune("forget_workers", age=max(ages), limit=limit)
+        return 0 if ZERO in ages else self._prune("prune_workers", age=max(ages), limit=limit)
 
     def prune_plans(self, retention: Retention | None = None, *, limit: int = 1000) -> int:
         """Prune up to *limit* expired plans, and as many ranges of skipped plans. A plan whose job is live stays."""
         age = (retention or Retention()).plans
-        return self._prune("forget_plans", "forget_skips", age=age, limit=limit)
+        return self._prune("prune_plans", "prune_skipped_plans", age=age, limit=limit)
 
     def prune_autoscaler(self, retention: Retention | None = None, *, limit: int = 1000) -> int:
         """Prune up to *limit* decisions of autoscalers, and as many unused profiles. They stay as long as done jobs."""
         age = (retention or Retention()).done
-        return self._prune("forget_decisions", "forget_profiles", age=age, limit=limit)
+        return self._prune("prune_decisions", "prune_memory_profiles", age=age, limit=limit)
 
     def prune_audit(self, retention: Retention | None = None, *, limit: int = 1000) -> int:
         """Prune up to *limit* expired audit entries, and as many stored responses that are a day old."""
-        entries = self._prune("forget_acts", age=(retention or Retention()).audit, limit=limit)
-        return entries + self._prune("forget_answers", age=RESPONSE_RETENTION, limit=limit)
+        entries = self._prune("prune_audit_entries", age=(retention or Retention()).audit, limit=limit)
+        return entries + self._prune("prune_idempotency_keys", age=RESPONSE_RETENTION, limit=limit)
 
     def _prune(self, *statements: str, age: timedelta, limit: int) -> int:
         if age == ZERO:

@@ -54,11 +54,11 @@ def done_statement(done: list[Settlement]) -> Query:
 
 
 def release(leases: list[Lease]) -> Operation[int]:
-    rows = yield query("give_back", held=held_by(leases))
+    rows = yield query("release_unstarted", leases=held_by(leases))
     released = {row[0] for row in rows}
     # The others have started or are lost, or a person has requested something of them: that is done here.
     rest: list[JobNumbers] = yield query(
-        "lock_held", JobNumbers, held=held_by([lease for lease in leases if lease.job_id not in released])
+        "lock_leases", JobNumbers, leases=held_by([lease for lease in leases if lease.job_id not in released])
     )
     unbegun = [job for job in rest if job.requested and not job.started]
     ends = [_End(job, judge(job, Released(), chance=0.5), None) for job in unbegun]
@@ -82,9 +82,9 @@ def release_unknown(worker: WorkerId, *, queues: Sequence[str], known: Sequence[
     this worker may be in progress.
     """
     rows: list[JobNumbers] = yield query(
-        "lock_unknown", JobNumbers, worker=worker, queues=list(queues), known=list(known)
+        "lock_unknown_leases", JobNumbers, worker=worker, queues=list(queues), known=list(known)
     )
-    unbegun = [job for job in rows if not job.marked and not job.requested]
+    unbegun = [job for job in rows if not job.started and not job.requested]
     if unbegun:
         yield query(
             "release_unstarted", leases=ById(id=[job.job_id for job in unbegun], token=[job.token for job in unbegun])
@@ -95,7 +95,7 @@ def release_unknown(worker: WorkerId, *, queues: Sequence[str], known: Sequence[
 
 
 def take_over(limit: int, chance: Callable[[], float]) -> Operation[list[TakenOver]]:
-    rows: list[JobNumbers] = yield query("lock_lapsed", JobNumbers, limit=limit)
+    rows: list[JobNumbers] = yield query("lock_expired_leases", JobNumbers, limit=limit)
     ends = [_End(job, judge(_without_retry(job), Lost(), chance=chance()), None) for job in rows]
     yield from _write_ends(ends, raised=1, actor=Actor.MAINTENANCE)
     return [TakenOver(end.job.job_id, Token(end.job.token + 1), end.verdict.state) for end in ends]
@@ -104,7 +104,7 @@ def take_over(limit: int, chance: Callable[[], float]) -> Operation[list[TakenOv
 def seize(held: list[tuple[JobId, Token]]) -> Operation[None]:
     """Finish leases whose holders are known to be dead, before they expire; their jobs are finished."""
     locked = ById(id=[job_id for job_id, _ in held], token=[token for _, token in held])
-    rows: list[JobNumbers] = yield query("lock_held", JobNumbers, held=locked)
+    rows: list[JobNumbers] = yield query("lock_leases", JobNumbers, leases=locked)
     ends = [_End(job, judge(_without_retry(job), Lost(), chance=0.5), None) for job in rows]
     yield from _write_ends(ends, raised=1, actor=Actor.CLIENT)
 

@@ -26,7 +26,7 @@ class Steps(Noun):
 
     def kept(self, lease: Lease) -> dict[str, StoredStep]:
         """All steps of the job, by name."""
-        steps: list[StoredStep] = self._backend.fetch(query("steps", StoredStep, id=lease.job_id))
+        steps: list[StoredStep] = self._backend.fetch(query("list_steps", StoredStep, id=lease.job_id))
         return {step.name: step for step in steps}
 
     def keep(self, lease: Lease, name: str, result: str | None = None, *, delay: timedelta | None = None) -> StoredStep:
@@ -42,7 +42,7 @@ class Steps(Noun):
             raise InvalidInput(f"the result of step {name!r} is JSON of at most {MAX_RESULT:,} bytes")
         values = {"name": name, "result": result, "delay": delay}
         steps: list[StoredStep] = self._backend.run(
-            query("keep_step", StoredStep, id=lease.job_id, token=lease.token, **values), repeatable=True
+            query("insert_step", StoredStep, id=lease.job_id, token=lease.token, **values), repeatable=True
         )
         if not steps:
             raise LeaseLost.of(lease.job_id, lease.token)

@@ -24,14 +24,14 @@ def reserve_keys(requests: Sequence[NewJob], ids: Sequence[JobId]) -> Operation[
     if not first:
         return answers
     holders: list[KeyHolder] = yield query(
-        "take_keys", KeyHolder, requested=_key_columns(requests, ids, [first[key] for key in sorted(first)])
+        "claim_keys", KeyHolder, requested=_key_columns(requests, ids, [first[key] for key in sorted(first)])
     )
     owner = {(h.kind, h.key): h.job_id for h in holders}
     taken = [h for h in holders if h.job_id != ids[first[h.kind, h.key]]]
     if taken:
         free = yield from _free_keys(taken)
         if free:
-            yield query("give_keys", requested=_key_columns(requests, ids, [first[key] for key in sorted(free)]))
+            yield query("transfer_keys", requested=_key_columns(requests, ids, [first[key] for key in sorted(free)]))
             owner |= {key: ids[first[key]] for key in free}
     for i, request in enumerate(requests):
         if request.unique is not None and owner[_key(request)] != ids[i]:
@@ -68,7 +68,7 @@ def _key_columns(requests: Sequence[NewJob], ids: Sequence[JobId], positions: li
 
 def _free_keys(taken: list[KeyHolder]) -> Operation[set[KindKey]]:
     """The keys among these that may change hands. Their rows are locked."""
-    rows = yield query("live_among", ids=[h.job_id for h in taken])
+    rows = yield query("list_live_ids", ids=[h.job_id for h in taken])
     live = {row[0] for row in rows}
     return {(h.kind, h.key) for h in taken if is_free(h, live=h.job_id in live)}
 
@@ -109,12 +109,12 @@ def reclaim_keys(keyed: Mapping[KindKey, JobId]) -> Operation[set[JobId]]:
     """Take the keys of jobs that shall run again; returns the jobs whose key another live job has."""
     if not keyed:
         return set()
-    holders: list[KeyHolder] = yield query("take_keys", KeyHolder, requested=_live_key_columns(keyed))
-    rows = yield query("live_among", ids=[holder.job_id for holder in holders])
+    holders: list[KeyHolder] = yield query("claim_keys", KeyHolder, requested=_live_key_columns(keyed))
+    rows = yield query("list_live_ids", ids=[holder.job_id for holder in holders])
     live = {row[0] for row in rows}
     blocked = {(h.kind, h.key) for h in holders if h.job_id in live and h.job_id != keyed[h.kind, h.key]}
     free = {key: job_id for key, job_id in keyed.items() if key not in blocked}
-    yield query("own_keys", requested=_live_key_columns(free))
+    yield query("restore_keys", requested=_live_key_columns(free))
     return {keyed[key] for key in blocked}
 
 

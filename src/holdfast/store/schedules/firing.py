@@ -129,13 +129,13 @@ def write_skips(skips: Mapping[str, Sequence[Skipped]]) -> Operation[dict[SkipRe
         counts[skip.reason] += skip.count
     if rows:
         columns = _columns([skip for _, skip in rows], "last", "first", "scope", "reason", "count")
-        yield query("write_skips", skip=Rows(schedule=[name for name, _ in rows], **columns))
+        yield query("insert_skipped_plans", skip=Rows(schedule=[name for name, _ in rows], **columns))
     return dict(counts)
 
 
 def release(limit: int) -> Operation[int]:
     """Release plans that wait for one that is apart. They wait for the dependencies of that one instead."""
-    rows = yield query("stuck_plans", limit=limit)
+    rows = yield query("list_stuck_plans", limit=limit)
     if rows:
         yield from dependencies.pass_on([row[1] for row in rows])
         yield query(
@@ -151,7 +151,7 @@ def known_plans(plans: Sequence[Plan]) -> Operation[set[Plan]]:
     """Return those of *plans* that have been fired."""
     if not plans:
         return set()
-    rows: list[Plan] = yield query("known_plans", Plan, plan=Rows(**_columns(plans, "schedule", "time", "scope")))
+    rows: list[Plan] = yield query("list_known_plans", Plan, plan=Rows(**_columns(plans, "schedule", "time", "scope")))
     return set(rows)
 
 
@@ -267,7 +267,7 @@ def _earlier_jobs(schedules: list[str]) -> Operation[dict[tuple[str, str], dict[
     earlier: dict[tuple[str, str], dict[PlanStatus, list[JobId]]] = defaultdict(lambda: defaultdict(list))
     if not schedules:
         return earlier
-    rows: list[_OpenPlan] = yield query("open_plans", _OpenPlan, schedules=schedules)
+    rows: list[_OpenPlan] = yield query("list_open_plans", _OpenPlan, schedules=schedules)
     finished = []
     for row in rows:
         status = plan_status(row.state, row.attempts)

@@ -87,21 +87,21 @@ class Plans:
 
     def find(self, plan: Plan) -> FiredPlan | None:
         """Return the plan if it was fired."""
-        rows: list[FiredPlan] = self._backend.fetch(query("find_plan", FiredPlan, **structs.asdict(plan)))
+        rows: list[FiredPlan] = self._backend.fetch(query("get_plan", FiredPlan, **structs.asdict(plan)))
         return rows[0] if rows else None
 
     def find_skip(self, plan: Plan) -> SkippedPlans | None:
         """Return the newest span that skipped the plan, if any."""
-        rows: list[SkippedPlans] = self._backend.fetch(query("find_skip", SkippedPlans, **structs.asdict(plan)))
+        rows: list[SkippedPlans] = self._backend.fetch(query("get_skipped_plan", SkippedPlans, **structs.asdict(plan)))
         return rows[0] if rows else None
 
     def history(self, name: str, *, limit: int = 50) -> list[FiredPlan]:
         """Return the fired plans, newest first."""
-        return self._backend.fetch(query("plan_history", FiredPlan, schedule=name, limit=limit))
+        return self._backend.fetch(query("list_plans", FiredPlan, schedule=name, limit=limit))
 
     def skips(self, name: str, *, limit: int = 50) -> list[SkippedPlans]:
         """Return the skipped spans, newest first."""
-        return self._backend.fetch(query("skip_history", SkippedPlans, schedule=name, limit=limit))
+        return self._backend.fetch(query("list_skipped_plans", SkippedPlans, schedule=name, limit=limit))
 
 
 def _fire(

@@ -173,17 +173,17 @@ class ScheduleStore:
     def record_failure(self, schedule: DueSchedule, error: str) -> bool:
         """Record that a schedule could not be planned, and delay the next attempt. False: it changed meanwhile."""
         text, rest = clean_text(error, limit=MAX_ERROR), retry_delay(schedule.failures + 1)
-        statement = query("fail_schedule", name=schedule.name, token=schedule.token, error=text, rest=rest)
+        statement = query("record_schedule_failure", name=schedule.name, token=schedule.token, error=text, rest=rest)
         return bool(self._backend.run(statement))
 
     def lag(self) -> timedelta:
         """Return how long the oldest due plan has waited for a planner."""
-        ((lag,),) = self._backend.fetch(query("schedule_lag"))
+        ((lag,),) = self._backend.fetch(query("read_schedule_lag"))
         return max(timedelta(0), _duration(lag) or timedelta(0))
 
     def troubled(self, *, late: timedelta, limit: int = 10) -> list[TroubledSchedule]:
         """Return schedules that cannot be planned, or have waited for a planner for longer than *late*."""
-        return self._backend.fetch(query("troubled_schedules", TroubledSchedule, late=late, limit=limit))
+        return self._backend.fetch(query("list_schedule_problems", TroubledSchedule, late=late, limit=limit))
 
 
 def _create(declaration: Declaration, actor: str, *, declared: bool) -> Operation[bool]:
@@ -249,7 +249,7 @@ def _resume(name: str, actor: str) -> Operation[None]:
 
 def _delete(name: str) -> Operation[None]:
     yield from locked_schedule(name)  # first, so that a planner that holds the lock writes its rows before
-    yield query("forget_schedule", name=name)
+    yield query("delete_schedule", name=name)
 
 
 def _move(schedule: Schedule, move: CursorMove, *, paused: bool, note: str | None, actor: str) -> Operation[None]:
@@ -267,9 +267,9 @@ def _move(schedule: Schedule, move: CursorMove, *, paused: bool, note: str | Non
 
 def _due(providers: list[str], limit: int) -> Operation[DueSchedules]:
     now = yield from read_now()
-    statement = query("due_schedules", DueSchedule, providers=providers, limit=limit, until=now)
+    statement = query("list_due_schedules", DueSchedule, providers=providers, limit=limit, until=now)
     schedules: list[DueSchedule] = yield statement
-    next_in = [] if schedules else (yield query("next_look", providers=providers))
+    next_in = [] if schedules else (yield query("read_next_check", providers=providers))
     return DueSchedules(now, schedules, _duration(next_in[0][0]) if next_in else None)
 
 

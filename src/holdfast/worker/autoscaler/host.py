@@ -88,7 +88,7 @@ class HostMonitor:
             self._published_at, self._published = clock.now(), status
             self._store.autoscaler.report_status(self._worker, None if status is None else status.dumps())
             workers = [worker for worker in self._store.workers.list() if worker.host == self.name]
-            others = [load_autoscaler_status(worker.scaling) for worker in workers if worker.id != self._worker]
+            others = [load_autoscaler_status(worker.autoscaler) for worker in workers if worker.id != self._worker]
             self._promised = sum(max(0, other.forecast - other.resident) for other in others if other is not None)
 
 

@@ -219,11 +219,11 @@ class Driver:
         room = 0 if self._input_error is not None else room
         outcomes = self._outcomes.take()
         request = NextUnits(
-            in_hand=[(row.key, row.place) for row in self._in_hand.values()],
+            in_hand=[(row.key, row.position) for row in self._in_hand.values()],
             candidates=candidates,
             limit=max(0, room),
             retry_failed=self._plan.retry_failed,
-            doubt=self._plan.doubt,
+            in_doubt_if_lost=self._plan.in_doubt_if_lost,
             fresh=self._source.fresh and not self._runner.commit_unknown,
             abort=self._tripped,
         )

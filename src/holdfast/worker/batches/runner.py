@@ -168,10 +168,10 @@ class UnitRunner:
 def _done(row: UnitRow, took_s: float) -> UnitOutcome:
     """The most frequent outcome: done, without label or data."""
     if row.state is UnitState.PENDING and not row.attempts:
-        return UnitOutcome(key=row.key, place=row.place, state=UnitState.DONE, duration_ms=round(took_s * 1000))
+        return UnitOutcome(key=row.key, position=row.position, state=UnitState.DONE, duration_ms=round(took_s * 1000))
     return UnitOutcome(
         key=row.key,
-        place=row.place,
+        position=row.position,
         state=UnitState.DONE,
         before=row.state,
         attempts=row.attempts + 1,

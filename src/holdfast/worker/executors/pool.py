@@ -65,9 +65,9 @@ class ExecutorPool:
         ]
         settler = self._lifecycle.settler
         for lease in unbegun:
-            if lease.marked:
+            if lease.started:
                 settler.put(Settlement(lease, Released()))
-        settler.release([lease for lease in unbegun if not lease.marked])
+        settler.release([lease for lease in unbegun if not lease.started])
         return len(unbegun)
 
     @property
