@@ -50,9 +50,13 @@ class OpenSite:
 
 
 def client_of(site: OpenSite) -> TestClient:
-    """A browser without JavaScript before the pages of this site; it follows nothing by itself."""
-    pages = Starlette(routes=routes.routes(site, LiveUpdates(site.store.dashboard.change_counters)))
-    return TestClient(pages, base_url="http://127.0.0.1", follow_redirects=False)
+    """A browser without JavaScript, which does not follow redirects."""
+    pages = Starlette(routes=routes.routes(site))
+
+    async def authenticated(scope: Any, receive: Any, send: Any) -> None:
+        await pages({**scope, "state": {**scope.get("state", {}), "caller": Caller("ada", site.role)}}, receive, send)
+
+    return TestClient(authenticated, base_url="http://127.0.0.1", follow_redirects=False)
 
 
 @contextmanager
@@ -60,8 +64,8 @@ def counting(store: Store) -> Iterator[list[str]]:
     """Records the names of the statements that the store executes."""
     backend: Any = store.backend
     names: list[str] = []
-    inside = threading.local()  # one backend implements look with run
-    look, run, read, write = backend.look, backend.run, backend.read, backend.write
+    inside = threading.local()  # one backend implements fetch with run
+    fetch, run, read, write = backend.fetch, backend.run, backend.read, backend.write
 
     def one(call: Any) -> Any:
         def counted(ask: Any, **options: Any) -> Any:
@@ -82,11 +86,11 @@ def counting(store: Store) -> Iterator[list[str]]:
 
         return counted
 
-    backend.look, backend.run, backend.read, backend.write = one(look), one(run), many(read), many(write)
+    backend.fetch, backend.run, backend.read, backend.write = one(fetch), one(run), many(read), many(write)
     try:
         yield names
     finally:
-        del backend.look, backend.run, backend.read, backend.write
+        del backend.fetch, backend.run, backend.read, backend.write
 
 
 def _recorded(flow: Any, names: list[str]) -> Any:

@@ -144,7 +144,7 @@ class Observed:
     def run(self, query: Query, *, repeatable: bool = False, timeout: timedelta | None = None) -> list[Any]:
         return self._do(query)
 
-    def look(self, query: Query) -> list[Any]:
+    def fetch(self, query: Query) -> list[Any]:
         return self._do(query)
 
     def notify(self) -> None:

@@ -32,7 +32,7 @@ def url(real_database):
 def app(url):
     with holdfast.Holdfast(url) as app:
         for kind in cli_jobs.app.kinds.values():
-            app._register(kind)
+            app._registry.add(kind)
         yield app
 
 

@@ -97,9 +97,9 @@ def test_a_run_reads_no_more_than_it_takes(big, real_database):
     store, run = big
     seen, perform = [], store.backend.write
     store.backend.write = watching(perform, seen)
-    flushed = store.batches.flush(run, ask_for=NextUnits(limit=50))
+    flushed = store.batches.flush(run, next_units=NextUnits(limit=50))
     mine = [(unit.key, unit.position) for unit in flushed.taken]
-    store.batches.flush(run, ask_for=NextUnits(candidates=keys(*range(50, 100)), in_hand=mine, limit=50))
+    store.batches.flush(run, next_units=NextUnits(candidates=keys(*range(50, 100)), in_hand=mine, limit=50))
     begin(store, "one", dead=(run.lease.job_id,))
     store.backend.write = perform
     names = {ask.name for ask in seen}
