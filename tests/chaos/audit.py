@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any, Protocol
 
-from holdfast.domain.batches.counters import counters
+from holdfast.domain.batches.counters import sum_counters
 from holdfast.domain.schedules.definition import load_definition
 from tests.chaos.facts import Attempt, Batch, Facts, Fired, Job, Move, Schedule, Skipped, Step, Unit
 
@@ -89,7 +89,7 @@ def read_batches(database: Database) -> list[Batch]:
     """Batches with their counters and a recount of their units, all in one snapshot."""
     rows = database.execute(
         "SELECT id, 'batch', kind, state, total FROM holdfast.batch "
-        "UNION ALL SELECT batch_id, 'counter', name, NULL, CAST(sum(count) AS integer) FROM holdfast.unit_count GROUP BY batch_id, name "
+        "UNION ALL SELECT batch_id, 'counter', name, NULL, CAST(sum(n) AS integer) FROM holdfast.unit_count GROUP BY batch_id, name "
         "UNION ALL SELECT batch_id, 'units', state, NULL, CAST(count(*) AS integer) FROM holdfast.unit GROUP BY batch_id, state"
     )
     found: dict[str, Any] = {"batch": {}, "counter": defaultdict(dict), "units": defaultdict(dict)}
@@ -112,7 +112,7 @@ def read_batches(database: Database) -> list[Batch]:
 
 
 def _counted(rows: dict[str, int]) -> dict[str, int]:
-    known = counters(rows)
+    known = sum_counters(rows)
     return {name: getattr(known, name) for name in ("done", "failed", "skipped", "cancelled", "in_doubt", "in_inbox")}
 
 
