@@ -89,7 +89,7 @@ def read_batches(database: Database) -> list[Batch]:
     """Batches with their counters and a recount of their units, all in one snapshot."""
     rows = database.execute(
         "SELECT id, 'batch', kind, state, total FROM holdfast.batch "
-        "UNION ALL SELECT batch_id, 'counter', name, NULL, CAST(sum(n) AS integer) FROM holdfast.unit_count GROUP BY batch_id, name "
+        "UNION ALL SELECT batch_id, 'counter', name, NULL, CAST(sum(count) AS integer) FROM holdfast.unit_count GROUP BY batch_id, name "
         "UNION ALL SELECT batch_id, 'units', state, NULL, CAST(count(*) AS integer) FROM holdfast.unit GROUP BY batch_id, state"
     )
     found: dict[str, Any] = {"batch": {}, "counter": defaultdict(dict), "units": defaultdict(dict)}
