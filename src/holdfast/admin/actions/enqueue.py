@@ -62,9 +62,5 @@ def _command_job(payload: Mapping[str, Any], key: str | None, options: dict[str,
         raise InvalidPayload(f"this is no command: {error}", hint=hint) from None
     used = {"queue": DEFAULT_QUEUE, **{name: value for name, value in options.items() if value is not None}}
     return NewJob(
-        kind=COMMAND,
-        payload=command.dumps(),
-        unique=None if key is None else Unique(key),
-        max_attempts=1,
-        **used,
+        kind=COMMAND, payload=command.dumps(), unique=None if key is None else Unique(key), max_attempts=1, **used
     )

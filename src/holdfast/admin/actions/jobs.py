@@ -75,11 +75,7 @@ def _restart(control: JobControl, chosen: Selector, *, actor: str, memory: str |
 
 
 def _check_change(
-    *,
-    priority: int | None = None,
-    to_queue: str | None = None,
-    run_at: str | None = None,
-    edit: Edit | None = None,
+    *, priority: int | None = None, to_queue: str | None = None, run_at: str | None = None, edit: Edit | None = None
 ) -> None:
     if priority is None and to_queue is None and run_at is None and not edit:
         raise InvalidInput("nothing to change", hint="Give --priority, --to-queue or --run-at.")

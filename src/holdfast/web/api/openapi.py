@@ -44,10 +44,7 @@ def build_document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
         "openapi": "3.1.0",
         "info": {"title": "Holdfast", "version": __version__, "description": _TEXT},
         "paths": paths,
-        "components": {
-            "schemas": components,
-            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
-        },
+        "components": {"schemas": components, "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
         "security": [{"token": []}],
     }
 
@@ -120,8 +117,4 @@ def _stream() -> dict[str, Any]:
 
 def _itself() -> dict[str, Any]:
     answer = {"description": "OpenAPI 3.1.", "content": {"application/json": {"schema": {"type": "object"}}}}
-    return {
-        "summary": "This description.",
-        "operationId": "get_openapi",
-        "responses": {"200": answer, **_failures()},
-    }
+    return {"summary": "This description.", "operationId": "get_openapi", "responses": {"200": answer, **_failures()}}
