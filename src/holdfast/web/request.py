@@ -1,27 +1,123 @@
-"""The request context: the caller, the store and the actions of one HTTP request, and the pages that answer it."""
+"""The request context: the caller, the store and the actions of one HTTP request, and the page that answers it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cache, cached_property, partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, quote, unquote
+from urllib.parse import parse_qsl, quote, unquote, urlencode
 
+from anyio import CapacityLimiter, to_thread
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import HTTPConnection
 from starlette.requests import Request as HttpRequest
 from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.types import Scope
 
+from holdfast._version import __version__
 from holdfast.admin.actions.actions import Actions
 from holdfast.domain.access.roles import Role, Via
+from holdfast.domain.jobs.filter import format_values
+from holdfast.domain.names import quote_argument
 from holdfast.errors import InvalidInput, Refused
 from holdfast.errors.http import Forbidden
-from holdfast.web.pages.templates import build_url, render
-from holdfast.web.security.authentication import caller_of, path_of
+from holdfast.web.pages import charts
+from holdfast.web.pages import format as formats
 
 if TYPE_CHECKING:
     from holdfast.admin.views.masking import Masks
     from holdfast.store import Store
     from holdfast.web.app import Site
+    from holdfast.web.security.authentication import Caller
+
+WEB_FOLDER = Path(__file__).parent
+
+#: The navigation: name, path, title, and the key that opens the screen after g.
+SCREENS = (
+    ("overview", "", "Overview", "o"),
+    ("jobs", "jobs", "Jobs", "j"),
+    ("batches", "batches", "Batches", "b"),
+    ("schedules", "schedules", "Schedules", "s"),
+    ("queues", "queues", "Queues", "q"),
+    ("workers", "workers", "Workers", "w"),
+    ("errors", "errors", "Errors", "e"),
+    ("dependencies", "dependencies", "Dependencies", "d"),
+    ("audit_log", "audit-log", "Acts", "a"),
+    ("doctor", "doctor", "Doctor", "h"),
+)
+
+
+@cache
+def environment() -> Environment:
+    """The templates, loaded once per process."""
+    loaded = Environment(
+        loader=FileSystemLoader(WEB_FOLDER / "templates"),
+        autoescape=True,
+        finalize=formats.finalize,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    loaded.filters.update(
+        verbatim=formats.verbatim,
+        number=formats.number,
+        counted=formats.counted,
+        size=formats.size,
+        duration=formats.duration,
+        age=formats.age,
+        timestamp=formats.timestamp,
+        clock=formats.clock,
+        state=formats.state,
+        first_line=formats.first_line,
+        pretty=formats.pretty,
+        compact=formats.compact,
+        ansi=formats.ansi,
+    )
+    loaded.globals.update(
+        bar=charts.bar,
+        spark=charts.spark,
+        strip=charts.strip,
+        stretch_bar=charts.stretch_bar,
+        screens=SCREENS,
+        quoted=format_values,
+        argument=quote_argument,
+        version=__version__,
+    )
+    return loaded
+
+
+def render(template: str, values: dict[str, Any]) -> str:
+    return environment().get_template(template).render(values)
+
+
+def build_url(base: str, path: str, query: dict[str, Any]) -> str:
+    """The address of a page. Names belong in the query, where any character is allowed."""
+    parameters = {name: value for name, value in query.items() if value not in (None, "")}
+    suffix = f"?{urlencode(parameters, quote_via=quote)}" if parameters else ""
+    return f"{base}/{path.lstrip('/')}{suffix}"
+
+
+#: Actions at a time; others wait.
+MAX_ACTIONS = 20
+
+
+class Threads:
+    def __init__(self) -> None:
+        self._actions: CapacityLimiter | None = None
+
+    async def answer(self, request: HttpRequest, answer: Callable[..., Response], *args: Any) -> Response:
+        """Call *answer* in a thread. Everything but GET and HEAD may wait for a writer."""
+        if request.method in ("GET", "HEAD"):
+            return await run_in_threadpool(answer, *args)
+        if self._actions is None:  # bound to the running event loop
+            self._actions = CapacityLimiter(MAX_ACTIONS)
+        return await to_thread.run_sync(partial(answer, *args), limiter=self._actions)
+
 
 #: Carries the result of an action to the page that follows it.
 NOTICE_COOKIE = "holdfast_said"
@@ -163,3 +259,19 @@ def _parse_form(body: bytes) -> dict[str, list[str]]:
     for name, value in pairs:
         form.setdefault(name, []).append(value)
     return form
+
+
+def path_of(scope: Scope) -> str:
+    """The path below the one at which the site is mounted."""
+    path, root = str(scope["path"]), str(scope.get("root_path", ""))
+    return path[len(root) :] or "/" if root and path.startswith(root) else path
+
+
+def caller_of(scope: Scope) -> Caller:
+    """The caller that the authentication has identified."""
+    caller: Caller = scope["state"]["caller"]
+    return caller
+
+
+def address_of(connection: HTTPConnection) -> str | None:
+    return None if connection.client is None else connection.client.host

@@ -1,13 +1,17 @@
-"""The actions service: every change that people make through the command line, the pages or the API."""
+"""The actions service: every change that people make, its audit entry and its answer."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from holdfast.admin.actions.audit import ActionContext
+from msgspec import Struct
+
+from holdfast.domain.access.masking import mask_text
 from holdfast.domain.access.roles import Via
+from holdfast.domain.jobs.job import JobId, WorkerId
 from holdfast.store import Store
 
 if TYPE_CHECKING:
@@ -16,6 +20,77 @@ if TYPE_CHECKING:
     from holdfast.admin.actions.jobs import JobActions
     from holdfast.admin.actions.schedules import ScheduleActions
     from holdfast.worker.schedules.scopes import Provider
+
+
+class ActionContext(Struct, frozen=True, kw_only=True):
+    """The store that actions change, and the person who performs them."""
+
+    store: Store
+    actor: str
+    via: Via
+
+    def record(self, action: str, target: str, *, count: int | None = None, note: str | None = None) -> None:
+        """Write an audit entry. Values that look like secrets are masked."""
+        masked = None if note is None else mask_text(note)
+        self.store.audit_log.write(action, mask_text(target), actor=self.actor, via=self.via, count=count, note=masked)
+
+
+class Changed(Struct, frozen=True):
+    """What a verb did: how many jobs matched, and which of them were changed."""
+
+    action: str
+    matched: int
+    changed: int
+    dry_run: bool
+    ids: list[JobId]
+    #: The states of jobs that matched and were not changed, if there are any.
+    why: str | None = None
+
+
+class BatchChanged(Struct, frozen=True):
+    """What a verb did to a batch, or with a *dry_run* would do; *units* counts those that it changed."""
+
+    batch: int
+    action: str
+    changed: bool
+    units: int | None = None
+    dry_run: bool = False
+
+
+class EnqueuedJob(Struct, frozen=True):
+    """The job; not *created*: another with its key was there already. In a *dry_run* a new job has no id."""
+
+    id: JobId | None
+    created: bool
+    kind: str
+    queue: str
+    dry_run: bool = False
+
+
+class Triggered(Struct, frozen=True):
+    """The jobs that were enqueued."""
+
+    schedule: str
+    jobs: list[JobId]
+
+
+class BackfilledPlans(Struct, frozen=True):
+    """What a backfill did, or with a *dry_run* would do; *known* plans had been fired before."""
+
+    schedule: str
+    plans: int
+    known: int
+    first: datetime | None
+    last: datetime | None
+    jobs: list[JobId]
+    dry_run: bool
+
+
+class WorkerRequestSent(Struct, frozen=True):
+    """What a worker was asked; it obeys with its next heartbeat."""
+
+    worker: WorkerId
+    request: str
 
 
 class Actions:

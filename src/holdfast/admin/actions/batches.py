@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from holdfast.admin.actions.audit import ActionContext
-from holdfast.admin.actions.results import BatchChanged
+from holdfast.admin.actions.actions import ActionContext, BatchChanged
 from holdfast.admin.views.batches import batch_secrets
 from holdfast.domain.access.masking import mask_cut
 from holdfast.domain.access.roles import Role

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.admin.actions.audit import ActionContext
-from holdfast.admin.actions.results import WorkerRequestSent
+from holdfast.admin.actions.actions import ActionContext, WorkerRequestSent
 from holdfast.domain.fleet.autoscaler import parse_bounds
 from holdfast.domain.jobs.job import WorkerId, WorkerRequest
 from holdfast.errors import InvalidInput

@@ -10,8 +10,7 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from holdfast.admin.actions.audit import ActionContext
-from holdfast.admin.actions.results import Changed, EnqueuedJob
+from holdfast.admin.actions.actions import ActionContext, Changed, EnqueuedJob
 from holdfast.domain.access.roles import Role
 from holdfast.domain.commands.command import COMMAND, Command
 from holdfast.domain.commands.edit import Edit

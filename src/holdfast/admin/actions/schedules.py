@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from holdfast.admin.actions.audit import ActionContext
-from holdfast.admin.actions.results import BackfilledPlans, Triggered
+from holdfast.admin.actions.actions import ActionContext, BackfilledPlans, Triggered
 from holdfast.client.schedules.api import Schedules
 from holdfast.domain.access.roles import Role
 from holdfast.errors import InvalidInput

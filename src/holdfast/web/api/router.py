@@ -16,13 +16,11 @@ from starlette.routing import BaseRoute, Route
 from holdfast.domain.names import checked_text
 from holdfast.errors import Conflict, HoldfastError, InvalidInput
 from holdfast.errors.http import HttpError, WrongType
+from holdfast.output.envelope import Envelope, Failure, Meta
 from holdfast.web.api import batches, fleet, jobs, schedules
-from holdfast.web.api.endpoint import Endpoint
-from holdfast.web.api.envelope import encode_success, error_envelope, json_response
-from holdfast.web.api.openapi import BASE, build_document
+from holdfast.web.api.openapi import BASE, Endpoint, build_document
 from holdfast.web.errors import error_answer
-from holdfast.web.request import Request
-from holdfast.web.threads import Threads
+from holdfast.web.request import Request, Threads
 
 if TYPE_CHECKING:
     from holdfast.web.app import Site
@@ -159,3 +157,17 @@ def _parse_body(endpoint: Endpoint, request: Request, body: bytes) -> Any:
         return msgspec.json.decode(body, type=endpoint.body)
     except (msgspec.DecodeError, ValueError, OverflowError, RecursionError) as error:
         raise InvalidInput(f"the body does not fit: {error}") from None
+
+
+def error_envelope(failure: Failure) -> Any:
+    return msgspec.to_builtins(Envelope(status="error", error=failure, meta=Meta(0)))
+
+
+def encode_success(data: Any, began: float) -> bytes:
+    """The envelope of an answer as JSON; *began* is the start of the request on the monotonic clock."""
+    spent = Meta(int((time.monotonic() - began) * 1000))
+    return msgspec.json.encode(Envelope(status="success", data=data, meta=spent))
+
+
+def json_response(body: bytes, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    return Response(body, status, headers, media_type="application/json")

@@ -9,14 +9,13 @@ from msgspec import Struct
 from starlette.responses import Response
 
 from holdfast.admin.actions.jobs import JOB_ACTIONS, job_action
-from holdfast.admin.views.jobs import job_detail, job_view
-from holdfast.admin.views.logs import find_log, read_log, search_log
+from holdfast.admin.views.jobs import find_log, job_detail, job_view, read_log, search_log
 from holdfast.domain.commands.command import COMMAND
 from holdfast.domain.jobs.job import FINISHED, Job, JobId, State
 from holdfast.domain.jobs.selector import Selector
 from holdfast.errors import HoldfastError
 from holdfast.web.pages import charts
-from holdfast.web.pages.ansi import plain
+from holdfast.web.pages.format import plain
 from holdfast.web.pages.jobs import describe_change, job_rows
 from holdfast.web.request import Request
 

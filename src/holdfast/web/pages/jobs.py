@@ -1,4 +1,4 @@
-"""The page of jobs: search, selection and bulk actions."""
+"""The pages of jobs: search, selection, bulk actions, and clusters of errors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from holdfast.admin.actions.jobs import JOB_ACTIONS, job_action
 from holdfast.admin.views.jobs import list_views
-from holdfast.admin.views.overview import counts_of
+from holdfast.admin.views.overview import counts_of, error_clusters
 from holdfast.domain.access.roles import ERROR_SEARCH, Role
 from holdfast.domain.jobs.filter import LISTS, SINGLE, format_filter, format_values, parse_filter
 from holdfast.domain.jobs.job import Job, JobId, State
@@ -188,3 +188,42 @@ def delete_filter(request: Request) -> Response:
     name = request.query("name")
     request.actions.jobs.delete_filter(name)
     return request.done(f"{name} is forgotten.", "jobs")
+
+
+#: Dead jobs that are clustered, and clusters on the page.
+MAX_CLUSTERED_JOBS, MAX_CLUSTERS = 1000, 100
+
+
+def show_errors(request: Request) -> Response:
+    jobs = request.store.dashboard.errors(limit=MAX_CLUSTERED_JOBS)
+    clusters = error_clusters(jobs, request.masks)
+    return request.page(
+        "errors.html",
+        "errors",
+        clusters=clusters[:MAX_CLUSTERS],
+        left_out=max(0, len(clusters) - MAX_CLUSTERS),
+        looked=len(jobs),
+        capped=len(jobs) == MAX_CLUSTERED_JOBS,
+        cli="holdfast ls --state dead",
+    )
+
+
+def change_cluster(request: Request) -> Response:
+    """Retry or delete the dead jobs of one cluster, after a confirmation with their count."""
+    action, key = request.field("action"), request.field("cluster")
+    request.require(job_action(action).role)
+    if not request.field("sure"):
+        count = request.actions.jobs.perform_on_cluster(action, key, dry_run=True).matched
+        label = "discard" if action == "rm" else action
+        return request.confirm(
+            "errors",
+            title=f"{label} {count:,} dead jobs?",
+            text=CONFIRMATIONS[action],
+            action=request.url("errors/action"),
+            hidden={"action": action, "cluster": key},
+            destructive=job_action(action).destructive,
+            button=f"{label} {count:,} jobs",
+            back=request.url("errors"),
+        )
+    done = request.actions.jobs.perform_on_cluster(action, key)
+    return request.done(describe_change(action, done.changed, done.matched), "errors")

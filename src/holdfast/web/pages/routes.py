@@ -13,10 +13,8 @@ from starlette.staticfiles import StaticFiles
 from holdfast.domain.access.roles import Role
 from holdfast.errors import HoldfastError
 from holdfast.errors.http import title_of
-from holdfast.web.pages import audit_log, batches, doctor, errors, fleet, job, jobs, overview, schedules
-from holdfast.web.pages.templates import WEB_FOLDER
-from holdfast.web.request import Request
-from holdfast.web.threads import Threads
+from holdfast.web.pages import batches, fleet, job, jobs, overview, schedules
+from holdfast.web.request import WEB_FOLDER, Request, Threads
 
 if TYPE_CHECKING:
     from holdfast.web.app import Site
@@ -35,10 +33,10 @@ PAGES: dict[str, Handler] = {
     "/workers": fleet.show_workers,
     "/schedules": schedules.show_schedules,
     "/schedule": schedules.show_schedule,
-    "/errors": errors.show_errors,
+    "/errors": jobs.show_errors,
     "/dependencies": job.show_dependencies,
-    "/audit-log": audit_log.show_audit_log,
-    "/doctor": doctor.show_doctor,
+    "/audit-log": overview.show_audit_log,
+    "/doctor": overview.show_doctor,
 }
 #: Each changes something and redirects to a page. All require an operator; some handlers require an admin.
 ACTIONS: dict[str, Handler] = {
@@ -51,7 +49,7 @@ ACTIONS: dict[str, Handler] = {
     "/queues/action": fleet.change_queue,
     "/workers/action": fleet.change_worker,
     "/schedule/action": schedules.change_schedule,
-    "/errors/action": errors.change_cluster,
+    "/errors/action": jobs.change_cluster,
 }
 
 

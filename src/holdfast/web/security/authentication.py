@@ -22,6 +22,7 @@ from holdfast.errors import HoldfastError
 from holdfast.errors.http import SlowDown, Unauthenticated
 from holdfast.store import Store
 from holdfast.store.access.credentials import AccessState
+from holdfast.web.request import address_of, path_of
 from holdfast.web.security import csrf
 from holdfast.web.security.sessions import CHALLENGE, COOKIE, Sessions
 from holdfast.web.settings import WebOptions
@@ -266,19 +267,3 @@ class AuthenticationMiddleware:
             csrf.check_form_token(expected, connection.headers.get("content-type", ""), body)
             receive = csrf.replay_body(body)
         await self._inner(scope, receive, send)
-
-
-def path_of(scope: Scope) -> str:
-    """The path below the one at which the site is mounted."""
-    path, root = str(scope["path"]), str(scope.get("root_path", ""))
-    return path[len(root) :] or "/" if root and path.startswith(root) else path
-
-
-def caller_of(scope: Scope) -> Caller:
-    """The caller that :class:`AuthenticationMiddleware` has identified."""
-    caller: Caller = scope["state"]["caller"]
-    return caller
-
-
-def address_of(connection: HTTPConnection) -> str | None:
-    return None if connection.client is None else connection.client.host
