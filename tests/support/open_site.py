@@ -50,9 +50,13 @@ class OpenSite:
 
 
 def client_of(site: OpenSite) -> TestClient:
-    """A browser without JavaScript before the pages of this site; it follows nothing by itself."""
-    pages = Starlette(routes=routes.routes(site, LiveUpdates(site.store.dashboard.change_counters)))
-    return TestClient(pages, base_url="http://127.0.0.1", follow_redirects=False)
+    """A browser without JavaScript, which does not follow redirects."""
+    pages = Starlette(routes=routes.routes(site))
+
+    async def authenticated(scope: Any, receive: Any, send: Any) -> None:
+        await pages({**scope, "state": {**scope.get("state", {}), "caller": Caller("ada", site.role)}}, receive, send)
+
+    return TestClient(authenticated, base_url="http://127.0.0.1", follow_redirects=False)
 
 
 @contextmanager
@@ -60,41 +64,41 @@ def counting(store: Store) -> Iterator[list[str]]:
     """Records the names of the statements that the store executes."""
     backend: Any = store.backend
     names: list[str] = []
-    inside = threading.local()  # one backend implements look with run
-    look, run, read, write = backend.look, backend.run, backend.read, backend.write
+    inside = threading.local()  # one backend implements fetch with run
+    fetch, run, read, write = backend.fetch, backend.run, backend.read, backend.write
 
     def one(call: Any) -> Any:
-        def counted(ask: Any, **options: Any) -> Any:
+        def counted(statement: Any, **options: Any) -> Any:
             if getattr(inside, "already", False):
-                return call(ask, **options)
-            names.append(ask.name)
+                return call(statement, **options)
+            names.append(statement.name)
             inside.already = True
             try:
-                return call(ask, **options)
+                return call(statement, **options)
             finally:
                 inside.already = False
 
         return counted
 
     def many(call: Any) -> Any:
-        def counted(flow: Any, *args: Any, **options: Any) -> Any:
-            return call(lambda *args, **options: _recorded(flow(*args, **options), names), *args, **options)
+        def counted(operation: Any, *args: Any, **options: Any) -> Any:
+            return call(lambda *args, **options: _recorded(operation(*args, **options), names), *args, **options)
 
         return counted
 
-    backend.look, backend.run, backend.read, backend.write = one(look), one(run), many(read), many(write)
+    backend.fetch, backend.run, backend.read, backend.write = one(fetch), one(run), many(read), many(write)
     try:
         yield names
     finally:
-        del backend.look, backend.run, backend.read, backend.write
+        del backend.fetch, backend.run, backend.read, backend.write
 
 
-def _recorded(flow: Any, names: list[str]) -> Any:
+def _recorded(operation: Any, names: list[str]) -> Any:
     """The same operation, with the names of its statements recorded."""
     rows: Any = None
     while True:
         try:
-            step = flow.send(rows)
+            step = operation.send(rows)
         except StopIteration as stop:
             return stop.value
         names.append(getattr(step, "name", "fill"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import getpass
 import threading
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from starlette.requests import Request as HttpRequest
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse
-from starlette.routing import BaseRoute, Router
+from starlette.routing import Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast.admin.actions.actions import Actions
@@ -61,7 +60,8 @@ class Site:
         self._lock = threading.Lock()
         self._read_store: Store | None = None
         self._diagnosis: tuple[list[HealthCheck], datetime] | None = None
-        authenticated = AuthenticationMiddleware(Router(self._routes()), self.authenticator, lambda: self.store)
+        pages = [*health.routes(self), *sessions.routes(self), *router.routes(self), *routes.routes(self)]
+        authenticated = AuthenticationMiddleware(Router(pages), self.authenticator, lambda: self.store)
         self._checked = RequestChecks(authenticated, options, answer_error=self._answer_error)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -115,9 +115,6 @@ class Site:
             if self._read_store is not None:
                 self._read_store.close()
                 self._read_store = None
-
-    def _routes(self) -> Sequence[BaseRoute]:
-        return [*health.routes(self), *sessions.routes(self), *router.routes(self), *routes.routes(self)]
 
     def _answer_error(self, scope: Scope, error: Exception) -> ASGIApp:
         """An envelope for programs, a page or a redirect to the login page for people."""

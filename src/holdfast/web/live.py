@@ -129,5 +129,4 @@ class LiveUpdates:
 
 
 def changed_parts(before: ChangeCounters, now: ChangeCounters) -> set[str]:
-    """The names of the counters that differ."""
     return {name for name in structs.asdict(now) if getattr(before, name) != getattr(now, name)}

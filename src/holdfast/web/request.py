@@ -53,7 +53,6 @@ SCREENS = (
 
 @cache
 def environment() -> Environment:
-    """The templates, loaded once per process."""
     loaded = Environment(
         loader=FileSystemLoader(WEB_FOLDER / "templates"),
         autoescape=True,
@@ -63,31 +62,12 @@ def environment() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    loaded.filters.update(
-        verbatim=formats.verbatim,
-        number=formats.number,
-        counted=formats.counted,
-        size=formats.size,
-        duration=formats.duration,
-        age=formats.age,
-        timestamp=formats.timestamp,
-        clock=formats.clock,
-        state=formats.state,
-        first_line=formats.first_line,
-        pretty=formats.pretty,
-        compact=formats.compact,
-        ansi=formats.ansi,
-    )
-    loaded.globals.update(
-        bar=charts.bar,
-        spark=charts.spark,
-        strip=charts.strip,
-        stretch_bar=charts.stretch_bar,
-        screens=SCREENS,
-        quoted=format_values,
-        argument=quote_argument,
-        version=__version__,
-    )
+    texts = ("verbatim", "first_line", "pretty", "compact", "ansi")
+    values = ("number", "counted", "size", "duration", "age", "timestamp", "clock", "state")
+    drawings = ("bar", "spark", "strip", "stretch_bar")
+    loaded.filters.update({name: getattr(formats, name) for name in (*texts, *values)})
+    loaded.globals.update({name: getattr(charts, name) for name in drawings})
+    loaded.globals.update(screens=SCREENS, quoted=format_values, argument=quote_argument, version=__version__)
     return loaded
 
 
@@ -168,7 +148,6 @@ class Request:
 
     @property
     def id(self) -> int:
-        """The id in the path."""
         number: int = self.http.path_params["id"]
         return number
 
@@ -202,7 +181,6 @@ class Request:
     # -- answers of pages ------------------------------------------------------------------
 
     def url(self, path: str, /, **query: Any) -> str:
-        """The address of a page of this site."""
         return build_url(self.base, path, query)
 
     def redirect(self, path: str, /, **query: Any) -> Response:
@@ -215,8 +193,8 @@ class Request:
         answer.set_cookie(NOTICE_COOKIE, text, max_age=60, path=self.base or "/", httponly=True, samesite="strict")
         return answer
 
-    def page(self, template: str, screen: str, status: int = 200, **values: Any) -> Response:
-        """Render a page. *screen* is the entry of the navigation that it belongs to."""
+    def page(self, template: str, screen: str | None = None, *, status: int = 200, **values: Any) -> Response:
+        """Render a page. *screen* is the entry of the navigation that it belongs to, if not that of its template."""
         # A page that reloads itself must not take the notice from the page that follows an action.
         reload = LIVE_HEADER in self.http.headers
         notice = "" if reload else unquote(self.http.cookies.get(NOTICE_COOKIE, ""))[:MAX_NOTICE_LENGTH]
@@ -228,7 +206,7 @@ class Request:
             "base": self.base,
             "location": self.site.location,
             "token_field": self.token_field,
-            "screen": screen,
+            "screen": template.removesuffix(".html") if screen is None else screen,
             "notice": notice,
             "theme": theme if theme in ("light", "dark") else "",
             "now": self.now,
@@ -241,8 +219,10 @@ class Request:
         return answer
 
     def confirm(self, screen: str, **values: Any) -> Response:
-        """Render the page that asks for confirmation: its form sends the *hidden* fields to *action* again."""
-        return self.page("confirm.html", screen, **{"ids": [], "note": False, **values})
+        """Render the page that asks for confirmation: its form sends the *hidden* fields to the same address again."""
+        action = self.url(path_of(self.http.scope), **self.http.query_params)
+        defaults = {"ids": [], "note": False, "button": values["title"].removesuffix("?"), "action": action}
+        return self.page("confirm.html", screen, **{**defaults, **values})
 
     def token_field(self) -> Markup:
         """The CSRF token as a field of a form."""
@@ -268,7 +248,6 @@ def path_of(scope: Scope) -> str:
 
 
 def caller_of(scope: Scope) -> Caller:
-    """The caller that the authentication has identified."""
     caller: Caller = scope["state"]["caller"]
     return caller
 

@@ -15,7 +15,7 @@ from holdfast.domain.health_check import Level
 from holdfast.domain.jobs.job import WorkerId
 from holdfast.domain.jobs.new_job import NewJob
 from holdfast.domain.jobs.verdict import Failed
-from holdfast.domain.schedules.definition import Definition, Timing
+from holdfast.domain.schedules.definition import Definition
 from holdfast.domain.schedules.overlap import Overlap
 from holdfast.store.engine.operation import query
 from holdfast.store.engine.url import open_store
@@ -129,8 +129,8 @@ def test_schedules_that_are_in_trouble(store, clock):
 
 def test_one_that_starts_later_is_in_order(store, clock):
     """A definition that cannot be read does not hide the other schedules."""
-    later = Timing(cron="@hourly", start=clock.now() + timedelta(days=900))
-    store.schedules.create("later", Definition(kind="mail", when=later), actor="ada")
+    later = Definition(kind="mail", cron="@hourly", start=clock.now() + timedelta(days=900))
+    store.schedules.create("later", later, actor="ada")
     Planner(store, ScopeProviders({}), counts=Stats()).tick()
     garbage = {"definition": '{"kind": 1}', "declared": None, "version": 0, "provider": None, "actor": "ada"}
     store.backend.run(query("create_schedule", name="garbage", **garbage))
@@ -184,7 +184,7 @@ def test_a_transaction_that_keeps_vacuum_from_its_work(server, monkeypatch):
 
 
 def test_clocks_that_differ(server, monkeypatch):
-    monkeypatch.setattr("holdfast.store.postgres.database.CLOCKS_APART", -1.0)
+    monkeypatch.setattr("holdfast.store.postgres.database.MAX_CLOCK_OFFSET_S", -1.0)
     assert "off the database's" in messages(server.database.tools.health())["clock"]
 
 

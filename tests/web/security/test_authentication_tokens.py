@@ -58,7 +58,7 @@ def test_guesses_that_come_at_once_are_counted_too(site, tokens):
         try:
             site.authenticator.by_token(site.store, wrong, "10.0.0.9")
         except HttpError as problem:
-            return problem.status
+            return problem.http_status
 
     with ThreadPoolExecutor(4 * FREE_FAILURES) as pool:
         statuses = list(pool.map(guess, range(4 * FREE_FAILURES)))

@@ -22,19 +22,6 @@ if TYPE_CHECKING:
     from holdfast.worker.schedules.scopes import Provider
 
 
-class ActionContext(Struct, frozen=True, kw_only=True):
-    """The store that actions change, and the person who performs them."""
-
-    store: Store
-    actor: str
-    via: Via
-
-    def record(self, action: str, target: str, *, count: int | None = None, note: str | None = None) -> None:
-        """Write an audit entry. Values that look like secrets are masked."""
-        masked = None if note is None else mask_text(note)
-        self.store.audit_log.write(action, mask_text(target), actor=self.actor, via=self.via, count=count, note=masked)
-
-
 class Changed(Struct, frozen=True):
     """What a verb did: how many jobs matched, and which of them were changed."""
 
@@ -101,16 +88,20 @@ class Actions:
 
     def __init__(self, store: Store, *, actor: str, via: Via, providers: Mapping[str, Provider] | None = None) -> None:
         self.store = store
-        self._context = ActionContext(store=store, actor=actor, via=via)
+        self.actor = actor
+        self._via = via
         self._providers = providers or {}
-        self.record = self._context.record
+
+    def record(self, action: str, target: str, *, count: int | None = None, note: str | None = None) -> None:
+        """Write an audit entry. Values that look like secrets are masked."""
+        masked = None if note is None else mask_text(note)
+        self.store.audit_log.write(action, mask_text(target), actor=self.actor, via=self._via, count=count, note=masked)
 
     def dry_run(self, enabled: bool = True) -> Actions:  # noqa: FBT001, FBT002 - callers pass a request's dry_run
         """The same actions on a store that rolls back: they answer and refuse as usual, and change nothing."""
         if not enabled:
             return self
-        context = self._context
-        return Actions(self.store.dry_run_store(), actor=context.actor, via=context.via, providers=self._providers)
+        return Actions(self.store.dry_run_store(), actor=self.actor, via=self._via, providers=self._providers)
 
     # A command uses one group, so that each is imported on first use.
 
@@ -118,22 +109,22 @@ class Actions:
     def jobs(self) -> JobActions:
         from holdfast.admin.actions.jobs import JobActions
 
-        return JobActions(self._context)
+        return JobActions(self)
 
     @cached_property
     def batches(self) -> BatchActions:
         from holdfast.admin.actions.batches import BatchActions
 
-        return BatchActions(self._context)
+        return BatchActions(self)
 
     @cached_property
     def schedules(self) -> ScheduleActions:
         from holdfast.admin.actions.schedules import ScheduleActions
 
-        return ScheduleActions(self._context, self._providers)
+        return ScheduleActions(self, self._providers)
 
     @cached_property
     def fleet(self) -> FleetActions:
         from holdfast.admin.actions.fleet import FleetActions
 
-        return FleetActions(self._context)
+        return FleetActions(self)

@@ -28,10 +28,10 @@ def build_job(
     kind: str,
     payload: Mapping[str, Any],
     *,
-    key: str | None,
-    delay: str | float | timedelta | None,
-    run_at: datetime | None,
-    after: Sequence[int],
+    key: str | None = None,
+    delay: str | float | timedelta | None = None,
+    run_at: datetime | None = None,
+    after: Sequence[int] = (),
     **others: Any,
 ) -> NewJob:
     """Build a job and check it as far as the published kind allows."""

@@ -45,10 +45,7 @@ OTHER_VARIABLES = {"HOLDFAST_API_KEY", "HOLDFAST_METRICS_TOKEN", "HOLDFAST_WORKE
 
 
 def examine(open_store: Callable[[], Store], *, logs: Path | None = None) -> Iterator[HealthCheck]:
-    """Run all checks, the environment first. A store that cannot be opened ends the list.
-
-    *logs* is the folder of command logs.
-    """
+    """Run all checks, the environment first. *logs* is the folder of command logs."""
     yield from environment()
     yield from caps()
     yield from privileges()
@@ -107,7 +104,6 @@ def configuration(environ: Mapping[str, str]) -> Iterator[HealthCheck]:
 
 
 def check_store(store: Store) -> Iterator[HealthCheck]:
-    """Check the database, workers, queues, schedules and dead jobs."""
     tools = store.database.tools
     yield ok("store", f"{tools.server}, {tools.size() / 1e6:,.1f} MB")
     yield from tools.health()
@@ -121,7 +117,7 @@ def check_store(store: Store) -> Iterator[HealthCheck]:
 
 def check_commands(store: Store, logs: Path | None = None) -> Iterator[HealthCheck]:
     """Check the files around commands, and the invariants of live commands."""
-    live = live_commands(store)
+    live = list(live_commands(store))
     if logs is not None:
         yield from command_logs(logs)
     yield from places(live)
@@ -130,7 +126,6 @@ def check_commands(store: Store, logs: Path | None = None) -> Iterator[HealthChe
 
 
 def workers(view: Overview) -> Iterator[HealthCheck]:
-    """Check that workers are alive and run the same version."""
     if not view.workers:
         ready = sum(queue.ready for queue in view.queues)
         if ready:
@@ -145,7 +140,6 @@ def workers(view: Overview) -> Iterator[HealthCheck]:
 
 
 def queues(view: Overview) -> Iterator[HealthCheck]:
-    """Report queues without a worker, paused queues, and expired leases."""
     served = {name for worker in view.workers for name in worker.queues}
     for queue in view.queues:
         if queue.ready and view.workers and queue.name not in served:
@@ -154,9 +148,8 @@ def queues(view: Overview) -> Iterator[HealthCheck]:
             yield warn("queue", text, fix)
         if queue.paused:
             note = f": {mask_text(queue.note)}" if queue.note else ""
-            yield warn(
-                "queue", f"{queue.name!r} is paused{note}", f"holdfast queue resume {quote_argument(queue.name)}"
-            )
+            fix = f"holdfast queue resume {quote_argument(queue.name)}"
+            yield warn("queue", f"{queue.name!r} is paused{note}", fix)
         if queue.expired:
             text = f"{queue.expired:,} leases of {queue.name!r} have lapsed and nobody has taken them over"
             yield warn("leases", text, "Any worker of this store does it within seconds: start one.")
@@ -178,9 +171,8 @@ def schedules(store: Store, view: Overview) -> Iterator[HealthCheck]:
         kind = _kind_of(each)
         if each.paused:
             note = f": {mask_text(each.note)}" if each.note else ""
-            yield warn(
-                "schedule", f"{each.name!r} is paused{note}", f"holdfast schedule resume {quote_argument(each.name)}"
-            )
+            fix = f"holdfast schedule resume {quote_argument(each.name)}"
+            yield warn("schedule", f"{each.name!r} is paused{note}", fix)
         elif each.cursor is not None and each.cursor > now + LATE_AFTER:
             text = f"{each.name!r} is decided until {each.cursor:%Y-%m-%d %H:%M:%S} UTC, which is yet to come"
             yield warn("schedule", text, "The clock was ahead: pause it, and resume it.")
@@ -205,21 +197,15 @@ MAX_LOG_BYTES, MAX_LOG_FILES = 10 * 2**30, 100_000
 CONCURRENT_STATES = (State.RUNNING, State.READY, State.SCHEDULED)
 
 
-def live_commands(store: Store) -> list[LiveCommand]:
+def live_commands(store: Store) -> Iterator[LiveCommand]:
     """The commands that run, or may start at any time."""
-    commands = []
     for job in islice(store.views.all(Selector(kinds=(COMMAND,), states=CONCURRENT_STATES)), MAX_COMMANDS):
         try:
             command = load_command(job.payload)
         except (msgspec.DecodeError, HoldfastError):
             continue
-        running = job.state is State.RUNNING
-        commands.append(
-            LiveCommand(
-                id=job.id, command=command, label=job.label or "", key=job.key, queue=job.queue, running=running
-            )
-        )
-    return commands
+        running, label = job.state is State.RUNNING, job.label or ""
+        yield LiveCommand(id=job.id, command=command, label=label, key=job.key, queue=job.queue, running=running)
 
 
 def host_size(view: Overview) -> HostSize:
@@ -266,15 +252,12 @@ def clock(store: Store) -> Iterator[HealthCheck]:
 
 
 def privileges() -> Iterator[HealthCheck]:
-    """Report the user that commands run as."""
-    if os.geteuid() == 0:
-        yield ok("privileges", "root: caps can be enforced, and programs run as root")
-    else:
-        yield ok("privileges", f"user {os.geteuid()}: programs run as this user")
+    user = os.geteuid()
+    root = "root: caps can be enforced, and programs run as root"
+    yield ok("privileges", f"user {user}: programs run as this user" if user else root)
 
 
 def command_logs(folder: Path) -> Iterator[HealthCheck]:
-    """Check the size of command logs, and that their folder is writable."""
     if not folder.exists():
         return
     if not os.access(folder, os.W_OK):

@@ -84,6 +84,5 @@ def unit_view(unit: UnitRow, secrets: Sequence[str] = ()) -> UnitLine:
 
 
 def unit_clusters(batch: Batch, errors: Sequence[UnitError]) -> list[Cluster]:
-    """Failed units in clusters of similar errors."""
     secrets = batch_secrets(batch)
     return cluster_errors(SeenError(error.key, batch.kind, mask_cut(error.error, secrets)) for error in errors)

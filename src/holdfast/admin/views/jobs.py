@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct, structs
@@ -20,6 +20,8 @@ from holdfast.domain.names import clean_text
 from holdfast.errors import InvalidInput, NotFound
 from holdfast.store import Store
 from holdfast.store.fleet.dashboard import JobRecord
+
+T = TypeVar("T", Attempt, Event)
 
 #: Fields that hold JSON in the store, and are decoded in a view.
 JSON_FIELDS = ("payload", "result", "checkpoint", "tags", "retry")
@@ -89,18 +91,15 @@ def job_detail(record: JobRecord, masks: Masks | None = None) -> JobDetail:
     values = values_of(job.kind, job.payload, () if masks is None else masks.of(job.kind))
     return JobDetail(
         job=job_view(job, masks),
-        attempts=[masked_attempt(each, values) for each in record.attempts],
-        events=[masked_event(each, values) for each in record.events],
+        attempts=[_masked(each, "error", values) for each in record.attempts],
+        events=[_masked(each, "detail", values) for each in record.events],
         why=[WhyReason(each.because, mask_text(each.text, values)) for each in record.why],
     )
 
 
-def masked_attempt(attempt: Attempt, values: list[str]) -> Attempt:
-    return attempt if attempt.error is None else structs.replace(attempt, error=mask_cut(attempt.error, values))
-
-
-def masked_event(event: Event, values: list[str]) -> Event:
-    return event if event.detail is None else structs.replace(event, detail=mask_cut(event.detail, values))
+def _masked(row: T, field: str, values: list[str]) -> T:
+    text = getattr(row, field)
+    return row if text is None else structs.replace(row, **{field: mask_cut(text, values)})
 
 
 #: Bytes of a log in one answer; a longer line is left out.
@@ -119,12 +118,7 @@ class LogPart(Struct, frozen=True):
 
 
 def find_log(folder: Path, job: Job, token: int) -> Path:
-    """The log file of one attempt.
-
-    Raises:
-        InvalidInput: The job is not a command.
-        NotFound: It ran on another host, or has no output yet.
-    """
+    """The log file of one attempt. It is missing if the command ran on another host, or has no output yet."""
     from holdfast.worker.commands.executor import log_path
 
     if job.kind != COMMAND:

@@ -20,6 +20,12 @@ _TEXT = (
     "Every answer is an envelope: status, data, error, meta. Lists come in pages; next of a page asks for the one "
     "after it. POST takes an Idempotency-Key: the same request under the same key is carried out once within 24 hours."
 )
+_EVENTS = (
+    "Server-sent events that say which parts of the store have changed: jobs, batches, schedules, workers, queues, "
+    "acts. It ends when its token is revoked."
+)
+JSON = "application/json"
+_ENVELOPE = {"$ref": "#/components/schemas/Envelope"}
 _KEY = {
     "name": "Idempotency-Key",
     "in": "header",
@@ -30,18 +36,16 @@ _KEY = {
 
 
 def build_document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
-    """The OpenAPI 3.1 document of all endpoints."""
     types = [type_ for each in endpoints for type_ in (each.answer, each.query, each.body) if type_ is not None]
-    schemas, components = msgspec.json.schema_components(
-        [*types, Envelope, Failure], ref_template="#/components/schemas/{name}"
-    )
-    known = dict(zip(map(repr, [*types, Envelope, Failure]), schemas, strict=True))
+    types += [Envelope, Failure]
+    schemas, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
+    known = dict(zip(map(repr, types), schemas, strict=True))
     paths: dict[str, Any] = {}
     for each in endpoints:
         path = BASE + re.sub(r":int\}", "}", each.path)
         paths.setdefault(path, {})[each.method.lower()] = _operation(each, known, components)
-    paths[f"{BASE}/events"] = {"get": _stream()}
-    paths[f"{BASE}/openapi.json"] = {"get": _itself()}
+    paths[f"{BASE}/events"] = _untyped("events", "What changes, as it changes.", _EVENTS, "text/event-stream", "string")
+    paths[f"{BASE}/openapi.json"] = _untyped("openapi", "This description.", "OpenAPI 3.1.", JSON, "object")
     return {
         "openapi": "3.1.0",
         "info": {"title": "Holdfast", "version": __version__, "description": _TEXT},
@@ -62,10 +66,7 @@ def _operation(each: Endpoint, known: dict[str, Any], components: dict[str, Any]
     if each.status != 200 and "dry_run" in getattr(each.body, "__struct_fields__", ()):
         operation["responses"]["200"] = _answer(each, known[repr(each.answer)])
     if each.body is not None:
-        operation["requestBody"] = {
-            "required": True,
-            "content": {"application/json": {"schema": known[repr(each.body)]}},
-        }
+        operation["requestBody"] = {"required": True, "content": {JSON: {"schema": known[repr(each.body)]}}}
         operation["parameters"].append(_KEY)
     return operation
 
@@ -87,39 +88,21 @@ def _query_parameters(each: Endpoint, components: dict[str, Any]) -> list[dict[s
 
 
 def _answer(each: Endpoint, schema: Any) -> dict[str, Any]:
-    envelope = {
-        "allOf": [
-            {"$ref": "#/components/schemas/Envelope"},
-            {"type": "object", "required": ["data"], "properties": {"data": schema}},
-        ]
-    }
-    return {"description": each.text, "content": {"application/json": {"schema": envelope}}}
+    data = {"type": "object", "required": ["data"], "properties": {"data": schema}}
+    return {"description": each.text, "content": {JSON: {"schema": {"allOf": [_ENVELOPE, data]}}}}
 
 
 def _failures() -> dict[str, Any]:
-    schema = {"$ref": "#/components/schemas/Envelope"}
     return {
-        str(status): {"description": texts.description, "content": {"application/json": {"schema": schema}}}
+        str(status): {"description": texts.description, "content": {JSON: {"schema": _ENVELOPE}}}
         for status, texts in HTTP_STATUSES.items()
     }
 
 
-def _stream() -> dict[str, Any]:
-    text = (
-        "Server-sent events that say which parts of the store have changed: jobs, batches, schedules, workers, queues, "
-        "acts. It ends when its token is revoked."
-    )
-    answer = {"description": text, "content": {"text/event-stream": {"schema": {"type": "string"}}}}
-    return {
-        "summary": "What changes, as it changes.",
-        "operationId": "get_events",
-        "responses": {"200": answer, **_failures()},
-    }
-
-
-def _itself() -> dict[str, Any]:
-    answer = {"description": "OpenAPI 3.1.", "content": {"application/json": {"schema": {"type": "object"}}}}
-    return {"summary": "This description.", "operationId": "get_openapi", "responses": {"200": answer, **_failures()}}
+def _untyped(name: str, summary: str, text: str, media_type: str, schema_type: str) -> dict[str, Any]:
+    """A path that no endpoint declares."""
+    answer = {"description": text, "content": {media_type: {"schema": {"type": schema_type}}}}
+    return {"get": {"summary": summary, "operationId": f"get_{name}", "responses": {"200": answer, **_failures()}}}
 
 
 #: Entries on a page of a list.
@@ -151,12 +134,8 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     body: Any
     answer: Any
     handler: Callable[..., Any]
+    #: Names of the handler's parameters after the request: ``query``, ``body``, or that of the id in the path.
     parameters: tuple[str, ...]
-
-    def call(self, request: Any, *, number: int, query: Any, body: Any) -> Any:
-        """Call the handler with those parameters that it declares."""
-        values = {"query": query, "body": body}
-        return self.handler(request, *(values.get(name, number) for name in self.parameters))
 
 
 def get(path: str) -> Callable[[Callable[..., Any]], Endpoint]:

@@ -151,7 +151,6 @@ def nodes(job: Job, edges: Iterable[DependencyEdge]) -> list[Node]:
 
 
 def graph(placed: Sequence[Node], edges: Iterable[DependencyEdge], base: str) -> Markup:
-    """The graph of dependencies; each job in it is a link."""
     leftmost = min(node.column for node in placed)
     tallest = max(node.row for node in placed) + 1
     columns = max(node.column for node in placed) - leftmost + 1

@@ -24,37 +24,25 @@ _INVISIBLE = re.compile(
 
 #: The symbol and the tone of a state. Symbols differ, so that colour is not needed to tell them apart.
 STATES = {
-    "held": ("‖", "warn"),
+    **dict.fromkeys(("held", "paused", "quiet"), ("‖", "warn")),
+    **dict.fromkeys(("ready", "pending"), ("○", "idle")),
+    **dict.fromkeys(("running", "resuming"), ("●", "busy")),
+    **dict.fromkeys(("done", "fired", "ok"), ("✓", "good")),
+    **dict.fromkeys(("dead", "failed", "failing", "missed", "expired", "problem"), ("✕", "bad")),
+    **dict.fromkeys(("stopped", "stopping"), ("■", "warn")),
     "waiting": ("⋯", "idle"),
     "scheduled": ("◷", "idle"),
-    "ready": ("○", "idle"),
-    "running": ("●", "busy"),
-    "done": ("✓", "good"),
-    "dead": ("✕", "bad"),
     "cancelled": ("⊘", "idle"),
-    "pending": ("○", "idle"),
-    "failed": ("✕", "bad"),
     "skipped": ("↷", "idle"),
     "in_doubt": ("?", "warn"),
-    "paused": ("‖", "warn"),
-    "stopped": ("■", "warn"),
     "partial": ("◐", "warn"),
     "active": ("●", "good"),
-    "failing": ("✕", "bad"),
     "over": ("◻", "idle"),
-    "fired": ("✓", "good"),
-    "missed": ("✕", "bad"),
     "open": ("○", "good"),
     "full": ("◉", "warn"),
-    "quiet": ("‖", "warn"),
-    "stopping": ("■", "warn"),
     "pausing": ("‖", "busy"),
     "cancelling": ("⊘", "busy"),
-    "resuming": ("●", "busy"),
-    "expired": ("✕", "bad"),
-    "ok": ("✓", "good"),
     "warning": ("!", "warn"),
-    "problem": ("✕", "bad"),
     "gone": ("∅", "idle"),
 }
 
@@ -134,7 +122,6 @@ def age(at: datetime | None, now: datetime) -> Markup:
 
 
 def timestamp(at: datetime | None) -> Markup:
-    """A timestamp with its zone."""
     return Markup("") if at is None else _time(at, f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC")
 
 

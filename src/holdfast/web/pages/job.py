@@ -85,7 +85,6 @@ def show_job(request: Request) -> Response:
 
 
 def change_job(request: Request) -> Response:
-    """Perform an action on one job."""
     name = request.field("action")
     action = job_action(name)
     request.require(action.role)
@@ -142,12 +141,11 @@ def show_dependencies(request: Request) -> Response:
         jobs = request.store.views.page(Selector(states=(State.WAITING,)), limit=MAX_WAITING_JOBS, brief=True).jobs
         waiting = job_rows(request, jobs)
         cli = "holdfast ls --state waiting"
-        return request.page("dependencies.html", "dependencies", job=None, waiting=waiting, number=text, cli=cli)
+        return request.page("dependencies.html", job=None, waiting=waiting, number=text, cli=cli)
     job = request.store.views.get(JobId(number))
     edges = request.store.dashboard.edges(job.id)
     return request.page(
         "dependencies.html",
-        "dependencies",
         job=job_view(job, request.masks),
         edges=edges,
         graph=charts.graph(charts.nodes(job, edges), edges, request.base) if edges else "",

@@ -50,7 +50,6 @@ CONFIRMATIONS = {
 
 
 def show_jobs(request: Request) -> Response:
-    """A page of jobs, newest first."""
     text, error = request.query("filter"), None
     try:
         selector = parse_filter(text)
@@ -63,11 +62,11 @@ def show_jobs(request: Request) -> Response:
     before = request.query_number("before")
     cursor = None if before is None else JobId(before)
     page = request.store.views.page(selector, before=cursor, limit=PAGE_SIZE, brief=True)
-    tallies = request.store.dashboard.tallies()
+    tallies, matching = request.store.dashboard.tallies(), format_filter(selector)
+    cli = f"holdfast ls --filter {shlex.quote(matching)}" if matching and error is None else "holdfast ls"
     return request.page(
         "jobs.html",
-        "jobs",
-        400 if error else 200,
+        status=400 if error else 200,
         filter=text,
         state=request.query("state"),
         error=error,
@@ -78,10 +77,10 @@ def show_jobs(request: Request) -> Response:
         saved=request.store.saved_filters.list(),
         suggestions=_suggestions(request, sorted({tally.queue for tally in tallies if tally.queue})),
         states=list(State),
-        everything=not format_filter(selector) or error is not None,
-        matching=format_filter(selector),
+        everything=not matching or error is not None,
+        matching=matching,
         bulk=[action for action in BULK if request.may(JOB_ACTIONS[action].role)],
-        cli="holdfast ls" if error is not None else "" if selector.empty else _ls_command(selector),
+        cli="" if selector.empty and error is None else cli,
     )
 
 
@@ -90,11 +89,6 @@ def job_rows(request: Request, jobs: Sequence[Job]) -> list[dict[str, Any]]:
     views = list_views(jobs, request.masks, request.store)
     times = (job.finished_at or job.started_at or job.claimed_at or job.created_at for job in jobs)
     return [{**view, "at": at, "due": job.due_at} for view, job, at in zip(views, jobs, times, strict=True)]
-
-
-def _ls_command(selector: Selector) -> str:
-    text = format_filter(selector)
-    return f"holdfast ls --filter {shlex.quote(text)}" if text else "holdfast ls"
 
 
 def _suggestions(request: Request, queues: list[str]) -> list[str]:
@@ -155,19 +149,16 @@ def _confirm(request: Request, name: str, selector: Selector, matched: int) -> R
         "jobs",
         title=f"{name} {_count_jobs(matched)}?",
         text=CONFIRMATIONS[name],
-        action=request.url("jobs/action"),
         hidden={"action": name, "which": "chosen" if ids else "all", "filter": text, "back": back},
         ids=ids,
         note=action.note,
         destructive=action.destructive,
-        button=f"{name} {_count_jobs(matched)}",
         back=request.url("jobs", filter=back),
         cli=f"holdfast {name} {arguments}{yes}",
     )
 
 
 def describe_change(action: str, changed: int, matched: int) -> str:
-    """The result of an action in one line."""
     subject = _count_jobs(changed) if changed == matched else f"{changed:,} of {_count_jobs(matched)}"
     return f"{subject} {PAST_TENSE.get(action, action)}."
 
@@ -199,7 +190,6 @@ def show_errors(request: Request) -> Response:
     clusters = error_clusters(jobs, request.masks)
     return request.page(
         "errors.html",
-        "errors",
         clusters=clusters[:MAX_CLUSTERS],
         left_out=max(0, len(clusters) - MAX_CLUSTERS),
         looked=len(jobs),
@@ -219,7 +209,6 @@ def change_cluster(request: Request) -> Response:
             "errors",
             title=f"{label} {count:,} dead jobs?",
             text=CONFIRMATIONS[action],
-            action=request.url("errors/action"),
             hidden={"action": action, "cluster": key},
             destructive=job_action(action).destructive,
             button=f"{label} {count:,} jobs",

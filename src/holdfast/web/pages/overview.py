@@ -50,7 +50,6 @@ def show_overview(request: Request) -> Response:
     view = dashboard_view(request.store)
     return request.page(
         "overview.html",
-        "overview",
         view=view,
         attention=_attention_lines(view.attention, request),
         slots=_slots(view),
@@ -120,7 +119,6 @@ def show_doctor(request: Request) -> Response:
     order = list(LEVELS)
     return request.page(
         "doctor.html",
-        "doctor",
         checks=sorted(checks, key=lambda check: order.index(check.level)),
         failures=sum(check.level is Level.FAIL for check in checks),
         warnings=sum(check.level is Level.WARN for check in checks),
@@ -138,11 +136,10 @@ def show_audit_log(request: Request) -> Response:
     before = request.query_number("before")
     cursor = {} if before is None else {"before": before}
     entries = request.store.audit_log.page(limit=PAGE_SIZE, actor=actor, text=text, **cursor)
-    cli = "holdfast acts" + (f" --actor {shlex.quote(actor)}" if actor else "")
+    cli = "holdfast audit-log" + (f" --actor {shlex.quote(actor)}" if actor else "")
     cli += f" --about {shlex.quote(text)}" if text else ""
     return request.page(
         "audit_log.html",
-        "audit_log",
         entries=entries,
         actor=actor,
         text=text,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from starlette.requests import Request as HttpRequest
@@ -54,16 +55,11 @@ ACTIONS: dict[str, Handler] = {
 
 
 def routes(site: Site) -> list[BaseRoute]:
-    """The routes of pages, actions, static files and live updates."""
-
-    async def stream(http: HttpRequest) -> Response:
-        return await site.live.answer(http, site.is_current)
-
     threads = Threads()
     return [
         *(Route(path, _route(site, handler, threads), methods=["GET"]) for path, handler in PAGES.items()),
         *(Route(path, _route(site, handler, threads), methods=["POST"]) for path, handler in ACTIONS.items()),
-        Route("/live", stream, methods=["GET"]),
+        Route("/live", partial(site.live.answer, is_current=site.is_current), methods=["GET"]),
         Mount("/static", StaticFiles(directory=WEB_FOLDER / "static")),
     ]
 
@@ -90,4 +86,4 @@ def _answer(site: Site, handler: Handler, http: HttpRequest, body: bytes) -> Res
 def _show_error(request: Request, error: HoldfastError) -> Response:
     status = error.http_status
     values = {"code": error.code, "message": error.message, "hint": error.hint}
-    return request.page("error.html", "", status, title=title_of(status), **values)
+    return request.page("error.html", "", status=status, title=title_of(status), **values)

@@ -63,11 +63,8 @@ class FailedLogins:
             _, until = self._failures.get(address, (0, 0.0))
         left = until - time.monotonic()
         if left > 0:
-            raise SlowDown(
-                "too many wrong tokens from this address",
-                hint="Wait, then try with the right one.",
-                headers={"Retry-After": str(int(left) + 1)},
-            )
+            headers, hint = {"Retry-After": str(int(left) + 1)}, "Wait, then try with the right one."
+            raise SlowDown("too many wrong tokens from this address", hint=hint, headers=headers)
 
     def add(self, address: str) -> None:
         with self._lock:
@@ -169,12 +166,7 @@ class Authenticator:
         self.sessions = Sessions(options.session)
 
     def identify(self, store: Store, connection: HTTPConnection) -> Caller:
-        """The caller of a request.
-
-        Raises:
-            Unauthenticated: The caller is unknown.
-            SlowDown: Too many wrong tokens came from this address.
-        """
+        """The caller of a request; Unauthenticated, or SlowDown after too many wrong tokens from its address."""
         headers, address = connection.headers, address_of(connection)
         if (person := self._by_proxy(headers, address)) is not None:
             return person
