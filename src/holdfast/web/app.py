@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import threading
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from starlette.requests import Request as HttpRequest
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse
-from starlette.routing import Router
+from starlette.routing import BaseRoute, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast.admin.actions.actions import Actions
@@ -25,7 +26,6 @@ from holdfast.settings import log_folder
 from holdfast.store.engine.url import open_store
 from holdfast.web import health
 from holdfast.web.api import router
-from holdfast.web.api.router import error_envelope
 from holdfast.web.errors import error_answer
 from holdfast.web.live import LiveUpdates
 from holdfast.web.pages import routes
@@ -60,8 +60,7 @@ class Site:
         self._lock = threading.Lock()
         self._read_store: Store | None = None
         self._diagnosis: tuple[list[HealthCheck], datetime] | None = None
-        pages = [*health.routes(self), *sessions.routes(self), *router.routes(self), *routes.routes(self)]
-        authenticated = AuthenticationMiddleware(Router(pages), self.authenticator, lambda: self.store)
+        authenticated = AuthenticationMiddleware(Router(self._routes()), self.authenticator, lambda: self.store)
         self._checked = RequestChecks(authenticated, options, answer_error=self._answer_error)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -116,12 +115,15 @@ class Site:
                 self._read_store.close()
                 self._read_store = None
 
+    def _routes(self) -> Sequence[BaseRoute]:
+        return [*health.routes(self), *sessions.routes(self), *router.routes(self), *routes.routes(self)]
+
     def _answer_error(self, scope: Scope, error: Exception) -> ASGIApp:
         """An envelope for programs, a page or a redirect to the login page for people."""
         status, failure, headers = error_answer(error)
         path, root = path_of(scope), str(scope.get("root_path", ""))
         if path.startswith("/api/"):
-            return JSONResponse(error_envelope(failure), status, headers)
+            return JSONResponse(router.error_envelope(failure), status, headers)
         if status == 401 and scope["method"] == "GET" and path not in NO_LOGIN_PATHS:
             return RedirectResponse(sessions.login_url(root, path, scope["query_string"]), 303)
         values = {"message": failure.message, "hint": failure.hint, "code": failure.code}

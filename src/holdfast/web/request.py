@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, quote, unquote, urlencode
+from urllib.parse import parse_qs, quote, unquote, urlencode
 
 from anyio import CapacityLimiter, to_thread
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -49,6 +49,15 @@ SCREENS = (
     ("audit_log", "audit-log", "Acts", "a"),
     ("doctor", "doctor", "Doctor", "h"),
 )
+#: Actions at a time; others wait.
+MAX_ACTIONS = 20
+#: Carries the result of an action to the page that follows it.
+NOTICE_COOKIE = "holdfast_said"
+MAX_NOTICE_LENGTH = 600
+THEME_COOKIE = "holdfast_theme"
+#: Set by a page that reloads itself.
+LIVE_HEADER = "x-holdfast-live"
+MAX_FIELDS = 1500
 
 
 @cache
@@ -82,10 +91,6 @@ def build_url(base: str, path: str, query: dict[str, Any]) -> str:
     return f"{base}/{path.lstrip('/')}{suffix}"
 
 
-#: Actions at a time; others wait.
-MAX_ACTIONS = 20
-
-
 class Threads:
     def __init__(self) -> None:
         self._actions: CapacityLimiter | None = None
@@ -97,15 +102,6 @@ class Threads:
         if self._actions is None:  # bound to the running event loop
             self._actions = CapacityLimiter(MAX_ACTIONS)
         return await to_thread.run_sync(partial(answer, *args), limiter=self._actions)
-
-
-#: Carries the result of an action to the page that follows it.
-NOTICE_COOKIE = "holdfast_said"
-MAX_NOTICE_LENGTH = 600
-THEME_COOKIE = "holdfast_theme"
-#: Set by a page that reloads itself.
-LIVE_HEADER = "x-holdfast-live"
-MAX_FIELDS = 1500
 
 
 class Request:
@@ -144,8 +140,6 @@ class Request:
             raise Forbidden(text, hint="Ask somebody who may, or use another token.")
         raise Refused(text, hint="Ask somebody who may, or sign in with another token.")
 
-    # -- parameters of pages ---------------------------------------------------------------
-
     @property
     def id(self) -> int:
         number: int = self.http.path_params["id"]
@@ -177,8 +171,6 @@ class Request:
         if not (digits.isascii() and digits.isdecimal() and len(digits) < 11):
             raise InvalidInput(f"{name} is a whole number, not {text[:40]!r}")
         return int(text)
-
-    # -- answers of pages ------------------------------------------------------------------
 
     def url(self, path: str, /, **query: Any) -> str:
         return build_url(self.base, path, query)
@@ -232,13 +224,9 @@ class Request:
 
 def _parse_form(body: bytes) -> dict[str, list[str]]:
     try:
-        pairs = parse_qsl(body.decode("ascii"), keep_blank_values=True, max_num_fields=MAX_FIELDS, errors="strict")
+        return parse_qs(body.decode("ascii"), keep_blank_values=True, max_num_fields=MAX_FIELDS, errors="strict")
     except ValueError:
         raise InvalidInput("the form cannot be read", hint="Go back, and send it again.") from None
-    form: dict[str, list[str]] = {}
-    for name, value in pairs:
-        form.setdefault(name, []).append(value)
-    return form
 
 
 def path_of(scope: Scope) -> str:

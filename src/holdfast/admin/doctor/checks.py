@@ -42,6 +42,13 @@ LATE_AFTER = timedelta(minutes=2)
 MAX_SCHEDULES = 500
 #: Variables of Holdfast that are not settings.
 OTHER_VARIABLES = {"HOLDFAST_API_KEY", "HOLDFAST_METRICS_TOKEN", "HOLDFAST_WORKER", "HOLDFAST_CHILD", "HOLDFAST_CAPS"}
+MAX_COMMANDS = 2_000
+#: A larger difference of clocks makes leases and schedules look wrong.
+MAX_SKEW = timedelta(seconds=2)
+#: Logs that take more bytes, or this many files, are reported.
+MAX_LOG_BYTES, MAX_LOG_FILES = 10 * 2**30, 100_000
+#: States of commands that may run at the same time; waiting ones run later.
+CONCURRENT_STATES = (State.RUNNING, State.READY, State.SCHEDULED)
 
 
 def examine(open_store: Callable[[], Store], *, logs: Path | None = None) -> Iterator[HealthCheck]:
@@ -186,15 +193,6 @@ def _kind_of(schedule: Schedule) -> str | None:
         return schedule.defined.kind
     except (msgspec.DecodeError, HoldfastError):
         return None
-
-
-MAX_COMMANDS = 2_000
-#: A larger difference of clocks makes leases and schedules look wrong.
-MAX_SKEW = timedelta(seconds=2)
-#: Logs that take more bytes, or this many files, are reported.
-MAX_LOG_BYTES, MAX_LOG_FILES = 10 * 2**30, 100_000
-#: States of commands that may run at the same time; waiting ones run later.
-CONCURRENT_STATES = (State.RUNNING, State.READY, State.SCHEDULED)
 
 
 def live_commands(store: Store) -> Iterator[LiveCommand]:

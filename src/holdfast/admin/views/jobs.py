@@ -26,11 +26,8 @@ T = TypeVar("T", Attempt, Event)
 #: Fields that hold JSON in the store, and are decoded in a view.
 JSON_FIELDS = ("payload", "result", "checkpoint", "tags", "retry")
 
-JobView = msgspec.defstruct(
-    "JobView",
-    [(field.name, Any if field.name in JSON_FIELDS else field.type) for field in msgspec.structs.fields(Job)],
-    frozen=True,
-)
+_VIEW_FIELDS = [(field.name, Any if field.name in JSON_FIELDS else field.type) for field in structs.fields(Job)]
+JobView = msgspec.defstruct("JobView", _VIEW_FIELDS, frozen=True)
 
 
 class JobReport(Struct, frozen=True):
@@ -49,7 +46,7 @@ class Reasons(Struct, frozen=True):
 
 
 class JobDetail(Struct, frozen=True):
-    """One job with its hirecord."""
+    """One job with its history."""
 
     job: dict[str, Any]
     attempts: list[Attempt]

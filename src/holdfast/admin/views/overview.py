@@ -22,6 +22,16 @@ from holdfast.store.jobs.queries import Count
 SPAN, SLOT = timedelta(hours=1), timedelta(minutes=1)
 #: A queue needs attention if its oldest ready job has waited for longer.
 LONG_WAIT = timedelta(minutes=15)
+_TROUBLE_TEXTS = {
+    "expired": "job {name} ({detail}) has lost its worker",
+    "dead": "job {name} is dead ({detail})",
+    "failing": "schedule {name} cannot be planned: {detail}",
+    "late": "schedule {name} is due, and nobody plans it",
+    "paused_schedule": "schedule {name} is paused{note}",
+    "missed": "schedule {name} has skipped {n} plans ({detail})",
+    "paused_batch": "batch {name} is paused",
+    "stopped_batch": "batch {name} has stopped: {detail}",
+}
 
 
 class QueueSummary(Struct, frozen=True, kw_only=True):
@@ -159,18 +169,6 @@ def _unserved(lanes: list[LaneCount], workers: list[WorkerView]) -> Iterator[Att
             many = f"{min(lane.ready, COUNT_CAP):,}{'+' if lane.ready > COUNT_CAP else ''}"
             text = f"no worker runs {lane.kind} in queue {lane.queue}; {many} wait"
             yield Attention("no_worker", f"{lane.queue}/{lane.kind}", text, None, lane.ready)
-
-
-_TROUBLE_TEXTS = {
-    "expired": "job {name} ({detail}) has lost its worker",
-    "dead": "job {name} is dead ({detail})",
-    "failing": "schedule {name} cannot be planned: {detail}",
-    "late": "schedule {name} is due, and nobody plans it",
-    "paused_schedule": "schedule {name} is paused{note}",
-    "missed": "schedule {name} has skipped {n} plans ({detail})",
-    "paused_batch": "batch {name} is paused",
-    "stopped_batch": "batch {name} has stopped: {detail}",
-}
 
 
 def _trouble(rows: list[Trouble]) -> Iterator[Attention]:

@@ -26,6 +26,8 @@ _EVENTS = (
 )
 JSON = "application/json"
 _ENVELOPE = {"$ref": "#/components/schemas/Envelope"}
+_NUMBER = {"type": "integer", "minimum": 0, "maximum": 2**63 - 1}
+_ID = {"name": "id", "in": "path", "required": True, "schema": _NUMBER}
 _KEY = {
     "name": "Idempotency-Key",
     "in": "header",
@@ -60,7 +62,7 @@ def _operation(each: Endpoint, known: dict[str, Any], components: dict[str, Any]
         "summary": each.text,
         "description": f"Needs the role {each.role}.",
         "operationId": f"{each.method.lower()}{re.sub(r'[^a-z]+', '_', each.path.replace(':int', ''))}".rstrip("_"),
-        "parameters": [*_path_parameters(each), *_query_parameters(each, components)],
+        "parameters": [*([_ID] if "{id" in each.path else []), *_query_parameters(each, components)],
         "responses": {str(each.status): _answer(each, known[repr(each.answer)]), **_failures()},
     }
     if each.status != 200 and "dry_run" in getattr(each.body, "__struct_fields__", ()):
@@ -69,13 +71,6 @@ def _operation(each: Endpoint, known: dict[str, Any], components: dict[str, Any]
         operation["requestBody"] = {"required": True, "content": {JSON: {"schema": known[repr(each.body)]}}}
         operation["parameters"].append(_KEY)
     return operation
-
-
-def _path_parameters(each: Endpoint) -> list[dict[str, Any]]:
-    if "{id" not in each.path:
-        return []
-    number = {"type": "integer", "minimum": 0, "maximum": 2**63 - 1}
-    return [{"name": "id", "in": "path", "required": True, "schema": number}]
 
 
 def _query_parameters(each: Endpoint, components: dict[str, Any]) -> list[dict[str, Any]]:

@@ -23,13 +23,9 @@ def show_queues(request: Request) -> Response:
     """All queues, and the autoscaler decisions of the one in the address."""
     dashboard, selected = request.store.dashboard, request.query("name")
     summaries = queue_summaries(dashboard.lanes(), dashboard.queues(), dashboard.tallies(span=SPAN, slot=SLOT))
-    return request.page(
-        "queues.html",
-        queues=summaries,
-        selected=selected,
-        decisions=request.store.autoscaler.decisions(selected, limit=MAX_DECISIONS) if selected else [],
-        cli=f"holdfast queue show {quote_argument(selected)}" if selected else "holdfast queue ls",
-    )
+    decisions = request.store.autoscaler.decisions(selected, limit=MAX_DECISIONS) if selected else []
+    cli = f"holdfast queue show {quote_argument(selected)}" if selected else "holdfast queue ls"
+    return request.page("queues.html", queues=summaries, selected=selected, decisions=decisions, cli=cli)
 
 
 def change_queue(request: Request) -> Response:

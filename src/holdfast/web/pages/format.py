@@ -45,6 +45,13 @@ STATES = {
     "warning": ("!", "warn"),
     "gone": ("∅", "idle"),
 }
+#: An escape sequence: of colours (the group holds its codes), any other one, or a window title.
+_SEQUENCE = re.compile(
+    r"\x1b\[([0-9;:]{0,60})m|(?:\x1b\[|\x9b)[0-?]{0,60}[ -/]{0,20}[@-~]"
+    r"|\x1b[\]PX^_][^\x07\x1b]{0,4000}(?:\x07|\x1b\\)?|\x1b(?![\[\]PX^_])[ -/]{0,5}[0-~]"
+)
+_STYLES = {1: "b", 2: "d", 3: "it", 4: "u"}
+_STYLE_ENDS = {22: {"b", "d"}, 23: {"it"}, 24: {"u"}}
 
 
 def visible(text: str) -> str:
@@ -183,15 +190,6 @@ def as_value(value: Any) -> str:
     except msgspec.DecodeError:
         return value
     return msgspec.json.encode(value).decode()
-
-
-#: An escape sequence: of colours (the group holds its codes), any other one, or a window title.
-_SEQUENCE = re.compile(
-    r"\x1b\[([0-9;:]{0,60})m|(?:\x1b\[|\x9b)[0-?]{0,60}[ -/]{0,20}[@-~]"
-    r"|\x1b[\]PX^_][^\x07\x1b]{0,4000}(?:\x07|\x1b\\)?|\x1b(?![\[\]PX^_])[ -/]{0,5}[0-~]"
-)
-_STYLES = {1: "b", 2: "d", 3: "it", 4: "u"}
-_STYLE_ENDS = {22: {"b", "d"}, 23: {"it"}, 24: {"u"}}
 
 
 def ansi(text: str, mark: str = "") -> Markup:

@@ -59,9 +59,8 @@ def job_progress(job: Job, now: datetime, message: str | None) -> JobProgress | 
 
 def show_job(request: Request) -> Response:
     record = request.store.dashboard.job_record(JobId(request.id))
-    job, detail = record.job, job_detail(record, request.masks)
+    job, detail, buttons = record.job, job_detail(record, request.masks), BUTTONS[record.job.state]
     stretches = charts.timeline(job, detail.attempts, detail.events, record.now)
-    buttons = BUTTONS[job.state]
     return request.page(
         "job.html",
         "jobs",
@@ -90,11 +89,8 @@ def change_job(request: Request) -> Response:
     request.require(action.role)
     options: dict[str, Any] = {"note": request.field("note") or None} if action.note else {}
     if name == "set":
-        options = {
-            "priority": request.field_number("priority"),
-            "to_queue": request.field("to_queue") or None,
-            "run_at": request.field("run_at") or None,
-        }
+        options = {"priority": request.field_number("priority")}
+        options |= {name: request.field(name) or None for name in ("to_queue", "run_at")}
     done = request.actions.jobs.perform(name, Selector(ids=(JobId(request.id),)), **options)
     notice = describe_change(name, done.changed, done.matched) if done.changed else f"{name} changed nothing."
     return request.done(notice, "jobs" if name == "rm" and done.changed else f"jobs/{request.id}")

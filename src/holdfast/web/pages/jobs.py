@@ -47,6 +47,8 @@ CONFIRMATIONS = {
     "kill": "Running jobs are asked to end, and killed if they do not within seconds.",
     "restart": "They run again: the same jobs, with a new attempt.",
 }
+#: Dead jobs that are clustered, and clusters on the page.
+MAX_CLUSTERED_JOBS, MAX_CLUSTERS = 1000, 100
 
 
 def show_jobs(request: Request) -> Response:
@@ -111,10 +113,7 @@ def find(request: Request) -> Response:
 
 
 def change_jobs(request: Request) -> Response:
-    """Perform an action on the selected jobs, or on all that match.
-
-    A destructive action, or one on all that match, asks for confirmation first.
-    """
+    """Perform an action on the selected jobs, or on all that match; all, and destructive ones, are confirmed first."""
     name = request.field("action")
     action = job_action(name)
     request.require(action.role)
@@ -179,10 +178,6 @@ def delete_filter(request: Request) -> Response:
     name = request.query("name")
     request.actions.jobs.delete_filter(name)
     return request.done(f"{name} is forgotten.", "jobs")
-
-
-#: Dead jobs that are clustered, and clusters on the page.
-MAX_CLUSTERED_JOBS, MAX_CLUSTERS = 1000, 100
 
 
 def show_errors(request: Request) -> Response:

@@ -34,6 +34,9 @@ PROBLEMS = {
 MAX_REPORTED = 20
 #: Problems of one sort that have a line each.
 MAX_LISTED = 5
+#: Findings in the order of the page, with the states that they are drawn as.
+LEVELS = {Level.FAIL: "problem", Level.WARN: "warning", Level.OK: "ok"}
+PAGE_SIZE = 50
 
 
 class AttentionLine(Struct, frozen=True):
@@ -110,10 +113,6 @@ def _slots(view: DashboardView) -> list[tuple[int, int, int]]:
     return list(zip(minutes, done, dead, strict=True))
 
 
-#: Findings in the order of the page, with the states that they are drawn as.
-LEVELS = {Level.FAIL: "problem", Level.WARN: "warning", Level.OK: "ok"}
-
-
 def show_doctor(request: Request) -> Response:
     checks, at = request.site.diagnose()
     order = list(LEVELS)
@@ -128,9 +127,6 @@ def show_doctor(request: Request) -> Response:
     )
 
 
-PAGE_SIZE = 50
-
-
 def show_audit_log(request: Request) -> Response:
     actor, text = request.query("actor") or None, request.query("text") or None
     before = request.query_number("before")
@@ -138,12 +134,5 @@ def show_audit_log(request: Request) -> Response:
     entries = request.store.audit_log.page(limit=PAGE_SIZE, actor=actor, text=text, **cursor)
     cli = "holdfast audit-log" + (f" --actor {shlex.quote(actor)}" if actor else "")
     cli += f" --about {shlex.quote(text)}" if text else ""
-    return request.page(
-        "audit_log.html",
-        entries=entries,
-        actor=actor,
-        text=text,
-        next=entries[-1].id if len(entries) == PAGE_SIZE else None,
-        before=before,
-        cli=cli,
-    )
+    older = entries[-1].id if len(entries) == PAGE_SIZE else None
+    return request.page("audit_log.html", entries=entries, actor=actor, text=text, next=older, before=before, cli=cli)

@@ -80,10 +80,6 @@ def _answer(site: Site, handler: Handler, http: HttpRequest, body: bytes) -> Res
             request.require(Role.OPERATOR)
         return handler(request)
     except HoldfastError as error:
-        return _show_error(Request(site, http), error)
-
-
-def _show_error(request: Request, error: HoldfastError) -> Response:
-    status = error.http_status
-    values = {"code": error.code, "message": error.message, "hint": error.hint}
-    return request.page("error.html", "", status=status, title=title_of(status), **values)
+        status, request = error.http_status, Request(site, http)
+        values = {"code": error.code, "message": error.message, "hint": error.hint}
+        return request.page("error.html", "", status=status, title=title_of(status), **values)

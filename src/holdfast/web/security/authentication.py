@@ -104,9 +104,14 @@ class TokenVerifier:
         prefix, secret = fields
         credential = store.credentials.access_state(prefix)
         with self._address_locks[hash(place) % len(self._address_locks)]:
-            if not self._is_cached(credential, token):
+            digest = hashlib.sha256(token.encode()).hexdigest()
+            with self._lock:
+                cached = credential.hash is not None and self._verified.get(digest) == credential.hash
+            if not cached:
                 self._verify_secret(credential, secret, place)
-                self._cache(credential, token)
+                with self._lock:
+                    self._verified[digest] = credential.hash or ""
+                    _trim(self._verified)
         self._failed_logins.clear(place)
         return credential
 
@@ -117,15 +122,6 @@ class TokenVerifier:
         if not is_secret_of(secret, salt=salt, expected=expected) or credential.hash is None:
             self._failed_logins.add(place)
             raise Unauthenticated("this is no token of this store", headers=CHALLENGE)
-
-    def _is_cached(self, credential: AccessState, token: str) -> bool:
-        with self._lock:
-            return credential.hash is not None and self._verified.get(_digest(token)) == credential.hash
-
-    def _cache(self, credential: AccessState, token: str) -> None:
-        with self._lock:
-            self._verified[_digest(token)] = credential.hash or ""
-            _trim(self._verified)
 
     def note_use(self, store: Store, prefix: str) -> None:
         """Write the time of use to the store, in a thread: a reader must not wait for writers."""
@@ -150,10 +146,6 @@ class TokenVerifier:
 def _trim(cache: OrderedDict[str, Any]) -> None:
     while len(cache) > CACHE_SIZE:
         cache.popitem(last=False)
-
-
-def _digest(token: str) -> str:
-    return hashlib.sha256(token.encode()).hexdigest()
 
 
 class Authenticator:

@@ -118,11 +118,8 @@ def routes(site: Site) -> list[BaseRoute]:
         answer.delete_cookie(COOKIE, path=_root(request) or "/")
         return answer
 
-    return [
-        Route("/login", show, methods=["GET"]),
-        Route("/login", login, methods=["POST"]),
-        Route("/logout", logout, methods=["POST"]),
-    ]
+    post = ["POST"]
+    return [Route("/login", show), Route("/login", login, methods=post), Route("/logout", logout, methods=post)]
 
 
 def _login(site: Site, request: Request, form: dict[str, str]) -> Response:
@@ -133,15 +130,9 @@ def _login(site: Site, request: Request, form: dict[str, str]) -> Response:
         return _page(request, form.get("next", ""), failure.message, status, headers)
     Actions(site.app.store, actor=caller.name, via=Via.WEB).record("sign in", f"token={caller.name}")
     answer = RedirectResponse(_root(request) + _local_path(form.get("next", "")), 303)
-    answer.set_cookie(
-        COOKIE,
-        site.authenticator.sessions.create(site.store, caller.prefix),
-        max_age=int(site.options.session.total_seconds()),
-        path=_root(request) or "/",
-        httponly=True,
-        secure=site.options.secure,
-        samesite="strict",
-    )
+    cookie, path = site.authenticator.sessions.create(site.store, caller.prefix), _root(request) or "/"
+    age, secure = int(site.options.session.total_seconds()), site.options.secure
+    answer.set_cookie(COOKIE, cookie, max_age=age, path=path, httponly=True, secure=secure, samesite="strict")
     return answer
 
 
