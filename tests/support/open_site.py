@@ -68,21 +68,21 @@ def counting(store: Store) -> Iterator[list[str]]:
     fetch, run, read, write = backend.fetch, backend.run, backend.read, backend.write
 
     def one(call: Any) -> Any:
-        def counted(ask: Any, **options: Any) -> Any:
+        def counted(statement: Any, **options: Any) -> Any:
             if getattr(inside, "already", False):
-                return call(ask, **options)
-            names.append(ask.name)
+                return call(statement, **options)
+            names.append(statement.name)
             inside.already = True
             try:
-                return call(ask, **options)
+                return call(statement, **options)
             finally:
                 inside.already = False
 
         return counted
 
     def many(call: Any) -> Any:
-        def counted(flow: Any, *args: Any, **options: Any) -> Any:
-            return call(lambda *args, **options: _recorded(flow(*args, **options), names), *args, **options)
+        def counted(operation: Any, *args: Any, **options: Any) -> Any:
+            return call(lambda *args, **options: _recorded(operation(*args, **options), names), *args, **options)
 
         return counted
 
@@ -93,12 +93,12 @@ def counting(store: Store) -> Iterator[list[str]]:
         del backend.fetch, backend.run, backend.read, backend.write
 
 
-def _recorded(flow: Any, names: list[str]) -> Any:
+def _recorded(operation: Any, names: list[str]) -> Any:
     """The same operation, with the names of its statements recorded."""
     rows: Any = None
     while True:
         try:
-            step = flow.send(rows)
+            step = operation.send(rows)
         except StopIteration as stop:
             return stop.value
         names.append(getattr(step, "name", "fill"))

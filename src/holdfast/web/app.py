@@ -26,13 +26,12 @@ from holdfast.settings import log_folder
 from holdfast.store.engine.url import open_store
 from holdfast.web import health
 from holdfast.web.api import router
-from holdfast.web.api.envelope import error_envelope
 from holdfast.web.errors import error_answer
 from holdfast.web.live import LiveUpdates
 from holdfast.web.pages import routes
-from holdfast.web.pages.templates import render
-from holdfast.web.security import login
-from holdfast.web.security.authentication import AuthenticationMiddleware, Authenticator, Caller, caller_of, path_of
+from holdfast.web.request import caller_of, path_of, render
+from holdfast.web.security import sessions
+from holdfast.web.security.authentication import AuthenticationMiddleware, Authenticator, Caller
 from holdfast.web.security.request_checks import RequestChecks
 from holdfast.web.settings import WebOptions
 
@@ -117,16 +116,16 @@ class Site:
                 self._read_store = None
 
     def _routes(self) -> Sequence[BaseRoute]:
-        return [*health.routes(self), *login.routes(self), *router.routes(self), *routes.routes(self)]
+        return [*health.routes(self), *sessions.routes(self), *router.routes(self), *routes.routes(self)]
 
     def _answer_error(self, scope: Scope, error: Exception) -> ASGIApp:
         """An envelope for programs, a page or a redirect to the login page for people."""
         status, failure, headers = error_answer(error)
         path, root = path_of(scope), str(scope.get("root_path", ""))
         if path.startswith("/api/"):
-            return JSONResponse(error_envelope(failure), status, headers)
+            return JSONResponse(router.error_envelope(failure), status, headers)
         if status == 401 and scope["method"] == "GET" and path not in NO_LOGIN_PATHS:
-            return RedirectResponse(login.login_url(root, path, scope["query_string"]), 303)
+            return RedirectResponse(sessions.login_url(root, path, scope["query_string"]), 303)
         values = {"message": failure.message, "hint": failure.hint, "code": failure.code}
         page = render("bare.html", {"base": root, "title": title_of(status), **values})
         return HTMLResponse(page, status, headers)

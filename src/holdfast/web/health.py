@@ -74,11 +74,7 @@ def routes(site: Site) -> list[BaseRoute]:
         await run_in_threadpool(_check_access, site, request)
         return Response(await run_in_threadpool(generate_latest, registry), media_type=METRICS_TYPE)
 
-    return [
-        Route("/healthz", alive, methods=["GET"]),
-        Route("/readyz", ready, methods=["GET"]),
-        Route("/metrics", metrics, methods=["GET"]),
-    ]
+    return [Route("/healthz", alive), Route("/readyz", ready), Route("/metrics", metrics)]
 
 
 def _check_access(site: Site, request: Request) -> None:

@@ -21,7 +21,8 @@ from holdfast.store.fleet.dashboard import ChangeCounters
 
 log = logging.getLogger("holdfast")
 
-POLL_INTERVAL_S = 1.0
+#: Time between two readings of the counters.
+INTERVAL_S = 1.0
 #: A silent stream sends a comment this often, so that proxies keep it open.
 KEEP_ALIVE_S = 10.0
 #: Open streams per server. Pages beyond this poll by themselves.
@@ -59,11 +60,7 @@ class LiveUpdates:
     """Polls the store while any page is open, and sends changes to all of them."""
 
     def __init__(
-        self,
-        read: Callable[[], ChangeCounters],
-        *,
-        interval_s: float = POLL_INTERVAL_S,
-        keep_alive_s: float = KEEP_ALIVE_S,
+        self, read: Callable[[], ChangeCounters], *, interval_s: float = INTERVAL_S, keep_alive_s: float = KEEP_ALIVE_S
     ) -> None:
         self.subscribers: set[Subscriber] = set()
         self._read = read
@@ -129,5 +126,4 @@ class LiveUpdates:
 
 
 def changed_parts(before: ChangeCounters, now: ChangeCounters) -> set[str]:
-    """The names of the counters that differ."""
     return {name for name in structs.asdict(now) if getattr(before, name) != getattr(now, name)}

@@ -1,28 +1,56 @@
-"""The request context: the caller, the store and the actions of one HTTP request, and the pages that answer it."""
+"""The request context: the caller, the store and the actions of one HTTP request, and the page that answers it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cache, cached_property, partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, quote, unquote
+from urllib.parse import parse_qs, quote, unquote, urlencode
 
+from anyio import CapacityLimiter, to_thread
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import HTTPConnection
 from starlette.requests import Request as HttpRequest
 from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.types import Scope
 
+from holdfast._version import __version__
 from holdfast.admin.actions.actions import Actions
 from holdfast.domain.access.roles import Role, Via
+from holdfast.domain.jobs.filter import format_values
+from holdfast.domain.names import quote_argument
 from holdfast.errors import InvalidInput, Refused
 from holdfast.errors.http import Forbidden
-from holdfast.web.pages.templates import build_url, render
-from holdfast.web.security.authentication import caller_of, path_of
+from holdfast.web.pages import charts
+from holdfast.web.pages import format as formats
 
 if TYPE_CHECKING:
     from holdfast.admin.views.masking import Masks
     from holdfast.store import Store
     from holdfast.web.app import Site
+    from holdfast.web.security.authentication import Caller
 
+WEB_FOLDER = Path(__file__).parent
+
+#: The navigation: name, path, title, and the key that opens the screen after g.
+SCREENS = (
+    ("overview", "", "Overview", "o"),
+    ("jobs", "jobs", "Jobs", "j"),
+    ("batches", "batches", "Batches", "b"),
+    ("schedules", "schedules", "Schedules", "s"),
+    ("queues", "queues", "Queues", "q"),
+    ("workers", "workers", "Workers", "w"),
+    ("errors", "errors", "Errors", "e"),
+    ("dependencies", "dependencies", "Dependencies", "d"),
+    ("audit_log", "audit-log", "Acts", "a"),
+    ("doctor", "doctor", "Doctor", "h"),
+)
+#: Actions at a time; others wait.
+MAX_ACTIONS = 20
 #: Carries the result of an action to the page that follows it.
 NOTICE_COOKIE = "holdfast_said"
 MAX_NOTICE_LENGTH = 600
@@ -30,6 +58,50 @@ THEME_COOKIE = "holdfast_theme"
 #: Set by a page that reloads itself.
 LIVE_HEADER = "x-holdfast-live"
 MAX_FIELDS = 1500
+
+
+@cache
+def environment() -> Environment:
+    loaded = Environment(
+        loader=FileSystemLoader(WEB_FOLDER / "templates"),
+        autoescape=True,
+        finalize=formats.finalize,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    texts = ("verbatim", "first_line", "pretty", "compact", "ansi")
+    values = ("number", "counted", "size", "duration", "age", "timestamp", "clock", "state")
+    drawings = ("bar", "spark", "strip", "stretch_bar")
+    loaded.filters.update({name: getattr(formats, name) for name in (*texts, *values)})
+    loaded.globals.update({name: getattr(charts, name) for name in drawings})
+    loaded.globals.update(screens=SCREENS, quoted=format_values, argument=quote_argument, version=__version__)
+    return loaded
+
+
+def render(template: str, values: dict[str, Any]) -> str:
+    return environment().get_template(template).render(values)
+
+
+def build_url(base: str, path: str, query: dict[str, Any]) -> str:
+    """The address of a page. Names belong in the query, where any character is allowed."""
+    parameters = {name: value for name, value in query.items() if value not in (None, "")}
+    suffix = f"?{urlencode(parameters, quote_via=quote)}" if parameters else ""
+    return f"{base}/{path.lstrip('/')}{suffix}"
+
+
+class Threads:
+    def __init__(self) -> None:
+        self._actions: CapacityLimiter | None = None
+
+    async def answer(self, request: HttpRequest, answer: Callable[..., Response], *args: Any) -> Response:
+        """Call *answer* in a thread. Everything but GET and HEAD may wait for a writer."""
+        if request.method in ("GET", "HEAD"):
+            return await run_in_threadpool(answer, *args)
+        if self._actions is None:  # bound to the running event loop
+            self._actions = CapacityLimiter(MAX_ACTIONS)
+        return await to_thread.run_sync(partial(answer, *args), limiter=self._actions)
 
 
 class Request:
@@ -68,11 +140,8 @@ class Request:
             raise Forbidden(text, hint="Ask somebody who may, or use another token.")
         raise Refused(text, hint="Ask somebody who may, or sign in with another token.")
 
-    # -- parameters of pages ---------------------------------------------------------------
-
     @property
     def id(self) -> int:
-        """The id in the path."""
         number: int = self.http.path_params["id"]
         return number
 
@@ -103,10 +172,7 @@ class Request:
             raise InvalidInput(f"{name} is a whole number, not {text[:40]!r}")
         return int(text)
 
-    # -- answers of pages ------------------------------------------------------------------
-
     def url(self, path: str, /, **query: Any) -> str:
-        """The address of a page of this site."""
         return build_url(self.base, path, query)
 
     def redirect(self, path: str, /, **query: Any) -> Response:
@@ -119,8 +185,8 @@ class Request:
         answer.set_cookie(NOTICE_COOKIE, text, max_age=60, path=self.base or "/", httponly=True, samesite="strict")
         return answer
 
-    def page(self, template: str, screen: str, status: int = 200, **values: Any) -> Response:
-        """Render a page. *screen* is the entry of the navigation that it belongs to."""
+    def page(self, template: str, screen: str | None = None, *, status: int = 200, **values: Any) -> Response:
+        """Render a page. *screen* is the entry of the navigation that it belongs to, if not that of its template."""
         # A page that reloads itself must not take the notice from the page that follows an action.
         reload = LIVE_HEADER in self.http.headers
         notice = "" if reload else unquote(self.http.cookies.get(NOTICE_COOKIE, ""))[:MAX_NOTICE_LENGTH]
@@ -132,7 +198,7 @@ class Request:
             "base": self.base,
             "location": self.site.location,
             "token_field": self.token_field,
-            "screen": screen,
+            "screen": template.removesuffix(".html") if screen is None else screen,
             "notice": notice,
             "theme": theme if theme in ("light", "dark") else "",
             "now": self.now,
@@ -145,8 +211,10 @@ class Request:
         return answer
 
     def confirm(self, screen: str, **values: Any) -> Response:
-        """Render the page that asks for confirmation: its form sends the *hidden* fields to *action* again."""
-        return self.page("confirm.html", screen, **{"ids": [], "note": False, **values})
+        """Render the page that asks for confirmation: its form sends the *hidden* fields to the same address again."""
+        action = self.url(path_of(self.http.scope), **self.http.query_params)
+        defaults = {"ids": [], "note": False, "button": values["title"].removesuffix("?"), "action": action}
+        return self.page("confirm.html", screen, **{**defaults, **values})
 
     def token_field(self) -> Markup:
         """The CSRF token as a field of a form."""
@@ -156,10 +224,21 @@ class Request:
 
 def _parse_form(body: bytes) -> dict[str, list[str]]:
     try:
-        pairs = parse_qsl(body.decode("ascii"), keep_blank_values=True, max_num_fields=MAX_FIELDS, errors="strict")
+        return parse_qs(body.decode("ascii"), keep_blank_values=True, max_num_fields=MAX_FIELDS, errors="strict")
     except ValueError:
         raise InvalidInput("the form cannot be read", hint="Go back, and send it again.") from None
-    form: dict[str, list[str]] = {}
-    for name, value in pairs:
-        form.setdefault(name, []).append(value)
-    return form
+
+
+def path_of(scope: Scope) -> str:
+    """The path below the one at which the site is mounted."""
+    path, root = str(scope["path"]), str(scope.get("root_path", ""))
+    return path[len(root) :] or "/" if root and path.startswith(root) else path
+
+
+def caller_of(scope: Scope) -> Caller:
+    caller: Caller = scope["state"]["caller"]
+    return caller
+
+
+def address_of(connection: HTTPConnection) -> str | None:
+    return None if connection.client is None else connection.client.host

@@ -41,18 +41,12 @@ class Server:
     def __init__(
         self, app: Holdfast, address: str, *, hosts: list[str] | None = None, keyed: bool = False, **options: Any
     ) -> None:
-        """Listen on *address*. If changes need a key (*keyed*), callers without a token may only read.
-
-        Raises:
-            ConfigurationError: The address is in use, or the site would be open to everyone.
-        """
+        """Listen on *address*. If changes need a key (*keyed*), callers without a token may only read."""
         host, port = parse_address(address)
         local = is_loopback(host)
         if not local and not options.get("proxy_header") and not app.store.credentials.access_state(None).locked:
-            raise ConfigurationError(
-                f"the dashboard on {host} would be open to everyone",
-                hint="Make a token first: holdfast token add NAME --role admin. Or listen on 127.0.0.1.",
-            )
+            hint = "Make a token first: holdfast token add NAME --role admin. Or listen on 127.0.0.1."
+            raise ConfigurationError(f"the dashboard on {host} would be open to everyone", hint=hint)
         names = [*(hosts or []), *([] if host in ("0.0.0.0", "::") else [f"[{host}]" if ":" in host else host])]  # noqa: S104
         # Under a name beyond this machine, callers without a token are refused.
         only_local = local and not hosts and not options.get("proxy_header")

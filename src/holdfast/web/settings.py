@@ -38,10 +38,8 @@ class WebOptions(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if (self.proxy_header is None) != (not self.proxy_from):
-            raise ConfigurationError(
-                "a proxy's header is trusted from named addresses only",
-                hint="Set web_proxy_header and web_proxy_from, both or neither.",
-            )
+            hint = "Set web_proxy_header and web_proxy_from, both or neither."
+            raise ConfigurationError("a proxy's header is trusted from named addresses only", hint=hint)
         for address in self.proxy_from:
             _network(address)
 
@@ -59,12 +57,8 @@ def make_options(
         if isinstance(value, str):
             raise ConfigurationError(f"{name} is a list of texts", hint=f"Write {name}=[{value!r}].")
     try:
-        return WebOptions(
-            hosts=tuple(host.lower() for host in hosts),
-            proxy_from=tuple(proxy_from),
-            proxy_role=checked_role(proxy_role),
-            **others,
-        )
+        names, role = tuple(host.lower() for host in hosts), checked_role(proxy_role)
+        return WebOptions(hosts=names, proxy_from=tuple(proxy_from), proxy_role=role, **others)
     except TypeError as error:
         raise ConfigurationError(f"the site cannot be told this: {error}") from None
 
@@ -73,6 +67,5 @@ def _network(text: str) -> Any:
     try:
         return ipaddress.ip_network(text, strict=False)
     except ValueError:
-        raise ConfigurationError(
-            f"{text!r} is no address", hint="Write addresses such as 10.0.0.5, or networks such as 10.0.0.0/8."
-        ) from None
+        hint = "Write addresses such as 10.0.0.5, or networks such as 10.0.0.0/8."
+        raise ConfigurationError(f"{text!r} is no address", hint=hint) from None

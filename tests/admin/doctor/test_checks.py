@@ -10,7 +10,6 @@ import pytest
 
 from holdfast import Selector
 from holdfast.admin.doctor import checks as doctor
-from holdfast.admin.doctor import host
 from holdfast.domain.commands.command import COMMAND, Command
 from holdfast.domain.health_check import Level
 from holdfast.domain.jobs.job import WorkerId
@@ -214,15 +213,15 @@ def test_commands_are_checked(store, tmp_path, monkeypatch):
 
 def test_logs_are_weighed(tmp_path, monkeypatch):
     (tmp_path / "1-1.log").write_bytes(b"x" * 100)
-    assert {check.level for check in host.logs(tmp_path)} == {Level.OK}
-    monkeypatch.setattr(host, "MAX_LOG_BYTES", 10)
-    assert "1 logs take" in messages(host.logs(tmp_path))["logs"]
-    assert list(host.logs(tmp_path / "none")) == []
+    assert {check.level for check in doctor.command_logs(tmp_path)} == {Level.OK}
+    monkeypatch.setattr(doctor, "MAX_LOG_BYTES", 10)
+    assert "1 logs take" in messages(doctor.command_logs(tmp_path))["logs"]
+    assert list(doctor.command_logs(tmp_path / "none")) == []
 
 
 def test_a_wrong_clock(store, clock):
     """The test store lives in another year."""
-    assert "differ by" in messages(host.clock(store))["clock"]
+    assert "differ by" in messages(doctor.clock(store))["clock"]
 
 
 def test_every_file_with_settings_is_listed(tmp_path):
@@ -232,7 +231,7 @@ def test_every_file_with_settings_is_listed(tmp_path):
     (below / "holdfast.toml").write_text("slots = 4")
     (below / "pyproject.toml").write_text('[project]\nname = "x"')
     files = [str(below / "holdfast.toml"), str(tmp_path / "holdfast.toml")]
-    assert [file for file in host.config_files(below) if file.startswith(str(tmp_path))] == files
+    assert [file for file in doctor.config_files(below) if file.startswith(str(tmp_path))] == files
 
 
 @pytest.mark.one_backend

@@ -14,8 +14,8 @@ from holdfast.domain.schedules.definition import Condition
 from holdfast.options import parse_arguments
 from holdfast.store.jobs.queries import Count
 from holdfast.web.pages import format as formats
-from holdfast.web.pages.ansi import ansi, plain
-from holdfast.web.pages.templates import build_url, environment
+from holdfast.web.pages.format import ansi, plain
+from holdfast.web.request import build_url, environment
 
 NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
 

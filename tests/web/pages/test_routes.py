@@ -18,7 +18,7 @@ from holdfast.domain.jobs.verdict import Released
 from holdfast.domain.schedules.definition import Definition
 from holdfast.web.pages.batches import resume_command
 from holdfast.web.pages.routes import ACTIONS, PAGES
-from holdfast.web.pages.templates import WEB_FOLDER
+from holdfast.web.request import WEB_FOLDER
 from tests.support.open_site import OpenSite, client_of, counting
 from tests.support.scene import Scene
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from holdfast.admin.actions.audit import ActionContext
-from holdfast.admin.actions.results import BatchChanged
+from holdfast.admin.actions.actions import Actions, BatchChanged
 from holdfast.admin.views.batches import batch_secrets
 from holdfast.domain.access.masking import mask_cut
 from holdfast.domain.access.roles import Role
@@ -16,10 +15,7 @@ from holdfast.errors import InvalidInput, NotFound
 
 #: The actions on batches, and the role that each of them requires.
 BATCH_ACTIONS: Mapping[str, Role] = {
-    "pause": Role.OPERATOR,
-    "resume": Role.OPERATOR,
-    "cancel": Role.OPERATOR,
-    "retry-failed": Role.OPERATOR,
+    **dict.fromkeys(("pause", "resume", "cancel", "retry-failed"), Role.OPERATOR),
     "rm": Role.ADMIN,
 }
 #: Failed units that a cluster is searched among.
@@ -29,9 +25,9 @@ MAX_SCANNED_UNITS = 100_000
 class BatchActions:
     """Changes batches and records each change."""
 
-    def __init__(self, context: ActionContext) -> None:
-        self._context = context
-        self._store = context.store
+    def __init__(self, actions: Actions) -> None:
+        self._actions = actions
+        self._store = actions.store
 
     def perform(self, action: str, batch_id: BatchId) -> BatchChanged:
         """Perform one of :data:`BATCH_ACTIONS`."""
@@ -53,26 +49,21 @@ class BatchActions:
                 batches.delete(batch_id)
                 changed = True
             case _:
-                raise InvalidInput(
-                    f"a batch cannot be told to {action[:40]!r}", hint=f"Verbs: {', '.join(BATCH_ACTIONS)}."
-                )
+                hint = f"Verbs: {', '.join(BATCH_ACTIONS)}."
+                raise InvalidInput(f"a batch cannot be told to {action[:40]!r}", hint=hint)
         if changed:
-            self._context.record(f"batch {action}", f"batch={batch_id}", count=units)
+            self._actions.record(f"batch {action}", f"batch={batch_id}", count=units)
         return BatchChanged(batch_id, action, changed, units)
 
     def perform_on_units(self, action: str, batch_id: BatchId, cluster: str, *, dry_run: bool = False) -> BatchChanged:
-        """``retry`` or ``skip`` the failed units of one cluster of errors.
-
-        Raises:
-            NotFound: No failed unit belongs to the cluster any more.
-        """
+        """``retry`` or ``skip`` the failed units of one cluster of errors."""
         if action not in ("retry", "skip"):
             raise InvalidInput(f"units cannot be told to {action[:40]!r}", hint="Verbs: retry, skip.")
         keys = self._keys_of(batch_id, cluster)
         ledger = (self._store.dry_run_store() if dry_run else self._store).ledger
         count = ledger.retry(batch_id, keys) if action == "retry" else ledger.skip(batch_id, keys)
         if not dry_run:
-            self._context.record(f"batch {action}", f"batch={batch_id} cluster={cluster}", count=count)
+            self._actions.record(f"batch {action}", f"batch={batch_id} cluster={cluster}", count=count)
         return BatchChanged(batch_id, action, count > 0, count, dry_run)
 
     def _keys_of(self, batch_id: BatchId, cluster: str) -> list[UnitKey]:

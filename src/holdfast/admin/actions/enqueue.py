@@ -28,10 +28,10 @@ def build_job(
     kind: str,
     payload: Mapping[str, Any],
     *,
-    key: str | None,
-    delay: str | float | timedelta | None,
-    run_at: datetime | None,
-    after: Sequence[int],
+    key: str | None = None,
+    delay: str | float | timedelta | None = None,
+    run_at: datetime | None = None,
+    after: Sequence[int] = (),
     **others: Any,
 ) -> NewJob:
     """Build a job and check it as far as the published kind allows."""
@@ -62,9 +62,5 @@ def _command_job(payload: Mapping[str, Any], key: str | None, options: dict[str,
         raise InvalidPayload(f"this is no command: {error}", hint=hint) from None
     used = {"queue": DEFAULT_QUEUE, **{name: value for name, value in options.items() if value is not None}}
     return NewJob(
-        kind=COMMAND,
-        payload=command.dumps(),
-        unique=None if key is None else Unique(key),
-        max_attempts=1,
-        **used,
+        kind=COMMAND, payload=command.dumps(), unique=None if key is None else Unique(key), max_attempts=1, **used
     )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.admin.actions.audit import ActionContext
-from holdfast.admin.actions.results import WorkerRequestSent
+from holdfast.admin.actions.actions import Actions, WorkerRequestSent
 from holdfast.domain.fleet.autoscaler import parse_bounds
 from holdfast.domain.jobs.job import WorkerId, WorkerRequest
 from holdfast.errors import InvalidInput
@@ -13,9 +12,9 @@ from holdfast.store.fleet.overview import QueueView, queue_views
 class FleetActions:
     """Changes queues, sends requests to workers, and records both."""
 
-    def __init__(self, context: ActionContext) -> None:
-        self._context = context
-        self._store = context.store
+    def __init__(self, actions: Actions) -> None:
+        self._actions = actions
+        self._store = actions.store
 
     def set_queue(
         self,
@@ -33,28 +32,24 @@ class FleetActions:
         queues, target = self._store.queues, f"queue={name}"
         if autoscaler is not None:
             self._store.autoscaler.set_bounds(name, parse_bounds(autoscaler))
-            self._context.record("queue set", target, note=f"autoscaler={autoscaler}")
+            self._actions.record("queue set", target, note=f"autoscaler={autoscaler}")
         if limit is not None or worker_limit is not None:
             queues.set_limits(name, limit=limit, worker_limit=worker_limit)
             limits = {"limit": limit, "worker_limit": worker_limit}
             changes = " ".join(f"{field}={value}" for field, value in limits.items() if value is not None)
-            self._context.record("queue set", target, note=changes)
+            self._actions.record("queue set", target, note=changes)
         if paused is True:
             queues.pause(name, note=note)
-            self._context.record("queue pause", target, note=note)
+            self._actions.record("queue pause", target, note=note)
         elif paused is False:
             queues.resume(name)
-            self._context.record("queue resume", target)
+            self._actions.record("queue resume", target)
         return queue_views(self._store, [queues.get(name)])[0]
 
     def send_request(self, worker: str, request: str) -> WorkerRequestSent:
-        """Request a worker to be ``quiet``, to ``stop``, or to ``go-on``.
-
-        Raises:
-            NotFound: No such worker is alive.
-        """
+        """Request a live worker to be ``quiet``, to ``stop``, or to ``go-on``."""
         if request not in (*WorkerRequest, "go-on"):
             raise InvalidInput(f"a worker cannot be asked to {request[:40]!r}", hint="Ask it: quiet, stop, go-on.")
         self._store.workers.request(WorkerId(worker), None if request == "go-on" else WorkerRequest(request))
-        self._context.record("ask", f"worker={worker}", note=request)
+        self._actions.record("ask", f"worker={worker}", note=request)
         return WorkerRequestSent(WorkerId(worker), request)

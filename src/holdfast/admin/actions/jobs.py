@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable, Container, Mapping
+from datetime import UTC, datetime
+from functools import partial
 from itertools import islice
 from typing import Any
 
 from msgspec import Struct, structs
 
-from holdfast.admin.actions.audit import ActionContext
-from holdfast.admin.actions.results import Changed, EnqueuedJob
+from holdfast.admin.actions.actions import Actions, Changed, EnqueuedJob
 from holdfast.domain.access.roles import Role
 from holdfast.domain.commands.command import COMMAND, Command
 from holdfast.domain.commands.edit import Edit
@@ -33,10 +33,6 @@ MAX_COUNT = 1_000_000
 MAX_SCANNED_JOBS, MAX_CLUSTER_JOBS = 100_000, 10_000
 
 
-def _accept(**options: object) -> None:
-    """Accept any options: the action has none of its own, or needs no check."""
-
-
 class JobAction(Struct, frozen=True):
     """One action on jobs.
 
@@ -47,7 +43,7 @@ class JobAction(Struct, frozen=True):
 
     run: Callable[..., list[JobId]]
     applies: str
-    check: Callable[..., None] = _accept
+    check: Callable[..., None] | None = None
     role: Role = Role.OPERATOR
     destructive: bool = False
     note: bool = False
@@ -75,11 +71,7 @@ def _restart(control: JobControl, chosen: Selector, *, actor: str, memory: str |
 
 
 def _check_change(
-    *,
-    priority: int | None = None,
-    to_queue: str | None = None,
-    run_at: str | None = None,
-    edit: Edit | None = None,
+    *, priority: int | None = None, to_queue: str | None = None, run_at: str | None = None, edit: Edit | None = None
 ) -> None:
     if priority is None and to_queue is None and run_at is None and not edit:
         raise InvalidInput("nothing to change", hint="Give --priority, --to-queue or --run-at.")
@@ -117,10 +109,8 @@ def _change(
         changed |= set(control.reschedule(chosen, _parse_run_at(run_at), actor=actor))
     if edit:
         commands = chosen if chosen.kinds is not None else structs.replace(chosen, kinds=(COMMAND,))
-        edited = control.rewrite(
-            commands, lambda payload: edit.applied(payload, actor), actor=actor, detail=edit.describe()
-        )
-        changed |= set(edited)
+        rewrite = partial(edit.applied, actor=actor)
+        changed |= set(control.rewrite(commands, rewrite, actor=actor, detail=edit.describe()))
     return sorted(changed)
 
 
@@ -161,16 +151,14 @@ def job_action(name: str) -> JobAction:
 class JobActions:
     """Changes jobs and saved filters, and records each change."""
 
-    def __init__(self, context: ActionContext) -> None:
-        self._context = context
-        self._store = context.store
+    def __init__(self, actions: Actions) -> None:
+        self._actions = actions
+        self._store = actions.store
 
     def count_matches(self, action: str, selector: Selector) -> int:
-        """Count the jobs that an action would take.
+        """Count the jobs that an action would take. An empty selector never means all jobs.
 
-        Raises:
-            InvalidInput: The selector is empty. An action never means all jobs by default.
-            NoSuchJob: An id does not exist, or nothing matches; a misspelt label must not go unnoticed.
+        A missing id is refused, and so is a selector that matches nothing: it may have a misspelt label.
         """
         if all(value is None for value in structs.asdict(selector).values()):
             hint = "Give ids, or --label, --queue, --state … or --filter."
@@ -188,36 +176,32 @@ class JobActions:
 
         *matched* is their count if the caller has it. Invalid *options* change nothing; a dry run checks them too.
         """
-        job_action(action).check(**options)
+        if (check := job_action(action).check) is not None:
+            check(**options)
         count = self.count_matches(action, selector) if matched is None else matched
         if dry_run:
             return self._try(action, selector, count, **options)
-        ids = job_action(action).run(self._store.control, selector, actor=self._context.actor, **options)
+        ids = job_action(action).run(self._store.control, selector, actor=self._actions.actor, **options)
         used = {name: value for name, value in options.items() if value is not None}
         note = used.pop("note", None) or " ".join(f"{name}={value}" for name, value in used.items()) or None
-        self._context.record(action, format_filter(selector), count=len(ids), note=note)
+        self._actions.record(action, format_filter(selector), count=len(ids), note=note)
         why = _explain_unchanged(self._store, action, selector, set(ids)) if len(ids) < count else None
         return Changed(action, count, len(ids), False, ids, why)
 
     def perform_on_cluster(self, action: str, key: str, *, dry_run: bool = False) -> Changed:
-        """``retry`` or ``rm`` the dead jobs of one cluster of errors, at most 10,000 of them.
-
-        Raises:
-            NotFound: No dead job belongs to the cluster any more.
-        """
-        known = job_action(action)
-        ids = self._ids_of(key)
+        """``retry`` or ``rm`` the dead jobs of one cluster of errors, at most 10,000 of them."""
+        known, ids = job_action(action), self._ids_of(key)
         selector = Selector(ids=tuple(ids), states=(State.DEAD,))
         if dry_run:
             return self._try(action, selector, len(ids))
-        changed = known.run(self._store.control, selector, actor=self._context.actor)
-        self._context.record(action, f"cluster={key}", count=len(changed))
+        changed = known.run(self._store.control, selector, actor=self._actions.actor)
+        self._actions.record(action, f"cluster={key}", count=len(changed))
         return Changed(action, len(ids), len(changed), False, changed)
 
     def _try(self, action: str, selector: Selector, matched: int, **options: Any) -> Changed:
         if job_action(action).refuses:
             control = self._store.dry_run_store().control
-            job_action(action).run(control, selector, actor=self._context.actor, **options)
+            job_action(action).run(control, selector, actor=self._actions.actor, **options)
         return Changed(action, matched, 0, True, [])
 
     def _ids_of(self, key: str) -> list[JobId]:
@@ -235,40 +219,26 @@ class JobActions:
             raise NotFound(f"no dead job belongs to the cluster {key[:40]!r}", hint="It may have been dealt with.")
         return ids
 
-    def enqueue(
-        self,
-        kind: str,
-        payload: Mapping[str, Any],
-        *,
-        delay: str | float | timedelta | None = None,
-        run_at: datetime | None = None,
-        key: str | None = None,
-        after: Sequence[int] = (),
-        dry_run: bool = False,
-        **options: Any,
-    ) -> EnqueuedJob:
+    def enqueue(self, kind: str, payload: Mapping[str, Any], *, dry_run: bool = False, **options: Any) -> EnqueuedJob:
         """Enqueue a job of a registered kind, or a command; a dry run only checks it."""
         from holdfast.admin.actions.enqueue import build_job
 
-        actor = self._context.actor
-        job = build_job(
-            self._store, kind, payload, delay=delay, run_at=run_at, key=key, after=after, actor=actor, **options
-        )
+        job = build_job(self._store, kind, payload, actor=self._actions.actor, **options)
         if dry_run:
             tried = self._store.dry_run_store().jobs.enqueue(job)
             return EnqueuedJob(None if tried.created else tried.id, tried.created, kind, job.queue, dry_run=True)
         answer = self._store.jobs.enqueue(job)
-        self._context.record("enqueue", f"id={answer.id}", count=int(answer.created), note=kind)
+        self._actions.record("enqueue", f"id={answer.id}", count=int(answer.created), note=kind)
         return EnqueuedJob(answer.id, answer.created, kind, job.queue)
 
     def save_filter(self, name: str, text: str) -> None:
         """Save a filter of jobs under a name that all users of the store share."""
-        self._store.saved_filters.save(name, text, actor=self._context.actor)
-        self._context.record("filter save", f"filter={name}", note=text or None)
+        self._store.saved_filters.save(name, text, actor=self._actions.actor)
+        self._actions.record("filter save", f"filter={name}", note=text or None)
 
     def delete_filter(self, name: str) -> None:
         self._store.saved_filters.delete(name)
-        self._context.record("filter rm", f"filter={name}")
+        self._actions.record("filter rm", f"filter={name}")
 
 
 def _explain_unchanged(store: Store, action: str, selector: Selector, changed: Container[JobId]) -> str:

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from holdfast.admin.actions.audit import ActionContext
-from holdfast.admin.actions.results import BackfilledPlans, Triggered
+from holdfast.admin.actions.actions import Actions, BackfilledPlans, Triggered
 from holdfast.client.schedules.api import Schedules
 from holdfast.domain.access.roles import Role
 from holdfast.errors import InvalidInput
@@ -17,10 +16,7 @@ if TYPE_CHECKING:
 
 #: The actions on schedules, and the role that each of them requires.
 SCHEDULE_ACTIONS: Mapping[str, Role] = {
-    "pause": Role.OPERATOR,
-    "resume": Role.OPERATOR,
-    "trigger": Role.OPERATOR,
-    "backfill": Role.OPERATOR,
+    **dict.fromkeys(("pause", "resume", "trigger", "backfill"), Role.OPERATOR),
     "rm": Role.ADMIN,
 }
 
@@ -31,9 +27,9 @@ class ScheduleActions:
     *api* reads and defines schedules. It writes no audit entry: its callers record what they define.
     """
 
-    def __init__(self, context: ActionContext, providers: Mapping[str, Provider]) -> None:
-        self._context = context
-        self.api = Schedules(lambda: context.store, providers, actor=context.actor)
+    def __init__(self, actions: Actions, providers: Mapping[str, Provider]) -> None:
+        self._actions = actions
+        self.api = Schedules(lambda: actions.store, providers, actor=actions.actor)
 
     def perform(self, action: str, name: str, *, note: str | None = None) -> None:
         """``pause``, ``resume`` or ``rm`` a schedule."""
@@ -46,12 +42,12 @@ class ScheduleActions:
                 self.api.delete(name)
             case _:
                 raise InvalidInput(f"a schedule cannot be told to {action[:40]!r}", hint="Verbs: pause, resume, rm.")
-        self._context.record(f"schedule {action}", f"schedule={name}", note=note)
+        self._actions.record(f"schedule {action}", f"schedule={name}", note=note)
 
     def trigger(self, name: str, *, scopes: Sequence[str] | None = None) -> Triggered:
         """Fire a schedule now, in addition to its plans."""
         jobs = self.api.trigger(name, scopes=scopes)
-        self._context.record("schedule trigger", f"schedule={name}", count=len(jobs))
+        self._actions.record("schedule trigger", f"schedule={name}", count=len(jobs))
         return Triggered(name, jobs)
 
     def backfill(
@@ -61,7 +57,7 @@ class ScheduleActions:
         done = self.api.backfill(name, first, last, scopes=scopes, dry_run=dry_run)
         if not dry_run:
             span = f"{first.isoformat()} to {last.isoformat()}"
-            self._context.record("schedule backfill", f"schedule={name}", count=len(done.plans), note=span)
+            self._actions.record("schedule backfill", f"schedule={name}", count=len(done.plans), note=span)
         times = [plan.time for plan in done.plans]
         begin, end = (min(times), max(times)) if times else (None, None)
         return BackfilledPlans(done.schedule, len(times), done.known, begin, end, done.jobs, dry_run)

@@ -1,30 +1,34 @@
-"""The checks of the doctor: environment, settings and store, each with its fix."""
+"""The checks of the doctor: environment, settings, store and host, each with its fix."""
 
 from __future__ import annotations
 
 import os
 import platform
 import shlex
+import socket
 import sqlite3
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from datetime import timedelta
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.admin.doctor import host
 from holdfast.domain.access.masking import mask_text
 from holdfast.domain.commands import invariants
+from holdfast.domain.commands.command import COMMAND, load_command
+from holdfast.domain.commands.invariants import HostSize, LiveCommand, written
 from holdfast.domain.health_check import HealthCheck, fail, ok, warn
 from holdfast.domain.jobs.job import State
+from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.names import quote_argument
 from holdfast.errors import HoldfastError
-from holdfast.settings import read_settings, setting_fields
+from holdfast.settings import FILES, read_settings, setting_fields
 from holdfast.store.fleet.overview import Overview, overview
 from holdfast.worker.commands.caps import enforcer_here
+from holdfast.worker.commands.cgroups import ROOT
 
 if TYPE_CHECKING:
     from holdfast.domain.schedules.definition import Schedule
@@ -38,16 +42,20 @@ LATE_AFTER = timedelta(minutes=2)
 MAX_SCHEDULES = 500
 #: Variables of Holdfast that are not settings.
 OTHER_VARIABLES = {"HOLDFAST_API_KEY", "HOLDFAST_METRICS_TOKEN", "HOLDFAST_WORKER", "HOLDFAST_CHILD", "HOLDFAST_CAPS"}
+MAX_COMMANDS = 2_000
+#: A larger difference of clocks makes leases and schedules look wrong.
+MAX_SKEW = timedelta(seconds=2)
+#: Logs that take more bytes, or this many files, are reported.
+MAX_LOG_BYTES, MAX_LOG_FILES = 10 * 2**30, 100_000
+#: States of commands that may run at the same time; waiting ones run later.
+CONCURRENT_STATES = (State.RUNNING, State.READY, State.SCHEDULED)
 
 
 def examine(open_store: Callable[[], Store], *, logs: Path | None = None) -> Iterator[HealthCheck]:
-    """Run all checks, the environment first. A store that cannot be opened ends the list.
-
-    *logs* is the folder of command logs.
-    """
+    """Run all checks, the environment first. *logs* is the folder of command logs."""
     yield from environment()
     yield from caps()
-    yield from host.privileges()
+    yield from privileges()
     yield from configuration(os.environ)
     try:
         store = open_store()
@@ -56,7 +64,7 @@ def examine(open_store: Callable[[], Store], *, logs: Path | None = None) -> Ite
         return
     try:
         yield from check_store(store)
-        yield from host.clock(store)
+        yield from clock(store)
         yield from check_commands(store, logs)
     except HoldfastError as error:
         yield fail("store", error.message, error.hint or "See holdfast db check.")
@@ -103,7 +111,6 @@ def configuration(environ: Mapping[str, str]) -> Iterator[HealthCheck]:
 
 
 def check_store(store: Store) -> Iterator[HealthCheck]:
-    """Check the database, workers, queues, schedules and dead jobs."""
     tools = store.database.tools
     yield ok("store", f"{tools.server}, {tools.size() / 1e6:,.1f} MB")
     yield from tools.health()
@@ -117,17 +124,15 @@ def check_store(store: Store) -> Iterator[HealthCheck]:
 
 def check_commands(store: Store, logs: Path | None = None) -> Iterator[HealthCheck]:
     """Check the files around commands, and the invariants of live commands."""
-    live = host.live_commands(store)
+    live = list(live_commands(store))
     if logs is not None:
-        yield from host.logs(logs)
-    yield from host.places(live)
-    yield from host.stale_locks(live)
-    this_host = host.this_host(overview(store))
-    yield from invariants.examine(live, this_host, host.config_files(Path.cwd()))
+        yield from command_logs(logs)
+    yield from places(live)
+    yield from stale_locks(live)
+    yield from invariants.examine(live, host_size(overview(store)), config_files(Path.cwd()))
 
 
 def workers(view: Overview) -> Iterator[HealthCheck]:
-    """Check that workers are alive and run the same version."""
     if not view.workers:
         ready = sum(queue.ready for queue in view.queues)
         if ready:
@@ -142,7 +147,6 @@ def workers(view: Overview) -> Iterator[HealthCheck]:
 
 
 def queues(view: Overview) -> Iterator[HealthCheck]:
-    """Report queues without a worker, paused queues, and expired leases."""
     served = {name for worker in view.workers for name in worker.queues}
     for queue in view.queues:
         if queue.ready and view.workers and queue.name not in served:
@@ -151,9 +155,8 @@ def queues(view: Overview) -> Iterator[HealthCheck]:
             yield warn("queue", text, fix)
         if queue.paused:
             note = f": {mask_text(queue.note)}" if queue.note else ""
-            yield warn(
-                "queue", f"{queue.name!r} is paused{note}", f"holdfast queue resume {quote_argument(queue.name)}"
-            )
+            fix = f"holdfast queue resume {quote_argument(queue.name)}"
+            yield warn("queue", f"{queue.name!r} is paused{note}", fix)
         if queue.expired:
             text = f"{queue.expired:,} leases of {queue.name!r} have lapsed and nobody has taken them over"
             yield warn("leases", text, "Any worker of this store does it within seconds: start one.")
@@ -175,9 +178,8 @@ def schedules(store: Store, view: Overview) -> Iterator[HealthCheck]:
         kind = _kind_of(each)
         if each.paused:
             note = f": {mask_text(each.note)}" if each.note else ""
-            yield warn(
-                "schedule", f"{each.name!r} is paused{note}", f"holdfast schedule resume {quote_argument(each.name)}"
-            )
+            fix = f"holdfast schedule resume {quote_argument(each.name)}"
+            yield warn("schedule", f"{each.name!r} is paused{note}", fix)
         elif each.cursor is not None and each.cursor > now + LATE_AFTER:
             text = f"{each.name!r} is decided until {each.cursor:%Y-%m-%d %H:%M:%S} UTC, which is yet to come"
             yield warn("schedule", text, "The clock was ahead: pause it, and resume it.")
@@ -191,3 +193,106 @@ def _kind_of(schedule: Schedule) -> str | None:
         return schedule.defined.kind
     except (msgspec.DecodeError, HoldfastError):
         return None
+
+
+def live_commands(store: Store) -> Iterator[LiveCommand]:
+    """The commands that run, or may start at any time."""
+    for job in islice(store.views.all(Selector(kinds=(COMMAND,), states=CONCURRENT_STATES)), MAX_COMMANDS):
+        try:
+            command = load_command(job.payload)
+        except (msgspec.DecodeError, HoldfastError):
+            continue
+        running, label = job.state is State.RUNNING, job.label or ""
+        yield LiveCommand(id=job.id, command=command, label=label, key=job.key, queue=job.queue, running=running)
+
+
+def host_size(view: Overview) -> HostSize:
+    """The memory, cores and swap of this host, and the jobs that its workers run."""
+    import psutil
+
+    here = {worker.id for worker in view.workers if worker.host == socket.gethostname()}
+    counts_swap = not (ROOT / "memory").is_dir() or (ROOT / "memory" / "memory.memsw.limit_in_bytes").exists()
+    return HostSize(
+        memory=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        swap=psutil.swap_memory().total,
+        swap_counts=counts_swap,
+        at_once=sum(job.worker in here for job in view.running) if here else None,
+    )
+
+
+def config_files(directory: Path) -> list[str]:
+    """All files with settings in a directory and its parents, in use or not."""
+    files = []
+    for folder in (directory, *directory.parents):
+        for file in (folder / name for name in FILES):
+            try:
+                if file.is_file() and any(
+                    each.origin == str(file) for each in read_settings(environ={}, file=file).values.values()
+                ):
+                    files.append(str(file))
+            except HoldfastError:
+                files.append(str(file))
+    return files
+
+
+def clock(store: Store) -> Iterator[HealthCheck]:
+    """Compare the clock of the store with two readings of this host's clock around it."""
+    before = datetime.now(UTC)
+    now = store.schedules.now()
+    after = datetime.now(UTC)
+    off = before - now if now < before else now - after if now > after else timedelta(0)
+    if off > MAX_SKEW:
+        text = f"this host's clock and the store's differ by {off.total_seconds():,.1f} s"
+        yield warn("clock", text, "Let both be set by NTP: timedatectl set-ntp true.")
+    else:
+        yield ok("clock", "this host and the store agree")
+
+
+def privileges() -> Iterator[HealthCheck]:
+    user = os.geteuid()
+    root = "root: caps can be enforced, and programs run as root"
+    yield ok("privileges", f"user {user}: programs run as this user" if user else root)
+
+
+def command_logs(folder: Path) -> Iterator[HealthCheck]:
+    if not folder.exists():
+        return
+    if not os.access(folder, os.W_OK):
+        yield warn("logs", f"{folder} cannot be written", f"Give it to the user who runs workers: chown {folder}.")
+        return
+    files = [file for file in islice(folder.rglob("*.log"), MAX_LOG_FILES) if file.is_file()]
+    size = sum(_size(file) for file in files)
+    text = f"{len(files):,} logs take {size / 2**20:,.0f} MB in {folder}"
+    if size > MAX_LOG_BYTES or len(files) == MAX_LOG_FILES:
+        yield warn("logs", text, f"Delete old ones: find {folder} -name '*.log' -mtime +30 -delete; add --log-cap.")
+    else:
+        yield ok("logs", text)
+
+
+def places(live: Sequence[LiveCommand]) -> Iterator[HealthCheck]:
+    """Report working directories of live commands that do not exist on this host."""
+    missing = sorted({each.command.cwd for each in live if not Path(each.command.cwd).is_dir()})
+    if missing:
+        text = f"live programs are to run in {missing[0]!r}, which is not on this host"
+        more = f" (and in {len(missing) - 1:,} more)" if len(missing) > 1 else ""
+        yield warn("directories", text + more, "Make it, or change it: holdfast set JOB --cwd DIR.")
+
+
+def stale_locks(live: Sequence[LiveCommand]) -> Iterator[HealthCheck]:
+    """Report lock files of live commands whose process is dead."""
+    for path in sorted({path for each in live for path in written(each.command) if path.endswith((".lock", ".pid"))}):
+        try:
+            text = Path(path).read_text(encoding="utf-8", errors="replace").split()[:1]
+        except OSError:
+            continue
+        if text and text[0].isdecimal() and not Path(f"/proc/{text[0]}").exists() and Path("/proc/self").exists():
+            fix = f"rm -f {path}; a lock by flock is gone with its process."
+            yield warn("stale locks", f"{path} names process {text[0]}, which is dead", fix)
+
+
+def _size(file: Path) -> int:
+    try:
+        return file.stat().st_size
+    except OSError:
+        return 0

@@ -43,24 +43,11 @@ class BatchView(Struct, frozen=True):
 def batch_view(batch: Batch, status: BatchStatus) -> BatchView:
     counters = status.counters
     total = max(batch.total or 0, counters.over)
-    return BatchView(
-        id=batch.id,
-        generation=batch.generation,
-        kind=batch.kind,
-        name=batch.name,
-        source=batch.source,
-        arguments=mask_json(batch.arguments),
-        state=batch.state,
-        aborted_by=batch.aborted_by,
-        runs=batch.run_number,
-        created_at=batch.created_at,
-        finished_at=batch.finished_at,
-        summary=_masked(summarise(counters, total, batch.aborted_by), batch_secrets(batch)),
-        holders=[holder.owner for holder in status.holders],
-        requested=batch.requested,
-        started_at=batch.started_at,
-        actor=batch.actor,
-    )
+    fields = {name: getattr(batch, name) for name in BatchView.__struct_fields__ if hasattr(batch, name)}
+    fields["arguments"] = mask_json(batch.arguments)
+    summary = _masked(summarise(counters, total, batch.aborted_by), batch_secrets(batch))
+    holders = [holder.owner for holder in status.holders]
+    return BatchView(**fields, runs=batch.run_number, summary=summary, holders=holders)
 
 
 def batch_secrets(batch: Batch) -> list[str]:
@@ -84,6 +71,5 @@ def unit_view(unit: UnitRow, secrets: Sequence[str] = ()) -> UnitLine:
 
 
 def unit_clusters(batch: Batch, errors: Sequence[UnitError]) -> list[Cluster]:
-    """Failed units in clusters of similar errors."""
     secrets = batch_secrets(batch)
     return cluster_errors(SeenError(error.key, batch.kind, mask_cut(error.error, secrets)) for error in errors)

@@ -55,7 +55,6 @@ class Masks:
         return PING_SECRETS if kind == PING else self._known().get(kind, ())
 
     def kinds(self) -> list[str]:
-        """The names of all registered kinds, sorted."""
         return sorted(self._known())
 
     def _known(self) -> dict[str, tuple[str, ...]]:

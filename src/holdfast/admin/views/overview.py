@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from holdfast.admin.views.masking import Masks, values_of
 from holdfast.domain.access.masking import mask_cut, mask_text
@@ -22,6 +22,16 @@ from holdfast.store.jobs.queries import Count
 SPAN, SLOT = timedelta(hours=1), timedelta(minutes=1)
 #: A queue needs attention if its oldest ready job has waited for longer.
 LONG_WAIT = timedelta(minutes=15)
+_TROUBLE_TEXTS = {
+    "expired": "job {name} ({detail}) has lost its worker",
+    "dead": "job {name} is dead ({detail})",
+    "failing": "schedule {name} cannot be planned: {detail}",
+    "late": "schedule {name} is due, and nobody plans it",
+    "paused_schedule": "schedule {name} is paused{note}",
+    "missed": "schedule {name} has skipped {n} plans ({detail})",
+    "paused_batch": "batch {name} is paused",
+    "stopped_batch": "batch {name} has stopped: {detail}",
+}
 
 
 class QueueSummary(Struct, frozen=True, kw_only=True):
@@ -82,7 +92,6 @@ def dashboard_view(store: Store) -> DashboardView:
 
 
 def counts_of(tallies: Iterable[Tally], *, cap: int = COUNT_CAP) -> dict[State, Count]:
-    """The number of jobs in each state, up to the cap."""
     counts = {tally.state: tally.count for tally in tallies if tally.slot < 0}
     return {state: Count(min(counts.get(state, 0), cap), counts.get(state, 0) > cap) for state in State}
 
@@ -116,17 +125,12 @@ def _queue_summary(row: QueueRow, lanes: list[LaneCount], finished: list[Tally],
     ready = sum(lane.ready for lane in lanes)
     done = _series(tally for tally in finished if tally.state is State.DONE)
     dead = _series(tally for tally in finished if tally.state is State.DEAD)
+    note = None if row.note is None else mask_text(row.note)
     return QueueSummary(
-        name=row.name,
+        **{**structs.asdict(row), "note": note},
         ready=min(ready, COUNT_CAP),
         ready_capped=ready > COUNT_CAP,
         oldest_s=max((lane.waited.total_seconds() for lane in lanes), default=None),
-        running=row.running,
-        expired=row.expired,
-        limit=row.limit,
-        worker_limit=row.worker_limit,
-        paused=row.paused,
-        note=None if row.note is None else mask_text(row.note),
         done_per_minute=sum(done) / minutes,
         dead_lately=sum(dead),
         done=done,
@@ -165,18 +169,6 @@ def _unserved(lanes: list[LaneCount], workers: list[WorkerView]) -> Iterator[Att
             many = f"{min(lane.ready, COUNT_CAP):,}{'+' if lane.ready > COUNT_CAP else ''}"
             text = f"no worker runs {lane.kind} in queue {lane.queue}; {many} wait"
             yield Attention("no_worker", f"{lane.queue}/{lane.kind}", text, None, lane.ready)
-
-
-_TROUBLE_TEXTS = {
-    "expired": "job {name} ({detail}) has lost its worker",
-    "dead": "job {name} is dead ({detail})",
-    "failing": "schedule {name} cannot be planned: {detail}",
-    "late": "schedule {name} is due, and nobody plans it",
-    "paused_schedule": "schedule {name} is paused{note}",
-    "missed": "schedule {name} has skipped {n} plans ({detail})",
-    "paused_batch": "batch {name} is paused",
-    "stopped_batch": "batch {name} has stopped: {detail}",
-}
 
 
 def _trouble(rows: list[Trouble]) -> Iterator[Attention]:

@@ -13,7 +13,7 @@ import click
 import msgspec
 from msgspec import Struct
 
-from holdfast.admin.actions.results import BatchChanged
+from holdfast.admin.actions.actions import BatchChanged
 from holdfast.admin.views.batches import BatchView, batch_view
 from holdfast.cli.app_loader import load_object
 from holdfast.cli.command import CommandGroup, Items, command

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 import click
 
-from holdfast.admin.actions.results import WorkerRequestSent
+from holdfast.admin.actions.actions import WorkerRequestSent
 from holdfast.cli.command import Items, command
 from holdfast.cli.session import CliSession
 from holdfast.cli.text import age, table

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
+from holdfast.admin.actions.actions import Changed
 from holdfast.admin.actions.jobs import JOB_ACTIONS
-from holdfast.admin.actions.results import Changed
 from holdfast.cli.command import HoldfastCommand, command, with_options
 from holdfast.cli.job_filter import with_job_filter
 from holdfast.cli.session import CliSession

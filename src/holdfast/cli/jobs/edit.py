@@ -9,7 +9,7 @@ from typing import Any
 import click
 from msgspec import UNSET
 
-from holdfast.admin.actions.results import Changed
+from holdfast.admin.actions.actions import Changed
 from holdfast.cli.command import command, with_options
 from holdfast.cli.commands.options import parse_variables
 from holdfast.cli.job_filter import with_job_filter

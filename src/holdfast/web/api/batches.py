@@ -6,8 +6,8 @@ from typing import Annotated
 
 from msgspec import Meta, Struct, structs
 
+from holdfast.admin.actions.actions import BatchChanged
 from holdfast.admin.actions.batches import BATCH_ACTIONS
-from holdfast.admin.actions.results import BatchChanged
 from holdfast.admin.views.batches import BatchView, batch_secrets, batch_view, unit_clusters, unit_view
 from holdfast.client.batches.report import UnitLine
 from holdfast.domain.access.roles import ERROR_SEARCH, Role
@@ -16,7 +16,7 @@ from holdfast.domain.batches.unit import UnitState
 from holdfast.domain.jobs.error_clusters import Cluster
 from holdfast.errors import InvalidInput
 from holdfast.store.batches.batches import FIRST
-from holdfast.web.api.endpoint import ClusterKey, Limit, Name, Number, get, post
+from holdfast.web.api.openapi import ClusterKey, Limit, Name, Number, get, post
 from holdfast.web.request import Request
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from holdfast.admin.actions.results import WorkerRequestSent
+from holdfast.admin.actions.actions import WorkerRequestSent
 from holdfast.admin.views.masking import schema_of
 from holdfast.admin.views.overview import QueueSummary, queue_summaries
 from holdfast.domain.access.roles import AuditEntry, Role
@@ -15,7 +15,7 @@ from holdfast.store.access.audit import NEWEST
 from holdfast.store.access.saved_filters import SavedFilter
 from holdfast.store.fleet.dashboard import RunningJob
 from holdfast.store.fleet.overview import QueueView, WorkerView, worker_views
-from holdfast.web.api.endpoint import Limit, Name, Number, Text, get, post
+from holdfast.web.api.openapi import Limit, Name, Number, Text, get, post
 from holdfast.web.request import Request
 
 Slots = Annotated[int, Meta(ge=0, lt=2**31)]

@@ -7,10 +7,9 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct, structs
 
+from holdfast.admin.actions.actions import Changed, EnqueuedJob
 from holdfast.admin.actions.jobs import job_action
-from holdfast.admin.actions.results import Changed, EnqueuedJob
-from holdfast.admin.views.jobs import JobView, job_detail, list_views
-from holdfast.admin.views.logs import LogPart, find_log, read_log, search_log
+from holdfast.admin.views.jobs import JobView, LogPart, find_log, job_detail, list_views, read_log, search_log
 from holdfast.admin.views.overview import DashboardView, dashboard_view, error_clusters
 from holdfast.domain.access.roles import ERROR_SEARCH, Role
 from holdfast.domain.commands.command import COMMAND
@@ -23,7 +22,7 @@ from holdfast.domain.jobs.why import WhyReason
 from holdfast.errors import InvalidInput, NotFound
 from holdfast.store.fleet.dashboard import DependencyEdge
 from holdfast.store.jobs.queries import Count
-from holdfast.web.api.endpoint import ClusterKey, Limit, Name, Number, Priority, Text, get, post
+from holdfast.web.api.openapi import ClusterKey, Limit, Name, Number, Priority, Text, get, post
 from holdfast.web.request import Request
 
 #: Dead jobs whose errors are clustered.

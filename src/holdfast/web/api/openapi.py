@@ -1,23 +1,33 @@
-"""The OpenAPI document of the API, generated from the types of its endpoints."""
+"""OpenAPI: endpoints, declared by typed functions, and the document that is generated from their types."""
 
 from __future__ import annotations
 
+import inspect
 import re
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Literal, get_type_hints
 
 import msgspec
+from msgspec import Meta, Struct
 
 from holdfast._version import __version__
+from holdfast.domain.access.roles import Role
 from holdfast.errors.http import HTTP_STATUSES
 from holdfast.output.envelope import Envelope, Failure
-from holdfast.web.api.endpoint import Endpoint
 
 BASE = "/api/v1"
 _TEXT = (
     "Every answer is an envelope: status, data, error, meta. Lists come in pages; next of a page asks for the one "
     "after it. POST takes an Idempotency-Key: the same request under the same key is carried out once within 24 hours."
 )
+_EVENTS = (
+    "Server-sent events that say which parts of the store have changed: jobs, batches, schedules, workers, queues, "
+    "acts. It ends when its token is revoked."
+)
+JSON = "application/json"
+_ENVELOPE = {"$ref": "#/components/schemas/Envelope"}
+_NUMBER = {"type": "integer", "minimum": 0, "maximum": 2**63 - 1}
+_ID = {"name": "id", "in": "path", "required": True, "schema": _NUMBER}
 _KEY = {
     "name": "Idempotency-Key",
     "in": "header",
@@ -28,26 +38,21 @@ _KEY = {
 
 
 def build_document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
-    """The OpenAPI 3.1 document of all endpoints."""
     types = [type_ for each in endpoints for type_ in (each.answer, each.query, each.body) if type_ is not None]
-    schemas, components = msgspec.json.schema_components(
-        [*types, Envelope, Failure], ref_template="#/components/schemas/{name}"
-    )
-    known = dict(zip(map(repr, [*types, Envelope, Failure]), schemas, strict=True))
+    types += [Envelope, Failure]
+    schemas, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
+    known = dict(zip(map(repr, types), schemas, strict=True))
     paths: dict[str, Any] = {}
     for each in endpoints:
         path = BASE + re.sub(r":int\}", "}", each.path)
         paths.setdefault(path, {})[each.method.lower()] = _operation(each, known, components)
-    paths[f"{BASE}/events"] = {"get": _stream()}
-    paths[f"{BASE}/openapi.json"] = {"get": _itself()}
+    paths[f"{BASE}/events"] = _untyped("events", "What changes, as it changes.", _EVENTS, "text/event-stream", "string")
+    paths[f"{BASE}/openapi.json"] = _untyped("openapi", "This description.", "OpenAPI 3.1.", JSON, "object")
     return {
         "openapi": "3.1.0",
         "info": {"title": "Holdfast", "version": __version__, "description": _TEXT},
         "paths": paths,
-        "components": {
-            "schemas": components,
-            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
-        },
+        "components": {"schemas": components, "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
         "security": [{"token": []}],
     }
 
@@ -57,25 +62,15 @@ def _operation(each: Endpoint, known: dict[str, Any], components: dict[str, Any]
         "summary": each.text,
         "description": f"Needs the role {each.role}.",
         "operationId": f"{each.method.lower()}{re.sub(r'[^a-z]+', '_', each.path.replace(':int', ''))}".rstrip("_"),
-        "parameters": [*_path_parameters(each), *_query_parameters(each, components)],
+        "parameters": [*([_ID] if "{id" in each.path else []), *_query_parameters(each, components)],
         "responses": {str(each.status): _answer(each, known[repr(each.answer)]), **_failures()},
     }
     if each.status != 200 and "dry_run" in getattr(each.body, "__struct_fields__", ()):
         operation["responses"]["200"] = _answer(each, known[repr(each.answer)])
     if each.body is not None:
-        operation["requestBody"] = {
-            "required": True,
-            "content": {"application/json": {"schema": known[repr(each.body)]}},
-        }
+        operation["requestBody"] = {"required": True, "content": {JSON: {"schema": known[repr(each.body)]}}}
         operation["parameters"].append(_KEY)
     return operation
-
-
-def _path_parameters(each: Endpoint) -> list[dict[str, Any]]:
-    if "{id" not in each.path:
-        return []
-    number = {"type": "integer", "minimum": 0, "maximum": 2**63 - 1}
-    return [{"name": "id", "in": "path", "required": True, "schema": number}]
 
 
 def _query_parameters(each: Endpoint, components: dict[str, Any]) -> list[dict[str, Any]]:
@@ -88,40 +83,84 @@ def _query_parameters(each: Endpoint, components: dict[str, Any]) -> list[dict[s
 
 
 def _answer(each: Endpoint, schema: Any) -> dict[str, Any]:
-    envelope = {
-        "allOf": [
-            {"$ref": "#/components/schemas/Envelope"},
-            {"type": "object", "required": ["data"], "properties": {"data": schema}},
-        ]
-    }
-    return {"description": each.text, "content": {"application/json": {"schema": envelope}}}
+    data = {"type": "object", "required": ["data"], "properties": {"data": schema}}
+    return {"description": each.text, "content": {JSON: {"schema": {"allOf": [_ENVELOPE, data]}}}}
 
 
 def _failures() -> dict[str, Any]:
-    schema = {"$ref": "#/components/schemas/Envelope"}
     return {
-        str(status): {"description": texts.description, "content": {"application/json": {"schema": schema}}}
+        str(status): {"description": texts.description, "content": {JSON: {"schema": _ENVELOPE}}}
         for status, texts in HTTP_STATUSES.items()
     }
 
 
-def _stream() -> dict[str, Any]:
-    text = (
-        "Server-sent events that say which parts of the store have changed: jobs, batches, schedules, workers, queues, "
-        "acts. It ends when its token is revoked."
-    )
-    answer = {"description": text, "content": {"text/event-stream": {"schema": {"type": "string"}}}}
-    return {
-        "summary": "What changes, as it changes.",
-        "operationId": "get_events",
-        "responses": {"200": answer, **_failures()},
-    }
+def _untyped(name: str, summary: str, text: str, media_type: str, schema_type: str) -> dict[str, Any]:
+    """A path that no endpoint declares."""
+    answer = {"description": text, "content": {media_type: {"schema": {"type": schema_type}}}}
+    return {"get": {"summary": summary, "operationId": f"get_{name}", "responses": {"200": answer, **_failures()}}}
 
 
-def _itself() -> dict[str, Any]:
-    answer = {"description": "OpenAPI 3.1.", "content": {"application/json": {"schema": {"type": "object"}}}}
-    return {
-        "summary": "This description.",
-        "operationId": "get_openapi",
-        "responses": {"200": answer, **_failures()},
-    }
+#: Entries on a page of a list.
+MAX_PAGE_SIZE = 500
+
+# Types of parameters.
+Limit = Annotated[int, Meta(ge=1, le=MAX_PAGE_SIZE)]
+Number = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+Text = Annotated[str, Meta(max_length=2000)]
+Name = Annotated[str, Meta(max_length=200)]
+Priority = Annotated[int, Meta(ge=-(2**31), lt=2**31)]
+ClusterKey = Annotated[str, Meta(pattern="^[0-9a-f]{12}$")]
+
+
+class Nothing(Struct, frozen=True, forbid_unknown_fields=True):
+    """Nothing is asked beyond the address."""
+
+
+class Endpoint(Struct, frozen=True, kw_only=True):
+    """An endpoint, as the signature of its handler declares it."""
+
+    method: Literal["GET", "POST"]
+    path: str
+    text: str
+    role: Role
+    #: Status of a success; a dry run has 200.
+    status: int
+    query: Any
+    body: Any
+    answer: Any
+    handler: Callable[..., Any]
+    #: Names of the handler's parameters after the request: ``query``, ``body``, or that of the id in the path.
+    parameters: tuple[str, ...]
+
+
+def get(path: str) -> Callable[[Callable[..., Any]], Endpoint]:
+    """Declare an endpoint that reads. Every caller may use it."""
+    return _declare("GET", path, Role.VIEWER, 200)
+
+
+def post(path: str, *, role: Role = Role.OPERATOR, status: int = 200) -> Callable[[Callable[..., Any]], Endpoint]:
+    """Declare an endpoint that changes something."""
+    return _declare("POST", path, role, status)
+
+
+def _declare(
+    method: Literal["GET", "POST"], path: str, role: Role, status: int
+) -> Callable[[Callable[..., Any]], Endpoint]:
+    """Read an endpoint from ``handler(request[, id][, query][, body]) -> answer`` and its docstring."""
+
+    def declare(handler: Callable[..., Any]) -> Endpoint:
+        types = get_type_hints(handler, include_extras=True)
+        return Endpoint(
+            method=method,
+            path=path,
+            text=inspect.getdoc(handler) or "",
+            role=role,
+            status=status,
+            query=types.get("query", Nothing),
+            body=types.get("body"),
+            answer=types["return"],
+            handler=handler,
+            parameters=tuple(inspect.signature(handler).parameters)[1:],
+        )
+
+    return declare

@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import re
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec import Struct
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
@@ -16,13 +17,11 @@ from starlette.routing import BaseRoute, Route
 from holdfast.domain.names import checked_text
 from holdfast.errors import Conflict, HoldfastError, InvalidInput
 from holdfast.errors.http import HttpError, WrongType
+from holdfast.output.envelope import Envelope, Failure, Meta
 from holdfast.web.api import batches, fleet, jobs, schedules
-from holdfast.web.api.endpoint import Endpoint
-from holdfast.web.api.envelope import encode_success, error_envelope, json_response
-from holdfast.web.api.openapi import BASE, build_document
+from holdfast.web.api.openapi import BASE, Endpoint, build_document
 from holdfast.web.errors import error_answer
-from holdfast.web.request import Request
-from holdfast.web.threads import Threads
+from holdfast.web.request import Request, Threads
 
 if TYPE_CHECKING:
     from holdfast.web.app import Site
@@ -39,7 +38,6 @@ IDEMPOTENCY_KEY = re.compile(r"[\x21-\x7e]{1,200}")
 
 
 def routes(site: Site) -> list[BaseRoute]:
-    """The routes of the endpoints, of the event stream, and of the OpenAPI document."""
     document = build_document(ENDPOINTS)
 
     async def describe(request: HttpRequest) -> Response:
@@ -47,13 +45,10 @@ def routes(site: Site) -> list[BaseRoute]:
         root = str(request.scope.get("root_path", "")).rstrip("/")
         return json_response(msgspec.json.encode({**document, "servers": [{"url": root or "/"}]}))
 
-    async def events(request: HttpRequest) -> Response:
-        return await site.live.answer(request, site.is_current)
-
     threads = Threads()
     return [
         *(Route(f"{BASE}{each.path}", _handler(site, each, threads), methods=[each.method]) for each in ENDPOINTS),
-        Route(f"{BASE}/events", events, methods=["GET"]),
+        Route(f"{BASE}/events", partial(site.live.answer, is_current=site.is_current), methods=["GET"]),
         Route(f"{BASE}/openapi.json", describe, methods=["GET"]),
     ]
 
@@ -66,42 +61,31 @@ def _handler(site: Site, endpoint: Endpoint, threads: Threads) -> Any:
     return answer
 
 
-class _Call(Struct, frozen=True):
-    """A request of an endpoint with its parsed parameters."""
-
-    endpoint: Endpoint
-    request: Request
-    number: int
-    query: Any
-    body: Any
-
-    @property
-    def dry_run(self) -> bool:
-        return bool(getattr(self.body, "dry_run", False))
-
-    def run(self) -> Response:
-        began = time.monotonic()
-        data = self.endpoint.call(self.request, number=self.number, query=self.query, body=self.body)
-        return json_response(encode_success(data, began), 200 if self.dry_run else self.endpoint.status)
-
-
 def _answer(request: Request, endpoint: Endpoint, body: bytes) -> Response:
     request.require(endpoint.role)
-    call = _Call(
-        endpoint, request, _parse_id(request), _parse_query(endpoint, request), _parse_body(endpoint, request, body)
-    )
+    number: int = request.http.path_params.get("id", 0)
+    values = {"query": _parse_query(endpoint, request), "body": _parse_body(endpoint, request, body)}
+    dry_run = bool(getattr(values["body"], "dry_run", False))
+
+    def run() -> Response:
+        began = time.monotonic()
+        data = endpoint.handler(request, *(values.get(name, number) for name in endpoint.parameters))
+        spent = Meta(int((time.monotonic() - began) * 1000))
+        envelope = msgspec.json.encode(Envelope(status="success", data=data, meta=spent))
+        return json_response(envelope, 200 if dry_run else endpoint.status)
+
     key = request.http.headers.get("idempotency-key") if endpoint.method == "POST" else None
-    return call.run() if key is None or call.dry_run else _run_once(call, key, body)
+    return run() if key is None or dry_run else _run_once(run, request, key, body)
 
 
-def _run_once(call: _Call, key: str, body: bytes) -> Response:
+def _run_once(run: Callable[[], Response], request: Request, key: str, body: bytes) -> Response:
     """Run a request once per idempotency key; a repeated request gets the stored answer."""
     if not IDEMPOTENCY_KEY.fullmatch(key):
         raise InvalidInput("an Idempotency-Key has 1 to 200 visible ASCII characters")
-    http, caller = call.request.http, call.request.caller
+    http, caller = request.http, request.caller
     digest = hashlib.sha256(f"{http.method} {http.url.path}\n".encode() + body).hexdigest()
     credential = caller.prefix or f"name:{caller.name}"
-    keys = call.request.actions.store.idempotency_keys
+    keys = request.actions.store.idempotency_keys
     stored = keys.claim(credential, key, digest)
     if stored is not None:
         if stored.digest != digest:
@@ -111,7 +95,7 @@ def _run_once(call: _Call, key: str, body: bytes) -> Response:
             raise Conflict("a request with this Idempotency-Key is under way", hint=hint)
         return json_response(stored.body.encode(), stored.status, {"Idempotent-Replay": "true"})
     try:
-        answer = call.run()
+        answer = run()
     except (HoldfastError, HttpError) as error:
         status, failure, headers = error_answer(error)
         if status >= 500 or status in TRANSIENT_STATUSES:
@@ -123,13 +107,6 @@ def _run_once(call: _Call, key: str, body: bytes) -> Response:
         raise
     keys.keep(credential, key, answer.status_code, bytes(answer.body).decode())
     return answer
-
-
-def _parse_id(request: Request) -> int:
-    number: int = request.http.path_params.get("id", 0)
-    if number >= 2**63:
-        raise InvalidInput("this is no number of ours")
-    return number
 
 
 def _parse_query(endpoint: Endpoint, request: Request) -> Any:
@@ -159,3 +136,11 @@ def _parse_body(endpoint: Endpoint, request: Request, body: bytes) -> Any:
         return msgspec.json.decode(body, type=endpoint.body)
     except (msgspec.DecodeError, ValueError, OverflowError, RecursionError) as error:
         raise InvalidInput(f"the body does not fit: {error}") from None
+
+
+def error_envelope(failure: Failure) -> Any:
+    return msgspec.to_builtins(Envelope(status="error", error=failure, meta=Meta(0)))
+
+
+def json_response(body: bytes, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    return Response(body, status, headers, media_type="application/json")

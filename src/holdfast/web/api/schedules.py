@@ -7,12 +7,12 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from holdfast.admin.actions.results import BackfilledPlans
+from holdfast.admin.actions.actions import BackfilledPlans
 from holdfast.admin.actions.schedules import SCHEDULE_ACTIONS
 from holdfast.admin.views.schedules import PlanView, ScheduleView, plan_view, schedule_view
 from holdfast.domain.jobs.job import JobId
 from holdfast.errors import InvalidInput
-from holdfast.web.api.endpoint import Limit, Name, Text, get, post
+from holdfast.web.api.openapi import Limit, Name, Text, get, post
 from holdfast.web.request import Request
 
 

@@ -103,14 +103,12 @@ def shown_state(view: BatchView) -> tuple[str, str]:
 
 
 def show_batches(request: Request) -> Response:
-    """Batches, newest first."""
     before = request.query_number("before")
     rows = request.store.batches.page(limit=PAGE_SIZE, **({} if before is None else {"before": BatchId(before)}))
     statuses = request.store.ledger.statuses([row.id for row in rows]) if rows else {}
     views = [batch_view(row, statuses[row.id]) for row in rows]
     return request.page(
         "batches.html",
-        "batches",
         batches=[(view, batch_progress(view, request.now), bar_parts(view), shown_state(view)) for view in views],
         next=rows[-1].id if len(rows) == PAGE_SIZE else None,
         before=before,
@@ -119,14 +117,14 @@ def show_batches(request: Request) -> Response:
 
 
 def show_batch(request: Request) -> Response:
-    """One batch, its clusters of errors, and a page of its units."""
     batch_id, ledger = BatchId(request.id), request.store.ledger
     batch = request.store.batches.get(batch_id)
     status = ledger.statuses([batch_id])[batch_id]
     view = batch_view(batch, status)
     failures = view.summary.failed + view.summary.in_doubt
     errors = ledger.errors(batch_id, limit=MAX_CLUSTERED_UNITS) if failures else []
-    state, label, text = _unit_state(request), request.query("label") or None, request.query("text") or None
+    state = UnitState(name) if (name := request.query("state")) in UnitState._value2member_map_ else None
+    label, text = request.query("label") or None, request.query("text") or None
     if text is not None:
         request.require(Role.OPERATOR, ERROR_SEARCH)
     after = request.query("after")
@@ -154,11 +152,6 @@ def show_batch(request: Request) -> Response:
     )
 
 
-def _unit_state(request: Request) -> UnitState | None:
-    text = request.query("state")
-    return UnitState(text) if text in UnitState._value2member_map_ else None
-
-
 def resume_command(batch: Batch) -> str:
     """The command that resumes a batch; empty if only its own program can resume it."""
     if sharding_of(batch) is not None:
@@ -180,19 +173,15 @@ def change_batch(request: Request) -> Response:
             "batches",
             title=f"{action} batch {request.id}?",
             text=CONFIRMATIONS[action],
-            action=request.url(f"{path}/action"),
             hidden={"action": action},
             destructive=True,
-            button=f"{action} batch {request.id}",
             back=request.url(path),
             cli=f"holdfast batch {action} {request.id}",
         )
     done = request.actions.batches.perform(action, BatchId(request.id))
     units = "" if done.units is None else f" {done.units:,} units."
-    notice = (
-        f"Batch {request.id}: {RESULTS.get(action, action)}.{units}" if done.changed else f"{action}: nothing to do."
-    )
-    return request.done(notice, "batches" if action == "rm" else path)
+    result = f"Batch {request.id}: {RESULTS.get(action, action)}.{units}"
+    return request.done(result if done.changed else f"{action}: nothing to do.", "batches" if action == "rm" else path)
 
 
 def change_units(request: Request) -> Response:
@@ -205,10 +194,8 @@ def change_units(request: Request) -> Response:
             "batches",
             title=f"{action} {count:,} units?",
             text=UNIT_CONFIRMATIONS.get(action, ""),
-            action=request.url(f"{path}/units"),
             hidden={"action": action, "cluster": cluster},
             destructive=action == "skip",
-            button=f"{action} {count:,} units",
             back=request.url(path),
         )
     done = batches.perform_on_units(action, batch_id, cluster)

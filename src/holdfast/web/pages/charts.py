@@ -34,8 +34,6 @@ class Stretch(Struct, frozen=True):
         return (self.end or now) - self.begin
 
 
-# -- timelines of jobs --------------------------------------------------------------------------------
-
 #: The state and text of a job after an event, unless it runs.
 _AFTER = {
     EventName.HELD: ("held", "held by a person"),
@@ -120,9 +118,6 @@ def stretch_bar(stretch: Stretch, first: datetime, last: datetime) -> Markup:
     return Markup('<svg viewBox="0 0 1000 16" preserveAspectRatio="none" aria-hidden="true">{}</svg>').format(drawn)
 
 
-# -- dependency graphs ------------------------------------------------------------------------
-
-
 class Node(Struct, frozen=True):
     """A job in a graph. Dependencies are in the columns on the left of the job, dependents on the right."""
 
@@ -151,7 +146,6 @@ def nodes(job: Job, edges: Iterable[DependencyEdge]) -> list[Node]:
 
 
 def graph(placed: Sequence[Node], edges: Iterable[DependencyEdge], base: str) -> Markup:
-    """The graph of dependencies; each job in it is a link."""
     leftmost = min(node.column for node in placed)
     tallest = max(node.row for node in placed) + 1
     columns = max(node.column for node in placed) - leftmost + 1
@@ -191,9 +185,6 @@ def _box(node: Node, corner: tuple[int, int], base: str) -> Markup:
         x + 10, y + 17, shown, colour, x + 10, y + 32, symbol, node.state, node.id
     )
     return Markup('<a href="{}/jobs/{}"><title>{}</title>{}{}</a>').format(base, node.id, title, box, text)
-
-
-# -- strips --------------------------------------------------------------------------------------
 
 
 class PlanMark(Struct, frozen=True):

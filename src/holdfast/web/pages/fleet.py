@@ -23,18 +23,12 @@ def show_queues(request: Request) -> Response:
     """All queues, and the autoscaler decisions of the one in the address."""
     dashboard, selected = request.store.dashboard, request.query("name")
     summaries = queue_summaries(dashboard.lanes(), dashboard.queues(), dashboard.tallies(span=SPAN, slot=SLOT))
-    return request.page(
-        "queues.html",
-        "queues",
-        queues=summaries,
-        selected=selected,
-        decisions=request.store.autoscaler.decisions(selected, limit=MAX_DECISIONS) if selected else [],
-        cli=f"holdfast queue show {quote_argument(selected)}" if selected else "holdfast queue ls",
-    )
+    decisions = request.store.autoscaler.decisions(selected, limit=MAX_DECISIONS) if selected else []
+    cli = f"holdfast queue show {quote_argument(selected)}" if selected else "holdfast queue ls"
+    return request.page("queues.html", queues=summaries, selected=selected, decisions=decisions, cli=cli)
 
 
 def change_queue(request: Request) -> Response:
-    """Set the limits of a queue, pause it or resume it."""
     name, action, fleet = request.query("name"), request.field("action"), request.actions.fleet
     match action:
         case "set":
@@ -59,13 +53,11 @@ def _describe_limits(limit: int | None, worker_limit: int | None) -> str:
 
 
 def show_workers(request: Request) -> Response:
-    """The workers that are alive, and the jobs that each of them runs."""
     workers = [worker_views(row) for row in request.store.workers.list()]
     running = request.store.dashboard.running()
     by_worker = {worker.id: [job for job in running if job.worker == worker.id] for worker in workers}
     return request.page(
         "workers.html",
-        "workers",
         workers=workers,
         running=by_worker,
         others=[job for job in running if job.worker not in by_worker],
@@ -76,14 +68,12 @@ def show_workers(request: Request) -> Response:
 
 
 def change_worker(request: Request) -> Response:
-    """Request a worker to be quiet, to stop, or to go on."""
     worker, requested = request.query("id"), request.field("request")
     if requested == "stop" and not request.field("sure"):
         return request.confirm(
             "workers",
             title=f"stop worker {worker}?",
             text="It ends as after a first signal: it claims nothing more, and waits for what runs.",
-            action=request.url("workers/action", id=worker),
             hidden={"request": requested},
             destructive=True,
             button="stop it",

@@ -9,14 +9,13 @@ from msgspec import Struct
 from starlette.responses import Response
 
 from holdfast.admin.actions.jobs import JOB_ACTIONS, job_action
-from holdfast.admin.views.jobs import job_detail, job_view
-from holdfast.admin.views.logs import find_log, read_log, search_log
+from holdfast.admin.views.jobs import find_log, job_detail, job_view, read_log, search_log
 from holdfast.domain.commands.command import COMMAND
 from holdfast.domain.jobs.job import FINISHED, Job, JobId, State
 from holdfast.domain.jobs.selector import Selector
 from holdfast.errors import HoldfastError
 from holdfast.web.pages import charts
-from holdfast.web.pages.ansi import plain
+from holdfast.web.pages.format import plain
 from holdfast.web.pages.jobs import describe_change, job_rows
 from holdfast.web.request import Request
 
@@ -60,9 +59,8 @@ def job_progress(job: Job, now: datetime, message: str | None) -> JobProgress | 
 
 def show_job(request: Request) -> Response:
     record = request.store.dashboard.job_record(JobId(request.id))
-    job, detail = record.job, job_detail(record, request.masks)
+    job, detail, buttons = record.job, job_detail(record, request.masks), BUTTONS[record.job.state]
     stretches = charts.timeline(job, detail.attempts, detail.events, record.now)
-    buttons = BUTTONS[job.state]
     return request.page(
         "job.html",
         "jobs",
@@ -86,17 +84,13 @@ def show_job(request: Request) -> Response:
 
 
 def change_job(request: Request) -> Response:
-    """Perform an action on one job."""
     name = request.field("action")
     action = job_action(name)
     request.require(action.role)
     options: dict[str, Any] = {"note": request.field("note") or None} if action.note else {}
     if name == "set":
-        options = {
-            "priority": request.field_number("priority"),
-            "to_queue": request.field("to_queue") or None,
-            "run_at": request.field("run_at") or None,
-        }
+        options = {"priority": request.field_number("priority")}
+        options |= {name: request.field(name) or None for name in ("to_queue", "run_at")}
     done = request.actions.jobs.perform(name, Selector(ids=(JobId(request.id),)), **options)
     notice = describe_change(name, done.changed, done.matched) if done.changed else f"{name} changed nothing."
     return request.done(notice, "jobs" if name == "rm" and done.changed else f"jobs/{request.id}")
@@ -143,12 +137,11 @@ def show_dependencies(request: Request) -> Response:
         jobs = request.store.views.page(Selector(states=(State.WAITING,)), limit=MAX_WAITING_JOBS, brief=True).jobs
         waiting = job_rows(request, jobs)
         cli = "holdfast ls --state waiting"
-        return request.page("dependencies.html", "dependencies", job=None, waiting=waiting, number=text, cli=cli)
+        return request.page("dependencies.html", job=None, waiting=waiting, number=text, cli=cli)
     job = request.store.views.get(JobId(number))
     edges = request.store.dashboard.edges(job.id)
     return request.page(
         "dependencies.html",
-        "dependencies",
         job=job_view(job, request.masks),
         edges=edges,
         graph=charts.graph(charts.nodes(job, edges), edges, request.base) if edges else "",

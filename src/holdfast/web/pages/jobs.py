@@ -1,4 +1,4 @@
-"""The page of jobs: search, selection and bulk actions."""
+"""The pages of jobs: search, selection, bulk actions, and clusters of errors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from holdfast.admin.actions.jobs import JOB_ACTIONS, job_action
 from holdfast.admin.views.jobs import list_views
-from holdfast.admin.views.overview import counts_of
+from holdfast.admin.views.overview import counts_of, error_clusters
 from holdfast.domain.access.roles import ERROR_SEARCH, Role
 from holdfast.domain.jobs.filter import LISTS, SINGLE, format_filter, format_values, parse_filter
 from holdfast.domain.jobs.job import Job, JobId, State
@@ -47,10 +47,11 @@ CONFIRMATIONS = {
     "kill": "Running jobs are asked to end, and killed if they do not within seconds.",
     "restart": "They run again: the same jobs, with a new attempt.",
 }
+#: Dead jobs that are clustered, and clusters on the page.
+MAX_CLUSTERED_JOBS, MAX_CLUSTERS = 1000, 100
 
 
 def show_jobs(request: Request) -> Response:
-    """A page of jobs, newest first."""
     text, error = request.query("filter"), None
     try:
         selector = parse_filter(text)
@@ -63,11 +64,11 @@ def show_jobs(request: Request) -> Response:
     before = request.query_number("before")
     cursor = None if before is None else JobId(before)
     page = request.store.views.page(selector, before=cursor, limit=PAGE_SIZE, brief=True)
-    tallies = request.store.dashboard.tallies()
+    tallies, matching = request.store.dashboard.tallies(), format_filter(selector)
+    cli = f"holdfast ls --filter {shlex.quote(matching)}" if matching and error is None else "holdfast ls"
     return request.page(
         "jobs.html",
-        "jobs",
-        400 if error else 200,
+        status=400 if error else 200,
         filter=text,
         state=request.query("state"),
         error=error,
@@ -78,10 +79,10 @@ def show_jobs(request: Request) -> Response:
         saved=request.store.saved_filters.list(),
         suggestions=_suggestions(request, sorted({tally.queue for tally in tallies if tally.queue})),
         states=list(State),
-        everything=not format_filter(selector) or error is not None,
-        matching=format_filter(selector),
+        everything=not matching or error is not None,
+        matching=matching,
         bulk=[action for action in BULK if request.may(JOB_ACTIONS[action].role)],
-        cli="holdfast ls" if error is not None else "" if selector.empty else _ls_command(selector),
+        cli="" if selector.empty and error is None else cli,
     )
 
 
@@ -90,11 +91,6 @@ def job_rows(request: Request, jobs: Sequence[Job]) -> list[dict[str, Any]]:
     views = list_views(jobs, request.masks, request.store)
     times = (job.finished_at or job.started_at or job.claimed_at or job.created_at for job in jobs)
     return [{**view, "at": at, "due": job.due_at} for view, job, at in zip(views, jobs, times, strict=True)]
-
-
-def _ls_command(selector: Selector) -> str:
-    text = format_filter(selector)
-    return f"holdfast ls --filter {shlex.quote(text)}" if text else "holdfast ls"
 
 
 def _suggestions(request: Request, queues: list[str]) -> list[str]:
@@ -117,10 +113,7 @@ def find(request: Request) -> Response:
 
 
 def change_jobs(request: Request) -> Response:
-    """Perform an action on the selected jobs, or on all that match.
-
-    A destructive action, or one on all that match, asks for confirmation first.
-    """
+    """Perform an action on the selected jobs, or on all that match; all, and destructive ones, are confirmed first."""
     name = request.field("action")
     action = job_action(name)
     request.require(action.role)
@@ -155,19 +148,16 @@ def _confirm(request: Request, name: str, selector: Selector, matched: int) -> R
         "jobs",
         title=f"{name} {_count_jobs(matched)}?",
         text=CONFIRMATIONS[name],
-        action=request.url("jobs/action"),
         hidden={"action": name, "which": "chosen" if ids else "all", "filter": text, "back": back},
         ids=ids,
         note=action.note,
         destructive=action.destructive,
-        button=f"{name} {_count_jobs(matched)}",
         back=request.url("jobs", filter=back),
         cli=f"holdfast {name} {arguments}{yes}",
     )
 
 
 def describe_change(action: str, changed: int, matched: int) -> str:
-    """The result of an action in one line."""
     subject = _count_jobs(changed) if changed == matched else f"{changed:,} of {_count_jobs(matched)}"
     return f"{subject} {PAST_TENSE.get(action, action)}."
 
@@ -188,3 +178,36 @@ def delete_filter(request: Request) -> Response:
     name = request.query("name")
     request.actions.jobs.delete_filter(name)
     return request.done(f"{name} is forgotten.", "jobs")
+
+
+def show_errors(request: Request) -> Response:
+    jobs = request.store.dashboard.errors(limit=MAX_CLUSTERED_JOBS)
+    clusters = error_clusters(jobs, request.masks)
+    return request.page(
+        "errors.html",
+        clusters=clusters[:MAX_CLUSTERS],
+        left_out=max(0, len(clusters) - MAX_CLUSTERS),
+        looked=len(jobs),
+        capped=len(jobs) == MAX_CLUSTERED_JOBS,
+        cli="holdfast ls --state dead",
+    )
+
+
+def change_cluster(request: Request) -> Response:
+    """Retry or delete the dead jobs of one cluster, after a confirmation with their count."""
+    action, key = request.field("action"), request.field("cluster")
+    request.require(job_action(action).role)
+    if not request.field("sure"):
+        count = request.actions.jobs.perform_on_cluster(action, key, dry_run=True).matched
+        label = "discard" if action == "rm" else action
+        return request.confirm(
+            "errors",
+            title=f"{label} {count:,} dead jobs?",
+            text=CONFIRMATIONS[action],
+            hidden={"action": action, "cluster": key},
+            destructive=job_action(action).destructive,
+            button=f"{label} {count:,} jobs",
+            back=request.url("errors"),
+        )
+    done = request.actions.jobs.perform_on_cluster(action, key)
+    return request.done(describe_change(action, done.changed, done.matched), "errors")

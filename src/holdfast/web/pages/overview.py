@@ -1,7 +1,8 @@
-"""The overview page: counts, queues, throughput, and problems that need attention."""
+"""The pages of the whole store: the overview, the findings of the doctor, the audit log."""
 
 from __future__ import annotations
 
+import shlex
 from datetime import datetime, timedelta
 from itertools import groupby
 
@@ -9,6 +10,7 @@ from msgspec import Struct
 from starlette.responses import Response
 
 from holdfast.admin.views.overview import Attention, DashboardView, dashboard_view
+from holdfast.domain.health_check import Level
 from holdfast.domain.jobs.job import State
 from holdfast.web.request import Request
 
@@ -32,6 +34,9 @@ PROBLEMS = {
 MAX_REPORTED = 20
 #: Problems of one sort that have a line each.
 MAX_LISTED = 5
+#: Findings in the order of the page, with the states that they are drawn as.
+LEVELS = {Level.FAIL: "problem", Level.WARN: "warning", Level.OK: "ok"}
+PAGE_SIZE = 50
 
 
 class AttentionLine(Struct, frozen=True):
@@ -48,7 +53,6 @@ def show_overview(request: Request) -> Response:
     view = dashboard_view(request.store)
     return request.page(
         "overview.html",
-        "overview",
         view=view,
         attention=_attention_lines(view.attention, request),
         slots=_slots(view),
@@ -107,3 +111,28 @@ def _slots(view: DashboardView) -> list[tuple[int, int, int]]:
     done = [sum(queue.done[place] for queue in view.queues) for place in range(count)]
     dead = [sum(queue.dead[place] for queue in view.queues) for place in range(count)]
     return list(zip(minutes, done, dead, strict=True))
+
+
+def show_doctor(request: Request) -> Response:
+    checks, at = request.site.diagnose()
+    order = list(LEVELS)
+    return request.page(
+        "doctor.html",
+        checks=sorted(checks, key=lambda check: order.index(check.level)),
+        failures=sum(check.level is Level.FAIL for check in checks),
+        warnings=sum(check.level is Level.WARN for check in checks),
+        examined_at=at,
+        states=LEVELS,
+        cli="holdfast doctor",
+    )
+
+
+def show_audit_log(request: Request) -> Response:
+    actor, text = request.query("actor") or None, request.query("text") or None
+    before = request.query_number("before")
+    cursor = {} if before is None else {"before": before}
+    entries = request.store.audit_log.page(limit=PAGE_SIZE, actor=actor, text=text, **cursor)
+    cli = "holdfast audit-log" + (f" --actor {shlex.quote(actor)}" if actor else "")
+    cli += f" --about {shlex.quote(text)}" if text else ""
+    older = entries[-1].id if len(entries) == PAGE_SIZE else None
+    return request.page("audit_log.html", entries=entries, actor=actor, text=text, next=older, before=before, cli=cli)

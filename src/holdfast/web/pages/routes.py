@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from starlette.requests import Request as HttpRequest
@@ -13,10 +14,8 @@ from starlette.staticfiles import StaticFiles
 from holdfast.domain.access.roles import Role
 from holdfast.errors import HoldfastError
 from holdfast.errors.http import title_of
-from holdfast.web.pages import audit_log, batches, doctor, errors, fleet, job, jobs, overview, schedules
-from holdfast.web.pages.templates import WEB_FOLDER
-from holdfast.web.request import Request
-from holdfast.web.threads import Threads
+from holdfast.web.pages import batches, fleet, job, jobs, overview, schedules
+from holdfast.web.request import WEB_FOLDER, Request, Threads
 
 if TYPE_CHECKING:
     from holdfast.web.app import Site
@@ -35,10 +34,10 @@ PAGES: dict[str, Handler] = {
     "/workers": fleet.show_workers,
     "/schedules": schedules.show_schedules,
     "/schedule": schedules.show_schedule,
-    "/errors": errors.show_errors,
+    "/errors": jobs.show_errors,
     "/dependencies": job.show_dependencies,
-    "/audit-log": audit_log.show_audit_log,
-    "/doctor": doctor.show_doctor,
+    "/audit-log": overview.show_audit_log,
+    "/doctor": overview.show_doctor,
 }
 #: Each changes something and redirects to a page. All require an operator; some handlers require an admin.
 ACTIONS: dict[str, Handler] = {
@@ -51,21 +50,16 @@ ACTIONS: dict[str, Handler] = {
     "/queues/action": fleet.change_queue,
     "/workers/action": fleet.change_worker,
     "/schedule/action": schedules.change_schedule,
-    "/errors/action": errors.change_cluster,
+    "/errors/action": jobs.change_cluster,
 }
 
 
 def routes(site: Site) -> list[BaseRoute]:
-    """The routes of pages, actions, static files and live updates."""
-
-    async def stream(http: HttpRequest) -> Response:
-        return await site.live.answer(http, site.is_current)
-
     threads = Threads()
     return [
         *(Route(path, _route(site, handler, threads), methods=["GET"]) for path, handler in PAGES.items()),
         *(Route(path, _route(site, handler, threads), methods=["POST"]) for path, handler in ACTIONS.items()),
-        Route("/live", stream, methods=["GET"]),
+        Route("/live", partial(site.live.answer, is_current=site.is_current), methods=["GET"]),
         Mount("/static", StaticFiles(directory=WEB_FOLDER / "static")),
     ]
 
@@ -86,10 +80,6 @@ def _answer(site: Site, handler: Handler, http: HttpRequest, body: bytes) -> Res
             request.require(Role.OPERATOR)
         return handler(request)
     except HoldfastError as error:
-        return _show_error(Request(site, http), error)
-
-
-def _show_error(request: Request, error: HoldfastError) -> Response:
-    status = error.http_status
-    values = {"code": error.code, "message": error.message, "hint": error.hint}
-    return request.page("error.html", "", status, title=title_of(status), **values)
+        status, request = error.http_status, Request(site, http)
+        values = {"code": error.code, "message": error.message, "hint": error.hint}
+        return request.page("error.html", "", status=status, title=title_of(status), **values)

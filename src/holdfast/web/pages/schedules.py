@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from starlette.responses import Response
@@ -24,13 +23,11 @@ MISSED = frozenset({"late", "window", "catch_up"})
 
 
 def show_schedules(request: Request) -> Response:
-    """Schedules by name, with their next plan."""
     after, schedules = request.query("after"), request.store.schedules
     rows = schedules.page(after=after, limit=PAGE_SIZE)
     now = schedules.now()
     return request.page(
         "schedules.html",
-        "schedules",
         schedules=[schedule_view(row, now, plans=1, secrets=request.masks.of_schedule(row)) for row in rows],
         next=rows[-1].name if len(rows) == PAGE_SIZE else None,
         after=after,
@@ -51,7 +48,7 @@ def show_schedule(request: Request, preview: str = "", fields: dict[str, str] | 
         "schedules",
         schedule=schedule_view(row, now, plans=NEXT_PLANS, secrets=request.masks.of_schedule(row)),
         plans=plans,
-        marks=_marks(plans),
+        marks=[PlanMark(plan_state(plan), _describe_plan(plan)) for plan in reversed(plans)],
         reasons={str(reason): text for reason, text in REASONS.items()},
         plan_state=plan_state,
         preview=preview,
@@ -69,16 +66,11 @@ def plan_state(plan: PlanView) -> str:
     return "missed" if plan.reason in MISSED else "skipped"
 
 
-def _marks(plans: Sequence[PlanView]) -> list[PlanMark]:
-    """The strip of past plans, oldest first."""
-    return [
-        PlanMark(plan_state(plan), f"{_format_time(plan.first)}: {plan_state(plan)}, {plan.reason}")
-        for plan in reversed(plans)
-    ]
+def _describe_plan(plan: PlanView) -> str:
+    return f"{_format_time(plan.first)}: {plan_state(plan)}, {plan.reason}"
 
 
 def change_schedule(request: Request) -> Response:
-    """Pause, resume, trigger, backfill or delete a schedule."""
     name, action, actions = request.query("name"), request.field("action"), request.actions.schedules
     request.require(SCHEDULE_ACTIONS.get(action, Role.OPERATOR))
     match action:
@@ -96,9 +88,8 @@ def change_schedule(request: Request) -> Response:
         case "rm":
             return _delete(request, name)
         case _:
-            raise InvalidInput(
-                f"a schedule cannot be told to {action[:40]!r}", hint="Verbs: pause, resume, trigger, rm."
-            )
+            hint = "Verbs: pause, resume, trigger, rm."
+            raise InvalidInput(f"a schedule cannot be told to {action[:40]!r}", hint=hint)
     return request.done(notice, "schedule", name=name)
 
 
@@ -140,7 +131,6 @@ def _delete(request: Request, name: str) -> Response:
             "schedules",
             title=f"remove schedule {name}?",
             text="It is forgotten with its ledger; its jobs stay. One that code declares comes back by itself.",
-            action=request.url("schedule/action", name=name),
             hidden={"action": "rm"},
             destructive=True,
             button="remove it",

@@ -22,6 +22,7 @@ from holdfast.errors import HoldfastError
 from holdfast.errors.http import SlowDown, Unauthenticated
 from holdfast.store import Store
 from holdfast.store.access.credentials import AccessState
+from holdfast.web.request import address_of, path_of
 from holdfast.web.security import csrf
 from holdfast.web.security.sessions import CHALLENGE, COOKIE, Sessions
 from holdfast.web.settings import WebOptions
@@ -62,11 +63,8 @@ class FailedLogins:
             _, until = self._failures.get(address, (0, 0.0))
         left = until - time.monotonic()
         if left > 0:
-            raise SlowDown(
-                "too many wrong tokens from this address",
-                hint="Wait, then try with the right one.",
-                headers={"Retry-After": str(int(left) + 1)},
-            )
+            headers, hint = {"Retry-After": str(int(left) + 1)}, "Wait, then try with the right one."
+            raise SlowDown("too many wrong tokens from this address", hint=hint, headers=headers)
 
     def add(self, address: str) -> None:
         with self._lock:
@@ -106,9 +104,14 @@ class TokenVerifier:
         prefix, secret = fields
         credential = store.credentials.access_state(prefix)
         with self._address_locks[hash(place) % len(self._address_locks)]:
-            if not self._is_cached(credential, token):
+            digest = hashlib.sha256(token.encode()).hexdigest()
+            with self._lock:
+                cached = credential.hash is not None and self._verified.get(digest) == credential.hash
+            if not cached:
                 self._verify_secret(credential, secret, place)
-                self._cache(credential, token)
+                with self._lock:
+                    self._verified[digest] = credential.hash or ""
+                    _trim(self._verified)
         self._failed_logins.clear(place)
         return credential
 
@@ -119,15 +122,6 @@ class TokenVerifier:
         if not is_secret_of(secret, salt=salt, expected=expected) or credential.hash is None:
             self._failed_logins.add(place)
             raise Unauthenticated("this is no token of this store", headers=CHALLENGE)
-
-    def _is_cached(self, credential: AccessState, token: str) -> bool:
-        with self._lock:
-            return credential.hash is not None and self._verified.get(_digest(token)) == credential.hash
-
-    def _cache(self, credential: AccessState, token: str) -> None:
-        with self._lock:
-            self._verified[_digest(token)] = credential.hash or ""
-            _trim(self._verified)
 
     def note_use(self, store: Store, prefix: str) -> None:
         """Write the time of use to the store, in a thread: a reader must not wait for writers."""
@@ -154,10 +148,6 @@ def _trim(cache: OrderedDict[str, Any]) -> None:
         cache.popitem(last=False)
 
 
-def _digest(token: str) -> str:
-    return hashlib.sha256(token.encode()).hexdigest()
-
-
 class Authenticator:
     """Identifies callers. Each request reads the credential from the store, so that a revoked token fails at once."""
 
@@ -168,12 +158,7 @@ class Authenticator:
         self.sessions = Sessions(options.session)
 
     def identify(self, store: Store, connection: HTTPConnection) -> Caller:
-        """The caller of a request.
-
-        Raises:
-            Unauthenticated: The caller is unknown.
-            SlowDown: Too many wrong tokens came from this address.
-        """
+        """The caller of a request; Unauthenticated, or SlowDown after too many wrong tokens from its address."""
         headers, address = connection.headers, address_of(connection)
         if (person := self._by_proxy(headers, address)) is not None:
             return person
@@ -266,19 +251,3 @@ class AuthenticationMiddleware:
             csrf.check_form_token(expected, connection.headers.get("content-type", ""), body)
             receive = csrf.replay_body(body)
         await self._inner(scope, receive, send)
-
-
-def path_of(scope: Scope) -> str:
-    """The path below the one at which the site is mounted."""
-    path, root = str(scope["path"]), str(scope.get("root_path", ""))
-    return path[len(root) :] or "/" if root and path.startswith(root) else path
-
-
-def caller_of(scope: Scope) -> Caller:
-    """The caller that :class:`AuthenticationMiddleware` has identified."""
-    caller: Caller = scope["state"]["caller"]
-    return caller
-
-
-def address_of(connection: HTTPConnection) -> str | None:
-    return None if connection.client is None else connection.client.host

@@ -55,7 +55,6 @@ def check_form_token(expected: str, content_type: str, body: bytes) -> None:
 
 
 async def read_body(receive: Receive) -> bytes:
-    """Read the whole body of a request."""
     chunks = []
     while True:
         message = await receive()

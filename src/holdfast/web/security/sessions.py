@@ -1,4 +1,4 @@
-"""Sessions: signed cookies that stand for a token which was shown once."""
+"""Sessions: login and logout, and the signed cookies that stand for a token which was shown once."""
 
 from __future__ import annotations
 
@@ -9,10 +9,24 @@ import threading
 import time
 from collections import OrderedDict
 from datetime import timedelta
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl, quote, urlencode
 
-from holdfast.errors.http import Unauthenticated
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from holdfast.admin.actions.actions import Actions
+from holdfast.domain.access.roles import Via
+from holdfast.errors.http import HttpError, Unauthenticated
 from holdfast.store import Store
 from holdfast.store.access.credentials import AccessState
+from holdfast.web.errors import error_answer
+from holdfast.web.request import address_of, caller_of, render
+
+if TYPE_CHECKING:
+    from holdfast.web.app import Site
 
 COOKIE = "holdfast_session"
 #: Sessions whose logout this server remembers.
@@ -41,7 +55,6 @@ class Sessions:
         return self._secret
 
     def create(self, store: Store, prefix: str | None) -> str:
-        """A cookie for the token with this prefix."""
         expires = int(time.time() + self._lifetime.total_seconds())
         body = f"{prefix}.{expires}.{secrets.token_hex(8)}"
         return f"{body}.{signature(self.secret(store), 'session', body)}"
@@ -54,7 +67,8 @@ class Sessions:
             raise Unauthenticated("this session is none of ours", headers=CHALLENGE)
         prefix, expires, nonce = fields
         credential = store.credentials.access_state(prefix)
-        if credential.secret is None or not _is_signed(credential.secret, body, signed):
+        expected = "" if credential.secret is None else signature(credential.secret, "session", body)
+        if not expected or not hmac.compare_digest(expected.encode(), signed.encode("utf-8", "replace")):
             raise Unauthenticated("this session is none of ours", headers=CHALLENGE)
         if int(expires) < time.time():
             raise Unauthenticated("this session is over", headers=CHALLENGE)
@@ -79,5 +93,61 @@ def signature(secret: str, purpose: str, text: str) -> str:
     return hmac.new(secret.encode(), f"{purpose}:{text}".encode("utf-8", "replace"), hashlib.sha256).hexdigest()
 
 
-def _is_signed(secret: str, body: str, signed: str) -> bool:
-    return hmac.compare_digest(signature(secret, "session", body).encode(), signed.encode("utf-8", "replace"))
+def login_url(root: str, path: str, query: bytes) -> str:
+    """The address of the login page, which leads back to *path*."""
+    target = path + (f"?{query.decode('latin-1')}" if query else "")
+    return f"{root}/login?{urlencode({'next': target}, quote_via=quote)}"
+
+
+def routes(site: Site) -> list[BaseRoute]:
+    async def show(request: Request) -> Response:
+        return _page(request, request.query_params.get("next", ""))
+
+    async def login(request: Request) -> Response:
+        try:
+            form = dict(parse_qsl((await request.body()).decode("latin-1"), max_num_fields=20))
+        except ValueError:
+            raise HttpError("the form cannot be read", hint="Load the page again.") from None
+        return await run_in_threadpool(_login, site, request, form)
+
+    async def logout(request: Request) -> Response:
+        caller = caller_of(request.scope)
+        if caller.nonce:
+            site.authenticator.sessions.close(caller.nonce)
+        answer = RedirectResponse(f"{_root(request)}/login", 303)
+        answer.delete_cookie(COOKIE, path=_root(request) or "/")
+        return answer
+
+    post = ["POST"]
+    return [Route("/login", show), Route("/login", login, methods=post), Route("/logout", logout, methods=post)]
+
+
+def _login(site: Site, request: Request, form: dict[str, str]) -> Response:
+    try:
+        caller = site.authenticator.by_token(site.store, form.get("token", ""), address_of(request))
+    except HttpError as error:
+        status, failure, headers = error_answer(error)
+        return _page(request, form.get("next", ""), failure.message, status, headers)
+    Actions(site.app.store, actor=caller.name, via=Via.WEB).record("sign in", f"token={caller.name}")
+    answer = RedirectResponse(_root(request) + _local_path(form.get("next", "")), 303)
+    cookie, path = site.authenticator.sessions.create(site.store, caller.prefix), _root(request) or "/"
+    age, secure = int(site.options.session.total_seconds()), site.options.secure
+    answer.set_cookie(COOKIE, cookie, max_age=age, path=path, httponly=True, secure=secure, samesite="strict")
+    return answer
+
+
+def _local_path(target: str) -> str:
+    """The target if it is on this site, else ``/``: ``//elsewhere`` is another site."""
+    plain = target.startswith("/") and not target.startswith(("//", "/\\")) and target.isprintable()
+    return target if plain and "\\" not in target else "/"
+
+
+def _root(request: Request) -> str:
+    return str(request.scope.get("root_path", "")).rstrip("/")
+
+
+def _page(
+    request: Request, target: str, message: str = "", status: int = 200, headers: dict[str, str] | None = None
+) -> Response:
+    values = {"base": _root(request), "title": "Sign in", "message": message, "next": _local_path(target)}
+    return HTMLResponse(render("login.html", values), status, headers)

@@ -1,4 +1,4 @@
-"""Threads: reads do not wait for actions."""
+"""Requests: reads do not wait for actions."""
 
 from __future__ import annotations
 

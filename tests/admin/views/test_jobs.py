@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.admin.views.logs import find_log, mask_lines, read_log, search_log
+from holdfast.admin.views.jobs import find_log, mask_lines, read_log, search_log
 from tests.support.jobs import put
 
 SECRET = "hunter22-and-more"
