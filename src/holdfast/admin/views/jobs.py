@@ -31,7 +31,7 @@ JobView = msgspec.defstruct("JobView", _VIEW_FIELDS, frozen=True)
 
 
 class JobReport(Struct, frozen=True):
-    """One job: where it stands and why, its attempts, its hirecord."""
+    """One job: where it stands and why, its attempts, its history."""
 
     job: JobView  # type: ignore[valid-type]
     attempts: list[Attempt]
