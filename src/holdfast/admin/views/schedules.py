@@ -1,4 +1,4 @@
-"""Views of schedules and plans, with secrets mask_variables."""
+"""Views of schedules and plans, with secrets masked."""
 
 from __future__ import annotations
 

@@ -13,10 +13,9 @@ from holdfast.admin.actions.results import BackfilledPlans, Triggered
 from holdfast.admin.views.masking import Masks
 from holdfast.admin.views.schedules import Instant, PlanView, ScheduleView, instants, plan_view, schedule_view
 from holdfast.cli.command import CommandGroup, Items, command
-from holdfast.cli.schedules.definition import add, edit
-from holdfast.cli.schedules.text import print_schedule, schedule_table
+from holdfast.cli.schedules.definition import add, edit, print_schedule, show
 from holdfast.cli.session import CliSession
-from holdfast.cli.text import parse_when, stamp, table
+from holdfast.cli.text import age, parse_when, stamp, table
 from holdfast.domain.access.roles import Via
 from holdfast.domain.durations import as_duration
 from holdfast.domain.schedules.definition import Timing
@@ -64,14 +63,7 @@ def ls(session: CliSession) -> None:
     schedules, masks = session.actions.schedules.api, Masks(session.store)
     now = schedules.now()
     views = (schedule_view(each, now, secrets=masks.of_schedule(each)) for each in schedules.all())
-    session.output.items("schedules", views, schedule_table)
-
-
-@command("show", answers=ScheduleView)
-@click.argument("name")
-def show(session: CliSession, *, name: str) -> None:
-    """Show one schedule: its rule in words, its next plans, and what is wrong with it."""
-    print_schedule(session, session.actions.schedules.api.get(name))
+    session.output.items("schedules", views, _schedule_table)
 
 
 @command("pause", answers=ScheduleView, changes=True)
@@ -196,6 +188,20 @@ def _actions(session: CliSession, app: str | None) -> Actions:
     return Actions(loaded.store, actor=session.actor, via=Via.CLI, providers=loaded.providers)
 
 
+def _schedule_table(schedules: Iterable[ScheduleView]) -> Iterator[Line]:
+    return table(
+        ("NAME", "STATE", "EXPRESSION", "KIND", "NEXT", "FIRED", "NOTE"), (_schedule_row(each) for each in schedules)
+    )
+
+
+def _schedule_row(view: ScheduleView) -> list[str]:
+    when = age(view.next[0].utc) if view.next else ""
+    note = view.error or view.note or next((text for text in view.warnings if text.startswith("Due since")), "")
+    zone = (view.definition or {"when": {}})["when"].get("tz", "")
+    expression = f"{view.expression} {zone}".strip()
+    return [view.name, view.condition, expression, view.kind, when, f"{view.fired:,}", note]
+
+
 def _backfill_line(done: BackfilledPlans) -> str:
     action = "would be fired; nothing was" if done.dry_run else "fired"
     span = f" from {stamp(done.first)} to {stamp(done.last)}" if done.plans else ""
@@ -210,7 +216,7 @@ def _preview_lines(preview: Preview) -> Iterator[str]:
 
 
 def _history_table(plans: Iterable[PlanView]) -> Iterator[Line]:
-    return table(("PLAN", "SCOPE", "DECISION", "JOB", "STATE", "WHY"), (_plan_row(each) for each in plans))
+    return table(("PLAN", "SCOPE", "DECISION", "JOB", "STATE", "WHY"), map(_plan_row, plans))
 
 
 def _plan_row(each: PlanView) -> list[str]:

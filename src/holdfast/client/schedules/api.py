@@ -59,12 +59,7 @@ class Schedules:
         return self._store().schedules.create(name, definition, actor=self._actor)
 
     def update(
-        self,
-        name: str,
-        *,
-        kind: str | None = None,
-        expression: str | None = None,
-        **options: Unpack[ScheduleOptions],
+        self, name: str, *, kind: str | None = None, expression: str | None = None, **options: Unpack[ScheduleOptions]
     ) -> Schedule:
         """Change some fields of a schedule. With a new rule it continues from now and replays nothing.
 
@@ -125,13 +120,7 @@ class Schedules:
         return [fired.job_id for fired in self._fire(name, definition, plans, Origin.TRIGGER)]
 
     def backfill(
-        self,
-        name: str,
-        first: datetime,
-        last: datetime,
-        *,
-        scopes: Sequence[str] | None = None,
-        dry_run: bool = False,
+        self, name: str, first: datetime, last: datetime, *, scopes: Sequence[str] | None = None, dry_run: bool = False
     ) -> Backfilled:
         """Fire the plans of a span of the past, both ends included, that were not fired before.
 

@@ -10,8 +10,7 @@ from datetime import datetime, timedelta
 from holdfast.domain.durations import format_duration
 from holdfast.domain.schedules.cron import MACROS, Cron
 from holdfast.domain.schedules.definition import Timing
-from holdfast.domain.schedules.rule import LAST_YEAR, MICROSECOND, Calendar
-from holdfast.domain.schedules.zones import next_change, utc_offset
+from holdfast.domain.schedules.rule import LAST_YEAR, MICROSECOND, Calendar, next_change, utc_offset
 
 #: Up to this many times of a day are listed one by one.
 MAX_LISTED = 6

@@ -13,8 +13,7 @@ from holdfast.domain.jobs.dependencies import After, When
 from holdfast.domain.jobs.job import JobId, State
 from holdfast.domain.jobs.new_job import Actor, Enqueued, NewJob
 from holdfast.domain.schedules.decision import Skipped, SkipReason
-from holdfast.domain.schedules.overlap import Arrangement, Overlap, PlanStatus, Turn, arrange, plan_status
-from holdfast.domain.schedules.plan import Origin, Plan
+from holdfast.domain.schedules.plan import Arrangement, Origin, Overlap, Plan, PlanStatus, Turn, arrange, plan_status
 from holdfast.store.engine.operation import BulkInsert, Operation, Rows, query, read_now
 from holdfast.store.jobs import dependencies
 from holdfast.store.jobs.control import cancel_jobs
@@ -163,11 +162,7 @@ def _columns(items: Sequence[Struct], *names: str) -> dict[str, list[Any]]:
 
 
 def fire_plans(
-    fires: Sequence[PlanToFire],
-    overlaps: Mapping[str, Overlap],
-    drawn: list[JobId] | None,
-    origin: Origin,
-    actor: str,
+    fires: Sequence[PlanToFire], overlaps: Mapping[str, Overlap], drawn: list[JobId] | None, origin: Origin, actor: str
 ) -> Operation[tuple[list[FiredPlan], list[Plan]]]:
     """Fire plans of locked schedules. Returns the fired plans, and the plans that overlap skipped.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from time import perf_counter
 
 from msgspec import Struct
@@ -20,7 +20,6 @@ from holdfast.store import Store
 from holdfast.store.schedules.firing import Advance, AdvanceResult, PlanToFire
 from holdfast.store.schedules.schedules import DueSchedule
 from holdfast.worker import clock
-from holdfast.worker.schedules.clock_check import ClockCheck
 from holdfast.worker.schedules.ping import ping_request
 from holdfast.worker.schedules.scopes import ScopeProviders
 from holdfast.worker.service import TickResult
@@ -37,6 +36,10 @@ RELEASE_INTERVAL_S = 5.0
 BATCH_SIZE = 1000
 #: About the most plans of one schedule in one decision: with many scopes, fewer times are taken at once.
 MAX_PLANS = 5000
+#: A clock that gains more than this on the monotonic clock has jumped.
+MAX_GAIN = timedelta(minutes=5)
+#: A clock that has jumped is trusted again after it has kept its new time for this long.
+PROBATION_S = 60.0
 
 
 class Planner:
@@ -209,3 +212,32 @@ def _batches(advances: Sequence[Advance]) -> Iterator[list[Advance]]:
         size += len(each.fire)
     if batch:
         yield batch
+
+
+class ClockCheck:
+    """Compares the store's clock with the worker's monotonic clock.
+
+    A clock that is set back is harmless, because cursors never move back. A clock that jumps ahead, if only for a
+    short time, would fire plans long before they are due.
+    """
+
+    def __init__(self) -> None:
+        self._trusted: tuple[datetime, float] | None = None
+        self._jumped_at: float | None = None
+
+    def trusts(self, now: datetime, at: float) -> bool:
+        """Return whether plans may be decided by the store's time *now*; *at* is the monotonic time, in seconds."""
+        if self._trusted is None:
+            self._trusted = now, at
+            return True
+        ahead = (now - self._trusted[0]) - timedelta(seconds=at - self._trusted[1])
+        if ahead <= MAX_GAIN:
+            self._trusted, self._jumped_at = (now, at), None
+            return True
+        if self._jumped_at is None:
+            self._jumped_at = at
+            log.warning("the store's clock has leapt ahead by %s: nothing is planned until it has kept its time", ahead)
+        if at - self._jumped_at < PROBATION_S:
+            return False
+        self._trusted, self._jumped_at = (now, at), None
+        return True
