@@ -137,9 +137,8 @@ class Schedules:
         times = backfilled(definition, first, last, limit=MAX_BACKFILL)
         plans = [Plan(name, time, scope) for scope in self._scopes(definition, scopes) for time in times]
         if len(plans) > MAX_BACKFILL:
-            raise InvalidInput(
-                f"a backfill of {len(plans):,} plans", hint=f"At most {MAX_BACKFILL:,} at a time: do it in parts."
-            )
+            hint = f"At most {MAX_BACKFILL:,} at a time: do it in parts."
+            raise InvalidInput(f"a backfill of {len(plans):,} plans", hint=hint)
         if dry_run:
             self._store().kinds.get(definition.kind)
             known = self._store().plans.known(plans)

@@ -60,9 +60,8 @@ class Timing(Struct, frozen=True, kw_only=True, omit_defaults=True):
         for name, longest in LONGEST.items():
             if not timedelta(0) <= getattr(self, name) <= longest:
                 raise InvalidInput(f"a {name} takes at most {longest.days} days, not {getattr(self, name)}")
-        for timestamp in (self.start, self.end):
-            if timestamp is not None:
-                checked_timestamp(timestamp)
+        for timestamp in filter(None, (self.start, self.end)):
+            checked_timestamp(timestamp)
         if self.start is not None and self.end is not None and self.end <= self.start:
             raise InvalidInput("a schedule ends after it starts")
         if self.runs is not None and not 1 <= self.runs < 2**31:
@@ -82,18 +81,14 @@ class Timing(Struct, frozen=True, kw_only=True, omit_defaults=True):
         timing = cls(cron=expression.strip() if every is None else None, every=every, **options)
         rule, start, end = timing.rule(), timing.start, timing.end
         if start is not None and end is not None and rule.next_after(start - MICROSECOND) > end:
-            raise NeverFires(
-                f"{expression[:100]!r} has no plan between its start and its end", hint="Take a later end."
-            )
+            message = f"{expression[:100]!r} has no plan between its start and its end"
+            raise NeverFires(message, hint="Take a later end.")
         return timing
 
     @property
     def expression(self) -> str:
         """The rule as people write it."""
-        if self.cron is not None:
-            return self.cron
-        assert self.every is not None
-        return f"every {format_exact_duration(self.every)}"
+        return f"every {format_exact_duration(self.every)}" if self.every is not None else self.cron or ""
 
     @property
     def effective_overlap(self) -> Overlap:
@@ -176,10 +171,7 @@ class Definition(Timing, frozen=True, kw_only=True, omit_defaults=True):
 @lru_cache(maxsize=100_000)
 def load_definition(text: str) -> Definition:
     """Decode :meth:`Definition.dumps`. Cached, because planners read the same definitions again and again."""
-    return _decoder.decode(text)
-
-
-_decoder = msgspec.json.Decoder(Definition)
+    return msgspec.json.decode(text, type=Definition)
 
 
 def _check_url(url: str) -> None:

@@ -10,7 +10,6 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import Protocol
 from zoneinfo import ZoneInfo
 
 from holdfast.domain.schedules.cron import HORIZON_YEARS, Cron
@@ -27,20 +26,11 @@ FIRST_YEAR, LAST_YEAR = 1900, 8999
 def checked_timestamp(timestamp: datetime) -> datetime:
     """Return *timestamp* in UTC if a schedule can use it."""
     if not isinstance(timestamp, datetime) or timestamp.tzinfo is None:
-        raise InvalidInput(
-            f"{timestamp!r} is no moment", hint="Use an aware datetime: datetime(2030, 1, 1, tzinfo=UTC)."
-        )
+        hint = "Use an aware datetime: datetime(2030, 1, 1, tzinfo=UTC)."
+        raise InvalidInput(f"{timestamp!r} is no moment", hint=hint)
     if not FIRST_YEAR <= timestamp.year <= LAST_YEAR:
         raise InvalidInput(f"the year {timestamp.year} is too far away", hint=f"Take {FIRST_YEAR} to {LAST_YEAR}.")
     return timestamp.astimezone(UTC)
-
-
-class Rule(Protocol):
-    """A series of instants."""
-
-    def next_after(self, instant: datetime) -> datetime: ...
-
-    def previous_before(self, instant: datetime) -> datetime: ...
 
 
 def between(rule: Rule, first: datetime, last: datetime) -> Iterator[datetime]:
@@ -167,6 +157,9 @@ class Calendar:
         return NeverFires(f"{self.cron.expression!r} never fires in {self.zone.key}: the clocks skip it")
 
 
+Rule = Interval | Calendar
+
+
 def _round_up(wall: datetime) -> datetime:
     """Return the next whole second."""
     return wall.replace(microsecond=0) + SECOND if wall.microsecond else wall
@@ -188,8 +181,7 @@ def next_change(zone: ZoneInfo, instant: datetime) -> datetime:
     """Return the first clock change after *instant*, or an instant beyond the horizon if there is none."""
     for year in range(instant.year, instant.year + HORIZON_YEARS):
         changes = clock_changes(zone, year)
-        index = bisect_right(changes, instant)
-        if index < len(changes):
+        if (index := bisect_right(changes, instant)) < len(changes):
             return changes[index]
     return datetime(instant.year + HORIZON_YEARS, 1, 1, tzinfo=UTC)
 
@@ -198,8 +190,7 @@ def last_change(zone: ZoneInfo, instant: datetime) -> datetime:
     """Return the last clock change before *instant*, or an instant beyond the horizon if there is none."""
     for year in range(instant.year, instant.year - HORIZON_YEARS, -1):
         changes = clock_changes(zone, year)
-        index = bisect_left(changes, instant)
-        if index:
+        if index := bisect_left(changes, instant):
             return changes[index - 1]
     return datetime(instant.year - HORIZON_YEARS, 1, 1, tzinfo=UTC)
 

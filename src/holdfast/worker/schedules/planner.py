@@ -65,7 +65,9 @@ class Planner:
     def tick(self) -> TickResult:
         """Decide on one batch of schedules."""
         began = perf_counter()
-        self._release()
+        if clock.now() >= self._release_at:
+            self._release_at = clock.now() + RELEASE_INTERVAL_S
+            self._store.plans.release()
         due = self._store.schedules.due(providers=self._providers.names, limit=BATCH_SIZE)
         if not self._clock_check.trusts(due.now, clock.now()):
             return TickResult(1.0)
@@ -83,13 +85,6 @@ class Planner:
         """Tick at once: a schedule may have been created or changed."""
         self.wake.set()
 
-    def _release(self) -> None:
-        if clock.now() >= self._release_at:
-            self._release_at = clock.now() + RELEASE_INTERVAL_S
-            self._store.plans.release()
-
-    # -- one schedule ------------------------------------------------------------------------
-
     def _try(self, schedule: DueSchedule, tick: _Tick) -> Advance | None:
         """Decide on one schedule; None: its scopes are not known yet, or it cannot be planned."""
         try:
@@ -104,18 +99,15 @@ class Planner:
         definition = load_definition(schedule.definition)
         rule = definition.rule()
         decision = decide(definition, rule, schedule.cursor, tick.now, fired=schedule.fired)
-        valid: Sequence[str] = ()
-        invalid: Sequence[str] = ()
-        if decision.fire:
-            scopes = self._scopes(definition, schedule, tick)
-            if scopes is None:
-                return None
-            valid, invalid = checked_scopes(scopes)
-            if len(decision.fire) * len(valid) > MAX_PLANS:
-                cap = max(1, MAX_PLANS // len(valid))
-                decision = decide(definition, rule, schedule.cursor, tick.now, fired=schedule.fired, cap=cap)
-            if definition.kind not in tick.kinds:
-                tick.kinds[definition.kind] = self._store.kinds.get(definition.kind)
+        scopes = self._scopes(definition, schedule, tick) if decision.fire else ()
+        if scopes is None:
+            return None
+        valid, invalid = checked_scopes(scopes)
+        if len(decision.fire) * len(valid) > MAX_PLANS:
+            cap = max(1, MAX_PLANS // len(valid))
+            decision = decide(definition, rule, schedule.cursor, tick.now, fired=schedule.fired, cap=cap)
+        if decision.fire and definition.kind not in tick.kinds:
+            tick.kinds[definition.kind] = self._store.kinds.get(definition.kind)
         plans = [Plan(schedule.name, time, scope) for time in decision.fire for scope in valid]
         return Advance(
             name=schedule.name,
@@ -140,8 +132,6 @@ class Planner:
         text = f"{type(error).__name__}: {error}" if unexpected else str(error)
         self._store.schedules.record_failure(schedule, text)
 
-    # -- many schedules ----------------------------------------------------------------------
-
     def _apply(self, advances: Sequence[Advance], schedules: Sequence[DueSchedule]) -> AdvanceResult:
         """Apply decisions together; if that fails, one by one, so that only the faulty schedule is delayed."""
         try:
@@ -156,14 +146,11 @@ class Planner:
             (name,) = (each.name for each in advances)
             self._record_failure(next(each for each in schedules if each.name == name), error)
             return AdvanceResult([name], 0, {})
-        self._count(result)
-        return result
-
-    def _count(self, result: AdvanceResult) -> None:
         self._counts.plans["fired"] += result.fired
         for reason, count in result.skipped.items():
             self._counts.plans["skipped"] += count
             self._counts.missed[reason] += count
+        return result
 
 
 class _Tick(Struct, frozen=True):
