@@ -363,7 +363,7 @@ def test_a_schedule_locked_by_another_planner_is_left_to_it(app, monkeypatch):
     declare(app)
     one = planner(app)
     monkeypatch.setattr(app.store.plans, "advance", lambda advances: AdvanceResult([], 0, {}))
-    assert one.tick().rest == 0.2
+    assert one.tick().next_in == 0.2
 
 
 def test_the_planner_waits_until_the_clock_is_trusted(app, clock):

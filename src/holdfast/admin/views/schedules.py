@@ -74,16 +74,9 @@ def schedule_view(
     try:
         definition = schedule.defined
     except (msgspec.DecodeError, HoldfastError) as error:
-        words = "its definition cannot be read"
-        blank: dict[str, Any] = {
-            "kind": "",
-            "expression": "",
-            "words": words,
-            "next": [],
-            "definition": None,
-            "warnings": [],
-        }
-        return _view(schedule, condition=Condition.FAILING, error=schedule.error or str(error), **blank)
+        blank: dict[str, Any] = {"kind": "", "expression": "", "next": [], "definition": None, "warnings": []}
+        blank |= {"words": "its definition cannot be read", "error": schedule.error or str(error)}
+        return _view(schedule, condition=Condition.FAILING, **blank)
     idle = schedule.condition in (Condition.PAUSED, Condition.OVER)
     times = [] if idle else upcoming(definition, max(now, schedule.cursor or now), plans)
     return _view(

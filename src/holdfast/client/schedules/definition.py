@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, ParamSpec, TypedDict, TypeVar, assert_never
+from typing import TYPE_CHECKING, Any, ParamSpec, TypedDict, TypeVar
 
 from msgspec import structs
 
@@ -35,6 +35,12 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 log = logging.getLogger("holdfast")
+
+#: The declarations without effect.
+WARNINGS = {
+    DeclarationResult.OLDER: "schedule %r stays as newer code has declared it",
+    DeclarationResult.TAKEN: "schedule %r was made by a person, and stays as it is: rename one of the two",
+}
 
 
 class ScheduleOptions(TypedDict, total=False):
@@ -136,21 +142,14 @@ def _payload(value: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _CONVERTERS: dict[str, Callable[[Any], Any]] = {
-    "phase": as_duration,
+    **dict.fromkeys(("phase", "window", "delay", "jitter"), as_duration),
+    **dict.fromkeys(("start", "end"), _optional(checked_timestamp)),
     "catch_up": _choice(CatchUp, "catch_up"),
-    "window": as_duration,
     "overlap": _optional(_choice(Overlap, "overlap")),
-    "delay": as_duration,
-    "jitter": as_duration,
-    "start": _optional(checked_timestamp),
-    "end": _optional(checked_timestamp),
     "runs": _optional(_runs),
     "payload": _payload,
     "scopes": _scopes,
 }
-
-
-# -- declarations ----------------------------------------------------------------------------
 
 
 class ScheduleRegistry:
@@ -160,12 +159,8 @@ class ScheduleRegistry:
         self._store = store
         self._declarations: dict[str, Declaration] = {}
         self._is_stored = True
-        self._providers: dict[str, Provider] = {}
-
-    @property
-    def providers(self) -> Mapping[str, Provider]:
-        """The scope functions by name."""
-        return self._providers
+        #: The scope functions by name.
+        self.providers: dict[str, Provider] = {}
 
     @property
     def schedules(self) -> Schedules:
@@ -173,7 +168,7 @@ class ScheduleRegistry:
         from holdfast.client.schedules.api import Schedules
 
         self.declare()
-        return Schedules(self._store, self._providers, actor=Actor.CLIENT)
+        return Schedules(self._store, self.providers, actor=Actor.CLIENT)
 
     def decorator(
         self, expression: str, name: str | None, version: int, options: Mapping[str, Any]
@@ -202,15 +197,15 @@ class ScheduleRegistry:
         if callable(scopes):
             self.add_provider(schedule, scopes)
             return {"scopes": schedule}
-        if isinstance(scopes, str) and scopes not in self._providers:
+        if isinstance(scopes, str) and scopes not in self.providers:
             raise InvalidInput(f"no function for scopes is called {scopes!r}", hint="Declare it with @app.scopes().")
         return {"scopes": scopes}
 
     def add_provider(self, name: str, function: Provider) -> None:
         """Register a scope function."""
-        if checked_name(name, label="the name") in self._providers:
+        if checked_name(name, label="the name") in self.providers:
             raise InvalidKind(f"two functions for scopes are called {name!r}", hint="Give one of them another name.")
-        self._providers[name] = function
+        self.providers[name] = function
 
     def declare(self) -> dict[str, DeclarationResult]:
         """Store the declarations, unless this store has them already."""
@@ -219,15 +214,8 @@ class ScheduleRegistry:
         results = self._store().schedules.declare(list(self._declarations.values()), actor=Actor.CLIENT)
         self._is_stored = True
         for name, result in results.items():
-            match result:
-                case DeclarationResult.OLDER:
-                    log.warning("schedule %r stays as newer code has declared it", name)
-                case DeclarationResult.TAKEN:
-                    log.warning("schedule %r was made by a person, and stays as it is: rename one of the two", name)
-                case DeclarationResult.MADE | DeclarationResult.SAME | DeclarationResult.CHANGED:
-                    pass
-                case _:
-                    assert_never(result)
+            if result in WARNINGS:
+                log.warning(WARNINGS[result], name)
         return results
 
     def reset(self) -> None:

@@ -97,8 +97,6 @@ class Calendar:
                 return previous
         return self._last_time(instant) if self.cron.fixed else self._last_beat(instant)
 
-    # -- times of day ----------------------------------------------------------------------
-
     def _next_time(self, instant: datetime) -> datetime:
         wall = instant.astimezone(self.zone).replace(tzinfo=None, fold=0)
         while True:
@@ -124,8 +122,6 @@ class Calendar:
         if before >= after:
             return (wall - before).replace(tzinfo=UTC)
         return next_change(self.zone, (wall - after).replace(tzinfo=UTC))
-
-    # -- rhythms ---------------------------------------------------------------------------
 
     def _next_beat(self, instant: datetime) -> datetime:
         """Search span by span: between two clock changes, the wall clock moves as time does."""
