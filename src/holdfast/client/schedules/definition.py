@@ -89,7 +89,6 @@ def changed_definition(
 
 
 def _fields(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert options to the fields of a definition."""
     known = list(ScheduleOptions.__annotations__)
     for name in options.keys() - set(known):
         near = nearest_name(name, known)
@@ -224,7 +223,6 @@ class ScheduleRegistry:
 
 
 def _check_payload(kind: Kind, plan: Plan, payload: Mapping[str, Any]) -> None:
-    """Refuse a payload that does not fit the handler's parameters."""
     if kind.plan in payload:
         raise InvalidPayload(f"the parameter {kind.plan!r} is given its plan", hint="Leave it out of the payload.")
     try:

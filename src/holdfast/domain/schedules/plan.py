@@ -88,10 +88,6 @@ def plan_status(state: State | None, attempts: int) -> PlanStatus:
             assert_never(state)
 
 
-#: The jobs of earlier plans of one scope, by status, oldest first.
-EarlierJobs = Mapping[PlanStatus, Sequence[JobId]]
-
-
 class Turn(StrEnum):
     """What a new plan does: start, wait for the plan before it, or be skipped."""
 
@@ -111,8 +107,8 @@ class Arrangement(Struct, frozen=True):
     cancel: Sequence[JobId] = ()
 
 
-def arrange(overlap: Overlap, earlier: EarlierJobs, count: int) -> Arrangement:
-    """Decide the turns of *count* new plans of one scope, given the *earlier* ones."""
+def arrange(overlap: Overlap, earlier: Mapping[PlanStatus, Sequence[JobId]], count: int) -> Arrangement:
+    """Decide the turns of *count* new plans of one scope, given the jobs of *earlier* ones, oldest first."""
     running, queued = earlier.get(PlanStatus.RUNNING, []), earlier.get(PlanStatus.QUEUED, [])
     tail = queued[-1:] or running
     match overlap:

@@ -157,7 +157,6 @@ Rule = Interval | Calendar
 
 
 def _round_up(wall: datetime) -> datetime:
-    """Return the next whole second."""
     return wall.replace(microsecond=0) + SECOND if wall.microsecond else wall
 
 

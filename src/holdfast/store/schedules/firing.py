@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, assert_never
@@ -97,10 +97,8 @@ def advance(advances: Sequence[Advance], drawn: list[JobId] | None) -> Operation
     for plan in overlapped:
         skips[plan.schedule].append(Skipped(plan.time, plan.time, 1, SkipReason.OVERLAP, plan.scope))
     skipped = yield from write_skips(skips)
-    times: dict[str, set[datetime]] = defaultdict(set)
-    for each in fired:
-        times[each.schedule].add(each.time)
-    totals = [fired_before[each.name] + len(times[each.name]) for each in current]
+    times = Counter(name for name, _ in {(each.schedule, each.time) for each in fired})
+    totals = [fired_before[each.name] + times[each.name] for each in current]
     over = [each.runs is not None and total >= each.runs for each, total in zip(current, totals, strict=True)]
     next_at = [None if is_over else each.next_at for each, is_over in zip(current, over, strict=True)]
     columns = Rows(**_columns(current, "name", "cursor"), next_at=next_at, fired=totals)

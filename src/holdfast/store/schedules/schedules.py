@@ -149,13 +149,10 @@ class ScheduleStore(Noun):
 
     def all(self) -> Iterator[Schedule]:
         """Yield all schedules by name, page by page."""
-        after = ""
-        while True:
-            page = self.page(after=after, limit=PAGE_SIZE)
+        page = self.page(limit=PAGE_SIZE)
+        while page:
             yield from page
-            if len(page) < PAGE_SIZE:
-                return
-            after = page[-1].name
+            page = self.page(after=page[-1].name, limit=PAGE_SIZE) if len(page) == PAGE_SIZE else []
 
     def page(self, *, after: str = "", limit: int = 50) -> list[Schedule]:
         """Return up to *limit* schedules whose names sort after *after*."""

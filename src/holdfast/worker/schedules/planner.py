@@ -40,6 +40,7 @@ MAX_PLANS = 5000
 MAX_GAIN = timedelta(minutes=5)
 #: A clock that has jumped is trusted again after it has kept its new time for this long.
 PROBATION_S = 60.0
+JUMPED = "the store's clock has leapt ahead by %s: nothing is planned until it has kept its time"
 
 
 class Planner:
@@ -214,17 +215,13 @@ class ClockCheck:
 
     def trusts(self, now: datetime, at: float) -> bool:
         """Return whether plans may be decided by the store's time *now*; *at* is the monotonic time, in seconds."""
-        if self._trusted is None:
-            self._trusted = now, at
-            return True
-        ahead = (now - self._trusted[0]) - timedelta(seconds=at - self._trusted[1])
-        if ahead <= MAX_GAIN:
-            self._trusted, self._jumped_at = (now, at), None
-            return True
-        if self._jumped_at is None:
-            self._jumped_at = at
-            log.warning("the store's clock has leapt ahead by %s: nothing is planned until it has kept its time", ahead)
-        if at - self._jumped_at < PROBATION_S:
-            return False
+        trusted_now, trusted_at = self._trusted or (now, at)
+        ahead = (now - trusted_now) - timedelta(seconds=at - trusted_at)
+        if ahead > MAX_GAIN:
+            if self._jumped_at is None:
+                self._jumped_at = at
+                log.warning(JUMPED, ahead)
+            if at - self._jumped_at < PROBATION_S:
+                return False
         self._trusted, self._jumped_at = (now, at), None
         return True
