@@ -130,12 +130,8 @@ def _schedule_lines(view: ScheduleView) -> Iterator[str]:
     yield f"  {'kind':9} {view.kind}"
     for name, value in _options_in_use(view.definition) if view.definition else ():
         yield f"  {name:9} {value}"
-    optional = {
-        "fired": f"{view.fired:,}",
-        "decided": stamp(view.decided_until),
-        "note": view.note,
-        "error": view.error,
-    }
+    decided = stamp(view.decided_until)
+    optional = {"fired": f"{view.fired:,}", "decided": decided, "note": view.note, "error": view.error}
     for name, text in optional.items():
         if text:
             yield f"  {name:9} {text}"

@@ -125,10 +125,8 @@ def _runs(value: int) -> int:
 def _scopes(value: Sequence[str] | str | Callable[[], Any] | None) -> tuple[str, ...] | str:
     if callable(value):
         raise InvalidInput("a function for scopes has a name here", hint="Declare it with @app.scopes().")
-    if value is None:
-        return ()
-    if isinstance(value, str):
-        return value
+    if value is None or isinstance(value, str):
+        return () if value is None else value
     if not isinstance(value, Sequence) or not value:
         raise InvalidInput(f"scopes are a list of at least one text, not {value!r}")
     return tuple(value)

@@ -120,9 +120,8 @@ class Cron:
     def before(self, timestamp: datetime) -> datetime:
         """Return the last matching time before *timestamp*, to the second."""
         year, month, day = timestamp.year, timestamp.month, timestamp.day
-        time = None
-        if self._has_month[month] and day in self.days_of(year, month):
-            time = self._time_before(timestamp.hour, timestamp.minute, timestamp.second)
+        matches = self._has_month[month] and day in self.days_of(year, month)
+        time = self._time_before(timestamp.hour, timestamp.minute, timestamp.second) if matches else None
         if time is None:
             year, month, day = self._day_before(year, month, day)
             time = (self.hours[-1], self.minutes[-1], self.seconds[-1])
@@ -140,8 +139,7 @@ class Cron:
     def _day_after(self, year: int, month: int, day: int) -> tuple[int, int, int]:
         if month in self.months:
             days = self.days_of(year, month)
-            index = bisect_right(days, day)
-            if index < len(days):
+            if (index := bisect_right(days, day)) < len(days):
                 return year, month, days[index]
         horizon = year + HORIZON_YEARS
         while year <= horizon:
@@ -175,9 +173,6 @@ def _followers(values: Sequence[int], size: int) -> list[int | None]:
     return [next((value for value in values if value > number), None) for number in range(size)]
 
 
-# -- parsing -------------------------------------------------------------------------------
-
-
 def _split_fields(expression: str) -> list[re.Match[str]]:
     lowered = expression.strip().lower()
     expanded = MACROS.get(lowered, lowered)
@@ -207,13 +202,11 @@ def _parts(written: re.Match[str]) -> Iterator[tuple[str, int]]:
 def _range(field: _Field, part: str, position: int) -> set[int]:
     """Return the values of one part of a field; both 0 and 7 are Sunday."""
     match = _PART.fullmatch(part)
-    if match is None:
+    if match is None or (match[1] == "*" and match[2] is not None):
         raise _invalid(field, part, position)
     begin, end, step = match.groups()
     low = field.first if begin == "*" else _number(field, begin, position)
     if begin == "*":
-        if end is not None:
-            raise _invalid(field, part, position)
         high = 6 if field.last == 7 else field.last
     elif end is None:
         high = field.last if step else low

@@ -128,10 +128,8 @@ def backfilled(timing: Timing, first: datetime, last: datetime, *, limit: int = 
 
 def _clip(timing: Timing, first: datetime, last: datetime) -> tuple[datetime, datetime]:
     """Return the part of a span between the start and the end of the schedule."""
-    return (
-        first if timing.start is None else max(first, timing.start),
-        last if timing.end is None else min(last, timing.end),
-    )
+    since = first if timing.start is None else max(first, timing.start)
+    return since, last if timing.end is None else min(last, timing.end)
 
 
 # -- changes by people -----------------------------------------------------------------------

@@ -20,7 +20,6 @@ from holdfast.domain.schedules.rule import MICROSECOND, Calendar, Interval, Rule
 from holdfast.domain.sizes import checked_number
 from holdfast.errors import InvalidExpression, InvalidInput, NeverFires
 
-DEFAULT_WINDOW = timedelta(hours=24)
 #: The longest duration that each option accepts.
 LONGEST = {"window": timedelta(days=366), "delay": timedelta(days=31), "jitter": timedelta(days=1)}
 #: The kind of the jobs that ping, and its secret fields: a URL lets its holder report a success.
@@ -46,7 +45,7 @@ class Timing(Struct, frozen=True, kw_only=True, omit_defaults=True):
     every: timedelta | None = None
     phase: timedelta = timedelta(0)
     catch_up: CatchUp = CatchUp.LATEST
-    window: timedelta = DEFAULT_WINDOW
+    window: timedelta = timedelta(hours=24)
     overlap: Overlap | None = None
     delay: timedelta = timedelta(0)
     jitter: timedelta = timedelta(0)
@@ -102,10 +101,8 @@ class Timing(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return Interval(self.every, self.phase) if self.every is not None else _calendar(self.cron or "", self.tz)
 
 
-@lru_cache(maxsize=10_000)
-def _calendar(expression: str, zone: str) -> Calendar:
-    """Cache compiled rules: many schedules share one, and planners read each of them repeatedly."""
-    return Calendar(expression, zone)
+#: Compiled rules are cached: many schedules share one, and planners read each of them repeatedly.
+_calendar = lru_cache(maxsize=10_000)(Calendar)
 
 
 def _parse_interval(text: str) -> timedelta:

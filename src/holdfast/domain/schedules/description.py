@@ -51,9 +51,6 @@ def upcoming(timing: Timing, after: datetime, count: int) -> list[datetime]:
     return times
 
 
-# -- descriptions ----------------------------------------------------------------------------
-
-
 def _times(cron: Cron) -> str:
     times = _minutes_and_hours(cron)
     return times if cron.seconds == (0,) else f"{_beat(cron.seconds, 60, 'second')} of {times}"
@@ -140,9 +137,6 @@ def _length(every: timedelta) -> str:
     return format_duration(every)
 
 
-# -- warnings --------------------------------------------------------------------------------
-
-
 def _uneven_interval(timing: Timing) -> Iterator[str]:
     every = timing.every or timedelta(0)
     if every > timedelta(hours=1) and timedelta(days=1) % every and every % timedelta(days=1):
@@ -219,10 +213,6 @@ def _some(times: set[str]) -> str:
 
 
 def _times_between(cron: Cron, first: datetime, length: timedelta) -> Iterable[str]:
-    if length > timedelta(hours=3):
-        return
-    for hour in cron.hours:
-        for minute in cron.minutes:
-            wall = first.replace(hour=hour, minute=minute, second=0)
-            if first <= wall < first + length:
-                yield f"{hour:02}:{minute:02}"
+    if length <= timedelta(hours=3):
+        walls = (first.replace(hour=hour, minute=minute, second=0) for hour in cron.hours for minute in cron.minutes)
+        yield from (f"{wall:%H:%M}" for wall in walls if first <= wall < first + length)

@@ -50,16 +50,13 @@ class Interval:
             raise InvalidExpression("an interval takes at least a second, in whole seconds", hint=hint, position=0)
         if not timedelta(0) <= phase < every or phase % SECOND:
             raise InvalidInput(f"a phase lies between 0 and the interval of {every}, in whole seconds, not {phase}")
-        self.every = every
-        self.phase = phase
+        self._every, self._origin = every, EPOCH + phase
 
     def next_after(self, instant: datetime) -> datetime:
-        origin = EPOCH + self.phase
-        return origin + ((instant - origin) // self.every + 1) * self.every
+        return self._origin + ((instant - self._origin) // self._every + 1) * self._every
 
     def previous_before(self, instant: datetime) -> datetime:
-        origin = EPOCH + self.phase
-        return origin - ((origin - instant) // self.every + 1) * self.every
+        return self._origin - ((self._origin - instant) // self._every + 1) * self._every
 
 
 class Calendar:

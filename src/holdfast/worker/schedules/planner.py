@@ -79,8 +79,7 @@ class Planner:
         rest = POLL_INTERVAL_S if due.next_in is None else min(POLL_INTERVAL_S, max(0.0, due.next_in.total_seconds()))
         if due.schedules:
             rest = 0.0 if any(result.moved for result in results) else RETRY_INTERVAL_S
-        fired = sum(result.fired for result in results)
-        return TickResult(rest, considered=len(due.schedules), processed=fired)
+        return TickResult(rest, considered=len(due.schedules), processed=sum(result.fired for result in results))
 
     def on_notify(self) -> None:
         """Tick at once: a schedule may have been created or changed."""
