@@ -102,7 +102,6 @@ def show(session: CliSession, *, name: str) -> None:
 
 
 def _set_options(options: dict[str, Any]) -> Any:
-    """Return the options of the command line as a definition expects them."""
     chosen = {name: value for name, value in options.items() if value is not None and value != ()}
     if "scopes_from" in chosen:
         if "scopes" in chosen:
@@ -119,7 +118,6 @@ def _set_options(options: dict[str, Any]) -> Any:
 
 
 def print_schedule(session: CliSession, schedule: Schedule) -> None:
-    """Print the view of one schedule."""
     view = schedule_view(schedule, session.store.schedules.now(), secrets=Masks(session.store).of_schedule(schedule))
     session.output.value(view, lambda: _schedule_lines(view))
 

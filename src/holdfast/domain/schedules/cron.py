@@ -187,7 +187,6 @@ def _split_fields(expression: str) -> list[re.Match[str]]:
 
 
 def _values(field: _Field, written: re.Match[str]) -> tuple[int, ...]:
-    """Return the values that a field names, in order."""
     return tuple(sorted({value for part, position in _parts(written) for value in _range(field, part, position)}))
 
 

@@ -193,7 +193,6 @@ def _overlap_by_origin(overlap: Overlap, origin: Origin) -> Overlap:
 def _write_plans(
     placed: Sequence[_PlacedPlan], overlaps: Mapping[str, Overlap], ids: list[JobId], origin: Origin, actor: str
 ) -> Operation[list[FiredPlan]]:
-    """Insert the jobs of plans and their rows in the ledger."""
     requests = [each.fire.request for each in placed]
     check_requests(requests)
     now = yield from read_now()
