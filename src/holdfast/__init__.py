@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from holdfast.domain.jobs.selector import Selector
     from holdfast.domain.jobs.why import WhyReason
     from holdfast.domain.schedules.definition import Condition, DeclarationResult, Definition, Schedule
-    from holdfast.domain.schedules.overlap import Overlap
-    from holdfast.domain.schedules.plan import Plan
+    from holdfast.domain.schedules.plan import Overlap, Plan
     from holdfast.errors import HoldfastError
     from holdfast.options import BatchArguments
     from holdfast.store import Store
@@ -115,7 +114,6 @@ __all__ = [
 
 #: The names of each module; a name is imported when it is first used, so that `import holdfast` is quick.
 _NAMES = {
-    "holdfast.domain.schedules.overlap": ("Overlap",),
     "holdfast.app": ("Holdfast",),
     "holdfast.client.batches.function": ("BoundFunction", "UnitFunction"),
     "holdfast.client.batches.inbox": ("Inbox", "InboxResult"),
@@ -139,7 +137,7 @@ _NAMES = {
     "holdfast.domain.jobs.selector": ("Selector",),
     "holdfast.domain.jobs.why": ("WhyReason",),
     "holdfast.domain.schedules.definition": ("Condition", "DeclarationResult", "Definition", "Schedule"),
-    "holdfast.domain.schedules.plan": ("Plan",),
+    "holdfast.domain.schedules.plan": ("Overlap", "Plan"),
     "holdfast.errors": ("HoldfastError",),
     "holdfast.options": ("BatchArguments",),
     "holdfast.store": ("Store",),

@@ -11,8 +11,7 @@ from holdfast.client.jobs import kind_options
 from holdfast.client.jobs.handler import Enqueuer, Handler
 from holdfast.client.jobs.job_ref import JobRef
 from holdfast.client.jobs.registry import KindRegistry
-from holdfast.client.schedules.definition import ScheduleOptions
-from holdfast.client.schedules.registry import ScheduleRegistry
+from holdfast.client.schedules.definition import ScheduleOptions, ScheduleRegistry
 from holdfast.domain.batches.sharding import is_shard
 from holdfast.domain.commands.command import COMMAND
 from holdfast.domain.durations import Duration, as_duration

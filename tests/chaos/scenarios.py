@@ -19,8 +19,7 @@ from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.jobs.unique_key import Unique
 from holdfast.domain.jobs.verdict import Done, Failed, Released
 from holdfast.domain.schedules.definition import Definition
-from holdfast.domain.schedules.overlap import Overlap
-from holdfast.domain.schedules.plan import Plan
+from holdfast.domain.schedules.plan import Overlap, Plan
 from holdfast.errors import HoldfastError
 from holdfast.store import Store
 from holdfast.store.batches.ledger import NextUnits

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from holdfast.domain.schedules.decision import backfilled, decide
 from holdfast.domain.schedules.definition import CatchUp, Timing
-from holdfast.domain.schedules.overlap import Overlap
+from holdfast.domain.schedules.plan import Overlap
 from holdfast.domain.schedules.rule import between
 from holdfast.errors import InvalidExpression, InvalidInput, NeverFires
 

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.domain.schedules.cron import Cron
-from holdfast.domain.schedules.rule import Calendar, Interval, between
-from holdfast.domain.schedules.zones import clock_changes
+from holdfast.domain.schedules.rule import Calendar, Interval, between, clock_changes
 from holdfast.errors import InvalidExpression, InvalidInput, NeverFires, UnknownZone
 
 MINUTE = timedelta(minutes=1)

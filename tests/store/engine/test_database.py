@@ -17,7 +17,7 @@ from holdfast.domain.jobs.unique_key import KeyScope, Unique
 from holdfast.domain.jobs.verdict import Done, Failed
 from holdfast.domain.schedules.decision import Skipped, SkipReason
 from holdfast.domain.schedules.definition import Definition
-from holdfast.domain.schedules.overlap import Overlap
+from holdfast.domain.schedules.plan import Overlap
 from holdfast.errors import InvalidInput, StoreInUse, StoreMoved, StoreReadOnly, StoreUnavailable
 from holdfast.store.batches.ledger import NextUnits
 from holdfast.store.batches.runs import RunRequest

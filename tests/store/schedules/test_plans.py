@@ -14,8 +14,7 @@ from holdfast.domain.jobs.unique_key import KeyScope, Unique
 from holdfast.domain.jobs.verdict import Done
 from holdfast.domain.schedules.decision import Skipped, SkipReason
 from holdfast.domain.schedules.definition import Definition
-from holdfast.domain.schedules.overlap import Overlap
-from holdfast.domain.schedules.plan import Origin, Plan
+from holdfast.domain.schedules.plan import Origin, Overlap, Plan
 from holdfast.errors import NoSuchSchedule
 from holdfast.store.jobs.retention import Retention
 from holdfast.store.jobs.settlement import Settlement

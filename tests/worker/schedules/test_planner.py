@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import Counter
 from contextlib import suppress
@@ -24,8 +25,7 @@ from holdfast.store.schedules.firing import AdvanceResult
 from holdfast.store.sqlite.backend import SqliteBackend
 from holdfast.testing import drain, plan
 from holdfast.worker.metrics import WorkerCollector
-from holdfast.worker.schedules.clock_check import ClockCheck
-from holdfast.worker.schedules.planner import Planner
+from holdfast.worker.schedules.planner import ClockCheck, Planner
 from holdfast.worker.schedules.scopes import ScopeProviders
 from holdfast.worker.stats import Stats
 from tests.support.backends import START
@@ -491,3 +491,20 @@ def test_lag_plans_and_missed_ones_are_metrics(app, clock):
     assert 'holdfast_plans_missed_total{reason="catch_up"} 5.0' in text
     assert "holdfast_schedule_lag_seconds 1020.0" in text
     assert "holdfast_planner_seconds_count" in text
+
+
+# -- the clock ---------------------------------------------------------------------------------
+
+
+def test_a_clock_that_jumps_ahead_briefly_fires_nothing(caplog):
+    """The clock is trusted after it has kept its new time for a minute."""
+    check, later = ClockCheck(), START + timedelta(days=400)
+    assert check.trusts(START, 0.0)
+    with caplog.at_level(logging.WARNING, logger="holdfast"):
+        assert not check.trusts(later, 10.0)
+        assert not check.trusts(later + timedelta(seconds=30), 40.0)
+    assert len(caplog.records) == 1
+    assert check.trusts(START + timedelta(seconds=50), 50.0)
+    assert not check.trusts(later, 60.0)
+    assert check.trusts(later + timedelta(seconds=61), 121.0)
+    assert check.trusts(START, 122.0)

@@ -1,4 +1,4 @@
-"""Views of schedules and plans, with secrets mask_variables."""
+"""Views of schedules and plans, with secrets masked."""
 
 from __future__ import annotations
 
@@ -74,17 +74,9 @@ def schedule_view(
     try:
         definition = schedule.defined
     except (msgspec.DecodeError, HoldfastError) as error:
-        return _view(
-            schedule,
-            condition=Condition.FAILING,
-            kind="",
-            expression="",
-            words="its definition cannot be read",
-            next=[],
-            error=schedule.error or str(error),
-            definition=None,
-            warnings=[],
-        )
+        blank: dict[str, Any] = {"kind": "", "expression": "", "next": [], "definition": None, "warnings": []}
+        blank |= {"words": "its definition cannot be read", "error": schedule.error or str(error)}
+        return _view(schedule, condition=Condition.FAILING, **blank)
     idle = schedule.condition in (Condition.PAUSED, Condition.OVER)
     times = [] if idle else upcoming(definition, max(now, schedule.cursor or now), plans)
     return _view(
@@ -140,24 +132,6 @@ def instants(times: Iterable[datetime], tz: str) -> list[Instant]:
 def plan_view(each: FiredPlan | SkippedPlans) -> PlanView:
     """Build the view of a fired plan or of a skipped span."""
     if isinstance(each, FiredPlan):
-        return PlanView(
-            decision="fired",
-            first=each.time,
-            last=each.time,
-            count=1,
-            scope=each.scope,
-            reason=each.origin,
-            decided_at=each.decided_at,
-            job_id=each.job_id,
-            state=each.state,
-            actor=each.actor,
-        )
-    return PlanView(
-        decision="skipped",
-        first=each.first,
-        last=each.last,
-        count=each.count,
-        scope=each.scope or None,
-        reason=each.reason,
-        decided_at=each.decided_at,
-    )
+        job: dict[str, Any] = {"job_id": each.job_id, "state": each.state, "actor": each.actor}
+        return PlanView("fired", each.time, each.time, 1, each.scope, each.origin, each.decided_at, **job)
+    return PlanView("skipped", each.first, each.last, each.count, each.scope or None, each.reason, each.decided_at)

@@ -1,19 +1,23 @@
-"""The commands ``schedule add`` and ``schedule edit``."""
+"""The commands for the definition of a schedule: ``schedule add``, ``schedule edit`` and ``schedule show``."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from datetime import datetime, timedelta
 from typing import Any
 
 import click
+import msgspec
+from msgspec import structs
 
-from holdfast.admin.views.schedules import ScheduleView
+from holdfast.admin.views.masking import Masks
+from holdfast.admin.views.schedules import ScheduleView, schedule_view
 from holdfast.cli.command import command, with_options
 from holdfast.cli.jobs.enqueue import decoded_payload, read_payload
-from holdfast.cli.schedules.text import print_schedule
 from holdfast.cli.session import CliSession
-from holdfast.cli.text import parse_when
-from holdfast.domain.schedules.definition import CatchUp
-from holdfast.domain.schedules.overlap import Overlap
+from holdfast.cli.text import parse_when, stamp
+from holdfast.domain.schedules.definition import CatchUp, Definition, Schedule, format_exact_duration
+from holdfast.domain.schedules.plan import Overlap
 from holdfast.errors import InvalidInput
 
 OPTIONS = (
@@ -90,8 +94,14 @@ def edit(session: CliSession, *, name: str, expression: str | None, kind: str | 
     print_schedule(session, changed)
 
 
+@command("show", answers=ScheduleView)
+@click.argument("name")
+def show(session: CliSession, *, name: str) -> None:
+    """Show one schedule: its rule in words, its next plans, and what is wrong with it."""
+    print_schedule(session, session.actions.schedules.api.get(name))
+
+
 def _set_options(options: dict[str, Any]) -> Any:
-    """Return the options of the command line as a definition expects them."""
     chosen = {name: value for name, value in options.items() if value is not None and value != ()}
     if "scopes_from" in chosen:
         if "scopes" in chosen:
@@ -105,3 +115,49 @@ def _set_options(options: dict[str, Any]) -> Any:
         if name in chosen:
             chosen[name] = parse_when(chosen[name], ages=False)
     return chosen
+
+
+def print_schedule(session: CliSession, schedule: Schedule) -> None:
+    view = schedule_view(schedule, session.store.schedules.now(), secrets=Masks(session.store).of_schedule(schedule))
+    session.output.value(view, lambda: _schedule_lines(view))
+
+
+def _schedule_lines(view: ScheduleView) -> Iterator[str]:
+    yield f"schedule {view.name}  {view.condition}  {view.expression}"
+    yield f"  {'when':9} {view.words}"
+    yield f"  {'kind':9} {view.kind}"
+    for name, value in _options_in_use(view.definition) if view.definition else ():
+        yield f"  {name:9} {value}"
+    decided = stamp(view.decided_until)
+    optional = {"fired": f"{view.fired:,}", "decided": decided, "note": view.note, "error": view.error}
+    for name, text in optional.items():
+        if text:
+            yield f"  {name:9} {text}"
+    if view.in_code:
+        yield f"  {'declared':9} in code, version {view.version}"
+    for instant in view.next:
+        yield f"  {'next':9} {stamp(instant.utc)}  {instant.local}"
+    yield from (f"  {'note well':9} {warning}" for warning in view.warnings)
+
+
+def _options_in_use(definition: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the options that differ from their defaults, and the overlap."""
+    fields = {**definition["when"], **definition}
+    known = msgspec.convert(fields, Definition)
+    for name, value in {**structs.asdict(known), "overlap": known.effective_overlap}.items():
+        if (name == "overlap" or name in fields) and name not in ("cron", "every", "tz", "kind"):
+            yield name.replace("_", " "), _format_value(value)
+
+
+def _format_value(value: Any) -> str:
+    match value:
+        case timedelta():
+            return format_exact_duration(value)
+        case datetime():
+            return stamp(value)
+        case tuple():
+            return ", ".join(value)
+        case dict():
+            return msgspec.json.encode(value).decode()
+        case _:
+            return str(value)

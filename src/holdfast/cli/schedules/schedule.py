@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import click
@@ -12,19 +12,19 @@ from holdfast.admin.actions.actions import Actions, BackfilledPlans, Triggered
 from holdfast.admin.views.masking import Masks
 from holdfast.admin.views.schedules import Instant, PlanView, ScheduleView, instants, plan_view, schedule_view
 from holdfast.cli.command import CommandGroup, Items, command
-from holdfast.cli.schedules.definition import add, edit
-from holdfast.cli.schedules.text import print_schedule, schedule_table
+from holdfast.cli.schedules.definition import add, edit, print_schedule, show
 from holdfast.cli.session import CliSession
-from holdfast.cli.text import parse_when, stamp, table
+from holdfast.cli.text import age, parse_when, stamp, table
 from holdfast.domain.access.roles import Via
 from holdfast.domain.durations import as_duration
 from holdfast.domain.schedules.definition import Timing
 from holdfast.domain.schedules.description import explain, lint, upcoming
 from holdfast.domain.schedules.plan import GLOBAL
-from holdfast.output.printer import Line
 
 app_option = click.option("--app", metavar="MODULE:APP", help="The application whose function knows the scopes.")
 scope_option = click.option("--scope", "scopes", multiple=True, help="Only in this scope; repeatable. [all]")
+SCHEDULE_COLUMNS = ("NAME", "STATE", "EXPRESSION", "KIND", "NEXT", "FIRED", "NOTE")
+PLAN_COLUMNS = ("PLAN", "SCOPE", "DECISION", "JOB", "STATE", "WHY")
 
 
 class Preview(Struct, frozen=True):
@@ -63,14 +63,7 @@ def ls(session: CliSession) -> None:
     schedules, masks = session.actions.schedules.api, Masks(session.store)
     now = schedules.now()
     views = (schedule_view(each, now, secrets=masks.of_schedule(each)) for each in schedules.all())
-    session.output.items("schedules", views, schedule_table)
-
-
-@command("show", answers=ScheduleView)
-@click.argument("name")
-def show(session: CliSession, *, name: str) -> None:
-    """Show one schedule: its rule in words, its next plans, and what is wrong with it."""
-    print_schedule(session, session.actions.schedules.api.get(name))
+    session.output.items("schedules", views, lambda rows: table(SCHEDULE_COLUMNS, map(_schedule_row, rows)))
 
 
 @command("pause", answers=ScheduleView, changes=True)
@@ -162,7 +155,7 @@ def preview(session: CliSession, *, expression: str, tz: str, phase: str, begin:
 def history(session: CliSession, *, name: str, limit: int) -> None:
     """List what was fired and what was skipped, and why; the newest first."""
     plans = [plan_view(each) for each in session.actions.schedules.api.history(name, limit=limit)]
-    session.output.items("plans", plans, _history_table)
+    session.output.items("plans", plans, lambda rows: table(PLAN_COLUMNS, map(_plan_row, rows)))
 
 
 @command("why", answers=WhyAnswer)
@@ -195,6 +188,14 @@ def _actions(session: CliSession, app: str | None) -> Actions:
     return Actions(loaded.store, actor=session.actor, via=Via.CLI, providers=loaded.providers)
 
 
+def _schedule_row(view: ScheduleView) -> list[str]:
+    when = age(view.next[0].utc) if view.next else ""
+    note = view.error or view.note or next((text for text in view.warnings if text.startswith("Due since")), "")
+    zone = (view.definition or {"when": {}})["when"].get("tz", "")
+    expression = f"{view.expression} {zone}".strip()
+    return [view.name, view.condition, expression, view.kind, when, f"{view.fired:,}", note]
+
+
 def _backfill_line(done: BackfilledPlans) -> str:
     action = "would be fired; nothing was" if done.dry_run else "fired"
     span = f" from {stamp(done.first)} to {stamp(done.last)}" if done.plans else ""
@@ -206,10 +207,6 @@ def _preview_lines(preview: Preview) -> Iterator[str]:
     for instant in preview.next:
         yield f"  {stamp(instant.utc)}  {instant.local}"
     yield from (f"note: {warning}" for warning in preview.warnings)
-
-
-def _history_table(plans: Iterable[PlanView]) -> Iterator[Line]:
-    return table(("PLAN", "SCOPE", "DECISION", "JOB", "STATE", "WHY"), (_plan_row(each) for each in plans))
 
 
 def _plan_row(each: PlanView) -> list[str]:

@@ -59,12 +59,7 @@ class Schedules:
         return self._store().schedules.create(name, definition, actor=self._actor)
 
     def update(
-        self,
-        name: str,
-        *,
-        kind: str | None = None,
-        expression: str | None = None,
-        **options: Unpack[ScheduleOptions],
+        self, name: str, *, kind: str | None = None, expression: str | None = None, **options: Unpack[ScheduleOptions]
     ) -> Schedule:
         """Change some fields of a schedule. With a new rule it continues from now and replays nothing.
 
@@ -125,13 +120,7 @@ class Schedules:
         return [fired.job_id for fired in self._fire(name, definition, plans, Origin.TRIGGER)]
 
     def backfill(
-        self,
-        name: str,
-        first: datetime,
-        last: datetime,
-        *,
-        scopes: Sequence[str] | None = None,
-        dry_run: bool = False,
+        self, name: str, first: datetime, last: datetime, *, scopes: Sequence[str] | None = None, dry_run: bool = False
     ) -> Backfilled:
         """Fire the plans of a span of the past, both ends included, that were not fired before.
 
@@ -148,9 +137,8 @@ class Schedules:
         times = backfilled(definition, first, last, limit=MAX_BACKFILL)
         plans = [Plan(name, time, scope) for scope in self._scopes(definition, scopes) for time in times]
         if len(plans) > MAX_BACKFILL:
-            raise InvalidInput(
-                f"a backfill of {len(plans):,} plans", hint=f"At most {MAX_BACKFILL:,} at a time: do it in parts."
-            )
+            hint = f"At most {MAX_BACKFILL:,} at a time: do it in parts."
+            raise InvalidInput(f"a backfill of {len(plans):,} plans", hint=hint)
         if dry_run:
             self._store().kinds.get(definition.kind)
             known = self._store().plans.known(plans)

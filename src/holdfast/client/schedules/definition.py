@@ -1,19 +1,46 @@
-"""Options of schedules as people write them, and the definitions that they make."""
+"""Definitions of schedules in code, from the options that people write."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
-from typing import Any, TypedDict
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, ParamSpec, TypedDict, TypeVar
 
 from msgspec import structs
 
+from holdfast.client.jobs.handler import Handler
 from holdfast.domain.durations import Duration, as_duration
-from holdfast.domain.names import nearest_name
-from holdfast.domain.schedules.definition import CatchUp, Definition
-from holdfast.domain.schedules.overlap import Overlap
+from holdfast.domain.jobs.kind import Kind
+from holdfast.domain.jobs.new_job import Actor
+from holdfast.domain.names import checked_name, nearest_name
+from holdfast.domain.schedules.definition import (
+    CatchUp,
+    Declaration,
+    DeclarationResult,
+    Definition,
+    checked_schedule_name,
+)
+from holdfast.domain.schedules.plan import Overlap, Plan
 from holdfast.domain.schedules.rule import checked_timestamp
-from holdfast.errors import InvalidInput
+from holdfast.domain.sizes import checked_number
+from holdfast.errors import InvalidInput, InvalidKind, InvalidPayload
+from holdfast.store import Store
+
+if TYPE_CHECKING:
+    from holdfast.client.schedules.api import Schedules
+    from holdfast.worker.schedules.scopes import Provider
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+log = logging.getLogger("holdfast")
+
+#: The declarations without effect.
+WARNINGS = {
+    DeclarationResult.OLDER: "schedule %r stays as newer code has declared it",
+    DeclarationResult.TAKEN: "schedule %r was made by a person, and stays as it is: rename one of the two",
+}
 
 
 class ScheduleOptions(TypedDict, total=False):
@@ -62,7 +89,6 @@ def changed_definition(
 
 
 def _fields(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert options to the fields of a definition."""
     known = list(ScheduleOptions.__annotations__)
     for name in options.keys() - set(known):
         near = nearest_name(name, known)
@@ -99,10 +125,8 @@ def _runs(value: int) -> int:
 def _scopes(value: Sequence[str] | str | Callable[[], Any] | None) -> tuple[str, ...] | str:
     if callable(value):
         raise InvalidInput("a function for scopes has a name here", hint="Declare it with @app.scopes().")
-    if value is None:
-        return ()
-    if isinstance(value, str):
-        return value
+    if value is None or isinstance(value, str):
+        return () if value is None else value
     if not isinstance(value, Sequence) or not value:
         raise InvalidInput(f"scopes are a list of at least one text, not {value!r}")
     return tuple(value)
@@ -115,15 +139,93 @@ def _payload(value: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _CONVERTERS: dict[str, Callable[[Any], Any]] = {
-    "phase": as_duration,
+    **dict.fromkeys(("phase", "window", "delay", "jitter"), as_duration),
+    **dict.fromkeys(("start", "end"), _optional(checked_timestamp)),
     "catch_up": _choice(CatchUp, "catch_up"),
-    "window": as_duration,
     "overlap": _optional(_choice(Overlap, "overlap")),
-    "delay": as_duration,
-    "jitter": as_duration,
-    "start": _optional(checked_timestamp),
-    "end": _optional(checked_timestamp),
     "runs": _optional(_runs),
     "payload": _payload,
     "scopes": _scopes,
 }
+
+
+class ScheduleRegistry:
+    """The schedules and scope functions that the code of an application declares."""
+
+    def __init__(self, store: Callable[[], Store]) -> None:
+        self._store = store
+        self._declarations: dict[str, Declaration] = {}
+        self._is_stored = True
+        #: The scope functions by name.
+        self.providers: dict[str, Provider] = {}
+
+    @property
+    def schedules(self) -> Schedules:
+        """The schedules of the store, with those that code declares."""
+        from holdfast.client.schedules.api import Schedules
+
+        self.declare()
+        return Schedules(self._store, self.providers, actor=Actor.CLIENT)
+
+    def decorator(
+        self, expression: str, name: str | None, version: int, options: Mapping[str, Any]
+    ) -> Callable[[Handler[P, R]], Handler[P, R]]:
+        """Return the decorator behind ``app.schedule``."""
+
+        def register(handler: Handler[P, R]) -> Handler[P, R]:
+            if not isinstance(handler, Handler):
+                raise InvalidKind("a schedule fires a job", hint="Write @app.job() below @app.schedule(…).")
+            schedule = checked_schedule_name(handler.kind.name if name is None else name)
+            if schedule in self._declarations:
+                raise InvalidKind(f"the schedule {schedule!r} is declared already", hint="Give one of the two a name=.")
+            named = {**options, **self._named_scopes(schedule, options.get("scopes"))}
+            definition = new_definition(handler.kind.name, expression, named)
+            _check_payload(handler.kind, Plan(schedule, datetime.now(UTC)), definition.payload)
+            self._declarations[schedule] = Declaration(schedule, definition, checked_number(version, label="a version"))
+            self._is_stored = False
+            return handler
+
+        return register
+
+    def _named_scopes(self, schedule: str, scopes: Sequence[str] | str | Provider | None) -> dict[str, Any]:
+        """Replace a scope function by its name: that of its schedule."""
+        if scopes is None:
+            return {}
+        if callable(scopes):
+            self.add_provider(schedule, scopes)
+            return {"scopes": schedule}
+        if isinstance(scopes, str) and scopes not in self.providers:
+            raise InvalidInput(f"no function for scopes is called {scopes!r}", hint="Declare it with @app.scopes().")
+        return {"scopes": scopes}
+
+    def add_provider(self, name: str, function: Provider) -> None:
+        """Register a scope function."""
+        if checked_name(name, label="the name") in self.providers:
+            raise InvalidKind(f"two functions for scopes are called {name!r}", hint="Give one of them another name.")
+        self.providers[name] = function
+
+    def declare(self) -> dict[str, DeclarationResult]:
+        """Store the declarations, unless this store has them already."""
+        if self._is_stored:
+            return {}
+        results = self._store().schedules.declare(list(self._declarations.values()), actor=Actor.CLIENT)
+        self._is_stored = True
+        for name, result in results.items():
+            if result in WARNINGS:
+                log.warning(WARNINGS[result], name)
+        return results
+
+    def reset(self) -> None:
+        """Store the declarations again: the application uses another store."""
+        self._is_stored = not self._declarations
+
+
+def _check_payload(kind: Kind, plan: Plan, payload: Mapping[str, Any]) -> None:
+    if kind.plan in payload:
+        raise InvalidPayload(f"the parameter {kind.plan!r} is given its plan", hint="Leave it out of the payload.")
+    try:
+        kind.encode(payload if kind.plan is None else {**payload, kind.plan: plan})
+    except InvalidPayload as error:
+        if kind.plan is None and "plan" in kind.signature.parameters:
+            raise InvalidPayload(error.message, hint="Annotate it, so that it is given: plan: holdfast.Plan.") from None
+        raise

@@ -78,7 +78,7 @@ class Cron:
         self.months = _values(FIELDS[3], fields[3])
         self.days = _days(fields[2], fields[4])
         #: True if neither minute nor hour is a wildcard: it names a time of day, not a rhythm.
-        self.fixed = not fields[0].text.startswith("*") and not fields[1].text.startswith("*")
+        self.fixed = not fields[0][0].startswith("*") and not fields[1][0].startswith("*")
         self._next_second, self._next_minute = _followers(self.seconds, 60), _followers(self.minutes, 60)
         self._next_hour, self._next_month = _followers(self.hours, 24), _followers(self.months, 13)
         self._has_minute = [minute in self.minutes for minute in range(60)]
@@ -86,7 +86,9 @@ class Cron:
         self._has_month = [month in self.months for month in range(13)]
         #: The matching days of a month, by the weekday of its first day and by its length.
         self._days_by_shape = {
-            (first, length): self._matching_days(first, length) for first in range(7) for length in (28, 29, 30, 31)
+            (first, length): tuple(day for day in range(1, length + 1) if self._matches(day, (first + day) % 7, length))
+            for first in range(7)
+            for length in (28, 29, 30, 31)
         }
         self._days_by_month: dict[tuple[int, int], tuple[int, ...]] = {}
         if not any(self.days_of(2000 + n, month) for n in range(HORIZON_YEARS) for month in self.months):
@@ -118,9 +120,8 @@ class Cron:
     def before(self, timestamp: datetime) -> datetime:
         """Return the last matching time before *timestamp*, to the second."""
         year, month, day = timestamp.year, timestamp.month, timestamp.day
-        time = None
-        if self._has_month[month] and day in self.days_of(year, month):
-            time = self._time_before(timestamp.hour, timestamp.minute, timestamp.second)
+        matches = self._has_month[month] and day in self.days_of(year, month)
+        time = self._time_before(timestamp.hour, timestamp.minute, timestamp.second) if matches else None
         if time is None:
             year, month, day = self._day_before(year, month, day)
             time = (self.hours[-1], self.minutes[-1], self.seconds[-1])
@@ -128,12 +129,9 @@ class Cron:
 
     def _time_before(self, hour: int, minute: int, second: int) -> tuple[int, int, int] | None:
         if hour in self.hours:
-            if minute in self.minutes:
-                index = bisect_left(self.seconds, second)
-                if index:
-                    return hour, minute, self.seconds[index - 1]
-            index = bisect_left(self.minutes, minute)
-            if index:
+            if minute in self.minutes and (index := bisect_left(self.seconds, second)):
+                return hour, minute, self.seconds[index - 1]
+            if index := bisect_left(self.minutes, minute):
                 return hour, self.minutes[index - 1], self.seconds[-1]
         index = bisect_left(self.hours, hour)
         return (self.hours[index - 1], self.minutes[-1], self.seconds[-1]) if index else None
@@ -141,8 +139,7 @@ class Cron:
     def _day_after(self, year: int, month: int, day: int) -> tuple[int, int, int]:
         if month in self.months:
             days = self.days_of(year, month)
-            index = bisect_right(days, day)
-            if index < len(days):
+            if (index := bisect_right(days, day)) < len(days):
                 return year, month, days[index]
         horizon = year + HORIZON_YEARS
         while year <= horizon:
@@ -155,8 +152,7 @@ class Cron:
     def _day_before(self, year: int, month: int, day: int) -> tuple[int, int, int]:
         if month in self.months:
             days = self.days_of(year, month)
-            index = bisect_left(days, day)
-            if index:
+            if index := bisect_left(days, day):
                 return year, month, days[index - 1]
         for _ in range(HORIZON_YEARS * 12):
             year, month = (year, month - 1) if month > 1 else (year - 1, 12)
@@ -164,17 +160,11 @@ class Cron:
                 return year, month, days[-1]
         raise NeverFires(f"{self.expression!r} has not fired for {HORIZON_YEARS} years")
 
-    def _matching_days(self, first: int, length: int) -> tuple[int, ...]:
-        return tuple(day for day in range(1, length + 1) if self._matches(day, (first + day) % 7, length))
-
     def _matches(self, day: int, weekday: int, length: int) -> bool:
         days = self.days
         by_number = day in days.numbers or (days.last and day == length)
-        by_weekday = (
-            weekday in days.weekdays
-            or (weekday, (day + 6) // 7) in days.nth
-            or (weekday in days.last_weekdays and day + 7 > length)
-        )
+        by_weekday = weekday in days.weekdays or (weekday, (day + 6) // 7) in days.nth
+        by_weekday = by_weekday or (weekday in days.last_weekdays and day + 7 > length)
         return by_number or by_weekday if days.either else by_number and by_weekday
 
 
@@ -183,42 +173,27 @@ def _followers(values: Sequence[int], size: int) -> list[int | None]:
     return [next((value for value in values if value > number), None) for number in range(size)]
 
 
-# -- parsing -------------------------------------------------------------------------------
-
-
-class _FieldText(NamedTuple):
-    """A field as written, and the position of its first character."""
-
-    text: str
-    position: int
-
-
-def _split_fields(expression: str) -> list[_FieldText]:
+def _split_fields(expression: str) -> list[re.Match[str]]:
     lowered = expression.strip().lower()
     expanded = MACROS.get(lowered, lowered)
     if expanded.startswith("@"):
-        known = ", ".join(MACROS)
-        raise InvalidExpression(f"{expression[:100]!r} is no schedule", hint=f"There are {known}.", position=0)
-    fields = [_FieldText(match.group(), match.start()) for match in re.finditer(r"\S+", expanded)]
+        hint = f"There are {', '.join(MACROS)}."
+        raise InvalidExpression(f"{expression[:100]!r} is no schedule", hint=hint, position=0)
+    fields = list(re.finditer(r"\S+", expanded))
     if len(fields) not in (5, 6):
-        raise InvalidExpression(
-            f"{expression[:100]!r} has {len(fields)} fields, not 5 or 6",
-            hint="Write minute, hour, day, month and weekday: 30 6 * * mon-fri. With six, seconds come first.",
-            position=0,
-        )
+        hint = "Write minute, hour, day, month and weekday: 30 6 * * mon-fri. With six, seconds come first."
+        raise InvalidExpression(f"{expression[:100]!r} has {len(fields)} fields, not 5 or 6", hint=hint, position=0)
     return fields
 
 
-def _values(field: _Field, written: _FieldText) -> tuple[int, ...]:
-    """Return the values that a field names, in order."""
-    values = {value for part, position in _parts(written) for value in _range(field, part, position)}
-    return tuple(sorted(values))
+def _values(field: _Field, written: re.Match[str]) -> tuple[int, ...]:
+    return tuple(sorted({value for part, position in _parts(written) for value in _range(field, part, position)}))
 
 
-def _parts(written: _FieldText) -> Iterator[tuple[str, int]]:
+def _parts(written: re.Match[str]) -> Iterator[tuple[str, int]]:
     """Yield the comma-separated parts of a field, each with its position."""
-    position = written.position
-    for part in written.text.split(","):
+    position = written.start()
+    for part in written[0].split(","):
         yield part, position
         position += len(part) + 1
 
@@ -226,13 +201,11 @@ def _parts(written: _FieldText) -> Iterator[tuple[str, int]]:
 def _range(field: _Field, part: str, position: int) -> set[int]:
     """Return the values of one part of a field; both 0 and 7 are Sunday."""
     match = _PART.fullmatch(part)
-    if match is None:
+    if match is None or (match[1] == "*" and match[2] is not None):
         raise _invalid(field, part, position)
     begin, end, step = match.groups()
     low = field.first if begin == "*" else _number(field, begin, position)
     if begin == "*":
-        if end is not None:
-            raise _invalid(field, part, position)
         high = 6 if field.last == 7 else field.last
     elif end is None:
         high = field.last if step else low
@@ -242,9 +215,8 @@ def _range(field: _Field, part: str, position: int) -> set[int]:
     if stride == 0:
         raise InvalidExpression(f"a step of 0 in {part!r}", hint="A step is 1 or more.", position=position)
     if low > high:
-        raise InvalidExpression(
-            f"{part!r} runs backwards", hint=f"Write the smaller {field.name} first, or two ranges.", position=position
-        )
+        hint = f"Write the smaller {field.name} first, or two ranges."
+        raise InvalidExpression(f"{part!r} runs backwards", hint=hint, position=position)
     return {value % 7 if field.last == 7 else value for value in range(low, high + 1, stride)}
 
 
@@ -258,22 +230,16 @@ def _number(field: _Field, text: str, position: int) -> int:
 
 def _invalid(field: _Field, text: str, position: int) -> InvalidExpression:
     names = f", or {field.names[0]} to {field.names[-1]}" if field.names else ""
-    return InvalidExpression(
-        f"{text[:100]!r} is no {field.name}", hint=f"It is {field.first} to {field.last}{names}.", position=position
-    )
+    hint = f"It is {field.first} to {field.last}{names}."
+    return InvalidExpression(f"{text[:100]!r} is no {field.name}", hint=hint, position=position)
 
 
-def _days(by_number: _FieldText, by_weekday: _FieldText) -> Days:
-    numbers: set[int] = set()
+def _days(by_number: re.Match[str], by_weekday: re.Match[str]) -> Days:
+    days = [each for each in _parts(by_number) if each[0] != "l"]
+    numbers = {day for part, position in days for day in _range(FIELDS[2], part, position)}
     weekdays: set[int] = set()
-    nth: set[tuple[int, int]] = set()
     last_weekdays: set[int] = set()
-    last = False
-    for part, position in _parts(by_number):
-        if part == "l":
-            last = True
-        else:
-            numbers |= _range(FIELDS[2], part, position)
+    nth: set[tuple[int, int]] = set()
     for part, position in _parts(by_weekday):
         if match := _NTH.fullmatch(part):
             if not 1 <= int(match[2]) <= 5:
@@ -283,5 +249,6 @@ def _days(by_number: _FieldText, by_weekday: _FieldText) -> Days:
             last_weekdays.add(_number(FIELDS[4], match[1], position) % 7)
         else:
             weekdays |= _range(FIELDS[4], part, position)
-    either = not by_number.text.startswith("*") and not by_weekday.text.startswith("*")
+    last = "l" in by_number[0].split(",")
+    either = not by_number[0].startswith("*") and not by_weekday[0].startswith("*")
     return Days(frozenset(numbers), frozenset(weekdays), frozenset(nth), frozenset(last_weekdays), last, either)

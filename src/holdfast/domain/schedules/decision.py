@@ -84,8 +84,7 @@ def next_after(timing: Timing, rule: Rule, cursor: datetime) -> datetime | None:
 def _choose(
     timing: Timing, rule: Rule, known: datetime, until: datetime, cap: int
 ) -> tuple[list[datetime], list[Skipped], datetime]:
-    first = rule.next_after(known)
-    if first > until:
+    if (first := rule.next_after(known)) > until:
         return [], [], known
     if timing.catch_up is not CatchUp.EVERY or not timing.window:
         return _choose_newest(timing, rule, known, first, until)
@@ -110,10 +109,7 @@ def _choose_newest(
 
 def _skipped_span(rule: Rule, known: datetime, last: datetime, reason: SkipReason) -> list[Skipped]:
     """Return the plans after *known*, up to *last*, as at most one span."""
-    if last <= known:
-        return []
-    first = rule.next_after(known)
-    if first > last:
+    if last <= known or (first := rule.next_after(known)) > last:
         return []
     last = rule.previous_before(last + MICROSECOND)
     return [Skipped(first, last, sum(1 for _ in islice(between(rule, known, last), MAX_COUNTED)), reason)]
@@ -132,10 +128,8 @@ def backfilled(timing: Timing, first: datetime, last: datetime, *, limit: int = 
 
 def _clip(timing: Timing, first: datetime, last: datetime) -> tuple[datetime, datetime]:
     """Return the part of a span between the start and the end of the schedule."""
-    return (
-        first if timing.start is None else max(first, timing.start),
-        last if timing.end is None else min(last, timing.end),
-    )
+    since = first if timing.start is None else max(first, timing.start)
+    return since, last if timing.end is None else min(last, timing.end)
 
 
 # -- changes by people -----------------------------------------------------------------------

@@ -15,13 +15,11 @@ from msgspec import Struct
 
 from holdfast.domain.durations import parse_duration
 from holdfast.domain.names import checked_name
-from holdfast.domain.schedules.overlap import Overlap
-from holdfast.domain.schedules.plan import GLOBAL
+from holdfast.domain.schedules.plan import GLOBAL, Overlap
 from holdfast.domain.schedules.rule import MICROSECOND, Calendar, Interval, Rule, checked_timestamp
 from holdfast.domain.sizes import checked_number
 from holdfast.errors import InvalidExpression, InvalidInput, NeverFires
 
-DEFAULT_WINDOW = timedelta(hours=24)
 #: The longest duration that each option accepts.
 LONGEST = {"window": timedelta(days=366), "delay": timedelta(days=31), "jitter": timedelta(days=1)}
 #: The kind of the jobs that ping, and its secret fields: a URL lets its holder report a success.
@@ -47,7 +45,7 @@ class Timing(Struct, frozen=True, kw_only=True, omit_defaults=True):
     every: timedelta | None = None
     phase: timedelta = timedelta(0)
     catch_up: CatchUp = CatchUp.LATEST
-    window: timedelta = DEFAULT_WINDOW
+    window: timedelta = timedelta(hours=24)
     overlap: Overlap | None = None
     delay: timedelta = timedelta(0)
     jitter: timedelta = timedelta(0)
@@ -61,9 +59,8 @@ class Timing(Struct, frozen=True, kw_only=True, omit_defaults=True):
         for name, longest in LONGEST.items():
             if not timedelta(0) <= getattr(self, name) <= longest:
                 raise InvalidInput(f"a {name} takes at most {longest.days} days, not {getattr(self, name)}")
-        for timestamp in (self.start, self.end):
-            if timestamp is not None:
-                checked_timestamp(timestamp)
+        for timestamp in filter(None, (self.start, self.end)):
+            checked_timestamp(timestamp)
         if self.start is not None and self.end is not None and self.end <= self.start:
             raise InvalidInput("a schedule ends after it starts")
         if self.runs is not None and not 1 <= self.runs < 2**31:
@@ -83,18 +80,14 @@ class Timing(Struct, frozen=True, kw_only=True, omit_defaults=True):
         timing = cls(cron=expression.strip() if every is None else None, every=every, **options)
         rule, start, end = timing.rule(), timing.start, timing.end
         if start is not None and end is not None and rule.next_after(start - MICROSECOND) > end:
-            raise NeverFires(
-                f"{expression[:100]!r} has no plan between its start and its end", hint="Take a later end."
-            )
+            message = f"{expression[:100]!r} has no plan between its start and its end"
+            raise NeverFires(message, hint="Take a later end.")
         return timing
 
     @property
     def expression(self) -> str:
         """The rule as people write it."""
-        if self.cron is not None:
-            return self.cron
-        assert self.every is not None
-        return f"every {format_exact_duration(self.every)}"
+        return f"every {format_exact_duration(self.every)}" if self.every is not None else self.cron or ""
 
     @property
     def effective_overlap(self) -> Overlap:
@@ -108,10 +101,8 @@ class Timing(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return Interval(self.every, self.phase) if self.every is not None else _calendar(self.cron or "", self.tz)
 
 
-@lru_cache(maxsize=10_000)
-def _calendar(expression: str, zone: str) -> Calendar:
-    """Cache compiled rules: many schedules share one, and planners read each of them repeatedly."""
-    return Calendar(expression, zone)
+#: Compiled rules are cached: many schedules share one, and planners read each of them repeatedly.
+_calendar = lru_cache(maxsize=10_000)(Calendar)
 
 
 def _parse_interval(text: str) -> timedelta:
@@ -177,10 +168,7 @@ class Definition(Timing, frozen=True, kw_only=True, omit_defaults=True):
 @lru_cache(maxsize=100_000)
 def load_definition(text: str) -> Definition:
     """Decode :meth:`Definition.dumps`. Cached, because planners read the same definitions again and again."""
-    return _decoder.decode(text)
-
-
-_decoder = msgspec.json.Decoder(Definition)
+    return msgspec.json.decode(text, type=Definition)
 
 
 def _check_url(url: str) -> None:

@@ -8,10 +8,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 
 from holdfast.domain.durations import format_duration
-from holdfast.domain.schedules.cron import MACROS, Cron
+from holdfast.domain.schedules.cron import MACROS, Cron, Days
 from holdfast.domain.schedules.definition import Timing
-from holdfast.domain.schedules.rule import LAST_YEAR, MICROSECOND, Calendar
-from holdfast.domain.schedules.zones import next_change, utc_offset
+from holdfast.domain.schedules.rule import LAST_YEAR, MICROSECOND, Calendar, next_change, utc_offset
 
 #: Up to this many times of a day are listed one by one.
 MAX_LISTED = 6
@@ -25,7 +24,7 @@ def explain(timing: Timing) -> str:
     if not isinstance(rule, Calendar):
         phase = f", {format_duration(timing.phase)} after the beat" if timing.phase else ""
         return f"every {_length(timing.every or timedelta(0))}{phase}"
-    parts = [_times(rule.cron), _days(rule.cron), _months(rule.cron)]
+    parts = [_times(rule.cron), _days(rule.cron.days), _months(rule.cron)]
     return ", ".join(part for part in parts if part) + f" ({timing.tz})"
 
 
@@ -52,13 +51,9 @@ def upcoming(timing: Timing, after: datetime, count: int) -> list[datetime]:
     return times
 
 
-# -- descriptions ----------------------------------------------------------------------------
-
-
 def _times(cron: Cron) -> str:
-    if cron.seconds != (0,):
-        return f"{_beat(cron.seconds, 60, 'second')} of {_minutes_and_hours(cron)}"
-    return _minutes_and_hours(cron)
+    times = _minutes_and_hours(cron)
+    return times if cron.seconds == (0,) else f"{_beat(cron.seconds, 60, 'second')} of {times}"
 
 
 def _minutes_and_hours(cron: Cron) -> str:
@@ -84,16 +79,14 @@ def _beat(values: Sequence[int], size: int, name: str) -> str:
     return f"{name} {_spans(values, str)}"
 
 
-def _days(cron: Cron) -> str:
-    days = cron.days
-    by_number, by_weekday = _numbers(cron), _weekdays(cron)
+def _days(days: Days) -> str:
+    by_number, by_weekday = _numbers(days), _weekdays(days)
     if by_number and by_weekday:
         return f"on {by_number} {'or' if days.either else 'if it is'} {by_weekday}"
     return f"on {by_number or by_weekday}" if by_number or by_weekday else ""
 
 
-def _numbers(cron: Cron) -> str:
-    days = cron.days
+def _numbers(days: Days) -> str:
     if days.numbers == _ALL_DAYS:
         return ""
     names = [f"day {_spans(sorted(days.numbers), str)}"] if days.numbers else []
@@ -102,8 +95,7 @@ def _numbers(cron: Cron) -> str:
     return f"{_and(names)} of the month"
 
 
-def _weekdays(cron: Cron) -> str:
-    days = cron.days
+def _weekdays(days: Days) -> str:
     if days.weekdays == _ALL_WEEKDAYS:
         return ""
     order = sorted((day + 6) % 7 for day in days.weekdays)
@@ -129,10 +121,8 @@ def _spans(values: Sequence[int], name: Callable[[int], str]) -> str:
             runs[-1].append(value)
         else:
             runs.append([value])
-    names: list[str] = []
-    for run in runs:
-        names += [f"{name(run[0])} to {name(run[-1])}"] if len(run) > 2 else [name(value) for value in run]
-    return _and(names)
+    spans = ([f"{name(run[0])} to {name(run[-1])}"] if len(run) > 2 else map(name, run) for run in runs)
+    return _and([each for span in spans for each in span])
 
 
 def _and(items: Sequence[str]) -> str:
@@ -145,9 +135,6 @@ def _length(every: timedelta) -> str:
         if count and not rest:
             return unit if count == 1 else f"{count} {unit}s"
     return format_duration(every)
-
-
-# -- warnings --------------------------------------------------------------------------------
 
 
 def _uneven_interval(timing: Timing) -> Iterator[str]:
@@ -208,18 +195,15 @@ def _clock_changes(rule: Calendar, now: datetime) -> Iterator[str]:
     twice: set[str] = set()
     for _ in range(4):
         instant = next_change(zone, instant)
-        before = (instant - timedelta(seconds=1)).astimezone(zone)
-        after = instant.astimezone(zone)
+        before, after = (instant - timedelta(seconds=1)).astimezone(zone), instant.astimezone(zone)
         shift = utc_offset(after) - utc_offset(before)
         first = min(after.replace(tzinfo=None), after.replace(tzinfo=None) - shift)
-        times = set(_times_between(rule.cron, first, abs(shift)))
-        (skipped if shift > timedelta(0) else twice).update(times)
-    once = rule.cron.fixed
+        (skipped if shift > timedelta(0) else twice).update(_times_between(rule.cron, first, abs(shift)))
     if skipped:
-        then = "it fires right after the gap" if once else "with a wildcard it does not fire then"
+        then = "it fires right after the gap" if rule.cron.fixed else "with a wildcard it does not fire then"
         yield f"When the clocks go forward, they leave out {_some(skipped)}: {then}."
     if twice:
-        then = "it fires once, on the first pass" if once else "with a wildcard it fires both times"
+        then = "it fires once, on the first pass" if rule.cron.fixed else "with a wildcard it fires both times"
         yield f"When the clocks go back, they show {_some(twice)} twice: {then}."
 
 
@@ -229,10 +213,6 @@ def _some(times: set[str]) -> str:
 
 
 def _times_between(cron: Cron, first: datetime, length: timedelta) -> Iterable[str]:
-    if length > timedelta(hours=3):
-        return
-    for hour in cron.hours:
-        for minute in cron.minutes:
-            wall = first.replace(hour=hour, minute=minute, second=0)
-            if first <= wall < first + length:
-                yield f"{hour:02}:{minute:02}"
+    if length <= timedelta(hours=3):
+        walls = (first.replace(hour=hour, minute=minute, second=0) for hour in cron.hours for minute in cron.minutes)
+        yield from (f"{wall:%H:%M}" for wall in walls if first <= wall < first + length)

@@ -1,13 +1,17 @@
-"""Plans: the times at which a schedule fires, each in one scope."""
+"""Plans: the times at which a schedule fires, each in one scope, and how they meet earlier plans."""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import assert_never
 
 import msgspec
 from msgspec import Struct
+
+from holdfast.domain.jobs.job import JobId, State
 
 #: The scope of a schedule that names none.
 GLOBAL = "global"
@@ -40,3 +44,90 @@ class Origin(StrEnum):
     DUE = "due"
     TRIGGER = "trigger"
     BACKFILL = "backfill"
+
+
+# -- overlap ---------------------------------------------------------------------------------
+
+
+class Overlap(StrEnum):
+    """What happens to a plan while the run of an earlier one, in the same scope, has not finished."""
+
+    SKIP = "skip"
+    QUEUE_ONE = "queue_one"
+    QUEUE_ALL = "queue_all"
+    CANCEL_RUNNING = "cancel_running"
+    ALLOW = "allow"
+
+
+class PlanStatus(StrEnum):
+    """How an earlier plan affects new ones.
+
+    RUNNING includes jobs that may start at any time; APART waits for a retry or for a person, and blocks nothing.
+    """
+
+    RUNNING = "running"
+    QUEUED = "queued"
+    APART = "apart"
+    FINISHED = "finished"
+
+
+def plan_status(state: State | None, attempts: int) -> PlanStatus:
+    """Return the status of a plan from the state of its job; None: the job has left the store."""
+    match state:
+        case State.READY | State.RUNNING:
+            return PlanStatus.RUNNING
+        case State.WAITING:
+            return PlanStatus.QUEUED
+        case State.SCHEDULED:
+            return PlanStatus.APART if attempts else PlanStatus.RUNNING
+        case State.HELD:
+            return PlanStatus.APART
+        case State.DONE | State.DEAD | State.CANCELLED | None:
+            return PlanStatus.FINISHED
+        case _:
+            assert_never(state)
+
+
+class Turn(StrEnum):
+    """What a new plan does: start, wait for the plan before it, or be skipped."""
+
+    START = "start"
+    WAIT = "wait"
+    SKIP = "skip"
+
+
+class Arrangement(Struct, frozen=True):
+    """The turns of new plans, oldest first.
+
+    The first plan that waits, waits for the jobs *after*. The jobs *cancel* are cancelled.
+    """
+
+    turns: Sequence[Turn]
+    after: Sequence[JobId] = ()
+    cancel: Sequence[JobId] = ()
+
+
+def arrange(overlap: Overlap, earlier: Mapping[PlanStatus, Sequence[JobId]], count: int) -> Arrangement:
+    """Decide the turns of *count* new plans of one scope, given the jobs of *earlier* ones, oldest first."""
+    running, queued = earlier.get(PlanStatus.RUNNING, []), earlier.get(PlanStatus.QUEUED, [])
+    tail = queued[-1:] or running
+    match overlap:
+        case Overlap.ALLOW:
+            return Arrangement([Turn.START] * count)
+        case Overlap.SKIP:
+            return Arrangement(_skip_rest([] if tail else [Turn.START], count))
+        case Overlap.QUEUE_ONE:
+            free = [] if queued else [Turn.WAIT] if running else [Turn.START, Turn.WAIT]
+            return Arrangement(_skip_rest(free, count), after=tail)
+        case Overlap.QUEUE_ALL:
+            first = Turn.WAIT if tail else Turn.START
+            return Arrangement([first, *[Turn.WAIT] * (count - 1)], after=tail)
+        case Overlap.CANCEL_RUNNING:
+            last = Turn.WAIT if running else Turn.START
+            return Arrangement([*[Turn.SKIP] * (count - 1), last], after=running, cancel=[*running, *queued])
+        case _:
+            assert_never(overlap)
+
+
+def _skip_rest(turns: list[Turn], count: int) -> list[Turn]:
+    return (turns + [Turn.SKIP] * count)[:count]

@@ -6,18 +6,19 @@ pass. Rhythms (a wildcard in minutes or hours) follow elapsed time.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Protocol
+from functools import lru_cache
+from zoneinfo import ZoneInfo
 
 from holdfast.domain.schedules.cron import HORIZON_YEARS, Cron
-from holdfast.domain.schedules.zones import DAY, SECOND, last_change, next_change, steady_span, utc_offset, zone_of
-from holdfast.errors import InvalidExpression, InvalidInput, NeverFires
+from holdfast.errors import InvalidExpression, InvalidInput, NeverFires, UnknownZone
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 #: Zones change over the decades; a new rule is tested against the offsets of this time.
 PRESENT = datetime(2025, 1, 1, tzinfo=UTC)
-MICROSECOND = timedelta(microseconds=1)
+MICROSECOND, SECOND, DAY = timedelta(microseconds=1), timedelta(seconds=1), timedelta(days=1)
 #: Timestamps of schedules lie within these years, so that calculations around them never overflow.
 FIRST_YEAR, LAST_YEAR = 1900, 8999
 
@@ -25,20 +26,11 @@ FIRST_YEAR, LAST_YEAR = 1900, 8999
 def checked_timestamp(timestamp: datetime) -> datetime:
     """Return *timestamp* in UTC if a schedule can use it."""
     if not isinstance(timestamp, datetime) or timestamp.tzinfo is None:
-        raise InvalidInput(
-            f"{timestamp!r} is no moment", hint="Use an aware datetime: datetime(2030, 1, 1, tzinfo=UTC)."
-        )
+        hint = "Use an aware datetime: datetime(2030, 1, 1, tzinfo=UTC)."
+        raise InvalidInput(f"{timestamp!r} is no moment", hint=hint)
     if not FIRST_YEAR <= timestamp.year <= LAST_YEAR:
         raise InvalidInput(f"the year {timestamp.year} is too far away", hint=f"Take {FIRST_YEAR} to {LAST_YEAR}.")
     return timestamp.astimezone(UTC)
-
-
-class Rule(Protocol):
-    """A series of instants."""
-
-    def next_after(self, instant: datetime) -> datetime: ...
-
-    def previous_before(self, instant: datetime) -> datetime: ...
 
 
 def between(rule: Rule, first: datetime, last: datetime) -> Iterator[datetime]:
@@ -58,16 +50,13 @@ class Interval:
             raise InvalidExpression("an interval takes at least a second, in whole seconds", hint=hint, position=0)
         if not timedelta(0) <= phase < every or phase % SECOND:
             raise InvalidInput(f"a phase lies between 0 and the interval of {every}, in whole seconds, not {phase}")
-        self.every = every
-        self.phase = phase
+        self._every, self._origin = every, EPOCH + phase
 
     def next_after(self, instant: datetime) -> datetime:
-        origin = EPOCH + self.phase
-        return origin + ((instant - origin) // self.every + 1) * self.every
+        return self._origin + ((instant - self._origin) // self._every + 1) * self._every
 
     def previous_before(self, instant: datetime) -> datetime:
-        origin = EPOCH + self.phase
-        return origin - ((origin - instant) // self.every + 1) * self.every
+        return self._origin - ((self._origin - instant) // self._every + 1) * self._every
 
 
 class Calendar:
@@ -105,8 +94,6 @@ class Calendar:
                 return previous
         return self._last_time(instant) if self.cron.fixed else self._last_beat(instant)
 
-    # -- times of day ----------------------------------------------------------------------
-
     def _next_time(self, instant: datetime) -> datetime:
         wall = instant.astimezone(self.zone).replace(tzinfo=None, fold=0)
         while True:
@@ -132,8 +119,6 @@ class Calendar:
         if before >= after:
             return (wall - before).replace(tzinfo=UTC)
         return next_change(self.zone, (wall - after).replace(tzinfo=UTC))
-
-    # -- rhythms ---------------------------------------------------------------------------
 
     def _next_beat(self, instant: datetime) -> datetime:
         """Search span by span: between two clock changes, the wall clock moves as time does."""
@@ -165,6 +150,79 @@ class Calendar:
         return NeverFires(f"{self.cron.expression!r} never fires in {self.zone.key}: the clocks skip it")
 
 
+Rule = Interval | Calendar
+
+
 def _round_up(wall: datetime) -> datetime:
-    """Return the next whole second."""
     return wall.replace(microsecond=0) + SECOND if wall.microsecond else wall
+
+
+# -- clock changes ---------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=1024)
+def zone_of(name: str) -> ZoneInfo:
+    """Return the time zone with this IANA name."""
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        raise UnknownZone(f"there is no time zone {name[:100]!r}", zone=name) from None
+
+
+def next_change(zone: ZoneInfo, instant: datetime) -> datetime:
+    """Return the first clock change after *instant*, or an instant beyond the horizon if there is none."""
+    for year in range(instant.year, instant.year + HORIZON_YEARS):
+        changes = clock_changes(zone, year)
+        if (index := bisect_right(changes, instant)) < len(changes):
+            return changes[index]
+    return datetime(instant.year + HORIZON_YEARS, 1, 1, tzinfo=UTC)
+
+
+def last_change(zone: ZoneInfo, instant: datetime) -> datetime:
+    """Return the last clock change before *instant*, or an instant beyond the horizon if there is none."""
+    for year in range(instant.year, instant.year - HORIZON_YEARS, -1):
+        changes = clock_changes(zone, year)
+        if index := bisect_left(changes, instant):
+            return changes[index - 1]
+    return datetime(instant.year - HORIZON_YEARS, 1, 1, tzinfo=UTC)
+
+
+@lru_cache(maxsize=8192)
+def clock_changes(zone: ZoneInfo, year: int) -> list[datetime]:
+    """Return the instants of a year at which the clocks change, to the second."""
+    changes = []
+    low = datetime(year, 1, 1, tzinfo=UTC) - SECOND
+    end = datetime(year + 1, 1, 1, tzinfo=UTC) - SECOND
+    before = utc_offset(low.astimezone(zone))
+    while low < end:
+        high = min(low + DAY, end)
+        after = utc_offset(high.astimezone(zone))
+        if after != before:
+            changes.append(_change_between(zone, low, high))
+        low, before = high, after
+    return changes
+
+
+def steady_span(zone: ZoneInfo, instant: datetime) -> tuple[datetime, datetime, timedelta]:
+    """Return a span around *instant* without clock changes, and its offset. It begins a day after the last change."""
+    begin, end = last_change(zone, instant + SECOND) + DAY, next_change(zone, instant)
+    return begin, end, utc_offset(instant.astimezone(zone))
+
+
+def utc_offset(local: datetime) -> timedelta:
+    """Return the UTC offset of an aware timestamp."""
+    offset = local.utcoffset()
+    assert offset is not None
+    return offset
+
+
+def _change_between(zone: ZoneInfo, low: datetime, high: datetime) -> datetime:
+    """Return the first instant after *low* that has the offset of *high*."""
+    after = utc_offset(high.astimezone(zone))
+    while high - low > SECOND:
+        middle = (low + (high - low) / 2).replace(microsecond=0)
+        if utc_offset(middle.astimezone(zone)) == after:
+            high = middle
+        else:
+            low = middle
+    return high

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, assert_never
@@ -13,8 +13,7 @@ from holdfast.domain.jobs.dependencies import After, When
 from holdfast.domain.jobs.job import JobId, State
 from holdfast.domain.jobs.new_job import Actor, Enqueued, NewJob
 from holdfast.domain.schedules.decision import Skipped, SkipReason
-from holdfast.domain.schedules.overlap import Arrangement, Overlap, PlanStatus, Turn, arrange, plan_status
-from holdfast.domain.schedules.plan import Origin, Plan
+from holdfast.domain.schedules.plan import Arrangement, Origin, Overlap, Plan, PlanStatus, Turn, arrange, plan_status
 from holdfast.store.engine.operation import BulkInsert, Operation, Rows, query, read_now
 from holdfast.store.jobs import dependencies
 from holdfast.store.jobs.control import cancel_jobs
@@ -67,12 +66,6 @@ class FiredPlan(Struct, frozen=True):
     state: State | None
 
 
-class _LockedSchedule(Struct, frozen=True):
-    name: str
-    token: int
-    fired: int
-
-
 class _OpenPlan(Struct, frozen=True):
     schedule: str
     scope: str
@@ -92,9 +85,9 @@ class _PlacedPlan(Struct, frozen=True):
 
 def advance(advances: Sequence[Advance], drawn: list[JobId] | None) -> Operation[AdvanceResult]:
     """Apply the decisions about those schedules that have not changed since."""
-    rows: list[_LockedSchedule] = yield query("lock_schedules", _LockedSchedule, names=[each.name for each in advances])
-    locked = {row.name: row for row in rows}
-    current = [each for each in advances if each.name in locked and locked[each.name].token == each.token]
+    rows = yield query("lock_schedules", names=[each.name for each in advances])
+    tokens, fired_before = ({row[0]: row[column] for row in rows} for column in (1, 2))
+    current = [each for each in advances if tokens.get(each.name) == each.token]
     if not current:
         return AdvanceResult([], 0, {})
     fires = [fire for each in current for fire in each.fire]
@@ -104,21 +97,13 @@ def advance(advances: Sequence[Advance], drawn: list[JobId] | None) -> Operation
     for plan in overlapped:
         skips[plan.schedule].append(Skipped(plan.time, plan.time, 1, SkipReason.OVERLAP, plan.scope))
     skipped = yield from write_skips(skips)
-    times: dict[str, set[datetime]] = defaultdict(set)
-    for each in fired:
-        times[each.schedule].add(each.time)
-    totals = {each.name: locked[each.name].fired + len(times[each.name]) for each in current}
-    yield query("advance_schedules", advance=_advance_columns(current, totals))
+    times = Counter(name for name, _ in {(each.schedule, each.time) for each in fired})
+    totals = [fired_before[each.name] + times[each.name] for each in current]
+    over = [each.runs is not None and total >= each.runs for each, total in zip(current, totals, strict=True)]
+    next_at = [None if is_over else each.next_at for each, is_over in zip(current, over, strict=True)]
+    columns = Rows(**_columns(current, "name", "cursor"), next_at=next_at, fired=totals)
+    yield query("advance_schedules", advance=columns)
     return AdvanceResult([each.name for each in current], len(fired), skipped)
-
-
-def _advance_columns(current: Sequence[Advance], totals: Mapping[str, int]) -> Rows:
-    over = [each.runs is not None and totals[each.name] >= each.runs for each in current]
-    return Rows(
-        **_columns(current, "name", "cursor"),
-        next_at=[None if ends else each.next_at for each, ends in zip(current, over, strict=True)],
-        fired=[totals[each.name] for each in current],
-    )
 
 
 def write_skips(skips: Mapping[str, Sequence[Skipped]]) -> Operation[dict[SkipReason, int]]:
@@ -133,16 +118,17 @@ def write_skips(skips: Mapping[str, Sequence[Skipped]]) -> Operation[dict[SkipRe
     return dict(counts)
 
 
-def release(limit: int) -> Operation[int]:
-    """Release plans that wait for one that is apart. They wait for the dependencies of that one instead."""
+def release(*, limit: int = 100) -> Operation[int]:
+    """Release plans that wait for one that waits for its retry or for a person; returns their number.
+
+    They wait for the dependencies of that one instead.
+    """
     rows = yield query("list_stuck_plans", limit=limit)
     if rows:
-        yield from dependencies.pass_on([row[1] for row in rows])
-        yield query(
-            "delete_dependencies",
-            dependencies=Rows(job_id=[row[0] for row in rows], dependency_id=[row[1] for row in rows]),
-        )
-        yield from dependencies.judge_waiting(sorted({row[0] for row in rows}))
+        waiting, blocking = [row[0] for row in rows], [row[1] for row in rows]
+        yield from dependencies.pass_on(blocking)
+        yield query("delete_dependencies", dependencies=Rows(job_id=waiting, dependency_id=blocking))
+        yield from dependencies.judge_waiting(sorted(set(waiting)))
     yield query("unqueue_plans")
     return len(rows)
 
@@ -159,15 +145,8 @@ def _columns(items: Sequence[Struct], *names: str) -> dict[str, list[Any]]:
     return {name: [getattr(item, name) for item in items] for name in names}
 
 
-# -- one transaction's plans -----------------------------------------------------------------
-
-
 def fire_plans(
-    fires: Sequence[PlanToFire],
-    overlaps: Mapping[str, Overlap],
-    drawn: list[JobId] | None,
-    origin: Origin,
-    actor: str,
+    fires: Sequence[PlanToFire], overlaps: Mapping[str, Overlap], drawn: list[JobId] | None, origin: Origin, actor: str
 ) -> Operation[tuple[list[FiredPlan], list[Plan]]]:
     """Fire plans of locked schedules. Returns the fired plans, and the plans that overlap skipped.
 
@@ -214,13 +193,15 @@ def _overlap_by_origin(overlap: Overlap, origin: Origin) -> Overlap:
 def _write_plans(
     placed: Sequence[_PlacedPlan], overlaps: Mapping[str, Overlap], ids: list[JobId], origin: Origin, actor: str
 ) -> Operation[list[FiredPlan]]:
-    """Insert the jobs of plans and their rows in the ledger."""
     requests = [each.fire.request for each in placed]
     check_requests(requests)
     now = yield from read_now()
     answers = yield from reserve_keys(requests, ids)
     waits_for = list(_line_up(placed, answers))
-    requests = [_request_after(request, jobs) for request, jobs in zip(requests, waits_for, strict=True)]
+    requests = [
+        structs.replace(request, after=After(ids=tuple(jobs), when=When.FINISHED)) if jobs else request
+        for request, jobs in zip(requests, waits_for, strict=True)
+    ]
     yield from insert_jobs(requests, answers, ids, now)
     plans = [each.fire.plan for each in placed]
     columns = {
@@ -256,10 +237,6 @@ def _line_up(placed: Sequence[_PlacedPlan], answers: Sequence[Enqueued]) -> Iter
         yield before if each.turn is Turn.WAIT and answer.created else ()
         if answer.created:
             before = (answer.id,)
-
-
-def _request_after(request: NewJob, jobs: Sequence[JobId]) -> NewJob:
-    return structs.replace(request, after=After(ids=tuple(jobs), when=When.FINISHED)) if jobs else request
 
 
 def _earlier_jobs(schedules: list[str]) -> Operation[dict[tuple[str, str], dict[PlanStatus, list[JobId]]]]:

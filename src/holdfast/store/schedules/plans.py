@@ -13,19 +13,10 @@ from holdfast.domain.schedules.decision import SkipReason
 from holdfast.domain.schedules.definition import Schedule
 from holdfast.domain.schedules.plan import Origin, Plan
 from holdfast.errors import NoSuchSchedule
-from holdfast.store.engine.backend import Backend
-from holdfast.store.engine.operation import Operation, query
+from holdfast.store.engine.operation import Noun, Operation, delegate, query
 from holdfast.store.jobs.enqueue import SYSTEM
-from holdfast.store.schedules.firing import (
-    Advance,
-    AdvanceResult,
-    FiredPlan,
-    PlanToFire,
-    advance,
-    fire_plans,
-    known_plans,
-    release,
-)
+from holdfast.store.schedules import firing
+from holdfast.store.schedules.firing import Advance, AdvanceResult, FiredPlan, PlanToFire
 
 
 class SkippedPlans(Struct, frozen=True):
@@ -40,11 +31,8 @@ class SkippedPlans(Struct, frozen=True):
     decided_at: datetime
 
 
-class Plans:
+class Plans(Noun):
     """Fires each plan of a schedule once in each scope, and keeps the record."""
-
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
 
     def advance(self, advances: Sequence[Advance]) -> AdvanceResult:
         """Apply planners' decisions about several schedules, in one transaction.
@@ -54,9 +42,8 @@ class Plans:
         - The jobs exist if and only if the cursor has moved.
         """
         drawn = self._backend.draw_ids(sum(len(each.fire) for each in advances))
-        result = self._backend.write(advance, advances, drawn)
-        if result.fired:
-            self._backend.notify()
+        result = self._backend.write(firing.advance, advances, drawn)
+        self._wake(result.fired)
         return result
 
     def fire(self, name: str, fires: Sequence[PlanToFire], *, origin: Origin, actor: str) -> list[FiredPlan]:
@@ -69,21 +56,13 @@ class Plans:
         """
         checked_actor(actor, system=SYSTEM)
         drawn = self._backend.draw_ids(len(fires))
-        fired = self._backend.write(_fire, name, fires, drawn, origin, actor)
-        if fired:
-            self._backend.notify()
-        return fired
+        return self._wake(self._backend.write(_fire, name, fires, drawn, origin, actor))
 
     def known(self, plans: Sequence[Plan]) -> set[Plan]:
         """Return those of *plans* that have been fired."""
-        return self._backend.read(known_plans, plans)
+        return self._backend.read(firing.known_plans, plans)
 
-    def release(self, *, limit: int = 100) -> int:
-        """Release plans that wait for one that waits for its retry or for a person."""
-        released = self._backend.write(release, limit)
-        if released:
-            self._backend.notify()
-        return released
+    release = delegate(firing.release, wakes=True)
 
     def find(self, plan: Plan) -> FiredPlan | None:
         """Return the plan if it was fired."""
@@ -108,16 +87,12 @@ def _fire(
     name: str, fires: Sequence[PlanToFire], drawn: list[JobId] | None, origin: Origin, actor: str
 ) -> Operation[list[FiredPlan]]:
     schedule = yield from locked_schedule(name)
-    fired, _ = yield from fire_plans(fires, {name: schedule.defined.effective_overlap}, drawn, origin, actor)
+    fired, _ = yield from firing.fire_plans(fires, {name: schedule.defined.effective_overlap}, drawn, origin, actor)
     return fired
 
 
 def locked_schedule(name: str) -> Operation[Schedule]:
-    """Return the schedule under its row lock, so that no planner advances it meanwhile.
-
-    Raises:
-        NoSuchSchedule: There is none of this name.
-    """
+    """Return the schedule under its row lock, so that no planner advances it meanwhile."""
     rows: list[Schedule] = yield query("lock_schedule", Schedule, name=name)
     if not rows:
         raise missing_schedule(name)

@@ -17,8 +17,7 @@ from holdfast.domain.schedules.definition import (
     checked_schedule_name,
 )
 from holdfast.errors import DuplicateSchedule
-from holdfast.store.engine.backend import Backend
-from holdfast.store.engine.operation import Operation, query, read_now
+from holdfast.store.engine.operation import Noun, Operation, query, read, read_now, transaction
 from holdfast.store.jobs.enqueue import SYSTEM
 from holdfast.store.schedules.firing import write_skips
 from holdfast.store.schedules.plans import locked_schedule, missing_schedule
@@ -56,13 +55,11 @@ class DueSchedules(Struct, frozen=True):
     next_in: timedelta | None
 
 
-class ScheduleStore:
+class ScheduleStore(Noun):
     """Schedules by name. Every change voids the decisions that planners make meanwhile."""
 
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
-
-    def create(self, name: str, definition: Definition, *, actor: str) -> Schedule:
+    @transaction(wakes=True)
+    def create(self, name: str, definition: Definition, *, actor: str) -> Operation[Schedule]:
         """Create a schedule. It has no history: the newest plan that is due fires first.
 
         Raises:
@@ -70,10 +67,9 @@ class ScheduleStore:
         """
         checked_schedule_name(name)
         checked_actor(actor, system=SYSTEM)
-        if not self._backend.write(_create, Declaration(name, definition, 0), actor, declared=False):
+        if not (yield from _create(Declaration(name, definition, 0), None, actor)):
             raise DuplicateSchedule(f"there is a schedule {name!r} already", name=name)
-        self._backend.notify()
-        return self.get(name)
+        return (yield from locked_schedule(name))
 
     def declare(self, declarations: Sequence[Declaration], *, actor: str) -> dict[str, DeclarationResult]:
         """Store the schedules that code declares. A declaration that is stored already costs no write.
@@ -86,22 +82,22 @@ class ScheduleStore:
         for each in declarations:
             if results[each.name] in changing:
                 results[each.name] = self._backend.write(_declare, each, actor)
-        if not set(results.values()).isdisjoint(changing):
-            self._backend.notify()
+        self._wake(not set(results.values()).isdisjoint(changing))
         return results
 
-    def update(self, name: str, change: Callable[[Definition], Definition], *, actor: str) -> Schedule:
+    @transaction(wakes=True)
+    def update(self, name: str, change: Callable[[Definition], Definition], *, actor: str) -> Operation[Schedule]:
         """Change the definition of a schedule. With a new rule it continues from now, and its past is skipped.
 
         Raises:
             NoSuchSchedule: There is none of this name.
         """
         checked_actor(actor, system=SYSTEM)
-        self._backend.write(_update, name, change, actor)
-        self._backend.notify()
-        return self.get(name)
+        schedule = yield from locked_schedule(name)
+        return (yield from _define(schedule, change(schedule.defined), schedule.declared, schedule.version, actor))
 
-    def pause(self, name: str, *, actor: str, note: str | None = None) -> Schedule:
+    @transaction()
+    def pause(self, name: str, *, actor: str, note: str | None = None) -> Operation[Schedule]:
         """Stop planning a schedule; its jobs continue.
 
         Raises:
@@ -109,27 +105,32 @@ class ScheduleStore:
         """
         checked_actor(actor, system=SYSTEM)
         text = None if note is None else clean_text(note, limit=MAX_NOTE)
-        self._backend.write(_pause, name, text, actor)
-        return self.get(name)
+        schedule = yield from locked_schedule(name)
+        return (yield from _move(schedule, CursorMove(schedule.cursor, None), paused=True, note=text, actor=actor))
 
-    def resume(self, name: str, *, actor: str) -> Schedule:
+    @transaction(wakes=True)
+    def resume(self, name: str, *, actor: str) -> Operation[Schedule]:
         """Continue a paused schedule from now; plans that were due meanwhile are recorded as skipped.
 
         Raises:
             NoSuchSchedule: There is none of this name.
         """
         checked_actor(actor, system=SYSTEM)
-        self._backend.write(_resume, name, actor)
-        self._backend.notify()
-        return self.get(name)
+        schedule = yield from locked_schedule(name)
+        move = move_after_resume(schedule, (yield from read_now()))
+        if move is None:
+            return schedule
+        return (yield from _move(schedule, move, paused=False, note=None, actor=actor))
 
-    def delete(self, name: str) -> None:
+    @transaction()
+    def delete(self, name: str) -> Operation[None]:
         """Delete a schedule with its ledger; its jobs stay.
 
         Raises:
             NoSuchSchedule: There is none of this name.
         """
-        self._backend.write(_delete, name)
+        yield from locked_schedule(name)  # first, so that a planner that holds the lock writes its rows before
+        yield query("delete_schedule", name=name)
 
     def get(self, name: str) -> Schedule:
         """Return a schedule by its name.
@@ -148,13 +149,10 @@ class ScheduleStore:
 
     def all(self) -> Iterator[Schedule]:
         """Yield all schedules by name, page by page."""
-        after = ""
-        while True:
-            page = self.page(after=after, limit=PAGE_SIZE)
+        page = self.page(limit=PAGE_SIZE)
+        while page:
             yield from page
-            if len(page) < PAGE_SIZE:
-                return
-            after = page[-1].name
+            page = self.page(after=page[-1].name, limit=PAGE_SIZE) if len(page) == PAGE_SIZE else []
 
     def page(self, *, after: str = "", limit: int = 50) -> list[Schedule]:
         """Return up to *limit* schedules whose names sort after *after*."""
@@ -166,9 +164,15 @@ class ScheduleStore:
 
     # -- for planners ------------------------------------------------------------------------
 
-    def due(self, *, providers: Sequence[str], limit: int) -> DueSchedules:
+    @read
+    def due(self, *, providers: Sequence[str], limit: int) -> Operation[DueSchedules]:
         """Return the schedules that are due and either need no scope provider or one of *providers*."""
-        return self._backend.read(_due, sorted(providers), limit)
+        now, names = (yield from read_now()), sorted(providers)
+        rows: list[DueSchedule] = yield query(
+            "list_due_schedules", DueSchedule, providers=names, limit=limit, until=now
+        )
+        next_in = [] if rows else (yield query("read_next_check", providers=names))
+        return DueSchedules(now, rows, _duration(next_in[0][0]) if next_in else None)
 
     def record_failure(self, schedule: DueSchedule, error: str) -> bool:
         """Record that a schedule could not be planned, and delay the next attempt. False: it changed meanwhile."""
@@ -186,91 +190,41 @@ class ScheduleStore:
         return self._backend.fetch(query("list_schedule_problems", TroubledSchedule, late=late, limit=limit))
 
 
-def _create(declaration: Declaration, actor: str, *, declared: bool) -> Operation[bool]:
-    text = declaration.definition.dumps()
-    rows = yield query(
-        "create_schedule",
-        name=declaration.name,
-        definition=text,
-        declared=text if declared else None,
-        version=declaration.version,
-        provider=declaration.definition.provider,
-        actor=actor,
-    )
-    return bool(rows)
+def _create(declaration: Declaration, declared: str | None, actor: str) -> Operation[bool]:
+    name, definition, version = declaration.name, declaration.definition, declaration.version
+    values = {"definition": definition.dumps(), "declared": declared, "provider": definition.provider}
+    return bool((yield query("create_schedule", name=name, version=version, actor=actor, **values)))
 
 
 def _declare(declaration: Declaration, actor: str) -> Operation[DeclarationResult]:
+    text = declaration.definition.dumps()
     rows: list[Schedule] = []
     while not rows:  # it may be deleted between the two statements
-        if (yield from _create(declaration, actor, declared=True)):
+        if (yield from _create(declaration, text, actor)):
             return DeclarationResult.MADE
         rows = yield query("lock_schedule", Schedule, name=declaration.name)
     result = declaration.compare(rows[0])
     if result is DeclarationResult.CHANGED:
-        text = declaration.definition.dumps()
-        yield from _define(rows[0], declaration.definition, declared=text, version=declaration.version, actor=actor)
+        yield from _define(rows[0], declaration.definition, text, declaration.version, actor)
     return result
 
 
-def _update(name: str, change: Callable[[Definition], Definition], actor: str) -> Operation[None]:
-    schedule = yield from locked_schedule(name)
-    definition = change(schedule.defined)
-    yield from _define(schedule, definition, declared=schedule.declared, version=schedule.version, actor=actor)
-
-
 def _define(
-    schedule: Schedule, definition: Definition, *, declared: str | None, version: int, actor: str
-) -> Operation[None]:
+    schedule: Schedule, definition: Definition, declared: str | None, version: int, actor: str
+) -> Operation[Schedule]:
     now = yield from read_now()
-    yield query(
-        "define_schedule",
-        name=schedule.name,
-        definition=definition.dumps(),
-        declared=declared,
-        version=version,
-        provider=definition.provider,
-    )
+    values = {"definition": definition.dumps(), "declared": declared, "provider": definition.provider}
+    yield query("define_schedule", name=schedule.name, version=version, **values)
     move = move_after_edit(schedule, definition, now)
-    yield from _move(schedule, move, paused=schedule.paused, note=schedule.note, actor=actor)
+    return (yield from _move(schedule, move, paused=schedule.paused, note=schedule.note, actor=actor))
 
 
-def _pause(name: str, note: str | None, actor: str) -> Operation[None]:
-    schedule = yield from locked_schedule(name)
-    yield from _move(schedule, CursorMove(schedule.cursor, None), paused=True, note=note, actor=actor)
-
-
-def _resume(name: str, actor: str) -> Operation[None]:
-    schedule = yield from locked_schedule(name)
-    move = move_after_resume(schedule, (yield from read_now()))
-    if move is not None:
-        yield from _move(schedule, move, paused=False, note=None, actor=actor)
-
-
-def _delete(name: str) -> Operation[None]:
-    yield from locked_schedule(name)  # first, so that a planner that holds the lock writes its rows before
-    yield query("delete_schedule", name=name)
-
-
-def _move(schedule: Schedule, move: CursorMove, *, paused: bool, note: str | None, actor: str) -> Operation[None]:
+def _move(schedule: Schedule, move: CursorMove, *, paused: bool, note: str | None, actor: str) -> Operation[Schedule]:
+    """Move the cursor and return the schedule as it is now."""
     yield from write_skips({schedule.name: move.skipped})
-    yield query(
-        "set_schedule_cursor",
-        name=schedule.name,
-        cursor=move.cursor,
-        next_at=None if paused else move.next_at,
-        paused=paused,
-        note=note,
-        actor=actor,
-    )
-
-
-def _due(providers: list[str], limit: int) -> Operation[DueSchedules]:
-    now = yield from read_now()
-    statement = query("list_due_schedules", DueSchedule, providers=providers, limit=limit, until=now)
-    schedules: list[DueSchedule] = yield statement
-    next_in = [] if schedules else (yield query("read_next_check", providers=providers))
-    return DueSchedules(now, schedules, _duration(next_in[0][0]) if next_in else None)
+    cursor = {"cursor": move.cursor, "next_at": None if paused else move.next_at}
+    yield query("set_schedule_cursor", name=schedule.name, paused=paused, note=note, actor=actor, **cursor)
+    return (yield from locked_schedule(schedule.name))
 
 
 def _duration(value: timedelta | int | None) -> timedelta | None:

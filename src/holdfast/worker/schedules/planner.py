@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from time import perf_counter
 
 from msgspec import Struct
@@ -20,7 +20,6 @@ from holdfast.store import Store
 from holdfast.store.schedules.firing import Advance, AdvanceResult, PlanToFire
 from holdfast.store.schedules.schedules import DueSchedule
 from holdfast.worker import clock
-from holdfast.worker.schedules.clock_check import ClockCheck
 from holdfast.worker.schedules.ping import ping_request
 from holdfast.worker.schedules.scopes import ScopeProviders
 from holdfast.worker.service import TickResult
@@ -37,6 +36,11 @@ RELEASE_INTERVAL_S = 5.0
 BATCH_SIZE = 1000
 #: About the most plans of one schedule in one decision: with many scopes, fewer times are taken at once.
 MAX_PLANS = 5000
+#: A clock that gains more than this on the monotonic clock has jumped.
+MAX_GAIN = timedelta(minutes=5)
+#: A clock that has jumped is trusted again after it has kept its new time for this long.
+PROBATION_S = 60.0
+JUMPED = "the store's clock has leapt ahead by %s: nothing is planned until it has kept its time"
 
 
 class Planner:
@@ -62,7 +66,9 @@ class Planner:
     def tick(self) -> TickResult:
         """Decide on one batch of schedules."""
         began = perf_counter()
-        self._release()
+        if clock.now() >= self._release_at:
+            self._release_at = clock.now() + RELEASE_INTERVAL_S
+            self._store.plans.release()
         due = self._store.schedules.due(providers=self._providers.names, limit=BATCH_SIZE)
         if not self._clock_check.trusts(due.now, clock.now()):
             return TickResult(1.0)
@@ -73,19 +79,11 @@ class Planner:
         rest = POLL_INTERVAL_S if due.next_in is None else min(POLL_INTERVAL_S, max(0.0, due.next_in.total_seconds()))
         if due.schedules:
             rest = 0.0 if any(result.moved for result in results) else RETRY_INTERVAL_S
-        fired = sum(result.fired for result in results)
-        return TickResult(rest, considered=len(due.schedules), processed=fired)
+        return TickResult(rest, considered=len(due.schedules), processed=sum(result.fired for result in results))
 
     def on_notify(self) -> None:
         """Tick at once: a schedule may have been created or changed."""
         self.wake.set()
-
-    def _release(self) -> None:
-        if clock.now() >= self._release_at:
-            self._release_at = clock.now() + RELEASE_INTERVAL_S
-            self._store.plans.release()
-
-    # -- one schedule ------------------------------------------------------------------------
 
     def _try(self, schedule: DueSchedule, tick: _Tick) -> Advance | None:
         """Decide on one schedule; None: its scopes are not known yet, or it cannot be planned."""
@@ -101,18 +99,15 @@ class Planner:
         definition = load_definition(schedule.definition)
         rule = definition.rule()
         decision = decide(definition, rule, schedule.cursor, tick.now, fired=schedule.fired)
-        valid: Sequence[str] = ()
-        invalid: Sequence[str] = ()
-        if decision.fire:
-            scopes = self._scopes(definition, schedule, tick)
-            if scopes is None:
-                return None
-            valid, invalid = checked_scopes(scopes)
-            if len(decision.fire) * len(valid) > MAX_PLANS:
-                cap = max(1, MAX_PLANS // len(valid))
-                decision = decide(definition, rule, schedule.cursor, tick.now, fired=schedule.fired, cap=cap)
-            if definition.kind not in tick.kinds:
-                tick.kinds[definition.kind] = self._store.kinds.get(definition.kind)
+        scopes = self._scopes(definition, schedule, tick) if decision.fire else ()
+        if scopes is None:
+            return None
+        valid, invalid = checked_scopes(scopes)
+        if len(decision.fire) * len(valid) > MAX_PLANS:
+            cap = max(1, MAX_PLANS // len(valid))
+            decision = decide(definition, rule, schedule.cursor, tick.now, fired=schedule.fired, cap=cap)
+        if decision.fire and definition.kind not in tick.kinds:
+            tick.kinds[definition.kind] = self._store.kinds.get(definition.kind)
         plans = [Plan(schedule.name, time, scope) for time in decision.fire for scope in valid]
         return Advance(
             name=schedule.name,
@@ -137,8 +132,6 @@ class Planner:
         text = f"{type(error).__name__}: {error}" if unexpected else str(error)
         self._store.schedules.record_failure(schedule, text)
 
-    # -- many schedules ----------------------------------------------------------------------
-
     def _apply(self, advances: Sequence[Advance], schedules: Sequence[DueSchedule]) -> AdvanceResult:
         """Apply decisions together; if that fails, one by one, so that only the faulty schedule is delayed."""
         try:
@@ -153,14 +146,11 @@ class Planner:
             (name,) = (each.name for each in advances)
             self._record_failure(next(each for each in schedules if each.name == name), error)
             return AdvanceResult([name], 0, {})
-        self._count(result)
-        return result
-
-    def _count(self, result: AdvanceResult) -> None:
         self._counts.plans["fired"] += result.fired
         for reason, count in result.skipped.items():
             self._counts.plans["skipped"] += count
             self._counts.missed[reason] += count
+        return result
 
 
 class _Tick(Struct, frozen=True):
@@ -209,3 +199,28 @@ def _batches(advances: Sequence[Advance]) -> Iterator[list[Advance]]:
         size += len(each.fire)
     if batch:
         yield batch
+
+
+class ClockCheck:
+    """Compares the store's clock with the worker's monotonic clock.
+
+    A clock that is set back is harmless, because cursors never move back. A clock that jumps ahead, if only for a
+    short time, would fire plans long before they are due.
+    """
+
+    def __init__(self) -> None:
+        self._trusted: tuple[datetime, float] | None = None
+        self._jumped_at: float | None = None
+
+    def trusts(self, now: datetime, at: float) -> bool:
+        """Return whether plans may be decided by the store's time *now*; *at* is the monotonic time, in seconds."""
+        trusted_now, trusted_at = self._trusted or (now, at)
+        ahead = (now - trusted_now) - timedelta(seconds=at - trusted_at)
+        if ahead > MAX_GAIN:
+            if self._jumped_at is None:
+                self._jumped_at = at
+                log.warning(JUMPED, ahead)
+            if at - self._jumped_at < PROBATION_S:
+                return False
+        self._trusted, self._jumped_at = (now, at), None
+        return True

@@ -24,12 +24,9 @@ class ScopeProviders:
 
     def __init__(self, functions: Mapping[str, Provider], *, timeout: float = TIMEOUT_S) -> None:
         self._functions = dict(functions)
+        self.names: Sequence[str] = sorted(functions)
         self._timeout = timeout
         self._calls: dict[str, _Call] = {}
-
-    @property
-    def names(self) -> Sequence[str]:
-        return sorted(self._functions)
 
     def read(self, name: str, schedule: str, token: int, *, until: float) -> list[str] | None:
         """Return the scopes of a schedule under this token; None: they are not known *until* then.
@@ -40,7 +37,8 @@ class ScopeProviders:
         call = self._calls.get(schedule)
         if call is None or (call.token != token and call.finished.is_set()):
             if len(self._calls) >= MAX_CALLS and call is None:
-                self._discard_finished()
+                # Finished calls occupy slots if their schedules are no longer planned here.
+                self._calls = {name: each for name, each in self._calls.items() if not each.finished.is_set()}
                 return None
             call = self._calls[schedule] = _Call(token, self._functions[name])
         if not call.finished.wait(max(0.0, until - clock.now())):
@@ -51,11 +49,6 @@ class ScopeProviders:
             return None  # the next tick calls it again
         del self._calls[schedule]
         return call.answer()
-
-    def _discard_finished(self) -> None:
-        """Free slots that finished calls occupy: their schedules are no longer planned here."""
-        for schedule in [schedule for schedule, call in self._calls.items() if call.finished.is_set()]:
-            del self._calls[schedule]
 
 
 class _Call:
