@@ -16,7 +16,7 @@ from holdfast.domain.jobs.job import WorkerId
 from holdfast.domain.jobs.new_job import NewJob
 from holdfast.domain.jobs.verdict import Failed
 from holdfast.domain.schedules.definition import Definition
-from holdfast.domain.schedules.overlap import Overlap
+from holdfast.domain.schedules.plan import Overlap
 from holdfast.store.engine.operation import query
 from holdfast.store.engine.url import open_store
 from holdfast.store.schedules.firing import Advance
