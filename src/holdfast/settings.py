@@ -19,7 +19,7 @@ from holdfast.domain.access.masking import mask_store_url
 from holdfast.domain.commands.preset import PRESET_HINTS, Preset, Words
 from holdfast.domain.fleet.admission import host_limit
 from holdfast.domain.names import nearest_name
-from holdfast.domain.sizes import as_bytes
+from holdfast.domain.quantities import as_bytes
 from holdfast.errors import ConfigurationError, InvalidInput
 
 FILES = ("holdfast.toml", "pyproject.toml")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.errors.base import HoldfastError
+from holdfast.errors.tree import HoldfastError
 
 
 class ConfigurationError(HoldfastError):

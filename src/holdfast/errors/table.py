@@ -11,8 +11,8 @@ from typing import Any
 from msgspec import Struct
 
 from holdfast import errors
-from holdfast.errors.base import HoldfastError
 from holdfast.errors.http import HttpError
+from holdfast.errors.tree import HoldfastError
 
 
 class ExitCode(Struct, frozen=True):

@@ -21,11 +21,11 @@ from holdfast.domain.fleet.autoscaler import (
     RunningLoad,
     Slots,
     Strain,
-    parse_bounds,
     relieve,
     step,
     strain,
 )
+from holdfast.domain.fleet.queue import parse_bounds
 from holdfast.errors import InvalidInput
 
 CALM = HostLoad(total=1000, used=100, cores=8, load=1.0, cpu_pressure=1.0, memory_pressure=0.0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.admin.actions.audit import ActionContext
 from holdfast.admin.actions.results import WorkerRequestSent
-from holdfast.domain.fleet.autoscaler import parse_bounds
+from holdfast.domain.fleet.queue import parse_bounds
 from holdfast.domain.jobs.job import WorkerId, WorkerRequest
 from holdfast.errors import InvalidInput
 from holdfast.store.fleet.overview import QueueView, queue_views

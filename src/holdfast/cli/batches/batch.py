@@ -28,8 +28,7 @@ from holdfast.domain.batches.sharding import sharding_of
 from holdfast.domain.batches.unit import UnitState
 from holdfast.errors import ConfigurationError, InvalidInput
 from holdfast.options import BatchArguments, own_options, parse_arguments
-from holdfast.output.printer import Line
-from holdfast.output.progress import progress
+from holdfast.output.printer import Line, progress
 from holdfast.store import Store
 from holdfast.worker.batches import owner
 

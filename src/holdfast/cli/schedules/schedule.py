@@ -18,7 +18,7 @@ from holdfast.cli.schedules.text import print_schedule, schedule_table
 from holdfast.cli.session import CliSession
 from holdfast.cli.text import parse_when, stamp, table
 from holdfast.domain.access.roles import Via
-from holdfast.domain.durations import as_duration
+from holdfast.domain.quantities import as_duration
 from holdfast.domain.schedules.definition import Timing
 from holdfast.domain.schedules.description import explain, lint, upcoming
 from holdfast.domain.schedules.plan import GLOBAL

@@ -8,8 +8,8 @@ from typing import Any, TypedDict
 
 from msgspec import structs
 
-from holdfast.domain.durations import Duration, as_duration
 from holdfast.domain.names import nearest_name
+from holdfast.domain.quantities import Duration, as_duration
 from holdfast.domain.schedules.definition import CatchUp, Definition
 from holdfast.domain.schedules.overlap import Overlap
 from holdfast.domain.schedules.rule import checked_timestamp

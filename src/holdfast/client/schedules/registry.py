@@ -12,9 +12,9 @@ from holdfast.client.schedules.definition import new_definition
 from holdfast.domain.jobs.kind import Kind
 from holdfast.domain.jobs.new_job import Actor
 from holdfast.domain.names import checked_name
+from holdfast.domain.quantities import checked_number
 from holdfast.domain.schedules.definition import Declaration, DeclarationResult, checked_schedule_name
 from holdfast.domain.schedules.plan import Plan
-from holdfast.domain.sizes import checked_number
 from holdfast.errors import InvalidInput, InvalidKind, InvalidPayload
 from holdfast.store import Store
 

@@ -7,12 +7,10 @@ from datetime import datetime
 import msgspec
 from msgspec import Struct
 
-from holdfast.domain.batches.batch import Batch
-from holdfast.domain.batches.breaker import FailureLimits
+from holdfast.domain.batches.batch import Batch, FailureLimits
 from holdfast.domain.fleet.queue import DEFAULT_QUEUE
-from holdfast.domain.jobs.new_job import NewJob
-from holdfast.domain.jobs.retry import Curve
-from holdfast.domain.jobs.unique_key import Unique
+from holdfast.domain.jobs.new_job import NewJob, Unique
+from holdfast.domain.jobs.verdict import Curve
 
 DEFAULT_SHARDS = 3
 MAX_SHARDS = 1000

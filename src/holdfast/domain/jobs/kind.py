@@ -10,9 +10,8 @@ import msgspec
 
 from holdfast.domain.jobs.context import Context
 from holdfast.domain.jobs.json_values import MAX_PAYLOAD, payload_json
-from holdfast.domain.jobs.kind_options import ExecutorName, KindOptions
-from holdfast.domain.jobs.published_kind import PublishedKind, dump_options
-from holdfast.domain.jobs.unique_key import key_from
+from holdfast.domain.jobs.kind_options import ExecutorName, KindOptions, PublishedKind, dump_options
+from holdfast.domain.jobs.new_job import key_from
 from holdfast.domain.names import checked_name, nearest_name
 from holdfast.domain.schedules.plan import Plan
 from holdfast.errors import InvalidInput, InvalidKind, InvalidPayload, PayloadTooLarge

@@ -8,10 +8,10 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from holdfast.domain.durations import format_duration
 from holdfast.domain.fleet.queue import Queue, Usage, free_slots
 from holdfast.domain.jobs.dependencies import DependencyState, When
 from holdfast.domain.jobs.job import EndReason, Job, State
+from holdfast.domain.quantities import format_duration
 
 
 class Because(StrEnum):

@@ -13,12 +13,11 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct
 
-from holdfast.domain.durations import parse_duration
 from holdfast.domain.names import checked_name
+from holdfast.domain.quantities import checked_number, parse_duration
 from holdfast.domain.schedules.overlap import Overlap
 from holdfast.domain.schedules.plan import GLOBAL
 from holdfast.domain.schedules.rule import MICROSECOND, Calendar, Interval, Rule, checked_timestamp
-from holdfast.domain.sizes import checked_number
 from holdfast.errors import InvalidExpression, InvalidInput, NeverFires
 
 DEFAULT_WINDOW = timedelta(hours=24)

@@ -10,7 +10,7 @@ from urllib.parse import quote, urlencode
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from holdfast._version import __version__
-from holdfast.domain.jobs.filter import format_values
+from holdfast.domain.jobs.selector import format_values
 from holdfast.domain.names import quote_argument
 from holdfast.web.pages import ansi, charts
 from holdfast.web.pages import format as formats
