@@ -73,10 +73,7 @@ BATCH_ENDS = {
     ),
     10: BatchEnd("E_DEADLINE", "the time was up", "Go on with: {command}", resumable=True),
     11: BatchEnd(
-        "E_PAUSED",
-        "paused by a person",
-        "holdfast batch resume {batch}, then go on with: {command}",
-        resumable=True,
+        "E_PAUSED", "paused by a person", "holdfast batch resume {batch}, then go on with: {command}", resumable=True
     ),
     12: BatchEnd("E_CANCELLED", "cancelled by a person", "The next run begins a new generation."),
     15: BatchEnd("E_LEASE_LOST", "another run has taken over", "See who it is with: holdfast batch show {batch}"),

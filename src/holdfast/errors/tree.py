@@ -30,9 +30,7 @@ class HoldfastError(Exception):
 class InvalidInput(HoldfastError):
     """The call is wrong and will be wrong again: nothing was written."""
 
-    code = "E_INVALID"
-    exit_code = 2
-    http_status = 400
+    code, exit_code, http_status = "E_INVALID", 2, 400
 
 
 class InvalidPayload(InvalidInput):
@@ -45,8 +43,7 @@ class InvalidPayload(InvalidInput):
 class PayloadTooLarge(InvalidInput):
     """The payload is larger than the store accepts."""
 
-    code = "E_PAYLOAD_TOO_LARGE"
-    http_status = 413
+    code, http_status = "E_PAYLOAD_TOO_LARGE", 413
     hint = "Keep the data elsewhere (a file, a table) and enqueue its name."
 
 
@@ -97,9 +94,7 @@ class NeverFires(InvalidInput):
 class NotFound(HoldfastError):
     """What was named does not exist."""
 
-    code = "E_NOT_FOUND"
-    exit_code = 3
-    http_status = 404
+    code, exit_code, http_status = "E_NOT_FOUND", 3, 404
 
 
 class UnknownKind(NotFound):
@@ -118,8 +113,7 @@ class NoSuchJob(NotFound):
 class JobPruned(NotFound):
     """The job ended long ago; its row was removed by retention, its key was kept."""
 
-    code = "E_JOB_PRUNED"
-    http_status = 410
+    code, http_status = "E_JOB_PRUNED", 410
     hint = "Raise the retention if finished jobs must stay longer."
 
 
@@ -147,9 +141,7 @@ class DependencyNotFound(NotFound):
 class Conflict(HoldfastError):
     """Somebody else got there first."""
 
-    code = "E_CONFLICT"
-    exit_code = 9
-    http_status = 409
+    code, exit_code, http_status = "E_CONFLICT", 9, 409
 
 
 class DuplicateJob(Conflict):
@@ -203,26 +195,21 @@ class StoreInUse(Conflict):
 class JobLocked(Conflict):
     """Another transaction holds the row of a job for longer than a moment."""
 
-    code = "E_JOB_LOCKED"
-    retryable = True
+    code, retryable = "E_JOB_LOCKED", True
     hint = "Look for a transaction that has locked rows of Holdfast's tables, and commit it."
 
 
 class BatchPaused(HoldfastError):
     """A person has paused the batch: it starts nothing until it is resumed."""
 
-    code = "E_PAUSED"
-    exit_code = 11
-    http_status = 409
+    code, exit_code, http_status = "E_PAUSED", 11, 409
     hint = "Let it go on with holdfast batch resume, then run it again."
 
 
 class Drift(HoldfastError):
     """The version of the function, or an input that it declares, has changed under an open run."""
 
-    code = "E_DRIFT"
-    exit_code = 14
-    http_status = 409
+    code, exit_code, http_status = "E_DRIFT", 14, 409
     hint = "Accept it with --accept-drift, or begin anew with --fresh."
 
 
@@ -247,17 +234,13 @@ class JobFailed(HoldfastError):
 class JobCancelled(HoldfastError):
     """The job was cancelled."""
 
-    code = "E_JOB_CANCELLED"
-    exit_code = 12
+    code, exit_code = "E_JOB_CANCELLED", 12
 
 
 class WaitTimeout(HoldfastError):
     """The job had not ended when the time to wait was over."""
 
-    code = "E_WAIT_TIMEOUT"
-    exit_code = 10
-    http_status = 504
-    retryable = True
+    code, exit_code, http_status, retryable = "E_WAIT_TIMEOUT", 10, 504, True
 
 
 class LeaseLost(HoldfastError):
@@ -266,9 +249,7 @@ class LeaseLost(HoldfastError):
     Whatever this worker did since must not be recorded: the new holder owns the outcome.
     """
 
-    code = "E_LEASE_LOST"
-    exit_code = 15
-    http_status = 409
+    code, exit_code, http_status = "E_LEASE_LOST", 15, 409
     hint = "Raise the lease time, or let the handler report progress more often."
 
     @classmethod

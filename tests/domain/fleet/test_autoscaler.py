@@ -142,11 +142,7 @@ def test_when_memory_is_easy_the_frozen_go_on():
 
 
 WORKING = st.builds(
-    RunningLoad,
-    st.integers(1, 100),
-    st.floats(0, 1e6),
-    evictable=st.booleans(),
-    frozen=st.none() | st.floats(0, 100),
+    RunningLoad, st.integers(1, 100), st.floats(0, 1e6), evictable=st.booleans(), frozen=st.none() | st.floats(0, 100)
 )
 
 

@@ -8,15 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.domain.jobs.job import (
-    TRANSITIONS,
-    ControlRequest,
-    JobId,
-    OnLost,
-    State,
-    Token,
-    WorkerId,
-)
+from holdfast.domain.jobs.job import TRANSITIONS, ControlRequest, JobId, OnLost, State, Token, WorkerId
 from holdfast.domain.jobs.verdict import (
     DEFAULT_CURVE,
     Curve,
