@@ -9,8 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from holdfast.domain.batches.batch import AbortedBy
-from holdfast.domain.batches.sharding import Sharding, is_shard, shard_kind
+from holdfast.domain.batches.batch import AbortedBy, Sharding, is_shard, shard_kind
 from holdfast.domain.batches.unit import HandedResult, UnitOutcome, UnitState, unit_key
 from holdfast.domain.jobs.dependencies import After
 from holdfast.domain.jobs.job import JobId, Lease, WorkerId

@@ -19,7 +19,7 @@ def parse_duration(text: str) -> timedelta:
     """Read ``90``, ``1.5h``, ``1h30m`` or ``500ms``; a bare number is seconds."""
     compact = text.strip().lower()
     if re.fullmatch(r"\d+(\.\d+)?", compact):
-        return _checked_duration(timedelta(seconds=min(float(compact), 1e12)))
+        compact += "s"
     if not compact or _NUMBER_AND_UNIT.sub("", compact):
         raise InvalidInput(f"not a duration: {text!r}", hint="Write it like 90, 1.5h, 1h30m or 500ms.")
     seconds = sum(float(n) * _SECONDS[unit] for n, unit in _NUMBER_AND_UNIT.findall(compact))

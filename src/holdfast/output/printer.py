@@ -198,7 +198,6 @@ class Output:
         self._close("success")
 
     def _close(self, status: Status, error: Failure | None = None) -> None:
-        """Print the end of a document whose list is open."""
         meta = f'{{"duration_ms": {self._duration()}}}'
         self._write(f']}}, "status": "{status}", "error": {json_line(builtins(error))}, "meta": {meta}}}')
         self._open = False

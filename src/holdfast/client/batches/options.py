@@ -9,8 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from holdfast.client.jobs import kind_options
-from holdfast.domain.batches.batch import FailureLimits
-from holdfast.domain.batches.sharding import DEFAULT_SHARDS
+from holdfast.domain.batches.batch import DEFAULT_SHARDS, FailureLimits
 from holdfast.domain.jobs.kind_options import ExecutorName, KindOptions
 from holdfast.domain.jobs.new_job import Actor
 from holdfast.domain.jobs.verdict import Curve

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Any, NewType
@@ -141,31 +142,27 @@ def _is_plain(outcome: UnitOutcome) -> bool:
 
 def withdrawal_deltas(results: Iterable[tuple[str | None, str | None]]) -> dict[str, int]:
     """The change of the counters when results leave an inbox unaccepted; each is a label and a warning."""
-    changed: dict[str, int] = {}
+    changed: defaultdict[str, int] = defaultdict(int)
     for label, warning in results:
-        changed["in_inbox"] = changed.get("in_inbox", 0) - 1
+        changed["in_inbox"] -= 1
         if label is not None:
-            changed[f"{LABEL}{label}"] = changed.get(f"{LABEL}{label}", 0) - 1
+            changed[f"{LABEL}{label}"] -= 1
         if warning is not None:
-            changed["warned"] = changed.get("warned", 0) - 1
-    return changed
+            changed["warned"] -= 1
+    return dict(changed)
 
 
 def counter_deltas(outcomes: list[UnitOutcome]) -> dict[str, int]:
     """The change of the counters by these outcomes."""
     if all(map(_is_plain, outcomes)):
         return {"done": len(outcomes)} if outcomes else {}
-    changed: dict[str, int] = {}
-
-    def add(name: str, n: int) -> None:
-        changed[name] = changed.get(name, 0) + n
-
+    changed: defaultdict[str, int] = defaultdict(int)
     for outcome in outcomes:
         if outcome.before is not UnitState.PENDING:
-            add(outcome.before, -1)
-        add(_COUNTED.get(outcome.state, outcome.state), 1)
+            changed[outcome.before] -= 1
+        changed[_COUNTED.get(outcome.state, outcome.state)] += 1
         if outcome.warning is not None and (outcome.state is UnitState.DONE or outcome.handed):
-            add("warned", 1)
+            changed["warned"] += 1
         if outcome.label is not None and (outcome.state in FINISHED_UNITS or outcome.handed):
-            add(f"{LABEL}{outcome.label}", 1)
+            changed[f"{LABEL}{outcome.label}"] += 1
     return {name: n for name, n in changed.items() if n}

@@ -170,9 +170,6 @@ def host_capacity(memory: int, cores: int, job_memory: int, job_cores: float) ->
     return (by_memory, "memory") if by_memory <= by_cores else (by_cores, "cores")
 
 
-# -- grids -----------------------------------------------------------------------------------
-
-
 def grid(parameters: Mapping[str, Sequence[str]]) -> Iterator[dict[str, str]]:
     """Every combination of the values; the last parameter varies fastest."""
     names = list(parameters)
@@ -191,9 +188,8 @@ def substitute(words: Sequence[str], parameters: Mapping[str, str]) -> tuple[str
 
 def placeholders(words: Iterable[str]) -> list[str]:
     """The parameters in the words, each once."""
-    return list(
-        dict.fromkeys(match[1] for word in words for match in _PLACEHOLDER.finditer(word) if match[1] is not None)
-    )
+    names = (match[1] for word in words for match in _PLACEHOLDER.finditer(word))
+    return list(dict.fromkeys(name for name in names if name is not None))
 
 
 def check_placeholders(words: Sequence[str], names: Iterable[str], *, all_used: bool = True) -> None:
@@ -267,25 +263,15 @@ class Edit(Struct, frozen=True, kw_only=True):
         changed += [f"env.{name}" for name in sorted({*command.env, *env}) if command.env.get(name) != env.get(name)]
         if not changed:
             return payload
-        return structs.replace(
-            command, **changes, origins=_remaining_origins(command, env) | dict.fromkeys(changed, f"set by {actor}")
-        ).dumps()
+        known = {f"env.{name}" for name in env}
+        kept = {key: origin for key, origin in command.origins.items() if not key.startswith("env.") or key in known}
+        return structs.replace(command, **changes, origins=kept | dict.fromkeys(changed, f"set by {actor}")).dumps()
 
     def describe(self) -> dict[str, object]:
         """The changes for the history, with secrets masked."""
-        fields = {name: _plain(value) for name, value in self.fields.items()}
+        fields = {
+            name: value.total_seconds() if isinstance(value, timedelta) else value
+            for name, value in self.fields.items()
+        }
         named = {**mask_variables(self.env), **dict.fromkeys(self.without)}
         return {**fields, **({"env": named} if named else {})}
-
-
-def _remaining_origins(command: Command, env: Mapping[str, str]) -> dict[str, str]:
-    """The origins of values that the command still has."""
-    return {
-        name: origin
-        for name, origin in command.origins.items()
-        if not name.startswith("env.") or name.removeprefix("env.") in env
-    }
-
-
-def _plain(value: object) -> object:
-    return value.total_seconds() if isinstance(value, timedelta) else value

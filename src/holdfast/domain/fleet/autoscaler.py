@@ -93,11 +93,8 @@ def step(slots: Slots, condition: HostCondition, bounds: Bounds, now: float) -> 
             return slots, None
         back = slots.before if watched and slots.before is not None else int(slots.count * STEP_BACK_FACTOR)
         return Slots(max(bounds.least, back), now, rest_until=now + WATCH_S), trouble
-    if (
-        condition.requested
-        and slots.count < bounds.most
-        and now >= max(slots.rest_until, slots.changed_at + STEP_INTERVAL_S)
-    ):
+    rested = now >= max(slots.rest_until, slots.changed_at + STEP_INTERVAL_S)
+    if condition.requested and slots.count < bounds.most and rested:
         up = Slots(slots.count + 1, now, before=slots.count, failures=condition.failures)
         return up, "all slots are in use, and the host bears it"
     return slots, None
@@ -114,9 +111,6 @@ def _trouble(condition: HostCondition, slots: Slots, *, watched: bool) -> str | 
     if watched and condition.failures >= max(2 * slots.failures, slots.failures + MIN_MORE_FAILURES):
         return f"{condition.failures} runs failed in the last minutes, {slots.failures} before the last step"
     return None
-
-
-# -- memory ----------------------------------------------------------------------------------
 
 
 class Strain(IntEnum):

@@ -69,11 +69,6 @@ def is_free(holder: KeyHolder, *, live: bool) -> bool:
             return False
 
 
-def key_from(payload: msgspec.Struct, fields: Sequence[str]) -> str:
-    """The key of a decoded payload: the values of *fields*."""
-    return key_json([getattr(payload, name) for name in fields])
-
-
 def key_json(values: Sequence[object]) -> str:
     """Values as canonical JSON: equal values give the same key everywhere."""
     return msgspec.json.encode(values, order="sorted").decode()

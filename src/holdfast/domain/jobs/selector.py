@@ -16,7 +16,19 @@ from holdfast.domain.names import checked_text
 from holdfast.domain.quantities import as_duration
 from holdfast.errors import InvalidInput
 
-_LISTS = ("ids", "keys", "labels", "tags", "queues", "kinds", "states")
+#: Names in the grammar, and the fields of the selector. Lists take several values: ``queue=a,b``.
+LISTS = {
+    "id": "ids",
+    "key": "keys",
+    "label": "labels",
+    "tag": "tags",
+    "queue": "queues",
+    "kind": "kinds",
+    "state": "states",
+}
+SINGLE = ("error", "since", "until")
+#: A character, or an escaped one.
+_CHARACTER = re.compile(r"\\[\\,]|.", re.DOTALL)
 
 
 class Selector(Struct, frozen=True, kw_only=True):
@@ -53,7 +65,7 @@ class Selector(Struct, frozen=True, kw_only=True):
     @property
     def empty(self) -> bool:
         """Whether it cannot match any job."""
-        return any(getattr(self, name) == () for name in _LISTS)
+        return any(getattr(self, name) == () for name in LISTS.values())
 
     def only(self, *states: State) -> Selector:
         """The same selector, narrowed to *states*."""
@@ -106,21 +118,6 @@ class Glob(str):
     def as_glob(self) -> str:
         """The pattern for SQLite's GLOB, which is case-sensitive; its LIKE is not."""
         return re.sub(r"[?\[]", r"[\g<0>]", str(self))
-
-
-#: Names in the grammar, and the fields of the selector. Lists take several values: ``queue=a,b``.
-LISTS = {
-    "id": "ids",
-    "key": "keys",
-    "label": "labels",
-    "tag": "tags",
-    "queue": "queues",
-    "kind": "kinds",
-    "state": "states",
-}
-SINGLE = ("error", "since", "until")
-#: A character, or an escaped one.
-_CHARACTER = re.compile(r"\\[\\,]|.", re.DOTALL)
 
 
 def parse_filter(text: str, *, now: datetime | None = None) -> Selector:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import assert_never
+from typing import Any, assert_never
 
 import msgspec
 from msgspec import Struct
@@ -230,24 +230,14 @@ def _verdict(
     *,
     attempts: int | None = None,
     crashes: int | None = None,
-    delay: timedelta = ZERO,
-    poison_suspect: bool = False,
-    error: str | None = None,
-    result: str | None = None,
-    note: str | None = None,
-    exit_code: int | None = None,
+    **details: Any,
 ) -> Verdict:
     return Verdict(
         state=state,
         reason=str(reason),
         attempts=job.attempt if attempts is None else attempts,
         crashes=job.crashes if crashes is None else crashes,
-        delay=delay,
-        poison_suspect=poison_suspect,
-        error=error,
-        result=result,
-        note=note,
-        exit_code=exit_code,
+        **details,
     )
 
 
@@ -257,7 +247,6 @@ def _retry_delay(job: JobNumbers, chance: float) -> timedelta:
 
 
 def _next_state(job: JobNumbers, delay: timedelta) -> State:
-    """The state of a job that has another attempt."""
     if job.requested is ControlRequest.PAUSE:
         return State.HELD
     return State.SCHEDULED if delay > ZERO else State.READY
