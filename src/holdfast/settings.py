@@ -215,9 +215,8 @@ def _load(file: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:  # ValueError: invalid TOML, or text that is not UTF-8
-        raise ConfigurationError(
-            f"{file} cannot be read: {error}", hint="Mend the file, or name another with --config."
-        ) from None
+        hint = "Mend the file, or name another with --config."
+        raise ConfigurationError(f"{file} cannot be read: {error}", hint=hint) from None
 
 
 def _environment_layers(environ: Mapping[str, str]) -> Iterator[Layer]:

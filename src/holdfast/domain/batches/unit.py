@@ -90,9 +90,8 @@ def unit_key(value: Any) -> UnitKey:
     try:
         text = msgspec.json.encode(value, order="sorted").decode()
     except (TypeError, ValueError, msgspec.MsgspecError) as error:
-        raise InvalidInput(
-            f"{value!r} is no key for a unit: {error}", hint="Keys are texts, numbers or lists."
-        ) from None
+        hint = "Keys are texts, numbers or lists."
+        raise InvalidInput(f"{value!r} is no key for a unit: {error}", hint=hint) from None
     if len(text.encode()) > MAX_UNIT_KEY:
         raise InvalidInput(f"the key {text[:60]}… is too long", hint=f"A key takes {MAX_UNIT_KEY:,} bytes at most.")
     if "\\u0000" in text:

@@ -92,9 +92,8 @@ def checked_word(word: str, *, label: str, room: int = MAX_ARGUMENT_BYTES) -> st
         raise InvalidInput(f"{message}: {word!r:.80}", hint=hint) from None
     if len(word) * 4 > room and len(word.encode()) > room:
         hint = "Put it into a file, and give the program the name of the file."
-        raise InvalidInput(
-            f"{label} is longer than the {room:,} bytes that a program can be given: {word!r:.40}…", hint=hint
-        )
+        message = f"{label} is longer than the {room:,} bytes that a program can be given: {word!r:.40}…"
+        raise InvalidInput(message, hint=hint)
     return word
 
 

@@ -28,9 +28,7 @@ class Kind:
             raise InvalidKind(f"kind {name!r}: a generator cannot be a handler", hint="Return a value, or a list.")
         self.is_async = inspect.iscoroutinefunction(function)
         self.executor = options.executor or (ExecutorName.ASYNC if self.is_async else ExecutorName.THREAD)
-        if (self.executor is ExecutorName.THREAD and self.is_async) or (
-            self.executor is ExecutorName.ASYNC and not self.is_async
-        ):
+        if self.executor is (ExecutorName.THREAD if self.is_async else ExecutorName.ASYNC):
             raise InvalidKind(
                 f"kind {name!r}: executor={str(self.executor)!r} does not fit its handler",
                 hint="Coroutines run on the loop (async), plain functions in threads; both can run in a process.",

@@ -174,7 +174,6 @@ def _parameters(schema: str) -> tuple[frozenset[str], frozenset[str]]:
 
 
 def _key(payload: Mapping[str, Any], fields: tuple[str, ...]) -> str | None:
-    """The unique key of a payload; None if the kind has none."""
     if not fields:
         return None
     for name in fields:

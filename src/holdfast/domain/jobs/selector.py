@@ -134,9 +134,8 @@ def parse_filter(text: str, *, now: datetime | None = None) -> Selector:
     for condition in conditions:
         name, equals, value = condition.partition("=")
         if not equals or name not in (*LISTS, *SINGLE):
-            raise InvalidInput(
-                f"the filter does not know {condition!r}", hint=f"Its words: {', '.join((*LISTS, *SINGLE))}."
-            )
+            hint = f"Its words: {', '.join((*LISTS, *SINGLE))}."
+            raise InvalidInput(f"the filter does not know {condition!r}", hint=hint)
         if name in values:
             raise InvalidInput(f"the filter says {name!r} twice", hint=f"Write {name}=one,other.")
         values[name] = _split(value) if name in LISTS else [value]
@@ -199,7 +198,6 @@ def parse_timestamp(text: str, *, now: datetime, ahead: bool = False) -> datetim
 
 def _number(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 20):
-        raise InvalidInput(
-            f"{text!r} is no job's id", hint="An id is a number; find jobs by label or key with holdfast ls."
-        )
+        hint = "An id is a number; find jobs by label or key with holdfast ls."
+        raise InvalidInput(f"{text!r} is no job's id", hint=hint)
     return int(text)
