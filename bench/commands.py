@@ -21,8 +21,7 @@ import holdfast
 from bench.fill import fill_sqlite
 from bench.report import Ratio, print_ratios
 from holdfast.domain.commands.command import COMMAND, Command
-from holdfast.domain.jobs.new_job import NewJob
-from holdfast.domain.jobs.unique_key import Unique
+from holdfast.domain.jobs.new_job import NewJob, Unique
 
 SLOTS = 2
 #: HyperQueue ran so many empty programs in a second on the reference machine.

@@ -20,11 +20,9 @@ if TYPE_CHECKING:
     from holdfast.client.schedules.definition import ScheduleOptions
     from holdfast.domain.batches.batch import Batch, BatchState, Summary
     from holdfast.domain.batches.unit import UnitOutcome
-    from holdfast.domain.fleet.autoscaler import Bounds
-    from holdfast.domain.fleet.queue import Queue
-    from holdfast.domain.jobs.context import Context
+    from holdfast.domain.fleet.queue import Bounds, Queue
+    from holdfast.domain.jobs.context import Cancelled, Context, Fail, Fatal, Release, Retry, Skip, Snooze
     from holdfast.domain.jobs.dependencies import After, DependencyState
-    from holdfast.domain.jobs.handler_exceptions import Cancelled, Fail, Fatal, Release, Retry, Skip, Snooze
     from holdfast.domain.jobs.history import Attempt, Event
     from holdfast.domain.jobs.job import Job, JobId, State
     from holdfast.domain.jobs.kind import Kind
@@ -124,12 +122,11 @@ _NAMES = {
     "holdfast.client.jobs.job_ref": ("JobRef",),
     "holdfast.client.schedules.api": ("Backfilled", "Schedules"),
     "holdfast.client.schedules.definition": ("ScheduleOptions",),
-    "holdfast.domain.batches.batch": ("Batch", "BatchState", "Summary", "UnitOutcome"),
-    "holdfast.domain.fleet.autoscaler": ("Bounds",),
-    "holdfast.domain.fleet.queue": ("Queue",),
-    "holdfast.domain.jobs.context": ("Context",),
+    "holdfast.domain.batches.batch": ("Batch", "BatchState", "Summary"),
+    "holdfast.domain.batches.unit": ("UnitOutcome",),
+    "holdfast.domain.fleet.queue": ("Bounds", "Queue"),
+    "holdfast.domain.jobs.context": ("Cancelled", "Context", "Fail", "Fatal", "Release", "Retry", "Skip", "Snooze"),
     "holdfast.domain.jobs.dependencies": ("After", "DependencyState"),
-    "holdfast.domain.jobs.handler_exceptions": ("Cancelled", "Fail", "Fatal", "Release", "Retry", "Skip", "Snooze"),
     "holdfast.domain.jobs.history": ("Attempt", "Event"),
     "holdfast.domain.jobs.job": ("Job", "JobId", "State"),
     "holdfast.domain.jobs.kind": ("Kind",),

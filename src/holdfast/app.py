@@ -14,14 +14,13 @@ from holdfast.client.jobs.registry import KindRegistry
 from holdfast.client.schedules.definition import ScheduleOptions, ScheduleRegistry
 from holdfast.domain.batches.sharding import is_shard
 from holdfast.domain.commands.command import COMMAND
-from holdfast.domain.durations import Duration, as_duration
 from holdfast.domain.jobs.job import JobId
 from holdfast.domain.jobs.json_values import MAX_PAYLOAD
 from holdfast.domain.jobs.kind import Kind
 from holdfast.domain.jobs.kind_options import KindOptions
 from holdfast.domain.jobs.new_job import NewJob
-from holdfast.domain.jobs.retry import Curve
-from holdfast.domain.sizes import as_bytes
+from holdfast.domain.jobs.verdict import Curve
+from holdfast.domain.quantities import Duration, as_bytes, as_duration
 from holdfast.settings import log_folder
 from holdfast.store import Store
 from holdfast.store.fleet.queues import Queues

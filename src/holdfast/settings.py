@@ -19,7 +19,7 @@ from holdfast.domain.access.masking import mask_store_url
 from holdfast.domain.commands.preset import PRESET_HINTS, Preset, Words
 from holdfast.domain.fleet.admission import host_limit
 from holdfast.domain.names import nearest_name
-from holdfast.domain.sizes import as_bytes
+from holdfast.domain.quantities import as_bytes
 from holdfast.errors import ConfigurationError, InvalidInput
 
 FILES = ("holdfast.toml", "pyproject.toml")
@@ -116,24 +116,16 @@ class LoadedSettings(NamedTuple):
     values: dict[str, SettingValue]
 
 
-class Layer(NamedTuple):
-    """Values from one origin."""
-
-    origin: str
-    values: Mapping[str, Any]
+#: An origin and its values.
+Layer = tuple[str, Mapping[str, Any]]
 
 
 @cache
 def setting_fields() -> dict[str, SettingField]:
     """Every field of the settings, by name."""
-    default = Settings(url="")
+    defaults = msgspec.to_builtins(Settings(url=""))
     return {
-        field.name: SettingField(
-            field.name,
-            field.type,
-            msgspec.to_builtins(getattr(default, field.name)),
-            field.type.__metadata__[-1].description,
-        )
+        field.name: SettingField(field.name, field.type, defaults[field.name], field.type.__metadata__[-1].description)
         for field in msgspec.structs.fields(Settings)
     }
 
@@ -152,19 +144,16 @@ def read_settings(
 
     The files are those of the nearest folder that has any, here or above; where both set a value,
     ``[tool.holdfast]`` of ``pyproject.toml`` wins. *file* replaces them.
-
-    Raises:
-        ConfigurationError: A file cannot be read, a setting does not exist, or has a wrong value.
     """
     url = f"sqlite:///{user_data(environ) / 'holdfast.db'}"
     values = {field.name: SettingValue(field.name, field.default, "default") for field in setting_fields().values()}
     values["url"] = SettingValue("url", url, "default")
     typed: dict[str, Any] = {"url": url}
     files = [_file_layer(file)] if file is not None else _nearest_layers(directory or Path.cwd())
-    for layer in (*files, *_environment_layers(environ)):
-        for name, value in layer.values.items():
-            typed[name] = _converted(setting_fields()[name], value, layer.origin)
-            values[name] = SettingValue(name, value, layer.origin)
+    for origin, layer in (*files, *_environment_layers(environ)):
+        for name, value in layer.items():
+            typed[name] = _converted(setting_fields()[name], value, origin)
+            values[name] = SettingValue(name, value, origin)
     return LoadedSettings(Settings(**typed), values)
 
 
@@ -200,7 +189,7 @@ def log_folder(url: str, environ: Mapping[str, str] = os.environ) -> Path:
 def _nearest_layers(directory: Path) -> list[Layer]:
     for folder in (directory, *directory.parents):
         layers = [_file_layer(folder / name) for name in FILES if (folder / name).is_file()]
-        if with_values := [layer for layer in layers if layer.values]:
+        if with_values := [(origin, values) for origin, values in layers if values]:
             return with_values
     return []
 
@@ -214,8 +203,10 @@ def _file_layer(file: Path) -> Layer:
         if not isinstance(values, dict):
             raise ConfigurationError(f"{file}: [tool.holdfast] must be a table")
     for name in values.keys() - setting_fields().keys():
-        raise ConfigurationError(f"{file}: there is no setting {name!r}", hint=_suggestion(name))
-    return Layer(str(file), values)
+        near = nearest_name(name, setting_fields())
+        hint = f"Did you mean {near!r}?" if near else f"The settings are: {', '.join(setting_fields())}."
+        raise ConfigurationError(f"{file}: there is no setting {name!r}", hint=hint)
+    return str(file), values
 
 
 def _load(file: Path) -> dict[str, Any]:
@@ -224,20 +215,17 @@ def _load(file: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:  # ValueError: invalid TOML, or text that is not UTF-8
-        raise ConfigurationError(
-            f"{file} cannot be read: {error}", hint="Mend the file, or name another with --config."
-        ) from None
+        hint = "Mend the file, or name another with --config."
+        raise ConfigurationError(f"{file} cannot be read: {error}", hint=hint) from None
 
 
 def _environment_layers(environ: Mapping[str, str]) -> Iterator[Layer]:
     for name, field in setting_fields().items():
-        variable = field.variable
-        if variable is not None and (text := environ.get(variable)):
-            yield Layer(variable, {name: _parsed(field, text)})
+        if field.variable is not None and (text := environ.get(field.variable)):
+            yield field.variable, {name: _parsed(field, text)}
 
 
 def _parsed(field: SettingField, text: str) -> Any:
-    """A value of the environment as a file would hold it."""
     match field.default:
         case list():
             return [item.strip() for item in text.split(",") if item.strip()]
@@ -275,8 +263,3 @@ def _expected(field: SettingField) -> str:
         return " or ".join(get_args(kind))
     kinds = {str: "a text", int: "a whole number", list: "a list of texts", dict: "a table of sizes"}
     return kinds.get(type(field.default), "a text")
-
-
-def _suggestion(name: str) -> str:
-    near = nearest_name(name, setting_fields())
-    return f"Did you mean {near!r}?" if near else f"The settings are: {', '.join(setting_fields())}."

@@ -17,11 +17,11 @@ import msgspec
 
 from holdfast.app import Holdfast
 from holdfast.client.jobs.handler import Handler
-from holdfast.domain.durations import Duration, as_duration
 from holdfast.domain.jobs.context import Context
 from holdfast.domain.jobs.job import Job, Lease, WorkerId
 from holdfast.domain.jobs.json_values import to_json
 from holdfast.domain.jobs.selector import Selector
+from holdfast.domain.quantities import Duration, as_duration
 from holdfast.store import Store
 from holdfast.store.jobs.leases import DEFAULT_LEASE
 from holdfast.store.jobs.settlement import Settlement

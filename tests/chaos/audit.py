@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any, Protocol
 
-from holdfast.domain.batches.counters import sum_counters
+from holdfast.domain.batches.unit import sum_counters
 from holdfast.domain.schedules.definition import load_definition
 from tests.chaos.facts import Attempt, Batch, Facts, Fired, Job, Move, Schedule, Skipped, Step, Unit
 

@@ -9,14 +9,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from holdfast.domain.batches.batch import AbortedBy
-from holdfast.domain.batches.sharding import Sharding, is_shard, shard_kind
+from holdfast.domain.batches.batch import AbortedBy, Sharding, is_shard, shard_kind
 from holdfast.domain.batches.unit import HandedResult, UnitOutcome, UnitState, unit_key
 from holdfast.domain.jobs.dependencies import After
 from holdfast.domain.jobs.job import JobId, Lease, WorkerId
-from holdfast.domain.jobs.new_job import NewJob
+from holdfast.domain.jobs.new_job import NewJob, Unique
 from holdfast.domain.jobs.selector import Selector
-from holdfast.domain.jobs.unique_key import Unique
 from holdfast.domain.jobs.verdict import Done, Failed, Released
 from holdfast.domain.schedules.definition import Definition
 from holdfast.domain.schedules.plan import Overlap, Plan

@@ -24,9 +24,8 @@ from holdfast import Holdfast
 from holdfast.domain.batches.unit import UnitOutcome, UnitState, unit_key
 from holdfast.domain.jobs.dependencies import After
 from holdfast.domain.jobs.job import JobId, Lease, OnLost, WorkerId
-from holdfast.domain.jobs.new_job import Enqueued, NewJob
+from holdfast.domain.jobs.new_job import Enqueued, NewJob, Unique
 from holdfast.domain.jobs.selector import Selector
-from holdfast.domain.jobs.unique_key import Unique
 from holdfast.domain.jobs.verdict import Done, Failed, Outcome, Released, Stopped
 from holdfast.domain.schedules.definition import CatchUp, Definition
 from holdfast.errors import BatchHeld, BatchPaused, LeaseLost

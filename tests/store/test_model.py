@@ -23,9 +23,8 @@ from hypothesis.stateful import (
 
 from holdfast.domain.jobs.dependencies import After, When
 from holdfast.domain.jobs.job import JobId, Lease, OnLost, State, WorkerId
-from holdfast.domain.jobs.new_job import NewJob
+from holdfast.domain.jobs.new_job import NewJob, Unique
 from holdfast.domain.jobs.selector import Selector
-from holdfast.domain.jobs.unique_key import Unique
 from holdfast.domain.jobs.verdict import Done, Failed, Outcome, Released, Stopped
 from holdfast.errors import LeaseLost
 from holdfast.store.jobs.leases import Leases

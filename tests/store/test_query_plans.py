@@ -8,9 +8,8 @@ import pytest
 
 from holdfast.domain.jobs.dependencies import After
 from holdfast.domain.jobs.job import JobId, Lease, State, Token, WorkerId
-from holdfast.domain.jobs.new_job import NewJob
+from holdfast.domain.jobs.new_job import NewJob, OnConflict, Unique
 from holdfast.domain.jobs.selector import Selector
-from holdfast.domain.jobs.unique_key import OnConflict, Unique
 from holdfast.domain.jobs.verdict import Done, Failed
 from holdfast.errors import NoSuchJob
 from holdfast.store import Store

@@ -10,7 +10,7 @@ from holdfast import Holdfast
 from holdfast.admin.actions.actions import Actions
 from holdfast.domain.access.roles import Via
 from holdfast.domain.commands.command import COMMAND, Command
-from holdfast.domain.fleet.autoscaler_state import AutoscalerAction, AutoscalerDecision
+from holdfast.domain.fleet.autoscaler import AutoscalerAction, AutoscalerDecision
 from holdfast.domain.jobs.job import JobId, WorkerId
 from holdfast.domain.jobs.new_job import NewJob
 from holdfast.domain.jobs.selector import Selector

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.domain.jobs.handler_exceptions import Cancelled, Fail, Release, Retry, Snooze
+from holdfast.domain.jobs.context import Cancelled, Fail, Release, Retry, Snooze
 from holdfast.domain.jobs.json_values import MAX_RESULT
 from holdfast.domain.jobs.kind import Kind
 from holdfast.domain.jobs.kind_options import KindOptions

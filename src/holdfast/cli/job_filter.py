@@ -9,8 +9,7 @@ import click
 from msgspec import structs
 
 from holdfast.cli.command import with_options
-from holdfast.domain.jobs.filter import make_selector, parse_filter
-from holdfast.domain.jobs.selector import Selector
+from holdfast.domain.jobs.selector import Selector, make_selector, parse_filter
 from holdfast.errors import InvalidInput
 
 #: Options that can be repeated: short form, name, help.

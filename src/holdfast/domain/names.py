@@ -17,11 +17,7 @@ _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0
 
 
 def checked_text(text: str, *, label: str) -> str:
-    """Return *text* if every store can keep it; *label* names it in the error.
-
-    Raises:
-        InvalidText: It holds a NUL, or half of a character.
-    """
+    """Return *text* if every store can keep it; *label* names it in the error."""
     if not isinstance(text, str):
         raise InvalidInput(f"{label} is a text, not {text!r}", label=label)
     if "\0" in text:

@@ -57,108 +57,51 @@ Errors of HTTP requests alone are in ``errors.http``.
 
 from __future__ import annotations
 
-from holdfast.errors.base import HoldfastError
-from holdfast.errors.input import (
-    DependencyNotFound,
-    InvalidExpression,
-    InvalidInput,
-    InvalidKind,
-    InvalidPayload,
-    InvalidText,
-    JobPruned,
-    NeverFires,
-    NoSuchBatch,
-    NoSuchJob,
-    NoSuchSchedule,
-    NotFound,
-    NoTransaction,
-    PayloadTooLarge,
-    UnknownKind,
-    UnknownZone,
-)
-from holdfast.errors.outcomes import (
-    BatchHeld,
-    BatchPaused,
-    CommandFailed,
-    Conflict,
-    Drift,
-    DuplicateJob,
-    DuplicateSchedule,
-    JobCancelled,
-    JobFailed,
-    JobInUse,
-    JobLocked,
-    LeaseLost,
-    NotStarted,
-    ResultLost,
-    ServiceRunning,
-    StoreInUse,
-    WaitTimeout,
-)
-from holdfast.errors.store import (
-    NO_STORE,
-    ConfigurationError,
-    MissingDriver,
-    NetworkFileSystem,
-    NotAStore,
-    OtherDatabase,
-    Refused,
-    SchemaMissing,
-    SchemaTooNew,
-    StoreFull,
-    StoreMoved,
-    StoreReadOnly,
-    StoreUnavailable,
-    UnknownScheme,
-)
-
-__all__ = [
-    "NO_STORE",
-    "BatchHeld",
-    "BatchPaused",
-    "CommandFailed",
-    "ConfigurationError",
-    "Conflict",
-    "DependencyNotFound",
-    "Drift",
-    "DuplicateJob",
-    "DuplicateSchedule",
-    "HoldfastError",
-    "InvalidExpression",
-    "InvalidInput",
-    "InvalidKind",
-    "InvalidPayload",
-    "InvalidText",
-    "JobCancelled",
-    "JobFailed",
-    "JobInUse",
-    "JobLocked",
-    "JobPruned",
-    "LeaseLost",
-    "MissingDriver",
-    "NetworkFileSystem",
-    "NeverFires",
-    "NoSuchBatch",
-    "NoSuchJob",
-    "NoSuchSchedule",
-    "NoTransaction",
-    "NotAStore",
-    "NotFound",
-    "NotStarted",
-    "OtherDatabase",
-    "PayloadTooLarge",
-    "Refused",
-    "ResultLost",
-    "SchemaMissing",
-    "SchemaTooNew",
-    "ServiceRunning",
-    "StoreFull",
-    "StoreInUse",
-    "StoreMoved",
-    "StoreReadOnly",
-    "StoreUnavailable",
-    "UnknownKind",
-    "UnknownScheme",
-    "UnknownZone",
-    "WaitTimeout",
-]
+from holdfast.errors.store import NO_STORE as NO_STORE
+from holdfast.errors.store import ConfigurationError as ConfigurationError
+from holdfast.errors.store import MissingDriver as MissingDriver
+from holdfast.errors.store import NetworkFileSystem as NetworkFileSystem
+from holdfast.errors.store import NotAStore as NotAStore
+from holdfast.errors.store import OtherDatabase as OtherDatabase
+from holdfast.errors.store import Refused as Refused
+from holdfast.errors.store import SchemaMissing as SchemaMissing
+from holdfast.errors.store import SchemaTooNew as SchemaTooNew
+from holdfast.errors.store import StoreFull as StoreFull
+from holdfast.errors.store import StoreMoved as StoreMoved
+from holdfast.errors.store import StoreReadOnly as StoreReadOnly
+from holdfast.errors.store import StoreUnavailable as StoreUnavailable
+from holdfast.errors.store import UnknownScheme as UnknownScheme
+from holdfast.errors.tree import BatchHeld as BatchHeld
+from holdfast.errors.tree import BatchPaused as BatchPaused
+from holdfast.errors.tree import CommandFailed as CommandFailed
+from holdfast.errors.tree import Conflict as Conflict
+from holdfast.errors.tree import DependencyNotFound as DependencyNotFound
+from holdfast.errors.tree import Drift as Drift
+from holdfast.errors.tree import DuplicateJob as DuplicateJob
+from holdfast.errors.tree import DuplicateSchedule as DuplicateSchedule
+from holdfast.errors.tree import HoldfastError as HoldfastError
+from holdfast.errors.tree import InvalidExpression as InvalidExpression
+from holdfast.errors.tree import InvalidInput as InvalidInput
+from holdfast.errors.tree import InvalidKind as InvalidKind
+from holdfast.errors.tree import InvalidPayload as InvalidPayload
+from holdfast.errors.tree import InvalidText as InvalidText
+from holdfast.errors.tree import JobCancelled as JobCancelled
+from holdfast.errors.tree import JobFailed as JobFailed
+from holdfast.errors.tree import JobInUse as JobInUse
+from holdfast.errors.tree import JobLocked as JobLocked
+from holdfast.errors.tree import JobPruned as JobPruned
+from holdfast.errors.tree import LeaseLost as LeaseLost
+from holdfast.errors.tree import NeverFires as NeverFires
+from holdfast.errors.tree import NoSuchBatch as NoSuchBatch
+from holdfast.errors.tree import NoSuchJob as NoSuchJob
+from holdfast.errors.tree import NoSuchSchedule as NoSuchSchedule
+from holdfast.errors.tree import NotFound as NotFound
+from holdfast.errors.tree import NoTransaction as NoTransaction
+from holdfast.errors.tree import NotStarted as NotStarted
+from holdfast.errors.tree import PayloadTooLarge as PayloadTooLarge
+from holdfast.errors.tree import ResultLost as ResultLost
+from holdfast.errors.tree import ServiceRunning as ServiceRunning
+from holdfast.errors.tree import StoreInUse as StoreInUse
+from holdfast.errors.tree import UnknownKind as UnknownKind
+from holdfast.errors.tree import UnknownZone as UnknownZone
+from holdfast.errors.tree import WaitTimeout as WaitTimeout

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from holdfast.errors.base import HoldfastError
+from holdfast.errors.tree import HoldfastError
 
 
 class ConfigurationError(HoldfastError):
     """The set-up or the permissions are wrong."""
 
-    code = "E_CONFIG"
-    exit_code = 4
+    code, exit_code = "E_CONFIG", 4
 
 
 class Refused(ConfigurationError):
     """Changes on this store need a key, and the right one was not given."""
 
-    code = "E_REFUSED"
-    http_status = 403
+    code, http_status = "E_REFUSED", 403
     hint = "Set HOLDFAST_API_KEY to the key of this store."
 
 
@@ -90,10 +88,7 @@ class OtherDatabase(ConfigurationError):
 class StoreUnavailable(HoldfastError):
     """The store did not answer; the same call may work later."""
 
-    code = "E_STORE_UNAVAILABLE"
-    exit_code = 5
-    http_status = 503
-    retryable = True
+    code, exit_code, http_status, retryable = "E_STORE_UNAVAILABLE", 5, 503, True
     hint = "Is the database running, and does the URL lead to it? The same call may succeed later."
 
 

@@ -5,14 +5,13 @@ The commands ``exit-codes`` and ``explain``, the reference and the runs of batch
 
 from __future__ import annotations
 
-import inspect
-from typing import Any
+from inspect import getdoc, isclass
 
 from msgspec import Struct
 
 from holdfast import errors
-from holdfast.errors.base import HoldfastError
 from holdfast.errors.http import HttpError
+from holdfast.errors.tree import HoldfastError
 
 
 class ExitCode(Struct, frozen=True):
@@ -73,10 +72,7 @@ BATCH_ENDS = {
     ),
     10: BatchEnd("E_DEADLINE", "the time was up", "Go on with: {command}", resumable=True),
     11: BatchEnd(
-        "E_PAUSED",
-        "paused by a person",
-        "holdfast batch resume {batch}, then go on with: {command}",
-        resumable=True,
+        "E_PAUSED", "paused by a person", "holdfast batch resume {batch}, then go on with: {command}", resumable=True
     ),
     12: BatchEnd("E_CANCELLED", "cancelled by a person", "The next run begins a new generation."),
     15: BatchEnd("E_LEASE_LOST", "another run has taken over", "See who it is with: holdfast batch show {batch}"),
@@ -97,37 +93,23 @@ class ErrorExplanation(Struct, frozen=True):
 
 def error_classes() -> list[type[HoldfastError]]:
     """Every exported class of the tree."""
-    classes = [value for value in vars(errors).values() if inspect.isclass(value)]
+    classes = [value for value in vars(errors).values() if isclass(value)]
     return [each for each in classes if issubclass(each, HoldfastError)]
 
 
 def error_table() -> dict[str, ErrorExplanation]:
     """Every error code. Where two share a code, the class of the tree counts."""
-    rows = [*_http_rows(), *_batch_rows(), *_class_rows()]
-    return {row.code: row for row in rows}
-
-
-def _class_rows() -> list[ErrorExplanation]:
-    return [
-        ErrorExplanation(each.code, each.exit_code, _meaning(each), each.hint, each.retryable)
-        for each in error_classes()
+    http_errors: list[type[HttpError]] = [HttpError, *HttpError.__subclasses__()]
+    rows = [
+        ErrorExplanation(each.code, None, getdoc(each) or "", each.hint, each.retryable, each.http_status)
+        for each in http_errors
     ]
-
-
-def _http_rows() -> list[ErrorExplanation]:
-    classes: list[type[HttpError]] = [HttpError, *HttpError.__subclasses__()]
-    return [
-        ErrorExplanation(each.code, None, _meaning(each), each.hint, each.retryable, http_status=each.http_status)
-        for each in classes
-    ]
-
-
-def _batch_rows() -> list[ErrorExplanation]:
-    return [
+    rows += [
         ErrorExplanation(end.code, code, end.meaning, end.hint.format(batch="BATCH", command="COMMAND"), end.resumable)
         for code, end in BATCH_ENDS.items()
     ]
-
-
-def _meaning(error: type[Any]) -> str:
-    return inspect.getdoc(error) or ""
+    rows += [
+        ErrorExplanation(each.code, each.exit_code, getdoc(each) or "", each.hint, each.retryable)
+        for each in error_classes()
+    ]
+    return {row.code: row for row in rows}

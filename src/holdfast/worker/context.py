@@ -12,14 +12,12 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from holdfast.domain.durations import Duration, as_duration
-from holdfast.domain.jobs.context import Context
-from holdfast.domain.jobs.handler_exceptions import Asleep
+from holdfast.domain.jobs.context import Asleep, Context
 from holdfast.domain.jobs.job import WorkerId
 from holdfast.domain.jobs.json_values import to_json
 from holdfast.domain.jobs.new_job import Enqueued, NewJob
 from holdfast.domain.names import checked_name, clean_text
-from holdfast.domain.sizes import checked_count
+from holdfast.domain.quantities import Duration, as_duration, checked_count
 from holdfast.errors import InvalidInput
 from holdfast.store.jobs.leases import MAX_MESSAGE
 from holdfast.store.jobs.steps import StoredStep

@@ -14,8 +14,7 @@ import msgspec
 
 from holdfast.domain.access.masking import mask_text, secret_values
 from holdfast.domain.commands.command import COMMAND, secret_variables
-from holdfast.domain.jobs.context import Context
-from holdfast.domain.jobs.handler_exceptions import Asleep, Cancelled, Fail, Release, Retry
+from holdfast.domain.jobs.context import Asleep, Cancelled, Context, Fail, Release, Retry
 from holdfast.domain.jobs.job import EndReason, Lease
 from holdfast.domain.jobs.json_values import discarded_result, storable_result, to_json
 from holdfast.domain.jobs.kind import Kind

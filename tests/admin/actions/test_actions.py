@@ -12,13 +12,12 @@ from holdfast.admin.views.masking import Masks
 from holdfast.admin.views.overview import error_clusters
 from holdfast.domain.access.roles import Via
 from holdfast.domain.batches.unit import UnitState
-from holdfast.domain.commands.edit import Edit
+from holdfast.domain.commands.command import Edit
 from holdfast.domain.jobs.dependencies import After, IfNot
-from holdfast.domain.jobs.filter import format_filter, parse_filter
 from holdfast.domain.jobs.job import State
 from holdfast.domain.jobs.kind import Kind
 from holdfast.domain.jobs.kind_options import KindOptions
-from holdfast.domain.jobs.selector import Selector
+from holdfast.domain.jobs.selector import Selector, format_filter, parse_filter
 from holdfast.domain.jobs.verdict import Failed
 from holdfast.errors import InvalidInput, InvalidPayload, JobInUse, NoSuchJob, NotFound, UnknownKind
 from tests.store.batches.test_batches import begin, finish, leave

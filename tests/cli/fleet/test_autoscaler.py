@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.domain.commands.command import COMMAND, Command
 from holdfast.domain.fleet.admission import Refusal
-from holdfast.domain.fleet.autoscaler_state import (
+from holdfast.domain.fleet.autoscaler import (
     AutoscalerAction,
     AutoscalerDecision,
     AutoscalerStatus,

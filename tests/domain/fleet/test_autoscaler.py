@@ -21,11 +21,11 @@ from holdfast.domain.fleet.autoscaler import (
     RunningLoad,
     Slots,
     Strain,
-    parse_bounds,
     relieve,
     step,
     strain,
 )
+from holdfast.domain.fleet.queue import parse_bounds
 from holdfast.errors import InvalidInput
 
 CALM = HostLoad(total=1000, used=100, cores=8, load=1.0, cpu_pressure=1.0, memory_pressure=0.0)
@@ -142,11 +142,7 @@ def test_when_memory_is_easy_the_frozen_go_on():
 
 
 WORKING = st.builds(
-    RunningLoad,
-    st.integers(1, 100),
-    st.floats(0, 1e6),
-    evictable=st.booleans(),
-    frozen=st.none() | st.floats(0, 100),
+    RunningLoad, st.integers(1, 100), st.floats(0, 1e6), evictable=st.booleans(), frozen=st.none() | st.floats(0, 100)
 )
 
 

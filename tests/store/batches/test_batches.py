@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.domain.batches.batch import AbortedBy, BatchState
 from holdfast.domain.batches.unit import HandedResult, UnitOutcome, UnitState, unit_key
-from holdfast.domain.jobs.handler_exceptions import AlreadyFinished
+from holdfast.domain.jobs.context import AlreadyFinished
 from holdfast.domain.jobs.job import State, WorkerId
 from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.jobs.verdict import Done

@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from holdfast.domain.batches.sharding import Sharding
+from holdfast.domain.batches.batch import Sharding
 from holdfast.store.batches.ledger import NextUnits
 from tests.store.batches.test_batches import begin, keys
 from tests.store.batches.test_shards import KIND, shard

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.domain.batches.sharding import Sharding
+from holdfast.domain.batches.batch import Sharding
 from holdfast.domain.batches.unit import HandedResult, UnitOutcome, UnitState
 from holdfast.domain.jobs.new_job import NewJob
 from holdfast.store.batches.ledger import NextUnits

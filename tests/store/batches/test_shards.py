@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.domain.batches.batch import AbortedBy, BatchState
-from holdfast.domain.batches.sharding import Sharding
+from holdfast.domain.batches.batch import AbortedBy, BatchState, Sharding
 from holdfast.domain.batches.unit import HandedResult, UnitOutcome, UnitState
 from holdfast.domain.jobs.job import State
 from holdfast.domain.jobs.selector import Selector

@@ -11,9 +11,8 @@ import holdfast
 from holdfast.domain.batches.unit import UnitOutcome, UnitState
 from holdfast.domain.jobs.dependencies import After
 from holdfast.domain.jobs.job import State, WorkerId
-from holdfast.domain.jobs.new_job import NewJob
+from holdfast.domain.jobs.new_job import KeyScope, NewJob, Unique
 from holdfast.domain.jobs.selector import Selector
-from holdfast.domain.jobs.unique_key import KeyScope, Unique
 from holdfast.domain.jobs.verdict import Done, Failed
 from holdfast.domain.schedules.decision import Skipped, SkipReason
 from holdfast.domain.schedules.definition import Definition

@@ -8,9 +8,8 @@ import pytest
 
 from holdfast.domain.batches.unit import UnitState
 from holdfast.domain.jobs.dependencies import After
-from holdfast.domain.jobs.new_job import NewJob
+from holdfast.domain.jobs.new_job import NewJob, Unique
 from holdfast.domain.jobs.selector import Selector
-from holdfast.domain.jobs.unique_key import Unique
 from holdfast.errors import BatchHeld, DependencyNotFound, NotFound
 from tests.store.batches.test_batches import begin, finish, leave
 from tests.support.jobs import put

@@ -201,7 +201,7 @@ def test_one_bad_write_spoils_no_other_in_its_group(tmp_path):
     """Writers that are committed together fail alone."""
     from concurrent.futures import ThreadPoolExecutor
 
-    from holdfast.domain.jobs.unique_key import OnConflict, Unique
+    from holdfast.domain.jobs.new_job import OnConflict, Unique
     from holdfast.errors import DuplicateJob
 
     store = open_store(f"sqlite:///{tmp_path}/jobs.db?durability=fast")

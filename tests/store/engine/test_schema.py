@@ -13,7 +13,7 @@ from holdfast.domain.batches.batch import BatchState
 from holdfast.domain.batches.unit import UnitState
 from holdfast.domain.jobs.dependencies import IfNot, When
 from holdfast.domain.jobs.job import FINISHED, LIVE, TRANSITIONS, OnLost, State
-from holdfast.domain.jobs.unique_key import KeyHolder, KeyScope
+from holdfast.domain.jobs.new_job import KeyHolder, KeyScope
 from holdfast.errors import SchemaTooNew
 from holdfast.store.engine import sql
 from holdfast.store.engine.backend import SCHEMA_VERSION

@@ -8,12 +8,12 @@ import pytest
 
 from holdfast.domain.commands.command import COMMAND, Command, load_command
 from holdfast.domain.fleet.admission import Profile, Refusal
-from holdfast.domain.fleet.autoscaler import Bounds
-from holdfast.domain.fleet.autoscaler_state import (
+from holdfast.domain.fleet.autoscaler import (
     AutoscalerAction,
     AutoscalerDecision,
     AutoscalerStatus,
     BlockedJob,
+    Bounds,
     QueueStatus,
 )
 from holdfast.domain.jobs.job import OnLost, State, WorkerId

@@ -9,8 +9,8 @@ import pytest
 from holdfast.domain.commands.command import COMMAND
 from holdfast.domain.jobs.dependencies import After
 from holdfast.domain.jobs.job import ControlRequest, OnLost, State
+from holdfast.domain.jobs.new_job import KeyScope, Unique
 from holdfast.domain.jobs.selector import Selector
-from holdfast.domain.jobs.unique_key import KeyScope, Unique
 from holdfast.domain.jobs.verdict import Done, Failed, Released
 from holdfast.errors import InvalidInput, JobInUse, NoSuchJob
 from tests.support.jobs import BOOM, lapse, only, put, state, states, take, take_one

@@ -10,9 +10,8 @@ from threading import Barrier
 
 import pytest
 
-from holdfast.domain.jobs.new_job import NewJob
+from holdfast.domain.jobs.new_job import NewJob, OnConflict, Unique
 from holdfast.domain.jobs.selector import Selector
-from holdfast.domain.jobs.unique_key import OnConflict, Unique
 from holdfast.domain.jobs.verdict import Done
 from tests.store.batches.test_ledger_races import postgres
 from tests.support.jobs import take

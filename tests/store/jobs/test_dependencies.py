@@ -8,8 +8,7 @@ import pytest
 
 from holdfast.domain.jobs.dependencies import After, IfNot, When
 from holdfast.domain.jobs.job import JobId, State
-from holdfast.domain.jobs.new_job import NewJob
-from holdfast.domain.jobs.unique_key import Unique
+from holdfast.domain.jobs.new_job import NewJob, Unique
 from holdfast.domain.jobs.verdict import Done, Failed
 from holdfast.errors import DependencyNotFound
 from tests.support.jobs import only, put, state, states, take, take_one

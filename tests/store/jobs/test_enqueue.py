@@ -7,9 +7,8 @@ from datetime import timedelta
 import pytest
 
 from holdfast.domain.jobs.job import JobId, State
-from holdfast.domain.jobs.new_job import NewJob
+from holdfast.domain.jobs.new_job import KeyScope, NewJob, OnConflict, Unique
 from holdfast.domain.jobs.selector import Selector
-from holdfast.domain.jobs.unique_key import KeyScope, OnConflict, Unique
 from holdfast.domain.jobs.verdict import Done
 from holdfast.errors import DuplicateJob, InvalidInput, InvalidText, LeaseLost
 from tests.support.backends import START

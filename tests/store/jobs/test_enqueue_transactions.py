@@ -12,8 +12,7 @@ import sqlalchemy.ext.asyncio
 import sqlalchemy.orm
 
 import holdfast
-from holdfast.domain.jobs.new_job import NewJob
-from holdfast.domain.jobs.unique_key import Unique
+from holdfast.domain.jobs.new_job import NewJob, Unique
 from holdfast.errors import InvalidInput, NoTransaction, OtherDatabase
 from tests.support.jobs import put, states
 

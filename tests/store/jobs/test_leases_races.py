@@ -12,8 +12,7 @@ import pytest
 
 from holdfast.domain.jobs.dependencies import After
 from holdfast.domain.jobs.job import Lease, State
-from holdfast.domain.jobs.new_job import Enqueued, NewJob
-from holdfast.domain.jobs.unique_key import Unique
+from holdfast.domain.jobs.new_job import Enqueued, NewJob, Unique
 from holdfast.domain.jobs.verdict import Done, Failed
 from holdfast.store import Store
 from holdfast.store.engine.operation import query

@@ -8,9 +8,8 @@ import pytest
 
 from holdfast.domain.jobs.dependencies import After
 from holdfast.domain.jobs.job import JobId, State, WorkerId
-from holdfast.domain.jobs.new_job import NewJob
+from holdfast.domain.jobs.new_job import KeyScope, NewJob, Unique
 from holdfast.domain.jobs.selector import Selector
-from holdfast.domain.jobs.unique_key import KeyScope, Unique
 from holdfast.domain.jobs.verdict import Done, Failed
 from holdfast.domain.jobs.why import Because
 from holdfast.errors import Conflict, JobPruned, NoSuchJob

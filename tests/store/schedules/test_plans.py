@@ -8,9 +8,8 @@ import pytest
 
 from holdfast.domain.jobs.dependencies import After, When
 from holdfast.domain.jobs.job import State
-from holdfast.domain.jobs.new_job import NewJob
+from holdfast.domain.jobs.new_job import KeyScope, NewJob, Unique
 from holdfast.domain.jobs.selector import Selector
-from holdfast.domain.jobs.unique_key import KeyScope, Unique
 from holdfast.domain.jobs.verdict import Done
 from holdfast.domain.schedules.decision import Skipped, SkipReason
 from holdfast.domain.schedules.definition import Definition

@@ -14,7 +14,8 @@ from msgspec import structs
 import holdfast
 from holdfast import Selector, State
 from holdfast.domain.commands.command import COMMAND, Command
-from holdfast.domain.fleet.autoscaler import Bounds, HostLoad
+from holdfast.domain.fleet.autoscaler import HostLoad
+from holdfast.domain.fleet.queue import Bounds
 from holdfast.domain.jobs.job import OnLost, WorkerId
 from holdfast.domain.jobs.new_job import NewJob
 from holdfast.domain.jobs.verdict import Done

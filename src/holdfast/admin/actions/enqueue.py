@@ -9,15 +9,14 @@ from typing import Any
 import msgspec
 
 from holdfast.domain.commands.command import COMMAND, Command
-from holdfast.domain.durations import as_duration
 from holdfast.domain.fleet.queue import DEFAULT_QUEUE
 from holdfast.domain.jobs.dependencies import After
 from holdfast.domain.jobs.job import JobId
 from holdfast.domain.jobs.json_values import MAX_PAYLOAD, payload_json
-from holdfast.domain.jobs.new_job import NewJob
-from holdfast.domain.jobs.published_kind import check_payload, new_job_of
-from holdfast.domain.jobs.unique_key import Unique
+from holdfast.domain.jobs.kind_options import check_payload, new_job_of
+from holdfast.domain.jobs.new_job import NewJob, Unique
 from holdfast.domain.names import checked_name
+from holdfast.domain.quantities import as_duration
 from holdfast.domain.schedules.rule import checked_timestamp
 from holdfast.errors import InvalidInput, InvalidPayload, PayloadTooLarge
 from holdfast.store import Store

@@ -11,7 +11,7 @@ import msgspec
 from holdfast.domain.access.masking import is_secret, mask_cut, secret_values
 from holdfast.domain.commands.command import COMMAND, secret_variables
 from holdfast.domain.jobs.job import Job
-from holdfast.domain.jobs.published_kind import PublishedKind, load_options
+from holdfast.domain.jobs.kind_options import PublishedKind, load_options
 from holdfast.domain.schedules.definition import PING, PING_SECRETS, Schedule
 from holdfast.errors import HoldfastError
 from holdfast.store import Store

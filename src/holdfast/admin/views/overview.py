@@ -9,10 +9,10 @@ from msgspec import Struct, structs
 
 from holdfast.admin.views.masking import Masks, values_of
 from holdfast.domain.access.masking import mask_cut, mask_text
-from holdfast.domain.durations import format_duration
 from holdfast.domain.fleet.queue import DEFAULT_QUEUE
 from holdfast.domain.jobs.error_clusters import Cluster, SeenError, cluster_errors
 from holdfast.domain.jobs.job import State
+from holdfast.domain.quantities import format_duration
 from holdfast.store import Store
 from holdfast.store.fleet.dashboard import COUNT_CAP, RECENT_CAP, FailedJob, LaneCount, QueueRow, Tally, Trouble
 from holdfast.store.fleet.overview import WorkerView, worker_views

@@ -23,13 +23,11 @@ from holdfast.client.batches.function import UnitFunction
 from holdfast.client.batches.options import UnitOptions, run_options
 from holdfast.client.batches.remote import run_anywhere
 from holdfast.client.batches.report import RunAnswer, UnitLine, unit_line
-from holdfast.domain.batches.batch import Batch, BatchId, BatchState, exit_code
-from holdfast.domain.batches.sharding import sharding_of
+from holdfast.domain.batches.batch import Batch, BatchId, BatchState, exit_code, sharding_of
 from holdfast.domain.batches.unit import UnitState
 from holdfast.errors import ConfigurationError, InvalidInput
 from holdfast.options import BatchArguments, own_options, parse_arguments
-from holdfast.output.printer import Line
-from holdfast.output.progress import progress
+from holdfast.output.printer import Line, progress
 from holdfast.store import Store
 from holdfast.worker.batches import owner
 

@@ -18,8 +18,7 @@ from holdfast.domain.commands.command import CALLBACK_FIELDS, Command, check_she
 from holdfast.domain.commands.preset import Presets
 from holdfast.domain.jobs.dependencies import After, When
 from holdfast.domain.jobs.job import JobId
-from holdfast.domain.jobs.new_job import Enqueued, NewJob
-from holdfast.domain.jobs.unique_key import Unique
+from holdfast.domain.jobs.new_job import Enqueued, NewJob, Unique
 from holdfast.errors import HoldfastError, InvalidInput
 
 

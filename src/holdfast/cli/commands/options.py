@@ -15,15 +15,13 @@ from holdfast.cli.session import CliSession
 from holdfast.cli.text import parse_when
 from holdfast.domain.commands.command import CAPTURED_VARIABLES, COMMAND, Command, checked_variable
 from holdfast.domain.commands.preset import Presets, ResolvedPreset, resolve_preset
-from holdfast.domain.durations import as_duration
 from holdfast.domain.jobs.dependencies import After, When
 from holdfast.domain.jobs.job import JobId
-from holdfast.domain.jobs.new_job import NewJob
-from holdfast.domain.jobs.retry import steps
+from holdfast.domain.jobs.new_job import NewJob, Unique
 from holdfast.domain.jobs.selector import Selector
-from holdfast.domain.jobs.unique_key import Unique
+from holdfast.domain.jobs.verdict import steps
 from holdfast.domain.names import MAX_NAME, path_part
-from holdfast.domain.sizes import as_bytes
+from holdfast.domain.quantities import as_bytes, as_duration
 from holdfast.errors import ConfigurationError, InvalidInput, NoSuchJob
 
 #: Conditions of ``--after``: how the other job has to finish.

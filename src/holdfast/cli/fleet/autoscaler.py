@@ -10,8 +10,8 @@ from msgspec import Struct
 from holdfast.cli.command import CommandGroup, Items, command
 from holdfast.cli.session import CliSession
 from holdfast.cli.text import table
-from holdfast.domain.fleet.autoscaler_state import AutoscalerStatus, load_autoscaler_status
-from holdfast.domain.sizes import format_size
+from holdfast.domain.fleet.autoscaler import AutoscalerStatus, load_autoscaler_status
+from holdfast.domain.quantities import format_size
 from holdfast.output.printer import Line
 
 

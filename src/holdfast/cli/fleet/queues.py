@@ -10,7 +10,7 @@ from msgspec import structs
 from holdfast.cli.command import CommandGroup, Items, command
 from holdfast.cli.session import CliSession
 from holdfast.cli.text import age, table
-from holdfast.domain.fleet.autoscaler_state import RecordedDecision
+from holdfast.domain.fleet.autoscaler import RecordedDecision
 from holdfast.errors import NotFound
 from holdfast.output.printer import Line
 from holdfast.store.fleet.overview import QueueView, all_queues

@@ -10,7 +10,7 @@ from msgspec import Struct
 from holdfast.cli.command import command
 from holdfast.cli.session import CliSession
 from holdfast.domain.commands.command import host_capacity
-from holdfast.domain.sizes import as_bytes
+from holdfast.domain.quantities import as_bytes
 
 
 class SizeAnswer(Struct, frozen=True):

@@ -12,12 +12,12 @@ from msgspec import Struct
 
 from holdfast.cli.command import command
 from holdfast.cli.session import CliSession
-from holdfast.domain.durations import as_duration
 from holdfast.domain.jobs.dependencies import After
 from holdfast.domain.jobs.job import JobId
+from holdfast.domain.jobs.kind_options import PublishedKind, check_payload, new_job_of
 from holdfast.domain.jobs.new_job import NewJob
-from holdfast.domain.jobs.published_kind import PublishedKind, check_payload, new_job_of
 from holdfast.domain.names import checked_name
+from holdfast.domain.quantities import as_duration
 from holdfast.errors import InvalidInput, InvalidPayload
 
 

@@ -16,9 +16,9 @@ from holdfast.cli.session import CliSession
 from holdfast.cli.text import progress_text, stamp
 from holdfast.domain.access.masking import mask_text
 from holdfast.domain.commands.command import COMMAND, Command, load_command, mask_variables
-from holdfast.domain.durations import format_duration
 from holdfast.domain.jobs.job import Job, JobId
 from holdfast.domain.names import escape_controls
+from holdfast.domain.quantities import format_duration
 from holdfast.errors import HoldfastError
 
 #: The origin of a value that neither an option nor a file sets.

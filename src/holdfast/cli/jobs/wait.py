@@ -12,11 +12,11 @@ from holdfast.cli.command import command
 from holdfast.cli.job_filter import selects_all, with_job_filter
 from holdfast.cli.session import CliSession
 from holdfast.cli.text import job_table
-from holdfast.domain.durations import as_duration
 from holdfast.domain.jobs.job import LIVE, Job, State
 from holdfast.domain.jobs.selector import Selector
+from holdfast.domain.quantities import as_duration
 from holdfast.errors import InvalidInput, NoSuchJob, WaitTimeout
-from holdfast.output.progress import progress
+from holdfast.output.printer import progress
 
 EXIT_CODES = {State.DONE: 0, State.DEAD: 1, State.CANCELLED: 12}
 PARTIAL = 6

@@ -41,7 +41,12 @@ def show(session: CliSession, *, origin: bool) -> None:
     From weak to strong: the default, holdfast.toml, [tool.holdfast] of pyproject.toml, HOLDFAST_*, flags.
     """
     values = [_in_force(session, leaf) for each in session.loaded.values.values() for leaf in flatten(each)]
-    session.output.items("settings", values, lambda rows: _settings_table(rows, origin=origin))
+    heads = ("SETTING", "VALUE", "ORIGIN") if origin else ("SETTING", "VALUE")
+
+    def rows(settings: Iterable[SettingValue]) -> Iterator[Line]:
+        return table(heads, ([each.name, _format_value(each.value), each.origin][: len(heads)] for each in settings))
+
+    session.output.items("settings", values, rows)
 
 
 config.add_command(show)
@@ -62,18 +67,10 @@ def _without_secrets(name: str, value: Any) -> Any:
     return masked_variables({variable: value})[variable] if preset else value
 
 
-def _settings_table(settings: Iterable[SettingValue], *, origin: bool) -> Iterator[Line]:
-    heads = ("SETTING", "VALUE", "ORIGIN") if origin else ("SETTING", "VALUE")
-    rows = ([each.name, _format_value(each.value), each.origin][: len(heads)] for each in settings)
-    return table(heads, rows)
-
-
 def _format_value(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(item if isinstance(item, str) else shlex.join(item) for item in value)
-    if isinstance(value, dict):
-        return ""
-    return "" if value is None else str(value)
+    return "" if value is None or isinstance(value, dict) else str(value)
 
 
 @command("exit-codes", answers=Items("exit_codes", ExitCode))

@@ -13,11 +13,11 @@ from msgspec import Struct, structs
 
 from holdfast.cli.command import command
 from holdfast.cli.session import CliSession
-from holdfast.domain.durations import as_duration
 from holdfast.domain.jobs.job import LIVE, State
 from holdfast.domain.jobs.selector import Selector
+from holdfast.domain.quantities import as_duration
 from holdfast.errors import CommandFailed, Conflict, Drift, WaitTimeout
-from holdfast.output.progress import progress
+from holdfast.output.printer import progress
 from holdfast.store import Store
 from holdfast.store.fleet.overview import all_queues, worker_views
 from holdfast.worker.commands.run import run_command

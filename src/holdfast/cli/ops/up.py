@@ -26,7 +26,7 @@ from holdfast.cli.ops.worker import build_worker, print_notice, run_worker, star
 from holdfast.cli.session import CliSession
 from holdfast.cli.text import age, table
 from holdfast.domain.access.masking import mask_store_url
-from holdfast.domain.durations import as_duration
+from holdfast.domain.quantities import as_duration
 from holdfast.errors import Conflict, NotFound, NotStarted, WaitTimeout
 from holdfast.output.printer import Line
 from holdfast.worker.worker import Worker

@@ -16,7 +16,7 @@ from holdfast.cli.schedules.definition import add, edit, print_schedule, show
 from holdfast.cli.session import CliSession
 from holdfast.cli.text import age, parse_when, stamp, table
 from holdfast.domain.access.roles import Via
-from holdfast.domain.durations import as_duration
+from holdfast.domain.quantities import as_duration
 from holdfast.domain.schedules.definition import Timing
 from holdfast.domain.schedules.description import explain, lint, upcoming
 from holdfast.domain.schedules.plan import GLOBAL

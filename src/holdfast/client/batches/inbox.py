@@ -9,8 +9,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.domain.durations import Duration, as_duration
-from holdfast.domain.sizes import checked_count
+from holdfast.domain.quantities import Duration, as_duration, checked_count
 from holdfast.store import Store
 from holdfast.store.batches.inbox import RESULT_LEASE, InboxItem
 from holdfast.worker import clock

@@ -18,8 +18,8 @@ from holdfast.client.batches.result import BatchResult, begin_or_report
 from holdfast.client.batches.runner import unit_runner
 from holdfast.domain.batches.batch import AbortedBy, BatchState
 from holdfast.domain.batches.unit import UnitOutcome
-from holdfast.domain.durations import as_duration
 from holdfast.domain.jobs.verdict import Done
+from holdfast.domain.quantities import as_duration
 from holdfast.errors import InvalidInput
 from holdfast.store import Store
 from holdfast.store.batches.runs import BatchRun

@@ -9,13 +9,11 @@ from typing import Any
 from msgspec import Struct
 
 from holdfast.client.jobs import kind_options
-from holdfast.domain.batches.breaker import FailureLimits
-from holdfast.domain.batches.sharding import DEFAULT_SHARDS
-from holdfast.domain.durations import Duration, as_duration
+from holdfast.domain.batches.batch import DEFAULT_SHARDS, FailureLimits
 from holdfast.domain.jobs.kind_options import ExecutorName, KindOptions
 from holdfast.domain.jobs.new_job import Actor
-from holdfast.domain.jobs.retry import Curve
-from holdfast.domain.sizes import as_bytes
+from holdfast.domain.jobs.verdict import Curve
+from holdfast.domain.quantities import Duration, as_bytes, as_duration
 from holdfast.errors import InvalidInput, InvalidKind
 from holdfast.output.printer import Format, Output, SilentOutput
 from holdfast.settings import load_settings

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from holdfast.client.jobs.registry import KindRegistry
-from holdfast.domain.durations import Duration
 from holdfast.domain.jobs.kind import Kind
-from holdfast.domain.jobs.retry import Curve
+from holdfast.domain.jobs.verdict import Curve
 from holdfast.domain.names import checked_name
+from holdfast.domain.quantities import Duration
 from holdfast.errors import InvalidKind
 
 if TYPE_CHECKING:

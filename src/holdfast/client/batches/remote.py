@@ -17,14 +17,20 @@ from holdfast.client.batches.local import STOPPING, run_batch, signal_handlers
 from holdfast.client.batches.options import RunOptions
 from holdfast.client.batches.report import RunReport
 from holdfast.client.batches.result import BatchResult, begin_or_report
-from holdfast.domain.batches.batch import AbortedBy, Batch, BatchId, BatchState
-from holdfast.domain.batches.counters import Counters
-from holdfast.domain.batches.sharding import MAX_SHARDS, Sharding, shard_kind, sharding_of
-from holdfast.domain.batches.unit import UnitRow, UnitState
-from holdfast.domain.durations import as_duration
+from holdfast.domain.batches.batch import (
+    MAX_SHARDS,
+    AbortedBy,
+    Batch,
+    BatchId,
+    BatchState,
+    Sharding,
+    shard_kind,
+    sharding_of,
+)
+from holdfast.domain.batches.unit import Counters, UnitRow, UnitState
 from holdfast.domain.jobs.verdict import Done
 from holdfast.domain.names import checked_name
-from holdfast.domain.sizes import checked_number
+from holdfast.domain.quantities import as_duration, checked_number
 from holdfast.errors import BatchHeld, InvalidInput
 from holdfast.output.printer import Format, Output
 from holdfast.store import Store

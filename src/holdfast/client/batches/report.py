@@ -12,12 +12,10 @@ from msgspec import Struct
 
 from holdfast.domain.batches.batch import AbortedBy, Batch, Summary
 from holdfast.domain.batches.unit import UnitOutcome, UnitRow, UnitState
-from holdfast.domain.durations import format_short_duration
-from holdfast.domain.sizes import format_rate
+from holdfast.domain.quantities import format_rate, format_short_duration
 from holdfast.errors.table import BATCH_ENDS
 from holdfast.output.envelope import Failure
-from holdfast.output.printer import Format, Output
-from holdfast.output.progress import ProgressCallback, has_bar, progress
+from holdfast.output.printer import Format, Output, ProgressCallback, has_bar, progress
 from holdfast.worker.batches.owner import command_line
 
 if TYPE_CHECKING:

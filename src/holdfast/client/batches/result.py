@@ -9,7 +9,7 @@ from typing import NoReturn, Self, TypeVar
 from msgspec import Struct
 
 from holdfast.domain.batches.batch import AbortedBy, Batch, Summary, exit_code, summarise
-from holdfast.domain.batches.counters import Counters
+from holdfast.domain.batches.unit import Counters
 from holdfast.errors import BatchHeld, BatchPaused, Drift, HoldfastError, ServiceRunning
 from holdfast.output.envelope import failure_of
 from holdfast.output.printer import Output

@@ -11,11 +11,9 @@ import msgspec
 
 from holdfast.client.batches.function import BoundFunction, UnitFunction
 from holdfast.client.batches.runner import unit_kind, unit_runner
-from holdfast.domain.batches.batch import AbortedBy, BatchId, BatchState, summarise
-from holdfast.domain.batches.sharding import Sharding, shard_kind, sharding_of
+from holdfast.domain.batches.batch import AbortedBy, BatchId, BatchState, Sharding, shard_kind, sharding_of, summarise
 from holdfast.domain.batches.unit import UnitOutcome
-from holdfast.domain.jobs.context import Context
-from holdfast.domain.jobs.handler_exceptions import Cancelled, Release
+from holdfast.domain.jobs.context import Cancelled, Context, Release
 from holdfast.domain.jobs.job import State
 from holdfast.domain.jobs.kind import Kind
 from holdfast.domain.jobs.kind_options import KindOptions

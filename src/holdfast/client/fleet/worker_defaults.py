@@ -9,7 +9,7 @@ from holdfast.domain.commands.command import COMMAND
 from holdfast.domain.fleet.admission import host_limit
 from holdfast.domain.jobs.kind import Kind
 from holdfast.domain.names import checked_name
-from holdfast.domain.sizes import as_bytes
+from holdfast.domain.quantities import as_bytes
 from holdfast.errors import InvalidInput
 from holdfast.settings import load_settings
 

@@ -12,14 +12,13 @@ import msgspec
 from holdfast.client.jobs.connections import driver_connection, driver_connection_async
 from holdfast.client.jobs.job_ref import JobRef
 from holdfast.client.jobs.registry import KindRegistry
-from holdfast.domain.durations import Duration, as_duration
 from holdfast.domain.jobs.dependencies import After
 from holdfast.domain.jobs.job import JobId
 from holdfast.domain.jobs.json_values import to_json
 from holdfast.domain.jobs.kind import Kind
-from holdfast.domain.jobs.new_job import Actor, Enqueued, NewJob
-from holdfast.domain.jobs.unique_key import KeyScope, OnConflict, Unique
+from holdfast.domain.jobs.new_job import Actor, Enqueued, KeyScope, NewJob, OnConflict, Unique
 from holdfast.domain.names import checked_name
+from holdfast.domain.quantities import Duration, as_duration
 from holdfast.errors import InvalidInput
 from holdfast.worker.tracing import enqueue_span
 

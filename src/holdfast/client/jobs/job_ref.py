@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from holdfast.domain.durations import Duration, as_duration
 from holdfast.domain.jobs.job import Job, JobId, State
+from holdfast.domain.quantities import Duration, as_duration
 from holdfast.errors import JobCancelled, JobFailed, WaitTimeout
 from holdfast.store.jobs.queries import JobQueries
 

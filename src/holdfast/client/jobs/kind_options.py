@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 
-from holdfast.domain.durations import Duration, as_duration
 from holdfast.domain.jobs.job import OnLost
 from holdfast.domain.jobs.kind_options import ExecutorName
-from holdfast.domain.jobs.retry import DEFAULT_CURVE, Curve, steps
-from holdfast.domain.jobs.unique_key import KeyScope
+from holdfast.domain.jobs.new_job import KeyScope
+from holdfast.domain.jobs.verdict import DEFAULT_CURVE, Curve, steps
+from holdfast.domain.quantities import Duration, as_duration
 from holdfast.errors import InvalidKind
 
 

@@ -8,7 +8,7 @@ import weakref
 
 from holdfast.domain.jobs.json_values import MAX_PAYLOAD
 from holdfast.domain.jobs.kind import Kind, suggest_kind
-from holdfast.domain.jobs.published_kind import PublishedKind
+from holdfast.domain.jobs.kind_options import PublishedKind
 from holdfast.errors import InvalidKind, UnknownKind
 from holdfast.settings import default_url
 from holdfast.store import Store

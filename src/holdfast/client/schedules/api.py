@@ -9,10 +9,10 @@ from typing import Unpack
 from msgspec import Struct
 
 from holdfast.client.schedules.definition import ScheduleOptions, changed_definition, new_definition
-from holdfast.domain.durations import format_duration
 from holdfast.domain.jobs.job import JobId
-from holdfast.domain.jobs.published_kind import check_payload, plan_parameter
+from holdfast.domain.jobs.kind_options import check_payload, plan_parameter
 from holdfast.domain.names import checked_name
+from holdfast.domain.quantities import format_duration
 from holdfast.domain.schedules.decision import SkipReason, backfilled
 from holdfast.domain.schedules.definition import Condition, Definition, Schedule, checked_scopes
 from holdfast.domain.schedules.description import upcoming

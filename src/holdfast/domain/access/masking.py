@@ -28,9 +28,7 @@ _SECRET_WORDS = frozenset(
         *("privatekey", "accesskey", "secretkey", "dsn"),
     }
 )
-_SECRET_PAIRS = frozenset(
-    {("api", "key"), ("access", "key"), ("private", "key"), ("secret", "key"), ("signing", "key")}
-)
+_SECRET_PAIRS = frozenset((word, "key") for word in ("api", "access", "private", "secret", "signing"))
 #: Last words of names that describe a secret without holding it.
 _HARMLESS_ENDINGS = frozenset(
     {"count", "counts", "limit", "max", "length", "size", "type", "name", "id", "ids", "path", "expires"}
@@ -69,25 +67,23 @@ def is_secret(name: str, declared: Collection[str] = ()) -> bool:
     return not _SECRET_WORDS.isdisjoint(words) or any(pair in _SECRET_PAIRS for pair in pairwise(words))
 
 
-def mask_value(value: Any, declared: Collection[str] = (), values: Collection[str] = ()) -> Any:
+def mask_value(
+    value: Any, declared: Collection[str] = (), values: Collection[str] = (), *, depth: int = MAX_MASK_DEPTH
+) -> Any:
     """Mask secrets by the names of fields, and *values* wherever they occur."""
-    return _mask_nested(value, declared, values, MAX_MASK_DEPTH)
-
-
-def _mask_nested(value: Any, declared: Collection[str], values: Collection[str], left: int) -> Any:
     match value:
-        case dict() | list() | tuple() if not left:
+        case dict() | list() | tuple() if not depth:
             return MASK
         case dict():
             return {
                 key: _mask_secret(inner)
                 if is_secret(str(key), declared)
-                else _mask_nested(inner, declared, values, left - 1)
+                else mask_value(inner, declared, values, depth=depth - 1)
                 for key, inner in value.items()
             }
         case list() | tuple():
             return [
-                MASK if _follows_option(value, place) else _mask_nested(inner, declared, values, left - 1)
+                MASK if _follows_option(value, place) else mask_value(inner, declared, values, depth=depth - 1)
                 for place, inner in enumerate(value)
             ]
         case str():
@@ -123,12 +119,12 @@ def mask_json(text: str | None, declared: Collection[str] = (), values: Collecti
 def secret_values(value: Any, declared: Collection[str] = ()) -> list[str]:
     """The secrets in a payload in every spelling, the longest first, for masking logs and errors."""
     secrets = {text for text in _secrets(value, declared) if len(text.strip()) >= MIN_SECRET_WORD_CHARS}
-    spellings = {spelling for text in secrets for spelling in (text, quote(text, safe=""), _in_json(text))}
+    spellings = {
+        spelling
+        for text in secrets
+        for spelling in (text, quote(text, safe=""), msgspec.json.encode(text).decode()[1:-1])
+    }
     return sorted(spellings, key=lambda text: (-len(text), text))
-
-
-def _in_json(text: str) -> str:
-    return msgspec.json.encode(text).decode()[1:-1]
 
 
 def _secrets(value: Any, declared: Collection[str]) -> Iterator[str]:
@@ -143,9 +139,8 @@ def _secrets(value: Any, declared: Collection[str]) -> Iterator[str]:
                 pending += ((inner, inside or _follows_option(value, place)) for place, inner in enumerate(value))
             case str() if inside:
                 yield value
-                yield from (
-                    line for line in value.splitlines() if len(line) >= MIN_SECRET_CHARS
-                )  # a key of several lines
+                # A key of several lines.
+                yield from (line for line in value.splitlines() if len(line) >= MIN_SECRET_CHARS)
             case int() | float() if inside and not isinstance(value, bool):
                 yield str(value)
             case _:
@@ -173,9 +168,8 @@ def mask_cut(text: str, values: Collection[str] = ()) -> str:
 def mask_url(url: str) -> str:
     """Mask the user info and the query values of a URL."""
     address, mark, query = url.partition("?")
-    values = (
-        name + "=" + MASK if equals else MASK for name, equals, _ in (each.partition("=") for each in query.split("&"))
-    )
+    pairs = (each.partition("=") for each in query.split("&"))
+    values = (f"{name}={MASK}" if equals else MASK for name, equals, _ in pairs)
     return _USER_INFO.sub(f"//{MASK}@", address, count=1) + mark + ("&".join(values) if query else "")
 
 

@@ -11,8 +11,12 @@ from typing import Any, NewType
 import msgspec
 from msgspec import Struct
 
-from holdfast.domain.batches.counters import Counters
+from holdfast.domain.batches.unit import Counters
+from holdfast.domain.fleet.queue import DEFAULT_QUEUE
 from holdfast.domain.jobs.job import ControlRequest
+from holdfast.domain.jobs.new_job import NewJob, Unique
+from holdfast.domain.jobs.verdict import Curve
+from holdfast.errors import InvalidInput
 
 BatchId = NewType("BatchId", int)
 #: The kind of a foreground run's own job. No worker has it.
@@ -55,6 +59,15 @@ class AbortedBy(StrEnum):
 BREAKERS = frozenset(
     {AbortedBy.MAX_FAILURES, AbortedBy.MAX_TOTAL_FAILURES, AbortedBy.MAX_FAILURE_RATE, AbortedBy.FATAL}
 )
+#: Exit codes of runs that stopped early; with any other cause, the states of the units decide.
+_EXIT_CODES: dict[AbortedBy | None, int] = {
+    AbortedBy.LEASE_LOST: 15,
+    AbortedBy.CANCEL: 12,
+    AbortedBy.DEADLINE: 10,
+    AbortedBy.SIGNAL: 7,
+    AbortedBy.PAUSE: 11,
+    **dict.fromkeys(BREAKERS, 8),
+}
 
 
 class Batch(Struct, frozen=True):
@@ -127,37 +140,20 @@ def state_after(counted: Counters, total: int, aborted_by: AbortedBy | None) -> 
             return BatchState.CANCELLED
         case AbortedBy.PAUSE:
             return BatchState.PAUSED
+        case None if counted.over >= total and not counted.failed and not counted.in_doubt:
+            return BatchState.DONE
         case None if counted.over >= total:
-            return _finished(counted)
+            return BatchState.PARTIAL if counted.done else BatchState.FAILED
         case None if counted.over + counted.in_inbox >= total:
             return BatchState.RUNNING
         case _:
             return BatchState.STOPPED
 
 
-def _finished(counted: Counters) -> BatchState:
-    if not counted.failed and not counted.in_doubt:
-        return BatchState.DONE
-    return BatchState.PARTIAL if counted.done else BatchState.FAILED
-
-
 def exit_code(counted: Counters, aborted_by: AbortedBy | None) -> int:
     """The exit code of a run: the cause that stopped it comes first, then the states of its units."""
-    match aborted_by:
-        case AbortedBy.LEASE_LOST:
-            return 15
-        case AbortedBy.CANCEL:
-            return 12
-        case _ if aborted_by in BREAKERS:
-            return 8
-        case AbortedBy.DEADLINE:
-            return 10
-        case AbortedBy.SIGNAL:
-            return 7
-        case AbortedBy.PAUSE:
-            return 11
-        case _:
-            pass
+    if aborted_by in _EXIT_CODES:
+        return _EXIT_CODES[aborted_by]
     if counted.failed or counted.in_doubt:
         return 6 if counted.done else 1
     return 0
@@ -167,3 +163,109 @@ def identity(kind: str, arguments: Mapping[str, Any], source: str) -> str:
     """The identity of a batch: runs of one function with equal arguments and key source share it."""
     text = msgspec.json.encode([kind, dict(arguments), source], order="sorted")
     return hashlib.sha256(text).hexdigest()[:32]
+
+
+#: A failure rate counts only after this number of units.
+MIN_UNITS_FOR_RATE = 20
+
+
+class FailureLimits(Struct, frozen=True, kw_only=True):
+    """Limits of failures: in a row, in total, or as a share of all units. None or 0 switches a limit off."""
+
+    in_a_row: int | None = 5
+    total: int | None = None
+    rate: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("in_a_row", "total"):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, int) or value < 0):
+                raise InvalidInput(f"a limit of failures is a number from 0 on, not {value!r}")
+        if self.rate is not None and not 0 <= self.rate <= 1:
+            raise InvalidInput(f"a failure rate lies between 0 and 1, not {self.rate!r}")
+
+
+class Breaker:
+    """Counts outcomes of units in their order."""
+
+    def __init__(self, limits: FailureLimits) -> None:
+        self._limits = limits
+        self.streak = 0
+        self._failed = 0
+        self._finished = 0
+        self.tripped: AbortedBy | None = None
+        #: Whether counting a success would change nothing.
+        self.ignores_success = limits.rate is None
+
+    def count(self, *, failed: bool) -> AbortedBy | None:
+        """Count one outcome; return the cause to stop, if any."""
+        self._finished += 1
+        self._failed += failed
+        self.streak = self.streak + 1 if failed else 0
+        self.ignores_success = not self.streak and self._limits.rate is None
+        if self.tripped is None and failed:
+            self.tripped = self._exceeded()
+        return self.tripped
+
+    def _exceeded(self) -> AbortedBy | None:
+        limits = self._limits
+        if limits.in_a_row and self.streak >= limits.in_a_row:
+            return AbortedBy.MAX_FAILURES
+        if limits.total and self._failed >= limits.total:
+            return AbortedBy.MAX_TOTAL_FAILURES
+        if limits.rate is not None and limits.rate > 0 and self._finished >= MIN_UNITS_FOR_RATE:
+            return AbortedBy.MAX_FAILURE_RATE if self._failed / self._finished > limits.rate else None
+        return None
+
+
+DEFAULT_SHARDS = 3
+MAX_SHARDS = 1000
+#: A shard whose worker was lost returns soon: crash limits apply to its units, not to the shard.
+SHARD_RETRY = Curve(steps=(1.0, 2.0, 5.0))
+
+
+class Sharding(Struct, frozen=True, kw_only=True):
+    """The options of a batch that workers run; stored with the batch."""
+
+    kind: str
+    shards: int = DEFAULT_SHARDS
+    queue: str = DEFAULT_QUEUE
+    priority: int = 0
+    limits: FailureLimits = FailureLimits()
+    in_doubt_if_lost: bool = False
+    until: datetime | None = None
+    #: Units that all shards together may start per second.
+    rate: float | None = None
+
+
+def shard_kind(function: str) -> str:
+    """The kind of the jobs that run the units of a function."""
+    return f"shard:{function}"
+
+
+def is_shard(kind: str) -> bool:
+    """Whether a kind is one of shards."""
+    return kind.startswith("shard:")
+
+
+def sharding_of(batch: Batch) -> Sharding | None:
+    """The sharding of a batch; None if no workers run it."""
+    return None if batch.options == "{}" else msgspec.json.decode(batch.options, type=Sharding)
+
+
+def shard_jobs(batch: Batch, sharding: Sharding) -> list[NewJob]:
+    """The jobs of all shards. They have no limit of attempts: limits apply to units."""
+    return [
+        NewJob(
+            kind=sharding.kind,
+            payload=msgspec.json.encode({"batch": batch.id, "number": number}).decode(),
+            queue=sharding.queue,
+            priority=sharding.priority,
+            label=f"batch-{batch.id}",
+            unique=Unique(f"{batch.id}/{number}"),
+            max_attempts=None,
+            max_crashes=None,
+            retry=SHARD_RETRY.dumps(),
+        )
+        for number in range(sharding.shards)
+    ]

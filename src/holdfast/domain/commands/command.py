@@ -1,4 +1,4 @@
-"""Commands: executables as jobs, and the parameter grids of sweeps."""
+"""Commands: executables as jobs, their edits, the parameter grids of sweeps."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from itertools import product
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType, structs
 
 from holdfast.domain.access.masking import MASK
 from holdfast.domain.jobs.job import Job
@@ -92,9 +92,8 @@ def checked_word(word: str, *, label: str, room: int = MAX_ARGUMENT_BYTES) -> st
         raise InvalidInput(f"{message}: {word!r:.80}", hint=hint) from None
     if len(word) * 4 > room and len(word.encode()) > room:
         hint = "Put it into a file, and give the program the name of the file."
-        raise InvalidInput(
-            f"{label} is longer than the {room:,} bytes that a program can be given: {word!r:.40}…", hint=hint
-        )
+        message = f"{label} is longer than the {room:,} bytes that a program can be given: {word!r:.40}…"
+        raise InvalidInput(message, hint=hint)
     return word
 
 
@@ -170,9 +169,6 @@ def host_capacity(memory: int, cores: int, job_memory: int, job_cores: float) ->
     return (by_memory, "memory") if by_memory <= by_cores else (by_cores, "cores")
 
 
-# -- grids -----------------------------------------------------------------------------------
-
-
 def grid(parameters: Mapping[str, Sequence[str]]) -> Iterator[dict[str, str]]:
     """Every combination of the values; the last parameter varies fastest."""
     names = list(parameters)
@@ -191,9 +187,8 @@ def substitute(words: Sequence[str], parameters: Mapping[str, str]) -> tuple[str
 
 def placeholders(words: Iterable[str]) -> list[str]:
     """The parameters in the words, each once."""
-    return list(
-        dict.fromkeys(match[1] for word in words for match in _PLACEHOLDER.finditer(word) if match[1] is not None)
-    )
+    names = (match[1] for word in words for match in _PLACEHOLDER.finditer(word))
+    return list(dict.fromkeys(name for name in names if name is not None))
 
 
 def check_placeholders(words: Sequence[str], names: Iterable[str], *, all_used: bool = True) -> None:
@@ -231,3 +226,51 @@ def sweep_key(label: str, words: Sequence[str], parameters: Mapping[str, str]) -
 def encode_outcome(values: Mapping[str, Any]) -> str:
     """The result of a successful run as JSON."""
     return msgspec.json.encode({name: value for name, value in values.items() if value is not None}).decode()
+
+
+#: Fields of a command that an edit may set, besides variables.
+EDITABLE_FIELDS = ("cwd", "timeout", "memory", "cpus", "log_cap")
+
+
+class Edit(Struct, frozen=True, kw_only=True):
+    """New values; UNSET keeps the old one. *env* adds or changes variables, *without* deletes them."""
+
+    env: dict[str, str] = {}
+    without: tuple[str, ...] = ()
+    cwd: str | UnsetType = UNSET
+    timeout: timedelta | UnsetType | None = UNSET
+    memory: int | UnsetType | None = UNSET
+    cpus: float | UnsetType | None = UNSET
+    log_cap: int | UnsetType | None = UNSET
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        return {name: value for name in EDITABLE_FIELDS if (value := getattr(self, name)) is not UNSET}
+
+    def __bool__(self) -> bool:
+        return bool(self.env or self.without or self.fields)
+
+    def __str__(self) -> str:
+        return " ".join(f"{name}={value}" for name, value in self.describe().items())
+
+    def applied(self, payload: str, actor: str) -> str:
+        """The new payload of the command; the same string if nothing changes."""
+        command = load_command(payload)
+        env = {name: value for name, value in {**command.env, **self.env}.items() if name not in self.without}
+        changes: dict[str, Any] = {**self.fields, "env": env}
+        changed = [name for name in self.fields if getattr(command, name) != changes[name]]
+        changed += [f"env.{name}" for name in sorted({*command.env, *env}) if command.env.get(name) != env.get(name)]
+        if not changed:
+            return payload
+        known = {f"env.{name}" for name in env}
+        kept = {key: origin for key, origin in command.origins.items() if not key.startswith("env.") or key in known}
+        return structs.replace(command, **changes, origins=kept | dict.fromkeys(changed, f"set by {actor}")).dumps()
+
+    def describe(self) -> dict[str, object]:
+        """The changes for the history, with secrets masked."""
+        fields = {
+            name: value.total_seconds() if isinstance(value, timedelta) else value
+            for name, value in self.fields.items()
+        }
+        named = {**mask_variables(self.env), **dict.fromkeys(self.without)}
+        return {**fields, **({"env": named} if named else {})}

@@ -85,12 +85,8 @@ def checked_first(live: Sequence[LiveCommand]) -> Iterator[HealthCheck]:
         if each.key is None and each.command.about is None:
             same[(each.command.argv, each.command.cwd, tuple(sorted(each.command.env.items())))].append(each)
     twice = [f"{shlex.join(jobs[0].command.argv)[:60]} (jobs {_ids(jobs)})" for jobs in same.values() if len(jobs) > 1]
-    yield _result(
-        "2 check first",
-        twice,
-        "the same program is queued more than once: ",
-        "Give it a --key: a live one is found then.",
-    )
+    text = "the same program is queued more than once: "
+    yield _result("2 check first", twice, text, "Give it a --key: a live one is found then.")
     users: dict[str, set[int]] = defaultdict(set)
     for each in live:
         for path in {*written(each.command), *_paths(each.command)}:
@@ -141,9 +137,8 @@ def used_host(live: Sequence[LiveCommand], host: HostSize) -> Iterator[HealthChe
     """6: commands may use 80 % of the host, and should while others wait."""
     caps = sum(each.command.memory or 0 for each in live if each.running)
     if caps > host.memory * HOST_SHARE:
-        text = (
-            f"the caps of what runs add up to {caps / 2**30:,.1f} GB, more than 80 % of {host.memory / 2**30:,.1f} GB"
-        )
+        limit = f"80 % of {host.memory / 2**30:,.1f} GB"
+        text = f"the caps of what runs add up to {caps / 2**30:,.1f} GB, more than {limit}"
         yield warn("6 use of the host", text, "Limit the queue: holdfast queue set NAME --limit N; see holdfast size.")
         return
     waits = [each for each in live if not each.running and each.command.memory is not None]
@@ -182,9 +177,6 @@ def watched_by_name(live: Sequence[LiveCommand]) -> Iterator[HealthCheck]:
     ]
     fix = "Use --label, --queue or --key: holdfast wait --label nightly."
     yield _result("8 watch by name", numbered, "a live program names jobs by their numbers: ", fix)
-
-
-# -- parsing of words ------------------------------------------------------------------------
 
 
 def steps(command: Command) -> list[list[str]]:
@@ -236,7 +228,6 @@ def deleted(command: Command) -> set[str]:
 
 
 def _paths(command: Command) -> Iterable[str]:
-    """Words that look like paths."""
     deletes = deleted(command)
     for words in steps(command):
         for word in words[1:]:
@@ -254,9 +245,6 @@ def _executable(words: Sequence[str]) -> str:
 
 def _forced(words: Sequence[str]) -> bool:
     return any(re.fullmatch(r"-[a-zA-Z]*f[a-zA-Z]*|--force|--ignore-fail-on-non-empty", word) for word in words)
-
-
-# -- messages --------------------------------------------------------------------------------
 
 
 def _result(name: str, violations: Sequence[str], text: str, fix: str) -> HealthCheck:

@@ -11,9 +11,8 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.domain.commands.command import checked_variable
-from holdfast.domain.durations import as_duration
 from holdfast.domain.names import checked_name
-from holdfast.domain.sizes import as_bytes, checked_number
+from holdfast.domain.quantities import as_bytes, as_duration, checked_number
 from holdfast.errors import InvalidInput
 
 #: The values of a command without presets and options.

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from holdfast.domain.commands.command import HOST_SHARE
 from holdfast.domain.jobs.job import JobId
-from holdfast.domain.sizes import as_bytes, format_size
+from holdfast.domain.quantities import as_bytes, format_size
 from holdfast.errors import InvalidInput
 
 #: With fewer measured runs, commands of a label run one at a time.

@@ -1,15 +1,18 @@
-"""The autoscaler: how many commands of a queue a host may run, and which one to stop when memory is short."""
+"""The autoscaler: the number of commands that a host may run, the command to stop when memory is short."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
+from datetime import datetime
 from enum import IntEnum, StrEnum
 
+import msgspec
 from msgspec import Struct
 
+from holdfast.domain.fleet.admission import Refusal
+from holdfast.domain.fleet.queue import Bounds
 from holdfast.domain.jobs.job import JobId
-from holdfast.errors import InvalidInput
+from holdfast.domain.quantities import format_size
 
 #: Minimum time between two added slots.
 STEP_INTERVAL_S = 10.0
@@ -25,7 +28,6 @@ MAX_CPU_PRESSURE_PERCENT = 40.0
 STEP_BACK_FACTOR = 0.75
 #: A step caused failures if they have doubled since, and increased by at least this number.
 MIN_MORE_FAILURES = 3
-MAX_SLOTS = 10_000
 
 #: Memory is tight, full or spent at these positions between the limit (0) and the whole host (1).
 TIGHT, FULL, SPENT = 0.5, 0.65, 0.75
@@ -48,27 +50,6 @@ class HostLoad(Struct, frozen=True):
     cpu_pressure: float | None = None
     memory_pressure: float | None = None
     swapped: int = 0
-
-
-class Bounds(Struct, frozen=True):
-    """The minimum and maximum of commands of a queue on a host."""
-
-    least: int
-    most: int
-
-    def __str__(self) -> str:
-        return f"{self.least}-{self.most}"
-
-
-def parse_bounds(text: str) -> Bounds | None:
-    """Read ``1-8``; ``off`` is None."""
-    if text == "off":
-        return None
-    match = re.fullmatch(r"(\d{1,5})-(\d{1,5})", text)
-    bounds = Bounds(int(match[1]), int(match[2])) if match else Bounds(0, 0)
-    if not 1 <= bounds.least <= bounds.most <= MAX_SLOTS:
-        raise InvalidInput(f"{text!r} is no range of slots", hint="Write it like 1-8, or off.")
-    return bounds
 
 
 class Slots(Struct, frozen=True):
@@ -112,11 +93,8 @@ def step(slots: Slots, condition: HostCondition, bounds: Bounds, now: float) -> 
             return slots, None
         back = slots.before if watched and slots.before is not None else int(slots.count * STEP_BACK_FACTOR)
         return Slots(max(bounds.least, back), now, rest_until=now + WATCH_S), trouble
-    if (
-        condition.requested
-        and slots.count < bounds.most
-        and now >= max(slots.rest_until, slots.changed_at + STEP_INTERVAL_S)
-    ):
+    rested = now >= max(slots.rest_until, slots.changed_at + STEP_INTERVAL_S)
+    if condition.requested and slots.count < bounds.most and rested:
         up = Slots(slots.count + 1, now, before=slots.count, failures=condition.failures)
         return up, "all slots are in use, and the host bears it"
     return slots, None
@@ -133,9 +111,6 @@ def _trouble(condition: HostCondition, slots: Slots, *, watched: bool) -> str | 
     if watched and condition.failures >= max(2 * slots.failures, slots.failures + MIN_MORE_FAILURES):
         return f"{condition.failures} runs failed in the last minutes, {slots.failures} before the last step"
     return None
-
-
-# -- memory ----------------------------------------------------------------------------------
 
 
 class Strain(IntEnum):
@@ -202,4 +177,118 @@ def relieve(level: Strain, commands: Sequence[RunningLoad], *, since_eviction: f
         return Relief(ReliefAction.FREEZE, least.job_id)
     if since_eviction >= EVICTION_INTERVAL_S and (level is Strain.SPENT or least.frozen >= MAX_FROZEN_S):
         return Relief(ReliefAction.EVICT, least.job_id)
+    return None
+
+
+class BlockedJob(Struct, frozen=True):
+    """A ready job that is not admitted, and the reason."""
+
+    job_id: JobId
+    reason: Refusal
+    text: str
+
+
+class QueueStatus(Struct, frozen=True):
+    """One queue on one host: its slots, its running commands, its blocked jobs."""
+
+    queue: str
+    least: int
+    most: int
+    slots: int
+    running: int
+    blocked: list[BlockedJob] = []
+
+
+class AutoscalerStatus(Struct, frozen=True, kw_only=True):
+    """The autoscaler of a worker: its host, the memory for commands, its queues. Sizes in bytes.
+
+    *resident* is the memory of its commands now, *forecast* at their peaks. *strain* is the memory shortage.
+    """
+
+    total: int
+    used: int
+    limit: int
+    room: int
+    resident: int
+    forecast: int
+    cores: float
+    load: float
+    cpu_pressure: float | None
+    memory_pressure: float | None
+    strain: str
+    frozen: list[JobId]
+    lanes: list[QueueStatus]
+
+    def dumps(self) -> str:
+        return msgspec.json.encode(self).decode()
+
+
+def load_autoscaler_status(text: str | None) -> AutoscalerStatus | None:
+    """The inverse of :meth:`AutoscalerStatus.dumps`; None for the format of a newer worker."""
+    if text is None:
+        return None
+    try:
+        return msgspec.json.decode(text, type=AutoscalerStatus)
+    except msgspec.DecodeError:
+        return None
+
+
+class AutoscalerAction(StrEnum):
+    """The action of a decision."""
+
+    STEP_UP = "step_up"
+    STEP_BACK = "step_back"
+    BLOCKED = "blocked"
+    NEVER_FITS = "never_fits"
+    STRAIN = "strain"
+    FREEZE = "freeze"
+    THAW = "thaw"
+    EVICT = "evict"
+
+
+class AutoscalerDecision(Struct, frozen=True):
+    """A decision about a queue or one of its jobs."""
+
+    queue: str
+    action: AutoscalerAction
+    text: str
+    job_id: JobId | None = None
+    slots: int | None = None
+
+
+class RecordedDecision(Struct, frozen=True):
+    """A decision with its time, host and worker."""
+
+    at: datetime
+    queue: str
+    host: str
+    worker: str
+    action: AutoscalerAction
+    job_id: JobId | None
+    slots: int | None
+    text: str
+
+
+def refusals(job_id: JobId, queue: str, statuses: Sequence[tuple[str, AutoscalerStatus]]) -> list[str]:
+    """The reasons of all hosts not to start a ready job; empty if one host would start it."""
+    reasons = []
+    for host, status in statuses:
+        for lane in status.lanes:
+            if lane.queue == queue:
+                text = _refusal(job_id, lane, status)
+                if text is None:
+                    return []
+                reasons.append(f"host {host} does not let it begin: {text}")
+    return reasons
+
+
+def _refusal(job_id: JobId, lane: QueueStatus, status: AutoscalerStatus) -> str | None:
+    text = next((blocked.text for blocked in lane.blocked if blocked.job_id == job_id), None)
+    if text is not None:
+        return text
+    if status.strain != "easy":
+        used = f"{format_size(status.used)} of {format_size(status.total)}"
+        return f"its memory is {status.strain} ({used} in use)"
+    if lane.running >= lane.slots:
+        return f"it runs {lane.running} programs of the queue, and bears {lane.slots} so far (up to {lane.most})"
     return None

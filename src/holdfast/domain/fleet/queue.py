@@ -2,17 +2,39 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 
 from msgspec import Struct
 
-from holdfast.domain.fleet.autoscaler import Bounds
-from holdfast.domain.sizes import checked_number
+from holdfast.domain.quantities import checked_number
 from holdfast.errors import InvalidInput
 
 DEFAULT_QUEUE = "default"
+MAX_SLOTS = 10_000
 #: A worker without a heartbeat for this time counts as lost.
 WORKER_SILENCE = timedelta(seconds=60)
+
+
+class Bounds(Struct, frozen=True):
+    """The minimum and maximum of commands of a queue on a host."""
+
+    least: int
+    most: int
+
+    def __str__(self) -> str:
+        return f"{self.least}-{self.most}"
+
+
+def parse_bounds(text: str) -> Bounds | None:
+    """Read ``1-8``; ``off`` is None."""
+    if text == "off":
+        return None
+    match = re.fullmatch(r"(\d{1,5})-(\d{1,5})", text)
+    bounds = Bounds(int(match[1]), int(match[2])) if match else Bounds(0, 0)
+    if not 1 <= bounds.least <= bounds.most <= MAX_SLOTS:
+        raise InvalidInput(f"{text!r} is no range of slots", hint="Write it like 1-8, or off.")
+    return bounds
 
 
 class Queue(Struct, frozen=True):

@@ -49,9 +49,8 @@ class After(Struct, frozen=True, kw_only=True):
             force_setattr(self, "when", When(self.when))
             force_setattr(self, "if_not", IfNot(self.if_not))
         except ValueError as error:
-            raise InvalidInput(
-                f"{error}", hint="when is 'done', 'finished' or 'failed'; if_not is 'cancel' or 'hold'."
-            ) from None
+            hint = "when is 'done', 'finished' or 'failed'; if_not is 'cancel' or 'hold'."
+            raise InvalidInput(f"{error}", hint=hint) from None
         if not (self.ids or self.keys or self.labels):
             raise InvalidInput("after names no job", hint="Leave it out when there is nothing to wait for.")
 

@@ -10,9 +10,8 @@ import msgspec
 
 from holdfast.domain.jobs.context import Context
 from holdfast.domain.jobs.json_values import MAX_PAYLOAD, payload_json
-from holdfast.domain.jobs.kind_options import ExecutorName, KindOptions
-from holdfast.domain.jobs.published_kind import PublishedKind, dump_options
-from holdfast.domain.jobs.unique_key import key_from
+from holdfast.domain.jobs.kind_options import ExecutorName, KindOptions, PublishedKind, dump_options
+from holdfast.domain.jobs.new_job import key_json
 from holdfast.domain.names import checked_name, nearest_name
 from holdfast.domain.schedules.plan import Plan
 from holdfast.errors import InvalidInput, InvalidKind, InvalidPayload, PayloadTooLarge
@@ -29,9 +28,7 @@ class Kind:
             raise InvalidKind(f"kind {name!r}: a generator cannot be a handler", hint="Return a value, or a list.")
         self.is_async = inspect.iscoroutinefunction(function)
         self.executor = options.executor or (ExecutorName.ASYNC if self.is_async else ExecutorName.THREAD)
-        if (self.executor is ExecutorName.THREAD and self.is_async) or (
-            self.executor is ExecutorName.ASYNC and not self.is_async
-        ):
+        if self.executor is (ExecutorName.THREAD if self.is_async else ExecutorName.ASYNC):
             raise InvalidKind(
                 f"kind {name!r}: executor={str(self.executor)!r} does not fit its handler",
                 hint="Coroutines run on the loop (async), plain functions in threads; both can run in a process.",
@@ -39,7 +36,8 @@ class Kind:
         self.signature = inspect.signature(function)
         self._context, self.payload_type = _payload_type(name, function, self.signature)
         #: The parameter that receives the plan of a schedule, if any.
-        self.plan = _plan_parameter(self.payload_type)
+        fields = msgspec.structs.fields(self.payload_type)
+        self.plan = next((field.name for field in fields if Plan in (field.type, *get_args(field.type))), None)
         unknown = set(options.unique) - set(self.payload_type.__struct_fields__)
         if unknown:
             raise InvalidKind(f"kind {name!r}: unique names {min(unknown)!r}, which is no parameter of its handler")
@@ -47,10 +45,7 @@ class Kind:
         self.payload_schema = _schema(name, self.payload_type)
 
     def encode(self, payload: Mapping[str, Any], *, limit: int = MAX_PAYLOAD) -> tuple[str, str | None]:
-        """Check the payload against the handler's annotations; return it as JSON, and its unique key.
-
-        *limit* is in bytes.
-        """
+        """Check the payload against the handler's annotations; return it as JSON, and its unique key."""
         raw = payload_json(payload, label=f"the payload of {self.name!r}")
         if len(raw) > limit:
             raise PayloadTooLarge(
@@ -60,8 +55,8 @@ class Kind:
                 limit=limit,
             )
         arguments = self._decode(raw)
-        key = key_from(arguments, self.options.unique) if self.options.unique else None
-        return raw.decode(), key
+        unique = self.options.unique
+        return raw.decode(), key_json([getattr(arguments, name) for name in unique]) if unique else None
 
     def decode(self, payload: str) -> dict[str, Any]:
         """The handler's arguments, without the context."""
@@ -133,13 +128,7 @@ def _payload_type(
             fields.append((parameter.name, annotation))
         else:
             fields.append((parameter.name, annotation, _default(parameter.default)))
-    struct = msgspec.defstruct("Payload", fields, kw_only=True, forbid_unknown_fields=True)
-    return context, struct
-
-
-def _plan_parameter(payload_type: type[msgspec.Struct]) -> str | None:
-    fields = msgspec.structs.fields(payload_type)
-    return next((field.name for field in fields if Plan in (field.type, *get_args(field.type))), None)
+    return context, msgspec.defstruct("Payload", fields, kw_only=True, forbid_unknown_fields=True)
 
 
 def _default(value: Any) -> Any:

@@ -1,14 +1,65 @@
-"""Verdicts: the next state of a job after a run."""
+"""Verdicts: the next state of a job after a run, with the delay of a retry."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import assert_never
+from typing import Any, assert_never
 
+import msgspec
 from msgspec import Struct
 
 from holdfast.domain.jobs.job import ControlRequest, EndReason, JobId, OnLost, State, Token, WorkerId
-from holdfast.domain.jobs.retry import DEFAULT_CURVE, Curve, delay_after
+from holdfast.errors import InvalidInput
+
+
+class Curve(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Delays in seconds: doubling from *base* to *cap*, or the *steps*, the last repeating.
+
+    *jitter* is a share of the delay, added or subtracted at random: jobs that failed together
+    are not retried together.
+    """
+
+    base: float = 60.0
+    cap: float = 3600.0
+    jitter: float = 0.2
+    steps: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.base < 0 or self.cap < 0 or any(step < 0 for step in self.steps):
+            raise InvalidInput("a retry delay cannot be negative")
+        if not 0 <= self.jitter <= 1:
+            raise InvalidInput(f"jitter is a share from 0 to 1, not {self.jitter}")
+
+    def dumps(self) -> str | None:
+        """JSON for the job's row; None for the default curve."""
+        return None if self == DEFAULT_CURVE else msgspec.json.encode(self).decode()
+
+    @staticmethod
+    def loads(text: str) -> Curve:
+        return msgspec.json.decode(text, type=Curve)
+
+
+DEFAULT_CURVE = Curve()
+
+
+def steps(delays: Sequence[timedelta]) -> Curve:
+    """A curve of exactly these delays; the last one repeats."""
+    if not delays:
+        raise InvalidInput("a list of retry delays needs at least one entry")
+    return Curve(jitter=0.0, steps=tuple(delay.total_seconds() for delay in delays))
+
+
+def delay_after(curve: Curve, attempt: int, *, chance: float) -> timedelta:
+    """The delay after failed attempt number *attempt*; below 1 counts as 1. *chance*, from 0 to 1, picks the jitter."""
+    number = max(attempt, 1)
+    if curve.steps:
+        seconds = curve.steps[min(number, len(curve.steps)) - 1]
+    else:
+        # 64 doublings reach every cap; more would overflow a float.
+        seconds = min(curve.base * 2.0 ** min(number - 1, 64), curve.cap)
+    return timedelta(seconds=seconds * (1 + curve.jitter * (2 * chance - 1)))
+
 
 ZERO = timedelta(0)
 
@@ -179,24 +230,14 @@ def _verdict(
     *,
     attempts: int | None = None,
     crashes: int | None = None,
-    delay: timedelta = ZERO,
-    poison_suspect: bool = False,
-    error: str | None = None,
-    result: str | None = None,
-    note: str | None = None,
-    exit_code: int | None = None,
+    **details: Any,
 ) -> Verdict:
     return Verdict(
         state=state,
         reason=str(reason),
         attempts=job.attempt if attempts is None else attempts,
         crashes=job.crashes if crashes is None else crashes,
-        delay=delay,
-        poison_suspect=poison_suspect,
-        error=error,
-        result=result,
-        note=note,
-        exit_code=exit_code,
+        **details,
     )
 
 
@@ -206,7 +247,6 @@ def _retry_delay(job: JobNumbers, chance: float) -> timedelta:
 
 
 def _next_state(job: JobNumbers, delay: timedelta) -> State:
-    """The state of a job that has another attempt."""
     if job.requested is ControlRequest.PAUSE:
         return State.HELD
     return State.SCHEDULED if delay > ZERO else State.READY

@@ -8,10 +8,10 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from holdfast.domain.durations import format_duration
 from holdfast.domain.fleet.queue import Queue, Usage, free_slots
 from holdfast.domain.jobs.dependencies import DependencyState, When
 from holdfast.domain.jobs.job import EndReason, Job, State
+from holdfast.domain.quantities import format_duration
 
 
 class Because(StrEnum):
@@ -67,7 +67,7 @@ def explain(situation: JobSituation) -> list[WhyReason]:
         case State.SCHEDULED:
             return [_not_due(job, situation.now), *_obstacles(situation)]
         case State.READY:
-            return _obstacles(situation) or [WhyReason(Because.NEXT, _next(situation))]
+            return _obstacles(situation) or [_next(situation.ahead)]
 
 
 def _finished(job: Job) -> str:
@@ -79,9 +79,8 @@ def _finished(job: Job) -> str:
 def _running(job: Job, now: datetime) -> WhyReason:
     if job.lease_expires_at is not None and job.lease_expires_at < now:
         silent = format_duration(now - job.lease_expires_at)
-        return WhyReason(
-            Because.EXPIRED, f"its worker {job.worker} fell silent {silent} past its lease; a sweep takes it over"
-        )
+        text = f"its worker {job.worker} fell silent {silent} past its lease; a sweep takes it over"
+        return WhyReason(Because.EXPIRED, text)
     return WhyReason(Because.RUNNING, f"it is running on worker {job.worker}")
 
 
@@ -107,12 +106,8 @@ def _obstacles(situation: JobSituation) -> list[WhyReason]:
         note = f": {situation.queue.note}" if situation.queue.note else ""
         reasons.append(WhyReason(Because.QUEUE_PAUSED, f"queue {job.queue!r} is paused{note}"))
     if situation.usage is not None and situation.usage.limit is not None and free_slots(situation.usage) == 0:
-        reasons.append(
-            WhyReason(
-                Because.LIMIT_FULL,
-                f"queue {job.queue!r} already runs {situation.usage.running} of {situation.usage.limit}",
-            )
-        )
+        text = f"queue {job.queue!r} already runs {situation.usage.running} of {situation.usage.limit}"
+        reasons.append(WhyReason(Because.LIMIT_FULL, text))
     if situation.workers == 0:
         reasons.append(WhyReason(Because.NO_WORKER, f"no live worker serves kind {job.kind!r} on queue {job.queue!r}"))
     if job.state is State.READY:
@@ -120,7 +115,6 @@ def _obstacles(situation: JobSituation) -> list[WhyReason]:
     return reasons
 
 
-def _next(situation: JobSituation) -> str:
-    if situation.ahead:
-        return f"{situation.ahead} jobs of its queue and kind come before it"
-    return "nothing stands in its way: a worker takes it next"
+def _next(ahead: int) -> WhyReason:
+    text = f"{ahead} jobs of its queue and kind come before it"
+    return WhyReason(Because.NEXT, text if ahead else "nothing stands in its way: a worker takes it next")

@@ -13,11 +13,9 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct
 
-from holdfast.domain.durations import parse_duration
 from holdfast.domain.names import checked_name
 from holdfast.domain.schedules.plan import GLOBAL, Overlap
 from holdfast.domain.schedules.rule import MICROSECOND, Calendar, Interval, Rule, checked_timestamp
-from holdfast.domain.sizes import checked_number
 from holdfast.errors import InvalidExpression, InvalidInput, NeverFires
 
 #: The longest duration that each option accepts.

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from msgspec import Struct
 
-from holdfast.domain.jobs.filter import parse_filter
+from holdfast.domain.jobs.selector import parse_filter
 from holdfast.domain.names import checked_actor, checked_name
 from holdfast.errors import InvalidInput, NotFound
 from holdfast.store.engine.operation import Noun, query

@@ -8,10 +8,8 @@ from datetime import timedelta
 from operator import itemgetter
 from typing import Any
 
-from holdfast.domain.batches.batch import AbortedBy, Batch, BatchId, BatchState
-from holdfast.domain.batches.counters import Counters
-from holdfast.domain.batches.sharding import sharding_of
-from holdfast.domain.batches.unit import UnitKey, UnitOutcome, UnitRow, UnitState
+from holdfast.domain.batches.batch import AbortedBy, Batch, BatchId, BatchState, sharding_of
+from holdfast.domain.batches.unit import Counters, UnitKey, UnitOutcome, UnitRow, UnitState
 from holdfast.domain.jobs.job import ControlRequest, WorkerId
 from holdfast.errors import BatchHeld, NoSuchBatch
 from holdfast.store.batches import ledger, shards

@@ -10,8 +10,7 @@ from typing import Any
 from msgspec import Struct
 
 from holdfast.domain.batches.batch import BatchId
-from holdfast.domain.batches.counters import withdrawal_deltas
-from holdfast.domain.batches.unit import MAX_UNIT_ERROR, UnitKey, UnitState
+from holdfast.domain.batches.unit import MAX_UNIT_ERROR, UnitKey, UnitState, withdrawal_deltas
 from holdfast.domain.names import clean_text
 from holdfast.errors import ResultLost
 from holdfast.store.batches.in_flight import count

@@ -10,9 +10,8 @@ from typing import Any
 from msgspec import Struct, structs
 
 from holdfast.domain.batches.batch import AbortedBy
-from holdfast.domain.batches.counters import counter_deltas
-from holdfast.domain.batches.unit import RUNNABLE_UNITS, UnitKey, UnitOutcome, UnitRow, UnitState
-from holdfast.domain.jobs.handler_exceptions import AlreadyFinished
+from holdfast.domain.batches.unit import RUNNABLE_UNITS, UnitKey, UnitOutcome, UnitRow, UnitState, counter_deltas
+from holdfast.domain.jobs.context import AlreadyFinished
 from holdfast.domain.jobs.job import ControlRequest
 from holdfast.errors import LeaseLost
 from holdfast.store.batches.in_flight import MAX_CRASHES, UnitInFlight, count, decode, hold

@@ -9,8 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from holdfast.domain.batches.batch import Batch, BatchId, BatchState, state_after
-from holdfast.domain.batches.counters import Counters, sum_counters
-from holdfast.domain.batches.unit import UnitKey, UnitRow, UnitState
+from holdfast.domain.batches.unit import Counters, UnitKey, UnitRow, UnitState, sum_counters
 from holdfast.domain.jobs.job import JobId
 from holdfast.errors import InvalidInput
 from holdfast.store.batches.in_flight import count

@@ -6,8 +6,7 @@ from datetime import datetime, timedelta
 
 from msgspec import Struct
 
-from holdfast.domain.batches.batch import DRIVER, Batch, BatchId, BatchState
-from holdfast.domain.batches.sharding import sharding_of
+from holdfast.domain.batches.batch import DRIVER, Batch, BatchId, BatchState, sharding_of
 from holdfast.domain.jobs.job import ControlRequest, JobId, Lease, OnLost, Token, WorkerId
 from holdfast.domain.jobs.new_job import NewJob
 from holdfast.errors import BatchHeld, BatchPaused, Drift, LeaseLost

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.domain.batches.batch import AbortedBy, Batch, BatchId, BatchState
-from holdfast.domain.batches.sharding import Sharding, shard_jobs, sharding_of
+from holdfast.domain.batches.batch import AbortedBy, Batch, BatchId, BatchState, Sharding, shard_jobs, sharding_of
 from holdfast.domain.batches.unit import UnitRow
 from holdfast.domain.jobs.job import Lease
 from holdfast.store.batches.in_flight import hold

@@ -5,8 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from holdfast.domain.batches.batch import AbortedBy, Batch, BatchId, BatchState, state_after
-from holdfast.domain.batches.counters import Counters, sum_counters, withdrawal_deltas
-from holdfast.domain.batches.unit import UnitKey
+from holdfast.domain.batches.unit import Counters, UnitKey, sum_counters, withdrawal_deltas
 from holdfast.domain.jobs.job import ControlRequest, JobId
 from holdfast.errors import NoSuchBatch
 from holdfast.store.batches.in_flight import count, decode

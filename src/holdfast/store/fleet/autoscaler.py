@@ -8,9 +8,8 @@ from datetime import timedelta
 from msgspec import Struct
 
 from holdfast.domain.fleet.admission import Profile, add_sample
-from holdfast.domain.fleet.autoscaler import Bounds
-from holdfast.domain.fleet.autoscaler_state import AutoscalerAction, AutoscalerDecision, RecordedDecision
-from holdfast.domain.fleet.queue import Usage, free_slots
+from holdfast.domain.fleet.autoscaler import AutoscalerAction, AutoscalerDecision, RecordedDecision
+from holdfast.domain.fleet.queue import Bounds, Usage, free_slots
 from holdfast.domain.jobs.history import EventName
 from holdfast.domain.jobs.job import JobId, Lease, OnLost, WorkerId
 from holdfast.domain.jobs.new_job import Actor

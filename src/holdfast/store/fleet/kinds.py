@@ -7,8 +7,7 @@ from typing import Any
 import msgspec
 
 from holdfast.domain.jobs.kind import suggest_kind
-from holdfast.domain.jobs.kind_options import KindOptions
-from holdfast.domain.jobs.published_kind import PublishedKind, load_options
+from holdfast.domain.jobs.kind_options import KindOptions, PublishedKind, load_options
 from holdfast.errors import UnknownKind
 from holdfast.store.engine.operation import Noun, Operation, query, read, transaction
 

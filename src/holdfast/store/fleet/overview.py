@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
-from holdfast.domain.fleet.autoscaler_state import BlockedJob, load_autoscaler_status
+from holdfast.domain.fleet.autoscaler import BlockedJob, load_autoscaler_status
 from holdfast.domain.fleet.queue import DEFAULT_QUEUE, Queue
 from holdfast.domain.jobs.job import Job, State, WorkerRequest
 from holdfast.domain.jobs.selector import Selector

@@ -7,14 +7,13 @@ from datetime import datetime
 
 from msgspec import Struct, structs
 
-from holdfast.domain.commands.command import COMMAND
-from holdfast.domain.commands.edit import Edit
+from holdfast.domain.commands.command import COMMAND, Edit
 from holdfast.domain.fleet.queue import DEFAULT_QUEUE
 from holdfast.domain.jobs.history import EventName
 from holdfast.domain.jobs.job import FINISHED, LIVE, ControlRequest, JobId, State
 from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.names import checked_actor, checked_name, clean_text
-from holdfast.domain.sizes import checked_number
+from holdfast.domain.quantities import checked_number
 from holdfast.errors import InvalidInput, JobInUse
 from holdfast.store.engine.operation import ById, Noun, Operation, Query, query
 from holdfast.store.jobs import dependencies

@@ -9,7 +9,7 @@ from typing import Any
 from holdfast.domain.jobs.job import JobId, Lease, OnLost, State
 from holdfast.domain.jobs.new_job import Actor, Enqueued, NewJob, due_at
 from holdfast.domain.names import MAX_KEY, checked_actor, checked_name, checked_text
-from holdfast.domain.sizes import checked_number
+from holdfast.domain.quantities import checked_number
 from holdfast.errors import InvalidInput, LeaseLost, StoreUnavailable
 from holdfast.store.engine.operation import BulkInsert, Noun, Operation, query, read_now
 from holdfast.store.jobs import dependencies

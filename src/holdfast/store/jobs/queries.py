@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from holdfast.domain.commands.command import COMMAND
-from holdfast.domain.fleet.autoscaler_state import load_autoscaler_status, refusals
+from holdfast.domain.fleet.autoscaler import load_autoscaler_status, refusals
 from holdfast.domain.fleet.queue import WORKER_SILENCE, Queue, Usage
 from holdfast.domain.jobs.dependencies import DependencyState
 from holdfast.domain.jobs.history import Attempt, Event, WorkerIdentity, all_attempts, all_events

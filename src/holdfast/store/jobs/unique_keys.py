@@ -7,8 +7,7 @@ from typing import Any
 
 from holdfast.domain.jobs.history import EventName
 from holdfast.domain.jobs.job import JobId
-from holdfast.domain.jobs.new_job import Enqueued, NewJob
-from holdfast.domain.jobs.unique_key import KeyHolder, KeyScope, OnConflict, is_free
+from holdfast.domain.jobs.new_job import Enqueued, KeyHolder, KeyScope, NewJob, OnConflict, is_free
 from holdfast.errors import DuplicateJob, InvalidInput
 from holdfast.store.engine.operation import Operation, Rows, query
 from holdfast.store.jobs.events import record

@@ -14,10 +14,9 @@ from holdfast.admin.views.overview import DashboardView, dashboard_view, error_c
 from holdfast.domain.access.roles import ERROR_SEARCH, Role
 from holdfast.domain.commands.command import COMMAND
 from holdfast.domain.jobs.error_clusters import Cluster
-from holdfast.domain.jobs.filter import parse_filter
 from holdfast.domain.jobs.history import Attempt, Event
 from holdfast.domain.jobs.job import JobId
-from holdfast.domain.jobs.selector import Selector
+from holdfast.domain.jobs.selector import Selector, parse_filter
 from holdfast.domain.jobs.why import WhyReason
 from holdfast.errors import InvalidInput, NotFound
 from holdfast.store.fleet.dashboard import DependencyEdge

@@ -12,8 +12,7 @@ from holdfast.admin.actions.batches import BATCH_ACTIONS
 from holdfast.admin.views.batches import BatchView, batch_secrets, batch_view, unit_clusters, unit_view
 from holdfast.domain.access.masking import MASK, mask_json
 from holdfast.domain.access.roles import ERROR_SEARCH, Role
-from holdfast.domain.batches.batch import AbortedBy, Batch, BatchId, BatchState
-from holdfast.domain.batches.sharding import sharding_of
+from holdfast.domain.batches.batch import AbortedBy, Batch, BatchId, BatchState, sharding_of
 from holdfast.domain.batches.unit import UnitState
 from holdfast.domain.jobs.job import ControlRequest
 from holdfast.web.pages.format import as_value

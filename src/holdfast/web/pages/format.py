@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from markupsafe import Markup, escape
 
-from holdfast.domain.durations import format_duration
+from holdfast.domain.quantities import format_duration
 from holdfast.store.jobs.queries import Count
 
 #: Characters of a JSON value on a page.

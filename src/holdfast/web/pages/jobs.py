@@ -12,9 +12,8 @@ from holdfast.admin.actions.jobs import JOB_ACTIONS, job_action
 from holdfast.admin.views.jobs import list_views
 from holdfast.admin.views.overview import counts_of, error_clusters
 from holdfast.domain.access.roles import ERROR_SEARCH, Role
-from holdfast.domain.jobs.filter import LISTS, SINGLE, format_filter, format_values, parse_filter
 from holdfast.domain.jobs.job import Job, JobId, State
-from holdfast.domain.jobs.selector import Selector
+from holdfast.domain.jobs.selector import LISTS, SINGLE, Selector, format_filter, format_values, parse_filter
 from holdfast.errors import HoldfastError, InvalidInput
 from holdfast.web.request import Request
 

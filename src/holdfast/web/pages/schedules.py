@@ -10,7 +10,7 @@ from holdfast.admin.actions.schedules import SCHEDULE_ACTIONS
 from holdfast.admin.views.schedules import PlanView, plan_view, schedule_view
 from holdfast.client.schedules.api import REASONS
 from holdfast.domain.access.roles import Role
-from holdfast.domain.jobs.filter import parse_timestamp
+from holdfast.domain.jobs.selector import parse_timestamp
 from holdfast.domain.names import quote_argument
 from holdfast.errors import InvalidInput
 from holdfast.web.pages.charts import PlanMark

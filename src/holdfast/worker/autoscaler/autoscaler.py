@@ -14,12 +14,20 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec import Struct
 
 from holdfast.domain.fleet.admission import Candidate, RunningCommand, choose
-from holdfast.domain.fleet.autoscaler import HostCondition, HostLoad, ReliefAction, Strain, relieve, step
-from holdfast.domain.fleet.autoscaler_state import AutoscalerAction, AutoscalerDecision
+from holdfast.domain.fleet.autoscaler import (
+    AutoscalerAction,
+    AutoscalerDecision,
+    HostCondition,
+    HostLoad,
+    ReliefAction,
+    Strain,
+    relieve,
+    step,
+)
 from holdfast.domain.jobs.job import EndReason, JobId, WorkerId
 from holdfast.domain.jobs.kind import Kind
 from holdfast.domain.jobs.verdict import Done, Failed, Lost, Outcome
-from holdfast.domain.sizes import format_size
+from holdfast.domain.quantities import format_size
 from holdfast.errors import StoreUnavailable
 from holdfast.store import Store
 from holdfast.store.fleet.autoscaler import ReadyCommand

@@ -14,8 +14,14 @@ from pathlib import Path
 from msgspec import structs
 
 from holdfast.domain.fleet.admission import MemoryRoom, RunningCommand, forecast, host_limit, host_limit_text, room
-from holdfast.domain.fleet.autoscaler import HostLoad, Strain, strain
-from holdfast.domain.fleet.autoscaler_state import AutoscalerStatus, QueueStatus, load_autoscaler_status
+from holdfast.domain.fleet.autoscaler import (
+    AutoscalerStatus,
+    HostLoad,
+    QueueStatus,
+    Strain,
+    load_autoscaler_status,
+    strain,
+)
 from holdfast.domain.jobs.job import JobId, WorkerId
 from holdfast.store import Store
 from holdfast.worker import clock

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from holdfast.domain.commands.command import load_command
-from holdfast.domain.fleet import autoscaler_state
 from holdfast.domain.fleet.admission import (
     Candidate,
     ExpectedMemory,
@@ -20,8 +19,15 @@ from holdfast.domain.fleet.admission import (
     expected_memory,
     profile_name,
 )
-from holdfast.domain.fleet.autoscaler import Bounds, RunningLoad, Slots
-from holdfast.domain.fleet.autoscaler_state import AutoscalerAction, AutoscalerDecision, BlockedJob
+from holdfast.domain.fleet.autoscaler import (
+    AutoscalerAction,
+    AutoscalerDecision,
+    BlockedJob,
+    QueueStatus,
+    RunningLoad,
+    Slots,
+)
+from holdfast.domain.fleet.queue import Bounds
 from holdfast.domain.jobs.job import JobId, OnLost
 from holdfast.errors import HoldfastError
 from holdfast.store.fleet.autoscaler import ReadyCommand
@@ -131,10 +137,10 @@ class ScaledQueue:
         decisions, self._decisions = self._decisions, []
         return decisions
 
-    def status(self, running: int) -> autoscaler_state.QueueStatus:
+    def status(self, running: int) -> QueueStatus:
         full = running >= self.slots.count
         refused = [blocked for blocked in self._blocked if blocked.reason is Refusal.NEVER or not full]
-        return autoscaler_state.QueueStatus(
+        return QueueStatus(
             self.queue, self.bounds.least, self.bounds.most, self.slots.count, running, refused[:MAX_REFUSALS]
         )
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.domain.durations import format_short_duration
+from holdfast.domain.quantities import format_short_duration
 from holdfast.errors import ConfigurationError, InvalidInput
 from holdfast.store import Store
 from holdfast.store.fleet.overview import worker_views

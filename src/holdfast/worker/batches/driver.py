@@ -9,8 +9,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from holdfast.domain.batches.batch import BREAKERS, AbortedBy
-from holdfast.domain.batches.breaker import Breaker, FailureLimits
+from holdfast.domain.batches.batch import BREAKERS, AbortedBy, Breaker, FailureLimits
 from holdfast.domain.batches.unit import UnitKey, UnitOutcome, UnitRow, UnitState
 from holdfast.errors import LeaseLost, StoreUnavailable
 from holdfast.store import Store

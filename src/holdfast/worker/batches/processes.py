@@ -12,8 +12,7 @@ from msgspec import Struct
 from holdfast.domain.batches.unit import UnitOutcome, UnitRow, UnitState
 from holdfast.domain.jobs.job import Lease
 from holdfast.domain.jobs.kind import Kind
-from holdfast.domain.jobs.retry import Curve, delay_after
-from holdfast.domain.jobs.verdict import Done, Failed, Lost, Outcome, Released, Stopped
+from holdfast.domain.jobs.verdict import Curve, Done, Failed, Lost, Outcome, Released, Stopped, delay_after
 from holdfast.errors import InvalidInput
 from holdfast.store.batches.runs import BatchRun
 from holdfast.store.jobs.leases import DEFAULT_LEASE

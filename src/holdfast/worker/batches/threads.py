@@ -7,7 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from holdfast.domain.batches.breaker import Breaker
+from holdfast.domain.batches.batch import Breaker
 from holdfast.domain.batches.unit import UnitOutcome, UnitRow, UnitState
 from holdfast.worker import clock
 from holdfast.worker.batches.limits import Throttle

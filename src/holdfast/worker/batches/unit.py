@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.domain.batches.unit import MAX_UNIT_ERROR, HandedResult, UnitOutcome, UnitRow, UnitState
-from holdfast.domain.jobs.handler_exceptions import Cancelled
+from holdfast.domain.jobs.context import Cancelled
 from holdfast.domain.jobs.json_values import storable_result, to_json
 from holdfast.domain.names import checked_name, clean_text
 from holdfast.errors import CommandFailed, InvalidPayload, StoreUnavailable

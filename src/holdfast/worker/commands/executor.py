@@ -23,7 +23,7 @@ from holdfast.domain.commands.command import (
     load_command,
     substitute,
 )
-from holdfast.domain.jobs.handler_exceptions import Cancelled
+from holdfast.domain.jobs.context import Cancelled
 from holdfast.domain.jobs.job import EndReason, JobId, Lease, State
 from holdfast.domain.jobs.kind import Kind
 from holdfast.domain.jobs.kind_options import ExecutorName, KindOptions

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from holdfast.domain.jobs.handler_exceptions import Cancelled
+from holdfast.domain.jobs.context import Cancelled
 from holdfast.domain.jobs.job import EndReason, Lease
 from holdfast.domain.jobs.kind import Kind
 from holdfast.domain.jobs.kind_options import ExecutorName

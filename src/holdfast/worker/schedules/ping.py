@@ -6,7 +6,7 @@ import http.client
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
-from holdfast.domain.jobs.handler_exceptions import Fail, Retry
+from holdfast.domain.jobs.context import Fail, Retry
 from holdfast.domain.jobs.json_values import to_json
 from holdfast.domain.jobs.kind import Kind
 from holdfast.domain.jobs.kind_options import KindOptions

@@ -10,8 +10,8 @@ from time import perf_counter
 
 from msgspec import Struct
 
+from holdfast.domain.jobs.kind_options import PublishedKind, new_job_of, plan_parameter
 from holdfast.domain.jobs.new_job import Actor
-from holdfast.domain.jobs.published_kind import PublishedKind, new_job_of, plan_parameter
 from holdfast.domain.schedules.decision import ScheduleDecision, Skipped, SkipReason, decide
 from holdfast.domain.schedules.definition import Definition, checked_scopes, load_definition
 from holdfast.domain.schedules.plan import Plan, jittered

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.domain.fleet.queue import Usage, free_slots
 from holdfast.domain.jobs.job import JobId
-from holdfast.domain.jobs.unique_key import KeyHolder, KeyScope, Unique, is_free
+from holdfast.domain.jobs.new_job import KeyHolder, KeyScope, Unique, is_free
 from holdfast.errors import InvalidInput
 
 

@@ -1,4 +1,4 @@
-"""Durations as people write and read them."""
+"""Durations, sizes, rates and integers as people write them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.domain.durations import as_duration, format_duration, parse_duration
+from holdfast.domain.quantities import as_bytes, as_duration, format_duration, parse_duration
 from holdfast.errors import InvalidInput
 
 
@@ -49,3 +49,16 @@ def test_durations_come_in_three_forms():
 def test_durations_are_formatted(seconds, text):
     """People read the two largest units."""
     assert format_duration(timedelta(seconds=seconds)) == text
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"), [(5, 5), ("5", 5), ("2K", 2048), ("1.5m", 1572864), ("8GiB", 8 << 30), ("1 TB", 1 << 40)]
+)
+def test_sizes_as_people_write_them(size, expected):
+    assert as_bytes(size) == expected
+
+
+@pytest.mark.parametrize("size", ["", "much", "5X", "-1", 0, -1])
+def test_invalid_sizes_are_refused(size):
+    with pytest.raises(InvalidInput):
+        as_bytes(size)
