@@ -12,7 +12,7 @@ from holdfast.client.jobs.handler import Enqueuer, Handler
 from holdfast.client.jobs.job_ref import JobRef
 from holdfast.client.jobs.registry import KindRegistry
 from holdfast.client.schedules.definition import ScheduleOptions, ScheduleRegistry
-from holdfast.domain.batches.sharding import is_shard
+from holdfast.domain.batches.batch import is_shard
 from holdfast.domain.commands.command import COMMAND
 from holdfast.domain.jobs.job import JobId
 from holdfast.domain.jobs.json_values import MAX_PAYLOAD

@@ -21,7 +21,7 @@ from starlette.types import Scope
 from holdfast._version import __version__
 from holdfast.admin.actions.actions import Actions
 from holdfast.domain.access.roles import Role, Via
-from holdfast.domain.jobs.filter import format_values
+from holdfast.domain.jobs.selector import format_values
 from holdfast.domain.names import quote_argument
 from holdfast.errors import InvalidInput, Refused
 from holdfast.errors.http import Forbidden

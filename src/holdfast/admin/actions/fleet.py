@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.admin.actions.actions import Actions, WorkerRequestSent
-from holdfast.domain.fleet.autoscaler import parse_bounds
+from holdfast.domain.fleet.queue import parse_bounds
 from holdfast.domain.jobs.job import WorkerId, WorkerRequest
 from holdfast.errors import InvalidInput
 from holdfast.store.fleet.overview import QueueView, queue_views

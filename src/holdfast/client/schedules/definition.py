@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypedDict, TypeVar
 from msgspec import structs
 
 from holdfast.client.jobs.handler import Handler
-from holdfast.domain.durations import Duration, as_duration
 from holdfast.domain.jobs.kind import Kind
 from holdfast.domain.jobs.new_job import Actor
 from holdfast.domain.names import checked_name, nearest_name
+from holdfast.domain.quantities import Duration, as_duration, checked_number
 from holdfast.domain.schedules.definition import (
     CatchUp,
     Declaration,
@@ -23,7 +23,6 @@ from holdfast.domain.schedules.definition import (
 )
 from holdfast.domain.schedules.plan import Overlap, Plan
 from holdfast.domain.schedules.rule import checked_timestamp
-from holdfast.domain.sizes import checked_number
 from holdfast.errors import InvalidInput, InvalidKind, InvalidPayload
 from holdfast.store import Store
 

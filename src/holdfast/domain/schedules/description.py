@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 
-from holdfast.domain.durations import format_duration
+from holdfast.domain.quantities import format_duration
 from holdfast.domain.schedules.cron import MACROS, Cron, Days
 from holdfast.domain.schedules.definition import Timing
 from holdfast.domain.schedules.rule import LAST_YEAR, MICROSECOND, Calendar, next_change, utc_offset
