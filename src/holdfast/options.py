@@ -17,9 +17,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from holdfast.client.batches.epochs import epochs
 from holdfast.client.batches.function import UnitFunction
-from holdfast.client.batches.keys import KeyFile, parse_key, parse_range
+from holdfast.client.batches.keys import KeyFile, epochs, parse_key, parse_range
 from holdfast.domain.batches.sharding import DEFAULT_SHARDS
 from holdfast.errors import InvalidInput
 
@@ -113,11 +112,11 @@ class BatchArguments:
             case "ids":
                 return [parse_key(function, word) for word in _words(value)]
             case "all":
-                if function.keys is None:
+                if function.options.keys is None:
                     raise InvalidInput(
                         f"{function.options.name} does not list its keys", hint="Give app.unit its keys=."
                     )
-                return function.keys()
+                return function.options.keys()
             case _:
                 return KeyFile(function, value)
 

@@ -23,8 +23,7 @@ from holdfast.errors import BatchHeld, HoldfastError, InvalidInput, ServiceRunni
 from holdfast.output.printer import Output
 from holdfast.store import Store
 from holdfast.store.batches.runs import BatchRun, RunRequest
-from holdfast.worker.batches import owner
-from holdfast.worker.batches.conflicts import first_running
+from holdfast.worker.batches.conflicts import describe_owner, first_running, is_owner_dead, this_process
 
 #: Pause of a run that waits for another run or for a service.
 POLL_INTERVAL_S = 0.5
@@ -68,7 +67,7 @@ def run_request(bound: BoundFunction, keys: Iterable[Any], options: RunOptions) 
         source=source,
         name=None if options.name is None else checked_name(options.name, label="the name"),
         actor=options.actor,
-        owner=owner.this_process().encode(),
+        owner=this_process().encode(),
         version=function.kind.version,
         inputs=_digests(options.inputs),
         code=bound.function.code,
@@ -132,7 +131,7 @@ def _open(store: Store, request: RunRequest, *, wait: bool, output: Output) -> B
             return store.batches.open(request, worker=worker)
         except BatchHeld as error:
             holders = store.batches.holders(BatchId(error.context["batch_id"]))
-            dead = tuple(holder.job_id for holder in holders if owner.is_dead(holder.owner))
+            dead = tuple(holder.job_id for holder in holders if is_owner_dead(holder.owner))
             if dead and set(dead) - set(request.dead):
                 request = msgspec.structs.replace(request, dead=dead)
                 continue
@@ -144,4 +143,4 @@ def _open(store: Store, request: RunRequest, *, wait: bool, output: Output) -> B
 def _with_owner(error: BatchHeld, owners: list[str]) -> BatchHeld:
     if not owners:
         return error
-    return BatchHeld(f"{error.message}: {owner.describe(owners[0])}", **error.context)
+    return BatchHeld(f"{error.message}: {describe_owner(owners[0])}", **error.context)

@@ -10,8 +10,7 @@ from holdfast.client.batches.batch_claim import run_request
 from holdfast.client.batches.function import BoundFunction
 from holdfast.client.batches.keys import selected_keys
 from holdfast.client.batches.options import RunOptions, Selection
-from holdfast.client.batches.report import RunAnswer
-from holdfast.client.batches.result import BatchResult
+from holdfast.client.batches.report import BatchResult, RunAnswer
 from holdfast.domain.batches.batch import BatchState, Summary
 from holdfast.domain.batches.unit import unit_key
 from holdfast.store import Store

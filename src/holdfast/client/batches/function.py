@@ -4,21 +4,65 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import logging
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Generic, ParamSpec, TypeVar
 
 import msgspec
 from msgspec import Struct
 
-from holdfast.client.batches.hooks import Hook, Hooks
 from holdfast.client.batches.options import UnitOptions
-from holdfast.domain.batches.unit import unit_key
+from holdfast.client.batches.report import unit_line
+from holdfast.domain.batches.batch import Batch, Summary
+from holdfast.domain.batches.unit import UnitOutcome, unit_key
 from holdfast.domain.jobs.json_values import to_json
 from holdfast.errors import InvalidInput, InvalidKind
 from holdfast.store import Store
 from holdfast.worker.batches.unit import Unit
+
+log = logging.getLogger("holdfast.batch")
+
+Hook = Callable[[Any], object]
+
+
+class Hooks(Struct):
+    """Functions that are called at the start of a run, for each finished unit, and at the end of the run.
+
+    Their exceptions are logged; no unit fails because of them.
+    """
+
+    on_begin: list[Hook] = []
+    on_unit: list[Hook] = []
+    on_end: list[Hook] = []
+
+    def begin(self, batch: Batch) -> bool:
+        """Call the hooks of the start. Returns whether the run may begin."""
+        try:
+            for hook in self.on_begin:
+                hook(batch)
+        except Exception:
+            log.exception("the run cannot begin")
+            return False
+        return True
+
+    def units(self, outcomes: Sequence[UnitOutcome]) -> None:
+        for hook in self.on_unit:
+            for outcome in outcomes:
+                _call(hook, unit_line(outcome))
+
+    def end(self, summary: Summary | None) -> None:
+        for hook in self.on_end:
+            _call(hook, summary)
+
+
+def _call(hook: Hook, argument: Any) -> None:
+    try:
+        hook(argument)
+    except Exception:
+        log.exception("a hook failed")
+
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -32,19 +76,12 @@ class UnitFunction(Generic[P, R]):
     """
 
     def __init__(
-        self,
-        function: Callable[P, R],
-        options: UnitOptions,
-        *,
-        store: Callable[[], Store] | None = None,
-        keys: Callable[[], Iterable[Any]] | None = None,
+        self, function: Callable[P, R], options: UnitOptions, *, store: Callable[[], Store] | None = None
     ) -> None:
         self.options = options
         self.function = function
         #: Opens the store of its application; None for a function without an application.
         self.store = store
-        #: Lists all keys, for ``--all``.
-        self.keys = keys
         self._signature = inspect.signature(function)
         self._hints = typing.get_type_hints(function)
         self._names = [name for name in self._signature.parameters if self._hints.get(name) is not Unit]

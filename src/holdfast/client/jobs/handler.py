@@ -9,7 +9,6 @@ from typing import Any, Generic, ParamSpec, TypeVar
 
 import msgspec
 
-from holdfast.client.jobs.connections import driver_connection, driver_connection_async
 from holdfast.client.jobs.job_ref import JobRef
 from holdfast.client.jobs.registry import KindRegistry
 from holdfast.domain.durations import Duration, as_duration
@@ -234,3 +233,40 @@ def _tags(tags: tuple[str, ...]) -> str | None:
     if not all(isinstance(tag, str) for tag in tags):
         raise InvalidInput(f"tags are texts, not {tags!r}")
     return to_json([checked_name(tag, label="a tag") for tag in tags], label="the tags").decode()
+
+
+def driver_connection(connection: Any) -> Any:
+    """The sqlite3 or psycopg connection behind *connection*."""
+    if _is_async(connection):
+        raise InvalidInput("this is an async connection", hint="Use await handler.aenqueue(...).")
+    if _is_session(connection):
+        connection = connection.connection()
+    if not hasattr(connection, "exec_driver_sql"):
+        return connection
+    # SQLAlchemy begins lazily: without a transaction of its own it would commit nothing.
+    if not connection.in_transaction():
+        connection.begin()
+    return connection.connection.driver_connection
+
+
+async def driver_connection_async(connection: Any) -> Any:
+    """The same, also for async connections and sessions of SQLAlchemy."""
+    if not _is_async(connection):
+        return driver_connection(connection)
+    if _is_session(connection):
+        connection = await connection.connection()
+    if not hasattr(connection, "get_raw_connection"):
+        return connection
+    if not connection.in_transaction():
+        await connection.begin()
+    raw = await connection.get_raw_connection()
+    return raw.driver_connection
+
+
+def _is_session(connection: Any) -> bool:
+    # The check is on the class: on an instance, SQLAlchemy would connect to the database.
+    return hasattr(type(connection), "add") and hasattr(type(connection), "flush")
+
+
+def _is_async(connection: Any) -> bool:
+    return type(connection).__name__.startswith("Async") or type(connection).__name__ == "async_scoped_session"

@@ -18,10 +18,9 @@ from holdfast.store.batches.in_flight import UnitInFlight
 from holdfast.store.batches.ledger import NextUnits
 from holdfast.store.batches.runs import BatchRun
 from holdfast.worker import clock
-from holdfast.worker.batches.outcomes import OutcomeBuffer, pending_again
 from holdfast.worker.batches.runner import UnitRunner
 from holdfast.worker.batches.source import Source
-from holdfast.worker.batches.threads import MAX_UNWRITTEN, UnitThreads
+from holdfast.worker.batches.threads import MAX_UNWRITTEN, OutcomeBuffer, UnitThreads, pending_again
 from holdfast.worker.service import TickResult
 
 #: The ledger is written at least this often; a flush also reads requests to stop.

@@ -19,8 +19,7 @@ from holdfast.store.batches.runs import BatchRun
 from holdfast.store.jobs.leases import DEFAULT_LEASE
 from holdfast.worker import clock
 from holdfast.worker.active_runs import Run, StopReason
-from holdfast.worker.batches.limits import UnitTimeouts
-from holdfast.worker.batches.runner import UnitRunner
+from holdfast.worker.batches.runner import UnitRunner, UnitTimeouts
 from holdfast.worker.batches.unit import Perform, UnitResult
 from holdfast.worker.executors.children import ChildOptions, SupervisorClient
 from holdfast.worker.executors.processes import ProcessSlot, child_setup

@@ -1,17 +1,18 @@
-"""The threads that run units."""
+"""The threads that run units, with the outcomes that wait to be written."""
 
 from __future__ import annotations
 
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+
+from msgspec import structs
 
 from holdfast.domain.batches.breaker import Breaker
 from holdfast.domain.batches.unit import UnitOutcome, UnitRow, UnitState
 from holdfast.worker import clock
-from holdfast.worker.batches.limits import Throttle
-from holdfast.worker.batches.runner import UnitRunner
+from holdfast.worker.batches.runner import Throttle, UnitRunner
 from holdfast.worker.batches.unit import UnitResult
 
 #: Outcomes that may wait to be written: a kill repeats at most these units and those in flight.
@@ -140,3 +141,47 @@ class UnitThreads:
         # Writing a group takes less time than handing it to another thread.
         if is_due and not self.write():
             self.wake.set()
+
+
+class OutcomeBuffer:
+    """Outcomes that are not in the ledger yet, and the latest failures in a row."""
+
+    def __init__(self) -> None:
+        self.unwritten: list[UnitOutcome] = []
+        self._streak: list[UnitOutcome] = []
+
+    def add(self, outcome: UnitOutcome, *, failed: bool, written: bool) -> None:
+        """Add an outcome; *written*: a transaction of the unit has put it into the ledger."""
+        if not written:
+            self.unwritten.append(outcome)
+        if failed:
+            self._streak.append(outcome)
+        else:
+            self._streak.clear()
+
+    def release_streak(self) -> None:
+        """Make the units of the current streak pending again, until the cause of their failures is fixed."""
+        self.unwritten = _release(self.unwritten, self._streak)
+        self._streak = []
+
+    def take(self) -> list[UnitOutcome]:
+        """Remove and return all unwritten outcomes."""
+        outcomes, self.unwritten = self.unwritten, []
+        return outcomes
+
+
+def pending_again(outcome: UnitOutcome, row: UnitRow | None = None) -> UnitOutcome:
+    """The same unit, pending and without this attempt."""
+    attempts = max(0, outcome.attempts - 1) if row is None else row.attempts
+    return structs.replace(outcome, state=UnitState.PENDING, attempts=attempts, label=None, warning=None, data=None)
+
+
+def _release(unwritten: Sequence[UnitOutcome], streak: Sequence[UnitOutcome]) -> list[UnitOutcome]:
+    """The outcomes to write when *streak* becomes pending; failures that the ledger has already are reverted."""
+    released = {outcome.key for outcome in streak}
+    waiting = {outcome.key for outcome in unwritten}
+    written = [outcome for outcome in streak if outcome.key not in waiting]
+    return [
+        *(pending_again(outcome) if outcome.key in released else outcome for outcome in unwritten),
+        *(structs.replace(pending_again(outcome), before=UnitState.FAILED) for outcome in written),
+    ]
