@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from holdfast.client.fleet.workers import WorkerArguments
     from holdfast.client.schedules.api import Schedules
     from holdfast.domain.batches.batch import Batch
+    from holdfast.domain.jobs.kind_options import KindOptions
     from holdfast.domain.schedules.definition import DeclarationResult
     from holdfast.worker.options import WorkerOptions
     from holdfast.worker.schedules.scopes import Provider
@@ -153,12 +154,11 @@ class Holdfast:
             memory=memory,
             secrets=secrets,
         )
+        return lambda function: self._handler(name, function, options)
 
-        def register(function: Callable[P, R]) -> Handler[P, R]:
-            kind = Kind(name or function.__name__, function, options)
-            return Handler(function, Enqueuer(self._registry, self._registry.add(kind)))
-
-        return register
+    def _handler(self, name: str | None, function: Callable[P, R], options: KindOptions) -> Handler[P, R]:
+        kind = Kind(name or function.__name__, function, options)
+        return Handler(function, Enqueuer(self._registry, self._registry.add(kind)))
 
     def enqueue(self, kind: str, payload: Mapping[str, Any] | None = None, /, **options: Any) -> JobRef:
         """Enqueue a job by the name of its kind; the options are those of :meth:`Enqueuer.options`.

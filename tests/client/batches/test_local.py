@@ -76,7 +76,7 @@ def test_a_run_can_be_silent(app, capfd):
 @pytest.mark.parametrize("retries", [0, 1])
 def test_a_unit_with_an_unknown_commit_is_done_once(app, monkeypatch, retries):
     """Its row is in the ledger: no failure overwrites it, and the rest of the run checks for rows."""
-    real, unknown = Batches.transaction, {unit_key(2), unit_key(5)}
+    real, unknown = Batches.unit_transaction, {unit_key(2), unit_key(5)}
 
     @contextmanager
     def transaction(batches, opened, end):

@@ -32,18 +32,14 @@ POLL_INTERVAL_S = 0.5
 def open_batch(
     store: Store, bound: BoundFunction, keys: Iterable[Any], options: RunOptions, output: Output
 ) -> BatchRun:
-    """Open the batch, unless a conflicting service or another run is alive.
-
-    Raises:
-        BatchHeld: Another run of this identity is alive.
-        ServiceRunning: A service that writes the same data is running.
-        BatchPaused: A person has paused the batch.
-        Drift: The version or a declared input changed under an open run.
-    """
+    """Open the batch, unless a conflicting service or another run is alive; raises like ``Holdfast.submit``."""
     bound.function.required_verifier()
-    if not options.allow_concurrent:
-        probes = [*bound.function.options.conflicts, *options.conflicts]
-        _await_services(store, probes, wait=options.wait, output=output)
+    probes = [] if options.allow_concurrent else [*bound.function.options.conflicts, *options.conflicts]
+    waiting = _Wait(output)
+    while (running := first_running(probes, store)) is not None:
+        if not options.wait:
+            raise ServiceRunning(f"{running} is running")
+        waiting.pause(f"waiting for the end of {running}")
     return _open(store, run_request(bound, keys, options), wait=options.wait, output=output)
 
 
@@ -114,14 +110,6 @@ class _Wait:
         self._never_set.wait(POLL_INTERVAL_S)
 
 
-def _await_services(store: Store, probes: Sequence[str], *, wait: bool, output: Output) -> None:
-    waiting = _Wait(output)
-    while (running := first_running(probes, store)) is not None:
-        if not wait:
-            raise ServiceRunning(f"{running} is running")
-        waiting.pause(f"waiting for the end of {running}")
-
-
 def _open(store: Store, request: RunRequest, *, wait: bool, output: Output) -> BatchRun:
     """Open the batch. A dead holder is replaced at once; for a live one, wait or raise."""
     worker = WorkerId(f"run-{os.urandom(6).hex()}")
@@ -136,11 +124,6 @@ def _open(store: Store, request: RunRequest, *, wait: bool, output: Output) -> B
                 request = msgspec.structs.replace(request, dead=dead)
                 continue
             if not wait:
-                raise _with_owner(error, [holder.owner for holder in holders]) from None
+                whose = f": {describe_owner(holders[0].owner)}" if holders else ""
+                raise BatchHeld(f"{error.message}{whose}", **error.context) from None
             waiting.pause("waiting for the run that holds this batch")
-
-
-def _with_owner(error: BatchHeld, owners: list[str]) -> BatchHeld:
-    if not owners:
-        return error
-    return BatchHeld(f"{error.message}: {describe_owner(owners[0])}", **error.context)

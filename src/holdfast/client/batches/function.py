@@ -6,7 +6,7 @@ import hashlib
 import inspect
 import logging
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Generic, ParamSpec, TypeVar
 
@@ -49,19 +49,19 @@ class Hooks(Struct):
 
     def units(self, outcomes: Sequence[UnitOutcome]) -> None:
         for hook in self.on_unit:
-            for outcome in outcomes:
-                _call(hook, unit_line(outcome))
+            _call(hook, map(unit_line, outcomes))
 
     def end(self, summary: Summary | None) -> None:
         for hook in self.on_end:
-            _call(hook, summary)
+            _call(hook, [summary])
 
 
-def _call(hook: Hook, argument: Any) -> None:
-    try:
-        hook(argument)
-    except Exception:
-        log.exception("a hook failed")
+def _call(hook: Hook, arguments: Iterable[Any]) -> None:
+    for argument in arguments:
+        try:
+            hook(argument)
+        except Exception:
+            log.exception("a hook failed")
 
 
 P = ParamSpec("P")
@@ -118,11 +118,7 @@ class UnitFunction(Generic[P, R]):
         return BoundFunction(self, arguments)
 
     def convert_arguments(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Convert decoded JSON to the types of the function's annotations.
-
-        Raises:
-            InvalidInput: An argument does not fit its annotation.
-        """
+        """Convert decoded JSON to the types of the function's annotations."""
         return {name: self._convert(name, value) for name, value in arguments.items()}
 
     def _convert(self, name: str, value: Any) -> Any:
@@ -138,8 +134,7 @@ class UnitFunction(Generic[P, R]):
         try:
             self.decoder()(unit_key(value))
         except (ValueError, msgspec.MsgspecError) as error:
-            name = self._names[0]
-            raise InvalidInput(f"{value!r} is no {name} for {self.options.name!r}: {error}") from None
+            raise InvalidInput(f"{value!r} is no {self._names[0]} for {self.options.name!r}: {error}") from None
 
     def verify(self, verifier: Callable[[Any], bool]) -> Callable[[Any], bool]:
         """Register *verifier* for ``on_lost="verify"``; usable as a decorator.
@@ -151,18 +146,12 @@ class UnitFunction(Generic[P, R]):
         return verifier
 
     def required_verifier(self) -> Callable[[Any], bool] | None:
-        """The verifier, where ``on_lost="verify"`` requires one.
-
-        Raises:
-            InvalidKind: It is required, but none is registered.
-        """
+        """The verifier, where ``on_lost="verify"`` requires one."""
         if self.options.on_lost != "verify":
             return None
         if self.verifier is None:
-            name = self.options.name
-            raise InvalidKind(
-                f"{name!r} has on_lost='verify' and no verifier", hint=f"Decorate one with @{name}.verify."
-            )
+            hint = f"Decorate one with @{self.options.name}.verify."
+            raise InvalidKind(f"{self.options.name!r} has on_lost='verify' and no verifier", hint=hint)
         return self.verifier
 
     def on_begin(self, hook: Hook) -> Hook:
@@ -201,9 +190,7 @@ class UnitFunction(Generic[P, R]):
 
     def decoder(self) -> Callable[[str], Any]:
         """The conversion from a key in the ledger to the argument of the function."""
-        if self.key_type is int:
-            return int
-        return msgspec.json.Decoder(self.key_type).decode
+        return int if self.key_type is int else msgspec.json.Decoder(self.key_type).decode
 
     @property
     def key_type(self) -> Any:

@@ -22,20 +22,14 @@ BITMAP_MIN_UNITS = 5000
 
 
 def selected_keys(function: UnitFunction[..., Any], keys: Iterable[Any], selection: Selection) -> set[UnitKey] | None:
-    """The keys that *selection* names as the only ones; None means all.
-
-    Raises:
-        InvalidInput: A named key is not in the input. Iterators cannot be checked before the run.
-    """
+    """The keys that *selection* names as the only ones; None means all. Iterators cannot be checked before the run."""
     only = None if selection.only is None else [key_of(function, value) for value in selection.only]
-    named = list(only or ())
-    if selection.resume_from is not None:
-        named.append(key_of(function, selection.resume_from))
+    first = [] if selection.resume_from is None else [key_of(function, selection.resume_from)]
+    named = [*(only or ()), *first]
     if named and isinstance(keys, range | Sequence):
-        known = {unit_key(key) for key in keys} if not isinstance(keys, range) else None
+        known = None if isinstance(keys, range) else {unit_key(key) for key in keys}
         for key in named:
-            exists = key in known if known is not None else key.lstrip("-").isdecimal() and int(key) in keys
-            if not exists:
+            if not (key in known if known is not None else key.lstrip("-").isdecimal() and int(key) in keys):
                 raise InvalidInput(f"{key} is not among the keys")
     return None if only is None else set(only)
 
@@ -65,7 +59,11 @@ def parse_key(function: UnitFunction[..., Any], text: str) -> int | str:
 def parse_range(text: str) -> Sequence[int] | Sequence[date]:
     """A range with both ends included: integers as ``LO-HI``, or days as ``2024-01-01..2024-12-31``."""
     if ".." in text:
-        return _parse_days(text)
+        first, _, last = text.partition("..")
+        try:
+            return [low for low, _ in epochs(date.fromisoformat(first), date.fromisoformat(last), 1)]
+        except ValueError:
+            raise InvalidInput(f"{text!r} is no range of days", hint="Write 2024-01-01..2024-12-31.") from None
     match = re.fullmatch(r"(-?\d{1,18})-(-?\d{1,18})", text)
     if match is None:
         hint = "Write LO-HI, for example 1-100, both ends included; numbers have 18 digits at most."
@@ -73,14 +71,6 @@ def parse_range(text: str) -> Sequence[int] | Sequence[date]:
     if int(match[1]) > int(match[2]):
         raise InvalidInput(f"{text!r} runs backwards", hint=f"Write {match[2]}-{match[1]}.")
     return range(int(match[1]), int(match[2]) + 1)
-
-
-def _parse_days(text: str) -> list[date]:
-    first, _, last = text.partition("..")
-    try:
-        return [low for low, _ in epochs(date.fromisoformat(first), date.fromisoformat(last), 1)]
-    except ValueError:
-        raise InvalidInput(f"{text!r} is no range of days", hint="Write 2024-01-01..2024-12-31.") from None
 
 
 class KeyFile:
@@ -124,12 +114,13 @@ def epochs(first: int | date, last: int | date, by: int | str) -> list[tuple[int
         InvalidInput: The range is empty, or *by* does not fit it.
     """
     if isinstance(first, date) and isinstance(last, date):
-        _check(first <= last, f"{first} to {last} is no range")
+        if first > last:
+            raise InvalidInput(f"{first} to {last} is no range")
         return _days(first, last, by)
-    _check(isinstance(first, int) and isinstance(last, int), f"{first!r} to {last!r} is no range of numbers or dates")
-    assert isinstance(first, int)
-    assert isinstance(last, int)
-    _check(first <= last, f"{first} to {last} is no range")
+    if not isinstance(first, int) or not isinstance(last, int):
+        raise InvalidInput(f"{first!r} to {last!r} is no range of numbers or dates")
+    if first > last:
+        raise InvalidInput(f"{first} to {last} is no range")
     size = _size(by, "a range of numbers is cut into epochs of so many keys")
     return [(low, min(low + size - 1, last)) for low in range(first, last + 1, size)]
 
@@ -154,11 +145,6 @@ def _border(day: date, by: int | str) -> date:
 
 def _size(by: int | str, expected: str) -> int:
     size = int(by) if isinstance(by, str) and by.isdecimal() else by
-    _check(isinstance(size, int) and size > 0, f"{expected}, not {by!r}")
-    assert isinstance(size, int)
+    if not isinstance(size, int) or size <= 0:
+        raise InvalidInput(f"{expected}, not {by!r}")
     return size
-
-
-def _check(holds: bool, message: str) -> None:  # noqa: FBT001
-    if not holds:
-        raise InvalidInput(message)

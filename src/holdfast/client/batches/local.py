@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, NamedTuple
@@ -42,7 +43,11 @@ def run_batch(store: Store, bound: BoundFunction, keys: Iterable[Any], options: 
 
     A live run, a conflicting service, a pause or drift is printed and returned as the result, not raised.
     """
-    _check(options)
+    limit = options.selection.limit
+    if not isinstance(options.jobs, int) or not 1 <= options.jobs <= 1000:
+        raise InvalidInput(f"jobs is a number from 1 to 1,000, not {options.jobs!r}")
+    if limit is not None and limit < 1:
+        raise InvalidInput(f"limit is a number from 1 on, not {limit!r}", hint="To look only, use dry_run.")
     only = selected_keys(bound.function, keys, options.selection)
     run = begin_or_report(lambda: LocalRun.begin(store, bound, keys, options), options.printer())
     if isinstance(run, BatchResult):
@@ -74,14 +79,6 @@ def run_batch(store: Store, bound: BoundFunction, keys: Iterable[Any], options: 
     return result
 
 
-def _check(options: RunOptions) -> None:
-    limit = options.selection.limit
-    if not isinstance(options.jobs, int) or not 1 <= options.jobs <= 1000:
-        raise InvalidInput(f"jobs is a number from 1 to 1,000, not {options.jobs!r}")
-    if limit is not None and limit < 1:
-        raise InvalidInput(f"limit is a number from 1 on, not {limit!r}", hint="To look only, use dry_run.")
-
-
 class LocalRun(NamedTuple):
     """A run of this process that has begun: its lease, its report, and the runner of its units."""
 
@@ -94,14 +91,8 @@ class LocalRun(NamedTuple):
         """Open the batch; raises like :func:`open_batch`."""
         output = options.printer()
         opened = open_batch(store, bound, keys, options, output)
-        report = RunReport(
-            output,
-            opened.batch,
-            total=length_of(keys),
-            every=options.progress_every,
-            created=opened.created,
-            edited=opened.edited,
-        )
+        total, every = length_of(keys), options.progress_every
+        report = RunReport(output, opened.batch, total=total, every=every, created=opened.created, edited=opened.edited)
         return cls(opened, report, unit_runner(store, bound, opened))
 
     def heartbeat(self, store: Store, stop: Callable[[AbortedBy], None]) -> ServiceThread[DriverHeartbeat]:
@@ -111,8 +102,6 @@ class LocalRun(NamedTuple):
 
 
 def _drive(store: Store, run: LocalRun, driver: Driver, may_begin: Callable[[], bool]) -> AbortedBy | None:
-    """Drive the run under a heartbeat and signal handlers."""
-
     def on_first_signal() -> None:
         run.report.note(STOPPING)
         driver.stop(AbortedBy.SIGNAL)
@@ -137,7 +126,6 @@ def signal_handlers(on_first: Callable[[], None]) -> AbstractContextManager[obje
 
 
 def _finish(store: Store, opened: BatchRun, source: InputKeys, aborted_by: AbortedBy | None) -> BatchResult:
-    """Write the final state of the batch, and settle the job of the run."""
     if aborted_by is AbortedBy.LEASE_LOST:
         batch_id = opened.batch.id
         return BatchResult.after(store.batches.get(batch_id), store.batches.counters(batch_id), aborted_by)
@@ -169,16 +157,11 @@ def unit_runner(store: Store, bound: BoundFunction, opened: BatchRun) -> UnitRun
     """The runner for the units of one run."""
     function, options = bound.function, bound.function.options
     if not options.in_process:
-        return _thread_runner(
-            store, function, bound.arguments, opened, retries=options.retries, timeout_s=options.timeout_s
-        )
+        return _thread_runner(store, bound, opened, retries=options.retries, timeout_s=options.timeout_s)
+    retries, curve = options.retries, options.kind.retry
+    timeout_s = math.inf if options.timeout_s is None else options.timeout_s
     return ChildUnitRunner(
-        opened,
-        unit_kind(function),
-        bound.arguments,
-        retries=options.retries,
-        curve=options.kind.retry,
-        timeout_s=options.timeout_s,
+        opened, unit_kind(function), bound.arguments, retries=retries, curve=curve, timeout_s=timeout_s
     )
 
 
@@ -187,7 +170,8 @@ def unit_kind(function: UnitFunction[..., Any]) -> Kind:
 
     def attempt(opened: BatchRun, arguments: dict[str, Any], row: UnitRow, context: Context) -> Done:
         assert function.store is not None
-        runner = _thread_runner(function.store(), function, arguments, opened, retries=0, timeout_s=None)
+        bound = BoundFunction(function, arguments)
+        runner = _thread_runner(function.store(), bound, opened, retries=0, timeout_s=None)
         runner.stopping = context.stopping
         result = runner.run(row)
         outcome, written = (result, False) if isinstance(result, UnitOutcome) else (result.outcome, result.written)
@@ -200,18 +184,13 @@ def unit_kind(function: UnitFunction[..., Any]) -> Kind:
 
 
 def _thread_runner(
-    store: Store,
-    function: UnitFunction[..., Any],
-    arguments: Mapping[str, Any],
-    opened: BatchRun,
-    *,
-    retries: int,
-    timeout_s: float | None,
+    store: Store, bound: BoundFunction, opened: BatchRun, *, retries: int, timeout_s: float | None
 ) -> UnitRunner:
+    function = bound.function
     return UnitRunner(
         batch=opened.batch,
-        function=function.caller(arguments),
-        key_function=function.key_caller(arguments),
+        function=function.caller(bound.arguments),
+        key_function=function.key_caller(bound.arguments),
         decode=function.decoder(),
         retries=retries,
         curve=function.options.kind.retry,

@@ -127,11 +127,7 @@ class RunLimits(Struct, frozen=True, kw_only=True):
         )
 
     def units_per_second(self, defaults: UnitOptions) -> float | None:
-        """The rate at which units may begin.
-
-        Raises:
-            InvalidInput: It is not a positive number.
-        """
+        """The rate at which units may begin."""
         rate = defaults.rate if self.rate is None else self.rate
         if rate is not None and not (isinstance(rate, int | float) and rate > 0):
             raise InvalidInput(f"a rate is a number of units in a second, above 0, not {rate!r}")
@@ -179,11 +175,7 @@ class RunOptions(Struct, frozen=True, kw_only=True):
 
 
 def run_options(**options: Any) -> RunOptions:
-    """Group the flat keywords of :meth:`holdfast.Holdfast.run`.
-
-    Raises:
-        TypeError: A keyword is unknown.
-    """
+    """Group the flat keywords of :meth:`holdfast.Holdfast.run`; an unknown one is a TypeError."""
 
     def group(struct: type[Struct]) -> Any:
         return struct(**{name: options.pop(name) for name in struct.__struct_fields__ if name in options})

@@ -72,9 +72,8 @@ class BatchRegistry:
             unit = UnitFunction(function, named, store=self._registry.store)
             with self._registry.lock:
                 if named.name in self._units:
-                    raise InvalidKind(
-                        f"the unit {named.name!r} is registered already", hint="Give one of the two another name."
-                    )
+                    hint = "Give one of the two another name."
+                    raise InvalidKind(f"the unit {named.name!r} is registered already", hint=hint)
                 self._units[named.name] = unit
             return unit
 

@@ -17,7 +17,6 @@ from holdfast.client.batches.local import STOPPING, run_batch, signal_handlers, 
 from holdfast.client.batches.options import RunOptions
 from holdfast.client.batches.report import BatchResult, RunReport, begin_or_report
 from holdfast.domain.batches.batch import AbortedBy, Batch, BatchId, BatchState, summarise
-from holdfast.domain.batches.counters import Counters
 from holdfast.domain.batches.sharding import MAX_SHARDS, Sharding, shard_kind, sharding_of
 from holdfast.domain.batches.unit import UnitOutcome, UnitRow, UnitState
 from holdfast.domain.durations import as_duration
@@ -49,10 +48,8 @@ POLL_INTERVAL_S = 0.2
 
 def run_anywhere(store: Store, bound: BoundFunction, keys: Iterable[Any], options: RunOptions) -> BatchResult:
     """Run a batch at its placement: in this process or on the workers; or do a dry run."""
-    if options.dry_run or options.once:
-        result = dry_run(store, bound, keys, options)
-        if result is not None:
-            return result
+    if (options.dry_run or options.once) and (result := dry_run(store, bound, keys, options)) is not None:
+        return result
     match options.placement.where:
         case "here":
             return run_batch(store, bound, keys, options)
@@ -113,8 +110,8 @@ def watch(store: Store, batch: Batch, output: Output, *, every: int = 10) -> Bat
         while (batch := store.batches.get(batch.id)).state is BatchState.RUNNING:
             counters = store.batches.counters(batch.id)
             report.progress(counters.over + counters.in_inbox, counters.failed)
-            if _only_results_wait(batch, counters):
-                break
+            if counters.in_inbox and batch.total is not None and counters.over + counters.in_inbox >= batch.total:
+                break  # no unit is left to run; only results wait for their consumers
             if stop_requested.wait(POLL_INTERVAL_S):
                 stop_requested.clear()
                 store.batches.abort(batch.id, AbortedBy.SIGNAL)
@@ -127,13 +124,7 @@ def watch(store: Store, batch: Batch, output: Output, *, every: int = 10) -> Bat
     return result
 
 
-def _only_results_wait(batch: Batch, counters: Counters) -> bool:
-    """Whether no unit is left to run, and only results wait for their consumers."""
-    return batch.total is not None and counters.in_inbox > 0 and counters.over + counters.in_inbox >= batch.total
-
-
 def _finished_units(store: Store, batch: Batch) -> Iterator[list[UnitRow]]:
-    """The units that this run finished, in pages by key."""
     after = ""
     while page := store.batches.units(batch.id, after=after):
         after = page[-1].key
@@ -171,24 +162,16 @@ WATCH_INTERVAL_S = 0.2
 
 def kinds_of(function: UnitFunction[..., Any]) -> list[Kind]:
     """The kinds that workers and child processes need for the units of a function."""
-    kinds = [_shard_kind(function)]
-    return [*kinds, unit_kind(function)] if function.options.in_process else kinds
 
-
-def _shard_kind(function: UnitFunction[..., Any]) -> Kind:
     def shard(batch: int, number: int, context: Context) -> None:  # noqa: ARG001 - the number makes its key unique
         assert function.store is not None
         assert isinstance(context, RunContext)
         _Shard(function.store(), function, context).work(BatchId(batch))
 
-    options = KindOptions(
-        queue=function.options.kind.queue,
-        lease=function.options.kind.lease,
-        max_attempts=None,
-        max_crashes=None,
-        timeout=None,
-    )
-    return Kind(shard_kind(function.options.name), shard, options)
+    kind = function.options.kind
+    options = KindOptions(queue=kind.queue, lease=kind.lease, max_attempts=None, max_crashes=None, timeout=None)
+    shards = Kind(shard_kind(function.options.name), shard, options)
+    return [shards, unit_kind(function)] if function.options.in_process else [shards]
 
 
 class _Shard:
@@ -200,15 +183,20 @@ class _Shard:
         self._context = context
 
     def work(self, batch_id: BatchId) -> None:
-        this_owner = this_process().encode()
-        opened = self._store.batches.join(batch_id, self._context.lease, owner=this_owner)
+        opened = self._store.batches.join(batch_id, self._context.lease, owner=this_process().encode())
         sharding = None if opened is None else sharding_of(opened.batch)
         if opened is None or sharding is None:
             return
-        runner = unit_runner(self._store, self._bound(opened), opened)
+        arguments = self._function.convert_arguments(msgspec.json.decode(opened.batch.arguments))
+        runner = unit_runner(self._store, BoundFunction(self._function, arguments), opened)
         self._context.on_renewal(runner.renewed)
         source = PendingUnits(sharding.shards)
-        driver = Driver(self._store, opened, runner, _shard_plan(sharding), source, on_written=self._on_written)
+        plan = RunPlan(
+            limits=sharding.limits,
+            in_doubt_if_lost=sharding.in_doubt_if_lost,
+            rate=None if sharding.rate is None else sharding.rate / sharding.shards,
+        )
+        driver = Driver(self._store, opened, runner, plan, source, on_written=self._on_written)
         watch = ServiceThread(_ShardWatch(self._store, driver, self._context, sharding), on_tick=lambda *_: None)
         watch.start()
         try:
@@ -233,10 +221,6 @@ class _Shard:
             raise Cancelled
         elif made_room:
             raise Release
-
-    def _bound(self, opened: BatchRun) -> BoundFunction:
-        arguments = msgspec.json.decode(opened.batch.arguments)
-        return BoundFunction(self._function, self._function.convert_arguments(arguments))
 
 
 class _ShardWatch:
@@ -267,11 +251,3 @@ class _ShardWatch:
         self._next_ready_check = clock.now() + READY_CHECK_INTERVAL_S
         ready = Selector(queues=(self._sharding.queue,), states=(State.READY,))
         return self._store.views.count(ready, cap=1).count > 0
-
-
-def _shard_plan(sharding: Sharding) -> RunPlan:
-    return RunPlan(
-        limits=sharding.limits,
-        in_doubt_if_lost=sharding.in_doubt_if_lost,
-        rate=None if sharding.rate is None else sharding.rate / sharding.shards,
-    )

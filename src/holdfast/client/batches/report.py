@@ -118,8 +118,7 @@ class RunReport:
     def __enter__(self) -> Self:
         self._note_begin()
         if has_bar(self._output):
-            title = f"batch {self._batch.id}"
-            self._bar = self._stack.enter_context(progress(self._output, title, self._total))
+            self._bar = self._stack.enter_context(progress(self._output, f"batch {self._batch.id}", self._total))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -130,12 +129,11 @@ class RunReport:
         batch = self._batch
         known = "" if batch.name is None else f" {batch.name!r}"
         head = f"batch {batch.id}{known}, generation {batch.generation}: {batch.kind} over {batch.source}"
-        if self._created and batch.generation > 1:
-            self.note(f"{head}; the last generation has ended, this is a new one")
-        elif self._created:
-            self.note(head)
-        else:
-            self.note(f"{head}; going on, run {batch.run_number}")
+        if not self._created:
+            head += f"; going on, run {batch.run_number}"
+        elif batch.generation > 1:
+            head += "; the last generation has ended, this is a new one"
+        self.note(head)
         if self._edited:
             self.note("warning: the function was edited since the last run of this batch")
 
@@ -181,9 +179,8 @@ class RunReport:
             self._output.value(answer, lambda: [_summary_line(batch, summary)], ndjson_summary=True)
             return
         end = BATCH_ENDS[exit_code]
-        message = end.meaning
-        if summary.aborted_by is AbortedBy.FATAL:
-            message = "a unit said that it makes no sense to go on, or the run could not begin"
+        fatal = "a unit said that it makes no sense to go on, or the run could not begin"
+        message = fatal if summary.aborted_by is AbortedBy.FATAL else end.meaning
         failure = Failure(
             code=end.code,
             message=f"{message}: {_summary_line(batch, summary)}",

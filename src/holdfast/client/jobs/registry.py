@@ -79,26 +79,17 @@ class KindRegistry:
         return [self.kinds[name].published() for name in sorted(self._unpublished)]
 
     def add(self, kind: Kind) -> Kind:
-        """Register a kind.
-
-        Raises:
-            InvalidKind: Its name is taken.
-        """
+        """Register a kind under a name that is free."""
         with self.lock:
             if kind.name in self.kinds:
-                raise InvalidKind(
-                    f"the kind {kind.name!r} is registered already", hint="Give one of the two another name."
-                )
+                hint = "Give one of the two another name."
+                raise InvalidKind(f"the kind {kind.name!r} is registered already", hint=hint)
             self.kinds[kind.name] = kind
             self._unpublished.add(kind.name)
         return kind
 
     def kind(self, name: str) -> Kind:
-        """A registered kind.
-
-        Raises:
-            UnknownKind: There is none of this name; the hint names the nearest.
-        """
+        """A registered kind; if there is none of this name, the hint of the error names the nearest."""
         known = self.kinds.get(name)
         if known is None:
             raise UnknownKind(f"this app has no kind {name!r}", hint=suggest_kind(name, list(self.kinds)), kind=name)

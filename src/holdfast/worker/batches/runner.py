@@ -42,7 +42,6 @@ class UnitTimeouts:
 
     def begin(self, unit: TimedUnit) -> None:
         with self._lock:
-            self._due.pop(unit, None)
             self._due[unit] = clock.now() + self.timeout_s
 
     def end(self, unit: TimedUnit) -> None:
@@ -97,20 +96,17 @@ class UnitRunner:
         self,
         *,
         batch: Batch,
-        function: Callable[[Unit], Any],
-        key_function: Callable[[Any], Any] | None,
-        decode: Callable[[str], Any],
+        function: Callable[[Unit], Any] = lambda _: None,
+        key_function: Callable[[Any], Any] | None = None,
+        decode: Callable[[str], Any] = str,
         retries: int,
         curve: Curve,
         timeout_s: float | None = None,
         verify: Callable[[Any], bool] | None = None,
-        transaction: Callable[..., Any],
+        transaction: Callable[..., Any] = lambda _: None,
     ) -> None:
         self._verify = verify
-        self.batch_id = batch.id
-        self.kind = batch.kind
-        self.identity = batch.identity
-        self.generation = batch.generation
+        self.batch = batch
         self.stopping = threading.Event()
         self.timeouts = None if timeout_s is None else UnitTimeouts(timeout_s)
         self.transaction = transaction
@@ -165,8 +161,9 @@ class UnitRunner:
         except BaseException as error:  # noqa: BLE001 - SystemExit of a unit must not end the run
             return self._tried(Unit(self, row, key), began, error)
         took_s = time.monotonic() - began
-        if returned is None:
-            return _done(row, took_s)  # the common case creates no Unit
+        if returned is None and row.state is UnitState.PENDING and not row.attempts:  # the common case creates no Unit
+            duration_ms = round(took_s * 1000)
+            return UnitOutcome(key=row.key, position=row.position, state=UnitState.DONE, duration_ms=duration_ms)
         outcome = Unit(self, row, key).outcome(UnitState.DONE, None, took_s, returned=returned)
         return UnitResult(row, outcome, written=False)
 
@@ -233,18 +230,3 @@ class UnitRunner:
             return unit.outcome(UnitState.FAILED, describe_error(error), took_s)
         self.stopping.wait(delay_after(self._curve, tries, chance=random.random()).total_seconds())
         return None
-
-
-def _done(row: UnitRow, took_s: float) -> UnitOutcome:
-    """The most frequent outcome: done, without label or data."""
-    if row.state is UnitState.PENDING and not row.attempts:
-        return UnitOutcome(key=row.key, position=row.position, state=UnitState.DONE, duration_ms=round(took_s * 1000))
-    return UnitOutcome(
-        key=row.key,
-        position=row.position,
-        state=UnitState.DONE,
-        before=row.state,
-        attempts=row.attempts + 1,
-        crashes=row.crashes,
-        duration_ms=round(took_s * 1000),
-    )

@@ -89,10 +89,8 @@ class InputKeys:
         self.fresh = isinstance(keys, range) and first
         #: The number of keys that were read.
         self.keys_read = 0
-        if finished is not None and resume_from is None:
-            self._keys = finished.remaining()
-        else:
-            self._keys = numbered(keys, resume_from)
+        bitmap = finished if resume_from is None else None
+        self._keys = numbered(keys, resume_from) if bitmap is None else bitmap.remaining()
         if only is not None:
             self._keys = ((key, place) for key, place in self._keys if key in only)
         self._partial = resume_from is not None or only is not None

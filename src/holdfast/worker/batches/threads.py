@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 
 from msgspec import structs
 
@@ -132,11 +132,8 @@ class UnitThreads:
         with self._work:
             self._busy -= count
             self._ahead -= count - 1
-            is_due = (
-                len(self._finished) + self._flushing >= MAX_UNWRITTEN
-                or not self._waiting
-                or self._runner.stopping.is_set()
-            )
+            is_full = len(self._finished) + self._flushing >= MAX_UNWRITTEN
+            is_due = is_full or not self._waiting or self._runner.stopping.is_set()
             self._work.notify_all()
         # Writing a group takes less time than handing it to another thread.
         if is_due and not self.write():
@@ -161,7 +158,14 @@ class OutcomeBuffer:
 
     def release_streak(self) -> None:
         """Make the units of the current streak pending again, until the cause of their failures is fixed."""
-        self.unwritten = _release(self.unwritten, self._streak)
+        released = {outcome.key for outcome in self._streak}
+        waiting = {outcome.key for outcome in self.unwritten}
+        written = [outcome for outcome in self._streak if outcome.key not in waiting]
+        self.unwritten = [
+            *(pending_again(outcome) if outcome.key in released else outcome for outcome in self.unwritten),
+            # The ledger has these failures already: they are reverted.
+            *(structs.replace(pending_again(outcome), before=UnitState.FAILED) for outcome in written),
+        ]
         self._streak = []
 
     def take(self) -> list[UnitOutcome]:
@@ -174,14 +178,3 @@ def pending_again(outcome: UnitOutcome, row: UnitRow | None = None) -> UnitOutco
     """The same unit, pending and without this attempt."""
     attempts = max(0, outcome.attempts - 1) if row is None else row.attempts
     return structs.replace(outcome, state=UnitState.PENDING, attempts=attempts, label=None, warning=None, data=None)
-
-
-def _release(unwritten: Sequence[UnitOutcome], streak: Sequence[UnitOutcome]) -> list[UnitOutcome]:
-    """The outcomes to write when *streak* becomes pending; failures that the ledger has already are reverted."""
-    released = {outcome.key for outcome in streak}
-    waiting = {outcome.key for outcome in unwritten}
-    written = [outcome for outcome in streak if outcome.key not in waiting]
-    return [
-        *(pending_again(outcome) if outcome.key in released else outcome for outcome in unwritten),
-        *(structs.replace(pending_again(outcome), before=UnitState.FAILED) for outcome in written),
-    ]
