@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack
 
 from holdfast.client.batches.registry import BatchRegistry
-from holdfast.client.fleet.worker_defaults import autoscaler_options, built_in_kinds, served_queues
-from holdfast.client.jobs import kind_options
 from holdfast.client.jobs.handler import Enqueuer, Handler
 from holdfast.client.jobs.job_ref import JobRef
-from holdfast.client.jobs.registry import KindRegistry
-from holdfast.client.schedules.definition import ScheduleOptions, ScheduleRegistry
-from holdfast.domain.batches.batch import is_shard
+from holdfast.client.jobs.registry import KindRegistry, handler_options
+from holdfast.client.schedules.definition import ScheduleOptions
+from holdfast.client.schedules.registry import ScheduleRegistry
+from holdfast.domain.batches.sharding import is_shard
 from holdfast.domain.commands.command import COMMAND
 from holdfast.domain.jobs.job import JobId
 from holdfast.domain.jobs.json_values import MAX_PAYLOAD
 from holdfast.domain.jobs.kind import Kind
-from holdfast.domain.jobs.kind_options import KindOptions
 from holdfast.domain.jobs.new_job import NewJob
-from holdfast.domain.jobs.verdict import Curve
-from holdfast.domain.quantities import Duration, as_bytes, as_duration
+from holdfast.domain.jobs.retry import Curve
+from holdfast.errors import InvalidKind
 from holdfast.settings import log_folder
 from holdfast.store import Store
 from holdfast.store.fleet.queues import Queues
@@ -29,7 +27,17 @@ from holdfast.store.jobs.queries import JobQueries
 from holdfast.worker.applications import APPLICATIONS
 
 if TYPE_CHECKING:
+    from holdfast.client.batches.function import BoundFunction, UnitFunction
+    from holdfast.client.batches.inbox import Inbox
+    from holdfast.client.batches.options import UnitArguments
+    from holdfast.client.batches.report import BatchResult
+    from holdfast.client.batches.session import BatchSession
+    from holdfast.client.fleet.workers import WorkerArguments
     from holdfast.client.schedules.api import Schedules
+    from holdfast.domain.batches.batch import Batch
+    from holdfast.domain.jobs.kind_options import KindOptions
+    from holdfast.domain.schedules.definition import DeclarationResult
+    from holdfast.worker.options import WorkerOptions
     from holdfast.worker.schedules.scopes import Provider
     from holdfast.worker.worker import Worker
 
@@ -43,23 +51,13 @@ class Holdfast:
     *url* is ``sqlite:///path.db`` or ``postgresql://user@host/database``. The default is ``HOLDFAST_URL``, then the
     configuration file, then a SQLite file of the user. The store opens on first use. *version* names the code;
     attempts record the version that ran them. Payloads are limited to *max_payload* bytes.
-
-    ``unit``, ``run``, ``submit``, ``inbox`` and ``session`` are those of :class:`holdfast.BatchRegistry`.
     """
 
     def __init__(self, url: str | None = None, *, max_payload: int = MAX_PAYLOAD, version: str | None = None) -> None:
         self._version = version
         self._registry = KindRegistry(url, max_payload=max_payload, application=self)
         self.batches = BatchRegistry(self._registry)
-        self.unit = self.batches.unit
-        self.run = self.batches.run
-        self.submit = self.batches.submit
-        self.inbox = self.batches.inbox
-        self.session = self.batches.session
         self._schedules = ScheduleRegistry(self._registry.store)
-        self.declare_schedules = self._schedules.declare
-        #: The functions registered with :meth:`scopes`, by name.
-        self.providers = self._schedules.providers
         APPLICATIONS.add(self)
 
     @property
@@ -137,24 +135,23 @@ class Holdfast:
         Raises:
             InvalidKind: The name is taken, or an option is invalid.
         """
-        kind_options.refuse_bare(name)
-        scope, period = kind_options.uniqueness(unique_for)
-        options = KindOptions(
+        if callable(name):  # without parentheses, Python passes the function as the name
+            raise InvalidKind("@app.job needs parentheses", hint="Write @app.job() above the function.")
+        options = handler_options(
             queue=queue,
             priority=priority,
             max_attempts=max_attempts,
             max_crashes=max_crashes,
-            retry=kind_options.curve(retry),
-            on_lost=kind_options.on_lost(on_lost),
-            timeout=as_duration(timeout) if timeout is not None else None,
-            lease=as_duration(lease),
+            retry=retry,
+            on_lost=on_lost,
+            timeout=timeout,
+            lease=lease,
             unique=tuple(unique),
-            unique_scope=scope,
-            unique_period=period,
+            unique_for=unique_for,
             version=version,
-            executor=kind_options.executor(executor),
-            memory=None if memory is None else as_bytes(memory),
-            secrets=kind_options.names(secrets, option="secrets"),
+            executor=executor,
+            memory=memory,
+            secrets=secrets,
         )
         return lambda function: self._handler(name, function, options)
 
@@ -169,14 +166,33 @@ class Holdfast:
             UnknownKind: This application has no such kind; the hint names the nearest.
             InvalidPayload: The payload does not fit the handler's annotations.
         """
-        return self._enqueuer(kind).options(**options).enqueue(**(payload or {}))
+        return Enqueuer(self._registry, self._registry.kind(kind)).options(**options).enqueue(**(payload or {}))
 
     def request(self, kind: str, payload: Mapping[str, Any], options: dict[str, Any]) -> NewJob:
         """The job that :meth:`enqueue` would create; running jobs enqueue it under their own token."""
-        return self._enqueuer(kind).options(**options).request(payload)
+        return Enqueuer(self._registry, self._registry.kind(kind)).options(**options).request(payload)
 
-    def _enqueuer(self, kind: str) -> Enqueuer:
-        return Enqueuer(self._registry, self._registry.kind(kind))
+    def unit(
+        self, name: str | None = None, **options: Unpack[UnitArguments]
+    ) -> Callable[[Callable[P, R]], UnitFunction[P, R]]:
+        """Register a function as the unit of batches: see :meth:`BatchRegistry.unit`."""
+        return self.batches.unit(name, **options)
+
+    def run(self, units: UnitFunction[..., Any] | BoundFunction, keys: Iterable[Any], **options: Any) -> BatchResult:
+        """Run a unit function over *keys* and wait for the result: see :meth:`BatchRegistry.run`."""
+        return self.batches.run(units, keys, **options)
+
+    def submit(self, units: UnitFunction[..., Any] | BoundFunction, keys: Iterable[Any], **options: Any) -> Batch:
+        """Submit a run over *keys* to the workers: see :meth:`BatchRegistry.submit`."""
+        return self.batches.submit(units, keys, **options)
+
+    def inbox(self, name: str) -> Inbox:
+        """The inbox of this name: see :meth:`BatchRegistry.inbox`."""
+        return self.batches.inbox(name)
+
+    def session(self, name: str, arguments: Mapping[str, Any] | None = None, **options: Any) -> BatchSession:
+        """Run a batch as your own loop: see :meth:`BatchRegistry.session`."""
+        return self.batches.session(name, arguments, **options)
 
     def schedule(
         self, expression: str, *, name: str | None = None, version: int = 1, **options: Unpack[ScheduleOptions]
@@ -206,71 +222,53 @@ class Holdfast:
         return register
 
     @property
+    def providers(self) -> Mapping[str, Provider]:
+        """The functions registered with :meth:`scopes`, by name."""
+        return self._schedules.providers
+
+    def declare_schedules(self) -> dict[str, DeclarationResult]:
+        """Store the schedules that code declares, unless this store has them already."""
+        return self._schedules.declare()
+
+    @property
     def schedules(self) -> Schedules:
         """Create, change, pause, preview, trigger and backfill schedules. Stores those that code declares first."""
         return self._schedules.schedules
 
-    def worker(
-        self,
-        *,
-        queues: Sequence[str] | None = None,
-        slots: int = 8,
-        drain: bool = False,
-        grace: Duration = 30,
-        heartbeat: Duration = 10,
-        poll: Duration = 1,
-        child_jobs: int = 1000,
-        child_memory: int | str = "512M",
-        plans: bool = True,
-        echo: Callable[[bytes], None] | None = None,
-        memory_profiles: Mapping[str, str] | None = None,
-        host_limits: Mapping[str, str] | None = None,
-    ) -> Worker:
+    def worker(self, **options: Unpack[WorkerArguments]) -> Worker:
         """Create a worker for the kinds of this application; ``run()`` works until ``stop()`` is called.
 
-        - *queues* defaults to the queues of the kinds; *slots* is the number of jobs at a time.
-        - *drain* ends the worker when no job is ready or running; *grace* is the time that jobs get after ``stop()``.
-        - *heartbeat* is the interval of lease renewals, *poll* the longest interval between claims.
-        - A process child is replaced after *child_jobs* jobs, or when it exceeds *child_memory*.
-        - *plans* makes the worker plan the schedules of the store; *echo* is called with the output of commands.
+        - *queues* defaults to the queues of the kinds; *slots* is the number of jobs at a time (8).
+        - *drain* ends the worker when no job is ready or running; *grace* is the time that jobs get after ``stop()``
+          (30 s).
+        - *heartbeat* is the interval of lease renewals (10 s), *poll* the longest interval between claims (1 s).
+        - A process child is replaced after *child_jobs* jobs (1000), or when it exceeds *child_memory* (512M).
+        - *plans* makes the worker plan the schedules of the store (true); *echo* is called with the output of commands.
         - For queues with an autoscaler: *memory_profiles* gives the memory of commands by label, *host_limits* the
           share of a host that they may use, by host name. Both default to the configuration.
 
         Raises:
             InvalidInput: An option is invalid.
         """
-        from holdfast.worker.executors.children import ChildOptions
-        from holdfast.worker.options import WorkerOptions
-        from holdfast.worker.worker import Worker
+        from holdfast.client.fleet.workers import built_in_kinds, worker_options
 
         kinds = {**self.kinds, **{name: kind for name, kind in self.batches.kinds().items() if is_shard(name)}}
-        options = WorkerOptions(
-            queues=served_queues(queues, slots, kinds),
-            slots=slots,
-            drain=drain,
-            grace=as_duration(grace),
-            heartbeat=as_duration(heartbeat).total_seconds(),
-            poll=as_duration(poll).total_seconds(),
-            version=self._version,
-            children=ChildOptions(child_jobs, as_bytes(child_memory)),
-            plans=plans,
-            logs=log_folder(self.url),
-            echo=echo,
-            autoscaler=autoscaler_options(memory_profiles, host_limits),
-        )
+        checked = worker_options(kinds, version=self._version, logs=log_folder(self.url), **options)
         kinds |= built_in_kinds()
-        self.declare_schedules()
         self.store.kinds.publish([kinds[COMMAND].published()])
-        return Worker(self.store, kinds, options=options, request=self.request, providers=self.providers)
+        return self._worker(kinds, checked)
 
     def scheduler(self, *, heartbeat: Duration = 10) -> Worker:
         """Create a worker that runs no jobs: it plans the schedules of the store and does maintenance."""
         from holdfast.worker.options import WorkerOptions
+
+        return self._worker({}, WorkerOptions(queues=(), slots=1, heartbeat=as_duration(heartbeat).total_seconds()))
+
+    def _worker(self, kinds: Mapping[str, Kind], options: WorkerOptions) -> Worker:
         from holdfast.worker.worker import Worker
 
         self.declare_schedules()
-        options = WorkerOptions(queues=(), slots=1, heartbeat=as_duration(heartbeat).total_seconds())
-        return Worker(self.store, {}, options=options, request=self.request, providers=self.providers)
+        return Worker(self.store, kinds, options=options, request=self.request, providers=self.providers)
 
     def find_kind(self, name: str) -> Kind | None:
         """A kind by its name, including the kinds that run units."""

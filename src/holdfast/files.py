@@ -83,15 +83,13 @@ def path_for(root: str | os.PathLike[str], /, *, suffix: str = "", **parameters:
         InvalidInput: There are no parameters.
     """
     if not parameters:
-        raise InvalidInput(
-            "a path carries at least one parameter", hint='Write path_for("out", symbol="A", year=2020).'
-        )
+        hint = 'Write path_for("out", symbol="A", year=2020).'
+        raise InvalidInput("a path carries at least one parameter", hint=hint)
     parts = [f"{name}={path_part(str(value))}" for name, value in parameters.items()]
     return Path(root, *parts[:-1], parts[-1] + suffix)
 
 
 def _mode_of(target: Path) -> int:
-    """The mode of the existing file, or of a new file under the umask."""
     try:
         return stat.S_IMODE(target.stat().st_mode)
     except FileNotFoundError:

@@ -17,10 +17,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from holdfast.client.batches.epochs import epochs
 from holdfast.client.batches.function import UnitFunction
-from holdfast.client.batches.keys import KeyFile, parse_key, parse_range
-from holdfast.domain.batches.batch import DEFAULT_SHARDS
+from holdfast.client.batches.keys import KeyFile, epochs, parse_key, parse_range
+from holdfast.domain.batches.sharding import DEFAULT_SHARDS
 from holdfast.errors import InvalidInput
 
 
@@ -113,11 +112,10 @@ class BatchArguments:
             case "ids":
                 return [parse_key(function, word) for word in _words(value)]
             case "all":
-                if function.keys is None:
-                    raise InvalidInput(
-                        f"{function.options.name} does not list its keys", hint="Give app.unit its keys=."
-                    )
-                return function.keys()
+                unit = function.options
+                if unit.keys is None:
+                    raise InvalidInput(f"{unit.name} does not list its keys", hint="Give app.unit its keys=.")
+                return unit.keys()
             case _:
                 return KeyFile(function, value)
 
@@ -212,14 +210,8 @@ def add_arguments(parser: Any) -> None:
             parser.add_argument(option.flag, dest=option.name, action="store_true", help=option.text)
         else:
             names = ("-o", "--output") if option is OUTPUT else (option.flag,)
-            parser.add_argument(
-                *names,
-                dest=option.name,
-                type=option.type,
-                default=option.default,
-                metavar=option.metavar,
-                help=option.text.replace("%", "%%"),
-            )
+            kind, text = {"type": option.type, "metavar": option.metavar}, option.text.replace("%", "%%")
+            parser.add_argument(*names, dest=option.name, default=option.default, help=text, **kind)
 
 
 def batch_arguments(namespace: Any) -> BatchArguments:
@@ -228,7 +220,6 @@ def batch_arguments(namespace: Any) -> BatchArguments:
 
 
 def _words(text: str | None) -> list[str]:
-    """The words between commas."""
     return [word.strip() for word in (text or "").split(",") if word.strip()]
 
 

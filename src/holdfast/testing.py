@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 
@@ -157,14 +157,12 @@ class FakeContext(Context):
     def step(self, name: str, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
         if name not in self.steps:
             self.steps[name] = function(*args, **kwargs)
-        result: T = self.steps[name]
-        return result
+        return cast(T, self.steps[name])
 
     async def astep(self, name: str, function: Callable[..., Awaitable[T]], /, *args: Any, **kwargs: Any) -> T:
         if name not in self.steps:
             self.steps[name] = await function(*args, **kwargs)
-        result: T = self.steps[name]
-        return result
+        return cast(T, self.steps[name])
 
     def sleep(self, duration: Duration) -> None:
         self.slept.append(as_duration(duration))

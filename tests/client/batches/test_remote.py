@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 import holdfast
 from holdfast import Unit
-from holdfast.client.batches.shard import SLICE_S
+from holdfast.client.batches.remote import SLICE_S
 from holdfast.domain.batches.batch import BatchState
 from holdfast.errors import BatchHeld, InvalidInput
 from holdfast.worker.metrics import WorkerCollector

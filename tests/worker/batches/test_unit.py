@@ -20,7 +20,7 @@ from holdfast.domain.batches.unit import unit_key
 from holdfast.errors import ConfigurationError, InvalidInput, InvalidKind, ServiceRunning
 from holdfast.store.batches.ledger import NextUnits
 from holdfast.worker import clock
-from holdfast.worker.batches.owner import Owner, this_process
+from holdfast.worker.batches.conflicts import Owner, this_process
 from tests.client.batches.test_local import run
 from tests.support.processes import wait_until
 

@@ -29,7 +29,7 @@ from holdfast.errors import ConfigurationError, InvalidInput
 from holdfast.options import BatchArguments, own_options, parse_arguments
 from holdfast.output.printer import Line, progress
 from holdfast.store import Store
-from holdfast.worker.batches import owner
+from holdfast.worker.batches.conflicts import describe_owner
 
 POLL_INTERVAL_S = 0.5
 
@@ -245,7 +245,7 @@ def _batch_lines(view: BatchView) -> Iterator[str]:
         if value and name != "labels":
             yield f"  {name.replace('_', ' '):9} {value}"
     yield from (f"  {label:9} {count}" for label, count in view.summary.labels.items())
-    yield from (f"  held by   {owner.describe(holder)}" for holder in view.holders)
+    yield from (f"  held by   {describe_owner(holder)}" for holder in view.holders)
 
 
 def _unit_table(units: Iterable[UnitLine]) -> Iterator[Line]:

@@ -23,8 +23,7 @@ from holdfast.errors import BatchHeld, HoldfastError, InvalidInput, ServiceRunni
 from holdfast.output.printer import Output
 from holdfast.store import Store
 from holdfast.store.batches.runs import BatchRun, RunRequest
-from holdfast.worker.batches import owner
-from holdfast.worker.batches.conflicts import first_running
+from holdfast.worker.batches.conflicts import describe_owner, first_running, is_owner_dead, this_process
 
 #: Pause of a run that waits for another run or for a service.
 POLL_INTERVAL_S = 0.5
@@ -33,18 +32,14 @@ POLL_INTERVAL_S = 0.5
 def open_batch(
     store: Store, bound: BoundFunction, keys: Iterable[Any], options: RunOptions, output: Output
 ) -> BatchRun:
-    """Open the batch, unless a conflicting service or another run is alive.
-
-    Raises:
-        BatchHeld: Another run of this identity is alive.
-        ServiceRunning: A service that writes the same data is running.
-        BatchPaused: A person has paused the batch.
-        Drift: The version or a declared input changed under an open run.
-    """
+    """Open the batch, unless a conflicting service or another run is alive; raises like ``Holdfast.submit``."""
     bound.function.required_verifier()
-    if not options.allow_concurrent:
-        probes = [*bound.function.options.conflicts, *options.conflicts]
-        _await_services(store, probes, wait=options.wait, output=output)
+    probes = [] if options.allow_concurrent else [*bound.function.options.conflicts, *options.conflicts]
+    waiting = _Wait(output)
+    while (running := first_running(probes, store)) is not None:
+        if not options.wait:
+            raise ServiceRunning(f"{running} is running")
+        waiting.pause(f"waiting for the end of {running}")
     return _open(store, run_request(bound, keys, options), wait=options.wait, output=output)
 
 
@@ -68,7 +63,7 @@ def run_request(bound: BoundFunction, keys: Iterable[Any], options: RunOptions) 
         source=source,
         name=None if options.name is None else checked_name(options.name, label="the name"),
         actor=options.actor,
-        owner=owner.this_process().encode(),
+        owner=this_process().encode(),
         version=function.kind.version,
         inputs=_digests(options.inputs),
         code=bound.function.code,
@@ -115,14 +110,6 @@ class _Wait:
         self._never_set.wait(POLL_INTERVAL_S)
 
 
-def _await_services(store: Store, probes: Sequence[str], *, wait: bool, output: Output) -> None:
-    waiting = _Wait(output)
-    while (running := first_running(probes, store)) is not None:
-        if not wait:
-            raise ServiceRunning(f"{running} is running")
-        waiting.pause(f"waiting for the end of {running}")
-
-
 def _open(store: Store, request: RunRequest, *, wait: bool, output: Output) -> BatchRun:
     """Open the batch. A dead holder is replaced at once; for a live one, wait or raise."""
     worker = WorkerId(f"run-{os.urandom(6).hex()}")
@@ -132,16 +119,11 @@ def _open(store: Store, request: RunRequest, *, wait: bool, output: Output) -> B
             return store.batches.open(request, worker=worker)
         except BatchHeld as error:
             holders = store.batches.holders(BatchId(error.context["batch_id"]))
-            dead = tuple(holder.job_id for holder in holders if owner.is_dead(holder.owner))
+            dead = tuple(holder.job_id for holder in holders if is_owner_dead(holder.owner))
             if dead and set(dead) - set(request.dead):
                 request = msgspec.structs.replace(request, dead=dead)
                 continue
             if not wait:
-                raise _with_owner(error, [holder.owner for holder in holders]) from None
+                whose = f": {describe_owner(holders[0].owner)}" if holders else ""
+                raise BatchHeld(f"{error.message}{whose}", **error.context) from None
             waiting.pause("waiting for the run that holds this batch")
-
-
-def _with_owner(error: BatchHeld, owners: list[str]) -> BatchHeld:
-    if not owners:
-        return error
-    return BatchHeld(f"{error.message}: {owner.describe(owners[0])}", **error.context)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import islice
 from typing import Any
 
@@ -10,8 +10,7 @@ from holdfast.client.batches.batch_claim import run_request
 from holdfast.client.batches.function import BoundFunction
 from holdfast.client.batches.keys import selected_keys
 from holdfast.client.batches.options import RunOptions, Selection
-from holdfast.client.batches.report import RunAnswer
-from holdfast.client.batches.result import BatchResult
+from holdfast.client.batches.report import BatchResult, RunAnswer
 from holdfast.domain.batches.batch import BatchState, Summary
 from holdfast.domain.batches.unit import unit_key
 from holdfast.store import Store
@@ -44,10 +43,9 @@ def _plan(store: Store, bound: BoundFunction, keys: Iterable[Any], options: RunO
         summary = _summary(to_run=sum(1 for _ in keys), finished=0)
         return RunAnswer(None if latest is None else latest.id, generation, summary, dry_run=True), clean
     to_run = finished = 0
-    for chunk in _chunks(keys, LOOKUP_CHUNK):
-        known = store.batches.count_finished(
-            latest.id, [unit_key(key) for key in chunk], retry_failed=options.retry_failed
-        )
+    iterator = map(unit_key, keys)
+    while chunk := list(islice(iterator, LOOKUP_CHUNK)):
+        known = store.batches.count_finished(latest.id, chunk, retry_failed=options.retry_failed)
         to_run, finished = to_run + len(chunk) - known, finished + known
     return RunAnswer(latest.id, latest.generation, _summary(to_run, finished), dry_run=True), clean
 
@@ -55,9 +53,3 @@ def _plan(store: Store, bound: BoundFunction, keys: Iterable[Any], options: RunO
 def _summary(to_run: int, finished: int) -> Summary:
     """The summary before a run; all finished units count as succeeded, whatever their state."""
     return Summary(total=to_run + finished, succeeded=finished, failed=0, skipped=0, cancelled=0, pending=to_run)
-
-
-def _chunks(keys: Iterable[Any], size: int) -> Iterator[list[Any]]:
-    iterator = iter(keys)
-    while chunk := list(islice(iterator, size)):
-        yield chunk

@@ -4,21 +4,65 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import logging
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Generic, ParamSpec, TypeVar
 
 import msgspec
 from msgspec import Struct
 
-from holdfast.client.batches.hooks import Hook, Hooks
 from holdfast.client.batches.options import UnitOptions
-from holdfast.domain.batches.unit import unit_key
+from holdfast.client.batches.report import unit_line
+from holdfast.domain.batches.batch import Batch, Summary
+from holdfast.domain.batches.unit import UnitOutcome, unit_key
 from holdfast.domain.jobs.json_values import to_json
 from holdfast.errors import InvalidInput, InvalidKind
 from holdfast.store import Store
 from holdfast.worker.batches.unit import Unit
+
+log = logging.getLogger("holdfast.batch")
+
+Hook = Callable[[Any], object]
+
+
+class Hooks(Struct):
+    """Functions that are called at the start of a run, for each finished unit, and at the end of the run.
+
+    Their exceptions are logged; no unit fails because of them.
+    """
+
+    on_begin: list[Hook] = []
+    on_unit: list[Hook] = []
+    on_end: list[Hook] = []
+
+    def begin(self, batch: Batch) -> bool:
+        """Call the hooks of the start. Returns whether the run may begin."""
+        try:
+            for hook in self.on_begin:
+                hook(batch)
+        except Exception:
+            log.exception("the run cannot begin")
+            return False
+        return True
+
+    def units(self, outcomes: Sequence[UnitOutcome]) -> None:
+        for hook in self.on_unit:
+            _call(hook, map(unit_line, outcomes))
+
+    def end(self, summary: Summary | None) -> None:
+        for hook in self.on_end:
+            _call(hook, [summary])
+
+
+def _call(hook: Hook, arguments: Iterable[Any]) -> None:
+    for argument in arguments:
+        try:
+            hook(argument)
+        except Exception:
+            log.exception("a hook failed")
+
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -32,19 +76,12 @@ class UnitFunction(Generic[P, R]):
     """
 
     def __init__(
-        self,
-        function: Callable[P, R],
-        options: UnitOptions,
-        *,
-        store: Callable[[], Store] | None = None,
-        keys: Callable[[], Iterable[Any]] | None = None,
+        self, function: Callable[P, R], options: UnitOptions, *, store: Callable[[], Store] | None = None
     ) -> None:
         self.options = options
         self.function = function
         #: Opens the store of its application; None for a function without an application.
         self.store = store
-        #: Lists all keys, for ``--all``.
-        self.keys = keys
         self._signature = inspect.signature(function)
         self._hints = typing.get_type_hints(function)
         self._names = [name for name in self._signature.parameters if self._hints.get(name) is not Unit]
@@ -81,11 +118,7 @@ class UnitFunction(Generic[P, R]):
         return BoundFunction(self, arguments)
 
     def convert_arguments(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Convert decoded JSON to the types of the function's annotations.
-
-        Raises:
-            InvalidInput: An argument does not fit its annotation.
-        """
+        """Convert decoded JSON to the types of the function's annotations."""
         return {name: self._convert(name, value) for name, value in arguments.items()}
 
     def _convert(self, name: str, value: Any) -> Any:
@@ -101,8 +134,7 @@ class UnitFunction(Generic[P, R]):
         try:
             self.decoder()(unit_key(value))
         except (ValueError, msgspec.MsgspecError) as error:
-            name = self._names[0]
-            raise InvalidInput(f"{value!r} is no {name} for {self.options.name!r}: {error}") from None
+            raise InvalidInput(f"{value!r} is no {self._names[0]} for {self.options.name!r}: {error}") from None
 
     def verify(self, verifier: Callable[[Any], bool]) -> Callable[[Any], bool]:
         """Register *verifier* for ``on_lost="verify"``; usable as a decorator.
@@ -114,18 +146,12 @@ class UnitFunction(Generic[P, R]):
         return verifier
 
     def required_verifier(self) -> Callable[[Any], bool] | None:
-        """The verifier, where ``on_lost="verify"`` requires one.
-
-        Raises:
-            InvalidKind: It is required, but none is registered.
-        """
+        """The verifier, where ``on_lost="verify"`` requires one."""
         if self.options.on_lost != "verify":
             return None
         if self.verifier is None:
-            name = self.options.name
-            raise InvalidKind(
-                f"{name!r} has on_lost='verify' and no verifier", hint=f"Decorate one with @{name}.verify."
-            )
+            hint = f"Decorate one with @{self.options.name}.verify."
+            raise InvalidKind(f"{self.options.name!r} has on_lost='verify' and no verifier", hint=hint)
         return self.verifier
 
     def on_begin(self, hook: Hook) -> Hook:
@@ -164,9 +190,7 @@ class UnitFunction(Generic[P, R]):
 
     def decoder(self) -> Callable[[str], Any]:
         """The conversion from a key in the ledger to the argument of the function."""
-        if self.key_type is int:
-            return int
-        return msgspec.json.Decoder(self.key_type).decode
+        return int if self.key_type is int else msgspec.json.Decoder(self.key_type).decode
 
     @property
     def key_type(self) -> Any:

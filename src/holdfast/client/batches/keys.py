@@ -1,42 +1,35 @@
-"""Keys of a run: parsed from text, and selected from its input."""
+"""Keys of a run: parsed from text, cut into epochs, selected from its input."""
 
 from __future__ import annotations
 
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import date
+from datetime import date, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
-from holdfast.client.batches.epochs import epochs
 from holdfast.client.batches.function import UnitFunction
 from holdfast.client.batches.options import Selection
 from holdfast.domain.batches.unit import UnitKey, unit_key
 from holdfast.errors import InvalidInput
 from holdfast.store import Store
 from holdfast.store.batches.runs import BatchRun
-from holdfast.worker.batches.bitmap import Bitmap
+from holdfast.worker.batches.source import Bitmap
 
 #: From this many finished units on, reading their keys once is quicker than looking up each key.
 BITMAP_MIN_UNITS = 5000
 
 
 def selected_keys(function: UnitFunction[..., Any], keys: Iterable[Any], selection: Selection) -> set[UnitKey] | None:
-    """The keys that *selection* names as the only ones; None means all.
-
-    Raises:
-        InvalidInput: A named key is not in the input. Iterators cannot be checked before the run.
-    """
+    """The keys that *selection* names as the only ones; None means all. Iterators cannot be checked before the run."""
     only = None if selection.only is None else [key_of(function, value) for value in selection.only]
-    named = list(only or ())
-    if selection.resume_from is not None:
-        named.append(key_of(function, selection.resume_from))
+    first = [] if selection.resume_from is None else [key_of(function, selection.resume_from)]
+    named = [*(only or ()), *first]
     if named and isinstance(keys, range | Sequence):
-        known = {unit_key(key) for key in keys} if not isinstance(keys, range) else None
+        known = None if isinstance(keys, range) else {unit_key(key) for key in keys}
         for key in named:
-            exists = key in known if known is not None else key.lstrip("-").isdecimal() and int(key) in keys
-            if not exists:
+            if not (key in known if known is not None else key.lstrip("-").isdecimal() and int(key) in keys):
                 raise InvalidInput(f"{key} is not among the keys")
     return None if only is None else set(only)
 
@@ -66,7 +59,11 @@ def parse_key(function: UnitFunction[..., Any], text: str) -> int | str:
 def parse_range(text: str) -> Sequence[int] | Sequence[date]:
     """A range with both ends included: integers as ``LO-HI``, or days as ``2024-01-01..2024-12-31``."""
     if ".." in text:
-        return _parse_days(text)
+        first, _, last = text.partition("..")
+        try:
+            return [low for low, _ in epochs(date.fromisoformat(first), date.fromisoformat(last), 1)]
+        except ValueError:
+            raise InvalidInput(f"{text!r} is no range of days", hint="Write 2024-01-01..2024-12-31.") from None
     match = re.fullmatch(r"(-?\d{1,18})-(-?\d{1,18})", text)
     if match is None:
         hint = "Write LO-HI, for example 1-100, both ends included; numbers have 18 digits at most."
@@ -74,14 +71,6 @@ def parse_range(text: str) -> Sequence[int] | Sequence[date]:
     if int(match[1]) > int(match[2]):
         raise InvalidInput(f"{text!r} runs backwards", hint=f"Write {match[2]}-{match[1]}.")
     return range(int(match[1]), int(match[2]) + 1)
-
-
-def _parse_days(text: str) -> list[date]:
-    first, _, last = text.partition("..")
-    try:
-        return [low for low, _ in epochs(date.fromisoformat(first), date.fromisoformat(last), 1)]
-    except ValueError:
-        raise InvalidInput(f"{text!r} is no range of days", hint="Write 2024-01-01..2024-12-31.") from None
 
 
 class KeyFile:
@@ -105,3 +94,57 @@ class KeyFile:
 
     def _keys(self, lines: Iterable[str]) -> Iterator[int | str]:
         return (parse_key(self._function, line.strip()) for line in lines if line.strip())
+
+
+DAY = timedelta(days=1)
+
+
+@overload
+def epochs(first: int, last: int, by: int) -> list[tuple[int, int]]: ...
+@overload
+def epochs(first: date, last: date, by: int | str) -> list[tuple[date, date]]: ...
+def epochs(first: int | date, last: int | date, by: int | str) -> list[tuple[int, int]] | list[tuple[date, date]]:
+    """Cut a range, both ends included, into spans.
+
+    *by* is the number of keys or days in a span, or for dates ``"year"`` or ``"month"``. Each span is one unit:
+    ``app.run(replay, epochs(date(2015, 1, 1), date(2024, 12, 31), by="year"), jobs=4)``. Spans run side by side, so
+    state in memory starts anew with each span. A span that was interrupted runs again from its start.
+
+    Raises:
+        InvalidInput: The range is empty, or *by* does not fit it.
+    """
+    if isinstance(first, date) and isinstance(last, date):
+        if first > last:
+            raise InvalidInput(f"{first} to {last} is no range")
+        return _days(first, last, by)
+    if not isinstance(first, int) or not isinstance(last, int):
+        raise InvalidInput(f"{first!r} to {last!r} is no range of numbers or dates")
+    if first > last:
+        raise InvalidInput(f"{first} to {last} is no range")
+    size = _size(by, "a range of numbers is cut into epochs of so many keys")
+    return [(low, min(low + size - 1, last)) for low in range(first, last + 1, size)]
+
+
+def _days(first: date, last: date, by: int | str) -> list[tuple[date, date]]:
+    spans = []
+    while first <= last:
+        end = min(_border(first, by), last)
+        spans.append((first, end))
+        first = end + DAY
+    return spans
+
+
+def _border(day: date, by: int | str) -> date:
+    """The last day of the epoch that begins on *day*."""
+    if by == "year":
+        return date(day.year, 12, 31)
+    if by == "month":
+        return (day.replace(day=28) + timedelta(days=4)).replace(day=1) - DAY
+    return day + (_size(by, "a range of dates is cut by 'year', by 'month', or into so many days") - 1) * DAY
+
+
+def _size(by: int | str, expected: str) -> int:
+    size = int(by) if isinstance(by, str) and by.isdecimal() else by
+    if not isinstance(size, int) or size <= 0:
+        raise InvalidInput(f"{expected}, not {by!r}")
+    return size

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -9,21 +10,26 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, NamedTuple
 
+import msgspec
+
 from holdfast.client.batches.batch_claim import abandon_batch, length_of, open_batch
-from holdfast.client.batches.function import BoundFunction
+from holdfast.client.batches.function import BoundFunction, UnitFunction
 from holdfast.client.batches.keys import finished_keys, key_of, selected_keys
 from holdfast.client.batches.options import RunOptions
-from holdfast.client.batches.report import RunReport
-from holdfast.client.batches.result import BatchResult, begin_or_report
-from holdfast.client.batches.runner import unit_runner
+from holdfast.client.batches.report import BatchResult, RunReport, begin_or_report
 from holdfast.domain.batches.batch import AbortedBy, BatchState
-from holdfast.domain.batches.unit import UnitOutcome
+from holdfast.domain.batches.unit import UnitOutcome, UnitRow
+from holdfast.domain.durations import as_duration
+from holdfast.domain.jobs.context import Context
+from holdfast.domain.jobs.kind import Kind
+from holdfast.domain.jobs.kind_options import ExecutorName, KindOptions
 from holdfast.domain.jobs.verdict import Done
 from holdfast.domain.quantities import as_duration
 from holdfast.errors import InvalidInput
 from holdfast.store import Store
 from holdfast.store.batches.runs import BatchRun
 from holdfast.worker.batches.driver import Driver, DriverHeartbeat, RunPlan
+from holdfast.worker.batches.processes import ChildAnswer, ChildUnitRunner
 from holdfast.worker.batches.runner import UnitRunner
 from holdfast.worker.batches.source import InputKeys
 from holdfast.worker.service import ServiceThread
@@ -38,7 +44,11 @@ def run_batch(store: Store, bound: BoundFunction, keys: Iterable[Any], options: 
 
     A live run, a conflicting service, a pause or drift is printed and returned as the result, not raised.
     """
-    _check(options)
+    limit = options.selection.limit
+    if not isinstance(options.jobs, int) or not 1 <= options.jobs <= 1000:
+        raise InvalidInput(f"jobs is a number from 1 to 1,000, not {options.jobs!r}")
+    if limit is not None and limit < 1:
+        raise InvalidInput(f"limit is a number from 1 on, not {limit!r}", hint="To look only, use dry_run.")
     only = selected_keys(bound.function, keys, options.selection)
     run = begin_or_report(lambda: LocalRun.begin(store, bound, keys, options), options.printer())
     if isinstance(run, BatchResult):
@@ -70,14 +80,6 @@ def run_batch(store: Store, bound: BoundFunction, keys: Iterable[Any], options: 
     return result
 
 
-def _check(options: RunOptions) -> None:
-    limit = options.selection.limit
-    if not isinstance(options.jobs, int) or not 1 <= options.jobs <= 1000:
-        raise InvalidInput(f"jobs is a number from 1 to 1,000, not {options.jobs!r}")
-    if limit is not None and limit < 1:
-        raise InvalidInput(f"limit is a number from 1 on, not {limit!r}", hint="To look only, use dry_run.")
-
-
 class LocalRun(NamedTuple):
     """A run of this process that has begun: its lease, its report, and the runner of its units."""
 
@@ -90,14 +92,8 @@ class LocalRun(NamedTuple):
         """Open the batch; raises like :func:`open_batch`."""
         output = options.printer()
         opened = open_batch(store, bound, keys, options, output)
-        report = RunReport(
-            output,
-            opened.batch,
-            total=length_of(keys),
-            every=options.progress_every,
-            created=opened.created,
-            edited=opened.edited,
-        )
+        total, every = length_of(keys), options.progress_every
+        report = RunReport(output, opened.batch, total=total, every=every, created=opened.created, edited=opened.edited)
         return cls(opened, report, unit_runner(store, bound, opened))
 
     def heartbeat(self, store: Store, stop: Callable[[AbortedBy], None]) -> ServiceThread[DriverHeartbeat]:
@@ -107,8 +103,6 @@ class LocalRun(NamedTuple):
 
 
 def _drive(store: Store, run: LocalRun, driver: Driver, may_begin: Callable[[], bool]) -> AbortedBy | None:
-    """Drive the run under a heartbeat and signal handlers."""
-
     def on_first_signal() -> None:
         run.report.note(STOPPING)
         driver.stop(AbortedBy.SIGNAL)
@@ -133,7 +127,6 @@ def signal_handlers(on_first: Callable[[], None]) -> AbstractContextManager[obje
 
 
 def _finish(store: Store, opened: BatchRun, source: InputKeys, aborted_by: AbortedBy | None) -> BatchResult:
-    """Write the final state of the batch, and settle the job of the run."""
     if aborted_by is AbortedBy.LEASE_LOST:
         batch_id = opened.batch.id
         return BatchResult.after(store.batches.get(batch_id), store.batches.counters(batch_id), aborted_by)
@@ -158,4 +151,51 @@ def _plan(bound: BoundFunction, options: RunOptions) -> RunPlan:
         retry_failed=options.retry_failed,
         in_doubt_if_lost=function.on_lost == "hold",
         rate=limits.units_per_second(function),
+    )
+
+
+def unit_runner(store: Store, bound: BoundFunction, opened: BatchRun) -> UnitRunner:
+    """The runner for the units of one run."""
+    function, options = bound.function, bound.function.options
+    if not options.in_process:
+        return _thread_runner(store, bound, opened, retries=options.retries, timeout_s=options.timeout_s)
+    retries, curve = options.retries, options.kind.retry
+    timeout_s = math.inf if options.timeout_s is None else options.timeout_s
+    return ChildUnitRunner(
+        opened, unit_kind(function), bound.arguments, retries=retries, curve=curve, timeout_s=timeout_s
+    )
+
+
+def unit_kind(function: UnitFunction[..., Any]) -> Kind:
+    """The kind that child processes run: one attempt at one unit."""
+
+    def attempt(opened: BatchRun, arguments: dict[str, Any], row: UnitRow, context: Context) -> Done:
+        assert function.store is not None
+        bound = BoundFunction(function, arguments)
+        runner = _thread_runner(function.store(), bound, opened, retries=0, timeout_s=None)
+        runner.stopping = context.stopping
+        result = runner.run(row)
+        outcome, written = (result, False) if isinstance(result, UnitOutcome) else (result.outcome, result.written)
+        return Done(msgspec.json.encode(ChildAnswer(outcome, written, runner.fatal.is_set())).decode())
+
+    # A child process imports the module of the kind's function.
+    attempt.__module__, attempt.__qualname__ = function.function.__module__, function.function.__qualname__
+    options = KindOptions(executor=ExecutorName.PROCESS, memory=function.options.kind.memory, timeout=None)
+    return Kind(f"unit:{function.options.name}", attempt, options)
+
+
+def _thread_runner(
+    store: Store, bound: BoundFunction, opened: BatchRun, *, retries: int, timeout_s: float | None
+) -> UnitRunner:
+    function = bound.function
+    return UnitRunner(
+        batch=opened.batch,
+        function=function.caller(bound.arguments),
+        key_function=function.key_caller(bound.arguments),
+        decode=function.decoder(),
+        retries=retries,
+        curve=function.options.kind.retry,
+        timeout_s=timeout_s,
+        verify=function.required_verifier(),
+        transaction=lambda outcome: store.batches.unit_transaction(opened, outcome),
     )

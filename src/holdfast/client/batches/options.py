@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from msgspec import Struct
 
-from holdfast.client.jobs import kind_options
-from holdfast.domain.batches.batch import DEFAULT_SHARDS, FailureLimits
+from holdfast.client.jobs.registry import retry_curve
+from holdfast.domain.batches.breaker import FailureLimits
+from holdfast.domain.batches.sharding import DEFAULT_SHARDS
+from holdfast.domain.durations import Duration, as_duration
 from holdfast.domain.jobs.kind_options import ExecutorName, KindOptions
 from holdfast.domain.jobs.new_job import Actor
 from holdfast.domain.jobs.verdict import Curve
@@ -26,7 +28,7 @@ UNIT_KIND_OPTIONS = KindOptions(retry=UNIT_CURVE, timeout=None, executor=Executo
 class UnitOptions(Struct, frozen=True, kw_only=True):
     """The options of a unit function; *kind* holds those that it shares with handlers of jobs."""
 
-    name: str
+    name: str = ""
     kind: KindOptions = UNIT_KIND_OPTIONS
     retries: int = 0
     max_failures: int = 5
@@ -35,6 +37,8 @@ class UnitOptions(Struct, frozen=True, kw_only=True):
     rate: float | None = None
     conflicts: tuple[str, ...] = ()
     operational: tuple[str, ...] = ()
+    #: Lists all keys, for ``--all``.
+    keys: Callable[[], Iterable[Any]] | None = None
 
     def __post_init__(self) -> None:
         if self.on_lost not in ("retry", "hold", "verify"):
@@ -50,28 +54,51 @@ class UnitOptions(Struct, frozen=True, kw_only=True):
         return None if self.kind.timeout is None else self.kind.timeout.total_seconds()
 
 
-def unit_kind_options(
+class UnitArguments(TypedDict, total=False):
+    """The options of :meth:`holdfast.BatchRegistry.unit`, which explains them."""
+
+    retries: int
+    retry: Curve | Sequence[Duration] | None
+    timeout: Duration | None
+    executor: str
+    memory: int | str | None
+    max_failures: int
+    on_lost: str
+    rate: float | None
+    queue: str
+    lease: Duration
+    conflicts: Sequence[str]
+    version: str | None
+    operational: Sequence[str]
+    keys: Callable[[], Iterable[Any]] | None
+
+
+def unit_options(
     *,
-    queue: str,
-    retry: Curve | Sequence[Duration] | None,
-    timeout: Duration | None,
-    lease: Duration,
-    version: str | None,
-    executor: str,
-    memory: int | str | None,
-) -> KindOptions:
-    """The options of a unit function that it shares with handlers of jobs."""
+    queue: str = "default",
+    retry: Curve | Sequence[Duration] | None = None,
+    timeout: Duration | None = None,
+    lease: Duration = "60s",
+    version: str | None = None,
+    executor: str = "thread",
+    memory: int | str | None = None,
+    conflicts: Sequence[str] = (),
+    operational: Sequence[str] = (),
+    **options: Any,
+) -> UnitOptions:
+    """Convert the arguments of a decorator; :class:`UnitOptions` takes the other *options* as they are."""
     if executor not in (ExecutorName.THREAD, ExecutorName.PROCESS):
         raise InvalidKind(f"executor is 'thread' or 'process', not {executor!r}")
-    return KindOptions(
+    kind = KindOptions(
         queue=queue,
-        retry=kind_options.curve(retry, UNIT_CURVE),
+        retry=retry_curve(retry, UNIT_CURVE),
         timeout=None if timeout is None else as_duration(timeout),
         lease=as_duration(lease),
         version=version,
         executor=ExecutorName(executor),
         memory=None if memory is None else as_bytes(memory),
     )
+    return UnitOptions(kind=kind, conflicts=tuple(conflicts), operational=tuple(operational), **options)
 
 
 class Selection(Struct, frozen=True, kw_only=True):
@@ -100,11 +127,7 @@ class RunLimits(Struct, frozen=True, kw_only=True):
         )
 
     def units_per_second(self, defaults: UnitOptions) -> float | None:
-        """The rate at which units may begin.
-
-        Raises:
-            InvalidInput: It is not a positive number.
-        """
+        """The rate at which units may begin."""
         rate = defaults.rate if self.rate is None else self.rate
         if rate is not None and not (isinstance(rate, int | float) and rate > 0):
             raise InvalidInput(f"a rate is a number of units in a second, above 0, not {rate!r}")
@@ -152,11 +175,7 @@ class RunOptions(Struct, frozen=True, kw_only=True):
 
 
 def run_options(**options: Any) -> RunOptions:
-    """Group the flat keywords of :meth:`holdfast.Holdfast.run`.
-
-    Raises:
-        TypeError: A keyword is unknown.
-    """
+    """Group the flat keywords of :meth:`holdfast.Holdfast.run`; an unknown one is a TypeError."""
 
     def group(struct: type[Struct]) -> Any:
         return struct(**{name: options.pop(name) for name in struct.__struct_fields__ if name in options})

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack
+
+from msgspec import structs
 
 from holdfast.client.jobs.registry import KindRegistry
 from holdfast.domain.jobs.kind import Kind
-from holdfast.domain.jobs.verdict import Curve
 from holdfast.domain.names import checked_name
 from holdfast.domain.quantities import Duration
 from holdfast.errors import InvalidKind
@@ -15,8 +16,8 @@ from holdfast.errors import InvalidKind
 if TYPE_CHECKING:
     from holdfast.client.batches.function import BoundFunction, UnitFunction
     from holdfast.client.batches.inbox import Inbox
-    from holdfast.client.batches.options import UnitOptions
-    from holdfast.client.batches.result import BatchResult
+    from holdfast.client.batches.options import UnitArguments
+    from holdfast.client.batches.report import BatchResult
     from holdfast.client.batches.session import BatchSession
     from holdfast.domain.batches.batch import Batch
 
@@ -37,36 +38,22 @@ class BatchRegistry:
         self._units: dict[str, UnitFunction[..., Any]] = {}
 
     def unit(
-        self,
-        name: str | None = None,
-        *,
-        retries: int = 0,
-        retry: Curve | Sequence[Duration] | None = None,
-        timeout: Duration | None = None,
-        executor: str = "thread",
-        memory: int | str | None = None,
-        max_failures: int = 5,
-        on_lost: str = "retry",
-        rate: float | None = None,
-        queue: str = "default",
-        lease: Duration = "60s",
-        conflicts: Sequence[str] = (),
-        version: str | None = None,
-        operational: Sequence[str] = (),
-        keys: Callable[[], Iterable[Any]] | None = None,
+        self, name: str | None = None, **options: Unpack[UnitArguments]
     ) -> Callable[[Callable[P, R]], UnitFunction[P, R]]:
         """Register a function as the unit of batches; its first parameter is the key of the unit.
 
         - *name* defaults to the name of the function.
-        - *retries* is the number of retries within a run, with the delays of *retry*.
-        - *timeout* limits each attempt.
-        - *executor* is ``thread``, or ``process`` to run units in child processes. A child is killed when its unit
-          exceeds *timeout* or takes more than *memory* (``"512M"``).
-        - *max_failures* in a row stop a run.
-        - *on_lost* decides what happens to units that were in flight when a run died: ``retry`` runs them again,
+        - *retries* is the number of retries within a run (0), with the delays of *retry*.
+        - *timeout* limits each attempt; the default is no limit.
+        - *executor* is ``thread`` (the default), or ``process`` to run units in child processes. A child is killed when
+          its unit exceeds *timeout* or takes more than *memory* (``"512M"``).
+        - *max_failures* in a row stop a run (5).
+        - *on_lost* decides what happens to units that were in flight when a run died: ``retry`` (the default) runs
+          them again,
           ``hold`` leaves them in doubt for a person, ``verify`` runs those again that the verifier does not confirm.
         - *rate* is the highest number of units that begin in a second.
-        - *queue* is where shards wait for workers; *lease* is how long a silent worker keeps a shard.
+        - *queue* is where shards wait for workers (``default``); *lease* is how long a silent worker keeps a shard
+          (60 s).
         - *conflicts* names services that write the same data and must not run: ``pid:PATH``, ``systemd:NAME``,
           ``pm2:NAME`` or ``worker:QUEUE``.
         - *version* names the code: a run refuses to go on with another version.
@@ -76,45 +63,28 @@ class BatchRegistry:
         Raises:
             InvalidKind: The name is taken, or an option is invalid.
         """
-        from holdfast.client.batches.options import UnitOptions, unit_kind_options
-
-        kind = unit_kind_options(
-            queue=queue, retry=retry, timeout=timeout, lease=lease, version=version, executor=executor, memory=memory
-        )
-        return lambda function: self._add(
-            function,
-            UnitOptions(
-                name=checked_name(name or function.__name__, label="the name"),
-                kind=kind,
-                retries=retries,
-                max_failures=max_failures,
-                on_lost=on_lost,
-                rate=rate,
-                conflicts=tuple(conflicts),
-                operational=tuple(operational),
-            ),
-            keys,
-        )
-
-    def _add(
-        self, function: Callable[P, R], options: UnitOptions, keys: Callable[[], Iterable[Any]] | None
-    ) -> UnitFunction[P, R]:
         from holdfast.client.batches.function import UnitFunction
+        from holdfast.client.batches.options import unit_options
 
-        unit = UnitFunction(function, options, store=self._registry.store, keys=keys)
-        with self._registry.lock:
-            if options.name in self._units:
-                raise InvalidKind(
-                    f"the unit {options.name!r} is registered already", hint="Give one of the two another name."
-                )
-            self._units[options.name] = unit
-        return unit
+        checked = unit_options(**options)
+
+        def register(function: Callable[P, R]) -> UnitFunction[P, R]:
+            named = structs.replace(checked, name=checked_name(name or function.__name__, label="the name"))
+            unit = UnitFunction(function, named, store=self._registry.store)
+            with self._registry.lock:
+                if named.name in self._units:
+                    hint = "Give one of the two another name."
+                    raise InvalidKind(f"the unit {named.name!r} is registered already", hint=hint)
+                self._units[named.name] = unit
+            return unit
+
+        return register
 
     def kinds(self) -> dict[str, Kind]:
         """The kinds that run units: shards on workers, and units in child processes."""
         if not self._units:
             return {}
-        from holdfast.client.batches.shard import kinds_of
+        from holdfast.client.batches.remote import kinds_of
 
         return {kind.name: kind for unit in self._units.values() for kind in kinds_of(unit)}
 

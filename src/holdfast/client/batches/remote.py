@@ -1,9 +1,9 @@
-"""Runs of batches on the workers."""
+"""Runs of batches on the workers: submitted, watched, done in shards."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
@@ -12,29 +12,33 @@ import msgspec
 
 from holdfast.client.batches.batch_claim import abandon_batch, open_batch
 from holdfast.client.batches.dry_run import dry_run
-from holdfast.client.batches.function import BoundFunction
-from holdfast.client.batches.local import STOPPING, run_batch, signal_handlers
+from holdfast.client.batches.function import BoundFunction, UnitFunction
+from holdfast.client.batches.local import STOPPING, run_batch, signal_handlers, unit_kind, unit_runner
 from holdfast.client.batches.options import RunOptions
-from holdfast.client.batches.report import RunReport
-from holdfast.client.batches.result import BatchResult, begin_or_report
-from holdfast.domain.batches.batch import (
-    MAX_SHARDS,
-    AbortedBy,
-    Batch,
-    BatchId,
-    BatchState,
-    Sharding,
-    shard_kind,
-    sharding_of,
-)
-from holdfast.domain.batches.unit import Counters, UnitRow, UnitState
+from holdfast.client.batches.report import BatchResult, RunReport, begin_or_report
+from holdfast.domain.batches.batch import AbortedBy, Batch, BatchId, BatchState, summarise
+from holdfast.domain.batches.sharding import MAX_SHARDS, Sharding, shard_kind, sharding_of
+from holdfast.domain.batches.unit import UnitOutcome, UnitRow, UnitState
+from holdfast.domain.durations import as_duration
+from holdfast.domain.jobs.context import Context
+from holdfast.domain.jobs.handler_exceptions import Cancelled, Release
+from holdfast.domain.jobs.job import State
+from holdfast.domain.jobs.kind import Kind
+from holdfast.domain.jobs.kind_options import KindOptions
+from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.jobs.verdict import Done
 from holdfast.domain.names import checked_name
-from holdfast.domain.quantities import as_duration, checked_number
-from holdfast.errors import BatchHeld, InvalidInput
+from holdfast.domain.sizes import checked_number
+from holdfast.errors import BatchHeld, InvalidInput, LeaseLost
 from holdfast.output.printer import Format, Output
 from holdfast.store import Store
-from holdfast.worker.batches.source import numbered
+from holdfast.store.batches.runs import BatchRun
+from holdfast.worker import clock
+from holdfast.worker.batches.conflicts import this_process
+from holdfast.worker.batches.driver import Driver, RunPlan
+from holdfast.worker.batches.source import PendingUnits, numbered
+from holdfast.worker.context import RunContext
+from holdfast.worker.service import ServiceThread, TickResult
 
 #: Units that one transaction writes to the ledger.
 PLAN_CHUNK = 1000
@@ -44,10 +48,8 @@ POLL_INTERVAL_S = 0.2
 
 def run_anywhere(store: Store, bound: BoundFunction, keys: Iterable[Any], options: RunOptions) -> BatchResult:
     """Run a batch at its placement: in this process or on the workers; or do a dry run."""
-    if options.dry_run or options.once:
-        result = dry_run(store, bound, keys, options)
-        if result is not None:
-            return result
+    if (options.dry_run or options.once) and (result := dry_run(store, bound, keys, options)) is not None:
+        return result
     match options.placement.where:
         case "here":
             return run_batch(store, bound, keys, options)
@@ -108,8 +110,8 @@ def watch(store: Store, batch: Batch, output: Output, *, every: int = 10) -> Bat
         while (batch := store.batches.get(batch.id)).state is BatchState.RUNNING:
             counters = store.batches.counters(batch.id)
             report.progress(counters.over + counters.in_inbox, counters.failed)
-            if _only_results_wait(batch, counters):
-                break
+            if counters.in_inbox and batch.total is not None and counters.over + counters.in_inbox >= batch.total:
+                break  # no unit is left to run; only results wait for their consumers
             if stop_requested.wait(POLL_INTERVAL_S):
                 stop_requested.clear()
                 store.batches.abort(batch.id, AbortedBy.SIGNAL)
@@ -122,13 +124,7 @@ def watch(store: Store, batch: Batch, output: Output, *, every: int = 10) -> Bat
     return result
 
 
-def _only_results_wait(batch: Batch, counters: Counters) -> bool:
-    """Whether no unit is left to run, and only results wait for their consumers."""
-    return batch.total is not None and counters.in_inbox > 0 and counters.over + counters.in_inbox >= batch.total
-
-
 def _finished_units(store: Store, batch: Batch) -> Iterator[list[UnitRow]]:
-    """The units that this run finished, in pages by key."""
     after = ""
     while page := store.batches.units(batch.id, after=after):
         after = page[-1].key
@@ -154,3 +150,104 @@ def _sharding(bound: BoundFunction, options: RunOptions) -> Sharding:
         until=None if deadline is None else datetime.now(UTC) + as_duration(deadline),
         rate=options.limits.units_per_second(function),
     )
+
+
+#: A shard runs at least this long before it makes room for other jobs that are ready.
+SLICE_S = 10.0
+#: Pause between two checks for other ready jobs, once the slice is used up.
+READY_CHECK_INTERVAL_S = 1.0
+#: Pause between two checks for a stop of the worker and for the deadline.
+WATCH_INTERVAL_S = 0.2
+
+
+def kinds_of(function: UnitFunction[..., Any]) -> list[Kind]:
+    """The kinds that workers and child processes need for the units of a function."""
+
+    def shard(batch: int, number: int, context: Context) -> None:  # noqa: ARG001 - the number makes its key unique
+        assert function.store is not None
+        assert isinstance(context, RunContext)
+        _Shard(function.store(), function, context).work(BatchId(batch))
+
+    kind = function.options.kind
+    options = KindOptions(queue=kind.queue, lease=kind.lease, max_attempts=None, max_crashes=None, timeout=None)
+    shards = Kind(shard_kind(function.options.name), shard, options)
+    return [shards, unit_kind(function)] if function.options.in_process else [shards]
+
+
+class _Shard:
+    """One run of a shard. It takes units until none is left, until it is stopped, or until other jobs are ready."""
+
+    def __init__(self, store: Store, function: UnitFunction[..., Any], context: RunContext) -> None:
+        self._store = store
+        self._function = function
+        self._context = context
+
+    def work(self, batch_id: BatchId) -> None:
+        opened = self._store.batches.join(batch_id, self._context.lease, owner=this_process().encode())
+        sharding = None if opened is None else sharding_of(opened.batch)
+        if opened is None or sharding is None:
+            return
+        arguments = self._function.convert_arguments(msgspec.json.decode(opened.batch.arguments))
+        runner = unit_runner(self._store, BoundFunction(self._function, arguments), opened)
+        self._context.on_renewal(runner.renewed)
+        source = PendingUnits(sharding.shards)
+        plan = RunPlan(
+            limits=sharding.limits,
+            in_doubt_if_lost=sharding.in_doubt_if_lost,
+            rate=None if sharding.rate is None else sharding.rate / sharding.shards,
+        )
+        driver = Driver(self._store, opened, runner, plan, source, on_written=self._on_written)
+        watch = ServiceThread(_ShardWatch(self._store, driver, self._context, sharding), on_tick=lambda *_: None)
+        watch.start()
+        try:
+            aborted_by = driver.run() if self._function.hooks.begin(opened.batch) else AbortedBy.FATAL
+        finally:
+            watch.stop(timeout=1)
+        self._leave(opened, aborted_by, made_room=driver.stopped_taking)
+
+    def _on_written(self, outcomes: Sequence[UnitOutcome]) -> None:
+        self._context.counts.units_finished(self._function.options.name, outcomes)
+        self._function.hooks.units(outcomes)
+
+    def _leave(self, opened: BatchRun, aborted_by: AbortedBy | None, *, made_room: bool) -> None:
+        if aborted_by is AbortedBy.LEASE_LOST:
+            raise LeaseLost.of(opened.lease.job_id, opened.lease.token)
+        batch = self._store.batches.leave(opened, aborted_by)
+        if batch.state is not BatchState.RUNNING:
+            self._context.counts.batches[batch.state] += 1
+            counters = self._store.batches.counters(batch.id)
+            self._function.hooks.end(summarise(counters, batch.total or 0, batch.aborted_by))
+        elif self._context.stopping.is_set():
+            raise Cancelled
+        elif made_room:
+            raise Release
+
+
+class _ShardWatch:
+    """Stops a shard on a stop of its worker and at its deadline, and lets it make room for other ready jobs."""
+
+    name = "minder"
+
+    def __init__(self, store: Store, driver: Driver, context: RunContext, sharding: Sharding) -> None:
+        self.wake = threading.Event()
+        self._store = store
+        self._driver = driver
+        self._context = context
+        self._sharding = sharding
+        self._next_ready_check = clock.now() + SLICE_S
+
+    def tick(self) -> TickResult:
+        if self._context.stopping.is_set():
+            self._driver.stop(None)
+        elif self._context.leaving.is_set() or self._others_are_ready():
+            self._driver.stop_taking()
+        elif self._sharding.until is not None and datetime.now(UTC) >= self._sharding.until:
+            self._driver.stop(AbortedBy.DEADLINE)
+        return TickResult(WATCH_INTERVAL_S)
+
+    def _others_are_ready(self) -> bool:
+        if clock.now() < self._next_ready_check:
+            return False
+        self._next_ready_check = clock.now() + READY_CHECK_INTERVAL_S
+        ready = Selector(queues=(self._sharding.queue,), states=(State.READY,))
+        return self._store.views.count(ready, cap=1).count > 0

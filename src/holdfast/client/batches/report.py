@@ -1,25 +1,65 @@
-"""Reports of runs: progress for people, lines for programs, and a summary."""
+"""Reports of runs: the result for callers, progress for people, lines for programs."""
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, NoReturn, Self, TypeVar
 
 import msgspec
 from msgspec import Struct
 
-from holdfast.domain.batches.batch import AbortedBy, Batch, Summary
+from holdfast.domain.batches.batch import AbortedBy, Batch, Summary, exit_code, summarise
+from holdfast.domain.batches.counters import Counters
 from holdfast.domain.batches.unit import UnitOutcome, UnitRow, UnitState
-from holdfast.domain.quantities import format_rate, format_short_duration
+from holdfast.domain.durations import format_short_duration
+from holdfast.domain.sizes import format_rate
+from holdfast.errors import BatchHeld, BatchPaused, Drift, HoldfastError, ServiceRunning
 from holdfast.errors.table import BATCH_ENDS
-from holdfast.output.envelope import Failure
-from holdfast.output.printer import Format, Output, ProgressCallback, has_bar, progress
-from holdfast.worker.batches.owner import command_line
+from holdfast.output.envelope import Failure, failure_of
+from holdfast.output.printer import Format, Output
+from holdfast.output.progress import ProgressCallback, has_bar, progress
+from holdfast.worker.batches.conflicts import command_line
 
-if TYPE_CHECKING:
-    from holdfast.client.batches.result import BatchResult
+T = TypeVar("T")
+
+
+class BatchResult(Struct, frozen=True):
+    """The result of a run: the batch, its counts, and the exit code.
+
+    *error* is set when the run did not begin: another run is alive, a person has paused the batch, a conflicting
+    service is running, or the version or an input has drifted. *batch* and *summary* are None then.
+    """
+
+    batch: Batch | None
+    summary: Summary | None
+    exit_code: int
+    error: HoldfastError | None = None
+
+    @classmethod
+    def after(cls, batch: Batch, counters: Counters, aborted_by: AbortedBy | None) -> Self:
+        """The result of a run that is finished."""
+        return cls(batch, summarise(counters, batch.total or 0, aborted_by), exit_code(counters, aborted_by))
+
+    def check(self) -> None:
+        """Raise the error that kept the run from beginning, if there was one."""
+        if self.error is not None:
+            raise self.error
+
+    def exit(self) -> NoReturn:
+        """End the process with the exit code of the run."""
+        sys.exit(self.exit_code)
+
+
+def begin_or_report(begin: Callable[[], T], output: Output) -> T | BatchResult:
+    """Call *begin*; an error that keeps a run from beginning is printed, and becomes its result."""
+    try:
+        return begin()
+    except (BatchHeld, ServiceRunning, BatchPaused, Drift) as error:
+        output.error(failure_of(error))
+        return BatchResult(None, None, error.exit_code, error)
 
 
 class RunAnswer(Struct, frozen=True):
@@ -78,8 +118,7 @@ class RunReport:
     def __enter__(self) -> Self:
         self._note_begin()
         if has_bar(self._output):
-            title = f"batch {self._batch.id}"
-            self._bar = self._stack.enter_context(progress(self._output, title, self._total))
+            self._bar = self._stack.enter_context(progress(self._output, f"batch {self._batch.id}", self._total))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -90,12 +129,11 @@ class RunReport:
         batch = self._batch
         known = "" if batch.name is None else f" {batch.name!r}"
         head = f"batch {batch.id}{known}, generation {batch.generation}: {batch.kind} over {batch.source}"
-        if self._created and batch.generation > 1:
-            self.note(f"{head}; the last generation has ended, this is a new one")
-        elif self._created:
-            self.note(head)
-        else:
-            self.note(f"{head}; going on, run {batch.run_number}")
+        if not self._created:
+            head += f"; going on, run {batch.run_number}"
+        elif batch.generation > 1:
+            head += "; the last generation has ended, this is a new one"
+        self.note(head)
         if self._edited:
             self.note("warning: the function was edited since the last run of this batch")
 
@@ -125,10 +163,7 @@ class RunReport:
 
     def _progress_line(self) -> str:
         rate = max(1e-6, self._finished - self._before) / max(1e-6, time.monotonic() - self._began)
-        words = [
-            f"{self._finished:,}" + (f" of {self._total:,}" if self._total else "") + " units",
-            format_rate(rate),
-        ]
+        words = [f"{self._finished:,}" + (f" of {self._total:,}" if self._total else "") + " units", format_rate(rate)]
         if self._failed:
             words.append(f"{self._failed:,} failed")
         if self._total and self._total > self._finished:
@@ -144,9 +179,8 @@ class RunReport:
             self._output.value(answer, lambda: [_summary_line(batch, summary)], ndjson_summary=True)
             return
         end = BATCH_ENDS[exit_code]
-        message = end.meaning
-        if summary.aborted_by is AbortedBy.FATAL:
-            message = "a unit said that it makes no sense to go on, or the run could not begin"
+        fatal = "a unit said that it makes no sense to go on, or the run could not begin"
+        message = fatal if summary.aborted_by is AbortedBy.FATAL else end.meaning
         failure = Failure(
             code=end.code,
             message=f"{message}: {_summary_line(batch, summary)}",

@@ -13,8 +13,9 @@ import msgspec
 from holdfast.client.batches.function import BoundFunction
 from holdfast.client.batches.local import LocalRun, signal_handlers
 from holdfast.client.batches.options import RunOptions
-from holdfast.client.batches.result import BatchResult
-from holdfast.domain.batches.batch import AbortedBy, Breaker, Summary
+from holdfast.client.batches.report import BatchResult
+from holdfast.domain.batches.batch import AbortedBy, Summary
+from holdfast.domain.batches.breaker import Breaker
 from holdfast.domain.batches.unit import UnitKey, UnitOutcome, UnitRow, UnitState, unit_key
 from holdfast.domain.jobs.context import AlreadyFinished, Cancelled, Fatal, Skip
 from holdfast.domain.jobs.verdict import Done
@@ -23,8 +24,7 @@ from holdfast.store.batches.in_flight import UnitInFlight
 from holdfast.store.batches.ledger import NextUnits
 from holdfast.worker import clock
 from holdfast.worker.batches.driver import FLUSH_INTERVAL_S
-from holdfast.worker.batches.outcomes import OutcomeBuffer
-from holdfast.worker.batches.threads import MAX_UNWRITTEN
+from holdfast.worker.batches.threads import MAX_UNWRITTEN, OutcomeBuffer
 from holdfast.worker.batches.unit import Unit
 from holdfast.worker.handler import describe_error
 

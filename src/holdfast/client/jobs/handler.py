@@ -9,7 +9,6 @@ from typing import Any, Generic, ParamSpec, TypeVar
 
 import msgspec
 
-from holdfast.client.jobs.connections import driver_connection, driver_connection_async
 from holdfast.client.jobs.job_ref import JobRef
 from holdfast.client.jobs.registry import KindRegistry
 from holdfast.domain.jobs.dependencies import After
@@ -79,25 +78,24 @@ class Enqueuer:
         Raises:
             InvalidInput: An option has an invalid value.
         """
-        return Enqueuer(
-            self._registry,
-            self.kind,
-            EnqueueOptions(
-                queue=queue,
-                priority=priority,
-                delay=None if delay is None else as_duration(delay),
-                run_at=run_at,
-                label=label,
-                tags=(tags,) if isinstance(tags, str) else tuple(tags),
-                key=key,
-                key_for=key_for if key_for is None or key_for == "ever" else as_duration(key_for),
-                on_conflict=_on_conflict(on_conflict),
-                after=_after(after),
-                hold=hold,
-                actor=actor or Actor.CLIENT,
-                connection=connection,
-            ),
+        if on_conflict not in tuple(OnConflict):
+            raise InvalidInput(f"on_conflict is 'skip', 'replace' or 'raise', not {on_conflict!r}")
+        options = EnqueueOptions(
+            queue=queue,
+            priority=priority,
+            delay=None if delay is None else as_duration(delay),
+            run_at=run_at,
+            label=label,
+            tags=(tags,) if isinstance(tags, str) else tuple(tags),
+            key=key,
+            key_for=key_for if key_for is None or key_for == "ever" else as_duration(key_for),
+            on_conflict=OnConflict(on_conflict),
+            after=_after(after),
+            hold=hold,
+            actor=actor or Actor.CLIENT,
+            connection=connection,
         )
+        return Enqueuer(self._registry, self.kind, options)
 
     def enqueue(self, *args: Any, **kwargs: Any) -> JobRef:
         """Enqueue one job; the arguments are those of a call of the handler.
@@ -110,15 +108,15 @@ class Enqueuer:
             request = self.request(payload, trace)
             if self._options.connection is None:
                 return self._ref(self._registry.store().jobs.enqueue(request))
-            return self._refs(self._enqueue_on([request]))[0]
+            return self._ref(self._enqueue_on([request])[0])
 
     def enqueue_many(self, payloads: Sequence[Mapping[str, Any]]) -> list[JobRef]:
         """Enqueue one job per payload, all in one transaction."""
         with enqueue_span(self.kind.name) as trace:
             requests = [self.request(payload, trace) for payload in payloads]
             if self._options.connection is None:
-                return self._refs(self._registry.store().jobs.enqueue_many(requests))
-            return self._refs(self._enqueue_on(requests))
+                return list(map(self._ref, self._registry.store().jobs.enqueue_many(requests)))
+            return list(map(self._ref, self._enqueue_on(requests)))
 
     async def aenqueue(self, *args: Any, **kwargs: Any) -> JobRef:
         """:meth:`enqueue` for async callers."""
@@ -135,7 +133,7 @@ class Enqueuer:
         with enqueue_span(self.kind.name) as trace:
             requests = [self.request(payload, trace) for payload in payloads]
             await store.kinds.apublish_on(connection, self._registry.unpublished())
-            return self._refs(await store.jobs.aenqueue_on(connection, requests))
+            return list(map(self._ref, await store.jobs.aenqueue_on(connection, requests)))
 
     def _enqueue_on(self, requests: list[NewJob]) -> list[Enqueued]:
         connection = driver_connection(self._options.connection)
@@ -169,7 +167,6 @@ class Enqueuer:
         )
 
     def _unique(self, own_key: str | None) -> Unique | None:
-        """The key from the options, or else the key that the payload forms."""
         options, defaults = self._options, self.kind.options
         key = own_key if options.key is None else options.key
         if key is None:
@@ -186,9 +183,6 @@ class Enqueuer:
         return JobRef(
             answer.id, views=lambda: self._registry.store().views, created=answer.created, replaced=answer.replaced
         )
-
-    def _refs(self, answers: list[Enqueued]) -> list[JobRef]:
-        return [self._ref(answer) for answer in answers]
 
 
 class Handler(Generic[P, R]):
@@ -211,13 +205,6 @@ class Handler(Generic[P, R]):
         return self._function(*args, **kwargs)
 
 
-def _on_conflict(value: str) -> OnConflict:
-    try:
-        return OnConflict(value)
-    except ValueError:
-        raise InvalidInput(f"on_conflict is 'skip', 'replace' or 'raise', not {value!r}") from None
-
-
 def _after(after: After | JobRef | int | Sequence[JobRef | int] | None) -> After | None:
     if after is None or isinstance(after, After):
         return after
@@ -233,3 +220,40 @@ def _tags(tags: tuple[str, ...]) -> str | None:
     if not all(isinstance(tag, str) for tag in tags):
         raise InvalidInput(f"tags are texts, not {tags!r}")
     return to_json([checked_name(tag, label="a tag") for tag in tags], label="the tags").decode()
+
+
+def driver_connection(connection: Any) -> Any:
+    """The sqlite3 or psycopg connection behind *connection*."""
+    if _is_async(connection):
+        raise InvalidInput("this is an async connection", hint="Use await handler.aenqueue(...).")
+    if _is_session(connection):
+        connection = connection.connection()
+    if not hasattr(connection, "exec_driver_sql"):
+        return connection
+    # SQLAlchemy begins lazily: without a transaction of its own it would commit nothing.
+    if not connection.in_transaction():
+        connection.begin()
+    return connection.connection.driver_connection
+
+
+async def driver_connection_async(connection: Any) -> Any:
+    """The same, also for async connections and sessions of SQLAlchemy."""
+    if not _is_async(connection):
+        return driver_connection(connection)
+    if _is_session(connection):
+        connection = await connection.connection()
+    if not hasattr(connection, "get_raw_connection"):
+        return connection
+    if not connection.in_transaction():
+        await connection.begin()
+    raw = await connection.get_raw_connection()
+    return raw.driver_connection
+
+
+def _is_session(connection: Any) -> bool:
+    # The check is on the class: on an instance, SQLAlchemy would connect to the database.
+    return hasattr(type(connection), "add") and hasattr(type(connection), "flush")
+
+
+def _is_async(connection: Any) -> bool:
+    return type(connection).__name__.startswith("Async") or type(connection).__name__ == "async_scoped_session"

@@ -93,7 +93,7 @@ class JobRef:
         return self._wait_async(None).__await__()
 
     async def _wait_async(self, timeout: Duration | None) -> Job:  # noqa: ASYNC109
-        """Poll in short calls on a thread; the pauses occupy no thread and can be cancelled."""
+        # Short calls on a thread poll; the pauses occupy no thread and can be cancelled.
         import asyncio
 
         polls = _Polls(timeout)

@@ -1,14 +1,22 @@
-"""The kinds of an application, published to its store."""
+"""The kinds of an application: their options, their registry."""
 
 from __future__ import annotations
 
 import os
 import threading
 import weakref
+from collections.abc import Sequence
+from typing import Any
 
+from holdfast.domain.durations import Duration, as_duration
+from holdfast.domain.jobs.job import OnLost
 from holdfast.domain.jobs.json_values import MAX_PAYLOAD
 from holdfast.domain.jobs.kind import Kind, suggest_kind
-from holdfast.domain.jobs.kind_options import PublishedKind
+from holdfast.domain.jobs.kind_options import ExecutorName, KindOptions
+from holdfast.domain.jobs.published_kind import PublishedKind
+from holdfast.domain.jobs.retry import DEFAULT_CURVE, Curve, steps
+from holdfast.domain.jobs.unique_key import KeyScope
+from holdfast.domain.sizes import as_bytes
 from holdfast.errors import InvalidKind, UnknownKind
 from holdfast.settings import default_url
 from holdfast.store import Store
@@ -71,26 +79,17 @@ class KindRegistry:
         return [self.kinds[name].published() for name in sorted(self._unpublished)]
 
     def add(self, kind: Kind) -> Kind:
-        """Register a kind.
-
-        Raises:
-            InvalidKind: Its name is taken.
-        """
+        """Register a kind under a name that is free."""
         with self.lock:
             if kind.name in self.kinds:
-                raise InvalidKind(
-                    f"the kind {kind.name!r} is registered already", hint="Give one of the two another name."
-                )
+                hint = "Give one of the two another name."
+                raise InvalidKind(f"the kind {kind.name!r} is registered already", hint=hint)
             self.kinds[kind.name] = kind
             self._unpublished.add(kind.name)
         return kind
 
     def kind(self, name: str) -> Kind:
-        """A registered kind.
-
-        Raises:
-            UnknownKind: There is none of this name; the hint names the nearest.
-        """
+        """A registered kind; if there is none of this name, the hint of the error names the nearest."""
         known = self.kinds.get(name)
         if known is None:
             raise UnknownKind(f"this app has no kind {name!r}", hint=suggest_kind(name, list(self.kinds)), kind=name)
@@ -122,3 +121,47 @@ def _abandon_stores() -> None:
 
 
 os.register_at_fork(after_in_child=_abandon_stores)
+
+
+def retry_curve(retry: Curve | Sequence[Duration] | None, default: Curve = DEFAULT_CURVE) -> Curve:
+    """The delays between attempts; the last delay of a list repeats."""
+    if retry is None:
+        return default
+    if isinstance(retry, str):
+        raise InvalidKind("retry is a list of delays", hint=f"Write retry=[{retry!r}].")
+    return retry if isinstance(retry, Curve) else steps([as_duration(delay) for delay in retry])
+
+
+def handler_options(
+    *,
+    retry: Curve | Sequence[Duration] | None,
+    on_lost: str,
+    timeout: Duration | None,
+    lease: Duration,
+    unique_for: Duration | None,
+    executor: str | None,
+    memory: int | str | None,
+    secrets: Sequence[str],
+    **options: Any,
+) -> KindOptions:
+    """Convert the arguments of ``app.job``; :class:`KindOptions` takes the other *options* as they are."""
+    if on_lost not in tuple(OnLost):
+        raise InvalidKind(f"on_lost is 'retry', 'dead' or 'hold', not {on_lost!r}")
+    if executor not in (None, ExecutorName.THREAD, ExecutorName.ASYNC, ExecutorName.PROCESS):
+        raise InvalidKind(f"executor is 'thread', 'async' or 'process', not {executor!r}")
+    if isinstance(secrets, str):  # iterating it would yield its characters
+        raise InvalidKind("secrets is a list of names", hint=f"Write secrets=[{secrets!r}].")
+    period = None if unique_for is None or unique_for == "ever" else as_duration(unique_for)
+    unending = KeyScope.LIVE if unique_for is None else KeyScope.FOREVER
+    return KindOptions(
+        retry=retry_curve(retry),
+        on_lost=OnLost(on_lost),
+        timeout=None if timeout is None else as_duration(timeout),
+        lease=as_duration(lease),
+        unique_scope=unending if period is None else KeyScope.PERIOD,
+        unique_period=period,
+        executor=None if executor is None else ExecutorName(executor),
+        memory=None if memory is None else as_bytes(memory),
+        secrets=tuple(secrets),
+        **options,
+    )

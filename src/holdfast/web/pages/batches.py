@@ -17,7 +17,7 @@ from holdfast.domain.batches.unit import UnitState
 from holdfast.domain.jobs.job import ControlRequest
 from holdfast.web.pages.format import as_value
 from holdfast.web.request import Request
-from holdfast.worker.batches.owner import describe as describe_owner
+from holdfast.worker.batches.conflicts import describe_owner
 
 #: Batches on a page, units on a page, and failed units that are clustered.
 PAGE_SIZE, UNIT_PAGE_SIZE, MAX_CLUSTERED_UNITS = 30, 50, 1000

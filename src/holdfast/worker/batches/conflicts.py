@@ -1,15 +1,22 @@
-"""Conflicts: services that write the same data as a batch."""
+"""Conflicts of a run: other runs of its batch, services that write the same data."""
 
 from __future__ import annotations
 
+import os
+import shlex
 import shutil
+import socket
 import subprocess
+import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from holdfast.domain.quantities import format_short_duration
 from holdfast.errors import ConfigurationError, InvalidInput
@@ -24,10 +31,6 @@ def first_running(probes: Sequence[str], store: Store) -> str | None:
     """A description of the first service that is running, with its pid, its command and its age.
 
     Probes are ``pid:/run/mail.pid``, ``systemd:mail.service``, ``pm2:mail`` and ``worker:QUEUE``.
-
-    Raises:
-        InvalidInput: A probe has another form.
-        ConfigurationError: The service manager is missing, or does not answer.
     """
     for probe in probes:
         kind, colon, name = probe.partition(":")
@@ -75,10 +78,8 @@ def _pm2(name: str, _: Store) -> str | None:
 
 
 def _worker(name: str, store: Store) -> str | None:
-    for worker in map(worker_views, store.workers.list()):
-        if name in worker.queues:
-            return f"pid {worker.pid} on {worker.host}, since {worker.started_at:%Y-%m-%d %H:%M} UTC"
-    return None
+    workers = [worker for worker in map(worker_views, store.workers.list()) if name in worker.queues]
+    return next((f"pid {w.pid} on {w.host}, since {w.started_at:%Y-%m-%d %H:%M} UTC" for w in workers), None)
 
 
 _PROBES = {"pid": _pid_file, "systemd": _systemd, "pm2": _pm2, "worker": _worker}
@@ -89,13 +90,8 @@ def _output_of(argv: list[str]) -> str:
     if executable is None:
         raise ConfigurationError(f"{argv[0]} is not on this machine", hint="Name the service by a pid file: pid:PATH.")
     try:
-        finished = subprocess.run(  # noqa: S603 - a service manager on the user's PATH
-            [executable, *argv[1:]],
-            capture_output=True,
-            text=True,
-            timeout=PROBE_TIMEOUT_S,
-            check=False,
-            stdin=subprocess.DEVNULL,
+        finished = subprocess.run(  # noqa: S603, PLW1510 - a service manager on the user's PATH; checked below
+            [executable, *argv[1:]], capture_output=True, text=True, timeout=PROBE_TIMEOUT_S, stdin=subprocess.DEVNULL
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ConfigurationError(f"{argv[0]} does not answer: {error}") from None
@@ -105,7 +101,6 @@ def _output_of(argv: list[str]) -> str:
 
 
 def _process(pid: int) -> str | None:
-    """A description of a process, if it is alive."""
     import psutil
 
     try:
@@ -118,3 +113,73 @@ def _process(pid: int) -> str | None:
         return None
     except psutil.AccessDenied:
         return f"pid {pid}"
+
+
+class Owner(Struct, frozen=True):
+    """A process, identified so that other processes can check whether it is alive."""
+
+    host: str
+    pid: int
+    started: float
+    boot: str
+    namespace: str
+    command: str
+
+    @property
+    def here(self) -> bool:
+        """Whether its pid means the same in this process."""
+        return bool(self.boot) and (self.boot, self.namespace) == _pid_space()
+
+    def encode(self) -> str:
+        """The owner as the store keeps it."""
+        return msgspec.json.encode(self).decode()
+
+
+def this_process() -> Owner:
+    """This process as an owner."""
+    import psutil
+
+    return Owner(socket.gethostname(), os.getpid(), psutil.Process().create_time(), *_pid_space(), command_line())
+
+
+def command_line() -> str:
+    """The command line that started this process, quoted for a shell."""
+    return shlex.join([Path(sys.orig_argv[0]).name, *sys.orig_argv[1:]])
+
+
+def is_owner_dead(encoded: str) -> bool:
+    """Whether the owner is known to be gone. The owner on another host always counts as alive."""
+    import psutil
+
+    owner = _decode(encoded)
+    if owner is None or not owner.here:
+        return False
+    try:
+        process = psutil.Process(owner.pid)
+        return abs(process.create_time() - owner.started) > 1 or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def describe_owner(encoded: str) -> str:
+    """A description of the owner for people."""
+    owner = _decode(encoded)
+    return "another run" if owner is None else f"pid {owner.pid} on {owner.host} ({owner.command})"
+
+
+def _decode(encoded: str) -> Owner | None:
+    try:
+        return msgspec.json.decode(encoded, type=Owner)
+    except msgspec.MsgspecError:
+        return None
+
+
+@cache
+def _pid_space() -> tuple[str, str]:
+    """The boot and the namespace in which pids of this process are valid; empty where it is unknown."""
+    boot = namespace = ""
+    with suppress(OSError):
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    with suppress(OSError):
+        namespace = str(Path("/proc/self/ns/pid").readlink())
+    return boot, namespace

@@ -17,10 +17,9 @@ from holdfast.store.batches.in_flight import UnitInFlight
 from holdfast.store.batches.ledger import NextUnits
 from holdfast.store.batches.runs import BatchRun
 from holdfast.worker import clock
-from holdfast.worker.batches.outcomes import OutcomeBuffer, pending_again
 from holdfast.worker.batches.runner import UnitRunner
 from holdfast.worker.batches.source import Source
-from holdfast.worker.batches.threads import MAX_UNWRITTEN, UnitThreads
+from holdfast.worker.batches.threads import MAX_UNWRITTEN, OutcomeBuffer, UnitThreads, pending_again
 from holdfast.worker.service import TickResult
 
 #: The ledger is written at least this often; a flush also reads requests to stop.
@@ -83,8 +82,7 @@ class Driver:
 
         None means that the batch goes on elsewhere.
         """
-        if self._aborted_by is None:
-            self._aborted_by = reason
+        self._aborted_by = self._aborted_by or reason
         self._runner.stop()
         self._pool.wake.set()
 
@@ -119,8 +117,6 @@ class Driver:
             self._pool.close()
             self._runner.close()
 
-    # -- the loop --------------------------------------------------------------------------
-
     def _until_due(self) -> float:
         next_timeout = self._runner.timeouts.check() if self._runner.timeouts is not None else None
         flush = max(0.0, FLUSH_INTERVAL_S - (clock.now() - self._flushed_at))
@@ -129,8 +125,7 @@ class Driver:
     def _write_if_due(self) -> bool:
         self._collect()
         self._stop_if_due()
-        due = self._due()
-        if due:
+        if due := self._due():
             self._flush()
         return due
 
@@ -176,8 +171,6 @@ class Driver:
         if self._plan.limit is not None and self._taken >= self._plan.limit and not self._in_hand:
             self.stop(AbortedBy.LIMIT)
 
-    # -- outcomes --------------------------------------------------------------------------
-
     def _collect(self) -> None:
         for result in self._pool.take():
             self._suspect_in_hand = False
@@ -193,7 +186,6 @@ class Driver:
                 self._count(row, outcome, written=written)
 
     def _count(self, row: UnitRow, outcome: UnitOutcome, *, written: bool) -> None:
-        """Add an outcome that can change the breaker."""
         failed = outcome.state is UnitState.FAILED
         if failed and self._aborted_by in BREAKERS:
             outcome = pending_again(outcome, row)  # it failed like the others, after the stop
@@ -209,8 +201,6 @@ class Driver:
     def _tripped(self) -> AbortedBy | None:
         """The breaker that stopped this run: no other run may take the units that it releases."""
         return self._aborted_by if self._aborted_by in BREAKERS else None
-
-    # -- the ledger ------------------------------------------------------------------------
 
     def _flush(self) -> None:
         room = 0 if self._runner.stopping.is_set() else self._room()
@@ -230,10 +220,15 @@ class Driver:
         self._flushed_at = clock.now()
         if room > 0:
             self._source.advance(flushed, in_hand=len(self._in_hand))
-        self._begin(flushed.taken)
+        taken, self._taken = flushed.taken, self._taken + len(flushed.taken)
+        self._suspect_in_hand = len(taken) == 1 and taken[0].poison_suspect  # a suspect is never taken with others
+        self._in_hand.update({row.key: row for row in taken})
+        self._pool.add(taken)
         self._report(outcomes)
+        if flushed.stop in BREAKERS:  # the breaker of another run of this batch tripped
+            self._outcomes.release_streak()
         if flushed.stop is not None:
-            self._obey(flushed.stop)
+            self.stop(flushed.stop)
 
     def _candidates(self, room: int) -> Sequence[UnitInFlight] | None:
         """The next keys. An error of the input is raised after the units in flight are finished."""
@@ -243,18 +238,6 @@ class Driver:
             self._input_error = error
             self.stop(AbortedBy.FATAL)
             return None
-
-    def _obey(self, reason: AbortedBy) -> None:
-        """Stop on request of a person, or because the breaker of another run of this batch tripped."""
-        if reason in BREAKERS:
-            self._outcomes.release_streak()
-        self.stop(reason)
-
-    def _begin(self, taken: list[UnitRow]) -> None:
-        self._taken += len(taken)
-        self._suspect_in_hand = len(taken) == 1 and taken[0].poison_suspect  # a suspect is never taken with others
-        self._in_hand.update({row.key: row for row in taken})
-        self._pool.add(taken)
 
     def _write_rest(self) -> None:
         self._collect()
@@ -266,10 +249,8 @@ class Driver:
     def _report(self, outcomes: Sequence[UnitOutcome]) -> None:
         """Report finished units; those that a tripped breaker released are not finished."""
         if outcomes:
-            all_finished = self._aborted_by not in BREAKERS
-            self._on_written(
-                outcomes if all_finished else [each for each in outcomes if each.state is not UnitState.PENDING]
-            )
+            finished = [each for each in outcomes if each.state is not UnitState.PENDING] if self._tripped else outcomes
+            self._on_written(finished)
 
 
 class DriverHeartbeat:

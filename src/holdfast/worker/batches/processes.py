@@ -10,7 +10,6 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.domain.batches.unit import UnitOutcome, UnitRow, UnitState
-from holdfast.domain.jobs.job import Lease
 from holdfast.domain.jobs.kind import Kind
 from holdfast.domain.jobs.verdict import Curve, Done, Failed, Lost, Outcome, Released, Stopped, delay_after
 from holdfast.errors import InvalidInput
@@ -18,22 +17,13 @@ from holdfast.store.batches.runs import BatchRun
 from holdfast.store.jobs.leases import DEFAULT_LEASE
 from holdfast.worker import clock
 from holdfast.worker.active_runs import Run, StopReason
-from holdfast.worker.batches.limits import UnitTimeouts
-from holdfast.worker.batches.runner import UnitRunner
+from holdfast.worker.batches.runner import UnitRunner, UnitTimeouts
 from holdfast.worker.batches.unit import Perform, UnitResult
 from holdfast.worker.executors.children import ChildOptions, SupervisorClient
 from holdfast.worker.executors.processes import ProcessSlot, child_setup
 
 #: Time between the request to stop and the kill of a child that exceeded its timeout.
 KILL_GRACE_S = 5.0
-
-
-class ChildRequest(Struct, frozen=True):
-    """One attempt at one unit, as a child process receives it."""
-
-    opened: BatchRun
-    arguments: dict[str, Any]
-    row: UnitRow
 
 
 class ChildAnswer(Struct, frozen=True):
@@ -71,25 +61,10 @@ class ChildUnitRunner(UnitRunner):
     """Runs the units of one run in child processes."""
 
     def __init__(
-        self,
-        opened: BatchRun,
-        kind: Kind,
-        arguments: dict[str, Any],
-        *,
-        retries: int,
-        curve: Curve,
-        timeout_s: float | None,
+        self, opened: BatchRun, kind: Kind, arguments: dict[str, Any], *, retries: int, curve: Curve, timeout_s: float
     ) -> None:
-        super().__init__(
-            batch=opened.batch,
-            function=lambda _: None,
-            key_function=None,
-            decode=str,
-            retries=retries,
-            curve=curve,
-            transaction=lambda _: None,
-        )
-        self.timeouts: UnitTimeouts = UnitTimeouts(float("inf") if timeout_s is None else timeout_s)
+        super().__init__(batch=opened.batch, retries=retries, curve=curve)
+        self.timeouts: UnitTimeouts = UnitTimeouts(timeout_s)
         self._opened = opened
         self._kind = kind
         self._arguments = arguments
@@ -97,7 +72,7 @@ class ChildUnitRunner(UnitRunner):
         self._renewed_at = clock.now()
 
     def performer(self) -> tuple[Perform, Callable[[], None]]:
-        hello = child_setup({self._kind.name: self._kind}, worker=f"batch-{self.batch_id}")
+        hello = child_setup({self._kind.name: self._kind}, worker=f"batch-{self.batch.id}")
         child = ProcessSlot(self._supervised, hello, ChildOptions(), reporter=lambda _: _refuse)
         return lambda row: self._perform(child, row), child.close
 
@@ -110,21 +85,21 @@ class ChildUnitRunner(UnitRunner):
         self._supervised.close()
 
     def _perform(self, child: ProcessSlot, row: UnitRow) -> UnitResult:
-        """Try the unit in the child until it is finished."""
         tries = 0
         while True:
             result = self._attempt(child, row)
             outcome = result.outcome
             tries += 1
-            if outcome is None or outcome.state is not UnitState.FAILED or tries > self._retries:
-                return result
-            if self.fatal.is_set() or self.stopping.is_set():
+            is_final = outcome is None or outcome.state is not UnitState.FAILED or tries > self._retries
+            if outcome is None or is_final or self.fatal.is_set() or self.stopping.is_set():
                 return result
             row = msgspec.structs.replace(row, attempts=outcome.attempts, crashes=outcome.crashes)
             self.stopping.wait(delay_after(self._curve, tries, chance=random.random()).total_seconds())
 
     def _attempt(self, child: ProcessSlot, row: UnitRow) -> UnitResult:
-        run = Run(self._lease(row), self._kind, renewed_at=self._renewed_at, lease_duration=DEFAULT_LEASE)
+        payload = msgspec.json.encode({"opened": self._opened, "arguments": self._arguments, "row": row}).decode()
+        lease = msgspec.structs.replace(self._opened.lease, kind=self._kind.name, payload=payload)
+        run = Run(lease, self._kind, renewed_at=self._renewed_at, lease_duration=DEFAULT_LEASE)
         unit = _ChildUnit(run, self.timeouts.timeout_s)
         self.timeouts.begin(unit)
         if self.stopping.is_set():
@@ -135,13 +110,6 @@ class ChildUnitRunner(UnitRunner):
         finally:
             self.timeouts.end(unit)
         return self._result(outcome, row, clock.now() - began, late=unit.timed_out)
-
-    def _lease(self, row: UnitRow) -> Lease:
-        """The lease of the run, with the unit as its payload."""
-        request = ChildRequest(self._opened, self._arguments, row)
-        return msgspec.structs.replace(
-            self._opened.lease, kind=self._kind.name, payload=msgspec.json.encode(request).decode()
-        )
 
     def _result(self, outcome: Outcome, row: UnitRow, took_s: float, *, late: bool) -> UnitResult:
         match outcome:

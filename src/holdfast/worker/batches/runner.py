@@ -1,4 +1,4 @@
-"""The runner of units: attempts, retries and outcomes."""
+"""The runner of units: attempts, retries, limits, outcomes."""
 
 from __future__ import annotations
 
@@ -6,15 +6,84 @@ import random
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from holdfast.domain.batches.batch import Batch
 from holdfast.domain.batches.unit import UnitOutcome, UnitRow, UnitState
-from holdfast.domain.jobs.context import AlreadyFinished, Cancelled, Fatal, Skip
-from holdfast.domain.jobs.verdict import Curve, delay_after
-from holdfast.worker.batches.limits import UnitTimeouts
+from holdfast.domain.jobs.handler_exceptions import AlreadyFinished, Cancelled, Fatal, Skip
+from holdfast.domain.jobs.retry import Curve, delay_after
+from holdfast.worker import clock
 from holdfast.worker.batches.unit import Perform, Unit, UnitResult
 from holdfast.worker.handler import describe_error
+
+
+class TimedUnit(Protocol):
+    """A unit in flight that can be stopped."""
+
+    def stop(self) -> None: ...
+
+    def time_out(self) -> float | None:
+        """Stop the unit because its time is up. Returns the seconds after which to call this again, if at all."""
+        ...
+
+
+class UnitTimeouts:
+    """Stops units that take longer than *timeout_s* seconds."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self.timeout_s = timeout_s
+        self._lock = threading.Lock()
+        self._due: dict[TimedUnit, float] = {}
+
+    @property
+    def message(self) -> str:
+        """The error of a unit that timed out."""
+        return f"it took longer than its timeout of {self.timeout_s:g} s"
+
+    def begin(self, unit: TimedUnit) -> None:
+        with self._lock:
+            self._due[unit] = clock.now() + self.timeout_s
+
+    def end(self, unit: TimedUnit) -> None:
+        with self._lock:
+            self._due.pop(unit, None)
+
+    def check(self) -> float | None:
+        """Stop units whose time is up. Returns the seconds until the next one is due."""
+        with self._lock:
+            now = clock.now()
+            late = [unit for unit, due in self._due.items() if due <= now]
+            for unit in late:
+                del self._due[unit]
+                more = unit.time_out()
+                if more is not None:
+                    self._due[unit] = now + more
+            soonest = min(self._due.values(), default=None)
+        return None if soonest is None else max(0.0, soonest - now)
+
+    def each(self, call: Callable[[TimedUnit], None]) -> None:
+        """Call a function with every unit in flight."""
+        with self._lock:
+            in_flight = list(self._due)
+        for unit in in_flight:
+            call(unit)
+
+
+class Throttle:
+    """Lets at most *rate* units begin in a second."""
+
+    def __init__(self, rate: float) -> None:
+        self._interval_s = 1 / rate
+        self._lock = threading.Lock()
+        self._next = clock.now()
+
+    def wait(self, stopping: threading.Event) -> None:
+        """Wait until the next unit may begin, or until the run stops."""
+        with self._lock:
+            turn = max(self._next, clock.now())
+            self._next = turn + self._interval_s
+        stopping.wait(max(0.0, turn - clock.now()))
+
 
 #: The label of units that a verifier confirmed after a lost run.
 VERIFIED = "verified"
@@ -27,20 +96,17 @@ class UnitRunner:
         self,
         *,
         batch: Batch,
-        function: Callable[[Unit], Any],
-        key_function: Callable[[Any], Any] | None,
-        decode: Callable[[str], Any],
+        function: Callable[[Unit], Any] = lambda _: None,
+        key_function: Callable[[Any], Any] | None = None,
+        decode: Callable[[str], Any] = str,
         retries: int,
         curve: Curve,
         timeout_s: float | None = None,
         verify: Callable[[Any], bool] | None = None,
-        transaction: Callable[..., Any],
+        transaction: Callable[..., Any] = lambda _: None,
     ) -> None:
         self._verify = verify
-        self.batch_id = batch.id
-        self.kind = batch.kind
-        self.identity = batch.identity
-        self.generation = batch.generation
+        self.batch = batch
         self.stopping = threading.Event()
         self.timeouts = None if timeout_s is None else UnitTimeouts(timeout_s)
         self.transaction = transaction
@@ -95,8 +161,9 @@ class UnitRunner:
         except BaseException as error:  # noqa: BLE001 - SystemExit of a unit must not end the run
             return self._tried(Unit(self, row, key), began, error)
         took_s = time.monotonic() - began
-        if returned is None:
-            return _done(row, took_s)  # the common case creates no Unit
+        if returned is None and row.state is UnitState.PENDING and not row.attempts:  # the common case creates no Unit
+            duration_ms = round(took_s * 1000)
+            return UnitOutcome(key=row.key, position=row.position, state=UnitState.DONE, duration_ms=duration_ms)
         outcome = Unit(self, row, key).outcome(UnitState.DONE, None, took_s, returned=returned)
         return UnitResult(row, outcome, written=False)
 
@@ -163,18 +230,3 @@ class UnitRunner:
             return unit.outcome(UnitState.FAILED, describe_error(error), took_s)
         self.stopping.wait(delay_after(self._curve, tries, chance=random.random()).total_seconds())
         return None
-
-
-def _done(row: UnitRow, took_s: float) -> UnitOutcome:
-    """The most frequent outcome: done, without label or data."""
-    if row.state is UnitState.PENDING and not row.attempts:
-        return UnitOutcome(key=row.key, position=row.position, state=UnitState.DONE, duration_ms=round(took_s * 1000))
-    return UnitOutcome(
-        key=row.key,
-        position=row.position,
-        state=UnitState.DONE,
-        before=row.state,
-        attempts=row.attempts + 1,
-        crashes=row.crashes,
-        duration_ms=round(took_s * 1000),
-    )

@@ -10,8 +10,35 @@ from holdfast.domain.batches.unit import UnitKey, unit_key
 from holdfast.store.batches.in_flight import UnitInFlight
 from holdfast.store.batches.ledger import Flushed
 from holdfast.worker import clock
-from holdfast.worker.batches.bitmap import Bitmap
 from holdfast.worker.batches.threads import MAX_UNWRITTEN
+
+FULL_BYTE = 0xFF
+
+
+class Bitmap:
+    """A set of keys of one range, with one bit for each key of the range."""
+
+    def __init__(self, keys: range, members: Iterable[UnitKey]) -> None:
+        self._keys = keys
+        self._bits = bits = bytearray(len(keys) // 8 + 1)
+        place_of = keys.index
+        for key in members:
+            try:
+                place = place_of(int(key))
+            except ValueError:  # not an integer, or outside this range
+                continue
+            bits[place >> 3] |= 1 << (place & 7)
+
+    def remaining(self) -> Iterator[UnitInFlight]:
+        """The keys of the range that are not in the set, with their places; full bytes are skipped whole."""
+        keys, size = self._keys, len(self._keys)
+        for byte, bits in enumerate(self._bits):
+            if bits == FULL_BYTE:
+                continue
+            for place in range(8 * byte, min(8 * byte + 8, size)):
+                if not bits & (1 << (place & 7)):
+                    yield UnitKey(str(keys[place])), place
+
 
 #: Keys that one flush considers while all of them are finished already.
 SKIP_AHEAD_KEYS = 1000
@@ -62,10 +89,8 @@ class InputKeys:
         self.fresh = isinstance(keys, range) and first
         #: The number of keys that were read.
         self.keys_read = 0
-        if finished is not None and resume_from is None:
-            self._keys = finished.remaining()
-        else:
-            self._keys = numbered(keys, resume_from)
+        bitmap = finished if resume_from is None else None
+        self._keys = numbered(keys, resume_from) if bitmap is None else bitmap.remaining()
         if only is not None:
             self._keys = ((key, place) for key, place in self._keys if key in only)
         self._partial = resume_from is not None or only is not None

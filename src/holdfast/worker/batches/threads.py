@@ -1,4 +1,4 @@
-"""The threads that run units."""
+"""The threads that run units, with the outcomes that wait to be written."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from holdfast.domain.batches.batch import Breaker
+from msgspec import structs
+
+from holdfast.domain.batches.breaker import Breaker
 from holdfast.domain.batches.unit import UnitOutcome, UnitRow, UnitState
 from holdfast.worker import clock
-from holdfast.worker.batches.limits import Throttle
-from holdfast.worker.batches.runner import UnitRunner
+from holdfast.worker.batches.runner import Throttle, UnitRunner
 from holdfast.worker.batches.unit import UnitResult
 
 #: Outcomes that may wait to be written: a kill repeats at most these units and those in flight.
@@ -131,12 +132,49 @@ class UnitThreads:
         with self._work:
             self._busy -= count
             self._ahead -= count - 1
-            is_due = (
-                len(self._finished) + self._flushing >= MAX_UNWRITTEN
-                or not self._waiting
-                or self._runner.stopping.is_set()
-            )
+            is_full = len(self._finished) + self._flushing >= MAX_UNWRITTEN
+            is_due = is_full or not self._waiting or self._runner.stopping.is_set()
             self._work.notify_all()
         # Writing a group takes less time than handing it to another thread.
         if is_due and not self.write():
             self.wake.set()
+
+
+class OutcomeBuffer:
+    """Outcomes that are not in the ledger yet, and the latest failures in a row."""
+
+    def __init__(self) -> None:
+        self.unwritten: list[UnitOutcome] = []
+        self._streak: list[UnitOutcome] = []
+
+    def add(self, outcome: UnitOutcome, *, failed: bool, written: bool) -> None:
+        """Add an outcome; *written*: a transaction of the unit has put it into the ledger."""
+        if not written:
+            self.unwritten.append(outcome)
+        if failed:
+            self._streak.append(outcome)
+        else:
+            self._streak.clear()
+
+    def release_streak(self) -> None:
+        """Make the units of the current streak pending again, until the cause of their failures is fixed."""
+        released = {outcome.key for outcome in self._streak}
+        waiting = {outcome.key for outcome in self.unwritten}
+        written = [outcome for outcome in self._streak if outcome.key not in waiting]
+        self.unwritten = [
+            *(pending_again(outcome) if outcome.key in released else outcome for outcome in self.unwritten),
+            # The ledger has these failures already: they are reverted.
+            *(structs.replace(pending_again(outcome), before=UnitState.FAILED) for outcome in written),
+        ]
+        self._streak = []
+
+    def take(self) -> list[UnitOutcome]:
+        """Remove and return all unwritten outcomes."""
+        outcomes, self.unwritten = self.unwritten, []
+        return outcomes
+
+
+def pending_again(outcome: UnitOutcome, row: UnitRow | None = None) -> UnitOutcome:
+    """The same unit, pending and without this attempt."""
+    attempts = max(0, outcome.attempts - 1) if row is None else row.attempts
+    return structs.replace(outcome, state=UnitState.PENDING, attempts=attempts, label=None, warning=None, data=None)

@@ -95,12 +95,12 @@ class Unit:
     @property
     def log(self) -> logging.LoggerAdapter[logging.Logger]:
         """A logger whose records carry the batch and the key."""
-        return logging.LoggerAdapter(log, {"batch": self._run.batch_id, "unit": self.key})
+        return logging.LoggerAdapter(log, {"batch": self._run.batch.id, "unit": self.key})
 
     @property
     def idempotency_key(self) -> str:
         """A key for services that accept one: the same for every attempt at this unit of this batch."""
-        text = f"{self._run.identity}/{self._run.generation}/{self.row.key}"
+        text = f"{self._run.batch.identity}/{self._run.batch.generation}/{self.row.key}"
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     def done(self, label: str | None = None, data: Any = None) -> None:
@@ -121,11 +121,9 @@ class Unit:
             InvalidPayload: The value cannot be written as JSON, or takes more than 1 MB.
         """
         data = to_json(value, label="the result")
-        if len(data) > MAX_HANDED_BYTES:
-            raise InvalidPayload(
-                f"a result of {len(data):,} bytes is too large for an inbox: at most {MAX_HANDED_BYTES:,}"
-            )
-        name = self._run.kind if inbox is None else checked_name(inbox, label="the inbox")
+        if (size := len(data)) > MAX_HANDED_BYTES:
+            raise InvalidPayload(f"a result of {size:,} bytes is too large for an inbox: at most {MAX_HANDED_BYTES:,}")
+        name = self._run.batch.kind if inbox is None else checked_name(inbox, label="the inbox")
         self._handed = HandedResult(name, data.decode())
 
     def check(self) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import holdfast
 from holdfast import options
-from holdfast.client.batches.epochs import epochs
+from holdfast.client.batches.keys import epochs
 from holdfast.errors import InvalidInput
 
 

@@ -1,0 +1,91 @@
+"""Workers of an application: their options as people write them, their kinds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TypedDict
+
+from holdfast.domain.commands.command import COMMAND
+from holdfast.domain.durations import Duration, as_duration
+from holdfast.domain.fleet.admission import host_limit
+from holdfast.domain.jobs.kind import Kind
+from holdfast.domain.names import checked_name
+from holdfast.domain.schedules.definition import PING
+from holdfast.domain.sizes import as_bytes
+from holdfast.errors import InvalidInput
+from holdfast.settings import load_settings
+from holdfast.worker.autoscaler.autoscaler import AutoscalerOptions
+from holdfast.worker.commands.executor import command_kind
+from holdfast.worker.executors.children import ChildOptions
+from holdfast.worker.options import WorkerOptions
+from holdfast.worker.schedules.ping import ping_kind
+
+
+class WorkerArguments(TypedDict, total=False):
+    """The options of :meth:`holdfast.Holdfast.worker`, which explains them."""
+
+    queues: Sequence[str] | None
+    slots: int
+    drain: bool
+    grace: Duration
+    heartbeat: Duration
+    poll: Duration
+    child_jobs: int
+    child_memory: int | str
+    plans: bool
+    echo: Callable[[bytes], None] | None
+    memory_profiles: Mapping[str, str] | None
+    host_limits: Mapping[str, str] | None
+
+
+def worker_options(
+    kinds: Mapping[str, Kind],
+    *,
+    version: str | None,
+    logs: Path,
+    queues: Sequence[str] | None = None,
+    slots: int = 8,
+    drain: bool = False,
+    grace: Duration = 30,
+    heartbeat: Duration = 10,
+    poll: Duration = 1,
+    child_jobs: int = 1000,
+    child_memory: int | str = "512M",
+    plans: bool = True,
+    echo: Callable[[bytes], None] | None = None,
+    memory_profiles: Mapping[str, str] | None = None,
+    host_limits: Mapping[str, str] | None = None,
+) -> WorkerOptions:
+    """Convert the options of a worker; the default for *queues* is the queues of its kinds."""
+    if isinstance(queues, str) or not isinstance(slots, int) or slots < 1:
+        raise InvalidInput(f"queues is a list of names and slots at least 1, not {queues!r} and {slots!r}")
+    served = queues or sorted({kind.options.queue for kind in kinds.values()}) or ["default"]
+    return WorkerOptions(
+        queues=tuple(checked_name(name, label="the queue") for name in served),
+        slots=slots,
+        drain=drain,
+        grace=as_duration(grace),
+        heartbeat=as_duration(heartbeat).total_seconds(),
+        poll=as_duration(poll).total_seconds(),
+        version=version,
+        children=ChildOptions(child_jobs, as_bytes(child_memory)),
+        plans=plans,
+        logs=logs,
+        echo=echo,
+        autoscaler=_autoscaler_options(memory_profiles, host_limits),
+    )
+
+
+def _autoscaler_options(profiles: Mapping[str, str] | None, limits: Mapping[str, str] | None) -> AutoscalerOptions:
+    sizes: Mapping[str, str] = load_settings().memory_profiles if profiles is None else profiles
+    host_limits: Mapping[str, str] = load_settings().host_limits if limits is None else limits
+    for limit in host_limits.values():
+        host_limit(limit, 1)
+    memory = {label: as_bytes(size) for label, size in sizes.items()}
+    return AutoscalerOptions(memory_profiles=memory, host_limits=dict(host_limits))
+
+
+def built_in_kinds() -> dict[str, Kind]:
+    """The kinds that every worker runs: commands, and pings of schedules."""
+    return {PING: ping_kind(load_settings().ping_hosts), COMMAND: command_kind()}
