@@ -9,15 +9,15 @@ from holdfast.client.batches.registry import BatchRegistry
 from holdfast.client.jobs.handler import Enqueuer, Handler
 from holdfast.client.jobs.job_ref import JobRef
 from holdfast.client.jobs.registry import KindRegistry, handler_options
-from holdfast.client.schedules.definition import ScheduleOptions
-from holdfast.client.schedules.registry import ScheduleRegistry
-from holdfast.domain.batches.sharding import is_shard
+from holdfast.client.schedules.definition import ScheduleOptions, ScheduleRegistry
+from holdfast.domain.batches.batch import is_shard
 from holdfast.domain.commands.command import COMMAND
 from holdfast.domain.jobs.job import JobId
 from holdfast.domain.jobs.json_values import MAX_PAYLOAD
 from holdfast.domain.jobs.kind import Kind
 from holdfast.domain.jobs.new_job import NewJob
-from holdfast.domain.jobs.retry import Curve
+from holdfast.domain.jobs.verdict import Curve
+from holdfast.domain.quantities import Duration, as_duration
 from holdfast.errors import InvalidKind
 from holdfast.settings import log_folder
 from holdfast.store import Store

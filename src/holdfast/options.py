@@ -19,7 +19,7 @@ import msgspec
 
 from holdfast.client.batches.function import UnitFunction
 from holdfast.client.batches.keys import KeyFile, epochs, parse_key, parse_range
-from holdfast.domain.batches.sharding import DEFAULT_SHARDS
+from holdfast.domain.batches.batch import DEFAULT_SHARDS
 from holdfast.errors import InvalidInput
 
 

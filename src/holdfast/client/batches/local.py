@@ -19,7 +19,6 @@ from holdfast.client.batches.options import RunOptions
 from holdfast.client.batches.report import BatchResult, RunReport, begin_or_report
 from holdfast.domain.batches.batch import AbortedBy, BatchState
 from holdfast.domain.batches.unit import UnitOutcome, UnitRow
-from holdfast.domain.durations import as_duration
 from holdfast.domain.jobs.context import Context
 from holdfast.domain.jobs.kind import Kind
 from holdfast.domain.jobs.kind_options import ExecutorName, KindOptions

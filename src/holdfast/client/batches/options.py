@@ -9,9 +9,7 @@ from typing import Any, TypedDict
 from msgspec import Struct
 
 from holdfast.client.jobs.registry import retry_curve
-from holdfast.domain.batches.breaker import FailureLimits
-from holdfast.domain.batches.sharding import DEFAULT_SHARDS
-from holdfast.domain.durations import Duration, as_duration
+from holdfast.domain.batches.batch import DEFAULT_SHARDS, FailureLimits
 from holdfast.domain.jobs.kind_options import ExecutorName, KindOptions
 from holdfast.domain.jobs.new_job import Actor
 from holdfast.domain.jobs.verdict import Curve

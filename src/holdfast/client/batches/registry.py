@@ -10,7 +10,6 @@ from msgspec import structs
 from holdfast.client.jobs.registry import KindRegistry
 from holdfast.domain.jobs.kind import Kind
 from holdfast.domain.names import checked_name
-from holdfast.domain.quantities import Duration
 from holdfast.errors import InvalidKind
 
 if TYPE_CHECKING:

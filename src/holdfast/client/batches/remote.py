@@ -16,19 +16,26 @@ from holdfast.client.batches.function import BoundFunction, UnitFunction
 from holdfast.client.batches.local import STOPPING, run_batch, signal_handlers, unit_kind, unit_runner
 from holdfast.client.batches.options import RunOptions
 from holdfast.client.batches.report import BatchResult, RunReport, begin_or_report
-from holdfast.domain.batches.batch import AbortedBy, Batch, BatchId, BatchState, summarise
-from holdfast.domain.batches.sharding import MAX_SHARDS, Sharding, shard_kind, sharding_of
+from holdfast.domain.batches.batch import (
+    MAX_SHARDS,
+    AbortedBy,
+    Batch,
+    BatchId,
+    BatchState,
+    Sharding,
+    shard_kind,
+    sharding_of,
+    summarise,
+)
 from holdfast.domain.batches.unit import UnitOutcome, UnitRow, UnitState
-from holdfast.domain.durations import as_duration
-from holdfast.domain.jobs.context import Context
-from holdfast.domain.jobs.handler_exceptions import Cancelled, Release
+from holdfast.domain.jobs.context import Cancelled, Context, Release
 from holdfast.domain.jobs.job import State
 from holdfast.domain.jobs.kind import Kind
 from holdfast.domain.jobs.kind_options import KindOptions
 from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.jobs.verdict import Done
 from holdfast.domain.names import checked_name
-from holdfast.domain.sizes import checked_number
+from holdfast.domain.quantities import as_duration, checked_number
 from holdfast.errors import BatchHeld, InvalidInput, LeaseLost
 from holdfast.output.printer import Format, Output
 from holdfast.store import Store

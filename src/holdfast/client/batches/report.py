@@ -12,15 +12,12 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.domain.batches.batch import AbortedBy, Batch, Summary, exit_code, summarise
-from holdfast.domain.batches.counters import Counters
-from holdfast.domain.batches.unit import UnitOutcome, UnitRow, UnitState
-from holdfast.domain.durations import format_short_duration
-from holdfast.domain.sizes import format_rate
+from holdfast.domain.batches.unit import Counters, UnitOutcome, UnitRow, UnitState
+from holdfast.domain.quantities import format_rate, format_short_duration
 from holdfast.errors import BatchHeld, BatchPaused, Drift, HoldfastError, ServiceRunning
 from holdfast.errors.table import BATCH_ENDS
 from holdfast.output.envelope import Failure, failure_of
-from holdfast.output.printer import Format, Output
-from holdfast.output.progress import ProgressCallback, has_bar, progress
+from holdfast.output.printer import Format, Output, ProgressCallback, has_bar, progress
 from holdfast.worker.batches.conflicts import command_line
 
 T = TypeVar("T")

@@ -14,8 +14,7 @@ from holdfast.client.batches.function import BoundFunction
 from holdfast.client.batches.local import LocalRun, signal_handlers
 from holdfast.client.batches.options import RunOptions
 from holdfast.client.batches.report import BatchResult
-from holdfast.domain.batches.batch import AbortedBy, Summary
-from holdfast.domain.batches.breaker import Breaker
+from holdfast.domain.batches.batch import AbortedBy, Breaker, Summary
 from holdfast.domain.batches.unit import UnitKey, UnitOutcome, UnitRow, UnitState, unit_key
 from holdfast.domain.jobs.context import AlreadyFinished, Cancelled, Fatal, Skip
 from holdfast.domain.jobs.verdict import Done

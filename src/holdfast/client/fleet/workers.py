@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import TypedDict
 
 from holdfast.domain.commands.command import COMMAND
-from holdfast.domain.durations import Duration, as_duration
 from holdfast.domain.fleet.admission import host_limit
 from holdfast.domain.jobs.kind import Kind
 from holdfast.domain.names import checked_name
+from holdfast.domain.quantities import Duration, as_bytes, as_duration
 from holdfast.domain.schedules.definition import PING
-from holdfast.domain.sizes import as_bytes
 from holdfast.errors import InvalidInput
 from holdfast.settings import load_settings
 from holdfast.worker.autoscaler.autoscaler import AutoscalerOptions

@@ -8,15 +8,13 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
-from holdfast.domain.durations import Duration, as_duration
 from holdfast.domain.jobs.job import OnLost
 from holdfast.domain.jobs.json_values import MAX_PAYLOAD
 from holdfast.domain.jobs.kind import Kind, suggest_kind
-from holdfast.domain.jobs.kind_options import ExecutorName, KindOptions
-from holdfast.domain.jobs.published_kind import PublishedKind
-from holdfast.domain.jobs.retry import DEFAULT_CURVE, Curve, steps
-from holdfast.domain.jobs.unique_key import KeyScope
-from holdfast.domain.sizes import as_bytes
+from holdfast.domain.jobs.kind_options import ExecutorName, KindOptions, PublishedKind
+from holdfast.domain.jobs.new_job import KeyScope
+from holdfast.domain.jobs.verdict import DEFAULT_CURVE, Curve, steps
+from holdfast.domain.quantities import Duration, as_bytes, as_duration
 from holdfast.errors import InvalidKind, UnknownKind
 from holdfast.settings import default_url
 from holdfast.store import Store

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 
 from msgspec import structs
 
-from holdfast.domain.batches.breaker import Breaker
+from holdfast.domain.batches.batch import Breaker
 from holdfast.domain.batches.unit import UnitOutcome, UnitRow, UnitState
 from holdfast.worker import clock
 from holdfast.worker.batches.runner import Throttle, UnitRunner
