@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from holdfast.errors import HoldfastError
     from holdfast.options import BatchArguments
     from holdfast.store import Store
-    from holdfast.store.fleet.queues import Depth, Queues
+    from holdfast.store.fleet.registry import Depth, Queues
     from holdfast.store.jobs.control import JobControl
     from holdfast.store.jobs.queries import Count, JobQueries, Page
     from holdfast.store.jobs.settlement import Settlement
@@ -143,7 +143,7 @@ _NAMES = {
     "holdfast.errors": ("HoldfastError",),
     "holdfast.options": ("BatchArguments",),
     "holdfast.store": ("Store",),
-    "holdfast.store.fleet.queues": ("Depth", "Queues"),
+    "holdfast.store.fleet.registry": ("Depth", "Queues"),
     "holdfast.store.jobs.control": ("JobControl",),
     "holdfast.store.jobs.queries": ("Count", "JobQueries", "Page"),
     "holdfast.store.jobs.settlement": ("Settlement",),

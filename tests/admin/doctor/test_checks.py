@@ -18,8 +18,8 @@ from holdfast.domain.jobs.new_job import NewJob
 from holdfast.domain.jobs.verdict import Failed
 from holdfast.domain.schedules.definition import Definition, Timing
 from holdfast.domain.schedules.overlap import Overlap
+from holdfast.store import open_store
 from holdfast.store.engine.operation import query
-from holdfast.store.engine.url import open_store
 from holdfast.store.schedules.firing import Advance
 from holdfast.worker.schedules.planner import Planner
 from holdfast.worker.schedules.scopes import ScopeProviders

@@ -22,8 +22,7 @@ from holdfast.errors import (
     StoreUnavailable,
     UnknownScheme,
 )
-from holdfast.store import Store
-from holdfast.store.engine.url import open_store
+from holdfast.store import Store, open_store
 from holdfast.store.sqlite.backend import SqliteBackend
 from holdfast.store.sqlite.files import refuse_network_file_system
 from tests.support.backends import available, open_database, postgres_url

@@ -22,7 +22,8 @@ from holdfast.domain.names import checked_name
 from holdfast.errors import BatchHeld, HoldfastError, InvalidInput, ServiceRunning
 from holdfast.output.printer import Output
 from holdfast.store import Store
-from holdfast.store.batches.runs import BatchRun, RunRequest
+from holdfast.store.batches.runs import RunRequest
+from holdfast.store.batches.state import BatchRun
 from holdfast.worker.batches import owner
 from holdfast.worker.batches.conflicts import first_running
 

@@ -22,7 +22,7 @@ from holdfast.domain.durations import as_duration
 from holdfast.domain.jobs.verdict import Done
 from holdfast.errors import InvalidInput
 from holdfast.store import Store
-from holdfast.store.batches.runs import BatchRun
+from holdfast.store.batches.state import BatchRun
 from holdfast.worker.batches.driver import Driver, DriverHeartbeat, RunPlan
 from holdfast.worker.batches.runner import UnitRunner
 from holdfast.worker.batches.source import InputKeys

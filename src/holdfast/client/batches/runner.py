@@ -14,7 +14,7 @@ from holdfast.domain.jobs.kind import Kind
 from holdfast.domain.jobs.kind_options import ExecutorName, KindOptions
 from holdfast.domain.jobs.verdict import Done
 from holdfast.store import Store
-from holdfast.store.batches.runs import BatchRun
+from holdfast.store.batches.state import BatchRun
 from holdfast.worker.batches.processes import ChildAnswer, ChildUnitRunner
 from holdfast.worker.batches.runner import UnitRunner
 

@@ -22,7 +22,7 @@ from holdfast.domain.jobs.kind_options import KindOptions
 from holdfast.domain.jobs.selector import Selector
 from holdfast.errors import LeaseLost
 from holdfast.store import Store
-from holdfast.store.batches.runs import BatchRun
+from holdfast.store.batches.state import BatchRun
 from holdfast.worker import clock
 from holdfast.worker.batches import owner
 from holdfast.worker.batches.driver import Driver, RunPlan

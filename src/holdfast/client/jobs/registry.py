@@ -11,8 +11,7 @@ from holdfast.domain.jobs.kind import Kind, suggest_kind
 from holdfast.domain.jobs.published_kind import PublishedKind
 from holdfast.errors import InvalidKind, UnknownKind
 from holdfast.settings import default_url
-from holdfast.store import Store
-from holdfast.store.engine.url import open_store
+from holdfast.store import Store, open_store
 
 
 class KindRegistry:

@@ -14,15 +14,19 @@ from holdfast.domain.batches.sharding import sharding_of
 from holdfast.domain.batches.unit import UnitKey, UnitOutcome, UnitRow, UnitState
 from holdfast.domain.jobs.job import ControlRequest, WorkerId
 from holdfast.errors import BatchHeld, NoSuchBatch
-from holdfast.store.batches import ledger, shards
-from holdfast.store.batches.in_flight import UnitInFlight, count
-from holdfast.store.batches.runs import BatchRun, Holder, RunRequest, check_lease, holders_of, open_batch
+from holdfast.store.batches import ledger, runs
+from holdfast.store.batches.runs import RunRequest, check_lease, open_batch
 from holdfast.store.batches.state import (
     PEOPLE,
+    BatchRun,
+    Holder,
     NamedCount,
+    UnitInFlight,
     cancel_units,
     conclude_run,
+    count,
     counted,
+    holders_of,
     locked,
     units_in_hand,
 )
@@ -106,11 +110,11 @@ class Batches(Noun):
 
     # -- workers ---------------------------------------------------------------------------
 
-    launch = delegate(shards.launch, wakes=True)
-    join = delegate(shards.join)
-    leave = delegate(shards.leave)
-    abort = delegate(shards.abort)
-    revive = delegate(shards.revive, wakes=True)
+    launch = delegate(runs.launch, wakes=True)
+    join = delegate(runs.join)
+    leave = delegate(runs.leave)
+    abort = delegate(runs.abort)
+    revive = delegate(runs.revive, wakes=True)
 
     def holders(self, batch_id: BatchId) -> list[Holder]:
         """The current holders of a batch."""
@@ -145,7 +149,7 @@ class Batches(Noun):
         on_workers = sharding_of(batch) is not None and batch.state is BatchState.STOPPED
         if batch.state is not BatchState.PAUSED and not on_workers:
             return False
-        yield from shards.reopen(batch)
+        yield from runs.reopen(batch)
         return True
 
     @transaction()
@@ -181,7 +185,7 @@ class Batches(Noun):
         yield from count(batch_id, PEOPLE, reopened)
         total = -sum(reopened.values())
         if total and batch.state.finished:
-            yield from shards.reopen(batch)
+            yield from runs.reopen(batch)
         return total
 
     @transaction()
@@ -193,7 +197,7 @@ class Batches(Noun):
         """
         batch = yield from locked(batch_id)
         holders = yield from holders_of(batch_id)
-        if holders or shards.is_on_workers(batch):
+        if holders or runs.is_on_workers(batch):
             owner = holders[0].owner if holders else "{}"
             place = "is held by a run" if holders else "is on the workers"
             hint = "Cancel it first, and wait until it has ended."

@@ -14,8 +14,7 @@ from holdfast.domain.batches.counters import withdrawal_deltas
 from holdfast.domain.batches.unit import MAX_UNIT_ERROR, UnitKey, UnitState
 from holdfast.domain.names import clean_text
 from holdfast.errors import ResultLost
-from holdfast.store.batches.in_flight import count
-from holdfast.store.batches.state import PEOPLE, conclude, locked
+from holdfast.store.batches.state import PEOPLE, conclude, count, locked
 from holdfast.store.engine.operation import Noun, Operation, query, transaction
 
 #: How long a consumer holds a result before another may take it.

@@ -15,8 +15,7 @@ from holdfast.domain.batches.unit import RUNNABLE_UNITS, UnitKey, UnitOutcome, U
 from holdfast.domain.jobs.handler_exceptions import AlreadyFinished
 from holdfast.domain.jobs.job import ControlRequest
 from holdfast.errors import LeaseLost
-from holdfast.store.batches.in_flight import MAX_CRASHES, UnitInFlight, count, decode, hold
-from holdfast.store.batches.runs import BatchRun
+from holdfast.store.batches.state import MAX_CRASHES, BatchRun, UnitInFlight, count, decode, hold
 from holdfast.store.engine.operation import BulkInsert, Operation, Rows, query
 
 #: How long a result waits for its consumer.

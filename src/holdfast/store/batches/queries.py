@@ -13,9 +13,8 @@ from holdfast.domain.batches.counters import Counters, sum_counters
 from holdfast.domain.batches.unit import UnitKey, UnitRow, UnitState
 from holdfast.domain.jobs.job import JobId
 from holdfast.errors import InvalidInput
-from holdfast.store.batches.in_flight import count
-from holdfast.store.batches.shards import reopen
-from holdfast.store.batches.state import PEOPLE, counted, locked
+from holdfast.store.batches.runs import reopen
+from holdfast.store.batches.state import PEOPLE, count, counted, locked
 from holdfast.store.engine.operation import Noun, Operation, query, transaction
 
 #: Units that one page examines where no index serves its filter.

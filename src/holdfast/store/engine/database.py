@@ -153,7 +153,7 @@ class Database:
         if isinstance(self.tools, CanBackUp):
             self.tools.backup(file)
             return
-        from holdfast.store.engine.url import open_store
+        from holdfast.store import open_store
 
         copy = open_store(f"sqlite:///{quote(str(file))}")
         try:

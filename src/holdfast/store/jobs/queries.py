@@ -1,8 +1,9 @@
-"""Queries for jobs: single jobs, pages, counts, their history, and why they do not run."""
+"""Queries for jobs: single jobs, pages, counts, their history, why they do not run; saved filters."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Any
 
 from msgspec import Struct
@@ -11,17 +12,22 @@ from holdfast.domain.commands.command import COMMAND
 from holdfast.domain.fleet.autoscaler_state import load_autoscaler_status, refusals
 from holdfast.domain.fleet.queue import WORKER_SILENCE, Queue, Usage
 from holdfast.domain.jobs.dependencies import DependencyState
+from holdfast.domain.jobs.filter import parse_filter
 from holdfast.domain.jobs.history import Attempt, Event, WorkerIdentity, all_attempts, all_events
 from holdfast.domain.jobs.job import Job, JobId, State
 from holdfast.domain.jobs.selector import Glob, Selector
 from holdfast.domain.jobs.why import JobSituation, WhyReason, explain
-from holdfast.errors import InvalidInput, JobPruned, NoSuchJob
+from holdfast.domain.names import checked_actor, checked_name
+from holdfast.errors import InvalidInput, JobPruned, NoSuchJob, NotFound
 from holdfast.store.engine.operation import Noun, Operation, Query, query, read, read_now
-from holdfast.store.fleet.workers import WorkerRow
+from holdfast.store.fleet.registry import WorkerRow
 
 COUNT_CAP = 10_000
 #: Ids that one statement reads.
 ID_PAGE_SIZE = 10_000
+MAX_FILTER_LENGTH = 2000
+#: Saved filters that a list shows.
+LIST_LIMIT = 200
 
 
 class Page(Struct, frozen=True):
@@ -226,3 +232,41 @@ def _list(values: tuple[Any, ...] | None) -> list[Any] | None:
 
 def _globs(values: tuple[str, ...] | None) -> list[Glob] | None:
     return None if values is None else [Glob(value) for value in values]
+
+
+class SavedFilter(Struct, frozen=True):
+    """A filter that somebody wants to find again."""
+
+    name: str
+    filter: str
+    actor: str
+    created_at: datetime
+
+
+class SavedFilters(Noun):
+    """Filters by name."""
+
+    def save(self, name: str, text: str, *, actor: str) -> None:
+        """Save a filter under a name; it replaces a filter of this name.
+
+        Raises:
+            InvalidInput: The filter is not valid.
+        """
+        checked_name(name, label="the name")
+        if len(text) > MAX_FILTER_LENGTH:
+            raise InvalidInput(f"a filter has at most {MAX_FILTER_LENGTH:,} characters")
+        parse_filter(text)
+        self._backend.run(query("save_filter", name=name, filter=text, actor=checked_actor(actor)), repeatable=True)
+
+    def delete(self, name: str) -> None:
+        """Delete a filter.
+
+        Raises:
+            NotFound: No filter has this name.
+        """
+        if not self._backend.run(query("delete_filter", name=name)):
+            raise NotFound(f"there is no filter {name[:100]!r}")
+
+    def list(self) -> list[SavedFilter]:
+        """The first 200 filters by name."""
+        return self._backend.fetch(query("list_filters", SavedFilter, limit=LIST_LIMIT))

@@ -15,11 +15,11 @@ from holdfast.domain.jobs.json_values import storable_result
 from holdfast.domain.jobs.new_job import Actor
 from holdfast.domain.jobs.verdict import Done, Failed, JobNumbers, Lost, Outcome, Released, Stopped, Verdict, judge
 from holdfast.domain.names import clean_text
-from holdfast.store.batches.in_flight import return_units
+from holdfast.store.batches.state import return_units
 from holdfast.store.engine.operation import ById, Operation, Query, Rows, query
 from holdfast.store.jobs import dependencies
 from holdfast.store.jobs.dependencies import FinishedJob
-from holdfast.store.jobs.events import record_all
+from holdfast.store.jobs.history import record_all
 
 MAX_ERROR_LENGTH = 64 * 1024
 

@@ -11,7 +11,7 @@ from holdfast.domain.jobs.new_job import Enqueued, NewJob
 from holdfast.domain.jobs.unique_key import KeyHolder, KeyScope, OnConflict, is_free
 from holdfast.errors import DuplicateJob, InvalidInput
 from holdfast.store.engine.operation import Operation, Rows, query
-from holdfast.store.jobs.events import record
+from holdfast.store.jobs.history import record
 
 #: A kind and a key.
 KindKey = tuple[str, str]

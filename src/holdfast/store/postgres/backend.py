@@ -28,10 +28,8 @@ from holdfast.store.engine.operation import (
     single,
 )
 from holdfast.store.postgres.commits import Commits
-from holdfast.store.postgres.connection_options import connect_options, prepared_options
-from holdfast.store.postgres.errors import is_temporary, translate
+from holdfast.store.postgres.connections import Pool, connect_options, is_temporary, prepared_options, translate
 from holdfast.store.postgres.notifier import Notifier, PostgresListener
-from holdfast.store.postgres.pool import Pool
 from holdfast.store.postgres.schema import check_or_migrate, migrate
 from holdfast.store.postgres.statements import Statements
 

@@ -14,8 +14,8 @@ from psycopg import sql
 from psycopg.sql import Identifier
 
 from holdfast.domain.health_check import HealthCheck, fail, ok, warn
-from holdfast.store.engine.rows import from_micros
-from holdfast.store.postgres.errors import translate
+from holdfast.store.engine.operation import from_micros
+from holdfast.store.postgres.connections import translate
 
 if TYPE_CHECKING:
     from holdfast.store.postgres.backend import PostgresBackend

@@ -17,13 +17,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from holdfast.domain.jobs.job import JobId
 from holdfast.errors import NO_STORE, NoTransaction, OtherDatabase, SchemaMissing, StoreUnavailable
 from holdfast.store.engine.operation import Operation, OperationFunction, P, Query, run_operation, single
-from holdfast.store.sqlite.checkpoints import Checkpoints
-from holdfast.store.sqlite.errors import translated
-from holdfast.store.sqlite.files import create_private, refuse_network_file_system
+from holdfast.store.sqlite.files import create_private, refuse_network_file_system, translated
 from holdfast.store.sqlite.notifier import Notifier, SqliteListener
 from holdfast.store.sqlite.schema import check_or_migrate, holds_store, migrate
 from holdfast.store.sqlite.statements import perform, plain_cursor
-from holdfast.store.sqlite.writer import Performer, Writer
+from holdfast.store.sqlite.writer import Checkpoints, Performer, Writer
 
 if TYPE_CHECKING:
     from holdfast.store.sqlite.database import SqliteDatabase

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from holdfast.domain.batches.unit import UnitKey
-from holdfast.store.batches.in_flight import UnitInFlight
+from holdfast.store.batches.state import UnitInFlight
 
 FULL_BYTE = 0xFF
 

@@ -15,7 +15,7 @@ from holdfast.domain.jobs.kind import Kind
 from holdfast.domain.jobs.retry import Curve, delay_after
 from holdfast.domain.jobs.verdict import Done, Failed, Lost, Outcome, Released, Stopped
 from holdfast.errors import InvalidInput
-from holdfast.store.batches.runs import BatchRun
+from holdfast.store.batches.state import BatchRun
 from holdfast.store.jobs.leases import DEFAULT_LEASE
 from holdfast.worker import clock
 from holdfast.worker.active_runs import Run, StopReason
