@@ -7,7 +7,6 @@ has a test for each of them and runs on SQLite and PostgreSQL.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from datetime import timedelta
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
@@ -47,13 +46,12 @@ class _LazyNoun:
     def __get__(self, store: Store | None, owner: type) -> Any:
         if store is None:
             return self
-        noun = getattr(import_module(f"holdfast.store.{self._module}"), self._class)(store.backend)
-        store.__dict__[self._name] = noun  # takes precedence over this non-data descriptor
-        return noun
+        made = getattr(import_module(f"holdfast.store.{self._module}"), self._class)(store.backend)
+        store.__dict__[self._name] = made  # takes precedence over this non-data descriptor
+        return made
 
 
-def noun(place: str) -> Any:
-    return _LazyNoun(place)
+noun: Any = _LazyNoun  # so that each noun below has its own type
 
 
 class Store:
@@ -131,7 +129,8 @@ def _open_sqlite(url: str, *, create: bool, patience: timedelta | None) -> Store
         )
     if durability not in ("full", "fast"):
         raise ConfigurationError(f"durability is 'full' or 'fast', not {durability!r}")
-    _refuse_unknown(options)
+    if options:
+        raise ConfigurationError(f"the URL has an unknown option {min(options)!r}")
     return Store(SqliteBackend(path, durability=durability, create=create, patience=patience))
 
 
@@ -157,8 +156,3 @@ def _open_postgres(url: str, *, create: bool, patience: timedelta | None) -> Sto
             "the URL of the database cannot be read", hint="Write @, : and / in a password as %40, %3A and %2F."
         )
     return Store(PostgresBackend(target, schema=schema, prepare=prepare == "on", create=create, patience=patience))
-
-
-def _refuse_unknown(options: Mapping[str, str]) -> None:
-    if options:
-        raise ConfigurationError(f"the URL has an unknown option {min(options)!r}")

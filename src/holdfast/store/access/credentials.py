@@ -78,8 +78,7 @@ class Credentials(Noun):
         if not rows:
             self._backend.run(query("insert_secret", name=SESSION_SECRET, value=draw), repeatable=True)
             rows = self._backend.fetch(query("get_secret", name=SESSION_SECRET))
-        secret: str = rows[0][0]
-        return secret
+        return str(rows[0][0])
 
 
 class StoredResponse(Struct, frozen=True):

@@ -41,8 +41,6 @@ KEY_PAGE_SIZE = 20_000
 class Batches(Noun):
     """Opens batches, writes their ledgers, and controls them."""
 
-    # -- runs ------------------------------------------------------------------------------
-
     def open(self, request: RunRequest, *, worker: WorkerId, lease_duration: timedelta = DEFAULT_LEASE) -> BatchRun:
         """Begin a run: continue the open batch of this identity, or begin a new generation.
 
@@ -108,8 +106,6 @@ class Batches(Noun):
         counters = yield from conclude_run(run, aborted_by, total, complete=complete)
         return (yield from Batches.get.operation(self, run.batch.id)), counters
 
-    # -- workers ---------------------------------------------------------------------------
-
     launch = delegate(runs.launch, wakes=True)
     join = delegate(runs.join)
     leave = delegate(runs.leave)
@@ -119,8 +115,6 @@ class Batches(Noun):
     def holders(self, batch_id: BatchId) -> list[Holder]:
         """The current holders of a batch."""
         return self._backend.fetch(query("list_batch_holders", Holder, batch_id=batch_id))
-
-    # -- people ----------------------------------------------------------------------------
 
     @transaction()
     def pause(self, batch_id: BatchId) -> Operation[bool]:
@@ -203,8 +197,6 @@ class Batches(Noun):
             hint = "Cancel it first, and wait until it has ended."
             raise BatchHeld(f"batch {batch_id} {place}", hint=hint, batch_id=batch_id, owner=owner)
         yield query("delete_batch", id=batch_id)
-
-    # -- reads -----------------------------------------------------------------------------
 
     @read
     def get(self, batch_id: BatchId) -> Operation[Batch]:

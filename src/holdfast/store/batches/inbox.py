@@ -89,8 +89,7 @@ class InboxStore(Noun):
     def size(self, inbox: str) -> int:
         """The number of results that wait or that a consumer has."""
         (row,) = self._backend.fetch(query("count_inbox_results", inbox=inbox))
-        n: int = row[0]
-        return n
+        return int(row[0])
 
 
 def _end(result: InboxItem, state: UnitState, error: str | None) -> Operation[None]:

@@ -41,11 +41,6 @@ class RunRequest(Struct, frozen=True, kw_only=True):
 
 
 def check_lease(lease: Lease) -> Operation[None]:
-    """Lock the job of a run.
-
-    Raises:
-        LeaseLost: The job was taken over.
-    """
     rows = yield query("lock_lease", id=lease.job_id, token=lease.token)
     if not rows:
         raise LeaseLost.of(lease.job_id, lease.token)

@@ -13,7 +13,7 @@ from holdfast.domain.batches.counters import Counters, sum_counters, withdrawal_
 from holdfast.domain.batches.unit import UnitKey, UnitRow, UnitState
 from holdfast.domain.jobs.job import ControlRequest, JobId, Lease, Token
 from holdfast.errors import NoSuchBatch
-from holdfast.store.engine.operation import Operation, Rows, query
+from holdfast.store.engine.operation import Operation, Rows, columns_of, query
 
 #: Changes by people are counted under this job id, which no job has.
 PEOPLE = JobId(0)
@@ -53,11 +53,6 @@ class BatchRun(Struct, frozen=True):
 
 
 def locked(batch_id: BatchId) -> Operation[Batch]:
-    """Lock a batch and read it.
-
-    Raises:
-        NoSuchBatch: It does not exist.
-    """
     rows: list[Batch] = yield query("lock_batch", Batch, id=batch_id)
     if not rows:
         raise NoSuchBatch(f"there is no batch {batch_id}", batch_id=batch_id)
@@ -73,9 +68,9 @@ def counted(batch_id: BatchId) -> Operation[Counters]:
     return sum_counters({row.name: row.count for row in rows})
 
 
-def units_in_hand(batch_id: BatchId) -> Operation[list[UnitKey]]:
-    """The units that the holders of a batch have in hand. The batch is locked."""
-    rows = yield query("list_in_flight", batch_id=batch_id, job_id=PEOPLE)
+def units_in_hand(batch_id: BatchId, *, besides: JobId = PEOPLE) -> Operation[list[UnitKey]]:
+    """The units that the holders of a batch have in hand, except those of one job. The batch is locked."""
+    rows = yield query("list_in_flight", batch_id=batch_id, job_id=besides)
     return [key for row in rows for key, _ in decode(row[0])]
 
 
@@ -180,18 +175,14 @@ def _return(holding: InFlight, in_hand: list[UnitInFlight]) -> Operation[None]:
 
 
 def _failed_columns(units: list[UnitRow]) -> Rows:
+    size = len(units)
     return Rows(
-        key=[unit.key for unit in units],
-        position=[unit.position for unit in units],
-        state=[UnitState.FAILED] * len(units),
-        attempts=[unit.attempts for unit in units],
-        crashes=[unit.crashes for unit in units],
-        poison_suspect=[True] * len(units),
-        label=[CRASHED] * len(units),
-        warning=[None] * len(units),
+        **columns_of(units, "key", "position", "attempts", "crashes"),
+        state=[UnitState.FAILED] * size,
+        poison_suspect=[True] * size,
+        label=[CRASHED] * size,
         error=[f"its process died {unit.crashes} times while it ran" for unit in units],
-        data=[None] * len(units),
-        duration_ms=[None] * len(units),
+        **dict.fromkeys(("warning", "data", "duration_ms"), [None] * size),
     )
 
 
@@ -211,7 +202,7 @@ def hold(
         batch_id=batch.id,
         token=lease.token,
         run_number=batch.run_number,
-        units=encode(units),
+        units=msgspec.json.encode(list(units)).decode(),
         isolated=isolated,
         in_doubt_if_lost=in_doubt_if_lost,
         owner=owner,
@@ -229,7 +220,3 @@ def count(batch_id: BatchId, job_id: JobId, changed: dict[str, int]) -> Operatio
 
 def decode(units: str) -> list[UnitInFlight]:
     return msgspec.json.decode(units, type=list[UnitInFlight])
-
-
-def encode(units: Iterable[UnitInFlight]) -> str:
-    return msgspec.json.encode(list(units)).decode()

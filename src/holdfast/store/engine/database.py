@@ -20,20 +20,8 @@ from holdfast.store.engine.operation import query, single
 
 #: All tables except ``meta``, in an order that satisfies their foreign keys.
 TABLES = (
-    *(
-        "kind",
-        "queue",
-        "worker",
-        "job",
-        "live",
-        "finished",
-        "dependency",
-        "key",
-        "attempt",
-        "event",
-        "progress",
-        "step",
-    ),
+    *("kind", "queue", "worker", "job", "live", "finished"),
+    *("dependency", "key", "attempt", "event", "progress", "step"),
     *("batch", "unit", "unit_count", "in_flight", "inbox"),
     *("schedule", "plan", "skipped_plan"),
     *("memory_profile", "autoscaler_decision"),

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Generator, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import cache, update_wrapper
+from operator import attrgetter
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
 
@@ -69,6 +70,12 @@ Operation = Generator[Statement, list[Any], T]
 OperationFunction = Callable[P, Operation[T]]
 
 
+def columns_of(rows: Sequence[Any], *names: str, **paths: str) -> dict[str, list[Any]]:
+    """The attributes of *rows* by column: those of these *names*, and those with a dotted path."""
+    every = {**{name: name for name in names}, **paths}
+    return {name: [*map(attrgetter(path), rows)] for name, path in every.items()}
+
+
 def query(name: str, rows: type[Struct] | None = None, /, **parameters: Any) -> Query:
     """Build a :class:`Query` from keyword parameters."""
     return Query(name, parameters, rows)
@@ -77,9 +84,6 @@ def query(name: str, rows: type[Struct] | None = None, /, **parameters: Any) -> 
 def read_now() -> Operation[datetime]:
     """Read the store's clock: the time by which this transaction decides."""
     return timestamp((yield query("read_now"))[0][0])
-
-
-# -- methods ---------------------------------------------------------------------------------
 
 
 class Noun:
@@ -125,9 +129,7 @@ class OperationMethod(Generic[N, P, T]):
         if self._reads:
             return backend.read(self.operation, noun, *args, **kwargs)
         answer = backend.write(self.operation, noun, *args, **kwargs)
-        if self._wakes and answer:
-            backend.notify()
-        return answer
+        return noun._wake(answer) if self._wakes else answer  # noqa: SLF001
 
 
 def transaction(
@@ -137,11 +139,7 @@ def transaction(
 
     *wakes*: wake workers after the commit, if the answer is truthy.
     """
-
-    def decorate(operation: Callable[Concatenate[N, P], Operation[T]]) -> OperationMethod[N, P, T]:
-        return OperationMethod(operation, wakes=wakes)
-
-    return decorate
+    return lambda operation: OperationMethod(operation, wakes=wakes)
 
 
 def read(operation: Callable[Concatenate[N, P], Operation[T]]) -> OperationMethod[N, P, T]:
@@ -159,9 +157,6 @@ def delegate(operation: Callable[P, Operation[T]], *, wakes: bool = False) -> Op
     return OperationMethod(method, wakes=wakes)
 
 
-# -- execution -------------------------------------------------------------------------------
-
-
 def run_operation(operation: Operation[T], perform: Callable[[Statement], list[Any]]) -> T:
     """Run *operation* to its end; *perform* executes each statement."""
     try:
@@ -169,8 +164,7 @@ def run_operation(operation: Operation[T], perform: Callable[[Statement], list[A
         while True:
             statement = operation.send(perform(statement))
     except StopIteration as stop:
-        result: T = stop.value
-        return result
+        return cast("T", stop.value)
 
 
 async def arun_operation(operation: Operation[T], perform: Callable[[Statement], Awaitable[list[Any]]]) -> T:
@@ -180,8 +174,7 @@ async def arun_operation(operation: Operation[T], perform: Callable[[Statement],
         while True:
             statement = operation.send(await perform(statement))
     except StopIteration as stop:
-        result: T = stop.value
-        return result
+        return cast("T", stop.value)
 
 
 def single(statement: Query) -> Operation[list[Any]]:
@@ -213,11 +206,9 @@ def reader(struct: type[Struct], columns: tuple[str, ...], *, micros: bool) -> R
     """
     if columns != struct.__struct_fields__:
         raise TypeError(f"{struct.__name__} has the fields {struct.__struct_fields__}, the rows have {columns}")
-    converters = [
-        (position, convert)
-        for position, kind in enumerate(_field_types(struct))
-        if (convert := _converter(kind, micros=micros)) is not None
-    ]
+    hints = typing.get_type_hints(struct)
+    possible = [_converter(_without_none(hints[name]), micros=micros) for name in columns]
+    converters = [(position, convert) for position, convert in enumerate(possible) if convert is not None]
 
     def read(rows: list[Any]) -> list[Any]:
         if not rows:
@@ -241,11 +232,6 @@ def _converter(kind: Any, *, micros: bool) -> Callable[[Any], Any] | None:
     if micros and kind is timedelta:
         return lambda value: timedelta(microseconds=value)
     return None
-
-
-def _field_types(struct: type[Struct]) -> list[Any]:
-    hints = typing.get_type_hints(struct)
-    return [_without_none(hints[name]) for name in struct.__struct_fields__]
 
 
 def _without_none(kind: Any) -> Any:

@@ -78,10 +78,7 @@ class JobControl(Noun):
 
     def resume(self, selector: Selector, *, actor: str) -> list[JobId]:
         """Release held jobs, and withdraw pauses that no handler has obeyed yet."""
-
-        def withdraw_pause(ids: list[JobId]) -> Operation[list[JobId]]:
-            return _apply(query("withdraw_pause_request", ids=ids), EventName.RESUMED, actor=actor)
-
+        withdraw_pause = _change("withdraw_pause_request", EventName.RESUMED, {}, actor)
         resumed = self._each(selector, (State.RUNNING,), withdraw_pause, actor=actor)
         return resumed + self.unhold(selector, actor=actor)
 
@@ -103,12 +100,9 @@ class JobControl(Noun):
         They wait for live dependencies. Of several jobs with one unique key only the newest
         runs again, and none while another job has the key. No new job is created.
         """
-
-        def hasten(ids: list[JobId]) -> Operation[list[JobId]]:
-            return _apply(query("run_retries_now", ids=ids), EventName.RETRIED, actor=actor)
-
         dead = (State.DEAD, State.CANCELLED)
         revived = self._each(selector, dead, lambda ids: _revive(ids, actor), actor=actor, newest=True)
+        hasten = _change("run_retries_now", EventName.RETRIED, {}, actor)
         return revived + self._each(selector, (State.SCHEDULED,), hasten, actor=actor)
 
     def restart(self, selector: Selector, *, actor: str) -> list[JobId]:
@@ -217,7 +211,7 @@ def _apply(change: Query, event: EventName, detail: object = None, *, actor: str
 
 
 def _change(statement: str, event: EventName, values: Mapping[str, object], actor: str) -> ControlOperation:
-    return lambda ids: _apply(query(statement, ids=ids, **values), event, values, actor=actor)
+    return lambda ids: _apply(query(statement, ids=ids, **values), event, values or None, actor=actor)
 
 
 def _hold(ids: list[JobId], actor: str, note: str | None) -> Operation[list[JobId]]:

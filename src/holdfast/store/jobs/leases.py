@@ -109,8 +109,7 @@ class Leases(Noun):
         rows = self._backend.run(query("record_start", id=lease.job_id, token=lease.token), repeatable=True)
         if not rows:
             raise LeaseLost.of(lease.job_id, lease.token)
-        number: int = rows[0][0]
-        return number
+        return int(rows[0][0])
 
     def settle(self, lease: Lease, outcome: Outcome, *, ran: timedelta | None = None) -> None:
         """Record the outcome of a run; a repeated settle with the same outcome is a success.

@@ -183,9 +183,6 @@ def _refusals(job: Job) -> Operation[list[str]]:
     return refusals(job.id, job.queue, statuses)
 
 
-# -- selectors -------------------------------------------------------------------------------
-
-
 def select_ids(selector: Selector) -> Operation[list[JobId]]:
     """The ids of all matching jobs, ascending."""
     where, values = _conditions(selector)
@@ -200,34 +197,23 @@ def select_ids(selector: Selector) -> Operation[list[JobId]]:
 
 def _conditions(selector: Selector) -> tuple[tuple[str, ...], dict[str, Any]]:
     """The names of the SQL conditions of *selector*, and their parameters."""
-    possible = {
-        "by_ids": ("ids", _list(selector.ids)),
-        "by_keys": ("keys", _list(selector.keys)),
-        _label_condition(selector): ("labels", _globs(selector.labels)),
-        "by_tags": ("tags", _list(selector.tags)),
+    # The index serves whole labels, not patterns.
+    by_label = "by_labels" if all(Glob(label).exact for label in selector.labels or ()) else "like_labels"
+    states = selector.states or ()
+    possible: dict[str, tuple[str, Any]] = {
+        "by_ids": ("ids", selector.ids),
+        "by_keys": ("keys", selector.keys),
+        by_label: ("labels", _globs(selector.labels)),
+        "by_tags": ("tags", selector.tags),
         "like_queues": ("queues", _globs(selector.queues)),
         "like_kinds": ("kinds", _globs(selector.kinds)),
-        _state_condition(selector): ("states", _list(selector.states)),
+        f"only_{states[0]}" if len(states) == 1 else "by_states": ("states", selector.states),
         "by_error": ("error", selector.error),
         "since": ("since", selector.since),
         "until": ("until", selector.until),
     }
     present = {name: pair for name, pair in possible.items() if pair[1] is not None}
     return tuple(present), dict(present.values())
-
-
-def _label_condition(selector: Selector) -> str:
-    """The index serves whole labels, not patterns."""
-    return "by_labels" if all(Glob(label).exact for label in selector.labels or ()) else "like_labels"
-
-
-def _state_condition(selector: Selector) -> str:
-    states = selector.states or ()
-    return f"only_{states[0]}" if len(states) == 1 else "by_states"
-
-
-def _list(values: tuple[Any, ...] | None) -> list[Any] | None:
-    return None if values is None else list(values)
 
 
 def _globs(values: tuple[str, ...] | None) -> list[Glob] | None:

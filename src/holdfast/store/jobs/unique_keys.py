@@ -19,7 +19,10 @@ KindKey = tuple[str, str]
 
 def reserve_keys(requests: Sequence[NewJob], ids: Sequence[JobId]) -> Operation[list[Enqueued]]:
     """Decide by the keys which requests become jobs, and take the keys of those."""
-    first = _first_requests(requests)
+    first: dict[KindKey, int] = {}  # each key and the position of the first request for it
+    for i, request in enumerate(requests):
+        if request.unique is not None:
+            first.setdefault(_key(request), i)
     answers = [Enqueued(job_id, True) for job_id in ids[: len(requests)]]
     if not first:
         return answers
@@ -38,15 +41,6 @@ def reserve_keys(requests: Sequence[NewJob], ids: Sequence[JobId]) -> Operation[
             again = first[_key(request)] != i
             answers[i] = yield from _conflict(request, owner[_key(request)], again=again)
     return answers
-
-
-def _first_requests(requests: Sequence[NewJob]) -> dict[KindKey, int]:
-    """Each key and the position of the first request for it."""
-    first: dict[KindKey, int] = {}
-    for i, request in enumerate(requests):
-        if request.unique is not None:
-            first.setdefault(_key(request), i)
-    return first
 
 
 def _key(request: NewJob) -> KindKey:
@@ -94,15 +88,8 @@ def _conflict(request: NewJob, owner: JobId, *, again: bool) -> Operation[Enqueu
 
 def replaceable_columns(request: NewJob, job_id: JobId) -> dict[str, Any]:
     """The values that a replacement changes in a job that is live already."""
-    return {
-        "id": job_id,
-        "payload": request.payload,
-        "label": request.label,
-        "tags": request.tags,
-        "priority": request.priority,
-        "delay": request.delay,
-        "run_at": request.run_at,
-    }
+    names = ("payload", "label", "tags", "priority", "delay", "run_at")
+    return {"id": job_id, **{name: getattr(request, name) for name in names}}
 
 
 def reclaim_keys(keyed: Mapping[KindKey, JobId]) -> Operation[set[JobId]]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from datetime import timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 from psycopg.pq import TransactionStatus
@@ -23,6 +23,7 @@ from holdfast.store.engine.operation import (
     P,
     Query,
     Statement,
+    T,
     arun_operation,
     run_operation,
     single,
@@ -36,7 +37,6 @@ from holdfast.store.postgres.statements import Statements
 if TYPE_CHECKING:
     from holdfast.store.postgres.database import PostgresDatabase
 
-T = TypeVar("T")
 
 #: Waits before work is sent again. After the last one the caller gets the error.
 RETRY_DELAYS_S = (0.05, 0.2, 0.8, 2.0)
@@ -80,8 +80,6 @@ class PostgresBackend:
         # A connection of its own fails at once, with the reason, where a pool would wait.
         with self._translated(), psycopg.connect(url, **connect_options(url)) as connection:
             self.installation = check_or_migrate(connection, self.statements, create=create)
-
-    # -- Backend ---------------------------------------------------------------------------
 
     def run(self, statement: Query, *, repeatable: bool = False, timeout: timedelta | None = None) -> list[Any]:
         def once(connection: psycopg.Connection[Any]) -> list[Any]:
@@ -167,8 +165,6 @@ class PostgresBackend:
         self._notifier.close()
         self._closed.set()
         self._pool.close()
-
-    # -- sending ---------------------------------------------------------------------------
 
     def _once(self, work: Callable[[psycopg.Connection[Any]], T], limit: timedelta = Timeouts.call) -> T:
         with self._translated(), self._pool.connection(limit=limit.total_seconds()) as connection:

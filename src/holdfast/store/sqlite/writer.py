@@ -10,13 +10,11 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, cast
 
 from holdfast.errors import StoreUnavailable
-from holdfast.store.engine.operation import Operation, Statement, run_operation
+from holdfast.store.engine.operation import Operation, Statement, T, run_operation
 from holdfast.store.sqlite.files import size_of, translated
-
-T = TypeVar("T")
 
 #: Operations that one transaction commits.
 GROUP_SIZE = 1000
@@ -54,8 +52,7 @@ class Writer:
         with self._lock:
             while not request.finished:
                 self._commit_group()
-        result: T = request.outcome()
-        return result
+        return cast("T", request.outcome())
 
     @contextmanager
     def exclusive(self) -> Iterator[sqlite3.Connection]:
