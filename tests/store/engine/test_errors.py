@@ -123,7 +123,7 @@ def test_a_full_disk_writes_nothing_by_halves(tmp_path):
 READ_ONLY = """
 import os, sys
 import holdfast, holdfast.store.sqlite.backend
-from holdfast.store.engine.url import open_store
+from holdfast.store import open_store
 from holdfast.domain.jobs.new_job import NewJob
 if os.geteuid() == 0:
     os.setgid(65534)

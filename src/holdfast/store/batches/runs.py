@@ -99,7 +99,7 @@ def _is_alone(request: RunRequest, batch: Batch) -> Operation[bool]:
     holders = yield from holders_of(batch.id)
     dead = [holder for holder in holders if holder.job_id in request.dead or holder.remaining <= timedelta(0)]
     if dead:
-        yield from seize([(holder.job_id, holder.token) for holder in dead])
+        yield from seize(dead)
     alive = [holder for holder in holders if holder not in dead]
     if alive and not request.join:
         raise BatchHeld(f"batch {batch.id} is held by another run", batch_id=batch.id, owner=alive[0].owner)

@@ -156,15 +156,10 @@ def return_units(job_ids: Iterable[JobId]) -> Operation[None]:
 
 
 def _return(holding: InFlight, in_hand: list[UnitInFlight]) -> Operation[None]:
-    units: list[UnitRow] = yield query(
-        "return_lost_units",
-        UnitRow,
-        batch_id=holding.batch_id,
-        state=UnitState.IN_DOUBT if holding.in_doubt_if_lost else UnitState.PENDING,
-        run_number=holding.run_number,
-        crashes=int(holding.isolated),
-        unit=Rows(key=[key for key, _ in in_hand], position=[place for _, place in in_hand]),
-    )
+    state = UnitState.IN_DOUBT if holding.in_doubt_if_lost else UnitState.PENDING
+    values = {"state": state, "run_number": holding.run_number, "crashes": int(holding.isolated)}
+    table = Rows(key=[key for key, _ in in_hand], position=[place for _, place in in_hand])
+    units: list[UnitRow] = yield query("return_lost_units", UnitRow, batch_id=holding.batch_id, unit=table, **values)
     killers = [unit for unit in units if unit.crashes >= MAX_CRASHES and unit.state is UnitState.PENDING]
     if killers:
         yield query(
@@ -196,17 +191,9 @@ def hold(
     in_doubt_if_lost: bool = False,
 ) -> Operation[None]:
     """Record the units that a holder has in hand; they replace its earlier ones."""
-    yield query(
-        "put_in_flight",
-        job_id=lease.job_id,
-        batch_id=batch.id,
-        token=lease.token,
-        run_number=batch.run_number,
-        units=msgspec.json.encode(list(units)).decode(),
-        isolated=isolated,
-        in_doubt_if_lost=in_doubt_if_lost,
-        owner=owner,
-    )
+    place = {"job_id": lease.job_id, "batch_id": batch.id, "token": lease.token, "run_number": batch.run_number}
+    values = {"owner": owner, "isolated": isolated, "in_doubt_if_lost": in_doubt_if_lost}
+    yield query("put_in_flight", units=msgspec.json.encode(list(units)).decode(), **place, **values)
 
 
 def count(batch_id: BatchId, job_id: JobId, changed: dict[str, int]) -> Operation[None]:

@@ -16,7 +16,7 @@ from holdfast.domain.jobs.job import JobId, Lease, OnLost, WorkerId
 from holdfast.domain.jobs.new_job import Actor
 from holdfast.domain.names import checked_name
 from holdfast.store.engine.backend import Timeouts
-from holdfast.store.engine.operation import Noun, Operation, Rows, query, transaction
+from holdfast.store.engine.operation import Noun, Operation, Rows, columns_of, query, transaction
 from holdfast.store.jobs.history import record_all
 
 #: The event of a decision about a job.
@@ -94,7 +94,7 @@ class AutoscalerStore(Noun):
         profiles = _with_new_profiles(names, rows)
         for name, peak in peaks:
             profiles[name] = add_sample(profiles[name], peak)
-        yield query("save_memory_profiles", profile=_columns(Profile, [profiles[name] for name in names]))
+        yield query("save_memory_profiles", profile=_table([profiles[name] for name in names]))
 
     def report_status(self, worker: WorkerId, status: str | None) -> None:
         """Publish the status of a worker's autoscaler as JSON; None: it has no queue."""
@@ -110,7 +110,7 @@ class AutoscalerStore(Noun):
     def _record_decisions(
         self, worker: WorkerId, host: str, decisions: Sequence[AutoscalerDecision]
     ) -> Operation[None]:
-        yield query("insert_decisions", worker=worker, host=host, decision=_columns(AutoscalerDecision, decisions))
+        yield query("insert_decisions", worker=worker, host=host, decision=_table(decisions))
         about = [(d.job_id, EVENTS[d.action], d) for d in decisions if d.job_id is not None and d.action in EVENTS]
         events = [(job_id, name, {"host": host, "text": d.text}) for job_id, name, d in about]
         yield from record_all(events, actor=Actor.WORKER)
@@ -124,5 +124,5 @@ def _with_new_profiles(names: Sequence[str], known: Sequence[Profile]) -> dict[s
     return {name: Profile(name) for name in names} | {profile.name: profile for profile in known}
 
 
-def _columns(struct: type[Struct], rows: Sequence[Struct]) -> Rows:
-    return Rows(**{name: [getattr(row, name) for row in rows] for name in struct.__struct_fields__})
+def _table(rows: Sequence[Struct]) -> Rows:
+    return Rows(**columns_of(rows, *rows[0].__struct_fields__))

@@ -241,20 +241,9 @@ class DashboardQueries(Noun):
 
 
 def _attempts(job: Job, rows: list[_HistoryRow]) -> list[Attempt]:
+    names = ("number", "token", "worker", "host", "pid", "version", "started_at", "exit_code", "error")
     attempts = [
-        Attempt(
-            number=row.number,
-            token=row.token,  # type: ignore[arg-type]
-            worker=row.worker,
-            host=row.host,
-            pid=row.pid,
-            version=row.version,
-            started_at=row.started_at,
-            finished_at=row.at,
-            reason=row.name,
-            exit_code=row.exit_code,
-            error=row.error,
-        )
+        Attempt(**{name: getattr(row, name) for name in names}, finished_at=row.at, reason=row.name)
         for row in sorted(rows, key=lambda row: row.token)
         if row.category == "attempt"
     ]

@@ -101,7 +101,8 @@ class JobControl(Noun):
         runs again, and none while another job has the key. No new job is created.
         """
         dead = (State.DEAD, State.CANCELLED)
-        revived = self._each(selector, dead, lambda ids: _revive(ids, actor), actor=actor, newest=True)
+        revive = _revival("lock_unsuccessful_jobs", "retry_jobs", actor)
+        revived = self._each(selector, dead, revive, actor=actor, newest=True)
         hasten = _change("run_retries_now", EventName.RETRIED, {}, actor)
         return revived + self._each(selector, (State.SCHEDULED,), hasten, actor=actor)
 
@@ -110,7 +111,8 @@ class JobControl(Noun):
 
         The finished attempt and its log stay in the history; its checkpoint and progress are deleted.
         """
-        done = self._each(selector, (State.DONE,), lambda ids: _revive_done(ids, actor), actor=actor, newest=True)
+        rerun = _revival("lock_done_jobs", "rerun_done_jobs", actor, kind=COMMAND)
+        done = self._each(selector, (State.DONE,), rerun, actor=actor, newest=True)
         return done + self.retry(selector, actor=actor)
 
     def rewrite(self, selector: Selector, make: PayloadChange, *, actor: str, detail: object = None) -> list[JobId]:
@@ -226,17 +228,13 @@ def _unhold(ids: list[JobId], actor: str) -> Operation[list[JobId]]:
     return sorted(job.id for job in rows)
 
 
-def _revive(ids: list[JobId], actor: str) -> Operation[list[JobId]]:
-    rows: list[_Revivable] = yield query("lock_unsuccessful_jobs", _Revivable, ids=ids)
-    return (yield from _run_again(rows, "retry_jobs", actor))
+def _revival(lock: str, statement: str, actor: str, **values: str) -> ControlOperation:
+    return lambda ids: _revive(query(lock, _Revivable, ids=ids, **values), statement, actor)
 
 
-def _revive_done(ids: list[JobId], actor: str) -> Operation[list[JobId]]:
-    rows: list[_Revivable] = yield query("lock_done_jobs", _Revivable, ids=ids, kind=COMMAND)
-    return (yield from _run_again(rows, "rerun_done_jobs", actor))
-
-
-def _run_again(rows: list[_Revivable], statement: str, actor: str) -> Operation[list[JobId]]:
+def _revive(lock: Query, statement: str, actor: str) -> Operation[list[JobId]]:
+    """Run the jobs again that *lock* finds, unless another job has their key."""
+    rows: list[_Revivable] = yield lock
     keyed = {(job.kind, job.key): job.id for job in rows if job.key is not None}  # ascending: the newest wins
     blocked = yield from reclaim_keys(keyed)
     chosen = [job.id for job in rows if job.key is None or keyed[job.kind, job.key] == job.id]

@@ -96,12 +96,6 @@ def record_all(events: Sequence[tuple[JobId, EventName, object]], *, actor: str)
     """Append events: job, name, detail."""
     if not events:
         return
-    yield query(
-        "insert_events",
-        actor=actor,
-        events=Rows(
-            job_id=[job_id for job_id, _, _ in events],
-            name=[name for _, name, _ in events],
-            detail=[None if detail is None else msgspec.json.encode(detail).decode() for _, _, detail in events],
-        ),
-    )
+    ids, names, details = zip(*events, strict=True)
+    encoded = [None if detail is None else msgspec.json.encode(detail).decode() for detail in details]
+    yield query("insert_events", actor=actor, events=Rows(job_id=ids, name=names, detail=encoded))

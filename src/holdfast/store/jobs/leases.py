@@ -17,7 +17,7 @@ from holdfast.domain.jobs.verdict import Done, Outcome
 from holdfast.domain.names import checked_name, clean_text
 from holdfast.errors import InvalidInput, LeaseLost
 from holdfast.store.engine.backend import Backend, Timeouts
-from holdfast.store.engine.operation import ById, Noun, Operation, delegate, query, transaction
+from holdfast.store.engine.operation import Noun, Operation, delegate, query, transaction
 from holdfast.store.jobs import dependencies, settlement
 from holdfast.store.jobs.dependencies import FinishedJob
 from holdfast.store.jobs.history import record
@@ -92,12 +92,8 @@ class Leases(Noun):
         """
         if not leases:
             return []
-        held = ById(
-            id=[lease.job_id for lease in leases],
-            token=[lease.token for lease in leases],
-            lease_duration=[lease_duration] * len(leases),
-            mark=[lease.job_id in begun for lease in leases],
-        )
+        marks = [lease.job_id in begun for lease in leases]
+        held = settlement.held_by(leases, lease_duration=[lease_duration] * len(leases), mark=marks)
         return self._backend.run(query("renew_leases", Renewal, leases=held), repeatable=True, timeout=Timeouts.brief)
 
     def record_start(self, lease: Lease) -> int:

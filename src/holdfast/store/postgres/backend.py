@@ -29,7 +29,14 @@ from holdfast.store.engine.operation import (
     single,
 )
 from holdfast.store.postgres.commits import Commits
-from holdfast.store.postgres.connections import Pool, connect_options, is_temporary, prepared_options, translate
+from holdfast.store.postgres.connections import (
+    Pool,
+    connect_options,
+    is_temporary,
+    prepared_options,
+    translate,
+    translated,
+)
 from holdfast.store.postgres.notifier import Notifier, PostgresListener
 from holdfast.store.postgres.schema import check_or_migrate, migrate
 from holdfast.store.postgres.statements import Statements
@@ -78,7 +85,7 @@ class PostgresBackend:
             patience=Timeouts.statement.total_seconds(),
         )
         # A connection of its own fails at once, with the reason, where a pool would wait.
-        with self._translated(), psycopg.connect(url, **connect_options(url)) as connection:
+        with translated(), psycopg.connect(url, **connect_options(url)) as connection:
             self.installation = check_or_migrate(connection, self.statements, create=create)
 
     def run(self, statement: Query, *, repeatable: bool = False, timeout: timedelta | None = None) -> list[Any]:
@@ -113,7 +120,7 @@ class PostgresBackend:
         if not isinstance(connection, psycopg.Connection):
             raise OtherDatabase(f"this store is PostgreSQL, and {type(connection).__name__} is no psycopg connection")
         _refuse_autocommit(connection)
-        with self._translated():
+        with translated():
             self._check_installation(_installation(connection, self.statements))
             # A savepoint: a refused enqueue leaves nothing in the caller's transaction.
             with connection.transaction():
@@ -127,7 +134,7 @@ class PostgresBackend:
         if not isinstance(connection, psycopg.AsyncConnection):
             raise OtherDatabase(f"this store is PostgreSQL, and {type(connection).__name__} is no psycopg connection")
         _refuse_autocommit(connection)
-        with self._translated():
+        with translated():
             self._check_installation(await _ainstallation(connection, self.statements))
             async with connection.transaction():
                 result = await arun_operation(operation, lambda each: self.statements.aperform(connection, each))
@@ -136,7 +143,7 @@ class PostgresBackend:
 
     @contextmanager
     def transaction(self) -> Iterator[psycopg.Connection[Any]]:
-        with self._translated(), closing(self.connect()) as connection:
+        with translated(), closing(self.connect()) as connection:
             yield connection
             self._commits.commit(connection, self._commits.written(connection))
 
@@ -144,9 +151,7 @@ class PostgresBackend:
         self._notifier.notify()
 
     def listen(self, wake: Callable[[], None]) -> PostgresListener:
-        return PostgresListener(
-            lambda: psycopg.connect(self.url, **connect_options(self.url)), self._channel, wake=wake
-        )
+        return PostgresListener(lambda: self.connect(autocommit=True), self._channel, wake=wake)
 
     def migrate(self) -> list[int]:
         return self._once(lambda connection: migrate(connection, self.statements), Timeouts.migration)
@@ -167,7 +172,7 @@ class PostgresBackend:
         self._pool.close()
 
     def _once(self, work: Callable[[psycopg.Connection[Any]], T], limit: timedelta = Timeouts.call) -> T:
-        with self._translated(), self._pool.connection(limit=limit.total_seconds()) as connection:
+        with translated(), self._pool.connection(limit=limit.total_seconds()) as connection:
             return work(connection)
 
     def _retry(self, work: Callable[[psycopg.Connection[Any]], T], limit: timedelta = Timeouts.call) -> T:
@@ -214,13 +219,6 @@ class PostgresBackend:
     def _check_installation(self, row: tuple[Any, ...] | None) -> None:
         if row is None or row[0] != self.installation:
             raise OtherDatabase("the connection does not lead to the database of this app")
-
-    @contextmanager
-    def _translated(self) -> Iterator[None]:
-        try:
-            yield
-        except psycopg.Error as error:
-            raise translate(error) from error
 
 
 def _begin(timeout: timedelta, *, mode: str = "") -> str:

@@ -229,3 +229,12 @@ def translate(error: BaseException) -> BaseException:
             return StoreUnavailable(f"the database does not answer: {text}")
         case _:
             return error
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Raise Holdfast's errors in place of the driver's."""
+    try:
+        yield
+    except psycopg.Error as error:
+        raise translate(error) from error

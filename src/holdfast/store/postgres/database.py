@@ -15,7 +15,7 @@ from psycopg.sql import Identifier
 
 from holdfast.domain.health_check import HealthCheck, fail, ok, warn
 from holdfast.store.engine.operation import from_micros
-from holdfast.store.postgres.connections import translate
+from holdfast.store.postgres.connections import translated
 
 if TYPE_CHECKING:
     from holdfast.store.postgres.backend import PostgresBackend
@@ -248,11 +248,8 @@ class PostgresDatabase:
 
     @contextmanager
     def _connection(self, *, autocommit: bool = False) -> Iterator[Connection]:
-        try:
-            with self._backend.connect(autocommit=autocommit) as connection:
-                yield connection
-        except psycopg.Error as error:
-            raise translate(error) from error
+        with translated(), self._backend.connect(autocommit=autocommit) as connection:
+            yield connection
 
 
 def _fetched(connection: Connection, query: sql.Composed) -> Iterator[Any]:
