@@ -31,4 +31,4 @@ class AuditLog(Noun):
         """Entries, newest first. A filtered page examines at most 5,000 entries, so that it never takes long."""
         window = limit if actor is None and text is None else WINDOW_SIZE
         values = {"before": before, "limit": limit, "window": window, "actor": actor, "text": text}
-        return self._backend.fetch(query("list_audit_entries", AuditEntry, **values))
+        return self._fetch("list_audit_entries", AuditEntry, **values)

@@ -50,7 +50,7 @@ class Credentials(Noun):
 
     def list(self) -> list[Credential]:
         """All tokens, oldest first, revoked ones included."""
-        return self._backend.fetch(query("list_credentials", Credential))
+        return self._fetch("list_credentials", Credential)
 
     def revoke(self, name: str) -> Credential:
         """Revoke a token, by its name or prefix, from the next request on.
@@ -69,15 +69,15 @@ class Credentials(Noun):
 
     def access_state(self, prefix: str | None) -> AccessState:
         """The data that authenticates a request with a token of this prefix, or without a token."""
-        rows: list[AccessState] = self._backend.fetch(query("get_access_state", AccessState, prefix=prefix))
+        rows: list[AccessState] = self._fetch("get_access_state", AccessState, prefix=prefix)
         return rows[0]
 
     def session_secret(self, draw: str) -> str:
         """The secret that signs sessions on all servers of this store: *draw*, unless one was stored before."""
-        rows = self._backend.fetch(query("get_secret", name=SESSION_SECRET))
+        rows = self._fetch("get_secret", name=SESSION_SECRET)
         if not rows:
             self._backend.run(query("insert_secret", name=SESSION_SECRET, value=draw), repeatable=True)
-            rows = self._backend.fetch(query("get_secret", name=SESSION_SECRET))
+            rows = self._fetch("get_secret", name=SESSION_SECRET)
         return str(rows[0][0])
 
 
@@ -98,7 +98,7 @@ class IdempotencyKeys(Noun):
             values = {"credential": credential, "key": key}
             if self._backend.run(query("claim_idempotency_key", digest=digest, **values)):
                 return None
-            rows: list[StoredResponse] = self._backend.fetch(query("get_idempotency_key", StoredResponse, **values))
+            rows: list[StoredResponse] = self._fetch("get_idempotency_key", StoredResponse, **values)
             if rows:
                 return rows[0]
 

@@ -20,7 +20,6 @@ from holdfast.store.batches.state import (
     PEOPLE,
     BatchRun,
     Holder,
-    NamedCount,
     UnitInFlight,
     cancel_units,
     conclude_run,
@@ -114,7 +113,7 @@ class Batches(Noun):
 
     def holders(self, batch_id: BatchId) -> list[Holder]:
         """The current holders of a batch."""
-        return self._backend.fetch(query("list_batch_holders", Holder, batch_id=batch_id))
+        return self._fetch("list_batch_holders", Holder, batch_id=batch_id)
 
     @transaction()
     def pause(self, batch_id: BatchId) -> Operation[bool]:
@@ -218,22 +217,20 @@ class Batches(Noun):
 
     def count_finished(self, batch_id: BatchId, keys: Sequence[UnitKey], *, retry_failed: bool = True) -> int:
         """The number of these units that a run would not run."""
-        rows: list[UnitRow] = self._backend.fetch(query("get_units", UnitRow, batch_id=batch_id, keys=list(keys)))
+        rows: list[UnitRow] = self._fetch("get_units", UnitRow, batch_id=batch_id, keys=list(keys))
         again = (UnitState.PENDING, UnitState.FAILED) if retry_failed else (UnitState.PENDING,)
         return sum(unit.state not in again for unit in rows)
 
     def finished_keys(self, batch_id: BatchId) -> Iterator[UnitKey]:
         """The keys of all units that no run would run again, by key."""
         after = ""
-        while rows := self._backend.fetch(
-            query("list_finished_keys", batch_id=batch_id, after=after, limit=KEY_PAGE_SIZE)
-        ):
+        while rows := self._fetch("list_finished_keys", batch_id=batch_id, after=after, limit=KEY_PAGE_SIZE):
             yield from map(itemgetter(0), rows)
             after = rows[-1][0]
 
     def page(self, *, before: BatchId = FIRST, limit: int = 50) -> list[Batch]:
         """Batches, newest first."""
-        return self._backend.fetch(query("list_batches", Batch, before=before, limit=limit))
+        return self._fetch("list_batches", Batch, before=before, limit=limit)
 
     @read
     def counters(self, batch_id: BatchId) -> Operation[Counters]:
@@ -242,12 +239,11 @@ class Batches(Noun):
 
     def recount(self, batch_id: BatchId) -> dict[str, int]:
         """The units of the ledger by state, counted one by one."""
-        rows: list[NamedCount] = self._backend.fetch(query("recount_units", NamedCount, batch_id=batch_id))
-        return {row.name: row.count for row in rows}
+        return dict(self._fetch("recount_units", batch_id=batch_id))
 
     def units(
         self, batch_id: BatchId, *, state: UnitState | None = None, after: UnitKey | str = "", limit: int = 500
     ) -> list[UnitRow]:
         """A page of the ledger, by key."""
         values = {"batch_id": batch_id, "state": state, "after": after, "limit": limit}
-        return self._backend.fetch(query("list_units", UnitRow, **values))
+        return self._fetch("list_units", UnitRow, **values)

@@ -88,7 +88,7 @@ class InboxStore(Noun):
 
     def size(self, inbox: str) -> int:
         """The number of results that wait or that a consumer has."""
-        (row,) = self._backend.fetch(query("count_inbox_results", inbox=inbox))
+        (row,) = self._fetch("count_inbox_results", inbox=inbox)
         return int(row[0])
 
 

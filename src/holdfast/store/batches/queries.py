@@ -65,7 +65,7 @@ class LedgerQueries(Noun):
 
     def statuses(self, batch_ids: Sequence[BatchId]) -> dict[BatchId, BatchStatus]:
         """Counters and holders of several batches, in one statement."""
-        rows: list[_Part] = self._backend.fetch(query("list_batch_details", _Part, ids=list(batch_ids)))
+        rows: list[_Part] = self._fetch("list_batch_details", _Part, ids=list(batch_ids))
         return {each: _status([row for row in rows if row.batch_id == each]) for each in batch_ids}
 
     def page(
@@ -96,11 +96,11 @@ class LedgerQueries(Noun):
         return _page(units, size, limit, lambda unit: _matches(unit, state, label, text))
 
     def _units(self, statement: str, batch_id: BatchId, **values: Any) -> list[UnitRow]:
-        return self._backend.fetch(query(statement, UnitRow, batch_id=batch_id, **values))
+        return self._fetch(statement, UnitRow, batch_id=batch_id, **values)
 
     def errors(self, batch_id: BatchId, *, after: str = "", limit: int = 1000) -> list[UnitError]:
         """The errors of failed units, by key."""
-        return self._backend.fetch(query("list_unit_errors", UnitError, batch_id=batch_id, after=after, limit=limit))
+        return self._fetch("list_unit_errors", UnitError, batch_id=batch_id, after=after, limit=limit)
 
     def all_errors(self, batch_id: BatchId) -> Iterator[UnitError]:
         """The errors of all failed units, by key, page by page."""

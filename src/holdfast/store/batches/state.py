@@ -26,13 +26,6 @@ CRASHED = "crashed"
 UnitInFlight = tuple[UnitKey, int]
 
 
-class NamedCount(Struct, frozen=True):
-    """A counter of units."""
-
-    name: str
-    count: int
-
-
 class Holder(Struct, frozen=True):
     """A process that works on a batch. *owner* is JSON: host, pid, command."""
 
@@ -64,8 +57,7 @@ def holders_of(batch_id: BatchId) -> Operation[list[Holder]]:
 
 
 def counted(batch_id: BatchId) -> Operation[Counters]:
-    rows: list[NamedCount] = yield query("read_unit_counts", NamedCount, batch_id=batch_id)
-    return sum_counters({row.name: row.count for row in rows})
+    return sum_counters(dict((yield query("read_unit_counts", batch_id=batch_id))))
 
 
 def units_in_hand(batch_id: BatchId, *, besides: JobId = PEOPLE) -> Operation[list[UnitKey]]:

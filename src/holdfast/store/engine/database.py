@@ -92,11 +92,7 @@ class Database:
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-
-    @property
-    def tools(self) -> DatabaseTools:
-        tools: DatabaseTools = self._backend.tools
-        return tools
+        self.tools: DatabaseTools = backend.tools
 
     def check(self) -> list[Finding]:
         """Check all rows: that the database is not damaged and that its tables are consistent."""

@@ -92,6 +92,10 @@ class Noun:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
 
+    def _fetch(self, name: str, rows: type[Struct] | None = None, /, **parameters: Any) -> list[Any]:
+        """Read with one statement."""
+        return self._backend.fetch(Query(name, parameters, rows))
+
     def _wake(self, answer: T) -> T:
         """Wake workers if *answer* is truthy, and return it."""
         if answer:

@@ -51,7 +51,7 @@ class AutoscalerStore(Noun):
 
     def queue_line(self, queue: str, kind: str, *, limit: int) -> list[ReadyCommand]:
         """The first ready jobs of a queue and kind, in the order of claims."""
-        return self._backend.fetch(query("list_ready_jobs", ReadyCommand, queue=queue, kind=kind, limit=limit))
+        return self._fetch("list_ready_jobs", ReadyCommand, queue=queue, kind=kind, limit=limit)
 
     @transaction()
     def claim(
@@ -73,14 +73,12 @@ class AutoscalerStore(Noun):
 
     def profiles(self, names: Sequence[str]) -> dict[str, Profile]:
         """The profiles of commands by these names; a command without measurements has no samples."""
-        known: list[Profile] = (
-            self._backend.fetch(query("get_memory_profiles", Profile, names=[*names])) if names else []
-        )
+        known: list[Profile] = self._fetch("get_memory_profiles", Profile, names=[*names]) if names else []
         return _with_new_profiles(names, known)
 
     def all_profiles(self, *, limit: int = 1000) -> list[Profile]:
         """The known profiles, by name."""
-        return self._backend.fetch(query("list_memory_profiles", Profile, limit=limit))
+        return self._fetch("list_memory_profiles", Profile, limit=limit)
 
     def learn(self, peaks: Sequence[tuple[str, int]]) -> None:
         """Add measured memory peaks (name, bytes) to the profiles of their names."""
@@ -117,7 +115,7 @@ class AutoscalerStore(Noun):
 
     def decisions(self, queue: str, *, limit: int = 20) -> list[RecordedDecision]:
         """The last decisions about a queue, newest first."""
-        return self._backend.fetch(query("list_decisions", RecordedDecision, queue=queue, limit=limit))
+        return self._fetch("list_decisions", RecordedDecision, queue=queue, limit=limit)
 
 
 def _with_new_profiles(names: Sequence[str], known: Sequence[Profile]) -> dict[str, Profile]:

@@ -65,25 +65,25 @@ class Queues(Noun):
 
     def get(self, name: str) -> Queue:
         """The settings of a queue; an unknown queue has the default settings."""
-        rows: list[Queue] = self._backend.fetch(query("get_queue", Queue, name=name))
+        rows: list[Queue] = self._fetch("get_queue", Queue, name=name)
         return rows[0] if rows else Queue(name)
 
     def depths(self, names: Sequence[str], *, cap: int = 10_000) -> list[Depth]:
         """The numbers of ready and running jobs of these queues, each counted up to *cap*."""
-        return self._backend.fetch(query("count_queue_depths", Depth, queues=[*names], limit=cap))
+        return self._fetch("count_queue_depths", Depth, queues=[*names], limit=cap)
 
     def oldest_ready(self, names: Sequence[str], kinds: Sequence[str]) -> dict[str, timedelta]:
         """The waiting time of the oldest ready job of these kinds, by queue; a queue without one is missing."""
-        ages: list[Age] = self._backend.fetch(query("read_oldest_ready", Age, queues=[*names], kinds=[*kinds]))
+        ages: list[Age] = self._fetch("read_oldest_ready", Age, queues=[*names], kinds=[*kinds])
         return {age.queue: age.age for age in ages}
 
     def with_ready_jobs(self) -> list[str]:
         """The names of queues that have ready jobs."""
-        return [row[0] for row in self._backend.fetch(query("list_ready_queues"))]
+        return [row[0] for row in self._fetch("list_ready_queues")]
 
     def list(self) -> list[Queue]:
         """All queues that have settings, by name."""
-        return self._backend.fetch(query("list_queues", Queue))
+        return self._fetch("list_queues", Queue)
 
 
 class Kinds(Noun):
@@ -122,11 +122,11 @@ class Kinds(Noun):
         yield from Kinds._publish.operation(self, changed)
 
     def names(self) -> list[str]:
-        return [row[0] for row in self._backend.fetch(query("list_kind_names"))]
+        return [row[0] for row in self._fetch("list_kind_names")]
 
     def all(self, *, limit: int = 10_000) -> list[PublishedKind]:
         """All published kinds, by name."""
-        return self._backend.fetch(query("list_kinds", PublishedKind, limit=limit))
+        return self._fetch("list_kinds", PublishedKind, limit=limit)
 
     def get(self, name: str) -> PublishedKind:
         """A published kind.
@@ -134,7 +134,7 @@ class Kinds(Noun):
         Raises:
             UnknownKind: No application has published it; the hint names the most similar kind.
         """
-        rows: list[PublishedKind] = self._backend.fetch(query("get_kind", PublishedKind, name=name))
+        rows: list[PublishedKind] = self._fetch("get_kind", PublishedKind, name=name)
         if not rows:
             raise UnknownKind(
                 f"no application has registered kind {name!r}", hint=suggest_kind(name, self.names()), kind=name
@@ -218,4 +218,4 @@ class Workers(Noun):
 
     def list(self) -> list[WorkerRow]:
         """The workers that are alive, oldest first."""
-        return self._backend.fetch(query("list_workers", WorkerRow, silence=WORKER_SILENCE))
+        return self._fetch("list_workers", WorkerRow, silence=WORKER_SILENCE)

@@ -46,11 +46,6 @@ class _Revivable(Struct, frozen=True):
     key: str | None
 
 
-class _Payload(Struct, frozen=True):
-    id: JobId
-    payload: str
-
-
 class JobControl(Noun):
     """Actions of people on jobs. Each takes a selector, works in small transactions, and returns the ids it changed.
 
@@ -248,8 +243,8 @@ def _revive(lock: Query, statement: str, actor: str) -> Operation[list[JobId]]:
 
 def _rewrite(ids: list[JobId], make: PayloadChange, actor: str, detail: object) -> Operation[list[JobId]]:
     idle = [row[0] for row in (yield query("lock_idle_jobs", ids=ids))]
-    jobs: list[_Payload] = yield query("read_payloads", _Payload, ids=idle)
-    changed = {job.id: new for job in jobs if (new := make(job.payload)) != job.payload}
+    rows = yield query("read_payloads", ids=idle)
+    changed = {job_id: new for job_id, payload in rows if (new := make(payload)) != payload}
     yield query("set_payloads", changed=ById(id=list(changed), payload=list(changed.values())))
     yield from record(EventName.CHANGED, dict.fromkeys(changed, detail), actor=actor)
     return sorted(changed)

@@ -48,7 +48,7 @@ class Jobs(Noun):
         values = {name: getattr(request, name) for name in _INSERTED} | replaceable_columns(request, job_id)
         insert = query("insert_job", no_prefetch=request.on_lost is not OnLost.RETRY, **values)
         if not self._backend.run(insert, repeatable=True):
-            rows = self._backend.fetch(query("get_job_request", id=job_id))
+            rows = self._fetch("get_job_request", id=job_id)
             if rows != [(request.kind, request.payload, request.actor)]:
                 raise StoreUnavailable(
                     f"job id {job_id} is taken: the database has lost ids that it gave out before",

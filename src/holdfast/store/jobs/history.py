@@ -42,7 +42,7 @@ class Pruner(Noun):
         return {state: self._prune_state(state, age, limit) if age > ZERO else 0 for state, age in ages.items()}
 
     def _prune_state(self, state: State, age: timedelta, limit: int) -> int:
-        if not self._backend.fetch(query("lock_expired_jobs", state=state, age=age, limit=1)):
+        if not self._fetch("lock_expired_jobs", state=state, age=age, limit=1):
             return 0
         return self._prune_jobs(state, age, limit)
 

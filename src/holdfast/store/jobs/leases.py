@@ -149,12 +149,12 @@ class Leases(Noun):
 
     def next_due(self) -> timedelta | None:
         """The time until the next scheduled job is due, negative if one is overdue; None without one."""
-        rows: list[_Wait] = self._backend.fetch(query("read_next_due", _Wait))
+        rows: list[_Wait] = self._fetch("read_next_due", _Wait)
         return rows[0].wait if rows else None
 
     def any_expired(self) -> bool:
         """Whether any lease has expired."""
-        return bool(self._backend.fetch(query("find_expired_lease")))
+        return bool(self._fetch("find_expired_lease"))
 
     @transaction(wakes=True)
     def promote(self, *, limit: int = 1000) -> Operation[int]:
@@ -168,7 +168,7 @@ class Leases(Noun):
 
         This repairs every wake-up that was missed when a dependency finished.
         """
-        if not self._backend.fetch(query("list_waiting_jobs", after=after, limit=1)):
+        if not self._fetch("list_waiting_jobs", after=after, limit=1):
             return None
         return self._backend.write(dependencies.check_waiting, after, limit)
 
@@ -224,7 +224,7 @@ class Steps(Noun):
 
     def kept(self, lease: Lease) -> dict[str, StoredStep]:
         """All steps of the job, by name."""
-        steps: list[StoredStep] = self._backend.fetch(query("list_steps", StoredStep, id=lease.job_id))
+        steps: list[StoredStep] = self._fetch("list_steps", StoredStep, id=lease.job_id)
         return {step.name: step for step in steps}
 
     def keep(self, lease: Lease, name: str, result: str | None = None, *, delay: timedelta | None = None) -> StoredStep:

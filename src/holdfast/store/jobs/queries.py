@@ -72,7 +72,7 @@ class JobQueries(Noun):
 
     def state(self, job_id: JobId) -> State:
         """The state of one job, cheap enough for polling."""
-        rows = self._backend.fetch(query("get_job_state", id=job_id))
+        rows = self._fetch("get_job_state", id=job_id)
         return State(rows[0][0]) if rows else self.get(job_id).state
 
     def page(self, selector: Selector, *, before: JobId | None = None, limit: int = 50, brief: bool = False) -> Page:
@@ -123,7 +123,7 @@ class JobQueries(Noun):
 
     def dependencies(self, job_id: JobId) -> list[DependencyState]:
         """The dependencies of a job and their states."""
-        return self._backend.fetch(query("list_dependency_states", DependencyState, ids=[job_id]))
+        return self._fetch("list_dependency_states", DependencyState, ids=[job_id])
 
     @read
     def why(self, job_id: JobId) -> Operation[list[WhyReason]]:
@@ -155,7 +155,7 @@ class Traces(Noun):
 
     def of(self, job_id: JobId) -> str | None:
         """The W3C trace context of a job."""
-        rows: list[tuple[str]] = self._backend.fetch(query("get_trace", id=job_id))
+        rows: list[tuple[str]] = self._fetch("get_trace", id=job_id)
         return rows[0][0] if rows else None
 
 
@@ -255,4 +255,4 @@ class SavedFilters(Noun):
 
     def list(self) -> list[SavedFilter]:
         """The first 200 filters by name."""
-        return self._backend.fetch(query("list_filters", SavedFilter, limit=LIST_LIMIT))
+        return self._fetch("list_filters", SavedFilter, limit=LIST_LIMIT)

@@ -30,6 +30,7 @@ from holdfast.store.engine.operation import (
 )
 from holdfast.store.postgres.commits import Commits
 from holdfast.store.postgres.connections import (
+    Connection,
     Pool,
     connect_options,
     is_temporary,
@@ -89,7 +90,7 @@ class PostgresBackend:
             self.installation = check_or_migrate(connection, self.statements, create=create)
 
     def run(self, statement: Query, *, repeatable: bool = False, timeout: timedelta | None = None) -> list[Any]:
-        def once(connection: psycopg.Connection[Any]) -> list[Any]:
+        def once(connection: Connection) -> list[Any]:
             if self._prepared:
                 return self.statements.perform(connection, statement)
             return self._transaction(connection, single(statement), _begin(timeout or self._patience))
@@ -101,13 +102,13 @@ class PostgresBackend:
         return self.run(statement, repeatable=True)
 
     def write(self, operation: OperationFunction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        def once(connection: psycopg.Connection[Any]) -> T:
+        def once(connection: Connection) -> T:
             return self._transaction(connection, operation(*args, **kwargs), _begin(self._patience))
 
         return self._retry(once)
 
     def read(self, operation: OperationFunction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        def once(connection: psycopg.Connection[Any]) -> T:
+        def once(connection: Connection) -> T:
             begin = _begin(self._patience, mode="ISOLATION LEVEL REPEATABLE READ READ ONLY")
             return self._transaction(connection, operation(*args, **kwargs), begin, writes=False)
 
@@ -142,7 +143,7 @@ class PostgresBackend:
                 return result
 
     @contextmanager
-    def transaction(self) -> Iterator[psycopg.Connection[Any]]:
+    def transaction(self) -> Iterator[Connection]:
         with translated(), closing(self.connect()) as connection:
             yield connection
             self._commits.commit(connection, self._commits.written(connection))
@@ -162,7 +163,7 @@ class PostgresBackend:
 
         return PostgresDatabase(self)
 
-    def connect(self, *, autocommit: bool = False) -> psycopg.Connection[Any]:
+    def connect(self, *, autocommit: bool = False) -> Connection:
         """A connection outside the pool, for rare work."""
         return psycopg.connect(self.url, **{**connect_options(self.url), "autocommit": autocommit})
 
@@ -171,11 +172,11 @@ class PostgresBackend:
         self._closed.set()
         self._pool.close()
 
-    def _once(self, work: Callable[[psycopg.Connection[Any]], T], limit: timedelta = Timeouts.call) -> T:
+    def _once(self, work: Callable[[Connection], T], limit: timedelta = Timeouts.call) -> T:
         with translated(), self._pool.connection(limit=limit.total_seconds()) as connection:
             return work(connection)
 
-    def _retry(self, work: Callable[[psycopg.Connection[Any]], T], limit: timedelta = Timeouts.call) -> T:
+    def _retry(self, work: Callable[[Connection], T], limit: timedelta = Timeouts.call) -> T:
         """Send *work* again after a broken connection, until *limit*; a second run of it is harmless."""
         began = time.monotonic()
         for wait in RETRY_DELAYS_S:
@@ -191,9 +192,7 @@ class PostgresBackend:
                 break
         return self._once(work, limit)
 
-    def _transaction(
-        self, connection: psycopg.Connection[Any], operation: Operation[T], begin: str, *, writes: bool = True
-    ) -> T:
+    def _transaction(self, connection: Connection, operation: Operation[T], begin: str, *, writes: bool = True) -> T:
         connection.execute(begin.encode())
         try:
             result = run_operation(operation, self._performer(connection))
@@ -205,7 +204,7 @@ class PostgresBackend:
         self._commits.commit(connection, written)
         return result
 
-    def _performer(self, connection: psycopg.Connection[Any]) -> Callable[[Statement], list[Any]]:
+    def _performer(self, connection: Connection) -> Callable[[Statement], list[Any]]:
         return lambda each: self.statements.perform(connection, each)
 
     def _notify(self) -> None:
@@ -249,7 +248,7 @@ class _IdSource:
             return drawn
 
 
-def _installation(connection: psycopg.Connection[Any], statements: Statements) -> tuple[Any, ...] | None:
+def _installation(connection: Connection, statements: Statements) -> tuple[Any, ...] | None:
     """The installation that a connection leads to; a missing table does not abort its transaction."""
     cursor = connection.cursor(row_factory=tuple_row)
     exists = cursor.execute(_installation_query(statements)).fetchone()
@@ -270,7 +269,7 @@ def _installation_query(statements: Statements) -> bytes:
     return statements.in_schema("SELECT to_regclass('holdfast.meta') IS NOT NULL").encode()
 
 
-def _refuse_autocommit(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
+def _refuse_autocommit(connection: Connection | psycopg.AsyncConnection[Any]) -> None:
     idle = connection.info.transaction_status == TransactionStatus.IDLE
     if connection.autocommit and idle:
         raise NoTransaction("the connection is in autocommit mode and no transaction is open")
