@@ -154,11 +154,8 @@ def _hand_over(run: BatchRun, ends: list[UnitOutcome]) -> Operation[None]:
     """Put results into their inboxes, in the transaction that writes the outcomes of their units."""
     results = [(end.key, end.handed) for end in ends if end.handed is not None]
     if results:
-        table = Rows(
-            key=[key for key, _ in results],
-            inbox=[result.inbox for _, result in results],
-            data=[result.data for _, result in results],
-        )
+        handed = columns_of([result for _, result in results], "inbox", "data")
+        table = Rows(key=[key for key, _ in results], **handed)
         yield query("insert_inbox_results", batch_id=run.batch.id, keep=RESULT_RETENTION, result=table)
 
 

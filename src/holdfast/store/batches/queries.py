@@ -123,10 +123,8 @@ class LedgerQueries(Noun):
     def _change(self, batch_id: BatchId, keys: Sequence[UnitKey], state: UnitState, label: str | None) -> int:
         if not isinstance(keys, Sequence) or isinstance(keys, str):
             raise InvalidInput("keys are a list")
-        return sum(
-            self._change_chunk(batch_id, list(keys[start : start + CHUNK_SIZE]), state, label)
-            for start in range(0, len(keys), CHUNK_SIZE)
-        )
+        chunks = (list(keys[start : start + CHUNK_SIZE]) for start in range(0, len(keys), CHUNK_SIZE))
+        return sum(self._change_chunk(batch_id, chunk, state, label) for chunk in chunks)
 
     @transaction()
     def _change_chunk(

@@ -228,7 +228,6 @@ def _revival(lock: str, statement: str, actor: str, **values: str) -> ControlOpe
 
 
 def _revive(lock: Query, statement: str, actor: str) -> Operation[list[JobId]]:
-    """Run the jobs again that *lock* finds, unless another job has their key."""
     rows: list[_Revivable] = yield lock
     keyed = {(job.kind, job.key): job.id for job in rows if job.key is not None}  # ascending: the newest wins
     blocked = yield from reclaim_keys(keyed)

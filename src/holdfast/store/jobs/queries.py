@@ -173,7 +173,6 @@ def get_job(job_id: JobId) -> Operation[Job]:
 
 
 def _refusals(job: Job) -> Operation[list[str]]:
-    """The reasons of the autoscalers of the job's queue for not starting it."""
     if job.state is not State.READY or job.kind != COMMAND:
         return []
     workers: list[WorkerRow] = yield query("list_workers", WorkerRow, silence=WORKER_SILENCE)
@@ -196,7 +195,6 @@ def select_ids(selector: Selector) -> Operation[list[JobId]]:
 
 
 def _conditions(selector: Selector) -> tuple[tuple[str, ...], dict[str, Any]]:
-    """The names of the SQL conditions of *selector*, and their parameters."""
     # The index serves whole labels, not patterns.
     by_label = "by_labels" if all(Glob(label).exact for label in selector.labels or ()) else "like_labels"
     states = selector.states or ()

@@ -112,8 +112,6 @@ def _without_retry(job: JobNumbers) -> JobNumbers:
 
 
 class _End(Struct, frozen=True):
-    """A run, locked, and the verdict on it."""
-
     job: JobNumbers
     verdict: Verdict
     ran: timedelta | None

@@ -106,11 +106,7 @@ def reclaim_keys(keyed: Mapping[KindKey, JobId]) -> Operation[set[JobId]]:
 
 
 def _live_key_columns(keyed: Mapping[KindKey, JobId]) -> Rows:
-    order = sorted(keyed)
-    return Rows(
-        kind=[kind for kind, _ in order],
-        key=[key for _, key in order],
-        job_id=[keyed[pair] for pair in order],
-        scope=[KeyScope.LIVE] * len(order),
-        period=[None] * len(order),
-    )
+    order, size = sorted(keyed), len(keyed)
+    names = {"kind": [kind for kind, _ in order], "key": [key for _, key in order]}
+    ids = [keyed[pair] for pair in order]
+    return Rows(**names, job_id=ids, scope=[KeyScope.LIVE] * size, period=[None] * size)

@@ -109,8 +109,6 @@ class Writer:
 
 
 class _Request:
-    """The operation of one thread, and its outcome."""
-
     __slots__ = ("error", "finished", "operation", "result")
 
     def __init__(self, operation: Callable[[], Operation[Any]]) -> None:
