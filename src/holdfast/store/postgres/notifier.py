@@ -16,7 +16,6 @@ import psycopg
 from psycopg import sql
 
 from holdfast.errors import HoldfastError
-from holdfast.store.postgres.connections import Connection
 
 log = logging.getLogger("holdfast")
 
@@ -78,7 +77,9 @@ class Notifier:
 class PostgresListener:
     """Listens on a connection of its own; if notifications do not arrive it logs a warning and tests again later."""
 
-    def __init__(self, connect: Callable[[], Connection], channel: str, *, wake: Callable[[], None]) -> None:
+    def __init__(
+        self, connect: Callable[[], psycopg.Connection[Any]], channel: str, *, wake: Callable[[], None]
+    ) -> None:
         self._connect = connect
         self._channel = channel
         self._wake = wake
@@ -116,7 +117,7 @@ class PostgresListener:
             self._works.clear()
             self._closed.wait(RECONNECT_DELAYS_S[min(failures, len(RECONNECT_DELAYS_S) - 1)])
 
-    def _listen(self, connection: Connection) -> None:
+    def _listen(self, connection: psycopg.Connection[Any]) -> None:
         connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._channel)))
         if not self._test(connection):
             if self._failed_tests == 0:
@@ -133,13 +134,13 @@ class PostgresListener:
             if list(connection.notifies(timeout=0)):
                 self._wake()
 
-    def _test(self, connection: Connection) -> bool:
+    def _test(self, connection: psycopg.Connection[Any]) -> bool:
         payload = secrets.token_hex(8)
         with self._connect() as other:
             other.execute("SELECT pg_notify(%s, %s)", (self._channel, payload))
         return any(notify.payload == payload for notify in connection.notifies(timeout=TEST_TIMEOUT_S, stop_after=1))
 
-    def _wait(self, connection: Connection) -> None:
+    def _wait(self, connection: psycopg.Connection[Any]) -> None:
         """Wait until the server sends something, or the listener is closed."""
         poll = select.poll()
         poll.register(connection.fileno(), select.POLLIN)
