@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from holdfast.errors import HoldfastError
     from holdfast.options import BatchArguments
     from holdfast.store import Store
-    from holdfast.store.fleet.queues import Depth, Queues
+    from holdfast.store.fleet.registry import Depth, Queues
     from holdfast.store.jobs.control import JobControl
     from holdfast.store.jobs.queries import Count, JobQueries, Page
     from holdfast.store.jobs.settlement import Settlement

@@ -21,7 +21,7 @@ from holdfast.domain.quantities import Duration, as_duration
 from holdfast.errors import InvalidKind
 from holdfast.settings import log_folder
 from holdfast.store import Store
-from holdfast.store.fleet.queues import Queues
+from holdfast.store.fleet.registry import Queues
 from holdfast.store.jobs.control import JobControl
 from holdfast.store.jobs.queries import JobQueries
 from holdfast.worker.applications import APPLICATIONS

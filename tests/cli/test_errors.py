@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.domain.access.masking import mask_store_url
-from holdfast.store.engine.url import open_store
+from holdfast.store import open_store
 from tests.store.engine.test_database import fill
 from tests.support.processes import wait_until
 from tests.support.program import ROOT, program

@@ -21,10 +21,9 @@ from psycopg.adapt import PyFormat, Transformer
 
 from holdfast.domain.jobs.job import JobId
 from holdfast.store import Store
-from holdfast.store.engine.operation import Query, Statement, run_operation
-from holdfast.store.engine.rows import to_micros
+from holdfast.store.engine.operation import Query, Statement, run_operation, to_micros
 from holdfast.store.postgres.backend import PostgresBackend
-from holdfast.store.postgres.connection_options import prepared_options
+from holdfast.store.postgres.connections import prepared_options
 from holdfast.store.postgres.statements import Statements
 from holdfast.store.postgres.statements import to_sql as to_postgres
 from holdfast.store.sqlite import statements as sqlite_statements

@@ -9,8 +9,8 @@ import pytest
 
 from holdfast.domain.access.roles import Role
 from holdfast.errors import ConfigurationError, StoreUnavailable
+from holdfast.store import open_store
 from holdfast.store.engine.operation import query
-from holdfast.store.engine.url import open_store
 
 pytestmark = pytest.mark.one_backend
 
@@ -57,7 +57,7 @@ def test_postgres_limits_reads():
     """By the settings of the connection, prepared or not."""
     from datetime import timedelta
 
-    from holdfast.store.postgres.connection_options import prepared_options
+    from holdfast.store.postgres.connections import prepared_options
 
     assert "statement_timeout=5000" in prepared_options("postgresql://h/d", timedelta(seconds=5))["options"]
 

@@ -82,7 +82,7 @@ class CliSession:
     @cached_property
     def store(self) -> Store:
         """The store without an application, which most commands do not need and which is slower to load."""
-        from holdfast.store.engine.url import open_store
+        from holdfast.store import open_store
 
         return open_store(self.url, create=self.creates or self._is_default_url)
 

@@ -6,14 +6,17 @@ has a test for each of them and runs on SQLite and PostgreSQL.
 
 from __future__ import annotations
 
+import re
+from datetime import timedelta
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from holdfast.errors import ConfigurationError, MissingDriver, UnknownScheme
 
 if TYPE_CHECKING:
     from holdfast.store.access.audit import AuditLog
-    from holdfast.store.access.credentials import Credentials
-    from holdfast.store.access.idempotency import IdempotencyKeys
-    from holdfast.store.access.saved_filters import SavedFilters
+    from holdfast.store.access.credentials import Credentials, IdempotencyKeys
     from holdfast.store.batches.batches import Batches
     from holdfast.store.batches.inbox import InboxStore
     from holdfast.store.batches.queries import LedgerQueries
@@ -21,15 +24,12 @@ if TYPE_CHECKING:
     from holdfast.store.engine.database import Database
     from holdfast.store.fleet.autoscaler import AutoscalerStore
     from holdfast.store.fleet.dashboard import DashboardQueries
-    from holdfast.store.fleet.kinds import Kinds
-    from holdfast.store.fleet.queues import Queues
-    from holdfast.store.fleet.workers import Workers
+    from holdfast.store.fleet.registry import Kinds, Queues, Workers
     from holdfast.store.jobs.control import JobControl
     from holdfast.store.jobs.enqueue import Jobs
-    from holdfast.store.jobs.leases import Leases
-    from holdfast.store.jobs.queries import JobQueries, Traces
-    from holdfast.store.jobs.retention import Pruner
-    from holdfast.store.jobs.steps import Steps
+    from holdfast.store.jobs.history import Pruner
+    from holdfast.store.jobs.leases import Leases, Steps
+    from holdfast.store.jobs.queries import JobQueries, SavedFilters, Traces
     from holdfast.store.schedules.plans import Plans
     from holdfast.store.schedules.schedules import ScheduleStore
 
@@ -46,13 +46,12 @@ class _LazyNoun:
     def __get__(self, store: Store | None, owner: type) -> Any:
         if store is None:
             return self
-        noun = getattr(import_module(f"holdfast.store.{self._module}"), self._class)(store.backend)
-        store.__dict__[self._name] = noun  # takes precedence over this non-data descriptor
-        return noun
+        made = getattr(import_module(f"holdfast.store.{self._module}"), self._class)(store.backend)
+        store.__dict__[self._name] = made  # takes precedence over this non-data descriptor
+        return made
 
 
-def noun(place: str) -> Any:
-    return _LazyNoun(place)
+noun: Any = _LazyNoun  # so that each noun below has its own type
 
 
 class Store:
@@ -60,14 +59,14 @@ class Store:
 
     jobs: Jobs = noun("jobs.enqueue:Jobs")
     leases: Leases = noun("jobs.leases:Leases")
-    steps: Steps = noun("jobs.steps:Steps")
+    steps: Steps = noun("jobs.leases:Steps")
     control: JobControl = noun("jobs.control:JobControl")
     views: JobQueries = noun("jobs.queries:JobQueries")
-    pruner: Pruner = noun("jobs.retention:Pruner")
+    pruner: Pruner = noun("jobs.history:Pruner")
     traces: Traces = noun("jobs.queries:Traces")
-    queues: Queues = noun("fleet.queues:Queues")
-    kinds: Kinds = noun("fleet.kinds:Kinds")
-    workers: Workers = noun("fleet.workers:Workers")
+    queues: Queues = noun("fleet.registry:Queues")
+    kinds: Kinds = noun("fleet.registry:Kinds")
+    workers: Workers = noun("fleet.registry:Workers")
     autoscaler: AutoscalerStore = noun("fleet.autoscaler:AutoscalerStore")
     dashboard: DashboardQueries = noun("fleet.dashboard:DashboardQueries")
     batches: Batches = noun("batches.batches:Batches")
@@ -77,8 +76,8 @@ class Store:
     plans: Plans = noun("schedules.plans:Plans")
     audit_log: AuditLog = noun("access.audit:AuditLog")
     credentials: Credentials = noun("access.credentials:Credentials")
-    saved_filters: SavedFilters = noun("access.saved_filters:SavedFilters")
-    idempotency_keys: IdempotencyKeys = noun("access.idempotency:IdempotencyKeys")
+    saved_filters: SavedFilters = noun("jobs.queries:SavedFilters")
+    idempotency_keys: IdempotencyKeys = noun("access.credentials:IdempotencyKeys")
     database: Database = noun("engine.database:Database")
 
     def __init__(self, backend: Backend) -> None:
@@ -86,10 +85,74 @@ class Store:
 
     def dry_run_store(self) -> Store:
         """The same store for dry runs: transactions answer and refuse as usual, and are rolled back."""
-        from holdfast.store.engine.dry_run import DryRunBackend
+        from holdfast.store.engine.backend import DryRunBackend
 
         return Store(cast("Backend", DryRunBackend(self.backend)))
 
     def close(self) -> None:
         """Close all connections; idempotent."""
         self.backend.close()
+
+
+def open_store(url: str, *, create: bool = True, patience: timedelta | None = None) -> Store:
+    """Open the store that *url* names; its query may hold ``durability`` or ``schema`` and ``prepare``.
+
+    *patience* limits the time of each statement, for servers whose users wait for a page.
+
+    Raises:
+        SchemaMissing: The database holds no store, and *create* is false.
+        UnknownScheme: No backend handles this scheme.
+        MissingDriver: The driver is not installed.
+    """
+    scheme = url.partition(":")[0]
+    match scheme:
+        case "sqlite":
+            return _open_sqlite(url, create=create, patience=patience)
+        case "postgresql" | "postgres":
+            return _open_postgres(url, create=create, patience=patience)
+        case _:
+            if not re.fullmatch(r"[a-z][a-z0-9+]{0,20}", scheme):
+                raise UnknownScheme("this is no URL")  # not repeated: it may hold a password
+            raise UnknownScheme(f"there is no store for {scheme!r} URLs", scheme=scheme)
+
+
+def _open_sqlite(url: str, *, create: bool, patience: timedelta | None) -> Store:
+    from holdfast.store.sqlite.backend import SqliteBackend
+
+    split = urlsplit(url)
+    path = unquote(split.path.removeprefix("/"))
+    options = dict(parse_qsl(split.query))
+    durability = options.pop("durability", "full")
+    if split.netloc or split.fragment or "\0" in path or path in ("", ":memory:"):
+        raise ConfigurationError(
+            f"{url!r} names no file", hint="Use sqlite:///relative.db or sqlite:////absolute/path.db."
+        )
+    if durability not in ("full", "fast"):
+        raise ConfigurationError(f"durability is 'full' or 'fast', not {durability!r}")
+    if options:
+        raise ConfigurationError(f"the URL has an unknown option {min(options)!r}")
+    return Store(SqliteBackend(path, durability=durability, create=create, patience=patience))
+
+
+def _open_postgres(url: str, *, create: bool, patience: timedelta | None) -> Store:
+    try:
+        from holdfast.store.postgres.backend import PostgresBackend
+        from holdfast.store.postgres.connections import is_readable
+    except ImportError as error:
+        raise MissingDriver(f"PostgreSQL needs psycopg: {error}") from error
+
+    server, _, text = url.partition("?")
+    options = dict(parse_qsl(text, keep_blank_values=True))
+    schema = options.pop("schema", "holdfast")
+    prepare = options.pop("prepare", "on")
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,62}", schema):
+        raise ConfigurationError(f"{schema!r} is no name for a schema", hint="Use letters, digits and underscores.")
+    if prepare not in ("on", "off"):
+        raise ConfigurationError(f"prepare is 'on' or 'off', not {prepare!r}")
+    rest = "&".join(pair for pair in text.split("&") if pair.split("=")[0] not in ("schema", "prepare"))
+    target = f"{server}?{rest}" if rest else server
+    if not is_readable(target):
+        raise ConfigurationError(
+            "the URL of the database cannot be read", hint="Write @, : and / in a password as %40, %3A and %2F."
+        )
+    return Store(PostgresBackend(target, schema=schema, prepare=prepare == "on", create=create, patience=patience))

@@ -23,7 +23,7 @@ from holdfast.domain.access.roles import Via
 from holdfast.domain.health_check import HealthCheck
 from holdfast.errors.http import title_of
 from holdfast.settings import log_folder
-from holdfast.store.engine.url import open_store
+from holdfast.store import open_store
 from holdfast.web import health
 from holdfast.web.api import router
 from holdfast.web.errors import error_answer

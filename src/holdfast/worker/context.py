@@ -19,8 +19,7 @@ from holdfast.domain.jobs.new_job import Enqueued, NewJob
 from holdfast.domain.names import checked_name, clean_text
 from holdfast.domain.quantities import Duration, as_duration, checked_count
 from holdfast.errors import InvalidInput
-from holdfast.store.jobs.leases import MAX_MESSAGE
-from holdfast.store.jobs.steps import StoredStep
+from holdfast.store.jobs.leases import MAX_MESSAGE, StoredStep
 from holdfast.worker import clock
 from holdfast.worker.active_runs import Handle, Run
 from holdfast.worker.messages import EnqueueJob, KeepStep, Message, RecallSteps, RenewLease, ReportProgress

@@ -12,7 +12,7 @@ from msgspec import Struct
 from holdfast.domain.jobs.new_job import Enqueued, NewJob
 from holdfast.errors import LeaseLost
 from holdfast.store import Store
-from holdfast.store.jobs.steps import StoredStep
+from holdfast.store.jobs.leases import StoredStep
 from holdfast.worker import clock
 from holdfast.worker.active_runs import STOP_FOR, Run, StopReason
 

@@ -11,7 +11,7 @@ from msgspec import Struct
 from holdfast.domain.jobs.job import WorkerId
 from holdfast.domain.jobs.kind import Kind
 from holdfast.store import Store
-from holdfast.store.jobs.retention import Retention
+from holdfast.store.jobs.history import Retention
 from holdfast.worker.autoscaler.autoscaler import AutoscalerOptions
 from holdfast.worker.commands.output import Echo
 from holdfast.worker.executors.children import ChildOptions

@@ -18,7 +18,6 @@ from holdfast.domain.jobs.verdict import Failed
 from holdfast.domain.schedules.definition import Definition
 from holdfast.domain.schedules.plan import Overlap
 from holdfast.store.engine.operation import query
-from holdfast.store.engine.url import open_store
 from holdfast.store.schedules.firing import Advance
 from holdfast.worker.schedules.planner import Planner
 from holdfast.worker.schedules.scopes import ScopeProviders

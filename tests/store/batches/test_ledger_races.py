@@ -12,7 +12,7 @@ import pytest
 from holdfast.domain.batches.batch import Sharding
 from holdfast.store.batches.ledger import NextUnits
 from tests.store.batches.test_batches import begin, keys
-from tests.store.batches.test_shards import KIND, shard
+from tests.store.batches.test_runs import KIND, shard
 from tests.support.backends import available, open_database
 from tests.support.processes import connect, wait_until
 

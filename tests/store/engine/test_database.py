@@ -18,10 +18,10 @@ from holdfast.domain.schedules.decision import Skipped, SkipReason
 from holdfast.domain.schedules.definition import Definition
 from holdfast.domain.schedules.plan import Overlap
 from holdfast.errors import InvalidInput, StoreInUse, StoreMoved, StoreReadOnly, StoreUnavailable
+from holdfast.store import open_store
 from holdfast.store.batches.ledger import NextUnits
 from holdfast.store.batches.runs import RunRequest
 from holdfast.store.engine.database import CHECKS, TABLES
-from holdfast.store.engine.url import open_store
 from tests.store.schedules.test_plans import fire, step
 from tests.support.backends import START, open_database
 from tests.support.jobs import put, state, take_one

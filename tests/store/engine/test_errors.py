@@ -22,8 +22,7 @@ from holdfast.errors import (
     StoreUnavailable,
     UnknownScheme,
 )
-from holdfast.store import Store
-from holdfast.store.engine.url import open_store
+from holdfast.store import Store, open_store
 from holdfast.store.sqlite.backend import SqliteBackend
 from holdfast.store.sqlite.files import refuse_network_file_system
 from tests.support.backends import available, open_database, postgres_url
@@ -124,7 +123,7 @@ def test_a_full_disk_writes_nothing_by_halves(tmp_path):
 READ_ONLY = """
 import os, sys
 import holdfast, holdfast.store.sqlite.backend
-from holdfast.store.engine.url import open_store
+from holdfast.store import open_store
 from holdfast.domain.jobs.new_job import NewJob
 if os.geteuid() == 0:
     os.setgid(65534)

@@ -17,7 +17,7 @@ from holdfast.domain.jobs.new_job import KeyHolder, KeyScope
 from holdfast.errors import SchemaTooNew
 from holdfast.store.engine import sql
 from holdfast.store.engine.backend import SCHEMA_VERSION
-from holdfast.store.engine.rows import reader
+from holdfast.store.engine.operation import reader
 from holdfast.store.sqlite.schema import migrate, split_script
 from tests.support.jobs import put, take_one
 

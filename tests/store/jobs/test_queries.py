@@ -12,8 +12,8 @@ from holdfast.domain.jobs.new_job import KeyScope, NewJob, Unique
 from holdfast.domain.jobs.selector import Selector
 from holdfast.domain.jobs.verdict import Done, Failed
 from holdfast.domain.jobs.why import Because
-from holdfast.errors import Conflict, JobPruned, NoSuchJob
-from holdfast.store.jobs.retention import Retention
+from holdfast.errors import Conflict, InvalidInput, JobPruned, NoSuchJob, NotFound
+from holdfast.store.jobs.history import Retention
 from tests.support.backends import START
 from tests.support.jobs import lapse, put, take, take_one
 
@@ -277,3 +277,16 @@ def test_a_trace_goes_with_its_job(store):
     assert store.traces.of(plain) is None
     store.control.delete(Selector(ids=(traced,)))
     assert store.traces.of(traced) is None
+
+
+def test_filters_are_kept_by_name(store):
+    """One of the same name is replaced; one that cannot be read is refused."""
+    store.saved_filters.save("trouble", "state=dead", actor="ada")
+    store.saved_filters.save("trouble", "state=dead since=1h", actor="bob")
+    (kept,) = store.saved_filters.list()
+    assert (kept.name, kept.filter, kept.actor) == ("trouble", "state=dead since=1h", "bob")
+    with pytest.raises(InvalidInput):
+        store.saved_filters.save("odd", "colour=red", actor="ada")
+    store.saved_filters.delete("trouble")
+    with pytest.raises(NotFound):
+        store.saved_filters.delete("trouble")

@@ -12,9 +12,9 @@ from holdfast.cli.session import CliSession
 from holdfast.cli.text import table
 from holdfast.domain.access.masking import mask_store_url
 from holdfast.errors import InvalidInput, NotAStore
+from holdfast.store import open_store
 from holdfast.store.engine.backend import SCHEMA_VERSION
 from holdfast.store.engine.database import Finding, Vacuumed
-from holdfast.store.engine.url import open_store
 
 UNSOUND_EXIT = 1
 

@@ -12,7 +12,7 @@ from holdfast.cli.command import command, with_options
 from holdfast.cli.ops.worker import APP, LOG, print_notice, start_log
 from holdfast.cli.session import CliSession
 from holdfast.errors import ConfigurationError
-from holdfast.store.engine.url import open_store
+from holdfast.store import open_store
 
 LISTEN = click.option("--listen", "web", metavar="HOST:PORT", help="Where to listen. [127.0.0.1:8320]")
 

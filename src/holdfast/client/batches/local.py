@@ -26,7 +26,7 @@ from holdfast.domain.jobs.verdict import Done
 from holdfast.domain.quantities import as_duration
 from holdfast.errors import InvalidInput
 from holdfast.store import Store
-from holdfast.store.batches.runs import BatchRun
+from holdfast.store.batches.state import BatchRun
 from holdfast.worker.batches.driver import Driver, DriverHeartbeat, RunPlan
 from holdfast.worker.batches.processes import ChildAnswer, ChildUnitRunner
 from holdfast.worker.batches.runner import UnitRunner

@@ -19,8 +19,8 @@ from holdfast.domain.batches.unit import UnitKey, UnitOutcome, UnitRow, UnitStat
 from holdfast.domain.jobs.context import AlreadyFinished, Cancelled, Fatal, Skip
 from holdfast.domain.jobs.verdict import Done
 from holdfast.store import Store
-from holdfast.store.batches.in_flight import UnitInFlight
 from holdfast.store.batches.ledger import NextUnits
+from holdfast.store.batches.state import UnitInFlight
 from holdfast.worker import clock
 from holdfast.worker.batches.driver import FLUSH_INTERVAL_S
 from holdfast.worker.batches.threads import MAX_UNWRITTEN, OutcomeBuffer

@@ -17,8 +17,7 @@ from holdfast.domain.jobs.verdict import DEFAULT_CURVE, Curve, steps
 from holdfast.domain.quantities import Duration, as_bytes, as_duration
 from holdfast.errors import InvalidKind, UnknownKind
 from holdfast.settings import default_url
-from holdfast.store import Store
-from holdfast.store.engine.url import open_store
+from holdfast.store import Store, open_store
 
 
 class KindRegistry:

@@ -1,8 +1,8 @@
-"""Credentials: tokens of people and programs, and the secret that signs sessions."""
+"""Credentials: tokens of people and programs, the secret that signs sessions, idempotency keys of requests."""
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from msgspec import Struct
 
@@ -12,6 +12,8 @@ from holdfast.errors import Conflict, NotFound
 from holdfast.store.engine.operation import Noun, query
 
 SESSION_SECRET = "session"  # noqa: S105 - the name of a secret
+#: How long a response is stored.
+RESPONSE_RETENTION = timedelta(hours=24)
 
 
 class AccessState(Struct, frozen=True):
@@ -48,7 +50,7 @@ class Credentials(Noun):
 
     def list(self) -> list[Credential]:
         """All tokens, oldest first, revoked ones included."""
-        return self._backend.fetch(query("list_credentials", Credential))
+        return self._fetch("list_credentials", Credential)
 
     def revoke(self, name: str) -> Credential:
         """Revoke a token, by its name or prefix, from the next request on.
@@ -67,14 +69,44 @@ class Credentials(Noun):
 
     def access_state(self, prefix: str | None) -> AccessState:
         """The data that authenticates a request with a token of this prefix, or without a token."""
-        rows: list[AccessState] = self._backend.fetch(query("get_access_state", AccessState, prefix=prefix))
+        rows: list[AccessState] = self._fetch("get_access_state", AccessState, prefix=prefix)
         return rows[0]
 
     def session_secret(self, draw: str) -> str:
         """The secret that signs sessions on all servers of this store: *draw*, unless one was stored before."""
-        rows = self._backend.fetch(query("get_secret", name=SESSION_SECRET))
+        rows = self._fetch("get_secret", name=SESSION_SECRET)
         if not rows:
             self._backend.run(query("insert_secret", name=SESSION_SECRET, value=draw), repeatable=True)
-            rows = self._backend.fetch(query("get_secret", name=SESSION_SECRET))
-        secret: str = rows[0][0]
-        return secret
+            rows = self._fetch("get_secret", name=SESSION_SECRET)
+        return str(rows[0][0])
+
+
+class StoredResponse(Struct, frozen=True):
+    """The response to a request with a key; without a status the request is still in progress."""
+
+    digest: str
+    status: int | None
+    body: str | None
+
+
+class IdempotencyKeys(Noun):
+    """Responses by credential and key."""
+
+    def claim(self, credential: str, key: str, digest: str) -> StoredResponse | None:
+        """Claim a key. None: the request is new, run it. Otherwise the response to the earlier request."""
+        while True:
+            values = {"credential": credential, "key": key}
+            if self._backend.run(query("claim_idempotency_key", digest=digest, **values)):
+                return None
+            rows: list[StoredResponse] = self._fetch("get_idempotency_key", StoredResponse, **values)
+            if rows:
+                return rows[0]
+
+    def keep(self, credential: str, key: str, status: int, body: str) -> None:
+        """Store the response to a claimed request."""
+        values = {"credential": credential, "key": key, "status": status, "body": body}
+        self._backend.run(query("complete_idempotency_key", **values), repeatable=True)
+
+    def release(self, credential: str, key: str) -> None:
+        """Release a key whose request failed, so that it can be sent again."""
+        self._backend.run(query("release_idempotency_key", credential=credential, key=key), repeatable=True)

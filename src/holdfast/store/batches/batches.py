@@ -12,15 +12,18 @@ from holdfast.domain.batches.batch import AbortedBy, Batch, BatchId, BatchState,
 from holdfast.domain.batches.unit import Counters, UnitKey, UnitOutcome, UnitRow, UnitState
 from holdfast.domain.jobs.job import ControlRequest, WorkerId
 from holdfast.errors import BatchHeld, NoSuchBatch
-from holdfast.store.batches import ledger, shards
-from holdfast.store.batches.in_flight import UnitInFlight, count
-from holdfast.store.batches.runs import BatchRun, Holder, RunRequest, check_lease, holders_of, open_batch
+from holdfast.store.batches import ledger, runs
+from holdfast.store.batches.runs import RunRequest, check_lease, open_batch
 from holdfast.store.batches.state import (
     PEOPLE,
-    NamedCount,
+    BatchRun,
+    Holder,
+    UnitInFlight,
     cancel_units,
     conclude_run,
+    count,
     counted,
+    holders_of,
     locked,
     units_in_hand,
 )
@@ -34,8 +37,6 @@ KEY_PAGE_SIZE = 20_000
 
 class Batches(Noun):
     """Opens batches, writes their ledgers, and controls them."""
-
-    # -- runs ------------------------------------------------------------------------------
 
     def open(self, request: RunRequest, *, worker: WorkerId, lease_duration: timedelta = DEFAULT_LEASE) -> BatchRun:
         """Begin a run: continue the open batch of this identity, or begin a new generation.
@@ -102,19 +103,15 @@ class Batches(Noun):
         counters = yield from conclude_run(run, aborted_by, total, complete=complete)
         return (yield from Batches.get.operation(self, run.batch.id)), counters
 
-    # -- workers ---------------------------------------------------------------------------
-
-    launch = delegate(shards.launch, wakes=True)
-    join = delegate(shards.join)
-    leave = delegate(shards.leave)
-    abort = delegate(shards.abort)
-    revive = delegate(shards.revive, wakes=True)
+    launch = delegate(runs.launch, wakes=True)
+    join = delegate(runs.join)
+    leave = delegate(runs.leave)
+    abort = delegate(runs.abort)
+    revive = delegate(runs.revive, wakes=True)
 
     def holders(self, batch_id: BatchId) -> list[Holder]:
         """The current holders of a batch."""
-        return self._backend.fetch(query("list_batch_holders", Holder, batch_id=batch_id))
-
-    # -- people ----------------------------------------------------------------------------
+        return self._fetch("list_batch_holders", Holder, batch_id=batch_id)
 
     @transaction()
     def pause(self, batch_id: BatchId) -> Operation[bool]:
@@ -143,7 +140,7 @@ class Batches(Noun):
         on_workers = sharding_of(batch) is not None and batch.state is BatchState.STOPPED
         if batch.state is not BatchState.PAUSED and not on_workers:
             return False
-        yield from shards.reopen(batch)
+        yield from runs.reopen(batch)
         return True
 
     @transaction()
@@ -179,7 +176,7 @@ class Batches(Noun):
         yield from count(batch_id, PEOPLE, reopened)
         total = -sum(reopened.values())
         if total and batch.state.finished:
-            yield from shards.reopen(batch)
+            yield from runs.reopen(batch)
         return total
 
     @transaction()
@@ -191,14 +188,12 @@ class Batches(Noun):
         """
         batch = yield from locked(batch_id)
         holders = yield from holders_of(batch_id)
-        if holders or shards.is_on_workers(batch):
+        if holders or runs.is_on_workers(batch):
             owner = holders[0].owner if holders else "{}"
             place = "is held by a run" if holders else "is on the workers"
             hint = "Cancel it first, and wait until it has ended."
             raise BatchHeld(f"batch {batch_id} {place}", hint=hint, batch_id=batch_id, owner=owner)
         yield query("delete_batch", id=batch_id)
-
-    # -- reads -----------------------------------------------------------------------------
 
     @read
     def get(self, batch_id: BatchId) -> Operation[Batch]:
@@ -220,22 +215,20 @@ class Batches(Noun):
 
     def count_finished(self, batch_id: BatchId, keys: Sequence[UnitKey], *, retry_failed: bool = True) -> int:
         """The number of these units that a run would not run."""
-        rows: list[UnitRow] = self._backend.fetch(query("get_units", UnitRow, batch_id=batch_id, keys=list(keys)))
+        rows: list[UnitRow] = self._fetch("get_units", UnitRow, batch_id=batch_id, keys=list(keys))
         again = (UnitState.PENDING, UnitState.FAILED) if retry_failed else (UnitState.PENDING,)
         return sum(unit.state not in again for unit in rows)
 
     def finished_keys(self, batch_id: BatchId) -> Iterator[UnitKey]:
         """The keys of all units that no run would run again, by key."""
         after = ""
-        while rows := self._backend.fetch(
-            query("list_finished_keys", batch_id=batch_id, after=after, limit=KEY_PAGE_SIZE)
-        ):
+        while rows := self._fetch("list_finished_keys", batch_id=batch_id, after=after, limit=KEY_PAGE_SIZE):
             yield from map(itemgetter(0), rows)
             after = rows[-1][0]
 
     def page(self, *, before: BatchId = FIRST, limit: int = 50) -> list[Batch]:
         """Batches, newest first."""
-        return self._backend.fetch(query("list_batches", Batch, before=before, limit=limit))
+        return self._fetch("list_batches", Batch, before=before, limit=limit)
 
     @read
     def counters(self, batch_id: BatchId) -> Operation[Counters]:
@@ -244,12 +237,11 @@ class Batches(Noun):
 
     def recount(self, batch_id: BatchId) -> dict[str, int]:
         """The units of the ledger by state, counted one by one."""
-        rows: list[NamedCount] = self._backend.fetch(query("recount_units", NamedCount, batch_id=batch_id))
-        return {row.name: row.count for row in rows}
+        return dict(self._fetch("recount_units", batch_id=batch_id))
 
     def units(
         self, batch_id: BatchId, *, state: UnitState | None = None, after: UnitKey | str = "", limit: int = 500
     ) -> list[UnitRow]:
         """A page of the ledger, by key."""
         values = {"batch_id": batch_id, "state": state, "after": after, "limit": limit}
-        return self._backend.fetch(query("list_units", UnitRow, **values))
+        return self._fetch("list_units", UnitRow, **values)

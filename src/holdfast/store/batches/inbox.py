@@ -13,8 +13,7 @@ from holdfast.domain.batches.batch import BatchId
 from holdfast.domain.batches.unit import MAX_UNIT_ERROR, UnitKey, UnitState, withdrawal_deltas
 from holdfast.domain.names import clean_text
 from holdfast.errors import ResultLost
-from holdfast.store.batches.in_flight import count
-from holdfast.store.batches.state import PEOPLE, conclude, locked
+from holdfast.store.batches.state import PEOPLE, conclude, count, locked
 from holdfast.store.engine.operation import Noun, Operation, query, transaction
 
 #: How long a consumer holds a result before another may take it.
@@ -88,9 +87,8 @@ class InboxStore(Noun):
 
     def size(self, inbox: str) -> int:
         """The number of results that wait or that a consumer has."""
-        (row,) = self._backend.fetch(query("count_inbox_results", inbox=inbox))
-        n: int = row[0]
-        return n
+        (row,) = self._fetch("count_inbox_results", inbox=inbox)
+        return int(row[0])
 
 
 def _end(result: InboxItem, state: UnitState, error: str | None) -> Operation[None]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import timedelta
-from operator import attrgetter
 from typing import Any
 
 from msgspec import Struct, structs
@@ -14,9 +13,8 @@ from holdfast.domain.batches.unit import RUNNABLE_UNITS, UnitKey, UnitOutcome, U
 from holdfast.domain.jobs.context import AlreadyFinished
 from holdfast.domain.jobs.job import ControlRequest
 from holdfast.errors import LeaseLost
-from holdfast.store.batches.in_flight import MAX_CRASHES, UnitInFlight, count, decode, hold
-from holdfast.store.batches.runs import BatchRun
-from holdfast.store.engine.operation import BulkInsert, Operation, Rows, query
+from holdfast.store.batches.state import MAX_CRASHES, BatchRun, UnitInFlight, count, hold, units_in_hand
+from holdfast.store.engine.operation import BulkInsert, Operation, Rows, columns_of, query
 
 #: How long a result waits for its consumer.
 RESULT_RETENTION = timedelta(hours=24)
@@ -59,11 +57,7 @@ class RunStatus(Struct, frozen=True):
 
     @property
     def stop(self) -> AbortedBy | None:
-        return self.aborted_by if self.requested is None else _STOP_FOR[self.requested]
-
-
-#: The reason to stop for each request of a person.
-_STOP_FOR = {ControlRequest.PAUSE: AbortedBy.PAUSE, ControlRequest.CANCEL: AbortedBy.CANCEL}
+        return self.aborted_by if self.requested is None else AbortedBy(self.requested)
 
 
 def flush(run: BatchRun, ends: Sequence[UnitOutcome] = (), next_units: NextUnits = NOTHING) -> Operation[Flushed]:
@@ -85,7 +79,8 @@ def flush(run: BatchRun, ends: Sequence[UnitOutcome] = (), next_units: NextUnits
     if status.stop is not None or (next_units.candidates is None and not next_units.limit):
         choice = Choice([], (), 0)
     elif next_units.candidates is not None and fresh:
-        choice = _fresh_choice(next_units.candidates[: next_units.limit])
+        fresh_units = next_units.candidates[: next_units.limit]
+        choice = Choice([_new_unit(key, place) for key, place in fresh_units], fresh_units, len(fresh_units))
     else:
         choice = yield from _choose(run, next_units, shared=bool(shared))
     in_hand = [*next_units.in_hand, *choice.in_flight]
@@ -96,22 +91,13 @@ def flush(run: BatchRun, ends: Sequence[UnitOutcome] = (), next_units: NextUnits
 
 
 def write_ends(run: BatchRun, ends: list[UnitOutcome]) -> Operation[None]:
-    """Lock the batch, and write the outcomes of units.
-
-    Raises:
-        LeaseLost: The run's job was taken over; nothing was written.
-    """
+    """Lock the batch, and write the outcomes of units."""
     yield from _lock_run(run)
     yield from _put_ends(run, ends, fresh=False)
 
 
 def end_one(run: BatchRun, end: UnitOutcome) -> Operation[None]:
-    """Write the outcome of one unit together with its effect.
-
-    Raises:
-        LeaseLost: The run's job was taken over; nothing was written.
-        AlreadyFinished: Another holder has finished the unit; nothing was written.
-    """
+    """Write the outcome of one unit together with its effect."""
     yield from _lock_run(run)
     known: list[UnitRow] = yield query("get_units", UnitRow, batch_id=run.batch.id, keys=[end.key])
     if known and known[0].state not in RUNNABLE_UNITS:
@@ -138,9 +124,6 @@ def _lock_run(run: BatchRun) -> Operation[RunStatus]:
     return rows[0]
 
 
-# -- outcomes --------------------------------------------------------------------------------
-
-
 def _put_ends(run: BatchRun, ends: list[UnitOutcome], *, fresh: bool) -> Operation[None]:
     """Write the outcomes of units; *fresh*: none of them has a row yet. A finished unit stays as it is."""
     if not ends:
@@ -149,7 +132,7 @@ def _put_ends(run: BatchRun, ends: list[UnitOutcome], *, fresh: bool) -> Operati
         changed = counter_deltas(ends)
         yield _appended(run, ends, plain=changed.keys() == {"done"})
     else:
-        table = Rows(**_columns(ends, _COLUMNS), poison_suspect=[False] * len(ends))
+        table = Rows(**columns_of(ends, **_COLUMNS), poison_suspect=[False] * len(ends))
         rows = yield query("write_units", batch_id=run.batch.id, run_number=run.batch.run_number, unit=table)
         written = {row[0] for row in rows}
         ends = ends if len(written) == len(ends) else [end for end in ends if end.key in written]
@@ -163,37 +146,21 @@ def _appended(run: BatchRun, ends: list[UnitOutcome], *, plain: bool) -> BulkIns
     size = len(ends)
     columns = _BRIEF_COLUMNS if plain and all(end.data is None for end in ends) else _COLUMNS
     same: dict[str, list[Any]] = {"batch_id": [run.batch.id] * size, "run_number": [run.batch.run_number] * size}
-    return BulkInsert("unit", {**_columns(ends, columns), **same})
+    return BulkInsert("unit", {**columns_of(ends, **columns), **same})
 
 
 def _hand_over(run: BatchRun, ends: list[UnitOutcome]) -> Operation[None]:
     """Put results into their inboxes, in the transaction that writes the outcomes of their units."""
     results = [(end.key, end.handed) for end in ends if end.handed is not None]
     if results:
-        table = Rows(
-            key=[key for key, _ in results],
-            inbox=[result.inbox for _, result in results],
-            data=[result.data for _, result in results],
-        )
+        handed = columns_of([result for _, result in results], "inbox", "data")
+        table = Rows(key=[key for key, _ in results], **handed)
         yield query("insert_inbox_results", batch_id=run.batch.id, keep=RESULT_RETENTION, result=table)
 
 
 #: Columns of an outcome and their attributes; ``_value_`` is the fastest access to the value of an enum.
-_BRIEF_COLUMNS = {
-    "key": "key",
-    "position": "position",
-    "state": "state._value_",
-    "attempts": "attempts",
-    "duration_ms": "duration_ms",
-}
-_COLUMNS = {**_BRIEF_COLUMNS, **{name: name for name in ("crashes", "label", "warning", "error", "data")}}
-
-
-def _columns(ends: list[UnitOutcome], paths: dict[str, str]) -> dict[str, list[Any]]:
-    return {name: [*map(attrgetter(path), ends)] for name, path in paths.items()}
-
-
-# -- choice ----------------------------------------------------------------------------------
+_BRIEF_COLUMNS = {name: name for name in ("key", "position", "attempts", "duration_ms")} | {"state": "state._value_"}
+_COLUMNS = _BRIEF_COLUMNS | {name: name for name in ("crashes", "label", "warning", "error", "data")}
 
 
 class Choice(Struct, frozen=True):
@@ -237,13 +204,9 @@ def choose_units(
     return Choice(units, [(unit.key, unit.position) for unit in units], examined)
 
 
-def _fresh_choice(candidates: Sequence[UnitInFlight]) -> Choice:
-    return Choice([_new_unit(key, place) for key, place in candidates], candidates, len(candidates))
-
-
 def _choose(run: BatchRun, request: NextUnits, *, shared: bool) -> Operation[Choice]:
     mine = {key for key, _ in request.in_hand}
-    taken = mine | (yield from _in_hand_elsewhere(run)) if shared else mine
+    taken = mine | {*(yield from units_in_hand(run.batch.id, besides=run.lease.job_id))} if shared else mine
     if request.candidates is None:
         pending: list[UnitRow] = yield query(
             "read_pending_units", UnitRow, batch_id=run.batch.id, limit=request.limit + len(taken) + len(mine)
@@ -261,11 +224,6 @@ def _choose(run: BatchRun, request: NextUnits, *, shared: bool) -> Operation[Cho
         return unit.state is UnitState.PENDING
 
     return choose_units(candidates, taken=taken, is_idle=not mine, limit=request.limit, may_run=may_run)
-
-
-def _in_hand_elsewhere(run: BatchRun) -> Operation[set[UnitKey]]:
-    rows = yield query("list_in_flight", batch_id=run.batch.id, job_id=run.lease.job_id)
-    return {key for row in rows for key, _ in decode(row[0])}
 
 
 def _at_place(unit: UnitRow | None, key: UnitKey, place: int) -> UnitRow:

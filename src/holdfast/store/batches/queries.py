@@ -12,9 +12,8 @@ from holdfast.domain.batches.batch import Batch, BatchId, BatchState, state_afte
 from holdfast.domain.batches.unit import Counters, UnitKey, UnitRow, UnitState, sum_counters
 from holdfast.domain.jobs.job import JobId
 from holdfast.errors import InvalidInput
-from holdfast.store.batches.in_flight import count
-from holdfast.store.batches.shards import reopen
-from holdfast.store.batches.state import PEOPLE, counted, locked
+from holdfast.store.batches.runs import reopen
+from holdfast.store.batches.state import PEOPLE, count, counted, locked
 from holdfast.store.engine.operation import Noun, Operation, query, transaction
 
 #: Units that one page examines where no index serves its filter.
@@ -65,7 +64,7 @@ class LedgerQueries(Noun):
 
     def statuses(self, batch_ids: Sequence[BatchId]) -> dict[BatchId, BatchStatus]:
         """Counters and holders of several batches, in one statement."""
-        rows: list[_Part] = self._backend.fetch(query("list_batch_details", _Part, ids=list(batch_ids)))
+        rows: list[_Part] = self._fetch("list_batch_details", _Part, ids=list(batch_ids))
         return {each: _status([row for row in rows if row.batch_id == each]) for each in batch_ids}
 
     def page(
@@ -96,11 +95,11 @@ class LedgerQueries(Noun):
         return _page(units, size, limit, lambda unit: _matches(unit, state, label, text))
 
     def _units(self, statement: str, batch_id: BatchId, **values: Any) -> list[UnitRow]:
-        return self._backend.fetch(query(statement, UnitRow, batch_id=batch_id, **values))
+        return self._fetch(statement, UnitRow, batch_id=batch_id, **values)
 
     def errors(self, batch_id: BatchId, *, after: str = "", limit: int = 1000) -> list[UnitError]:
         """The errors of failed units, by key."""
-        return self._backend.fetch(query("list_unit_errors", UnitError, batch_id=batch_id, after=after, limit=limit))
+        return self._fetch("list_unit_errors", UnitError, batch_id=batch_id, after=after, limit=limit)
 
     def all_errors(self, batch_id: BatchId) -> Iterator[UnitError]:
         """The errors of all failed units, by key, page by page."""
@@ -123,10 +122,8 @@ class LedgerQueries(Noun):
     def _change(self, batch_id: BatchId, keys: Sequence[UnitKey], state: UnitState, label: str | None) -> int:
         if not isinstance(keys, Sequence) or isinstance(keys, str):
             raise InvalidInput("keys are a list")
-        return sum(
-            self._change_chunk(batch_id, list(keys[start : start + CHUNK_SIZE]), state, label)
-            for start in range(0, len(keys), CHUNK_SIZE)
-        )
+        chunks = (list(keys[start : start + CHUNK_SIZE]) for start in range(0, len(keys), CHUNK_SIZE))
+        return sum(self._change_chunk(batch_id, chunk, state, label) for chunk in chunks)
 
     @transaction()
     def _change_chunk(

@@ -1,16 +1,20 @@
-"""Runs of batches: the request for a run, its holders, and the operation that begins it."""
+"""Runs of batches: in the foreground, or as shards on the workers, which take units until none is left."""
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 
+import msgspec
 from msgspec import Struct
 
-from holdfast.domain.batches.batch import DRIVER, Batch, BatchId, BatchState, sharding_of
+from holdfast.domain.batches.batch import DRIVER, AbortedBy, Batch, BatchId, BatchState
+from holdfast.domain.batches.sharding import Sharding, shard_jobs, sharding_of
+from holdfast.domain.batches.unit import UnitRow
 from holdfast.domain.jobs.job import ControlRequest, JobId, Lease, OnLost, Token, WorkerId
 from holdfast.domain.jobs.new_job import NewJob
 from holdfast.errors import BatchHeld, BatchPaused, Drift, LeaseLost
-from holdfast.store.batches.in_flight import hold
+from holdfast.store.batches.ledger import write_ends
+from holdfast.store.batches.state import BatchRun, conclude, hold, holders_of, locked, skip_vanished
 from holdfast.store.engine.operation import Operation, query
 from holdfast.store.jobs.enqueue import enqueue_operation
 from holdfast.store.jobs.settlement import seize
@@ -36,38 +40,10 @@ class RunRequest(Struct, frozen=True, kw_only=True):
     dead: tuple[JobId, ...] = ()
 
 
-class Holder(Struct, frozen=True):
-    """A process that works on a batch. *owner* is JSON: host, pid, command."""
-
-    job_id: JobId
-    token: Token
-    owner: str
-    claimed_at: datetime
-    remaining: timedelta
-
-
-class BatchRun(Struct, frozen=True):
-    """A run: its batch, the lease of its own job, and whether the code changed since the last run."""
-
-    batch: Batch
-    lease: Lease
-    created: bool
-    edited: bool
-
-
 def check_lease(lease: Lease) -> Operation[None]:
-    """Lock the job of a run.
-
-    Raises:
-        LeaseLost: The job was taken over.
-    """
     rows = yield query("lock_lease", id=lease.job_id, token=lease.token)
     if not rows:
         raise LeaseLost.of(lease.job_id, lease.token)
-
-
-def holders_of(batch_id: BatchId) -> Operation[list[Holder]]:
-    return (yield query("list_batch_holders", Holder, batch_id=batch_id))
 
 
 def open_batch(
@@ -123,7 +99,7 @@ def _is_alone(request: RunRequest, batch: Batch) -> Operation[bool]:
     holders = yield from holders_of(batch.id)
     dead = [holder for holder in holders if holder.job_id in request.dead or holder.remaining <= timedelta(0)]
     if dead:
-        yield from seize([(holder.job_id, holder.token) for holder in dead])
+        yield from seize(dead)
     alive = [holder for holder in holders if holder not in dead]
     if alive and not request.join:
         raise BatchHeld(f"batch {batch.id} is held by another run", batch_id=batch.id, owner=alive[0].owner)
@@ -156,3 +132,97 @@ def _lease(
         due_at=batch.created_at,
         checkpoint=None,
     )
+
+
+def launch(run: BatchRun, sharding: Sharding) -> Operation[Batch]:
+    """Hand a batch whose units are planned to the workers; units that have vanished are skipped.
+
+    Raises:
+        LeaseLost: The run's job was taken over; nothing was written.
+    """
+    yield from write_ends(run, [])
+    yield from skip_vanished(run)
+    yield query("delete_in_flight", ids=[run.lease.job_id])
+    planned = yield query("recount_units", batch_id=run.batch.id)
+    total = sum(n for _, n in planned)
+    yield query("start_batch_shards", id=run.batch.id, options=msgspec.json.encode(sharding).decode(), total=total)
+    batch = yield from locked(run.batch.id)
+    yield from conclude(batch)
+    yield from start_shards(batch)
+    return (yield from locked(run.batch.id))
+
+
+def start_shards(batch: Batch) -> Operation[bool]:
+    """Start the missing shards of a batch that has pending units; whether one was missing."""
+    sharding = sharding_of(batch)
+    if sharding is None:
+        return False
+    pending: list[UnitRow] = yield query("read_pending_units", UnitRow, batch_id=batch.id, limit=1)
+    if not pending:
+        return False
+    shards = yield from enqueue_operation(shard_jobs(batch, sharding), None)
+    return any(shard.created for shard in shards)
+
+
+def join(batch_id: BatchId, lease: Lease, *, owner: str) -> Operation[BatchRun | None]:
+    """Begin to work as a shard, under the lease of its job; None: the batch has no more work.
+
+    Raises:
+        LeaseLost: The shard's job was taken over.
+    """
+    yield from check_lease(lease)
+    rows: list[Batch] = yield query("lock_batch", Batch, id=batch_id)
+    if not rows or not is_on_workers(rows[0]):
+        return None
+    yield from hold(rows[0], lease, [], owner=owner)
+    return BatchRun(rows[0], lease, created=False, edited=False)
+
+
+def is_on_workers(batch: Batch) -> bool:
+    """Whether the workers run the batch, or will."""
+    is_running = batch.state is BatchState.RUNNING and not batch.requested and not batch.aborted_by
+    return is_running and sharding_of(batch) is not None
+
+
+def leave(run: BatchRun, aborted_by: AbortedBy | None) -> Operation[Batch]:
+    """Finish the work of a shard; *aborted_by* stops the other shards too. The last shard finishes the batch.
+
+    Raises:
+        LeaseLost: The shard's job was taken over; nothing was written.
+    """
+    yield from write_ends(run, [])
+    yield query("delete_in_flight", ids=[run.lease.job_id])
+    if aborted_by is not None and aborted_by not in (AbortedBy.PAUSE, AbortedBy.CANCEL):
+        yield query("abort_batch", id=run.batch.id, aborted_by=aborted_by)
+    yield from conclude((yield from locked(run.batch.id)))
+    return (yield from locked(run.batch.id))
+
+
+def abort(batch_id: BatchId, why: AbortedBy) -> Operation[None]:
+    """Stop a batch from outside: running units may finish, and the batch can be resumed."""
+    yield from locked(batch_id)
+    yield query("abort_batch", id=batch_id, aborted_by=why)
+    yield from conclude((yield from locked(batch_id)))
+
+
+def revive(*, limit: int = 100) -> Operation[int]:
+    """Start new shards for batches on the workers that have lost all of theirs; returns the number of batches."""
+    rows = yield query("list_batches_without_shards", limit=limit)
+    revived = 0
+    for (batch_id,) in rows:
+        batch = yield from locked(BatchId(batch_id))
+        holders = yield from holders_of(batch.id)
+        if batch.state is BatchState.RUNNING and not holders:
+            yield from conclude(batch)
+            revived += yield from start_shards((yield from locked(batch.id)))
+    return revived
+
+
+def reopen(batch: Batch) -> Operation[None]:
+    """Reopen a stopped batch: workers continue it at once, a foreground run when it is started again."""
+    if sharding_of(batch) is None:
+        yield query("set_batch_state", id=batch.id, state=BatchState.STOPPED if batch.run_number else BatchState.READY)
+    else:
+        yield query("reopen_batch", id=batch.id)
+        yield from conclude((yield from locked(batch.id)))
+        yield from start_shards(batch)

@@ -1,48 +1,68 @@
-"""The state of a batch: its lock, its counters, and the rules that finish it."""
+"""The state of a batch: its lock, its holders with their units in flight, its counters, its end."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+
+import msgspec
 from msgspec import Struct
 
 from holdfast.domain.batches.batch import AbortedBy, Batch, BatchId, BatchState, state_after
-from holdfast.domain.batches.unit import Counters, UnitKey, sum_counters, withdrawal_deltas
-from holdfast.domain.jobs.job import ControlRequest, JobId
+from holdfast.domain.batches.counters import Counters, sum_counters, withdrawal_deltas
+from holdfast.domain.batches.unit import UnitKey, UnitRow, UnitState
+from holdfast.domain.jobs.job import ControlRequest, JobId, Lease, Token
 from holdfast.errors import NoSuchBatch
-from holdfast.store.batches.in_flight import count, decode
-from holdfast.store.batches.runs import BatchRun, holders_of
-from holdfast.store.engine.operation import Operation, query
+from holdfast.store.engine.operation import Operation, Rows, columns_of, query
 
 #: Changes by people are counted under this job id, which no job has.
 PEOPLE = JobId(0)
+#: A unit that killed its process this many times has failed.
+MAX_CRASHES = 3
+#: The label of units that killed their processes.
+CRASHED = "crashed"
+
+#: A unit in hand: its key and its place in the input.
+UnitInFlight = tuple[UnitKey, int]
 
 
-class NamedCount(Struct, frozen=True):
-    """A counter of units."""
+class Holder(Struct, frozen=True):
+    """A process that works on a batch. *owner* is JSON: host, pid, command."""
 
-    name: str
-    count: int
+    job_id: JobId
+    token: Token
+    owner: str
+    claimed_at: datetime
+    remaining: timedelta
+
+
+class BatchRun(Struct, frozen=True):
+    """A run: its batch, the lease of its own job, and whether the code changed since the last run."""
+
+    batch: Batch
+    lease: Lease
+    created: bool
+    edited: bool
 
 
 def locked(batch_id: BatchId) -> Operation[Batch]:
-    """Lock a batch and read it.
-
-    Raises:
-        NoSuchBatch: It does not exist.
-    """
     rows: list[Batch] = yield query("lock_batch", Batch, id=batch_id)
     if not rows:
         raise NoSuchBatch(f"there is no batch {batch_id}", batch_id=batch_id)
     return rows[0]
 
 
+def holders_of(batch_id: BatchId) -> Operation[list[Holder]]:
+    return (yield query("list_batch_holders", Holder, batch_id=batch_id))
+
+
 def counted(batch_id: BatchId) -> Operation[Counters]:
-    rows: list[NamedCount] = yield query("read_unit_counts", NamedCount, batch_id=batch_id)
-    return sum_counters({row.name: row.count for row in rows})
+    return sum_counters(dict((yield query("read_unit_counts", batch_id=batch_id))))
 
 
-def units_in_hand(batch_id: BatchId) -> Operation[list[UnitKey]]:
-    """The units that the holders of a batch have in hand. The batch is locked."""
-    rows = yield query("list_in_flight", batch_id=batch_id, job_id=PEOPLE)
+def units_in_hand(batch_id: BatchId, *, besides: JobId = PEOPLE) -> Operation[list[UnitKey]]:
+    """The units that the holders of a batch have in hand, except those of one job. The batch is locked."""
+    rows = yield query("list_in_flight", batch_id=batch_id, job_id=besides)
     return [key for row in rows for key, _ in decode(row[0])]
 
 
@@ -100,3 +120,82 @@ def skip_vanished(run: BatchRun) -> Operation[None]:
     """Skip units of earlier runs that the input no longer has."""
     rows = yield query("skip_missing_units", batch_id=run.batch.id, run_number=run.batch.run_number)
     yield from count(run.batch.id, run.lease.job_id, {"skipped": len(rows)})
+
+
+class InFlight(Struct, frozen=True):
+    """The units of a batch that the holder of one job has in hand, as JSON."""
+
+    job_id: JobId
+    batch_id: BatchId
+    run_number: int
+    units: str
+    isolated: bool
+    in_doubt_if_lost: bool
+
+
+def return_units(job_ids: Iterable[JobId]) -> Operation[None]:
+    """Return the units that the holders of these jobs had in hand to the ledger, as poison suspects.
+
+    A poison suspect runs alone: this identifies a unit that kills its process, and the other
+    units lose nothing.
+    """
+    holdings: list[InFlight] = yield query("delete_in_flight", InFlight, ids=list(job_ids))
+    for holding in sorted(holdings, key=lambda each: each.batch_id):
+        in_hand = decode(holding.units)
+        if in_hand:
+            yield query("lock_batch", id=holding.batch_id)
+            yield from _return(holding, in_hand)
+
+
+def _return(holding: InFlight, in_hand: list[UnitInFlight]) -> Operation[None]:
+    state = UnitState.IN_DOUBT if holding.in_doubt_if_lost else UnitState.PENDING
+    values = {"state": state, "run_number": holding.run_number, "crashes": int(holding.isolated)}
+    table = Rows(key=[key for key, _ in in_hand], position=[place for _, place in in_hand])
+    units: list[UnitRow] = yield query("return_lost_units", UnitRow, batch_id=holding.batch_id, unit=table, **values)
+    killers = [unit for unit in units if unit.crashes >= MAX_CRASHES and unit.state is UnitState.PENDING]
+    if killers:
+        yield query(
+            "write_units", batch_id=holding.batch_id, run_number=holding.run_number, unit=_failed_columns(killers)
+        )
+    doubtful = sum(unit.state is UnitState.IN_DOUBT for unit in units)
+    yield from count(holding.batch_id, holding.job_id, {"failed": len(killers), "in_doubt": doubtful})
+
+
+def _failed_columns(units: list[UnitRow]) -> Rows:
+    size = len(units)
+    return Rows(
+        **columns_of(units, "key", "position", "attempts", "crashes"),
+        state=[UnitState.FAILED] * size,
+        poison_suspect=[True] * size,
+        label=[CRASHED] * size,
+        error=[f"its process died {unit.crashes} times while it ran" for unit in units],
+        **dict.fromkeys(("warning", "data", "duration_ms"), [None] * size),
+    )
+
+
+def hold(
+    batch: Batch,
+    lease: Lease,
+    units: Sequence[UnitInFlight],
+    *,
+    owner: str = "{}",
+    isolated: bool = False,
+    in_doubt_if_lost: bool = False,
+) -> Operation[None]:
+    """Record the units that a holder has in hand; they replace its earlier ones."""
+    place = {"job_id": lease.job_id, "batch_id": batch.id, "token": lease.token, "run_number": batch.run_number}
+    values = {"owner": owner, "isolated": isolated, "in_doubt_if_lost": in_doubt_if_lost}
+    yield query("put_in_flight", units=msgspec.json.encode(list(units)).decode(), **place, **values)
+
+
+def count(batch_id: BatchId, job_id: JobId, changed: dict[str, int]) -> Operation[None]:
+    """Add to the counters of one holder."""
+    deltas = {name: n for name, n in changed.items() if n}
+    if deltas:
+        yield query(
+            "add_unit_counts", batch_id=batch_id, job_id=job_id, delta=Rows(name=[*deltas], count=[*deltas.values()])
+        )
+
+
+def decode(units: str) -> list[UnitInFlight]:
+    return msgspec.json.decode(units, type=list[UnitInFlight])

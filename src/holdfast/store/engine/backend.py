@@ -1,16 +1,14 @@
-"""The interface of a database backend: it runs named statements, in transactions."""
+"""The interface of a database backend, which runs named statements in transactions; a backend for dry runs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from datetime import timedelta
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, cast
 
 from holdfast.domain.jobs.job import JobId
-from holdfast.store.engine.operation import Operation, OperationFunction, P, Query
-
-T = TypeVar("T")
+from holdfast.store.engine.operation import Operation, OperationFunction, P, Query, T, single
 
 #: The schema that this code writes and reads.
 SCHEMA_VERSION = 1
@@ -24,16 +22,13 @@ class Listener(Protocol):
     @property
     def works(self) -> bool:
         """Whether notifications arrive. Otherwise only polling discovers new jobs."""
-        ...
 
     @property
     def hears_all(self) -> bool:
         """Whether an enqueue in a caller's own transaction notifies as well."""
-        ...
 
     def close(self) -> None:
         """Stop listening; idempotent."""
-        ...
 
 
 class Backend(Protocol):
@@ -47,11 +42,9 @@ class Backend(Protocol):
         *repeatable*: a second run is harmless, so the statement is sent again when the
         connection breaks before the answer arrives.
         """
-        ...
 
     def fetch(self, statement: Query) -> list[Any]:
         """Read with one statement; no writer waits for it."""
-        ...
 
     def write(self, operation: OperationFunction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Run an operation in one transaction: all of it is kept, or nothing.
@@ -59,48 +52,37 @@ class Backend(Protocol):
         When the connection breaks, it runs again from its start, unless the transaction was
         committed: then only the answer to COMMIT was lost, and the result is returned.
         """
-        ...
 
     def read(self, operation: OperationFunction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Run an operation that only reads; all its statements see the same snapshot."""
-        ...
 
     def draw_ids(self, count: int) -> list[JobId] | None:
         """Ids for *count* new jobs; None if the transaction of the enqueue draws them."""
-        ...
 
     def run_on(self, connection: Any, operation: Operation[T]) -> T:
         """Run an operation on the caller's connection, in the caller's transaction."""
-        ...
 
     async def arun_on(self, connection: Any, operation: Operation[T]) -> T:
         """Run an operation on the caller's async connection, in the caller's transaction."""
-        ...
 
     def transaction(self) -> AbstractContextManager[Any]:
         """A new connection in a transaction: committed at the end, rolled back on an exception."""
-        ...
 
     def notify(self) -> None:
         """Wake workers that listen; a hint that may get lost. It neither waits nor fails."""
-        ...
 
     def listen(self, wake: Callable[[], None]) -> Listener:
         """Call *wake*, from another thread, at each notification and whenever listening starts again."""
-        ...
 
     @property
     def tools(self) -> Any:
         """Work on the whole database: see :class:`holdfast.store.engine.database.DatabaseTools`."""
-        ...
 
     def migrate(self) -> list[int]:
         """Bring the schema up to date and return the numbers of the migrations applied."""
-        ...
 
     def close(self) -> None:
         """Close all connections; idempotent."""
-        ...
 
 
 class Timeouts:
@@ -113,3 +95,53 @@ class Timeouts:
     #: For renewals and claims: a worker must learn soon that its database is gone.
     brief = timedelta(seconds=5)
     migration = timedelta(hours=1)
+
+
+class DryRunBackend:
+    """Runs statements on a real backend and rolls each transaction back; answers and errors are the real ones.
+
+    - A method of several transactions, or of a read, does not see its own earlier writes. No worker is woken.
+    - A dry run costs as much as the real run, locks included.
+    - Methods that cannot be rolled back are missing: connections, migrations, the caller's own transaction.
+    """
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self.name = backend.name
+
+    def fetch(self, statement: Query) -> list[Any]:
+        return self._backend.fetch(statement)
+
+    def read(self, operation: OperationFunction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._backend.read(operation, *args, **kwargs)
+
+    def run(self, statement: Query, *, repeatable: bool = False, timeout: timedelta | None = None) -> list[Any]:  # noqa: ARG002 - the signature of a backend
+        """Run one statement and roll it back."""
+        return self.write(single, statement)
+
+    def write(self, operation: OperationFunction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run an operation and roll it back."""
+        try:
+            self._backend.write(_rolled_back, lambda: operation(*args, **kwargs))
+        except _RolledBack as rollback:
+            return cast("T", rollback.answer)
+        raise AssertionError("a rehearsal was kept")
+
+    def draw_ids(self, count: int) -> list[JobId] | None:
+        """Ids that no job will have."""
+        return self._backend.draw_ids(count)
+
+    def notify(self) -> None:
+        """Do nothing: nothing has changed."""
+
+
+class _RolledBack(Exception):
+    """Rolls a transaction back and carries its answer."""
+
+    def __init__(self, answer: Any) -> None:
+        super().__init__("this was a rehearsal")
+        self.answer = answer
+
+
+def _rolled_back(operation: Callable[[], Operation[Any]]) -> Operation[None]:
+    raise _RolledBack((yield from operation()))

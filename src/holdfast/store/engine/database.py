@@ -20,20 +20,8 @@ from holdfast.store.engine.operation import query, single
 
 #: All tables except ``meta``, in an order that satisfies their foreign keys.
 TABLES = (
-    *(
-        "kind",
-        "queue",
-        "worker",
-        "job",
-        "live",
-        "finished",
-        "dependency",
-        "key",
-        "attempt",
-        "event",
-        "progress",
-        "step",
-    ),
+    *("kind", "queue", "worker", "job", "live", "finished"),
+    *("dependency", "key", "attempt", "event", "progress", "step"),
     *("batch", "unit", "unit_count", "in_flight", "inbox"),
     *("schedule", "plan", "skipped_plan"),
     *("memory_profile", "autoscaler_decision"),
@@ -104,11 +92,7 @@ class Database:
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-
-    @property
-    def tools(self) -> DatabaseTools:
-        tools: DatabaseTools = self._backend.tools
-        return tools
+        self.tools: DatabaseTools = backend.tools
 
     def check(self) -> list[Finding]:
         """Check all rows: that the database is not damaged and that its tables are consistent."""
@@ -153,7 +137,7 @@ class Database:
         if isinstance(self.tools, CanBackUp):
             self.tools.backup(file)
             return
-        from holdfast.store.engine.url import open_store
+        from holdfast.store import open_store
 
         copy = open_store(f"sqlite:///{quote(str(file))}")
         try:

@@ -1,4 +1,4 @@
-"""Store operations: generators that yield statements and receive their rows.
+"""Store operations: generators that yield statements and receive their rows, as tuples or structs.
 
 An operation knows no driver. The same operation runs in Holdfast's own transaction, in the
 caller's (sqlite3, psycopg, SQLAlchemy) and on an async connection. An operation may run again
@@ -7,18 +7,26 @@ from its start when a connection breaks, so it has no effect besides its stateme
 
 from __future__ import annotations
 
+import types
+import typing
 from collections.abc import Awaitable, Callable, Generator, Sequence
-from datetime import datetime
-from functools import update_wrapper
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from functools import cache, update_wrapper
+from operator import attrgetter
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
 
 from msgspec import Struct
 
-from holdfast.store.engine.rows import timestamp
-
 if TYPE_CHECKING:
     from holdfast.store.engine.backend import Backend
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+Row = Sequence[Any]
+Reader = Callable[[list[Any]], list[Any]]
 
 
 class Rows:
@@ -62,6 +70,12 @@ Operation = Generator[Statement, list[Any], T]
 OperationFunction = Callable[P, Operation[T]]
 
 
+def columns_of(rows: Sequence[Any], *names: str, **paths: str) -> dict[str, list[Any]]:
+    """The attributes of *rows* by column: those of these *names*, and those with a dotted path."""
+    every = {**{name: name for name in names}, **paths}
+    return {name: [*map(attrgetter(path), rows)] for name, path in every.items()}
+
+
 def query(name: str, rows: type[Struct] | None = None, /, **parameters: Any) -> Query:
     """Build a :class:`Query` from keyword parameters."""
     return Query(name, parameters, rows)
@@ -72,14 +86,15 @@ def read_now() -> Operation[datetime]:
     return timestamp((yield query("read_now"))[0][0])
 
 
-# -- methods ---------------------------------------------------------------------------------
-
-
 class Noun:
     """A part of the store's interface. Its methods run statements and operations on one backend."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
+
+    def _fetch(self, name: str, rows: type[Struct] | None = None, /, **parameters: Any) -> list[Any]:
+        """Read with one statement."""
+        return self._backend.fetch(Query(name, parameters, rows))
 
     def _wake(self, answer: T) -> T:
         """Wake workers if *answer* is truthy, and return it."""
@@ -118,9 +133,7 @@ class OperationMethod(Generic[N, P, T]):
         if self._reads:
             return backend.read(self.operation, noun, *args, **kwargs)
         answer = backend.write(self.operation, noun, *args, **kwargs)
-        if self._wakes and answer:
-            backend.notify()
-        return answer
+        return noun._wake(answer) if self._wakes else answer  # noqa: SLF001
 
 
 def transaction(
@@ -130,11 +143,7 @@ def transaction(
 
     *wakes*: wake workers after the commit, if the answer is truthy.
     """
-
-    def decorate(operation: Callable[Concatenate[N, P], Operation[T]]) -> OperationMethod[N, P, T]:
-        return OperationMethod(operation, wakes=wakes)
-
-    return decorate
+    return lambda operation: OperationMethod(operation, wakes=wakes)
 
 
 def read(operation: Callable[Concatenate[N, P], Operation[T]]) -> OperationMethod[N, P, T]:
@@ -152,9 +161,6 @@ def delegate(operation: Callable[P, Operation[T]], *, wakes: bool = False) -> Op
     return OperationMethod(method, wakes=wakes)
 
 
-# -- execution -------------------------------------------------------------------------------
-
-
 def run_operation(operation: Operation[T], perform: Callable[[Statement], list[Any]]) -> T:
     """Run *operation* to its end; *perform* executes each statement."""
     try:
@@ -162,8 +168,7 @@ def run_operation(operation: Operation[T], perform: Callable[[Statement], list[A
         while True:
             statement = operation.send(perform(statement))
     except StopIteration as stop:
-        result: T = stop.value
-        return result
+        return cast("T", stop.value)
 
 
 async def arun_operation(operation: Operation[T], perform: Callable[[Statement], Awaitable[list[Any]]]) -> T:
@@ -173,10 +178,67 @@ async def arun_operation(operation: Operation[T], perform: Callable[[Statement],
         while True:
             statement = operation.send(await perform(statement))
     except StopIteration as stop:
-        result: T = stop.value
-        return result
+        return cast("T", stop.value)
 
 
 def single(statement: Query) -> Operation[list[Any]]:
     """An operation of one statement."""
     return (yield statement)
+
+
+def to_micros(value: datetime | timedelta) -> int:
+    """An instant or a duration in microseconds, the form that SQLite stores."""
+    return (value - EPOCH if isinstance(value, datetime) else value) // _MICROSECOND
+
+
+def from_micros(value: int) -> datetime:
+    return EPOCH + timedelta(microseconds=value)
+
+
+def timestamp(value: datetime | int) -> datetime:
+    """Convert an instant of a backend to UTC: PostgreSQL uses the session's zone, SQLite microseconds."""
+    if not isinstance(value, datetime):
+        return from_micros(value)
+    return value if value.tzinfo is UTC else value.astimezone(UTC)
+
+
+@cache
+def reader(struct: type[Struct], columns: tuple[str, ...], *, micros: bool) -> Reader:
+    """Build a function that converts rows with these *columns* to *struct*, by position.
+
+    *micros*: instants and booleans are integers (SQLite).
+    """
+    if columns != struct.__struct_fields__:
+        raise TypeError(f"{struct.__name__} has the fields {struct.__struct_fields__}, the rows have {columns}")
+    hints = typing.get_type_hints(struct)
+    possible = [_converter(_without_none(hints[name]), micros=micros) for name in columns]
+    converters = [(position, convert) for position, convert in enumerate(possible) if convert is not None]
+
+    def read(rows: list[Any]) -> list[Any]:
+        if not rows:
+            return []
+        # Column by column takes half the time of row by row for a thousand leases.
+        table: list[Any] = list(zip(*rows, strict=True))
+        for position, convert in converters:
+            table[position] = [None if cell is None else convert(cell) for cell in table[position]]
+        return list(map(struct, *table))
+
+    return read
+
+
+def _converter(kind: Any, *, micros: bool) -> Callable[[Any], Any] | None:
+    if isinstance(kind, type) and issubclass(kind, StrEnum):
+        return kind
+    if kind is datetime:
+        return timestamp
+    if micros and kind is bool:
+        return bool
+    if micros and kind is timedelta:
+        return lambda value: timedelta(microseconds=value)
+    return None
+
+
+def _without_none(kind: Any) -> Any:
+    if typing.get_origin(kind) in (typing.Union, types.UnionType):
+        (kind,) = (option for option in typing.get_args(kind) if option is not type(None))
+    return kind

@@ -15,8 +15,8 @@ from holdfast.domain.jobs.job import JobId, Lease, OnLost, WorkerId
 from holdfast.domain.jobs.new_job import Actor
 from holdfast.domain.names import checked_name
 from holdfast.store.engine.backend import Timeouts
-from holdfast.store.engine.operation import Noun, Operation, Rows, query, transaction
-from holdfast.store.jobs.events import record_all
+from holdfast.store.engine.operation import Noun, Operation, Rows, columns_of, query, transaction
+from holdfast.store.jobs.history import record_all
 
 #: The event of a decision about a job.
 EVENTS = {
@@ -50,7 +50,7 @@ class AutoscalerStore(Noun):
 
     def queue_line(self, queue: str, kind: str, *, limit: int) -> list[ReadyCommand]:
         """The first ready jobs of a queue and kind, in the order of claims."""
-        return self._backend.fetch(query("list_ready_jobs", ReadyCommand, queue=queue, kind=kind, limit=limit))
+        return self._fetch("list_ready_jobs", ReadyCommand, queue=queue, kind=kind, limit=limit)
 
     @transaction()
     def claim(
@@ -72,14 +72,12 @@ class AutoscalerStore(Noun):
 
     def profiles(self, names: Sequence[str]) -> dict[str, Profile]:
         """The profiles of commands by these names; a command without measurements has no samples."""
-        known: list[Profile] = (
-            self._backend.fetch(query("get_memory_profiles", Profile, names=[*names])) if names else []
-        )
+        known: list[Profile] = self._fetch("get_memory_profiles", Profile, names=[*names]) if names else []
         return _with_new_profiles(names, known)
 
     def all_profiles(self, *, limit: int = 1000) -> list[Profile]:
         """The known profiles, by name."""
-        return self._backend.fetch(query("list_memory_profiles", Profile, limit=limit))
+        return self._fetch("list_memory_profiles", Profile, limit=limit)
 
     def learn(self, peaks: Sequence[tuple[str, int]]) -> None:
         """Add measured memory peaks (name, bytes) to the profiles of their names."""
@@ -93,7 +91,7 @@ class AutoscalerStore(Noun):
         profiles = _with_new_profiles(names, rows)
         for name, peak in peaks:
             profiles[name] = add_sample(profiles[name], peak)
-        yield query("save_memory_profiles", profile=_columns(Profile, [profiles[name] for name in names]))
+        yield query("save_memory_profiles", profile=_table([profiles[name] for name in names]))
 
     def report_status(self, worker: WorkerId, status: str | None) -> None:
         """Publish the status of a worker's autoscaler as JSON; None: it has no queue."""
@@ -109,19 +107,19 @@ class AutoscalerStore(Noun):
     def _record_decisions(
         self, worker: WorkerId, host: str, decisions: Sequence[AutoscalerDecision]
     ) -> Operation[None]:
-        yield query("insert_decisions", worker=worker, host=host, decision=_columns(AutoscalerDecision, decisions))
+        yield query("insert_decisions", worker=worker, host=host, decision=_table(decisions))
         about = [(d.job_id, EVENTS[d.action], d) for d in decisions if d.job_id is not None and d.action in EVENTS]
         events = [(job_id, name, {"host": host, "text": d.text}) for job_id, name, d in about]
         yield from record_all(events, actor=Actor.WORKER)
 
     def decisions(self, queue: str, *, limit: int = 20) -> list[RecordedDecision]:
         """The last decisions about a queue, newest first."""
-        return self._backend.fetch(query("list_decisions", RecordedDecision, queue=queue, limit=limit))
+        return self._fetch("list_decisions", RecordedDecision, queue=queue, limit=limit)
 
 
 def _with_new_profiles(names: Sequence[str], known: Sequence[Profile]) -> dict[str, Profile]:
     return {name: Profile(name) for name in names} | {profile.name: profile for profile in known}
 
 
-def _columns(struct: type[Struct], rows: Sequence[Struct]) -> Rows:
-    return Rows(**{name: [getattr(row, name) for row in rows] for name in struct.__struct_fields__})
+def _table(rows: Sequence[Struct]) -> Rows:
+    return Rows(**columns_of(rows, *rows[0].__struct_fields__))

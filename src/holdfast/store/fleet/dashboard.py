@@ -168,11 +168,11 @@ class DashboardQueries(Noun):
 
     def lanes(self, *, cap: int = COUNT_CAP) -> list[LaneCount]:
         """Ready jobs by queue and kind."""
-        return self._backend.fetch(query("list_ready_lanes", LaneCount, lanes=LANE_LIMIT, cap=cap + 1))
+        return self._fetch("list_ready_lanes", LaneCount, lanes=LANE_LIMIT, cap=cap + 1)
 
     def queues(self, *, cap: int = COUNT_CAP) -> list[QueueRow]:
         """The queues that have settings or running jobs."""
-        return self._backend.fetch(query("list_active_queues", QueueRow, lanes=LANE_LIMIT, cap=cap + 1))
+        return self._fetch("list_active_queues", QueueRow, lanes=LANE_LIMIT, cap=cap + 1)
 
     def tallies(
         self,
@@ -186,15 +186,15 @@ class DashboardQueries(Noun):
 
         Of the finished jobs, the newest *most* of each state are counted.
         """
-        return self._backend.fetch(query("count_jobs_by_state", Tally, cap=cap + 1, span=span, slot=slot, most=most))
+        return self._fetch("count_jobs_by_state", Tally, cap=cap + 1, span=span, slot=slot, most=most)
 
     def trouble(self, *, limit: int = 20, span: timedelta = timedelta(days=1)) -> list[Trouble]:
         """Everything that needs attention: at most *limit* of each sort; plans that were missed within *span*."""
-        return self._backend.fetch(query("list_problems", Trouble, limit=limit, span=span, late=LATE_AFTER))
+        return self._fetch("list_problems", Trouble, limit=limit, span=span, late=LATE_AFTER)
 
     def errors(self, *, before: JobId = NEWEST, limit: int = 1000) -> list[FailedJob]:
         """The errors of dead jobs, newest first."""
-        return self._backend.fetch(query("list_dead_job_errors", FailedJob, before=before, limit=limit))
+        return self._fetch("list_dead_job_errors", FailedJob, before=before, limit=limit)
 
     def all_errors(self, *, page: int = 1000) -> Iterator[FailedJob]:
         """The errors of all dead jobs, newest first, page by page."""
@@ -205,15 +205,15 @@ class DashboardQueries(Noun):
 
     def edges(self, job_id: JobId, *, depth: int = 3, limit: int = 200) -> list[DependencyEdge]:
         """The dependencies and dependents of a job, up to *depth* steps away and *limit* each way."""
-        return self._backend.fetch(query("list_dependency_edges", DependencyEdge, id=job_id, depth=depth, limit=limit))
+        return self._fetch("list_dependency_edges", DependencyEdge, id=job_id, depth=depth, limit=limit)
 
     def running(self, *, limit: int = 1000) -> list[RunningJob]:
         """Running jobs."""
-        return self._backend.fetch(query("list_running_jobs", RunningJob, limit=limit))
+        return self._fetch("list_running_jobs", RunningJob, limit=limit)
 
     def change_counters(self) -> ChangeCounters:
         """The values whose comparison reveals a change; cheap enough for once a second."""
-        rows: list[ChangeCounters] = self._backend.fetch(query("read_change_tokens", ChangeCounters))
+        rows: list[ChangeCounters] = self._fetch("read_change_tokens", ChangeCounters)
         return rows[0]
 
     @read
@@ -241,20 +241,9 @@ class DashboardQueries(Noun):
 
 
 def _attempts(job: Job, rows: list[_HistoryRow]) -> list[Attempt]:
+    names = ("number", "token", "worker", "host", "pid", "version", "started_at", "exit_code", "error")
     attempts = [
-        Attempt(
-            number=row.number,
-            token=row.token,  # type: ignore[arg-type]
-            worker=row.worker,
-            host=row.host,
-            pid=row.pid,
-            version=row.version,
-            started_at=row.started_at,
-            finished_at=row.at,
-            reason=row.name,
-            exit_code=row.exit_code,
-            error=row.error,
-        )
+        Attempt(**{name: getattr(row, name) for name in names}, finished_at=row.at, reason=row.name)
         for row in sorted(rows, key=lambda row: row.token)
         if row.category == "attempt"
     ]

@@ -13,7 +13,7 @@ from holdfast.domain.fleet.autoscaler import BlockedJob, load_autoscaler_status
 from holdfast.domain.fleet.queue import DEFAULT_QUEUE, Queue
 from holdfast.domain.jobs.job import Job, State, WorkerRequest
 from holdfast.domain.jobs.selector import Selector
-from holdfast.store.fleet.workers import WorkerRow
+from holdfast.store.fleet.registry import WorkerRow
 from holdfast.store.jobs.queries import Count
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from holdfast.errors import InvalidInput, JobInUse
 from holdfast.store.engine.operation import ById, Noun, Operation, Query, query
 from holdfast.store.jobs import dependencies
 from holdfast.store.jobs.dependencies import FinishedJob
-from holdfast.store.jobs.events import record
+from holdfast.store.jobs.history import record
 from holdfast.store.jobs.queries import select_ids
 from holdfast.store.jobs.unique_keys import reclaim_keys
 
@@ -43,11 +43,6 @@ class _Revivable(Struct, frozen=True):
     id: JobId
     kind: str
     key: str | None
-
-
-class _Payload(Struct, frozen=True):
-    id: JobId
-    payload: str
 
 
 class JobControl(Noun):
@@ -77,10 +72,7 @@ class JobControl(Noun):
 
     def resume(self, selector: Selector, *, actor: str) -> list[JobId]:
         """Release held jobs, and withdraw pauses that no handler has obeyed yet."""
-
-        def withdraw_pause(ids: list[JobId]) -> Operation[list[JobId]]:
-            return _apply(query("withdraw_pause_request", ids=ids), EventName.RESUMED, actor=actor)
-
+        withdraw_pause = _change("withdraw_pause_request", EventName.RESUMED, {}, actor)
         resumed = self._each(selector, (State.RUNNING,), withdraw_pause, actor=actor)
         return resumed + self.unhold(selector, actor=actor)
 
@@ -102,12 +94,10 @@ class JobControl(Noun):
         They wait for live dependencies. Of several jobs with one unique key only the newest
         runs again, and none while another job has the key. No new job is created.
         """
-
-        def hasten(ids: list[JobId]) -> Operation[list[JobId]]:
-            return _apply(query("run_retries_now", ids=ids), EventName.RETRIED, actor=actor)
-
         dead = (State.DEAD, State.CANCELLED)
-        revived = self._each(selector, dead, lambda ids: _revive(ids, actor), actor=actor, newest=True)
+        revive = _revival("lock_unsuccessful_jobs", "retry_jobs", actor)
+        revived = self._each(selector, dead, revive, actor=actor, newest=True)
+        hasten = _change("run_retries_now", EventName.RETRIED, {}, actor)
         return revived + self._each(selector, (State.SCHEDULED,), hasten, actor=actor)
 
     def restart(self, selector: Selector, *, actor: str) -> list[JobId]:
@@ -115,7 +105,8 @@ class JobControl(Noun):
 
         The finished attempt and its log stay in the history; its checkpoint and progress are deleted.
         """
-        done = self._each(selector, (State.DONE,), lambda ids: _revive_done(ids, actor), actor=actor, newest=True)
+        rerun = _revival("lock_done_jobs", "rerun_done_jobs", actor, kind=COMMAND)
+        done = self._each(selector, (State.DONE,), rerun, actor=actor, newest=True)
         return done + self.retry(selector, actor=actor)
 
     def rewrite(self, selector: Selector, make: PayloadChange, *, actor: str, detail: object = None) -> list[JobId]:
@@ -216,7 +207,7 @@ def _apply(change: Query, event: EventName, detail: object = None, *, actor: str
 
 
 def _change(statement: str, event: EventName, values: Mapping[str, object], actor: str) -> ControlOperation:
-    return lambda ids: _apply(query(statement, ids=ids, **values), event, values, actor=actor)
+    return lambda ids: _apply(query(statement, ids=ids, **values), event, values or None, actor=actor)
 
 
 def _hold(ids: list[JobId], actor: str, note: str | None) -> Operation[list[JobId]]:
@@ -231,17 +222,12 @@ def _unhold(ids: list[JobId], actor: str) -> Operation[list[JobId]]:
     return sorted(job.id for job in rows)
 
 
-def _revive(ids: list[JobId], actor: str) -> Operation[list[JobId]]:
-    rows: list[_Revivable] = yield query("lock_unsuccessful_jobs", _Revivable, ids=ids)
-    return (yield from _run_again(rows, "retry_jobs", actor))
+def _revival(lock: str, statement: str, actor: str, **values: str) -> ControlOperation:
+    return lambda ids: _revive(query(lock, _Revivable, ids=ids, **values), statement, actor)
 
 
-def _revive_done(ids: list[JobId], actor: str) -> Operation[list[JobId]]:
-    rows: list[_Revivable] = yield query("lock_done_jobs", _Revivable, ids=ids, kind=COMMAND)
-    return (yield from _run_again(rows, "rerun_done_jobs", actor))
-
-
-def _run_again(rows: list[_Revivable], statement: str, actor: str) -> Operation[list[JobId]]:
+def _revive(lock: Query, statement: str, actor: str) -> Operation[list[JobId]]:
+    rows: list[_Revivable] = yield lock
     keyed = {(job.kind, job.key): job.id for job in rows if job.key is not None}  # ascending: the newest wins
     blocked = yield from reclaim_keys(keyed)
     chosen = [job.id for job in rows if job.key is None or keyed[job.kind, job.key] == job.id]
@@ -255,8 +241,8 @@ def _run_again(rows: list[_Revivable], statement: str, actor: str) -> Operation[
 
 def _rewrite(ids: list[JobId], make: PayloadChange, actor: str, detail: object) -> Operation[list[JobId]]:
     idle = [row[0] for row in (yield query("lock_idle_jobs", ids=ids))]
-    jobs: list[_Payload] = yield query("read_payloads", _Payload, ids=idle)
-    changed = {job.id: new for job in jobs if (new := make(job.payload)) != job.payload}
+    rows = yield query("read_payloads", ids=idle)
+    changed = {job_id: new for job_id, payload in rows if (new := make(payload)) != payload}
     yield query("set_payloads", changed=ById(id=list(changed), payload=list(changed.values())))
     yield from record(EventName.CHANGED, dict.fromkeys(changed, detail), actor=actor)
     return sorted(changed)

@@ -14,7 +14,7 @@ from holdfast.domain.jobs.new_job import Actor
 from holdfast.domain.jobs.selector import Glob
 from holdfast.errors import DependencyNotFound
 from holdfast.store.engine.operation import ById, Operation, Rows, query
-from holdfast.store.jobs.events import record
+from holdfast.store.jobs.history import record
 
 
 class WaitingJob(Struct, frozen=True):
@@ -44,29 +44,21 @@ def write_dependencies(jobs: Sequence[tuple[After, JobId]]) -> Operation[list[Jo
         if after not in resolved:
             resolved[after] = after.ids if after.only_ids else (yield from find_dependencies(after))
     pairs = [(job_id, dependency_id) for after, job_id in jobs for dependency_id in resolved[after]]
-    yield query(
-        "insert_dependencies",
-        dependencies=Rows(job_id=[pair[0] for pair in pairs], dependency_id=[pair[1] for pair in pairs]),
-    )
+    table = Rows(job_id=[pair[0] for pair in pairs], dependency_id=[pair[1] for pair in pairs])
+    yield query("insert_dependencies", dependencies=table)
     return sorted({job_id for job_id, _ in pairs})
 
 
 def find_dependencies(after: After) -> Operation[list[JobId]]:
-    """Find the jobs that *after* names, and lock them so that none finishes unnoticed.
-
-    Raises:
-        DependencyNotFound: An id, key or label matches nothing.
-    """
+    """Find the jobs that *after* names, and lock them so that none finishes unnoticed."""
     requested: dict[JobId, str] = {job_id: f"job {job_id}" for job_id in after.ids}
     for kind, key in after.keys:
         rows = yield query("find_job_by_key", kind=kind, key=key)
         requested |= dict.fromkeys(_matches(rows, f"the key {key!r} of kind {kind!r}"), f"key {key!r}")
     for label in after.labels:
         glob = Glob(label)
-        rows = yield query(
-            "find_jobs_by_label" if glob.exact else "find_jobs_by_label_pattern",
-            label=str(label) if glob.exact else glob,
-        )
+        statement = "find_jobs_by_label" if glob.exact else "find_jobs_by_label_pattern"
+        rows = yield query(statement, label=str(label) if glob.exact else glob)
         requested |= dict.fromkeys(_matches(rows, f"the label {label!r}"), f"label {label!r}")
     ids = sorted(requested)
     yield query("mark_dependencies", ids=ids)
@@ -90,11 +82,17 @@ def judge_waiting(ids: Sequence[JobId], *, insist: bool = False) -> Operation[No
         rows: list[DependencyState] = yield query(
             "list_dependency_states", DependencyState, ids=[job.id for job in waiting]
         )
-        dependencies = _by_job(rows)
+        dependencies: dict[JobId, list[DependencyState]] = defaultdict(list)
+        for row in rows:
+            dependencies[row.job_id].append(row)
         steps = {job.id: _step(job, dependencies[job.id], insist=insist) for job in waiting}
+        stopped = [job for job in waiting if steps[job.id] in (DependencyStep.HOLD, DependencyStep.CANCEL)]
+        notes = {job.id: reason_for(job.after_when, dependencies[job.id]) for job in stopped}
         yield from _wake([job_id for job_id, step in steps.items() if step is DependencyStep.START])
-        yield from _hold(waiting, steps, dependencies)
-        cancelled = yield from _cancel(waiting, steps, dependencies)
+        yield from _hold({job_id: note for job_id, note in notes.items() if steps[job_id] is DependencyStep.HOLD})
+        cancelled = yield from _cancel(
+            {job_id: note for job_id, note in notes.items() if steps[job_id] is DependencyStep.CANCEL}
+        )
         ids = yield from _dependents(cancelled)
 
 
@@ -132,19 +130,13 @@ def _wake(ids: list[JobId]) -> Operation[None]:
         yield from record(EventName.WOKEN, dict.fromkeys(ids), actor=Actor.DEPENDENCIES)
 
 
-def _hold(
-    waiting: list[WaitingJob], steps: dict[JobId, DependencyStep], dependencies: dict[JobId, list[DependencyState]]
-) -> Operation[None]:
-    notes = _notes(DependencyStep.HOLD, waiting, steps, dependencies)
+def _hold(notes: dict[JobId, str]) -> Operation[None]:
     if notes:
         yield query("hold_jobs", notes=ById(id=list(notes), note=list(notes.values())))
         yield from record(EventName.HELD, notes, actor=Actor.DEPENDENCIES)
 
 
-def _cancel(
-    waiting: list[WaitingJob], steps: dict[JobId, DependencyStep], dependencies: dict[JobId, list[DependencyState]]
-) -> Operation[list[JobId]]:
-    notes = _notes(DependencyStep.CANCEL, waiting, steps, dependencies)
+def _cancel(notes: dict[JobId, str]) -> Operation[list[JobId]]:
     if not notes:
         return []
     finished: list[FinishedJob] = yield query(
@@ -154,27 +146,11 @@ def _cancel(
     return [job.id for job in finished if job.has_dependents]
 
 
-def _notes(
-    step: DependencyStep,
-    waiting: list[WaitingJob],
-    steps: dict[JobId, DependencyStep],
-    dependencies: dict[JobId, list[DependencyState]],
-) -> dict[JobId, str]:
-    return {job.id: reason_for(job.after_when, dependencies[job.id]) for job in waiting if steps[job.id] is step}
-
-
 def _dependents(ids: list[JobId]) -> Operation[list[JobId]]:
     if not ids:
         return []
     rows = yield query("list_dependents", ids=ids)
     return [row[0] for row in rows]
-
-
-def _by_job(rows: Iterable[DependencyState]) -> dict[JobId, list[DependencyState]]:
-    dependencies: dict[JobId, list[DependencyState]] = defaultdict(list)
-    for row in rows:
-        dependencies[row.job_id].append(row)
-    return dependencies
 
 
 def _matches(rows: list[tuple[JobId]], label: str) -> list[JobId]:

@@ -11,10 +11,12 @@ from holdfast.domain.jobs.new_job import Actor, Enqueued, NewJob, due_at
 from holdfast.domain.names import MAX_KEY, checked_actor, checked_name, checked_text
 from holdfast.domain.quantities import checked_number
 from holdfast.errors import InvalidInput, LeaseLost, StoreUnavailable
-from holdfast.store.engine.operation import BulkInsert, Noun, Operation, query, read_now
+from holdfast.store.engine.operation import BulkInsert, Noun, Operation, columns_of, query, read_now
 from holdfast.store.jobs import dependencies
 from holdfast.store.jobs.unique_keys import replaceable_columns, reserve_keys
 
+#: The values of a request that a replacement does not change.
+_INSERTED = ("kind", "queue", "hold", "parent_id", "actor", "max_attempts", "max_crashes", "on_lost", "retry")
 SYSTEM = frozenset(str(actor) for actor in Actor)
 
 
@@ -35,7 +37,6 @@ class Jobs(Noun):
         """
         check_requests([request])
         drawn = self._backend.draw_ids(1)
-        check_requests([request])
         if drawn is not None and request.plain and holder is None:
             enqueued = self._enqueue_one(request, drawn[0])
         else:
@@ -44,22 +45,10 @@ class Jobs(Noun):
 
     def _enqueue_one(self, request: NewJob, job_id: JobId) -> Enqueued:
         """The common case, in one statement. If it inserts nothing, it was sent twice."""
-        insert = query(
-            "insert_job",
-            kind=request.kind,
-            queue=request.queue,
-            hold=request.hold,
-            parent_id=request.parent_id,
-            actor=request.actor,
-            max_attempts=request.max_attempts,
-            max_crashes=request.max_crashes,
-            on_lost=request.on_lost,
-            retry=request.retry,
-            no_prefetch=_no_prefetch(request),
-            **replaceable_columns(request, job_id),
-        )
+        values = {name: getattr(request, name) for name in _INSERTED} | replaceable_columns(request, job_id)
+        insert = query("insert_job", no_prefetch=request.on_lost is not OnLost.RETRY, **values)
         if not self._backend.run(insert, repeatable=True):
-            rows = self._backend.fetch(query("get_job_request", id=job_id))
+            rows = self._fetch("get_job_request", id=job_id)
             if rows != [(request.kind, request.payload, request.actor)]:
                 raise StoreUnavailable(
                     f"job id {job_id} is taken: the database has lost ids that it gave out before",
@@ -153,18 +142,11 @@ def insert_jobs(
 def _job_columns(requests: list[NewJob], ids: list[JobId], now: datetime, holder: Lease | None) -> dict[str, list[Any]]:
     return {
         "id": ids,
-        "kind": [request.kind for request in requests],
-        "payload": [request.payload for request in requests],
-        "label": [request.label for request in requests],
-        "tags": [request.tags for request in requests],
+        **columns_of(requests, "kind", "payload", "label", "tags", "actor"),
+        **columns_of(requests, "max_attempts", "max_crashes", "on_lost", "retry"),
         "key": [request.unique.key if request.unique else None for request in requests],
         "parent_id": [holder.job_id if holder else request.parent_id for request in requests],
-        "actor": [request.actor for request in requests],
         "created_at": [now] * len(requests),
-        "max_attempts": [request.max_attempts for request in requests],
-        "max_crashes": [request.max_crashes for request in requests],
-        "on_lost": [request.on_lost for request in requests],
-        "retry": [request.retry for request in requests],
         "after_when": [request.after.when if request.after else None for request in requests],
         "after_failed": [request.after.if_not if request.after else None for request in requests],
     }
@@ -175,11 +157,9 @@ def _live_columns(requests: list[NewJob], ids: list[JobId], now: datetime) -> di
     return {
         "id": ids,
         "state": [_first_state(request, due, now) for request, due in zip(requests, dues, strict=True)],
-        "queue": [request.queue for request in requests],
-        "kind": [request.kind for request in requests],
-        "priority": [request.priority for request in requests],
+        **columns_of(requests, "queue", "kind", "priority"),
         "due_at": dues,
-        "no_prefetch": [_no_prefetch(request) for request in requests],
+        "no_prefetch": [request.on_lost is not OnLost.RETRY for request in requests],
     }
 
 
@@ -189,10 +169,6 @@ def _first_state(request: NewJob, due: datetime, now: datetime) -> State:
     if request.after is not None:
         return State.WAITING
     return State.SCHEDULED if due > now else State.READY
-
-
-def _no_prefetch(request: NewJob) -> bool:
-    return request.on_lost is not OnLost.RETRY
 
 
 def check_requests(requests: Sequence[NewJob]) -> None:

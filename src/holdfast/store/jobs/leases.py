@@ -1,4 +1,4 @@
-"""Leases: the right of one worker to run one job until a deadline."""
+"""Leases: the right of one worker to run one job until a deadline, and to store its finished steps."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from msgspec import Struct
 
 from holdfast.domain.jobs.history import EventName
 from holdfast.domain.jobs.job import ControlRequest, JobId, Lease, WorkerId
-from holdfast.domain.jobs.json_values import is_json
+from holdfast.domain.jobs.json_values import MAX_RESULT, is_json
 from holdfast.domain.jobs.new_job import Actor
 from holdfast.domain.jobs.verdict import Done, Outcome
-from holdfast.domain.names import clean_text
+from holdfast.domain.names import checked_name, clean_text
 from holdfast.errors import InvalidInput, LeaseLost
 from holdfast.store.engine.backend import Backend, Timeouts
-from holdfast.store.engine.operation import ById, Noun, Operation, delegate, query, transaction
+from holdfast.store.engine.operation import Noun, Operation, delegate, query, transaction
 from holdfast.store.jobs import dependencies, settlement
 from holdfast.store.jobs.dependencies import FinishedJob
-from holdfast.store.jobs.events import record
+from holdfast.store.jobs.history import record
 from holdfast.store.jobs.settlement import Settlement, TakenOver
 
 DEFAULT_LEASE = timedelta(seconds=60)
@@ -92,12 +92,8 @@ class Leases(Noun):
         """
         if not leases:
             return []
-        held = ById(
-            id=[lease.job_id for lease in leases],
-            token=[lease.token for lease in leases],
-            lease_duration=[lease_duration] * len(leases),
-            mark=[lease.job_id in begun for lease in leases],
-        )
+        marks = [lease.job_id in begun for lease in leases]
+        held = settlement.held_by(leases, lease_duration=[lease_duration] * len(leases), mark=marks)
         return self._backend.run(query("renew_leases", Renewal, leases=held), repeatable=True, timeout=Timeouts.brief)
 
     def record_start(self, lease: Lease) -> int:
@@ -109,8 +105,7 @@ class Leases(Noun):
         rows = self._backend.run(query("record_start", id=lease.job_id, token=lease.token), repeatable=True)
         if not rows:
             raise LeaseLost.of(lease.job_id, lease.token)
-        number: int = rows[0][0]
-        return number
+        return int(rows[0][0])
 
     def settle(self, lease: Lease, outcome: Outcome, *, ran: timedelta | None = None) -> None:
         """Record the outcome of a run; a repeated settle with the same outcome is a success.
@@ -154,12 +149,12 @@ class Leases(Noun):
 
     def next_due(self) -> timedelta | None:
         """The time until the next scheduled job is due, negative if one is overdue; None without one."""
-        rows: list[_Wait] = self._backend.fetch(query("read_next_due", _Wait))
+        rows: list[_Wait] = self._fetch("read_next_due", _Wait)
         return rows[0].wait if rows else None
 
     def any_expired(self) -> bool:
         """Whether any lease has expired."""
-        return bool(self._backend.fetch(query("find_expired_lease")))
+        return bool(self._fetch("find_expired_lease"))
 
     @transaction(wakes=True)
     def promote(self, *, limit: int = 1000) -> Operation[int]:
@@ -173,7 +168,7 @@ class Leases(Noun):
 
         This repairs every wake-up that was missed when a dependency finished.
         """
-        if not self._backend.fetch(query("list_waiting_jobs", after=after, limit=1)):
+        if not self._fetch("list_waiting_jobs", after=after, limit=1):
             return None
         return self._backend.write(dependencies.check_waiting, after, limit)
 
@@ -214,3 +209,39 @@ class Leases(Noun):
             self._backend.write(dependencies.after_end, has_dependents)
             self._backend.notify()
         return lost
+
+
+class StoredStep(Struct, frozen=True):
+    """A finished step with its result as JSON, or a sleep and its remaining time."""
+
+    name: str
+    result: str | None
+    remaining: timedelta | None
+
+
+class Steps(Noun):
+    """Stores the finished steps of jobs."""
+
+    def kept(self, lease: Lease) -> dict[str, StoredStep]:
+        """All steps of the job, by name."""
+        steps: list[StoredStep] = self._fetch("list_steps", StoredStep, id=lease.job_id)
+        return {step.name: step for step in steps}
+
+    def keep(self, lease: Lease, name: str, result: str | None = None, *, delay: timedelta | None = None) -> StoredStep:
+        """Store a step; a step of this name that is stored already stays as it is, and is returned.
+
+        *delay* makes it a sleep that ends after this time.
+
+        Raises:
+            LeaseLost: The job was taken over or released; nothing was written.
+        """
+        checked_name(name, label="the step")
+        if result is not None and not is_json(result, limit=MAX_RESULT):
+            raise InvalidInput(f"the result of step {name!r} is JSON of at most {MAX_RESULT:,} bytes")
+        values = {"name": name, "result": result, "delay": delay}
+        steps: list[StoredStep] = self._backend.run(
+            query("insert_step", StoredStep, id=lease.job_id, token=lease.token, **values), repeatable=True
+        )
+        if not steps:
+            raise LeaseLost.of(lease.job_id, lease.token)
+        return steps[0]

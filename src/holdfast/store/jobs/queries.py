@@ -1,8 +1,9 @@
-"""Queries for jobs: single jobs, pages, counts, their history, and why they do not run."""
+"""Queries for jobs: single jobs, pages, counts, their history, why they do not run; saved filters."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Any
 
 from msgspec import Struct
@@ -11,17 +12,22 @@ from holdfast.domain.commands.command import COMMAND
 from holdfast.domain.fleet.autoscaler import load_autoscaler_status, refusals
 from holdfast.domain.fleet.queue import WORKER_SILENCE, Queue, Usage
 from holdfast.domain.jobs.dependencies import DependencyState
+from holdfast.domain.jobs.filter import parse_filter
 from holdfast.domain.jobs.history import Attempt, Event, WorkerIdentity, all_attempts, all_events
 from holdfast.domain.jobs.job import Job, JobId, State
 from holdfast.domain.jobs.selector import Glob, Selector
 from holdfast.domain.jobs.why import JobSituation, WhyReason, explain
-from holdfast.errors import InvalidInput, JobPruned, NoSuchJob
+from holdfast.domain.names import checked_actor, checked_name
+from holdfast.errors import InvalidInput, JobPruned, NoSuchJob, NotFound
 from holdfast.store.engine.operation import Noun, Operation, Query, query, read, read_now
-from holdfast.store.fleet.workers import WorkerRow
+from holdfast.store.fleet.registry import WorkerRow
 
 COUNT_CAP = 10_000
 #: Ids that one statement reads.
 ID_PAGE_SIZE = 10_000
+MAX_FILTER_LENGTH = 2000
+#: Saved filters that a list shows.
+LIST_LIMIT = 200
 
 
 class Page(Struct, frozen=True):
@@ -66,7 +72,7 @@ class JobQueries(Noun):
 
     def state(self, job_id: JobId) -> State:
         """The state of one job, cheap enough for polling."""
-        rows = self._backend.fetch(query("get_job_state", id=job_id))
+        rows = self._fetch("get_job_state", id=job_id)
         return State(rows[0][0]) if rows else self.get(job_id).state
 
     def page(self, selector: Selector, *, before: JobId | None = None, limit: int = 50, brief: bool = False) -> Page:
@@ -117,7 +123,7 @@ class JobQueries(Noun):
 
     def dependencies(self, job_id: JobId) -> list[DependencyState]:
         """The dependencies of a job and their states."""
-        return self._backend.fetch(query("list_dependency_states", DependencyState, ids=[job_id]))
+        return self._fetch("list_dependency_states", DependencyState, ids=[job_id])
 
     @read
     def why(self, job_id: JobId) -> Operation[list[WhyReason]]:
@@ -149,7 +155,7 @@ class Traces(Noun):
 
     def of(self, job_id: JobId) -> str | None:
         """The W3C trace context of a job."""
-        rows: list[tuple[str]] = self._backend.fetch(query("get_trace", id=job_id))
+        rows: list[tuple[str]] = self._fetch("get_trace", id=job_id)
         return rows[0][0] if rows else None
 
 
@@ -167,7 +173,6 @@ def get_job(job_id: JobId) -> Operation[Job]:
 
 
 def _refusals(job: Job) -> Operation[list[str]]:
-    """The reasons of the autoscalers of the job's queue for not starting it."""
     if job.state is not State.READY or job.kind != COMMAND:
         return []
     workers: list[WorkerRow] = yield query("list_workers", WorkerRow, silence=WORKER_SILENCE)
@@ -175,9 +180,6 @@ def _refusals(job: Job) -> Operation[list[str]]:
         (worker.host, status) for worker in workers if (status := load_autoscaler_status(worker.autoscaler)) is not None
     ]
     return refusals(job.id, job.queue, statuses)
-
-
-# -- selectors -------------------------------------------------------------------------------
 
 
 def select_ids(selector: Selector) -> Operation[list[JobId]]:
@@ -193,15 +195,17 @@ def select_ids(selector: Selector) -> Operation[list[JobId]]:
 
 
 def _conditions(selector: Selector) -> tuple[tuple[str, ...], dict[str, Any]]:
-    """The names of the SQL conditions of *selector*, and their parameters."""
-    possible = {
-        "by_ids": ("ids", _list(selector.ids)),
-        "by_keys": ("keys", _list(selector.keys)),
-        _label_condition(selector): ("labels", _globs(selector.labels)),
-        "by_tags": ("tags", _list(selector.tags)),
+    # The index serves whole labels, not patterns.
+    by_label = "by_labels" if all(Glob(label).exact for label in selector.labels or ()) else "like_labels"
+    states = selector.states or ()
+    possible: dict[str, tuple[str, Any]] = {
+        "by_ids": ("ids", selector.ids),
+        "by_keys": ("keys", selector.keys),
+        by_label: ("labels", _globs(selector.labels)),
+        "by_tags": ("tags", selector.tags),
         "like_queues": ("queues", _globs(selector.queues)),
         "like_kinds": ("kinds", _globs(selector.kinds)),
-        _state_condition(selector): ("states", _list(selector.states)),
+        f"only_{states[0]}" if len(states) == 1 else "by_states": ("states", selector.states),
         "by_error": ("error", selector.error),
         "since": ("since", selector.since),
         "until": ("until", selector.until),
@@ -210,19 +214,43 @@ def _conditions(selector: Selector) -> tuple[tuple[str, ...], dict[str, Any]]:
     return tuple(present), dict(present.values())
 
 
-def _label_condition(selector: Selector) -> str:
-    """The index serves whole labels, not patterns."""
-    return "by_labels" if all(Glob(label).exact for label in selector.labels or ()) else "like_labels"
-
-
-def _state_condition(selector: Selector) -> str:
-    states = selector.states or ()
-    return f"only_{states[0]}" if len(states) == 1 else "by_states"
-
-
-def _list(values: tuple[Any, ...] | None) -> list[Any] | None:
-    return None if values is None else list(values)
-
-
 def _globs(values: tuple[str, ...] | None) -> list[Glob] | None:
     return None if values is None else [Glob(value) for value in values]
+
+
+class SavedFilter(Struct, frozen=True):
+    """A filter that somebody wants to find again."""
+
+    name: str
+    filter: str
+    actor: str
+    created_at: datetime
+
+
+class SavedFilters(Noun):
+    """Filters by name."""
+
+    def save(self, name: str, text: str, *, actor: str) -> None:
+        """Save a filter under a name; it replaces a filter of this name.
+
+        Raises:
+            InvalidInput: The filter is not valid.
+        """
+        checked_name(name, label="the name")
+        if len(text) > MAX_FILTER_LENGTH:
+            raise InvalidInput(f"a filter has at most {MAX_FILTER_LENGTH:,} characters")
+        parse_filter(text)
+        self._backend.run(query("save_filter", name=name, filter=text, actor=checked_actor(actor)), repeatable=True)
+
+    def delete(self, name: str) -> None:
+        """Delete a filter.
+
+        Raises:
+            NotFound: No filter has this name.
+        """
+        if not self._backend.run(query("delete_filter", name=name)):
+            raise NotFound(f"there is no filter {name[:100]!r}")
+
+    def list(self) -> list[SavedFilter]:
+        """The first 200 filters by name."""
+        return self._fetch("list_filters", SavedFilter, limit=LIST_LIMIT)

@@ -15,13 +15,21 @@ from holdfast.domain.jobs.json_values import storable_result
 from holdfast.domain.jobs.new_job import Actor
 from holdfast.domain.jobs.verdict import Done, Failed, JobNumbers, Lost, Outcome, Released, Stopped, Verdict, judge
 from holdfast.domain.names import clean_text
-from holdfast.store.batches.in_flight import return_units
-from holdfast.store.engine.operation import ById, Operation, Query, Rows, query
+from holdfast.store.batches.state import Holder, return_units
+from holdfast.store.engine.operation import ById, Operation, Query, Rows, columns_of, query
 from holdfast.store.jobs import dependencies
 from holdfast.store.jobs.dependencies import FinishedJob
-from holdfast.store.jobs.events import record_all
+from holdfast.store.jobs.history import record_all
 
 MAX_ERROR_LENGTH = 64 * 1024
+#: The event of each end; other ends are failures.
+_EVENTS: dict[str, EventName] = {
+    EndReason.LEASE_LOST: EventName.TAKEN_OVER,
+    EndReason.RELEASED: EventName.RELEASED,
+    EndReason.CANCELLED: EventName.CANCELLED,
+}
+#: Has the attributes of a lease, ``job_id`` and ``token``.
+HasLease = Lease | JobNumbers | Holder
 
 
 class Settlement(Struct, frozen=True):
@@ -41,25 +49,17 @@ class TakenOver(Struct, frozen=True):
 
 
 def done_statement(done: list[Settlement]) -> Query:
-    return query(
-        "settle_done",
-        FinishedJob,
-        leases=ById(
-            id=[s.lease.job_id for s in done],
-            token=[s.lease.token for s in done],
-            result=[storable_result(s.outcome.result) for s in done if isinstance(s.outcome, Done)],
-            ran=[s.ran for s in done],
-        ),
-    )
+    results = [storable_result(s.outcome.result) for s in done if isinstance(s.outcome, Done)]
+    leases = held_by([s.lease for s in done], result=results, ran=[s.ran for s in done])
+    return query("settle_done", FinishedJob, leases=leases)
 
 
 def release(leases: list[Lease]) -> Operation[int]:
     rows = yield query("release_unstarted", leases=held_by(leases))
     released = {row[0] for row in rows}
     # The others have started or are lost, or a person has requested something of them: that is done here.
-    rest: list[JobNumbers] = yield query(
-        "lock_leases", JobNumbers, leases=held_by([lease for lease in leases if lease.job_id not in released])
-    )
+    others = held_by([lease for lease in leases if lease.job_id not in released])
+    rest: list[JobNumbers] = yield query("lock_leases", JobNumbers, leases=others)
     unbegun = [job for job in rest if job.requested and not job.started]
     ends = [_End(job, judge(job, Released(), chance=0.5), None) for job in unbegun]
     yield from _write_ends(ends, raised=0, actor=Actor.WORKER)
@@ -86,9 +86,7 @@ def release_unknown(worker: WorkerId, *, queues: Sequence[str], known: Sequence[
     )
     unbegun = [job for job in rows if not job.started and not job.requested]
     if unbegun:
-        yield query(
-            "release_unstarted", leases=ById(id=[job.job_id for job in unbegun], token=[job.token for job in unbegun])
-        )
+        yield query("release_unstarted", leases=held_by(unbegun))
     ends = [_End(job, judge(job, Released(), chance=0.5), None) for job in rows if job.started or job.requested]
     yield from _write_ends(ends, raised=0, actor=Actor.WORKER)
     return len(rows)
@@ -101,10 +99,9 @@ def take_over(limit: int, chance: Callable[[], float]) -> Operation[list[TakenOv
     return [TakenOver(end.job.job_id, Token(end.job.token + 1), end.verdict.state) for end in ends]
 
 
-def seize(held: list[tuple[JobId, Token]]) -> Operation[None]:
+def seize(holders: Sequence[HasLease]) -> Operation[None]:
     """Finish leases whose holders are known to be dead, before they expire; their jobs are finished."""
-    locked = ById(id=[job_id for job_id, _ in held], token=[token for _, token in held])
-    rows: list[JobNumbers] = yield query("lock_leases", JobNumbers, leases=locked)
+    rows: list[JobNumbers] = yield query("lock_leases", JobNumbers, leases=held_by(holders))
     ends = [_End(job, judge(_without_retry(job), Lost(), chance=0.5), None) for job in rows]
     yield from _write_ends(ends, raised=1, actor=Actor.CLIENT)
 
@@ -115,8 +112,6 @@ def _without_retry(job: JobNumbers) -> JobNumbers:
 
 
 class _End(Struct, frozen=True):
-    """A run, locked, and the verdict on it."""
-
     job: JobNumbers
     verdict: Verdict
     ran: timedelta | None
@@ -134,50 +129,34 @@ def _write_ends(ends: list[_End], *, raised: int, actor: Actor) -> Operation[Non
     if begun:
         yield query("insert_attempts", run=_attempt_columns(begun))
     yield from return_units(end.job.job_id for end in ends)
-    yield from record_all([(end.job.job_id, _event_name(end.verdict), _event_detail(end)) for end in ends], actor=actor)
+    yield from record_all([_event(end) for end in ends], actor=actor)
     yield from dependencies.after_end(end.job.job_id for end in over if end.job.has_dependents)
 
 
+#: Columns of every verdict and their attributes.
+_VERDICT = {"id": "job.job_id", "token": "job.token"} | {n: f"verdict.{n}" for n in ("state", "attempts", "crashes")}
+
+
 def _put_back_columns(ends: list[_End], raised: int) -> Rows:
-    verdicts = [end.verdict for end in ends]
     return ById(
-        id=[end.job.job_id for end in ends],
-        token=[end.job.token for end in ends],
-        state=[verdict.state for verdict in verdicts],
-        attempts=[verdict.attempts for verdict in verdicts],
-        crashes=[verdict.crashes for verdict in verdicts],
+        **columns_of(ends, **_VERDICT, poison_suspect="verdict.poison_suspect", note="verdict.note"),
         raised=[raised] * len(ends),
-        poison_suspect=[verdict.poison_suspect for verdict in verdicts],
         no_prefetch=[end.verdict.poison_suspect or end.job.on_lost is not OnLost.RETRY for end in ends],
-        note=[verdict.note for verdict in verdicts],
-        delay=[verdict.delay or None for verdict in verdicts],
+        delay=[end.verdict.delay or None for end in ends],
     )
 
 
 def _end_columns(ends: list[_End], raised: int) -> Rows:
-    return ById(
-        id=[end.job.job_id for end in ends],
-        token=[end.job.token for end in ends],
-        state=[end.verdict.state for end in ends],
-        attempts=[end.verdict.attempts for end in ends],
-        crashes=[end.verdict.crashes for end in ends],
-        raised=[raised] * len(ends),
-        reason=[end.verdict.reason for end in ends],
-        error=[_clean(end.verdict.error) for end in ends],
-        ran=[end.ran for end in ends],
-    )
+    errors = [_clean(end.verdict.error) for end in ends]
+    verdicts = columns_of(ends, "ran", **_VERDICT, reason="verdict.reason")
+    return ById(**verdicts, raised=[raised] * len(ends), error=errors)
 
 
 def _attempt_columns(ends: list[_End]) -> Rows:
     return Rows(
-        job_id=[end.job.job_id for end in ends],
-        token=[end.job.token for end in ends],
-        number=[end.job.attempt for end in ends],
-        worker=[end.job.worker for end in ends],
+        **columns_of(ends, job_id="job.job_id", token="job.token", number="job.attempt", worker="job.worker"),  # noqa: S106
+        **columns_of(ends, "ran", reason="verdict.reason", exit_code="verdict.exit_code"),
         started_at=[end.job.started_at or end.job.claimed_at for end in ends],
-        ran=[end.ran for end in ends],
-        reason=[end.verdict.reason for end in ends],
-        exit_code=[end.verdict.exit_code for end in ends],
         error=[_clean(end.verdict.error) for end in ends],
     )
 
@@ -186,11 +165,7 @@ def truly_lost(settlements: Sequence[Settlement]) -> Operation[set[JobId]]:
     """The jobs among settlements that changed no row whose outcome was not recorded before either."""
     if not settlements:
         return set()
-    held = ById(
-        id=[s.lease.job_id for s in settlements],
-        token=[s.lease.token for s in settlements],
-        reason=[_reason(s.outcome) for s in settlements],
-    )
+    held = held_by([s.lease for s in settlements], reason=[_reason(s.outcome) for s in settlements])
     rows = yield query("list_settled", leases=held)
     return {s.lease.job_id for s in settlements} - {row[0] for row in rows}
 
@@ -207,24 +182,14 @@ def _reason(outcome: Outcome) -> str:
             return EndReason.CANCELLED
 
 
-def _event_name(verdict: Verdict) -> EventName:
-    match verdict.reason:
-        case EndReason.LEASE_LOST:
-            return EventName.TAKEN_OVER
-        case EndReason.RELEASED:
-            return EventName.RELEASED
-        case EndReason.CANCELLED:
-            return EventName.CANCELLED
-        case _:
-            return EventName.FAILED
+def _event(end: _End) -> tuple[JobId, EventName, object]:
+    name = _EVENTS.get(end.verdict.reason, EventName.FAILED)
+    return end.job.job_id, name, {"state": end.verdict.state, "reason": end.verdict.reason, "token": end.job.token}
 
 
-def _event_detail(end: _End) -> dict[str, Any]:
-    return {"state": end.verdict.state, "reason": end.verdict.reason, "token": end.job.token}
-
-
-def held_by(leases: Sequence[Lease]) -> Rows:
-    return ById(id=[lease.job_id for lease in leases], token=[lease.token for lease in leases])
+def held_by(holders: Sequence[HasLease], **columns: Sequence[Any]) -> Rows:
+    """The leases of *holders* as a table, with more *columns*."""
+    return ById(**columns_of(holders, "token", id="job_id"), **columns)
 
 
 def _clean(error: str | None) -> str | None:

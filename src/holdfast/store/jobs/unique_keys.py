@@ -10,7 +10,7 @@ from holdfast.domain.jobs.job import JobId
 from holdfast.domain.jobs.new_job import Enqueued, KeyHolder, KeyScope, NewJob, OnConflict, is_free
 from holdfast.errors import DuplicateJob, InvalidInput
 from holdfast.store.engine.operation import Operation, Rows, query
-from holdfast.store.jobs.events import record
+from holdfast.store.jobs.history import record
 
 #: A kind and a key.
 KindKey = tuple[str, str]
@@ -18,7 +18,10 @@ KindKey = tuple[str, str]
 
 def reserve_keys(requests: Sequence[NewJob], ids: Sequence[JobId]) -> Operation[list[Enqueued]]:
     """Decide by the keys which requests become jobs, and take the keys of those."""
-    first = _first_requests(requests)
+    first: dict[KindKey, int] = {}  # each key and the position of the first request for it
+    for i, request in enumerate(requests):
+        if request.unique is not None:
+            first.setdefault(_key(request), i)
     answers = [Enqueued(job_id, True) for job_id in ids[: len(requests)]]
     if not first:
         return answers
@@ -37,15 +40,6 @@ def reserve_keys(requests: Sequence[NewJob], ids: Sequence[JobId]) -> Operation[
             again = first[_key(request)] != i
             answers[i] = yield from _conflict(request, owner[_key(request)], again=again)
     return answers
-
-
-def _first_requests(requests: Sequence[NewJob]) -> dict[KindKey, int]:
-    """Each key and the position of the first request for it."""
-    first: dict[KindKey, int] = {}
-    for i, request in enumerate(requests):
-        if request.unique is not None:
-            first.setdefault(_key(request), i)
-    return first
 
 
 def _key(request: NewJob) -> KindKey:
@@ -93,15 +87,8 @@ def _conflict(request: NewJob, owner: JobId, *, again: bool) -> Operation[Enqueu
 
 def replaceable_columns(request: NewJob, job_id: JobId) -> dict[str, Any]:
     """The values that a replacement changes in a job that is live already."""
-    return {
-        "id": job_id,
-        "payload": request.payload,
-        "label": request.label,
-        "tags": request.tags,
-        "priority": request.priority,
-        "delay": request.delay,
-        "run_at": request.run_at,
-    }
+    names = ("payload", "label", "tags", "priority", "delay", "run_at")
+    return {"id": job_id, **{name: getattr(request, name) for name in names}}
 
 
 def reclaim_keys(keyed: Mapping[KindKey, JobId]) -> Operation[set[JobId]]:
@@ -118,11 +105,7 @@ def reclaim_keys(keyed: Mapping[KindKey, JobId]) -> Operation[set[JobId]]:
 
 
 def _live_key_columns(keyed: Mapping[KindKey, JobId]) -> Rows:
-    order = sorted(keyed)
-    return Rows(
-        kind=[kind for kind, _ in order],
-        key=[key for _, key in order],
-        job_id=[keyed[pair] for pair in order],
-        scope=[KeyScope.LIVE] * len(order),
-        period=[None] * len(order),
-    )
+    order, size = sorted(keyed), len(keyed)
+    names = {"kind": [kind for kind, _ in order], "key": [key for _, key in order]}
+    ids = [keyed[pair] for pair in order]
+    return Rows(**names, job_id=ids, scope=[KeyScope.LIVE] * size, period=[None] * size)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from datetime import timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 from psycopg.pq import TransactionStatus
@@ -23,22 +23,28 @@ from holdfast.store.engine.operation import (
     P,
     Query,
     Statement,
+    T,
     arun_operation,
     run_operation,
     single,
 )
 from holdfast.store.postgres.commits import Commits
-from holdfast.store.postgres.connection_options import connect_options, prepared_options
-from holdfast.store.postgres.errors import is_temporary, translate
+from holdfast.store.postgres.connections import (
+    Connection,
+    Pool,
+    connect_options,
+    is_temporary,
+    prepared_options,
+    translate,
+    translated,
+)
 from holdfast.store.postgres.notifier import Notifier, PostgresListener
-from holdfast.store.postgres.pool import Pool
 from holdfast.store.postgres.schema import check_or_migrate, migrate
 from holdfast.store.postgres.statements import Statements
 
 if TYPE_CHECKING:
     from holdfast.store.postgres.database import PostgresDatabase
 
-T = TypeVar("T")
 
 #: Waits before work is sent again. After the last one the caller gets the error.
 RETRY_DELAYS_S = (0.05, 0.2, 0.8, 2.0)
@@ -80,13 +86,11 @@ class PostgresBackend:
             patience=Timeouts.statement.total_seconds(),
         )
         # A connection of its own fails at once, with the reason, where a pool would wait.
-        with self._translated(), psycopg.connect(url, **connect_options(url)) as connection:
+        with translated(), psycopg.connect(url, **connect_options(url)) as connection:
             self.installation = check_or_migrate(connection, self.statements, create=create)
 
-    # -- Backend ---------------------------------------------------------------------------
-
     def run(self, statement: Query, *, repeatable: bool = False, timeout: timedelta | None = None) -> list[Any]:
-        def once(connection: psycopg.Connection[Any]) -> list[Any]:
+        def once(connection: Connection) -> list[Any]:
             if self._prepared:
                 return self.statements.perform(connection, statement)
             return self._transaction(connection, single(statement), _begin(timeout or self._patience))
@@ -98,13 +102,13 @@ class PostgresBackend:
         return self.run(statement, repeatable=True)
 
     def write(self, operation: OperationFunction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        def once(connection: psycopg.Connection[Any]) -> T:
+        def once(connection: Connection) -> T:
             return self._transaction(connection, operation(*args, **kwargs), _begin(self._patience))
 
         return self._retry(once)
 
     def read(self, operation: OperationFunction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        def once(connection: psycopg.Connection[Any]) -> T:
+        def once(connection: Connection) -> T:
             begin = _begin(self._patience, mode="ISOLATION LEVEL REPEATABLE READ READ ONLY")
             return self._transaction(connection, operation(*args, **kwargs), begin, writes=False)
 
@@ -117,7 +121,7 @@ class PostgresBackend:
         if not isinstance(connection, psycopg.Connection):
             raise OtherDatabase(f"this store is PostgreSQL, and {type(connection).__name__} is no psycopg connection")
         _refuse_autocommit(connection)
-        with self._translated():
+        with translated():
             self._check_installation(_installation(connection, self.statements))
             # A savepoint: a refused enqueue leaves nothing in the caller's transaction.
             with connection.transaction():
@@ -131,7 +135,7 @@ class PostgresBackend:
         if not isinstance(connection, psycopg.AsyncConnection):
             raise OtherDatabase(f"this store is PostgreSQL, and {type(connection).__name__} is no psycopg connection")
         _refuse_autocommit(connection)
-        with self._translated():
+        with translated():
             self._check_installation(await _ainstallation(connection, self.statements))
             async with connection.transaction():
                 result = await arun_operation(operation, lambda each: self.statements.aperform(connection, each))
@@ -139,8 +143,8 @@ class PostgresBackend:
                 return result
 
     @contextmanager
-    def transaction(self) -> Iterator[psycopg.Connection[Any]]:
-        with self._translated(), closing(self.connect()) as connection:
+    def transaction(self) -> Iterator[Connection]:
+        with translated(), closing(self.connect()) as connection:
             yield connection
             self._commits.commit(connection, self._commits.written(connection))
 
@@ -148,9 +152,7 @@ class PostgresBackend:
         self._notifier.notify()
 
     def listen(self, wake: Callable[[], None]) -> PostgresListener:
-        return PostgresListener(
-            lambda: psycopg.connect(self.url, **connect_options(self.url)), self._channel, wake=wake
-        )
+        return PostgresListener(lambda: self.connect(autocommit=True), self._channel, wake=wake)
 
     def migrate(self) -> list[int]:
         return self._once(lambda connection: migrate(connection, self.statements), Timeouts.migration)
@@ -161,7 +163,7 @@ class PostgresBackend:
 
         return PostgresDatabase(self)
 
-    def connect(self, *, autocommit: bool = False) -> psycopg.Connection[Any]:
+    def connect(self, *, autocommit: bool = False) -> Connection:
         """A connection outside the pool, for rare work."""
         return psycopg.connect(self.url, **{**connect_options(self.url), "autocommit": autocommit})
 
@@ -170,13 +172,11 @@ class PostgresBackend:
         self._closed.set()
         self._pool.close()
 
-    # -- sending ---------------------------------------------------------------------------
-
-    def _once(self, work: Callable[[psycopg.Connection[Any]], T], limit: timedelta = Timeouts.call) -> T:
-        with self._translated(), self._pool.connection(limit=limit.total_seconds()) as connection:
+    def _once(self, work: Callable[[Connection], T], limit: timedelta = Timeouts.call) -> T:
+        with translated(), self._pool.connection(limit=limit.total_seconds()) as connection:
             return work(connection)
 
-    def _retry(self, work: Callable[[psycopg.Connection[Any]], T], limit: timedelta = Timeouts.call) -> T:
+    def _retry(self, work: Callable[[Connection], T], limit: timedelta = Timeouts.call) -> T:
         """Send *work* again after a broken connection, until *limit*; a second run of it is harmless."""
         began = time.monotonic()
         for wait in RETRY_DELAYS_S:
@@ -192,9 +192,7 @@ class PostgresBackend:
                 break
         return self._once(work, limit)
 
-    def _transaction(
-        self, connection: psycopg.Connection[Any], operation: Operation[T], begin: str, *, writes: bool = True
-    ) -> T:
+    def _transaction(self, connection: Connection, operation: Operation[T], begin: str, *, writes: bool = True) -> T:
         connection.execute(begin.encode())
         try:
             result = run_operation(operation, self._performer(connection))
@@ -206,7 +204,7 @@ class PostgresBackend:
         self._commits.commit(connection, written)
         return result
 
-    def _performer(self, connection: psycopg.Connection[Any]) -> Callable[[Statement], list[Any]]:
+    def _performer(self, connection: Connection) -> Callable[[Statement], list[Any]]:
         return lambda each: self.statements.perform(connection, each)
 
     def _notify(self) -> None:
@@ -220,13 +218,6 @@ class PostgresBackend:
     def _check_installation(self, row: tuple[Any, ...] | None) -> None:
         if row is None or row[0] != self.installation:
             raise OtherDatabase("the connection does not lead to the database of this app")
-
-    @contextmanager
-    def _translated(self) -> Iterator[None]:
-        try:
-            yield
-        except psycopg.Error as error:
-            raise translate(error) from error
 
 
 def _begin(timeout: timedelta, *, mode: str = "") -> str:
@@ -257,7 +248,7 @@ class _IdSource:
             return drawn
 
 
-def _installation(connection: psycopg.Connection[Any], statements: Statements) -> tuple[Any, ...] | None:
+def _installation(connection: Connection, statements: Statements) -> tuple[Any, ...] | None:
     """The installation that a connection leads to; a missing table does not abort its transaction."""
     cursor = connection.cursor(row_factory=tuple_row)
     exists = cursor.execute(_installation_query(statements)).fetchone()
@@ -278,7 +269,7 @@ def _installation_query(statements: Statements) -> bytes:
     return statements.in_schema("SELECT to_regclass('holdfast.meta') IS NOT NULL").encode()
 
 
-def _refuse_autocommit(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
+def _refuse_autocommit(connection: Connection | psycopg.AsyncConnection[Any]) -> None:
     idle = connection.info.transaction_status == TransactionStatus.IDLE
     if connection.autocommit and idle:
         raise NoTransaction("the connection is in autocommit mode and no transaction is open")

@@ -10,12 +10,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import psycopg
 
 from holdfast.errors import StoreUnavailable
 from holdfast.store.engine.backend import Timeouts
+from holdfast.store.postgres.connections import Connection
 from holdfast.store.postgres.statements import Statements
 
 STATUS_INTERVAL = timedelta(milliseconds=100)
@@ -23,8 +24,6 @@ STATUS_INTERVAL = timedelta(milliseconds=100)
 WRITTEN = "SELECT pg_current_xact_id_if_assigned()::text, (SELECT id::text FROM holdfast.epoch)"
 BEGIN_EPOCH = "INSERT INTO holdfast.epoch (id) VALUES (gen_random_uuid()) ON CONFLICT (single_row) DO NOTHING"
 STATUS = "SELECT pg_xact_status(%s::xid8), (SELECT id::text FROM holdfast.epoch)"
-
-Connection = psycopg.Connection[Any]
 
 
 class Written(NamedTuple):

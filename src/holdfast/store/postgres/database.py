@@ -9,18 +9,16 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-import psycopg
 from psycopg import sql
 from psycopg.sql import Identifier
 
 from holdfast.domain.health_check import HealthCheck, fail, ok, warn
-from holdfast.store.engine.rows import from_micros
-from holdfast.store.postgres.errors import translate
+from holdfast.store.engine.operation import from_micros
+from holdfast.store.postgres.connections import Connection, translated
+from holdfast.store.postgres.statements import quoted
 
 if TYPE_CHECKING:
     from holdfast.store.postgres.backend import PostgresBackend
-
-Connection = psycopg.Connection[Any]
 
 #: The privileges of each role by table; all roles may read ``meta``.
 ROLES: dict[str, dict[str, tuple[str, ...]]] = {
@@ -70,8 +68,9 @@ class PostgresDatabase:
     def size(self) -> int:
         """The size of all tables and indexes, in bytes."""
         with self._connection() as connection:
-            return int(self._one(connection, "SELECT coalesce(sum(pg_total_relation_size(oid)), 0) FROM pg_class"
-                " WHERE relnamespace = %s::regnamespace AND relkind = 'r'"))  # fmt: skip
+            query = "SELECT coalesce(sum(pg_total_relation_size(oid)), 0) FROM pg_class WHERE relkind = 'r'"
+            row = connection.execute(f"{query} AND relnamespace = %s::regnamespace".encode(), (quoted(self._schema),))
+            return int((row.fetchone() or (0,))[0])
 
     def damage(self) -> list[str]:
         query = (
@@ -79,7 +78,7 @@ class PostgresDatabase:
             " WHERE c.relnamespace = %s::regnamespace AND NOT i.indisvalid"
         )
         with self._connection() as connection:
-            return [f"the index {name} is not valid" for (name,) in connection.execute(query, (self._quoted_schema(),))]
+            return [f"the index {name} is not valid" for (name,) in connection.execute(query, (quoted(self._schema),))]
 
     def health(self) -> Iterator[HealthCheck]:
         """Checks of the server's version and clock, of this user's privileges, and of vacuum."""
@@ -196,7 +195,10 @@ class PostgresDatabase:
             def load(table: str, columns: list[str], rows: Iterator[Any]) -> int:
                 types = self._types(connection, table)
                 converters = [_FROM_SQLITE.get(types[name]) for name in columns]
-                converted = ([_converted(cell, c) for cell, c in zip(row, converters, strict=True)] for row in rows)
+                converted = (
+                    [cell if cell is None or to is None else to(cell) for cell, to in zip(row, converters, strict=True)]
+                    for row in rows
+                )
                 return self._insert(connection, table, columns, converted)
 
             yield load
@@ -237,22 +239,10 @@ class PostgresDatabase:
         query = "SELECT tablename FROM pg_tables WHERE schemaname = %s ORDER BY tablename"
         return [name for (name,) in connection.execute(query, (self._schema,))]
 
-    def _one(self, connection: Connection, query: str) -> Any:
-        row = connection.execute(query.encode(), (self._quoted_schema(),)).fetchone()
-        assert row is not None
-        return row[0]
-
-    def _quoted_schema(self) -> str:
-        """The schema in the syntax of ``regnamespace``."""
-        return '"' + self._schema.replace('"', '""') + '"'
-
     @contextmanager
     def _connection(self, *, autocommit: bool = False) -> Iterator[Connection]:
-        try:
-            with self._backend.connect(autocommit=autocommit) as connection:
-                yield connection
-        except psycopg.Error as error:
-            raise translate(error) from error
+        with translated(), self._backend.connect(autocommit=autocommit) as connection:
+            yield connection
 
 
 def _fetched(connection: Connection, query: sql.Composed) -> Iterator[Any]:
@@ -260,7 +250,3 @@ def _fetched(connection: Connection, query: sql.Composed) -> Iterator[Any]:
     with connection.cursor("holdfast_copy") as cursor:
         cursor.itersize = FETCH_SIZE
         yield from cursor.execute(query)
-
-
-def _converted(cell: Any, convert: Callable[[Any], Any] | None) -> Any:
-    return cell if cell is None or convert is None else convert(cell)

@@ -135,7 +135,6 @@ class PostgresListener:
                 self._wake()
 
     def _test(self, connection: psycopg.Connection[Any]) -> bool:
-        """Whether a notification from another connection arrives."""
         payload = secrets.token_hex(8)
         with self._connect() as other:
             other.execute("SELECT pg_notify(%s, %s)", (self._channel, payload))

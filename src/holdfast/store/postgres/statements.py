@@ -13,8 +13,7 @@ from psycopg.rows import tuple_row
 
 from holdfast.domain.jobs.selector import Glob
 from holdfast.store.engine import sql
-from holdfast.store.engine.operation import BulkInsert, ById, Query, Rows, Statement
-from holdfast.store.engine.rows import reader
+from holdfast.store.engine.operation import BulkInsert, ById, Query, Rows, Statement, reader
 
 _encoder = msgspec.json.Encoder()
 

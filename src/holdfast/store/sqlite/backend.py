@@ -12,23 +12,20 @@ from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from holdfast.domain.jobs.job import JobId
 from holdfast.errors import NO_STORE, NoTransaction, OtherDatabase, SchemaMissing, StoreUnavailable
-from holdfast.store.engine.operation import Operation, OperationFunction, P, Query, run_operation, single
-from holdfast.store.sqlite.checkpoints import Checkpoints
-from holdfast.store.sqlite.errors import translated
-from holdfast.store.sqlite.files import create_private, refuse_network_file_system
+from holdfast.store.engine.operation import Operation, OperationFunction, P, Query, T, run_operation, single
+from holdfast.store.sqlite.files import create_private, refuse_network_file_system, translated
 from holdfast.store.sqlite.notifier import Notifier, SqliteListener
 from holdfast.store.sqlite.schema import check_or_migrate, holds_store, migrate
 from holdfast.store.sqlite.statements import perform, plain_cursor
-from holdfast.store.sqlite.writer import Performer, Writer
+from holdfast.store.sqlite.writer import Checkpoints, Performer, Writer
 
 if TYPE_CHECKING:
     from holdfast.store.sqlite.database import SqliteDatabase
 
-T = TypeVar("T")
 
 #: Seconds between two attempts to switch a locked file to WAL.
 WAL_RETRY_S = 0.01
@@ -81,8 +78,6 @@ class SqliteBackend:
         self._writer = Writer(
             connection, performer=self._performer, check=self._refuse_closed, committed=self._after_commit
         )
-
-    # -- Backend ---------------------------------------------------------------------------
 
     def run(self, statement: Query, *, repeatable: bool = False, timeout: timedelta | None = None) -> list[Any]:
         del repeatable, timeout  # a local commit always answers; the busy timeout limits every wait
@@ -178,8 +173,6 @@ class SqliteBackend:
             self._notifier.close()
             self._close_readers()
             connection.close()
-
-    # -- connections -----------------------------------------------------------------------
 
     def connect(self) -> sqlite3.Connection:
         """A new connection, outside a transaction."""

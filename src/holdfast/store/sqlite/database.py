@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.domain.health_check import HealthCheck, ok, warn
 from holdfast.errors import NotAStore
-from holdfast.store.sqlite.errors import translated
-from holdfast.store.sqlite.files import create_private
+from holdfast.store.sqlite.files import create_private, translated
 
 if TYPE_CHECKING:
     from holdfast.store.sqlite.backend import SqliteBackend

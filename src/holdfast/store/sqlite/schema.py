@@ -11,7 +11,7 @@ from urllib.parse import quote
 from holdfast.errors import SchemaTooNew
 from holdfast.store.engine import sql
 from holdfast.store.engine.backend import OLDEST_CODE, SCHEMA_VERSION
-from holdfast.store.sqlite.errors import translated
+from holdfast.store.sqlite.files import translated
 
 
 def check_or_migrate(connection: sqlite3.Connection) -> str:

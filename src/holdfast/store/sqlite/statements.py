@@ -12,8 +12,7 @@ import msgspec
 
 from holdfast.domain.jobs.selector import Glob
 from holdfast.store.engine import sql
-from holdfast.store.engine.operation import BulkInsert, ById, Rows, Statement
-from holdfast.store.engine.rows import reader, to_micros
+from holdfast.store.engine.operation import BulkInsert, ById, Rows, Statement, reader, to_micros
 
 _encoder = msgspec.json.Encoder()
 

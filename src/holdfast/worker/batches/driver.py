@@ -13,9 +13,8 @@ from holdfast.domain.batches.batch import BREAKERS, AbortedBy, Breaker, FailureL
 from holdfast.domain.batches.unit import UnitKey, UnitOutcome, UnitRow, UnitState
 from holdfast.errors import LeaseLost, StoreUnavailable
 from holdfast.store import Store
-from holdfast.store.batches.in_flight import UnitInFlight
 from holdfast.store.batches.ledger import NextUnits
-from holdfast.store.batches.runs import BatchRun
+from holdfast.store.batches.state import BatchRun, UnitInFlight
 from holdfast.worker import clock
 from holdfast.worker.batches.runner import UnitRunner
 from holdfast.worker.batches.source import Source

@@ -13,7 +13,7 @@ from holdfast.domain.batches.unit import UnitOutcome, UnitRow, UnitState
 from holdfast.domain.jobs.kind import Kind
 from holdfast.domain.jobs.verdict import Curve, Done, Failed, Lost, Outcome, Released, Stopped, delay_after
 from holdfast.errors import InvalidInput
-from holdfast.store.batches.runs import BatchRun
+from holdfast.store.batches.state import BatchRun
 from holdfast.store.jobs.leases import DEFAULT_LEASE
 from holdfast.worker import clock
 from holdfast.worker.active_runs import Run, StopReason

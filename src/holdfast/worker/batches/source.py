@@ -7,8 +7,8 @@ from itertools import count, islice
 from typing import Any, Protocol
 
 from holdfast.domain.batches.unit import UnitKey, unit_key
-from holdfast.store.batches.in_flight import UnitInFlight
 from holdfast.store.batches.ledger import Flushed
+from holdfast.store.batches.state import UnitInFlight
 from holdfast.worker import clock
 from holdfast.worker.batches.threads import MAX_UNWRITTEN
 

@@ -1,14 +1,17 @@
-"""Retention: finished jobs and other old rows are pruned after their time, in small steps."""
+"""The history of jobs: events extend it, retention prunes it after its time, in small steps."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
+import msgspec
 from msgspec import Struct
 
+from holdfast.domain.jobs.history import EventName
 from holdfast.domain.jobs.job import JobId, State
-from holdfast.store.access.idempotency import RESPONSE_RETENTION
-from holdfast.store.engine.operation import Noun, Operation, query, transaction
+from holdfast.store.access.credentials import RESPONSE_RETENTION
+from holdfast.store.engine.operation import Noun, Operation, Rows, query, transaction
 
 ZERO = timedelta(0)
 
@@ -39,7 +42,7 @@ class Pruner(Noun):
         return {state: self._prune_state(state, age, limit) if age > ZERO else 0 for state, age in ages.items()}
 
     def _prune_state(self, state: State, age: timedelta, limit: int) -> int:
-        if not self._backend.fetch(query("lock_expired_jobs", state=state, age=age, limit=1)):
+        if not self._fetch("lock_expired_jobs", state=state, age=age, limit=1):
             return 0
         return self._prune_jobs(state, age, limit)
 
@@ -82,3 +85,17 @@ class Pruner(Noun):
         if age == ZERO:
             return 0
         return sum(len(self._backend.run(query(name, age=age, limit=limit), repeatable=True)) for name in statements)
+
+
+def record(name: EventName, details: Mapping[JobId, object], *, actor: str) -> Operation[None]:
+    """Append one event of the same name per job, with its detail (None for none)."""
+    yield from record_all([(job_id, name, detail) for job_id, detail in details.items()], actor=actor)
+
+
+def record_all(events: Sequence[tuple[JobId, EventName, object]], *, actor: str) -> Operation[None]:
+    """Append events: job, name, detail."""
+    if not events:
+        return
+    ids, names, details = zip(*events, strict=True)
+    encoded = [None if detail is None else msgspec.json.encode(detail).decode() for detail in details]
+    yield query("insert_events", actor=actor, events=Rows(job_id=ids, name=names, detail=encoded))

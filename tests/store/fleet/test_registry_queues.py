@@ -1,4 +1,4 @@
-"""Queues: one test per promise of store/fleet/queues.py."""
+"""Queues: one test per promise of store/fleet/registry.py."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from holdfast.domain.fleet.queue import Queue
 from holdfast.domain.jobs.job import WorkerId
 from holdfast.domain.jobs.verdict import Done
 from holdfast.errors import InvalidInput
-from holdfast.store.fleet.queues import Depth
+from holdfast.store.fleet.registry import Depth
 from tests.support.jobs import lapse, only, put, take, take_one
 
 OTHER = WorkerId("worker-2")

@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL: one test per promise of store/postgres/pool.py."""
+"""Connections to PostgreSQL: one test per promise of store/postgres/connections.py."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from holdfast.errors import StoreUnavailable
-from holdfast.store.postgres.pool import Pool
+from holdfast.store.postgres.connections import Pool
 from tests.support.backends import postgres_url
 
 

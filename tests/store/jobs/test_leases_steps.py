@@ -1,4 +1,4 @@
-"""Steps that are done for good: one test per promise of store/jobs/steps.py."""
+"""Steps that are done for good: one test per promise of store/jobs/leases.py."""
 
 from __future__ import annotations
 

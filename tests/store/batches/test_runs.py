@@ -1,4 +1,4 @@
-"""Batches on workers: one test per promise of store/batches/shards.py."""
+"""Batches on workers: one test per promise of store/batches/runs.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers: one test per promise of store/fleet/workers.py."""
+"""Workers: one test per promise of store/fleet/registry.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pool of PostgreSQL connections, with a time limit on every call: a dead peer sends no error."""
+"""Connections to PostgreSQL: their options, their pool with a time limit on every call, their errors."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from datetime import timedelta
 from typing import Any
 
 import psycopg
+from psycopg import errors
 
-from holdfast.errors import StoreUnavailable
+from holdfast.errors import InvalidInput, JobLocked, SchemaMissing, StoreFull, StoreReadOnly, StoreUnavailable
+from holdfast.store.engine.backend import Timeouts
 
 #: Idle connections are closed after this time.
 IDLE_TIMEOUT_S = 60.0
@@ -22,6 +25,10 @@ IDLE_TIMEOUT_S = 60.0
 POLL_INTERVAL_S = 0.5
 
 Connection = psycopg.Connection[Any]
+#: Plan types that prepared statements never use.
+_DISABLED_PLANS = ("enable_seqscan", "enable_bitmapscan", "enable_sort", "enable_hashjoin", "enable_mergejoin")
+#: A server refuses writes for a short time around its promotion.
+_TEMPORARY = (errors.DeadlockDetected, errors.SerializationFailure, errors.ReadOnlySqlTransaction)
 
 
 class Pool:
@@ -149,3 +156,85 @@ def _hang_up(connection: Connection) -> None:
     """Wake the thread that waits for this connection; it gets a connection error."""
     with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.fileno())) as peer:
         peer.shutdown(socket.SHUT_RDWR)
+
+
+def connect_options(url: str) -> dict[str, Any]:
+    """Client-side limits against dead peers; options in the URL take precedence."""
+    options: dict[str, Any] = {
+        "connect_timeout": int(Timeouts.connect.total_seconds()),
+        "tcp_user_timeout": int(Timeouts.statement.total_seconds() * 1000),
+        "keepalives_idle": 10,
+        "keepalives_interval": 5,
+        "application_name": "holdfast",
+        "autocommit": True,
+    }
+    in_url = psycopg.conninfo.conninfo_to_dict(url)
+    return {name: value for name, value in options.items() if name not in in_url}
+
+
+def prepared_options(url: str, patience: timedelta = Timeouts.statement) -> dict[str, Any]:
+    """Options for prepared statements, which are planned once, for tables of any later size.
+
+    A plan from the time when a table was empty would read, hash or sort a full table. So such plans
+    are disabled: an index yields all rows, in its order. Each statement then has only one good plan,
+    and a generic plan saves planning at each call.
+    """
+    in_url = psycopg.conninfo.conninfo_to_dict(url).get("options") or ""
+    settings = {
+        "plan_cache_mode": "force_generic_plan",
+        "jit": "off",
+        "timezone": "UTC",
+        "statement_timeout": int(patience.total_seconds() * 1000),
+        **dict.fromkeys(_DISABLED_PLANS, "off"),
+    }
+    options = " ".join([str(in_url), *(f"-c {name}={value}" for name, value in settings.items())])
+    return {**connect_options(url), "options": options.strip(), "prepare_threshold": 2}
+
+
+def is_readable(url: str) -> bool:
+    """Whether libpq understands *url*, with at most one ``@``: a second one belongs to a password."""
+    try:
+        psycopg.conninfo.conninfo_to_dict(url)
+    except psycopg.ProgrammingError:
+        return False
+    return url.partition("?")[0].count("@") <= 1
+
+
+def is_temporary(error: BaseException) -> bool:
+    """Whether the same work may succeed on another connection."""
+    if isinstance(error, _TEMPORARY):
+        return True
+    if isinstance(
+        error, errors.LockNotAvailable | errors.QueryCanceled | errors.DiskFull | errors.ProgramLimitExceeded
+    ):
+        return False
+    return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
+
+
+def translate(error: BaseException) -> BaseException:
+    """The error to raise in place of the driver's error."""
+    text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    match error:
+        case errors.LockNotAvailable():
+            return JobLocked(f"a job's row is locked by another transaction: {text}")
+        case errors.DiskFull():
+            return StoreFull(f"the disk of the database is full: {text}")
+        case errors.ReadOnlySqlTransaction() | errors.InsufficientPrivilege():
+            return StoreReadOnly(f"the database cannot be written: {text}")
+        case errors.UndefinedTable() | errors.InvalidSchemaName() | errors.UndefinedFunction():
+            return SchemaMissing(f"the schema is missing or older than this code: {text}")
+        case psycopg.DataError():
+            return InvalidInput(f"the database cannot keep this: {text}")
+        case psycopg.OperationalError() | psycopg.InterfaceError():
+            return StoreUnavailable(f"the database does not answer: {text}")
+        case _:
+            return error
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Raise Holdfast's errors in place of the driver's."""
+    try:
+        yield
+    except psycopg.Error as error:
+        raise translate(error) from error

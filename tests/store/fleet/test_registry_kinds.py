@@ -1,4 +1,4 @@
-"""Kinds: one test per promise of store/fleet/kinds.py."""
+"""Kinds: one test per promise of store/fleet/registry.py."""
 
 from __future__ import annotations
 

@@ -1,0 +1,221 @@
+"""The registry of a fleet: its queues, the kinds that applications have published, its workers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.domain.fleet.queue import WORKER_SILENCE, Queue, checked_limit
+from holdfast.domain.jobs.job import WorkerId, WorkerRequest
+from holdfast.domain.jobs.kind import suggest_kind
+from holdfast.domain.jobs.kind_options import KindOptions
+from holdfast.domain.jobs.published_kind import PublishedKind, load_options
+from holdfast.domain.names import checked_name, clean_text
+from holdfast.errors import Conflict, NotFound, UnknownKind
+from holdfast.store.engine.backend import Timeouts
+from holdfast.store.engine.operation import Noun, Operation, query, read, transaction
+
+MAX_NOTE_LENGTH = 1000
+
+
+class Depth(Struct, frozen=True):
+    """The number of jobs in a queue; *expired* running jobs have lost their holder."""
+
+    queue: str
+    ready: int
+    running: int
+    expired: int
+
+
+class Age(Struct, frozen=True):
+    """The waiting time of the oldest ready job of a queue."""
+
+    queue: str
+    age: timedelta
+
+
+class Queues(Noun):
+    """The settings of queues. They apply from the next claim on, on every host."""
+
+    def set_limits(self, name: str, *, limit: int | None = None, worker_limit: int | None = None) -> None:
+        """Limit the running jobs of the queue, over all hosts and per worker; None changes nothing, 0 is no limit."""
+        checked_name(name, label="the queue")
+        values = {"run_limit": checked_limit(limit), "worker_limit": checked_limit(worker_limit)}
+        self._backend.run(query("set_queue_limits", name=name, **values), repeatable=True)
+        self._backend.notify()
+
+    def pause(self, name: str, *, note: str | None = None) -> None:
+        """Start no more jobs of this queue: no claim that begins after the return does.
+
+        Running jobs continue.
+        """
+        checked_name(name, label="the queue")
+        text = None if note is None else clean_text(note, limit=MAX_NOTE_LENGTH)
+        self._backend.run(query("set_queue_paused", name=name, paused=True, note=text), repeatable=True)
+
+    def resume(self, name: str) -> None:
+        """Start jobs of the queue again."""
+        checked_name(name, label="the queue")
+        self._backend.run(query("set_queue_paused", name=name, paused=False, note=None), repeatable=True)
+        self._backend.notify()
+
+    def get(self, name: str) -> Queue:
+        """The settings of a queue; an unknown queue has the default settings."""
+        rows: list[Queue] = self._fetch("get_queue", Queue, name=name)
+        return rows[0] if rows else Queue(name)
+
+    def depths(self, names: Sequence[str], *, cap: int = 10_000) -> list[Depth]:
+        """The numbers of ready and running jobs of these queues, each counted up to *cap*."""
+        return self._fetch("count_queue_depths", Depth, queues=[*names], limit=cap)
+
+    def oldest_ready(self, names: Sequence[str], kinds: Sequence[str]) -> dict[str, timedelta]:
+        """The waiting time of the oldest ready job of these kinds, by queue; a queue without one is missing."""
+        ages: list[Age] = self._fetch("read_oldest_ready", Age, queues=[*names], kinds=[*kinds])
+        return {age.queue: age.age for age in ages}
+
+    def with_ready_jobs(self) -> list[str]:
+        """The names of queues that have ready jobs."""
+        return [row[0] for row in self._fetch("list_ready_queues")]
+
+    def list(self) -> list[Queue]:
+        """All queues that have settings, by name."""
+        return self._fetch("list_queues", Queue)
+
+
+class Kinds(Noun):
+    """Published kinds, by name."""
+
+    def publish(self, kinds: list[PublishedKind]) -> None:
+        """Publish kinds, or update them; an unchanged kind costs no write."""
+        changed = self._changed(kinds)
+        if changed:
+            self._publish(changed)
+
+    def publish_on(self, connection: Any, kinds: list[PublishedKind]) -> None:
+        """Publish kinds in the caller's transaction."""
+        self._backend.run_on(connection, self._publish_changed(kinds))
+
+    async def apublish_on(self, connection: Any, kinds: list[PublishedKind]) -> None:
+        """Publish kinds in the caller's transaction on an async connection."""
+        await self._backend.arun_on(connection, self._publish_changed(kinds))
+
+    @transaction()
+    def _publish(self, kinds: list[PublishedKind]) -> Operation[None]:
+        for kind in sorted(kinds, key=lambda kind: kind.name):
+            yield query("publish_kind", **msgspec.structs.asdict(kind))
+
+    @read
+    def _changed(self, kinds: list[PublishedKind]) -> Operation[list[PublishedKind]]:
+        changed = []
+        for kind in kinds:
+            rows = yield query("get_kind", PublishedKind, name=kind.name)
+            if rows != [kind]:
+                changed.append(kind)
+        return changed
+
+    def _publish_changed(self, kinds: list[PublishedKind]) -> Operation[None]:
+        changed = yield from Kinds._changed.operation(self, kinds)
+        yield from Kinds._publish.operation(self, changed)
+
+    def names(self) -> list[str]:
+        return [row[0] for row in self._fetch("list_kind_names")]
+
+    def all(self, *, limit: int = 10_000) -> list[PublishedKind]:
+        """All published kinds, by name."""
+        return self._fetch("list_kinds", PublishedKind, limit=limit)
+
+    def get(self, name: str) -> PublishedKind:
+        """A published kind.
+
+        Raises:
+            UnknownKind: No application has published it; the hint names the most similar kind.
+        """
+        rows: list[PublishedKind] = self._fetch("get_kind", PublishedKind, name=name)
+        if not rows:
+            raise UnknownKind(
+                f"no application has registered kind {name!r}", hint=suggest_kind(name, self.names()), kind=name
+            )
+        return rows[0]
+
+    def options(self, name: str) -> KindOptions:
+        """The defaults for jobs of a kind."""
+        kind = self.get(name)
+        return load_options(kind.options, version=kind.version)
+
+
+class WorkerRow(Struct, frozen=True):
+    """A worker. *queues* and *kinds* are JSON lists, *scaling* is the status of its autoscaler as JSON."""
+
+    id: WorkerId
+    host: str
+    pid: int
+    version: str | None
+    queues: str
+    kinds: str
+    started_at: datetime
+    seen_at: datetime
+    autoscaler: str | None
+    slots: int | None = None
+    requested: WorkerRequest | None = None
+
+
+class WorkerHeartbeat(Struct, frozen=True):
+    """The answer to a heartbeat."""
+
+    requested: WorkerRequest | None
+
+
+class Workers(Noun):
+    """The workers that are alive."""
+
+    @transaction()
+    def announce(
+        self,
+        worker: WorkerId,
+        *,
+        host: str,
+        pid: int,
+        queues: list[str],
+        kinds: list[str],
+        version: str | None = None,
+        slots: int | None = None,
+    ) -> Operation[None]:
+        """Register a new worker.
+
+        Raises:
+            Conflict: The id was used before; each start has to draw a new one.
+        """
+        rows = yield query("get_worker_host", id=worker)
+        if rows:
+            raise Conflict(f"worker id {worker!r} was used before", hint="Draw a new id for each start.")
+        values = {"host": host, "pid": pid, "queues": queues, "kinds": kinds, "version": version, "slots": slots}
+        yield query("insert_worker", id=worker, **values)
+
+    def heartbeat(self, worker: WorkerId) -> WorkerHeartbeat | None:
+        """Record that a worker is alive, and return the request to it; None if it is not registered."""
+        rows = self._backend.run(query("record_heartbeat", id=worker), repeatable=True, timeout=Timeouts.brief)
+        return WorkerHeartbeat(None if rows[0][0] is None else WorkerRequest(rows[0][0])) if rows else None
+
+    def request(self, worker: WorkerId, request: WorkerRequest | None) -> None:
+        """Request a worker to be quiet or to stop; None: to go on. It receives this with its next heartbeat.
+
+        Raises:
+            NotFound: The worker is unknown or not alive.
+        """
+        if not self._backend.run(
+            query("request_worker_control", id=worker, requested=request, silence=WORKER_SILENCE), repeatable=True
+        ):
+            raise NotFound(f"no worker {worker[:100]!r} is alive", hint="holdfast workers lists them.")
+        self._backend.notify()
+
+    def record_stop(self, worker: WorkerId) -> None:
+        """Record that a worker has stopped."""
+        self._backend.run(query("record_worker_stop", id=worker), repeatable=True)
+
+    def list(self) -> list[WorkerRow]:
+        """The workers that are alive, oldest first."""
+        return self._fetch("list_workers", WorkerRow, silence=WORKER_SILENCE)
