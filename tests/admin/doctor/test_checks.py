@@ -17,6 +17,7 @@ from holdfast.domain.jobs.new_job import NewJob
 from holdfast.domain.jobs.verdict import Failed
 from holdfast.domain.schedules.definition import Definition
 from holdfast.domain.schedules.plan import Overlap
+from holdfast.store import open_store
 from holdfast.store.engine.operation import query
 from holdfast.store.schedules.firing import Advance
 from holdfast.worker.schedules.planner import Planner

@@ -7,8 +7,16 @@ from datetime import timedelta
 import msgspec
 from msgspec import Struct
 
-from holdfast.domain.batches.batch import DRIVER, AbortedBy, Batch, BatchId, BatchState
-from holdfast.domain.batches.sharding import Sharding, shard_jobs, sharding_of
+from holdfast.domain.batches.batch import (
+    DRIVER,
+    AbortedBy,
+    Batch,
+    BatchId,
+    BatchState,
+    Sharding,
+    shard_jobs,
+    sharding_of,
+)
 from holdfast.domain.batches.unit import UnitRow
 from holdfast.domain.jobs.job import ControlRequest, JobId, Lease, OnLost, Token, WorkerId
 from holdfast.domain.jobs.new_job import NewJob

@@ -9,8 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.domain.batches.batch import AbortedBy, Batch, BatchId, BatchState, state_after
-from holdfast.domain.batches.counters import Counters, sum_counters, withdrawal_deltas
-from holdfast.domain.batches.unit import UnitKey, UnitRow, UnitState
+from holdfast.domain.batches.unit import Counters, UnitKey, UnitRow, UnitState, sum_counters, withdrawal_deltas
 from holdfast.domain.jobs.job import ControlRequest, JobId, Lease, Token
 from holdfast.errors import NoSuchBatch
 from holdfast.store.engine.operation import Operation, Rows, columns_of, query

@@ -12,8 +12,7 @@ from msgspec import Struct
 from holdfast.domain.fleet.queue import WORKER_SILENCE, Queue, checked_limit
 from holdfast.domain.jobs.job import WorkerId, WorkerRequest
 from holdfast.domain.jobs.kind import suggest_kind
-from holdfast.domain.jobs.kind_options import KindOptions
-from holdfast.domain.jobs.published_kind import PublishedKind, load_options
+from holdfast.domain.jobs.kind_options import KindOptions, PublishedKind, load_options
 from holdfast.domain.names import checked_name, clean_text
 from holdfast.errors import Conflict, NotFound, UnknownKind
 from holdfast.store.engine.backend import Timeouts

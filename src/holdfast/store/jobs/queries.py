@@ -12,10 +12,9 @@ from holdfast.domain.commands.command import COMMAND
 from holdfast.domain.fleet.autoscaler import load_autoscaler_status, refusals
 from holdfast.domain.fleet.queue import WORKER_SILENCE, Queue, Usage
 from holdfast.domain.jobs.dependencies import DependencyState
-from holdfast.domain.jobs.filter import parse_filter
 from holdfast.domain.jobs.history import Attempt, Event, WorkerIdentity, all_attempts, all_events
 from holdfast.domain.jobs.job import Job, JobId, State
-from holdfast.domain.jobs.selector import Glob, Selector
+from holdfast.domain.jobs.selector import Glob, Selector, parse_filter
 from holdfast.domain.jobs.why import JobSituation, WhyReason, explain
 from holdfast.domain.names import checked_actor, checked_name
 from holdfast.errors import InvalidInput, JobPruned, NoSuchJob, NotFound
