@@ -22,7 +22,8 @@ from holdfast.domain.names import checked_name
 from holdfast.errors import BatchHeld, HoldfastError, InvalidInput, ServiceRunning
 from holdfast.output.printer import Output
 from holdfast.store import Store
-from holdfast.store.batches.runs import BatchRun, RunRequest
+from holdfast.store.batches.runs import RunRequest
+from holdfast.store.batches.state import BatchRun
 from holdfast.worker.batches.conflicts import describe_owner, first_running, is_owner_dead, this_process
 
 #: Pause of a run that waits for another run or for a service.

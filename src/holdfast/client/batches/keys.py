@@ -14,7 +14,7 @@ from holdfast.client.batches.options import Selection
 from holdfast.domain.batches.unit import UnitKey, unit_key
 from holdfast.errors import InvalidInput
 from holdfast.store import Store
-from holdfast.store.batches.runs import BatchRun
+from holdfast.store.batches.state import BatchRun
 from holdfast.worker.batches.source import Bitmap
 
 #: From this many finished units on, reading their keys once is quicker than looking up each key.

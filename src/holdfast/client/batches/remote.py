@@ -39,7 +39,7 @@ from holdfast.domain.quantities import as_duration, checked_number
 from holdfast.errors import BatchHeld, InvalidInput, LeaseLost
 from holdfast.output.printer import Format, Output
 from holdfast.store import Store
-from holdfast.store.batches.runs import BatchRun
+from holdfast.store.batches.state import BatchRun
 from holdfast.worker import clock
 from holdfast.worker.batches.conflicts import this_process
 from holdfast.worker.batches.driver import Driver, RunPlan
