@@ -20,7 +20,7 @@ from holdfast.domain.jobs.selector import Selector
 from holdfast.errors import HoldfastError
 from holdfast.settings import FILES, read_settings
 from holdfast.store.fleet.overview import Overview
-from holdfast.worker.commands.cgroups import ROOT
+from holdfast.worker.commands.caps import ROOT
 
 if TYPE_CHECKING:
     from holdfast.store import Store

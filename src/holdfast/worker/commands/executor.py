@@ -35,7 +35,7 @@ from holdfast.worker import clock
 from holdfast.worker.active_runs import Handle, Run
 from holdfast.worker.commands.caps import WATCH, enforcer_here
 from holdfast.worker.commands.output import MAX_BYTES, TAIL_BYTES, AttemptLog
-from holdfast.worker.commands.supervisor_messages import CANNOT_START, ProcessExited
+from holdfast.worker.executors.channel import CANNOT_START, ProcessExited
 from holdfast.worker.executors.children import SupervisorClient
 from holdfast.worker.executors.threads import SlotExecutor
 from holdfast.worker.handler import outcome_of

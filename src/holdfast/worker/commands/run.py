@@ -14,7 +14,7 @@ from msgspec import Struct
 from holdfast.domain.names import clean_text
 from holdfast.errors import CommandFailed, InvalidInput
 from holdfast.worker import clock
-from holdfast.worker.commands.supervisor_messages import CANNOT_START
+from holdfast.worker.executors.channel import CANNOT_START
 from holdfast.worker.executors.children import SupervisorClient
 
 #: The end of the output that is kept.

@@ -19,7 +19,7 @@ from typing import Any
 
 from holdfast.worker import clock
 from holdfast.worker.commands.caps import Cap, CapMethod, best_cap_method
-from holdfast.worker.commands.process_tree import (
+from holdfast.worker.commands.kernel import (
     CHILD_VARIABLE,
     freeze,
     kill_orphans,
@@ -29,8 +29,9 @@ from holdfast.worker.commands.process_tree import (
     thaw,
     tree_resident,
 )
-from holdfast.worker.commands.supervisor_messages import (
+from holdfast.worker.executors.channel import (
     CANNOT_START,
+    Channel,
     FreezeProcess,
     KillProcess,
     MemoryMeasured,
@@ -39,7 +40,6 @@ from holdfast.worker.commands.supervisor_messages import (
     StartProcess,
     ToSupervisor,
 )
-from holdfast.worker.executors.channel import Channel
 
 CHECK_INTERVAL_S = 0.1
 #: Checks for orphans at the end of the supervisor: some cannot be killed at once.
@@ -180,7 +180,7 @@ class Supervisor:
         cap = None
         try:
             if capped and self._cap_method is not None:
-                cap = self._cap_method.make(message.child, memory=message.memory, cpus=message.cpus)
+                cap = self._cap_method(message.child, message.memory, message.cpus)
             argv = message.argv if message.command else [*message.argv, str(descriptor)]
             process = subprocess.Popen(  # noqa: S603 - requested by our own worker
                 argv if cap is None else cap.wrap(argv),

@@ -31,8 +31,8 @@ from holdfast.store.jobs.leases import DEFAULT_LEASE
 from holdfast.worker import clock
 from holdfast.worker.active_runs import Run, StopReason
 from holdfast.worker.applications import APPLICATIONS, Application
-from holdfast.worker.commands.process_tree import resident
-from holdfast.worker.context import RunContext
+from holdfast.worker.commands.kernel import resident
+from holdfast.worker.context import ANSWERS, Message, RunContext
 from holdfast.worker.executors.channel import Channel
 from holdfast.worker.executors.children import (
     BeginRun,
@@ -45,7 +45,6 @@ from holdfast.worker.executors.children import (
     ToChild,
 )
 from holdfast.worker.handler import await_handler, describe_error, run_handler
-from holdfast.worker.messages import ANSWERS, Message
 
 #: The name under which a child loads the main script.
 MAIN = "__holdfast_main__"

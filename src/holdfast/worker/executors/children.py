@@ -12,8 +12,10 @@ from typing import Any
 from msgspec import Struct
 
 from holdfast.domain.jobs.job import Lease
-from holdfast.worker.commands.process_tree import kill_abandoned, kill_children
-from holdfast.worker.commands.supervisor_messages import (
+from holdfast.worker.commands.kernel import kill_abandoned, kill_children
+from holdfast.worker.context import Message
+from holdfast.worker.executors.channel import (
+    Channel,
     FreezeProcess,
     FromSupervisor,
     KillProcess,
@@ -22,8 +24,6 @@ from holdfast.worker.commands.supervisor_messages import (
     ProcessLimits,
     StartProcess,
 )
-from holdfast.worker.executors.channel import Channel
-from holdfast.worker.messages import Message
 
 #: Longest wait for the supervisor's report of a child's end.
 EXIT_TIMEOUT_S = 10.0

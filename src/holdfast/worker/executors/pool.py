@@ -121,7 +121,7 @@ class ExecutorPool:
             case ExecutorName.THREAD:
                 return thread_executor(options.slots, lifecycle=lifecycle)
             case ExecutorName.ASYNC:
-                from holdfast.worker.executors.coroutines import LoopExecutor
+                from holdfast.worker.executors.threads import LoopExecutor
 
                 return LoopExecutor(options.slots, lifecycle=lifecycle)
             case ExecutorName.PROCESS:

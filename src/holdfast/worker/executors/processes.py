@@ -15,9 +15,8 @@ from holdfast.domain.jobs.verdict import Done, Failed, Lost, Outcome, Released, 
 from holdfast.errors import HoldfastError, InvalidKind, LeaseLost
 from holdfast.worker import clock
 from holdfast.worker.active_runs import Handle, Run
-from holdfast.worker.commands.supervisor_messages import ProcessExited
-from holdfast.worker.context import SendMessage
-from holdfast.worker.executors.channel import Channel
+from holdfast.worker.context import Message, SendMessage
+from holdfast.worker.executors.channel import Channel, ProcessExited
 from holdfast.worker.executors.children import (
     BeginRun,
     ChildOptions,
@@ -33,7 +32,6 @@ from holdfast.worker.executors.children import (
 from holdfast.worker.executors.threads import SlotExecutor
 from holdfast.worker.handler import outcome_of
 from holdfast.worker.lifecycle import RunLifecycle
-from holdfast.worker.messages import Message
 from holdfast.worker.options import WorkerSetup
 
 OUTCOMES: dict[str, type[Outcome]] = {kind.__name__: kind for kind in (Done, Failed, Released, Stopped)}
