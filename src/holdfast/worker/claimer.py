@@ -13,11 +13,9 @@ from holdfast.domain.jobs.kind import Kind
 from holdfast.errors import StoreUnavailable
 from holdfast.worker import clock
 from holdfast.worker.active_runs import Run
-from holdfast.worker.autoscaler.autoscaler import Autoscaler
 from holdfast.worker.executors.pool import ExecutorPool
 from holdfast.worker.options import WorkerSetup
 from holdfast.worker.service import TickResult
-from holdfast.worker.stats import RunTimes
 from holdfast.worker.tracing import span_starter
 
 #: Jobs that were claimed ahead and have waited this long are released: other workers may be idle.
@@ -34,26 +32,19 @@ class Claimer:
     name = "claimer"
 
     def __init__(
-        self,
-        setup: WorkerSetup,
-        pool: ExecutorPool,
-        *,
-        run_times: RunTimes,
-        poll_interval: Callable[[], float],
-        paused: Callable[[], bool],
-        autoscaler: Autoscaler | None,
+        self, setup: WorkerSetup, pool: ExecutorPool, *, poll_interval: Callable[[], float], paused: Callable[[], bool]
     ) -> None:
         self.wake = threading.Event()
         self._store = setup.store
         self._worker = setup.worker
         self._kinds = setup.kinds
         self._pool = pool
-        self._run_times = run_times
+        self._run_times = pool.lifecycle.run_times
         self._queues = list(setup.options.queues)
         self._slots = setup.options.slots
         self._poll_interval = poll_interval
         self._paused = paused
-        self._autoscaler = autoscaler
+        self._autoscaler = pool.lifecycle.autoscaler
         self._start_span = span_starter(setup.store)
         #: The last plain job that was claimed with a durable start, and the time of the last such claim.
         self._durable: JobId | None = None

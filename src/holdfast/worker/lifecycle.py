@@ -146,7 +146,7 @@ class RunLifecycle:
         self._kinds = setup.kinds
         self._request = request
         self._leaving = leaving
-        self._autoscaler = autoscaler
+        self.autoscaler = autoscaler
 
     def context(self, run: Run) -> RunContext:
         return RunContext(
@@ -161,8 +161,8 @@ class RunLifecycle:
         """Learn from a finished run and queue its settlement; executors call it in their own threads."""
         if settlement.ran is not None:
             self.run_times.learn(run.kind.name, settlement.ran.total_seconds())
-        if run.measured and self._autoscaler is not None:
-            self._autoscaler.finished(run, settlement.outcome)
+        if run.measured and self.autoscaler is not None:
+            self.autoscaler.finished(run, settlement.outcome)
         self.settler.put(settlement)
         self.slot_freed()
 

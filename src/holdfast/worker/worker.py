@@ -99,7 +99,10 @@ class Worker:
         self._started = threading.Lock()
         self._thread: threading.Thread | None = None
         self._listener: Listener | None = None
-        self._autoscaler = self._make_autoscaler(setup) if COMMAND in kinds else None
+        self._autoscaler: Autoscaler | None = None
+        if COMMAND in kinds:
+            # The services are made later.
+            self._autoscaler = Autoscaler(setup, changed=lambda: self.services.claimer.service.on_notify())  # noqa: PLW0108
         self._lifecycle = RunLifecycle(setup, request=request, leaving=self._stopping, autoscaler=self._autoscaler)
         self.counts = self._lifecycle.counts
         self._active_runs = self._lifecycle.active_runs
@@ -116,12 +119,7 @@ class Worker:
             store, self.id, self._active_runs, interval=interval, lost=lifecycle.lost, on_request=remote.apply
         )
         claimer = Claimer(
-            setup,
-            self._pool,
-            run_times=lifecycle.run_times,
-            poll_interval=self._poll_interval,
-            paused=lambda: watchdog.fenced or remote.quiet,
-            autoscaler=self._autoscaler,
+            setup, self._pool, poll_interval=self._poll_interval, paused=lambda: watchdog.fenced or remote.quiet
         )
         maintenance = Maintenance(store, heartbeat=interval, retention=options.retention, count_rows=counts.count_rows)
         planner = Planner(store, providers, counts=counts) if options.plans else None
@@ -132,15 +130,6 @@ class Worker:
             heartbeat=ServiceThread(heartbeat, on_tick=counts.ticked),
             settler=ServiceThread(lifecycle.settler, on_tick=counts.ticked),
             helpers=[ServiceThread(helper, on_tick=counts.ticked) for helper in helpers if helper is not None],
-        )
-
-    def _make_autoscaler(self, setup: WorkerSetup) -> Autoscaler:
-        return Autoscaler(
-            *(setup.store, self.id, setup.kinds[COMMAND]),
-            queues=setup.options.queues,
-            slots=setup.options.slots,
-            options=setup.options.autoscaler,
-            changed=lambda: self.services.claimer.service.on_notify(),  # noqa: PLW0108 - made after this one
         )
 
     def run(self, *, exits: bool = False) -> None:

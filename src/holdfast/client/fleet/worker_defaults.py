@@ -14,7 +14,7 @@ from holdfast.errors import InvalidInput
 from holdfast.settings import load_settings
 
 if TYPE_CHECKING:
-    from holdfast.worker.autoscaler.autoscaler import AutoscalerOptions
+    from holdfast.worker.options import AutoscalerOptions
 
 # The imports within the functions keep `import holdfast` quick for programs that run no worker.
 
@@ -42,7 +42,7 @@ def served_queues(queues: Sequence[str] | None, slots: int, kinds: Mapping[str, 
 
 def autoscaler_options(profiles: Mapping[str, str] | None, limits: Mapping[str, str] | None) -> AutoscalerOptions:
     """The options of the autoscaler: the arguments, or else the configuration."""
-    from holdfast.worker.autoscaler.autoscaler import AutoscalerOptions
+    from holdfast.worker.options import AutoscalerOptions
 
     sizes: Mapping[str, str] = load_settings().memory_profiles if profiles is None else profiles
     host_limits: Mapping[str, str] = load_settings().host_limits if limits is None else limits

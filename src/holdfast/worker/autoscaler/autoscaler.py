@@ -11,22 +11,20 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from msgspec import Struct
-
+from holdfast.domain.commands.command import COMMAND
 from holdfast.domain.fleet.admission import Candidate, RunningCommand, choose, expected_memory
-from holdfast.domain.fleet.autoscaler import Bounds, HostCondition, HostLoad, ReliefAction, Strain, relieve, step
+from holdfast.domain.fleet.autoscaler import Bounds, HostCondition, ReliefAction, Strain, relieve, step
 from holdfast.domain.fleet.autoscaler_state import AutoscalerAction, AutoscalerDecision
-from holdfast.domain.jobs.job import EndReason, JobId, WorkerId
-from holdfast.domain.jobs.kind import Kind
+from holdfast.domain.jobs.job import EndReason, JobId
 from holdfast.domain.jobs.verdict import Done, Failed, Lost, Outcome
 from holdfast.domain.sizes import format_size
 from holdfast.errors import StoreUnavailable
-from holdfast.store import Store
 from holdfast.store.fleet.autoscaler import ReadyCommand
 from holdfast.worker import clock
 from holdfast.worker.active_runs import Run, StopReason
-from holdfast.worker.autoscaler.host import HostMonitor, read_host
+from holdfast.worker.autoscaler.host import HostMonitor
 from holdfast.worker.autoscaler.queue import AdmittedCommand, MemoryHistory, ScaledQueue, memory_cap
+from holdfast.worker.options import WorkerSetup
 from holdfast.worker.service import TickResult
 
 log = logging.getLogger("holdfast")
@@ -39,39 +37,22 @@ STRAIN_INTERVAL_S = 30.0
 FAILURE_WINDOW_S = 300.0
 
 
-class AutoscalerOptions(Struct, frozen=True, kw_only=True):
-    """Settings of people: memory of commands in bytes by label, and memory limits by host name."""
-
-    memory_profiles: dict[str, int] = {}
-    host_limits: dict[str, str] = {}
-    host: Callable[[], HostLoad] = read_host
-
-
 class Autoscaler:
     """Scales the commands of queues that have bounds; it does not touch other queues."""
 
     name = "autoscaler"
 
-    def __init__(
-        self,
-        store: Store,
-        worker: WorkerId,
-        kind: Kind,
-        *,
-        queues: Sequence[str],
-        slots: int,
-        options: AutoscalerOptions,
-        changed: Callable[[], None],
-    ) -> None:
+    def __init__(self, setup: WorkerSetup, *, changed: Callable[[], None]) -> None:
+        store, options = setup.store, setup.options.autoscaler
         self.wake = threading.Event()
         self._store = store
-        self._worker = worker
-        self._kind = kind
-        self._served = tuple(queues)
-        self._slots = slots
+        self._worker = setup.worker
+        self._kind = setup.kinds[COMMAND]
+        self._served = setup.options.queues
+        self._slots = setup.options.slots
         self._memory_profiles = options.memory_profiles
         self._changed = changed
-        self._host = HostMonitor(store, worker, options.host_limits, read=options.host)
+        self._host = HostMonitor(store, setup.worker, options.host_limits, read=options.host)
         self._history = MemoryHistory(store.autoscaler, store.views)
         #: The autoscaled queues; their commands begin only through :meth:`admit`. Replaced, never changed: threads read
         #: it without a lock.

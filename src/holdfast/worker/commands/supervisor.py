@@ -18,17 +18,8 @@ from functools import cached_property
 from typing import Any
 
 from holdfast.worker import clock
+from holdfast.worker.commands import kernel
 from holdfast.worker.commands.caps import Cap, CapMethod, best_cap_method
-from holdfast.worker.commands.kernel import (
-    CHILD_VARIABLE,
-    freeze,
-    kill_orphans,
-    parents,
-    reap_orphans,
-    resident,
-    thaw,
-    tree_resident,
-)
 from holdfast.worker.executors.channel import (
     CANNOT_START,
     Channel,
@@ -138,8 +129,8 @@ class Supervisor:
             child.process.wait()
             child.close()
         for _ in range(LAST_CHECKS):
-            kill_orphans({})
-            if not reap_orphans():
+            kernel.kill_orphans({})
+            if not kernel.reap_orphans():
                 break
             clock.sleep(CHECK_INTERVAL_S)
 
@@ -171,14 +162,13 @@ class Supervisor:
             self._poll.register(child.descriptor, select.POLLIN)
 
     def _start(self, message: StartProcess) -> _Child:
-        _, descriptors, _, _ = socket.recv_fds(self._descriptors, 1, 1)
-        (descriptor,) = descriptors
+        _, (descriptor,), _, _ = socket.recv_fds(self._descriptors, 1, 1)
         files: dict[str, Any] = (
             {"stdout": descriptor, "stderr": descriptor} if message.command else {"pass_fds": [descriptor]}
         )
-        capped = message.command and (message.memory is not None or message.cpus is not None)
         cap = None
         try:
+            capped = message.command and (message.memory is not None or message.cpus is not None)
             if capped and self._cap_method is not None:
                 cap = self._cap_method(message.child, message.memory, message.cpus)
             argv = message.argv if message.command else [*message.argv, str(descriptor)]
@@ -187,7 +177,7 @@ class Supervisor:
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
                 cwd=message.cwd,
-                env={**(os.environ if message.env is None else message.env), CHILD_VARIABLE: message.child},
+                env={**(os.environ if message.env is None else message.env), kernel.CHILD_VARIABLE: message.child},
                 **files,
             )
         except BaseException:
@@ -200,7 +190,7 @@ class Supervisor:
 
     def _freeze(self, child: _Child, *, frozen: bool) -> None:
         if frozen != child.frozen and child.process.returncode is None:
-            (freeze if frozen else thaw)(child.process.pid)
+            (kernel.freeze if frozen else kernel.thaw)(child.process.pid)
             child.frozen = frozen
 
     def _measure(self) -> None:
@@ -211,8 +201,8 @@ class Supervisor:
         measured = {name: child for name, child in self._children.items() if child.measured}
         if not measured:
             return
-        known = parents()
-        sizes = {name: tree_resident(child.process.pid, known) for name, child in measured.items()}
+        known = kernel.parents()
+        sizes = {name: kernel.tree_resident(child.process.pid, known) for name, child in measured.items()}
         for name, child in measured.items():
             child.peak = max(child.peak, sizes[name])
         with suppress(OSError):
@@ -224,11 +214,13 @@ class Supervisor:
             limits = child.limits
             if limits is not None and limits.until is not None and now > limits.until:
                 self._kill(child)
-            elif limits is not None and limits.memory is not None and resident(child.process.pid) > limits.memory:
+            elif (
+                limits is not None and limits.memory is not None and kernel.resident(child.process.pid) > limits.memory
+            ):
                 child.oom = True
                 self._kill(child)
             elif child.watched is not None:
-                child.peak = max(child.peak, tree_resident(child.process.pid))
+                child.peak = max(child.peak, kernel.tree_resident(child.process.pid))
                 if child.peak > child.watched:
                     child.oom = True
                     self._kill(child)
@@ -252,12 +244,12 @@ class Supervisor:
             if child.descriptor is not None:
                 self._poll.unregister(child.descriptor)
             # Orphans of a killed child are killed now: another worker may take its job over at once.
-            if child.exits_alone or kill_orphans(self._living()):
+            if child.exits_alone or kernel.kill_orphans(self._living()):
                 self._clean_at = self._clean_at or clock.now() + CHECK_INTERVAL_S
             exited = child.close(name, *status)
             with suppress(OSError):
                 self._channel.send(exited)
-        self._unreaped = not self._children and reap_orphans()
+        self._unreaped = not self._children and kernel.reap_orphans()
 
     def _clean(self) -> None:
         """Kill orphans of commands that ended by themselves; they share one pass over /proc.
@@ -265,23 +257,19 @@ class Supervisor:
         A killed orphan may leave orphans of its own, so this repeats until there are none.
         """
         if self._clean_at is not None and clock.now() >= self._clean_at:
-            self._clean_at = clock.now() + CHECK_INTERVAL_S if kill_orphans(self._living()) else None
+            self._clean_at = clock.now() + CHECK_INTERVAL_S if kernel.kill_orphans(self._living()) else None
 
     def _living(self) -> dict[str, int]:
         return {name: child.process.pid for name, child in self._children.items()}
-
-
-def _become_subreaper() -> None:
-    """Inherit the orphans of our children; without this system call they go to init and are not found."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
 
 
 def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         # A handler, not SIG_IGN: every child would inherit that.
         signal.signal(number, lambda *_: None)
-    _become_subreaper()
+    if sys.platform == "linux":
+        # Inherit the orphans of our children; without this system call they go to init and are not found.
+        ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
     connection, descriptors = (socket.socket(fileno=int(number)) for number in sys.argv[1:3])
     Supervisor(connection, descriptors).run()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import socket
 import struct
 import threading
@@ -9,7 +10,7 @@ from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 _LENGTH = struct.Struct("!I")
 
@@ -69,7 +70,6 @@ class StartProcess(Struct, frozen=True, tag=True):
     command is reported from time to time.
     """
 
-    child: str
     argv: list[str]
     command: bool = False
     cwd: str | None = None
@@ -77,6 +77,7 @@ class StartProcess(Struct, frozen=True, tag=True):
     memory: int | None = None
     cpus: float | None = None
     measured: bool = False
+    child: str = field(default_factory=lambda: secrets.token_hex(8))
 
 
 class ProcessLimits(Struct, frozen=True, tag=True):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import socket
 import subprocess
 import sys
@@ -46,14 +45,10 @@ class ChildSetup(Struct, frozen=True):
 
 
 class BeginRun(Struct, frozen=True, tag=True):
-    """Run a job."""
-
     lease: Lease
 
 
 class StopRun(Struct, frozen=True, tag=True):
-    """Ask the handler to stop."""
-
     reason: str
 
 
@@ -108,29 +103,10 @@ class SupervisorClient:
         ours, theirs = socket.socketpair()
         with theirs:
             argv = [sys.executable, "-m", "holdfast.worker.executors.child"]
-            return self._start(StartProcess(secrets.token_hex(8), argv), theirs.fileno()), ours
+            return self.start_process(StartProcess(argv), theirs.fileno()), ours
 
-    def command(
-        self,
-        argv: list[str],
-        output: int,
-        *,
-        cwd: str | None,
-        env: dict[str, str],
-        memory: int | None = None,
-        cpus: float | None = None,
-        measured: bool = False,
-    ) -> str:
-        """Start a command that writes to the descriptor *output*, with exactly this environment; returns its name.
-
-        A *measured* command reports its peak memory at the end, and :meth:`resident` while it runs.
-        """
-        started = StartProcess(
-            secrets.token_hex(8), argv, command=True, cwd=cwd, env=env, memory=memory, cpus=cpus, measured=measured
-        )
-        return self._start(started, output)
-
-    def _start(self, message: StartProcess, descriptor: int) -> str:
+    def start_process(self, message: StartProcess, descriptor: int) -> str:
+        """Start a process with a descriptor for its connection or its output; returns its name."""
         with self._lock:
             channel, descriptors = self._connected()
             self._living.add(message.child)

@@ -39,7 +39,7 @@ class ExecutorPool:
     def __init__(self, setup: WorkerSetup, lifecycle: RunLifecycle) -> None:
         self._setup = setup
         self._active_runs = lifecycle.active_runs
-        self._lifecycle = lifecycle
+        self.lifecycle = lifecycle
         self._executors: dict[ExecutorName, Executor] = {}
         #: Replaced, never changed: any thread may iterate over it.
         self._all: list[Executor] = []
@@ -63,7 +63,7 @@ class ExecutorPool:
         unbegun = [
             run.lease for executor in self._all for run in executor.waiting.take_back(claimed_before=claimed_before)
         ]
-        settler = self._lifecycle.settler
+        settler = self.lifecycle.settler
         for lease in unbegun:
             if lease.started:
                 settler.put(Settlement(lease, Released()))
@@ -84,7 +84,7 @@ class ExecutorPool:
     def long_runs(self) -> int:
         """Number of runs that occupy a slot, or soon will, for longer than short jobs do."""
         begun_before = clock.now() - SHORT_RUN_S
-        is_short = self._lifecycle.run_times.is_short
+        is_short = self.lifecycle.run_times.is_short
         return sum(
             not run.finished
             and ((run.begun_at is not None and run.begun_at < begun_before) or not is_short(run.kind.name))
@@ -102,12 +102,12 @@ class ExecutorPool:
     def wait_idle(self, deadline: float) -> bool:
         """Wait until no run is waiting or running; false when the clock passes *deadline* first."""
         # Waiting is read first: a run that begins in between is counted twice, never missed.
-        return self._lifecycle.finish_signal.wait_for(lambda: not self.waiting + self.running, deadline=deadline)
+        return self.lifecycle.finish_signal.wait_for(lambda: not self.waiting + self.running, deadline=deadline)
 
     def wait_killed(self, deadline: float) -> bool:
         """Wait until no child process and no command runs; false when the clock passes *deadline* first."""
         killable = [self._executors.get(name) for name in (ExecutorName.PROCESS, ExecutorName.COMMAND)]
-        return self._lifecycle.finish_signal.wait_for(
+        return self.lifecycle.finish_signal.wait_for(
             lambda: not any(executor.running for executor in killable if executor is not None), deadline=deadline
         )
 
@@ -116,7 +116,7 @@ class ExecutorPool:
             executor.close()
 
     def _make(self, name: ExecutorName) -> Executor:
-        setup, options, lifecycle = self._setup, self._setup.options, self._lifecycle
+        setup, options, lifecycle = self._setup, self._setup.options, self.lifecycle
         match name:
             case ExecutorName.THREAD:
                 return thread_executor(options.slots, lifecycle=lifecycle)
