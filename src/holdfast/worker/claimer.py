@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 
 from holdfast.domain.commands.command import COMMAND
 from holdfast.domain.jobs.job import JobId, OnLost
-from holdfast.domain.jobs.kind import Kind
 from holdfast.errors import StoreUnavailable
 from holdfast.worker import clock
 from holdfast.worker.active_runs import Run
@@ -35,9 +34,7 @@ class Claimer:
         self, setup: WorkerSetup, pool: ExecutorPool, *, poll_interval: Callable[[], float], paused: Callable[[], bool]
     ) -> None:
         self.wake = threading.Event()
-        self._store = setup.store
-        self._worker = setup.worker
-        self._kinds = setup.kinds
+        self._store, self._worker, self._kinds = setup.store, setup.worker, setup.kinds
         self._pool = pool
         self._run_times = pool.lifecycle.run_times
         self._queues = list(setup.options.queues)
@@ -94,10 +91,7 @@ class Claimer:
         return self._claim_plain() if self._plain_turn and self._plain else self._claim_durable()
 
     def _claim_plain(self) -> int:
-        """Claim jobs of all plain kinds for slots that are free soon, then short ones ahead.
-
-        The heartbeat records their start once they have run for a while.
-        """
+        """Claim plain jobs for slots that are free soon, then short ones ahead; the heartbeat records their start."""
         short = [name for name in self._plain if self._run_times.is_short(name)]
         ahead = self._run_times.ahead(short, self._slots) if short and clock.now() >= self._no_ahead_until else 0
         target = max(ahead, self._slots)
@@ -134,10 +128,9 @@ class Claimer:
             leases = self._store.leases.claim(
                 self._worker, queues=queues, kinds=group, limit=limit - claimed, lease_duration=duration, mark=durable
             )
-            self._begin(
-                [Run(lease, self._kinds[lease.kind], renewed_at=sent_at, lease_duration=duration) for lease in leases]
-            )
-            if durable and leases and self._kinds[leases[0].kind].options.on_lost is OnLost.RETRY:
+            known = self._kinds
+            self._begin([Run(each, known[each.kind], renewed_at=sent_at, lease_duration=duration) for each in leases])
+            if durable and leases and known[leases[0].kind].options.on_lost is OnLost.RETRY:
                 self._durable = leases[0].job_id
             claimed += len(leases)
             if claimed >= limit:
@@ -147,15 +140,16 @@ class Claimer:
     def _groups(self, kinds: list[str]) -> Iterator[tuple[list[str], timedelta, list[str]]]:
         """Queues, lease duration and kinds of each claim. The autoscaler claims commands of autoscaled queues."""
         autoscaled = () if self._autoscaler is None else self._autoscaler.queues
-        for lease_duration, group in _by_lease(self._kinds, kinds).items():
+        groups: dict[timedelta, list[str]] = {}
+        for name in kinds:
+            groups.setdefault(self._kinds[name].options.lease, []).append(name)
+        for lease_duration, group in groups.items():
             if not autoscaled or COMMAND not in group:
                 yield self._queues, lease_duration, group
                 continue
-            others = [kind for kind in group if kind != COMMAND]
-            plain_queues = [queue for queue in self._queues if queue not in autoscaled]
-            if plain_queues:
+            if plain_queues := [queue for queue in self._queues if queue not in autoscaled]:
                 yield plain_queues, lease_duration, group
-            if others:
+            if others := [kind for kind in group if kind != COMMAND]:
                 yield [queue for queue in self._queues if queue in autoscaled], lease_duration, others
 
     def _begin(self, runs: list[Run]) -> None:
@@ -180,10 +174,3 @@ class Claimer:
         """Release jobs that wait behind an unexpectedly long run, so that another worker can claim them."""
         if self._pool.waiting and self._pool.release(claimed_before=clock.now() - STALE_AFTER_S):
             self._no_ahead_until = clock.now() + 2 * STALE_AFTER_S
-
-
-def _by_lease(kinds: Mapping[str, Kind], names: list[str]) -> dict[timedelta, list[str]]:
-    groups: dict[timedelta, list[str]] = {}
-    for name in names:
-        groups.setdefault(kinds[name].options.lease, []).append(name)
-    return groups

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Any, TypeVar
@@ -26,13 +27,11 @@ from holdfast.store import Store
 from holdfast.store.jobs.leases import MAX_MESSAGE
 from holdfast.store.jobs.steps import StoredStep
 from holdfast.worker import clock
-from holdfast.worker.active_runs import STOP_FOR, Handle, Run, StopReason
+from holdfast.worker.active_runs import Handle, Run, StopReason
 from holdfast.worker.stats import Stats
 
 
 class ReportProgress(Struct, frozen=True, tag=True, kw_only=True):
-    """Store progress or a checkpoint."""
-
     done: int | None = None
     total: int | None = None
     message: str | None = None
@@ -40,8 +39,6 @@ class ReportProgress(Struct, frozen=True, tag=True, kw_only=True):
 
 
 class EnqueueJob(Struct, frozen=True, tag=True):
-    """Enqueue a child of the job."""
-
     request: NewJob
 
 
@@ -83,26 +80,23 @@ class Reporter:
 
     def answer(self, message: Message) -> Any:
         """Carry out *message*. A lost lease stops the run, even if the handler catches the error."""
+        lease = self._run.lease
         try:
-            return self._answer(message)
+            match message:
+                case ReportProgress():
+                    return self._store.leases.report(lease, **msgspec.structs.asdict(message))
+                case EnqueueJob():
+                    self._enqueued()
+                    return self._store.jobs.enqueue(message.request, holder=lease)
+                case RenewLease():
+                    return self._renew()
+                case RecallSteps():
+                    return self._store.steps.kept(lease)
+                case KeepStep():
+                    return self._store.steps.keep(lease, message.name, message.result, delay=message.delay)
         except LeaseLost:
             self._run.stop(StopReason.LEASE_LOST)
             raise
-
-    def _answer(self, message: Message) -> Any:
-        lease = self._run.lease
-        match message:
-            case ReportProgress():
-                return self._store.leases.report(lease, **msgspec.structs.asdict(message))
-            case EnqueueJob():
-                self._enqueued()
-                return self._store.jobs.enqueue(message.request, holder=lease)
-            case RenewLease():
-                return self._renew()
-            case RecallSteps():
-                return self._store.steps.kept(lease)
-            case KeepStep():
-                return self._store.steps.keep(lease, message.name, message.result, delay=message.delay)
 
     def _renew(self) -> None:
         sent_at = clock.now()
@@ -112,10 +106,7 @@ class Reporter:
         )
         if not answers:
             raise LeaseLost.of(run.lease.job_id, run.lease.token)
-        if answers[0].renewed:
-            run.renewed(sent_at)
-        if answers[0].requested is not None:
-            run.stop(STOP_FOR[answers[0].requested])
+        run.apply(answers[0], sent_at=sent_at)
 
 
 T = TypeVar("T")
@@ -126,14 +117,12 @@ SendMessage = Callable[[Message], Any]
 MakeRequest = Callable[[str, Mapping[str, Any], dict[str, Any]], NewJob]
 
 
+@dataclass(slots=True, eq=False)
 class RenewalHandle(Handle):
     """Calls a hook with the send time of each renewal."""
 
-    __slots__ = ("_hook", "_run")
-
-    def __init__(self, run: Run, hook: Callable[[float], object]) -> None:
-        self._run = run
-        self._hook = hook
+    _run: Run
+    _hook: Callable[[float], object]
 
     def renewed(self) -> None:
         self._hook(self._run.renewed_at)

@@ -12,7 +12,7 @@ from holdfast.domain.jobs.kind import Kind
 from holdfast.errors import StoreUnavailable
 from holdfast.store import Store
 from holdfast.worker import clock
-from holdfast.worker.active_runs import STOP_FOR, ActiveRuns, Run, StopReason
+from holdfast.worker.active_runs import ActiveRuns, Run, StopReason
 from holdfast.worker.service import TickResult
 
 log = logging.getLogger("holdfast")
@@ -95,20 +95,12 @@ class Heartbeat:
             known = {answer.job_id: answer for answer in answers}
             for run in group:
                 answer = known.get(run.lease.job_id)
-                if answer is None:
-                    self._gone(run)
-                    continue
-                if answer.renewed:
-                    run.renewed(sent_at)
-                if answer.requested is not None:
-                    run.stop(STOP_FOR[answer.requested])
-
-    def _gone(self, run: Run) -> None:
-        """Stop a run whose lease is gone. A finished run was settled just now and lost nothing."""
-        if not run.finished:
-            self._lost(run)
-            run.stop(StopReason.LEASE_LOST)
-            run.kill()
+                if answer is not None:
+                    run.apply(answer, sent_at=sent_at)
+                elif not run.finished:  # a finished run was settled just now and lost nothing
+                    self._lost(run)
+                    run.stop(StopReason.LEASE_LOST)
+                    run.kill()
 
 
 class RemoteControl:

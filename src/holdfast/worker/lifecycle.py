@@ -18,7 +18,7 @@ from holdfast.worker import clock
 from holdfast.worker.active_runs import ActiveRuns, Run
 from holdfast.worker.autoscaler.autoscaler import Autoscaler
 from holdfast.worker.context import MakeRequest, Reporter, RunContext, SendMessage
-from holdfast.worker.handler import first_line, result_of
+from holdfast.worker.handler import RESULTS, first_line
 from holdfast.worker.options import WorkerSetup
 from holdfast.worker.service import TickResult
 from holdfast.worker.stats import RunTimes, Stats
@@ -67,9 +67,7 @@ class Settler:
             self._waiting.append(self._postponed.popleft()[1])
         if 0 < len(self._waiting) < LARGE_GROUP:
             clock.sleep(BATCH_WINDOW_S)
-        group: list[Settlement] = []
-        while self._waiting and len(group) < MAX_GROUP:
-            group.append(self._waiting.popleft())
+        group = [self._waiting.popleft() for _ in range(min(len(self._waiting), MAX_GROUP))]
         if group:
             self._write(group)
         self._active_runs.finish_signal.notify()
@@ -141,9 +139,7 @@ class RunLifecycle:
         self.settler = Settler(setup.store, self.active_runs, settled=self._settled)
         #: Called after each run, when its settlement is queued.
         self.slot_freed: Callable[[], None] = lambda: None
-        self._store = setup.store
-        self._worker = setup.worker
-        self._kinds = setup.kinds
+        self._store, self._worker, self._kinds = setup.store, setup.worker, setup.kinds
         self._request = request
         self._leaving = leaving
         self.autoscaler = autoscaler
@@ -181,8 +177,7 @@ class RunLifecycle:
             if lease.job_id in lost:
                 self.counts.refused += 1
                 continue
-            result = result_of(settlement.outcome)
-            self.counts.completed[lease.queue, lease.kind, result] += 1
+            self.counts.completed[lease.queue, lease.kind, RESULTS[type(settlement.outcome)]] += 1
             if isinstance(settlement.outcome, Failed | Lost):
                 self._failed(lease, settlement.outcome)
             if settlement.ran is not None:

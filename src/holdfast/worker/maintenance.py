@@ -33,23 +33,16 @@ class MaintenanceStep:
 
 
 class Maintenance:
-    """Runs on every worker; there is no leader. Each step is safe to run concurrently.
-
-    At first, and after an outage, leases are taken over only after *heartbeat* seconds: live workers renew first.
-    """
+    """Runs on every worker; there is no leader. Each step is safe to run concurrently."""
 
     name = "maintenance"
 
     def __init__(
-        self,
-        store: Store,
-        *,
-        heartbeat: float,
-        retention: Retention | None = None,
-        count_rows: Callable[[str, int], None],
+        self, store: Store, *, heartbeat: float, retention: Retention | None, count_rows: Callable[[str, int], None]
     ) -> None:
         self.wake = threading.Event()
         self._store = store
+        #: At first, and after an outage, leases are taken over only after this time: live workers renew first.
         self._heartbeat = heartbeat
         self._retention = retention
         self._count_rows = count_rows

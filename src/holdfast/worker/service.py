@@ -19,10 +19,7 @@ BACKOFF_S = (0.1, 0.2, 0.5, 1.0, 2.0)
 
 
 class TickResult(Struct, frozen=True):
-    """Seconds until the next tick is due, and the work that this tick did.
-
-    *skipped*: another tick of the same service was under way, so this one did nothing.
-    """
+    """Seconds until the next tick, and the work of this one. *skipped*: another tick was under way."""
 
     next_in: float
     considered: int = 0

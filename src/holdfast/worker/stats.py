@@ -82,10 +82,7 @@ class Stats:
 
 
 class RunTimes:
-    """A moving mean of run times per kind. An unknown kind counts as long.
-
-    Threads write without a lock: a mean that misses one run of many is good enough.
-    """
+    """A moving mean of run times per kind; an unknown kind is long. Without a lock: it may miss one run of many."""
 
     def __init__(self) -> None:
         self._mean: dict[str, float] = {}

@@ -86,8 +86,7 @@ class Worker:
         providers: Mapping[str, Provider] | None = None,
     ) -> None:
         self.id = WorkerId(f"{socket.gethostname()[:40]}-{secrets.token_hex(8)}")
-        self.queues = list(options.queues)
-        self.kinds = sorted(kinds)
+        self.queues, self.kinds = list(options.queues), sorted(kinds)
         for kind in kinds.values():
             if kind.executor is ExecutorName.PROCESS:
                 module_of(kind)  # raises if no child could import it
@@ -167,10 +166,7 @@ class Worker:
         self._wind_down(exits=exits)
 
     def start(self) -> None:
-        """Call :meth:`run` in a thread, beside other work of the process; a second start does nothing.
-
-        ``with app.worker():`` starts a worker, and at the end of the block stops it and waits.
-        """
+        """Call :meth:`run` in a thread, as ``with app.worker():`` does; a second start does nothing."""
         if self._thread is None:
             self._thread = threading.Thread(target=self.run, name="holdfast-worker", daemon=True)
             self._thread.start()
@@ -231,8 +227,8 @@ class Worker:
     @property
     def ready(self) -> bool:
         """Whether it claims jobs and its store answers."""
-        fresh = self.heartbeat_age < 3 * self._options.heartbeat
-        return fresh and not self._stopping.is_set() and not self._remote_control.quiet
+        claims = not self._stopping.is_set() and not self._remote_control.quiet
+        return claims and self.heartbeat_age < 3 * self._options.heartbeat
 
     def _work(self) -> None:
         wake = self.services.claimer.service.wake
@@ -254,11 +250,10 @@ class Worker:
             return False
         left = Selector(queues=self._options.queues, kinds=tuple(self.kinds), states=(State.READY, State.RUNNING))
         stuck = 0 if self._autoscaler is None else self._autoscaler.stuck
-        if self._store.views.count(left, cap=stuck + 1).count > stuck:
-            return False
-        if stuck:
+        drained = self._store.views.count(left, cap=stuck + 1).count <= stuck
+        if drained and stuck:
             log.warning("%d programs can never begin on this host; holdfast why tells", stuck)
-        return True
+        return drained
 
     def _wind_down(self, *, exits: bool) -> None:
         for thread in self.services.helpers:

@@ -15,7 +15,7 @@ from holdfast.domain.commands.command import COMMAND
 from holdfast.domain.fleet.admission import Candidate, RunningCommand, choose, expected_memory
 from holdfast.domain.fleet.autoscaler import Bounds, HostCondition, ReliefAction, Strain, relieve, step
 from holdfast.domain.fleet.autoscaler_state import AutoscalerAction, AutoscalerDecision
-from holdfast.domain.jobs.job import EndReason, JobId
+from holdfast.domain.jobs.job import EndReason, JobId, OnLost
 from holdfast.domain.jobs.verdict import Done, Failed, Lost, Outcome
 from holdfast.domain.sizes import format_size
 from holdfast.errors import StoreUnavailable
@@ -70,18 +70,14 @@ class Autoscaler:
         return sum(len(queue.stuck) for queue in self.queues.values())
 
     def admit(self, *, poison_suspects: int) -> Run | None:
-        """Claim the next command that fits, if there is one; the caller begins it at once.
-
-        While a poison suspect runs, no second one is claimed.
-        """
+        """Claim the next command that fits, if any; the caller begins it. No second poison suspect is claimed."""
         if self._host.strain is not Strain.EASY:
             return None
         for queue in sorted(self.queues.values(), key=lambda queue: queue.admitted_at):
             queue.admitted_at = clock.now()
-            if not queue.paused and self._running(queue) < queue.slots.count:
-                run = self._admit(queue, poison_suspects)
-                if run is not None:
-                    return run
+            free = not queue.paused and self._running(queue) < queue.slots.count
+            if free and (run := self._admit(queue, poison_suspects)) is not None:
+                return run
         return None
 
     def _admit(self, queue: ScaledQueue, poison_suspects: int) -> Run | None:
@@ -97,7 +93,8 @@ class Autoscaler:
         run = Run(lease, self._kind, renewed_at=sent_at, lease_duration=duration)
         run.measured = True
         on_lost = next(command.on_lost for command in line if command.job_id == choice.job_id)
-        self._commands[lease.job_id] = AdmittedCommand(run, queue.queue, choice.expected, on_lost=on_lost)
+        command = AdmittedCommand(run, queue.queue, choice.expected, evictable=on_lost is OnLost.RETRY)
+        self._commands[lease.job_id] = command
         return run
 
     def _candidates(self, line: Sequence[ReadyCommand], poison_suspects: int) -> list[Candidate]:

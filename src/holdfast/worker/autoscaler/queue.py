@@ -9,21 +9,11 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.domain.commands.command import COMMAND, Command, load_command
-from holdfast.domain.fleet import autoscaler_state
-from holdfast.domain.fleet.admission import (
-    Candidate,
-    ExpectedMemory,
-    MemoryRoom,
-    Profile,
-    Refusal,
-    RunningCommand,
-    choose,
-    describe_refusal,
-    profile_name,
-)
+from holdfast.domain.fleet import admission, autoscaler_state
+from holdfast.domain.fleet.admission import Candidate, MemoryRoom, Profile, Refusal, RunningCommand
 from holdfast.domain.fleet.autoscaler import Bounds, RunningLoad, Slots
 from holdfast.domain.fleet.autoscaler_state import AutoscalerAction, AutoscalerDecision, BlockedJob
-from holdfast.domain.jobs.job import JobId, OnLost, State
+from holdfast.domain.jobs.job import JobId, State
 from holdfast.domain.jobs.selector import Selector
 from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.store.fleet.autoscaler import AutoscalerStore, ReadyCommand
@@ -37,15 +27,14 @@ WINDOW = 50
 MAX_REFUSALS = 20
 
 
-class AdmittedCommand:
+class AdmittedCommand(Struct):
     """A command that the autoscaler has started."""
 
-    def __init__(self, run: Run, queue: str, will_take: ExpectedMemory, *, on_lost: OnLost) -> None:
-        self.run = run
-        self.queue = queue
-        self.expected = will_take
-        self.evictable = on_lost is OnLost.RETRY
-        self.frozen_at: float | None = None
+    run: Run
+    queue: str
+    expected: admission.ExpectedMemory
+    evictable: bool
+    frozen_at: float | None = None
 
     def load(self, now: float) -> RunningLoad:
         """Its work so far, which decides the next command to be frozen or evicted."""
@@ -81,10 +70,10 @@ class ScaledQueue:
         """The command that may begin, if any; the refusals of the others are kept for the status."""
         now = clock.now()
         waited = {} if self._head is None else {self._head[0]: now - self._head[1]}
-        choice = choose(line, running, room, waited=waited)
+        choice = admission.choose(line, running, room, waited=waited)
         will_take = {candidate.job_id: candidate.expected for candidate in line}
         self._blocked = [
-            BlockedJob(job_id, reason, describe_refusal(reason, will_take[job_id], running, room))
+            BlockedJob(job_id, reason, admission.describe_refusal(reason, will_take[job_id], running, room))
             for job_id, reason in choice.refused.items()
         ]
         self.stuck = frozenset(blocked.job_id for blocked in self._blocked if blocked.reason is Refusal.NEVER)
@@ -191,7 +180,7 @@ class MemoryHistory:
 
 def _profile_name(ready: ReadyCommand) -> str:
     command = _command_of(ready)
-    return profile_name(ready.label, ("unreadable",) if command is None else command.argv)
+    return admission.profile_name(ready.label, ("unreadable",) if command is None else command.argv)
 
 
 def _peak(result: str | None) -> int | None:

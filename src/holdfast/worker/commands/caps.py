@@ -100,7 +100,6 @@ class CgroupV1(Cgroup):
     enforcer = CGROUP1
 
     def __init__(self, homes: dict[str, Path], name: str, memory: int | None, cpus: float | None) -> None:
-        """Only a writable cpu controller caps the processor time."""
         self._memory = homes["memory"] / group_name(name)
         folders = [self._memory]
         limits: dict[Path, object] = {}
@@ -203,9 +202,8 @@ def _v2_home() -> Path | None:
     """The group of this process, if it is delegated with its memory controller."""
     own = kernel.own_cgroup("")
     home = None if own is None else ROOT / own
-    if home is None or "memory" not in kernel.words(home / "cgroup.controllers") or not os.access(home, os.W_OK):
-        return None
-    return home
+    delegated = home is not None and "memory" in kernel.words(home / "cgroup.controllers") and os.access(home, os.W_OK)
+    return home if delegated else None
 
 
 def _has_systemd() -> bool:
@@ -228,12 +226,9 @@ def _name_prefix() -> str:
 
 def abandoned(home: Path) -> list[Path]:
     """Groups of dead supervisors. A group of a live one may be empty too: its command is about to join."""
-    prefix, groups = _name_prefix(), []
-    for group in home.glob(f"{prefix}*"):
-        pid = group.name.removeprefix(prefix).partition("-")[0]
-        if pid.isdecimal() and not Path(f"/proc/{pid}").exists():
-            groups.append(group)
-    return groups
+    prefix = _name_prefix()
+    groups = [(group, group.name.removeprefix(prefix).partition("-")[0]) for group in home.glob(f"{prefix}*")]
+    return [group for group, pid in groups if pid.isdecimal() and not Path(f"/proc/{pid}").exists()]
 
 
 def _can_make(home: Path) -> bool:

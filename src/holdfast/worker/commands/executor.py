@@ -7,6 +7,7 @@ import select
 import shutil
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
@@ -70,15 +71,13 @@ def _command(
     """The fields of a payload of this kind. The executor never calls this function."""
 
 
+@dataclass(slots=True, eq=False)
 class CommandHandle(Handle):
     """Controls the process of a command through the supervisor."""
 
-    __slots__ = ("_name", "_run", "_supervisor")
-
-    def __init__(self, supervisor: SupervisorClient, name: str, run: Run) -> None:
-        self._supervisor = supervisor
-        self._name = name
-        self._run = run
+    _supervisor: SupervisorClient
+    _name: str
+    _run: Run
 
     def interrupt(self) -> None:
         self._supervisor.kill(self._name, gently=True)
@@ -150,13 +149,10 @@ class CommandExecutor(SlotExecutor):
         return lease.attempt
 
     def _run(self, run: Run, command: Command, log: AttemptLog) -> Outcome:
-        lease = run.lease
-        number = self._attempt_number(lease)
+        lease, number = run.lease, self._attempt_number(run.lease)
         env = environment(command, os.environ, job_id=lease.job_id, attempt=number, queue=lease.queue)
-        argv, measured = list(command.argv), run.measured
-        message = StartProcess(
-            argv, True, command.cwd, env, memory=command.memory, cpus=command.cpus, measured=measured
-        )
+        message = StartProcess(list(command.argv), command=True, cwd=command.cwd, env=env, measured=run.measured)
+        message = structs.replace(message, memory=command.memory, cpus=command.cpus)
         reading, writing = os.pipe()
         try:
             name = self._supervisor.start_process(message, writing)

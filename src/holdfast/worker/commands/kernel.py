@@ -89,12 +89,10 @@ def resident(pid: int | str) -> int:
 
 def tree(root: int, known: Mapping[int, int]) -> set[int]:
     """A process and its descendants, by the parents in *known*."""
-    pids = {root}
-    for _ in range(len(known)):
+    pids = more = {root}
+    while more:
         more = {pid for pid, parent in known.items() if parent in pids} - pids
-        if not more:
-            break
-        pids |= more
+        pids = pids | more
     return pids
 
 
@@ -147,14 +145,12 @@ def _is_supervised(parent: int) -> bool:
 
 
 def kill_orphans(living: Mapping[str, int]) -> bool:
-    """Kill orphans of dead children that this process has inherited; returns whether there were any.
-
-    An orphan without the variable may belong to any child, so it is spared while one lives.
-    """
+    """Kill orphans of dead children that this process has inherited; returns whether there were any."""
     pids, killed = set(living.values()), False
     for pid, parent in parents().items():
         if parent == os.getpid() and pid not in pids:
             child = child_of(pid)
+            # An orphan without the variable may belong to any child, so it is spared while one lives.
             if child not in living and (child is not None or not living):
                 killed = True
                 _send([pid], signal.SIGKILL)
@@ -162,10 +158,7 @@ def kill_orphans(living: Mapping[str, int]) -> bool:
 
 
 def reap_orphans() -> bool:
-    """Collect orphans that have ended; returns whether others are left.
-
-    Call it only without living children: it would collect their exit status too.
-    """
+    """Collect ended orphans; returns whether others are left. Only without living children: it takes their status."""
     try:
         while os.waitpid(-1, os.WNOHANG) != (0, 0):
             pass

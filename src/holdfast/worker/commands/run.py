@@ -54,11 +54,12 @@ def run_command(
     """Run *argv*. Once *is_late* holds, ask it to end, then kill it with its descendants."""
     if isinstance(argv, str) or not argv:
         raise InvalidInput(f"a command is a list of words, not {argv!r}", hint='Write ["convert", "-resize", "50%"].')
-    words = [str(word) for word in argv]
     with tempfile.TemporaryFile() as output:
         supervisor = _supervisor()
         folder, variables = None if cwd is None else str(cwd), {**os.environ, **(env or {})}
-        name = supervisor.start_process(StartProcess(words, command=True, cwd=folder, env=variables), output.fileno())
+        name = supervisor.start_process(
+            StartProcess([str(word) for word in argv], command=True, cwd=folder, env=variables), output.fileno()
+        )
         status = _await_exit(supervisor, name, is_late)
         output.seek(max(0, output.seek(0, 2) - OUTPUT_BYTES))
         return Completed(status, output.read().decode(errors="replace"))

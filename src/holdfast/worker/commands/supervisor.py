@@ -252,10 +252,7 @@ class Supervisor:
         self._unreaped = not self._children and kernel.reap_orphans()
 
     def _clean(self) -> None:
-        """Kill orphans of commands that ended by themselves; they share one pass over /proc.
-
-        A killed orphan may leave orphans of its own, so this repeats until there are none.
-        """
+        """Kill orphans of commands that ended by themselves, until none is left: a killed one may leave others."""
         if self._clean_at is not None and clock.now() >= self._clean_at:
             self._clean_at = clock.now() + CHECK_INTERVAL_S if kernel.kill_orphans(self._living()) else None
 

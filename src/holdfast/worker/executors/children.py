@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from typing import Any
 
 from msgspec import Struct
@@ -144,12 +145,9 @@ class SupervisorClient:
                 self._channel.shut()
 
     def _send(self, message: KillProcess | ProcessLimits | FreezeProcess) -> None:
-        channel = self._channel
-        if channel is not None:
-            try:
+        with suppress(OSError):  # the supervisor is gone, and its children with it
+            if (channel := self._channel) is not None:
                 channel.send(message)
-            except OSError:
-                return  # the supervisor is gone, and its children with it
 
     def _connected(self) -> tuple[Channel[FromSupervisor], socket.socket]:
         if self._channel is None or self._descriptors is None:

@@ -10,27 +10,23 @@ from holdfast.domain.jobs.verdict import Released
 from holdfast.store.jobs.settlement import Settlement
 from holdfast.worker import clock
 from holdfast.worker.active_runs import Run
-from holdfast.worker.executors.threads import RunQueue, thread_executor
+from holdfast.worker.executors.threads import LoopExecutor, RunQueue, thread_executor
 from holdfast.worker.lifecycle import RunLifecycle
 from holdfast.worker.options import WorkerSetup
 from holdfast.worker.stats import SHORT_RUN_S
 
 
 class Executor(Protocol):
-    """A place for a limited number of concurrent runs."""
+    """Runs begin in the order of ``submit``, as slots become free. Runs under way continue after ``close``."""
 
     waiting: RunQueue
 
-    def submit(self, runs: list[Run]) -> None:
-        """Queue runs; they begin in this order, as slots become free."""
-        ...
+    def submit(self, runs: list[Run]) -> None: ...
 
     @property
     def running(self) -> int: ...
 
-    def close(self) -> None:
-        """End idle threads and processes. Runs that are under way continue."""
-        ...
+    def close(self) -> None: ...
 
 
 class ExecutorPool:
@@ -60,9 +56,7 @@ class ExecutorPool:
 
     def release(self, *, claimed_before: float = float("inf")) -> int:
         """Release the runs that were claimed before a time and have not begun; returns their number."""
-        unbegun = [
-            run.lease for executor in self._all for run in executor.waiting.take_back(claimed_before=claimed_before)
-        ]
+        unbegun = [run.lease for each in self._all for run in each.waiting.take_back(claimed_before=claimed_before)]
         settler = self.lifecycle.settler
         for lease in unbegun:
             if lease.started:
@@ -121,8 +115,6 @@ class ExecutorPool:
             case ExecutorName.THREAD:
                 return thread_executor(options.slots, lifecycle=lifecycle)
             case ExecutorName.ASYNC:
-                from holdfast.worker.executors.threads import LoopExecutor
-
                 return LoopExecutor(options.slots, lifecycle=lifecycle)
             case ExecutorName.PROCESS:
                 from holdfast.worker.executors.processes import ProcessExecutor

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
 
 from holdfast.domain.jobs.verdict import Outcome, Released
@@ -42,29 +43,20 @@ class RunQueue:
         """Remove the runs that were claimed before a time; they will not begin."""
         runs: list[Run] = []
         while self._runs and self._runs[0].claimed_at < claimed_before:
-            run = self.take()
-            if run is not None:
+            if (run := self.take()) is not None:
                 runs.append(run)
         self._taken_back += len(runs)
         return runs
 
     @property
     def taken(self) -> int:
-        """Number of runs that an executor has taken so far.
-
-        The order of the reads matters: beside a concurrent change the result may be too large, never too small.
-        """
+        """Number of runs taken so far. The order of the reads matters: a race makes it too large, never too small."""
         taken_back = self._taken_back
         waiting = len(self._runs)
         return self._put - taken_back - waiting
 
     def __len__(self) -> int:
         return len(self._runs)
-
-
-def outcome_before_begin(run: Run) -> Outcome | None:
-    """The outcome of a run that was asked to stop before it began."""
-    return None if run.stop_reason is None else Released()
 
 
 class SlotExecutor:
@@ -125,9 +117,8 @@ class SlotExecutor:
         return run
 
     def _settlement(self, run: Run, perform: Perform) -> Settlement:
-        outcome = outcome_before_begin(run)
-        if outcome is not None:
-            return Settlement(run.lease, outcome)
+        if run.stop_reason is not None:
+            return Settlement(run.lease, Released())
         try:
             outcome = perform(run)
         except BaseException as error:  # noqa: BLE001 - a slot survives every error of its runs
@@ -147,14 +138,12 @@ def thread_executor(slots: int, *, lifecycle: RunLifecycle) -> SlotExecutor:
     return SlotExecutor("slot", slots, make_slot=lambda: (perform, lambda: None), lifecycle=lifecycle)
 
 
+@dataclass(slots=True, eq=False)
 class TaskHandle(Handle):
     """Cancels the task of a run, from any thread."""
 
-    __slots__ = ("_loop", "_task")
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, task: asyncio.Task[None]) -> None:
-        self._loop = loop
-        self._task = task
+    _loop: asyncio.AbstractEventLoop
+    _task: asyncio.Task[None]
 
     def interrupt(self) -> None:
         self._loop.call_soon_threadsafe(self._task.cancel)
@@ -202,9 +191,8 @@ class LoopExecutor:
         self._lifecycle.finish_signal.notify()
 
     async def _settlement(self, run: Run) -> Settlement:
-        unbegun = outcome_before_begin(run)
-        if unbegun is not None:
-            return Settlement(run.lease, unbegun)
+        if run.stop_reason is not None:
+            return Settlement(run.lease, Released())
         task = asyncio.current_task()
         assert task is not None
         run.attach(TaskHandle(self._loop, task))
