@@ -15,7 +15,7 @@ from holdfast.worker.active_runs import Run
 from holdfast.worker.executors.pool import ExecutorPool
 from holdfast.worker.options import WorkerSetup
 from holdfast.worker.service import TickResult
-from holdfast.worker.tracing import span_starter
+from holdfast.worker.tracing import start_span
 
 #: Jobs that were claimed ahead and have waited this long are released: other workers may be idle.
 STALE_AFTER_S = 0.5
@@ -42,7 +42,6 @@ class Claimer:
         self._poll_interval = poll_interval
         self._paused = paused
         self._autoscaler = pool.lifecycle.autoscaler
-        self._start_span = span_starter(setup.store)
         #: The last plain job that was claimed with a durable start, and the time of the last such claim.
         self._durable: JobId | None = None
         self._durable_at = clock.now()
@@ -54,11 +53,15 @@ class Claimer:
         self._plain = [name for name, kind in setup.kinds.items() if kind.options.on_lost is OnLost.RETRY]
 
     def tick(self) -> TickResult:
-        self._release_stale()
+        # Jobs that wait behind an unexpectedly long run go to other workers.
+        if self._pool.waiting and self._pool.release(claimed_before=clock.now() - STALE_AFTER_S):
+            self._no_ahead_until = clock.now() + 2 * STALE_AFTER_S
         if self._paused():
             return TickResult(0.5)
         if self._in_doubt:
-            self._reconcile()
+            # Only this service claims, so no claim is under way: unknown leases are those of a lost answer.
+            self._store.leases.release_unknown(self._worker, queues=self._queues, known=self._pool.job_ids)
+            self._in_doubt = False
         try:
             claimed = self._claim_turn() + self._admit()
         except StoreUnavailable:
@@ -94,8 +97,7 @@ class Claimer:
         """Claim plain jobs for slots that are free soon, then short ones ahead; the heartbeat records their start."""
         short = [name for name in self._plain if self._run_times.is_short(name)]
         ahead = self._run_times.ahead(short, self._slots) if short and clock.now() >= self._no_ahead_until else 0
-        target = max(ahead, self._slots)
-        if self._pool.waiting * 2 > target:
+        if self._pool.waiting * 2 > max(ahead, self._slots):
             return 0
         claimed = 0
         if len(short) < len(self._plain):
@@ -121,9 +123,7 @@ class Claimer:
 
     def _claim(self, kinds: list[str], limit: int, *, durable: bool) -> int:
         claimed = 0
-        if limit <= 0 or not kinds:
-            return claimed
-        for queues, duration, group in self._groups(kinds):
+        for queues, duration, group in self._groups(kinds) if limit > 0 else ():
             sent_at = clock.now()
             leases = self._store.leases.claim(
                 self._worker, queues=queues, kinds=group, limit=limit - claimed, lease_duration=duration, mark=durable
@@ -154,7 +154,7 @@ class Claimer:
 
     def _begin(self, runs: list[Run]) -> None:
         for run in runs:
-            self._start_span(run)
+            start_span(self._store, run)
         self._pool.begin(runs)
 
     def _admit(self) -> int:
@@ -164,13 +164,3 @@ class Claimer:
         run = self._autoscaler.admit(poison_suspects=self._pool.poison_suspects)
         self._begin([] if run is None else [run])
         return 0 if run is None else 1
-
-    def _reconcile(self) -> None:
-        """Release leases of claims whose answer was lost. Only this service claims, so no claim is under way."""
-        self._store.leases.release_unknown(self._worker, queues=self._queues, known=self._pool.job_ids)
-        self._in_doubt = False
-
-    def _release_stale(self) -> None:
-        """Release jobs that wait behind an unexpectedly long run, so that another worker can claim them."""
-        if self._pool.waiting and self._pool.release(claimed_before=clock.now() - STALE_AFTER_S):
-            self._no_ahead_until = clock.now() + 2 * STALE_AFTER_S

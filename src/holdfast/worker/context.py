@@ -101,9 +101,8 @@ class Reporter:
     def _renew(self) -> None:
         sent_at = clock.now()
         run = self._run
-        answers = self._store.leases.renew(
-            [run.lease], lease_duration=timedelta(seconds=run.lease_duration), begun=[run.lease.job_id]
-        )
+        duration = timedelta(seconds=run.lease_duration)
+        answers = self._store.leases.renew([run.lease], lease_duration=duration, begun=[run.lease.job_id])
         if not answers:
             raise LeaseLost.of(run.lease.job_id, run.lease.token)
         run.apply(answers[0], sent_at=sent_at)
@@ -142,7 +141,6 @@ class RunContext(Context):
         counts: Stats | None = None,
     ) -> None:
         self.lease = lease = run.lease
-        #: The counts of the worker.
         self.counts = counts or Stats()
         #: Set when the worker stops: a handler that can continue later should return.
         self.leaving = leaving or threading.Event()

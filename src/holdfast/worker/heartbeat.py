@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from datetime import timedelta
 
 from holdfast.domain.jobs.job import WorkerId, WorkerRequest
-from holdfast.domain.jobs.kind import Kind
 from holdfast.errors import StoreUnavailable
 from holdfast.store import Store
 from holdfast.worker import clock
@@ -17,7 +16,6 @@ from holdfast.worker.service import TickResult
 
 log = logging.getLogger("holdfast")
 
-INTERVAL_S = 10.0
 #: The start of a run that has taken this long is recorded: from then on the loss of its worker costs an attempt.
 RECORD_START_AFTER_S = 0.5
 #: Delay before a failed renewal is retried.
@@ -121,11 +119,6 @@ class RemoteControl:
             self._stopped = True
             log.info("asked to stop")
             self._stop()
-
-
-def interval_for(longest: float, kinds: Iterable[Kind]) -> float:
-    """The heartbeat interval: even the shortest lease survives several failed heartbeats."""
-    return min([longest, *(kind.options.lease.total_seconds() / 5 for kind in kinds)])
 
 
 #: Shares of a lease after which, without a renewal, handlers are asked to stop, and killed.

@@ -145,9 +145,8 @@ class RunLifecycle:
         self.autoscaler = autoscaler
 
     def context(self, run: Run) -> RunContext:
-        return RunContext(
-            run, self.reporter(run), self._worker, self._request, leaving=self._leaving, counts=self.counts
-        )
+        send = self.reporter(run)
+        return RunContext(run, send, self._worker, self._request, leaving=self._leaving, counts=self.counts)
 
     def reporter(self, run: Run) -> SendMessage:
         """The function that carries messages of the handler to the store."""

@@ -16,10 +16,6 @@ from holdfast.store.jobs.retention import Retention
 from holdfast.worker.autoscaler.host import read_host
 from holdfast.worker.commands.output import Echo
 from holdfast.worker.executors.children import ChildOptions
-from holdfast.worker.heartbeat import INTERVAL_S
-
-POLL_S = 1.0
-GRACE = timedelta(seconds=30)
 
 
 class AutoscalerOptions(Struct, frozen=True, kw_only=True):
@@ -36,9 +32,9 @@ class WorkerOptions(Struct, frozen=True, kw_only=True):
     queues: tuple[str, ...] = ("default",)
     slots: int = 8
     drain: bool = False
-    grace: timedelta = GRACE
-    heartbeat: float = INTERVAL_S
-    poll: float = POLL_S
+    grace: timedelta = timedelta(seconds=30)
+    heartbeat: float = 10.0
+    poll: float = 1.0
     retention: Retention | None = None
     version: str | None = None
     children: ChildOptions = ChildOptions()

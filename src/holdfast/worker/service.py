@@ -86,8 +86,7 @@ class ServiceThread(Generic[S]):
             result = self.service.tick()
         except Exception as error:
             # An error of our own explains itself; a traceback at every retry would bury it.
-            unexpected = not isinstance(error, HoldfastError)
-            log.warning("a tick of %s failed: %s", name, error, exc_info=unexpected)
+            log.warning("a tick of %s failed: %s", name, error, exc_info=not isinstance(error, HoldfastError))
             self._on_tick(name, "error")
             self._failures += 1
             return TickResult(BACKOFF_S[min(self._failures, len(BACKOFF_S)) - 1])

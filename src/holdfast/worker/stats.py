@@ -43,6 +43,7 @@ class Stats:
     def __init__(self) -> None:
         self.ticks: Counter[tuple[str, str]] = Counter()
         self.completed: Counter[tuple[str, str, str]] = Counter()
+        #: Rows that maintenance has changed, by table.
         self.maintained: Counter[str] = Counter()
         self.enqueued = 0
         self.lost = 0
@@ -68,10 +69,6 @@ class Stats:
                 self.units[kind, outcome.state] += 1
                 if outcome.duration_ms is not None:
                     self.unit_runs.add((kind,), outcome.duration_ms / 1000)
-
-    def count_rows(self, table: str, count: int) -> None:
-        """Count rows that maintenance has changed."""
-        self.maintained[table] += count
 
     @property
     def results(self) -> dict[str, int]:

@@ -30,7 +30,7 @@ from holdfast.worker.commands.kernel import CHILD_VARIABLE
 from holdfast.worker.context import MakeRequest
 from holdfast.worker.executors.pool import ExecutorPool
 from holdfast.worker.executors.processes import module_of
-from holdfast.worker.heartbeat import Heartbeat, RemoteControl, Watchdog, interval_for
+from holdfast.worker.heartbeat import Heartbeat, RemoteControl, Watchdog
 from holdfast.worker.lifecycle import RunLifecycle, Settler, try_write
 from holdfast.worker.maintenance import Maintenance
 from holdfast.worker.options import WorkerOptions, WorkerSetup
@@ -91,8 +91,7 @@ class Worker:
             if kind.executor is ExecutorName.PROCESS:
                 module_of(kind)  # raises if no child could import it
         setup = WorkerSetup(store, self.id, dict(kinds), options)
-        self._store = store
-        self._options = options
+        self._store, self._options = store, options
         self._stopping = threading.Event()
         self._remote_control = RemoteControl(self.stop)
         self._started = threading.Lock()
@@ -112,7 +111,8 @@ class Worker:
     def _make_services(self, setup: WorkerSetup, providers: ScopeProviders) -> Services:
         store, options, counts, lifecycle = setup.store, setup.options, self.counts, self._lifecycle
         remote = self._remote_control
-        interval = interval_for(options.heartbeat, setup.kinds.values())
+        # Even the shortest lease survives several failed heartbeats.
+        interval = min([options.heartbeat, *(kind.options.lease.total_seconds() / 5 for kind in setup.kinds.values())])
         watchdog = Watchdog(self._active_runs)
         heartbeat = Heartbeat(
             store, self.id, self._active_runs, interval=interval, lost=lifecycle.lost, on_request=remote.apply
@@ -120,7 +120,7 @@ class Worker:
         claimer = Claimer(
             setup, self._pool, poll_interval=self._poll_interval, paused=lambda: watchdog.fenced or remote.quiet
         )
-        maintenance = Maintenance(store, heartbeat=interval, retention=options.retention, count_rows=counts.count_rows)
+        maintenance = Maintenance(store, heartbeat=interval, retention=options.retention, maintained=counts.maintained)
         planner = Planner(store, providers, counts=counts) if options.plans else None
         helpers = (maintenance, planner, self._autoscaler)
         return Services(

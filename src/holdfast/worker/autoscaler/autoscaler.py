@@ -209,12 +209,9 @@ class Autoscaler:
     def _step(self, queue: ScaledQueue) -> None:
         now = clock.now()
         full = self._running(queue) >= queue.slots.count
-        bearing = HostCondition(
-            self._host.load,
-            swapping=self._host.swapping,
-            failures=sum(at > now - FAILURE_WINDOW_S for at in list(self._failures)),
-            requested=full and not queue.paused and self._host.strain is Strain.EASY and self._next_fits(queue),
-        )
+        requested = full and not queue.paused and self._host.strain is Strain.EASY and self._next_fits(queue)
+        failures = sum(at > now - FAILURE_WINDOW_S for at in list(self._failures))
+        bearing = HostCondition(self._host.load, swapping=self._host.swapping, failures=failures, requested=requested)
         before = queue.slots
         queue.slots, why = step(before, bearing, queue.bounds, now)
         if why is not None:
@@ -224,11 +221,8 @@ class Autoscaler:
 
     def _next_fits(self, queue: ScaledQueue) -> bool:
         line = self._store.autoscaler.queue_line(queue.queue, self._kind.name, limit=queue.window)
-        running = self._all_running()
-        return (
-            choose(self._candidates(line, poison_suspects=0), running, self._host.room(running), waited={}).chosen
-            is not None
-        )
+        candidates, running = self._candidates(line, poison_suspects=0), self._all_running()
+        return choose(candidates, running, self._host.room(running), waited={}).chosen is not None
 
     def _write(self) -> None:
         self._history.flush()

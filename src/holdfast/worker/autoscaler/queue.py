@@ -9,10 +9,10 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.domain.commands.command import COMMAND, Command, load_command
-from holdfast.domain.fleet import admission, autoscaler_state
+from holdfast.domain.fleet import admission
 from holdfast.domain.fleet.admission import Candidate, MemoryRoom, Profile, Refusal, RunningCommand
 from holdfast.domain.fleet.autoscaler import Bounds, RunningLoad, Slots
-from holdfast.domain.fleet.autoscaler_state import AutoscalerAction, AutoscalerDecision, BlockedJob
+from holdfast.domain.fleet.autoscaler_state import AutoscalerAction, AutoscalerDecision, BlockedJob, QueueStatus
 from holdfast.domain.jobs.job import JobId, State
 from holdfast.domain.jobs.selector import Selector
 from holdfast.errors import HoldfastError, StoreUnavailable
@@ -93,12 +93,10 @@ class ScaledQueue:
                 self._decisions.append(AutoscalerDecision(self.queue, action, blocked.text, blocked.job_id))
         self._reported = {blocked.job_id for blocked in refused}
 
-    def status(self, running: int) -> autoscaler_state.QueueStatus:
-        full = running >= self.slots.count
-        refused = [blocked for blocked in self._blocked if blocked.reason is Refusal.NEVER or not full]
-        return autoscaler_state.QueueStatus(
-            self.queue, self.bounds.least, self.bounds.most, self.slots.count, running, refused[:MAX_REFUSALS]
-        )
+    def status(self, running: int) -> QueueStatus:
+        bounds, slots = self.bounds, self.slots.count
+        refused = [blocked for blocked in self._blocked if blocked.reason is Refusal.NEVER or running < slots]
+        return QueueStatus(self.queue, bounds.least, bounds.most, slots, running, refused[:MAX_REFUSALS])
 
 
 def memory_cap(ready: ReadyCommand) -> int | None:

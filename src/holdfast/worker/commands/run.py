@@ -57,9 +57,8 @@ def run_command(
     with tempfile.TemporaryFile() as output:
         supervisor = _supervisor()
         folder, variables = None if cwd is None else str(cwd), {**os.environ, **(env or {})}
-        name = supervisor.start_process(
-            StartProcess([str(word) for word in argv], command=True, cwd=folder, env=variables), output.fileno()
-        )
+        message = StartProcess([str(word) for word in argv], command=True, cwd=folder, env=variables)
+        name = supervisor.start_process(message, output.fileno())
         status = _await_exit(supervisor, name, is_late)
         output.seek(max(0, output.seek(0, 2) - OUTPUT_BYTES))
         return Completed(status, output.read().decode(errors="replace"))

@@ -19,18 +19,9 @@ from typing import Any
 
 from holdfast.worker import clock
 from holdfast.worker.commands import kernel
-from holdfast.worker.commands.caps import Cap, CapMethod, best_cap_method
-from holdfast.worker.executors.channel import (
-    CANNOT_START,
-    Channel,
-    FreezeProcess,
-    KillProcess,
-    MemoryMeasured,
-    ProcessExited,
-    ProcessLimits,
-    StartProcess,
-    ToSupervisor,
-)
+from holdfast.worker.commands.caps import WATCH, Cap, CapMethod, best_cap_method
+from holdfast.worker.executors import channel
+from holdfast.worker.executors.channel import Channel, ProcessExited, StartProcess, ToSupervisor
 
 CHECK_INTERVAL_S = 0.1
 #: Checks for orphans at the end of the supervisor: some cannot be killed at once.
@@ -51,7 +42,7 @@ class _Child:
         self.measured = start.measured
         self.frozen = False
         self.cap = cap
-        self.limits: ProcessLimits | None = None
+        self.limits: channel.ProcessLimits | None = None
         #: A memory cap in bytes that only this supervisor enforces.
         self.watched = start.memory if cap is None and start.command else None
         self.peak = 0
@@ -78,11 +69,10 @@ class _Child:
         if self.descriptor is not None:
             os.close(self.descriptor)
             self.descriptor = None
-        if self.cap is None:
-            enforcer = None if self.watched is None else "watch"
-            return ProcessExited(name, status, self.oom, cpu=cpu, peak=self.peak or None, enforcer=enforcer)
-        oom, peak, enforcer = self.oom or self.cap.oom(), self.cap.peak(), self.cap.enforcer
-        self.cap.delete()
+        oom, peak, enforcer = self.oom, self.peak or None, None if self.watched is None else WATCH
+        if self.cap is not None:
+            oom, peak, enforcer = oom or self.cap.oom(), self.cap.peak(), self.cap.enforcer
+            self.cap.delete()
         return ProcessExited(name, status, oom, cpu=cpu, peak=peak, enforcer=enforcer)
 
 
@@ -142,11 +132,11 @@ class Supervisor:
         if child is None:
             return
         match message:
-            case ProcessLimits():
+            case channel.ProcessLimits():
                 child.limits = message
-            case KillProcess():
+            case channel.KillProcess():
                 self._kill(child, signal.SIGTERM if message.gently else signal.SIGKILL)
-            case FreezeProcess():
+            case channel.FreezeProcess():
                 self._freeze(child, frozen=message.frozen)
 
     def _begin(self, message: StartProcess) -> None:
@@ -155,7 +145,7 @@ class Supervisor:
         except (OSError, ValueError) as error:
             if not message.command:
                 raise
-            self._channel.send(ProcessExited(message.child, CANNOT_START, False, str(error)))
+            self._channel.send(ProcessExited(message.child, channel.CANNOT_START, False, str(error)))
             return
         self._children[message.child] = child
         if child.descriptor is not None:
@@ -206,7 +196,7 @@ class Supervisor:
         for name, child in measured.items():
             child.peak = max(child.peak, sizes[name])
         with suppress(OSError):
-            self._channel.send(MemoryMeasured(sizes))
+            self._channel.send(channel.MemoryMeasured(sizes))
 
     def _enforce(self) -> None:
         now = clock.now()

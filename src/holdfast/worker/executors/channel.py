@@ -66,8 +66,7 @@ CANNOT_START = 127
 class StartProcess(Struct, frozen=True, tag=True):
     """Start a child. A descriptor follows on the second socket: its connection, or the output of a *command*.
 
-    A command gets exactly the environment *env*. Caps put it into a control group. The memory of a *measured*
-    command is reported from time to time.
+    A command gets exactly the environment *env*; caps put it into a control group. *measured*: report its memory.
     """
 
     argv: list[str]
@@ -111,8 +110,7 @@ class MemoryMeasured(Struct, frozen=True, tag=True):
 class ProcessExited(Struct, frozen=True, tag=True):
     """A child and its descendants have ended. A signal makes *status* negative.
 
-    *cpu* is processor time in seconds, *peak* the largest resident memory in bytes, *enforcer* the method of its caps;
-    each is None where it is unknown.
+    *cpu*: processor seconds. *peak*: largest resident memory in bytes. *enforcer*: method of its caps. None: unknown.
     """
 
     child: str

@@ -65,10 +65,8 @@ class ChildProcess:
                 os._exit(0)  # a fork that the handler has left must not answer
             if isinstance(outcome, Failed):
                 outcome = msgspec.structs.replace(outcome, error=clean_text(outcome.error))
-            lease, fields = begin.lease, msgspec.to_builtins(outcome)
-            self._channel.send(
-                children.RunFinished(lease.token, lease.job_id, type(outcome).__name__, fields, resident("self"))
-            )
+            lease, name, fields = begin.lease, type(outcome).__name__, msgspec.to_builtins(outcome)
+            self._channel.send(children.RunFinished(lease.token, lease.job_id, name, fields, resident("self")))
 
     def _outcome(self, begin: children.BeginRun) -> Outcome:
         try:

@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from holdfast.domain.jobs.job import JobId
 from holdfast.domain.jobs.kind_options import ExecutorName
 from holdfast.domain.jobs.verdict import Released
 from holdfast.store.jobs.settlement import Settlement
 from holdfast.worker import clock
 from holdfast.worker.active_runs import Run
-from holdfast.worker.executors.threads import LoopExecutor, RunQueue, thread_executor
+from holdfast.worker.executors.threads import LoopExecutor, SlotExecutor, thread_executor
 from holdfast.worker.lifecycle import RunLifecycle
 from holdfast.worker.options import WorkerSetup
 from holdfast.worker.stats import SHORT_RUN_S
 
-
-class Executor(Protocol):
-    """Runs begin in the order of ``submit``, as slots become free. Runs under way continue after ``close``."""
-
-    waiting: RunQueue
-
-    def submit(self, runs: list[Run]) -> None: ...
-
-    @property
-    def running(self) -> int: ...
-
-    def close(self) -> None: ...
+#: Runs begin in the order of ``submit``, as slots become free. Runs under way continue after ``close``.
+Executor = SlotExecutor | LoopExecutor
 
 
 class ExecutorPool:
@@ -100,10 +88,10 @@ class ExecutorPool:
 
     def wait_killed(self, deadline: float) -> bool:
         """Wait until no child process and no command runs; false when the clock passes *deadline* first."""
-        killable = [self._executors.get(name) for name in (ExecutorName.PROCESS, ExecutorName.COMMAND)]
-        return self.lifecycle.finish_signal.wait_for(
-            lambda: not any(executor.running for executor in killable if executor is not None), deadline=deadline
-        )
+        names = (ExecutorName.PROCESS, ExecutorName.COMMAND)
+        killable = [self._executors[name] for name in names if name in self._executors]
+        signal = self.lifecycle.finish_signal
+        return signal.wait_for(lambda: not any(executor.running for executor in killable), deadline=deadline)
 
     def close(self) -> None:
         for executor in self._all:

@@ -9,7 +9,7 @@ from contextlib import suppress
 import msgspec
 
 from holdfast.domain.jobs.handler_exceptions import Cancelled
-from holdfast.domain.jobs.job import EndReason, Lease
+from holdfast.domain.jobs.job import EndReason
 from holdfast.domain.jobs.kind import Kind
 from holdfast.domain.jobs.kind_options import ExecutorName
 from holdfast.domain.jobs.verdict import Done, Failed, Lost, Outcome, Released, Stopped
@@ -115,9 +115,10 @@ class ProcessSlot(Handle):
         return self._channel
 
     def _listen(self, run: Run, channel: Channel[children.FromChild]) -> Outcome:
-        send = self._reporter(run)
+        send, lease = self._reporter(run), (run.lease.job_id, run.lease.token)
         while (message := channel.receive()) is not None:
-            own = not isinstance(message, children.ChildReady) and _is_of(message, run.lease)
+            # A thread or fork that an earlier run has left may still send.
+            own = not isinstance(message, children.ChildReady) and (message.job_id, message.token) == lease
             if isinstance(message, children.RunFinished) and own:
                 self._jobs += 1
                 if self._jobs >= self._options.jobs or message.resident >= self._options.memory:
@@ -133,11 +134,6 @@ class ProcessSlot(Handle):
 
     def _limit(self, run: Run) -> None:
         self._supervisor.limit(self._child, until=run.lease_expires_at, memory=run.kind.options.memory)
-
-
-def _is_of(message: children.HandlerMessage | children.RunFinished, lease: Lease) -> bool:
-    """Whether a message comes from this run, and not from a thread or fork that an earlier run has left."""
-    return (message.job_id, message.token) == (lease.job_id, lease.token)
 
 
 def _reply(send: SendMessage, message: children.HandlerMessage, *, own: bool) -> children.MessageReply:
@@ -179,10 +175,8 @@ def module_of(kind: Kind) -> str:
     """The module that registers a kind when it is imported; fails if no child can import it."""
     module = kind.function.__module__
     if "<locals>" in kind.function.__qualname__:
-        raise InvalidKind(
-            f"kind {kind.name!r}: a handler for processes has to be defined at the top of its module",
-            hint="Children import the module and look for the kind there.",
-        )
+        error = f"kind {kind.name!r}: a handler for processes has to be defined at the top of its module"
+        raise InvalidKind(error, hint="Children import the module and look for the kind there.")
     if module == "__main__" and _main_path() is None:
         error = f"kind {kind.name!r}: children cannot load a program that is typed in"
         raise InvalidKind(error, hint="Run it from a file.")

@@ -77,7 +77,10 @@ class SlotExecutor:
         self.waiting.put(runs)
         with self._submitted:
             while len(self._finished) < self._slots and len(self.waiting) > len(self._finished) - self.running:
-                self._add_thread()
+                slot = len(self._finished)
+                self._finished.append(0)
+                name = f"holdfast-{self._name}-{slot}"
+                threading.Thread(target=self._work, args=(slot,), name=name, daemon=True).start()
             self._submitted.notify(len(runs))
 
     @property
@@ -89,12 +92,6 @@ class SlotExecutor:
         with self._submitted:
             self._closed = True
             self._submitted.notify_all()
-
-    def _add_thread(self) -> None:
-        slot = len(self._finished)
-        self._finished.append(0)
-        name = f"holdfast-{self._name}-{slot}"
-        threading.Thread(target=self._work, args=(slot,), name=name, daemon=True).start()
 
     def _work(self, slot: int) -> None:
         perform, close = self._make_slot()
