@@ -36,7 +36,6 @@ NEEDED = (
     ),
     *(
         "holdfast.worker.commands.executor",
-        "holdfast.worker.executors.coroutines",
         "holdfast.worker.executors.processes",
     ),
 )

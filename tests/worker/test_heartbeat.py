@@ -1,4 +1,4 @@
-"""Notifications bring the heartbeat forward, so requests of people take effect soon."""
+"""The heartbeat renews leases and brings requests; the watchdog fences a worker by its own clock."""
 
 from __future__ import annotations
 
@@ -6,43 +6,159 @@ from datetime import timedelta
 
 import pytest
 
+import holdfast
+from holdfast.domain.jobs.job import State, WorkerRequest
 from holdfast.domain.jobs.kind import Kind
 from holdfast.domain.jobs.kind_options import KindOptions
-from holdfast.worker import heartbeat
-from holdfast.worker.active_runs import ActiveRuns, Run, StopReason
-from holdfast.worker.heartbeat import MIN_INTERVAL_S, Heartbeat
+from holdfast.worker import clock
+from holdfast.worker.active_runs import ActiveRuns, Handle, Run, StopReason
+from holdfast.worker.heartbeat import MIN_INTERVAL_S, Heartbeat, RemoteControl, Watchdog
 from tests.support.jobs import WORKER, only, put, take_one
+
+PATIENCE = 60
 
 
 def _mail() -> None:
     """A handler that is never called."""
 
 
+class KillCounter(Handle):
+    """Counts the kills of a run."""
+
+    def __init__(self):
+        self.kills = 0
+
+    def kill(self):
+        self.kills += 1
+
+
 @pytest.fixture
-def timestamp(monkeypatch):
+def run(store):
+    """A run whose lease was claimed at 1000 s."""
+    put(store)
+    kind = Kind("mail", _mail, KindOptions())
+    return Run(take_one(store), kind, renewed_at=1000.0, lease_duration=kind.options.lease)
+
+
+@pytest.fixture
+def active_runs(run):
+    runs = ActiveRuns()
+    runs.add([run])
+    return runs
+
+
+@pytest.fixture
+def handle(run):
+    handle = KillCounter()
+    run.attach(handle)
+    return handle
+
+
+@pytest.fixture
+def fake_clock(monkeypatch):
     class Clock:
         at = 1000.0
 
         def now(self):
             return self.at
 
-    made = Clock()
-    monkeypatch.setattr(heartbeat, "clock", made)
-    return made
+    fake = Clock()
+    monkeypatch.setattr("holdfast.worker.heartbeat.clock", fake)
+    monkeypatch.setattr("holdfast.worker.active_runs.clock", fake)
+    return fake
 
 
-def test_a_notification_brings_requests_early(store, timestamp):
+def test_a_notification_brings_requests_early(store, fake_clock):
     """Soon, but at most once per minimum interval, however many notifications arrive."""
     job_id, active_runs = put(store), ActiveRuns()
     beat = Heartbeat(store, WORKER, active_runs, interval=600, lost=lambda run: None)
     beat.on_notify()
     assert not beat.wake.is_set()
     run = Run(
-        take_one(store), Kind("mail", _mail, KindOptions()), renewed_at=timestamp.at, lease_duration=timedelta(hours=1)
+        take_one(store), Kind("mail", _mail, KindOptions()), renewed_at=fake_clock.at, lease_duration=timedelta(hours=1)
     )
     active_runs.add([run])
     store.control.cancel(only(job_id), actor="ada")
     beat.on_notify()
     assert (beat.wake.is_set(), beat.tick().next_in, run.stop_reason) == (True, MIN_INTERVAL_S, None)
-    timestamp.at += MIN_INTERVAL_S
+    fake_clock.at += MIN_INTERVAL_S
     assert (beat.tick().next_in, run.stop_reason) == (600, StopReason.CANCELLED)
+
+
+def until(condition, effect):
+    """Wait for an effect of the worker's own threads."""
+    assert clock.wait_until(condition, every=0.05, deadline=clock.now() + PATIENCE), effect
+
+
+def test_a_request_is_applied_once():
+    """A repeated request changes nothing; without a request the worker resumes."""
+    stops = []
+    control = RemoteControl(lambda: stops.append(1))
+    for request, quiet in ((None, False), (WorkerRequest.QUIET, True), (WorkerRequest.QUIET, True), (None, False)):
+        control.apply(request)
+        assert control.quiet is quiet
+    control.apply(WorkerRequest.STOP)
+    control.apply(WorkerRequest.STOP)
+    assert stops == [1]
+
+
+def test_a_worker_applies_requests_at_its_heartbeat(real_database):
+    """A quiet worker claims nothing and is not ready; then it resumes; then it stops."""
+    with holdfast.Holdfast(real_database.url) as app:
+
+        @app.job(lease="1s")
+        def mail() -> None:
+            """Nothing to do."""
+
+        worker = app.worker(slots=3, poll=0.05)
+        with worker:
+            until(app.store.workers.list, "it announces itself")
+            (announced,) = app.store.workers.list()
+            assert announced.slots == 3
+            app.store.workers.request(worker.id, WorkerRequest.QUIET)
+            until(lambda: not worker.ready, "it becomes quiet")
+            job = mail.enqueue()
+            app.store.workers.request(worker.id, None)
+            until(lambda: app.views.get(job.id).state is State.DONE, "it goes on")
+            app.store.workers.request(worker.id, WorkerRequest.STOP)
+            worker.join(PATIENCE)
+            assert not worker.ready
+            assert app.store.workers.list() == []
+
+
+def test_a_worker_fences_itself_before_others_may_take_over(run, active_runs, handle, fake_clock):
+    """It asks handlers to stop at 60 % of the lease, and kills them at 85 %, by its own clock."""
+    keeper = Watchdog(active_runs, kill_after=1000)
+    for share, reason, kills in (
+        (0.59, None, 0),
+        (0.61, StopReason.LEASE_LOST, 0),
+        (0.86, StopReason.LEASE_LOST, 1),
+        (0.87, StopReason.LEASE_LOST, 1),
+    ):
+        fake_clock.at = 1000.0 + share * 60
+        keeper.tick()
+        assert (run.stop_reason, handle.kills) == (reason, kills), share
+    assert keeper.fenced
+
+
+def test_a_renewal_lifts_the_fence(run, active_runs, fake_clock):
+    """Unless the handler was asked to stop before."""
+    keeper = Watchdog(active_runs)
+    fake_clock.at = 1030.0
+    run.renewed(1029.0)
+    fake_clock.at = 1060.0
+    keeper.tick()
+    assert run.stop_reason is None
+    assert not keeper.fenced
+
+
+def test_a_handler_that_does_not_stop_is_killed(run, active_runs, handle, fake_clock):
+    """Where that is possible, some seconds after the request."""
+    keeper = Watchdog(active_runs, kill_after=5)
+    run.stop(StopReason.CANCELLED)
+    fake_clock.at = 1004.0
+    keeper.tick()
+    assert handle.kills == 0
+    fake_clock.at = 1006.0
+    keeper.tick()
+    assert handle.kills == 1

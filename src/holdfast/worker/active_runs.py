@@ -10,6 +10,7 @@ from enum import StrEnum
 
 from holdfast.domain.jobs.job import ControlRequest, JobId, Lease
 from holdfast.domain.jobs.kind import Kind
+from holdfast.store.jobs.leases import Renewal
 from holdfast.worker import clock
 
 #: All runs share one lock, since stops and attachments are rare.
@@ -122,9 +123,15 @@ class Run:
     def renewed(self, sent_at: float) -> None:
         """Note that a call sent at *sent_at* has renewed the lease."""
         self.renewed_at = sent_at
-        handle = self._handle
-        if handle is not None:
+        if (handle := self._handle) is not None:
             handle.renewed()
+
+    def apply(self, answer: Renewal, *, sent_at: float) -> None:
+        """Apply the store's answer to a renewal: its success, and the request of a person."""
+        if answer.renewed:
+            self.renewed(sent_at)
+        if answer.requested is not None:
+            self.stop(STOP_FOR[answer.requested])
 
     @property
     def lease_expires_at(self) -> float:
@@ -157,17 +164,14 @@ class Run:
 
 
 class FinishSignal:
-    """Wakes threads that wait for runs to finish or to be settled.
-
-    Finishing threads take its lock only while *watched* is set.
-    """
+    """Wakes threads that wait for finished or settled runs; *watched* is the number of these threads."""
 
     def __init__(self) -> None:
         self.watched = 0
         self._condition = threading.Condition()
 
     def notify(self) -> None:
-        if self.watched:
+        if self.watched:  # otherwise finishing threads do not take the lock
             with self._condition:
                 self._condition.notify_all()
 

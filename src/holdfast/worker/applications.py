@@ -13,13 +13,9 @@ from holdfast.domain.jobs.new_job import NewJob
 class Application(Protocol):
     """The part of an application that a child process uses."""
 
-    def find_kind(self, name: str) -> Kind | None:
-        """A kind by its name, including kinds that run units."""
-        ...
+    def find_kind(self, name: str) -> Kind | None: ...
 
-    def request(self, kind: str, payload: Mapping[str, Any], options: dict[str, Any]) -> NewJob:
-        """The job that an enqueue with these options creates."""
-        ...
+    def request(self, kind: str, payload: Mapping[str, Any], options: dict[str, Any]) -> NewJob: ...
 
 
 #: Weak references: an unused application can be collected.

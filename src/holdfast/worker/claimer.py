@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 
 from holdfast.domain.commands.command import COMMAND
 from holdfast.domain.jobs.job import JobId, OnLost
-from holdfast.domain.jobs.kind import Kind
 from holdfast.errors import StoreUnavailable
 from holdfast.worker import clock
 from holdfast.worker.active_runs import Run
-from holdfast.worker.autoscaler.autoscaler import Autoscaler
 from holdfast.worker.executors.pool import ExecutorPool
 from holdfast.worker.options import WorkerSetup
 from holdfast.worker.service import TickResult
-from holdfast.worker.stats import RunTimes
-from holdfast.worker.tracing import span_starter
+from holdfast.worker.tracing import start_span
 
 #: Jobs that were claimed ahead and have waited this long are released: other workers may be idle.
 STALE_AFTER_S = 0.5
@@ -34,27 +31,17 @@ class Claimer:
     name = "claimer"
 
     def __init__(
-        self,
-        setup: WorkerSetup,
-        pool: ExecutorPool,
-        *,
-        run_times: RunTimes,
-        poll_interval: Callable[[], float],
-        paused: Callable[[], bool],
-        autoscaler: Autoscaler | None,
+        self, setup: WorkerSetup, pool: ExecutorPool, *, poll_interval: Callable[[], float], paused: Callable[[], bool]
     ) -> None:
         self.wake = threading.Event()
-        self._store = setup.store
-        self._worker = setup.worker
-        self._kinds = setup.kinds
+        self._store, self._worker, self._kinds = setup.store, setup.worker, setup.kinds
         self._pool = pool
-        self._run_times = run_times
+        self._run_times = pool.lifecycle.run_times
         self._queues = list(setup.options.queues)
         self._slots = setup.options.slots
         self._poll_interval = poll_interval
         self._paused = paused
-        self._autoscaler = autoscaler
-        self._start_span = span_starter(setup.store)
+        self._autoscaler = pool.lifecycle.autoscaler
         #: The last plain job that was claimed with a durable start, and the time of the last such claim.
         self._durable: JobId | None = None
         self._durable_at = clock.now()
@@ -66,11 +53,15 @@ class Claimer:
         self._plain = [name for name, kind in setup.kinds.items() if kind.options.on_lost is OnLost.RETRY]
 
     def tick(self) -> TickResult:
-        self._release_stale()
+        # Jobs that wait behind an unexpectedly long run go to other workers.
+        if self._pool.waiting and self._pool.release(claimed_before=clock.now() - STALE_AFTER_S):
+            self._no_ahead_until = clock.now() + 2 * STALE_AFTER_S
         if self._paused():
             return TickResult(0.5)
         if self._in_doubt:
-            self._reconcile()
+            # Only this service claims, so no claim is under way: unknown leases are those of a lost answer.
+            self._store.leases.release_unknown(self._worker, queues=self._queues, known=self._pool.job_ids)
+            self._in_doubt = False
         try:
             claimed = self._claim_turn() + self._admit()
         except StoreUnavailable:
@@ -103,14 +94,10 @@ class Claimer:
         return self._claim_plain() if self._plain_turn and self._plain else self._claim_durable()
 
     def _claim_plain(self) -> int:
-        """Claim jobs of all plain kinds for slots that are free soon, then short ones ahead.
-
-        The heartbeat records their start once they have run for a while.
-        """
+        """Claim plain jobs for slots that are free soon, then short ones ahead; the heartbeat records their start."""
         short = [name for name in self._plain if self._run_times.is_short(name)]
         ahead = self._run_times.ahead(short, self._slots) if short and clock.now() >= self._no_ahead_until else 0
-        target = max(ahead, self._slots)
-        if self._pool.waiting * 2 > target:
+        if self._pool.waiting * 2 > max(ahead, self._slots):
             return 0
         claimed = 0
         if len(short) < len(self._plain):
@@ -136,17 +123,14 @@ class Claimer:
 
     def _claim(self, kinds: list[str], limit: int, *, durable: bool) -> int:
         claimed = 0
-        if limit <= 0 or not kinds:
-            return claimed
-        for queues, duration, group in self._groups(kinds):
+        for queues, duration, group in self._groups(kinds) if limit > 0 else ():
             sent_at = clock.now()
             leases = self._store.leases.claim(
                 self._worker, queues=queues, kinds=group, limit=limit - claimed, lease_duration=duration, mark=durable
             )
-            self._begin(
-                [Run(lease, self._kinds[lease.kind], renewed_at=sent_at, lease_duration=duration) for lease in leases]
-            )
-            if durable and leases and self._kinds[leases[0].kind].options.on_lost is OnLost.RETRY:
+            known = self._kinds
+            self._begin([Run(each, known[each.kind], renewed_at=sent_at, lease_duration=duration) for each in leases])
+            if durable and leases and known[leases[0].kind].options.on_lost is OnLost.RETRY:
                 self._durable = leases[0].job_id
             claimed += len(leases)
             if claimed >= limit:
@@ -156,20 +140,21 @@ class Claimer:
     def _groups(self, kinds: list[str]) -> Iterator[tuple[list[str], timedelta, list[str]]]:
         """Queues, lease duration and kinds of each claim. The autoscaler claims commands of autoscaled queues."""
         autoscaled = () if self._autoscaler is None else self._autoscaler.queues
-        for lease_duration, group in _by_lease(self._kinds, kinds).items():
+        groups: dict[timedelta, list[str]] = {}
+        for name in kinds:
+            groups.setdefault(self._kinds[name].options.lease, []).append(name)
+        for lease_duration, group in groups.items():
             if not autoscaled or COMMAND not in group:
                 yield self._queues, lease_duration, group
                 continue
-            others = [kind for kind in group if kind != COMMAND]
-            plain_queues = [queue for queue in self._queues if queue not in autoscaled]
-            if plain_queues:
+            if plain_queues := [queue for queue in self._queues if queue not in autoscaled]:
                 yield plain_queues, lease_duration, group
-            if others:
+            if others := [kind for kind in group if kind != COMMAND]:
                 yield [queue for queue in self._queues if queue in autoscaled], lease_duration, others
 
     def _begin(self, runs: list[Run]) -> None:
         for run in runs:
-            self._start_span(run)
+            start_span(self._store, run)
         self._pool.begin(runs)
 
     def _admit(self) -> int:
@@ -179,20 +164,3 @@ class Claimer:
         run = self._autoscaler.admit(poison_suspects=self._pool.poison_suspects)
         self._begin([] if run is None else [run])
         return 0 if run is None else 1
-
-    def _reconcile(self) -> None:
-        """Release leases of claims whose answer was lost. Only this service claims, so no claim is under way."""
-        self._store.leases.release_unknown(self._worker, queues=self._queues, known=self._pool.job_ids)
-        self._in_doubt = False
-
-    def _release_stale(self) -> None:
-        """Release jobs that wait behind an unexpectedly long run, so that another worker can claim them."""
-        if self._pool.waiting and self._pool.release(claimed_before=clock.now() - STALE_AFTER_S):
-            self._no_ahead_until = clock.now() + 2 * STALE_AFTER_S
-
-
-def _by_lease(kinds: Mapping[str, Kind], names: list[str]) -> dict[timedelta, list[str]]:
-    groups: dict[timedelta, list[str]] = {}
-    for name in names:
-        groups.setdefault(kinds[name].options.lease, []).append(name)
-    return groups

@@ -1,4 +1,4 @@
-"""The context that a handler receives, in the worker or in a child process."""
+"""The context that a handler receives, and its messages to the process that has the lease."""
 
 from __future__ import annotations
 
@@ -6,24 +6,105 @@ import asyncio
 import logging
 import threading
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec import Struct
 
 from holdfast.domain.jobs.context import Asleep, Context
 from holdfast.domain.jobs.job import WorkerId
 from holdfast.domain.jobs.json_values import to_json
 from holdfast.domain.jobs.new_job import Enqueued, NewJob
 from holdfast.domain.names import checked_name, clean_text
-from holdfast.domain.quantities import Duration, as_duration, checked_count
-from holdfast.errors import InvalidInput
-from holdfast.store.jobs.leases import MAX_MESSAGE, StoredStep
+from holdfast.domain.sizes import checked_count
+from holdfast.errors import InvalidInput, LeaseLost
+from holdfast.store import Store
+from holdfast.store.jobs.leases import MAX_MESSAGE
+from holdfast.store.jobs.steps import StoredStep
 from holdfast.worker import clock
-from holdfast.worker.active_runs import Handle, Run
-from holdfast.worker.messages import EnqueueJob, KeepStep, Message, RecallSteps, RenewLease, ReportProgress
+from holdfast.worker.active_runs import Handle, Run, StopReason
 from holdfast.worker.stats import Stats
+
+
+class ReportProgress(Struct, frozen=True, tag=True, kw_only=True):
+    done: int | None = None
+    total: int | None = None
+    message: str | None = None
+    checkpoint: str | None = None
+
+
+class EnqueueJob(Struct, frozen=True, tag=True):
+    request: NewJob
+
+
+class RenewLease(Struct, frozen=True, tag=True):
+    """Renew the lease now."""
+
+
+class RecallSteps(Struct, frozen=True, tag=True):
+    """Read the finished steps."""
+
+
+class KeepStep(Struct, frozen=True, tag=True, kw_only=True):
+    """Store the result of a step, or the start of a sleep."""
+
+    name: str
+    result: str | None = None
+    delay: timedelta | None = None
+
+
+Message = ReportProgress | EnqueueJob | RenewLease | RecallSteps | KeepStep
+
+#: The type of the answer to each message.
+ANSWERS: dict[type[Message], Any] = {
+    ReportProgress: None,
+    EnqueueJob: Enqueued,
+    RenewLease: None,
+    RecallSteps: dict[str, StoredStep],
+    KeepStep: StoredStep,
+}
+
+
+class Reporter:
+    """Answers the messages of one run; the store checks its token."""
+
+    def __init__(self, run: Run, store: Store, *, enqueued: Callable[[], None] = lambda: None) -> None:
+        self._run = run
+        self._store = store
+        self._enqueued = enqueued
+
+    def answer(self, message: Message) -> Any:
+        """Carry out *message*. A lost lease stops the run, even if the handler catches the error."""
+        lease = self._run.lease
+        try:
+            match message:
+                case ReportProgress():
+                    return self._store.leases.report(lease, **msgspec.structs.asdict(message))
+                case EnqueueJob():
+                    self._enqueued()
+                    return self._store.jobs.enqueue(message.request, holder=lease)
+                case RenewLease():
+                    return self._renew()
+                case RecallSteps():
+                    return self._store.steps.kept(lease)
+                case KeepStep():
+                    return self._store.steps.keep(lease, message.name, message.result, delay=message.delay)
+        except LeaseLost:
+            self._run.stop(StopReason.LEASE_LOST)
+            raise
+
+    def _renew(self) -> None:
+        sent_at = clock.now()
+        run = self._run
+        duration = timedelta(seconds=run.lease_duration)
+        answers = self._store.leases.renew([run.lease], lease_duration=duration, begun=[run.lease.job_id])
+        if not answers:
+            raise LeaseLost.of(run.lease.job_id, run.lease.token)
+        run.apply(answers[0], sent_at=sent_at)
+
 
 T = TypeVar("T")
 
@@ -33,14 +114,12 @@ SendMessage = Callable[[Message], Any]
 MakeRequest = Callable[[str, Mapping[str, Any], dict[str, Any]], NewJob]
 
 
+@dataclass(slots=True, eq=False)
 class RenewalHandle(Handle):
     """Calls a hook with the send time of each renewal."""
 
-    __slots__ = ("_hook", "_run")
-
-    def __init__(self, run: Run, hook: Callable[[float], object]) -> None:
-        self._run = run
-        self._hook = hook
+    _run: Run
+    _hook: Callable[[float], object]
 
     def renewed(self) -> None:
         self._hook(self._run.renewed_at)
@@ -60,7 +139,6 @@ class RunContext(Context):
         counts: Stats | None = None,
     ) -> None:
         self.lease = lease = run.lease
-        #: The counts of the worker.
         self.counts = counts or Stats()
         #: Set when the worker stops: a handler that can continue later should return.
         self.leaving = leaving or threading.Event()

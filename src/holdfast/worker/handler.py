@@ -26,6 +26,15 @@ from holdfast.worker.active_runs import Run, StopReason
 MAX_LINE = 300
 _PACKAGE = str(Path(__file__).parents[1])
 
+#: The label of each outcome in metrics.
+RESULTS: dict[type[Outcome], str] = {
+    Done: "done",
+    Failed: "failed",
+    Released: "released",
+    Stopped: "cancelled",
+    Lost: "crashed",
+}
+
 MakeContext = Callable[[Run], Context]
 
 
@@ -78,21 +87,6 @@ def first_line(lease: Lease, outcome: Failed | Lost, kind: Kind | None) -> str:
     return mask_text(outcome.error or outcome.reason, values).partition("\n")[0][:MAX_LINE]
 
 
-def result_of(outcome: Outcome) -> str:
-    """The label of an outcome in metrics."""
-    match outcome:
-        case Done():
-            return "done"
-        case Failed():
-            return "failed"
-        case Released():
-            return "released"
-        case Stopped():
-            return "cancelled"
-        case Lost():
-            return "crashed"
-
-
 def done(value: Any) -> Done:
     """Success with a result. A result that cannot be stored is converted, or replaced by the reason."""
     if value is None:
@@ -102,14 +96,10 @@ def done(value: Any) -> Done:
     try:
         return Done(storable_result(to_json(value, label="the result").decode()))
     except Exception:  # noqa: BLE001 - code of the value may raise anything
-        return Done(_converted(value))
-
-
-def _converted(value: Any) -> str | None:
-    try:
-        return storable_result(json.dumps(value, ensure_ascii=False, allow_nan=False))
-    except Exception:  # noqa: BLE001 - as above
-        return discarded_result(f"the result, a {type(value).__name__}, cannot be written as JSON")
+        try:
+            return Done(storable_result(json.dumps(value, ensure_ascii=False, allow_nan=False)))
+        except Exception:  # noqa: BLE001 - as above
+            return Done(discarded_result(f"the result, a {type(value).__name__}, cannot be written as JSON"))
 
 
 def outcome_of(error: BaseException, stop_reason: StopReason | None) -> Outcome:
@@ -138,15 +128,13 @@ def _stopped(stop_reason: StopReason | None) -> Outcome:
             return Stopped()
 
 
-def _user_frames(frames: traceback.StackSummary) -> list[traceback.FrameSummary]:
-    return list(dropwhile(lambda frame: frame.filename.startswith(_PACKAGE), frames))
-
-
 def describe_error(error: BaseException) -> str:
     """The text of an error: its last line first, then the traceback."""
     try:
         last = "".join(traceback.format_exception_only(error)).strip()
-        where = "".join(traceback.format_list(_user_frames(traceback.extract_tb(error.__traceback__))))
+        frames = traceback.extract_tb(error.__traceback__)
+        own = list(dropwhile(lambda frame: frame.filename.startswith(_PACKAGE), frames))
+        where = "".join(traceback.format_list(own))
     except Exception:  # noqa: BLE001 - __str__ of the exception may raise
         return f"{type(error).__name__} (its text cannot be read)"
     return f"{last}\n\n{where}".strip()

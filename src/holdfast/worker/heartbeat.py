@@ -1,23 +1,21 @@
-"""The heartbeat: renews all leases of a worker, and brings back the requests of people."""
+"""The heartbeat renews all leases of a worker; the watchdog stops runs whose lease or timeout runs out."""
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from datetime import timedelta
 
 from holdfast.domain.jobs.job import WorkerId, WorkerRequest
-from holdfast.domain.jobs.kind import Kind
 from holdfast.errors import StoreUnavailable
 from holdfast.store import Store
 from holdfast.worker import clock
-from holdfast.worker.active_runs import STOP_FOR, ActiveRuns, Run, StopReason
+from holdfast.worker.active_runs import ActiveRuns, Run, StopReason
 from holdfast.worker.service import TickResult
 
 log = logging.getLogger("holdfast")
 
-INTERVAL_S = 10.0
 #: The start of a run that has taken this long is recorded: from then on the loss of its worker costs an attempt.
 RECORD_START_AFTER_S = 0.5
 #: Delay before a failed renewal is retried.
@@ -95,20 +93,12 @@ class Heartbeat:
             known = {answer.job_id: answer for answer in answers}
             for run in group:
                 answer = known.get(run.lease.job_id)
-                if answer is None:
-                    self._gone(run)
-                    continue
-                if answer.renewed:
-                    run.renewed(sent_at)
-                if answer.requested is not None:
-                    run.stop(STOP_FOR[answer.requested])
-
-    def _gone(self, run: Run) -> None:
-        """Stop a run whose lease is gone. A finished run was settled just now and lost nothing."""
-        if not run.finished:
-            self._lost(run)
-            run.stop(StopReason.LEASE_LOST)
-            run.kill()
+                if answer is not None:
+                    run.apply(answer, sent_at=sent_at)
+                elif not run.finished:  # a finished run was settled just now and lost nothing
+                    self._lost(run)
+                    run.stop(StopReason.LEASE_LOST)
+                    run.kill()
 
 
 class RemoteControl:
@@ -131,6 +121,40 @@ class RemoteControl:
             self._stop()
 
 
-def interval_for(longest: float, kinds: Iterable[Kind]) -> float:
-    """The heartbeat interval: even the shortest lease survives several failed heartbeats."""
-    return min([longest, *(kind.options.lease.total_seconds() / 5 for kind in kinds)])
+#: Shares of a lease after which, without a renewal, handlers are asked to stop, and killed.
+STOP_SHARE, KILL_SHARE = 0.60, 0.85
+#: Seconds between a stop request and the kill, where the executor can kill.
+KILL_AFTER_S = 5.0
+CHECK_INTERVAL_S, IDLE_INTERVAL_S = 0.1, 60.0
+
+
+class Watchdog:
+    """Fences this worker by its own clock, before another worker may take its jobs over."""
+
+    name = "watchdog"
+
+    def __init__(self, active_runs: ActiveRuns, *, kill_after: float = KILL_AFTER_S) -> None:
+        self.wake = active_runs.added
+        #: A lease has gone without a renewal for too long: the worker must not claim.
+        self.fenced = False
+        self._active_runs = active_runs
+        self._kill_after = kill_after
+
+    def tick(self) -> TickResult:
+        runs = self._active_runs.all()
+        now = clock.now()
+        self.fenced = any(now - run.renewed_at >= STOP_SHARE * run.lease_duration for run in runs)
+        for run in runs:
+            if not run.finished:
+                self._check(run, now)
+        return TickResult(CHECK_INTERVAL_S if runs else IDLE_INTERVAL_S, considered=len(runs))
+
+    def _check(self, run: Run, now: float) -> None:
+        share = (now - run.renewed_at) / run.lease_duration
+        if share >= STOP_SHARE:
+            run.stop(StopReason.LEASE_LOST)
+        if run.timeout is not None and run.begun_at is not None and now - run.begun_at > run.timeout:
+            run.stop(StopReason.RUN_TIMEOUT)
+        requested_at = run.stop_requested_at
+        if share >= KILL_SHARE or (requested_at is not None and now - requested_at > self._kill_after):
+            run.kill()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -17,10 +18,8 @@ from holdfast.worker.service import TickResult
 #: Intervals of the steps. Notifications shorten the wait for a promotion to the second value.
 PROMOTE_INTERVAL_S, MIN_PROMOTE_INTERVAL_S = 3.0, 1.0
 TAKE_OVER_INTERVAL_S = 5.0
-DEPENDENCIES_INTERVAL_S = 30.0
-BATCHES_INTERVAL_S = 30.0
-INBOX_INTERVAL_S = 60.0
-PRUNE_INTERVAL_S = 60.0
+DEPENDENCIES_INTERVAL_S = BATCHES_INTERVAL_S = 30.0
+INBOX_INTERVAL_S = PRUNE_INTERVAL_S = 60.0
 
 
 @dataclass(slots=True)
@@ -33,33 +32,25 @@ class MaintenanceStep:
 
 
 class Maintenance:
-    """Runs on every worker; there is no leader. Each step is safe to run concurrently.
-
-    At first, and after an outage, leases are taken over only after *heartbeat* seconds: live workers renew first.
-    """
+    """Runs on every worker; there is no leader. Each step is safe to run concurrently."""
 
     name = "maintenance"
 
     def __init__(
-        self,
-        store: Store,
-        *,
-        heartbeat: float,
-        retention: Retention | None = None,
-        count_rows: Callable[[str, int], None],
+        self, store: Store, *, heartbeat: float, retention: Retention | None, maintained: Counter[str]
     ) -> None:
         self.wake = threading.Event()
         self._store = store
+        #: At first, and after an outage, leases are taken over only after this time: live workers renew first.
         self._heartbeat = heartbeat
         self._retention = retention
-        self._count_rows = count_rows
+        self._maintained = maintained
         self._cursor: JobId | None = None
         self._promoted_at = 0.0
         now = clock.now()
         self._promotion = MaintenanceStep(self._promote, PROMOTE_INTERVAL_S)
-        self._take_over = MaintenanceStep(
-            self._take_over_expired, min(TAKE_OVER_INTERVAL_S, 2 * heartbeat), now + heartbeat
-        )
+        interval = min(TAKE_OVER_INTERVAL_S, 2 * heartbeat)
+        self._take_over = MaintenanceStep(self._take_over_expired, interval, now + heartbeat)
         self._steps = [
             self._promotion,
             self._take_over,
@@ -99,8 +90,8 @@ class Maintenance:
     def _promote(self) -> tuple[int, bool]:
         self._promoted_at = clock.now()
         wait = self._store.leases.next_due()
-        if wait is None or wait.total_seconds() > 0:
-            next_in = PROMOTE_INTERVAL_S if wait is None else min(wait.total_seconds(), PROMOTE_INTERVAL_S)
+        next_in = PROMOTE_INTERVAL_S if wait is None else min(wait.total_seconds(), PROMOTE_INTERVAL_S)
+        if next_in > 0:
             self._promotion.due_at = clock.now() + next_in
             return 0, False
         count = self._store.leases.promote(limit=1000)
@@ -111,7 +102,7 @@ class Maintenance:
         if not self._store.leases.any_expired():
             return 0, False
         count = len(self._store.leases.take_over(limit=100))
-        self._count_rows("lease", count)
+        self._maintained["lease"] += count
         return count, count == 100
 
     def _check_dependencies(self) -> tuple[int, bool]:
@@ -120,12 +111,12 @@ class Maintenance:
 
     def _revive_batches(self) -> tuple[int, bool]:
         count = self._store.batches.revive(limit=100)
-        self._count_rows("batch", count)
+        self._maintained["batch"] += count
         return count, False
 
     def _expire_inbox(self) -> tuple[int, bool]:
         count = self._store.inbox.expire(limit=100)
-        self._count_rows("result", count)
+        self._maintained["result"] += count
         return count, count == 100
 
     def _prune(self) -> tuple[int, bool]:
@@ -139,5 +130,5 @@ class Maintenance:
             "audit": pruner.prune_audit(self._retention, limit=1000),
         }
         for table, count in counts.items():
-            self._count_rows(table, count)
+            self._maintained[table] += count
         return sum(counts.values()), max(counts.values()) >= 1000

@@ -25,11 +25,7 @@ TOKEN = "HOLDFAST_METRICS_TOKEN"  # noqa: S105 - a variable name
 
 
 class WorkerCollector(Collector):
-    """Reads the worker's counts and the depth of its queues at each scrape.
-
-    Counts cover one worker, so sum them over workers. Queue depths come from the store and are the same on every
-    worker, so take their maximum.
-    """
+    """Reads the counts of one worker and the depth of its queues, which is the same on every worker, at each scrape."""
 
     def __init__(self, worker: Worker, store: Store) -> None:
         self._worker = worker
@@ -38,14 +34,13 @@ class WorkerCollector(Collector):
     def collect(self) -> Iterable[Metric]:
         counts = self._worker.counts
         yield _counter("ticks", "Ticks of the worker's parts.", ["service", "result"], counts.ticks.items())
-        yield _counter(
-            "jobs_completed", "Runs by how they ended.", ["queue", "kind", "result"], counts.completed.items()
-        )
+        completed = counts.completed.items()
+        yield _counter("jobs_completed", "Runs by how they ended.", ["queue", "kind", "result"], completed)
         yield _counter("jobs_enqueued", "Children enqueued by jobs of this worker.", [], _one(counts.enqueued))
         yield _counter("lease_lost", "Leases lost while a handler ran.", [], _one(counts.lost))
         yield _counter("fence_rejected", "Outcomes refused: the job had a new holder.", [], _one(counts.refused))
-        maintained = _by_label(counts.maintained)
-        yield _counter("maintenance_rows", "Rows that the sweep had to move or remove.", ["table"], maintained)
+        rows = _by_label(counts.maintained)
+        yield _counter("maintenance_rows", "Rows that the sweep had to move or remove.", ["table"], rows)
         yield _histogram("job_wait_seconds", "From being due to being begun.", ["queue", "kind"], counts.waits)
         yield _histogram("job_run_seconds", "From begin to end of a run.", ["queue", "kind"], counts.runs)
         yield _counter("units", "Units of batches by how they ended.", ["kind", "result"], counts.units.items())
@@ -86,9 +81,8 @@ class MetricsServer:
         host, port = parse_address(address)
         token = os.environ.get(TOKEN) or None
         if token is None and not is_loopback(host):
-            raise ConfigurationError(
-                f"metrics on {host} would be open to everyone", hint=f"Set {TOKEN}, or listen on 127.0.0.1."
-            )
+            hint = f"Set {TOKEN}, or listen on 127.0.0.1."
+            raise ConfigurationError(f"metrics on {host} would be open to everyone", hint=hint)
         registry = CollectorRegistry(auto_describe=False)
         registry.register(WorkerCollector(worker, store))
         pages: dict[str, Callable[[], tuple[int, bytes]]] = {
@@ -186,15 +180,15 @@ def _by_label(counts: Mapping[str, int]) -> Values:
 
 
 def _counter(name: str, text: str, labels: list[str], values: Values) -> Metric:
-    family = CounterMetricFamily(f"holdfast_{name}", text, labels=labels)
-    for label_values, value in list(values):
-        family.add_metric(label_values, value)
-    return family
+    return _with_values(CounterMetricFamily(f"holdfast_{name}", text, labels=labels), values)
 
 
 def gauge(name: str, text: str, labels: list[str], values: Values) -> Metric:
-    family = GaugeMetricFamily(f"holdfast_{name}", text, labels=labels)
-    for label_values, value in values:
+    return _with_values(GaugeMetricFamily(f"holdfast_{name}", text, labels=labels), values)
+
+
+def _with_values(family: CounterMetricFamily | GaugeMetricFamily, values: Values) -> Metric:
+    for label_values, value in list(values):
         family.add_metric(label_values, value)
     return family
 

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
 
 from msgspec import Struct
 
+from holdfast.domain.fleet.autoscaler import HostLoad
 from holdfast.domain.jobs.job import WorkerId
 from holdfast.domain.jobs.kind import Kind
 from holdfast.store import Store
-from holdfast.store.jobs.history import Retention
-from holdfast.worker.autoscaler.autoscaler import AutoscalerOptions
+from holdfast.store.jobs.retention import Retention
+from holdfast.worker.autoscaler.host import read_host
 from holdfast.worker.commands.output import Echo
 from holdfast.worker.executors.children import ChildOptions
-from holdfast.worker.heartbeat import INTERVAL_S
 
-POLL_S = 1.0
-GRACE = timedelta(seconds=30)
+
+class AutoscalerOptions(Struct, frozen=True, kw_only=True):
+    """Settings of people: memory of commands in bytes by label, and memory limits by host name."""
+
+    memory_profiles: dict[str, int] = {}
+    host_limits: dict[str, str] = {}
+    host: Callable[[], HostLoad] = read_host
 
 
 class WorkerOptions(Struct, frozen=True, kw_only=True):
@@ -27,9 +32,9 @@ class WorkerOptions(Struct, frozen=True, kw_only=True):
     queues: tuple[str, ...] = ("default",)
     slots: int = 8
     drain: bool = False
-    grace: timedelta = GRACE
-    heartbeat: float = INTERVAL_S
-    poll: float = POLL_S
+    grace: timedelta = timedelta(seconds=30)
+    heartbeat: float = 10.0
+    poll: float = 1.0
     retention: Retention | None = None
     version: str | None = None
     children: ChildOptions = ChildOptions()

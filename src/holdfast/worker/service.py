@@ -19,10 +19,7 @@ BACKOFF_S = (0.1, 0.2, 0.5, 1.0, 2.0)
 
 
 class TickResult(Struct, frozen=True):
-    """Seconds until the next tick is due, and the work that this tick did.
-
-    *skipped*: another tick of the same service was under way, so this one did nothing.
-    """
+    """Seconds until the next tick, and the work of this one. *skipped*: another tick was under way."""
 
     next_in: float
     considered: int = 0
@@ -89,8 +86,7 @@ class ServiceThread(Generic[S]):
             result = self.service.tick()
         except Exception as error:
             # An error of our own explains itself; a traceback at every retry would bury it.
-            unexpected = not isinstance(error, HoldfastError)
-            log.warning("a tick of %s failed: %s", name, error, exc_info=unexpected)
+            log.warning("a tick of %s failed: %s", name, error, exc_info=not isinstance(error, HoldfastError))
             self._on_tick(name, "error")
             self._failures += 1
             return TickResult(BACKOFF_S[min(self._failures, len(BACKOFF_S)) - 1])

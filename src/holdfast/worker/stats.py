@@ -43,6 +43,7 @@ class Stats:
     def __init__(self) -> None:
         self.ticks: Counter[tuple[str, str]] = Counter()
         self.completed: Counter[tuple[str, str, str]] = Counter()
+        #: Rows that maintenance has changed, by table.
         self.maintained: Counter[str] = Counter()
         self.enqueued = 0
         self.lost = 0
@@ -69,10 +70,6 @@ class Stats:
                 if outcome.duration_ms is not None:
                     self.unit_runs.add((kind,), outcome.duration_ms / 1000)
 
-    def count_rows(self, table: str, count: int) -> None:
-        """Count rows that maintenance has changed."""
-        self.maintained[table] += count
-
     @property
     def results(self) -> dict[str, int]:
         results: Counter[str] = Counter()
@@ -82,10 +79,7 @@ class Stats:
 
 
 class RunTimes:
-    """A moving mean of run times per kind. An unknown kind counts as long.
-
-    Threads write without a lock: a mean that misses one run of many is good enough.
-    """
+    """A moving mean of run times per kind; an unknown kind is long. Without a lock: it may miss one run of many."""
 
     def __init__(self) -> None:
         self._mean: dict[str, float] = {}

@@ -6,7 +6,7 @@ Only an application that has imported OpenTelemetry itself gets spans; others ne
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -39,14 +39,10 @@ def _enqueue_span(kind: str) -> Iterator[str | None]:
         yield carrier.get("traceparent")
 
 
-def span_starter(store: Store) -> Callable[[Run], None]:
-    """A function that gives a run its own span, if the application uses traces by then."""
-
-    def start(run: Run) -> None:
-        if MODULE in sys.modules:
-            run.span = lambda: _run_span(store, run.lease)
-
-    return start
+def start_span(store: Store, run: Run) -> None:
+    """Give a run its own span, if the application uses traces by then."""
+    if MODULE in sys.modules:
+        run.span = lambda: _run_span(store, run.lease)
 
 
 @contextmanager

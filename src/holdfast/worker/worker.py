@@ -8,7 +8,9 @@ import secrets
 import socket
 import threading
 from collections.abc import Mapping
-from typing import Self
+from typing import Any, Self
+
+from msgspec import Struct
 
 from holdfast.domain.commands.command import COMMAND
 from holdfast.domain.jobs.job import State, WorkerId
@@ -23,17 +25,18 @@ from holdfast.store.jobs.settlement import Settlement
 from holdfast.worker import clock
 from holdfast.worker.active_runs import StopReason
 from holdfast.worker.autoscaler.autoscaler import Autoscaler
-from holdfast.worker.commands.process_tree import CHILD_VARIABLE
+from holdfast.worker.claimer import Claimer
+from holdfast.worker.commands.kernel import CHILD_VARIABLE
 from holdfast.worker.context import MakeRequest
 from holdfast.worker.executors.pool import ExecutorPool
 from holdfast.worker.executors.processes import module_of
-from holdfast.worker.heartbeat import RemoteControl
-from holdfast.worker.lifecycle import RunLifecycle, try_write
+from holdfast.worker.heartbeat import Heartbeat, RemoteControl, Watchdog
+from holdfast.worker.lifecycle import RunLifecycle, Settler, try_write
+from holdfast.worker.maintenance import Maintenance
 from holdfast.worker.options import WorkerOptions, WorkerSetup
 from holdfast.worker.schedules.planner import Planner
 from holdfast.worker.schedules.scopes import Provider, ScopeProviders
-from holdfast.worker.service import TickResult
-from holdfast.worker.services import Services
+from holdfast.worker.service import ServiceThread, TickResult
 
 log = logging.getLogger("holdfast")
 
@@ -41,6 +44,33 @@ log = logging.getLogger("holdfast")
 HANGS_AFTER_S = 180.0
 #: Handlers are asked to stop this long before the end of the grace period.
 STOP_BEFORE_END_S = 1.0
+
+
+class Services(Struct, frozen=True, kw_only=True):
+    """The services of one worker. Its own thread ticks the claimer; each of the others has a thread."""
+
+    claimer: ServiceThread[Claimer]
+    watchdog: ServiceThread[Watchdog]
+    heartbeat: ServiceThread[Heartbeat]
+    settler: ServiceThread[Settler]
+    #: The services that stop first.
+    helpers: list[ServiceThread[Any]]
+
+    @property
+    def keepers(self) -> list[ServiceThread[Any]]:
+        """The services that keep leases; they run until the last handler has finished."""
+        return [self.watchdog, self.heartbeat, self.settler]
+
+    @property
+    def threads(self) -> list[ServiceThread[Any]]:
+        return self.keepers + self.helpers
+
+    def on_notify(self) -> None:
+        """Something in the store has changed."""
+        self.claimer.service.on_notify()
+        self.heartbeat.service.on_notify()
+        for thread in self.helpers:
+            thread.service.on_notify()
 
 
 class Worker:
@@ -56,71 +86,79 @@ class Worker:
         providers: Mapping[str, Provider] | None = None,
     ) -> None:
         self.id = WorkerId(f"{socket.gethostname()[:40]}-{secrets.token_hex(8)}")
-        self.queues = list(options.queues)
-        self.kinds = sorted(kinds)
+        self.queues, self.kinds = list(options.queues), sorted(kinds)
         for kind in kinds.values():
             if kind.executor is ExecutorName.PROCESS:
                 module_of(kind)  # raises if no child could import it
         setup = WorkerSetup(store, self.id, dict(kinds), options)
-        self._store = store
-        self._options = options
+        self._store, self._options = store, options
         self._stopping = threading.Event()
         self._remote_control = RemoteControl(self.stop)
         self._started = threading.Lock()
         self._thread: threading.Thread | None = None
         self._listener: Listener | None = None
-        self._autoscaler = self._make_autoscaler(setup) if COMMAND in kinds else None
+        self._autoscaler: Autoscaler | None = None
+        if COMMAND in kinds:
+            # The services are made later.
+            self._autoscaler = Autoscaler(setup, changed=lambda: self.services.claimer.service.on_notify())  # noqa: PLW0108
         self._lifecycle = RunLifecycle(setup, request=request, leaving=self._stopping, autoscaler=self._autoscaler)
         self.counts = self._lifecycle.counts
         self._active_runs = self._lifecycle.active_runs
         self._pool = ExecutorPool(setup, self._lifecycle)
-        planner = Planner(store, ScopeProviders(providers or {}), counts=self.counts) if options.plans else None
-        self.services = Services(
-            setup,
-            self._lifecycle,
-            self._pool,
-            autoscaler=self._autoscaler,
-            planner=planner,
-            remote_control=self._remote_control,
-            poll_interval=self._poll_interval,
-        )
+        self.services = self._make_services(setup, ScopeProviders(providers or {}))
         self._lifecycle.slot_freed = self.services.claimer.service.slot_freed
 
-    def _make_autoscaler(self, setup: WorkerSetup) -> Autoscaler:
-        return Autoscaler(
-            setup.store,
-            setup.worker,
-            setup.kinds[COMMAND],
-            queues=setup.options.queues,
-            slots=setup.options.slots,
-            options=setup.options.autoscaler,
-            changed=lambda: self.services.claimer.service.on_notify(),  # noqa: PLW0108 - made after this one
+    def _make_services(self, setup: WorkerSetup, providers: ScopeProviders) -> Services:
+        store, options, counts, lifecycle = setup.store, setup.options, self.counts, self._lifecycle
+        remote = self._remote_control
+        # Even the shortest lease survives several failed heartbeats.
+        interval = min([options.heartbeat, *(kind.options.lease.total_seconds() / 5 for kind in setup.kinds.values())])
+        watchdog = Watchdog(self._active_runs)
+        heartbeat = Heartbeat(
+            store, self.id, self._active_runs, interval=interval, lost=lifecycle.lost, on_request=remote.apply
         )
-
-    # -- start and stop --------------------------------------------------------------------
+        claimer = Claimer(
+            setup, self._pool, poll_interval=self._poll_interval, paused=lambda: watchdog.fenced or remote.quiet
+        )
+        maintenance = Maintenance(store, heartbeat=interval, retention=options.retention, maintained=counts.maintained)
+        planner = Planner(store, providers, counts=counts) if options.plans else None
+        helpers = (maintenance, planner, self._autoscaler)
+        return Services(
+            claimer=ServiceThread(claimer, on_tick=counts.ticked),
+            watchdog=ServiceThread(watchdog, on_tick=counts.ticked),
+            heartbeat=ServiceThread(heartbeat, on_tick=counts.ticked),
+            settler=ServiceThread(lifecycle.settler, on_tick=counts.ticked),
+            helpers=[ServiceThread(helper, on_tick=counts.ticked) for helper in helpers if helper is not None],
+        )
 
     def run(self, *, exits: bool = False) -> None:
         """Work until :meth:`stop` is called, or until no job is left to drain; then wind down.
 
         A second call does nothing, and neither does any call where ``HOLDFAST_WORKER`` is ``off``.
 
-        *exits*: the process ends afterwards. Jobs of threads that outlast the grace period are then released.
+        *exits*: the process ends afterwards, and jobs of threads that outlast the grace period are released.
         Otherwise their leases are renewed until they finish.
         """
         if os.environ.get("HOLDFAST_WORKER") == "off":
             log.info("HOLDFAST_WORKER is off: this process runs no jobs")
             return
         if os.environ.get(CHILD_VARIABLE):
-            raise ConfigurationError(
-                "a child process must not start a worker",
-                hint='Put what starts it behind if __name__ == "__main__": children load the program too.',
-            )
+            hint = 'Put what starts it behind if __name__ == "__main__": children load the program too.'
+            raise ConfigurationError("a child process must not start a worker", hint=hint)
         if not self._started.acquire(blocking=False):
             return
-        self._announce()
+        self._store.workers.announce(
+            self.id,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            queues=self.queues,
+            kinds=self.kinds,
+            version=self._options.version,
+            slots=self._options.slots if self.kinds else None,
+        )
         if self._autoscaler is not None:
             self._autoscaler.refresh()  # before the first claim
-        for thread in self.services.threads():
+        for thread in self.services.threads:
             thread.start()
         self._listener = self._store.backend.listen(self.services.on_notify)
         self._work()
@@ -128,10 +166,7 @@ class Worker:
         self._wind_down(exits=exits)
 
     def start(self) -> None:
-        """Call :meth:`run` in a thread, beside other work of the process; a second start does nothing.
-
-        ``with app.worker():`` starts a worker, and at the end of the block stops it and waits.
-        """
+        """Call :meth:`run` in a thread, as ``with app.worker():`` does; a second start does nothing."""
         if self._thread is None:
             self._thread = threading.Thread(target=self.run, name="holdfast-worker", daemon=True)
             self._thread.start()
@@ -164,13 +199,11 @@ class Worker:
 
     def tick(self) -> TickResult:
         """Maintain, plan, claim, run and settle once, without threads of services; for tests and tools."""
-        helped = [thread.tick() for thread in self.services.helpers()]
+        helped = [thread.tick() for thread in self.services.helpers]
         claimed = self.services.claimer.tick()
         self.services.watchdog.tick()
         self._pool.wait_idle(float("inf"))
         return sum(helped, start=claimed + self.services.settler.tick())
-
-    # -- state -----------------------------------------------------------------------------
 
     @property
     def running(self) -> int:
@@ -189,15 +222,13 @@ class Worker:
     @property
     def alive(self) -> bool:
         """Whether all services tick. A worker without its store is alive; one that hangs is not."""
-        return all(thread.seconds_since_tick < HANGS_AFTER_S for thread in self.services.threads())
+        return all(thread.seconds_since_tick < HANGS_AFTER_S for thread in self.services.threads)
 
     @property
     def ready(self) -> bool:
         """Whether it claims jobs and its store answers."""
-        fresh = self.heartbeat_age < 3 * self._options.heartbeat
-        return fresh and not self._stopping.is_set() and not self._remote_control.quiet
-
-    # -- work ------------------------------------------------------------------------------
+        claims = not self._stopping.is_set() and not self._remote_control.quiet
+        return claims and self.heartbeat_age < 3 * self._options.heartbeat
 
     def _work(self) -> None:
         wake = self.services.claimer.service.wake
@@ -213,33 +244,19 @@ class Worker:
         """Where every enqueue notifies, polling is only a fallback."""
         return self._options.poll * (2 if self._listener is not None and self._listener.hears_all else 1)
 
-    def _announce(self) -> None:
-        self._store.workers.announce(
-            self.id,
-            host=socket.gethostname(),
-            pid=os.getpid(),
-            queues=self.queues,
-            kinds=self.kinds,
-            version=self._options.version,
-            slots=self._options.slots if self.kinds else None,
-        )
-
     def _drained(self) -> bool:
         """No job of the known kinds is ready or running anywhere, except commands that can never begin here."""
         if self._pool.waiting or self._pool.running or len(self._lifecycle.settler) or len(self._active_runs):
             return False
         left = Selector(queues=self._options.queues, kinds=tuple(self.kinds), states=(State.READY, State.RUNNING))
         stuck = 0 if self._autoscaler is None else self._autoscaler.stuck
-        if self._store.views.count(left, cap=stuck + 1).count > stuck:
-            return False
-        if stuck:
+        drained = self._store.views.count(left, cap=stuck + 1).count <= stuck
+        if drained and stuck:
             log.warning("%d programs can never begin on this host; holdfast why tells", stuck)
-        return True
-
-    # -- wind down -------------------------------------------------------------------------
+        return drained
 
     def _wind_down(self, *, exits: bool) -> None:
-        for thread in self.services.helpers():
+        for thread in self.services.helpers:
             thread.stop(timeout=5)
         if self._autoscaler is not None:
             try_write(self._autoscaler.thaw_all)
@@ -271,7 +288,7 @@ class Worker:
     def _close(self) -> None:
         self._lifecycle.settler.flush()
         self._pool.close()
-        for thread in reversed(self.services.keepers()):
+        for thread in reversed(self.services.keepers):
             thread.stop(timeout=5)
         try_write(lambda: self._store.workers.record_stop(self.id))
 

@@ -19,8 +19,9 @@ from holdfast.domain.fleet.queue import Bounds
 from holdfast.domain.jobs.job import OnLost, WorkerId
 from holdfast.domain.jobs.new_job import NewJob
 from holdfast.domain.jobs.verdict import Done
-from holdfast.worker.autoscaler.autoscaler import Autoscaler, AutoscalerOptions
+from holdfast.worker.autoscaler.autoscaler import Autoscaler
 from holdfast.worker.commands.executor import command_kind
+from holdfast.worker.options import AutoscalerOptions, WorkerOptions, WorkerSetup
 from tests.support.processes import gone, wait_until
 from tests.support.workers import working
 
@@ -89,14 +90,17 @@ def tick(monkeypatch):
     return Clock
 
 
+def scaler_of(app, worker, settings):
+    options = WorkerOptions(queues=("default",), slots=8, autoscaler=settings)
+    return Autoscaler(WorkerSetup(app.store, worker, {COMMAND: command_kind()}, options), changed=lambda: None)
+
+
 def by_hand(app, host, **options):
     """An autoscaler that only the test ticks."""
     worker = WorkerId("w-1")
     app.store.workers.announce(worker, host=socket.gethostname(), pid=1, queues=["default"], kinds=[COMMAND])
     settings = AutoscalerOptions(host=lambda: host.now, **options)
-    return Autoscaler(
-        app.store, worker, command_kind(), queues=["default"], slots=8, options=settings, changed=lambda: None
-    )
+    return scaler_of(app, worker, settings)
 
 
 def test_slots_and_memory_decide_the_next_command(app, tmp_path, host, tick):
@@ -141,13 +145,7 @@ def test_memory_that_others_take_or_were_promised_is_not_ours(app, tmp_path, hos
     assert one.admit(poison_suspects=0) is not None
     tick.at += 11
     one.tick()
-    other = Autoscaler(
-        *(app.store, WorkerId("w-2"), command_kind()),
-        queues=["default"],
-        slots=8,
-        options=AutoscalerOptions(host=lambda: host.now),
-        changed=lambda: None,
-    )
+    other = scaler_of(app, WorkerId("w-2"), AutoscalerOptions(host=lambda: host.now))
     other.refresh()
     assert other.admit(poison_suspects=0) is None
     one.thaw_all()

@@ -23,7 +23,7 @@ from holdfast.cli.session import CliSession
 from holdfast.domain.jobs.job import Job, JobId, State
 from holdfast.domain.jobs.selector import Selector
 from holdfast.errors import ConfigurationError, HoldfastError
-from holdfast.worker.commands.process_tree import CHILD_VARIABLE
+from holdfast.worker.commands.kernel import CHILD_VARIABLE
 from holdfast.worker.signals import Signals
 from holdfast.worker.worker import Worker
 

@@ -9,33 +9,22 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
-from msgspec import Struct
-
-from holdfast.domain.fleet.admission import Candidate, RunningCommand, choose
-from holdfast.domain.fleet.autoscaler import (
-    AutoscalerAction,
-    AutoscalerDecision,
-    HostCondition,
-    HostLoad,
-    ReliefAction,
-    Strain,
-    relieve,
-    step,
-)
-from holdfast.domain.jobs.job import EndReason, JobId, WorkerId
-from holdfast.domain.jobs.kind import Kind
+from holdfast.domain.commands.command import COMMAND
+from holdfast.domain.fleet.admission import Candidate, RunningCommand, choose, expected_memory
+from holdfast.domain.fleet.autoscaler import Bounds, HostCondition, ReliefAction, Strain, relieve, step
+from holdfast.domain.fleet.autoscaler_state import AutoscalerAction, AutoscalerDecision
+from holdfast.domain.jobs.job import EndReason, JobId, OnLost
 from holdfast.domain.jobs.verdict import Done, Failed, Lost, Outcome
 from holdfast.domain.quantities import format_size
 from holdfast.errors import StoreUnavailable
-from holdfast.store import Store
 from holdfast.store.fleet.autoscaler import ReadyCommand
 from holdfast.worker import clock
 from holdfast.worker.active_runs import Run, StopReason
-from holdfast.worker.autoscaler.history import MemoryHistory
-from holdfast.worker.autoscaler.host import HostMonitor, read_host
-from holdfast.worker.autoscaler.queue import AdmittedCommand, ScaledQueue
+from holdfast.worker.autoscaler.host import HostMonitor
+from holdfast.worker.autoscaler.queue import AdmittedCommand, MemoryHistory, ScaledQueue, memory_cap
+from holdfast.worker.options import WorkerSetup
 from holdfast.worker.service import TickResult
 
 log = logging.getLogger("holdfast")
@@ -48,42 +37,26 @@ STRAIN_INTERVAL_S = 30.0
 FAILURE_WINDOW_S = 300.0
 
 
-class AutoscalerOptions(Struct, frozen=True, kw_only=True):
-    """Settings of people: memory of commands in bytes by label, and memory limits by host name."""
-
-    memory_profiles: dict[str, int] = {}
-    host_limits: dict[str, str] = {}
-    host: Callable[[], HostLoad] = read_host
-
-
 class Autoscaler:
     """Scales the commands of queues that have bounds; it does not touch other queues."""
 
     name = "autoscaler"
 
-    def __init__(
-        self,
-        store: Store,
-        worker: WorkerId,
-        kind: Kind,
-        *,
-        queues: Sequence[str],
-        slots: int,
-        options: AutoscalerOptions,
-        changed: Callable[[], None],
-    ) -> None:
+    def __init__(self, setup: WorkerSetup, *, changed: Callable[[], None]) -> None:
+        store, options = setup.store, setup.options.autoscaler
         self.wake = threading.Event()
         self._store = store
-        self._worker = worker
-        self._kind = kind
-        self._served = tuple(queues)
-        self._slots = slots
+        self._worker = setup.worker
+        self._kind = setup.kinds[COMMAND]
+        self._served = setup.options.queues
+        self._slots = setup.options.slots
         self._memory_profiles = options.memory_profiles
         self._changed = changed
-        self._host = HostMonitor(store, worker, options.host_limits, read=options.host)
+        self._host = HostMonitor(store, setup.worker, options.host_limits, read=options.host)
         self._history = MemoryHistory(store.autoscaler, store.views)
-        #: Replaced, never changed: threads read it without a lock.
-        self._queues: dict[str, ScaledQueue] = {}
+        #: The autoscaled queues; their commands begin only through :meth:`admit`. Replaced, never changed: threads read
+        #: it without a lock.
+        self.queues: dict[str, ScaledQueue] = {}
         self._commands: dict[JobId, AdmittedCommand] = {}
         self._decisions: deque[AutoscalerDecision] = deque(maxlen=1000)
         self._failures: deque[float] = deque(maxlen=1000)
@@ -91,59 +64,50 @@ class Autoscaler:
         self._recorded_strain = (Strain.EASY, 0.0)
         self._evicted_at = float("-inf")
 
-    # -- for the claimer ---------------------------------------------------------------------
-
-    @property
-    def queues(self) -> Mapping[str, ScaledQueue]:
-        """The autoscaled queues. Their commands begin only through :meth:`admit`."""
-        return self._queues
-
     @property
     def stuck(self) -> int:
         """Number of jobs in line that can never begin here."""
-        return sum(len(queue.stuck) for queue in self._queues.values())
+        return sum(len(queue.stuck) for queue in self.queues.values())
 
     def admit(self, *, poison_suspects: int) -> Run | None:
-        """Claim the next command that fits, if there is one; the caller begins it at once.
-
-        While a poison suspect runs, no second one is claimed.
-        """
+        """Claim the next command that fits, if any; the caller begins it. No second poison suspect is claimed."""
         if self._host.strain is not Strain.EASY:
             return None
-        for queue in sorted(self._queues.values(), key=lambda queue: queue.admitted_at):
+        for queue in sorted(self.queues.values(), key=lambda queue: queue.admitted_at):
             queue.admitted_at = clock.now()
-            if not queue.paused and self._running(queue) < queue.slots.count:
-                run = self._admit(queue, poison_suspects)
-                if run is not None:
-                    return run
+            free = not queue.paused and self._running(queue) < queue.slots.count
+            if free and (run := self._admit(queue, poison_suspects)) is not None:
+                return run
         return None
 
     def _admit(self, queue: ScaledQueue, poison_suspects: int) -> Run | None:
         line = self._store.autoscaler.queue_line(queue.queue, self._kind.name, limit=queue.window)
-        candidates = self._candidates(queue, line, poison_suspects)
         running = self._all_running()
-        choice = queue.choose(candidates, running, self._host.room(running))
-        self._decisions.extend(queue.take_decisions())
+        choice = queue.choose(self._candidates(line, poison_suspects), running, self._host.room(running))
         if choice is None:
             return None
-        sent_at = clock.now()
-        lease_duration = self._kind.options.lease
-        lease = self._store.autoscaler.claim(
-            self._worker, choice.job_id, queue=queue.queue, lease_duration=lease_duration
-        )
+        sent_at, duration = clock.now(), self._kind.options.lease
+        lease = self._store.autoscaler.claim(self._worker, choice.job_id, queue=queue.queue, lease_duration=duration)
         if lease is None:
             return None
-        run = Run(lease, self._kind, renewed_at=sent_at, lease_duration=lease_duration)
+        run = Run(lease, self._kind, renewed_at=sent_at, lease_duration=duration)
         run.measured = True
         on_lost = next(command.on_lost for command in line if command.job_id == choice.job_id)
-        self._commands[lease.job_id] = AdmittedCommand(run, queue.queue, choice.expected, on_lost=on_lost)
+        command = AdmittedCommand(run, queue.queue, choice.expected, evictable=on_lost is OnLost.RETRY)
+        self._commands[lease.job_id] = command
         return run
 
-    def _candidates(self, queue: ScaledQueue, line: Sequence[ReadyCommand], poison_suspects: int) -> list[Candidate]:
-        profiles = self._history.of(line)
-        return queue.candidates(
-            line, profiles, self._memory_profiles, self._host.limit, poison_suspects=poison_suspects
-        )
+    def _candidates(self, line: Sequence[ReadyCommand], poison_suspects: int) -> list[Candidate]:
+        """The commands in line with their expected memory. A second poison suspect waits for the first."""
+        profiles, declared, limit = self._history.of(line), self._memory_profiles, self._host.limit
+        return [
+            Candidate(
+                command.job_id,
+                expected_memory(profiles[command.job_id], cap=memory_cap(command), declared=declared, limit=limit),
+            )
+            for command in line
+            if not (command.poison_suspect and poison_suspects)
+        ]
 
     def finished(self, run: Run, outcome: Outcome) -> None:
         """Learn the memory of a finished command that was admitted here."""
@@ -165,17 +129,15 @@ class Autoscaler:
         if clock.now() - self._refreshed_at > WATCH_INTERVAL_S:
             self.wake.set()
 
-    # -- service -----------------------------------------------------------------------------
-
     def tick(self) -> TickResult:
         """Read the host, relieve it if needed, step the slots of each queue and record the decisions."""
-        if not self._queues and not self._commands:
+        if not self.queues and not self._commands:
             self.refresh()
             return TickResult(IDLE_INTERVAL_S)
         self._watch()
         self._relieve()
         self.refresh()
-        for queue in self._queues.values():
+        for queue in self.queues.values():
             self._step(queue)
         self._write()
         return TickResult(WATCH_INTERVAL_S, considered=len(self._commands))
@@ -186,15 +148,14 @@ class Autoscaler:
         queues = {}
         for name in self._served:
             if (setting := settings.get(name)) is not None and setting.bounds is not None:
-                queue = self._queues.get(name) or ScaledQueue(name, setting.bounds.least)
+                queue = self.queues.get(name) or ScaledQueue(name, setting.bounds.least, self._decisions)
                 queue.paused = setting.paused
-                queue.bound(setting.bounds, most=self._slots)
+                queue.bounds = Bounds(min(setting.bounds.least, self._slots), min(setting.bounds.most, self._slots))
                 queues[name] = queue
-        if queues and not self._queues:
+        if queues and not self.queues:
             self._watch()
-        changed = queues.keys() != self._queues.keys()
-        self._queues = queues
-        if changed:
+        before, self.queues = self.queues, queues
+        if queues.keys() != before.keys():
             if not queues:
                 self.thaw_all()
             self._publish(force=True)
@@ -225,17 +186,15 @@ class Autoscaler:
             self._recorded_strain = (level, now)
             load = self._host.load
             why = f"memory is {level.name.lower()}: {format_size(load.used)} of {format_size(load.total)} are in use"
-            self._decisions.extend(AutoscalerDecision(name, AutoscalerAction.STRAIN, why) for name in self._queues)
+            self._decisions.extend(AutoscalerDecision(name, AutoscalerAction.STRAIN, why) for name in self.queues)
 
     def _relieve(self) -> None:
         now = clock.now()
         loads = [command.load(now) for command in list(self._commands.values()) if command.run.stop_reason is None]
         relief = relieve(self._host.strain, loads, since_eviction=now - self._evicted_at)
-        command = None if relief is None else self._commands.get(relief.job_id)
-        if relief is None or command is None:
-            return
-        why = f"memory is {self._host.strain.name.lower()}, and it takes {format_size(command.run.resident)}"
-        self._apply(relief.action, command, why)
+        if relief is not None and (command := self._commands.get(relief.job_id)) is not None:
+            why = f"memory is {self._host.strain.name.lower()}, and it takes {format_size(command.run.resident)}"
+            self._apply(relief.action, command, why)
 
     def _apply(self, action: ReliefAction, command: AdmittedCommand, why: str) -> None:
         run = command.run
@@ -250,12 +209,9 @@ class Autoscaler:
     def _step(self, queue: ScaledQueue) -> None:
         now = clock.now()
         full = self._running(queue) >= queue.slots.count
-        bearing = HostCondition(
-            self._host.load,
-            swapping=self._host.swapping,
-            failures=sum(at > now - FAILURE_WINDOW_S for at in list(self._failures)),
-            requested=full and not queue.paused and self._host.strain is Strain.EASY and self._next_fits(queue),
-        )
+        requested = full and not queue.paused and self._host.strain is Strain.EASY and self._next_fits(queue)
+        failures = sum(at > now - FAILURE_WINDOW_S for at in list(self._failures))
+        bearing = HostCondition(self._host.load, swapping=self._host.swapping, failures=failures, requested=requested)
         before = queue.slots
         queue.slots, why = step(before, bearing, queue.bounds, now)
         if why is not None:
@@ -265,11 +221,8 @@ class Autoscaler:
 
     def _next_fits(self, queue: ScaledQueue) -> bool:
         line = self._store.autoscaler.queue_line(queue.queue, self._kind.name, limit=queue.window)
-        candidates = self._candidates(queue, line, poison_suspects=0)
-        running = self._all_running()
+        candidates, running = self._candidates(line, poison_suspects=0), self._all_running()
         return choose(candidates, running, self._host.room(running), waited={}).chosen is not None
-
-    # -- store -------------------------------------------------------------------------------
 
     def _write(self) -> None:
         self._history.flush()
@@ -283,9 +236,9 @@ class Autoscaler:
 
     def _publish(self, *, force: bool) -> None:
         status = None
-        if self._queues:
+        if self.queues:
             frozen = [job_id for job_id, command in list(self._commands.items()) if command.frozen_at is not None]
-            queues = [queue.status(self._running(queue)) for queue in self._queues.values()]
+            queues = [queue.status(self._running(queue)) for queue in self.queues.values()]
             status = self._host.status(self._all_running(), frozen=frozen, queues=queues)
         self._host.publish(status, force=force)
 

@@ -34,10 +34,7 @@ PUBLISH_INTERVAL_S = 10.0
 
 
 class HostMonitor:
-    """The load of this host at the last reading, judged by the memory limit that people have set for it.
-
-    Workers on the same host exchange their status through the store.
-    """
+    """The load of this host at the last reading. Workers on one host exchange their status through the store."""
 
     def __init__(
         self, store: Store, worker: WorkerId, limits: Mapping[str, str], *, read: Callable[[], HostLoad]
@@ -158,11 +155,8 @@ def _cores(proc: Path, groups: Path) -> float:
 
 def _memory_pressure(proc: Path, groups: Path) -> float | None:
     """Percentage of time in which all processes wait for memory, in our group or else on the host."""
-    for folder in _folders(proc, groups, ""):
-        pressure = _pressure(folder / "memory.pressure", "full")
-        if pressure is not None:
-            return pressure
-    return _pressure(proc / "pressure/memory", "full")
+    files = [*(folder / "memory.pressure" for folder in _folders(proc, groups, "")), proc / "pressure/memory"]
+    return next((pressure for file in files if (pressure := _pressure(file, "full")) is not None), None)
 
 
 def _pressure(file: Path, line: str) -> float | None:

@@ -7,9 +7,9 @@ import select
 import shutil
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from msgspec import structs
@@ -35,7 +35,7 @@ from holdfast.worker import clock
 from holdfast.worker.active_runs import Handle, Run
 from holdfast.worker.commands.caps import WATCH, enforcer_here
 from holdfast.worker.commands.output import MAX_BYTES, TAIL_BYTES, AttemptLog
-from holdfast.worker.commands.supervisor_messages import CANNOT_START, ProcessExited
+from holdfast.worker.executors.channel import CANNOT_START, ProcessExited, StartProcess
 from holdfast.worker.executors.children import SupervisorClient
 from holdfast.worker.executors.threads import SlotExecutor
 from holdfast.worker.handler import outcome_of
@@ -71,15 +71,13 @@ def _command(
     """The fields of a payload of this kind. The executor never calls this function."""
 
 
+@dataclass(slots=True, eq=False)
 class CommandHandle(Handle):
     """Controls the process of a command through the supervisor."""
 
-    __slots__ = ("_name", "_run", "_supervisor")
-
-    def __init__(self, supervisor: SupervisorClient, name: str, run: Run) -> None:
-        self._supervisor = supervisor
-        self._name = name
-        self._run = run
+    _supervisor: SupervisorClient
+    _name: str
+    _run: Run
 
     def interrupt(self) -> None:
         self._supervisor.kill(self._name, gently=True)
@@ -120,9 +118,8 @@ class CommandExecutor(SlotExecutor):
         except (msgspec.DecodeError, HoldfastError) as error:
             return Failed(error=str(error), reason=EndReason.BAD_PAYLOAD, permanent=True)
         if command.about is not None:
-            command = structs.replace(
-                command, argv=substitute(command.argv, self._callback_values(JobId(command.about)))
-            )
+            argv = substitute(command.argv, self._callback_values(JobId(command.about)))
+            command = structs.replace(command, argv=argv)
         run.timeout = None if command.timeout is None else command.timeout.total_seconds()
         path = log_path(self._logs, run.lease.job_id, run.lease.token, command.parameters)
         log = AttemptLog(path, max_bytes=command.log_cap or MAX_BYTES, echo=self._echo)
@@ -152,20 +149,13 @@ class CommandExecutor(SlotExecutor):
         return lease.attempt
 
     def _run(self, run: Run, command: Command, log: AttemptLog) -> Outcome:
-        lease = run.lease
-        number = self._attempt_number(lease)
+        lease, number = run.lease, self._attempt_number(run.lease)
         env = environment(command, os.environ, job_id=lease.job_id, attempt=number, queue=lease.queue)
+        message = StartProcess(list(command.argv), command=True, cwd=command.cwd, env=env, measured=run.measured)
+        message = structs.replace(message, memory=command.memory, cpus=command.cpus)
         reading, writing = os.pipe()
         try:
-            name = self._supervisor.command(
-                list(command.argv),
-                writing,
-                cwd=command.cwd,
-                env=env,
-                memory=command.memory,
-                cpus=command.cpus,
-                measured=run.measured,
-            )
+            name = self._supervisor.start_process(message, writing)
         except OSError as error:
             os.close(reading)
             return Failed(error=f"the program cannot be started: {error}", reason=EndReason.CANNOT_START)
@@ -189,14 +179,13 @@ class CommandExecutor(SlotExecutor):
         poll.register(reading, select.POLLIN)
         exited: ProcessExited | None = None
         while exited is None:
-            if poll.poll(POLL_INTERVAL_MS):
-                data = os.read(reading, READ_BYTES)
-                if data:
-                    log.write(data)
-                    continue
-                exited = self._supervisor.exit_of(name)
-            else:
+            if not poll.poll(POLL_INTERVAL_MS):
                 exited = self._supervisor.exit_of(name, timeout=0.0)
+            elif data := os.read(reading, READ_BYTES):
+                log.write(data)
+                continue
+            else:
+                exited = self._supervisor.exit_of(name)
             if exited is None and self._supervisor.gone:
                 return None
         while poll.poll(0) and (data := os.read(reading, READ_BYTES)):
@@ -212,23 +201,17 @@ def log_path(folder: Path, job_id: int, token: int, parameters: Mapping[str, str
 
 def pause_after(store: Store, lease: Lease) -> None:
     """Pause the queue of a command that has failed for good, if the command requests it."""
-    if not load_command(lease.payload).pause_queue:
-        return
-    job = store.views.get(lease.job_id)
-    if job.state is State.DEAD:
+    if load_command(lease.payload).pause_queue and (job := store.views.get(lease.job_id)).state is State.DEAD:
         store.queues.pause(job.queue, note=f"job {job.id} failed ({job.reason})")
 
 
 def _refusal(command: Command) -> Failed | None:
     """The failure of a command that cannot start here, found before the start."""
     if not Path(command.cwd).is_dir():
-        error = f"there is no directory {command.cwd}"
-        return Failed(error=error, reason=EndReason.CANNOT_START)
-    path = command.env.get("PATH", os.defpath)
-    name = command.argv[0]
-    executable = shutil.which(name, path=path) if os.sep not in name else shutil.which(Path(command.cwd, name))
-    if executable is None:
-        file = Path(command.cwd, name)
+        return Failed(error=f"there is no directory {command.cwd}", reason=EndReason.CANNOT_START)
+    path, name = command.env.get("PATH", os.defpath), command.argv[0]
+    file = Path(command.cwd, name)
+    if (shutil.which(name, path=path) if os.sep not in name else shutil.which(file)) is None:
         why = "is a directory" if file.is_dir() else "cannot be executed" if file.exists() else "is not there"
         return Failed(error=f"the program {name!r} {why}", reason=EndReason.CANNOT_START)
     if command.require_cap and command.capped and enforcer_here() == WATCH:
@@ -244,21 +227,19 @@ def _outcome(run: Run, command: Command, exited: ProcessExited | None, log: Atte
         return Lost(reason=EndReason.CRASHED, begun=True, error="the program was lost with its supervisor")
     if exited.error is not None and exited.status == CANNOT_START:
         return Failed(error=f"the program cannot be started: {exited.error}", reason=EndReason.CANNOT_START)
-    result: dict[str, Any] = {"exit_code": exited.status, "cpu_seconds": exited.cpu, "peak_bytes": exited.peak}
-    result |= {"enforcer": exited.enforcer, "log": str(log.path)}
     if exited.oom:
         cap, peak = command.memory or 0, exited.peak or 0
         error = f"it took more than its cap of {cap:,} bytes (peak {peak:,}) and was killed by {exited.enforcer}"
         error += f"\nRun it again with a larger one: holdfast restart {run.lease.job_id} --memory SIZE"
         return _failed(EndReason.OOM, error, exited, log)
     if exited.status == 0:
-        return Done(encode_outcome(result))
+        result = {"exit_code": 0, "cpu_seconds": exited.cpu, "peak_bytes": exited.peak}
+        return Done(encode_outcome({**result, "enforcer": exited.enforcer, "log": str(log.path)}))
     if exited.status < 0:
         return _failed(f"signal_{-exited.status}", f"it was ended by signal {-exited.status}", exited, log)
     return _failed(f"exit_{exited.status}", f"it ended with exit code {exited.status}", exited, log)
 
 
 def _failed(reason: str, text: str, exited: ProcessExited, log: AttemptLog) -> Failed:
-    tail = log.tail().strip()
-    error = clean_text(f"{text}\n\n{tail}" if tail else text)
+    error = clean_text(f"{text}\n\n{log.tail().strip()}".rstrip())
     return Failed(error=error, reason=reason, exit_code=exited.status)

@@ -14,7 +14,7 @@ from msgspec import Struct
 from holdfast.domain.names import clean_text
 from holdfast.errors import CommandFailed, InvalidInput
 from holdfast.worker import clock
-from holdfast.worker.commands.supervisor_messages import CANNOT_START
+from holdfast.worker.executors.channel import CANNOT_START, StartProcess
 from holdfast.worker.executors.children import SupervisorClient
 
 #: The end of the output that is kept.
@@ -54,11 +54,11 @@ def run_command(
     """Run *argv*. Once *is_late* holds, ask it to end, then kill it with its descendants."""
     if isinstance(argv, str) or not argv:
         raise InvalidInput(f"a command is a list of words, not {argv!r}", hint='Write ["convert", "-resize", "50%"].')
-    words = [str(word) for word in argv]
     with tempfile.TemporaryFile() as output:
         supervisor = _supervisor()
-        folder = None if cwd is None else str(cwd)
-        name = supervisor.command(words, output.fileno(), cwd=folder, env={**os.environ, **(env or {})})
+        folder, variables = None if cwd is None else str(cwd), {**os.environ, **(env or {})}
+        message = StartProcess([str(word) for word in argv], command=True, cwd=folder, env=variables)
+        name = supervisor.start_process(message, output.fileno())
         status = _await_exit(supervisor, name, is_late)
         output.seek(max(0, output.seek(0, 2) - OUTPUT_BYTES))
         return Completed(status, output.read().decode(errors="replace"))

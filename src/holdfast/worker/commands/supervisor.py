@@ -18,28 +18,10 @@ from functools import cached_property
 from typing import Any
 
 from holdfast.worker import clock
-from holdfast.worker.commands.caps import Cap, CapMethod, best_cap_method
-from holdfast.worker.commands.process_tree import (
-    CHILD_VARIABLE,
-    freeze,
-    kill_orphans,
-    parents,
-    reap_orphans,
-    resident,
-    thaw,
-    tree_resident,
-)
-from holdfast.worker.commands.supervisor_messages import (
-    CANNOT_START,
-    FreezeProcess,
-    KillProcess,
-    MemoryMeasured,
-    ProcessExited,
-    ProcessLimits,
-    StartProcess,
-    ToSupervisor,
-)
-from holdfast.worker.executors.channel import Channel
+from holdfast.worker.commands import kernel
+from holdfast.worker.commands.caps import WATCH, Cap, CapMethod, best_cap_method
+from holdfast.worker.executors import channel
+from holdfast.worker.executors.channel import Channel, ProcessExited, StartProcess, ToSupervisor
 
 CHECK_INTERVAL_S = 0.1
 #: Checks for orphans at the end of the supervisor: some cannot be killed at once.
@@ -60,7 +42,7 @@ class _Child:
         self.measured = start.measured
         self.frozen = False
         self.cap = cap
-        self.limits: ProcessLimits | None = None
+        self.limits: channel.ProcessLimits | None = None
         #: A memory cap in bytes that only this supervisor enforces.
         self.watched = start.memory if cap is None and start.command else None
         self.peak = 0
@@ -87,11 +69,10 @@ class _Child:
         if self.descriptor is not None:
             os.close(self.descriptor)
             self.descriptor = None
-        if self.cap is None:
-            enforcer = None if self.watched is None else "watch"
-            return ProcessExited(name, status, self.oom, cpu=cpu, peak=self.peak or None, enforcer=enforcer)
-        oom, peak, enforcer = self.oom or self.cap.oom(), self.cap.peak(), self.cap.enforcer
-        self.cap.delete()
+        oom, peak, enforcer = self.oom, self.peak or None, None if self.watched is None else WATCH
+        if self.cap is not None:
+            oom, peak, enforcer = oom or self.cap.oom(), self.cap.peak(), self.cap.enforcer
+            self.cap.delete()
         return ProcessExited(name, status, oom, cpu=cpu, peak=peak, enforcer=enforcer)
 
 
@@ -138,8 +119,8 @@ class Supervisor:
             child.process.wait()
             child.close()
         for _ in range(LAST_CHECKS):
-            kill_orphans({})
-            if not reap_orphans():
+            kernel.kill_orphans({})
+            if not kernel.reap_orphans():
                 break
             clock.sleep(CHECK_INTERVAL_S)
 
@@ -151,11 +132,11 @@ class Supervisor:
         if child is None:
             return
         match message:
-            case ProcessLimits():
+            case channel.ProcessLimits():
                 child.limits = message
-            case KillProcess():
+            case channel.KillProcess():
                 self._kill(child, signal.SIGTERM if message.gently else signal.SIGKILL)
-            case FreezeProcess():
+            case channel.FreezeProcess():
                 self._freeze(child, frozen=message.frozen)
 
     def _begin(self, message: StartProcess) -> None:
@@ -164,30 +145,29 @@ class Supervisor:
         except (OSError, ValueError) as error:
             if not message.command:
                 raise
-            self._channel.send(ProcessExited(message.child, CANNOT_START, False, str(error)))
+            self._channel.send(ProcessExited(message.child, channel.CANNOT_START, False, str(error)))
             return
         self._children[message.child] = child
         if child.descriptor is not None:
             self._poll.register(child.descriptor, select.POLLIN)
 
     def _start(self, message: StartProcess) -> _Child:
-        _, descriptors, _, _ = socket.recv_fds(self._descriptors, 1, 1)
-        (descriptor,) = descriptors
+        _, (descriptor,), _, _ = socket.recv_fds(self._descriptors, 1, 1)
         files: dict[str, Any] = (
             {"stdout": descriptor, "stderr": descriptor} if message.command else {"pass_fds": [descriptor]}
         )
-        capped = message.command and (message.memory is not None or message.cpus is not None)
         cap = None
         try:
+            capped = message.command and (message.memory is not None or message.cpus is not None)
             if capped and self._cap_method is not None:
-                cap = self._cap_method.make(message.child, memory=message.memory, cpus=message.cpus)
+                cap = self._cap_method(message.child, message.memory, message.cpus)
             argv = message.argv if message.command else [*message.argv, str(descriptor)]
             process = subprocess.Popen(  # noqa: S603 - requested by our own worker
                 argv if cap is None else cap.wrap(argv),
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
                 cwd=message.cwd,
-                env={**(os.environ if message.env is None else message.env), CHILD_VARIABLE: message.child},
+                env={**(os.environ if message.env is None else message.env), kernel.CHILD_VARIABLE: message.child},
                 **files,
             )
         except BaseException:
@@ -200,7 +180,7 @@ class Supervisor:
 
     def _freeze(self, child: _Child, *, frozen: bool) -> None:
         if frozen != child.frozen and child.process.returncode is None:
-            (freeze if frozen else thaw)(child.process.pid)
+            (kernel.freeze if frozen else kernel.thaw)(child.process.pid)
             child.frozen = frozen
 
     def _measure(self) -> None:
@@ -211,12 +191,12 @@ class Supervisor:
         measured = {name: child for name, child in self._children.items() if child.measured}
         if not measured:
             return
-        known = parents()
-        sizes = {name: tree_resident(child.process.pid, known) for name, child in measured.items()}
+        known = kernel.parents()
+        sizes = {name: kernel.tree_resident(child.process.pid, known) for name, child in measured.items()}
         for name, child in measured.items():
             child.peak = max(child.peak, sizes[name])
         with suppress(OSError):
-            self._channel.send(MemoryMeasured(sizes))
+            self._channel.send(channel.MemoryMeasured(sizes))
 
     def _enforce(self) -> None:
         now = clock.now()
@@ -224,11 +204,13 @@ class Supervisor:
             limits = child.limits
             if limits is not None and limits.until is not None and now > limits.until:
                 self._kill(child)
-            elif limits is not None and limits.memory is not None and resident(child.process.pid) > limits.memory:
+            elif (
+                limits is not None and limits.memory is not None and kernel.resident(child.process.pid) > limits.memory
+            ):
                 child.oom = True
                 self._kill(child)
             elif child.watched is not None:
-                child.peak = max(child.peak, tree_resident(child.process.pid))
+                child.peak = max(child.peak, kernel.tree_resident(child.process.pid))
                 if child.peak > child.watched:
                     child.oom = True
                     self._kill(child)
@@ -252,36 +234,29 @@ class Supervisor:
             if child.descriptor is not None:
                 self._poll.unregister(child.descriptor)
             # Orphans of a killed child are killed now: another worker may take its job over at once.
-            if child.exits_alone or kill_orphans(self._living()):
+            if child.exits_alone or kernel.kill_orphans(self._living()):
                 self._clean_at = self._clean_at or clock.now() + CHECK_INTERVAL_S
             exited = child.close(name, *status)
             with suppress(OSError):
                 self._channel.send(exited)
-        self._unreaped = not self._children and reap_orphans()
+        self._unreaped = not self._children and kernel.reap_orphans()
 
     def _clean(self) -> None:
-        """Kill orphans of commands that ended by themselves; they share one pass over /proc.
-
-        A killed orphan may leave orphans of its own, so this repeats until there are none.
-        """
+        """Kill orphans of commands that ended by themselves, until none is left: a killed one may leave others."""
         if self._clean_at is not None and clock.now() >= self._clean_at:
-            self._clean_at = clock.now() + CHECK_INTERVAL_S if kill_orphans(self._living()) else None
+            self._clean_at = clock.now() + CHECK_INTERVAL_S if kernel.kill_orphans(self._living()) else None
 
     def _living(self) -> dict[str, int]:
         return {name: child.process.pid for name, child in self._children.items()}
-
-
-def _become_subreaper() -> None:
-    """Inherit the orphans of our children; without this system call they go to init and are not found."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
 
 
 def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         # A handler, not SIG_IGN: every child would inherit that.
         signal.signal(number, lambda *_: None)
-    _become_subreaper()
+    if sys.platform == "linux":
+        # Inherit the orphans of our children; without this system call they go to init and are not found.
+        ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
     connection, descriptors = (socket.socket(fileno=int(number)) for number in sys.argv[1:3])
     Supervisor(connection, descriptors).run()
 

@@ -1,7 +1,8 @@
-"""A channel for messages between two processes of one machine, over a socket."""
+"""The channel between a worker and its processes, with the messages of their supervisor."""
 
 from __future__ import annotations
 
+import secrets
 import socket
 import struct
 import threading
@@ -9,6 +10,7 @@ from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 import msgspec
+from msgspec import Struct, field
 
 _LENGTH = struct.Struct("!I")
 
@@ -55,3 +57,70 @@ class Channel(Generic[T]):
             chunks.append(chunk)
             size -= len(chunk)
         return b"".join(chunks)
+
+
+#: The exit status of a command that could not be started.
+CANNOT_START = 127
+
+
+class StartProcess(Struct, frozen=True, tag=True):
+    """Start a child. A descriptor follows on the second socket: its connection, or the output of a *command*.
+
+    A command gets exactly the environment *env*; caps put it into a control group. *measured*: report its memory.
+    """
+
+    argv: list[str]
+    command: bool = False
+    cwd: str | None = None
+    env: dict[str, str] | None = None
+    memory: int | None = None
+    cpus: float | None = None
+    measured: bool = False
+    child: str = field(default_factory=lambda: secrets.token_hex(8))
+
+
+class ProcessLimits(Struct, frozen=True, tag=True):
+    """Kill the child when the clock passes *until*, or when it takes more than *memory* bytes."""
+
+    child: str
+    until: float | None = None
+    memory: int | None = None
+
+
+class KillProcess(Struct, frozen=True, tag=True):
+    """Kill the child; *gently*: ask it to end, which it may refuse."""
+
+    child: str
+    gently: bool = False
+
+
+class FreezeProcess(Struct, frozen=True, tag=True):
+    """Suspend or continue the child and its descendants."""
+
+    child: str
+    frozen: bool
+
+
+class MemoryMeasured(Struct, frozen=True, tag=True):
+    """Resident memory of children, each with its descendants, in bytes."""
+
+    resident: dict[str, int]
+
+
+class ProcessExited(Struct, frozen=True, tag=True):
+    """A child and its descendants have ended. A signal makes *status* negative.
+
+    *cpu*: processor seconds. *peak*: largest resident memory in bytes. *enforcer*: method of its caps. None: unknown.
+    """
+
+    child: str
+    status: int
+    oom: bool
+    error: str | None = None
+    cpu: float | None = None
+    peak: int | None = None
+    enforcer: str | None = None
+
+
+ToSupervisor = StartProcess | ProcessLimits | KillProcess | FreezeProcess
+FromSupervisor = ProcessExited | MemoryMeasured

@@ -31,21 +31,11 @@ from holdfast.store.jobs.leases import DEFAULT_LEASE
 from holdfast.worker import clock
 from holdfast.worker.active_runs import Run, StopReason
 from holdfast.worker.applications import APPLICATIONS, Application
-from holdfast.worker.commands.process_tree import resident
-from holdfast.worker.context import RunContext
+from holdfast.worker.commands.kernel import resident
+from holdfast.worker.context import ANSWERS, Message, RunContext
+from holdfast.worker.executors import children
 from holdfast.worker.executors.channel import Channel
-from holdfast.worker.executors.children import (
-    BeginRun,
-    ChildReady,
-    ChildSetup,
-    HandlerMessage,
-    MessageReply,
-    RunFinished,
-    StopRun,
-    ToChild,
-)
 from holdfast.worker.handler import await_handler, describe_error, run_handler
-from holdfast.worker.messages import ANSWERS, Message
 
 #: The name under which a child loads the main script.
 MAIN = "__holdfast_main__"
@@ -56,15 +46,15 @@ _DEATH_SIGNAL = 1
 class ChildProcess:
     """Runs handlers in its main thread; another thread receives the worker's messages."""
 
-    def __init__(self, connection: socket.socket, setup: ChildSetup) -> None:
-        self._channel: Channel[ToChild] = Channel(connection, ToChild)
+    def __init__(self, connection: socket.socket, setup: children.ChildSetup) -> None:
+        self._channel: Channel[children.ToChild] = Channel(connection, children.ToChild)
         self._setup = setup
-        self._begins: queue.SimpleQueue[BeginRun | None] = queue.SimpleQueue()
-        self._replies: queue.SimpleQueue[MessageReply | None] = queue.SimpleQueue()
+        self._begins: queue.SimpleQueue[children.BeginRun | None] = queue.SimpleQueue()
+        self._replies: queue.SimpleQueue[children.MessageReply | None] = queue.SimpleQueue()
         self._sending = threading.Lock()
         self._run: Run | None = None
         self._pid = os.getpid()
-        self._channel.send(ChildReady())
+        self._channel.send(children.ChildReady())
         threading.Thread(target=self._receive, name="holdfast-line", daemon=True).start()
 
     def serve(self) -> None:
@@ -75,10 +65,10 @@ class ChildProcess:
                 os._exit(0)  # a fork that the handler has left must not answer
             if isinstance(outcome, Failed):
                 outcome = msgspec.structs.replace(outcome, error=clean_text(outcome.error))
-            lease, fields = begin.lease, msgspec.to_builtins(outcome)
-            self._channel.send(RunFinished(lease.token, lease.job_id, type(outcome).__name__, fields, resident("self")))
+            lease, name, fields = begin.lease, type(outcome).__name__, msgspec.to_builtins(outcome)
+            self._channel.send(children.RunFinished(lease.token, lease.job_id, name, fields, resident("self")))
 
-    def _outcome(self, begin: BeginRun) -> Outcome:
+    def _outcome(self, begin: children.BeginRun) -> Outcome:
         try:
             kind, application = self._find(begin.lease.kind)
         except BaseException as error:  # noqa: BLE001 - a broken module fails only its own jobs
@@ -101,8 +91,7 @@ class ChildProcess:
         else:
             importlib.import_module(module)
         for application in list(APPLICATIONS):
-            kind = application.find_kind(name)
-            if kind is not None:
+            if (kind := application.find_kind(name)) is not None:
                 return kind, application
         raise errors.UnknownKind(f"the module {module!r} registers no kind {name!r} when it is imported")
 
@@ -110,7 +99,7 @@ class ChildProcess:
         if os.getpid() != self._pid:
             raise errors.LeaseLost("a forked process does not hold its parent's lease")
         with self._sending:
-            self._channel.send(HandlerMessage(lease.token, lease.job_id, message))
+            self._channel.send(children.HandlerMessage(lease.token, lease.job_id, message))
             reply = self._replies.get()
         if reply is None:
             os._exit(1)  # the worker is gone, and the lease with it
@@ -121,11 +110,11 @@ class ChildProcess:
     def _receive(self) -> None:
         while (message := self._channel.receive()) is not None:
             match message:
-                case BeginRun():
+                case children.BeginRun():
                     self._begins.put(message)
-                case MessageReply():
+                case children.MessageReply():
                     self._replies.put(message)
-                case StopRun():
+                case children.StopRun():
                     if self._run is not None:
                         self._run.stop(StopReason(message.reason))
         self._begins.put(None)
@@ -141,20 +130,16 @@ def _load_main(path: str) -> None:
     exec(code, vars(module))  # noqa: S102 - the script that started the worker
 
 
-def _die_with_supervisor() -> None:
-    """Let the kernel kill this process when its supervisor dies; nothing else would in time."""
+def main() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     if sys.platform == "linux":
+        # The kernel kills this process when its supervisor dies; nothing else would in time.
         supervisor = os.getppid()
         ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != supervisor:
             os._exit(1)
-
-
-def main() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _die_with_supervisor()
     connection = socket.socket(fileno=int(sys.argv[1]))
-    setup = Channel[ChildSetup](connection, ChildSetup).receive()
+    setup = Channel[children.ChildSetup](connection, children.ChildSetup).receive()
     if setup is None:
         return
     sys.path[:] = setup.path

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import secrets
 import socket
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from typing import Any
 
 from msgspec import Struct
 
 from holdfast.domain.jobs.job import Lease
-from holdfast.worker.commands.process_tree import kill_abandoned, kill_children
-from holdfast.worker.commands.supervisor_messages import (
+from holdfast.worker.commands.kernel import kill_abandoned, kill_children
+from holdfast.worker.context import Message
+from holdfast.worker.executors.channel import (
+    Channel,
     FreezeProcess,
     FromSupervisor,
     KillProcess,
@@ -22,8 +24,6 @@ from holdfast.worker.commands.supervisor_messages import (
     ProcessLimits,
     StartProcess,
 )
-from holdfast.worker.executors.channel import Channel
-from holdfast.worker.messages import Message
 
 #: Longest wait for the supervisor's report of a child's end.
 EXIT_TIMEOUT_S = 10.0
@@ -46,14 +46,10 @@ class ChildSetup(Struct, frozen=True):
 
 
 class BeginRun(Struct, frozen=True, tag=True):
-    """Run a job."""
-
     lease: Lease
 
 
 class StopRun(Struct, frozen=True, tag=True):
-    """Ask the handler to stop."""
-
     reason: str
 
 
@@ -108,29 +104,10 @@ class SupervisorClient:
         ours, theirs = socket.socketpair()
         with theirs:
             argv = [sys.executable, "-m", "holdfast.worker.executors.child"]
-            return self._start(StartProcess(secrets.token_hex(8), argv), theirs.fileno()), ours
+            return self.start_process(StartProcess(argv), theirs.fileno()), ours
 
-    def command(
-        self,
-        argv: list[str],
-        output: int,
-        *,
-        cwd: str | None,
-        env: dict[str, str],
-        memory: int | None = None,
-        cpus: float | None = None,
-        measured: bool = False,
-    ) -> str:
-        """Start a command that writes to the descriptor *output*, with exactly this environment; returns its name.
-
-        A *measured* command reports its peak memory at the end, and :meth:`resident` while it runs.
-        """
-        started = StartProcess(
-            secrets.token_hex(8), argv, command=True, cwd=cwd, env=env, memory=memory, cpus=cpus, measured=measured
-        )
-        return self._start(started, output)
-
-    def _start(self, message: StartProcess, descriptor: int) -> str:
+    def start_process(self, message: StartProcess, descriptor: int) -> str:
+        """Start a process with a descriptor for its connection or its output; returns its name."""
         with self._lock:
             channel, descriptors = self._connected()
             self._living.add(message.child)
@@ -168,12 +145,9 @@ class SupervisorClient:
                 self._channel.shut()
 
     def _send(self, message: KillProcess | ProcessLimits | FreezeProcess) -> None:
-        channel = self._channel
-        if channel is not None:
-            try:
+        with suppress(OSError):  # the supervisor is gone, and its children with it
+            if (channel := self._channel) is not None:
                 channel.send(message)
-            except OSError:
-                return  # the supervisor is gone, and its children with it
 
     def _connected(self) -> tuple[Channel[FromSupervisor], socket.socket]:
         if self._channel is None or self._descriptors is None:

@@ -2,35 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from holdfast.domain.jobs.job import JobId
 from holdfast.domain.jobs.kind_options import ExecutorName
 from holdfast.domain.jobs.verdict import Released
 from holdfast.store.jobs.settlement import Settlement
 from holdfast.worker import clock
 from holdfast.worker.active_runs import Run
-from holdfast.worker.executors.threads import RunQueue, thread_executor
+from holdfast.worker.executors.threads import LoopExecutor, SlotExecutor, thread_executor
 from holdfast.worker.lifecycle import RunLifecycle
 from holdfast.worker.options import WorkerSetup
 from holdfast.worker.stats import SHORT_RUN_S
 
-
-class Executor(Protocol):
-    """A place for a limited number of concurrent runs."""
-
-    waiting: RunQueue
-
-    def submit(self, runs: list[Run]) -> None:
-        """Queue runs; they begin in this order, as slots become free."""
-        ...
-
-    @property
-    def running(self) -> int: ...
-
-    def close(self) -> None:
-        """End idle threads and processes. Runs that are under way continue."""
-        ...
+#: Runs begin in the order of ``submit``, as slots become free. Runs under way continue after ``close``.
+Executor = SlotExecutor | LoopExecutor
 
 
 class ExecutorPool:
@@ -39,7 +23,7 @@ class ExecutorPool:
     def __init__(self, setup: WorkerSetup, lifecycle: RunLifecycle) -> None:
         self._setup = setup
         self._active_runs = lifecycle.active_runs
-        self._lifecycle = lifecycle
+        self.lifecycle = lifecycle
         self._executors: dict[ExecutorName, Executor] = {}
         #: Replaced, never changed: any thread may iterate over it.
         self._all: list[Executor] = []
@@ -60,10 +44,8 @@ class ExecutorPool:
 
     def release(self, *, claimed_before: float = float("inf")) -> int:
         """Release the runs that were claimed before a time and have not begun; returns their number."""
-        unbegun = [
-            run.lease for executor in self._all for run in executor.waiting.take_back(claimed_before=claimed_before)
-        ]
-        settler = self._lifecycle.settler
+        unbegun = [run.lease for each in self._all for run in each.waiting.take_back(claimed_before=claimed_before)]
+        settler = self.lifecycle.settler
         for lease in unbegun:
             if lease.started:
                 settler.put(Settlement(lease, Released()))
@@ -84,7 +66,7 @@ class ExecutorPool:
     def long_runs(self) -> int:
         """Number of runs that occupy a slot, or soon will, for longer than short jobs do."""
         begun_before = clock.now() - SHORT_RUN_S
-        is_short = self._lifecycle.run_times.is_short
+        is_short = self.lifecycle.run_times.is_short
         return sum(
             not run.finished
             and ((run.begun_at is not None and run.begun_at < begun_before) or not is_short(run.kind.name))
@@ -102,27 +84,25 @@ class ExecutorPool:
     def wait_idle(self, deadline: float) -> bool:
         """Wait until no run is waiting or running; false when the clock passes *deadline* first."""
         # Waiting is read first: a run that begins in between is counted twice, never missed.
-        return self._lifecycle.finish_signal.wait_for(lambda: not self.waiting + self.running, deadline=deadline)
+        return self.lifecycle.finish_signal.wait_for(lambda: not self.waiting + self.running, deadline=deadline)
 
     def wait_killed(self, deadline: float) -> bool:
         """Wait until no child process and no command runs; false when the clock passes *deadline* first."""
-        killable = [self._executors.get(name) for name in (ExecutorName.PROCESS, ExecutorName.COMMAND)]
-        return self._lifecycle.finish_signal.wait_for(
-            lambda: not any(executor.running for executor in killable if executor is not None), deadline=deadline
-        )
+        names = (ExecutorName.PROCESS, ExecutorName.COMMAND)
+        killable = [self._executors[name] for name in names if name in self._executors]
+        signal = self.lifecycle.finish_signal
+        return signal.wait_for(lambda: not any(executor.running for executor in killable), deadline=deadline)
 
     def close(self) -> None:
         for executor in self._all:
             executor.close()
 
     def _make(self, name: ExecutorName) -> Executor:
-        setup, options, lifecycle = self._setup, self._setup.options, self._lifecycle
+        setup, options, lifecycle = self._setup, self._setup.options, self.lifecycle
         match name:
             case ExecutorName.THREAD:
                 return thread_executor(options.slots, lifecycle=lifecycle)
             case ExecutorName.ASYNC:
-                from holdfast.worker.executors.coroutines import LoopExecutor
-
                 return LoopExecutor(options.slots, lifecycle=lifecycle)
             case ExecutorName.PROCESS:
                 from holdfast.worker.executors.processes import ProcessExecutor

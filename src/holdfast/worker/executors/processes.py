@@ -4,36 +4,24 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 import msgspec
 
-from holdfast.domain.jobs.context import Cancelled
-from holdfast.domain.jobs.job import EndReason, Lease
+from holdfast.domain.jobs.handler_exceptions import Cancelled
+from holdfast.domain.jobs.job import EndReason
 from holdfast.domain.jobs.kind import Kind
 from holdfast.domain.jobs.kind_options import ExecutorName
 from holdfast.domain.jobs.verdict import Done, Failed, Lost, Outcome, Released, Stopped
 from holdfast.errors import HoldfastError, InvalidKind, LeaseLost
 from holdfast.worker import clock
 from holdfast.worker.active_runs import Handle, Run
-from holdfast.worker.commands.supervisor_messages import ProcessExited
 from holdfast.worker.context import SendMessage
-from holdfast.worker.executors.channel import Channel
-from holdfast.worker.executors.children import (
-    BeginRun,
-    ChildOptions,
-    ChildReady,
-    ChildSetup,
-    FromChild,
-    HandlerMessage,
-    MessageReply,
-    RunFinished,
-    StopRun,
-    SupervisorClient,
-)
+from holdfast.worker.executors import children
+from holdfast.worker.executors.channel import Channel, ProcessExited
 from holdfast.worker.executors.threads import SlotExecutor
 from holdfast.worker.handler import outcome_of
 from holdfast.worker.lifecycle import RunLifecycle
-from holdfast.worker.messages import Message
 from holdfast.worker.options import WorkerSetup
 
 OUTCOMES: dict[str, type[Outcome]] = {kind.__name__: kind for kind in (Done, Failed, Released, Stopped)}
@@ -43,7 +31,7 @@ class ProcessExecutor(SlotExecutor):
     """Slots whose runs happen in children of one supervisor."""
 
     def __init__(self, setup: WorkerSetup, *, lifecycle: RunLifecycle) -> None:
-        self._supervisor = SupervisorClient()
+        self._supervisor = children.SupervisorClient()
         for_child = child_setup(setup.kinds, worker=setup.worker)
 
         def make_slot() -> tuple[Callable[[Run], Outcome], Callable[[], None]]:
@@ -58,16 +46,13 @@ class ProcessExecutor(SlotExecutor):
 
 
 class ProcessSlot(Handle):
-    """The child of one slot: started on first use, replaced when it has died or reached its limits.
-
-    It is also the handle of the run that the child executes.
-    """
+    """The child of one slot, and the handle of its run. A child that dies or reaches its limits is replaced."""
 
     def __init__(
         self,
-        supervisor: SupervisorClient,
-        setup: ChildSetup,
-        options: ChildOptions,
+        supervisor: children.SupervisorClient,
+        setup: children.ChildSetup,
+        options: children.ChildOptions,
         *,
         reporter: Callable[[Run], SendMessage],
     ) -> None:
@@ -76,7 +61,7 @@ class ProcessSlot(Handle):
         self._options = options
         self._reporter = reporter
         self._child = ""
-        self._channel: Channel[FromChild] | None = None
+        self._channel: Channel[children.FromChild] | None = None
         self._jobs = 0
         self._run: Run | None = None
 
@@ -86,7 +71,7 @@ class ProcessSlot(Handle):
         try:
             channel = self._started(run)
             run.attach(self)
-            channel.send(BeginRun(run.lease))
+            channel.send(children.BeginRun(run.lease))
             run.begun_at = clock.now()
         except OSError as error:
             self.close()
@@ -107,10 +92,8 @@ class ProcessSlot(Handle):
     def interrupt(self) -> None:
         channel, run = self._channel, self._run
         if channel is not None and run is not None and run.stop_reason is not None:
-            try:
-                channel.send(StopRun(run.stop_reason))
-            except OSError:
-                return  # the child has ended by itself
+            with suppress(OSError):  # the child has ended by itself
+                channel.send(children.StopRun(run.stop_reason))
 
     def kill(self) -> None:
         self._supervisor.kill(self._child)
@@ -119,58 +102,49 @@ class ProcessSlot(Handle):
         if self._run is not None:
             self._limit(self._run)
 
-    def _started(self, run: Run) -> Channel[FromChild]:
+    def _started(self, run: Run) -> Channel[children.FromChild]:
         """The channel to a child that is ready. Its start precedes the run, so a loss meanwhile costs no attempt."""
         if self._channel is None:
             self._child, connection = self._supervisor.start()
-            self._channel = Channel(connection, FromChild)
+            self._channel = Channel(connection, children.FromChild)
             self._limit(run)
             self._channel.send(self._setup)
-            if not isinstance(self._channel.receive(), ChildReady):
+            if not isinstance(self._channel.receive(), children.ChildReady):
                 raise OSError("it ended before it was ready")
         self._limit(run)
         return self._channel
 
-    def _listen(self, run: Run, channel: Channel[FromChild]) -> Outcome:
-        send = self._reporter(run)
+    def _listen(self, run: Run, channel: Channel[children.FromChild]) -> Outcome:
+        send, lease = self._reporter(run), (run.lease.job_id, run.lease.token)
         while (message := channel.receive()) is not None:
-            own = not isinstance(message, ChildReady) and _is_of(message, run.lease)
-            if isinstance(message, RunFinished) and own:
-                self._retire_if_old(message)
+            # A thread or fork that an earlier run has left may still send.
+            own = not isinstance(message, children.ChildReady) and (message.job_id, message.token) == lease
+            if isinstance(message, children.RunFinished) and own:
+                self._jobs += 1
+                if self._jobs >= self._options.jobs or message.resident >= self._options.memory:
+                    self.close()
                 return msgspec.convert(message.fields, OUTCOMES[message.outcome], strict=False)
-            if isinstance(message, HandlerMessage):
+            if isinstance(message, children.HandlerMessage):
                 try:
-                    channel.send(_reply(send, message.message) if own else _refusal(message))
+                    channel.send(_reply(send, message, own=own))
                 except OSError:
                     break
         self.close()
         return _after_exit(self._supervisor.exit_of(self._child), run)
 
-    def _retire_if_old(self, finished: RunFinished) -> None:
-        self._jobs += 1
-        if self._jobs >= self._options.jobs or finished.resident >= self._options.memory:
-            self.close()
-
     def _limit(self, run: Run) -> None:
         self._supervisor.limit(self._child, until=run.lease_expires_at, memory=run.kind.options.memory)
 
 
-def _is_of(message: HandlerMessage | RunFinished, lease: Lease) -> bool:
-    """Whether a message comes from this run, and not from a thread or fork that an earlier run has left."""
-    return (message.job_id, message.token) == (lease.job_id, lease.token)
-
-
-def _reply(send: SendMessage, message: Message) -> MessageReply:
+def _reply(send: SendMessage, message: children.HandlerMessage, *, own: bool) -> children.MessageReply:
+    if not own:
+        lost = LeaseLost.of(message.job_id, message.token)
+        return children.MessageReply(error=type(lost).__name__, message=str(lost))
     try:
-        return MessageReply(msgspec.to_builtins(send(message)))
+        return children.MessageReply(msgspec.to_builtins(send(message.message)))
     except Exception as error:  # noqa: BLE001 - the child raises it in the handler
         name = type(error).__name__ if isinstance(error, HoldfastError) else HoldfastError.__name__
-        return MessageReply(error=name, message=str(error))
-
-
-def _refusal(message: HandlerMessage) -> MessageReply:
-    error = LeaseLost.of(message.job_id, message.token)
-    return MessageReply(error=type(error).__name__, message=str(error))
+        return children.MessageReply(error=name, message=str(error))
 
 
 def _after_exit(exited: ProcessExited | None, run: Run) -> Outcome:
@@ -181,43 +155,36 @@ def _after_exit(exited: ProcessExited | None, run: Run) -> Outcome:
         return Lost(reason=EndReason.CRASHED, begun=True, error="the child process was lost with its supervisor")
     if exited.oom:
         cap = run.kind.options.memory or 0
+        reason = EndReason.OOM.value
         error = f"the child process took more than {cap / 1024**2:.0f} MiB of memory and was killed"
-        return Lost(reason=EndReason.OOM, begun=True, error=error, exit_code=exited.status)
-    if exited.status < 0:
-        error = f"the child process was killed by signal {-exited.status}"
-        return Lost(reason=f"signal_{-exited.status}", begun=True, error=error, exit_code=exited.status)
-    error = f"the child process ended by itself with exit code {exited.status}"
-    return Lost(reason=f"exit_{exited.status}", begun=True, error=error, exit_code=exited.status)
+    elif exited.status < 0:
+        reason, error = f"signal_{-exited.status}", f"the child process was killed by signal {-exited.status}"
+    else:
+        reason = f"exit_{exited.status}"
+        error = f"the child process ended by itself with exit code {exited.status}"
+    return Lost(reason=reason, begun=True, error=error, exit_code=exited.status)
 
 
-def child_setup(kinds: Mapping[str, Kind], *, worker: str) -> ChildSetup:
+def child_setup(kinds: Mapping[str, Kind], *, worker: str) -> children.ChildSetup:
     """The setup of a child that runs these kinds."""
     modules = {name: module_of(kind) for name, kind in kinds.items() if kind.executor is ExecutorName.PROCESS}
-    return ChildSetup(sys.path, _main_path(), worker, modules)
+    return children.ChildSetup(sys.path, _main_path(), worker, modules)
 
 
 def module_of(kind: Kind) -> str:
-    """The module that registers a kind when it is imported.
-
-    Raises:
-        InvalidKind: No child can import the kind: it is defined inside a function, or in an interactive session.
-    """
+    """The module that registers a kind when it is imported; fails if no child can import it."""
     module = kind.function.__module__
     if "<locals>" in kind.function.__qualname__:
-        raise InvalidKind(
-            f"kind {kind.name!r}: a handler for processes has to be defined at the top of its module",
-            hint="Children import the module and look for the kind there.",
-        )
+        error = f"kind {kind.name!r}: a handler for processes has to be defined at the top of its module"
+        raise InvalidKind(error, hint="Children import the module and look for the kind there.")
     if module == "__main__" and _main_path() is None:
-        raise InvalidKind(
-            f"kind {kind.name!r}: children cannot load a program that is typed in", hint="Run it from a file."
-        )
+        error = f"kind {kind.name!r}: children cannot load a program that is typed in"
+        raise InvalidKind(error, hint="Run it from a file.")
     spec = getattr(sys.modules.get(module), "__spec__", None)
     return module if spec is None else str(spec.name)
 
 
 def _main_path() -> str | None:
     """The main script, which a child loads for the kinds that it defines."""
-    main = sys.modules.get("__main__")
-    path = getattr(main, "__file__", None)
+    path = getattr(sys.modules.get("__main__"), "__file__", None)
     return None if path is None else str(path)

@@ -1,17 +1,19 @@
-"""Executors with one thread per slot. A thread calls the handler itself or drives a process."""
+"""Executors that use threads: one thread per slot, or one event loop for all coroutines."""
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
 
 from holdfast.domain.jobs.verdict import Outcome, Released
 from holdfast.store.jobs.settlement import Settlement
 from holdfast.worker import clock
-from holdfast.worker.active_runs import Run
-from holdfast.worker.handler import outcome_of, run_handler
+from holdfast.worker.active_runs import Handle, Run
+from holdfast.worker.handler import await_handler, outcome_of, run_handler
 from holdfast.worker.lifecycle import RunLifecycle
 
 Perform = Callable[[Run], Outcome]
@@ -41,29 +43,20 @@ class RunQueue:
         """Remove the runs that were claimed before a time; they will not begin."""
         runs: list[Run] = []
         while self._runs and self._runs[0].claimed_at < claimed_before:
-            run = self.take()
-            if run is not None:
+            if (run := self.take()) is not None:
                 runs.append(run)
         self._taken_back += len(runs)
         return runs
 
     @property
     def taken(self) -> int:
-        """Number of runs that an executor has taken so far.
-
-        The order of the reads matters: beside a concurrent change the result may be too large, never too small.
-        """
+        """Number of runs taken so far. The order of the reads matters: a race makes it too large, never too small."""
         taken_back = self._taken_back
         waiting = len(self._runs)
         return self._put - taken_back - waiting
 
     def __len__(self) -> int:
         return len(self._runs)
-
-
-def outcome_before_begin(run: Run) -> Outcome | None:
-    """The outcome of a run that was asked to stop before it began."""
-    return None if run.stop_reason is None else Released()
 
 
 class SlotExecutor:
@@ -84,7 +77,10 @@ class SlotExecutor:
         self.waiting.put(runs)
         with self._submitted:
             while len(self._finished) < self._slots and len(self.waiting) > len(self._finished) - self.running:
-                self._add_thread()
+                slot = len(self._finished)
+                self._finished.append(0)
+                name = f"holdfast-{self._name}-{slot}"
+                threading.Thread(target=self._work, args=(slot,), name=name, daemon=True).start()
             self._submitted.notify(len(runs))
 
     @property
@@ -96,12 +92,6 @@ class SlotExecutor:
         with self._submitted:
             self._closed = True
             self._submitted.notify_all()
-
-    def _add_thread(self) -> None:
-        slot = len(self._finished)
-        self._finished.append(0)
-        name = f"holdfast-{self._name}-{slot}"
-        threading.Thread(target=self._work, args=(slot,), name=name, daemon=True).start()
 
     def _work(self, slot: int) -> None:
         perform, close = self._make_slot()
@@ -124,9 +114,8 @@ class SlotExecutor:
         return run
 
     def _settlement(self, run: Run, perform: Perform) -> Settlement:
-        outcome = outcome_before_begin(run)
-        if outcome is not None:
-            return Settlement(run.lease, outcome)
+        if run.stop_reason is not None:
+            return Settlement(run.lease, Released())
         try:
             outcome = perform(run)
         except BaseException as error:  # noqa: BLE001 - a slot survives every error of its runs
@@ -144,3 +133,68 @@ def thread_executor(slots: int, *, lifecycle: RunLifecycle) -> SlotExecutor:
         return run_handler(run, lifecycle.context)
 
     return SlotExecutor("slot", slots, make_slot=lambda: (perform, lambda: None), lifecycle=lifecycle)
+
+
+@dataclass(slots=True, eq=False)
+class TaskHandle(Handle):
+    """Cancels the task of a run, from any thread."""
+
+    _loop: asyncio.AbstractEventLoop
+    _task: asyncio.Task[None]
+
+    def interrupt(self) -> None:
+        self._loop.call_soon_threadsafe(self._task.cancel)
+
+
+class LoopExecutor:
+    """Runs as many coroutines at a time as there are slots."""
+
+    def __init__(self, slots: int, *, lifecycle: RunLifecycle) -> None:
+        self.waiting = RunQueue()
+        self.running = 0
+        self._slots = slots
+        self._lifecycle = lifecycle
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._serve, name="holdfast-loop", daemon=True)
+        self._thread.start()
+
+    def submit(self, runs: list[Run]) -> None:
+        self.waiting.put(runs)
+        self._loop.call_soon_threadsafe(self._begin_waiting)
+
+    def close(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(timeout=1)
+
+    def _serve(self) -> None:
+        self._loop.run_forever()
+        self._loop.close()
+
+    def _begin_waiting(self) -> None:
+        while self.running < self._slots:
+            self.running += 1  # before the take: a run always counts as waiting or running
+            run = self.waiting.take()
+            if run is None:
+                self.running -= 1
+                return
+            self._tasks.add(task := self._loop.create_task(self._run(run)))
+            task.add_done_callback(self._tasks.discard)
+
+    async def _run(self, run: Run) -> None:
+        self._lifecycle.finished(run, await self._settlement(run))
+        self.running -= 1
+        self._begin_waiting()
+        self._lifecycle.finish_signal.notify()
+
+    async def _settlement(self, run: Run) -> Settlement:
+        if run.stop_reason is not None:
+            return Settlement(run.lease, Released())
+        task = asyncio.current_task()
+        assert task is not None
+        run.attach(TaskHandle(self._loop, task))
+        run.begun_at = began = clock.now()
+        outcome = await await_handler(run, self._lifecycle.context)
+        run.finished = True
+        run.detach()
+        return Settlement(run.lease, outcome, timedelta(seconds=clock.now() - began))
