@@ -27,8 +27,7 @@ from holdfast.domain.names import quote_argument
 from holdfast.errors import HoldfastError
 from holdfast.settings import FILES, read_settings, setting_fields
 from holdfast.store.fleet.overview import Overview, overview
-from holdfast.worker.commands.caps import enforcer_here
-from holdfast.worker.commands.cgroups import ROOT
+from holdfast.worker.commands.caps import ROOT, enforcer_here
 
 if TYPE_CHECKING:
     from holdfast.domain.schedules.definition import Schedule

@@ -14,10 +14,9 @@ from holdfast.domain.quantities import Duration, as_bytes, as_duration
 from holdfast.domain.schedules.definition import PING
 from holdfast.errors import InvalidInput
 from holdfast.settings import load_settings
-from holdfast.worker.autoscaler.autoscaler import AutoscalerOptions
 from holdfast.worker.commands.executor import command_kind
 from holdfast.worker.executors.children import ChildOptions
-from holdfast.worker.options import WorkerOptions
+from holdfast.worker.options import AutoscalerOptions, WorkerOptions
 from holdfast.worker.schedules.ping import ping_kind
 
 

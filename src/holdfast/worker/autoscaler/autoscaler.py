@@ -13,8 +13,16 @@ from collections.abc import Callable, Sequence
 
 from holdfast.domain.commands.command import COMMAND
 from holdfast.domain.fleet.admission import Candidate, RunningCommand, choose, expected_memory
-from holdfast.domain.fleet.autoscaler import Bounds, HostCondition, ReliefAction, Strain, relieve, step
-from holdfast.domain.fleet.autoscaler_state import AutoscalerAction, AutoscalerDecision
+from holdfast.domain.fleet.autoscaler import (
+    AutoscalerAction,
+    AutoscalerDecision,
+    Bounds,
+    HostCondition,
+    ReliefAction,
+    Strain,
+    relieve,
+    step,
+)
 from holdfast.domain.jobs.job import EndReason, JobId, OnLost
 from holdfast.domain.jobs.verdict import Done, Failed, Lost, Outcome
 from holdfast.domain.quantities import format_size

@@ -11,8 +11,15 @@ from msgspec import Struct
 from holdfast.domain.commands.command import COMMAND, Command, load_command
 from holdfast.domain.fleet import admission
 from holdfast.domain.fleet.admission import Candidate, MemoryRoom, Profile, Refusal, RunningCommand
-from holdfast.domain.fleet.autoscaler import Bounds, RunningLoad, Slots
-from holdfast.domain.fleet.autoscaler_state import AutoscalerAction, AutoscalerDecision, BlockedJob, QueueStatus
+from holdfast.domain.fleet.autoscaler import (
+    AutoscalerAction,
+    AutoscalerDecision,
+    BlockedJob,
+    Bounds,
+    QueueStatus,
+    RunningLoad,
+    Slots,
+)
 from holdfast.domain.jobs.job import JobId, State
 from holdfast.domain.jobs.selector import Selector
 from holdfast.errors import HoldfastError, StoreUnavailable

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import msgspec
 
-from holdfast.domain.jobs.handler_exceptions import Cancelled
+from holdfast.domain.jobs.context import Cancelled
 from holdfast.domain.jobs.job import EndReason
 from holdfast.domain.jobs.kind import Kind
 from holdfast.domain.jobs.kind_options import ExecutorName
