@@ -15,9 +15,8 @@ from msgspec import Struct
 
 from holdfast.admin.actions.results import BatchChanged
 from holdfast.admin.views.batches import BatchView, batch_view
-from holdfast.cli.app_loader import load_object
 from holdfast.cli.command import CommandGroup, Items, command
-from holdfast.cli.session import CliSession
+from holdfast.cli.session import CliSession, load_object
 from holdfast.cli.text import age, table
 from holdfast.client.batches.function import UnitFunction
 from holdfast.client.batches.options import UnitOptions, run_options

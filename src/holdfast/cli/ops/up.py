@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 import os
 import signal
 import subprocess
@@ -12,29 +14,118 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import click
 import msgspec
 from msgspec import Struct
 
-from holdfast.cli.app_loader import load_app
 from holdfast.cli.command import Items, command
-from holdfast.cli.ops.pid_file import PidFile, UpStatus, all_up
 from holdfast.cli.ops.web import build_server
 from holdfast.cli.ops.worker import build_worker, print_notice, run_worker, start_log, worker_options
-from holdfast.cli.session import CliSession
+from holdfast.cli.session import CliSession, load_app
 from holdfast.cli.text import age, table
 from holdfast.domain.access.masking import mask_store_url
 from holdfast.domain.durations import as_duration
 from holdfast.errors import Conflict, NotFound, NotStarted, WaitTimeout
 from holdfast.output.printer import Line
+from holdfast.settings import user_data
 from holdfast.worker.worker import Worker
 
 POLL_INTERVAL_S = 0.05
 START_TIMEOUT_S = 30.0
 #: Number of log lines in the error when a detached process does not start.
 SHOWN_LOG_LINES = 5
+
+
+class UpStatus(Struct, frozen=True, kw_only=True):
+    """A running ``holdfast up``."""
+
+    pid: int
+    url: str
+    worker: str
+    queues: list[str]
+    kinds: list[str]
+    started_at: datetime
+    log: str | None = None
+
+
+class PidFile:
+    """The pid file of one store.
+
+    The lock, not the file, shows that the process is alive: the kernel releases it however the process ends.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._descriptor: int | None = None
+
+    @classmethod
+    def of(cls, url: str) -> PidFile:
+        """The pid file of a store; relative paths of one SQLite file share it."""
+        name = hashlib.sha256(_absolute(url).encode()).hexdigest()[:16]
+        return cls(_folder() / f"{name}.json")
+
+    @classmethod
+    def all(cls) -> list[PidFile]:
+        return [cls(path) for path in sorted(_folder().glob("*.json"))]
+
+    @property
+    def log(self) -> Path:
+        """The log of a detached ``up``."""
+        return self.path.with_suffix(".log")
+
+    def lock(self) -> None:
+        """Lock the file for this process, or raise Conflict if another process holds the lock."""
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            running = self.read()
+            pid = "" if running is None else f", with pid {running.pid}"
+            raise Conflict(f"Holdfast is up on this store already{pid}", hint="See holdfast status.") from None
+        os.ftruncate(descriptor, 0)
+        self._descriptor = descriptor
+
+    def write(self, status: UpStatus) -> None:
+        """Write the status of this process; only after :meth:`lock`."""
+        assert self._descriptor is not None
+        os.pwrite(self._descriptor, msgspec.json.encode(status), 0)
+
+    def read(self) -> UpStatus | None:
+        """The status of the process that holds the lock; None without one, or before it has written its status."""
+        try:
+            with self.path.open("rb") as file:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    return msgspec.json.decode(file.read(), type=UpStatus)
+        except (OSError, msgspec.DecodeError):
+            pass
+        return None
+
+
+def all_up(url: str | None = None) -> Iterator[tuple[PidFile, UpStatus]]:
+    """The processes of this user that are up, on all stores or on one."""
+    for pid_file in PidFile.all() if url is None else [PidFile.of(url)]:
+        status = pid_file.read()
+        if status is not None:
+            yield pid_file, status
+
+
+def _folder() -> Path:
+    return user_data(os.environ) / "up"
+
+
+def _absolute(url: str) -> str:
+    split = urlsplit(url)
+    if split.scheme != "sqlite":
+        return url
+    return f"sqlite:///{Path(unquote(split.path.removeprefix('/'))).expanduser().absolute()}"
 
 
 class DownAnswer(Struct, frozen=True):

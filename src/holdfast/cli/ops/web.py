@@ -7,10 +7,9 @@ from typing import Any
 import click
 from msgspec import Struct
 
-from holdfast.cli.app_loader import load_app
 from holdfast.cli.command import command, with_options
 from holdfast.cli.ops.worker import APP, LOG, print_notice, start_log
-from holdfast.cli.session import CliSession
+from holdfast.cli.session import CliSession, load_app
 from holdfast.errors import ConfigurationError
 from holdfast.store.engine.url import open_store
 

@@ -13,9 +13,8 @@ import click
 from msgspec import Struct
 
 from holdfast.app import Holdfast
-from holdfast.cli.app_loader import load_app
 from holdfast.cli.command import command, with_options
-from holdfast.cli.session import CliSession
+from holdfast.cli.session import CliSession, load_app
 from holdfast.domain.access.masking import mask_store_url
 from holdfast.output import log_format
 from holdfast.worker.signals import Signals
