@@ -52,13 +52,7 @@ def batch() -> None:
 @click.argument("target", metavar="MODULE:FUNCTION")
 @own_options
 @click.option("--set", "arguments", multiple=True, metavar="NAME=JSON", help="An argument of the function.")
-def run(
-    session: CliSession,
-    *,
-    target: str,
-    batch: BatchArguments,
-    arguments: tuple[str, ...],
-) -> int:
+def run(session: CliSession, *, target: str, batch: BatchArguments, arguments: tuple[str, ...]) -> int:
     """Run a function over many units, here and now; the same line again goes on where it stopped.
 
     The function's first parameter is the key. Ctrl-C lets units under way end (exit 7), twice leaves

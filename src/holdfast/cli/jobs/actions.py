@@ -1,8 +1,8 @@
-"""The actions on jobs: ``cancel``, ``pause``, ``retry``, ``kill``, ``restart``, ``hold``, ``rm``, ``set`` and others."""
+"""The actions on jobs: ``cancel``, ``pause``, ``retry``, ``kill``, ``restart``, ``hold``, ``rm``, ``set`` and more."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +34,8 @@ def action(name: str, text: str, *options: Callable[..., Any]) -> HoldfastComman
         if not dry_run:
             hint = "Add --yes, or look first with --dry-run."
             session.confirm(f"{name} {matched} jobs", yes=yes or matched == 1, hint=hint)
-        print_changed(
-            session, session.actions.jobs.perform(name, selector, dry_run=dry_run, matched=matched, **arguments)
-        )
+        changed = session.actions.jobs.perform(name, selector, dry_run=dry_run, matched=matched, **arguments)
+        _print_changed(session, changed)
 
     run.__doc__ = text
     yes = [click.option("--yes", is_flag=True, help="Do not ask.")] if JOB_ACTIONS[name].destructive else []
@@ -78,25 +77,15 @@ rm = action(
 )
 
 
-def print_changed(session: CliSession, answer: Changed) -> None:
-    """Print how many jobs an action changed and, if it skipped some, why."""
-    session.output.value(answer, lambda: [_summary(answer)])
-
-
-def _summary(answer: Changed) -> str:
-    if answer.dry_run:
-        return f"{_count_jobs(answer.matched)} would be asked; nothing was changed"
+def _print_changed(session: CliSession, answer: Changed) -> None:
+    jobs = "1 job" if answer.matched == 1 else f"{answer.matched:,} jobs"
     left = f" (left: {answer.why})" if answer.why else ""
-    return f"{answer.action}: {answer.changed} of {_count_jobs(answer.matched)}{left}"
+    text = f"{answer.action}: {answer.changed} of {jobs}{left}"
+    session.output.value(answer, lambda: [f"{jobs} would be asked; nothing was changed" if answer.dry_run else text])
 
 
-def _count_jobs(count: int) -> str:
-    return "1 job" if count == 1 else f"{count:,} jobs"
-
-
-#: The value of an option that clears a cap.
-NONE = "none"
-OPTIONS = "--priority, --to-queue, --run-at, --env, --unset, --memory, --cpus, --timeout, --log-cap or --cwd"
+_OPTIONS = "--priority, --to-queue, --run-at, --env, --unset, --memory, --cpus, --timeout, --log-cap or --cwd"
+_ADD_AGAIN = "Add it anew with other options."
 
 
 @command("set", answers=Changed, changes=True)
@@ -114,16 +103,7 @@ OPTIONS = "--priority, --to-queue, --run-at, --env, --unset, --memory, --cpus, -
     click.option("--cwd", metavar="DIR", help="Where it runs."),
     click.option("--dry-run", is_flag=True, help="Say how many jobs match; change nothing."),
 )
-def edit(
-    session: CliSession,
-    selector: Selector,
-    *,
-    dry_run: bool,
-    priority: int | None,
-    to_queue: str | None,
-    run_at: str | None,
-    **edits: Any,
-) -> None:
+def edit(session: CliSession, selector: Selector, *, dry_run: bool, **options: Any) -> None:
     """Change priority, queue or time of jobs that have not ended; and programs, until they run.
 
     A program that runs or has ended keeps what it was given: exit 9. holdfast show tells what was set, and by whom.
@@ -133,14 +113,14 @@ def edit(
       holdfast set 17 --env RATE=0.2 --memory 16G
       holdfast set --label 'train*' --priority 5 --to-queue slow
     """
-    edit = _parse_edit(**edits)
-    if not edit and priority is None and to_queue is None and run_at is None:
-        raise InvalidInput("nothing to change", hint=f"Give {OPTIONS}.")
+    edit = _parse_edit(options)
+    changes = {name: options[name] for name in ("priority", "to_queue", "run_at")} | {"edit": edit or None}
+    if all(change is None for change in changes.values()):
+        raise InvalidInput("nothing to change", hint=f"Give {_OPTIONS}.")
     matched = session.actions.jobs.count_matches("set", selector)
     if edit:
         _refuse_started(session, selector)
-    changes = {"priority": priority, "to_queue": to_queue, "run_at": run_at, "edit": edit or None}
-    print_changed(session, session.actions.jobs.perform("set", selector, dry_run=dry_run, matched=matched, **changes))
+    _print_changed(session, session.actions.jobs.perform("set", selector, dry_run=dry_run, matched=matched, **changes))
 
 
 def _refuse_started(session: CliSession, selector: Selector) -> None:
@@ -162,32 +142,20 @@ def _refuse_started(session: CliSession, selector: Selector) -> None:
             raise Conflict(f"job {job.id} {state}: it keeps what it was given", hint=_ADD_AGAIN, job_id=job.id)
 
 
-_ADD_AGAIN = "Add it anew with other options."
+def _parse_edit(options: dict[str, Any]) -> Edit:
+    def cap(name: str, parse: Callable[[str], Any]) -> Any:
+        return UNSET if options[name] is None else None if options[name] == "none" else parse(options[name])
 
-
-def _parse_edit(
-    *,
-    variables: Sequence[str],
-    unset: Sequence[str],
-    memory: str | None,
-    cpus: str | None,
-    timeout: str | None,
-    log_cap: str | None,
-    cwd: str | None,
-) -> Edit:
+    variables = parse_variables(options["variables"])
     return Edit(
-        env={name: checked_word(value, label=f"the variable {name}") for name, value in parse_variables(variables)},
-        without=tuple(checked_variable(name) for name in unset),
-        memory=_parse_cap(memory, as_bytes),
-        cpus=_parse_cap(cpus, _parse_cpus),
-        timeout=_parse_cap(timeout, as_duration),
-        log_cap=_parse_cap(log_cap, as_bytes),
-        cwd=UNSET if cwd is None else str(Path(cwd).absolute()),
+        env={name: checked_word(value, label=f"the variable {name}") for name, value in variables},
+        without=tuple(checked_variable(name) for name in options["unset"]),
+        memory=cap("memory", as_bytes),
+        cpus=cap("cpus", _parse_cpus),
+        timeout=cap("timeout", as_duration),
+        log_cap=cap("log_cap", as_bytes),
+        cwd=UNSET if options["cwd"] is None else str(Path(options["cwd"]).absolute()),
     )
-
-
-def _parse_cap(text: str | None, parse: Callable[[str], Any]) -> Any:
-    return UNSET if text is None else None if text == NONE else parse(text)
 
 
 def _parse_cpus(text: str) -> float:

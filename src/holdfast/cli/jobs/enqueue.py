@@ -32,13 +32,7 @@ class EnqueueAnswer(Struct, frozen=True):
 
 @command("enqueue", answers=EnqueueAnswer, changes=True)
 @click.argument("kind")
-@click.option(
-    "-p",
-    "--payload",
-    default="{}",
-    metavar="JSON|@FILE|-",
-    help="The handler's parameters.",
-)
+@click.option("-p", "--payload", default="{}", metavar="JSON|@FILE|-", help="The handler's parameters.")
 @click.option("-q", "--queue", help="Another queue than the kind's.")
 @click.option("--priority", type=int, help="Higher is sooner.")
 @click.option("--delay", metavar="TIME", help="Not before: 90s, 2h, 1d.")
