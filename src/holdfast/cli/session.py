@@ -44,10 +44,6 @@ class CliSession:
         """The effective value of a setting: the flag if it is set, else the configured value."""
         return getattr(self.loaded.settings, name) if flag is None or flag == () else flag
 
-    def effective_settings(self, flags: dict[str, Any]) -> dict[str, Any]:
-        """The effective value of each setting that *flags* names."""
-        return {name: self.setting(name, flag) for name, flag in flags.items()}
-
     @cached_property
     def output(self) -> Output:
         try:
@@ -59,8 +55,7 @@ class CliSession:
 
     @property
     def url(self) -> str:
-        url: str = self.setting("url", self.flags.get("url"))
-        return url
+        return str(self.setting("url", self.flags.get("url")))
 
     @property
     def url_flag(self) -> str | None:

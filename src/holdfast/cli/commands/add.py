@@ -27,18 +27,9 @@ from holdfast.errors import HoldfastError, InvalidInput
 #: Number of bad lines that an error message shows; its data names up to 1000.
 SHOWN_BAD_LINES = 20
 #: A callback runs in the queue of its job, without the caps of the job.
-CALLBACK_OPTIONS = {
-    "dependencies": (),
-    "delay": None,
-    "hold": False,
-    "pause_queue": False,
-    "label": "callback",
-    "memory": None,
-    "cpus": None,
-    "timeout": None,
-    "require_cap": False,
-    "retry": 2,
-}
+CALLBACK_OPTIONS: dict[str, Any] = dict.fromkeys(("delay", "memory", "cpus", "timeout"))
+CALLBACK_OPTIONS |= dict.fromkeys(("hold", "pause_queue", "require_cap"), False)
+CALLBACK_OPTIONS |= {"dependencies": (), "label": "callback", "retry": 2}
 
 
 class AddAnswer(Struct, frozen=True):

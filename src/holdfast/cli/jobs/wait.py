@@ -13,7 +13,7 @@ from holdfast.cli.job_filter import selects_all, with_job_filter
 from holdfast.cli.session import CliSession
 from holdfast.cli.text import job_table
 from holdfast.domain.durations import as_duration
-from holdfast.domain.jobs.job import LIVE, Job, State
+from holdfast.domain.jobs.job import LIVE, State
 from holdfast.domain.jobs.selector import Selector
 from holdfast.errors import InvalidInput, NoSuchJob, WaitTimeout
 from holdfast.output.progress import progress
@@ -41,10 +41,6 @@ def wait(session: CliSession, *, selector: Selector, timeout: str | None) -> int
     session.store.views.refuse_missing(Selector(ids=ids))  # a job that was deleted meanwhile has no result
     jobs = list(session.store.views.all(Selector(ids=ids)))
     session.output.items("jobs", jobs, job_table, data=job_view)
-    return _exit_code(jobs)
-
-
-def _exit_code(jobs: list[Job]) -> int:
     codes = {EXIT_CODES[job.state] for job in jobs}
     return codes.pop() if len(codes) == 1 else PARTIAL
 

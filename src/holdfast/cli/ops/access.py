@@ -14,6 +14,8 @@ from holdfast.cli.text import age, stamp, table
 from holdfast.domain.access.roles import AuditEntry, Credential, Role
 from holdfast.output.printer import Line
 
+_ROLES = "viewer looks, operator acts, admin adds programs and removes."
+
 
 class TokenView(Struct, frozen=True):
     """A token without its secret, which the store does not keep."""
@@ -42,13 +44,7 @@ def token() -> None:
 
 @command("add", group=token, answers=TokenAddAnswer, changes=True)
 @click.argument("name")
-@click.option(
-    "--role",
-    type=click.Choice([str(role) for role in Role]),
-    default="viewer",
-    show_default=True,
-    help="viewer looks, operator acts, admin adds programs and removes.",
-)
+@click.option("--role", type=click.Choice([*map(str, Role)]), default="viewer", show_default=True, help=_ROLES)
 def add(session: CliSession, *, name: str, role: str) -> None:
     """Make a token for the person or program NAME, and print it: it is never shown again."""
     secret = session.store.credentials.add(name, Role(role), actor=session.actor)
@@ -72,16 +68,9 @@ def rm(session: CliSession, *, name: str) -> None:
     session.output.value(view, lambda: [f"{view.name} ({view.prefix}) is revoked"])
 
 
-def _token_view(credential: Credential) -> TokenView:
-    return TokenView(
-        name=credential.name,
-        prefix=credential.prefix,
-        role=credential.role,
-        made_by=credential.actor,
-        created_at=credential.created_at,
-        last_used_at=credential.last_used_at,
-        revoked_at=credential.revoked_at,
-    )
+def _token_view(each: Credential) -> TokenView:
+    times = (each.created_at, each.last_used_at, each.revoked_at)
+    return TokenView(each.name, each.prefix, each.role, each.actor, *times)
 
 
 def _token_table(views: Iterable[TokenView]) -> Iterator[Line]:

@@ -13,8 +13,6 @@ from holdfast.cli.session import CliSession, load_app
 from holdfast.errors import ConfigurationError
 from holdfast.store.engine.url import open_store
 
-LISTEN = click.option("--listen", "web", metavar="HOST:PORT", help="Where to listen. [127.0.0.1:8320]")
-
 
 class WebAnswer(Struct, frozen=True):
     """The address of the server, printed when it stops."""
@@ -23,7 +21,9 @@ class WebAnswer(Struct, frozen=True):
 
 
 @command("web", answers=WebAnswer)
-@with_options(APP, LISTEN, *LOG)
+@APP
+@click.option("--listen", "web", metavar="HOST:PORT", help="Where to listen. [127.0.0.1:8320]")
+@with_options(*LOG)
 def web(session: CliSession, **flags: Any) -> None:
     """Serve the dashboard and the HTTP API until told to stop.
 
@@ -35,8 +35,7 @@ def web(session: CliSession, **flags: Any) -> None:
       holdfast web
       holdfast web --listen 0.0.0.0:8320
     """
-    settings = session.effective_settings(flags)
-    start_log(session, settings)
+    settings = start_log(session, flags)
     if settings["app"] is None and session.named_url is not None:
         # A typo in the name of a store would otherwise show the dashboard of a new, empty store.
         open_store(session.named_url, create=False).close()
